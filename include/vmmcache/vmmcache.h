@@ -1,0 +1,303 @@
+/*
+ * libvmmcache: device memory for CUDA programs, without fragmentation.
+ *
+ * A cache reserves one huge range of device addresses once and maps physical memory into it on
+ * demand. Every function is thread-safe on one cache, except that vmm_destroy() must be the last
+ * call. Sizes are bytes. Results come through out-parameters, which are written only on success.
+ * A call that fails changes nothing that the caller can see; vmm_last_error() then tells, for the
+ * calling thread, what was wrong in one line.
+ *
+ *   vmm_cache *cache;
+ *   void *p;
+ *   if (vmm_create(NULL, &cache) == VMM_OK && vmm_alloc(cache, 1 << 20, NULL, &p) == VMM_OK) {
+ *       ... launch kernels on the default stream ...
+ *       vmm_free(cache, p);
+ *       vmm_destroy(cache);
+ *   }
+ *
+ * Plain C11 that also compiles as C++17; needs no CUDA header.
+ */
+#ifndef VMMCACHE_H
+#define VMMCACHE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define VMM_VERSION_MAJOR 0
+#define VMM_VERSION_MINOR 1
+#define VMM_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define VMM_API       __attribute__((visibility("default")))
+#define VMM_NODISCARD __attribute__((warn_unused_result))
+#else
+#define VMM_API
+#define VMM_NODISCARD
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Status ------------------------------------------------------------------------------- */
+
+/* X(name, value, text). Values never change meaning. */
+#define VMM_STATUS_MAP(X)                                                                          \
+    X(OK, 0, "success")                                                                            \
+    X(ERR_INVALID_ARGUMENT, 1, "an argument is outside what the call accepts")                     \
+    X(ERR_UNKNOWN_POINTER, 2, "the pointer is not the start of a live block of this cache")        \
+    X(ERR_DEVICE_OOM, 3, "out of device memory, or the cache's limit is reached")                  \
+    X(ERR_HOST_OOM, 4, "out of host memory for the library's own records")                         \
+    X(ERR_ADDRESS_SPACE, 5, "out of device address space")                                         \
+    X(ERR_UNSUPPORTED, 6, "the device, driver or build cannot do this")                            \
+    X(ERR_NO_DEVICE, 7, "no such device, or the driver library is missing")                        \
+    X(ERR_DRIVER, 8, "a driver call failed; vmm_last_error() names the call and its code")         \
+    X(ERR_LOST, 9, "the device context is gone or broken; only vmm_destroy() is of use")           \
+    X(NOT_READY, 10, "work in flight has not finished yet")                                        \
+    X(ERR_INTERNAL, 11, "the library found its own records inconsistent")
+
+typedef enum vmm_status {
+#define VMM_STATUS_ENUM(name, value, text) VMM_##name = value,
+    VMM_STATUS_MAP(VMM_STATUS_ENUM)
+#undef VMM_STATUS_ENUM
+} vmm_status;
+
+/* Returns the symbolic name of a status, such as "VMM_ERR_DEVICE_OOM". Never NULL. Any thread. */
+VMM_API const char *vmm_status_name(vmm_status status);
+
+/* Returns one sentence about a status. Never NULL. Any thread. */
+VMM_API const char *vmm_status_text(vmm_status status);
+
+/*
+ * Returns one line about the last call that failed on this thread: what was asked, what was wrong
+ * and, for a driver call, its name and native code. Empty if none has failed. Owned by the library
+ * and valid until the thread's next failing call.
+ */
+VMM_API const char *vmm_last_error(void);
+
+/* Returns the version of the library in use, "major.minor.patch". Any thread. */
+VMM_API const char *vmm_version(void);
+
+/* ---- Configuration ------------------------------------------------------------------------ */
+
+typedef struct vmm_cache vmm_cache;
+
+/* A CUstream / cudaStream_t; NULL is the default stream. Other drivers take any value as a name. */
+typedef void *vmm_stream;
+
+typedef enum vmm_driver_kind {
+    VMM_DRIVER_AUTO = 0, /* CUDA where there is a GPU, else the host driver */
+    VMM_DRIVER_CUDA = 1, /* an NVIDIA GPU through libcuda.so.1 */
+    VMM_DRIVER_HOST = 2, /* ordinary memory of this machine; for tests, tools and examples */
+    VMM_DRIVER_SIM = 3   /* rules and costs only: addresses must not be touched */
+} vmm_driver_kind;
+
+/* Receives one line of text without a newline. Called with locks held: must not call the cache. */
+typedef void (*vmm_log_fn)(void *context, const char *line);
+
+/*
+ * Zero in a field means its default. Set struct_size with VMM_CONFIG_INIT; a library older than
+ * the caller refuses fields that it does not know unless they are zero.
+ */
+typedef struct vmm_config {
+    size_t struct_size;
+    int device;             /* ordinal of the device */
+    vmm_driver_kind driver; /* environment: VMM_DRIVER=auto|cuda|host|sim, when this is AUTO */
+    uint64_t device_bytes;  /* host and sim: capacity of the pretended device */
+    uint64_t limit_bytes;   /* most physical memory to hold; environment: VMM_LIMIT=SIZE|N% */
+    uint64_t arena_bytes;   /* device addresses to reserve; default 2^44, halved on refusal */
+    int no_caching;         /* 1: every allocation goes to the driver and back, to hunt bugs;
+                               environment: VMM_NO_CACHING=1 */
+    vmm_log_fn log;         /* gets a line for each growth, trim and failure;
+                               environment: VMM_LOG=stderr|FILE */
+    void *log_context;
+} vmm_config;
+
+/* clang-format off */
+#ifdef __cplusplus
+#define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_AUTO, 0, 0, 0, 0, NULL, NULL }
+#else
+#define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
+#endif
+/* clang-format on */
+
+/* ---- Life --------------------------------------------------------------------------------- */
+
+/*
+ * Does:     opens a device and reserves the cache's address range; maps no memory yet.
+ * Takes:    config, or NULL for device 0 and all defaults; environment variables fill in fields
+ *           that are zero.
+ * Returns:  VMM_OK and the new cache in *out.
+ * Owns:     the caller owns the cache and ends it with vmm_destroy().
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (a field or an environment variable, named in the message),
+ *           ERR_NO_DEVICE, ERR_UNSUPPORTED (the step that the device refused is named),
+ *           ERR_HOST_OOM, ERR_ADDRESS_SPACE, ERR_DRIVER. Nothing is left behind.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_create(const vmm_config *config, vmm_cache **out);
+
+/*
+ * Does:     waits for the device to finish work that may touch the cache's memory, gives all memory
+ *           and addresses back and ends the cache. Live blocks end with it. NULL does nothing.
+ * Returns:  VMM_OK; else the first error of the driver. The cache is gone in either case.
+ * Threads:  no other call on this cache may be under way or follow.
+ */
+VMM_API vmm_status vmm_destroy(vmm_cache *cache);
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+/*
+ * Does:     hands out a block of at least `bytes` bytes for use on `stream`, in stream order: work
+ *           submitted to the stream before a block was freed is ordered before its next use.
+ * Takes:    bytes; 0 gives a unique pointer that must not be dereferenced.
+ * Returns:  VMM_OK and in *out a device address, a multiple of 512. Contents are undefined.
+ * Owns:     the caller owns the block until vmm_free().
+ * Threads:  any.
+ * On failure: ERR_DEVICE_OOM after idle memory of every stream was given up for this request
+ *           (vmm_last_error() says what was free and where), ERR_ADDRESS_SPACE, ERR_HOST_OOM,
+ *           ERR_INVALID_ARGUMENT (NULL cache or out, more bytes than the arena), ERR_DRIVER,
+ *           ERR_LOST.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream,
+                                           void **out);
+
+/*
+ * Does:     takes a block back, in order of the stream that it was allocated on: work submitted to
+ *           that stream may still be using it. Never waits for the device. NULL does nothing.
+ * Returns:  VMM_OK.
+ * Owns:     the block is the cache's again.
+ * Threads:  any; not only the thread that allocated.
+ * On failure: ERR_UNKNOWN_POINTER (not the start of a live block of this cache: freed before,
+ * inside a block, or foreign; the pointer is looked up, never followed), ERR_INVALID_ARGUMENT (NULL
+ * cache), ERR_HOST_OOM or ERR_DRIVER (a block marked with vmm_use() needs events; the block stays
+ * live).
+ */
+VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
+
+/*
+ * Does:     tells the cache that work on another stream uses the block (PyTorch: record_stream).
+ *           After vmm_free() it is not handed out before that stream's work up to the free is done.
+ * Returns:  VMM_OK, also when `other` is the block's own stream.
+ * Threads:  any, while the block is live.
+ * On failure: ERR_UNKNOWN_POINTER, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other);
+
+/*
+ * Does:     gives idle physical memory back to the driver until at most keep_bytes stay reserved,
+ * or nothing more is idle. Live blocks and their addresses stay. Never waits for the device: idle
+ * memory whose last work is still running goes back by itself once that has ended (at a later call
+ * that needs the driver), and is not counted in *released. Takes:    keep_bytes; released, may be
+ * NULL. Returns:  VMM_OK and in *released the bytes given back by this call. Threads:  any. On
+ * failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released);
+
+/* ---- Reports ------------------------------------------------------------------------------ */
+
+/* One figure over time: now, its highest value, and all that was ever added and taken away. */
+typedef struct vmm_figure {
+    uint64_t current;
+    uint64_t peak;
+    uint64_t allocated;
+    uint64_t freed;
+} vmm_figure;
+
+/* X(name, unit, label): figures with current, peak, allocated, freed. */
+#define VMM_FIGURE_MAP(X)                                                                          \
+    X(requested_bytes, BYTES, "Requested (live)") /* asked for and not freed */                    \
+    X(allocated_bytes, BYTES, "Allocated")        /* the same, rounded up to blocks */             \
+    X(active_bytes, BYTES, "Active")              /* allocated, or freed and used elsewhere */     \
+    X(reserved_bytes, BYTES, "Reserved")          /* physical memory held from the driver */       \
+    X(allocations, COUNT, "Allocations")          /* live blocks */                                \
+    X(chunks, COUNT, "Chunks")                    /* physical handles held */
+
+/* X(name, unit, label): plain numbers. Calls are counted since vmm_create(). */
+#define VMM_NUMBER_MAP(X)                                                                          \
+    X(idle_bytes, BYTES, "Idle")                 /* reserved, in chunks under no active block */   \
+    X(limbo_bytes, BYTES, "In limbo")            /* waits for an event, then goes back */          \
+    X(largest_free_bytes, BYTES, "Largest hole") /* the largest free mapped block */               \
+    X(limit_bytes, BYTES, "Limit")               /* 0: none */                                     \
+    X(streams, COUNT, "Streams")                 /* pools in use */                                \
+    X(retries, COUNT, "Retries")                 /* allocations that first had to free memory */   \
+    X(ooms, COUNT, "Out of memory")              /* allocations that failed for want of memory */  \
+    X(stalls, COUNT, "Stalls")                   /* waits of the host for the device */            \
+    X(reserve_calls, COUNT, "reserve")                                                             \
+    X(address_free_calls, COUNT, "address free")                                                   \
+    X(create_calls, COUNT, "create")                                                               \
+    X(map_calls, COUNT, "map")                                                                     \
+    X(access_calls, COUNT, "set access")                                                           \
+    X(unmap_calls, COUNT, "unmap")                                                                 \
+    X(release_calls, COUNT, "release")                                                             \
+    X(event_calls, COUNT, "events")                                                                \
+    X(driver_ns, NANOSECONDS, "Driver time")
+
+typedef struct vmm_stats {
+    size_t struct_size; /* set by the caller: sizeof(vmm_stats) */
+#define VMM_STATS_FIGURE(name, unit, label) vmm_figure name;
+    VMM_FIGURE_MAP(VMM_STATS_FIGURE)
+#undef VMM_STATS_FIGURE
+#define VMM_STATS_NUMBER(name, unit, label) uint64_t name;
+    VMM_NUMBER_MAP(VMM_STATS_NUMBER)
+#undef VMM_STATS_NUMBER
+} vmm_stats;
+
+/*
+ * Does:     fills *out; out->struct_size tells how much of it the caller knows.
+ * Returns:  VMM_OK. Figures agree with each other when no other thread is allocating.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size too small for any figure).
+ */
+VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
+
+/* Sets the peak of every figure to its current value. ERR_INVALID_ARGUMENT for NULL. Any thread. */
+VMM_API vmm_status vmm_stats_reset_peak(vmm_cache *cache);
+
+/*
+ * Does:     writes the table of all statistics that a person reads.
+ * Returns:  VMM_OK. The file stays the caller's.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL, or the file could not be written).
+ */
+VMM_API vmm_status vmm_summary_write(vmm_cache *cache, FILE *out);
+
+typedef enum vmm_item_kind {
+    VMM_ITEM_CHUNK = 0, /* one mapped physical handle */
+    VMM_ITEM_BLOCK = 1  /* a run of arena bytes, handed out or free */
+} vmm_item_kind;
+
+typedef enum vmm_item_state {
+    VMM_ITEM_FREE = 0,    /* block: free; chunk: idle */
+    VMM_ITEM_LIVE = 1,    /* block: handed out; chunk: under at least one active block */
+    VMM_ITEM_WAITING = 2, /* block: freed, used by another stream; chunk: in limbo */
+} vmm_item_state;
+
+typedef struct vmm_item {
+    size_t struct_size;
+    vmm_item_kind kind;
+    vmm_item_state state;
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t requested_bytes; /* blocks handed out: as asked for; else 0 */
+    vmm_stream stream;        /* whose pool it is in */
+} vmm_item;
+
+/* Returns 0 to go on; any other value ends the walk. Called with locks held: must not call the
+ * cache. */
+typedef int (*vmm_visitor)(void *context, const vmm_item *item);
+
+/*
+ * Does:     visits every chunk and every block in rising order of address: a chunk before the
+ *           blocks that start in it. Small blocks that share a slab are visited one by one.
+ * Returns:  VMM_OK, also when the visitor ended the walk.
+ * Threads:  any; other calls wait meanwhile.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).
+ */
+VMM_API vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,55 @@
+/* Status names and texts, and the calling thread's last error: see error.h. */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { ERROR_TEXT_BYTES = 512 };
+
+static _Thread_local char error_text[ERROR_TEXT_BYTES];
+
+vmm_status vmm__error(vmm_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(error_text, sizeof error_text, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+const char *vmm_last_error(void)
+{
+    return error_text;
+}
+
+const char *vmm_status_name(vmm_status status)
+{
+    switch (status) {
+#define STATUS_NAME(name, value, text)                                                             \
+    case VMM_##name:                                                                               \
+        return "VMM_" #name;
+        VMM_STATUS_MAP(STATUS_NAME)
+#undef STATUS_NAME
+    }
+    return "VMM_UNKNOWN_STATUS";
+}
+
+const char *vmm_status_text(vmm_status status)
+{
+    switch (status) {
+#define STATUS_TEXT(name, value, text)                                                             \
+    case VMM_##name:                                                                               \
+        return text;
+        VMM_STATUS_MAP(STATUS_TEXT)
+#undef STATUS_TEXT
+    }
+    return "not a status of this library";
+}
+
+#define VERSION_STRING_OF(major, minor, patch) #major "." #minor "." #patch
+#define VERSION_STRING(major, minor, patch)    VERSION_STRING_OF(major, minor, patch)
+
+const char *vmm_version(void)
+{
+    return VERSION_STRING(VMM_VERSION_MAJOR, VMM_VERSION_MINOR, VMM_VERSION_PATCH);
+}

@@ -1,0 +1,15 @@
+/*
+ * The calling thread's last error: one line of text beside the status that a call returns.
+ *
+ * Owns: one buffer for each thread. May be called by: everything. Locks: none (thread-local).
+ */
+#ifndef VMM_BASE_ERROR_H
+#define VMM_BASE_ERROR_H
+
+#include "vmmcache/vmmcache.h"
+
+/* Keeps the line and returns `status`, so that a failing function ends in one statement. */
+vmm_status vmm__error(vmm_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

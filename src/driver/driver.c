@@ -1,0 +1,270 @@
+/* The counted and timed calls through the table: see driver.h. */
+#define _GNU_SOURCE
+#include "driver/driver.h"
+#include "base/error.h"
+
+#include <string.h>
+#include <time.h>
+
+static uint64_t host_clock(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+struct stopwatch {
+    uint64_t clock_ns;
+    uint64_t host_ns;
+};
+
+static struct stopwatch stopwatch_start(struct driver *driver)
+{
+    uint64_t host = host_clock();
+    uint64_t clock = driver->clock_is_simulated ? driver->ops->clock(driver) : host;
+    return (struct stopwatch){ .clock_ns = clock, .host_ns = host };
+}
+
+static void counter_add(_Atomic uint64_t *counter, uint64_t amount)
+{
+    atomic_fetch_add_explicit(counter, amount, memory_order_relaxed);
+}
+
+static void counter_subtract(_Atomic uint64_t *counter, uint64_t amount)
+{
+    atomic_fetch_sub_explicit(counter, amount, memory_order_relaxed);
+}
+
+static vmm_status call_end(struct driver *driver, enum driver_call call, struct stopwatch start,
+                           vmm_status status)
+{
+    struct stopwatch end = stopwatch_start(driver);
+    struct driver_tally *tally = &driver->tally[call];
+    counter_add(&tally->calls, 1);
+    counter_add(&tally->clock_ns, end.clock_ns - start.clock_ns);
+    counter_add(&tally->host_ns, end.host_ns - start.host_ns);
+    if (status != VMM_OK && status != VMM_NOT_READY)
+        counter_add(&tally->failures, 1);
+    return status;
+}
+
+/* One counted and timed call of the table; the status is left in `status`. */
+#define DRIVER_CALL(driver, name, ...)                                                             \
+    struct stopwatch start = stopwatch_start(driver);                                              \
+    vmm_status status = (driver)->ops->name(__VA_ARGS__);                                          \
+    status = call_end((driver), DRIVER_CALL_##name, start, status)
+
+vmm_status vmm__driver_reserve(struct driver *driver, uint64_t bytes, uint64_t *address)
+{
+    DRIVER_CALL(driver, reserve, driver, bytes, address);
+    if (status == VMM_OK)
+        counter_add(&driver->reservations, 1);
+    return status;
+}
+
+vmm_status vmm__driver_address_free(struct driver *driver, uint64_t address, uint64_t bytes)
+{
+    DRIVER_CALL(driver, address_free, driver, address, bytes);
+    if (status == VMM_OK)
+        counter_subtract(&driver->reservations, 1);
+    return status;
+}
+
+vmm_status vmm__driver_create(struct driver *driver, uint64_t bytes, uint64_t *handle)
+{
+    DRIVER_CALL(driver, create, driver, bytes, handle);
+    if (status == VMM_OK) {
+        counter_add(&driver->handles, 1);
+        counter_add(&driver->created_bytes, bytes);
+    }
+    return status;
+}
+
+vmm_status vmm__driver_release(struct driver *driver, uint64_t handle, uint64_t bytes)
+{
+    DRIVER_CALL(driver, release, driver, handle, bytes);
+    if (status == VMM_OK) {
+        counter_subtract(&driver->handles, 1);
+        counter_subtract(&driver->created_bytes, bytes);
+    }
+    return status;
+}
+
+vmm_status vmm__driver_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle)
+{
+    DRIVER_CALL(driver, map, driver, address, bytes, handle);
+    if (status == VMM_OK)
+        counter_add(&driver->mapped_bytes, bytes);
+    return status;
+}
+
+vmm_status vmm__driver_unmap(struct driver *driver, uint64_t address, uint64_t bytes)
+{
+    DRIVER_CALL(driver, unmap, driver, address, bytes);
+    if (status == VMM_OK)
+        counter_subtract(&driver->mapped_bytes, bytes);
+    return status;
+}
+
+vmm_status vmm__driver_access(struct driver *driver, uint64_t address, uint64_t bytes)
+{
+    DRIVER_CALL(driver, access, driver, address, bytes);
+    return status;
+}
+
+vmm_status vmm__driver_memory_info(struct driver *driver, uint64_t *free_bytes,
+                                   uint64_t *total_bytes)
+{
+    DRIVER_CALL(driver, memory_info, driver, free_bytes, total_bytes);
+    return status;
+}
+
+vmm_status vmm__driver_event_create(struct driver *driver, void **event)
+{
+    DRIVER_CALL(driver, event_create, driver, event);
+    if (status == VMM_OK)
+        counter_add(&driver->events, 1);
+    return status;
+}
+
+vmm_status vmm__driver_event_destroy(struct driver *driver, void *event)
+{
+    DRIVER_CALL(driver, event_destroy, driver, event);
+    if (status == VMM_OK)
+        counter_subtract(&driver->events, 1);
+    return status;
+}
+
+vmm_status vmm__driver_event_record(struct driver *driver, void *event, vmm_stream stream)
+{
+    DRIVER_CALL(driver, event_record, driver, event, stream);
+    return status;
+}
+
+vmm_status vmm__driver_event_query(struct driver *driver, void *event)
+{
+    DRIVER_CALL(driver, event_query, driver, event);
+    return status;
+}
+
+vmm_status vmm__driver_event_wait(struct driver *driver, void *event)
+{
+    counter_add(&driver->stalls, 1);
+    DRIVER_CALL(driver, event_wait, driver, event);
+    return status;
+}
+
+vmm_status vmm__driver_stream_wait(struct driver *driver, vmm_stream stream, void *event)
+{
+    DRIVER_CALL(driver, stream_wait, driver, stream, event);
+    return status;
+}
+
+vmm_status vmm__driver_device_wait(struct driver *driver)
+{
+    counter_add(&driver->stalls, 1);
+    DRIVER_CALL(driver, device_wait, driver);
+    return status;
+}
+
+vmm_status vmm__driver_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                            vmm_stream stream)
+{
+    DRIVER_CALL(driver, copy, driver, to, from, bytes, stream);
+    return status;
+}
+
+uint64_t vmm__driver_clock(struct driver *driver)
+{
+    return driver->ops->clock(driver);
+}
+
+vmm_status vmm__driver_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                            vmm_stream stream)
+{
+    return driver->ops->fill(driver, address, bytes, word, stream);
+}
+
+vmm_status vmm__driver_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                             vmm_stream stream)
+{
+    return driver->ops->check(driver, address, bytes, word, stream);
+}
+
+vmm_status vmm__driver_mismatches(struct driver *driver, uint64_t *places)
+{
+    return driver->ops->mismatches(driver, places);
+}
+
+vmm_status vmm__driver_stream_create(struct driver *driver, vmm_stream *stream)
+{
+    return driver->ops->stream_create(driver, stream);
+}
+
+vmm_status vmm__driver_stream_destroy(struct driver *driver, vmm_stream stream)
+{
+    return driver->ops->stream_destroy(driver, stream);
+}
+
+uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call)
+{
+    return atomic_load_explicit(&driver->tally[call].calls, memory_order_relaxed);
+}
+
+uint64_t vmm__driver_clock_ns(const struct driver *driver)
+{
+    uint64_t sum = 0;
+    for (int call = 0; call < DRIVER_CALL_COUNT; call++)
+        sum += atomic_load_explicit(&driver->tally[call].clock_ns, memory_order_relaxed);
+    return sum;
+}
+
+uint64_t vmm__driver_host_ns(const struct driver *driver)
+{
+    uint64_t sum = 0;
+    for (int call = 0; call < DRIVER_CALL_COUNT; call++)
+        sum += atomic_load_explicit(&driver->tally[call].host_ns, memory_order_relaxed);
+    return sum;
+}
+
+static vmm_status driver_open_auto(const struct driver_options *options, struct driver **out)
+{
+    vmm_status status = vmm__driver_cuda_open(options, out);
+    if (status == VMM_ERR_NO_DEVICE || status == VMM_ERR_UNSUPPORTED)
+        status = vmm__driver_host_open(options, out);
+    return status;
+}
+
+vmm_status vmm__driver_open(vmm_driver_kind kind, const struct driver_options *options,
+                            struct driver **out)
+{
+    switch (kind) {
+    case VMM_DRIVER_AUTO:
+        return driver_open_auto(options, out);
+    case VMM_DRIVER_CUDA:
+        return vmm__driver_cuda_open(options, out);
+    case VMM_DRIVER_HOST:
+        return vmm__driver_host_open(options, out);
+    case VMM_DRIVER_SIM:
+        return vmm__driver_sim_open(options, out);
+    }
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "driver: %d is not a driver kind", (int)kind);
+}
+
+void vmm__driver_close(struct driver *driver)
+{
+    if (driver != NULL)
+        driver->ops->close(driver);
+}
+
+bool vmm__driver_kind_parse(const char *text, vmm_driver_kind *out)
+{
+    static const char *const names[] = { "auto", "cuda", "host", "sim" };
+    for (int kind = 0; kind < 4; kind++) {
+        if (strcmp(text, names[kind]) == 0) {
+            *out = (vmm_driver_kind)kind;
+            return true;
+        }
+    }
+    return false;
+}

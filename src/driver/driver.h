@@ -1,0 +1,214 @@
+/*
+ * The driver: the one seam between the library and whatever provides memory.
+ *
+ * A driver is a table of operations over one device. Three exist: `cuda` (a GPU through
+ * libcuda.so.1), `host` (ordinary memory, kernels are host functions run in stream order) and `sim`
+ * (no memory at all, only rules and costs). Everybody above calls the vmm__driver_*() functions
+ * below, which count and time each call; nobody calls the table directly.
+ *
+ * What every operation may rely on, because the callers promise it:
+ *  P1. out-parameters are never NULL;
+ *  P2. `address` and `bytes` of reserve, map, unmap, access are multiples of granule_bytes, > 0;
+ *  P3. unmap and access cover whole mappings, one or several that touch each other;
+ *  P4. map covers addresses that are reserved and not mapped, and names a whole handle;
+ *  P5. address_free names exactly one reservation, with nothing mapped in it;
+ *  P6. release names a handle that was created and not released, with the bytes it was created
+ *      with. Mappings outlive it: the memory stays until the last of them is unmapped.
+ * The sim driver refuses and records what breaks these promises; the others may simply fail.
+ *
+ * What every driver promises:
+ *  D1. an operation that fails has changed nothing;
+ *  D2. none of the memory operations waits for the device;
+ *  D3. memory that was created, mapped and given access can be touched by work on any stream;
+ *  D4. one handle may be mapped at several addresses at once;
+ *  D5. failures are told apart: device memory (ERR_DEVICE_OOM), addresses (ERR_ADDRESS_SPACE), host
+ *      memory (ERR_HOST_OOM), a context that is gone (ERR_LOST), everything else (ERR_DRIVER); each
+ *      leaves its line in vmm__error(), naming the call and, for cuda, the native code;
+ *  D6. all operations may be called from any thread.
+ *
+ * May be called by: memory, heap (events only), policy, report, tools. Depends on: base.
+ */
+#ifndef VMM_DRIVER_DRIVER_H
+#define VMM_DRIVER_DRIVER_H
+
+#include "vmmcache/vmmcache.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct driver;
+
+/* X(name): kinds of calls that are counted and timed. */
+#define VMM_DRIVER_CALL_MAP(X)                                                                     \
+    X(reserve)                                                                                     \
+    X(address_free)                                                                                \
+    X(create)                                                                                      \
+    X(release)                                                                                     \
+    X(map)                                                                                         \
+    X(unmap)                                                                                       \
+    X(access)                                                                                      \
+    X(memory_info)                                                                                 \
+    X(event_create)                                                                                \
+    X(event_destroy)                                                                               \
+    X(event_record)                                                                                \
+    X(event_query)                                                                                 \
+    X(event_wait)                                                                                  \
+    X(stream_wait)                                                                                 \
+    X(device_wait)                                                                                 \
+    X(copy)
+
+enum driver_call {
+#define DRIVER_CALL_ENUM(name) DRIVER_CALL_##name,
+    VMM_DRIVER_CALL_MAP(DRIVER_CALL_ENUM)
+#undef DRIVER_CALL_ENUM
+        DRIVER_CALL_COUNT
+};
+
+/*
+ * The table. Filled in completely by each implementation; no slot is NULL. Sizes are bytes.
+ * Streams are CUstreams for cuda; host and sim take any value as the name of a stream and know it
+ * from its first use.
+ */
+struct driver_ops {
+    const char *name;
+
+    /* Frees the driver itself and whatever is left in it. */
+    void (*close)(struct driver *driver);
+
+    /* Addresses: `bytes` of them, aligned to the granule. ERR_ADDRESS_SPACE when refused. */
+    vmm_status (*reserve)(struct driver *driver, uint64_t bytes, uint64_t *address);
+    vmm_status (*address_free)(struct driver *driver, uint64_t address, uint64_t bytes);
+
+    /* Physical memory: ERR_DEVICE_OOM when there is none. */
+    vmm_status (*create)(struct driver *driver, uint64_t bytes, uint64_t *handle);
+    vmm_status (*release)(struct driver *driver, uint64_t handle, uint64_t bytes);
+
+    /* Mappings. Fresh ones can be touched only after access. */
+    vmm_status (*map)(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle);
+    vmm_status (*unmap)(struct driver *driver, uint64_t address, uint64_t bytes);
+    vmm_status (*access)(struct driver *driver, uint64_t address, uint64_t bytes);
+
+    vmm_status (*memory_info)(struct driver *driver, uint64_t *free_bytes, uint64_t *total_bytes);
+
+    /* Events, without timing. event_query: VMM_OK or VMM_NOT_READY. event_wait blocks the host. An
+     * event never recorded has passed. */
+    vmm_status (*event_create)(struct driver *driver, void **event);
+    vmm_status (*event_destroy)(struct driver *driver, void *event);
+    vmm_status (*event_record)(struct driver *driver, void *event, vmm_stream stream);
+    vmm_status (*event_query)(struct driver *driver, void *event);
+    vmm_status (*event_wait)(struct driver *driver, void *event);
+    vmm_status (*stream_wait)(struct driver *driver, vmm_stream stream, void *event);
+    vmm_status (*device_wait)(struct driver *driver); /* all work on all streams; blocks the host */
+
+    /* Device to device, in stream order. */
+    vmm_status (*copy)(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                       vmm_stream stream);
+
+    /* Nanoseconds of this driver's clock: real time, or for sim the sum of modelled costs. */
+    uint64_t (*clock)(struct driver *driver);
+
+    /*
+     * Work for tests and tools, in stream order, returning before it has run. fill writes a
+     * pattern made of `word` and the place within the block; check compares, and each place that
+     * differs adds to what mismatches() reports. cuda does every word; host does one word in each
+     * 512 bytes (the smallest block); sim has no memory and checks its shadow instead: which block
+     * was last filled there, that the addresses are mapped with access, and that the work is
+     * ordered after what others did there.
+     */
+    vmm_status (*fill)(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                       vmm_stream stream);
+    vmm_status (*check)(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                        vmm_stream stream);
+    /* Waits for all work, then: places found different since open. */
+    vmm_status (*mismatches)(struct driver *driver, uint64_t *places);
+
+    /* Streams for tests and tools. */
+    vmm_status (*stream_create)(struct driver *driver, vmm_stream *stream);
+    vmm_status (*stream_destroy)(struct driver *driver, vmm_stream stream);
+};
+
+/* Calls, their failures and their time, by kind. Any thread may add. */
+struct driver_tally {
+    _Atomic uint64_t calls;
+    _Atomic uint64_t failures;
+    _Atomic uint64_t clock_ns; /* by the driver's clock */
+    _Atomic uint64_t host_ns;  /* by the host's clock; equals clock_ns but for sim */
+};
+
+/* Every implementation embeds this as its first member and fills in the first group in open. */
+struct driver {
+    const struct driver_ops *ops;
+    uint64_t granule_bytes;
+    uint64_t total_bytes;    /* memory of the device */
+    char device_name[96];    /* "NVIDIA H200", "host memory", "simulated H200" */
+    char version[64];        /* driver version, or empty */
+    bool clock_is_simulated; /* clock_ns differs from host_ns */
+
+    /* Kept by the calls below. Outstanding figures are what a census must find at zero. */
+    struct driver_tally tally[DRIVER_CALL_COUNT];
+    _Atomic uint64_t stalls;        /* event_wait and device_wait calls */
+    _Atomic uint64_t reservations;  /* outstanding */
+    _Atomic uint64_t handles;       /* created and not released */
+    _Atomic uint64_t created_bytes; /* of those handles */
+    _Atomic uint64_t mapped_bytes;  /* outstanding */
+    _Atomic uint64_t events;        /* outstanding */
+};
+
+/* ---- The three implementations: one exported getter each ----------------------------------- */
+
+struct driver_options {
+    int device;            /* cuda: ordinal */
+    uint64_t device_bytes; /* host, sim: capacity; 0 = default (host: half of RAM; sim: 139 GiB) */
+};
+
+vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out);
+vmm_status vmm__driver_host_open(const struct driver_options *options, struct driver **out);
+vmm_status vmm__driver_sim_open(const struct driver_options *options, struct driver **out);
+
+/* Opens by kind. AUTO is cuda where it opens, else host. */
+vmm_status vmm__driver_open(vmm_driver_kind kind, const struct driver_options *options,
+                            struct driver **out);
+void vmm__driver_close(struct driver *driver);
+
+/* "auto", "cuda", "host" or "sim"; false for anything else. */
+bool vmm__driver_kind_parse(const char *text, vmm_driver_kind *out);
+
+/* ---- Calls, counted and timed ------------------------------------------------------------- */
+
+vmm_status vmm__driver_reserve(struct driver *driver, uint64_t bytes, uint64_t *address);
+vmm_status vmm__driver_address_free(struct driver *driver, uint64_t address, uint64_t bytes);
+vmm_status vmm__driver_create(struct driver *driver, uint64_t bytes, uint64_t *handle);
+vmm_status vmm__driver_release(struct driver *driver, uint64_t handle, uint64_t bytes);
+vmm_status vmm__driver_map(struct driver *driver, uint64_t address, uint64_t bytes,
+                           uint64_t handle);
+vmm_status vmm__driver_unmap(struct driver *driver, uint64_t address, uint64_t bytes);
+vmm_status vmm__driver_access(struct driver *driver, uint64_t address, uint64_t bytes);
+vmm_status vmm__driver_memory_info(struct driver *driver, uint64_t *free_bytes,
+                                   uint64_t *total_bytes);
+vmm_status vmm__driver_event_create(struct driver *driver, void **event);
+vmm_status vmm__driver_event_destroy(struct driver *driver, void *event);
+vmm_status vmm__driver_event_record(struct driver *driver, void *event, vmm_stream stream);
+vmm_status vmm__driver_event_query(struct driver *driver, void *event);
+vmm_status vmm__driver_event_wait(struct driver *driver, void *event);
+vmm_status vmm__driver_stream_wait(struct driver *driver, vmm_stream stream, void *event);
+vmm_status vmm__driver_device_wait(struct driver *driver);
+vmm_status vmm__driver_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                            vmm_stream stream);
+
+/* Not counted: they belong to tests and tools, or cost nothing. */
+uint64_t vmm__driver_clock(struct driver *driver);
+vmm_status vmm__driver_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                            vmm_stream stream);
+vmm_status vmm__driver_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                             vmm_stream stream);
+vmm_status vmm__driver_mismatches(struct driver *driver, uint64_t *places);
+vmm_status vmm__driver_stream_create(struct driver *driver, vmm_stream *stream);
+vmm_status vmm__driver_stream_destroy(struct driver *driver, vmm_stream stream);
+
+/* Sums over all kinds of calls. */
+uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call);
+uint64_t vmm__driver_clock_ns(const struct driver *driver); /* spent in driver calls */
+uint64_t vmm__driver_host_ns(const struct driver *driver);  /* the same, by the host's clock */
+
+#endif
