@@ -1,0 +1,55 @@
+/*
+ * One statistic over time: now, peak, and all that was ever added. Any thread may add.
+ *
+ * Invariant 1: current <= peak, and freed = allocated - current is never negative.
+ */
+#ifndef VMM_BASE_FIGURE_H
+#define VMM_BASE_FIGURE_H
+
+#include "vmmcache/vmmcache.h"
+
+#include <stdatomic.h>
+
+struct figure {
+    _Atomic uint64_t current;
+    _Atomic uint64_t peak;
+    _Atomic uint64_t allocated;
+};
+
+static inline void vmm__figure_add(struct figure *figure, uint64_t amount)
+{
+    uint64_t now =
+        atomic_fetch_add_explicit(&figure->current, amount, memory_order_relaxed) + amount;
+    uint64_t peak = atomic_load_explicit(&figure->peak, memory_order_relaxed);
+    atomic_fetch_add_explicit(&figure->allocated, amount, memory_order_relaxed);
+    while (now > peak && !atomic_compare_exchange_weak_explicit(
+                             &figure->peak, &peak, now, memory_order_relaxed, memory_order_relaxed))
+        continue;
+}
+
+static inline void vmm__figure_subtract(struct figure *figure, uint64_t amount)
+{
+    atomic_fetch_sub_explicit(&figure->current, amount, memory_order_relaxed);
+}
+
+static inline uint64_t vmm__figure_now(const struct figure *figure)
+{
+    return atomic_load_explicit(&figure->current, memory_order_relaxed);
+}
+
+static inline void vmm__figure_reset_peak(struct figure *figure)
+{
+    atomic_store_explicit(&figure->peak, vmm__figure_now(figure), memory_order_relaxed);
+}
+
+static inline vmm_figure vmm__figure_read(const struct figure *figure)
+{
+    uint64_t allocated = atomic_load_explicit(&figure->allocated, memory_order_relaxed);
+    uint64_t current = vmm__figure_now(figure);
+    return (vmm_figure){ .current = current,
+                         .peak = atomic_load_explicit(&figure->peak, memory_order_relaxed),
+                         .allocated = allocated,
+                         .freed = allocated - current };
+}
+
+#endif
