@@ -1,0 +1,162 @@
+/* Chunks: physical memory from the driver and its mappings. See memory.h. */
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "memory/memory.h"
+
+/* More chunks than this a cache does not hold: 8 TiB in granules of 2 MiB. */
+enum { RECORD_LIMIT = 1 << 22 };
+
+static uint32_t record_id(const struct memory *memory, const struct chunk *chunk)
+{
+    return (uint32_t)(chunk - memory->records);
+}
+
+static struct chunk *record_take(struct memory *memory)
+{
+    uint32_t id = memory->unused;
+    if (id != 0)
+        memory->unused = memory->records[id].next;
+    else if (memory->record_high < memory->record_limit)
+        id = memory->record_high++;
+    return id == 0 ? NULL : &memory->records[id];
+}
+
+static void record_drop(struct memory *memory, struct chunk *chunk)
+{
+    *chunk = (struct chunk){ .state = CHUNK_UNUSED, .next = memory->unused };
+    memory->unused = record_id(memory, chunk);
+}
+
+static void pages_set(struct memory *memory, const struct chunk *chunk, uint32_t id)
+{
+    for (uint64_t granule = 0; granule < chunk->granules; granule++)
+        memory->pages[chunk->first + granule] = id;
+}
+
+/*
+ * Creates one chunk and maps it, without access yet. A handle that could not be mapped goes to
+ * limbo; its addresses stay the caller's.
+ */
+static vmm_status chunk_open(struct memory *memory, uint64_t granule, uint32_t granules)
+{
+    struct chunk *chunk = record_take(memory);
+    if (chunk == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "memory: no record left for another chunk");
+    *chunk = (struct chunk){ .first = granule, .granules = granules, .state = CHUNK_HELD };
+    uint64_t bytes = vmm__chunk_bytes(memory, chunk);
+    vmm_status status = vmm__driver_create(memory->driver, bytes, &chunk->handle);
+    if (status != VMM_OK) {
+        record_drop(memory, chunk);
+        return status;
+    }
+    vmm__figure_add(&memory->reserved_bytes, bytes);
+    vmm__figure_add(&memory->chunks, 1);
+    status =
+        vmm__driver_map(memory->driver, vmm__chunk_address(memory, chunk), bytes, chunk->handle);
+    if (status != VMM_OK) {
+        vmm__limbo_put(memory, chunk, NULL, 0);
+        return status;
+    }
+    chunk->is_mapped = true;
+    pages_set(memory, chunk, record_id(memory, chunk));
+    return VMM_OK;
+}
+
+vmm_status vmm__chunk_close(struct memory *memory, struct chunk *chunk)
+{
+    uint64_t bytes = vmm__chunk_bytes(memory, chunk);
+    if (chunk->is_mapped) {
+        vmm_status status =
+            vmm__driver_unmap(memory->driver, vmm__chunk_address(memory, chunk), bytes);
+        if (status != VMM_OK)
+            return status;
+        chunk->is_mapped = false;
+        pages_set(memory, chunk, 0);
+        vmm__arena_give(&memory->arena, chunk->first, chunk->granules);
+    }
+    vmm_status status = vmm__driver_release(memory->driver, chunk->handle, bytes);
+    if (status != VMM_OK)
+        return status;
+    vmm__figure_subtract(&memory->reserved_bytes, bytes);
+    vmm__figure_subtract(&memory->chunks, 1);
+    record_drop(memory, chunk);
+    return VMM_OK;
+}
+
+static vmm_status limit_check(const struct memory *memory, uint64_t bytes)
+{
+    uint64_t reserved = vmm__figure_now(&memory->reserved_bytes);
+    if (memory->limit_bytes == 0 || reserved + bytes <= memory->limit_bytes)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_DEVICE_OOM,
+                      "limit of %llu bytes: %llu are reserved, %llu more were needed",
+                      (unsigned long long)memory->limit_bytes, (unsigned long long)reserved,
+                      (unsigned long long)bytes);
+}
+
+/* Undoes the first `done` of `count` granules of a mapping that failed. */
+static void map_undo(struct memory *memory, uint64_t granule, uint64_t done, uint64_t count)
+{
+    for (uint64_t at = 0; at < done;) {
+        struct chunk *chunk = vmm__memory_chunk(memory, granule + at);
+        at += chunk->granules;
+        vmm__limbo_put(memory, chunk, NULL, 0);
+    }
+    if (done < count)
+        vmm__arena_give(&memory->arena, granule + done, count - done);
+    (void)vmm__limbo_drain(memory, NULL);
+}
+
+vmm_status vmm__memory_map(struct memory *memory, uint64_t granule, uint64_t count,
+                           uint32_t chunk_granules)
+{
+    uint64_t bytes = count << memory->arena.granule_shift;
+    vmm_status status = limit_check(memory, bytes);
+    if (status != VMM_OK)
+        return status;
+    vmm__arena_take(&memory->arena, granule, count);
+    uint64_t done = 0;
+    while (done < count && status == VMM_OK) {
+        uint32_t granules = (uint32_t)vmm__min(chunk_granules, count - done);
+        status = chunk_open(memory, granule + done, granules);
+        done += status == VMM_OK ? granules : 0;
+    }
+    if (status == VMM_OK)
+        status =
+            vmm__driver_access(memory->driver, vmm__arena_address(&memory->arena, granule), bytes);
+    if (status != VMM_OK)
+        map_undo(memory, granule, done, count);
+    return status;
+}
+
+vmm_status vmm__memory_init(struct memory *memory, struct driver *driver, uint64_t arena_bytes,
+                            uint64_t limit_bytes)
+{
+    *memory = (struct memory){ .driver = driver, .limit_bytes = limit_bytes, .record_high = 1 };
+    vmm_status status = vmm__arena_init(&memory->arena, driver, arena_bytes);
+    if (status != VMM_OK)
+        return status;
+    memory->record_limit = vmm__min(RECORD_LIMIT, memory->arena.granules + 1);
+    memory->pages = vmm__host_table_alloc(memory->arena.granules * sizeof *memory->pages);
+    memory->records = vmm__host_table_alloc(memory->record_limit * sizeof *memory->records);
+    if (memory->pages == NULL || memory->records == NULL) {
+        (void)vmm__memory_fini(memory);
+        return vmm__error(VMM_ERR_HOST_OOM, "memory: no host memory for the page map");
+    }
+    return VMM_OK;
+}
+
+vmm_status vmm__memory_fini(struct memory *memory)
+{
+    vmm_status first = VMM_OK;
+    for (uint32_t id = 1; id < memory->record_high; id++) {
+        struct chunk *chunk = &memory->records[id];
+        vmm_status status = chunk->state == CHUNK_UNUSED ? VMM_OK : vmm__chunk_close(memory, chunk);
+        first = first == VMM_OK ? status : first;
+    }
+    vmm__host_table_free(memory->records, memory->record_limit * sizeof *memory->records);
+    vmm__host_table_free(memory->pages, memory->arena.granules * sizeof *memory->pages);
+    vmm_status status = vmm__arena_fini(&memory->arena);
+    return first == VMM_OK ? status : first;
+}

@@ -1,0 +1,113 @@
+/* Limbo: chunks that wait for their last work before they go back. See memory.h. */
+#include "base/error.h"
+#include "memory/memory.h"
+
+static void limbo_append(struct memory *memory, uint32_t id)
+{
+    memory->records[id].next = 0;
+    if (memory->limbo_head == 0)
+        memory->limbo_head = id;
+    else
+        memory->records[memory->limbo_tail].next = id;
+    memory->limbo_tail = id;
+}
+
+void vmm__limbo_put(struct memory *memory, struct chunk *chunk, struct timeline *timeline,
+                    uint64_t epoch)
+{
+    chunk->state = CHUNK_LIMBO;
+    chunk->timeline = timeline;
+    chunk->epoch = epoch;
+    limbo_append(memory, (uint32_t)(chunk - memory->records));
+    atomic_fetch_add_explicit(&memory->limbo_bytes, vmm__chunk_bytes(memory, chunk),
+                              memory_order_relaxed);
+}
+
+static vmm_status chunk_query(const struct chunk *chunk)
+{
+    return chunk->timeline == NULL ? VMM_OK : vmm__timeline_query(chunk->timeline, chunk->epoch);
+}
+
+/* Closes one chunk, taken out of limbo's list, if its time has passed; else appends it again. */
+static vmm_status chunk_try(struct memory *memory, uint32_t id, uint64_t *released)
+{
+    struct chunk *chunk = &memory->records[id];
+    uint64_t bytes = vmm__chunk_bytes(memory, chunk);
+    vmm_status status = chunk_query(chunk);
+    if (status == VMM_OK)
+        status = vmm__chunk_close(memory, chunk);
+    if (status != VMM_OK) {
+        limbo_append(memory, id);
+        return status == VMM_NOT_READY ? VMM_OK : status;
+    }
+    atomic_fetch_sub_explicit(&memory->limbo_bytes, bytes, memory_order_relaxed);
+    if (released != NULL)
+        *released += bytes;
+    return VMM_OK;
+}
+
+vmm_status vmm__limbo_drain(struct memory *memory, uint64_t *released)
+{
+    vmm_status first = VMM_OK;
+    uint32_t id = memory->limbo_head;
+    memory->limbo_head = 0;
+    memory->limbo_tail = 0;
+    while (id != 0) {
+        uint32_t next = memory->records[id].next;
+        vmm_status status = chunk_try(memory, id, released);
+        first = first == VMM_OK ? status : first;
+        id = next;
+    }
+    return first;
+}
+
+vmm_status vmm__limbo_wait(struct memory *memory, uint64_t *released)
+{
+    if (memory->limbo_head == 0)
+        return VMM_NOT_READY;
+    const struct chunk *oldest = &memory->records[memory->limbo_head];
+    vmm_status status = VMM_OK;
+    if (oldest->timeline != NULL)
+        status = vmm__timeline_wait(oldest->timeline, oldest->epoch);
+    return status == VMM_OK ? vmm__limbo_drain(memory, released) : status;
+}
+
+static vmm_status chunk_check(const struct memory *memory, uint32_t id)
+{
+    const struct chunk *chunk = &memory->records[id];
+    if (!chunk->is_mapped)
+        return chunk->state == CHUNK_LIMBO
+                   ? VMM_OK
+                   : vmm__error(VMM_ERR_INTERNAL, "memory: chunk %u is held but not mapped", id);
+    for (uint64_t granule = 0; granule < chunk->granules; granule++) {
+        if (memory->pages[chunk->first + granule] != id)
+            return vmm__error(VMM_ERR_INTERNAL,
+                              "memory: invariant 1: chunk %u is not in the page "
+                              "map at its granule %llu",
+                              id, (unsigned long long)granule);
+    }
+    return VMM_OK;
+}
+
+vmm_status vmm__memory_check(const struct memory *memory)
+{
+    uint64_t bytes = 0;
+    uint64_t limbo_bytes = 0;
+    uint64_t mapped_granules = 0;
+    for (uint32_t id = 1; id < memory->record_high; id++) {
+        const struct chunk *chunk = &memory->records[id];
+        if (chunk->state == CHUNK_UNUSED)
+            continue;
+        vmm_status status = chunk_check(memory, id);
+        if (status != VMM_OK)
+            return status;
+        bytes += vmm__chunk_bytes(memory, chunk);
+        limbo_bytes += chunk->state == CHUNK_LIMBO ? vmm__chunk_bytes(memory, chunk) : 0;
+        mapped_granules += chunk->is_mapped ? chunk->granules : 0;
+    }
+    if (mapped_granules + memory->arena.free_granules != memory->arena.granules)
+        return vmm__error(VMM_ERR_INTERNAL, "memory: invariant 2: addresses taken without a chunk");
+    if (bytes != vmm__figure_now(&memory->reserved_bytes) || limbo_bytes != memory->limbo_bytes)
+        return vmm__error(VMM_ERR_INTERNAL, "memory: invariant 3: chunks do not add up");
+    return vmm__arena_check(&memory->arena);
+}

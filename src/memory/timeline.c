@@ -1,0 +1,152 @@
+/* When a stream's earlier work is done: see timeline.h. */
+#include "memory/timeline.h"
+#include "base/error.h"
+
+static struct timeline_mark *mark_at(struct timeline *timeline, unsigned position)
+{
+    return &timeline->marks[(timeline->oldest + position) % TIMELINE_MARKS];
+}
+
+static uint64_t newest_epoch(struct timeline *timeline)
+{
+    if (timeline->count == 0)
+        return timeline->passed;
+    return mark_at(timeline, timeline->count - 1)->epoch;
+}
+
+static void oldest_drop(struct timeline *timeline)
+{
+    timeline->passed = mark_at(timeline, 0)->epoch;
+    timeline->oldest = (timeline->oldest + 1) % TIMELINE_MARKS;
+    timeline->count--;
+}
+
+/* Asks the oldest marks until one has not passed. */
+static vmm_status marks_poll(struct timeline *timeline)
+{
+    while (timeline->count > 0) {
+        vmm_status status = vmm__driver_event_query(timeline->driver, mark_at(timeline, 0)->event);
+        if (status != VMM_OK)
+            return status == VMM_NOT_READY ? VMM_OK : status;
+        oldest_drop(timeline);
+    }
+    return VMM_OK;
+}
+
+/* A full ring records its newest mark again: later than need be, never too early. */
+static vmm_status mark_add(struct timeline *timeline)
+{
+    bool full = timeline->count == TIMELINE_MARKS;
+    struct timeline_mark *mark = mark_at(timeline, full ? timeline->count - 1 : timeline->count);
+    vmm_status status = VMM_OK;
+    if (mark->event == NULL)
+        status = vmm__driver_event_create(timeline->driver, &mark->event);
+    if (status != VMM_OK)
+        return status;
+    uint64_t epoch = atomic_fetch_add_explicit(&timeline->now, 1, memory_order_acq_rel);
+    status = vmm__driver_event_record(timeline->driver, mark->event, timeline->stream);
+    if (status != VMM_OK)
+        return status;
+    mark->epoch = epoch;
+    if (!full)
+        timeline->count++;
+    return VMM_OK;
+}
+
+static vmm_status mark_locked(struct timeline *timeline, uint64_t epoch)
+{
+    return epoch <= newest_epoch(timeline) ? VMM_OK : mark_add(timeline);
+}
+
+static vmm_status query_locked(struct timeline *timeline, uint64_t epoch)
+{
+    if (epoch <= timeline->passed)
+        return VMM_OK;
+    vmm_status status = mark_locked(timeline, epoch);
+    if (status == VMM_OK)
+        status = marks_poll(timeline);
+    if (status == VMM_OK && epoch > timeline->passed)
+        status = VMM_NOT_READY;
+    return status;
+}
+
+/* The earliest mark that covers an epoch which has not passed. */
+static struct timeline_mark *mark_covering(struct timeline *timeline, uint64_t epoch)
+{
+    unsigned position = 0;
+    while (position + 1 < timeline->count && mark_at(timeline, position)->epoch < epoch)
+        position++;
+    return mark_at(timeline, position);
+}
+
+void vmm__timeline_init(struct timeline *timeline, struct driver *driver, vmm_stream stream)
+{
+    *timeline = (struct timeline){ .driver = driver, .stream = stream };
+    atomic_init(&timeline->now, 1);
+    vmm__lock_init(&timeline->lock);
+}
+
+void vmm__timeline_fini(struct timeline *timeline)
+{
+    for (unsigned i = 0; i < TIMELINE_MARKS; i++) {
+        if (timeline->marks[i].event != NULL)
+            (void)vmm__driver_event_destroy(timeline->driver, timeline->marks[i].event);
+    }
+    vmm__lock_fini(&timeline->lock);
+}
+
+vmm_status vmm__timeline_mark(struct timeline *timeline, uint64_t epoch)
+{
+    vmm__lock_take(&timeline->lock);
+    vmm_status status = mark_locked(timeline, epoch);
+    vmm__lock_drop(&timeline->lock);
+    return status;
+}
+
+vmm_status vmm__timeline_query(struct timeline *timeline, uint64_t epoch)
+{
+    vmm__lock_take(&timeline->lock);
+    vmm_status status = query_locked(timeline, epoch);
+    vmm__lock_drop(&timeline->lock);
+    return status;
+}
+
+vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch)
+{
+    vmm__lock_take(&timeline->lock);
+    vmm_status status = query_locked(timeline, epoch);
+    if (status == VMM_NOT_READY) {
+        status = vmm__driver_event_wait(timeline->driver, mark_covering(timeline, epoch)->event);
+        if (status == VMM_OK)
+            status = marks_poll(timeline);
+    }
+    vmm__lock_drop(&timeline->lock);
+    return status;
+}
+
+vmm_status vmm__timeline_follow(struct timeline *timeline, uint64_t epoch, vmm_stream stream)
+{
+    vmm__lock_take(&timeline->lock);
+    vmm_status status = query_locked(timeline, epoch);
+    if (status == VMM_NOT_READY)
+        status = vmm__driver_stream_wait(timeline->driver, stream,
+                                         mark_covering(timeline, epoch)->event);
+    vmm__lock_drop(&timeline->lock);
+    return status;
+}
+
+vmm_status vmm__timeline_check(struct timeline *timeline)
+{
+    vmm__lock_take(&timeline->lock);
+    uint64_t before = timeline->passed;
+    bool rising = true;
+    for (unsigned i = 0; i < timeline->count; i++) {
+        rising = rising && mark_at(timeline, i)->epoch > before;
+        before = mark_at(timeline, i)->epoch;
+    }
+    rising = rising && before < vmm__timeline_now(timeline);
+    vmm__lock_drop(&timeline->lock);
+    if (!rising)
+        return vmm__error(VMM_ERR_INTERNAL, "timeline: invariant 1: epochs do not rise");
+    return VMM_OK;
+}

@@ -1,0 +1,68 @@
+/*
+ * A stream's timeline: tells when work that was submitted to a stream before some moment is done,
+ * with events recorded only when somebody asks.
+ *
+ * Moments are epochs. Whoever frees memory stamps it with the epoch that is current then, which
+ * costs one load. Whoever later wants that memory elsewhere asks whether the epoch has passed; only
+ * then a mark (an event) is recorded, and a new epoch begins.
+ *
+ * Owns: the events of its marks.
+ * Invariants:
+ *  1. passed < epoch of the oldest mark < ... < epoch of the newest mark < now;
+ *  2. all work that was submitted before something was stamped e is done once passed >= e.
+ *     To make a mark for epoch e, `now` first moves beyond e and the event is recorded after that:
+ *     a stamp of e was therefore read before the event was recorded.
+ * May be called by: memory (limbo), heap, policy.
+ * Locks: its own, a leaf: nothing else is taken while it is held.
+ */
+#ifndef VMM_MEMORY_TIMELINE_H
+#define VMM_MEMORY_TIMELINE_H
+
+#include "base/lock.h"
+#include "driver/driver.h"
+
+enum { TIMELINE_MARKS = 8 };
+
+struct timeline_mark {
+    void *event; /* kept for the next mark once it has passed */
+    uint64_t epoch;
+};
+
+struct timeline {
+    struct driver *driver;
+    vmm_stream stream;
+    _Atomic uint64_t now;
+    struct lock lock; /* guards all below */
+    uint64_t passed;
+    struct timeline_mark marks[TIMELINE_MARKS]; /* a ring; the oldest is at `oldest` */
+    unsigned oldest;
+    unsigned count;
+};
+
+void vmm__timeline_init(struct timeline *timeline, struct driver *driver, vmm_stream stream);
+
+/* Destroys the events. Work need not be done. */
+void vmm__timeline_fini(struct timeline *timeline);
+
+/* The epoch to stamp what is given up now. */
+static inline uint64_t vmm__timeline_now(const struct timeline *timeline)
+{
+    return atomic_load_explicit(&timeline->now, memory_order_acquire);
+}
+
+/* Makes sure that a mark for `epoch` is on its way, so that it can be asked for, waited for and
+ * followed. Epoch 0 has always passed. */
+vmm_status vmm__timeline_mark(struct timeline *timeline, uint64_t epoch);
+
+/* VMM_OK if `epoch` has passed, VMM_NOT_READY if not; records a mark if there is none for it. */
+vmm_status vmm__timeline_query(struct timeline *timeline, uint64_t epoch);
+
+/* Makes the host wait until `epoch` has passed. */
+vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch);
+
+/* Makes later work of `stream` wait until `epoch` has passed. The host does not wait. */
+vmm_status vmm__timeline_follow(struct timeline *timeline, uint64_t epoch, vmm_stream stream);
+
+vmm_status vmm__timeline_check(struct timeline *timeline);
+
+#endif
