@@ -1,0 +1,131 @@
+/* The numbered invariants of directory, heap, slab and pool. See their headers. */
+#include "base/error.h"
+#include "heap/pool.h"
+
+/* What a walk over a heap's territories has added up. */
+struct tally {
+    uint64_t free_bytes;
+    uint64_t free_blocks;
+};
+
+static vmm_status broken(const struct heap *heap, uint64_t address, const char *what)
+{
+    return vmm__error(VMM_ERR_INTERNAL, "%s heap of stream %p at 0x%llx: invariant %s",
+                      heap->is_small ? "small" : "large", heap->pool->stream,
+                      (unsigned long long)address, what);
+}
+
+static vmm_status slab_check(const struct heap *heap, const struct block *block)
+{
+    const struct slab *slab = block->slab;
+    if (slab->block != block || (slab->free_bits & slab->waiting_bits) != 0)
+        return broken(heap, block->address, "slab 2: free and waiting bits overlap");
+    for (uint64_t at = 0; at < block->node.size; at += SMALL_SLOT_BYTES) {
+        if (*vmm__directory_slot(heap->directory, block->address + at) != block)
+            return broken(heap, block->address, "slab 4: a slot does not name it");
+    }
+    return VMM_OK;
+}
+
+static vmm_status neighbours_check(const struct heap *heap, const struct block *block)
+{
+    const struct block *next = block->next;
+    if (next == NULL) {
+        uint64_t end = vmm__block_end(block) - heap->directory->arena->address;
+        if (end % heap->directory->arena->granule_bytes != 0)
+            return broken(heap, block->address, "1: a wall inside a granule");
+        return VMM_OK;
+    }
+    if (next->prev != block || next->address != vmm__block_end(block))
+        return broken(heap, block->address, "1: the next block does not start where this one ends");
+    if (block->state == BLOCK_FREE && next->state == BLOCK_FREE)
+        return broken(heap, block->address, "2: two free neighbours");
+    return VMM_OK;
+}
+
+static vmm_status block_check(const struct heap *heap, const struct block *block,
+                              struct tally *tally)
+{
+    if (block->node.size == 0 || block->node.size % heap->unit_bytes != 0 ||
+        (block->address - heap->directory->arena->address) % heap->unit_bytes != 0)
+        return broken(heap, block->address, "4: not a multiple of the unit");
+    if (vmm__directory_heap(heap->directory, block->address) != heap ||
+        vmm__directory_heap(heap->directory, vmm__block_end(block) - 1) != heap)
+        return broken(heap, block->address, "directory 1: a block outside of its territory");
+    const struct block *first = *vmm__directory_slot(heap->directory, block->address);
+    if (first == NULL || first->address > block->address)
+        return broken(heap, block->address, "directory 2: the slot does not lead to the block");
+    if (block->state == BLOCK_FREE) {
+        tally->free_bytes += block->node.size;
+        tally->free_blocks++;
+    }
+    vmm_status status = block->state == BLOCK_SLAB ? slab_check(heap, block) : VMM_OK;
+    return status == VMM_OK ? neighbours_check(heap, block) : status;
+}
+
+static vmm_status territories_check(const struct heap *heap, struct tally *tally)
+{
+    const struct directory *directory = heap->directory;
+    const struct arena *arena = directory->arena;
+    uint64_t granule = vmm__arena_next_taken(arena, 0);
+    while (granule < arena->granules) {
+        uint64_t address = vmm__arena_address(arena, granule);
+        uint64_t end = address + arena->granule_bytes;
+        const struct block *block = NULL;
+        if (vmm__directory_heap(directory, address) == heap)
+            block = *vmm__directory_slot(directory, address);
+        while (block != NULL) {
+            vmm_status status = block_check(heap, block, tally);
+            if (status != VMM_OK)
+                return status;
+            end = vmm__block_end(block);
+            block = block->next;
+        }
+        end = (end - arena->address + arena->granule_bytes - 1) >> arena->granule_shift;
+        granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
+    }
+    return VMM_OK;
+}
+
+static vmm_status heap_check(const struct heap *heap)
+{
+    struct tally tally = { .free_bytes = 0 };
+    if (!vmm__size_index_check(&heap->index))
+        return broken(heap, 0, "3: the index of free blocks is broken");
+    vmm_status status = territories_check(heap, &tally);
+    if (status != VMM_OK)
+        return status;
+    for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
+         node = vmm__size_index_smaller(&heap->index, node)) {
+        if (((const struct block *)node)->state != BLOCK_FREE)
+            return broken(heap, ((const struct block *)node)->address, "3: not free, but indexed");
+        tally.free_blocks--;
+    }
+    if (tally.free_blocks != 0 || tally.free_bytes != heap->free_bytes)
+        return broken(heap, 0, "3: free blocks do not add up");
+    return VMM_OK;
+}
+
+static vmm_status slabs_check(const struct slabs *slabs)
+{
+    for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
+        for (const struct slab *slab = slabs->partial[class_index]; slab != NULL;
+             slab = slab->next) {
+            if (slab->free_bits == 0 || slab->class_index != class_index)
+                return broken(slabs->heap, slab->block->address, "slab 3: in a wrong list");
+        }
+    }
+    return VMM_OK;
+}
+
+vmm_status vmm__pool_check_locked(struct pool *pool)
+{
+    vmm_status status = heap_check(&pool->small);
+    if (status == VMM_OK)
+        status = heap_check(&pool->large);
+    if (status == VMM_OK)
+        status = slabs_check(&pool->slabs);
+    if (status == VMM_OK)
+        status = vmm__timeline_check(&pool->timeline);
+    return status;
+}

@@ -1,0 +1,66 @@
+/*
+ * The directory: from an address of the arena to the heap that owns it and the block that starts
+ * there. Addresses are looked up here, never followed.
+ *
+ * The arena is divided into granules, and each granule of a heap into slots: one for a heap of
+ * large blocks, 512 of 4 KiB for a heap of small ones. A slot names the first block that starts in
+ * it. Large blocks are so much larger than the gaps between them that few start in one granule;
+ * small blocks are whole slots, so at most one starts in each. A slab names itself in all its
+ * slots.
+ *
+ * Owns: the table and the slot arrays of small granules.
+ * Invariants:
+ *  1. entries[g].heap is the heap whose territory covers granule g, NULL if none does;
+ *  2. a slot names the block with the lowest start in it, NULL if none starts there; slots of a
+ * slab name the slab's block. May be called by: heap, policy and report. Locks: entries[g].heap
+ * changes under the grow lock and the heap's pool lock and may be read without; the rest is under
+ * the heap's pool lock.
+ */
+#ifndef VMM_HEAP_DIRECTORY_H
+#define VMM_HEAP_DIRECTORY_H
+
+#include "memory/arena.h"
+
+struct block;
+struct heap;
+
+enum { SMALL_SLOT_BYTES = 4096 };
+
+struct directory_entry {
+    _Atomic(struct heap *) heap;
+    union {
+        struct block *first;  /* large: the one slot */
+        struct block **slots; /* small */
+    };
+};
+
+struct directory {
+    const struct arena *arena;
+    struct directory_entry *entries; /* by granule */
+};
+
+vmm_status vmm__directory_init(struct directory *directory, const struct arena *arena);
+
+/* Frees what territories still own. */
+void vmm__directory_fini(struct directory *directory);
+
+/* The heap at an address of the arena; NULL if no territory is there. Needs no lock. */
+static inline struct heap *vmm__directory_heap(const struct directory *directory, uint64_t address)
+{
+    uint64_t granule = vmm__arena_granule(directory->arena, address);
+    return atomic_load_explicit(&directory->entries[granule].heap, memory_order_acquire);
+}
+
+/* Makes `count` granules a heap's, or nobody's again. Only making can fail, with ERR_HOST_OOM, and
+ * then changes nothing. */
+vmm_status vmm__directory_give(struct directory *directory, struct heap *heap, uint64_t granule,
+                               uint64_t count);
+void vmm__directory_take_back(struct directory *directory, uint64_t granule, uint64_t count);
+
+/* The slot of an address, in a granule that a heap owns. */
+struct block **vmm__directory_slot(const struct directory *directory, uint64_t address);
+
+/* The block that holds the byte before a granule boundary; NULL if no heap owns that byte. */
+struct block *vmm__directory_before(const struct directory *directory, uint64_t address);
+
+#endif

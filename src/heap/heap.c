@@ -1,0 +1,247 @@
+/* The blocks of one pool and kind: see heap.h. */
+#include "heap/heap.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+
+enum { LARGE_UNIT_BYTES = 512, BATCH_BLOCKS = 63 };
+
+struct block_batch {
+    struct block_batch *next;
+    struct block blocks[BATCH_BLOCKS];
+};
+
+/* ---- Records ------------------------------------------------------------------------------ */
+
+static struct block *record_take(struct heap *heap)
+{
+    struct block *block = heap->store.spares;
+    heap->store.spares = block->next;
+    heap->store.spare_count--;
+    return block;
+}
+
+static void record_drop(struct heap *heap, struct block *block)
+{
+    block->next = heap->store.spares;
+    heap->store.spares = block;
+    heap->store.spare_count++;
+}
+
+vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count)
+{
+    while (heap->store.spare_count < count) {
+        struct block_batch *batch = vmm__host_alloc(1, sizeof *batch);
+        if (batch == NULL)
+            return vmm__error(VMM_ERR_HOST_OOM, "heap: no host memory for block records");
+        batch->next = heap->store.batches;
+        heap->store.batches = batch;
+        for (int i = 0; i < BATCH_BLOCKS; i++)
+            record_drop(heap, &batch->blocks[i]);
+    }
+    return VMM_OK;
+}
+
+/* ---- Places: slots, links and the index --------------------------------------------------- */
+
+static void slot_enter(struct heap *heap, struct block *block)
+{
+    struct block **slot = vmm__directory_slot(heap->directory, block->address);
+    if (*slot == NULL || (*slot)->address > block->address)
+        *slot = block;
+}
+
+static void slot_leave(struct heap *heap, struct block *block)
+{
+    struct block **slot = vmm__directory_slot(heap->directory, block->address);
+    if (*slot != block)
+        return;
+    struct block *next = block->next;
+    bool shares = next != NULL && vmm__directory_slot(heap->directory, next->address) == slot;
+    *slot = shares ? next : NULL;
+}
+
+static void free_enter(struct heap *heap, struct block *block)
+{
+    block->state = BLOCK_FREE;
+    vmm__size_index_insert(&heap->index, &block->node);
+    heap->free_bytes += block->node.size;
+}
+
+static void free_leave(struct heap *heap, struct block *block)
+{
+    vmm__size_index_remove(&heap->index, &block->node);
+    heap->free_bytes -= block->node.size;
+}
+
+/* Puts a record between two neighbours, either of which may be a wall. */
+static void block_link(struct block *prev, struct block *block, struct block *next)
+{
+    block->prev = prev;
+    block->next = next;
+    if (prev != NULL)
+        prev->next = block;
+    if (next != NULL)
+        next->prev = block;
+}
+
+/* Cuts a block that is in no index to `bytes` and returns the rest as a new block after it. */
+static struct block *block_split(struct heap *heap, struct block *block, uint64_t bytes)
+{
+    struct block *rest = record_take(heap);
+    *rest = (struct block){ .address = block->address + bytes, .epoch = block->epoch };
+    rest->node.size = block->node.size - bytes;
+    block->node.size = bytes;
+    block_link(block, rest, block->next);
+    slot_enter(heap, rest);
+    return rest;
+}
+
+/* Lets a block swallow its next neighbour; both are free and in no index. */
+static void block_join(struct heap *heap, struct block *block)
+{
+    struct block *next = block->next;
+    slot_leave(heap, next);
+    block->node.size += next->node.size;
+    block->epoch = vmm__max(block->epoch, next->epoch);
+    block->next = next->next;
+    if (block->next != NULL)
+        block->next->prev = block;
+    record_drop(heap, next);
+}
+
+static bool block_is_free(const struct block *block)
+{
+    return block != NULL && block->state == BLOCK_FREE;
+}
+
+/* Enters a block as free, joined with its free neighbours. */
+static struct block *block_release(struct heap *heap, struct block *block)
+{
+    if (block_is_free(block->next)) {
+        free_leave(heap, block->next);
+        block_join(heap, block);
+    }
+    if (block_is_free(block->prev)) {
+        block = block->prev;
+        free_leave(heap, block);
+        block_join(heap, block);
+    }
+    free_enter(heap, block);
+    return block;
+}
+
+/* ---- Life --------------------------------------------------------------------------------- */
+
+void vmm__heap_init(struct heap *heap, struct pool *pool, struct directory *directory,
+                    bool is_small)
+{
+    *heap = (struct heap){ .pool = pool,
+                           .directory = directory,
+                           .is_small = is_small,
+                           .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES };
+}
+
+void vmm__heap_fini(struct heap *heap)
+{
+    while (heap->store.batches != NULL) {
+        struct block_batch *batch = heap->store.batches;
+        heap->store.batches = batch->next;
+        vmm__host_free(batch, sizeof *batch);
+    }
+}
+
+/* ---- Blocks ------------------------------------------------------------------------------- */
+
+vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
+                               struct block **out)
+{
+    vmm_status status = vmm__heap_records_keep(heap, 1);
+    if (status != VMM_OK)
+        return status;
+    free_leave(heap, block);
+    if (block->node.size > bytes)
+        free_enter(heap, block_split(heap, block, bytes));
+    block->state = BLOCK_LIVE;
+    *out = block;
+    return VMM_OK;
+}
+
+vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
+{
+    struct size_node *fit = vmm__size_index_find(&heap->index, bytes);
+    if (fit == NULL)
+        return VMM_NOT_READY;
+    return vmm__heap_take_from(heap, (struct block *)fit, bytes, out);
+}
+
+struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch)
+{
+    block->epoch = epoch;
+    return block_release(heap, block);
+}
+
+struct block *vmm__heap_find(const struct heap *heap, uint64_t address)
+{
+    struct block *block = *vmm__directory_slot(heap->directory, address);
+    if (block != NULL && block->state == BLOCK_SLAB)
+        return block;
+    while (block != NULL && block->address < address)
+        block = block->next;
+    return block != NULL && block->address == address ? block : NULL;
+}
+
+/* ---- Territories -------------------------------------------------------------------------- */
+
+vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes, uint64_t epoch,
+                            struct block **out)
+{
+    const struct arena *arena = heap->directory->arena;
+    vmm_status status = vmm__heap_records_keep(heap, 1);
+    if (status != VMM_OK)
+        return status;
+    uint64_t granule = vmm__arena_granule(arena, address);
+    status = vmm__directory_give(heap->directory, heap, granule, bytes >> arena->granule_shift);
+    if (status != VMM_OK)
+        return status;
+    struct block *prev = NULL;
+    struct block *next = NULL;
+    uint64_t end = address + bytes;
+    if (address > arena->address && vmm__directory_heap(heap->directory, address - 1) == heap)
+        prev = vmm__directory_before(heap->directory, address);
+    if (vmm__arena_contains(arena, end) && vmm__directory_heap(heap->directory, end) == heap)
+        next = *vmm__directory_slot(heap->directory, end);
+    struct block *block = record_take(heap);
+    *block = (struct block){ .address = address, .epoch = epoch };
+    block->node.size = bytes;
+    block_link(prev, block, next);
+    slot_enter(heap, block);
+    *out = block_release(heap, block);
+    return VMM_OK;
+}
+
+vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t address,
+                            uint64_t bytes)
+{
+    const struct arena *arena = heap->directory->arena;
+    vmm_status status = vmm__heap_records_keep(heap, 2);
+    if (status != VMM_OK)
+        return status;
+    free_leave(heap, block);
+    if (vmm__block_end(block) > address + bytes)
+        free_enter(heap, block_split(heap, block, address + bytes - block->address));
+    if (block->address < address) {
+        struct block *cut = block_split(heap, block, address - block->address);
+        free_enter(heap, block);
+        block = cut;
+    }
+    slot_leave(heap, block);
+    if (block->prev != NULL)
+        block->prev->next = NULL;
+    if (block->next != NULL)
+        block->next->prev = NULL;
+    record_drop(heap, block);
+    vmm__directory_take_back(heap->directory, vmm__arena_granule(arena, address),
+                             bytes >> arena->granule_shift);
+    return VMM_OK;
+}

@@ -1,0 +1,107 @@
+/*
+ * A heap: the blocks of one pool that are of one kind, small or large. It knows mapped bytes only;
+ * which of them exist is somebody else's decision.
+ *
+ * A heap's bytes form territories: maximal runs of granules that it was given. Blocks tile each
+ * territory without gaps; the first and last block of a territory stand at walls (prev or next is
+ * NULL), and what lies beyond a wall is not this heap's business. So a heap never looks at, nor
+ * locks, another.
+ *
+ * Owns: its block records and its index of free blocks.
+ * Invariants:
+ *  1. blocks tile each territory: block->next starts where block ends; walls are at granules;
+ *  2. two neighbours are never both free: they would be one;
+ *  3. exactly the free blocks are in the index; their sizes add up to free_bytes;
+ *  4. starts and sizes are multiples of unit_bytes;
+ *  5. a free block's epoch is the latest at which any part of it was given back.
+ * May be called by: pool, policy, report. Locks: the pool's lock guards all of it.
+ */
+#ifndef VMM_HEAP_HEAP_H
+#define VMM_HEAP_HEAP_H
+
+#include "base/sizeindex.h"
+#include "heap/directory.h"
+
+struct pool;
+struct slab;
+
+enum block_state {
+    BLOCK_FREE = 0,
+    BLOCK_LIVE,   /* handed out */
+    BLOCK_SLAB,   /* handed out, to be divided among small objects */
+    BLOCK_WAITING /* taken back, but another stream may still use it */
+};
+
+struct block {
+    struct size_node node; /* first member; size in bytes, always; links while free */
+    uint64_t address;
+    struct block *prev; /* NULL: wall */
+    struct block *next;
+    union {
+        uint64_t requested_bytes; /* live */
+        uint64_t epoch;           /* free: of the pool's timeline */
+        struct slab *slab;        /* slab */
+    };
+    enum block_state state;
+};
+
+/* Block records, recycled. They are allocated in batches and freed all at once. */
+struct block_store {
+    struct block *spares; /* linked by next */
+    uint64_t spare_count;
+    struct block_batch *batches;
+};
+
+struct heap {
+    struct pool *pool;
+    struct directory *directory;
+    bool is_small;
+    uint64_t unit_bytes;
+    struct size_index index;
+    uint64_t free_bytes;
+    uint64_t home_end; /* where the heap last grew into fresh addresses; 0: nowhere yet */
+    struct block_store store;
+};
+
+void vmm__heap_init(struct heap *heap, struct pool *pool, struct directory *directory,
+                    bool is_small);
+void vmm__heap_fini(struct heap *heap);
+
+static inline uint64_t vmm__block_end(const struct block *block)
+{
+    return block->address + block->node.size;
+}
+
+/* Makes sure that the next `count` records can be had without host memory. */
+vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count);
+
+/*
+ * Takes a block of exactly `bytes`, a multiple of unit_bytes, out of the best fitting free one. The
+ * caller sets what belongs to the state. VMM_NOT_READY if nothing fits, ERR_HOST_OOM.
+ */
+vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out);
+
+/* The same from the low end of a given free block that is large enough. */
+vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
+                               struct block **out);
+
+/* Takes a block back that is not free, and joins it with its neighbours. Cannot fail. Returns the
+ * free block that it is part of now. */
+struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch);
+
+/* The block that starts at an address of a granule which this heap owns, or the slab that holds the
+ * address; NULL if there is neither. */
+struct block *vmm__heap_find(const struct heap *heap, uint64_t address);
+
+/*
+ * Makes granules that were just mapped this heap's, as free bytes, joined with free neighbours.
+ * Returns the free block that they are part of. ERR_HOST_OOM.
+ */
+vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes, uint64_t epoch,
+                            struct block **out);
+
+/* Cuts whole granules out of a free block; they are nobody's then. ERR_HOST_OOM. */
+vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t address,
+                            uint64_t bytes);
+
+#endif

@@ -1,0 +1,221 @@
+/* The memory of one stream: see pool.h. */
+#include "heap/pool.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+
+/* Waits that an allocation looks at on its way: two event queries in the worst usual case. */
+enum { POLL_ON_TAKE = 2 };
+
+/* ---- Life --------------------------------------------------------------------------------- */
+
+vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct directory *directory,
+                          struct ledger *ledger, struct pool **out)
+{
+    struct pool *pool = vmm__host_alloc(1, sizeof *pool);
+    if (pool == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "pool: no host memory for another stream");
+    pool->stream = stream;
+    pool->ledger = ledger;
+    vmm__lock_init(&pool->lock);
+    vmm__timeline_init(&pool->timeline, driver, stream);
+    vmm__heap_init(&pool->small, pool, directory, true);
+    vmm__heap_init(&pool->large, pool, directory, false);
+    pool->slabs.heap = &pool->small;
+    vmm__uses_init(&pool->uses);
+    *out = pool;
+    return VMM_OK;
+}
+
+void vmm__pool_close(struct pool *pool)
+{
+    vmm__uses_fini(&pool->uses);
+    vmm__slabs_fini(&pool->slabs);
+    vmm__heap_fini(&pool->large);
+    vmm__heap_fini(&pool->small);
+    vmm__timeline_fini(&pool->timeline);
+    vmm__lock_fini(&pool->lock);
+    vmm__host_free(pool, sizeof *pool);
+}
+
+/* ---- The ledger --------------------------------------------------------------------------- */
+
+static void ledger_take(struct ledger *ledger, uint64_t requested_bytes, uint64_t bytes)
+{
+    vmm__figure_add(&ledger->requested_bytes, requested_bytes);
+    vmm__figure_add(&ledger->allocated_bytes, bytes);
+    vmm__figure_add(&ledger->active_bytes, bytes);
+    vmm__figure_add(&ledger->allocations, 1);
+}
+
+static void ledger_give(struct ledger *ledger, uint64_t requested_bytes, uint64_t bytes)
+{
+    vmm__figure_subtract(&ledger->requested_bytes, requested_bytes);
+    vmm__figure_subtract(&ledger->allocated_bytes, bytes);
+    vmm__figure_subtract(&ledger->allocations, 1);
+}
+
+/* ---- Taking ------------------------------------------------------------------------------- */
+
+bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint64_t *block_bytes)
+{
+    *heap = bytes <= POOL_SMALL_LARGEST_BYTES ? &pool->small : &pool->large;
+    if (bytes > SLAB_LARGEST_BYTES)
+        return vmm__align_up_checked(bytes, (*heap)->unit_bytes, block_bytes);
+    *block_bytes = vmm__slab_run_bytes(vmm__slab_class(bytes == 0 ? 1 : bytes));
+    return true;
+}
+
+static vmm_status object_take(struct pool *pool, uint64_t bytes, uint64_t *address)
+{
+    struct slab *slab;
+    uint32_t object;
+    vmm_status status = vmm__slab_take(&pool->slabs, bytes, &slab, &object);
+    if (status != VMM_OK)
+        return status;
+    ledger_take(pool->ledger, bytes, slab->object_bytes);
+    *address = vmm__slab_address(slab, object);
+    return VMM_OK;
+}
+
+static void block_hand_out(struct pool *pool, struct block *block, uint64_t bytes,
+                           uint64_t *address)
+{
+    block->requested_bytes = bytes;
+    ledger_take(pool->ledger, bytes, block->node.size);
+    *address = block->address;
+}
+
+vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, uint64_t *address)
+{
+    if (pool->uses.oldest != NULL)
+        (void)vmm__pool_poll_locked(pool, POLL_ON_TAKE);
+    if (bytes <= SLAB_LARGEST_BYTES)
+        return object_take(pool, bytes, address);
+    struct heap *heap;
+    uint64_t block_bytes;
+    if (!vmm__pool_need(pool, bytes, &heap, &block_bytes))
+        return VMM_NOT_READY;
+    struct block *block;
+    vmm_status status = vmm__heap_take(heap, block_bytes, &block);
+    if (status == VMM_OK)
+        block_hand_out(pool, block, bytes, address);
+    return status;
+}
+
+vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
+                                       uint64_t *address)
+{
+    vmm_status status = vmm__heap_take_from(&pool->large, block, block->node.size, &block);
+    if (status == VMM_OK)
+        block_hand_out(pool, block, bytes, address);
+    return status;
+}
+
+/* ---- Giving back -------------------------------------------------------------------------- */
+
+/* What an address of a pool names: a block, or an object of a slab. */
+struct place {
+    struct block *block;
+    struct slab *slab; /* NULL for a block */
+    uint32_t object;
+};
+
+static bool place_find(const struct heap *heap, uint64_t address, struct place *place)
+{
+    struct block *block = vmm__heap_find(heap, address);
+    if (block == NULL || block->state == BLOCK_FREE)
+        return false;
+    *place = (struct place){ .block = block };
+    if (block->state != BLOCK_SLAB)
+        return true;
+    place->slab = block->slab;
+    return vmm__slab_find(block->slab, address, &place->object);
+}
+
+static bool place_is_waiting(const struct place *place)
+{
+    if (place->slab == NULL)
+        return place->block->state == BLOCK_WAITING;
+    return (place->slab->waiting_bits >> place->object & 1) != 0;
+}
+
+static bool place_is_live(const struct heap *heap, uint64_t address, struct place *place)
+{
+    return place_find(heap, address, place) && !place_is_waiting(place);
+}
+
+static void place_set_waiting(struct place *place)
+{
+    if (place->slab == NULL)
+        place->block->state = BLOCK_WAITING;
+    else
+        place->slab->waiting_bits |= UINT64_C(1) << place->object;
+}
+
+static uint64_t place_bytes(const struct place *place)
+{
+    return place->slab == NULL ? place->block->node.size : place->slab->object_bytes;
+}
+
+static uint64_t place_requested_bytes(const struct place *place)
+{
+    return place->slab == NULL ? place->block->requested_bytes
+                               : place->slab->requested[place->object];
+}
+
+/* Makes the place free: no stream but the pool's own may still use it. */
+static void place_release(struct pool *pool, struct heap *heap, struct place *place)
+{
+    uint64_t epoch = vmm__timeline_now(&pool->timeline);
+    vmm__figure_subtract(&pool->ledger->active_bytes, place_bytes(place));
+    if (place->slab == NULL)
+        (void)vmm__heap_give(heap, place->block, epoch);
+    else
+        vmm__slab_give(&pool->slabs, place->slab, place->object, epoch);
+}
+
+vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address)
+{
+    struct place place;
+    if (!place_is_live(heap, address, &place))
+        return vmm__error(VMM_ERR_UNKNOWN_POINTER, "free: 0x%llx is not the start of a live block",
+                          (unsigned long long)address);
+    vmm_status status = vmm__uses_end(&pool->uses, address);
+    if (status != VMM_OK && status != VMM_NOT_READY)
+        return status;
+    ledger_give(pool->ledger, place_requested_bytes(&place), place_bytes(&place));
+    if (status == VMM_NOT_READY)
+        place_set_waiting(&place);
+    else
+        place_release(pool, heap, &place);
+    return VMM_OK;
+}
+
+vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t address,
+                                struct timeline *other)
+{
+    struct place place;
+    if (!place_is_live(heap, address, &place))
+        return vmm__error(VMM_ERR_UNKNOWN_POINTER, "use: 0x%llx is not the start of a live block",
+                          (unsigned long long)address);
+    if (other == &pool->timeline)
+        return VMM_OK;
+    return vmm__uses_add(&pool->uses, address, other);
+}
+
+vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most)
+{
+    vmm_status any = VMM_NOT_READY;
+    uint64_t address;
+    vmm_status status = vmm__uses_poll(&pool->uses, most, &address);
+    while (status == VMM_OK) {
+        struct heap *heap = vmm__directory_heap(pool->large.directory, address);
+        struct place place;
+        if (place_find(heap, address, &place))
+            place_release(pool, heap, &place);
+        any = VMM_OK;
+        status = vmm__uses_poll(&pool->uses, most, &address);
+    }
+    return status == VMM_NOT_READY ? any : status;
+}

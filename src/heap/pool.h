@@ -1,0 +1,77 @@
+/*
+ * A pool: the free memory that one stream may reuse at once, in two heaps (small and large blocks)
+ * and slabs, and the timeline that tells when others may have it.
+ *
+ * Sizes: up to 8 KiB objects of slabs; up to 1 MiB blocks of the small heap; larger ones of the
+ * large heap. So one live kilobyte never holds a large chunk.
+ *
+ * Owns: its heaps, slabs, uses and timeline. Invariants:
+ *  1. every live or waiting block is of the heap that its size says, except those of a cache that
+ *     does not cache, which are all large;
+ *  2. the ledger's figures are the sums over the live and waiting blocks of all pools.
+ * May be called by: policy, report, entry.
+ * Locks: functions that end in _locked expect the pool's lock; stream and timeline need none.
+ */
+#ifndef VMM_HEAP_POOL_H
+#define VMM_HEAP_POOL_H
+
+#include "base/figure.h"
+#include "base/lock.h"
+#include "heap/heap.h"
+#include "heap/slab.h"
+#include "heap/uses.h"
+
+enum { POOL_SMALL_LARGEST_BYTES = 1 << 20 };
+
+/* What is handed out, over all pools of a cache. */
+struct ledger {
+    struct figure requested_bytes;
+    struct figure allocated_bytes;
+    struct figure active_bytes;
+    struct figure allocations;
+};
+
+struct pool {
+    vmm_stream stream;
+    struct timeline timeline;
+    struct ledger *ledger;
+    struct pool *next;           /* all pools of the cache, in order of creation */
+    struct pool *next_in_bucket; /* see pools.h */
+    struct lock lock;            /* guards all below */
+    struct heap small;
+    struct heap large;
+    struct slabs slabs;
+    struct uses uses;
+};
+
+vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct directory *directory,
+                          struct ledger *ledger, struct pool **out);
+void vmm__pool_close(struct pool *pool);
+
+/* The heap that a request belongs to, and the bytes of the block that it needs there (for tiny
+ * ones: of a new slab's run). False if the size cannot be rounded up. */
+bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint64_t *block_bytes);
+
+/* Hands out from what is mapped. VMM_NOT_READY if nothing fits; ERR_HOST_OOM. */
+vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, uint64_t *address);
+
+/* Hands out exactly the given free block, whole: for a cache that does not cache. */
+vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
+                                       uint64_t *address);
+
+/* Takes back the live block at an address that `heap`, of this pool, owns. See vmm_free(). */
+vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address);
+
+/* Notes that another stream uses the live block at an address. See vmm_use(). */
+vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t address,
+                                struct timeline *other);
+
+/*
+ * Lets blocks go whose waits on other streams are over: at most one in every `most` waits looked
+ * at. VMM_OK if any went, VMM_NOT_READY if none did.
+ */
+vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most);
+
+vmm_status vmm__pool_check_locked(struct pool *pool);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * All pools of a cache, found by stream without a lock.
+ *
+ * Pools are added and stay until the cache ends, so a reader that finds one may keep it.
+ * Owns: the pools. Locks: finding needs none; adding the grow lock.
+ */
+#ifndef VMM_HEAP_POOLS_H
+#define VMM_HEAP_POOLS_H
+
+#include "heap/pool.h"
+
+enum { POOL_BUCKETS = 256 };
+
+struct pools {
+    _Atomic(struct pool *) buckets[POOL_BUCKETS];
+    struct pool *first; /* guarded by the grow lock */
+    struct pool *last;
+    _Atomic uint64_t count;
+};
+
+/* NULL if the stream has no pool yet. */
+struct pool *vmm__pools_find(const struct pools *pools, vmm_stream stream);
+
+/* Adds a pool whose stream has none yet. */
+void vmm__pools_add(struct pools *pools, struct pool *pool);
+
+/* Closes all. */
+void vmm__pools_fini(struct pools *pools);
+
+#endif

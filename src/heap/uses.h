@@ -1,0 +1,60 @@
+/*
+ * Which live blocks other streams use (vmm_use), and blocks that were freed while they did.
+ *
+ * A use is a pair of a block's address and another stream's timeline. When the block is freed, its
+ * uses are stamped with those timelines' epochs and the block waits until all have passed.
+ *
+ * Owns: the records of uses and waits. Invariants:
+ *  1. each (address, timeline) is in the table at most once, and the address is a live block's;
+ *  2. a block waits exactly if its address is in the list of waits, and then has no uses in the
+ * table. May be called by: pool. Locks: the pool's lock.
+ */
+#ifndef VMM_HEAP_USES_H
+#define VMM_HEAP_USES_H
+
+#include "memory/timeline.h"
+
+enum { USE_BUCKETS = 256 };
+
+struct use {
+    struct use *next; /* in its bucket, or among the uses of a wait */
+    uint64_t address;
+    struct timeline *timeline;
+    uint64_t epoch; /* of a wait */
+};
+
+struct wait {
+    struct wait *next;
+    uint64_t address;
+    struct use *uses; /* those that have not passed yet */
+};
+
+struct uses {
+    struct use **buckets; /* made with the first use */
+    uint64_t count;       /* in the table */
+    struct wait *oldest;
+    struct wait **newest_next;
+};
+
+void vmm__uses_init(struct uses *uses);
+void vmm__uses_fini(struct uses *uses);
+
+/* Notes that the timeline's stream uses the block. ERR_HOST_OOM. */
+vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *timeline);
+
+/*
+ * Called when the block is freed. VMM_OK: no other stream uses it. VMM_NOT_READY: it waits now. A
+ * failure (an event could not be recorded, ERR_HOST_OOM) leaves everything as it was.
+ */
+vmm_status vmm__uses_end(struct uses *uses, uint64_t address);
+
+/*
+ * Looks at up to `most` waits, oldest first, for one that is over, and takes it off the list.
+ * VMM_NOT_READY if there is none.
+ */
+vmm_status vmm__uses_poll(struct uses *uses, unsigned most, uint64_t *address);
+
+/* Makes the host wait for the oldest wait's streams; the next poll finds it over. */
+vmm_status vmm__uses_wait(struct uses *uses);
+
+#endif
