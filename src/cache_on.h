@@ -10,7 +10,8 @@
 
 /*
  * As vmm_create(), but on `driver`, which stays the caller's: vmm_destroy() does not close it, and
- * config's fields about the driver and all environment variables are ignored. NULL config: defaults.
+ * config's fields about the driver and all environment variables are ignored. NULL config:
+ * defaults.
  */
 vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver, vmm_cache **out);
 

@@ -22,14 +22,17 @@ void vmm__sim_lag_set(struct driver *driver, uint64_t operations);
  * number 0 turns it off.
  */
 void vmm__sim_fail_at(struct driver *driver, uint64_t number, vmm_status status, bool for_ever);
-uint64_t vmm__sim_calls(struct driver *driver); /* numbered calls since then */
-uint64_t vmm__sim_faults_fired(struct driver *driver);
+uint64_t vmm__sim_calls(struct driver *driver);        /* numbered calls since then */
+uint64_t vmm__sim_faults_fired(struct driver *driver); /* of them, made to fail */
 
 /*
  * Violations: what CUDA lets pass but punishes later. They are recorded, not refused.
  * Returns how many; text (may be NULL) gets the first one's one-line story, or "".
  */
 uint64_t vmm__sim_violations(struct driver *driver, const char **text);
+
+/* The one-line story of the first place that mismatches() counts, or "". */
+const char *vmm__sim_mismatch(struct driver *driver);
 
 /* What is there now; all zero after everything was given back. */
 struct sim_census {

@@ -23,17 +23,33 @@ void vmm__limbo_put(struct memory *memory, struct chunk *chunk, struct timeline 
                               memory_order_relaxed);
 }
 
-static vmm_status chunk_query(const struct chunk *chunk)
+/* One pass over limbo: what it released, and the last moment that it found not to have passed. */
+struct drain {
+    uint64_t released_bytes;
+    const struct timeline *waiting;
+    uint64_t waiting_epoch;
+};
+
+static vmm_status chunk_query(const struct chunk *chunk, struct drain *drain)
 {
-    return chunk->timeline == NULL ? VMM_OK : vmm__timeline_query(chunk->timeline, chunk->epoch);
+    if (chunk->timeline == NULL)
+        return VMM_OK;
+    if (chunk->timeline == drain->waiting && chunk->epoch >= drain->waiting_epoch)
+        return VMM_NOT_READY;
+    vmm_status status = vmm__timeline_query(chunk->timeline, chunk->epoch);
+    if (status == VMM_NOT_READY) {
+        drain->waiting = chunk->timeline;
+        drain->waiting_epoch = chunk->epoch;
+    }
+    return status;
 }
 
 /* Closes one chunk, taken out of limbo's list, if its time has passed; else appends it again. */
-static vmm_status chunk_try(struct memory *memory, uint32_t id, uint64_t *released)
+static vmm_status chunk_try(struct memory *memory, uint32_t id, struct drain *drain)
 {
     struct chunk *chunk = &memory->records[id];
     uint64_t bytes = vmm__chunk_bytes(memory, chunk);
-    vmm_status status = chunk_query(chunk);
+    vmm_status status = chunk_query(chunk, drain);
     if (status == VMM_OK)
         status = vmm__chunk_close(memory, chunk);
     if (status != VMM_OK) {
@@ -41,23 +57,25 @@ static vmm_status chunk_try(struct memory *memory, uint32_t id, uint64_t *releas
         return status == VMM_NOT_READY ? VMM_OK : status;
     }
     atomic_fetch_sub_explicit(&memory->limbo_bytes, bytes, memory_order_relaxed);
-    if (released != NULL)
-        *released += bytes;
+    drain->released_bytes += bytes;
     return VMM_OK;
 }
 
 vmm_status vmm__limbo_drain(struct memory *memory, uint64_t *released)
 {
+    struct drain drain = { .released_bytes = 0 };
     vmm_status first = VMM_OK;
     uint32_t id = memory->limbo_head;
     memory->limbo_head = 0;
     memory->limbo_tail = 0;
     while (id != 0) {
         uint32_t next = memory->records[id].next;
-        vmm_status status = chunk_try(memory, id, released);
+        vmm_status status = chunk_try(memory, id, &drain);
         first = first == VMM_OK ? status : first;
         id = next;
     }
+    if (released != NULL)
+        *released += drain.released_bytes;
     return first;
 }
 

@@ -1,0 +1,65 @@
+/*
+ * What fill and check of the host driver do to memory.
+ *
+ * A block is seen as units of 512 bytes, the smallest block of the library. The first 8 bytes of
+ * each unit carry a stamp made of the word and the unit's number; the rest is left alone, so that
+ * a replay can afford to verify every block. A last unit shorter than 8 bytes carries what fits.
+ *
+ * Owns nothing. Called by: workers, without locks.
+ */
+#include "driver/host_internal.h"
+
+#include <string.h>
+
+enum { UNIT_BYTES = 512, STAMP_BYTES = 8 };
+
+/* The word is spread over all bits first, so that neighbouring words and units never meet. */
+static inline uint64_t stamp_seed(uint32_t word)
+{
+    return (word + UINT64_C(1)) * UINT64_C(0xD6E8FEB86659FD93);
+}
+
+static inline uint64_t stamp_of(uint64_t seed, uint64_t unit)
+{
+    uint64_t mixed = (seed + unit) * UINT64_C(0x9E3779B97F4A7C15);
+    return mixed ^ (mixed >> 32);
+}
+
+/* Units that have room for a whole stamp. */
+static inline uint64_t whole_units(uint64_t bytes)
+{
+    return (bytes + UNIT_BYTES - STAMP_BYTES) / UNIT_BYTES;
+}
+
+static inline uint64_t tail_bytes(uint64_t bytes, uint64_t units)
+{
+    return bytes > units * UNIT_BYTES ? bytes - units * UNIT_BYTES : 0;
+}
+
+void vmm__host_pattern_fill(uint64_t address, uint64_t bytes, uint32_t word)
+{
+    unsigned char *place = (unsigned char *)(uintptr_t)address;
+    uint64_t seed = stamp_seed(word);
+    uint64_t units = whole_units(bytes);
+    for (uint64_t unit = 0; unit < units; unit++, place += UNIT_BYTES) {
+        uint64_t stamp = stamp_of(seed, unit);
+        memcpy(place, &stamp, STAMP_BYTES);
+    }
+    uint64_t stamp = stamp_of(seed, units);
+    memcpy(place, &stamp, tail_bytes(bytes, units));
+}
+
+uint64_t vmm__host_pattern_check(uint64_t address, uint64_t bytes, uint32_t word)
+{
+    const unsigned char *place = (const unsigned char *)(uintptr_t)address;
+    uint64_t seed = stamp_seed(word);
+    uint64_t units = whole_units(bytes);
+    uint64_t different = 0;
+    for (uint64_t unit = 0; unit < units; unit++, place += UNIT_BYTES) {
+        uint64_t found;
+        memcpy(&found, place, STAMP_BYTES);
+        different += found != stamp_of(seed, unit);
+    }
+    uint64_t stamp = stamp_of(seed, units);
+    return different + (memcmp(place, &stamp, tail_bytes(bytes, units)) != 0);
+}

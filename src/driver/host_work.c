@@ -1,0 +1,388 @@
+/*
+ * Streams of the host driver, and the workers that run their work.
+ *
+ * Owns: the streams with their queues, and the worker threads, which start with the first work.
+ * Invariants:
+ *  1. a stream with pending work is in exactly one place: among the ready streams, in the hands of
+ *     one worker, or among the blocked ones of the stream that its next piece waits for;
+ *  2. so its pieces run one after the other, in the order of their submission;
+ *  3. a blocked stream holds no worker, and marks only name work submitted before: there are no
+ *     cycles, some stream can always go on, and a submitter that waits for room gets it.
+ * Called by: the driver table, any thread; host_event.c. Everything is guarded by work.lock.
+ */
+#define _GNU_SOURCE
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "driver/host.h"
+#include "driver/host_internal.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+struct host_stream *vmm__host_stream_find_locked(struct host_work *work, vmm_stream name)
+{
+    struct host_stream *stream = work->streams;
+    while (stream != NULL && (!stream->named || stream->name != name))
+        stream = stream->next;
+    return stream;
+}
+
+static struct host_stream *stream_new_locked(struct host_work *work)
+{
+    struct host_stream *stream = vmm__host_alloc(1, sizeof *stream);
+    if (stream == NULL)
+        return NULL;
+    stream->named = true;
+    stream->references = 1;
+    stream->next = work->streams;
+    work->streams = stream;
+    return stream;
+}
+
+void vmm__host_stream_release_locked(struct host_work *work, struct host_stream *stream)
+{
+    if (--stream->references != 0)
+        return;
+    struct host_stream **link = &work->streams;
+    while (*link != stream)
+        link = &(*link)->next;
+    *link = stream->next;
+    vmm__host_free(stream->queue, stream->capacity * sizeof *stream->queue);
+    vmm__host_free(stream, sizeof *stream);
+}
+
+/* A fresh stream is named by its own address, which nobody else can have for a name. */
+vmm_status vmm__host_stream_create(struct driver *driver, vmm_stream *stream)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    pthread_mutex_lock(&work->lock);
+    struct host_stream *made = stream_new_locked(work);
+    if (made != NULL)
+        *stream = made->name = made;
+    pthread_mutex_unlock(&work->lock);
+    if (made == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "stream_create: no memory for the record");
+    return VMM_OK;
+}
+
+/* Work that is pending still runs. */
+vmm_status vmm__host_stream_destroy(struct driver *driver, vmm_stream stream)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    pthread_mutex_lock(&work->lock);
+    struct host_stream *found = vmm__host_stream_find_locked(work, stream);
+    if (found != NULL) {
+        found->named = false;
+        vmm__host_stream_release_locked(work, found);
+    }
+    pthread_mutex_unlock(&work->lock);
+    if (found == NULL)
+        return vmm__error(VMM_ERR_DRIVER, "stream_destroy(%p): no such stream", stream);
+    return VMM_OK;
+}
+
+/* ---- Workers --------------------------------------------------------------------------------- */
+
+static void ready_push_locked(struct host_work *work, struct host_stream *stream)
+{
+    stream->next_ready = NULL;
+    if (work->ready_first == NULL)
+        work->ready_first = stream;
+    else
+        work->ready_last->next_ready = stream;
+    work->ready_last = stream;
+    pthread_cond_signal(&work->ready);
+}
+
+static struct host_stream *ready_pop_locked(struct host_work *work)
+{
+    struct host_stream *stream = work->ready_first;
+    work->ready_first = stream->next_ready;
+    return stream;
+}
+
+/* Those that are blocked for more look at their marks again and come back. */
+static void blocked_wake_locked(struct host_work *work, struct host_stream *stream)
+{
+    struct host_stream *blocked = stream->blocked;
+    stream->blocked = NULL;
+    while (blocked != NULL) {
+        struct host_stream *next = blocked->next_blocked;
+        ready_push_locked(work, blocked);
+        blocked = next;
+    }
+}
+
+static bool piece_is_blocked(const struct host_piece *piece)
+{
+    return piece->kind == HOST_PIECE_WAIT && !vmm__host_is_reached(piece->mark);
+}
+
+/* Returns the places found different. Called without the lock. */
+static uint64_t piece_run(const struct host_piece *piece)
+{
+    switch (piece->kind) {
+    case HOST_PIECE_FILL:
+        vmm__host_pattern_fill(piece->address, piece->bytes, piece->word);
+        return 0;
+    case HOST_PIECE_CHECK:
+        return vmm__host_pattern_check(piece->address, piece->bytes, piece->word);
+    case HOST_PIECE_COPY:
+        memmove((void *)(uintptr_t)piece->address, (const void *)(uintptr_t)piece->from,
+                piece->bytes);
+        return 0;
+    case HOST_PIECE_KERNEL:
+        piece->kernel(piece->context);
+        return 0;
+    case HOST_PIECE_WAIT:
+        return 0;
+    }
+    return 0;
+}
+
+/* The worker has the stream in its hands and leaves it ready, blocked or without work. */
+static void stream_step_locked(struct host_work *work, struct host_stream *stream)
+{
+    struct host_piece piece = stream->queue[stream->finished % stream->capacity];
+    if (piece_is_blocked(&piece)) {
+        stream->next_blocked = piece.mark.stream->blocked;
+        piece.mark.stream->blocked = stream;
+        return;
+    }
+    pthread_mutex_unlock(&work->lock);
+    uint64_t different = piece_run(&piece);
+    pthread_mutex_lock(&work->lock);
+    work->mismatches += different;
+    stream->finished++;
+    blocked_wake_locked(work, stream);
+    vmm__host_wake_locked(work, stream);
+    if (piece.kind == HOST_PIECE_WAIT)
+        vmm__host_stream_release_locked(work, piece.mark.stream);
+    if (stream->finished < stream->submitted)
+        ready_push_locked(work, stream);
+    else
+        vmm__host_stream_release_locked(work, stream);
+}
+
+static void *worker_main(void *argument)
+{
+    struct host_work *work = argument;
+    pthread_mutex_lock(&work->lock);
+    while (work->ready_first != NULL || !work->stopping) {
+        if (work->ready_first == NULL)
+            pthread_cond_wait(&work->ready, &work->lock);
+        else
+            stream_step_locked(work, ready_pop_locked(work));
+    }
+    pthread_mutex_unlock(&work->lock);
+    return NULL;
+}
+
+/* Workers take no signals of the program, but faults of their own stay visible. */
+static void worker_signals_block(sigset_t *before)
+{
+    static const int faults[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE };
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, before);
+}
+
+static unsigned worker_goal(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return (unsigned)vmm__min(cores < 1 ? 1 : (uint64_t)cores, HOST_WORKER_LIMIT);
+}
+
+/* One worker is enough to go on; the others only make it faster. */
+static vmm_status workers_start_locked(struct host_work *work)
+{
+    if (work->worker_count != 0)
+        return VMM_OK;
+    int code = 0;
+    sigset_t before;
+    worker_signals_block(&before);
+    for (unsigned goal = worker_goal(); code == 0 && work->worker_count < goal;) {
+        code = pthread_create(&work->workers[work->worker_count], NULL, worker_main, work);
+        work->worker_count += code == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (work->worker_count == 0)
+        return vmm__error(VMM_ERR_DRIVER, "pthread_create: %s (%d); see RLIMIT_NPROC",
+                          strerror(code), code);
+    return VMM_OK;
+}
+
+/* ---- Submission ------------------------------------------------------------------------------ */
+
+static uint64_t stream_pending(const struct host_stream *stream)
+{
+    return stream->submitted - stream->finished;
+}
+
+/* The number of a piece stays, its place in the ring changes with the capacity. */
+static vmm_status queue_grow_locked(struct host_stream *stream)
+{
+    uint64_t capacity = stream->capacity == 0 ? 64 : stream->capacity * 2;
+    struct host_piece *queue = vmm__host_alloc(capacity, sizeof *queue);
+    if (queue == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "stream: no memory to queue work");
+    for (uint64_t n = stream->finished; n < stream->submitted; n++)
+        queue[n % capacity] = stream->queue[n % stream->capacity];
+    vmm__host_free(stream->queue, stream->capacity * sizeof *stream->queue);
+    stream->queue = queue;
+    stream->capacity = capacity;
+    return VMM_OK;
+}
+
+/* Makes room for one more piece; blocks while the queue is at its limit. */
+static vmm_status queue_room_locked(struct host_work *work, struct host_stream *stream)
+{
+    while (stream_pending(stream) >= HOST_QUEUE_LIMIT) {
+        struct host_mark half = { stream, stream->submitted - HOST_QUEUE_LIMIT / 2 };
+        vmm__host_wait_locked(work, half);
+    }
+    if (stream_pending(stream) < stream->capacity)
+        return VMM_OK;
+    return queue_grow_locked(stream);
+}
+
+static void piece_push_locked(struct host_work *work, struct host_stream *stream,
+                              const struct host_piece *piece)
+{
+    bool was_idle = stream_pending(stream) == 0;
+    if (piece->kind == HOST_PIECE_WAIT)
+        piece->mark.stream->references++;
+    stream->queue[stream->submitted % stream->capacity] = *piece;
+    stream->submitted++;
+    if (was_idle) {
+        stream->references++;
+        ready_push_locked(work, stream);
+    }
+}
+
+vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_piece *piece,
+                                   vmm_stream name)
+{
+    vmm_status status = workers_start_locked(work);
+    if (status != VMM_OK)
+        return status;
+    struct host_stream *stream = vmm__host_stream_find_locked(work, name);
+    if (stream == NULL) {
+        stream = stream_new_locked(work);
+        if (stream == NULL)
+            return vmm__error(VMM_ERR_HOST_OOM, "stream: no memory for the record");
+        stream->name = name;
+    }
+    stream->references++;
+    status = queue_room_locked(work, stream);
+    if (status == VMM_OK)
+        piece_push_locked(work, stream, piece);
+    vmm__host_stream_release_locked(work, stream);
+    return status;
+}
+
+static vmm_status submit(struct driver *driver, const struct host_piece *piece, vmm_stream name)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    pthread_mutex_lock(&work->lock);
+    vmm_status status = vmm__host_submit_locked(work, piece, name);
+    pthread_mutex_unlock(&work->lock);
+    return status;
+}
+
+/* Work on memory that is not there would end the process: refuse what can be seen now. */
+static vmm_status touch_check(struct driver *driver, const char *call, uint64_t address,
+                              uint64_t bytes)
+{
+    if (vmm__host_memory_is_accessible(&vmm__host_of(driver)->memory, address, bytes))
+        return VMM_OK;
+    return vmm__error(VMM_ERR_DRIVER, "%s(0x%" PRIx64 ", %" PRIu64 "): not mapped with access",
+                      call, address, bytes);
+}
+
+static vmm_status pattern_submit(struct driver *driver, const char *call,
+                                 const struct host_piece *piece, vmm_stream stream)
+{
+    vmm_status status = touch_check(driver, call, piece->address, piece->bytes);
+    return status == VMM_OK ? submit(driver, piece, stream) : status;
+}
+
+vmm_status vmm__host_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                          vmm_stream stream)
+{
+    struct host_piece piece = {
+        .kind = HOST_PIECE_FILL, .word = word, .address = address, .bytes = bytes
+    };
+    return pattern_submit(driver, "fill", &piece, stream);
+}
+
+vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                           vmm_stream stream)
+{
+    struct host_piece piece = {
+        .kind = HOST_PIECE_CHECK, .word = word, .address = address, .bytes = bytes
+    };
+    return pattern_submit(driver, "check", &piece, stream);
+}
+
+vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                          vmm_stream stream)
+{
+    struct host_piece piece = {
+        .kind = HOST_PIECE_COPY, .address = to, .bytes = bytes, .from = from
+    };
+    vmm_status status = touch_check(driver, "copy", to, bytes);
+    if (status == VMM_OK)
+        status = touch_check(driver, "copy", from, bytes);
+    if (status != VMM_OK)
+        return status;
+    return submit(driver, &piece, stream);
+}
+
+vmm_status vmm__host_launch(struct driver *driver, void (*kernel)(void *context), void *context,
+                            vmm_stream stream)
+{
+    struct host_piece piece = { .kind = HOST_PIECE_KERNEL, .kernel = kernel, .context = context };
+    return submit(driver, &piece, stream);
+}
+
+/* ---- Open and close -------------------------------------------------------------------------- */
+
+vmm_status vmm__host_work_open(struct host_work *work)
+{
+    if (pthread_mutex_init(&work->lock, NULL) != 0)
+        goto fail_lock;
+    if (pthread_cond_init(&work->ready, NULL) != 0)
+        goto fail_ready;
+    return VMM_OK;
+
+fail_ready:
+    (void)pthread_mutex_destroy(&work->lock);
+fail_lock:
+    return vmm__error(VMM_ERR_HOST_OOM, "host driver: no memory for the workers' lock");
+}
+
+/* Pending work runs first. Nobody else is inside the driver any more. */
+void vmm__host_work_close(struct host_work *work)
+{
+    pthread_mutex_lock(&work->lock);
+    work->stopping = true;
+    pthread_cond_broadcast(&work->ready);
+    pthread_mutex_unlock(&work->lock);
+    for (unsigned i = 0; i < work->worker_count; i++)
+        (void)pthread_join(work->workers[i], NULL);
+    pthread_mutex_lock(&work->lock);
+    vmm__host_events_close(work);
+    while (work->streams != NULL)
+        vmm__host_stream_release_locked(work, work->streams);
+    pthread_mutex_unlock(&work->lock);
+    (void)pthread_cond_destroy(&work->ready);
+    (void)pthread_mutex_destroy(&work->lock);
+}

@@ -1,0 +1,340 @@
+/*
+ * Streams and events of the sim driver: what has finished, and what is ordered after what.
+ *
+ * Owns: sim->order and sim->events. Vector clocks, as race detectors use them: see I4 and I5 of
+ * sim_internal.h. The slot of a destroyed stream is used again only once the host has observed the
+ * end of all its work, so that old epochs cannot be taken for the new stream's.
+ */
+#include "driver/sim_internal.h"
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+
+#include <string.h>
+
+/* Names of streams that stream_create makes up; they count up from here. */
+#define SIM_STREAM_NAMES UINT64_C(0x51a0000000000000)
+
+static void clock_merge(uint64_t *clock, const uint64_t *other, uint32_t count)
+{
+    for (uint32_t index = 0; index < count; index++)
+        clock[index] = vmm__max(clock[index], other[index]);
+}
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+static struct sim_stream *stream_find(struct sim_order *order, vmm_stream name)
+{
+    uint32_t last = order->last_found;
+    if (last < order->count && order->named[last] && order->streams[last]->name == name)
+        return order->streams[last];
+    for (uint32_t index = 0; index < order->count; index++) {
+        if (order->named[index] && order->streams[index]->name == name) {
+            order->last_found = index;
+            return order->streams[index];
+        }
+    }
+    return NULL;
+}
+
+/* A slot that nobody has, all of whose work the host has seen the end of; or SIM_STREAMS. */
+static uint32_t stream_slot(const struct sim_order *order)
+{
+    for (uint32_t index = 0; index < order->count; index++) {
+        bool over = order->streams[index]->submitted <= order->observed[index];
+        if (!order->named[index] && over)
+            return index;
+    }
+    return order->count;
+}
+
+static void stream_begin(struct sim_order *order, struct sim_stream *stream, vmm_stream name)
+{
+    stream->name = name;
+    stream->observation = 0;
+    memset(stream->clock, 0, sizeof stream->clock);
+    stream->clock[stream->index] = stream->submitted;
+    order->named[stream->index] = true;
+}
+
+/* The stream of that name; it is made known if it is not. */
+static vmm_status stream_get(struct sim *sim, vmm_stream name, struct sim_stream **out)
+{
+    struct sim_order *order = &sim->order;
+    *out = stream_find(order, name);
+    if (*out != NULL)
+        return VMM_OK;
+    uint32_t index = stream_slot(order);
+    if (index == SIM_STREAMS)
+        return vmm__error(VMM_ERR_DRIVER, "sim: stream %p: more than %d streams at once", name,
+                          (int)SIM_STREAMS);
+    if (index == order->count) {
+        order->streams[index] = vmm__host_alloc(1, sizeof *order->streams[index]);
+        if (order->streams[index] == NULL)
+            return vmm__error(VMM_ERR_HOST_OOM, "sim: stream %p: no host memory", name);
+        order->streams[index]->index = index;
+        order->count++;
+    }
+    stream_begin(order, order->streams[index], name);
+    *out = order->streams[index];
+    return VMM_OK;
+}
+
+vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream)
+{
+    struct sim_stream *created;
+    vmm_stream name = (vmm_stream)(uintptr_t)(SIM_STREAM_NAMES + ++sim->order.names_made);
+    vmm_status status = stream_get(sim, name, &created);
+    if (status == VMM_OK)
+        *stream = name;
+    return status;
+}
+
+vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
+{
+    struct sim_stream *known = stream_find(&sim->order, stream);
+    if (known == NULL)
+        return vmm__error(VMM_ERR_DRIVER, "sim: stream destroy: no stream %p", stream);
+    sim->order.named[known->index] = false;
+    return VMM_OK;
+}
+
+/* ---- Work: finished or not ---------------------------------------------------------------------
+ */
+
+static uint64_t *ring_at(const struct sim_order *order, uint64_t place)
+{
+    return &order->ring[(order->ring_first + place) & (order->ring_capacity - 1)];
+}
+
+static bool ring_grow(struct sim_order *order)
+{
+    if (order->ring_count < order->ring_capacity)
+        return true;
+    uint64_t capacity = vmm__max(64, order->ring_capacity * 2);
+    uint64_t *ring = vmm__host_alloc(capacity, sizeof *ring);
+    if (ring == NULL)
+        return false;
+    for (uint64_t place = 0; place < order->ring_count; place++)
+        ring[place] = *ring_at(order, place);
+    vmm__host_free(order->ring, order->ring_capacity * sizeof *ring);
+    order->ring = ring;
+    order->ring_capacity = capacity;
+    order->ring_first = 0;
+    return true;
+}
+
+/* Takes from the ring what is finished by now. What remains is always the latest work. */
+static void ring_settle(struct sim_order *order)
+{
+    while (order->ring_count > 0) {
+        uint64_t epoch = *ring_at(order, 0);
+        if (!sim_epoch_covered(epoch, order->finished)) {
+            if (order->ring_count <= order->lag)
+                return;
+            order->finished[sim_epoch_stream(epoch)] = sim_epoch_sequence(epoch);
+        }
+        order->ring_first++;
+        order->ring_count--;
+    }
+}
+
+void vmm__sim_order_lag(struct sim *sim, uint64_t operations)
+{
+    sim->order.lag = operations;
+    ring_settle(&sim->order);
+}
+
+/* The host learns that what the clock covers has ended. */
+static void host_observe(struct sim_order *order, const uint64_t *clock, uint32_t count)
+{
+    clock_merge(order->finished, clock, count);
+    clock_merge(order->observed, clock, count);
+    order->observations++;
+    ring_settle(order);
+}
+
+/* Whatever is submitted from now on comes after what the host has observed. */
+static void stream_catch_up(const struct sim_order *order, struct sim_stream *stream)
+{
+    if (stream->observation == order->observations)
+        return;
+    clock_merge(stream->clock, order->observed, order->count);
+    stream->observation = order->observations;
+}
+
+vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_work *work)
+{
+    struct sim_order *order = &sim->order;
+    struct sim_stream *stream;
+    vmm_status status = stream_get(sim, name, &stream);
+    if (status != VMM_OK)
+        return status;
+    if (!ring_grow(order))
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: %s: no host memory to queue it", work->verb);
+    stream_catch_up(order, stream);
+    stream->submitted++;
+    stream->clock[stream->index] = stream->submitted;
+    work->stream = stream;
+    work->epoch = sim_epoch(stream->index, stream->submitted);
+    *ring_at(order, order->ring_count++) = work->epoch;
+    ring_settle(order);
+    return VMM_OK;
+}
+
+void vmm__sim_order_finish(struct sim *sim)
+{
+    struct sim_order *order = &sim->order;
+    for (uint32_t index = 0; index < order->count; index++) {
+        order->finished[index] = order->streams[index]->submitted;
+        order->observed[index] = order->streams[index]->submitted;
+    }
+    order->observations++;
+    ring_settle(order);
+}
+
+vmm_status vmm__sim_device_wait(struct sim *sim)
+{
+    vmm__sim_order_finish(sim);
+    sim_charge(sim, SIM_COST_DEVICE_WAIT, 0);
+    return VMM_OK;
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+vmm_status vmm__sim_event_create(struct sim *sim, void **event)
+{
+    struct sim_event *created = vmm__host_alloc(1, sizeof *created);
+    if (created == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: event create: no host memory");
+    uint64_t id = vmm__sim_slot_take(&sim->events, created);
+    if (id == 0) {
+        vmm__host_free(created, sizeof *created);
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: event create: no host memory for its id");
+    }
+    sim->census.events++;
+    sim_charge(sim, SIM_COST_EVENT_CREATE, 0);
+    *event = (void *)(uintptr_t)id;
+    return VMM_OK;
+}
+
+static vmm_status event_find(struct sim *sim, const char *verb, void *event, struct sim_event **out)
+{
+    *out = vmm__sim_slot_find(&sim->events, (uint64_t)(uintptr_t)event);
+    if (*out != NULL)
+        return VMM_OK;
+    vmm__sim_tell(&sim->violations, 1, "%s of event %p, which was destroyed or never created", verb,
+                  event);
+    return vmm__error(VMM_ERR_DRIVER, "sim: %s: %p is not an event", verb, event);
+}
+
+static void event_free(struct sim_event *event)
+{
+    vmm__host_free(event->clock, event->capacity * sizeof *event->clock);
+    vmm__host_free(event, sizeof *event);
+}
+
+vmm_status vmm__sim_event_destroy(struct sim *sim, void *event)
+{
+    struct sim_event *known;
+    vmm_status status = event_find(sim, "event destroy", event, &known);
+    if (status != VMM_OK)
+        return status;
+    vmm__sim_slot_drop(&sim->events, (uint64_t)(uintptr_t)event);
+    event_free(known);
+    sim->census.events--;
+    sim_charge(sim, SIM_COST_EVENT_DESTROY, 0);
+    return VMM_OK;
+}
+
+static bool event_room(struct sim_event *event, uint32_t count)
+{
+    if (event->capacity >= count)
+        return true;
+    uint64_t *clock =
+        vmm__host_resize(event->clock, event->capacity * sizeof *clock, count * sizeof *clock);
+    if (clock == NULL)
+        return false;
+    event->clock = clock;
+    event->capacity = count;
+    return true;
+}
+
+vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream)
+{
+    struct sim_event *known;
+    struct sim_stream *recorded;
+    vmm_status status = event_find(sim, "event record", event, &known);
+    if (status == VMM_OK)
+        status = stream_get(sim, stream, &recorded);
+    if (status != VMM_OK)
+        return status;
+    if (!event_room(known, sim->order.count))
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: event record: no host memory for its clock");
+    stream_catch_up(&sim->order, recorded);
+    known->count = sim->order.count;
+    memcpy(known->clock, recorded->clock, known->count * sizeof *known->clock);
+    sim_charge(sim, SIM_COST_EVENT_RECORD, 0);
+    return VMM_OK;
+}
+
+static bool event_passed(const struct sim_order *order, const struct sim_event *event)
+{
+    for (uint32_t index = 0; index < event->count; index++) {
+        if (event->clock[index] > order->finished[index])
+            return false;
+    }
+    return true;
+}
+
+vmm_status vmm__sim_event_query(struct sim *sim, void *event)
+{
+    struct sim_event *known;
+    vmm_status status = event_find(sim, "event query", event, &known);
+    if (status != VMM_OK)
+        return status;
+    sim_charge(sim, SIM_COST_EVENT_QUERY, 0);
+    if (!event_passed(&sim->order, known))
+        return VMM_NOT_READY;
+    host_observe(&sim->order, known->clock, known->count);
+    return VMM_OK;
+}
+
+vmm_status vmm__sim_event_wait(struct sim *sim, void *event)
+{
+    struct sim_event *known;
+    vmm_status status = event_find(sim, "event wait", event, &known);
+    if (status != VMM_OK)
+        return status;
+    sim_charge(sim, SIM_COST_EVENT_WAIT, 0);
+    host_observe(&sim->order, known->clock, known->count);
+    return VMM_OK;
+}
+
+vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event)
+{
+    struct sim_event *known;
+    struct sim_stream *waiting;
+    vmm_status status = event_find(sim, "stream wait", event, &known);
+    if (status == VMM_OK)
+        status = stream_get(sim, stream, &waiting);
+    if (status != VMM_OK)
+        return status;
+    clock_merge(waiting->clock, known->clock, known->count);
+    sim_charge(sim, SIM_COST_STREAM_WAIT, 0);
+    return VMM_OK;
+}
+
+void vmm__sim_order_free(struct sim *sim)
+{
+    struct sim_order *order = &sim->order;
+    for (uint32_t index = 0; index < sim->events.count; index++) {
+        if (sim->events.slots[index].object != NULL)
+            event_free(sim->events.slots[index].object);
+    }
+    vmm__sim_slots_free(&sim->events);
+    for (uint32_t index = 0; index < order->count; index++)
+        vmm__host_free(order->streams[index], sizeof *order->streams[index]);
+    vmm__host_free(order->ring, order->ring_capacity * sizeof *order->ring);
+}

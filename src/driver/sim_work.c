@@ -1,0 +1,305 @@
+/*
+ * Work on the sim driver's memory: fill, check and copy.
+ *
+ * Work is never refused for where it points: it goes on with what is mapped, and what a GPU would
+ * punish is told as a violation, at most one for each piece of work. Everything is judged at
+ * submission; only whether work has finished depends on the lag (sim_order.c).
+ */
+#include "driver/sim_internal.h"
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+
+/* The part of a range under one mapping, or a part under none. */
+struct sim_piece {
+    struct sim_mapping *mapping; /* NULL: not mapped */
+    uint64_t place;              /* within the range */
+    uint64_t offset;             /* within the handle */
+    uint64_t bytes;
+};
+
+/* ---- Stories --------------------------------------------------------------------------------- */
+
+static void work_blame_place(struct sim *sim, struct sim_work *work, uint64_t place,
+                             const char *what)
+{
+    if (work->violated)
+        return;
+    work->violated = true;
+    vmm__sim_tell(
+        &sim->violations, 1,
+        "%s of %" PRIu64 " bytes at %#" PRIx64 " on stream %p touches %#" PRIx64 ", which %s",
+        work->verb, work->bytes, work->address, work->stream->name, work->address + place, what);
+}
+
+static void work_blame_race(struct sim *sim, struct sim_work *work, uint64_t place,
+                            uint64_t conflict)
+{
+    if (conflict == 0 || work->violated)
+        return;
+    if (conflict == work->epoch) {
+        work_blame_place(sim, work, place, "it overwrites under another address or by overlap");
+        return;
+    }
+    const struct sim_stream *other = sim->order.streams[sim_epoch_stream(conflict)];
+    work->violated = true;
+    vmm__sim_tell(&sim->violations, 1,
+                  "%s of %" PRIu64 " bytes at %#" PRIx64 " on stream %p races at %#" PRIx64
+                  " with work %" PRIu64 " of stream %p, which it is not ordered after",
+                  work->verb, work->bytes, work->address, work->stream->name, work->address + place,
+                  sim_epoch_sequence(conflict), other->name);
+}
+
+/* The shadow is incomplete from here on: nobody may trust what it says without knowing. */
+static vmm_status work_fail(struct sim *sim, const struct sim_work *work)
+{
+    vmm__sim_tell(&sim->violations, 1, "no host memory to follow a %s: contents are unknown",
+                  work->verb);
+    return vmm__error(VMM_ERR_HOST_OOM,
+                      "sim: %s of %" PRIu64 " bytes at %#" PRIx64 ": no host memory for its shadow",
+                      work->verb, work->bytes, work->address);
+}
+
+/* ---- Pieces ---------------------------------------------------------------------------------- */
+
+/* Bytes up to the end of the granule or, outside of all reservations, of everything. */
+static uint64_t hole_bytes(const struct sim *sim, const struct sim_reservation *reservation,
+                           uint64_t address)
+{
+    uint64_t granule = sim->driver.granule_bytes;
+    return reservation != NULL ? granule - (address & (granule - 1)) : UINT64_MAX;
+}
+
+/* The piece of [address, address + bytes) that begins at `place`; false at the end. */
+static bool piece_at(struct sim *sim, uint64_t address, uint64_t bytes, uint64_t place,
+                     struct sim_piece *piece)
+{
+    if (place >= bytes)
+        return false;
+    uint64_t at = address + place;
+    uint64_t left = bytes - place;
+    struct sim_reservation *reservation = vmm__sim_reservation_at(sim, at);
+    struct sim_mapping *mapping = reservation != NULL ? *sim_granule(sim, reservation, at) : NULL;
+    *piece = (struct sim_piece){ .mapping = mapping, .place = place };
+    if (mapping == NULL) {
+        piece->bytes = vmm__min(left, hole_bytes(sim, reservation, at));
+        return true;
+    }
+    piece->offset = at - mapping->address;
+    piece->bytes = vmm__min(left, mapping->bytes - piece->offset);
+    return true;
+}
+
+/* Notes that the work touches the piece; false: no host memory. */
+static bool piece_touch(struct sim *sim, struct sim_work *work, const struct sim_piece *piece)
+{
+    if (piece->mapping == NULL) {
+        work_blame_place(sim, work, piece->place, "is not mapped");
+        return true;
+    }
+    if (!piece->mapping->accessible)
+        work_blame_place(sim, work, piece->place, "is mapped without access");
+    return vmm__sim_users_add(&piece->mapping->users, sim->order.finished, work->epoch);
+}
+
+static bool piece_write(struct sim *sim, struct sim_work *work, const struct sim_piece *piece,
+                        uint64_t skip, uint64_t bytes, struct sim_content content)
+{
+    uint64_t conflict = 0;
+    if (!vmm__sim_shadow_write(&piece->mapping->handle->shadow, work, piece->offset + skip, bytes,
+                               content, &conflict))
+        return false;
+    work_blame_race(sim, work, piece->place + skip, conflict);
+    return true;
+}
+
+static bool piece_read(struct sim *sim, struct sim_work *work, const struct sim_piece *piece,
+                       uint32_t *first, uint32_t *last)
+{
+    uint64_t conflict = 0;
+    if (!vmm__sim_shadow_read(&piece->mapping->handle->shadow, work, piece->offset, piece->bytes,
+                              first, last, &conflict))
+        return false;
+    work_blame_race(sim, work, piece->place, conflict);
+    return true;
+}
+
+/* ---- Fill ------------------------------------------------------------------------------------ */
+
+static vmm_status work_begin(struct sim *sim, struct sim_work *work, const char *verb,
+                             uint64_t address, uint64_t bytes, vmm_stream stream)
+{
+    uint64_t end;
+    *work = (struct sim_work){ .verb = verb, .address = address, .bytes = bytes };
+    if (!vmm__add_checked(address, bytes, &end))
+        return vmm__error(VMM_ERR_DRIVER,
+                          "sim: %s of %" PRIu64 " bytes at %#" PRIx64 ": beyond all addresses",
+                          verb, bytes, address);
+    return vmm__sim_work_submit(sim, stream, work);
+}
+
+vmm_status vmm__sim_fill(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
+                         vmm_stream stream)
+{
+    struct sim_work work;
+    struct sim_piece piece = { 0 };
+    vmm_status status = work_begin(sim, &work, "fill", address, bytes, stream);
+    if (status != VMM_OK)
+        return status;
+    while (piece_at(sim, address, bytes, piece.place + piece.bytes, &piece)) {
+        struct sim_content content = { .place = piece.place, .word = word, .known = true };
+        if (!piece_touch(sim, &work, &piece))
+            return work_fail(sim, &work);
+        if (piece.mapping != NULL && !piece_write(sim, &work, &piece, 0, piece.bytes, content))
+            return work_fail(sim, &work);
+    }
+    return VMM_OK;
+}
+
+/* ---- Check ----------------------------------------------------------------------------------- */
+
+enum { SIM_PLACE_BYTES = 512 }; /* mismatches are counted in smallest blocks */
+
+static void mismatch_tell(struct sim *sim, const struct sim_work *work, uint64_t place,
+                          uint64_t bytes, uint32_t word, const struct sim_content *found)
+{
+    uint64_t places = (bytes + SIM_PLACE_BYTES - 1) / SIM_PLACE_BYTES;
+    uint64_t at = work->address + place;
+    if (found == NULL || !found->known)
+        vmm__sim_tell(&sim->mismatches, places,
+                      "%#" PRIx64 " must hold place %" PRIu64 " of word %#" PRIx32
+                      " and is undefined",
+                      at, place, word);
+    else
+        vmm__sim_tell(&sim->mismatches, places,
+                      "%#" PRIx64 " must hold place %" PRIu64 " of word %#" PRIx32
+                      " and holds place %" PRIu64 " of word %#" PRIx32,
+                      at, place, word, found->place, found->word);
+}
+
+static void piece_compare(struct sim *sim, const struct sim_work *work,
+                          const struct sim_piece *piece, uint32_t first, uint32_t last,
+                          uint32_t word)
+{
+    for (uint32_t index = first; index < last; index++) {
+        const struct sim_interval *item = &piece->mapping->handle->shadow.items[index];
+        uint64_t place = piece->place + (item->offset - piece->offset);
+        const struct sim_content *found = &item->content;
+        if (!found->known || found->word != word || found->place != place)
+            mismatch_tell(sim, work, place, item->bytes, word, found);
+    }
+}
+
+vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
+                          vmm_stream stream)
+{
+    struct sim_work work;
+    struct sim_piece piece = { 0 };
+    uint32_t first;
+    uint32_t last;
+    vmm_status status = work_begin(sim, &work, "check", address, bytes, stream);
+    if (status != VMM_OK)
+        return status;
+    while (piece_at(sim, address, bytes, piece.place + piece.bytes, &piece)) {
+        if (!piece_touch(sim, &work, &piece))
+            return work_fail(sim, &work);
+        if (piece.mapping == NULL) {
+            mismatch_tell(sim, &work, piece.place, piece.bytes, word, NULL);
+            continue;
+        }
+        if (!piece_read(sim, &work, &piece, &first, &last))
+            return work_fail(sim, &work);
+        piece_compare(sim, &work, &piece, first, last, word);
+    }
+    return VMM_OK;
+}
+
+/* ---- Copy ------------------------------------------------------------------------------------ */
+
+static bool runs_add(struct sim_runs *runs, uint64_t bytes, struct sim_content content)
+{
+    if (!vmm__sim_array_grow((void **)&runs->items, &runs->capacity, runs->count,
+                             sizeof *runs->items))
+        return false;
+    runs->items[runs->count++] = (struct sim_run){ .bytes = bytes, .content = content };
+    return true;
+}
+
+static bool runs_add_piece(struct sim *sim, struct sim_work *work, const struct sim_piece *piece)
+{
+    uint32_t first;
+    uint32_t last;
+    if (!piece_touch(sim, work, piece))
+        return false;
+    if (piece->mapping == NULL)
+        return runs_add(&sim->runs, piece->bytes, (struct sim_content){ 0 });
+    if (!piece_read(sim, work, piece, &first, &last))
+        return false;
+    for (uint32_t index = first; index < last; index++) {
+        const struct sim_interval *item = &piece->mapping->handle->shadow.items[index];
+        if (!runs_add(&sim->runs, item->bytes, item->content))
+            return false;
+    }
+    return true;
+}
+
+/* Writes as much of the runs as the piece holds; what it takes is taken from the runs. */
+static bool runs_write_piece(struct sim *sim, struct sim_work *work, const struct sim_piece *piece,
+                             struct sim_run **run)
+{
+    uint64_t done = 0;
+    while (done < piece->bytes) {
+        uint64_t bytes = vmm__min(piece->bytes - done, (*run)->bytes);
+        if (piece->mapping != NULL && !piece_write(sim, work, piece, done, bytes, (*run)->content))
+            return false;
+        (*run)->content.place += bytes;
+        (*run)->bytes -= bytes;
+        if ((*run)->bytes == 0)
+            ++*run;
+        done += bytes;
+    }
+    return true;
+}
+
+static bool copy_read(struct sim *sim, struct sim_work *work, uint64_t from)
+{
+    struct sim_piece piece = { 0 };
+    work->address = from;
+    sim->runs.count = 0;
+    while (piece_at(sim, from, work->bytes, piece.place + piece.bytes, &piece)) {
+        if (!runs_add_piece(sim, work, &piece))
+            return false;
+    }
+    return true;
+}
+
+static bool copy_write(struct sim *sim, struct sim_work *work, uint64_t to)
+{
+    struct sim_piece piece = { 0 };
+    struct sim_run *run = sim->runs.items;
+    work->address = to;
+    while (piece_at(sim, to, work->bytes, piece.place + piece.bytes, &piece)) {
+        if (!piece_touch(sim, work, &piece) || !runs_write_piece(sim, work, &piece, &run))
+            return false;
+    }
+    return true;
+}
+
+vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t bytes,
+                         vmm_stream stream)
+{
+    struct sim_work work;
+    uint64_t end;
+    if (!vmm__add_checked(from, bytes, &end))
+        return vmm__error(VMM_ERR_DRIVER,
+                          "sim: copy of %" PRIu64 " bytes from %#" PRIx64 ": beyond all addresses",
+                          bytes, from);
+    vmm_status status = work_begin(sim, &work, "copy", to, bytes, stream);
+    if (status != VMM_OK)
+        return status;
+    sim_charge(sim, SIM_COST_COPY, bytes);
+    if (!copy_read(sim, &work, from) || !copy_write(sim, &work, to))
+        return work_fail(sim, &work);
+    return VMM_OK;
+}

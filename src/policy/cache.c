@@ -1,0 +1,41 @@
+/* What all of policy needs of the cache: see cache.h. */
+#include "policy/cache.h"
+
+#include <stdarg.h>
+
+enum { LOG_LINE_BYTES = 512 };
+
+void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
+{
+    if (cache->log == NULL && cache->log_file == NULL)
+        return;
+    char line[LOG_LINE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (cache->log != NULL)
+        cache->log(cache->log_context, line);
+    if (cache->log_file != NULL)
+        (void)fprintf(cache->log_file, "vmmcache: %s\n", line);
+}
+
+vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
+{
+    struct pool *pool = vmm__pools_find(&cache->pools, stream);
+    vmm_status status = VMM_OK;
+    if (pool == NULL) {
+        vmm__lock_take(&cache->grow_lock);
+        pool = vmm__pools_find(&cache->pools, stream);
+        if (pool == NULL) {
+            status =
+                vmm__pool_open(stream, cache->driver, &cache->directory, &cache->ledger, &pool);
+            if (status == VMM_OK)
+                vmm__pools_add(&cache->pools, pool);
+        }
+        vmm__lock_drop(&cache->grow_lock);
+    }
+    if (status == VMM_OK)
+        *out = pool;
+    return status;
+}

@@ -1,0 +1,54 @@
+/*
+ * The cache as policy sees it: everything below, and the settings that decide.
+ *
+ * Owns: memory, directory and pools; the driver if it opened it.
+ * Lock order: grow_lock, then pools' locks (a second pool's only under grow_lock), then timelines'.
+ * grow_lock guards memory, the adding of pools and every decision; the fast path never takes it.
+ * May be called by: policy, report, entry.
+ */
+#ifndef VMM_POLICY_CACHE_H
+#define VMM_POLICY_CACHE_H
+
+#include "heap/pools.h"
+#include "memory/memory.h"
+
+struct vmm_cache {
+    struct driver *driver;
+    bool owns_driver;
+    bool no_caching;
+    uint32_t small_chunk_granules; /* chunks that small heaps grow by */
+    uint32_t large_chunk_granules; /* largest chunks of large heaps */
+    vmm_log_fn log;
+    void *log_context;
+    FILE *log_file; /* opened for VMM_LOG; NULL if not */
+
+    struct lock grow_lock;
+    struct memory memory;
+    struct directory directory;
+    struct ledger ledger;
+    struct pools pools;
+    _Atomic uint64_t retries;
+    _Atomic uint64_t ooms;
+};
+
+/* Writes one line to whoever listens. */
+void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The stream's pool, made with its first use. Takes the grow lock. */
+vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out);
+
+/* Locks a pool unless it is `held`, which the caller has locked already; and back. */
+static inline void vmm__pool_lock_beside(struct pool *pool, const struct pool *held)
+{
+    if (pool != held)
+        vmm__lock_take(&pool->lock);
+}
+
+static inline void vmm__pool_unlock_beside(struct pool *pool, const struct pool *held)
+{
+    if (pool != held)
+        vmm__lock_drop(&pool->lock);
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* Idle chunks cross from one heap to another where they lie: see cross.h. */
+#include "policy/cross.h"
+#include "base/arith.h"
+#include "policy/trim.h"
+
+/* A run of idle chunks in somebody's free block. */
+struct run {
+    struct heap *heap;
+    struct block *block;
+    uint64_t address;
+    uint64_t bytes;
+};
+
+/* Free blocks of one heap that are looked at for a run: the best fits for the request and for the
+ * request with a chunk to spare at either end. */
+static bool run_find(const struct vmm_cache *cache, struct heap *from, uint64_t bytes,
+                     struct run *run)
+{
+    const struct arena *arena = &cache->memory.arena;
+    uint64_t spare = (uint64_t)cache->large_chunk_granules * arena->granule_bytes;
+    uint64_t need = vmm__align_up(bytes, arena->granule_bytes);
+    for (uint64_t size = need; size <= need + 2 * spare; size += spare) {
+        struct size_node *node = vmm__size_index_find(&from->index, size);
+        if (node == NULL)
+            return false;
+        *run = (struct run){ .heap = from, .block = (struct block *)node };
+        if (vmm__whole_chunks(&cache->memory, run->block, bytes, &run->address, &run->bytes) &&
+            run->bytes >= bytes)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the run may be used by work that the receiving stream submits from now on. */
+static vmm_status run_clear(const struct run *run, const struct heap *heap, enum cross_when when)
+{
+    struct timeline *timeline = &run->heap->pool->timeline;
+    if (when == CROSS_FOLLOW)
+        return vmm__timeline_follow(timeline, run->block->epoch, heap->pool->stream);
+    return vmm__timeline_query(timeline, run->block->epoch);
+}
+
+static vmm_status run_move(struct run *run, struct heap *heap)
+{
+    vmm_status status = vmm__heap_records_keep(heap, 1);
+    if (status != VMM_OK)
+        return status;
+    uint64_t own_epoch = run->block->epoch;
+    status = vmm__heap_detach(run->heap, run->block, run->address, run->bytes);
+    if (status != VMM_OK)
+        return status;
+    struct block *block;
+    status = vmm__heap_attach(heap, run->address, run->bytes,
+                              vmm__timeline_now(&heap->pool->timeline), &block);
+    if (status != VMM_OK) /* for want of slots: back where it was, which needs none */
+        (void)vmm__heap_attach(run->heap, run->address, run->bytes, own_epoch, &block);
+    return status;
+}
+
+static vmm_status cross_from(struct vmm_cache *cache, struct heap *from, struct heap *heap,
+                             uint64_t bytes, enum cross_when when)
+{
+    struct run run;
+    if (from == heap || !run_find(cache, from, bytes, &run))
+        return VMM_NOT_READY;
+    vmm_status status = run_clear(&run, heap, when);
+    return status == VMM_OK ? run_move(&run, heap) : status;
+}
+
+vmm_status vmm__cross(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                      enum cross_when when)
+{
+    vmm_status status = VMM_NOT_READY;
+    for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_NOT_READY;
+         pool = pool->next) {
+        vmm__pool_lock_beside(pool, heap->pool);
+        struct heap *from = heap->is_small ? &pool->small : &pool->large;
+        status = cross_from(cache, from, heap, bytes, when);
+        vmm__pool_unlock_beside(pool, heap->pool);
+    }
+    return status;
+}

@@ -1,0 +1,173 @@
+/* What is tried when memory runs out: see ladder.h. */
+#include "policy/ladder.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "policy/cross.h"
+#include "policy/grow.h"
+#include "policy/trim.h"
+
+/* Each step returns VMM_OK if it gave something, VMM_NOT_READY if it has nothing to give. */
+typedef vmm_status (*ladder_step)(struct vmm_cache *cache, const struct request *request);
+
+static vmm_status gave(bool something)
+{
+    return something ? VMM_OK : VMM_NOT_READY;
+}
+
+static vmm_status step_passed(struct vmm_cache *cache, const struct request *request)
+{
+    uint64_t released_bytes = 0;
+    bool any = false;
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        vmm__pool_lock_beside(pool, request->pool);
+        any = vmm__pool_poll_locked(pool, UINT32_MAX) == VMM_OK || any;
+        vmm__pool_unlock_beside(pool, request->pool);
+    }
+    (void)vmm__limbo_drain(&cache->memory, &released_bytes);
+    return gave(any || released_bytes > 0);
+}
+
+/* How much has to go back so that the driver, or the limit, lets the request grow. */
+static uint64_t missing_bytes(struct vmm_cache *cache, const struct request *request,
+                              const struct block **beside)
+{
+    const struct memory *memory = &cache->memory;
+    uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, beside);
+    uint64_t reserved_bytes = vmm__figure_now(&memory->reserved_bytes);
+    if (memory->limit_bytes == 0 || reserved_bytes + grow_bytes <= memory->limit_bytes)
+        return grow_bytes; /* it is the driver that refuses, and does not say what it lacks */
+    return reserved_bytes + grow_bytes - memory->limit_bytes;
+}
+
+/* Idle memory into limbo: first from places that the request would not build on. */
+static uint64_t idle_put(struct vmm_cache *cache, const struct request *request, bool finished_only)
+{
+    const struct block *beside;
+    struct trim_order order = { .finished_only = finished_only, .held = request->pool };
+    order.bytes = missing_bytes(cache, request, &beside);
+    order.keep = beside;
+    uint64_t put_bytes = vmm__trim_idle(cache, &order);
+    if (put_bytes < order.bytes && beside != NULL) {
+        order.bytes -= put_bytes;
+        order.keep = NULL;
+        put_bytes += vmm__trim_idle(cache, &order);
+    }
+    return put_bytes;
+}
+
+static vmm_status step_idle_finished(struct vmm_cache *cache, const struct request *request)
+{
+    uint64_t released_bytes = 0;
+    if (idle_put(cache, request, true) > 0)
+        (void)vmm__limbo_drain(&cache->memory, &released_bytes);
+    return gave(released_bytes > 0);
+}
+
+static vmm_status step_follow(struct vmm_cache *cache, const struct request *request)
+{
+    return vmm__cross(cache, request->heap, request->block_bytes, CROSS_FOLLOW);
+}
+
+/* Gives nothing yet, but fills limbo for the steps that follow. */
+static vmm_status step_idle(struct vmm_cache *cache, const struct request *request)
+{
+    const struct block *beside;
+    if (missing_bytes(cache, request, &beside) <= cache->memory.limbo_bytes)
+        return VMM_NOT_READY;
+    uint64_t released_bytes = 0;
+    if (idle_put(cache, request, false) > 0)
+        (void)vmm__limbo_drain(&cache->memory, &released_bytes);
+    return gave(released_bytes > 0);
+}
+
+static vmm_status step_wait_limbo(struct vmm_cache *cache, const struct request *request)
+{
+    (void)request;
+    uint64_t released_bytes = 0;
+    vmm_status status = vmm__limbo_wait(&cache->memory, &released_bytes);
+    return status == VMM_OK ? gave(released_bytes > 0) : status;
+}
+
+static vmm_status step_wait_uses(struct vmm_cache *cache, const struct request *request)
+{
+    vmm_status status = VMM_NOT_READY;
+    for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_NOT_READY;
+         pool = pool->next) {
+        vmm__pool_lock_beside(pool, request->pool);
+        status = vmm__uses_wait(&pool->uses);
+        if (status == VMM_OK)
+            status = vmm__pool_poll_locked(pool, UINT32_MAX);
+        vmm__pool_unlock_beside(pool, request->pool);
+    }
+    return status;
+}
+
+/* All that is idle, wherever it is: the driver does not say what it lacks. */
+static vmm_status step_all_idle(struct vmm_cache *cache, const struct request *request)
+{
+    struct trim_order order = { .bytes = UINT64_MAX, .held = request->pool };
+    uint64_t released_bytes = 0;
+    if (vmm__trim_idle(cache, &order) > 0)
+        (void)vmm__limbo_drain(&cache->memory, &released_bytes);
+    return gave(released_bytes > 0);
+}
+
+static const ladder_step ladder_steps[] = { step_passed,   step_idle_finished, step_follow,
+                                            step_idle,     step_wait_limbo,    step_wait_uses,
+                                            step_all_idle, step_wait_limbo };
+
+enum { LADDER_STEPS = sizeof ladder_steps / sizeof ladder_steps[0] };
+
+vmm_status vmm__ladder_climb(struct vmm_cache *cache, const struct request *request,
+                             struct ladder *ladder)
+{
+    while (ladder->step < LADDER_STEPS) {
+        ladder_step step = ladder_steps[ladder->step];
+        vmm_status status = step(cache, request);
+        if (status == VMM_OK && step == step_wait_uses)
+            ladder->step = 0; /* blocks came free: everything before may give again */
+        if (status != VMM_NOT_READY)
+            return status;
+        ladder->step++;
+    }
+    return VMM_NOT_READY;
+}
+
+/* What is free at the moment of failure, over all streams. */
+struct free_summary {
+    uint64_t bytes;
+    uint64_t pieces;
+    uint64_t largest_bytes;
+};
+
+static void heap_summarise(const struct heap *heap, struct free_summary *summary)
+{
+    for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
+         node = vmm__size_index_smaller(&heap->index, node)) {
+        summary->pieces++;
+        summary->bytes += node->size;
+        summary->largest_bytes = vmm__max(summary->largest_bytes, node->size);
+    }
+}
+
+vmm_status vmm__ladder_report(struct vmm_cache *cache, const struct request *request)
+{
+    struct free_summary summary = { .bytes = 0 };
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        vmm__pool_lock_beside(pool, request->pool);
+        heap_summarise(&pool->small, &summary);
+        heap_summarise(&pool->large, &summary);
+        vmm__pool_unlock_beside(pool, request->pool);
+    }
+    const struct memory *memory = &cache->memory;
+    double mib = 1 << 20;
+    return vmm__error(
+        VMM_ERR_DEVICE_OOM,
+        "needed %.1f MiB contiguous on stream %p; %.1f MiB live, %.1f MiB reserved (limit %.1f "
+        "MiB), %.1f MiB free in %llu pieces, largest %.1f MiB, %.1f MiB in limbo",
+        (double)request->bytes / mib, request->pool->stream,
+        (double)vmm__figure_now(&cache->ledger.requested_bytes) / mib,
+        (double)vmm__figure_now(&memory->reserved_bytes) / mib, (double)memory->limit_bytes / mib,
+        (double)summary.bytes / mib, (unsigned long long)summary.pieces,
+        (double)summary.largest_bytes / mib, (double)memory->limbo_bytes / mib);
+}

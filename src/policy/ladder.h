@@ -1,0 +1,40 @@
+/*
+ * The ladder: what is tried, one step after the other, when a request cannot be met. After each
+ * step that gave something, the request is tried again from the start.
+ *
+ *  1. waits and limbo whose time has passed;
+ *  2. idle chunks, of any stream, whose work has finished: just enough of them;
+ *  3. other streams' idle memory, with a wait put into the requesting stream;
+ *  4. idle chunks whose work is still running: into limbo, just enough;
+ *  5. the host waits for the oldest of limbo;
+ *  6. the host waits for blocks that other streams use, and climbs from the start again;
+ *  7. all idle chunks go, and the host waits for them.
+ *
+ * May be called by: supply. Locks: the grow lock and the requesting pool's lock.
+ */
+#ifndef VMM_POLICY_LADDER_H
+#define VMM_POLICY_LADDER_H
+
+#include "policy/cache.h"
+
+struct request {
+    struct pool *pool;
+    struct heap *heap;
+    uint64_t bytes;       /* as asked for */
+    uint64_t block_bytes; /* of the block that the heap lacks */
+};
+
+/* How far up the ladder a request is. Starts zeroed. */
+struct ladder {
+    unsigned step;
+};
+
+/* Climbs until a step gives something (VMM_OK: try again), or the top is reached (VMM_NOT_READY).
+ */
+vmm_status vmm__ladder_climb(struct vmm_cache *cache, const struct request *request,
+                             struct ladder *ladder);
+
+/* Leaves the line of a request that failed for want of memory, and returns ERR_DEVICE_OOM. */
+vmm_status vmm__ladder_report(struct vmm_cache *cache, const struct request *request);
+
+#endif

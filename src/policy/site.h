@@ -1,0 +1,28 @@
+/*
+ * Where a heap should grow: the place that needs the fewest new granules. Decides, changes nothing.
+ *
+ * May be called by: grow. Locks: the grow lock and the heap's pool lock.
+ */
+#ifndef VMM_POLICY_SITE_H
+#define VMM_POLICY_SITE_H
+
+#include "policy/cache.h"
+
+struct site {
+    uint64_t granule; /* free addresses to map memory at */
+    uint64_t count;
+    const struct block *beside; /* the free block that grows; NULL: none */
+};
+
+/*
+ * A site that, once mapped, leaves a free block of `bytes` in the heap. In this order of liking:
+ * the fewest new granules beside or between free blocks; the end of the heap's home; fresh
+ * addresses. ERR_ADDRESS_SPACE if no addresses are left.
+ */
+vmm_status vmm__site_find(const struct vmm_cache *cache, const struct heap *heap, uint64_t bytes,
+                          struct site *out);
+
+/* Fresh addresses with a free granule on either side, touched by nothing else. */
+vmm_status vmm__site_alone(const struct vmm_cache *cache, uint64_t bytes, struct site *out);
+
+#endif

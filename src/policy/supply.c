@@ -1,0 +1,81 @@
+/* Meeting a request that missed: see supply.h. */
+#include "policy/supply.h"
+#include "base/error.h"
+#include "policy/cross.h"
+#include "policy/grow.h"
+#include "policy/ladder.h"
+
+static vmm_status supply_cached(struct vmm_cache *cache, const struct request *request,
+                                uint64_t *address)
+{
+    vmm_status status = vmm__pool_take_locked(request->pool, request->bytes, address);
+    if (status != VMM_NOT_READY)
+        return status;
+    status = vmm__cross(cache, request->heap, request->block_bytes, CROSS_FINISHED);
+    struct block *block;
+    if (status == VMM_NOT_READY)
+        status = vmm__grow(cache, request->heap, request->block_bytes, false, &block);
+    if (status != VMM_OK)
+        return status;
+    return vmm__pool_take_locked(request->pool, request->bytes, address);
+}
+
+/* Without caching every request is a block of its own, apart from all others. */
+static vmm_status supply_alone(struct vmm_cache *cache, const struct request *request,
+                               uint64_t *address)
+{
+    struct block *block;
+    vmm_status status = vmm__grow(cache, request->heap, request->block_bytes, true, &block);
+    if (status != VMM_OK)
+        return status;
+    return vmm__pool_take_block_locked(request->pool, block, request->bytes, address);
+}
+
+static vmm_status supply_once(struct vmm_cache *cache, const struct request *request,
+                              uint64_t *address)
+{
+    return cache->no_caching ? supply_alone(cache, request, address)
+                             : supply_cached(cache, request, address);
+}
+
+static vmm_status supply_locked(struct vmm_cache *cache, const struct request *request,
+                                uint64_t *address)
+{
+    vmm_status status = supply_once(cache, request, address);
+    if (status != VMM_ERR_DEVICE_OOM)
+        return status;
+    atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
+    struct ladder ladder = { .step = 0 };
+    while (status == VMM_ERR_DEVICE_OOM) {
+        vmm_status climbed = vmm__ladder_climb(cache, request, &ladder);
+        if (climbed == VMM_NOT_READY)
+            break;
+        if (climbed != VMM_OK && climbed != VMM_ERR_DEVICE_OOM)
+            return climbed;
+        status = supply_once(cache, request, address);
+    }
+    if (status != VMM_ERR_DEVICE_OOM)
+        return status;
+    atomic_fetch_add_explicit(&cache->ooms, 1, memory_order_relaxed);
+    return vmm__ladder_report(cache, request);
+}
+
+vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t bytes,
+                       uint64_t *address)
+{
+    struct request request = { .pool = pool, .bytes = bytes };
+    if (!vmm__pool_need(pool, bytes, &request.heap, &request.block_bytes) ||
+        request.block_bytes > cache->memory.arena.bytes)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "alloc: %llu bytes are more than the arena has",
+                          (unsigned long long)bytes);
+    if (cache->no_caching)
+        request.heap = &pool->large;
+    vmm__lock_take(&cache->grow_lock);
+    vmm__lock_take(&pool->lock);
+    vmm_status status = supply_locked(cache, &request, address);
+    vmm__lock_drop(&pool->lock);
+    vmm__lock_drop(&cache->grow_lock);
+    if (status != VMM_OK)
+        vmm__cache_log(cache, "alloc: %s", vmm_last_error());
+    return status;
+}

@@ -1,0 +1,121 @@
+/* Giving idle memory back: see trim.h. */
+#include "policy/trim.h"
+
+bool vmm__whole_chunks(const struct memory *memory, const struct block *block, uint64_t bytes,
+                       uint64_t *address, uint64_t *run_bytes)
+{
+    const struct arena *arena = &memory->arena;
+    uint64_t start = vmm__arena_granule(arena, block->address + arena->granule_bytes - 1);
+    uint64_t limit = vmm__arena_granule(arena, vmm__block_end(block));
+    if (start >= limit)
+        return false;
+    const struct chunk *chunk = vmm__memory_chunk(memory, start);
+    if (chunk->first < start) {
+        start = chunk->first + chunk->granules;
+        if (start >= limit)
+            return false;
+    }
+    uint64_t end = start;
+    while (end < limit && (end - start) << arena->granule_shift < bytes) {
+        chunk = vmm__memory_chunk(memory, end);
+        if (end + chunk->granules > limit)
+            break;
+        end += chunk->granules;
+    }
+    *address = vmm__arena_address(arena, start);
+    *run_bytes = (end - start) << arena->granule_shift;
+    return end > start;
+}
+
+static void run_to_limbo(struct memory *memory, struct timeline *timeline, uint64_t epoch,
+                         uint64_t address, uint64_t bytes)
+{
+    uint64_t granule = vmm__arena_granule(&memory->arena, address);
+    uint64_t end = granule + (bytes >> memory->arena.granule_shift);
+    while (granule < end) {
+        struct chunk *chunk = vmm__memory_chunk(memory, granule);
+        granule += chunk->granules;
+        vmm__limbo_put(memory, chunk, timeline, epoch);
+    }
+}
+
+/* Puts whole chunks of one free block into limbo; 0 if there are none, or they may not go. */
+static uint64_t block_trim(struct vmm_cache *cache, struct heap *heap, struct block *block,
+                           const struct trim_order *order, uint64_t bytes)
+{
+    struct timeline *timeline = &heap->pool->timeline;
+    uint64_t epoch = block->epoch;
+    uint64_t address;
+    uint64_t run_bytes;
+    if (block == order->keep ||
+        !vmm__whole_chunks(&cache->memory, block, bytes, &address, &run_bytes))
+        return 0;
+    if (order->finished_only && vmm__timeline_query(timeline, epoch) != VMM_OK)
+        return 0;
+    if (vmm__heap_detach(heap, block, address, run_bytes) != VMM_OK)
+        return 0;
+    run_to_limbo(&cache->memory, timeline, epoch, address, run_bytes);
+    return run_bytes;
+}
+
+static uint64_t heap_trim(struct vmm_cache *cache, struct heap *heap,
+                          const struct trim_order *order, uint64_t bytes)
+{
+    uint64_t put_bytes = 0;
+    struct size_node *node = vmm__size_index_largest(&heap->index);
+    while (node != NULL && put_bytes < bytes && node->size >= cache->memory.arena.granule_bytes) {
+        struct size_node *next = vmm__size_index_smaller(&heap->index, node);
+        put_bytes += block_trim(cache, heap, (struct block *)node, order, bytes - put_bytes);
+        node = next;
+    }
+    return put_bytes;
+}
+
+uint64_t vmm__trim_idle(struct vmm_cache *cache, const struct trim_order *order)
+{
+    uint64_t put_bytes = 0;
+    for (struct pool *pool = cache->pools.first; pool != NULL && put_bytes < order->bytes;
+         pool = pool->next) {
+        vmm__pool_lock_beside(pool, order->held);
+        vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline));
+        put_bytes += heap_trim(cache, &pool->large, order, order->bytes - put_bytes);
+        if (put_bytes < order->bytes)
+            put_bytes += heap_trim(cache, &pool->small, order, order->bytes - put_bytes);
+        vmm__pool_unlock_beside(pool, order->held);
+    }
+    return put_bytes;
+}
+
+static uint64_t excess_bytes(const struct memory *memory, uint64_t keep_bytes)
+{
+    uint64_t staying_bytes = vmm__figure_now(&memory->reserved_bytes) - memory->limbo_bytes;
+    return staying_bytes > keep_bytes ? staying_bytes - keep_bytes : 0;
+}
+
+static void waits_poll(struct vmm_cache *cache)
+{
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        vmm__lock_take(&pool->lock);
+        (void)vmm__pool_poll_locked(pool, UINT32_MAX);
+        vmm__lock_drop(&pool->lock);
+    }
+}
+
+vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released)
+{
+    uint64_t released_bytes = 0;
+    vmm__lock_take(&cache->grow_lock);
+    waits_poll(cache);
+    struct trim_order order = { .bytes = excess_bytes(&cache->memory, keep_bytes) };
+    if (order.bytes > 0)
+        (void)vmm__trim_idle(cache, &order);
+    vmm_status status = vmm__limbo_drain(&cache->memory, &released_bytes);
+    vmm__cache_log(cache, "trim: kept %llu MiB, released %llu MiB, %llu MiB in limbo",
+                   (unsigned long long)vmm__figure_now(&cache->memory.reserved_bytes) >> 20,
+                   (unsigned long long)released_bytes >> 20,
+                   (unsigned long long)cache->memory.limbo_bytes >> 20);
+    vmm__lock_drop(&cache->grow_lock);
+    if (status == VMM_OK && released != NULL)
+        *released = released_bytes;
+    return status;
+}

@@ -1,0 +1,32 @@
+/*
+ * Giving idle memory back to the driver.
+ *
+ * A chunk is idle when free blocks cover it. Its last work may still be running, so it goes to
+ * limbo with the moment from which it may be unmapped, and from there to the driver.
+ *
+ * May be called by: ladder, supply, entry. Locks: the grow lock; pools' locks are taken inside.
+ */
+#ifndef VMM_POLICY_TRIM_H
+#define VMM_POLICY_TRIM_H
+
+#include "policy/cache.h"
+
+struct trim_order {
+    uint64_t bytes;           /* stop once this much was put into limbo */
+    bool finished_only;       /* leave alone what work in flight may still use */
+    const struct block *keep; /* a block to leave alone; NULL: none */
+    struct pool *held;        /* a pool that the caller has locked; NULL: none */
+};
+
+/* Puts idle chunks of all pools into limbo. Returns the bytes put there. */
+uint64_t vmm__trim_idle(struct vmm_cache *cache, const struct trim_order *order);
+
+/* The whole of vmm_trim(), without its argument checks. Takes the grow lock. */
+vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released);
+
+/* The run of whole chunks inside a block, from its low end on, of at most about `bytes` (rounded up
+ * to chunks). False if it holds no whole chunk. */
+bool vmm__whole_chunks(const struct memory *memory, const struct block *block, uint64_t bytes,
+                       uint64_t *address, uint64_t *run_bytes);
+
+#endif

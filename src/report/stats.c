@@ -1,0 +1,98 @@
+/* Figures and numbers of a cache: see stats.h and vmm_stats_get(). */
+#include "report/stats.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "policy/trim.h"
+
+#include <string.h>
+
+/* All whole chunks inside a free block. */
+static uint64_t block_idle_bytes(const struct memory *memory, const struct block *block)
+{
+    uint64_t address;
+    uint64_t bytes;
+    return vmm__whole_chunks(memory, block, UINT64_MAX, &address, &bytes) ? bytes : 0;
+}
+
+static void heap_read(const struct memory *memory, const struct heap *heap, vmm_stats *stats)
+{
+    for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
+         node = vmm__size_index_smaller(&heap->index, node)) {
+        stats->largest_free_bytes = vmm__max(stats->largest_free_bytes, node->size);
+        stats->idle_bytes += block_idle_bytes(memory, (const struct block *)node);
+    }
+}
+
+static void pools_read(struct vmm_cache *cache, vmm_stats *stats)
+{
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        vmm__lock_take(&pool->lock);
+        heap_read(&cache->memory, &pool->large, stats);
+        heap_read(&cache->memory, &pool->small, stats);
+        vmm__lock_drop(&pool->lock);
+        stats->streams++;
+    }
+}
+
+static void driver_read(const struct driver *driver, vmm_stats *stats)
+{
+    stats->stalls = atomic_load_explicit(&driver->stalls, memory_order_relaxed);
+    stats->reserve_calls = vmm__driver_calls(driver, DRIVER_CALL_reserve);
+    stats->address_free_calls = vmm__driver_calls(driver, DRIVER_CALL_address_free);
+    stats->create_calls = vmm__driver_calls(driver, DRIVER_CALL_create);
+    stats->map_calls = vmm__driver_calls(driver, DRIVER_CALL_map);
+    stats->access_calls = vmm__driver_calls(driver, DRIVER_CALL_access);
+    stats->unmap_calls = vmm__driver_calls(driver, DRIVER_CALL_unmap);
+    stats->release_calls = vmm__driver_calls(driver, DRIVER_CALL_release);
+    for (int call = DRIVER_CALL_event_create; call <= DRIVER_CALL_stream_wait; call++)
+        stats->event_calls += vmm__driver_calls(driver, (enum driver_call)call);
+    stats->driver_ns = vmm__driver_clock_ns(driver);
+}
+
+void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
+{
+    *out = (vmm_stats){ .struct_size = sizeof *out };
+    vmm__lock_take(&cache->grow_lock);
+    out->requested_bytes = vmm__figure_read(&cache->ledger.requested_bytes);
+    out->allocated_bytes = vmm__figure_read(&cache->ledger.allocated_bytes);
+    out->active_bytes = vmm__figure_read(&cache->ledger.active_bytes);
+    out->allocations = vmm__figure_read(&cache->ledger.allocations);
+    out->reserved_bytes = vmm__figure_read(&cache->memory.reserved_bytes);
+    out->chunks = vmm__figure_read(&cache->memory.chunks);
+    out->limbo_bytes = cache->memory.limbo_bytes;
+    out->limit_bytes = cache->memory.limit_bytes;
+    out->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
+    out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
+    pools_read(cache, out);
+    driver_read(cache->driver, out);
+    vmm__lock_drop(&cache->grow_lock);
+}
+
+vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
+{
+    if (cache == NULL || out == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stats_get: %s is NULL",
+                          cache == NULL ? "cache" : "out");
+    size_t size = out->struct_size;
+    if (size < sizeof size + sizeof(vmm_figure))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_stats_get: struct_size is %zu; set it to sizeof(vmm_stats)", size);
+    vmm_stats stats;
+    vmm__stats_read(cache, &stats);
+    memcpy(out, &stats, vmm__min(size, sizeof stats));
+    out->struct_size = size;
+    return VMM_OK;
+}
+
+vmm_status vmm_stats_reset_peak(vmm_cache *cache)
+{
+    if (cache == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stats_reset_peak: cache is NULL");
+    vmm__figure_reset_peak(&cache->ledger.requested_bytes);
+    vmm__figure_reset_peak(&cache->ledger.allocated_bytes);
+    vmm__figure_reset_peak(&cache->ledger.active_bytes);
+    vmm__figure_reset_peak(&cache->ledger.allocations);
+    vmm__figure_reset_peak(&cache->memory.reserved_bytes);
+    vmm__figure_reset_peak(&cache->memory.chunks);
+    return VMM_OK;
+}

@@ -1,0 +1,77 @@
+/* The table that a person reads: see vmm_summary_write(). */
+#include "base/error.h"
+#include "base/size.h"
+#include "report/stats.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum unit { UNIT_BYTES, UNIT_COUNT, UNIT_NANOSECONDS };
+enum { CELL_BYTES = 32 };
+
+static const char RULE[] =
+    "+--------------------+------------+------------+----------------+----------------+\n";
+
+static const char *cell_write(char *cell, enum unit unit, uint64_t value)
+{
+    if (unit == UNIT_BYTES)
+        return vmm__size_write(cell, CELL_BYTES, value);
+    if (unit == UNIT_NANOSECONDS)
+        (void)snprintf(cell, CELL_BYTES, "%.3f ms", (double)value / 1e6);
+    else
+        (void)snprintf(cell, CELL_BYTES, "%llu", (unsigned long long)value);
+    return cell;
+}
+
+static void figure_write(FILE *out, const char *label, enum unit unit, const vmm_figure *figure)
+{
+    char current[CELL_BYTES];
+    char peak[CELL_BYTES];
+    char allocated[CELL_BYTES];
+    char freed[CELL_BYTES];
+    (void)fprintf(out, "| %-18s | %10s | %10s | %14s | %14s |\n", label,
+                  cell_write(current, unit, figure->current), cell_write(peak, unit, figure->peak),
+                  cell_write(allocated, unit, figure->allocated),
+                  cell_write(freed, unit, figure->freed));
+}
+
+static void number_write(FILE *out, const char *label, enum unit unit, uint64_t value)
+{
+    char cell[CELL_BYTES];
+    (void)fprintf(out, "| %-18s | %10s | %*s |\n", label, cell_write(cell, unit, value), 46, "");
+}
+
+static void figures_write(FILE *out, const vmm_stats *stats)
+{
+    (void)fprintf(out, "%s| %-18s | %10s | %10s | %14s | %14s |\n%s", RULE, "figure", "now", "peak",
+                  "allocated", "freed", RULE);
+#define SUMMARY_FIGURE(name, unit, label) figure_write(out, label, UNIT_##unit, &stats->name);
+    VMM_FIGURE_MAP(SUMMARY_FIGURE)
+#undef SUMMARY_FIGURE
+}
+
+static void numbers_write(FILE *out, const vmm_stats *stats)
+{
+    (void)fputs(RULE, out);
+#define SUMMARY_NUMBER(name, unit, label) number_write(out, label, UNIT_##unit, stats->name);
+    VMM_NUMBER_MAP(SUMMARY_NUMBER)
+#undef SUMMARY_NUMBER
+    (void)fputs(RULE, out);
+}
+
+vmm_status vmm_summary_write(vmm_cache *cache, FILE *out)
+{
+    if (cache == NULL || out == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_summary_write: %s is NULL",
+                          cache == NULL ? "cache" : "out");
+    vmm_stats stats;
+    vmm__stats_read(cache, &stats);
+    const struct driver *driver = cache->driver;
+    (void)fprintf(out, "libvmmcache %s on %s (%s driver%s%s)\n", vmm_version(), driver->device_name,
+                  driver->ops->name, driver->version[0] != '\0' ? " " : "", driver->version);
+    figures_write(out, &stats);
+    numbers_write(out, &stats);
+    if (fflush(out) != 0 || ferror(out))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_summary_write: the file takes no output");
+    return VMM_OK;
+}

@@ -1,0 +1,226 @@
+/*
+ * The public entry points: check arguments, take from the stream's pool, else ask policy.
+ * No logic of their own. See include/vmmcache/vmmcache.h for what each promises.
+ */
+#include "vmmcache/vmmcache.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "cache_on.h"
+#include "config.h"
+#include "policy/supply.h"
+#include "policy/trim.h"
+
+#define DEFAULT_ARENA_BYTES (UINT64_C(1) << 44)
+
+/*
+ * Chunks: small heaps grow by single granules, so that little is held by a few small blocks; large
+ * ones in pieces of up to this many granules. docs/design.md has the figures behind the choice.
+ */
+enum { SMALL_CHUNK_GRANULES = 1, LARGE_CHUNK_GRANULES = 4 };
+
+static vmm_status missing_argument(const char *function, const char *argument)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+}
+
+/* ---- Life --------------------------------------------------------------------------------- */
+
+static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
+{
+    vmm_cache *cache = vmm__host_alloc(1, sizeof *cache);
+    if (cache == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for the cache");
+    cache->driver = driver;
+    cache->no_caching = config->no_caching != 0;
+    cache->small_chunk_granules = SMALL_CHUNK_GRANULES;
+    cache->large_chunk_granules = LARGE_CHUNK_GRANULES;
+    cache->log = config->log;
+    cache->log_context = config->log_context;
+    vmm__lock_init(&cache->grow_lock);
+    uint64_t arena_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
+    vmm_status status = vmm__memory_init(&cache->memory, driver, arena_bytes, config->limit_bytes);
+    if (status != VMM_OK)
+        goto fail_memory;
+    status = vmm__directory_init(&cache->directory, &cache->memory.arena);
+    if (status != VMM_OK)
+        goto fail_directory;
+    *out = cache;
+    return VMM_OK;
+
+fail_directory:
+    (void)vmm__memory_fini(&cache->memory);
+fail_memory:
+    vmm__lock_fini(&cache->grow_lock);
+    vmm__host_free(cache, sizeof *cache);
+    return status;
+}
+
+vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver, vmm_cache **out)
+{
+    vmm_config settings;
+    vmm_status status = vmm__config_read(config, &settings);
+    return status == VMM_OK ? cache_open(&settings, driver, out) : status;
+}
+
+vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
+{
+    if (out == NULL)
+        return missing_argument("vmm_create", "out");
+    vmm_config settings;
+    vmm_status status = vmm__config_read(config, &settings);
+    if (status == VMM_OK)
+        status = vmm__config_environment(&settings);
+    if (status != VMM_OK)
+        return status;
+    struct driver_options options = { .device = settings.device,
+                                      .device_bytes = settings.device_bytes };
+    struct driver *driver;
+    status = vmm__driver_open(settings.driver, &options, &driver);
+    if (status != VMM_OK)
+        return status;
+    vmm_cache *cache;
+    status = vmm__config_limit(driver->total_bytes, &settings);
+    if (status == VMM_OK)
+        status = cache_open(&settings, driver, &cache);
+    if (status != VMM_OK)
+        goto fail_cache;
+    cache->owns_driver = true;
+    status = vmm__config_log(cache);
+    if (status != VMM_OK) {
+        (void)vmm_destroy(cache);
+        return status;
+    }
+    *out = cache;
+    return VMM_OK;
+
+fail_cache:
+    vmm__driver_close(driver);
+    return status;
+}
+
+vmm_status vmm_destroy(vmm_cache *cache)
+{
+    if (cache == NULL)
+        return VMM_OK;
+    vmm_status waited = vmm__driver_device_wait(cache->driver);
+    vmm__directory_fini(&cache->directory);
+    vmm__pools_fini(&cache->pools);
+    vmm_status freed = vmm__memory_fini(&cache->memory);
+    if (cache->owns_driver)
+        vmm__driver_close(cache->driver);
+    if (cache->log_file != NULL && cache->log_file != stderr)
+        (void)fclose(cache->log_file);
+    vmm__lock_fini(&cache->grow_lock);
+    vmm__host_free(cache, sizeof *cache);
+    return waited != VMM_OK ? waited : freed;
+}
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
+{
+    if (cache == NULL)
+        return missing_argument("vmm_alloc", "cache");
+    if (out == NULL)
+        return missing_argument("vmm_alloc", "out");
+    struct pool *pool;
+    vmm_status status = vmm__cache_pool(cache, stream, &pool);
+    if (status != VMM_OK)
+        return status;
+    uint64_t address;
+    status = VMM_NOT_READY;
+    if (!cache->no_caching) {
+        vmm__lock_take(&pool->lock);
+        status = vmm__pool_take_locked(pool, bytes, &address);
+        vmm__lock_drop(&pool->lock);
+    }
+    if (status == VMM_NOT_READY)
+        status = vmm__supply(cache, pool, bytes, &address);
+    if (status == VMM_OK)
+        *out = (void *)(uintptr_t)address;
+    return status;
+}
+
+/* Locks the pool whose heap owns an address; NULL, and nothing locked, if none does. */
+static struct heap *owner_lock(vmm_cache *cache, uint64_t address)
+{
+    if (!vmm__arena_contains(&cache->memory.arena, address))
+        return NULL;
+    struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    while (heap != NULL) {
+        vmm__lock_take(&heap->pool->lock);
+        struct heap *now = vmm__directory_heap(&cache->directory, address);
+        if (now == heap)
+            return heap;
+        vmm__lock_drop(&heap->pool->lock); /* it crossed to another heap meanwhile */
+        heap = now;
+    }
+    return NULL;
+}
+
+static vmm_status unknown_pointer(const char *function, const void *ptr)
+{
+    return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s: %p is not an address of this cache's blocks",
+                      function, ptr);
+}
+
+vmm_status vmm_free(vmm_cache *cache, void *ptr)
+{
+    if (cache == NULL)
+        return missing_argument("vmm_free", "cache");
+    if (ptr == NULL)
+        return VMM_OK;
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    struct heap *heap = owner_lock(cache, address);
+    if (heap == NULL)
+        return unknown_pointer("vmm_free", ptr);
+    struct pool *pool = heap->pool;
+    vmm_status status = vmm__pool_give_locked(pool, heap, address);
+    vmm__lock_drop(&pool->lock);
+    if (status == VMM_OK && cache->no_caching)
+        status = vmm__trim(cache, 0, NULL);
+    return status;
+}
+
+vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
+{
+    if (cache == NULL)
+        return missing_argument("vmm_use", "cache");
+    struct pool *user;
+    vmm_status status = vmm__cache_pool(cache, other, &user);
+    if (status != VMM_OK)
+        return status;
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    struct heap *heap = owner_lock(cache, address);
+    if (heap == NULL)
+        return unknown_pointer("vmm_use", ptr);
+    struct pool *pool = heap->pool;
+    status = vmm__pool_use_locked(pool, heap, address, &user->timeline);
+    vmm__lock_drop(&pool->lock);
+    return status;
+}
+
+vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
+{
+    if (cache == NULL)
+        return missing_argument("vmm_trim", "cache");
+    uint64_t released_bytes;
+    vmm_status status = vmm__trim(cache, keep_bytes, &released_bytes);
+    if (status == VMM_OK && released != NULL)
+        *released = released_bytes;
+    return status;
+}
+
+vmm_status vmm__cache_check(vmm_cache *cache)
+{
+    vmm__lock_take(&cache->grow_lock);
+    vmm_status status = vmm__memory_check(&cache->memory);
+    for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_OK;
+         pool = pool->next) {
+        vmm__lock_take(&pool->lock);
+        status = vmm__pool_check_locked(pool);
+        vmm__lock_drop(&pool->lock);
+    }
+    vmm__lock_drop(&cache->grow_lock);
+    return status;
+}
