@@ -1,0 +1,139 @@
+/*
+ * A sim driver for each test, and the steps that most tests take on it.
+ *
+ * Use cmocka_unit_test_setup_teardown(test, sim_setup, sim_teardown); *state is the driver. The
+ * teardown closes it and fails if it left host memory behind.
+ */
+#ifndef VMM_SIM_SUPPORT_H
+#define VMM_SIM_SUPPORT_H
+
+#include "support/test_support.h"
+
+#include "base/hostmem.h"
+#include "driver/driver.h"
+#include "driver/sim.h"
+
+#include <string.h>
+
+#define SIM_TEST(name) cmocka_unit_test_setup_teardown(name, sim_setup, sim_teardown)
+#define GRANULE        (2 * MIB)
+#define STREAM(number) ((vmm_stream)(uintptr_t)(number))
+
+static inline int sim_setup(void **state)
+{
+    struct driver_options options = { 0 };
+    struct driver *driver;
+    if (vmm__driver_sim_open(&options, &driver) != VMM_OK)
+        return -1;
+    *state = driver;
+    return 0;
+}
+
+static inline int sim_teardown(void **state)
+{
+    vmm__driver_close(*state);
+    if (vmm__host_outstanding() == 0)
+        return 0;
+    print_error("the closed driver left %llu bytes of host memory\n",
+                (unsigned long long)vmm__host_outstanding());
+    return -1;
+}
+
+static inline uint64_t sim_reserved(struct driver *driver, uint64_t bytes)
+{
+    uint64_t address;
+    assert_ok(vmm__driver_reserve(driver, bytes, &address));
+    return address;
+}
+
+static inline uint64_t sim_created(struct driver *driver, uint64_t bytes)
+{
+    uint64_t handle;
+    assert_ok(vmm__driver_create(driver, bytes, &handle));
+    return handle;
+}
+
+static inline void sim_mapped(struct driver *driver, uint64_t address, uint64_t bytes,
+                              uint64_t handle)
+{
+    assert_ok(vmm__driver_map(driver, address, bytes, handle));
+    assert_ok(vmm__driver_access(driver, address, bytes));
+}
+
+/* Fresh addresses with fresh memory of one handle under them, ready for use. */
+static inline uint64_t sim_memory(struct driver *driver, uint64_t bytes, uint64_t *handle)
+{
+    uint64_t address = sim_reserved(driver, bytes);
+    uint64_t created = sim_created(driver, bytes);
+    sim_mapped(driver, address, bytes, created);
+    if (handle != NULL)
+        *handle = created;
+    return address;
+}
+
+/* Work on the sim driver's memory that must be accepted. */
+static inline void sim_filled(struct driver *driver, uint64_t address, uint64_t bytes,
+                              uint32_t word, vmm_stream stream)
+{
+    assert_ok(vmm__driver_fill(driver, address, bytes, word, stream));
+}
+
+static inline void sim_checked(struct driver *driver, uint64_t address, uint64_t bytes,
+                               uint32_t word, vmm_stream stream)
+{
+    assert_ok(vmm__driver_check(driver, address, bytes, word, stream));
+}
+
+static inline void *sim_recorded(struct driver *driver, vmm_stream stream)
+{
+    void *event;
+    assert_ok(vmm__driver_event_create(driver, &event));
+    assert_ok(vmm__driver_event_record(driver, event, stream));
+    return event;
+}
+
+/* The first violation must tell a story with this in it. */
+static inline void sim_assert_violations(struct driver *driver, uint64_t count, const char *part)
+{
+    const char *text;
+    uint64_t found = vmm__sim_violations(driver, &text);
+    if (found != count || strstr(text, part) == NULL)
+        print_error("%llu violations, first: %s\n", (unsigned long long)found, text);
+    assert_true(found == count);
+    assert_non_null(strstr(text, part));
+}
+
+static inline void sim_assert_clean(struct driver *driver)
+{
+    sim_assert_violations(driver, 0, "");
+}
+
+static inline uint64_t sim_mismatches(struct driver *driver)
+{
+    uint64_t places;
+    assert_ok(vmm__driver_mismatches(driver, &places));
+    return places;
+}
+
+/* The call on `driver` is refused, says why, and leaves all as it was, the clock included. */
+#define assert_refused(call, status, part)                                                         \
+    do {                                                                                           \
+        struct sim_census before = vmm__sim_census(driver);                                        \
+        uint64_t clock = vmm__driver_clock(driver);                                                \
+        assert_status(call, status);                                                               \
+        struct sim_census after = vmm__sim_census(driver);                                         \
+        assert_memory_equal(&before, &after, sizeof before);                                       \
+        assert_int_equal(vmm__driver_clock(driver), clock);                                        \
+        if (strstr(vmm_last_error(), part) == NULL)                                                \
+            print_error("last error: %s\n", vmm_last_error());                                     \
+        assert_non_null(strstr(vmm_last_error(), part));                                           \
+    } while (0)
+
+static inline bool sim_census_is_zero(struct driver *driver)
+{
+    struct sim_census zero = { 0 };
+    struct sim_census census = vmm__sim_census(driver);
+    return memcmp(&census, &zero, sizeof zero) == 0;
+}
+
+#endif

@@ -1,0 +1,332 @@
+/*
+ * The sim driver's clock against what was measured on an H200, its numbered faults, and threads.
+ */
+#include "support/sim_support.h"
+
+#include <pthread.h>
+
+/* ---- The clock ------------------------------------------------------------------------------- */
+
+/* Within per cent of what was measured, in tenths of microseconds. */
+static void assert_near(const char *what, uint64_t ns, uint64_t measured_us10, uint64_t percent)
+{
+    uint64_t measured = measured_us10 * 100;
+    uint64_t apart = ns > measured ? ns - measured : measured - ns;
+    if (apart * 100 > measured * percent)
+        print_error("%s: %llu ns, measured %llu ns\n", what, (unsigned long long)ns,
+                    (unsigned long long)measured);
+    assert_true(apart * 100 <= measured * percent);
+}
+
+/* What the call adds to the clock. */
+#define cost_of(call)                                                                              \
+    (clock_before = vmm__driver_clock(driver), assert_status(call, VMM_OK),                        \
+     vmm__driver_clock(driver) - clock_before)
+
+/*
+ * Medians of an H200 in tenths of microseconds, and how far the clock may be off in per cent: 15,
+ * but for what the straight-line fits themselves miss by more.
+ */
+struct cost_row {
+    uint64_t mib;
+    uint64_t create, map, access, unmap, release;
+    uint64_t create_percent, release_percent;
+};
+
+static const struct cost_row cost_rows[] = {
+    { 2, 127, 12, 314, 200, 143, 15, 15 },     { 8, 130, 12, 303, 206, 199, 15, 15 },
+    { 32, 140, 12, 312, 214, 408, 15, 15 },    { 64, 158, 11, 317, 217, 700, 15, 21 },
+    { 128, 180, 13, 347, 208, 1090, 15, 15 },  { 512, 430, 11, 570, 290, 3360, 35, 15 },
+    { 1024, 300, 11, 710, 350, 6660, 46, 15 },
+};
+
+static void calls_cost_what_they_do_on_an_h200(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t clock_before;
+    for (size_t index = 0; index < sizeof cost_rows / sizeof *cost_rows; index++) {
+        const struct cost_row *row = &cost_rows[index];
+        uint64_t bytes = row->mib * MIB;
+        uint64_t address = sim_reserved(driver, bytes);
+        uint64_t handle;
+        assert_near("create", cost_of(vmm__driver_create(driver, bytes, &handle)), row->create,
+                    row->create_percent);
+        assert_near("map", cost_of(vmm__driver_map(driver, address, bytes, handle)), row->map, 16);
+        assert_near("access", cost_of(vmm__driver_access(driver, address, bytes)), row->access, 15);
+        assert_near("unmap", cost_of(vmm__driver_unmap(driver, address, bytes)), row->unmap, 15);
+        assert_near("release", cost_of(vmm__driver_release(driver, handle, bytes)), row->release,
+                    row->release_percent);
+    }
+}
+
+static void small_calls_cost_what_they_do_on_an_h200(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t clock_before;
+    uint64_t address;
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    void *event;
+    assert_int_equal(cost_of(vmm__driver_reserve(driver, TIB, &address)), 2500);
+    assert_int_equal(cost_of(vmm__driver_address_free(driver, address, TIB)), 5000);
+    assert_int_equal(cost_of(vmm__driver_memory_info(driver, &free_bytes, &total_bytes)), 4700);
+    assert_ok(vmm__driver_event_create(driver, &event));
+    assert_int_equal(cost_of(vmm__driver_event_record(driver, event, NULL)), 180);
+    assert_int_equal(cost_of(vmm__driver_event_query(driver, event)), 180);
+    assert_int_equal(cost_of(vmm__driver_stream_wait(driver, NULL, event)), 310);
+    assert_ok(vmm__driver_event_destroy(driver, event));
+}
+
+static uint64_t map_64_handles(struct driver *driver, uint64_t *handles)
+{
+    uint64_t address = sim_reserved(driver, 64 * GRANULE);
+    for (uint64_t place = 0; place < 64; place++) {
+        handles[place] = sim_created(driver, GRANULE);
+        assert_ok(vmm__driver_map(driver, address + place * GRANULE, GRANULE, handles[place]));
+    }
+    return address;
+}
+
+static void the_bill_is_per_mapping(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t clock_before;
+    uint64_t handles[64];
+    uint64_t address = map_64_handles(driver, handles);
+    assert_near("access of 64", cost_of(vmm__driver_access(driver, address, 64 * GRANULE)), 20180,
+                15);
+    assert_near("unmap of 64", cost_of(vmm__driver_unmap(driver, address, 64 * GRANULE)), 12790,
+                15);
+}
+
+static void access_again_is_cheap(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t clock_before;
+    uint64_t handles[64];
+    uint64_t address = map_64_handles(driver, handles);
+    assert_ok(vmm__driver_access(driver, address, 63 * GRANULE));
+    assert_near("access of 1 and 63", cost_of(vmm__driver_access(driver, address, 64 * GRANULE)),
+                550, 15);
+}
+
+static void release_is_paid_at_release(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t clock_before;
+    uint64_t handle;
+    uint64_t address = sim_memory(driver, 128 * MIB, &handle);
+    assert_int_equal(cost_of(vmm__driver_release(driver, handle, 128 * MIB)), 14000 + 128 * 650);
+    assert_int_equal(cost_of(vmm__driver_unmap(driver, address, 128 * MIB)), 20000 + 128 * 14);
+}
+
+static void work_costs_no_driver_time(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t clock_before;
+    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    assert_int_equal(cost_of(vmm__driver_fill(driver, address, MIB, 1, NULL)), 0);
+    assert_int_equal(cost_of(vmm__driver_check(driver, address, MIB, 1, NULL)), 0);
+}
+
+static void the_tally_is_the_clock(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t handles[64];
+    uint64_t address = map_64_handles(driver, handles);
+    assert_ok(vmm__driver_access(driver, address, 64 * GRANULE));
+    assert_ok(vmm__driver_unmap(driver, address, 64 * GRANULE));
+    assert_int_equal(vmm__driver_clock_ns(driver), vmm__driver_clock(driver));
+    assert_int_equal(vmm__driver_calls(driver, DRIVER_CALL_map), 64);
+}
+
+/* ---- Faults ---------------------------------------------------------------------------------- */
+
+enum { ALL_CALLS = 17 };
+
+static int faults_seen;
+
+/* A call that may fail by a fault: it must then have changed nothing, and work when made again. */
+#define step(call)                                                                                 \
+    do {                                                                                           \
+        struct sim_census before = vmm__sim_census(driver);                                        \
+        uint64_t clock = vmm__driver_clock(driver);                                                \
+        vmm_status status = (call);                                                                \
+        if (status == VMM_OK)                                                                      \
+            break;                                                                                 \
+        struct sim_census after = vmm__sim_census(driver);                                         \
+        assert_int_equal(status, VMM_ERR_LOST);                                                    \
+        assert_non_null(strstr(vmm_last_error(), "made to fail as call"));                         \
+        assert_memory_equal(&before, &after, sizeof before);                                       \
+        assert_int_equal(vmm__driver_clock(driver), clock);                                        \
+        faults_seen++;                                                                             \
+        assert_ok(call);                                                                           \
+    } while (0)
+
+/* Every kind of numbered call. */
+static void all_calls(struct driver *driver)
+{
+    uint64_t address;
+    uint64_t handle;
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    void *event;
+    step(vmm__driver_reserve(driver, 4 * GRANULE, &address));
+    step(vmm__driver_create(driver, 2 * GRANULE, &handle));
+    step(vmm__driver_map(driver, address, 2 * GRANULE, handle));
+    step(vmm__driver_map(driver, address + 2 * GRANULE, 2 * GRANULE, handle));
+    step(vmm__driver_access(driver, address, 4 * GRANULE));
+    step(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
+    step(vmm__driver_event_create(driver, &event));
+    step(vmm__driver_copy(driver, address, address + 3 * GRANULE, GRANULE, NULL));
+    step(vmm__driver_event_record(driver, event, NULL));
+    step(vmm__driver_event_query(driver, event));
+    step(vmm__driver_event_wait(driver, event));
+    step(vmm__driver_stream_wait(driver, NULL, event));
+    step(vmm__driver_device_wait(driver));
+    step(vmm__driver_event_destroy(driver, event));
+    step(vmm__driver_unmap(driver, address, 4 * GRANULE));
+    step(vmm__driver_release(driver, handle, 2 * GRANULE));
+    step(vmm__driver_address_free(driver, address, 4 * GRANULE));
+}
+
+static void every_call_is_numbered_and_can_fail_once(void **state)
+{
+    struct driver *driver = *state;
+    all_calls(driver);
+    assert_int_equal(vmm__sim_calls(driver), ALL_CALLS);
+    for (uint64_t number = 1; number <= ALL_CALLS; number++) {
+        faults_seen = 0;
+        vmm__sim_fail_at(driver, number, VMM_ERR_LOST, false);
+        all_calls(driver);
+        assert_int_equal(faults_seen, 1);
+        assert_int_equal(vmm__sim_faults_fired(driver), 1);
+        assert_int_equal(vmm__sim_calls(driver), ALL_CALLS + 1);
+        assert_true(sim_census_is_zero(driver));
+    }
+    vmm__sim_fail_at(driver, 0, VMM_OK, false);
+    faults_seen = 0;
+    all_calls(driver);
+    assert_int_equal(faults_seen, 0);
+    sim_assert_clean(driver);
+}
+
+static void a_fault_hits_its_own_call(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address;
+    uint64_t handle = 7;
+    vmm__sim_fail_at(driver, 2, VMM_ERR_DEVICE_OOM, false);
+    assert_ok(vmm__driver_reserve(driver, GRANULE, &address));
+    assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
+    assert_string_equal(vmm_last_error(), "sim: create: made to fail as call 2");
+    assert_int_equal(handle, 7);
+    assert_ok(vmm__driver_create(driver, GRANULE, &handle));
+}
+
+static void faults_for_ever_go_on(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address;
+    vmm__sim_fail_at(driver, 3, VMM_ERR_DRIVER, true);
+    for (int call = 1; call <= 20; call++)
+        assert_status(vmm__driver_reserve(driver, GRANULE, &address),
+                      call < 3 ? VMM_OK : VMM_ERR_DRIVER);
+    assert_int_equal(vmm__sim_calls(driver), 20);
+    assert_int_equal(vmm__sim_faults_fired(driver), 18);
+    vmm__sim_fail_at(driver, 0, VMM_OK, false);
+    assert_ok(vmm__driver_reserve(driver, GRANULE, &address));
+    assert_int_equal(vmm__sim_calls(driver), 1);
+    assert_int_equal(vmm__sim_faults_fired(driver), 0);
+}
+
+static void work_for_tests_is_not_numbered(void **state)
+{
+    struct driver *driver = *state;
+    vmm_stream stream;
+    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, true);
+    assert_ok(vmm__driver_stream_create(driver, &stream));
+    assert_ok(vmm__driver_fill(driver, address, 512, 1, stream));
+    assert_ok(vmm__driver_check(driver, address, 512, 1, stream));
+    assert_ok(vmm__driver_stream_destroy(driver, stream));
+    assert_int_equal(sim_mismatches(driver), 0);
+    assert_int_equal(vmm__sim_calls(driver), 0);
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, THREAD_ROUNDS = 2000 };
+
+struct thread_task {
+    struct driver *driver;
+    vmm_stream stream;
+    vmm_status status;
+};
+
+static vmm_status thread_round(struct driver *driver, vmm_stream stream, void *event)
+{
+    uint64_t address = 0;
+    uint64_t handle = 0;
+    vmm_status status = vmm__driver_reserve(driver, GRANULE, &address);
+    status = status ? status : vmm__driver_create(driver, GRANULE, &handle);
+    status = status ? status : vmm__driver_map(driver, address, GRANULE, handle);
+    status = status ? status : vmm__driver_access(driver, address, GRANULE);
+    status = status ? status : vmm__driver_fill(driver, address, MIB, 1, stream);
+    status = status ? status : vmm__driver_check(driver, address, MIB, 1, stream);
+    status = status ? status : vmm__driver_event_record(driver, event, stream);
+    status = status ? status : vmm__driver_event_wait(driver, event);
+    status = status ? status : vmm__driver_unmap(driver, address, GRANULE);
+    status = status ? status : vmm__driver_release(driver, handle, GRANULE);
+    return status ? status : vmm__driver_address_free(driver, address, GRANULE);
+}
+
+static void *thread_main(void *context)
+{
+    struct thread_task *task = context;
+    void *event = NULL;
+    task->status = vmm__driver_event_create(task->driver, &event);
+    for (int round = 0; round < THREAD_ROUNDS && task->status == VMM_OK; round++)
+        task->status = thread_round(task->driver, task->stream, event);
+    if (task->status == VMM_OK)
+        task->status = vmm__driver_event_destroy(task->driver, event);
+    return NULL;
+}
+
+static void threads_share_one_driver(void **state)
+{
+    struct driver *driver = *state;
+    pthread_t threads[THREADS];
+    struct thread_task tasks[THREADS];
+    vmm__sim_lag_set(driver, 20);
+    for (uint64_t index = 0; index < THREADS; index++) {
+        tasks[index] = (struct thread_task){ .driver = driver, .stream = STREAM(index) };
+        assert_int_equal(pthread_create(&threads[index], NULL, thread_main, &tasks[index]), 0);
+    }
+    for (int index = 0; index < THREADS; index++) {
+        assert_int_equal(pthread_join(threads[index], NULL), 0);
+        assert_ok(tasks[index].status);
+    }
+    assert_int_equal(sim_mismatches(driver), 0);
+    assert_true(sim_census_is_zero(driver));
+    sim_assert_clean(driver);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SIM_TEST(calls_cost_what_they_do_on_an_h200),
+        SIM_TEST(small_calls_cost_what_they_do_on_an_h200),
+        SIM_TEST(the_bill_is_per_mapping),
+        SIM_TEST(access_again_is_cheap),
+        SIM_TEST(release_is_paid_at_release),
+        SIM_TEST(work_costs_no_driver_time),
+        SIM_TEST(the_tally_is_the_clock),
+        SIM_TEST(every_call_is_numbered_and_can_fail_once),
+        SIM_TEST(a_fault_hits_its_own_call),
+        SIM_TEST(faults_for_ever_go_on),
+        SIM_TEST(work_for_tests_is_not_numbered),
+        SIM_TEST(threads_share_one_driver),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
