@@ -4,22 +4,30 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { ERROR_TEXT_BYTES = 512 };
-
-static _Thread_local char error_text[ERROR_TEXT_BYTES];
+static _Thread_local struct error_line last;
 
 vmm_status vmm__error(vmm_status status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(error_text, sizeof error_text, format, arguments);
+    (void)vsnprintf(last.text, sizeof last.text, format, arguments);
     va_end(arguments);
     return status;
 }
 
 const char *vmm_last_error(void)
 {
-    return error_text;
+    return last.text;
+}
+
+void vmm__error_save(struct error_line *line)
+{
+    *line = last;
+}
+
+void vmm__error_restore(const struct error_line *line)
+{
+    last = *line;
 }
 
 const char *vmm_status_name(vmm_status status)

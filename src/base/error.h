@@ -12,4 +12,15 @@
 vmm_status vmm__error(vmm_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/*
+ * A call that may fail inside and succeed all the same keeps the line from before and puts it back
+ * in the end: vmm_last_error() speaks of calls that failed.
+ */
+struct error_line {
+    char text[512];
+};
+
+void vmm__error_save(struct error_line *line);
+void vmm__error_restore(const struct error_line *line);
+
 #endif

@@ -3,10 +3,13 @@
 #include "base/hostmem.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 static _Atomic uint64_t outstanding_bytes;
+static _Atomic uint64_t fail_number; /* 0: none is made to fail, and none is counted */
+static _Atomic uint64_t fail_count;
 
 static void outstanding_change(size_t freed, size_t allocated)
 {
@@ -14,9 +17,23 @@ static void outstanding_change(size_t freed, size_t allocated)
                               memory_order_relaxed);
 }
 
+/* Whether this allocation is the one that a test wants to fail. */
+static bool is_made_to_fail(void)
+{
+    uint64_t number = atomic_load_explicit(&fail_number, memory_order_relaxed);
+    return number != 0 &&
+           atomic_fetch_add_explicit(&fail_count, 1, memory_order_relaxed) + 1 == number;
+}
+
+uint64_t vmm__host_fail_at(uint64_t number)
+{
+    atomic_store_explicit(&fail_number, number, memory_order_relaxed);
+    return atomic_exchange_explicit(&fail_count, 0, memory_order_relaxed);
+}
+
 void *vmm__host_alloc(size_t count, size_t bytes_each)
 {
-    void *memory = calloc(count, bytes_each);
+    void *memory = is_made_to_fail() ? NULL : calloc(count, bytes_each);
     if (memory != NULL)
         outstanding_change(0, count * bytes_each);
     return memory;
@@ -24,7 +41,7 @@ void *vmm__host_alloc(size_t count, size_t bytes_each)
 
 void *vmm__host_resize(void *memory, size_t old_bytes, size_t new_bytes)
 {
-    void *resized = realloc(memory, new_bytes);
+    void *resized = is_made_to_fail() ? NULL : realloc(memory, new_bytes);
     if (resized != NULL)
         outstanding_change(old_bytes, new_bytes);
     return resized;
@@ -40,6 +57,8 @@ void vmm__host_free(void *memory, size_t bytes)
 
 void *vmm__host_table_alloc(size_t bytes)
 {
+    if (is_made_to_fail())
+        return NULL;
     void *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (table == MAP_FAILED)

@@ -26,6 +26,12 @@ void vmm__host_free(void *memory, size_t bytes);
 void *vmm__host_table_alloc(size_t bytes);
 void vmm__host_table_free(void *table, size_t bytes);
 
+/*
+ * For tests: makes the `number`th allocation from now on fail, counting those of all kinds and
+ * threads from 1; 0 turns it off. Returns how many were counted since the last such call.
+ */
+uint64_t vmm__host_fail_at(uint64_t number);
+
 /* Bytes handed out and not given back, tables not counted by page but by size. */
 uint64_t vmm__host_outstanding(void);
 

@@ -1,17 +1,10 @@
 /* The counted and timed calls through the table: see driver.h. */
 #define _GNU_SOURCE
 #include "driver/driver.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <string.h>
-#include <time.h>
-
-static uint64_t host_clock(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
 
 struct stopwatch {
     uint64_t clock_ns;
@@ -20,7 +13,7 @@ struct stopwatch {
 
 static struct stopwatch stopwatch_start(struct driver *driver)
 {
-    uint64_t host = host_clock();
+    uint64_t host = vmm__clock_ns();
     uint64_t clock = driver->clock_is_simulated ? driver->ops->clock(driver) : host;
     return (struct stopwatch){ .clock_ns = clock, .host_ns = host };
 }
@@ -35,6 +28,20 @@ static void counter_subtract(_Atomic uint64_t *counter, uint64_t amount)
     atomic_fetch_sub_explicit(counter, amount, memory_order_relaxed);
 }
 
+/*
+ * D5: only the calls that ask for device memory can run out of it, and only reserve can run out of
+ * addresses. What others report so is a failure of theirs: nobody's memory would help them.
+ */
+static vmm_status status_settle(enum driver_call call, vmm_status status)
+{
+    bool asks_for_memory =
+        call == DRIVER_CALL_create || call == DRIVER_CALL_map || call == DRIVER_CALL_access;
+    if ((status == VMM_ERR_DEVICE_OOM && !asks_for_memory) ||
+        (status == VMM_ERR_ADDRESS_SPACE && call != DRIVER_CALL_reserve))
+        return VMM_ERR_DRIVER;
+    return status;
+}
+
 static vmm_status call_end(struct driver *driver, enum driver_call call, struct stopwatch start,
                            vmm_status status)
 {
@@ -45,7 +52,7 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
     counter_add(&tally->host_ns, end.host_ns - start.host_ns);
     if (status != VMM_OK && status != VMM_NOT_READY)
         counter_add(&tally->failures, 1);
-    return status;
+    return status_settle(call, status);
 }
 
 /* One counted and timed call of the table; the status is left in `status`. */

@@ -21,9 +21,10 @@
  *  D2. none of the memory operations waits for the device;
  *  D3. memory that was created, mapped and given access can be touched by work on any stream;
  *  D4. one handle may be mapped at several addresses at once;
- *  D5. failures are told apart: device memory (ERR_DEVICE_OOM), addresses (ERR_ADDRESS_SPACE), host
- *      memory (ERR_HOST_OOM), a context that is gone (ERR_LOST), everything else (ERR_DRIVER); each
- *      leaves its line in vmm__error(), naming the call and, for cuda, the native code;
+ *  D5. failures are told apart: device memory (ERR_DEVICE_OOM, of create, map and access only),
+ *      addresses (ERR_ADDRESS_SPACE, of reserve only), host memory (ERR_HOST_OOM), a context that
+ *      is gone (ERR_LOST), everything else (ERR_DRIVER); each leaves its line in vmm__error(),
+ *      naming the call and, for cuda, the native code;
  *  D6. all operations may be called from any thread.
  *
  * May be called by: memory, heap (events only), policy, report, tools. Depends on: base.
@@ -112,9 +113,9 @@ struct driver_ops {
      * Work for tests and tools, in stream order, returning before it has run. fill writes a
      * pattern made of `word` and the place within the block; check compares, and each place that
      * differs adds to what mismatches() reports. cuda does every word; host does one word in each
-     * 512 bytes (the smallest block); sim has no memory and checks its shadow instead: which block
-     * was last filled there, that the addresses are mapped with access, and that the work is
-     * ordered after what others did there.
+     * 512 bytes (the smallest block) near a block's ends and in each page between; sim has no
+     * memory and checks its shadow instead: which block was last filled there, that the addresses
+     * are mapped with access, and that the work is ordered after what others did there.
      */
     vmm_status (*fill)(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                        vmm_stream stream);

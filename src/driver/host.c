@@ -8,21 +8,19 @@
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "driver/host_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 static uint64_t host_clock(struct driver *driver)
 {
     (void)driver;
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+    return vmm__clock_ns();
 }
 
 static void host_close(struct driver *driver)
@@ -84,7 +82,7 @@ static vmm_status capacity_choose(const struct driver_options *options, uint64_t
 
 vmm_status vmm__driver_host_open(const struct driver_options *options, struct driver **out)
 {
-    uint64_t bytes;
+    uint64_t bytes = 0;
     vmm_status status = capacity_choose(options, &bytes);
     if (status != VMM_OK)
         return status;

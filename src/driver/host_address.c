@@ -116,7 +116,7 @@ vmm_status vmm__host_reserve(struct driver *driver, uint64_t bytes, uint64_t *ad
     struct host_memory *memory = &vmm__host_of(driver)->memory;
     if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
         return vmm__error(VMM_ERR_DRIVER, "reserve(%" PRIu64 "): not whole granules", bytes);
-    struct host_reservation *made;
+    struct host_reservation *made = NULL;
     vmm_status status = reservation_new(bytes, &made);
     if (status != VMM_OK)
         return status;

@@ -5,7 +5,8 @@
  *   host.c          opens and closes the driver; the table
  *   host_file.c     physical memory: one memfd, and which extents of it are free
  *   host_address.c  reservations
- *   host_memory.c   handles and mappings
+ *   host_handle.c   handles; opens and closes all that has to do with memory
+ *   host_mapping.c  mappings
  *   host_work.c     streams, their queues and the worker threads
  *   host_event.c    events, and waits of the host
  *   host_pattern.c  what fill and check do to memory
@@ -88,8 +89,18 @@ vmm_status vmm__host_system_error(const char *call, uint64_t address, uint64_t b
 vmm_status vmm__host_reserve(struct driver *driver, uint64_t bytes, uint64_t *address);
 vmm_status vmm__host_address_free(struct driver *driver, uint64_t address, uint64_t bytes);
 
-/* ---- host_memory.c: handles, mappings ---------------------------------------------------------
+/* ---- host_handle.c: handles, memory as a whole ------------------------------------------------
  */
+
+/* A slot of the table of handles. Its id is (generation, slot + 1), so that none comes twice. */
+struct host_handle {
+    uint64_t id; /* 0: the slot is free */
+    uint64_t bytes;
+    uint64_t mappings;
+    uint64_t next_free;
+    struct host_extents extents;
+    bool released;
+};
 
 struct host_memory {
     pthread_mutex_t lock;
@@ -104,16 +115,29 @@ struct host_memory {
 vmm_status vmm__host_memory_open(struct host_memory *memory, uint64_t bytes);
 void vmm__host_memory_close(struct host_memory *memory);
 
-/* True if work may touch all of these bytes now. */
-bool vmm__host_memory_is_accessible(struct host_memory *memory, uint64_t address, uint64_t bytes);
+/* NULL unless it was created and not released. */
+struct host_handle *vmm__host_handle_find_locked(const struct host_memory *memory, uint64_t id);
+
+/* Gives the memory of a handle back if nothing refers to it any more. */
+void vmm__host_handle_end_locked(struct host_memory *memory, struct host_handle *handle);
 
 vmm_status vmm__host_create(struct driver *driver, uint64_t bytes, uint64_t *handle);
 vmm_status vmm__host_release(struct driver *driver, uint64_t handle, uint64_t bytes);
+vmm_status vmm__host_memory_info(struct driver *driver, uint64_t *free_bytes,
+                                 uint64_t *total_bytes);
+
+/* ---- host_mapping.c: mappings ------------------------------------------------------------------
+ */
+
+/* True if work may touch all of these bytes now. */
+bool vmm__host_memory_is_accessible(struct host_memory *memory, uint64_t address, uint64_t bytes);
+
+/* Forgets all that are left; the addresses are given up by vmm__host_reservations_close(). */
+void vmm__host_mappings_close(struct host_memory *memory);
+
 vmm_status vmm__host_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle);
 vmm_status vmm__host_unmap(struct driver *driver, uint64_t address, uint64_t bytes);
 vmm_status vmm__host_access(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__host_memory_info(struct driver *driver, uint64_t *free_bytes,
-                                 uint64_t *total_bytes);
 
 /* ---- host_work.c: streams, queues, workers --------------------------------------------------- */
 

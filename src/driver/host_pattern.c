@@ -2,8 +2,11 @@
  * What fill and check of the host driver do to memory.
  *
  * A block is seen as units of 512 bytes, the smallest block of the library. The first 8 bytes of
- * each unit carry a stamp made of the word and the unit's number; the rest is left alone, so that
- * a replay can afford to verify every block. A last unit shorter than 8 bytes carries what fits.
+ * a unit carry a stamp made of the word and the unit's number: every unit of the block's first and
+ * last 64 KiB, where blocks that overlap must meet, and one unit in each page between them, so that
+ * every page is seen to be the right one. The rest is left alone: a replay of a real trace then
+ * verifies hundreds of GiB of blocks within seconds. A last unit shorter than 8 bytes carries what
+ * fits.
  *
  * Owns nothing. Called by: workers, without locks.
  */
@@ -11,7 +14,7 @@
 
 #include <string.h>
 
-enum { UNIT_BYTES = 512, STAMP_BYTES = 8 };
+enum { UNIT_BYTES = 512, STAMP_BYTES = 8, EDGE_UNITS = 128, PAGE_UNITS = 8 };
 
 /* The word is spread over all bits first, so that neighbouring words and units never meet. */
 static inline uint64_t stamp_seed(uint32_t word)
@@ -36,17 +39,24 @@ static inline uint64_t tail_bytes(uint64_t bytes, uint64_t units)
     return bytes > units * UNIT_BYTES ? bytes - units * UNIT_BYTES : 0;
 }
 
+/* The unit that is stamped after this one. */
+static inline uint64_t next_unit(uint64_t unit, uint64_t units)
+{
+    bool within = unit >= EDGE_UNITS && unit + EDGE_UNITS + PAGE_UNITS < units;
+    return unit + (within ? PAGE_UNITS : 1);
+}
+
 void vmm__host_pattern_fill(uint64_t address, uint64_t bytes, uint32_t word)
 {
     unsigned char *place = (unsigned char *)(uintptr_t)address;
     uint64_t seed = stamp_seed(word);
     uint64_t units = whole_units(bytes);
-    for (uint64_t unit = 0; unit < units; unit++, place += UNIT_BYTES) {
+    for (uint64_t unit = 0; unit < units; unit = next_unit(unit, units)) {
         uint64_t stamp = stamp_of(seed, unit);
-        memcpy(place, &stamp, STAMP_BYTES);
+        memcpy(place + unit * UNIT_BYTES, &stamp, STAMP_BYTES);
     }
     uint64_t stamp = stamp_of(seed, units);
-    memcpy(place, &stamp, tail_bytes(bytes, units));
+    memcpy(place + units * UNIT_BYTES, &stamp, tail_bytes(bytes, units));
 }
 
 uint64_t vmm__host_pattern_check(uint64_t address, uint64_t bytes, uint32_t word)
@@ -55,11 +65,11 @@ uint64_t vmm__host_pattern_check(uint64_t address, uint64_t bytes, uint32_t word
     uint64_t seed = stamp_seed(word);
     uint64_t units = whole_units(bytes);
     uint64_t different = 0;
-    for (uint64_t unit = 0; unit < units; unit++, place += UNIT_BYTES) {
+    for (uint64_t unit = 0; unit < units; unit = next_unit(unit, units)) {
         uint64_t found;
-        memcpy(&found, place, STAMP_BYTES);
+        memcpy(&found, place + unit * UNIT_BYTES, STAMP_BYTES);
         different += found != stamp_of(seed, unit);
     }
     uint64_t stamp = stamp_of(seed, units);
-    return different + (memcmp(place, &stamp, tail_bytes(bytes, units)) != 0);
+    return different + (memcmp(place + units * UNIT_BYTES, &stamp, tail_bytes(bytes, units)) != 0);
 }

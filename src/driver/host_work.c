@@ -106,21 +106,29 @@ static struct host_stream *ready_pop_locked(struct host_work *work)
     return stream;
 }
 
-/* Those that are blocked for more look at their marks again and come back. */
-static void blocked_wake_locked(struct host_work *work, struct host_stream *stream)
+static struct host_piece *stream_next_piece(struct host_stream *stream)
 {
-    struct host_stream *blocked = stream->blocked;
-    stream->blocked = NULL;
-    while (blocked != NULL) {
-        struct host_stream *next = blocked->next_blocked;
-        ready_push_locked(work, blocked);
-        blocked = next;
-    }
+    return &stream->queue[stream->finished % stream->capacity];
 }
 
 static bool piece_is_blocked(const struct host_piece *piece)
 {
     return piece->kind == HOST_PIECE_WAIT && !vmm__host_is_reached(piece->mark);
+}
+
+/* Makes those ready whose mark was reached; the others stay blocked. */
+static void blocked_wake_locked(struct host_work *work, struct host_stream *stream)
+{
+    struct host_stream **link = &stream->blocked;
+    while (*link != NULL) {
+        struct host_stream *blocked = *link;
+        if (piece_is_blocked(stream_next_piece(blocked))) {
+            link = &blocked->next_blocked;
+            continue;
+        }
+        *link = blocked->next_blocked;
+        ready_push_locked(work, blocked);
+    }
 }
 
 /* Returns the places found different. Called without the lock. */
@@ -148,7 +156,7 @@ static uint64_t piece_run(const struct host_piece *piece)
 /* The worker has the stream in its hands and leaves it ready, blocked or without work. */
 static void stream_step_locked(struct host_work *work, struct host_stream *stream)
 {
-    struct host_piece piece = stream->queue[stream->finished % stream->capacity];
+    struct host_piece piece = *stream_next_piece(stream);
     if (piece_is_blocked(&piece)) {
         stream->next_blocked = piece.mark.stream->blocked;
         piece.mark.stream->blocked = stream;

@@ -1,14 +1,13 @@
 /*
- * Handles and mappings of the host driver.
+ * Mappings of the host driver.
  *
- * Owns: the handles, and the mappings that the tables of the reservations point to.
+ * Owns: the mappings that the tables of the reservations point to.
  * Invariants:
- *  1. a handle's memory goes back when it was released and its last mapping is gone;
- *  2. a fresh mapping is inaccessible until access;
- *  3. mapped memory is not seen by children made with fork().
- * What callers promise (P2 to P6) is checked, because a broken promise would let MAP_FIXED
+ *  1. a fresh mapping is inaccessible until access;
+ *  2. mapped memory is not seen by children made with fork().
+ * What callers promise (P2 to P4) is checked, because a broken promise would let MAP_FIXED
  * overwrite the caller's own memory.
- * Called by: the driver table, any thread. Everything is guarded by memory.lock.
+ * Called by: the driver table, any thread. Guarded by memory.lock.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
@@ -20,18 +19,6 @@
 #include <inttypes.h>
 #include <sys/mman.h>
 
-#define HOST_NO_SLOT UINT64_MAX
-
-/* A slot of the table of handles. Its id is (generation, slot + 1), so that none comes twice. */
-struct host_handle {
-    uint64_t id; /* 0: the slot is free */
-    uint64_t bytes;
-    uint64_t mappings;
-    uint64_t next_free;
-    struct host_extents extents;
-    bool released;
-};
-
 struct host_mapping {
     uint64_t address;
     uint64_t bytes;
@@ -42,88 +29,6 @@ struct host_mapping {
 static void *pointer_of(uint64_t address)
 {
     return (void *)(uintptr_t)address;
-}
-
-/* ---- Handles --------------------------------------------------------------------------------- */
-
-/* There is a slot for each granule, so a handle that got its memory gets a slot. */
-static struct host_handle *handle_slot_take(struct host_memory *memory)
-{
-    uint64_t slot = memory->handle_free;
-    if (slot == HOST_NO_SLOT)
-        slot = memory->handles_used++;
-    else
-        memory->handle_free = memory->handles[slot].next_free;
-    memory->handle_generation++;
-    struct host_handle *handle = &memory->handles[slot];
-    *handle = (struct host_handle){ .id = memory->handle_generation << 32 | (slot + 1) };
-    return handle;
-}
-
-static void handle_end_if_unused(struct host_memory *memory, struct host_handle *handle)
-{
-    if (!handle->released || handle->mappings != 0)
-        return;
-    vmm__host_file_give(&memory->file, &handle->extents);
-    handle->id = 0;
-    handle->next_free = memory->handle_free;
-    memory->handle_free = (uint64_t)(handle - memory->handles);
-}
-
-/* NULL unless it was created and not released. */
-static struct host_handle *handle_find(const struct host_memory *memory, uint64_t id)
-{
-    uint64_t slot = (id & UINT32_MAX) - 1;
-    if (slot >= memory->handles_used)
-        return NULL;
-    struct host_handle *handle = &memory->handles[slot];
-    return handle->id == id && !handle->released ? handle : NULL;
-}
-
-static vmm_status create_locked(struct host_memory *memory, uint64_t bytes, uint64_t *id)
-{
-    struct host_extents extents;
-    vmm_status status = vmm__host_file_take(&memory->file, bytes / HOST_GRANULE_BYTES, &extents);
-    if (status != VMM_OK)
-        return status;
-    struct host_handle *handle = handle_slot_take(memory);
-    handle->bytes = bytes;
-    handle->extents = extents;
-    *id = handle->id;
-    return VMM_OK;
-}
-
-vmm_status vmm__host_create(struct driver *driver, uint64_t bytes, uint64_t *handle)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
-        return vmm__error(VMM_ERR_DRIVER, "create(%" PRIu64 "): not whole granules", bytes);
-    pthread_mutex_lock(&memory->lock);
-    vmm_status status = create_locked(memory, bytes, handle);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
-}
-
-static vmm_status release_locked(struct host_memory *memory, uint64_t id, uint64_t bytes)
-{
-    struct host_handle *handle = handle_find(memory, id);
-    if (handle == NULL || handle->bytes != bytes)
-        return vmm__error(VMM_ERR_DRIVER,
-                          "release(handle 0x%" PRIx64 ", %" PRIu64
-                          "): no such handle of that size, or released before",
-                          id, bytes);
-    handle->released = true;
-    handle_end_if_unused(memory, handle);
-    return VMM_OK;
-}
-
-vmm_status vmm__host_release(struct driver *driver, uint64_t handle, uint64_t bytes)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    pthread_mutex_lock(&memory->lock);
-    vmm_status status = release_locked(memory, handle, bytes);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
 }
 
 /* ---- Map ------------------------------------------------------------------------------------- */
@@ -199,7 +104,7 @@ static vmm_status map_check(const struct host_reservation *reservation, uint64_t
 static vmm_status map_locked(struct host_memory *memory, uint64_t address, uint64_t bytes,
                              uint64_t id)
 {
-    struct host_handle *handle = handle_find(memory, id);
+    struct host_handle *handle = vmm__host_handle_find_locked(memory, id);
     struct host_reservation *reservation =
         vmm__host_reservation_find_locked(memory, address, bytes);
     vmm_status status = map_check(reservation, address, bytes, handle);
@@ -257,17 +162,31 @@ static struct host_reservation *whole_mappings_find(const struct host_memory *me
     return reservation;
 }
 
+/* After a call that failed half-way: every mapping gets the access that its record tells. */
+static void access_restore(const struct host_reservation *reservation, uint64_t address,
+                           uint64_t bytes)
+{
+    const struct host_mapping *mapping;
+    for (uint64_t at = address; at < address + bytes; at += mapping->bytes) {
+        mapping = *vmm__host_table_slot(reservation, at);
+        int access = mapping->accessible ? PROT_READ | PROT_WRITE : PROT_NONE;
+        (void)mprotect(pointer_of(at), mapping->bytes, access);
+    }
+}
+
 /*
  * At the limit of mappings the system can refuse the cover; taking access away is as good, as the
  * next mapping there replaces what is left.
  */
-static vmm_status range_unmap(uint64_t address, uint64_t bytes)
+static vmm_status range_unmap(const struct host_reservation *reservation, uint64_t address,
+                              uint64_t bytes)
 {
     if (vmm__host_range_cover(address, bytes))
         return VMM_OK;
     int code = errno;
     if (mprotect(pointer_of(address), bytes, PROT_NONE) == 0)
         return VMM_OK;
+    access_restore(reservation, address, bytes);
     return vmm__host_system_error("mmap", address, bytes, code);
 }
 
@@ -280,7 +199,7 @@ static void mappings_forget(struct host_memory *memory, struct host_reservation 
         table_set(reservation, mapping->address, mapping->bytes, NULL);
         reservation->mappings--;
         mapping->handle->mappings--;
-        handle_end_if_unused(memory, mapping->handle);
+        vmm__host_handle_end_locked(memory, mapping->handle);
         vmm__host_free(mapping, sizeof *mapping);
     }
 }
@@ -292,22 +211,23 @@ vmm_status vmm__host_unmap(struct driver *driver, uint64_t address, uint64_t byt
     pthread_mutex_lock(&memory->lock);
     struct host_reservation *reservation = whole_mappings_find(memory, "unmap", address, bytes);
     if (reservation != NULL)
-        status = range_unmap(address, bytes);
+        status = range_unmap(reservation, address, bytes);
     if (status == VMM_OK)
         mappings_forget(memory, reservation, address, bytes);
     pthread_mutex_unlock(&memory->lock);
     return status;
 }
 
-static void access_take_back(const struct host_reservation *reservation, uint64_t address,
-                             uint64_t end)
+/* One call instead of a page fault for each page at the first touch. Only a hint: kernels before
+ * 5.14 do not know it. */
+static void pages_populate(uint64_t address, uint64_t bytes)
 {
-    for (uint64_t at = address; at < end;) {
-        struct host_mapping *mapping = *vmm__host_table_slot(reservation, at);
-        if (!mapping->accessible)
-            (void)mprotect(pointer_of(at), mapping->bytes, PROT_NONE);
-        at += mapping->bytes;
-    }
+#ifdef MADV_POPULATE_WRITE
+    (void)madvise(pointer_of(address), bytes, MADV_POPULATE_WRITE);
+#else
+    (void)address;
+    (void)bytes;
+#endif
 }
 
 static vmm_status access_locked(const struct host_reservation *reservation, uint64_t address,
@@ -320,13 +240,14 @@ static vmm_status access_locked(const struct host_reservation *reservation, uint
             mprotect(pointer_of(at), mapping->bytes, PROT_READ | PROT_WRITE) == 0)
             continue;
         vmm_status status = vmm__host_system_error("mprotect", at, mapping->bytes, errno);
-        access_take_back(reservation, address, at);
+        access_restore(reservation, address, bytes);
         return status;
     }
     for (uint64_t at = address; at < address + bytes; at += mapping->bytes) {
         mapping = *vmm__host_table_slot(reservation, at);
         mapping->accessible = true;
     }
+    pages_populate(address, bytes);
     return VMM_OK;
 }
 
@@ -360,43 +281,7 @@ bool vmm__host_memory_is_accessible(struct host_memory *memory, uint64_t address
     return accessible;
 }
 
-vmm_status vmm__host_memory_info(struct driver *driver, uint64_t *free_bytes, uint64_t *total_bytes)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    pthread_mutex_lock(&memory->lock);
-    *free_bytes = memory->file.free_granules * HOST_GRANULE_BYTES;
-    *total_bytes = memory->file.granules * HOST_GRANULE_BYTES;
-    pthread_mutex_unlock(&memory->lock);
-    return VMM_OK;
-}
-
-/* ---- Open and close -------------------------------------------------------------------------- */
-
-static size_t handle_table_bytes(const struct host_memory *memory)
-{
-    return memory->file.granules * sizeof *memory->handles;
-}
-
-vmm_status vmm__host_memory_open(struct host_memory *memory, uint64_t bytes)
-{
-    vmm_status status = vmm__host_file_open(&memory->file, bytes);
-    if (status != VMM_OK)
-        return status;
-    memory->handle_free = HOST_NO_SLOT;
-    memory->handles = vmm__host_table_alloc(handle_table_bytes(memory));
-    if (memory->handles == NULL) {
-        vmm__host_file_close(&memory->file);
-        return vmm__error(VMM_ERR_HOST_OOM, "host driver: no memory for the table of handles");
-    }
-    if (pthread_mutex_init(&memory->lock, NULL) != 0) {
-        vmm__host_table_free(memory->handles, handle_table_bytes(memory));
-        vmm__host_file_close(&memory->file);
-        return vmm__error(VMM_ERR_HOST_OOM, "host driver: no memory for a lock");
-    }
-    return VMM_OK;
-}
-
-static void mappings_close(struct host_memory *memory)
+void vmm__host_mappings_close(struct host_memory *memory)
 {
     struct host_reservation *at = memory->reservations;
     for (; at != NULL; at = at->next) {
@@ -406,25 +291,4 @@ static void mappings_close(struct host_memory *memory)
                 mappings_forget(memory, at, mapping->address, mapping->bytes);
         }
     }
-}
-
-static void handles_close(struct host_memory *memory)
-{
-    for (uint64_t slot = 0; slot < memory->handles_used; slot++) {
-        struct host_handle *handle = &memory->handles[slot];
-        if (handle->id == 0)
-            continue;
-        handle->released = true;
-        handle_end_if_unused(memory, handle);
-    }
-}
-
-void vmm__host_memory_close(struct host_memory *memory)
-{
-    mappings_close(memory);
-    vmm__host_reservations_close(memory);
-    handles_close(memory);
-    vmm__host_table_free(memory->handles, handle_table_bytes(memory));
-    vmm__host_file_close(&memory->file);
-    (void)pthread_mutex_destroy(&memory->lock);
 }

@@ -1,0 +1,182 @@
+/*
+ * The cuda driver: an NVIDIA GPU through libcuda.so.1.
+ *
+ * Owns: the driver object and a hold on the device's primary context, the one that the CUDA runtime
+ * uses too. Memory that a caller did not give back stays with that context: only the process's end
+ * frees it for sure.
+ * Called by: vmm__driver_open() and through the driver table. Any thread.
+ */
+#ifdef VMM_WITH_CUDA
+#define _GNU_SOURCE
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "driver/cuda_internal.h"
+
+/* ---- Our context on the calling thread ---------------------------------------------------------
+ */
+
+vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *scope)
+{
+    const struct cuda_api *api = cuda->api;
+    CUcontext current = NULL;
+    CUresult result = api->cuCtxGetCurrent(&current);
+    if (result != CUDA_SUCCESS)
+        return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuCtxGetCurrent");
+    scope->pushed = current != cuda->context;
+    if (scope->pushed) {
+        result = api->cuCtxPushCurrent_v2(cuda->context);
+        if (result != CUDA_SUCCESS)
+            return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuCtxPushCurrent");
+    }
+    scope->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)api->cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
+    return VMM_OK;
+}
+
+void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *scope)
+{
+    CUstreamCaptureMode mode = scope->capture_mode;
+    (void)cuda->api->cuThreadExchangeStreamCaptureMode(&mode);
+    CUcontext popped;
+    if (scope->pushed)
+        (void)cuda->api->cuCtxPopCurrent_v2(&popped);
+}
+
+/* ---- Close -------------------------------------------------------------------------------------
+ */
+
+static void cuda_close(struct driver *driver)
+{
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    struct cuda_scope scope;
+    if (cuda->kernels != NULL && vmm__cuda_enter(cuda, &scope) == VMM_OK) {
+        (void)cuda->api->cuCtxSynchronize();
+        vmm__cuda_kernels_unload(cuda);
+        vmm__cuda_leave(cuda, &scope);
+    }
+    (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    (void)pthread_mutex_destroy(&cuda->kernels_lock);
+    vmm__host_free(cuda, sizeof *cuda);
+}
+
+static uint64_t cuda_clock(struct driver *driver)
+{
+    (void)driver;
+    return vmm__clock_ns();
+}
+
+static const struct driver_ops cuda_ops = {
+    .name = "cuda",
+    .close = cuda_close,
+    .reserve = vmm__cuda_reserve,
+    .address_free = vmm__cuda_address_free,
+    .create = vmm__cuda_create,
+    .release = vmm__cuda_release,
+    .map = vmm__cuda_map,
+    .unmap = vmm__cuda_unmap,
+    .access = vmm__cuda_access,
+    .memory_info = vmm__cuda_memory_info,
+    .event_create = vmm__cuda_event_create,
+    .event_destroy = vmm__cuda_event_destroy,
+    .event_record = vmm__cuda_event_record,
+    .event_query = vmm__cuda_event_query,
+    .event_wait = vmm__cuda_event_wait,
+    .stream_wait = vmm__cuda_stream_wait,
+    .device_wait = vmm__cuda_device_wait,
+    .copy = vmm__cuda_copy,
+    .clock = cuda_clock,
+    .fill = vmm__cuda_fill,
+    .check = vmm__cuda_check,
+    .mismatches = vmm__cuda_mismatches,
+    .stream_create = vmm__cuda_stream_create,
+    .stream_destroy = vmm__cuda_stream_destroy,
+};
+
+/* ---- Open --------------------------------------------------------------------------------------
+ */
+
+/* Whatever keeps CUDA from starting means that there is no device for us. */
+static vmm_status cuda_start(const struct cuda_api *api)
+{
+    CUresult result = api->cuInit(0);
+    if (result == CUDA_SUCCESS)
+        return VMM_OK;
+    (void)vmm__cuda_status(api, result, VMM_ERR_NO_DEVICE, "cuInit");
+    return VMM_ERR_NO_DEVICE;
+}
+
+static vmm_status device_find(const struct cuda_api *api, int ordinal, CUdevice *device)
+{
+    int count = 0;
+    CUresult result = api->cuDeviceGetCount(&count);
+    if (result != CUDA_SUCCESS)
+        return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuDeviceGetCount");
+    if (ordinal < 0 || ordinal >= count)
+        return vmm__error(VMM_ERR_NO_DEVICE, "cuda driver: no device %d; there are %d", ordinal,
+                          count);
+    result = api->cuDeviceGet(device, ordinal);
+    return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuDeviceGet(%d)", ordinal);
+}
+
+static vmm_status device_learn(struct cuda_driver *cuda)
+{
+    CUresult result = cuda->api->cuDeviceGetName(cuda->base.device_name,
+                                                 (int)sizeof cuda->base.device_name, cuda->device);
+    if (result != CUDA_SUCCESS)
+        return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetName");
+    struct cuda_scope scope;
+    vmm_status status = vmm__cuda_enter(cuda, &scope);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__cuda_device_read(cuda);
+    if (status == VMM_OK)
+        status = vmm__cuda_self_test(cuda);
+    vmm__cuda_leave(cuda, &scope);
+    return status;
+}
+
+static vmm_status driver_fill_in(struct cuda_driver *cuda, const struct driver_options *options)
+{
+    vmm_status status = vmm__cuda_api_get(&cuda->api);
+    if (status == VMM_OK)
+        status = cuda_start(cuda->api);
+    if (status == VMM_OK)
+        status = device_find(cuda->api, options->device, &cuda->device);
+    if (status != VMM_OK)
+        return status;
+    CUresult result = cuda->api->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device);
+    if (result != CUDA_SUCCESS)
+        return vmm__cuda_status(cuda->api, result, VMM_ERR_DEVICE_OOM,
+                                "cuDevicePrimaryCtxRetain(%d)", options->device);
+    status = device_learn(cuda);
+    if (status != VMM_OK)
+        (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    return status;
+}
+
+vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out)
+{
+    struct cuda_driver *cuda = vmm__host_alloc(1, sizeof *cuda);
+    if (cuda == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "cuda driver: no memory for the driver");
+    vmm_status status = VMM_ERR_HOST_OOM;
+    if (pthread_mutex_init(&cuda->kernels_lock, NULL) != 0) {
+        (void)vmm__error(status, "cuda driver: no memory for a lock");
+        goto fail_lock;
+    }
+    status = driver_fill_in(cuda, options);
+    if (status != VMM_OK)
+        goto fail_device;
+    cuda->base.ops = &cuda_ops;
+    *out = &cuda->base;
+    return VMM_OK;
+
+fail_device:
+    (void)pthread_mutex_destroy(&cuda->kernels_lock);
+fail_lock:
+    vmm__host_free(cuda, sizeof *cuda);
+    return status;
+}
+
+#endif

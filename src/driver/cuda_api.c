@@ -1,0 +1,142 @@
+/*
+ * The calls of libcuda, and what their results mean.
+ *
+ * Owns: the one table of calls of the process. libcuda is opened at run time, so that one binary
+ * runs with and without a GPU, and is never closed, because its threads may outlive us.
+ * Called by: cuda.c, any thread. api_lock guards the loading; the table never changes afterwards.
+ */
+#ifdef VMM_WITH_CUDA
+#define _GNU_SOURCE
+#include "base/error.h"
+#include "driver/cuda_internal.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char library_name[] = "libcuda.so.1";
+
+static pthread_mutex_t api_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cuda_api api_table;
+static bool api_is_loaded;
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+/* A pointer to a function, as dlsym gives it, where a pointer of the right type is kept. */
+static bool call_store(void *found, void *member)
+{
+    memcpy(member, &found, sizeof found);
+    return found != NULL;
+}
+
+/* cuGetProcAddress knows the forms of a call by version; before CUDA 12 the exported names do. */
+static bool call_resolve(void *library, __typeof__(cuGetProcAddress_v2) *proc_address,
+                         const char *exported, const char *asked, int version, void *member)
+{
+    void *found = NULL;
+    CUdriverProcAddressQueryResult state = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    if (proc_address != NULL &&
+        proc_address(asked, &found, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &state) ==
+            CUDA_SUCCESS &&
+        state == CU_GET_PROC_ADDRESS_SUCCESS && call_store(found, member))
+        return true;
+    return call_store(dlsym(library, exported), member);
+}
+
+static vmm_status call_missing(const char *exported, int version)
+{
+    return vmm__error(VMM_ERR_UNSUPPORTED,
+                      "%s has no %s: the driver is older than CUDA %d.%d, or not NVIDIA's",
+                      library_name, exported, version / 1000, version % 1000 / 10);
+}
+
+static vmm_status api_load_locked(void)
+{
+    if (api_is_loaded)
+        return VMM_OK;
+    void *library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        const char *reason = dlerror();
+        return vmm__error(VMM_ERR_NO_DEVICE, "cuda driver: %s",
+                          reason != NULL ? reason : "libcuda.so.1 cannot be opened");
+    }
+    __typeof__(cuGetProcAddress_v2) *proc_address = NULL;
+    (void)call_store(dlsym(library, "cuGetProcAddress_v2"), &proc_address);
+#define API_RESOLVE(name, asked, version)                                                          \
+    if (!call_resolve(library, proc_address, #name, asked, version, &api_table.name))              \
+        return call_missing(#name, version);
+    CUDA_CALL_MAP(API_RESOLVE)
+#undef API_RESOLVE
+    api_is_loaded = true;
+    return VMM_OK;
+}
+
+vmm_status vmm__cuda_api_get(const struct cuda_api **out)
+{
+    pthread_mutex_lock(&api_lock);
+    vmm_status status = api_load_locked();
+    pthread_mutex_unlock(&api_lock);
+    if (status == VMM_OK)
+        *out = &api_table;
+    return status;
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
+
+static vmm_status status_of(CUresult result, vmm_status no_memory)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+        return VMM_OK;
+    case CUDA_ERROR_NOT_READY:
+        return VMM_NOT_READY;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return no_memory;
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+        return VMM_ERR_NO_DEVICE;
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+        return VMM_ERR_LOST;
+    default:
+        return VMM_ERR_DRIVER;
+    }
+}
+
+vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_status no_memory,
+                            const char *format, ...)
+{
+    vmm_status status = status_of(result, no_memory);
+    if (status == VMM_OK || status == VMM_NOT_READY)
+        return status;
+    char call[160];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(call, sizeof call, format, arguments);
+    va_end(arguments);
+    const char *name = NULL;
+    const char *text = NULL;
+    if (api->cuGetErrorName(result, &name) != CUDA_SUCCESS)
+        name = "unknown result";
+    if (api->cuGetErrorString(result, &text) != CUDA_SUCCESS)
+        text = "no text";
+    return vmm__error(status, "%s: %s (%d): %s", call, name, (int)result, text);
+}
+
+#endif

@@ -1,0 +1,180 @@
+/*
+ * The parts of the cuda driver, shared by its files only: an NVIDIA GPU through libcuda.so.1, which
+ * is opened at run time.
+ *
+ *   cuda.c          opens and closes the driver; the table
+ *   cuda_api.c      the calls of libcuda, and what their results mean
+ *   cuda_probe.c    what the device can do: attributes, and a test of every memory call
+ *   cuda_memory.c   reservations, handles, mappings
+ *   cuda_work.c     events, streams, copies; the kernels of fill and check
+ *   cuda_kernels.h  those kernels
+ *
+ * Locks: kernels_lock guards the loading of the kernels; nothing else changes after open.
+ */
+#ifndef VMM_DRIVER_CUDA_INTERNAL_H
+#define VMM_DRIVER_CUDA_INTERNAL_H
+
+#include "driver/driver.h"
+
+#include <cuda.h>
+#include <pthread.h>
+
+/* ---- cuda_api.c ------------------------------------------------------------------------------ */
+
+/*
+ * X(exported name, name to ask for, CUDA version that has this form of it). cuda.h redirects some
+ * names to others, so the exported name is always written out in full.
+ */
+#define CUDA_CALL_MAP(X)                                                                           \
+    X(cuInit, "cuInit", 2000)                                                                      \
+    X(cuDriverGetVersion, "cuDriverGetVersion", 2020)                                              \
+    X(cuGetErrorName, "cuGetErrorName", 6000)                                                      \
+    X(cuGetErrorString, "cuGetErrorString", 6000)                                                  \
+    X(cuDeviceGetCount, "cuDeviceGetCount", 2000)                                                  \
+    X(cuDeviceGet, "cuDeviceGet", 2000)                                                            \
+    X(cuDeviceGetName, "cuDeviceGetName", 2000)                                                    \
+    X(cuDeviceGetAttribute, "cuDeviceGetAttribute", 2000)                                          \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000)                                  \
+    X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000)                            \
+    X(cuCtxGetCurrent, "cuCtxGetCurrent", 4000)                                                    \
+    X(cuCtxPushCurrent_v2, "cuCtxPushCurrent", 4000)                                               \
+    X(cuCtxPopCurrent_v2, "cuCtxPopCurrent", 4000)                                                 \
+    X(cuCtxSynchronize, "cuCtxSynchronize", 2000)                                                  \
+    X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 10010)               \
+    X(cuMemGetInfo_v2, "cuMemGetInfo", 3020)                                                       \
+    X(cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", 10020)                       \
+    X(cuMemAddressReserve, "cuMemAddressReserve", 10020)                                           \
+    X(cuMemAddressFree, "cuMemAddressFree", 10020)                                                 \
+    X(cuMemCreate, "cuMemCreate", 10020)                                                           \
+    X(cuMemRelease, "cuMemRelease", 10020)                                                         \
+    X(cuMemMap, "cuMemMap", 10020)                                                                 \
+    X(cuMemUnmap, "cuMemUnmap", 10020)                                                             \
+    X(cuMemSetAccess, "cuMemSetAccess", 10020)                                                     \
+    X(cuMemAlloc_v2, "cuMemAlloc", 3020)                                                           \
+    X(cuMemFree_v2, "cuMemFree", 3020)                                                             \
+    X(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020)                                                       \
+    X(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020)                                                       \
+    X(cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync", 3020)                                             \
+    X(cuEventCreate, "cuEventCreate", 2000)                                                        \
+    X(cuEventDestroy_v2, "cuEventDestroy", 4000)                                                   \
+    X(cuEventRecord, "cuEventRecord", 2000)                                                        \
+    X(cuEventQuery, "cuEventQuery", 2000)                                                          \
+    X(cuEventSynchronize, "cuEventSynchronize", 2000)                                              \
+    X(cuStreamCreate, "cuStreamCreate", 2000)                                                      \
+    X(cuStreamDestroy_v2, "cuStreamDestroy", 4000)                                                 \
+    X(cuStreamWaitEvent, "cuStreamWaitEvent", 3020)                                                \
+    X(cuModuleLoadData, "cuModuleLoadData", 2000)                                                  \
+    X(cuModuleUnload, "cuModuleUnload", 2000)                                                      \
+    X(cuModuleGetFunction, "cuModuleGetFunction", 2000)                                            \
+    X(cuLaunchKernel, "cuLaunchKernel", 4000)
+
+struct cuda_api {
+#define CUDA_API_MEMBER(name, asked, version) __typeof__(name) *name;
+    CUDA_CALL_MAP(CUDA_API_MEMBER)
+#undef CUDA_API_MEMBER
+};
+
+/* Opens libcuda once for the process; it is never closed. ERR_NO_DEVICE, ERR_UNSUPPORTED. */
+vmm_status vmm__cuda_api_get(const struct cuda_api **out);
+
+/*
+ * The status of a result. A failure leaves its line: the call as `format` words it, then the name,
+ * number and text of the result. `no_memory` is what OUT_OF_MEMORY means for this call.
+ */
+vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_status no_memory,
+                            const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* ---- cuda.c ---------------------------------------------------------------------------------- */
+
+struct cuda_driver {
+    struct driver base;
+    const struct cuda_api *api;
+    CUdevice device;
+    CUcontext context; /* the primary one, retained */
+    CUmemAllocationProp property;
+    CUmemAccessDesc access;
+
+    pthread_mutex_t kernels_lock;
+    CUmodule kernels; /* NULL until the first fill or check */
+    CUfunction fill;
+    CUfunction check;
+    CUdeviceptr mismatches; /* a 64-bit counter on the device */
+    unsigned blocks_limit;
+};
+
+static inline struct cuda_driver *vmm__cuda_of(struct driver *driver)
+{
+    return (struct cuda_driver *)driver;
+}
+
+/*
+ * Between enter and leave, our context is current on this thread, and calls that a stream capture
+ * of this process would forbid are allowed. leave puts both back.
+ */
+struct cuda_scope {
+    bool pushed;
+    CUstreamCaptureMode capture_mode;
+};
+vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *scope);
+void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *scope);
+
+/*
+ * Makes one call of libcuda in our context: declares `status` and `result`. What follows the call
+ * are the other arguments of vmm__cuda_status().
+ */
+#define CUDA_CALL(cuda, call, ...)                                                                 \
+    struct cuda_scope scope;                                                                       \
+    CUresult result = CUDA_SUCCESS;                                                                \
+    vmm_status status = vmm__cuda_enter((cuda), &scope);                                           \
+    if (status == VMM_OK) {                                                                        \
+        result = (cuda)->api->call;                                                                \
+        vmm__cuda_leave((cuda), &scope);                                                           \
+        status = vmm__cuda_status((cuda)->api, result, __VA_ARGS__);                               \
+    }
+
+/* ---- cuda_probe.c ---------------------------------------------------------------------------- */
+
+/* Fills in what the device tells and the properties of its memory. The context is current. */
+vmm_status vmm__cuda_device_read(struct cuda_driver *cuda);
+
+/*
+ * Makes each memory call once on one granule and leaves nothing. ERR_UNSUPPORTED names the call
+ * that fails; ERR_DEVICE_OOM and ERR_LOST stay what they are.
+ */
+vmm_status vmm__cuda_self_test(struct cuda_driver *cuda);
+
+/* ---- cuda_memory.c --------------------------------------------------------------------------- */
+
+vmm_status vmm__cuda_reserve(struct driver *driver, uint64_t bytes, uint64_t *address);
+vmm_status vmm__cuda_address_free(struct driver *driver, uint64_t address, uint64_t bytes);
+vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, uint64_t *handle);
+vmm_status vmm__cuda_release(struct driver *driver, uint64_t handle, uint64_t bytes);
+vmm_status vmm__cuda_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle);
+vmm_status vmm__cuda_unmap(struct driver *driver, uint64_t address, uint64_t bytes);
+vmm_status vmm__cuda_access(struct driver *driver, uint64_t address, uint64_t bytes);
+vmm_status vmm__cuda_memory_info(struct driver *driver, uint64_t *free_bytes,
+                                 uint64_t *total_bytes);
+
+/* ---- cuda_work.c ----------------------------------------------------------------------------- */
+
+vmm_status vmm__cuda_event_create(struct driver *driver, void **event);
+vmm_status vmm__cuda_event_destroy(struct driver *driver, void *event);
+vmm_status vmm__cuda_event_record(struct driver *driver, void *event, vmm_stream stream);
+vmm_status vmm__cuda_event_query(struct driver *driver, void *event);
+vmm_status vmm__cuda_event_wait(struct driver *driver, void *event);
+vmm_status vmm__cuda_stream_wait(struct driver *driver, vmm_stream stream, void *event);
+vmm_status vmm__cuda_device_wait(struct driver *driver);
+vmm_status vmm__cuda_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                          vmm_stream stream);
+vmm_status vmm__cuda_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                          vmm_stream stream);
+vmm_status vmm__cuda_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                           vmm_stream stream);
+vmm_status vmm__cuda_mismatches(struct driver *driver, uint64_t *places);
+vmm_status vmm__cuda_stream_create(struct driver *driver, vmm_stream *stream);
+vmm_status vmm__cuda_stream_destroy(struct driver *driver, vmm_stream stream);
+
+/* Unloads the kernels. The context is current and its work has finished. */
+void vmm__cuda_kernels_unload(struct cuda_driver *cuda);
+
+#endif

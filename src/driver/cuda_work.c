@@ -1,0 +1,233 @@
+/*
+ * Work of the cuda driver: events, streams, copies, and the kernels of fill and check.
+ *
+ * Owns: the module of the kernels and the counter of mismatches, from the first fill or check on.
+ * Called by: the driver table, any thread. kernels_lock guards the loading.
+ */
+#ifdef VMM_WITH_CUDA
+#define _GNU_SOURCE
+#include "base/arith.h"
+#include "base/error.h"
+#include "driver/cuda_internal.h"
+#include "driver/cuda_kernels.h"
+
+#include <inttypes.h>
+
+enum { BLOCK_THREADS = 256, WORD_BYTES = 4 };
+
+/* ---- Events, streams, copies ----------------------------------------------------------------- */
+
+vmm_status vmm__cuda_event_create(struct driver *driver, void **event)
+{
+    CUevent made = NULL;
+    CUDA_CALL(vmm__cuda_of(driver), cuEventCreate(&made, CU_EVENT_DISABLE_TIMING), VMM_ERR_HOST_OOM,
+              "cuEventCreate");
+    if (status == VMM_OK)
+        *event = made;
+    return status;
+}
+
+vmm_status vmm__cuda_event_destroy(struct driver *driver, void *event)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuEventDestroy_v2(event), VMM_ERR_HOST_OOM, "cuEventDestroy");
+    return status;
+}
+
+vmm_status vmm__cuda_event_record(struct driver *driver, void *event, vmm_stream stream)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuEventRecord(event, stream), VMM_ERR_HOST_OOM,
+              "cuEventRecord(stream %p)", stream);
+    return status;
+}
+
+vmm_status vmm__cuda_event_query(struct driver *driver, void *event)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuEventQuery(event), VMM_ERR_HOST_OOM, "cuEventQuery");
+    return status;
+}
+
+vmm_status vmm__cuda_event_wait(struct driver *driver, void *event)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuEventSynchronize(event), VMM_ERR_HOST_OOM,
+              "cuEventSynchronize");
+    return status;
+}
+
+vmm_status vmm__cuda_stream_wait(struct driver *driver, vmm_stream stream, void *event)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuStreamWaitEvent(stream, event, 0), VMM_ERR_HOST_OOM,
+              "cuStreamWaitEvent(stream %p)", stream);
+    return status;
+}
+
+vmm_status vmm__cuda_device_wait(struct driver *driver)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuCtxSynchronize(), VMM_ERR_HOST_OOM, "cuCtxSynchronize");
+    return status;
+}
+
+vmm_status vmm__cuda_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                          vmm_stream stream)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuMemcpyDtoDAsync_v2(to, from, bytes, stream),
+              VMM_ERR_DEVICE_OOM,
+              "cuMemcpyDtoDAsync(0x%" PRIx64 ", 0x%" PRIx64 ", %" PRIu64 ", stream %p)", to, from,
+              bytes, stream);
+    return status;
+}
+
+/* They do not order themselves with the default stream: that is the tests' task. */
+vmm_status vmm__cuda_stream_create(struct driver *driver, vmm_stream *stream)
+{
+    CUstream made = NULL;
+    CUDA_CALL(vmm__cuda_of(driver), cuStreamCreate(&made, CU_STREAM_NON_BLOCKING),
+              VMM_ERR_DEVICE_OOM, "cuStreamCreate");
+    if (status == VMM_OK)
+        *stream = made;
+    return status;
+}
+
+vmm_status vmm__cuda_stream_destroy(struct driver *driver, vmm_stream stream)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuStreamDestroy_v2(stream), VMM_ERR_HOST_OOM,
+              "cuStreamDestroy(%p)", stream);
+    return status;
+}
+
+/* ---- The kernels ----------------------------------------------------------------------------- */
+
+static CUresult counter_make(const struct cuda_api *api, CUdeviceptr *counter)
+{
+    static const uint64_t zero = 0;
+    CUresult result = api->cuMemAlloc_v2(counter, sizeof zero);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = api->cuMemcpyHtoD_v2(*counter, &zero, sizeof zero);
+    if (result != CUDA_SUCCESS)
+        (void)api->cuMemFree_v2(*counter);
+    return result;
+}
+
+static CUresult kernels_load(struct cuda_driver *cuda)
+{
+    CUmodule module;
+    CUresult result = cuda->api->cuModuleLoadData(&module, CUDA_KERNELS_PTX);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuda->api->cuModuleGetFunction(&cuda->fill, module, "vmm_fill");
+    if (result == CUDA_SUCCESS)
+        result = cuda->api->cuModuleGetFunction(&cuda->check, module, "vmm_check");
+    if (result == CUDA_SUCCESS)
+        result = counter_make(cuda->api, &cuda->mismatches);
+    if (result == CUDA_SUCCESS)
+        cuda->kernels = module;
+    else
+        (void)cuda->api->cuModuleUnload(module);
+    return result;
+}
+
+static CUresult kernels_load_once(struct cuda_driver *cuda)
+{
+    pthread_mutex_lock(&cuda->kernels_lock);
+    CUresult result = cuda->kernels != NULL ? CUDA_SUCCESS : kernels_load(cuda);
+    pthread_mutex_unlock(&cuda->kernels_lock);
+    return result;
+}
+
+void vmm__cuda_kernels_unload(struct cuda_driver *cuda)
+{
+    if (cuda->kernels == NULL)
+        return;
+    (void)cuda->api->cuMemFree_v2(cuda->mismatches);
+    (void)cuda->api->cuModuleUnload(cuda->kernels);
+}
+
+/* The whole of one launch; vmm_fill takes all parameters but the last. */
+struct cuda_pattern {
+    CUdeviceptr address;
+    uint64_t words;
+    uint32_t tail;
+    uint32_t seed;
+    CUdeviceptr count;
+};
+
+static CUresult pattern_launch(const struct cuda_driver *cuda, CUfunction kernel,
+                               struct cuda_pattern *pattern, vmm_stream stream)
+{
+    uint64_t blocks = pattern->words / BLOCK_THREADS + 1;
+    void *parameters[] = { &pattern->address, &pattern->words, &pattern->tail, &pattern->seed,
+                           &pattern->count };
+    return cuda->api->cuLaunchKernel(kernel, (unsigned)vmm__min(blocks, cuda->blocks_limit), 1, 1,
+                                     BLOCK_THREADS, 1, 1, 0, stream, parameters, NULL);
+}
+
+/* `kernel` points into the driver: what it holds is known once the kernels are loaded. */
+static vmm_status pattern_submit(struct cuda_driver *cuda, const char *call,
+                                 const CUfunction *kernel, struct cuda_pattern pattern,
+                                 vmm_stream stream)
+{
+    if (!vmm__is_aligned(pattern.address, WORD_BYTES))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s(0x%" PRIx64 "): not a multiple of %d", call,
+                          (uint64_t)pattern.address, WORD_BYTES);
+    struct cuda_scope scope;
+    vmm_status status = vmm__cuda_enter(cuda, &scope);
+    if (status != VMM_OK)
+        return status;
+    CUresult result = kernels_load_once(cuda);
+    pattern.count = cuda->mismatches;
+    if (result == CUDA_SUCCESS)
+        result = pattern_launch(cuda, *kernel, &pattern, stream);
+    vmm__cuda_leave(cuda, &scope);
+    return vmm__cuda_status(cuda->api, result, VMM_ERR_DEVICE_OOM,
+                            "%s(0x%" PRIx64 ", %" PRIu64 " words) by a kernel on stream %p", call,
+                            (uint64_t)pattern.address, pattern.words, stream);
+}
+
+static struct cuda_pattern pattern_of(uint64_t address, uint64_t bytes, uint32_t word)
+{
+    return (struct cuda_pattern){ .address = address,
+                                  .words = bytes / WORD_BYTES,
+                                  .tail = (uint32_t)(bytes % WORD_BYTES),
+                                  .seed = word * 0x9E3779B1U };
+}
+
+vmm_status vmm__cuda_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                          vmm_stream stream)
+{
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    return pattern_submit(cuda, "fill", &cuda->fill, pattern_of(address, bytes, word), stream);
+}
+
+vmm_status vmm__cuda_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                           vmm_stream stream)
+{
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    return pattern_submit(cuda, "check", &cuda->check, pattern_of(address, bytes, word), stream);
+}
+
+static CUresult counter_read(struct cuda_driver *cuda, uint64_t *found)
+{
+    CUresult result = cuda->api->cuCtxSynchronize();
+    pthread_mutex_lock(&cuda->kernels_lock);
+    if (result == CUDA_SUCCESS && cuda->kernels != NULL)
+        result = cuda->api->cuMemcpyDtoH_v2(found, cuda->mismatches, sizeof *found);
+    pthread_mutex_unlock(&cuda->kernels_lock);
+    return result;
+}
+
+vmm_status vmm__cuda_mismatches(struct driver *driver, uint64_t *places)
+{
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    uint64_t found = 0;
+    struct cuda_scope scope;
+    vmm_status status = vmm__cuda_enter(cuda, &scope);
+    if (status != VMM_OK)
+        return status;
+    CUresult result = counter_read(cuda, &found);
+    vmm__cuda_leave(cuda, &scope);
+    if (result == CUDA_SUCCESS)
+        *places = found;
+    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "mismatches: read the counter");
+}
+
+#endif

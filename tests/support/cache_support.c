@@ -1,0 +1,332 @@
+/* A cache on the chosen driver for each API test: see cache_support.h. */
+#include "support/cache_support.h"
+
+#include "base/arith.h"
+#include "base/hostmem.h"
+#include "driver/host.h"
+#include "driver/sim.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- Life ----------------------------------------------------------------------------------- */
+
+static struct cache_test the_test;
+static atomic_bool flight_goes_on;
+
+static uint64_t device_free_bytes(struct driver *driver)
+{
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
+    return free_bytes;
+}
+
+static void cache_open(struct cache_test *test, const vmm_config *config)
+{
+    test->free_bytes = device_free_bytes(test->driver);
+    test->stalls = test->driver->stalls;
+    assert_ok(vmm__cache_create_on(config, test->driver, &test->cache));
+}
+
+static void cache_close(struct cache_test *test)
+{
+    assert_ok(vmm_destroy(test->cache));
+    test->cache = NULL;
+    driver_choice_census_is_zero(test->driver);
+    assert_int_equal(device_free_bytes(test->driver), test->free_bytes);
+}
+
+/* Lets the driver load what it loads with the first work, so that its free memory settles. */
+static void driver_warm(struct cache_test *test)
+{
+    cache_open(test, NULL);
+    for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
+        void *block = block_taken(test, 4 * MIB, stream);
+        block_filled(test, block, 4 * MIB, 1, stream);
+        block_checked(test, block, 4 * MIB, 1, stream);
+        block_used(test, block, (stream + 1) % CACHE_STREAMS);
+        block_given(test, block);
+    }
+    work_verified(test);
+    assert_ok(vmm_destroy(test->cache));
+}
+
+int cache_group_setup(void **state)
+{
+    struct cache_test *test = &the_test;
+    bool is_cuda = driver_choice_kind() == VMM_DRIVER_CUDA;
+    test->driver = driver_choice_open(is_cuda ? 0 : CACHE_DEVICE);
+    for (int i = 1; i < CACHE_STREAMS; i++)
+        assert_ok(vmm__driver_stream_create(test->driver, &test->streams[i]));
+    driver_warm(test);
+    *state = test;
+    return 0;
+}
+
+int cache_group_teardown(void **state)
+{
+    struct cache_test *test = *state;
+    for (int i = 1; i < CACHE_STREAMS; i++)
+        assert_ok(vmm__driver_stream_destroy(test->driver, test->streams[i]));
+    vmm__driver_close(test->driver);
+    assert_int_equal(vmm__host_outstanding(), 0);
+    return 0;
+}
+
+int cache_setup(void **state)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    config.limit_bytes = CACHE_LIMIT;
+    *state = &the_test;
+    cache_open(&the_test, &config);
+    return 0;
+}
+
+int cache_teardown(void **state)
+{
+    struct cache_test *test = *state;
+    flight_end(test);
+    cache_close(test);
+    return 0;
+}
+
+void cache_restart(struct cache_test *test, const vmm_config *config)
+{
+    cache_close(test);
+    cache_open(test, config);
+}
+
+/* ---- Steps that must succeed ---------------------------------------------------------------- */
+
+void *block_taken(struct cache_test *test, size_t bytes, unsigned stream)
+{
+    void *block = NULL;
+    assert_ok(vmm_alloc(test->cache, bytes, test->streams[stream], &block));
+    assert_non_null(block);
+    assert_int_equal((uintptr_t)block % 512, 0);
+    return block;
+}
+
+void block_given(struct cache_test *test, void *block)
+{
+    assert_ok(vmm_free(test->cache, block));
+}
+
+void block_used(struct cache_test *test, void *block, unsigned stream)
+{
+    assert_ok(vmm_use(test->cache, block, test->streams[stream]));
+}
+
+size_t cache_trimmed(struct cache_test *test, size_t keep_bytes)
+{
+    size_t released = SIZE_MAX;
+    assert_ok(vmm_trim(test->cache, keep_bytes, &released));
+    assert_int_not_equal(released, SIZE_MAX);
+    return released;
+}
+
+vmm_stats cache_stats(struct cache_test *test)
+{
+    vmm_stats stats = { .struct_size = sizeof stats };
+    assert_ok(vmm_stats_get(test->cache, &stats));
+    return stats;
+}
+
+uint64_t cache_stalls(struct cache_test *test)
+{
+    return cache_stats(test).stalls - test->stalls;
+}
+
+void block_filled(struct cache_test *test, void *block, size_t bytes, uint32_t word,
+                  unsigned stream)
+{
+    assert_ok(vmm__driver_fill(test->driver, (uintptr_t)block, bytes, word, test->streams[stream]));
+}
+
+void block_checked(struct cache_test *test, void *block, size_t bytes, uint32_t word,
+                   unsigned stream)
+{
+    assert_ok(
+        vmm__driver_check(test->driver, (uintptr_t)block, bytes, word, test->streams[stream]));
+}
+
+void work_verified(struct cache_test *test)
+{
+    uint64_t places;
+    assert_ok(vmm__driver_mismatches(test->driver, &places));
+    if (places != 0 && driver_choice_kind() == VMM_DRIVER_SIM)
+        print_error("%s\n", vmm__sim_mismatch(test->driver));
+    assert_int_equal(places, 0);
+}
+
+void stream_follows(struct cache_test *test, unsigned later, unsigned earlier)
+{
+    void *event;
+    assert_ok(vmm__driver_event_create(test->driver, &event));
+    assert_ok(vmm__driver_event_record(test->driver, event, test->streams[earlier]));
+    assert_ok(vmm__driver_stream_wait(test->driver, test->streams[later], event));
+    assert_ok(vmm__driver_event_destroy(test->driver, event));
+}
+
+static void flight_kernel(void *context)
+{
+    (void)context;
+    const struct timespec pause = { .tv_nsec = 100000 };
+    while (atomic_load(&flight_goes_on))
+        (void)nanosleep(&pause, NULL);
+}
+
+bool flight_begin(struct cache_test *test, void *block, size_t bytes, unsigned stream)
+{
+    enum { CUDA_FILLS = 2000 };
+    vmm_driver_kind kind = driver_choice_kind();
+    atomic_store(&flight_goes_on, true);
+    if (kind == VMM_DRIVER_SIM)
+        vmm__sim_lag_set(test->driver, UINT64_C(1) << 40);
+    if (kind == VMM_DRIVER_HOST)
+        assert_ok(vmm__host_launch(test->driver, flight_kernel, NULL, test->streams[stream]));
+    for (int i = 0; i < (kind == VMM_DRIVER_CUDA ? CUDA_FILLS : 1); i++)
+        block_filled(test, block, bytes, 77, stream);
+    return kind != VMM_DRIVER_CUDA;
+}
+
+void flight_end(struct cache_test *test)
+{
+    atomic_store(&flight_goes_on, false);
+    if (driver_choice_kind() == VMM_DRIVER_SIM)
+        vmm__sim_lag_set(test->driver, 0);
+    work_verified(test);
+}
+
+/* ---- Surveys -------------------------------------------------------------------------------- */
+
+/* Bytes at the end of a slab that are too few for an object: no block covers them. */
+enum { SLACK_BYTES = 1536 };
+
+struct tour {
+    struct survey sums;
+    vmm_item chunk;      /* the last one seen */
+    uint64_t block_end;  /* of the last block */
+    const char *trouble; /* asserting inside a visit would leave locks behind */
+};
+
+/* The chunk must have been covered by the blocks that were seen. */
+static void chunk_left(struct tour *tour)
+{
+    uint64_t chunk_end = tour->chunk.address + tour->chunk.bytes;
+    if (tour->chunk.state != VMM_ITEM_WAITING && tour->block_end + SLACK_BYTES < chunk_end)
+        tour->trouble = "blocks do not cover a chunk";
+}
+
+static void chunk_toured(struct tour *tour, const vmm_item *item)
+{
+    chunk_left(tour);
+    uint64_t chunk_end = tour->chunk.address + tour->chunk.bytes;
+    if (item->address < chunk_end)
+        tour->trouble = "a chunk does not lie behind the one before";
+    if (item->bytes == 0 || item->requested_bytes != 0)
+        tour->trouble = "a chunk with strange figures";
+    tour->chunk = *item;
+    tour->sums.chunks++;
+    tour->sums.chunk_bytes += item->bytes;
+    if (item->state == VMM_ITEM_FREE)
+        tour->sums.idle_bytes += item->bytes;
+    if (item->state == VMM_ITEM_WAITING)
+        tour->sums.limbo_bytes += item->bytes;
+}
+
+static void block_toured(struct tour *tour, const vmm_item *item)
+{
+    uint64_t covered_end = vmm__max(tour->block_end, tour->chunk.address);
+    if (item->address > covered_end + SLACK_BYTES)
+        tour->trouble = "blocks leave a gap";
+    if (item->address < tour->block_end)
+        tour->trouble = "a block does not lie behind the one before";
+    if (item->address < tour->chunk.address ||
+        item->address >= tour->chunk.address + tour->chunk.bytes)
+        tour->trouble = "a block does not start in the chunk before it";
+    if (tour->chunk.state == VMM_ITEM_WAITING)
+        tour->trouble = "a block starts in a chunk in limbo";
+    if (tour->chunk.state == VMM_ITEM_FREE && item->state != VMM_ITEM_FREE)
+        tour->trouble = "an idle chunk under an active block";
+    if (item->state != VMM_ITEM_LIVE && item->requested_bytes != 0)
+        tour->trouble = "a block that is not live has requested bytes";
+    if (item->requested_bytes > item->bytes || item->bytes == 0)
+        tour->trouble = "a block smaller than asked for";
+    tour->block_end = item->address + item->bytes;
+    struct survey *sums = &tour->sums;
+    if (item->state == VMM_ITEM_LIVE) {
+        sums->live_blocks++;
+        sums->live_bytes += item->bytes;
+        sums->requested_bytes += item->requested_bytes;
+    } else if (item->state == VMM_ITEM_WAITING) {
+        sums->waiting_blocks++;
+        sums->waiting_bytes += item->bytes;
+    } else if (item->bytes > sums->largest_free_bytes) {
+        sums->largest_free_bytes = item->bytes;
+    }
+}
+
+static int item_toured(void *context, const vmm_item *item)
+{
+    struct tour *tour = context;
+    if (item->struct_size != sizeof *item)
+        tour->trouble = "an item of another size";
+    if (item->kind == VMM_ITEM_CHUNK)
+        chunk_toured(tour, item);
+    else
+        block_toured(tour, item);
+    return tour->trouble != NULL;
+}
+
+struct survey cache_survey(struct cache_test *test)
+{
+    struct tour tour = { .trouble = NULL };
+    assert_ok(vmm_walk(test->cache, item_toured, &tour));
+    if (tour.trouble == NULL)
+        chunk_left(&tour);
+    if (tour.trouble != NULL)
+        fail_msg("walk: %s, at 0x%llx", tour.trouble, (unsigned long long)tour.block_end);
+    return tour.sums;
+}
+
+void cache_verified(struct cache_test *test)
+{
+    assert_ok(vmm__cache_check(test->cache));
+    struct survey survey = cache_survey(test);
+    vmm_stats stats = cache_stats(test);
+    assert_int_equal(stats.requested_bytes.current, survey.requested_bytes);
+    assert_int_equal(stats.allocated_bytes.current, survey.live_bytes);
+    assert_int_equal(stats.active_bytes.current, survey.live_bytes + survey.waiting_bytes);
+    assert_int_equal(stats.allocations.current, survey.live_blocks);
+    assert_int_equal(stats.reserved_bytes.current, survey.chunk_bytes);
+    assert_int_equal(stats.chunks.current, survey.chunks);
+    assert_int_equal(stats.idle_bytes, survey.idle_bytes);
+    assert_int_equal(stats.limbo_bytes, survey.limbo_bytes);
+#define FIGURE_VERIFIED(name, unit, label)                                                         \
+    assert_true(stats.name.peak >= stats.name.current);                                            \
+    assert_int_equal(stats.name.allocated - stats.name.freed, stats.name.current);
+    VMM_FIGURE_MAP(FIGURE_VERIFIED)
+#undef FIGURE_VERIFIED
+    assert_int_equal(test->driver->created_bytes, survey.chunk_bytes);
+    assert_int_equal(test->driver->mapped_bytes, survey.chunk_bytes);
+}
+
+/* ---- Random blocks -------------------------------------------------------------------------- */
+
+uint64_t random_next(uint64_t *seed)
+{
+    *seed += UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t mixed = (*seed ^ *seed >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94D049BB133111EB);
+    return mixed ^ mixed >> 31;
+}
+
+size_t random_bytes(uint64_t *seed, size_t most)
+{
+    uint64_t dice = random_next(seed) % 100;
+    uint64_t limit = dice < 50 ? 9000 : dice < 80 ? MIB : dice < 97 ? most / 4 : most;
+    return (size_t)(1 + random_next(seed) % (limit < most ? limit : most));
+}

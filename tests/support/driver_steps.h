@@ -1,0 +1,99 @@
+/*
+ * The steps that tests of a driver take, whatever driver it is: each must succeed.
+ */
+#ifndef VMM_DRIVER_STEPS_H
+#define VMM_DRIVER_STEPS_H
+
+#include "support/test_support.h"
+
+#include "driver/driver.h"
+
+static inline uint64_t mismatches(struct driver *driver)
+{
+    uint64_t places;
+    assert_ok(vmm__driver_mismatches(driver, &places));
+    return places;
+}
+
+/* A reservation with `handles` handles of `each` bytes mapped in a row. */
+struct region {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t each;
+    uint64_t handles[8];
+};
+
+static inline uint64_t reserved(struct driver *driver, uint64_t bytes)
+{
+    uint64_t address;
+    assert_ok(vmm__driver_reserve(driver, bytes, &address));
+    assert_int_equal(address % driver->granule_bytes, 0);
+    return address;
+}
+
+static inline uint64_t created(struct driver *driver, uint64_t bytes)
+{
+    uint64_t handle;
+    assert_ok(vmm__driver_create(driver, bytes, &handle));
+    return handle;
+}
+
+static inline struct region region_open(struct driver *driver, uint64_t handles,
+                                        uint64_t granules_each)
+{
+    struct region region = { .each = granules_each * driver->granule_bytes };
+    region.bytes = handles * region.each;
+    region.address = reserved(driver, region.bytes);
+    for (uint64_t i = 0; i < handles; i++) {
+        region.handles[i] = created(driver, region.each);
+        assert_ok(vmm__driver_map(driver, region.address + i * region.each, region.each,
+                                  region.handles[i]));
+    }
+    assert_ok(vmm__driver_access(driver, region.address, region.bytes));
+    return region;
+}
+
+static inline void region_close(struct driver *driver, const struct region *region)
+{
+    assert_ok(vmm__driver_device_wait(driver));
+    assert_ok(vmm__driver_unmap(driver, region->address, region->bytes));
+    for (uint64_t i = 0; i < region->bytes / region->each; i++)
+        assert_ok(vmm__driver_release(driver, region->handles[i], region->each));
+    assert_ok(vmm__driver_address_free(driver, region->address, region->bytes));
+}
+
+static inline void filled(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                          vmm_stream stream)
+{
+    assert_ok(vmm__driver_fill(driver, address, bytes, word, stream));
+}
+
+static inline void checked(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                           vmm_stream stream)
+{
+    assert_ok(vmm__driver_check(driver, address, bytes, word, stream));
+}
+
+static inline void *event_new(struct driver *driver)
+{
+    void *event;
+    assert_ok(vmm__driver_event_create(driver, &event));
+    return event;
+}
+
+static inline vmm_stream stream_new(struct driver *driver)
+{
+    vmm_stream stream;
+    assert_ok(vmm__driver_stream_create(driver, &stream));
+    return stream;
+}
+
+/* `stream` goes on only after what `before` has been given so far. */
+static inline void ordered_after(struct driver *driver, vmm_stream stream, vmm_stream before,
+                                 void *event)
+{
+    assert_ok(vmm__driver_event_record(driver, event, before));
+    assert_ok(vmm__driver_stream_wait(driver, stream, event));
+}
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * A host driver of 128 MiB for each test, and the steps that most tests take on it.
+ *
+ * HOST_TEST(test) opens it into *state, and fails if closing it leaves host memory behind.
+ */
+#ifndef VMM_HOST_SUPPORT_H
+#define VMM_HOST_SUPPORT_H
+
+#include "support/driver_steps.h"
+
+#include "base/hostmem.h"
+
+#define GRANULE         (2 * MIB)
+#define HOST_TEST(name) cmocka_unit_test_setup_teardown(name, host_setup, host_teardown)
+#define STREAM(number)  ((vmm_stream)(uintptr_t)(number))
+
+static inline int host_setup(void **state)
+{
+    struct driver_options options = { .device_bytes = 64 * GRANULE };
+    struct driver *driver;
+    if (vmm__driver_host_open(&options, &driver) != VMM_OK)
+        return -1;
+    *state = driver;
+    return 0;
+}
+
+static inline int host_teardown(void **state)
+{
+    vmm__driver_close(*state);
+    return vmm__host_outstanding() == 0 ? 0 : -1;
+}
+
+static inline void mapped(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle)
+{
+    assert_ok(vmm__driver_map(driver, address, bytes, handle));
+    assert_ok(vmm__driver_access(driver, address, bytes));
+}
+
+static inline volatile uint64_t *word_at(uint64_t address)
+{
+    return (volatile uint64_t *)(uintptr_t)address;
+}
+
+/* Fresh addresses with fresh memory of one handle under them, ready for use. */
+static inline uint64_t memory(struct driver *driver, uint64_t bytes)
+{
+    uint64_t address = reserved(driver, bytes);
+    mapped(driver, address, bytes, created(driver, bytes));
+    return address;
+}
+
+#endif

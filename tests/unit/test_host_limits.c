@@ -1,0 +1,217 @@
+/* The host driver and the system: limits that it runs into, and what it leaves behind on close. */
+#define _GNU_SOURCE
+#include "support/host_support.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* ---- Limits of the system ----------------------------------------------------------------------
+ */
+
+enum { FILLER_LIMIT = 1 << 20 };
+
+/* Uses up every mapping that the system allows the process. Returns how many it took; 0: cannot. */
+static uint64_t mappings_exhaust(void **filler)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *range = mmap(NULL, FILLER_LIMIT * page, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    *filler = range;
+    if (range == MAP_FAILED)
+        return 0;
+    uint64_t done = 0;
+    while (done < FILLER_LIMIT / 2 && mprotect(range + 2 * done * page, page, PROT_READ) == 0)
+        done++;
+    return done < FILLER_LIMIT / 2 ? done : 0;
+}
+
+static void too_many_mappings_is_an_error_that_changes_nothing(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = reserved(driver, 64 * GRANULE);
+    uint64_t single[2] = { created(driver, GRANULE), created(driver, GRANULE) };
+    uint64_t hole = created(driver, GRANULE);
+    uint64_t rest = created(driver, 61 * GRANULE);
+    assert_ok(vmm__driver_release(driver, hole, GRANULE));
+    assert_ok(vmm__driver_release(driver, single[0], GRANULE));
+    uint64_t scattered = created(driver, 2 * GRANULE);
+    mapped(driver, address + 8 * GRANULE, GRANULE, single[1]);
+    *word_at(address + 8 * GRANULE) = 3;
+
+    void *filler;
+    uint64_t taken = mappings_exhaust(&filler);
+    vmm_status map = VMM_OK;
+    vmm_status unmap = VMM_ERR_DRIVER;
+    bool names_the_limit = false;
+    if (taken != 0) {
+        map = vmm__driver_map(driver, address, 2 * GRANULE, scattered);
+        names_the_limit = strstr(vmm_last_error(), "max_map_count") != NULL;
+        unmap = vmm__driver_unmap(driver, address + 8 * GRANULE, GRANULE);
+    }
+    assert_int_equal(munmap(filler, (size_t)FILLER_LIMIT * (size_t)sysconf(_SC_PAGESIZE)), 0);
+    if (taken == 0) {
+        print_message("not reached: vm.max_map_count is beyond %d\n", FILLER_LIMIT);
+        skip();
+    }
+    assert_int_equal(map, VMM_ERR_HOST_OOM);
+    assert_true(names_the_limit);
+    assert_int_equal(unmap, VMM_OK);
+    mapped(driver, address, 2 * GRANULE, scattered);
+    mapped(driver, address + 8 * GRANULE, GRANULE, single[1]);
+    assert_int_equal(*word_at(address + 8 * GRANULE), 3);
+    assert_ok(vmm__driver_release(driver, rest, 61 * GRANULE));
+}
+
+static void limits_of_the_process_are_told_apart(void **state)
+{
+    (void)state;
+    struct driver_options options = { .device_bytes = 64 * GRANULE };
+    struct driver *driver = NULL;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    struct rlimit none = { 0, before.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    vmm_status status = vmm__driver_host_open(&options, &driver);
+    bool is_named = strstr(vmm_last_error(), "RLIMIT_NOFILE") != NULL;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, VMM_ERR_DRIVER);
+    assert_true(is_named);
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    struct rlimit small = { GRANULE, before.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    status = vmm__driver_host_open(&options, &driver);
+    is_named = strstr(vmm_last_error(), "RLIMIT_FSIZE") != NULL;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, VMM_ERR_DRIVER);
+    assert_true(is_named);
+    assert_null(driver);
+
+    options.device_bytes = GRANULE - 1;
+    assert_status(vmm__driver_host_open(&options, &driver), VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(vmm__host_outstanding(), 0);
+}
+
+/* ---- Close -------------------------------------------------------------------------------------
+ */
+
+static int entries(const char *folder)
+{
+    int count = 0;
+    DIR *listing = opendir(folder);
+    assert_non_null(listing);
+    while (readdir(listing) != NULL)
+        count++;
+    (void)closedir(listing);
+    return count;
+}
+
+/* A thread that was joined can stay listed for a moment longer. */
+static int threads_after_exit(int wanted)
+{
+    int found = entries("/proc/self/task");
+    for (int tries = 0; tries < 1000 && found != wanted; tries++) {
+        (void)usleep(1000);
+        found = entries("/proc/self/task");
+    }
+    return found;
+}
+
+static int memfd_mappings(void)
+{
+    char line[512];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps) != NULL)
+        count += strstr(line, "memfd:vmmcache") != NULL;
+    (void)fclose(maps);
+    return count;
+}
+
+static void *joined_thread(void *argument)
+{
+    return argument;
+}
+
+/* Sanitizers start a thread of their own beside the first one of the program. */
+static void thread_runtime_settle(void)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, joined_thread, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void close_leaves_nothing(void **state)
+{
+    (void)state;
+    thread_runtime_settle();
+    int descriptors = entries("/proc/self/fd");
+    int threads = threads_after_exit(1);
+    for (int round = 0; round < 3; round++) {
+        struct driver_options options = { .device_bytes = 16 * GRANULE };
+        struct driver *driver;
+        assert_ok(vmm__driver_host_open(&options, &driver));
+        uint64_t address = reserved(driver, GIB);
+        uint64_t handle = created(driver, GRANULE);
+        mapped(driver, address, GRANULE, handle);
+        mapped(driver, address + 4 * GRANULE, GRANULE, handle);
+        assert_ok(vmm__driver_release(driver, handle, GRANULE));
+        (void)created(driver, 3 * GRANULE);
+        void *event;
+        assert_ok(vmm__driver_event_create(driver, &event));
+        assert_ok(vmm__driver_fill(driver, address, GRANULE, 1, NULL));
+        assert_ok(vmm__driver_event_record(driver, event, NULL));
+        assert_true(entries("/proc/self/task") > threads);
+        assert_int_equal(memfd_mappings(), 2);
+        vmm__driver_close(driver);
+        assert_int_equal(vmm__host_outstanding(), 0);
+        assert_int_equal(memfd_mappings(), 0);
+        assert_int_equal(entries("/proc/self/fd"), descriptors);
+        assert_int_equal(threads_after_exit(threads), threads);
+    }
+}
+
+static void descriptor_closes_on_exec(void **state)
+{
+    (void)state;
+    struct driver_options options = { .device_bytes = 16 * GRANULE };
+    struct driver *driver;
+    int probe = dup(0);
+    (void)close(probe);
+    assert_ok(vmm__driver_host_open(&options, &driver));
+    assert_int_equal(fcntl(probe, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    vmm__driver_close(driver);
+    assert_int_equal(fcntl(probe, F_GETFD), -1);
+}
+
+static void default_capacity_is_half_of_the_memory(void **state)
+{
+    (void)state;
+    struct driver_options options = { .device_bytes = 0 };
+    struct driver *driver;
+    assert_ok(vmm__driver_open(VMM_DRIVER_HOST, &options, &driver));
+    uint64_t half = (uint64_t)sysconf(_SC_PHYS_PAGES) / 2 * (uint64_t)sysconf(_SC_PAGESIZE);
+    assert_int_equal(driver->total_bytes, half / GRANULE * GRANULE);
+    assert_int_equal(driver->granule_bytes, GRANULE);
+    assert_string_equal(driver->device_name, "host memory");
+    vmm__driver_close(driver);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HOST_TEST(too_many_mappings_is_an_error_that_changes_nothing),
+        cmocka_unit_test(limits_of_the_process_are_told_apart),
+        cmocka_unit_test(close_leaves_nothing),
+        cmocka_unit_test(descriptor_closes_on_exec),
+        cmocka_unit_test(default_capacity_is_half_of_the_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,257 @@
+/* The host driver's memory: extents, handles, mappings; what promises it keeps and checks. */
+#define _GNU_SOURCE
+#include "support/host_support.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Sanitizers take part of the addresses for themselves. */
+#if defined(__has_feature)
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || HAS_FEATURE(thread_sanitizer)
+#define HUGE_BYTES (UINT64_C(1) << 36)
+#elif defined(__SANITIZE_ADDRESS__) || HAS_FEATURE(address_sanitizer)
+#define HUGE_BYTES (UINT64_C(1) << 44)
+#else
+#define HUGE_BYTES (UINT64_C(1) << 46)
+#endif
+
+static uint64_t free_granules(struct driver *driver)
+{
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
+    assert_int_equal(total_bytes, 64 * GRANULE);
+    return free_bytes / GRANULE;
+}
+
+/* In a child: false if reading ended it by a signal, or found something else than `wanted`. */
+static bool child_reads(uint64_t address, uint64_t wanted)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit none = { 0, 0 };
+        (void)setrlimit(RLIMIT_CORE, &none);
+        (void)signal(SIGSEGV, SIG_DFL);
+        _exit(*word_at(address) == wanted ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* ---- What is promised ------------------------------------------------------------------------ */
+
+static void scattered_granules_make_one_handle(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = reserved(driver, 64 * GRANULE);
+    uint64_t handles[64];
+    for (int i = 0; i < 64; i++)
+        handles[i] = created(driver, GRANULE);
+    for (int i = 0; i < 64; i += 2)
+        assert_ok(vmm__driver_release(driver, handles[i], GRANULE));
+    assert_int_equal(free_granules(driver), 32);
+    uint64_t scattered = created(driver, 32 * GRANULE);
+    assert_int_equal(free_granules(driver), 0);
+    mapped(driver, address, 32 * GRANULE, scattered);
+    for (uint64_t i = 0; i < 32; i++)
+        *word_at(address + i * GRANULE) = i + 1;
+    for (uint64_t i = 0; i < 32; i++)
+        assert_int_equal(*word_at(address + i * GRANULE), i + 1);
+    assert_ok(vmm__driver_unmap(driver, address, 32 * GRANULE));
+    assert_ok(vmm__driver_release(driver, scattered, 32 * GRANULE));
+    for (int i = 1; i < 64; i += 2)
+        assert_ok(vmm__driver_release(driver, handles[i], GRANULE));
+    assert_int_equal(free_granules(driver), 64);
+    assert_ok(vmm__driver_address_free(driver, address, 64 * GRANULE));
+}
+
+static void no_granule_is_handed_out_twice(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = reserved(driver, 64 * GRANULE);
+    uint64_t handles[8] = { 0 };
+    uint64_t sizes[8] = { 0 };
+    uint64_t random = 1;
+    for (uint64_t round = 0; round < 500; round++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        uint64_t slot = random >> 61;
+        uint64_t place = address + slot * 8 * GRANULE;
+        if (handles[slot] != 0) {
+            for (uint64_t i = 0; i < sizes[slot]; i++)
+                assert_int_equal(*word_at(place + i * GRANULE), slot * 100 + i);
+            assert_ok(vmm__driver_unmap(driver, place, sizes[slot] * GRANULE));
+            assert_ok(vmm__driver_release(driver, handles[slot], sizes[slot] * GRANULE));
+        }
+        sizes[slot] = 1 + (random >> 40) % 8;
+        handles[slot] = created(driver, sizes[slot] * GRANULE);
+        mapped(driver, place, sizes[slot] * GRANULE, handles[slot]);
+        for (uint64_t i = 0; i < sizes[slot]; i++)
+            *word_at(place + i * GRANULE) = slot * 100 + i;
+    }
+}
+
+static void memory_outlives_release_until_the_last_unmap(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = reserved(driver, 2 * GRANULE);
+    uint64_t handle = created(driver, GRANULE);
+    mapped(driver, address, GRANULE, handle);
+    mapped(driver, address + GRANULE, GRANULE, handle);
+    *word_at(address) = 7;
+    assert_ok(vmm__driver_release(driver, handle, GRANULE));
+    assert_int_equal(*word_at(address + GRANULE), 7);
+    assert_int_equal(free_granules(driver), 63);
+    assert_ok(vmm__driver_unmap(driver, address, GRANULE));
+    assert_int_equal(*word_at(address + GRANULE), 7);
+    assert_int_equal(free_granules(driver), 63);
+    assert_ok(vmm__driver_unmap(driver, address + GRANULE, GRANULE));
+    assert_int_equal(free_granules(driver), 64);
+    assert_ok(vmm__driver_address_free(driver, address, 2 * GRANULE));
+}
+
+static uint64_t file_kib(void)
+{
+    char line[256];
+    uint64_t kib = 0;
+    FILE *maps = fopen("/proc/meminfo", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps) != NULL)
+        if (strncmp(line, "Shmem:", 6) == 0)
+            kib = strtoull(line + 6, NULL, 10);
+    (void)fclose(maps);
+    return kib;
+}
+
+static void create_takes_memory_now_and_release_gives_it_back(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t before = file_kib();
+    uint64_t handle = created(driver, 64 * GRANULE);
+    uint64_t held = file_kib();
+    assert_ok(vmm__driver_release(driver, handle, 64 * GRANULE));
+    uint64_t after = file_kib();
+    assert_true(held >= before + 100 * 1024);
+    assert_true(after + 100 * 1024 <= held);
+}
+
+static void untouchable_without_mapping_and_access(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = reserved(driver, 2 * GRANULE);
+    uint64_t handle = created(driver, GRANULE);
+    assert_false(child_reads(address, 0));
+    mapped(driver, address, GRANULE, handle);
+    *word_at(address) = 1;
+    assert_ok(vmm__driver_unmap(driver, address, GRANULE));
+    assert_ok(vmm__driver_map(driver, address, GRANULE, handle));
+    assert_int_equal(vmm__driver_fill(driver, address, 8, 1, NULL), VMM_ERR_DRIVER);
+    assert_ok(vmm__driver_access(driver, address, GRANULE));
+    assert_int_equal(*word_at(address), 1);
+    assert_int_equal(vmm__driver_fill(driver, address + GRANULE - 8, 16, 1, NULL), VMM_ERR_DRIVER);
+    assert_ok(vmm__driver_unmap(driver, address, GRANULE));
+    assert_false(child_reads(address, 0));
+}
+
+static void children_do_not_see_it(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = reserved(driver, GRANULE);
+    mapped(driver, address, GRANULE, created(driver, GRANULE));
+    *word_at(address) = 42;
+    assert_false(child_reads(address, 42));
+    assert_int_equal(*word_at(address), 42);
+}
+
+static void huge_reservations(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = reserved(driver, HUGE_BYTES);
+    assert_int_equal(address % GRANULE, 0);
+    uint64_t last = address + HUGE_BYTES - GRANULE;
+    mapped(driver, last, GRANULE, created(driver, GRANULE));
+    *word_at(last) = 1;
+    assert_ok(vmm__driver_unmap(driver, last, GRANULE));
+    assert_ok(vmm__driver_address_free(driver, address, HUGE_BYTES));
+    uint64_t untouched = 5;
+    assert_status(vmm__driver_reserve(driver, UINT64_C(1) << 47, &untouched),
+                  VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm__driver_reserve(driver, UINT64_MAX - GRANULE + 1, &untouched),
+                  VMM_ERR_ADDRESS_SPACE);
+    assert_int_equal(untouched, 5);
+    assert_non_null(strstr(vmm_last_error(), "reserve"));
+}
+
+/* ---- Broken promises are refused and change nothing -------------------------------------------
+ */
+
+static void broken_promises_are_refused(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = reserved(driver, 8 * GRANULE);
+    uint64_t one = created(driver, GRANULE);
+    uint64_t two = created(driver, 2 * GRANULE);
+    mapped(driver, address, 2 * GRANULE, two);
+    mapped(driver, address + 2 * GRANULE, GRANULE, one);
+    *word_at(address) = 11;
+    void *own = mmap(NULL, 4 * GRANULE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(own != MAP_FAILED);
+    uint64_t foreign = ((uint64_t)(uintptr_t)own + GRANULE - 1) / GRANULE * GRANULE;
+
+    assert_status(vmm__driver_map(driver, foreign, GRANULE, one), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_map(driver, address, GRANULE, one), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_map(driver, address + 3 * GRANULE + 4096, GRANULE, one),
+                  VMM_ERR_DRIVER);
+    assert_status(vmm__driver_map(driver, address + 7 * GRANULE, 2 * GRANULE, two), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_map(driver, address + 3 * GRANULE, GRANULE, two), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_map(driver, address + 3 * GRANULE, GRANULE, 0), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_map(driver, address + 3 * GRANULE, GRANULE, 999), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_unmap(driver, foreign, GRANULE), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_unmap(driver, address, GRANULE), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_unmap(driver, address + GRANULE, GRANULE), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_unmap(driver, address, 4 * GRANULE), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_access(driver, address, 4 * GRANULE), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_address_free(driver, address, 8 * GRANULE), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_address_free(driver, address, 4 * GRANULE), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_release(driver, two, GRANULE), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_release(driver, two + 1, 2 * GRANULE), VMM_ERR_DRIVER);
+
+    assert_int_equal(*word_at(address), 11);
+    assert_int_equal(*(volatile char *)own, 0);
+    assert_ok(vmm__driver_unmap(driver, address, 3 * GRANULE));
+    assert_ok(vmm__driver_release(driver, one, GRANULE));
+    assert_status(vmm__driver_release(driver, one, GRANULE), VMM_ERR_DRIVER);
+    uint64_t again = created(driver, GRANULE);
+    assert_int_not_equal(again, one);
+    assert_status(vmm__driver_release(driver, one, GRANULE), VMM_ERR_DRIVER);
+    assert_ok(vmm__driver_release(driver, again, GRANULE));
+    assert_ok(vmm__driver_release(driver, two, 2 * GRANULE));
+    assert_ok(vmm__driver_address_free(driver, address, 8 * GRANULE));
+    assert_int_equal(free_granules(driver), 64);
+    assert_int_equal(munmap(own, 4 * GRANULE), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HOST_TEST(scattered_granules_make_one_handle),
+        HOST_TEST(no_granule_is_handed_out_twice),
+        HOST_TEST(memory_outlives_release_until_the_last_unmap),
+        HOST_TEST(create_takes_memory_now_and_release_gives_it_back),
+        HOST_TEST(untouchable_without_mapping_and_access),
+        HOST_TEST(children_do_not_see_it),
+        HOST_TEST(huge_reservations),
+        HOST_TEST(broken_promises_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

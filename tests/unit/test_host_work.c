@@ -1,0 +1,345 @@
+/*
+ * The host driver's work: order within a stream, independence between streams, events, bounded
+ * queues, patterns. Kernels that wait at a gate hold a stream for as long as a test wants.
+ */
+#define _GNU_SOURCE
+#include "support/host_support.h"
+
+#include "driver/host.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+/* ---- Gates and traces --------------------------------------------------------------------------
+ */
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_open;
+    bool is_reached;
+};
+
+#define GATE_INIT                                                                                  \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, false                          \
+    }
+
+static void gate_kernel(void *context)
+{
+    struct gate *gate = context;
+    pthread_mutex_lock(&gate->lock);
+    gate->is_reached = true;
+    pthread_cond_broadcast(&gate->changed);
+    while (!gate->is_open)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void gate_close(struct driver *driver, struct gate *gate, vmm_stream stream)
+{
+    assert_ok(vmm__host_launch(driver, gate_kernel, gate, stream));
+}
+
+static void gate_reach(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    while (!gate->is_reached)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void gate_open(struct gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->is_open = true;
+    pthread_cond_broadcast(&gate->changed);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+struct trace {
+    atomic_int count;
+    int seen[10000];
+};
+
+struct step {
+    struct trace *trace;
+    int number;
+};
+
+static void step_kernel(void *context)
+{
+    struct step *step = context;
+    int place = atomic_fetch_add(&step->trace->count, 1);
+    step->trace->seen[place] = step->number;
+}
+
+/* ---- Order -------------------------------------------------------------------------------------
+ */
+
+static void stream_runs_in_order(void **state)
+{
+    static struct trace trace;
+    static struct step steps[10000];
+    for (int i = 0; i < 10000; i++) {
+        steps[i] = (struct step){ &trace, i };
+        assert_ok(vmm__host_launch(*state, step_kernel, &steps[i], STREAM(77)));
+    }
+    assert_ok(vmm__driver_device_wait(*state));
+    assert_int_equal(trace.count, 10000);
+    for (int i = 0; i < 10000; i++)
+        assert_int_equal(trace.seen[i], i);
+}
+
+static void events_capture_what_was_submitted_before(void **state)
+{
+    struct driver *driver = *state;
+    struct gate first = GATE_INIT;
+    struct gate second = GATE_INIT;
+    void *event = event_new(driver);
+    void *early = event_new(driver);
+    assert_ok(vmm__driver_event_query(driver, event));
+    assert_ok(vmm__driver_event_wait(driver, event));
+    assert_ok(vmm__driver_event_record(driver, early, STREAM(1)));
+    gate_close(driver, &first, STREAM(1));
+    assert_ok(vmm__driver_event_record(driver, event, STREAM(1)));
+    gate_close(driver, &second, STREAM(1));
+    assert_ok(vmm__driver_event_query(driver, early));
+    assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+    gate_open(&first);
+    gate_reach(&second);
+    assert_ok(vmm__driver_event_query(driver, event));
+    assert_ok(vmm__driver_event_wait(driver, event));
+    assert_ok(vmm__driver_event_record(driver, event, STREAM(1)));
+    assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+    assert_ok(vmm__driver_event_record(driver, event, STREAM(2)));
+    assert_ok(vmm__driver_event_query(driver, event));
+    gate_open(&second);
+    assert_ok(vmm__driver_device_wait(driver));
+    assert_ok(vmm__driver_event_destroy(driver, event));
+    assert_ok(vmm__driver_event_destroy(driver, early));
+}
+
+static void waiting_streams_hold_no_worker(void **state)
+{
+    struct driver *driver = *state;
+    static struct trace trace;
+    struct step late = { &trace, 1 };
+    struct step free_step = { &trace, 2 };
+    struct gate gate = GATE_INIT;
+    void *event = event_new(driver);
+    void *done = event_new(driver);
+    atomic_store(&trace.count, 0);
+    gate_close(driver, &gate, STREAM(1));
+    assert_ok(vmm__driver_event_record(driver, event, STREAM(1)));
+    for (uintptr_t other = 10; other < 110; other++) {
+        assert_ok(vmm__driver_stream_wait(driver, STREAM(other), event));
+        assert_ok(vmm__host_launch(driver, step_kernel, &late, STREAM(other)));
+    }
+    assert_ok(vmm__driver_event_record(driver, done, STREAM(10)));
+    assert_ok(vmm__driver_stream_wait(driver, STREAM(10), event));
+    /* With one core there is one worker, and the gate has it. */
+    if (sysconf(_SC_NPROCESSORS_ONLN) > 1) {
+        assert_ok(vmm__host_launch(driver, step_kernel, &free_step, STREAM(2)));
+        void *passed = event_new(driver);
+        assert_ok(vmm__driver_event_record(driver, passed, STREAM(2)));
+        assert_ok(vmm__driver_event_wait(driver, passed));
+        assert_ok(vmm__driver_event_destroy(driver, passed));
+        assert_int_equal(trace.count, 1);
+        assert_int_equal(trace.seen[0], 2);
+    }
+    assert_status(vmm__driver_event_query(driver, done), VMM_NOT_READY);
+    int before = atomic_load(&trace.count);
+    gate_open(&gate);
+    assert_ok(vmm__driver_device_wait(driver));
+    assert_ok(vmm__driver_event_query(driver, done));
+    assert_int_equal(trace.count, before + 100);
+    assert_ok(vmm__driver_event_destroy(driver, event));
+    assert_ok(vmm__driver_event_destroy(driver, done));
+}
+
+static void waits_chain_through_streams(void **state)
+{
+    struct driver *driver = *state;
+    static struct trace trace;
+    static struct step steps[1000];
+    struct gate gate = GATE_INIT;
+    void *event = event_new(driver);
+    atomic_store(&trace.count, 0);
+    gate_close(driver, &gate, STREAM(1000));
+    for (int i = 0; i < 1000; i++) {
+        steps[i] = (struct step){ &trace, i };
+        uintptr_t before = i == 0 ? 1000 : (uintptr_t)(i - 1) % 50;
+        assert_ok(vmm__driver_event_record(driver, event, STREAM(before)));
+        assert_ok(vmm__driver_stream_wait(driver, STREAM(i % 50), event));
+        assert_ok(vmm__host_launch(driver, step_kernel, &steps[i], STREAM(i % 50)));
+    }
+    assert_ok(vmm__driver_event_destroy(driver, event));
+    assert_int_equal(trace.count, 0);
+    gate_open(&gate);
+    assert_ok(vmm__driver_device_wait(driver));
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(trace.seen[i], i);
+}
+
+/* ---- Queues ------------------------------------------------------------------------------------
+ */
+
+struct flood {
+    struct driver *driver;
+    struct trace trace;
+    struct step step;
+    atomic_int submitted;
+};
+
+enum { FLOOD_STEPS = 9000, QUEUE_LIMIT = 4096 };
+
+static void *flood_main(void *argument)
+{
+    struct flood *flood = argument;
+    for (int i = 0; i < FLOOD_STEPS; i++) {
+        if (vmm__host_launch(flood->driver, step_kernel, &flood->step, STREAM(5)) != VMM_OK)
+            return NULL;
+        atomic_fetch_add(&flood->submitted, 1);
+    }
+    return flood;
+}
+
+static void full_queues_block_the_submitter_only(void **state)
+{
+    struct driver *driver = *state;
+    static struct flood flood;
+    struct gate gate = GATE_INIT;
+    pthread_t thread;
+    void *result;
+    flood.driver = driver;
+    flood.step = (struct step){ &flood.trace, 1 };
+    gate_close(driver, &gate, STREAM(5));
+    assert_int_equal(pthread_create(&thread, NULL, flood_main, &flood), 0);
+    while (atomic_load(&flood.submitted) < QUEUE_LIMIT - 1)
+        sched_yield();
+    assert_int_equal(vmm__host_launch(driver, step_kernel, &flood.step, STREAM(6)), VMM_OK);
+    assert_true(atomic_load(&flood.submitted) < QUEUE_LIMIT);
+    gate_open(&gate);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_ptr_equal(result, &flood);
+    assert_ok(vmm__driver_device_wait(driver));
+    assert_int_equal(flood.trace.count, FLOOD_STEPS + 1);
+}
+
+static void destroyed_streams_finish_their_work(void **state)
+{
+    struct driver *driver = *state;
+    static struct trace trace;
+    struct step step = { &trace, 1 };
+    struct gate gate = GATE_INIT;
+    vmm_stream stream;
+    vmm_stream other;
+    void *event = event_new(driver);
+    atomic_store(&trace.count, 0);
+    assert_ok(vmm__driver_stream_create(driver, &stream));
+    assert_ok(vmm__driver_stream_create(driver, &other));
+    assert_ptr_not_equal(stream, other);
+    gate_close(driver, &gate, stream);
+    assert_ok(vmm__host_launch(driver, step_kernel, &step, stream));
+    assert_ok(vmm__driver_event_record(driver, event, stream));
+    assert_ok(vmm__driver_stream_destroy(driver, stream));
+    assert_status(vmm__driver_stream_destroy(driver, stream), VMM_ERR_DRIVER);
+    assert_ok(vmm__driver_stream_destroy(driver, other));
+    assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+    gate_open(&gate);
+    assert_ok(vmm__driver_event_wait(driver, event));
+    assert_int_equal(trace.count, 1);
+    assert_ok(vmm__driver_event_destroy(driver, event));
+}
+
+/* ---- Patterns ----------------------------------------------------------------------------------
+ */
+
+static void check_counts_units_that_differ(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = memory(driver, GRANULE);
+    unsigned char *bytes = (unsigned char *)(uintptr_t)address;
+    assert_ok(vmm__driver_fill(driver, address, 10 * 512 + 3, 1234, NULL));
+    assert_ok(vmm__driver_device_wait(driver));
+    bytes[0] ^= 1;
+    bytes[512 + 7] ^= 0x80;
+    bytes[5 * 512 + 3] ^= 0x10;
+    bytes[10 * 512 + 2] ^= 1;
+    bytes[10 * 512 + 3] ^= 1;
+    bytes[3 * 512 + 8] ^= 1;
+    assert_ok(vmm__driver_check(driver, address, 10 * 512 + 3, 1234, NULL));
+    assert_int_equal(mismatches(driver), 4);
+    assert_ok(vmm__driver_check(driver, address, 10 * 512 + 3, 1235, NULL));
+    assert_int_equal(mismatches(driver), 4 + 11);
+}
+
+static void fill_stays_within_the_block(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = memory(driver, GRANULE);
+    const unsigned char *bytes = (const unsigned char *)(uintptr_t)address;
+    for (uint64_t size = 1; size < 1600; size++) {
+        assert_ok(vmm__driver_fill(driver, address + 4096 - size, size, 9, NULL));
+        assert_ok(vmm__driver_check(driver, address + 4096 - size, size, 9, NULL));
+    }
+    assert_int_equal(mismatches(driver), 0);
+    for (uint64_t i = 4096; i < 8192; i++)
+        assert_int_equal(bytes[i], 0);
+}
+
+/* Two threads, two streams each, the same blocks filled and checked in turn. */
+static void *hammer_main(void *argument)
+{
+    struct driver *driver = argument;
+    uint64_t address;
+    uint64_t handle;
+    bool ok = vmm__driver_reserve(driver, GRANULE, &address) == VMM_OK &&
+              vmm__driver_create(driver, GRANULE, &handle) == VMM_OK;
+    for (uint32_t round = 0; ok && round < 60; round++) {
+        vmm_stream stream = STREAM(address + round % 2);
+        void *event;
+        ok = vmm__driver_map(driver, address, GRANULE, handle) == VMM_OK &&
+             vmm__driver_access(driver, address, GRANULE) == VMM_OK &&
+             vmm__driver_event_create(driver, &event) == VMM_OK &&
+             vmm__driver_fill(driver, address, GRANULE, round, stream) == VMM_OK &&
+             vmm__driver_check(driver, address, GRANULE, round, stream) == VMM_OK &&
+             vmm__driver_event_record(driver, event, stream) == VMM_OK &&
+             vmm__driver_event_wait(driver, event) == VMM_OK &&
+             vmm__driver_event_destroy(driver, event) == VMM_OK &&
+             vmm__driver_unmap(driver, address, GRANULE) == VMM_OK;
+    }
+    return ok ? driver : NULL;
+}
+
+static void any_thread_may_call(void **state)
+{
+    pthread_t threads[6];
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, hammer_main, *state), 0);
+    for (int i = 0; i < 6; i++) {
+        void *result;
+        assert_int_equal(pthread_join(threads[i], &result), 0);
+        assert_ptr_equal(result, *state);
+    }
+    assert_int_equal(mismatches(*state), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HOST_TEST(stream_runs_in_order),
+        HOST_TEST(events_capture_what_was_submitted_before),
+        HOST_TEST(waiting_streams_hold_no_worker),
+        HOST_TEST(waits_chain_through_streams),
+        HOST_TEST(full_queues_block_the_submitter_only),
+        HOST_TEST(destroyed_streams_finish_their_work),
+        HOST_TEST(check_counts_units_that_differ),
+        HOST_TEST(fill_stays_within_the_block),
+        HOST_TEST(any_thread_may_call),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
