@@ -1,0 +1,26 @@
+# Installation: headers, both libraries, the CMake package and the pkg-config file. Relocatable: no
+# installed file names the prefix.
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/vmmcache DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS vmmcache vmmcache_static EXPORT vmmcacheTargets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
+set(vmm_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/vmmcache)
+install(EXPORT vmmcacheTargets NAMESPACE vmmcache:: DESTINATION ${vmm_package_dir})
+configure_package_config_file(
+  ${CMAKE_CURRENT_LIST_DIR}/vmmcacheConfig.cmake.in ${PROJECT_BINARY_DIR}/vmmcacheConfig.cmake
+  INSTALL_DESTINATION ${vmm_package_dir})
+# Until 1.0 a change of the minor version may break what calls it.
+write_basic_package_version_file(
+  ${PROJECT_BINARY_DIR}/vmmcacheConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/vmmcacheConfig.cmake
+              ${PROJECT_BINARY_DIR}/vmmcacheConfigVersion.cmake
+        DESTINATION ${vmm_package_dir})
+
+file(RELATIVE_PATH vmm_prefix_from_pc
+     /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+string(REGEX REPLACE "/$" "" vmm_prefix_from_pc "${vmm_prefix_from_pc}")
+configure_file(${CMAKE_CURRENT_LIST_DIR}/vmmcache.pc.in ${PROJECT_BINARY_DIR}/vmmcache.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/vmmcache.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

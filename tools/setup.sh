@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Installs what a build needs and this machine lacks, with apt-get (Debian, Ubuntu).
+#
+# usage: tools/setup.sh NEED...
+#   "?" after a need: go on without it if it cannot be installed.
+# Each need has a probe; only those whose probe fails are installed. Quiet unless it fails.
+set -euo pipefail
+
+known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang"
+
+die() {
+    echo "error: $1" >&2
+    exit 1
+}
+
+# compiles COMPILER LANGUAGE HEADER [FLAG]: a program that includes it, after what cmocka.h wants.
+compiles() {
+    printf '#include <%s>\n' stddef.h stdarg.h stdint.h setjmp.h "$3" |
+        cat - <(echo 'int main(void) { return 0; }') |
+        "$1" -x "$2" ${4:+"$4"} -o /dev/null - >/dev/null 2>&1
+}
+
+probe() {
+    case $1 in
+    cc) compiles "${CC:-cc}" c stdio.h ;;
+    cxx) compiles "${CXX:-c++}" c++ string ;;
+    make | cmake | python3 | pkg-config | clang) command -v "$1" >/dev/null 2>&1 ;;
+    zlib) compiles "${CC:-cc}" c zlib.h -fsyntax-only ;;
+    cmocka) compiles "${CC:-cc}" c cmocka.h -fsyntax-only ;;
+    benchmark) compiles "${CXX:-c++}" c++ benchmark/benchmark.h -fsyntax-only ;;
+    esac
+}
+
+package() {
+    case $1 in
+    cc) echo gcc libc6-dev ;;
+    cxx) echo g++ ;;
+    zlib) echo zlib1g-dev ;;
+    cmocka) echo libcmocka-dev ;;
+    benchmark) echo libbenchmark-dev ;;
+    *) echo "$1" ;;
+    esac
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        sudo "$@"
+    fi
+}
+
+# Needs that are missing: "NEED" or "NEED?".
+missing() {
+    local need
+    for need in "$@"; do
+        probe "${need%\?}" || echo "$need"
+    done
+}
+
+# Refused ones are named by the second round of probes. APT prints into the log.
+install_packages() {
+    local log
+    log=$(mktemp)
+    export DEBIAN_FRONTEND=noninteractive
+    as_root apt-get update -qq >"$log" 2>&1 || true
+    for need in "$@"; do
+        # The names of packages are a list of words.
+        # shellcheck disable=SC2046
+        as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends $(package "${need%\?}") \
+            >>"$log" 2>&1 </dev/null || tail -n 3 "$log" >&2
+    done
+    rm -f "$log"
+}
+
+main() {
+    local absent need packages=""
+    for need in "$@"; do
+        [[ " $known " == *" ${need%\?} "* ]] || die "tools/setup.sh does not know the need '$need'"
+    done
+    mapfile -t absent < <(missing "$@")
+    [ "${#absent[@]}" -gt 0 ] || return 0
+    for need in "${absent[@]}"; do
+        packages+=" $(package "${need%\?}")"
+    done
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "note: there is no apt-get here to install:$packages" >&2
+    elif [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null 2>&1; then
+        echo "note: neither root nor sudo here to install:$packages" >&2
+    else
+        echo "== installing$packages"
+        install_packages "${absent[@]}"
+    fi
+    for need in $(missing "${absent[@]}"); do
+        case $need in
+        *\?) echo "note: going on without $(package "${need%\?}")" >&2 ;;
+        *) die "could not install '$(package "$need")', which is needed to build; please install it" ;;
+        esac
+    done
+}
+
+main "$@"
