@@ -1,0 +1,71 @@
+/*
+ * What the tests of fragtest share: traces made from text, and temporary files.
+ *
+ * Files lie in the folder of the running test program and are named after it, so that tests may run
+ * beside each other.
+ */
+#ifndef FRAGTEST_SUPPORT_H
+#define FRAGTEST_SUPPORT_H
+
+#include "support/test_support.h"
+
+#include "fragtest/trace.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct test_path {
+    char text[4096];
+};
+
+/* "<this program>.<ending>" */
+static inline struct test_path test_path(const char *ending)
+{
+    struct test_path path;
+    ssize_t length = readlink("/proc/self/exe", path.text, sizeof(path.text) - 64);
+
+    assert_true(length > 0);
+    (void)snprintf(path.text + length, 64, ".%s", ending);
+    return path;
+}
+
+static inline void test_file_write(const char *path, const void *bytes, size_t count)
+{
+    FILE *file = fopen(path, "wb");
+
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Reads a trace that consists of this text. */
+static inline bool test_trace_read(const char *text, size_t length, struct trace *trace,
+                                   struct trace_error *error)
+{
+    struct test_path path = test_path("trace");
+
+    test_file_write(path.text, text, length);
+    bool ok = trace_read(path.text, trace, error);
+    (void)unlink(path.text);
+    return ok;
+}
+
+/* The same, for a trace that must be accepted. */
+static inline struct trace test_trace(const char *text)
+{
+    struct trace trace;
+    struct trace_error error;
+
+    if (!test_trace_read(text, strlen(text), &trace, &error))
+        fail_msg("%s", error.text);
+    return trace;
+}
+
+static inline void assert_contains(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" lacks \"%s\"", text, part);
+}
+
+#endif

@@ -1,0 +1,176 @@
+/*
+ * The program itself, as scripts use it: what it ends with, and what goes to which output.
+ */
+#include "fragtest_support.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+enum { OUTPUT_BYTES = 1 << 16 };
+
+struct run {
+    char output[OUTPUT_BYTES];
+    int code;
+};
+
+static struct run ran;
+
+/* Runs the fragtest that was built beside this test; `rest` is the command line after its name. */
+static void command_run(const char *rest)
+{
+    char command[8192];
+    struct test_path own = test_path("");
+
+    *strrchr(own.text, '/') = '\0';
+    (void)snprintf(command, sizeof(command), "'%.4000s/../bin/fragtest' %s", own.text, rest);
+    FILE *out = popen(command, "r");
+    assert_non_null(out);
+    size_t length = fread(ran.output, 1, OUTPUT_BYTES - 1, out);
+    ran.output[length] = '\0';
+    int status = pclose(out);
+    assert_true(WIFEXITED(status));
+    ran.code = WEXITSTATUS(status);
+}
+
+static void command_expect(const char *rest, int code)
+{
+    command_run(rest);
+    if (ran.code != code)
+        fail_msg("fragtest %s: ended with %d, not %d:\n%s", rest, ran.code, code, ran.output);
+}
+
+/* Bad usage and bad traces: one line, and nothing else. */
+static void command_refuse(const char *rest, const char *part)
+{
+    char line[4096];
+
+    (void)snprintf(line, sizeof(line), "%s 2>&1", rest);
+    command_expect(line, 2);
+    assert_contains(ran.output, part);
+    assert_int_equal(strncmp(ran.output, "fragtest: ", 10), 0);
+    assert_int_equal(strcspn(ran.output, "\n"), strlen(ran.output) - 1);
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    command_expect("--help", 0);
+    assert_contains(ran.output, "--policy");
+    assert_contains(ran.output, "sawtooth");
+}
+
+static void test_bad_usage(void **state)
+{
+    (void)state;
+    command_refuse("--fast", "unknown option");
+    command_refuse("--memory much", "--memory takes");
+    command_refuse("--driver sim --trace /no/such.trace", "/no/such.trace:1: cannot open");
+    command_refuse("--driver sim --trace no_such_name", "no_such_name:1: cannot open");
+    command_refuse("--driver sim --trace gnn --json /no/such/folder/x", "cannot write");
+}
+
+static void test_bad_trace(void **state)
+{
+    static const char text[] = "+ 1 4096 0\n- 1\n- 1\n";
+    struct test_path path = test_path("bad");
+    char rest[5000];
+
+    (void)state;
+    test_file_write(path.text, text, sizeof(text) - 1);
+    (void)snprintf(rest, sizeof(rest), "--driver sim --trace gnn --trace '%s'", path.text);
+    command_refuse(rest, "test_command.bad:3: id 1 is freed but not live");
+    (void)unlink(path.text);
+}
+
+static void test_vmmcache_survives(void **state)
+{
+    (void)state;
+    command_expect("--driver sim --quiet 2>&1", 0);
+    assert_contains(ran.output, "vmmcache survived and verified");
+    assert_contains(ran.output, "block-splitting failed");
+    assert_contains(ran.output, "block-splitting: needed");
+    assert_int_equal(strncmp(ran.output, "encoder_streams, 97117 operations", 33), 0);
+}
+
+static void test_pictures(void **state)
+{
+    (void)state;
+    command_expect("--driver sim --trace gnn --memory 105% 2>/dev/null", 0);
+    assert_contains(ran.output, "reserved, not live");
+    assert_contains(ran.output, "of 9417 operations");
+}
+
+static void test_death_ends_with_one(void **state)
+{
+    (void)state;
+    command_expect("--driver sim --trace gnn --policy block-splitting --memory 101% --quiet", 1);
+    command_expect("--driver sim --trace gnn --policy vmmcache --memory 50% --quiet", 1);
+    command_expect("--driver sim --trace gnn --policy expandable --quiet", 0);
+}
+
+/* A JSON text's braces and brackets, outside of strings, must close in order. */
+static void assert_balanced(const char *text)
+{
+    char open[64];
+    unsigned depth = 0;
+    bool in_string = false;
+
+    for (; *text != '\0'; text++) {
+        if (in_string && *text == '\\')
+            text++;
+        else if (*text == '"')
+            in_string = !in_string;
+        else if (!in_string && (*text == '{' || *text == '['))
+            open[depth++] = *text;
+        else if (!in_string && (*text == '}' || *text == ']'))
+            assert_true(depth > 0 && open[--depth] == (*text == '}' ? '{' : '['));
+        assert_true(depth < sizeof(open));
+    }
+    assert_true(depth == 0 && !in_string);
+}
+
+static void test_json_alone_on_stdout(void **state)
+{
+    (void)state;
+    command_expect("--driver sim --workload steady --memory 105% --passes 2 --json - 2>/dev/null",
+                   0);
+    assert_int_equal(strncmp(ran.output, "{\"machine\":\"", 12), 0);
+    assert_balanced(ran.output);
+    assert_contains(ran.output, "\"trace\":\"steady\",\"policy\":\"vmmcache\",\"driver\":\"sim\"");
+    assert_contains(ran.output, "\"verified\":null");
+}
+
+static void test_json_file(void **state)
+{
+    struct test_path path = test_path("json");
+    char rest[5000];
+
+    (void)state;
+    (void)snprintf(rest, sizeof(rest),
+                   "--driver sim --workload serving --verify --lag 100 --policy vmmcache --quiet "
+                   "--json '%s'",
+                   path.text);
+    command_expect(rest, 0);
+    FILE *file = fopen(path.text, "r");
+    assert_non_null(file);
+    ran.output[fread(ran.output, 1, OUTPUT_BYTES - 1, file)] = '\0';
+    (void)fclose(file);
+    (void)unlink(path.text);
+    assert_balanced(ran.output);
+    assert_contains(ran.output, "\"verified\":true");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_bad_usage),
+        cmocka_unit_test(test_bad_trace),
+        cmocka_unit_test(test_vmmcache_survives),
+        cmocka_unit_test(test_pictures),
+        cmocka_unit_test(test_death_ends_with_one),
+        cmocka_unit_test(test_json_alone_on_stdout),
+        cmocka_unit_test(test_json_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

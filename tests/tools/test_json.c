@@ -1,0 +1,148 @@
+/*
+ * The JSON that scripts rely on: every field, its type and its order, to the byte.
+ */
+#include "fragtest_support.h"
+
+#include "fragtest/json.h"
+
+#include <stdlib.h>
+
+/* Two passes that went well, with a limit and a least size. */
+static struct result good_result(const struct trace *trace, struct replay_pass *passes)
+{
+    struct result result = {
+        .trace = trace,
+        .policy = policy_vmmcache(),
+        .driver = "sim",
+        .limit_bytes = 3 * MIB,
+        .least_bytes = 3 * MIB / 2,
+        .outcome = {
+            .ok = true,
+            .ops = 7,
+            .ops_done = 7,
+            .peak_live_bytes = 2 * MIB,
+            .peak_busy_bytes = 5 * MIB / 2,
+            .peak_reserved_bytes = 3 * MIB,
+            .driver_ns = 1500000,
+            .stalls = 2,
+            .passes = passes,
+            .pass_count = 2,
+            .verified = REPLAY_VERIFIED,
+        },
+    };
+    passes[0] = (struct replay_pass){ .driver_ns = 1250000, .ns_per_op = 321.04 };
+    passes[1] = (struct replay_pass){ .driver_ns = 250000, .ns_per_op = 40 };
+    result.outcome.calls[DRIVER_CALL_create] = 1;
+    result.outcome.calls[DRIVER_CALL_map] = 2;
+    result.outcome.calls[DRIVER_CALL_access] = 3;
+    result.outcome.calls[DRIVER_CALL_unmap] = 4;
+    result.outcome.calls[DRIVER_CALL_release] = 5;
+    return result;
+}
+
+static void json_expect(const struct result *results, unsigned count, const char *machine,
+                        const char *expected)
+{
+    char *text;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+
+    assert_non_null(out);
+    assert_true(json_write(out, machine, results, count));
+    assert_int_equal(fclose(out), 0);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void test_all_fields(void **state)
+{
+    struct trace trace = { .name = (char[]){ "gnn" } };
+    struct replay_pass passes[2];
+    struct result result = good_result(&trace, passes);
+
+    (void)state;
+    json_expect(&result, 1, "a machine",
+                "{\"machine\":\"a machine\",\"runs\":[\n"
+                "{\"trace\":\"gnn\",\"policy\":\"vmmcache\",\"driver\":\"sim\",\"limit_mib\":3.000,"
+                "\"ok\":true,\"ops\":7,\"ops_done\":7,\"peak_live_mib\":2.000,"
+                "\"peak_busy_mib\":2.500,\"peak_reserved_mib\":3.000,\"footprint\":1.50000,"
+                "\"least_mib\":1.500,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
+                "\"unmap\":4,\"release\":5},\"driver_ms\":1.500,\"ns_per_op\":[321.0,40.0],"
+                "\"driver_ms_per_pass\":[1.250,0.250],\"stalls\":2,\"verified\":true,"
+                "\"reason\":null}\n]}\n");
+}
+
+static void test_what_is_not_there_is_null(void **state)
+{
+    struct trace trace = { .name = (char[]){ "t" } };
+    struct replay_pass passes[2];
+    struct result result = good_result(&trace, passes);
+
+    (void)state;
+    result.policy = policy_expandable();
+    result.limit_bytes = 0;
+    result.least_bytes = 0;
+    result.outcome.ok = false;
+    result.outcome.ops_done = 0;
+    result.outcome.pass_count = 0;
+    result.outcome.verified = REPLAY_UNASKED;
+    (void)snprintf(result.outcome.reason, sizeof(result.outcome.reason), "needed 2 MiB");
+    json_expect(&result, 1, "m",
+                "{\"machine\":\"m\",\"runs\":[\n"
+                "{\"trace\":\"t\",\"policy\":\"expandable\",\"driver\":\"sim\",\"limit_mib\":null,"
+                "\"ok\":false,\"ops\":7,\"ops_done\":0,\"peak_live_mib\":2.000,"
+                "\"peak_busy_mib\":2.500,\"peak_reserved_mib\":3.000,\"footprint\":1.50000,"
+                "\"least_mib\":null,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
+                "\"unmap\":4,\"release\":5},\"driver_ms\":1.500,\"ns_per_op\":[],"
+                "\"driver_ms_per_pass\":[],\"stalls\":2,\"verified\":null,"
+                "\"reason\":\"needed 2 MiB\"}\n]}\n");
+}
+
+static void test_texts_are_escaped(void **state)
+{
+    (void)state;
+    json_expect(NULL, 0, "a\"b\\c\n\x01\x7F é 漢 \xFF \xC3",
+                "{\"machine\":\"a\\\"b\\\\c\\u000a\\u0001\\u007f é 漢 \\ufffd \\ufffd\","
+                "\"runs\":[\n]}\n");
+}
+
+static void test_several_runs(void **state)
+{
+    struct trace trace = { .name = (char[]){ "t" } };
+    struct replay_pass passes[2];
+    struct result results[2] = { good_result(&trace, passes), good_result(&trace, passes) };
+    char *text;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+
+    (void)state;
+    assert_true(json_write(out, "m", results, 2));
+    assert_int_equal(fclose(out), 0);
+    assert_contains(text, "\"reason\":null},\n{\"trace\":\"t\"");
+    free(text);
+}
+
+static void test_full_disk_is_noticed(void **state)
+{
+    struct trace trace = { .name = (char[]){ "t" } };
+    struct replay_pass passes[2];
+    struct result result = good_result(&trace, passes);
+    FILE *out = fopen("/dev/full", "w");
+
+    (void)state;
+    assert_non_null(out);
+    assert_false(json_write(out, "m", &result, 1));
+    (void)fclose(out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_fields),
+        cmocka_unit_test(test_what_is_not_there_is_null),
+        cmocka_unit_test(test_texts_are_escaped),
+        cmocka_unit_test(test_several_runs),
+        cmocka_unit_test(test_full_disk_is_noticed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

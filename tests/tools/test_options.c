@@ -1,0 +1,185 @@
+/* The command line: what every option means, and that nothing odd is let through. */
+#include "fragtest_support.h"
+
+#include "fragtest/options.h"
+
+#define MOST_WORDS 32
+
+struct parsed {
+    struct options options;
+    struct options_error error;
+    enum options_outcome outcome;
+    char line[256];
+};
+
+/* Parses "fragtest LINE", words parted by blanks. The result points into itself. */
+static void line_parse(struct parsed *parsed, const char *line)
+{
+    char *words[MOST_WORDS + 1] = { "fragtest" };
+    int count = 1;
+    char *rest;
+
+    (void)snprintf(parsed->line, sizeof(parsed->line), "%s", line);
+    for (char *word = strtok_r(parsed->line, " ", &rest); word != NULL;
+         word = strtok_r(NULL, " ", &rest)) {
+        assert_true(count < MOST_WORDS);
+        words[count++] = word;
+    }
+    parsed->outcome = options_parse(count, words, &parsed->options, &parsed->error);
+}
+
+static void line_accept(struct parsed *parsed, const char *line)
+{
+    line_parse(parsed, line);
+    if (parsed->outcome != OPTIONS_RUN)
+        fail_msg("\"%s\": %s", line, parsed->error.text);
+}
+
+static void test_no_arguments(void **state)
+{
+    struct parsed parsed;
+
+    (void)state;
+    line_accept(&parsed, "");
+    assert_int_equal(parsed.options.driver, VMM_DRIVER_AUTO);
+    assert_int_equal(parsed.options.source_count, 1);
+    assert_string_equal(parsed.options.sources[0].name, "encoder_streams");
+    assert_false(parsed.options.sources[0].is_workload);
+    for (unsigned i = 0; i < POLICY_COUNT; i++)
+        assert_true(parsed.options.policies[i]);
+    assert_int_equal(parsed.options.passes, 1);
+    assert_true(parsed.options.verify);
+    assert_false(parsed.options.least);
+    assert_int_equal(options_limit(&parsed.options, 1000), 1050);
+}
+
+static void test_all_options(void **state)
+{
+    struct parsed parsed;
+
+    (void)state;
+    line_accept(&parsed, "--driver sim --trace a.gz --workload steady --trace=b --policy "
+                         "vmmcache,expandable --memory 1644MiB --passes 3 --lag 1000 --least "
+                         "--json out.json --quiet");
+    assert_int_equal(parsed.options.driver, VMM_DRIVER_SIM);
+    assert_int_equal(parsed.options.source_count, 3);
+    assert_string_equal(parsed.options.sources[0].name, "a.gz");
+    assert_true(parsed.options.sources[1].is_workload);
+    assert_string_equal(parsed.options.sources[2].name, "b");
+    assert_false(parsed.options.policies[0]);
+    assert_true(parsed.options.policies[1] && parsed.options.policies[2]);
+    assert_int_equal(parsed.options.passes, 3);
+    assert_int_equal(parsed.options.lag, 1000);
+    assert_true(parsed.options.least && parsed.options.quiet);
+    assert_false(parsed.options.verify);
+    assert_string_equal(parsed.options.json, "out.json");
+    assert_true(options_limit(&parsed.options, 1000) == 1644 * MIB);
+}
+
+static void test_memory(void **state)
+{
+    static const struct {
+        const char *line;
+        uint64_t limit; /* for a peak of 1000000 bytes, rounded down */
+    } cases[] = {
+        { "--trace a", 0 },
+        { "--trace a --memory none", 0 },
+        { "--memory none", 0 },
+        { "--memory 110%", 1100000 },
+        { "--memory 100.5%", 1005000 },
+        { "--memory 8GiB", 8 * GIB },
+        { "--memory 2.5G", 5 * GIB / 2 },
+        { "--memory 123456", 123456 },
+    };
+    struct parsed parsed;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        line_accept(&parsed, cases[i].line);
+        uint64_t limit = options_limit(&parsed.options, 1000000);
+        assert_true(limit <= cases[i].limit && limit + 1 >= cases[i].limit);
+    }
+}
+
+static void test_help(void **state)
+{
+    struct parsed parsed;
+
+    (void)state;
+    line_parse(&parsed, "--driver sim --help");
+    assert_int_equal(parsed.outcome, OPTIONS_HELP);
+}
+
+static void test_bad_usage(void **state)
+{
+    static const struct {
+        const char *line;
+        const char *part;
+    } cases[] = {
+        { "--fast", "unknown option \"--fast\"" },
+        { "-v", "unknown option" },
+        { "trace.gz", "unknown option \"trace.gz\"" },
+        { "--traces a", "unknown option" },
+        { "--quiet=1", "unknown option" },
+        { "--driver", "--driver needs a value" },
+        { "--driver=", "--driver needs a value" },
+        { "--driver gpu", "--driver takes auto, cuda, host or sim" },
+        { "--workload idle", "--workload knows no \"idle\"" },
+        { "--policy best", "--policy knows no \"best\"" },
+        { "--policy vmmcache,", "--policy knows no \"\"" },
+        { "--policy vmm", "--policy knows no \"vmm\"" },
+        { "--memory lots", "--memory takes" },
+        { "--memory 8Gb", "--memory takes" },
+        { "--memory -1", "--memory takes" },
+        { "--memory 0", "--memory takes" },
+        { "--memory 0%", "--memory takes" },
+        { "--memory %", "--memory takes" },
+        { "--memory 1e3", "--memory takes" },
+        { "--memory 99999999999999999999", "--memory takes" },
+        { "--passes 0", "--passes takes a whole number from 1" },
+        { "--passes 1.5", "--passes takes" },
+        { "--passes 1x", "--passes takes" },
+        { "--passes 1001", "--passes takes" },
+        { "--driver sim --lag -1", "--lag takes" },
+        { "--driver sim --lag 99999999999999999999", "--lag takes" },
+        { "--driver host --lag 5", "--lag needs --driver sim" },
+        { "--lag 5", "--lag needs --driver sim" },
+    };
+    struct parsed parsed;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        line_parse(&parsed, cases[i].line);
+        if (parsed.outcome != OPTIONS_BAD)
+            fail_msg("\"%s\" was accepted", cases[i].line);
+        assert_contains(parsed.error.text, cases[i].part);
+        assert_null(strchr(parsed.error.text, '\n'));
+    }
+}
+
+static void test_too_many_sources(void **state)
+{
+    char *words[2 * OPTIONS_MAX_SOURCES + 3];
+    struct options options;
+    struct options_error error;
+    int count = 1;
+
+    (void)state;
+    words[0] = "fragtest";
+    for (int i = 0; i <= OPTIONS_MAX_SOURCES; i++) {
+        words[count++] = "--trace";
+        words[count++] = "a";
+    }
+    assert_int_equal(options_parse(count - 2, words, &options, &error), OPTIONS_RUN);
+    assert_int_equal(options_parse(count, words, &options, &error), OPTIONS_BAD);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_arguments), cmocka_unit_test(test_all_options),
+        cmocka_unit_test(test_memory),       cmocka_unit_test(test_help),
+        cmocka_unit_test(test_bad_usage),    cmocka_unit_test(test_too_many_sources),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,374 @@
+/*
+ * The replayer, on small traces whose every figure is known, and with policies that misbehave.
+ */
+#include "fragtest_support.h"
+
+#include "fragtest/replay.h"
+#include "fragtest/search.h"
+#include "support/sim_support.h"
+
+#include <stdlib.h>
+
+static struct replay_request request_of(const struct trace *trace, const struct policy_ops *policy,
+                                        struct driver *driver)
+{
+    return (struct replay_request){
+        .trace = trace,
+        .policy = policy,
+        .driver = driver,
+        .passes = 1,
+        .verify = true,
+    };
+}
+
+static void run_well(const struct replay_request *request, struct replay_outcome *outcome)
+{
+    replay_run(request, outcome);
+    if (!outcome->ok || outcome->verified == REPLAY_WRONG)
+        fail_msg("%s: %s", request->policy->name, outcome->reason);
+    assert_true(sim_census_is_zero(request->driver));
+}
+
+/* ---- Figures --------------------------------------------------------------------------------- */
+
+/* 3 MiB live at most; a small and a large segment for the native policy. */
+static const char two_blocks[] = "+ 1 1048576 0\n+ 2 2097152 0\n- 1\n- 2\n";
+
+static void test_figures(void **state)
+{
+    struct trace trace = test_trace(two_blocks);
+    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_outcome outcome;
+
+    run_well(&request, &outcome);
+    assert_int_equal(outcome.ops, 4);
+    assert_int_equal(outcome.ops_done, 4);
+    assert_true(outcome.peak_live_bytes == 3 * MIB);
+    assert_true(outcome.peak_busy_bytes == 3 * MIB);
+    assert_true(outcome.peak_reserved_bytes == 22 * MIB);
+    assert_true(replay_footprint(&outcome) > 7.33 && replay_footprint(&outcome) < 7.34);
+    assert_int_equal(outcome.calls[DRIVER_CALL_create], 2);
+    assert_int_equal(outcome.calls[DRIVER_CALL_map], 2);
+    assert_int_equal(outcome.calls[DRIVER_CALL_access], 2);
+    assert_int_equal(outcome.calls[DRIVER_CALL_unmap], 0);
+    assert_int_equal(outcome.calls[DRIVER_CALL_release], 0);
+    assert_int_equal(outcome.stalls, 0);
+    assert_int_equal(outcome.verified, REPLAY_VERIFIED);
+    assert_string_equal(outcome.reason, "");
+    replay_outcome_free(&outcome);
+    trace_free(&trace);
+}
+
+/* Two calls of each kind at what an H200 takes for them. */
+static void test_driver_time_is_modelled(void **state)
+{
+    struct trace trace = test_trace(two_blocks);
+    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_outcome outcome;
+
+    run_well(&request, &outcome);
+    assert_true(outcome.driver_ns > 80000 && outcome.driver_ns < 130000);
+    assert_int_equal(outcome.pass_count, 1);
+    assert_int_equal(outcome.passes[0].driver_ns, outcome.driver_ns);
+    assert_true(outcome.passes[0].ns_per_op >= (double)outcome.driver_ns / 4 * 0.9);
+    replay_outcome_free(&outcome);
+    trace_free(&trace);
+}
+
+static void test_second_pass_needs_no_driver(void **state)
+{
+    struct trace trace = test_trace("+ 1 1048576 0\n+ 2 2097152 7\n- 1\n+ 3 5000000 0\n");
+    struct replay_outcome outcome;
+
+    for (unsigned i = 0; i < POLICY_COUNT; i++) {
+        struct replay_request request = request_of(&trace, policy_at(i), *state);
+        request.passes = 3;
+        run_well(&request, &outcome);
+        assert_int_equal(outcome.pass_count, 3);
+        assert_int_equal(outcome.ops_done, 4);
+        assert_true(outcome.passes[0].driver_ns > 0);
+        assert_int_equal(outcome.passes[2].driver_ns, 0);
+        assert_int_equal(outcome.driver_ns,
+                         outcome.passes[0].driver_ns + outcome.passes[1].driver_ns);
+        replay_outcome_free(&outcome);
+    }
+    trace_free(&trace);
+}
+
+static void test_busy_bytes_with_lag(void **state)
+{
+    struct trace trace = test_trace("+ 1 4194304 0\n- 1\n+ 2 4194304 0\n- 2\n");
+    struct replay_outcome outcome;
+
+    vmm__sim_lag_set(*state, 100);
+    for (unsigned i = 0; i < POLICY_COUNT; i++) {
+        struct replay_request request = request_of(&trace, policy_at(i), *state);
+        request.lag = 100;
+        run_well(&request, &outcome);
+        assert_true(outcome.peak_live_bytes == 4 * MIB);
+        assert_true(outcome.peak_busy_bytes == 8 * MIB);
+        replay_outcome_free(&outcome);
+    }
+    trace_free(&trace);
+}
+
+static void test_timeline(void **state)
+{
+    struct trace trace = test_trace(two_blocks);
+    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_outcome outcome;
+    struct timeline timeline;
+
+    request.timeline = &timeline;
+    run_well(&request, &outcome);
+    assert_int_equal(timeline.ops, 4);
+    assert_int_equal(timeline.ops_done, 4);
+    assert_true(timeline.columns[0].live_bytes == 1 * MIB);
+    assert_true(timeline.columns[0].reserved_bytes == 2 * MIB);
+    unsigned second = timeline_column(&timeline, 1);
+    assert_true(timeline.columns[second].live_bytes == 3 * MIB);
+    assert_true(timeline.columns[second].reserved_bytes == 22 * MIB);
+    replay_outcome_free(&outcome);
+    trace_free(&trace);
+}
+
+/* ---- Limits ---------------------------------------------------------------------------------- */
+
+/* Every other block of a full 20-MiB segment is freed: 10 MiB free, never 8 in one piece. */
+static const char comb[] = "+ 1 5242880 0\n+ 2 5242880 0\n+ 3 5242880 0\n+ 4 5242880 0\n"
+                           "- 1\n- 3\n+ 5 8388608 0\n- 2\n- 4\n- 5\n";
+
+static void test_death_has_a_reason(void **state)
+{
+    struct trace trace = test_trace(comb);
+    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_outcome outcome;
+
+    request.limit_bytes = 30 * MIB;
+    replay_run(&request, &outcome);
+    assert_false(outcome.ok);
+    assert_int_equal(outcome.ops_done, 6);
+    assert_int_equal(outcome.verified, REPLAY_VERIFIED);
+    assert_contains(outcome.reason, "needed 20.0 MiB contiguous; 10.0 MiB free in 2 pieces, "
+                                    "largest 5.00 MiB");
+    assert_contains(outcome.reason, "10.0 MiB left under the limit");
+    assert_contains(outcome.reason, "at operation 7 of 10");
+    assert_true(sim_census_is_zero(*state));
+    replay_outcome_free(&outcome);
+    trace_free(&trace);
+}
+
+static void test_limit_is_kept(void **state)
+{
+    struct trace trace = test_trace(comb);
+    struct replay_outcome outcome;
+
+    for (unsigned i = 0; i < POLICY_COUNT; i++) {
+        struct replay_request request = request_of(&trace, policy_at(i), *state);
+        request.limit_bytes = 60 * MIB;
+        run_well(&request, &outcome);
+        assert_true(outcome.peak_reserved_bytes <= 60 * MIB);
+        replay_outcome_free(&outcome);
+    }
+    trace_free(&trace);
+}
+
+/* Whole idle segments go back when another needs their memory, after one wait for the device. */
+static void test_flush_stalls(void **state)
+{
+    struct trace trace = test_trace("+ 1 20971520 0\n- 1\n+ 2 31457280 0\n- 2\n");
+    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_outcome outcome;
+
+    request.limit_bytes = 32 * MIB;
+    run_well(&request, &outcome);
+    assert_int_equal(outcome.stalls, 1);
+    assert_int_equal(outcome.calls[DRIVER_CALL_release], 1);
+    assert_true(outcome.peak_reserved_bytes == 30 * MIB);
+    replay_outcome_free(&outcome);
+    trace_free(&trace);
+}
+
+/* The smallest limit is what the policy really needs, to a fifth of a percent. */
+static void test_least(void **state)
+{
+    struct trace trace = test_trace(comb);
+    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+
+    uint64_t least = search_least(&request);
+    assert_true(least >= 40 * MIB && least <= 40 * MIB + trace.peak_live_bytes / 500 + 1);
+    trace_free(&trace);
+}
+
+static bool survives(struct driver *driver, const struct trace *trace, uint64_t limit_bytes)
+{
+    struct replay_request request = request_of(trace, policy_vmmcache(), driver);
+    struct replay_outcome outcome;
+
+    request.limit_bytes = limit_bytes;
+    replay_run(&request, &outcome);
+    replay_outcome_free(&outcome);
+    return outcome.ok;
+}
+
+static void test_vmmcache_dies_below_live_bytes(void **state)
+{
+    struct trace trace = test_trace(comb);
+    struct replay_request request = request_of(&trace, policy_vmmcache(), *state);
+    struct replay_outcome outcome;
+
+    assert_true(survives(*state, &trace, 40 * MIB));
+    request.limit_bytes = 16 * MIB;
+    replay_run(&request, &outcome);
+    assert_false(outcome.ok);
+    assert_int_equal(outcome.ops_done, 3);
+    assert_true(strlen(outcome.reason) > 20);
+    replay_outcome_free(&outcome);
+    trace_free(&trace);
+}
+
+/* ---- Policies that misbehave ----------------------------------------------------------------- */
+
+enum fault {
+    FAULT_NONE,      /* hands out places one after the other */
+    FAULT_SHARES,    /* hands out one and the same place to everybody */
+    FAULT_SCRIBBLES, /* writes to its first place at each request */
+    FAULT_LEAKS,     /* gives nothing back at the end */
+};
+
+struct careless {
+    struct policy policy;
+    struct driver *driver;
+    uint64_t address;
+    uint64_t handle;
+    uint64_t used_bytes;
+};
+
+static enum fault careless_fault;
+
+static vmm_status careless_alloc(struct policy *policy, uint64_t bytes, uint32_t stream,
+                                 struct policy_place *out)
+{
+    struct careless *self = (struct careless *)policy;
+
+    (void)stream;
+    *out = (struct policy_place){ .address = self->address + self->used_bytes, .token = self };
+    if (careless_fault != FAULT_SHARES)
+        self->used_bytes += bytes;
+    if (careless_fault == FAULT_SCRIBBLES)
+        return vmm__driver_fill(self->driver, self->address, 512, 99, NULL);
+    return VMM_OK;
+}
+
+static vmm_status careless_free(struct policy *policy, struct policy_place place)
+{
+    (void)policy;
+    (void)place;
+    return VMM_OK;
+}
+
+static void careless_explain(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
+                             size_t capacity)
+{
+    (void)policy;
+    (void)bytes;
+    (void)stream;
+    (void)snprintf(text, capacity, "careless");
+}
+
+static vmm_status careless_close(struct policy *policy)
+{
+    struct careless *self = (struct careless *)policy;
+    vmm_status status = VMM_OK;
+
+    if (careless_fault != FAULT_LEAKS) {
+        assert_ok(vmm__driver_device_wait(self->driver));
+        assert_ok(vmm__driver_unmap(self->driver, self->address, GRANULE));
+        assert_ok(vmm__driver_release(self->driver, self->handle, GRANULE));
+        status = vmm__driver_address_free(self->driver, self->address, GRANULE);
+    }
+    free(self);
+    return status;
+}
+
+static vmm_status careless_open(const struct policy_setup *setup, struct policy **out);
+
+static const struct policy_ops careless_ops = {
+    .name = "careless",
+    .open = careless_open,
+    .alloc = careless_alloc,
+    .free = careless_free,
+    .explain = careless_explain,
+    .close = careless_close,
+};
+
+static vmm_status careless_open(const struct policy_setup *setup, struct policy **out)
+{
+    struct careless *self = calloc(1, sizeof(*self));
+
+    assert_non_null(self);
+    self->policy.ops = &careless_ops;
+    self->driver = setup->driver;
+    self->address = sim_memory(setup->driver, GRANULE, &self->handle);
+    *out = &self->policy;
+    return VMM_OK;
+}
+
+static void careless_run(struct driver *driver, const char *text, enum fault fault,
+                         const char *part)
+{
+    struct trace trace = test_trace(text);
+    struct replay_request request = request_of(&trace, &careless_ops, driver);
+    struct replay_outcome outcome;
+
+    careless_fault = fault;
+    replay_run(&request, &outcome);
+    assert_true(outcome.ok);
+    assert_int_equal(outcome.verified, part[0] == '\0' ? REPLAY_VERIFIED : REPLAY_WRONG);
+    assert_contains(outcome.reason, part);
+    replay_outcome_free(&outcome);
+    trace_free(&trace);
+}
+
+static const char two_at_once[] = "+ 1 4096 0\n+ 2 4096 0\n- 1\n- 2\n";
+
+static void test_careful_enough_is_verified(void **state)
+{
+    careless_run(*state, two_at_once, FAULT_NONE, "");
+}
+
+static void test_overlap_is_found(void **state)
+{
+    careless_run(*state, two_at_once, FAULT_SHARES, "1 blocks overlapped a live one");
+}
+
+static void test_lost_contents_are_found(void **state)
+{
+    careless_run(*state, two_at_once, FAULT_SCRIBBLES, "did not hold what was written");
+}
+
+static void test_leak_is_found(void **state)
+{
+    careless_run(*state, two_at_once, FAULT_LEAKS, "left behind");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SIM_TEST(test_figures),
+        SIM_TEST(test_driver_time_is_modelled),
+        SIM_TEST(test_second_pass_needs_no_driver),
+        SIM_TEST(test_busy_bytes_with_lag),
+        SIM_TEST(test_timeline),
+        SIM_TEST(test_death_has_a_reason),
+        SIM_TEST(test_limit_is_kept),
+        SIM_TEST(test_flush_stalls),
+        SIM_TEST(test_least),
+        SIM_TEST(test_vmmcache_dies_below_live_bytes),
+        SIM_TEST(test_careful_enough_is_verified),
+        SIM_TEST(test_overlap_is_found),
+        SIM_TEST(test_lost_contents_are_found),
+        SIM_TEST(test_leak_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

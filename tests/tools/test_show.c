@@ -1,0 +1,200 @@
+/* What people see: the picture, the table, the verdict and the exit code. */
+#include "fragtest_support.h"
+
+#include "fragtest/picture.h"
+#include "fragtest/sizes.h"
+#include "fragtest/table.h"
+
+#include <stdlib.h>
+
+static struct trace trace = { .name = (char[]){ "gnn" }, .op_count = 1000 };
+static struct replay_pass passes[2] = { { .ns_per_op = 250 }, { .ns_per_op = 40 } };
+
+/* Survived, or died at operation 501 of 1000; memory rises in a straight line. */
+static struct result result_make(const struct policy_ops *policy, bool ok)
+{
+    struct result result = {
+        .trace = &trace,
+        .policy = policy,
+        .driver = "sim",
+        .limit_bytes = 10 * MIB,
+        .outcome = {
+            .ok = ok,
+            .ops = 1000,
+            .ops_done = ok ? 1000 : 500,
+            .peak_live_bytes = 8 * MIB,
+            .peak_busy_bytes = 8 * MIB,
+            .peak_reserved_bytes = 10 * MIB,
+            .passes = passes,
+            .pass_count = 1,
+            .verified = REPLAY_VERIFIED,
+        },
+        .timeline = { .ops = 1000, .ops_done = ok ? 1000 : 500 },
+    };
+    for (uint64_t op = 0; op < result.outcome.ops_done; op++)
+        timeline_note(&result.timeline, op, op * 8 * MIB / 1000, op * 10 * MIB / 1000);
+    if (!ok)
+        (void)snprintf(result.outcome.reason, sizeof(result.outcome.reason), "needed 9 MiB");
+    return result;
+}
+
+struct shown {
+    char *text;
+    size_t length;
+    FILE *out;
+};
+
+static void shown_begin(struct shown *shown)
+{
+    shown->out = open_memstream(&shown->text, &shown->length);
+    assert_non_null(shown->out);
+}
+
+static unsigned count_of(const char *text, const char *part)
+{
+    unsigned count = 0;
+    for (; (text = strstr(text, part)) != NULL; text++)
+        count++;
+    return count;
+}
+
+static void picture_make(struct shown *shown, struct style style, bool ok)
+{
+    struct result result = result_make(policy_vmmcache(), ok);
+
+    shown_begin(shown);
+    picture_draw(shown->out, style, &result, picture_top(&result));
+    assert_int_equal(fclose(shown->out), 0);
+}
+
+static void test_picture_in_ascii(void **state)
+{
+    struct shown shown;
+
+    (void)state;
+    picture_make(&shown, (struct style){ .utf8 = false }, true);
+    assert_contains(shown.text, "gnn - vmmcache survived");
+    assert_contains(shown.text, "10.0 MiB +----");
+    assert_contains(shown.text, "100 % of 1000 operations");
+    assert_true(count_of(shown.text, "#") > count_of(shown.text, ":"));
+    assert_true(count_of(shown.text, ":") > 20);
+    for (const char *at = shown.text; *at != '\0'; at++)
+        assert_true(*at == '\n' || (*at >= ' ' && *at <= '~'));
+    free(shown.text);
+}
+
+static void test_picture_marks_the_death(void **state)
+{
+    struct shown shown;
+
+    (void)state;
+    picture_make(&shown, (struct style){ .utf8 = true }, false);
+    assert_contains(shown.text, "died at 50 %");
+    assert_int_equal(count_of(shown.text, "✗"), 1);
+    assert_contains(shown.text, "╌");
+    assert_null(strchr(shown.text, '\033'));
+    free(shown.text);
+    picture_make(&shown, (struct style){ .utf8 = true, .colour = true }, false);
+    assert_contains(shown.text, "\033[1;31m✗\033[0m");
+    free(shown.text);
+}
+
+static void test_picture_fits_a_terminal(void **state)
+{
+    struct shown shown;
+    char *rest;
+
+    (void)state;
+    picture_make(&shown, (struct style){ .utf8 = false }, true);
+    for (char *line = strtok_r(shown.text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest))
+        assert_true(strlen(line) < 80);
+    free(shown.text);
+}
+
+static void test_table(void **state)
+{
+    struct result results[2] = { result_make(policy_block_splitting(), false),
+                                 result_make(policy_vmmcache(), true) };
+    struct shown shown;
+
+    (void)state;
+    results[1].outcome.pass_count = 2;
+    results[1].least_bytes = 9 * MIB;
+    shown_begin(&shown);
+    table_write(shown.out, results, 2, true);
+    assert_int_equal(fclose(shown.out), 0);
+    assert_contains(shown.text, "gnn, 1000 operations, limit 10.0 MiB");
+    assert_contains(shown.text, "block-splitting  died at 501/1000");
+    assert_contains(shown.text, "vmmcache         survived");
+    assert_contains(shown.text, "1.250");
+    assert_contains(shown.text, "9.00 MiB (1.125)");
+    assert_contains(shown.text, "250, then 40");
+    assert_contains(shown.text, "  block-splitting: needed 9 MiB\n");
+    free(shown.text);
+}
+
+static void test_verdict(void **state)
+{
+    struct result results[2] = { result_make(policy_block_splitting(), false),
+                                 result_make(policy_vmmcache(), true) };
+    struct shown shown;
+
+    (void)state;
+    shown_begin(&shown);
+    verdict_write(shown.out, results, 2);
+    assert_int_equal(fclose(shown.out), 0);
+    assert_string_equal(shown.text, "vmmcache survived and verified; block-splitting failed.\n");
+    free(shown.text);
+}
+
+static void test_exit_code(void **state)
+{
+    struct result results[2] = { result_make(policy_block_splitting(), false),
+                                 result_make(policy_vmmcache(), true) };
+
+    (void)state;
+    assert_int_equal(verdict_exit(results, 2), 0);
+    assert_int_equal(verdict_exit(results, 1), 1);
+    results[1].outcome.verified = REPLAY_WRONG;
+    assert_int_equal(verdict_exit(results, 2), 1);
+    results[1].outcome.verified = REPLAY_UNASKED;
+    assert_int_equal(verdict_exit(results, 2), 0);
+    results[1].outcome.ok = false;
+    assert_int_equal(verdict_exit(results, 2), 1);
+}
+
+static void test_sizes(void **state)
+{
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } cases[] = {
+        { 0, "0 B" },
+        { 512, "512 B" },
+        { 1000, "0.98 KiB" },
+        { 1024, "1.00 KiB" },
+        { 410 * MIB, "410 MiB" },
+        { 1023 * MIB, "1.00 GiB" },
+        { 139 * GIB, "139 GiB" },
+        { UINT64_MAX, "16.0 EiB" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_string_equal(size_format(cases[i].bytes).text, cases[i].text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_picture_in_ascii),
+        cmocka_unit_test(test_picture_marks_the_death),
+        cmocka_unit_test(test_picture_fits_a_terminal),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_verdict),
+        cmocka_unit_test(test_exit_code),
+        cmocka_unit_test(test_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,149 @@
+/* The ordered set and the id map, each against a plain array, and the built-in workloads. */
+#include "fragtest_support.h"
+
+#include "fragtest/idmap.h"
+#include "fragtest/ordered.h"
+#include "fragtest/random.h"
+#include "fragtest/workload.h"
+
+#include <stdlib.h>
+
+/* ---- Ordered set ----------------------------------------------------------------------------- */
+
+enum { NODES = 400 };
+
+struct model {
+    struct ordered set;
+    struct ordered_node nodes[NODES];
+    bool in[NODES];
+};
+
+static bool pair_below(uint64_t major, uint64_t minor, const struct ordered_node *node)
+{
+    return major < node->major || (major == node->major && minor < node->minor);
+}
+
+/* The node that an array scan finds: the first at or after the pair, or the last before it. */
+static struct ordered_node *model_find(struct model *model, uint64_t major, uint64_t minor,
+                                       bool below)
+{
+    struct ordered_node *best = NULL;
+
+    for (unsigned i = 0; i < NODES; i++) {
+        struct ordered_node *node = &model->nodes[i];
+        bool node_is_below =
+            !pair_below(major, minor, node) && (node->major != major || node->minor != minor);
+        if (!model->in[i] || node_is_below != below)
+            continue;
+        if (best == NULL || pair_below(best->major, best->minor, node) == below)
+            best = node;
+    }
+    return best;
+}
+
+static void test_ordered_set(void **state)
+{
+    static struct model model;
+    uint64_t seed = 5;
+
+    (void)state;
+    for (unsigned i = 0; i < NODES; i++)
+        model.nodes[i] = (struct ordered_node){ .major = i % 37, .minor = i };
+    for (unsigned step = 0; step < 20000; step++) {
+        unsigned at = (unsigned)random_between(&seed, 0, NODES - 1);
+        if (model.in[at])
+            ordered_remove(&model.set, &model.nodes[at]);
+        else
+            ordered_insert(&model.set, &model.nodes[at]);
+        model.in[at] = !model.in[at];
+        uint64_t major = random_between(&seed, 0, 38);
+        uint64_t minor = random_between(&seed, 0, NODES);
+        assert_ptr_equal(ordered_at_least(&model.set, major, minor),
+                         model_find(&model, major, minor, false));
+        assert_ptr_equal(ordered_below(&model.set, major, minor),
+                         model_find(&model, major, minor, true));
+    }
+    unsigned count = 0;
+    for (struct ordered_node *node = ordered_first(&model.set); node != NULL; count++) {
+        struct ordered_node *next = ordered_after(&model.set, node);
+        assert_true(next == NULL || pair_below(node->major, node->minor, next));
+        node = next;
+    }
+    for (unsigned i = 0; i < NODES; i++)
+        count -= model.in[i];
+    assert_int_equal(count, 0);
+}
+
+/* ---- Id map ---------------------------------------------------------------------------------- */
+
+static void test_idmap(void **state)
+{
+    enum { IDS = 5000 };
+    static bool in[IDS];
+    struct idmap map = { 0 };
+    uint64_t seed = 7;
+
+    (void)state;
+    assert_int_equal(idmap_take(&map, 3), IDMAP_NONE);
+    for (unsigned step = 0; step < 200000; step++) {
+        unsigned at = (unsigned)random_between(&seed, 0, IDS - 1);
+        uint64_t id = at * 0x100000001ULL;
+        if (random_between(&seed, 0, 1) == 0) {
+            assert_int_equal(idmap_add(&map, id, at), in[at] ? IDMAP_PRESENT : IDMAP_ADDED);
+            in[at] = true;
+        } else {
+            assert_int_equal(idmap_take(&map, id), in[at] ? at : IDMAP_NONE);
+            in[at] = false;
+        }
+    }
+    for (unsigned i = 0; i < IDS; i++)
+        assert_int_equal(idmap_take(&map, i * 0x100000001ULL), in[i] ? i : IDMAP_NONE);
+    assert_int_equal(map.count, 0);
+    idmap_clear(&map);
+}
+
+/* ---- Workloads ------------------------------------------------------------------------------- */
+
+static void test_workloads(void **state)
+{
+    static const char *const names[] = { "steady", "varlen", "serving", "sawtooth" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct trace first;
+        struct trace second;
+        assert_true(workload_exists(names[i]));
+        assert_true(workload_make(names[i], &first));
+        assert_true(workload_make(names[i], &second));
+        assert_string_equal(first.name, names[i]);
+        assert_true(first.op_count > 5000);
+        assert_true(first.peak_live_bytes > 500 * MIB && first.peak_live_bytes < 2 * GIB);
+        assert_int_equal(first.op_count, second.op_count);
+        assert_memory_equal(first.ops, second.ops, first.op_count * sizeof(first.ops[0]));
+        for (uint32_t k = 0; k < first.block_count; k++)
+            assert_true(first.blocks[k].bytes == second.blocks[k].bytes);
+        assert_int_equal(first.stream_count, strcmp(names[i], "serving") == 0 ? 4 : 1);
+        trace_free(&first);
+        trace_free(&second);
+    }
+}
+
+static void test_unknown_workload(void **state)
+{
+    struct trace trace;
+
+    (void)state;
+    assert_false(workload_exists("idle"));
+    assert_false(workload_make("idle", &trace));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ordered_set),
+        cmocka_unit_test(test_idmap),
+        cmocka_unit_test(test_workloads),
+        cmocka_unit_test(test_unknown_workload),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

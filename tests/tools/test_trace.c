@@ -1,0 +1,272 @@
+/*
+ * The trace reader: what it accepts, and that everything broken or hostile is refused with a line
+ * that names file and line.
+ */
+#include "fragtest_support.h"
+
+#include <stdlib.h>
+#include <zlib.h>
+
+/* ---- Accepted -------------------------------------------------------------------------------- */
+
+static void test_reads_operations(void **state)
+{
+    struct trace trace = test_trace("# a comment\n"
+                                    "+ 7 1000 3\n"
+                                    "\n"
+                                    "+ 18446744073709551615 24 0\r\n"
+                                    "- 7\n"
+                                    "+ 7 5000 3");
+    (void)state;
+    assert_int_equal(trace.op_count, 4);
+    assert_int_equal(trace.block_count, 3);
+    assert_int_equal(trace.stream_count, 2);
+    assert_int_equal(trace.blocks[0].stream, 0);
+    assert_int_equal(trace.blocks[1].stream, 1);
+    assert_int_equal(trace.stream_numbers[3], 1);
+    assert_int_equal(trace.stream_numbers[0], 2);
+    assert_true(trace_op_frees(trace.ops[2]));
+    assert_int_equal(trace_op_block(trace.ops[2]), 0);
+    assert_int_equal(trace_op_block(trace.ops[3]), 2);
+    assert_int_equal(trace.peak_live_bytes, 5024);
+    assert_int_equal(trace.live_count, 2);
+    trace_free(&trace);
+}
+
+static void test_name_is_the_file(void **state)
+{
+    struct test_path path = test_path("gnn.trace.gz");
+    struct trace trace;
+    struct trace_error error;
+    gzFile file = gzopen(path.text, "wb");
+
+    (void)state;
+    assert_true(gzputs(file, "+ 1 2 0\n") > 0);
+    assert_int_equal(gzclose(file), Z_OK);
+    assert_true(trace_read(path.text, &trace, &error));
+    assert_string_equal(trace.name, "test_trace.gnn");
+    assert_int_equal(trace.op_count, 1);
+    trace_free(&trace);
+    (void)unlink(path.text);
+}
+
+static void test_largest_block(void **state)
+{
+    struct trace trace = test_trace("+ 1 70368744177664 1023\n");
+    (void)state;
+    assert_true(trace.peak_live_bytes == TRACE_MAX_BYTES);
+    trace_free(&trace);
+}
+
+static void test_busy_bytes(void **state)
+{
+    struct trace trace = test_trace("+ 1 100 0\n- 1\n+ 2 100 0\n- 2\n+ 3 100 0\n- 3\n");
+    (void)state;
+    assert_int_equal(trace_peak_busy(&trace, 0), 100);
+    assert_int_equal(trace_peak_busy(&trace, 1), 200);
+    assert_int_equal(trace_peak_busy(&trace, 2), 200);
+    assert_int_equal(trace_peak_busy(&trace, 3), 300);
+    assert_int_equal(trace_peak_busy(&trace, UINT64_MAX), 300);
+    trace_free(&trace);
+}
+
+/* ---- Refused --------------------------------------------------------------------------------- */
+
+struct refusal {
+    const char *text;
+    unsigned line;
+    const char *part;
+};
+
+static const struct refusal refusals[] = {
+    { "", 1, "no operations" },
+    { "# nothing\n\n", 3, "no operations" },
+    { "+ 1 8 0\n- 1\n- 1\n", 3, "id 1 is freed but not live" },
+    { "- 99\n", 1, "id 99 is freed but not live" },
+    { "+ 1 8 0\n+ 1 8 0\n", 2, "id 1 is allocated while it is live" },
+    { "+ 1 0 0\n", 1, "0 bytes" },
+    { "\n+ 1 9223372036854775808 0\n", 2, "more than 2^46" },
+    { "+ 1 70368744177665 0\n", 1, "more than 2^46" },
+    { "+ 1 18446744073709551616 0\n", 1, "not of the form" },
+    { "+ 1 -5 0\n", 1, "not of the form" },
+    { "+ 1 0x10 0\n", 1, "not of the form" },
+    { "+ 1 8 1024\n", 1, "stream number above 1023" },
+    { "+ 1 8 18446744073709551615\n", 1, "stream number above 1023" },
+    { "+ 1 8\n", 1, "not of the form" },
+    { "+ 1 8 0 4\n", 1, "not of the form" },
+    { "+ 1  8 0\n", 1, "not of the form" },
+    { "+ 1 8 zero\n", 1, "not of the form" },
+    { "+1 8 0\n", 1, "a line starts with" },
+    { "+ 1 8 0\n-\n", 2, "a line starts with" },
+    { "+ 1 8 0\n- 1 2\n", 2, "not of the form" },
+    { "* 1 8 0\n", 1, "a line starts with" },
+    { "+ 1 8 0\nPK\003\004\n", 2, "a line starts with" },
+};
+
+static void assert_refused(const char *text, size_t length, unsigned line, const char *part)
+{
+    struct trace trace;
+    struct trace_error error;
+    char place[32];
+
+    if (test_trace_read(text, length, &trace, &error))
+        fail_msg("\"%.40s\" was accepted", text);
+    (void)snprintf(place, sizeof(place), "test_trace.trace:%u: ", line);
+    assert_contains(error.text, place);
+    assert_contains(error.text, part);
+    assert_null(strchr(error.text, '\n'));
+}
+
+static void test_refuses_bad_lines(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
+        assert_refused(refusals[i].text, strlen(refusals[i].text), refusals[i].line,
+                       refusals[i].part);
+}
+
+static void test_refuses_zero_bytes_in_text(void **state)
+{
+    static const char text[] = "+ 1 8 0\n- 1\0\n";
+    (void)state;
+    assert_refused(text, sizeof(text) - 1, 2, "a zero byte");
+}
+
+static void test_refuses_long_lines(void **state)
+{
+    enum { LENGTH = 1 << 20 };
+    char *text = malloc(LENGTH);
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, '1', LENGTH);
+    memcpy(text, "+ 1 8 0\n+ ", 10);
+    assert_refused(text, LENGTH, 2, "a line of more than 255 bytes");
+    free(text);
+}
+
+/* 2^14 blocks of 2^46 bytes are the most; the next one, of a single byte, is one too many. */
+static void test_refuses_too_much_live(void **state)
+{
+    enum { BLOCKS = 1 << 14 };
+    size_t capacity = BLOCKS * 32 + 32;
+    char *text = malloc(capacity);
+    size_t used = 0;
+
+    (void)state;
+    assert_non_null(text);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        used += (size_t)snprintf(text + used, capacity - used, "+ %u 70368744177664 0\n", i);
+    used += (size_t)snprintf(text + used, capacity - used, "+ %u 1 0\n", BLOCKS);
+    assert_refused(text, used, BLOCKS + 1, "more than 2^60 bytes live at once");
+    free(text);
+}
+
+/* ---- Damaged files --------------------------------------------------------------------------- */
+
+enum { PACKED_LINES = 20000, PACKED_BYTES = 1 << 20 };
+
+/* A valid trace of many lines, packed. */
+static size_t packed_make(unsigned char *bytes)
+{
+    struct test_path path = test_path("packed");
+    gzFile out = gzopen(path.text, "wb");
+
+    assert_non_null(out);
+    for (unsigned i = 0; i < PACKED_LINES; i++)
+        assert_true(gzprintf(out, "+ %u %u 0\n", i, 1 + i * 2654435761U % 1000000) > 0);
+    assert_int_equal(gzclose(out), Z_OK);
+    FILE *in = fopen(path.text, "rb");
+    assert_non_null(in);
+    size_t count = fread(bytes, 1, PACKED_BYTES, in);
+    (void)fclose(in);
+    (void)unlink(path.text);
+    assert_true(count > 10000 && count < PACKED_BYTES);
+    return count;
+}
+
+static void test_refuses_truncated_gzip(void **state)
+{
+    unsigned char *bytes = malloc(PACKED_BYTES);
+    struct trace trace;
+    struct trace_error error;
+    (void)state;
+    assert_non_null(bytes);
+    size_t count = packed_make(bytes);
+    size_t cuts[] = { count - 1, count - 8, count / 2, 100, 12 };
+
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        assert_false(test_trace_read((char *)bytes, cuts[i], &trace, &error));
+        assert_contains(error.text, "the gzip data ends too early");
+    }
+    free(bytes);
+}
+
+/* Every damaged byte is noticed: by the lines, by the packed data or by its checksum. */
+static void test_refuses_damaged_gzip(void **state)
+{
+    unsigned char *bytes = malloc(PACKED_BYTES);
+    struct trace trace;
+    struct trace_error error;
+    (void)state;
+    assert_non_null(bytes);
+    size_t count = packed_make(bytes);
+
+    for (size_t at = 20; at < count; at += count / 50) {
+        bytes[at] ^= 0x55;
+        assert_false(test_trace_read((char *)bytes, count, &trace, &error));
+        assert_contains(error.text, "test_trace.trace:");
+        bytes[at] ^= 0x55;
+    }
+    free(bytes);
+}
+
+static void test_refuses_missing_file_and_folder(void **state)
+{
+    struct trace trace;
+    struct trace_error error;
+
+    (void)state;
+    assert_false(trace_read("/no/such/file", &trace, &error));
+    assert_contains(error.text, "/no/such/file:1: cannot open: ");
+    assert_false(trace_read("/", &trace, &error));
+    assert_contains(error.text, "cannot ");
+}
+
+/* ---- Hostile size ---------------------------------------------------------------------------- */
+
+static void test_refuses_ten_million_live_ids(void **state)
+{
+    struct test_path path = test_path("many");
+    struct trace trace;
+    struct trace_error error;
+    gzFile file = gzopen(path.text, "wb1");
+
+    (void)state;
+    assert_non_null(file);
+    for (unsigned i = 0; i < 10000000; i++)
+        assert_true(gzputs(file, "+ ") > 0 && gzprintf(file, "%u 512 0\n", i) > 0);
+    assert_int_equal(gzclose(file), Z_OK);
+    assert_false(trace_read(path.text, &trace, &error));
+    assert_contains(error.text, "test_trace.many:4194305: more blocks live at once");
+    (void)unlink(path.text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reads_operations),
+        cmocka_unit_test(test_name_is_the_file),
+        cmocka_unit_test(test_largest_block),
+        cmocka_unit_test(test_busy_bytes),
+        cmocka_unit_test(test_refuses_bad_lines),
+        cmocka_unit_test(test_refuses_zero_bytes_in_text),
+        cmocka_unit_test(test_refuses_long_lines),
+        cmocka_unit_test(test_refuses_too_much_live),
+        cmocka_unit_test(test_refuses_truncated_gzip),
+        cmocka_unit_test(test_refuses_damaged_gzip),
+        cmocka_unit_test(test_refuses_missing_file_and_folder),
+        cmocka_unit_test(test_refuses_ten_million_live_ids),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,26 @@
+/*
+ * One line of the closing table: a trace through a policy, and how it went.
+ *
+ * Owns: the outcome. May be called by: main (fills), picture, table, json, verdict (read).
+ */
+#ifndef FRAGTEST_RESULT_H
+#define FRAGTEST_RESULT_H
+
+#include "replay.h"
+
+struct result {
+    const struct trace *trace;
+    const struct policy_ops *policy;
+    const char *driver;   /* its name */
+    uint64_t limit_bytes; /* 0: none */
+    uint64_t least_bytes; /* 0: not searched, or none found */
+    struct replay_outcome outcome;
+    struct timeline timeline;
+};
+
+static inline bool result_is_good(const struct result *result)
+{
+    return result->outcome.ok && result->outcome.verified != REPLAY_WRONG;
+}
+
+#endif

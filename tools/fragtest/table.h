@@ -1,0 +1,20 @@
+/*
+ * The closing table, the reasons below it and the verdict.
+ *
+ * May be called by: main, tests. Locks: none.
+ */
+#ifndef FRAGTEST_TABLE_H
+#define FRAGTEST_TABLE_H
+
+#include "result.h"
+
+/* Results of one trace follow each other. with_least: the least memory was searched. */
+void table_write(FILE *out, const struct result *results, unsigned count, bool with_least);
+
+/* One sentence on who survived. */
+void verdict_write(FILE *out, const struct result *results, unsigned count);
+
+/* What fragtest ends with: 0 when vmmcache (or, without it, all) survived and verified, else 1. */
+int verdict_exit(const struct result *results, unsigned count);
+
+#endif
