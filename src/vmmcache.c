@@ -74,6 +74,8 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
         return status;
     struct driver_options options = { .device = settings.device,
                                       .device_bytes = settings.device_bytes };
+    struct error_line line;
+    vmm__error_save(&line);
     struct driver *driver;
     status = vmm__driver_open(settings.driver, &options, &driver);
     if (status != VMM_OK)
@@ -90,6 +92,7 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
         (void)vmm_destroy(cache);
         return status;
     }
+    vmm__error_restore(&line);
     *out = cache;
     return VMM_OK;
 
@@ -178,7 +181,21 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
     vmm_status status = vmm__pool_give_locked(pool, heap, address);
     vmm__lock_drop(&pool->lock);
     if (status == VMM_OK && cache->no_caching)
-        status = vmm__trim(cache, 0, NULL);
+        (void)vmm__trim(cache, 0, NULL); /* what cannot go back now is tried again later */
+    return status;
+}
+
+/* Notes that `user` uses a live block; user NULL: only looks whether the block is live. */
+static vmm_status block_use(vmm_cache *cache, const void *ptr, struct pool *user)
+{
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    struct heap *heap = owner_lock(cache, address);
+    if (heap == NULL)
+        return unknown_pointer("vmm_use", ptr);
+    struct pool *pool = heap->pool;
+    struct timeline *timeline = user == NULL ? &pool->timeline : &user->timeline;
+    vmm_status status = vmm__pool_use_locked(pool, heap, address, timeline);
+    vmm__lock_drop(&pool->lock);
     return status;
 }
 
@@ -186,18 +203,14 @@ vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
 {
     if (cache == NULL)
         return missing_argument("vmm_use", "cache");
-    struct pool *user;
-    vmm_status status = vmm__cache_pool(cache, other, &user);
-    if (status != VMM_OK)
-        return status;
-    uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = owner_lock(cache, address);
-    if (heap == NULL)
-        return unknown_pointer("vmm_use", ptr);
-    struct pool *pool = heap->pool;
-    status = vmm__pool_use_locked(pool, heap, address, &user->timeline);
-    vmm__lock_drop(&pool->lock);
-    return status;
+    struct pool *user = vmm__pools_find(&cache->pools, other);
+    vmm_status status = VMM_OK;
+    if (user == NULL) { /* a stream gets a pool only for a block that is live */
+        status = block_use(cache, ptr, NULL);
+        if (status == VMM_OK)
+            status = vmm__cache_pool(cache, other, &user);
+    }
+    return status == VMM_OK ? block_use(cache, ptr, user) : status;
 }
 
 vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)

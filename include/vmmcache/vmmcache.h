@@ -170,8 +170,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
  * Threads:  any; not only the thread that allocated.
  * On failure: ERR_UNKNOWN_POINTER (not the start of a live block of this cache: freed before,
  * inside a block, or foreign; the pointer is looked up, never followed), ERR_INVALID_ARGUMENT (NULL
- * cache), ERR_HOST_OOM or ERR_DRIVER (a block marked with vmm_use() needs events; the block stays
- * live).
+ * cache), ERR_HOST_OOM, ERR_DRIVER or ERR_LOST (a block marked with vmm_use() needs events; the block
+ * stays live).
  */
 VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 
@@ -215,8 +215,8 @@ typedef struct vmm_figure {
 
 /* X(name, unit, label): plain numbers. Calls are counted since vmm_create(). */
 #define VMM_NUMBER_MAP(X)                                                                          \
-    X(idle_bytes, BYTES, "Idle")                 /* reserved, in chunks under no active block */   \
-    X(limbo_bytes, BYTES, "In limbo")            /* waits for an event, then goes back */          \
+    X(idle_bytes, BYTES, "Idle")      /* reserved, in chunks under no active block or slab */      \
+    X(limbo_bytes, BYTES, "In limbo") /* waits for an event, then goes back */                     \
     X(largest_free_bytes, BYTES, "Largest hole") /* the largest free mapped block */               \
     X(limit_bytes, BYTES, "Limit")               /* 0: none */                                     \
     X(streams, COUNT, "Streams")                 /* pools in use */                                \
@@ -269,7 +269,7 @@ typedef enum vmm_item_kind {
 
 typedef enum vmm_item_state {
     VMM_ITEM_FREE = 0,    /* block: free; chunk: idle */
-    VMM_ITEM_LIVE = 1,    /* block: handed out; chunk: under at least one active block */
+    VMM_ITEM_LIVE = 1,    /* block: handed out; chunk: under an active block, or a slab */
     VMM_ITEM_WAITING = 2, /* block: freed, used by another stream; chunk: in limbo */
 } vmm_item_state;
 

@@ -6,6 +6,7 @@
 #ifndef VMM_BASE_FIGURE_H
 #define VMM_BASE_FIGURE_H
 
+#include "base/arith.h"
 #include "vmmcache/vmmcache.h"
 
 #include <stdatomic.h>
@@ -42,12 +43,15 @@ static inline void vmm__figure_reset_peak(struct figure *figure)
     atomic_store_explicit(&figure->peak, vmm__figure_now(figure), memory_order_relaxed);
 }
 
+/* Invariant 1 holds of what is read, even while others are adding. */
 static inline vmm_figure vmm__figure_read(const struct figure *figure)
 {
-    uint64_t allocated = atomic_load_explicit(&figure->allocated, memory_order_relaxed);
     uint64_t current = vmm__figure_now(figure);
+    uint64_t peak = atomic_load_explicit(&figure->peak, memory_order_relaxed);
+    uint64_t allocated = atomic_load_explicit(&figure->allocated, memory_order_relaxed);
+    allocated = vmm__max(allocated, current);
     return (vmm_figure){ .current = current,
-                         .peak = atomic_load_explicit(&figure->peak, memory_order_relaxed),
+                         .peak = vmm__max(peak, current),
                          .allocated = allocated,
                          .freed = allocated - current };
 }

@@ -158,17 +158,21 @@ void vmm__slabs_fini(struct slabs *slabs)
     }
 }
 
-void vmm__slabs_purge(struct slabs *slabs, uint64_t epoch)
+bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch)
 {
+    bool any = false;
     for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
         struct slab *slab = slabs->partial[class_index];
         while (slab != NULL) {
             struct slab *next = slab->next;
-            if (slab->free_bits == slab_all_bits(slab))
+            if (slab->free_bits == slab_all_bits(slab)) {
                 slab_close(slabs, slab, epoch);
+                any = true;
+            }
             slab = next;
         }
     }
+    return any;
 }
 
 bool vmm__slab_find(const struct slab *slab, uint64_t address, uint32_t *object)

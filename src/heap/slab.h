@@ -61,8 +61,8 @@ void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32_t object, uin
 /* Frees the records of all slabs: at the end of the pool. */
 void vmm__slabs_fini(struct slabs *slabs);
 
-/* Gives every empty slab back to the heap. */
-void vmm__slabs_purge(struct slabs *slabs, uint64_t epoch);
+/* Gives every empty slab back to the heap; false if there was none. */
+bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch);
 
 /* The live or waiting object that starts at an address of the slab; false if none does. */
 bool vmm__slab_find(const struct slab *slab, uint64_t address, uint32_t *object);

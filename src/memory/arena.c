@@ -99,12 +99,23 @@ vmm_status vmm__arena_fini(struct arena *arena)
 uint64_t vmm__arena_room_after(const struct arena *arena, uint64_t granule)
 {
     const struct size_node *node = granule < arena->granules ? void_at(arena, granule) : NULL;
-    return node == NULL ? 0 : node->size;
+    return node == NULL ? 0 : void_first(arena, node) + node->size - granule;
 }
 
 uint64_t vmm__arena_room_before(const struct arena *arena, uint64_t granule)
 {
-    return granule == 0 ? 0 : vmm__arena_room_after(arena, granule - 1);
+    const struct size_node *node = granule > 0 ? void_at(arena, granule - 1) : NULL;
+    return node == NULL ? 0 : granule - void_first(arena, node);
+}
+
+bool vmm__arena_void(const struct arena *arena, uint64_t granule, uint64_t *first, uint64_t *count)
+{
+    const struct size_node *node = granule < arena->granules ? void_around(arena, granule) : NULL;
+    if (node == NULL)
+        return false;
+    *first = void_first(arena, node);
+    *count = node->size;
+    return true;
 }
 
 bool vmm__arena_find(const struct arena *arena, uint64_t count, uint64_t *granule)

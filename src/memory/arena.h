@@ -42,9 +42,13 @@ vmm_status vmm__arena_init(struct arena *arena, struct driver *driver, uint64_t 
 /* Everything must have been given back. */
 vmm_status vmm__arena_fini(struct arena *arena);
 
-/* Free granules that follow, or precede, a granule boundary. */
+/* Free granules that follow, or precede, the boundary before `granule`, which is where a void
+ * begins or ends, or lies between two granules that are taken. */
 uint64_t vmm__arena_room_after(const struct arena *arena, uint64_t granule);
 uint64_t vmm__arena_room_before(const struct arena *arena, uint64_t granule);
+
+/* The void that a granule lies in; false if the granule is taken. */
+bool vmm__arena_void(const struct arena *arena, uint64_t granule, uint64_t *first, uint64_t *count);
 
 /*
  * Looks for `count` free granules to start a territory at, with room to grow on both sides while
@@ -52,7 +56,7 @@ uint64_t vmm__arena_room_before(const struct arena *arena, uint64_t granule);
  */
 bool vmm__arena_find(const struct arena *arena, uint64_t count, uint64_t *granule);
 
-/* Takes granules that begin or end a void, or were found by vmm__arena_find(). */
+/* Takes granules that are free. */
 void vmm__arena_take(struct arena *arena, uint64_t granule, uint64_t count);
 
 /* Gives granules back that were taken, all or part of them. */

@@ -84,15 +84,18 @@ vmm_status vmm__chunk_close(struct memory *memory, struct chunk *chunk)
     return VMM_OK;
 }
 
+/* A request that can never be met must not take all of the device before it fails. */
 static vmm_status limit_check(const struct memory *memory, uint64_t bytes)
 {
+    uint64_t limit = memory->driver->total_bytes;
+    if (memory->limit_bytes != 0)
+        limit = vmm__min(limit, memory->limit_bytes);
     uint64_t reserved = vmm__figure_now(&memory->reserved_bytes);
-    if (memory->limit_bytes == 0 || reserved + bytes <= memory->limit_bytes)
+    if (bytes <= limit && reserved <= limit - bytes)
         return VMM_OK;
-    return vmm__error(VMM_ERR_DEVICE_OOM,
-                      "limit of %llu bytes: %llu are reserved, %llu more were needed",
-                      (unsigned long long)memory->limit_bytes, (unsigned long long)reserved,
-                      (unsigned long long)bytes);
+    return vmm__error(
+        VMM_ERR_DEVICE_OOM, "limit of %llu bytes: %llu are reserved, %llu more were needed",
+        (unsigned long long)limit, (unsigned long long)reserved, (unsigned long long)bytes);
 }
 
 /* Undoes the first `done` of `count` granules of a mapping that failed. */

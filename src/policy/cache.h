@@ -42,7 +42,7 @@ vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct po
 static inline void vmm__pool_lock_beside(struct pool *pool, const struct pool *held)
 {
     if (pool != held)
-        vmm__lock_take(&pool->lock);
+        vmm__lock_take_second(&pool->lock);
 }
 
 static inline void vmm__pool_unlock_beside(struct pool *pool, const struct pool *held)

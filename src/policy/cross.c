@@ -40,7 +40,7 @@ static vmm_status run_clear(const struct run *run, const struct heap *heap, enum
     return vmm__timeline_query(timeline, run->block->epoch);
 }
 
-static vmm_status run_move(struct run *run, struct heap *heap)
+static vmm_status run_move(struct vmm_cache *cache, struct run *run, struct heap *heap)
 {
     vmm_status status = vmm__heap_records_keep(heap, 1);
     if (status != VMM_OK)
@@ -52,8 +52,9 @@ static vmm_status run_move(struct run *run, struct heap *heap)
     struct block *block;
     status = vmm__heap_attach(heap, run->address, run->bytes,
                               vmm__timeline_now(&heap->pool->timeline), &block);
-    if (status != VMM_OK) /* for want of slots: back where it was, which needs none */
-        (void)vmm__heap_attach(run->heap, run->address, run->bytes, own_epoch, &block);
+    if (status != VMM_OK) /* for want of slots, which the way back would need too */
+        vmm__run_to_limbo(&cache->memory, &run->heap->pool->timeline, own_epoch, run->address,
+                          run->bytes);
     return status;
 }
 
@@ -64,19 +65,18 @@ static vmm_status cross_from(struct vmm_cache *cache, struct heap *from, struct 
     if (from == heap || !run_find(cache, from, bytes, &run))
         return VMM_NOT_READY;
     vmm_status status = run_clear(&run, heap, when);
-    return status == VMM_OK ? run_move(&run, heap) : status;
+    return status == VMM_OK ? run_move(cache, &run, heap) : status;
 }
 
 vmm_status vmm__cross(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                       enum cross_when when)
 {
-    vmm_status status = VMM_NOT_READY;
-    for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_NOT_READY;
-         pool = pool->next) {
+    bool crossed = false;
+    for (struct pool *pool = cache->pools.first; pool != NULL && !crossed; pool = pool->next) {
         vmm__pool_lock_beside(pool, heap->pool);
         struct heap *from = heap->is_small ? &pool->small : &pool->large;
-        status = cross_from(cache, from, heap, bytes, when);
+        crossed = cross_from(cache, from, heap, bytes, when) == VMM_OK;
         vmm__pool_unlock_beside(pool, heap->pool);
     }
-    return status;
+    return crossed ? VMM_OK : VMM_NOT_READY;
 }

@@ -20,7 +20,7 @@ enum cross_when {
 
 /*
  * Brings a free block of at least `bytes` into the heap from another one. VMM_NOT_READY if no heap
- * has one to give.
+ * has one to give; one that it cannot be had from, for whatever reason, is passed over.
  */
 vmm_status vmm__cross(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                       enum cross_when when);

@@ -28,6 +28,7 @@ vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                      struct block **out)
 {
     const struct arena *arena = &cache->memory.arena;
+    (void)vmm__limbo_drain(&cache->memory, NULL); /* what has passed meanwhile goes back */
     struct site site;
     vmm_status status =
         alone ? vmm__site_alone(cache, bytes, &site) : vmm__site_find(cache, heap, bytes, &site);

@@ -21,6 +21,7 @@ static vmm_status step_passed(struct vmm_cache *cache, const struct request *req
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         vmm__pool_lock_beside(pool, request->pool);
         any = vmm__pool_poll_locked(pool, UINT32_MAX) == VMM_OK || any;
+        any = vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline)) || any;
         vmm__pool_unlock_beside(pool, request->pool);
     }
     (void)vmm__limbo_drain(&cache->memory, &released_bytes);

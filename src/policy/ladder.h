@@ -2,7 +2,7 @@
  * The ladder: what is tried, one step after the other, when a request cannot be met. After each
  * step that gave something, the request is tried again from the start.
  *
- *  1. waits and limbo whose time has passed;
+ *  1. waits and limbo whose time has passed, and slabs without live objects;
  *  2. idle chunks, of any stream, whose work has finished: just enough of them;
  *  3. other streams' idle memory, with a wait put into the requesting stream;
  *  4. idle chunks whose work is still running: into limbo, just enough;

@@ -63,28 +63,22 @@ static void neighbours_consider(const struct heap *heap, uint64_t bytes, struct 
     }
 }
 
-/* Where the heap's home ends now: trimming may have taken its last granules away. */
-static uint64_t home_granule(const struct heap *heap)
+/*
+ * The end of the heap's home. Trimming may have taken its last granules away: then it ends where
+ * the heap's territory does, or, when nothing is left there, stays where it was.
+ */
+static bool home_consider(const struct heap *heap, uint64_t count, struct site *best)
 {
     const struct arena *arena = heap->directory->arena;
     uint64_t granule = vmm__arena_granule(arena, heap->home_end);
-    if (vmm__arena_room_after(arena, granule) > 0)
-        return granule;
-    while (granule > 0) {
-        uint64_t before = vmm__arena_address(arena, granule - 1);
-        if (vmm__directory_heap(heap->directory, before) == heap)
-            break;
-        granule--;
-    }
-    return granule;
-}
-
-static bool home_consider(const struct heap *heap, uint64_t count, struct site *best)
-{
-    if (heap->home_end == 0)
+    uint64_t first;
+    uint64_t room;
+    if (heap->home_end == 0 || !vmm__arena_void(arena, granule, &first, &room))
         return false;
-    uint64_t granule = home_granule(heap);
-    if (vmm__arena_room_after(heap->directory->arena, granule) < count)
+    uint64_t before = vmm__arena_address(arena, first) - 1;
+    if (first > 0 && vmm__directory_heap(heap->directory, before) == heap)
+        granule = first;
+    if (first + room - granule < count)
         return false;
     site_prefer(best, granule, count, NULL);
     return true;

@@ -70,12 +70,16 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
                           (unsigned long long)bytes);
     if (cache->no_caching)
         request.heap = &pool->large;
+    struct error_line line;
+    vmm__error_save(&line);
     vmm__lock_take(&cache->grow_lock);
     vmm__lock_take(&pool->lock);
     vmm_status status = supply_locked(cache, &request, address);
     vmm__lock_drop(&pool->lock);
     vmm__lock_drop(&cache->grow_lock);
-    if (status != VMM_OK)
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    else
         vmm__cache_log(cache, "alloc: %s", vmm_last_error());
     return status;
 }

@@ -1,5 +1,6 @@
 /* Giving idle memory back: see trim.h. */
 #include "policy/trim.h"
+#include "base/error.h"
 
 bool vmm__whole_chunks(const struct memory *memory, const struct block *block, uint64_t bytes,
                        uint64_t *address, uint64_t *run_bytes)
@@ -27,8 +28,8 @@ bool vmm__whole_chunks(const struct memory *memory, const struct block *block, u
     return end > start;
 }
 
-static void run_to_limbo(struct memory *memory, struct timeline *timeline, uint64_t epoch,
-                         uint64_t address, uint64_t bytes)
+void vmm__run_to_limbo(struct memory *memory, struct timeline *timeline, uint64_t epoch,
+                       uint64_t address, uint64_t bytes)
 {
     uint64_t granule = vmm__arena_granule(&memory->arena, address);
     uint64_t end = granule + (bytes >> memory->arena.granule_shift);
@@ -54,7 +55,7 @@ static uint64_t block_trim(struct vmm_cache *cache, struct heap *heap, struct bl
         return 0;
     if (vmm__heap_detach(heap, block, address, run_bytes) != VMM_OK)
         return 0;
-    run_to_limbo(&cache->memory, timeline, epoch, address, run_bytes);
+    vmm__run_to_limbo(&cache->memory, timeline, epoch, address, run_bytes);
     return run_bytes;
 }
 
@@ -77,7 +78,7 @@ uint64_t vmm__trim_idle(struct vmm_cache *cache, const struct trim_order *order)
     for (struct pool *pool = cache->pools.first; pool != NULL && put_bytes < order->bytes;
          pool = pool->next) {
         vmm__pool_lock_beside(pool, order->held);
-        vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline));
+        (void)vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline));
         put_bytes += heap_trim(cache, &pool->large, order, order->bytes - put_bytes);
         if (put_bytes < order->bytes)
             put_bytes += heap_trim(cache, &pool->small, order, order->bytes - put_bytes);
@@ -104,6 +105,8 @@ static void waits_poll(struct vmm_cache *cache)
 vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released)
 {
     uint64_t released_bytes = 0;
+    struct error_line line;
+    vmm__error_save(&line);
     vmm__lock_take(&cache->grow_lock);
     waits_poll(cache);
     struct trim_order order = { .bytes = excess_bytes(&cache->memory, keep_bytes) };
@@ -115,7 +118,10 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
                    (unsigned long long)released_bytes >> 20,
                    (unsigned long long)cache->memory.limbo_bytes >> 20);
     vmm__lock_drop(&cache->grow_lock);
-    if (status == VMM_OK && released != NULL)
+    if (status != VMM_OK)
+        return status;
+    vmm__error_restore(&line);
+    if (released != NULL)
         *released = released_bytes;
-    return status;
+    return VMM_OK;
 }

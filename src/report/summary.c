@@ -38,7 +38,7 @@ static void figure_write(FILE *out, const char *label, enum unit unit, const vmm
 static void number_write(FILE *out, const char *label, enum unit unit, uint64_t value)
 {
     char cell[CELL_BYTES];
-    (void)fprintf(out, "| %-18s | %10s | %*s |\n", label, cell_write(cell, unit, value), 46, "");
+    (void)fprintf(out, "| %-18s | %10s | %*s |\n", label, cell_write(cell, unit, value), 44, "");
 }
 
 static void figures_write(FILE *out, const vmm_stats *stats)

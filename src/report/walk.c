@@ -31,13 +31,24 @@ static vmm_item_state object_state(const struct slab *slab, uint32_t object)
     return (slab->waiting_bits >> object & 1) != 0 ? VMM_ITEM_WAITING : VMM_ITEM_LIVE;
 }
 
-static void slab_visit(struct walk *walk, const struct slab *slab, vmm_stream stream)
+/* The addresses of a chunk: a slab may go on in the next one. */
+struct span {
+    uint64_t address;
+    uint64_t end;
+};
+
+/* The objects that start in the chunk. */
+static void slab_visit(struct walk *walk, const struct slab *slab, vmm_stream stream,
+                       const struct span *span)
 {
     for (uint32_t object = 0; object < slab->objects; object++) {
+        uint64_t address = vmm__slab_address(slab, object);
+        if (address < span->address || address >= span->end)
+            continue;
         vmm_item_state state = object_state(slab, object);
         item_visit(walk, (vmm_item){ .kind = VMM_ITEM_BLOCK,
                                      .state = state,
-                                     .address = vmm__slab_address(slab, object),
+                                     .address = address,
                                      .bytes = slab->object_bytes,
                                      .requested_bytes =
                                          state == VMM_ITEM_LIVE ? slab->requested[object] : 0,
@@ -45,10 +56,11 @@ static void slab_visit(struct walk *walk, const struct slab *slab, vmm_stream st
     }
 }
 
-static void block_visit(struct walk *walk, const struct block *block, vmm_stream stream)
+static void block_visit(struct walk *walk, const struct block *block, vmm_stream stream,
+                        const struct span *span)
 {
     if (block->state == BLOCK_SLAB) {
-        slab_visit(walk, block->slab, stream);
+        slab_visit(walk, block->slab, stream, span);
         return;
     }
     vmm_item_state state = block_item_state(block);
@@ -75,18 +87,15 @@ static vmm_item_state chunk_item_state(const struct walk *walk, const struct chu
     return idle ? VMM_ITEM_FREE : VMM_ITEM_LIVE;
 }
 
-/* The blocks that start in a chunk. */
-static void blocks_visit(struct walk *walk, const struct heap *heap, uint64_t address, uint64_t end)
+/* The blocks that start in a chunk, and the rest of a slab that started before. */
+static void blocks_visit(struct walk *walk, const struct heap *heap, const struct span *span)
 {
     uint64_t step = heap->is_small ? SMALL_SLOT_BYTES : walk->cache->memory.arena.granule_bytes;
     const struct block *block = NULL;
-    for (uint64_t at = address; at < end && block == NULL; at += step) {
+    for (uint64_t at = span->address; at < span->end && block == NULL; at += step)
         block = *vmm__directory_slot(&walk->cache->directory, at);
-        if (block != NULL && block->address < address)
-            block = block->next;
-    }
-    while (block != NULL && block->address < end && !walk->ended) {
-        block_visit(walk, block, heap->pool->stream);
+    while (block != NULL && block->address < span->end && !walk->ended) {
+        block_visit(walk, block, heap->pool->stream, span);
         block = block->next;
     }
 }
@@ -105,7 +114,8 @@ static void chunk_visit(struct walk *walk, const struct chunk *chunk)
                                  .bytes = bytes,
                                  .stream = heap != NULL ? heap->pool->stream : NULL });
     if (heap != NULL) {
-        blocks_visit(walk, heap, address, address + bytes);
+        struct span span = { .address = address, .end = address + bytes };
+        blocks_visit(walk, heap, &span);
         vmm__lock_drop(&heap->pool->lock);
     }
 }
