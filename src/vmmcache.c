@@ -13,10 +13,10 @@
 #define DEFAULT_ARENA_BYTES (UINT64_C(1) << 44)
 
 /*
- * Chunks: small heaps grow by single granules, so that little is held by a few small blocks; large
- * ones in pieces of up to this many granules. docs/design.md has the figures behind the choice.
+ * Reserved memory may exceed the peak of active memory by 1 % before idle chunks are stolen; chunks
+ * have at most 16 granules. docs/design.md has the figures behind both.
  */
-enum { SMALL_CHUNK_GRANULES = 1, LARGE_CHUNK_GRANULES = 4 };
+enum { FOOTPRINT_SLACK = 10, LARGEST_CHUNK_GRANULES = 16 };
 
 static vmm_status missing_argument(const char *function, const char *argument)
 {
@@ -32,8 +32,8 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
         return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for the cache");
     cache->driver = driver;
     cache->no_caching = config->no_caching != 0;
-    cache->small_chunk_granules = SMALL_CHUNK_GRANULES;
-    cache->large_chunk_granules = LARGE_CHUNK_GRANULES;
+    cache->largest_chunk_granules = LARGEST_CHUNK_GRANULES;
+    cache->footprint_slack = FOOTPRINT_SLACK;
     cache->log = config->log;
     cache->log_context = config->log_context;
     vmm__lock_init(&cache->grow_lock);

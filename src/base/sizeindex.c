@@ -123,6 +123,19 @@ struct size_node *vmm__size_index_smaller(const struct size_index *index,
     return index->heads[row][vmm__log2(index->columns[row])];
 }
 
+struct size_node *vmm__size_index_from(const struct size_index *index, uint64_t size)
+{
+    struct place place = place_of(size);
+    struct size_node *head = index->heads[place.row][place.column];
+    return head != NULL ? head : list_above(index, place);
+}
+
+struct size_node *vmm__size_index_larger(const struct size_index *index,
+                                         const struct size_node *node)
+{
+    return node->next != NULL ? node->next : list_above(index, place_of(node->size));
+}
+
 static bool list_check(const struct size_index *index, struct place place)
 {
     const struct size_node *head = index->heads[place.row][place.column];

@@ -46,6 +46,12 @@ struct size_node *vmm__size_index_largest(const struct size_index *index);
 struct size_node *vmm__size_index_smaller(const struct size_index *index,
                                           const struct size_node *node);
 
+/* Visiting from small to large, list by list: the first of at least about `size` (its list may hold
+ * smaller ones), and the one after `node`. NULL at the end. */
+struct size_node *vmm__size_index_from(const struct size_index *index, uint64_t size);
+struct size_node *vmm__size_index_larger(const struct size_index *index,
+                                         const struct size_node *node);
+
 /* Whether invariants 1 and 2 hold. */
 bool vmm__size_index_check(const struct size_index *index);
 

@@ -75,6 +75,10 @@ vmm_status vmm__chunk_close(struct memory *memory, struct chunk *chunk)
         pages_set(memory, chunk, 0);
         vmm__arena_give(&memory->arena, chunk->first, chunk->granules);
     }
+    if (chunk->is_stale) {
+        record_drop(memory, chunk);
+        return VMM_OK;
+    }
     vmm_status status = vmm__driver_release(memory->driver, chunk->handle, bytes);
     if (status != VMM_OK)
         return status;
@@ -98,14 +102,19 @@ static vmm_status limit_check(const struct memory *memory, uint64_t bytes)
         (unsigned long long)limit, (unsigned long long)reserved, (unsigned long long)bytes);
 }
 
-/* Undoes the first `done` of `count` granules of a mapping that failed. */
-static void map_undo(struct memory *memory, uint64_t granule, uint64_t done, uint64_t count)
+void vmm__memory_discard(struct memory *memory, uint64_t granule, uint64_t count)
 {
-    for (uint64_t at = 0; at < done;) {
+    for (uint64_t at = 0; at < count;) {
         struct chunk *chunk = vmm__memory_chunk(memory, granule + at);
         at += chunk->granules;
         vmm__limbo_put(memory, chunk, NULL, 0);
     }
+}
+
+/* Undoes the first `done` of `count` granules of a mapping that failed. */
+static void map_undo(struct memory *memory, uint64_t granule, uint64_t done, uint64_t count)
+{
+    vmm__memory_discard(memory, granule, done);
     if (done < count)
         vmm__arena_give(&memory->arena, granule + done, count - done);
     (void)vmm__limbo_drain(memory, NULL);
@@ -114,23 +123,46 @@ static void map_undo(struct memory *memory, uint64_t granule, uint64_t done, uin
 vmm_status vmm__memory_map(struct memory *memory, uint64_t granule, uint64_t count,
                            uint32_t chunk_granules)
 {
-    uint64_t bytes = count << memory->arena.granule_shift;
-    vmm_status status = limit_check(memory, bytes);
-    if (status != VMM_OK)
-        return status;
-    vmm__arena_take(&memory->arena, granule, count);
+    vmm_status status = limit_check(memory, count << memory->arena.granule_shift);
     uint64_t done = 0;
     while (done < count && status == VMM_OK) {
         uint32_t granules = (uint32_t)vmm__min(chunk_granules, count - done);
         status = chunk_open(memory, granule + done, granules);
         done += status == VMM_OK ? granules : 0;
     }
-    if (status == VMM_OK)
-        status =
-            vmm__driver_access(memory->driver, vmm__arena_address(&memory->arena, granule), bytes);
     if (status != VMM_OK)
         map_undo(memory, granule, done, count);
     return status;
+}
+
+vmm_status vmm__memory_move(struct memory *memory, struct chunk *chunk, uint64_t granule,
+                            struct timeline *timeline, uint64_t epoch)
+{
+    struct chunk *stale = record_take(memory);
+    if (stale == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "memory: no record left for a stale mapping");
+    vmm_status status = vmm__driver_map(memory->driver, vmm__arena_address(&memory->arena, granule),
+                                        vmm__chunk_bytes(memory, chunk), chunk->handle);
+    if (status != VMM_OK) {
+        record_drop(memory, stale);
+        return status;
+    }
+    *stale = (struct chunk){ .first = chunk->first,
+                             .granules = chunk->granules,
+                             .state = CHUNK_HELD,
+                             .is_mapped = true,
+                             .is_stale = true };
+    pages_set(memory, stale, record_id(memory, stale));
+    vmm__limbo_put(memory, stale, timeline, epoch);
+    chunk->first = granule;
+    pages_set(memory, chunk, record_id(memory, chunk));
+    return VMM_OK;
+}
+
+vmm_status vmm__memory_access(struct memory *memory, uint64_t granule, uint64_t count)
+{
+    return vmm__driver_access(memory->driver, vmm__arena_address(&memory->arena, granule),
+                              count << memory->arena.granule_shift);
 }
 
 vmm_status vmm__memory_init(struct memory *memory, struct driver *driver, uint64_t arena_bytes,

@@ -2,6 +2,12 @@
 #include "base/error.h"
 #include "memory/memory.h"
 
+/* The physical memory that a record stands for: a stale mapping has none. */
+static uint64_t held_bytes(const struct memory *memory, const struct chunk *chunk)
+{
+    return chunk->is_stale ? 0 : vmm__chunk_bytes(memory, chunk);
+}
+
 static void limbo_append(struct memory *memory, uint32_t id)
 {
     memory->records[id].next = 0;
@@ -19,7 +25,7 @@ void vmm__limbo_put(struct memory *memory, struct chunk *chunk, struct timeline 
     chunk->timeline = timeline;
     chunk->epoch = epoch;
     limbo_append(memory, (uint32_t)(chunk - memory->records));
-    atomic_fetch_add_explicit(&memory->limbo_bytes, vmm__chunk_bytes(memory, chunk),
+    atomic_fetch_add_explicit(&memory->limbo_bytes, held_bytes(memory, chunk),
                               memory_order_relaxed);
 }
 
@@ -48,7 +54,7 @@ static vmm_status chunk_query(const struct chunk *chunk, struct drain *drain)
 static vmm_status chunk_try(struct memory *memory, uint32_t id, struct drain *drain)
 {
     struct chunk *chunk = &memory->records[id];
-    uint64_t bytes = vmm__chunk_bytes(memory, chunk);
+    uint64_t bytes = held_bytes(memory, chunk);
     vmm_status status = chunk_query(chunk, drain);
     if (status == VMM_OK)
         status = vmm__chunk_close(memory, chunk);
@@ -119,8 +125,8 @@ vmm_status vmm__memory_check(const struct memory *memory)
         vmm_status status = chunk_check(memory, id);
         if (status != VMM_OK)
             return status;
-        bytes += vmm__chunk_bytes(memory, chunk);
-        limbo_bytes += chunk->state == CHUNK_LIMBO ? vmm__chunk_bytes(memory, chunk) : 0;
+        bytes += held_bytes(memory, chunk);
+        limbo_bytes += chunk->state == CHUNK_LIMBO ? held_bytes(memory, chunk) : 0;
         mapped_granules += chunk->is_mapped ? chunk->granules : 0;
     }
     if (mapped_granules + memory->arena.free_granules != memory->arena.granules)

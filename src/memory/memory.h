@@ -9,7 +9,9 @@
  *     [first, first + granules) and no others;
  *  2. a granule that belongs to a chunk, mapped or not, is taken from the arena; no other is;
  *  3. reserved = sum of the bytes of all chunks; limbo_bytes = the same over chunks in limbo;
- *  4. no two chunks that are held share a handle.
+ *  4. no two chunks share a handle, except a chunk and its stale mappings: records in limbo without
+ *     a handle of their own, left where the chunk was mapped before it moved. They hold addresses,
+ *     not memory, and count neither as reserved nor as limbo_bytes.
  * Knows nothing of blocks, pools or why it is asked. May be called by: policy, report, entry.
  * Locks: the cache's grow lock guards all of it; figures may be read without.
  */
@@ -33,6 +35,7 @@ struct chunk {
     uint32_t next; /* id: in limbo the next to be drained; unused the next unused */
     enum chunk_state state;
     bool is_mapped; /* false in limbo if its release failed: tried again with each drain */
+    bool is_stale;  /* limbo: only a mapping; the handle is another record's */
     uint64_t epoch; /* limbo: of `timeline`; may be unmapped once it has passed */
     struct timeline *timeline; /* limbo: NULL if nothing is in flight */
 };
@@ -61,12 +64,26 @@ vmm_status vmm__memory_init(struct memory *memory, struct driver *driver, uint64
 vmm_status vmm__memory_fini(struct memory *memory);
 
 /*
- * Maps new physical memory at `count` free granules from `granule` on, in chunks of at most
- * chunk_granules, ready for use. On failure nothing is mapped there: ERR_DEVICE_OOM (the device, or
- * the limit), ERR_HOST_OOM, ERR_DRIVER.
+ * Maps new physical memory at `count` granules that the caller took from the arena, in chunks of at
+ * most chunk_granules; without access yet. On failure nothing is mapped there and the granules go
+ * back to the arena: ERR_DEVICE_OOM (the device, or the limit), ERR_HOST_OOM, ERR_DRIVER.
  */
 vmm_status vmm__memory_map(struct memory *memory, uint64_t granule, uint64_t count,
                            uint32_t chunk_granules);
+
+/*
+ * Hand-over: maps a chunk that is held at granules that the caller took, without access yet. Its
+ * old mapping stays usable until `epoch` of `timeline` has passed (NULL: it may go at once) and is
+ * unmapped by a later drain. On failure the chunk is where it was.
+ */
+vmm_status vmm__memory_move(struct memory *memory, struct chunk *chunk, uint64_t granule,
+                            struct timeline *timeline, uint64_t epoch);
+
+/* Makes mapped granules usable. On failure they are not, and mapped still. */
+vmm_status vmm__memory_access(struct memory *memory, uint64_t granule, uint64_t count);
+
+/* Puts all chunks of mapped granules that are under no block into limbo, ready to go. */
+void vmm__memory_discard(struct memory *memory, uint64_t granule, uint64_t count);
 
 /* The mapped chunk at a granule; NULL if there is none. */
 static inline struct chunk *vmm__memory_chunk(const struct memory *memory, uint64_t granule)

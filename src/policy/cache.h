@@ -16,8 +16,8 @@ struct vmm_cache {
     struct driver *driver;
     bool owns_driver;
     bool no_caching;
-    uint32_t small_chunk_granules; /* chunks that small heaps grow by */
-    uint32_t large_chunk_granules; /* largest chunks of large heaps */
+    uint32_t largest_chunk_granules; /* see grow.c */
+    uint32_t footprint_slack;        /* thousandths of the peak of active bytes: see grow.c */
     vmm_log_fn log;
     void *log_context;
     FILE *log_file; /* opened for VMM_LOG; NULL if not */

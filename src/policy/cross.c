@@ -17,7 +17,7 @@ static bool run_find(const struct vmm_cache *cache, struct heap *from, uint64_t 
                      struct run *run)
 {
     const struct arena *arena = &cache->memory.arena;
-    uint64_t spare = (uint64_t)cache->large_chunk_granules * arena->granule_bytes;
+    uint64_t spare = (uint64_t)cache->largest_chunk_granules * arena->granule_bytes;
     uint64_t need = vmm__align_up(bytes, arena->granule_bytes);
     for (uint64_t size = need; size <= need + 2 * spare; size += spare) {
         struct size_node *node = vmm__size_index_find(&from->index, size);

@@ -1,20 +1,67 @@
-/* New physical memory for a heap: see grow.h. */
+/* More physical memory for a heap: see grow.h. */
 #include "policy/grow.h"
+#include "base/arith.h"
+#include "policy/steal.h"
 
-static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap *heap)
+/*
+ * The bill is per mapping, so chunks are as large as closeness allows: a fixed share of what is
+ * reserved, because a partly used chunk at each end of a run of live blocks then costs the same
+ * share of it, or of the block that asks. docs/design.md has the figures behind the shares.
+ */
+enum { CHUNK_SHARE_OF_RESERVED = 1280, CHUNK_SHARE_OF_BLOCK = 128 };
+
+static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap *heap,
+                               uint64_t bytes)
 {
-    return heap->is_small ? cache->small_chunk_granules : cache->large_chunk_granules;
+    if (heap->is_small)
+        return 1;
+    uint64_t share = vmm__figure_now(&cache->memory.reserved_bytes) / CHUNK_SHARE_OF_RESERVED;
+    share = vmm__max(share, bytes / CHUNK_SHARE_OF_BLOCK);
+    uint64_t granules = share >> cache->memory.arena.granule_shift;
+    return (uint32_t)vmm__max(1, vmm__min(granules, cache->largest_chunk_granules));
 }
 
-/* Puts chunks that were mapped for nothing on their way back. */
-static void site_undo(struct vmm_cache *cache, const struct site *site)
+/* How much new memory the footprint target leaves: reserved may exceed the peak of active bytes,
+ * this request counted in, by so many thousandths. */
+static uint64_t target_granules(const struct vmm_cache *cache, uint64_t bytes)
 {
-    for (uint64_t at = 0; at < site->count;) {
-        struct chunk *chunk = vmm__memory_chunk(&cache->memory, site->granule + at);
-        at += chunk->granules;
-        vmm__limbo_put(&cache->memory, chunk, NULL, 0);
-    }
-    (void)vmm__limbo_drain(&cache->memory, NULL);
+    uint64_t active = vmm__figure_now(&cache->ledger.active_bytes) + bytes;
+    uint64_t peak = vmm__max(active, cache->ledger.active_bytes.peak);
+    uint64_t target = peak + peak / 1000 * cache->footprint_slack;
+    uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
+    return target > reserved ? (target - reserved) >> cache->memory.arena.granule_shift : 0;
+}
+
+/* Idle chunks for the low end of a site; returns the granules filled. */
+static uint64_t site_steal(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                           const struct site *site, enum grow_from from)
+{
+    uint64_t want = site->count;
+    if (from == GROW_ALONE)
+        return 0;
+    if (from == GROW_TARGET)
+        want -= vmm__min(want, target_granules(cache, bytes));
+    if (want == 0)
+        return 0;
+    return vmm__steal(cache, heap, site, want, from == GROW_FOLLOW ? STEAL_FOLLOW : STEAL_FINISHED);
+}
+
+/* Fills a site, all of which is taken, from idle chunks and the driver. Whatever was filled is
+ * counted in *filled, also on failure; the rest goes back to the arena. */
+static vmm_status site_fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                            const struct site *site, enum grow_from from, uint64_t *filled)
+{
+    uint64_t stolen = site_steal(cache, heap, bytes, site, from);
+    uint64_t rest = site->count > stolen ? site->count - stolen : 0;
+    uint64_t end = vmm__max(stolen, site->count);
+    if (end < site->room)
+        vmm__arena_give(&cache->memory.arena, site->granule + end, site->room - end);
+    vmm_status status = VMM_OK;
+    if (rest > 0)
+        status = vmm__memory_map(&cache->memory, site->granule + stolen, rest,
+                                 chunk_granules(cache, heap, bytes));
+    *filled = status == VMM_OK ? end : stolen;
+    return status;
 }
 
 static bool site_extends_home(const struct arena *arena, const struct heap *heap,
@@ -24,34 +71,48 @@ static bool site_extends_home(const struct arena *arena, const struct heap *heap
            vmm__arena_address(arena, site->granule) == heap->home_end;
 }
 
-vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes, bool alone,
-                     struct block **out)
+/* Gives filled granules of a site to the heap. */
+static vmm_status site_attach(struct vmm_cache *cache, struct heap *heap, const struct site *site,
+                              uint64_t filled, struct block **out)
 {
     const struct arena *arena = &cache->memory.arena;
-    (void)vmm__limbo_drain(&cache->memory, NULL); /* what has passed meanwhile goes back */
+    uint64_t address = vmm__arena_address(arena, site->granule);
+    uint64_t epoch = vmm__timeline_now(&heap->pool->timeline);
+    vmm_status status = vmm__memory_access(&cache->memory, site->granule, filled);
+    if (status == VMM_OK)
+        status = vmm__heap_attach(heap, address, filled << arena->granule_shift, epoch, out);
+    if (status != VMM_OK)
+        vmm__memory_discard(&cache->memory, site->granule, filled);
+    return status;
+}
+
+vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                     enum grow_from from, struct block **out)
+{
+    struct arena *arena = &cache->memory.arena;
     struct site site;
-    vmm_status status =
-        alone ? vmm__site_alone(cache, bytes, &site) : vmm__site_find(cache, heap, bytes, &site);
+    (void)vmm__limbo_drain(&cache->memory, NULL); /* what has passed meanwhile goes back */
+    vmm_status status = from == GROW_ALONE ? vmm__site_alone(cache, bytes, &site)
+                                           : vmm__site_find(cache, heap, bytes, &site);
     if (status != VMM_OK)
         return status;
-    status = vmm__memory_map(&cache->memory, site.granule, site.count, chunk_granules(cache, heap));
-    if (status != VMM_OK)
-        return status;
-    uint64_t address = vmm__arena_address(arena, site.granule);
-    uint64_t site_bytes = site.count << arena->granule_shift;
-    bool at_home = !alone && site_extends_home(arena, heap, &site);
-    status = vmm__heap_attach(heap, address, site_bytes, 0, out);
-    if (status != VMM_OK) {
-        site_undo(cache, &site);
-        return status;
-    }
-    if (at_home)
-        heap->home_end = address + site_bytes;
-    vmm__cache_log(cache, "grow: stream %p: %llu MiB at 0x%llx, reserved %llu MiB",
-                   heap->pool->stream, (unsigned long long)site_bytes >> 20,
-                   (unsigned long long)address,
+    site.room = vmm__min(site.room, site.count + cache->largest_chunk_granules - 1);
+    bool at_home = from != GROW_ALONE && site_extends_home(arena, heap, &site);
+    vmm__arena_take(arena, site.granule, site.room);
+    uint64_t filled;
+    status = site_fill(cache, heap, bytes, &site, from, &filled);
+    vmm_status attached = VMM_OK;
+    if (filled > 0)
+        attached = site_attach(cache, heap, &site, filled, out);
+    if (status == VMM_OK)
+        status = attached;
+    if (filled > 0 && attached == VMM_OK && at_home)
+        heap->home_end = vmm__arena_address(arena, site.granule + filled);
+    vmm__cache_log(cache, "grow: stream %p: %llu granules at 0x%llx, reserved %llu MiB",
+                   heap->pool->stream, (unsigned long long)filled,
+                   (unsigned long long)vmm__arena_address(arena, site.granule),
                    (unsigned long long)vmm__figure_now(&cache->memory.reserved_bytes) >> 20);
-    return VMM_OK;
+    return status;
 }
 
 uint64_t vmm__grow_bytes(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,

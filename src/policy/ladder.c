@@ -3,18 +3,17 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "policy/cross.h"
-#include "policy/grow.h"
 #include "policy/trim.h"
 
 /* Each step returns VMM_OK if it gave something, VMM_NOT_READY if it has nothing to give. */
-typedef vmm_status (*ladder_step)(struct vmm_cache *cache, const struct request *request);
+typedef vmm_status (*ladder_step)(struct vmm_cache *cache, struct request *request);
 
 static vmm_status gave(bool something)
 {
     return something ? VMM_OK : VMM_NOT_READY;
 }
 
-static vmm_status step_passed(struct vmm_cache *cache, const struct request *request)
+static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
 {
     uint64_t released_bytes = 0;
     bool any = false;
@@ -56,7 +55,7 @@ static uint64_t idle_put(struct vmm_cache *cache, const struct request *request,
     return put_bytes;
 }
 
-static vmm_status step_idle_finished(struct vmm_cache *cache, const struct request *request)
+static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *request)
 {
     uint64_t released_bytes = 0;
     if (idle_put(cache, request, true) > 0)
@@ -64,13 +63,25 @@ static vmm_status step_idle_finished(struct vmm_cache *cache, const struct reque
     return gave(released_bytes > 0);
 }
 
-static vmm_status step_follow(struct vmm_cache *cache, const struct request *request)
+static vmm_status step_steal(struct vmm_cache *cache, struct request *request)
 {
-    return vmm__cross(cache, request->heap, request->block_bytes, CROSS_FOLLOW);
+    (void)cache;
+    bool further = request->from < GROW_STEAL;
+    request->from = further ? GROW_STEAL : request->from;
+    return gave(further);
+}
+
+/* Memory of other streams that lies in one piece needs no mapping; the rest is stolen. */
+static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
+{
+    bool further = request->from < GROW_FOLLOW;
+    request->from = GROW_FOLLOW;
+    vmm_status status = vmm__cross(cache, request->heap, request->block_bytes, CROSS_FOLLOW);
+    return status == VMM_NOT_READY ? gave(further) : status;
 }
 
 /* Gives nothing yet, but fills limbo for the steps that follow. */
-static vmm_status step_idle(struct vmm_cache *cache, const struct request *request)
+static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
 {
     const struct block *beside;
     if (missing_bytes(cache, request, &beside) <= cache->memory.limbo_bytes)
@@ -81,7 +92,7 @@ static vmm_status step_idle(struct vmm_cache *cache, const struct request *reque
     return gave(released_bytes > 0);
 }
 
-static vmm_status step_wait_limbo(struct vmm_cache *cache, const struct request *request)
+static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *request)
 {
     (void)request;
     uint64_t released_bytes = 0;
@@ -89,7 +100,7 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, const struct request 
     return status == VMM_OK ? gave(released_bytes > 0) : status;
 }
 
-static vmm_status step_wait_uses(struct vmm_cache *cache, const struct request *request)
+static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *request)
 {
     vmm_status status = VMM_NOT_READY;
     for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_NOT_READY;
@@ -104,7 +115,7 @@ static vmm_status step_wait_uses(struct vmm_cache *cache, const struct request *
 }
 
 /* All that is idle, wherever it is: the driver does not say what it lacks. */
-static vmm_status step_all_idle(struct vmm_cache *cache, const struct request *request)
+static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request)
 {
     struct trim_order order = { .bytes = UINT64_MAX, .held = request->pool };
     uint64_t released_bytes = 0;
@@ -113,13 +124,13 @@ static vmm_status step_all_idle(struct vmm_cache *cache, const struct request *r
     return gave(released_bytes > 0);
 }
 
-static const ladder_step ladder_steps[] = { step_passed,   step_idle_finished, step_follow,
-                                            step_idle,     step_wait_limbo,    step_wait_uses,
-                                            step_all_idle, step_wait_limbo };
+static const ladder_step ladder_steps[] = { step_passed,        step_steal,    step_follow,
+                                            step_idle_finished, step_idle,     step_wait_limbo,
+                                            step_wait_uses,     step_all_idle, step_wait_limbo };
 
 enum { LADDER_STEPS = sizeof ladder_steps / sizeof ladder_steps[0] };
 
-vmm_status vmm__ladder_climb(struct vmm_cache *cache, const struct request *request,
+vmm_status vmm__ladder_climb(struct vmm_cache *cache, struct request *request,
                              struct ladder *ladder)
 {
     while (ladder->step < LADDER_STEPS) {

@@ -3,25 +3,27 @@
  * step that gave something, the request is tried again from the start.
  *
  *  1. waits and limbo whose time has passed, and slabs without live objects;
- *  2. idle chunks, of any stream, whose work has finished: just enough of them;
- *  3. other streams' idle memory, with a wait put into the requesting stream;
- *  4. idle chunks whose work is still running: into limbo, just enough;
- *  5. the host waits for the oldest of limbo;
- *  6. the host waits for blocks that other streams use, and climbs from the start again;
- *  7. all idle chunks go, and the host waits for them.
+ *  2. idle chunks are stolen before anything is asked of the driver;
+ *  3. other streams' idle memory too, with a wait put into the requesting stream;
+ *  4. idle chunks, of any stream, whose work has finished: just enough of them;
+ *  5. idle chunks whose work is still running: into limbo, just enough;
+ *  6. the host waits for the oldest of limbo;
+ *  7. the host waits for blocks that other streams use, and climbs from the start again;
+ *  8. all idle chunks go, and the host waits for them.
  *
  * May be called by: supply. Locks: the grow lock and the requesting pool's lock.
  */
 #ifndef VMM_POLICY_LADDER_H
 #define VMM_POLICY_LADDER_H
 
-#include "policy/cache.h"
+#include "policy/grow.h"
 
 struct request {
     struct pool *pool;
     struct heap *heap;
     uint64_t bytes;       /* as asked for */
     uint64_t block_bytes; /* of the block that the heap lacks */
+    enum grow_from from;  /* starts with GROW_TARGET; the ladder goes further */
 };
 
 /* How far up the ladder a request is. Starts zeroed. */
@@ -31,7 +33,7 @@ struct ladder {
 
 /* Climbs until a step gives something (VMM_OK: try again), or the top is reached (VMM_NOT_READY).
  */
-vmm_status vmm__ladder_climb(struct vmm_cache *cache, const struct request *request,
+vmm_status vmm__ladder_climb(struct vmm_cache *cache, struct request *request,
                              struct ladder *ladder);
 
 /* Leaves the line of a request that failed for want of memory, and returns ERR_DEVICE_OOM. */

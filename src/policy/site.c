@@ -11,11 +11,10 @@ static uint64_t granules_for(const struct arena *arena, uint64_t bytes)
     return (bytes + arena->granule_bytes - 1) >> arena->granule_shift;
 }
 
-static void site_prefer(struct site *best, uint64_t granule, uint64_t count,
-                        const struct block *beside)
+static void site_prefer(struct site *best, struct site site)
 {
-    if (count < best->count)
-        *best = (struct site){ .granule = granule, .count = count, .beside = beside };
+    if (site.count < best->count)
+        *best = site;
 }
 
 /* Growing a free block to the right, or filling the void between it and the free block beyond. */
@@ -28,7 +27,9 @@ static void right_consider(const struct heap *heap, const struct block *block, u
     uint64_t room = vmm__arena_room_after(arena, granule);
     uint64_t missing = granules_for(arena, bytes - block->node.size);
     if (missing <= room) {
-        site_prefer(best, granule, missing, block);
+        site_prefer(
+            best,
+            (struct site){ .granule = granule, .count = missing, .room = room, .beside = block });
         return;
     }
     uint64_t beyond = end + (room << arena->granule_shift);
@@ -37,7 +38,10 @@ static void right_consider(const struct heap *heap, const struct block *block, u
         return;
     const struct block *far = *vmm__directory_slot(heap->directory, beyond);
     if (far->state == BLOCK_FREE && beyond - block->address + far->node.size >= bytes)
-        site_prefer(best, granule, room, block);
+        site_prefer(
+            best,
+            (struct site){
+                .granule = granule, .count = room, .room = room, .beside = block, .beyond = far });
 }
 
 static void left_consider(const struct heap *heap, const struct block *block, uint64_t bytes,
@@ -47,7 +51,10 @@ static void left_consider(const struct heap *heap, const struct block *block, ui
     uint64_t granule = vmm__arena_granule(arena, block->address);
     uint64_t missing = granules_for(arena, bytes - block->node.size);
     if (missing <= vmm__arena_room_before(arena, granule))
-        site_prefer(best, granule - missing, missing, block);
+        site_prefer(best, (struct site){ .granule = granule - missing,
+                                         .count = missing,
+                                         .room = missing,
+                                         .beside = block });
 }
 
 static void neighbours_consider(const struct heap *heap, uint64_t bytes, struct site *best)
@@ -78,9 +85,10 @@ static bool home_consider(const struct heap *heap, uint64_t count, struct site *
     uint64_t before = vmm__arena_address(arena, first) - 1;
     if (first > 0 && vmm__directory_heap(heap->directory, before) == heap)
         granule = first;
-    if (first + room - granule < count)
+    room -= granule - first;
+    if (room < count)
         return false;
-    site_prefer(best, granule, count, NULL);
+    site_prefer(best, (struct site){ .granule = granule, .count = count, .room = room });
     return true;
 }
 
@@ -94,7 +102,7 @@ vmm_status vmm__site_find(const struct vmm_cache *cache, const struct heap *heap
     if (best.count >= count && !home_consider(heap, count, &best)) {
         uint64_t granule;
         if (vmm__arena_find(arena, count, &granule))
-            site_prefer(&best, granule, count, NULL);
+            site_prefer(&best, (struct site){ .granule = granule, .count = count, .room = count });
     }
     if (best.count == UINT64_MAX)
         return vmm__error(VMM_ERR_ADDRESS_SPACE, "no %llu free granules of addresses in a row",
@@ -110,6 +118,6 @@ vmm_status vmm__site_alone(const struct vmm_cache *cache, uint64_t bytes, struct
     if (!vmm__arena_find(&cache->memory.arena, count + 2, &granule))
         return vmm__error(VMM_ERR_ADDRESS_SPACE, "no %llu free granules of addresses in a row",
                           (unsigned long long)count + 2);
-    *out = (struct site){ .granule = granule + 1, .count = count };
+    *out = (struct site){ .granule = granule + 1, .count = count, .room = count };
     return VMM_OK;
 }

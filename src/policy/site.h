@@ -10,8 +10,10 @@
 
 struct site {
     uint64_t granule; /* free addresses to map memory at */
-    uint64_t count;
+    uint64_t count;   /* granules that are needed */
+    uint64_t room;    /* granules that may be mapped, if chunks do not come in that size */
     const struct block *beside; /* the free block that grows; NULL: none */
+    const struct block *beyond; /* the free block on the other side of a void that is filled */
 };
 
 /*

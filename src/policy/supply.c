@@ -2,7 +2,6 @@
 #include "policy/supply.h"
 #include "base/error.h"
 #include "policy/cross.h"
-#include "policy/grow.h"
 #include "policy/ladder.h"
 
 static vmm_status supply_cached(struct vmm_cache *cache, const struct request *request,
@@ -14,7 +13,7 @@ static vmm_status supply_cached(struct vmm_cache *cache, const struct request *r
     status = vmm__cross(cache, request->heap, request->block_bytes, CROSS_FINISHED);
     struct block *block;
     if (status == VMM_NOT_READY)
-        status = vmm__grow(cache, request->heap, request->block_bytes, false, &block);
+        status = vmm__grow(cache, request->heap, request->block_bytes, request->from, &block);
     if (status != VMM_OK)
         return status;
     return vmm__pool_take_locked(request->pool, request->bytes, address);
@@ -25,7 +24,7 @@ static vmm_status supply_alone(struct vmm_cache *cache, const struct request *re
                                uint64_t *address)
 {
     struct block *block;
-    vmm_status status = vmm__grow(cache, request->heap, request->block_bytes, true, &block);
+    vmm_status status = vmm__grow(cache, request->heap, request->block_bytes, GROW_ALONE, &block);
     if (status != VMM_OK)
         return status;
     return vmm__pool_take_block_locked(request->pool, block, request->bytes, address);
@@ -38,8 +37,7 @@ static vmm_status supply_once(struct vmm_cache *cache, const struct request *req
                              : supply_cached(cache, request, address);
 }
 
-static vmm_status supply_locked(struct vmm_cache *cache, const struct request *request,
-                                uint64_t *address)
+static vmm_status supply_locked(struct vmm_cache *cache, struct request *request, uint64_t *address)
 {
     vmm_status status = supply_once(cache, request, address);
     if (status != VMM_ERR_DEVICE_OOM)
