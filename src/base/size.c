@@ -1,9 +1,7 @@
 /* Sizes as people write them: see size.h. */
 #include "base/size.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char unit_letters[] = "KMGT";
@@ -22,20 +20,38 @@ static bool unit_parse(const char *text, double *factor)
     return true;
 }
 
-/* A decimal number at the start of a text; no sign, blanks, hexadecimals or names. */
+static const char *digits_parse(const char *text, double *number)
+{
+    for (; *text >= '0' && *text <= '9'; text++)
+        *number = *number * 10 + (*text - '0');
+    return text;
+}
+
+/*
+ * A decimal number at the start of a text; no sign, blanks, exponents or names. Not strtod(), whose
+ * decimal sign is the locale's.
+ */
 static bool number_parse(const char *text, double *number, const char **rest)
 {
-    if (*text < '0' || *text > '9' || strspn(text, "0123456789.") == 0 || text[1] == 'x')
+    *number = 0;
+    *rest = digits_parse(text, number);
+    if (*rest == text)
         return false;
-    char *end;
-    *number = strtod(text, &end);
-    *rest = end;
-    return isfinite(*number) && (size_t)(end - text) <= strspn(text, "0123456789.");
+    if (**rest != '.')
+        return true;
+    double fraction = 0;
+    double scale = 1;
+    const char *point = *rest;
+    *rest = digits_parse(point + 1, &fraction);
+    for (const char *digit = point + 1; digit < *rest; digit++)
+        scale *= 10;
+    *number += fraction / scale;
+    return true;
 }
 
 static bool number_to_bytes(double number, uint64_t *bytes)
 {
-    if (number >= 9.2233720368547758e18)
+    if (!(number < 9.2233720368547758e18))
         return false;
     *bytes = (uint64_t)number;
     return true;
@@ -68,10 +84,13 @@ char *vmm__size_write(char *text, size_t text_bytes, uint64_t bytes)
         number /= 1024;
         power++;
     }
-    int decimals = power > 0 && number < 100 ? 1 : 0;
+    uint64_t tenths = (uint64_t)(number * 10 + 0.5);
     if (power == 0)
         (void)snprintf(text, text_bytes, "%.0f B", number);
+    else if (number < 100)
+        (void)snprintf(text, text_bytes, "%u.%u %ciB", (unsigned)(tenths / 10),
+                       (unsigned)(tenths % 10), unit_letters[power - 1]);
     else
-        (void)snprintf(text, text_bytes, "%.*f %ciB", decimals, number, unit_letters[power - 1]);
+        (void)snprintf(text, text_bytes, "%.0f %ciB", number, unit_letters[power - 1]);
     return text;
 }

@@ -27,6 +27,7 @@ static uint64_t target_granules(const struct vmm_cache *cache, uint64_t bytes)
 {
     uint64_t active = vmm__figure_now(&cache->ledger.active_bytes) + bytes;
     uint64_t peak = vmm__max(active, cache->ledger.active_bytes.peak);
+    peak = vmm__max(peak, cache->active_peak_bytes);
     uint64_t target = peak + peak / 1000 * cache->footprint_slack;
     uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
     return target > reserved ? (target - reserved) >> cache->memory.arena.granule_shift : 0;

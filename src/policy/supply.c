@@ -37,9 +37,19 @@ static vmm_status supply_once(struct vmm_cache *cache, const struct request *req
                              : supply_cached(cache, request, address);
 }
 
-static vmm_status supply_locked(struct vmm_cache *cache, struct request *request, uint64_t *address)
+/* The same; waits for the addresses that stale mappings hold when no others are left. */
+static vmm_status supply_placed(struct vmm_cache *cache, const struct request *request,
+                                uint64_t *address)
 {
     vmm_status status = supply_once(cache, request, address);
+    while (status == VMM_ERR_ADDRESS_SPACE && vmm__limbo_wait(&cache->memory, NULL) == VMM_OK)
+        status = supply_once(cache, request, address);
+    return status;
+}
+
+static vmm_status supply_locked(struct vmm_cache *cache, struct request *request, uint64_t *address)
+{
+    vmm_status status = supply_placed(cache, request, address);
     if (status != VMM_ERR_DEVICE_OOM)
         return status;
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
@@ -50,7 +60,7 @@ static vmm_status supply_locked(struct vmm_cache *cache, struct request *request
             break;
         if (climbed != VMM_OK && climbed != VMM_ERR_DEVICE_OOM)
             return climbed;
-        status = supply_once(cache, request, address);
+        status = supply_placed(cache, request, address);
     }
     if (status != VMM_ERR_DEVICE_OOM)
         return status;

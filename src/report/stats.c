@@ -84,10 +84,20 @@ vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
     return VMM_OK;
 }
 
+/* Policy goes on with the peak that it knew: looking at statistics changes no decision. */
+static void active_peak_keep(vmm_cache *cache)
+{
+    uint64_t peak = vmm__figure_read(&cache->ledger.active_bytes).peak;
+    vmm__lock_take(&cache->grow_lock);
+    cache->active_peak_bytes = vmm__max(cache->active_peak_bytes, peak);
+    vmm__lock_drop(&cache->grow_lock);
+}
+
 vmm_status vmm_stats_reset_peak(vmm_cache *cache)
 {
     if (cache == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stats_reset_peak: cache is NULL");
+    active_peak_keep(cache);
     vmm__figure_reset_peak(&cache->ledger.requested_bytes);
     vmm__figure_reset_peak(&cache->ledger.allocated_bytes);
     vmm__figure_reset_peak(&cache->ledger.active_bytes);
