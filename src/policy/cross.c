@@ -3,6 +3,8 @@
 #include "base/arith.h"
 #include "policy/trim.h"
 
+enum { RUN_PROBES = 8 };
+
 /* A run of idle chunks in somebody's free block. */
 struct run {
     struct heap *heap;
@@ -11,22 +13,19 @@ struct run {
     uint64_t bytes;
 };
 
-/* Free blocks of one heap that are looked at for a run: the best fits for the request and for the
- * request with a chunk to spare at either end. */
+/* The best fit among a heap's free blocks, or one of the next larger ones if chunks that are used
+ * in part leave too little of it. */
 static bool run_find(const struct vmm_cache *cache, struct heap *from, uint64_t bytes,
                      struct run *run)
 {
-    const struct arena *arena = &cache->memory.arena;
-    uint64_t spare = (uint64_t)cache->largest_chunk_granules * arena->granule_bytes;
-    uint64_t need = vmm__align_up(bytes, arena->granule_bytes);
-    for (uint64_t size = need; size <= need + 2 * spare; size += spare) {
-        struct size_node *node = vmm__size_index_find(&from->index, size);
-        if (node == NULL)
-            return false;
+    uint64_t need = vmm__align_up(bytes, cache->memory.arena.granule_bytes);
+    struct size_node *node = vmm__size_index_find(&from->index, need);
+    for (int probe = 0; node != NULL && probe < RUN_PROBES; probe++) {
         *run = (struct run){ .heap = from, .block = (struct block *)node };
         if (vmm__whole_chunks(&cache->memory, run->block, bytes, &run->address, &run->bytes) &&
             run->bytes >= bytes)
             return true;
+        node = vmm__size_index_larger(&from->index, node);
     }
     return false;
 }

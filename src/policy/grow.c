@@ -21,16 +21,23 @@ static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap 
     return (uint32_t)vmm__max(1, vmm__min(granules, cache->largest_chunk_granules));
 }
 
-/* How much new memory the footprint target leaves: reserved may exceed the peak of active bytes,
- * this request counted in, by so many thousandths. */
+/*
+ * How much new memory the footprint target leaves: reserved may exceed the peak of active bytes,
+ * this request counted in, by the slack, and small programs by a few chunks, so that a loop over
+ * fixed shapes settles.
+ */
+enum { SLACK_FLOOR_BYTES = 16 << 20 };
+
 static uint64_t target_granules(const struct vmm_cache *cache, uint64_t bytes)
 {
     uint64_t active = vmm__figure_now(&cache->ledger.active_bytes) + bytes;
     uint64_t peak = vmm__max(active, cache->ledger.active_bytes.peak);
     peak = vmm__max(peak, cache->active_peak_bytes);
-    uint64_t target = peak + peak / 1000 * cache->footprint_slack;
+    uint64_t slack = vmm__max(SLACK_FLOOR_BYTES, peak / 1000 * cache->footprint_slack);
     uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
-    return target > reserved ? (target - reserved) >> cache->memory.arena.granule_shift : 0;
+    if (peak + slack <= reserved)
+        return 0;
+    return (peak + slack - reserved) >> cache->memory.arena.granule_shift;
 }
 
 /* Idle chunks for the low end of a site; returns the granules filled. */

@@ -3,6 +3,20 @@
 #include "base/error.h"
 #include "policy/cross.h"
 #include "policy/ladder.h"
+#include "policy/span.h"
+
+/* Free addresses in a row that other heaps own in part: for a block that then fits, or grows less.
+ */
+static vmm_status span_take(struct vmm_cache *cache, const struct request *request,
+                            uint64_t *address)
+{
+    const struct block *beside;
+    uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
+    vmm_status status = vmm__span_join(cache, request->heap, request->block_bytes, grow_bytes);
+    if (status != VMM_OK)
+        return status;
+    return vmm__pool_take_locked(request->pool, request->bytes, address);
+}
 
 static vmm_status supply_cached(struct vmm_cache *cache, const struct request *request,
                                 uint64_t *address)
@@ -11,9 +25,13 @@ static vmm_status supply_cached(struct vmm_cache *cache, const struct request *r
     if (status != VMM_NOT_READY)
         return status;
     status = vmm__cross(cache, request->heap, request->block_bytes, CROSS_FINISHED);
+    if (status == VMM_OK)
+        return vmm__pool_take_locked(request->pool, request->bytes, address);
+    status = span_take(cache, request, address);
+    if (status == VMM_OK)
+        return status;
     struct block *block;
-    if (status == VMM_NOT_READY)
-        status = vmm__grow(cache, request->heap, request->block_bytes, request->from, &block);
+    status = vmm__grow(cache, request->heap, request->block_bytes, request->from, &block);
     if (status != VMM_OK)
         return status;
     return vmm__pool_take_locked(request->pool, request->bytes, address);

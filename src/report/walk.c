@@ -131,7 +131,8 @@ vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
     uint64_t granule = vmm__arena_next_taken(arena, 0);
     while (granule < arena->granules && !walk.ended) {
         const struct chunk *chunk = vmm__memory_chunk(&cache->memory, granule);
-        chunk_visit(&walk, chunk);
+        if (!chunk->is_stale)
+            chunk_visit(&walk, chunk);
         uint64_t end = granule + chunk->granules;
         granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
     }
