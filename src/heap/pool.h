@@ -37,6 +37,7 @@ struct pool {
     struct ledger *ledger;
     struct pool *next;           /* all pools of the cache, in order of creation */
     struct pool *next_in_bucket; /* see pools.h */
+    uint64_t last_supply;        /* number of its last supply; guarded by the grow lock */
     struct lock lock;            /* guards all below */
     struct heap small;
     struct heap large;

@@ -8,7 +8,7 @@
  * reserved, because a partly used chunk at each end of a run of live blocks then costs the same
  * share of it, or of the block that asks. docs/design.md has the figures behind the shares.
  */
-enum { CHUNK_SHARE_OF_RESERVED = 1280, CHUNK_SHARE_OF_BLOCK = 128 };
+enum { CHUNK_SHARE_OF_RESERVED = 1280, CHUNK_SHARE_OF_BLOCK = 256 };
 
 static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap *heap,
                                uint64_t bytes)
@@ -21,23 +21,39 @@ static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap 
     return (uint32_t)vmm__max(1, vmm__min(granules, cache->largest_chunk_granules));
 }
 
+/* Free memory of other streams whose work has not finished: nobody else can have it now. */
+static uint64_t unfinished_bytes(struct vmm_cache *cache, const struct pool *own)
+{
+    uint64_t bytes = 0;
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        if (pool == own)
+            continue;
+        vmm__lock_take_second(&pool->lock);
+        uint64_t free_bytes = pool->large.free_bytes + pool->small.free_bytes;
+        if (free_bytes > 0 &&
+            vmm__timeline_query(&pool->timeline, vmm__timeline_now(&pool->timeline)) != VMM_OK)
+            bytes += free_bytes;
+        vmm__lock_drop(&pool->lock);
+    }
+    return bytes;
+}
+
 /*
- * How much new memory the footprint target leaves: reserved may exceed the peak of active bytes,
- * this request counted in, by the slack, and small programs by a few chunks, so that a loop over
- * fixed shapes settles.
+ * How much new memory the footprint target leaves: reserved, less what other streams are not done
+ * with, may exceed the peak of active bytes, this request counted in, by the slack; and small
+ * programs by a few chunks, so that a loop over fixed shapes settles.
  */
 enum { SLACK_FLOOR_BYTES = 16 << 20 };
 
-static uint64_t target_granules(const struct vmm_cache *cache, uint64_t bytes)
+static uint64_t target_granules(struct vmm_cache *cache, const struct heap *heap, uint64_t bytes)
 {
     uint64_t active = vmm__figure_now(&cache->ledger.active_bytes) + bytes;
     uint64_t peak = vmm__max(active, cache->ledger.active_bytes.peak);
     peak = vmm__max(peak, cache->active_peak_bytes);
     uint64_t slack = vmm__max(SLACK_FLOOR_BYTES, peak / 1000 * cache->footprint_slack);
+    uint64_t target = peak + slack + unfinished_bytes(cache, heap->pool);
     uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
-    if (peak + slack <= reserved)
-        return 0;
-    return (peak + slack - reserved) >> cache->memory.arena.granule_shift;
+    return target > reserved ? (target - reserved) >> cache->memory.arena.granule_shift : 0;
 }
 
 /* Idle chunks for the low end of a site; returns the granules filled. */
@@ -48,7 +64,7 @@ static uint64_t site_steal(struct vmm_cache *cache, struct heap *heap, uint64_t 
     if (from == GROW_ALONE)
         return 0;
     if (from == GROW_TARGET)
-        want -= vmm__min(want, target_granules(cache, bytes));
+        want -= vmm__min(want, target_granules(cache, heap, bytes));
     if (want == 0)
         return 0;
     return vmm__steal(cache, heap, site, want, from == GROW_FOLLOW ? STEAL_FOLLOW : STEAL_FINISHED);

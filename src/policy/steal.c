@@ -102,18 +102,33 @@ static bool pool_steal(struct theft *theft, struct pool *pool)
     return going;
 }
 
+/* The stream that was supplied last before number `before`; NULL if there is none. What was freed
+ * last comes in the longest runs: in measured orders it costs the fewest moves. */
+static struct pool *next_victim(const struct vmm_cache *cache, const struct pool *own,
+                                uint64_t before)
+{
+    struct pool *victim = NULL;
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        if (pool != own && pool->last_supply > 0 && pool->last_supply < before &&
+            (victim == NULL || pool->last_supply > victim->last_supply))
+            victim = pool;
+    }
+    return victim;
+}
+
 uint64_t vmm__steal(struct vmm_cache *cache, struct heap *heap, const struct site *site,
                     uint64_t count, enum steal_from from)
 {
     struct theft theft = { .cache = cache, .to = heap, .site = site, .want = count, .from = from };
-    bool going = pool_steal(&theft, heap->pool);
-    for (struct pool *pool = cache->pools.first; pool != NULL && going && !theft_is_done(&theft);
-         pool = pool->next) {
-        if (pool == heap->pool)
-            continue;
-        vmm__lock_take(&pool->lock);
+    bool going = true;
+    struct pool *pool = next_victim(cache, heap->pool, UINT64_MAX);
+    while (pool != NULL && going && !theft_is_done(&theft)) {
+        vmm__lock_take_second(&pool->lock);
         going = pool_steal(&theft, pool);
         vmm__lock_drop(&pool->lock);
+        pool = next_victim(cache, heap->pool, pool->last_supply);
     }
+    if (going && !theft_is_done(&theft))
+        (void)pool_steal(&theft, heap->pool);
     return theft.taken;
 }

@@ -99,6 +99,7 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
     struct error_line line;
     vmm__error_save(&line);
     vmm__lock_take(&cache->grow_lock);
+    pool->last_supply = ++cache->supplies;
     vmm__lock_take(&pool->lock);
     vmm_status status = supply_locked(cache, &request, address);
     vmm__lock_drop(&pool->lock);
