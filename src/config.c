@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* No version will have a larger vmm_config: more is a struct_size that nobody set. */
+enum { STRUCT_BYTES_MOST = 4096 };
+
 static bool is_zero(const unsigned char *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -24,7 +27,8 @@ vmm_status vmm__config_read(const vmm_config *config, vmm_config *out)
     if (config == NULL)
         return VMM_OK;
     size_t known = sizeof *out;
-    if (config->struct_size < sizeof config->struct_size + sizeof config->device)
+    if (config->struct_size < sizeof config->struct_size + sizeof config->device ||
+        config->struct_size > STRUCT_BYTES_MOST)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "config: struct_size is %zu; use VMM_CONFIG_INIT", config->struct_size);
     if (config->struct_size > known &&

@@ -170,8 +170,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
  * Threads:  any; not only the thread that allocated.
  * On failure: ERR_UNKNOWN_POINTER (not the start of a live block of this cache: freed before,
  * inside a block, or foreign; the pointer is looked up, never followed), ERR_INVALID_ARGUMENT (NULL
- * cache), ERR_HOST_OOM, ERR_DRIVER or ERR_LOST (a block marked with vmm_use() needs events; the block
- * stays live).
+ * cache), ERR_HOST_OOM, ERR_DRIVER or ERR_LOST (a block marked with vmm_use() needs events; the
+ * block stays live).
  */
 VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 

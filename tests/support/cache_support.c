@@ -1,4 +1,5 @@
 /* A cache on the chosen driver for each API test: see cache_support.h. */
+#define _GNU_SOURCE
 #include "support/cache_support.h"
 
 #include "base/arith.h"
@@ -311,7 +312,7 @@ void cache_verified(struct cache_test *test)
     VMM_FIGURE_MAP(FIGURE_VERIFIED)
 #undef FIGURE_VERIFIED
     assert_int_equal(test->driver->created_bytes, survey.chunk_bytes);
-    assert_int_equal(test->driver->mapped_bytes, survey.chunk_bytes);
+    assert_true(test->driver->mapped_bytes >= survey.chunk_bytes); /* stale mappings wait */
 }
 
 /* ---- Random blocks -------------------------------------------------------------------------- */

@@ -1,0 +1,264 @@
+/* vmm_create and vmm_destroy by the public way: configuration, life, log, a cache without caching.
+ */
+#include "support/cache_support.h"
+
+#include "base/hostmem.h"
+
+#include <dirent.h>
+#include <string.h>
+
+#define LARGE (8 * MIB)
+
+static vmm_config chosen_config(void)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    config.driver = driver_choice_kind();
+    if (config.driver != VMM_DRIVER_CUDA)
+        config.device_bytes = CACHE_DEVICE;
+    config.limit_bytes = CACHE_LIMIT;
+    return config;
+}
+
+static vmm_cache *cache_created(const vmm_config *config)
+{
+    vmm_cache *cache = NULL;
+    assert_ok(vmm_create(config, &cache));
+    assert_non_null(cache);
+    return cache;
+}
+
+static void *block_of(vmm_cache *cache, size_t bytes)
+{
+    void *block = NULL;
+    assert_ok(vmm_alloc(cache, bytes, NULL, &block));
+    return block;
+}
+
+static vmm_stats stats_of(vmm_cache *cache)
+{
+    vmm_stats stats = { .struct_size = sizeof stats };
+    assert_ok(vmm_stats_get(cache, &stats));
+    return stats;
+}
+
+static int open_files(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder) != NULL)
+        count++;
+    (void)closedir(folder);
+    return count;
+}
+
+/* Nothing of the process is left behind by a cache's life. */
+static void a_life_leaves_nothing(void **state)
+{
+    (void)state;
+    vmm_config config = chosen_config();
+    uint64_t host_bytes = vmm__host_outstanding();
+    assert_ok(vmm_destroy(cache_created(&config)));
+    int files = open_files();
+    for (int round = 0; round < 3; round++) {
+        vmm_cache *cache = cache_created(&config);
+        assert_int_equal(stats_of(cache).reserved_bytes.current, 0);
+        assert_true(stats_of(cache).reserve_calls >= 1); /* one for each halving */
+        for (size_t bytes = 1; bytes <= 16 * MIB; bytes *= 7)
+            (void)block_of(cache, bytes);
+        assert_ok(vmm_destroy(cache));
+        assert_int_equal(vmm__host_outstanding(), host_bytes);
+        assert_int_equal(open_files(), files);
+    }
+}
+
+static void wrong_arguments_leave_nothing(void **state)
+{
+    (void)state;
+    uint64_t host_bytes = vmm__host_outstanding();
+    vmm_cache *cache = (vmm_cache *)&host_bytes;
+    vmm_config config = chosen_config();
+    assert_status(vmm_create(&config, NULL), VMM_ERR_INVALID_ARGUMENT);
+    config.struct_size = 0;
+    assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
+    config = chosen_config();
+    config.device = -1;
+    assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "device"));
+    config = chosen_config();
+    config.no_caching = 2;
+    assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "no_caching"));
+    config = chosen_config();
+    config.driver = (vmm_driver_kind)17;
+    assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "17"));
+    assert_ptr_equal(cache, &host_bytes);
+    assert_int_equal(vmm__host_outstanding(), host_bytes);
+}
+
+static void a_device_that_is_not_there_is_told(void **state)
+{
+    (void)state;
+    vmm_config config = chosen_config();
+    if (config.driver != VMM_DRIVER_CUDA)
+        return; /* the others have as many devices as anybody wants */
+    vmm_cache *cache;
+    config.device = 4711;
+    assert_status(vmm_create(&config, &cache), VMM_ERR_NO_DEVICE);
+    assert_non_null(strstr(vmm_last_error(), "4711"));
+}
+
+static void arenas_of_any_size_are_made(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = { 1,   2 * MIB + 1,       64 * MIB,          4 * GIB,
+                                      TIB, UINT64_C(1) << 46, UINT64_C(1) << 50, UINT64_MAX };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        vmm_config config = chosen_config();
+        config.arena_bytes = sizes[i];
+        vmm_cache *cache = cache_created(&config);
+        for (int block = 0; block < 4; block++)
+            (void)block_of(cache, LARGE + (size_t)block);
+        assert_ok(vmm_destroy(cache));
+    }
+}
+
+static void two_caches_keep_apart(void **state)
+{
+    (void)state;
+    vmm_config config = chosen_config();
+    config.limit_bytes = 32 * MIB;
+    vmm_cache *first = cache_created(&config);
+    vmm_cache *second = cache_created(&config);
+    void *one = block_of(first, LARGE);
+    void *two = block_of(second, LARGE);
+    if (driver_choice_kind() != VMM_DRIVER_SIM) { /* each sim is a world of its own */
+        assert_status(vmm_free(first, two), VMM_ERR_UNKNOWN_POINTER);
+        assert_status(vmm_free(second, one), VMM_ERR_UNKNOWN_POINTER);
+    }
+    assert_ok(vmm_free(first, one));
+    assert_ok(vmm_free(second, two));
+    assert_ok(vmm_destroy(first));
+    two = block_of(second, LARGE);
+    assert_ok(vmm_destroy(second));
+}
+
+/* ---- Log --------------------------------------------------------------------------------------
+ */
+
+struct log_lines {
+    int grow;
+    int trim;
+    int failure;
+    int other;
+};
+
+static void line_counted(void *context, const char *line)
+{
+    struct log_lines *lines = context;
+    if (strchr(line, '\n') != NULL)
+        lines->other++;
+    else if (strncmp(line, "grow: ", 6) == 0)
+        lines->grow++;
+    else if (strncmp(line, "trim: ", 6) == 0)
+        lines->trim++;
+    else if (strncmp(line, "alloc: needed ", 14) == 0)
+        lines->failure++;
+    else
+        lines->other++;
+}
+
+static void the_log_gets_growth_trim_and_failure(void **state)
+{
+    (void)state;
+    struct log_lines lines = { 0 };
+    vmm_config config = chosen_config();
+    config.log = line_counted;
+    config.log_context = &lines;
+    vmm_cache *cache = cache_created(&config);
+    void *block = block_of(cache, LARGE);
+    assert_int_equal(lines.grow, 1);
+    assert_ok(vmm_free(cache, block));
+    assert_ok(vmm_trim(cache, 0, NULL));
+    assert_int_equal(lines.trim, 1);
+    assert_status(vmm_alloc(cache, CACHE_LIMIT + 1, NULL, &block), VMM_ERR_DEVICE_OOM);
+    assert_int_equal(lines.failure, 1);
+    assert_int_equal(lines.other, 0);
+    assert_ok(vmm_destroy(cache));
+}
+
+/* ---- A cache that does not cache ----------------------------------------------------------------
+ */
+
+static void without_caching_everything_goes_back(void **state)
+{
+    (void)state;
+    vmm_config config = chosen_config();
+    config.no_caching = 1;
+    vmm_cache *cache = cache_created(&config);
+    static const size_t sizes[] = { 0, 1, 512, 9000, MIB, LARGE, 20 * MIB + 1 };
+    enum { SIZES = sizeof sizes / sizeof sizes[0] };
+    void *blocks[SIZES];
+    for (int i = 0; i < SIZES; i++)
+        blocks[i] = block_of(cache, sizes[i]);
+    assert_ok(vmm__cache_check(cache));
+    for (int i = 0; i < SIZES; i++) {
+        uint64_t reserved = stats_of(cache).reserved_bytes.current;
+        uint64_t address = (uintptr_t)blocks[(i * 3) % SIZES];
+        assert_int_equal(address % (2 * MIB), 0);
+        assert_ok(vmm_free(cache, blocks[(i * 3) % SIZES]));
+        assert_true(stats_of(cache).reserved_bytes.current < reserved);
+        assert_status(vmm_free(cache, blocks[(i * 3) % SIZES]), VMM_ERR_UNKNOWN_POINTER);
+    }
+    vmm_stats stats = stats_of(cache);
+    assert_int_equal(stats.reserved_bytes.current, 0);
+    assert_int_equal(stats.requested_bytes.current, 0);
+    assert_int_equal(stats.create_calls, stats.release_calls);
+    assert_ok(vmm_destroy(cache));
+}
+
+static void without_caching_the_limit_holds(void **state)
+{
+    (void)state;
+    vmm_config config = chosen_config();
+    config.no_caching = 1;
+    vmm_cache *cache = cache_created(&config);
+    void *block = block_of(cache, CACHE_LIMIT);
+    void *other;
+    assert_status(vmm_alloc(cache, 1, NULL, &other), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm_alloc(cache, SIZE_MAX, NULL, &other), VMM_ERR_INVALID_ARGUMENT);
+    assert_ok(vmm_free(cache, block));
+    block = block_of(cache, CACHE_LIMIT);
+    assert_ok(vmm_use(cache, block, NULL));
+    assert_ok(vmm_destroy(cache));
+}
+
+/* ---- Names ------------------------------------------------------------------------------------
+ */
+
+static void the_version_is_the_header_s(void **state)
+{
+    (void)state;
+    char text[32];
+    (void)snprintf(text, sizeof text, "%d.%d.%d", VMM_VERSION_MAJOR, VMM_VERSION_MINOR,
+                   VMM_VERSION_PATCH);
+    assert_string_equal(vmm_version(), text);
+}
+
+int main(int argc, char **argv)
+{
+    driver_choice_read(argc, argv);
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_life_leaves_nothing),
+        cmocka_unit_test(wrong_arguments_leave_nothing),
+        cmocka_unit_test(a_device_that_is_not_there_is_told),
+        cmocka_unit_test(arenas_of_any_size_are_made),
+        cmocka_unit_test(two_caches_keep_apart),
+        cmocka_unit_test(the_log_gets_growth_trim_and_failure),
+        cmocka_unit_test(without_caching_everything_goes_back),
+        cmocka_unit_test(without_caching_the_limit_holds),
+        cmocka_unit_test(the_version_is_the_header_s),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,262 @@
+/* The limit: it holds, memory is found under it, and what a refusal says and leaves. */
+#include "support/cache_support.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define LARGE (8 * MIB)
+enum { PIECES = (int)(CACHE_LIMIT / LARGE) };
+
+static void all_taken(struct cache_test *test, void *blocks[PIECES], unsigned stream)
+{
+    for (int i = 0; i < PIECES; i++)
+        blocks[i] = block_taken(test, LARGE, stream);
+}
+
+static void assert_refused(struct cache_test *test, size_t bytes, unsigned stream)
+{
+    void *out = test;
+    assert_status(vmm_alloc(test->cache, bytes, test->streams[stream], &out), VMM_ERR_DEVICE_OOM);
+    assert_ptr_equal(out, test);
+}
+
+static void the_limit_can_be_used_to_the_last_byte(void **state)
+{
+    struct cache_test *test = *state;
+    void *block = block_taken(test, CACHE_LIMIT, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, CACHE_LIMIT);
+    assert_int_equal(cache_stats(test).limit_bytes, CACHE_LIMIT);
+    assert_refused(test, 1, 0);
+    assert_refused(test, 1, 1);
+    block_given(test, block);
+    assert_refused(test, CACHE_LIMIT + 1, 0);
+    block = block_taken(test, CACHE_LIMIT, 1);
+    block_given(test, block);
+    assert_int_equal(cache_stats(test).reserved_bytes.peak, CACHE_LIMIT);
+    cache_verified(test);
+}
+
+static void the_limit_is_never_passed(void **state)
+{
+    struct cache_test *test = *state;
+    enum { SLOTS = 200 };
+    void *blocks[SLOTS] = { NULL };
+    uint64_t seed = 3;
+    for (int round = 0; round < 4000; round++) {
+        void **slot = &blocks[random_next(&seed) % SLOTS];
+        vmm_stream stream = test->streams[random_next(&seed) % CACHE_STREAMS];
+        if (*slot == NULL) {
+            vmm_status status = vmm_alloc(test->cache, random_bytes(&seed, 40 * MIB), stream, slot);
+            if (status != VMM_OK)
+                assert_status(status, VMM_ERR_DEVICE_OOM);
+        } else {
+            block_given(test, *slot);
+            *slot = NULL;
+        }
+        assert_true(test->driver->created_bytes <= CACHE_LIMIT);
+    }
+    assert_true(cache_stats(test).ooms > 0);
+    assert_true(cache_stats(test).retries >= cache_stats(test).ooms);
+    assert_true(cache_stats(test).reserved_bytes.peak <= CACHE_LIMIT);
+    cache_verified(test);
+}
+
+static void a_refusal_says_what_was_free(void **state)
+{
+    struct cache_test *test = *state;
+    void *blocks[PIECES];
+    all_taken(test, blocks, 1);
+    block_given(test, blocks[3]);
+    block_given(test, blocks[7]);
+    assert_refused(test, 3 * LARGE + 1, 1);
+    static const char *const parts[] = {
+        "needed 24.0 MiB", "112.0 MiB live", "reserved", "limit 128.0 MiB",
+        "free in",         "largest",        "limbo"
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (strstr(vmm_last_error(), parts[i]) == NULL)
+            fail_msg("'%s' is not in: %s", parts[i], vmm_last_error());
+    }
+    assert_null(strchr(vmm_last_error(), '\n'));
+    assert_int_equal(cache_stats(test).ooms, 1);
+}
+
+struct live_sums {
+    uint64_t hash;
+};
+
+static int live_summed(void *context, const vmm_item *item)
+{
+    struct live_sums *sums = context;
+    if (item->kind == VMM_ITEM_BLOCK && item->state != VMM_ITEM_FREE)
+        sums->hash = sums->hash * 31 + (item->address ^ item->bytes ^ item->requested_bytes);
+    return 0;
+}
+
+static void a_refusal_changes_nothing(void **state)
+{
+    struct cache_test *test = *state;
+    void *blocks[PIECES];
+    all_taken(test, blocks, 1);
+    for (uint32_t i = 0; i < PIECES; i++)
+        block_filled(test, blocks[i], LARGE, i, 1);
+    block_given(test, blocks[3]);
+    struct live_sums sums_before = { 0 };
+    struct live_sums sums_after = { 0 };
+    assert_ok(vmm_walk(test->cache, live_summed, &sums_before));
+    vmm_stats before = cache_stats(test);
+    assert_refused(test, 2 * LARGE, 1);
+    assert_refused(test, 2 * LARGE, 2);
+    assert_refused(test, LARGE + MIB, 3);
+    vmm_stats after = cache_stats(test);
+    assert_ok(vmm_walk(test->cache, live_summed, &sums_after));
+    assert_int_equal(sums_before.hash, sums_after.hash);
+    assert_memory_equal(&before.requested_bytes, &after.requested_bytes, sizeof(vmm_figure));
+    assert_memory_equal(&before.allocated_bytes, &after.allocated_bytes, sizeof(vmm_figure));
+    assert_memory_equal(&before.active_bytes, &after.active_bytes, sizeof(vmm_figure));
+    assert_memory_equal(&before.allocations, &after.allocations, sizeof(vmm_figure));
+    assert_int_equal(after.ooms, before.ooms + 3);
+    assert_true(after.reserved_bytes.current <= before.reserved_bytes.current);
+    cache_verified(test);
+    for (uint32_t i = 0; i < PIECES; i++) {
+        if (i != 3)
+            block_checked(test, blocks[i], LARGE, i, 1);
+    }
+    blocks[3] = block_taken(test, LARGE, 2);
+}
+
+/* A cache that only splits and joins blocks fails here. */
+static void scattered_idle_memory_serves_a_large_block(void **state)
+{
+    struct cache_test *test = *state;
+    void *blocks[PIECES];
+    all_taken(test, blocks, 1);
+    for (uint32_t i = 0; i < PIECES; i++)
+        block_filled(test, blocks[i], LARGE, i, 1);
+    for (int i = 0; i < PIECES; i += 2)
+        block_given(test, blocks[i]);
+    for (unsigned stream = 1; stream < 3; stream++) {
+        void *large = block_taken(test, CACHE_LIMIT / 2, stream);
+        block_filled(test, large, CACHE_LIMIT / 2, 99, stream);
+        block_checked(test, large, CACHE_LIMIT / 2, 99, stream);
+        block_given(test, large);
+    }
+    for (uint32_t i = 1; i < PIECES; i += 2)
+        block_checked(test, blocks[i], LARGE, i, 1);
+    assert_int_equal(cache_stats(test).ooms, 0);
+    cache_verified(test);
+}
+
+static void small_idle_memory_serves_large_blocks_and_back(void **state)
+{
+    struct cache_test *test = *state;
+    enum { SMALLS = 256 };
+    for (unsigned round = 0; round < 4; round++) {
+        void *blocks[SMALLS];
+        size_t bytes = (size_t)(CACHE_LIMIT / SMALLS);
+        for (int i = 0; i < SMALLS; i++)
+            blocks[i] = block_taken(test, bytes, round % 2);
+        assert_refused(test, bytes, 2);
+        for (int i = 0; i < SMALLS; i++)
+            block_given(test, blocks[i]);
+        block_given(test, block_taken(test, CACHE_LIMIT, round / 2));
+        cache_verified(test);
+    }
+}
+
+/* Every class of slabs keeps an empty one; together they must serve a request that they can. */
+static void empty_slabs_serve_other_sizes(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.limit_bytes = test->driver->granule_bytes;
+    cache_restart(test, &config);
+    enum { FILLERS = 4096 };
+    void **fillers = calloc(FILLERS, sizeof *fillers);
+    void *objects[8];
+    for (size_t i = 0; i < 8; i++)
+        objects[i] = block_taken(test, (i + 1) * 1024, 0);
+    int count = 0;
+    for (size_t bytes = MIB; bytes > 8192; bytes /= 2) {
+        while (vmm_alloc(test->cache, bytes, test->streams[0], &fillers[count]) == VMM_OK)
+            count++;
+    }
+    for (size_t i = 0; i < 8; i++)
+        block_given(test, objects[i]);
+    void *block = block_taken(test, 400000, 0);
+    block_given(test, block);
+    free(fillers);
+    cache_verified(test);
+}
+
+static void a_limit_below_the_granule_allows_nothing(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.limit_bytes = 1;
+    cache_restart(test, &config);
+    assert_refused(test, 0, 0);
+    assert_refused(test, 1, 1);
+    assert_refused(test, LARGE, 0);
+    cache_verified(test);
+}
+
+static void odd_limits_hold(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.limit_bytes = 5 * test->driver->granule_bytes + 12345;
+    cache_restart(test, &config);
+    void *block = block_taken(test, 5 * test->driver->granule_bytes, 0);
+    assert_refused(test, 12345, 0);
+    block_given(test, block);
+    assert_refused(test, config.limit_bytes, 0);
+    block_given(test, block_taken(test, 4 * test->driver->granule_bytes + 1, 1));
+}
+
+/* vmm_last_error() speaks of calls that failed, not of what was tried on the way to success. */
+static void *success_after_retry(void *context)
+{
+    struct cache_test *test = context;
+    void *block = NULL;
+    if (vmm_last_error()[0] != '\0')
+        return "a new thread has a last error";
+    if (vmm_alloc(test->cache, CACHE_LIMIT, test->streams[2], &block) != VMM_OK)
+        return "the allocation failed";
+    if (vmm_last_error()[0] != '\0')
+        return "a successful call left a last error";
+    return vmm_free(test->cache, block) == VMM_OK ? NULL : "the free failed";
+}
+
+static void retries_leave_no_error(void **state)
+{
+    struct cache_test *test = *state;
+    void *block = block_taken(test, CACHE_LIMIT, 1);
+    bool is_sure = flight_begin(test, block, CACHE_LIMIT, 1);
+    block_given(test, block);
+    pthread_t thread;
+    void *trouble = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, success_after_retry, test), 0);
+    assert_int_equal(pthread_join(thread, &trouble), 0);
+    if (trouble != NULL)
+        fail_msg("%s", (const char *)trouble);
+    if (is_sure)
+        assert_true(cache_stats(test).retries > 0);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        CACHE_TEST(the_limit_can_be_used_to_the_last_byte),
+        CACHE_TEST(the_limit_is_never_passed),
+        CACHE_TEST(a_refusal_says_what_was_free),
+        CACHE_TEST(a_refusal_changes_nothing),
+        CACHE_TEST(scattered_idle_memory_serves_a_large_block),
+        CACHE_TEST(small_idle_memory_serves_large_blocks_and_back),
+        CACHE_TEST(empty_slabs_serve_other_sizes),
+        CACHE_TEST(a_limit_below_the_granule_allows_nothing),
+        CACHE_TEST(odd_limits_hold),
+        CACHE_TEST(retries_leave_no_error),
+    };
+    CACHE_MAIN(tests);
+}

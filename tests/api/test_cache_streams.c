@@ -1,0 +1,335 @@
+/* Blocks and the order of work: reuse on one stream, across streams, and vmm_use. */
+#include "support/cache_support.h"
+
+#include "driver/sim.h"
+
+#define LARGE (8 * MIB)
+
+static bool walk_has(struct cache_test *test, uint64_t waiting_bytes)
+{
+    return cache_survey(test).waiting_bytes == waiting_bytes;
+}
+
+static void own_work_in_flight_is_no_hindrance(void **state)
+{
+    struct cache_test *test = *state;
+    void *first = block_taken(test, LARGE, 1);
+    (void)flight_begin(test, first, LARGE, 1);
+    block_given(test, first);
+    void *second = block_taken(test, LARGE, 1);
+    assert_ptr_equal(second, first);
+    assert_int_equal(cache_stalls(test), 0);
+    flight_end(test);
+    block_given(test, second);
+}
+
+static void other_streams_do_not_get_memory_in_flight(void **state)
+{
+    struct cache_test *test = *state;
+    void *first = block_taken(test, LARGE, 1);
+    bool is_sure = flight_begin(test, first, LARGE, 1);
+    block_given(test, first);
+    void *second = block_taken(test, LARGE, 2);
+    if (is_sure)
+        assert_ptr_not_equal(second, first);
+    block_filled(test, second, LARGE, 3, 2);
+    block_checked(test, second, LARGE, 3, 2);
+    assert_int_equal(cache_stalls(test), 0);
+    flight_end(test);
+    block_given(test, second);
+    cache_verified(test);
+}
+
+static void finished_memory_crosses_between_streams(void **state)
+{
+    struct cache_test *test = *state;
+    static const size_t sizes[] = { LARGE, MIB, 5 * MIB, 600 };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        void *first = block_taken(test, sizes[i], 1);
+        block_filled(test, first, sizes[i], 1, 1);
+        block_given(test, first);
+        work_verified(test);
+        (void)cache_trimmed(test, 32 * MIB); /* gives empty slabs to their heap */
+        uint64_t calls = cache_stats(test).create_calls;
+        void *second = block_taken(test, sizes[i], 2);
+        if (sizes[i] > MIB)
+            assert_int_equal(cache_stats(test).create_calls, calls);
+        block_given(test, second);
+        cache_verified(test);
+        (void)cache_trimmed(test, 0);
+    }
+}
+
+/* Pieces between live blocks, their last work still running, move together without new memory. */
+static void own_memory_is_handed_over_in_flight(void **state)
+{
+    struct cache_test *test = *state;
+    enum { PIECES = 8 };
+    vmm_config config = VMM_CONFIG_INIT;
+    config.limit_bytes = PIECES * LARGE;
+    cache_restart(test, &config);
+    void *blocks[PIECES];
+    for (int i = 0; i < PIECES; i++)
+        blocks[i] = block_taken(test, LARGE, 1);
+    (void)flight_begin(test, blocks[0], LARGE, 1);
+    for (uint32_t i = 0; i < PIECES; i++)
+        block_filled(test, blocks[i], LARGE, i, 1);
+    for (int i = 0; i < PIECES; i += 2)
+        block_given(test, blocks[i]);
+    uint64_t calls = cache_stats(test).create_calls;
+    void *whole = block_taken(test, PIECES / 2 * LARGE, 1);
+    assert_int_equal(cache_stats(test).create_calls, calls);
+    assert_int_equal(cache_stalls(test), 0);
+    cache_verified(test);
+    block_filled(test, whole, PIECES / 2 * LARGE, 99, 1);
+    for (uint32_t i = 1; i < PIECES; i += 2)
+        block_checked(test, blocks[i], LARGE, i, 1);
+    block_checked(test, whole, PIECES / 2 * LARGE, 99, 1);
+    flight_end(test);
+    cache_verified(test);
+}
+
+/* The limit leaves no other choice than the memory that the other stream's work still uses. */
+static void pressure_makes_streams_follow(void **state)
+{
+    struct cache_test *test = *state;
+    void *first = block_taken(test, CACHE_LIMIT, 1);
+    (void)flight_begin(test, first, CACHE_LIMIT, 1);
+    block_given(test, first);
+    void *second = block_taken(test, CACHE_LIMIT, 2);
+    block_filled(test, second, CACHE_LIMIT, 3, 2);
+    block_checked(test, second, CACHE_LIMIT, 3, 2);
+    assert_int_equal(cache_stalls(test), 0);
+    flight_end(test);
+    block_given(test, second);
+    cache_verified(test);
+}
+
+static void used_blocks_wait(void **state)
+{
+    struct cache_test *test = *state;
+    static const size_t sizes[] = { LARGE, 100000, 512 };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        size_t bytes = sizes[i];
+        void *first = block_taken(test, bytes, 1);
+        uint64_t active = cache_stats(test).active_bytes.current;
+        block_used(test, first, 2);
+        bool is_sure = flight_begin(test, first, bytes, 2);
+        block_given(test, first);
+        assert_int_equal(cache_stalls(test), 0);
+        assert_int_equal(cache_stats(test).allocated_bytes.current, 0);
+        void *second = block_taken(test, bytes, 1);
+        if (is_sure) {
+            assert_ptr_not_equal(second, first);
+            assert_true(walk_has(test, active));
+            assert_status(vmm_free(test->cache, first), VMM_ERR_UNKNOWN_POINTER);
+            assert_status(vmm_use(test->cache, first, NULL), VMM_ERR_UNKNOWN_POINTER);
+            assert_int_equal(cache_stats(test).active_bytes.current, 2 * active);
+            cache_verified(test);
+        }
+        block_given(test, second);
+        flight_end(test);
+        (void)cache_trimmed(test, 0);
+        assert_true(walk_has(test, 0));
+        assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+        assert_int_equal(cache_stats(test).active_bytes.current, 0);
+    }
+}
+
+static void used_blocks_come_back_without_a_trim(void **state)
+{
+    struct cache_test *test = *state;
+    void *first = block_taken(test, LARGE, 1);
+    block_used(test, first, 2);
+    (void)flight_begin(test, first, LARGE, 2);
+    block_given(test, first);
+    flight_end(test);
+    void *second = block_taken(test, LARGE, 1);
+    assert_ptr_equal(second, first);
+    block_given(test, second);
+}
+
+static void every_user_is_waited_for(void **state)
+{
+    struct cache_test *test = *state;
+    void *first = block_taken(test, LARGE, 1);
+    block_filled(test, first, LARGE, 1, 1);
+    for (unsigned round = 0; round < 3; round++) {
+        block_used(test, first, 2);
+        block_used(test, first, 0);
+        block_used(test, first, 3);
+    }
+    stream_follows(test, 3, 1);
+    bool is_sure = flight_begin(test, first, LARGE, 3);
+    block_given(test, first);
+    void *second = block_taken(test, LARGE, 1);
+    if (is_sure)
+        assert_ptr_not_equal(first, second);
+    block_given(test, second);
+    flight_end(test);
+    cache_verified(test);
+}
+
+static void a_block_s_own_stream_is_no_other(void **state)
+{
+    struct cache_test *test = *state;
+    void *first = block_taken(test, LARGE, 1);
+    block_used(test, first, 1);
+    (void)flight_begin(test, first, LARGE, 1);
+    block_given(test, first);
+    assert_true(walk_has(test, 0));
+    assert_ptr_equal(block_taken(test, LARGE, 1), first);
+    flight_end(test);
+}
+
+static void uses_end_with_their_block(void **state)
+{
+    struct cache_test *test = *state;
+    static const size_t sizes[] = { LARGE, 512 };
+    for (size_t i = 0; i < 2; i++) {
+        void *first = block_taken(test, sizes[i], 1);
+        block_used(test, first, 2);
+        block_given(test, first);
+        work_verified(test);
+        void *second = block_taken(test, sizes[i], 1);
+        (void)flight_begin(test, second, sizes[i], 1);
+        block_given(test, second);
+        assert_true(walk_has(test, 0));
+        assert_ptr_equal(block_taken(test, sizes[i], 1), second);
+        flight_end(test);
+    }
+}
+
+static void pressure_waits_for_used_blocks(void **state)
+{
+    struct cache_test *test = *state;
+    void *first = block_taken(test, CACHE_LIMIT, 1);
+    block_filled(test, first, CACHE_LIMIT, 1, 1);
+    block_used(test, first, 2);
+    stream_follows(test, 2, 1);
+    if (driver_choice_kind() == VMM_DRIVER_SIM)
+        vmm__sim_lag_set(test->driver, 1000);
+    block_checked(test, first, CACHE_LIMIT, 1, 2);
+    block_given(test, first);
+    void *second = block_taken(test, CACHE_LIMIT, 1);
+    block_filled(test, second, CACHE_LIMIT, 2, 1);
+    block_checked(test, second, CACHE_LIMIT, 2, 1);
+    block_given(test, second);
+    cache_verified(test);
+}
+
+static void the_end_comes_with_blocks_in_every_state(void **state)
+{
+    struct cache_test *test = *state;
+    static const size_t sizes[] = { LARGE, 200000, 512 };
+    for (int i = 0; i < 9; i++) {
+        void *block = block_taken(test, sizes[i % 3], 1);
+        block_filled(test, block, sizes[i % 3], 1, 1);
+        if (i < 3)
+            continue;
+        block_used(test, block, 2);
+        stream_follows(test, 2, 1);
+        if (i == 3)
+            (void)flight_begin(test, block, sizes[i % 3], 2);
+        if (i < 6)
+            block_given(test, block);
+    }
+    (void)cache_trimmed(test, 0);
+    if (driver_choice_kind() == VMM_DRIVER_HOST)
+        flight_end(test); /* its kernel waits for the host */
+}
+
+/* ---- Contents over streams --------------------------------------------------------------------
+ */
+
+enum { SLOTS = 300, ROUNDS = 6000 };
+
+struct live {
+    void *block;
+    size_t bytes;
+    uint32_t word;
+    unsigned stream;
+};
+
+/* Now and then another stream reads the block too, after the work so far. */
+static void live_end(struct cache_test *test, struct live *live, uint64_t *seed)
+{
+    block_checked(test, live->block, live->bytes, live->word, live->stream);
+    unsigned other = (unsigned)(random_next(seed) % CACHE_STREAMS);
+    if (random_next(seed) % 3 == 0) {
+        stream_follows(test, other, live->stream);
+        block_used(test, live->block, other);
+        block_checked(test, live->block, live->bytes, live->word, other);
+    }
+    block_given(test, live->block);
+    live->block = NULL;
+}
+
+static void live_begin(struct cache_test *test, struct live *live, uint64_t *seed, uint32_t word)
+{
+    live->bytes = random_bytes(seed, 24 * MIB);
+    live->stream = (unsigned)(random_next(seed) % CACHE_STREAMS);
+    live->word = word;
+    vmm_status status =
+        vmm_alloc(test->cache, live->bytes, test->streams[live->stream], &live->block);
+    if (status == VMM_ERR_DEVICE_OOM)
+        return;
+    assert_ok(status);
+    block_filled(test, live->block, live->bytes, word, live->stream);
+}
+
+static void contents_survive_on(struct cache_test *test, uint64_t seed)
+{
+    struct live *lives = calloc(SLOTS, sizeof *lives);
+    for (uint32_t round = 1; round <= ROUNDS; round++) {
+        struct live *live = &lives[random_next(&seed) % SLOTS];
+        if (live->block != NULL)
+            live_end(test, live, &seed);
+        else
+            live_begin(test, live, &seed, round);
+        if (round % 700 == 0)
+            (void)cache_trimmed(test, random_next(&seed) % CACHE_LIMIT);
+        if (round % 300 == 0)
+            cache_verified(test);
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        if (lives[i].block != NULL)
+            live_end(test, &lives[i], &seed);
+    }
+    free(lives);
+    work_verified(test);
+    (void)cache_trimmed(test, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+}
+
+static void contents_survive_crossing_streams(void **state)
+{
+    struct cache_test *test = *state;
+    static const uint64_t lags[] = { 0, 7, 100, 3000 };
+    bool is_sim = driver_choice_kind() == VMM_DRIVER_SIM;
+    for (uint64_t i = 0; i < (is_sim ? 4 : 1); i++) {
+        if (is_sim)
+            vmm__sim_lag_set(test->driver, lags[i]);
+        contents_survive_on(test, 11 + i);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        CACHE_TEST(own_work_in_flight_is_no_hindrance),
+        CACHE_TEST(other_streams_do_not_get_memory_in_flight),
+        CACHE_TEST(finished_memory_crosses_between_streams),
+        CACHE_TEST(own_memory_is_handed_over_in_flight),
+        CACHE_TEST(pressure_makes_streams_follow),
+        CACHE_TEST(used_blocks_wait),
+        CACHE_TEST(used_blocks_come_back_without_a_trim),
+        CACHE_TEST(every_user_is_waited_for),
+        CACHE_TEST(a_block_s_own_stream_is_no_other),
+        CACHE_TEST(uses_end_with_their_block),
+        CACHE_TEST(pressure_waits_for_used_blocks),
+        CACHE_TEST(the_end_comes_with_blocks_in_every_state),
+        CACHE_TEST(contents_survive_crossing_streams),
+    };
+    CACHE_MAIN(tests);
+}

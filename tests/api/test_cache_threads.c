@@ -1,0 +1,198 @@
+/* Many threads on one cache: own and shared streams, frees by others, reports and trims between. */
+#include "support/cache_support.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { WORKERS = 8, SLOTS = 24, ROUNDS = 1200, EXCHANGE = 16 };
+
+struct live {
+    void *block;
+    size_t bytes;
+    uint32_t word;
+    unsigned stream;
+};
+
+/* Blocks that one thread left for another to free. */
+struct exchange {
+    pthread_mutex_t mutex;
+    struct live lives[EXCHANGE];
+};
+
+struct worker {
+    struct cache_test *test;
+    struct exchange *exchange;
+    pthread_t thread;
+    unsigned number;
+    const char *trouble; /* assertions belong to the main thread */
+    unsigned refusals;
+};
+
+static atomic_bool workers_go_on;
+
+static bool live_begin(struct worker *worker, struct live *live, uint64_t *seed, uint32_t word)
+{
+    struct cache_test *test = worker->test;
+    live->bytes = random_bytes(seed, 6 * MIB);
+    live->stream = random_next(seed) % 2 == 0 ? worker->number % CACHE_STREAMS : 0;
+    live->word = word << 8 | worker->number;
+    vmm_stream stream = test->streams[live->stream];
+    vmm_status status = vmm_alloc(test->cache, live->bytes, stream, &live->block);
+    if (status == VMM_ERR_DEVICE_OOM) {
+        worker->refusals++;
+        return true;
+    }
+    return status == VMM_OK && vmm__driver_fill(test->driver, (uintptr_t)live->block, live->bytes,
+                                                live->word, stream) == VMM_OK;
+}
+
+static bool live_end(struct worker *worker, struct live *live)
+{
+    struct cache_test *test = worker->test;
+    void *block = live->block;
+    live->block = NULL;
+    return vmm__driver_check(test->driver, (uintptr_t)block, live->bytes, live->word,
+                             test->streams[live->stream]) == VMM_OK &&
+           vmm_free(test->cache, block) == VMM_OK;
+}
+
+static void live_exchange(struct exchange *exchange, struct live *live, uint64_t *seed)
+{
+    struct live *other = &exchange->lives[random_next(seed) % EXCHANGE];
+    (void)pthread_mutex_lock(&exchange->mutex);
+    struct live mine = *live;
+    *live = *other;
+    *other = mine;
+    (void)pthread_mutex_unlock(&exchange->mutex);
+}
+
+static void *worker_main(void *context)
+{
+    struct worker *worker = context;
+    struct live lives[SLOTS] = { { NULL, 0, 0, 0 } };
+    uint64_t seed = worker->number;
+    for (uint32_t round = 0; round < ROUNDS && worker->trouble == NULL; round++) {
+        struct live *live = &lives[random_next(&seed) % SLOTS];
+        if (live->block != NULL && random_next(&seed) % 4 == 0)
+            live_exchange(worker->exchange, live, &seed);
+        if (live->block == NULL) {
+            if (!live_begin(worker, live, &seed, round))
+                worker->trouble = "a block could not be had";
+        } else if (!live_end(worker, live)) {
+            worker->trouble = "a block could not be checked or freed";
+        }
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        if (lives[i].block != NULL && !live_end(worker, &lives[i]))
+            worker->trouble = "a block could not be freed in the end";
+    }
+    return NULL;
+}
+
+static int item_looked_at(void *context, const vmm_item *item)
+{
+    uint64_t *last = context;
+    bool rises = item->address >= *last;
+    *last = item->address;
+    return rises ? 0 : 1;
+}
+
+static const char *figures_trouble(const vmm_stats *stats)
+{
+#define FIGURE_LOOKED_AT(name, unit, label)                                                        \
+    if (stats->name.freed > stats->name.allocated || stats->name.current > stats->name.peak)       \
+        return "figures contradict each other: " #name;
+    VMM_FIGURE_MAP(FIGURE_LOOKED_AT)
+#undef FIGURE_LOOKED_AT
+    return NULL;
+}
+
+/* Reads and trims while the others work. */
+static void *observer_main(void *context)
+{
+    struct worker *worker = context;
+    vmm_cache *cache = worker->test->cache;
+    uint64_t seed = 99;
+    while (atomic_load(&workers_go_on) && worker->trouble == NULL) {
+        vmm_stats stats = { .struct_size = sizeof stats };
+        uint64_t last = 0;
+        if (vmm_stats_get(cache, &stats) != VMM_OK ||
+            vmm_walk(cache, item_looked_at, &last) != VMM_OK)
+            worker->trouble = "a report failed";
+        else
+            worker->trouble = figures_trouble(&stats);
+        if (vmm__cache_check(cache) != VMM_OK)
+            worker->trouble = "an invariant is broken";
+        size_t keep = random_next(&seed) % CACHE_LIMIT;
+        if (random_next(&seed) % 4 == 0 && vmm_trim(cache, keep, NULL) != VMM_OK)
+            worker->trouble = "a trim failed";
+        if (random_next(&seed) % 4 == 0 && vmm_stats_reset_peak(cache) != VMM_OK)
+            worker->trouble = "a reset failed";
+    }
+    return NULL;
+}
+
+static void workers_run(struct cache_test *test, struct exchange *exchange)
+{
+    struct worker workers[WORKERS];
+    struct worker observer = { .test = test };
+    atomic_store(&workers_go_on, true);
+    assert_int_equal(pthread_create(&observer.thread, NULL, observer_main, &observer), 0);
+    for (unsigned i = 0; i < WORKERS; i++) {
+        workers[i] = (struct worker){ .test = test, .exchange = exchange, .number = i };
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
+    }
+    const char *trouble = NULL;
+    for (unsigned i = 0; i < WORKERS; i++) {
+        (void)pthread_join(workers[i].thread, NULL);
+        trouble = trouble == NULL ? workers[i].trouble : trouble;
+    }
+    atomic_store(&workers_go_on, false);
+    (void)pthread_join(observer.thread, NULL);
+    trouble = trouble == NULL ? observer.trouble : trouble;
+    if (trouble != NULL)
+        fail_msg("%s", trouble);
+}
+
+static void exchange_emptied(struct cache_test *test, struct exchange *exchange)
+{
+    struct worker last = { .test = test };
+    for (int i = 0; i < EXCHANGE; i++) {
+        if (exchange->lives[i].block != NULL)
+            assert_true(live_end(&last, &exchange->lives[i]));
+    }
+}
+
+static void threads_share_a_cache(void **state)
+{
+    struct cache_test *test = *state;
+    struct exchange exchange = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+    workers_run(test, &exchange);
+    exchange_emptied(test, &exchange);
+    work_verified(test);
+    cache_verified(test);
+    assert_int_equal(cache_stats(test).allocations.current, 0);
+    (void)cache_trimmed(test, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+}
+
+static void threads_share_a_cache_that_does_not_cache(void **state)
+{
+    struct cache_test *test = *state;
+    if (driver_choice_kind() == VMM_DRIVER_CUDA)
+        return; /* some 10 000 mappings: seconds there, and nothing that the others do not show */
+    vmm_config config = VMM_CONFIG_INIT;
+    config.no_caching = 1;
+    config.limit_bytes = 2 * CACHE_LIMIT;
+    cache_restart(test, &config);
+    threads_share_a_cache(state);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        CACHE_TEST(threads_share_a_cache),
+        CACHE_TEST(threads_share_a_cache_that_does_not_cache),
+    };
+    CACHE_MAIN(tests);
+}

@@ -1,0 +1,114 @@
+/*
+ * The floors below policy, put together by hand on a small sim device: 64 MiB of memory, an arena
+ * of 64 granules, two pools of streams 1 and 2.
+ *
+ * Use ENGINE_TEST(test); *state is the struct engine. The teardown gives all back and takes a
+ * census.
+ */
+#ifndef VMM_ENGINE_SUPPORT_H
+#define VMM_ENGINE_SUPPORT_H
+
+#include "support/sim_support.h"
+
+#include "heap/pool.h"
+#include "memory/memory.h"
+
+#include <stdlib.h>
+
+#define ENGINE_TEST(name) cmocka_unit_test_setup_teardown(name, engine_setup, engine_teardown)
+
+enum { ENGINE_GRANULES = 64 };
+
+struct engine {
+    struct driver *driver;
+    struct memory memory;
+    struct directory directory;
+    struct ledger ledger;
+    struct pool *pool;
+    struct pool *other;
+};
+
+static inline int engine_setup(void **state)
+{
+    struct driver_options options = { .device_bytes = ENGINE_GRANULES / 2 * GRANULE };
+    struct engine *engine = calloc(1, sizeof *engine);
+    *state = engine;
+    assert_ok(vmm__driver_sim_open(&options, &engine->driver));
+    assert_ok(vmm__memory_init(&engine->memory, engine->driver, GRANULE, 0));
+    assert_int_equal(engine->memory.arena.granules, ENGINE_GRANULES);
+    assert_ok(vmm__directory_init(&engine->directory, &engine->memory.arena));
+    assert_ok(vmm__pool_open(STREAM(1), engine->driver, &engine->directory, &engine->ledger,
+                             &engine->pool));
+    assert_ok(vmm__pool_open(STREAM(2), engine->driver, &engine->directory, &engine->ledger,
+                             &engine->other));
+    return 0;
+}
+
+static inline int engine_teardown(void **state)
+{
+    struct engine *engine = *state;
+    (void)vmm__host_fail_at(0);
+    vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
+    assert_int_equal(sim_mismatches(engine->driver), 0);
+    vmm__directory_fini(&engine->directory);
+    vmm__pool_close(engine->pool);
+    vmm__pool_close(engine->other);
+    assert_ok(vmm__memory_fini(&engine->memory));
+    sim_assert_clean(engine->driver);
+    assert_true(sim_census_is_zero(engine->driver));
+    vmm__driver_close(engine->driver);
+    assert_int_equal(vmm__host_outstanding(), 0);
+    free(engine);
+    return 0;
+}
+
+static inline uint64_t engine_address(const struct engine *engine, uint64_t granule)
+{
+    return vmm__arena_address(&engine->memory.arena, granule);
+}
+
+/* New memory, ready for use. */
+static inline void engine_mapped(struct engine *engine, uint64_t granule, uint64_t count,
+                                 uint32_t chunk_granules)
+{
+    vmm__arena_take(&engine->memory.arena, granule, count);
+    assert_ok(vmm__memory_map(&engine->memory, granule, count, chunk_granules));
+    assert_ok(vmm__memory_access(&engine->memory, granule, count));
+}
+
+/* The same for a heap; returns the free block that it is part of. */
+static inline struct block *engine_attached(struct engine *engine, struct heap *heap,
+                                            uint64_t granule, uint64_t count,
+                                            uint32_t chunk_granules)
+{
+    struct block *block;
+    engine_mapped(engine, granule, count, chunk_granules);
+    assert_ok(vmm__heap_attach(heap, engine_address(engine, granule), count * GRANULE, 0, &block));
+    return block;
+}
+
+static inline struct block *heap_taken(struct heap *heap, uint64_t bytes)
+{
+    struct block *block;
+    assert_ok(vmm__heap_take(heap, bytes, &block));
+    assert_int_equal(block->node.size, bytes);
+    assert_int_equal(block->state, BLOCK_LIVE);
+    return block;
+}
+
+static inline void engine_checked(struct engine *engine)
+{
+    assert_ok(vmm__memory_check(&engine->memory));
+    assert_ok(vmm__pool_check_locked(engine->pool));
+    assert_ok(vmm__pool_check_locked(engine->other));
+}
+
+/* Work that goes on until sim_mismatches() or a wait of the host. */
+static inline void engine_busy(struct engine *engine, uint64_t address, uint64_t bytes,
+                               unsigned stream)
+{
+    vmm__sim_lag_set(engine->driver, UINT64_C(1) << 40);
+    sim_filled(engine->driver, address, bytes, 1, STREAM(stream));
+}
+
+#endif

@@ -1,0 +1,100 @@
+/*
+ * A whole cache on a small sim device, with its insides open: 64 MiB of memory, an arena of 64
+ * granules, two pools of streams 1 and 2. Territories are laid out by hand.
+ *
+ * Use POLICY_TEST(test); *state is the struct scene. The teardown destroys the cache and takes a
+ * census. One thread: no locks are taken.
+ */
+#ifndef VMM_POLICY_SUPPORT_H
+#define VMM_POLICY_SUPPORT_H
+
+#include "support/sim_support.h"
+
+#include "cache_on.h"
+#include "policy/cache.h"
+
+#define POLICY_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
+
+enum { SCENE_GRANULES = 64 };
+
+struct scene {
+    struct driver *driver;
+    vmm_cache *cache;
+    struct pool *pool;
+    struct pool *other;
+};
+
+static inline int scene_setup(void **state)
+{
+    static struct scene scene;
+    struct driver_options options = { .device_bytes = SCENE_GRANULES / 2 * GRANULE };
+    vmm_config config = VMM_CONFIG_INIT;
+    config.arena_bytes = 1; /* rounded up to twice the device */
+    scene = (struct scene){ .cache = NULL };
+    assert_ok(vmm__driver_sim_open(&options, &scene.driver));
+    assert_ok(vmm__cache_create_on(&config, scene.driver, &scene.cache));
+    assert_int_equal(scene.cache->memory.arena.granules, SCENE_GRANULES);
+    assert_ok(vmm__cache_pool(scene.cache, STREAM(1), &scene.pool));
+    assert_ok(vmm__cache_pool(scene.cache, STREAM(2), &scene.other));
+    *state = &scene;
+    return 0;
+}
+
+static inline int scene_teardown(void **state)
+{
+    struct scene *scene = *state;
+    (void)vmm__host_fail_at(0);
+    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
+    vmm__sim_lag_set(scene->driver, 0);
+    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_ok(vmm__cache_check(scene->cache));
+    assert_ok(vmm_destroy(scene->cache));
+    sim_assert_clean(scene->driver);
+    assert_true(sim_census_is_zero(scene->driver));
+    vmm__driver_close(scene->driver);
+    assert_int_equal(vmm__host_outstanding(), 0);
+    return 0;
+}
+
+static inline uint64_t scene_address(const struct scene *scene, uint64_t granule)
+{
+    return vmm__arena_address(&scene->cache->memory.arena, granule);
+}
+
+/* New memory for a heap; returns the free block that it is part of. */
+static inline struct block *territory(struct scene *scene, struct heap *heap, uint64_t granule,
+                                      uint64_t count, uint32_t chunk_granules)
+{
+    struct memory *memory = &scene->cache->memory;
+    struct block *block;
+    heap->pool->last_supply = ++scene->cache->supplies;
+    vmm__arena_take(&memory->arena, granule, count);
+    assert_ok(vmm__memory_map(memory, granule, count, chunk_granules));
+    assert_ok(vmm__memory_access(memory, granule, count));
+    assert_ok(vmm__heap_attach(heap, scene_address(scene, granule), count * GRANULE, 0, &block));
+    return block;
+}
+
+/* A live block at a place of a free one's low end. */
+static inline struct block *block_lived(struct heap *heap, struct block *block, uint64_t bytes)
+{
+    struct block *out;
+    assert_ok(vmm__heap_take_from(heap, block, bytes, &out));
+    return out;
+}
+
+/* Work of the block's stream that goes on until the host waits; then the block is given back. */
+static inline struct block *block_given_busy(struct scene *scene, struct heap *heap,
+                                             struct block *block)
+{
+    vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
+    sim_filled(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
+    return vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
+}
+
+static inline uint64_t scene_reserved(const struct scene *scene)
+{
+    return vmm__figure_now(&scene->cache->memory.reserved_bytes);
+}
+
+#endif

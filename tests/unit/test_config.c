@@ -1,0 +1,262 @@
+/* Configuration: fields, callers of other versions, and every environment variable. */
+#define _GNU_SOURCE
+#include "support/test_support.h"
+
+#include "base/hostmem.h"
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int environment_cleared(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "VMM_DRIVER", "VMM_NO_CACHING", "VMM_LIMIT", "VMM_LOG" };
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(unsetenv(names[i]), 0);
+    return 0;
+}
+
+static void set(const char *name, const char *value)
+{
+    assert_int_equal(setenv(name, value, 1), 0);
+}
+
+#define assert_names(part) assert_non_null(strstr(vmm_last_error(), part))
+
+static void null_is_all_defaults(void **state)
+{
+    (void)state;
+    vmm_config out;
+    memset(&out, 0x5a, sizeof out);
+    assert_ok(vmm__config_read(NULL, &out));
+    vmm_config zero = VMM_CONFIG_INIT;
+    assert_memory_equal(&out, &zero, sizeof out);
+}
+
+/* A caller of an older version knows fewer fields; the rest must count as zero. */
+static void older_callers_are_understood(void **state)
+{
+    (void)state;
+    vmm_config in;
+    memset(&in, 0x5a, sizeof in);
+    in.struct_size = offsetof(vmm_config, driver);
+    in.device = 3;
+    vmm_config out;
+    assert_ok(vmm__config_read(&in, &out));
+    assert_int_equal(out.device, 3);
+    assert_int_equal(out.driver, VMM_DRIVER_AUTO);
+    assert_int_equal(out.limit_bytes, 0);
+    assert_int_equal(out.no_caching, 0);
+    assert_null((void *)(uintptr_t)out.log);
+    assert_int_equal(out.struct_size, sizeof out);
+}
+
+static void newer_callers_are_understood_if_they_ask_for_nothing_new(void **state)
+{
+    (void)state;
+    struct {
+        vmm_config config;
+        uint64_t later_field;
+    } in = { .config = { .struct_size = sizeof in, .limit_bytes = 77 } };
+    vmm_config out;
+    assert_ok(vmm__config_read(&in.config, &out));
+    assert_int_equal(out.limit_bytes, 77);
+    in.later_field = UINT64_C(1) << 56;
+    assert_status(vmm__config_read(&in.config, &out), VMM_ERR_UNSUPPORTED);
+}
+
+static void struct_sizes_beyond_reason_are_refused(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 0, 1, 8, 11, 100000, SIZE_MAX / 2, SIZE_MAX };
+    vmm_config out;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        vmm_config in = { .struct_size = sizes[i] };
+        assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
+        assert_names("struct_size");
+    }
+}
+
+static void wrong_fields_are_named(void **state)
+{
+    (void)state;
+    vmm_config out;
+    vmm_config in = VMM_CONFIG_INIT;
+    in.device = -7;
+    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_names("device is -7");
+    in = (vmm_config)VMM_CONFIG_INIT;
+    in.driver = (vmm_driver_kind)4;
+    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_names("driver 4");
+    in.driver = (vmm_driver_kind)-1;
+    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
+    in = (vmm_config)VMM_CONFIG_INIT;
+    in.no_caching = -1;
+    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_names("no_caching is -1");
+}
+
+/* ---- Environment ------------------------------------------------------------------------------
+ */
+
+static vmm_status environment_read(vmm_config *config)
+{
+    *config = (vmm_config)VMM_CONFIG_INIT;
+    return vmm__config_environment(config);
+}
+
+static void the_driver_comes_from_the_environment(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "auto", "cuda", "host", "sim" };
+    vmm_config config;
+    for (int kind = 0; kind < 4; kind++) {
+        set("VMM_DRIVER", names[kind]);
+        assert_ok(environment_read(&config));
+        assert_int_equal(config.driver, kind);
+    }
+    set("VMM_DRIVER", "host");
+    config = (vmm_config)VMM_CONFIG_INIT;
+    config.driver = VMM_DRIVER_SIM;
+    assert_ok(vmm__config_environment(&config));
+    assert_int_equal(config.driver, VMM_DRIVER_SIM);
+    set("VMM_DRIVER", "");
+    assert_ok(environment_read(&config));
+    assert_int_equal(config.driver, VMM_DRIVER_AUTO);
+    static const char *const wrong[] = { "CUDA", "gpu", " sim", "sim ", "0" };
+    for (int i = 0; i < 5; i++) {
+        set("VMM_DRIVER", wrong[i]);
+        assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
+        assert_names("VMM_DRIVER=");
+    }
+}
+
+static void caching_is_switched_off_by_the_environment(void **state)
+{
+    (void)state;
+    vmm_config config;
+    static const char *const good[] = { "0", "1", "" };
+    static const int wanted[] = { 0, 1, 0 };
+    for (int i = 0; i < 3; i++) {
+        set("VMM_NO_CACHING", good[i]);
+        assert_ok(environment_read(&config));
+        assert_int_equal(config.no_caching, wanted[i]);
+    }
+    static const char *const wrong[] = { "yes", "2", "01", "-1", "true" };
+    for (int i = 0; i < 5; i++) {
+        set("VMM_NO_CACHING", wrong[i]);
+        assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
+        assert_names("VMM_NO_CACHING=");
+    }
+}
+
+static void the_limit_comes_from_the_environment(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = { { "8GiB", 8 * GIB },
+                 { "1.5G", 3 * GIB / 2 },
+                 { "50%", 40 * GIB },
+                 { "4096", 4096 },
+                 { "", 0 } };
+    for (int i = 0; i < 5; i++) {
+        vmm_config config = VMM_CONFIG_INIT;
+        set("VMM_LIMIT", good[i].text);
+        assert_ok(vmm__config_limit(80 * GIB, &config));
+        assert_int_equal(config.limit_bytes, good[i].bytes);
+    }
+    static const char *const wrong[] = { "0", "0%", "lots", "8GB", "-1", "8 GiB", "1e9", "100 %" };
+    for (int i = 0; i < 8; i++) {
+        vmm_config config = VMM_CONFIG_INIT;
+        set("VMM_LIMIT", wrong[i]);
+        assert_status(vmm__config_limit(80 * GIB, &config), VMM_ERR_INVALID_ARGUMENT);
+        assert_names("VMM_LIMIT=");
+        config.limit_bytes = 5;
+        assert_ok(vmm__config_limit(80 * GIB, &config));
+        assert_int_equal(config.limit_bytes, 5);
+    }
+}
+
+/* A cache of the sim driver, made the public way, so that the environment counts. */
+static vmm_status sim_created_by_environment(vmm_cache **cache)
+{
+    set("VMM_DRIVER", "sim");
+    return vmm_create(NULL, cache);
+}
+
+static void the_log_goes_to_a_file(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/vmm-log-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    set("VMM_LOG", path);
+    for (int round = 0; round < 2; round++) {
+        vmm_cache *cache;
+        void *block;
+        assert_ok(sim_created_by_environment(&cache));
+        assert_ok(vmm_alloc(cache, 5 * MIB, NULL, &block));
+        assert_ok(vmm_destroy(cache));
+    }
+    char text[4096] = "";
+    ssize_t bytes = read(file, text, sizeof text - 1);
+    assert_true(bytes > 0);
+    char *second = strstr(text + 1, "vmmcache: grow: ");
+    assert_int_equal(strncmp(text, "vmmcache: grow: ", 16), 0);
+    assert_non_null(second); /* appended */
+    assert_int_equal(second[-1], '\n');
+    assert_int_equal(close(file), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void a_log_that_cannot_be_opened_is_told(void **state)
+{
+    (void)state;
+    uint64_t host_bytes = vmm__host_outstanding();
+    vmm_cache *cache = (vmm_cache *)&host_bytes;
+    set("VMM_LOG", "/no/such/folder/log");
+    assert_status(sim_created_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
+    assert_names("VMM_LOG=/no/such/folder/log");
+    assert_ptr_equal(cache, &host_bytes);
+    assert_int_equal(vmm__host_outstanding(), host_bytes);
+}
+
+static void wrong_variables_leave_nothing(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "VMM_NO_CACHING", "VMM_LIMIT" };
+    for (int i = 0; i < 2; i++) {
+        vmm_cache *cache;
+        set(names[i], "nonsense");
+        uint64_t host_bytes = vmm__host_outstanding();
+        assert_status(sim_created_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
+        assert_names(names[i]);
+        assert_int_equal(vmm__host_outstanding(), host_bytes);
+        assert_int_equal(unsetenv(names[i]), 0);
+    }
+}
+
+int main(void)
+{
+#define CONFIG_TEST(name)                                                                          \
+    cmocka_unit_test_setup_teardown(name, environment_cleared, environment_cleared)
+    static const struct CMUnitTest tests[] = {
+        CONFIG_TEST(null_is_all_defaults),
+        CONFIG_TEST(older_callers_are_understood),
+        CONFIG_TEST(newer_callers_are_understood_if_they_ask_for_nothing_new),
+        CONFIG_TEST(struct_sizes_beyond_reason_are_refused),
+        CONFIG_TEST(wrong_fields_are_named),
+        CONFIG_TEST(the_driver_comes_from_the_environment),
+        CONFIG_TEST(caching_is_switched_off_by_the_environment),
+        CONFIG_TEST(the_limit_comes_from_the_environment),
+        CONFIG_TEST(the_log_goes_to_a_file),
+        CONFIG_TEST(a_log_that_cannot_be_opened_is_told),
+        CONFIG_TEST(wrong_variables_leave_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,123 @@
+/* The counted calls: tallies, what is outstanding, names of kinds. On the sim driver. */
+#include "support/sim_support.h"
+
+static uint64_t failures(const struct driver *driver, enum driver_call call)
+{
+    return driver->tally[call].failures;
+}
+
+static void every_call_is_counted(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t handle;
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    uint64_t address = sim_memory(driver, GRANULE, &handle);
+    uint64_t other = sim_memory(driver, GRANULE, NULL);
+    void *event = sim_recorded(driver, STREAM(1));
+    assert_ok(vmm__driver_event_query(driver, event));
+    assert_ok(vmm__driver_event_wait(driver, event));
+    assert_ok(vmm__driver_stream_wait(driver, STREAM(2), event));
+    assert_ok(vmm__driver_event_destroy(driver, event));
+    assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
+    sim_filled(driver, address, GRANULE, 1, NULL);
+    assert_ok(vmm__driver_copy(driver, other, address, GRANULE, NULL));
+    assert_ok(vmm__driver_device_wait(driver));
+    assert_ok(vmm__driver_unmap(driver, address, GRANULE));
+    assert_ok(vmm__driver_release(driver, handle, GRANULE));
+    assert_ok(vmm__driver_address_free(driver, address, GRANULE));
+    for (int call = 0; call < DRIVER_CALL_COUNT; call++) {
+        uint64_t wanted = call == DRIVER_CALL_reserve || call == DRIVER_CALL_create ||
+                                  call == DRIVER_CALL_map || call == DRIVER_CALL_access
+                              ? 2
+                              : 1;
+        assert_int_equal(vmm__driver_calls(driver, (enum driver_call)call), wanted);
+        assert_int_equal(failures(driver, (enum driver_call)call), 0);
+    }
+    assert_int_equal(driver->stalls, 2);
+    assert_int_equal(driver->reservations, 1);
+    assert_int_equal(driver->handles, 1);
+    assert_int_equal(driver->created_bytes, GRANULE);
+    assert_int_equal(driver->mapped_bytes, GRANULE);
+    assert_int_equal(driver->events, 0);
+    assert_true(vmm__driver_clock_ns(driver) > 0);
+    assert_true(vmm__driver_host_ns(driver) > 0);
+}
+
+static void failures_are_counted_and_change_nothing(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t out = 5;
+    void *event = driver;
+    vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, true);
+    assert_status(vmm__driver_reserve(driver, GRANULE, &out), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_create(driver, GRANULE, &out), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_event_create(driver, &event), VMM_ERR_DRIVER);
+    assert_int_equal(out, 5);
+    assert_ptr_equal(event, driver);
+    assert_int_equal(failures(driver, DRIVER_CALL_reserve), 1);
+    assert_int_equal(failures(driver, DRIVER_CALL_create), 1);
+    assert_int_equal(driver->reservations + driver->handles + driver->events, 0);
+    vmm__sim_fail_at(driver, 0, VMM_OK, false);
+}
+
+/* An event that has not passed is no failure. */
+static void not_ready_is_no_failure(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    vmm__sim_lag_set(driver, 100);
+    sim_filled(driver, address, GRANULE, 1, STREAM(1));
+    void *event = sim_recorded(driver, STREAM(1));
+    assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+    assert_int_equal(failures(driver, DRIVER_CALL_event_query), 0);
+    assert_ok(vmm__driver_event_destroy(driver, event));
+}
+
+/* D5: nobody above must take another call's failure for a want of memory or of addresses. */
+static void only_those_that_ask_can_lack(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t handle;
+    uint64_t address = sim_reserved(driver, GRANULE);
+    void *event;
+    vmm__sim_fail_at(driver, 1, VMM_ERR_DEVICE_OOM, true);
+    assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__driver_map(driver, address, GRANULE, 1), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__driver_access(driver, address, GRANULE), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__driver_event_create(driver, &event), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_unmap(driver, address, GRANULE), VMM_ERR_DRIVER);
+    vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, true);
+    assert_status(vmm__driver_reserve(driver, GRANULE, &address), VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DRIVER);
+    vmm__sim_fail_at(driver, 1, VMM_ERR_LOST, true);
+    assert_status(vmm__driver_event_create(driver, &event), VMM_ERR_LOST);
+    vmm__sim_fail_at(driver, 0, VMM_OK, false);
+}
+
+static void kinds_have_names(void **state)
+{
+    (void)state;
+    vmm_driver_kind kind = VMM_DRIVER_HOST;
+    assert_true(vmm__driver_kind_parse("sim", &kind));
+    assert_int_equal(kind, VMM_DRIVER_SIM);
+    assert_false(vmm__driver_kind_parse("", &kind));
+    assert_false(vmm__driver_kind_parse("Sim", &kind));
+    assert_int_equal(kind, VMM_DRIVER_SIM);
+    struct driver_options options = { 0 };
+    struct driver *driver = NULL;
+    assert_status(vmm__driver_open((vmm_driver_kind)9, &options, &driver),
+                  VMM_ERR_INVALID_ARGUMENT);
+    assert_null(driver);
+    vmm__driver_close(NULL);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        SIM_TEST(every_call_is_counted),   SIM_TEST(failures_are_counted_and_change_nothing),
+        SIM_TEST(not_ready_is_no_failure), SIM_TEST(only_those_that_ask_can_lack),
+        SIM_TEST(kinds_have_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

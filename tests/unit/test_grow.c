@@ -1,0 +1,248 @@
+/* Growing and stealing: where the memory comes from, and what is left when something fails. */
+#include "support/policy_support.h"
+
+#include "policy/grow.h"
+
+static vmm_status grown(struct scene *scene, struct heap *heap, uint64_t bytes, enum grow_from from)
+{
+    struct block *block;
+    vmm_status status = vmm__grow(scene->cache, heap, bytes, from, &block);
+    if (status == VMM_OK)
+        assert_true(block->state == BLOCK_FREE && block->node.size >= bytes);
+    assert_ok(vmm__cache_check(scene->cache));
+    return status;
+}
+
+static uint64_t creates(const struct scene *scene)
+{
+    return vmm__driver_calls(scene->driver, DRIVER_CALL_create);
+}
+
+/* Territories of 2 free and 2 live granules, in chunks of one, the free ones still in use. */
+static void holes_busy(struct scene *scene, struct heap *heap, uint64_t granule, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct block *block = territory(scene, heap, granule + 4 * i, 4, 1);
+        struct block *first = block_lived(heap, block, 2 * GRANULE);
+        (void)block_lived(heap, first->next, 2 * GRANULE);
+        (void)block_given_busy(scene, heap, first);
+    }
+}
+
+static void new_memory_can_be_used(void **state)
+{
+    struct scene *scene = *state;
+    for (int i = 0; i < 2; i++) {
+        struct heap *heap = i == 0 ? &scene->pool->large : &scene->pool->small;
+        assert_ok(grown(scene, heap, 3 * GRANULE + 512, GROW_TARGET));
+        struct block *block = (struct block *)vmm__size_index_largest(&heap->index);
+        assert_int_equal(block->node.size, 4 * GRANULE);
+        sim_filled(scene->driver, block->address, block->node.size, 1, STREAM(1));
+        assert_int_equal(heap->home_end, vmm__block_end(block));
+    }
+}
+
+static void own_chunks_are_handed_over_in_flight(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    holes_busy(scene, heap, 0, 3);
+    uint64_t before = creates(scene);
+    assert_ok(grown(scene, heap, 6 * GRANULE, GROW_STEAL));
+    assert_int_equal(creates(scene), before);
+    assert_int_equal(scene_reserved(scene), 12 * GRANULE);
+    assert_int_equal(scene->driver->mapped_bytes, 18 * GRANULE); /* stale mappings too */
+    assert_int_equal(scene->driver->stalls, 0);
+    struct block *block = (struct block *)vmm__size_index_largest(&heap->index);
+    sim_filled(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
+    sim_checked(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
+    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_ok(vmm__limbo_drain(&scene->cache->memory, NULL));
+    assert_int_equal(scene->driver->mapped_bytes, 12 * GRANULE);
+}
+
+static void other_streams_chunks_are_had_when_they_are_done(void **state)
+{
+    struct scene *scene = *state;
+    holes_busy(scene, &scene->other->large, 0, 3);
+    uint64_t before = creates(scene);
+    assert_ok(grown(scene, &scene->pool->large, 2 * GRANULE, GROW_STEAL));
+    assert_int_equal(creates(scene), before + 2);
+    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_ok(grown(scene, &scene->pool->large, 8 * GRANULE, GROW_STEAL));
+    assert_int_equal(creates(scene), before + 2);
+    assert_int_equal(scene->other->large.free_bytes, 0);
+}
+
+static void other_streams_can_be_followed(void **state)
+{
+    struct scene *scene = *state;
+    holes_busy(scene, &scene->other->large, 0, 3);
+    uint64_t before = creates(scene);
+    assert_ok(grown(scene, &scene->pool->large, 6 * GRANULE, GROW_FOLLOW));
+    assert_int_equal(creates(scene), before);
+    assert_int_equal(scene->driver->stalls, 0);
+    struct block *block = (struct block *)vmm__size_index_largest(&scene->pool->large.index);
+    sim_filled(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1)); /* must not race */
+    sim_checked(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
+}
+
+static void small_heaps_give_to_large_ones_and_back(void **state)
+{
+    struct scene *scene = *state;
+    (void)territory(scene, &scene->pool->small, 0, 6, 1);
+    uint64_t before = creates(scene);
+    assert_ok(grown(scene, &scene->pool->large, 6 * GRANULE, GROW_STEAL));
+    assert_ok(grown(scene, &scene->other->small, 3 * GRANULE, GROW_STEAL));
+    assert_int_equal(creates(scene), before);
+    assert_int_equal(scene->pool->small.free_bytes, 0);
+    assert_int_equal(scene->other->small.free_bytes, 3 * GRANULE);
+}
+
+static void what_the_site_builds_on_is_not_robbed(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    (void)territory(scene, heap, 20, 4, 1);
+    (void)territory(scene, heap, 26, 4, 1);
+    (void)territory(scene, heap, 50, 2, 1);
+    uint64_t before = creates(scene);
+    assert_ok(grown(scene, heap, 10 * GRANULE, GROW_STEAL));
+    assert_int_equal(creates(scene), before);
+    assert_int_equal(vmm__size_index_largest(&heap->index)->size, 10 * GRANULE);
+    assert_int_equal(scene_reserved(scene), 10 * GRANULE);
+}
+
+static void chunks_too_large_for_the_room_stay(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    (void)territory(scene, heap, 20, 4, 1);
+    (void)block_lived(&scene->other->large, territory(scene, &scene->other->large, 26, 4, 4),
+                      4 * GRANULE);
+    (void)block_lived(&scene->other->large, territory(scene, &scene->other->large, 14, 6, 4),
+                      6 * GRANULE);
+    (void)territory(scene, &scene->other->large, 50, 8, 8);
+    assert_ok(grown(scene, heap, 6 * GRANULE, GROW_STEAL)); /* room for two granules */
+    assert_int_equal(scene->other->large.free_bytes, 8 * GRANULE);
+}
+
+static void alone_is_new_and_apart(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    (void)territory(scene, heap, 20, 4, 1);
+    assert_ok(grown(scene, heap, 2 * GRANULE, GROW_ALONE));
+    assert_int_equal(scene_reserved(scene), 6 * GRANULE);
+    assert_int_equal(heap->home_end, 0);
+}
+
+/* The device is full but for what can be stolen: that is gained, the request is told. */
+static void a_growth_that_falls_short_keeps_what_it_stole(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    holes_busy(scene, heap, 0, 3);
+    scene->cache->memory.limit_bytes = scene_reserved(scene);
+    assert_status(grown(scene, heap, 8 * GRANULE, GROW_STEAL), VMM_ERR_DEVICE_OOM);
+    assert_int_equal(heap->free_bytes, 6 * GRANULE);
+    assert_int_equal(scene_reserved(scene), 12 * GRANULE);
+    assert_ok(grown(scene, heap, 6 * GRANULE, GROW_STEAL));
+}
+
+static struct heap *laid_out(struct scene *scene)
+{
+    struct heap *heap = &scene->pool->large;
+    holes_busy(scene, heap, 0, 3);
+    holes_busy(scene, &scene->other->small, 16, 2);
+    return heap;
+}
+
+/* All that is idle goes back; exactly the live granules stay. */
+static void idle_returned(struct scene *scene)
+{
+    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
+    (void)vmm__host_fail_at(0);
+    assert_ok(vmm__cache_check(scene->cache));
+    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_ok(vmm_trim(scene->cache, 0, NULL));
+    assert_int_equal(scene_reserved(scene), 10 * GRANULE);
+    assert_int_equal(scene->driver->mapped_bytes, 10 * GRANULE);
+    assert_int_equal(vmm__sim_census(scene->driver).physical_bytes, 10 * GRANULE);
+}
+
+/* Each call of a growth that steals and maps fails, once and for ever. */
+static void failed_calls_lose_nothing(void **state)
+{
+    static const vmm_status statuses[] = { VMM_ERR_DRIVER, VMM_ERR_DEVICE_OOM };
+    for (int i = 0; i < 4; i++) {
+        for (uint64_t call = 1; call <= 24; call++) {
+            struct scene *scene = *state;
+            struct heap *heap = laid_out(scene);
+            vmm__sim_fail_at(scene->driver, call, statuses[i / 2], i % 2 != 0);
+            (void)grown(scene, heap, 13 * GRANULE, GROW_FOLLOW);
+            idle_returned(scene);
+            assert_int_equal(scene_teardown(state), 0);
+            assert_int_equal(scene_setup(state), 0);
+        }
+    }
+}
+
+static void failed_allocations_lose_nothing(void **state)
+{
+    for (uint64_t number = 1; number <= 20; number++) {
+        struct scene *scene = *state;
+        struct heap *heap = &scene->pool->small;
+        holes_busy(scene, &scene->pool->large, 0, 3);
+        holes_busy(scene, &scene->other->small, 16, 2);
+        (void)vmm__host_fail_at(number);
+        (void)grown(scene, heap, 13 * GRANULE, GROW_FOLLOW);
+        idle_returned(scene);
+        assert_int_equal(scene_teardown(state), 0);
+        assert_int_equal(scene_setup(state), 0);
+    }
+}
+
+/* Stale mappings may hold all addresses that are left: the request waits for them. */
+static void addresses_in_limbo_are_waited_for(void **state)
+{
+    enum { PIECES = 12, ROUNDS = 40 };
+    struct scene *scene = *state;
+    scene->cache->memory.limit_bytes = PIECES * GRANULE;
+    vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
+    for (int round = 0; round < ROUNDS; round++) {
+        void *blocks[PIECES + 1];
+        for (int i = 0; i < PIECES; i++) {
+            assert_ok(vmm_alloc(scene->cache, GRANULE, STREAM(1), &blocks[i]));
+            sim_filled(scene->driver, (uintptr_t)blocks[i], GRANULE, 1, STREAM(1));
+        }
+        for (int i = 0; i < PIECES; i += 2)
+            assert_ok(vmm_free(scene->cache, blocks[i]));
+        assert_ok(vmm_alloc(scene->cache, PIECES / 2 * GRANULE, STREAM(1), &blocks[PIECES]));
+        sim_filled(scene->driver, (uintptr_t)blocks[PIECES], PIECES / 2 * GRANULE, 2, STREAM(1));
+        for (int i = 1; i < PIECES; i += 2)
+            assert_ok(vmm_free(scene->cache, blocks[i]));
+        assert_ok(vmm_free(scene->cache, blocks[PIECES]));
+        assert_ok(vmm__cache_check(scene->cache));
+    }
+    assert_true(scene->driver->stalls > 0);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        POLICY_TEST(new_memory_can_be_used),
+        POLICY_TEST(own_chunks_are_handed_over_in_flight),
+        POLICY_TEST(other_streams_chunks_are_had_when_they_are_done),
+        POLICY_TEST(other_streams_can_be_followed),
+        POLICY_TEST(small_heaps_give_to_large_ones_and_back),
+        POLICY_TEST(what_the_site_builds_on_is_not_robbed),
+        POLICY_TEST(chunks_too_large_for_the_room_stay),
+        POLICY_TEST(alone_is_new_and_apart),
+        POLICY_TEST(a_growth_that_falls_short_keeps_what_it_stole),
+        POLICY_TEST(failed_calls_lose_nothing),
+        POLICY_TEST(failed_allocations_lose_nothing),
+        POLICY_TEST(addresses_in_limbo_are_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,205 @@
+/* The ladder: each step is reached, gives what it can, and the last word tells it all. */
+#include "support/policy_support.h"
+
+#include "policy/ladder.h"
+
+/* Steps as ladder.h numbers them, from 0. */
+enum { PASSED, STEAL, FOLLOW, IDLE_FINISHED, IDLE, WAIT_LIMBO, WAIT_USES, ALL_IDLE };
+
+static struct request request_of(struct scene *scene, uint64_t bytes)
+{
+    return (struct request){
+        .pool = scene->pool, .heap = &scene->pool->large, .bytes = bytes, .block_bytes = bytes
+    };
+}
+
+/* Climbs once from a step and returns the step that gave, or LADDER_TOP. */
+enum { LADDER_TOP = 99 };
+
+static unsigned gave_from(struct scene *scene, struct request *request, unsigned step)
+{
+    struct ladder ladder = { .step = step };
+    vmm_status status = vmm__ladder_climb(scene->cache, request, &ladder);
+    assert_ok(vmm__cache_check(scene->cache));
+    if (status == VMM_NOT_READY)
+        return LADDER_TOP;
+    assert_ok(status);
+    return ladder.step;
+}
+
+static void limit_reached(struct scene *scene)
+{
+    scene->cache->memory.limit_bytes = scene_reserved(scene);
+}
+
+static void nothing_to_give_is_told(void **state)
+{
+    struct scene *scene = *state;
+    struct request request = request_of(scene, GRANULE);
+    request.from = GROW_FOLLOW;
+    assert_int_equal(gave_from(scene, &request, PASSED), LADDER_TOP);
+}
+
+static void what_has_passed_comes_first(void **state)
+{
+    struct scene *scene = *state;
+    struct request request = request_of(scene, GRANULE);
+    void *object;
+    assert_ok(vmm_alloc(scene->cache, 100, STREAM(2), &object));
+    assert_ok(vmm_free(scene->cache, object));
+    assert_int_equal(gave_from(scene, &request, PASSED), PASSED); /* an empty slab */
+    assert_null(scene->other->slabs.all);
+    assert_int_not_equal(gave_from(scene, &request, PASSED), PASSED);
+}
+
+static void used_blocks_that_are_done_come_first(void **state)
+{
+    struct scene *scene = *state;
+    struct request request = request_of(scene, GRANULE);
+    void *block;
+    assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(2), &block));
+    assert_ok(vmm_use(scene->cache, block, STREAM(1)));
+    assert_ok(vmm_free(scene->cache, block));
+    assert_int_equal(gave_from(scene, &request, PASSED), PASSED);
+    assert_int_equal(vmm__figure_now(&scene->cache->ledger.active_bytes), 0);
+}
+
+static void stealing_and_following_go_further(void **state)
+{
+    struct scene *scene = *state;
+    struct request request = request_of(scene, GRANULE);
+    assert_int_equal(gave_from(scene, &request, PASSED), STEAL);
+    assert_int_equal(request.from, GROW_STEAL);
+    assert_int_equal(gave_from(scene, &request, STEAL), FOLLOW);
+    assert_int_equal(request.from, GROW_FOLLOW);
+    assert_int_equal(gave_from(scene, &request, STEAL), LADDER_TOP);
+}
+
+static void memory_in_one_piece_is_followed_into(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *other = &scene->other->large;
+    struct request request = request_of(scene, 3 * GRANULE);
+    struct block *block = block_lived(other, territory(scene, other, 20, 4, 4), 4 * GRANULE);
+    (void)block_given_busy(scene, other, block);
+    assert_int_equal(gave_from(scene, &request, FOLLOW), FOLLOW);
+    assert_int_equal(scene->pool->large.free_bytes, 4 * GRANULE);
+    assert_int_equal(scene->driver->stalls, 0);
+}
+
+static void finished_idle_chunks_go_just_enough(void **state)
+{
+    struct scene *scene = *state;
+    (void)territory(scene, &scene->other->large, 20, 8, 1);
+    limit_reached(scene);
+    struct request request = request_of(scene, 3 * GRANULE);
+    assert_int_equal(gave_from(scene, &request, IDLE_FINISHED), IDLE_FINISHED);
+    assert_int_equal(scene_reserved(scene), 5 * GRANULE);
+}
+
+/* What the request would grow goes last. */
+static void the_block_that_would_grow_stays(void **state)
+{
+    struct scene *scene = *state;
+    struct block *own = territory(scene, &scene->pool->large, 20, 6, 1);
+    (void)territory(scene, &scene->other->large, 40, 4, 1);
+    limit_reached(scene);
+    struct request request = request_of(scene, 9 * GRANULE);
+    assert_int_equal(gave_from(scene, &request, IDLE_FINISHED), IDLE_FINISHED);
+    assert_int_equal(own->node.size, 6 * GRANULE);
+    assert_int_equal(scene->other->large.free_bytes, GRANULE);
+}
+
+static void idle_chunks_in_flight_are_waited_for(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *other = &scene->other->large;
+    struct block *block = block_lived(other, territory(scene, other, 20, 4, 4), 4 * GRANULE);
+    (void)block_given_busy(scene, other, block);
+    limit_reached(scene);
+    struct request request = request_of(scene, 2 * GRANULE);
+    assert_int_equal(gave_from(scene, &request, IDLE_FINISHED), WAIT_LIMBO);
+    assert_int_equal(scene->driver->stalls, 1);
+    assert_int_equal(scene_reserved(scene), 0);
+}
+
+static void used_blocks_are_waited_for(void **state)
+{
+    struct scene *scene = *state;
+    void *block;
+    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
+    assert_ok(vmm_use(scene->cache, block, STREAM(2)));
+    vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
+    sim_filled(scene->driver, (uintptr_t)block, 4 * GRANULE, 1, STREAM(2));
+    assert_ok(vmm_free(scene->cache, block));
+    limit_reached(scene);
+    struct request request = request_of(scene, 2 * GRANULE);
+    request.from = GROW_FOLLOW;
+    struct ladder ladder = { .step = PASSED };
+    assert_ok(vmm__ladder_climb(scene->cache, &request, &ladder));
+    assert_int_equal(ladder.step, 0); /* all over again */
+    assert_int_equal(scene->driver->stalls, 1);
+    assert_int_equal(vmm__figure_now(&scene->cache->ledger.active_bytes), 0);
+}
+
+/* The driver refuses without saying what it lacks: everything idle goes in the end. */
+static void all_idle_chunks_go_in_the_end(void **state)
+{
+    struct scene *scene = *state;
+    (void)territory(scene, &scene->other->large, 20, 4, 1);
+    (void)territory(scene, &scene->other->small, 30, 4, 1);
+    (void)territory(scene, &scene->pool->large, 40, 4, 1);
+    struct request request = request_of(scene, GRANULE);
+    assert_int_equal(gave_from(scene, &request, ALL_IDLE), ALL_IDLE);
+    assert_int_equal(scene_reserved(scene), 0);
+}
+
+static void every_error_ends_the_climb(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *other = &scene->other->large;
+    struct block *block = block_lived(other, territory(scene, other, 20, 4, 4), 4 * GRANULE);
+    (void)block_given_busy(scene, other, block);
+    limit_reached(scene);
+    struct request request = request_of(scene, 2 * GRANULE);
+    struct ladder ladder = { .step = IDLE };
+    vmm__sim_fail_at(scene->driver, 1, VMM_ERR_LOST, true);
+    assert_status(vmm__ladder_climb(scene->cache, &request, &ladder), VMM_ERR_LOST);
+    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
+    assert_ok(vmm__cache_check(scene->cache));
+}
+
+static void the_report_names_everything(void **state)
+{
+    struct scene *scene = *state;
+    void *live;
+    assert_ok(vmm_alloc(scene->cache, 5 * MIB, STREAM(1), &live));
+    (void)territory(scene, &scene->other->large, 0, 3, 1);
+    (void)territory(scene, &scene->other->small, 10, 2, 1);
+    scene->cache->memory.limit_bytes = 20 * MIB;
+    struct request request = request_of(scene, 9 * MIB);
+    assert_status(vmm__ladder_report(scene->cache, &request), VMM_ERR_DEVICE_OOM);
+    assert_string_equal(vmm_last_error(),
+                        "needed 9.0 MiB contiguous on stream 0x1; 5.0 MiB live, 16.0 MiB reserved "
+                        "(limit 20.0 MiB), 11.0 MiB free in 3 pieces, largest 6.0 MiB, 0.0 MiB in "
+                        "limbo");
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        POLICY_TEST(nothing_to_give_is_told),
+        POLICY_TEST(what_has_passed_comes_first),
+        POLICY_TEST(used_blocks_that_are_done_come_first),
+        POLICY_TEST(stealing_and_following_go_further),
+        POLICY_TEST(memory_in_one_piece_is_followed_into),
+        POLICY_TEST(finished_idle_chunks_go_just_enough),
+        POLICY_TEST(the_block_that_would_grow_stays),
+        POLICY_TEST(idle_chunks_in_flight_are_waited_for),
+        POLICY_TEST(used_blocks_are_waited_for),
+        POLICY_TEST(all_idle_chunks_go_in_the_end),
+        POLICY_TEST(every_error_ends_the_climb),
+        POLICY_TEST(the_report_names_everything),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

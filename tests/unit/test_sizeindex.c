@@ -1,0 +1,173 @@
+/* The two-level index: everything is found, the fit is close, visiting goes from large to small. */
+#include "support/test_support.h"
+
+#include "base/sizeindex.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { NODES = 3000 };
+
+static uint64_t seed = 1;
+
+static uint64_t number_next(void)
+{
+    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return seed >> 20;
+}
+
+static struct size_index *index_empty(void)
+{
+    struct size_index *index = calloc(1, sizeof *index);
+    assert_non_null(index);
+    assert_true(vmm__size_index_check(index));
+    return index;
+}
+
+static void an_empty_index_finds_nothing(void **state)
+{
+    (void)state;
+    struct size_index *index = index_empty();
+    assert_null(vmm__size_index_find(index, 1));
+    assert_null(vmm__size_index_find(index, UINT64_MAX));
+    assert_null(vmm__size_index_largest(index));
+    free(index);
+}
+
+static void sizes_at_the_borders_are_found(void **state)
+{
+    (void)state;
+    struct size_index *index = index_empty();
+    for (unsigned bit = 0; bit < 64; bit++) {
+        for (int off = -1; off <= 1; off++) {
+            uint64_t size = (UINT64_C(1) << bit) + (uint64_t)off;
+            if (size == 0)
+                continue;
+            struct size_node node = { .size = size };
+            vmm__size_index_insert(index, &node);
+            assert_true(vmm__size_index_check(index));
+            assert_ptr_equal(vmm__size_index_find(index, size), &node);
+            assert_ptr_equal(vmm__size_index_find(index, 1), &node);
+            if (size < UINT64_MAX)
+                assert_null(vmm__size_index_find(index, size + 1));
+            assert_ptr_equal(vmm__size_index_largest(index), &node);
+            assert_null(vmm__size_index_smaller(index, &node));
+            vmm__size_index_remove(index, &node);
+        }
+    }
+    assert_int_equal(index->rows, 0);
+    free(index);
+}
+
+static uint64_t best_of(const struct size_node *nodes, const bool *is_in, uint64_t size)
+{
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < NODES; i++) {
+        if (is_in[i] && nodes[i].size >= size && nodes[i].size < best)
+            best = nodes[i].size;
+    }
+    return best;
+}
+
+/* Exactly the requests that fit are met, and by at most about 1/16 more than the best. */
+static void the_fit_is_close(void **state)
+{
+    (void)state;
+    struct size_index *index = index_empty();
+    struct size_node *nodes = calloc(NODES, sizeof *nodes);
+    bool *is_in = calloc(NODES, sizeof *is_in);
+    for (int round = 0; round < 20000; round++) {
+        uint64_t i = number_next() % NODES;
+        if (is_in[i]) {
+            vmm__size_index_remove(index, &nodes[i]);
+        } else {
+            unsigned shift = (unsigned)(number_next() % 40);
+            nodes[i].size = 1 + (number_next() >> shift);
+            vmm__size_index_insert(index, &nodes[i]);
+        }
+        is_in[i] = !is_in[i];
+        if (round % 10 != 0)
+            continue;
+        unsigned shift = (unsigned)(number_next() % 40);
+        uint64_t size = 1 + (number_next() >> shift);
+        uint64_t best = best_of(nodes, is_in, size);
+        struct size_node *found = vmm__size_index_find(index, size);
+        assert_true((found != NULL) == (best != UINT64_MAX));
+        if (found != NULL)
+            assert_true(found->size >= size && found->size <= best + best / 16);
+    }
+    assert_true(vmm__size_index_check(index));
+    free(is_in);
+    free(nodes);
+    free(index);
+}
+
+static void one_list_is_searched_to_its_end(void **state)
+{
+    (void)state;
+    struct size_index *index = index_empty();
+    struct size_node nodes[40];
+    for (int i = 0; i < 40; i++) {
+        nodes[i] = (struct size_node){ .size = i == 0 ? 4100 : 4096 };
+        vmm__size_index_insert(index, &nodes[i]);
+    }
+    assert_ptr_equal(vmm__size_index_find(index, 4100), &nodes[0]);
+    assert_null(vmm__size_index_find(index, 4101));
+    free(index);
+}
+
+static void all_are_visited_from_large_to_small(void **state)
+{
+    (void)state;
+    struct size_index *index = index_empty();
+    struct size_node nodes[500];
+    for (int i = 0; i < 500; i++) {
+        unsigned shift = (unsigned)(number_next() % 44);
+        nodes[i] = (struct size_node){ .size = 1 + (number_next() >> shift) };
+        vmm__size_index_insert(index, &nodes[i]);
+    }
+    int visited = 0;
+    uint64_t last = UINT64_MAX;
+    struct size_node *node = vmm__size_index_largest(index);
+    while (node != NULL) {
+        assert_true(node->size <= last || node->size - last <= last / 32);
+        last = node->size;
+        visited++;
+        struct size_node *next = vmm__size_index_smaller(index, node);
+        vmm__size_index_remove(index, node);
+        node = next;
+    }
+    assert_int_equal(visited, 500);
+    assert_int_equal(index->rows, 0);
+    free(index);
+}
+
+static void damage_is_found(void **state)
+{
+    (void)state;
+    struct size_index *index = index_empty();
+    struct size_node node = { .size = 100 };
+    vmm__size_index_insert(index, &node);
+    node.size = 1000;
+    assert_false(vmm__size_index_check(index));
+    node.size = 100;
+    node.prev = &node;
+    assert_false(vmm__size_index_check(index));
+    node.prev = NULL;
+    index->rows = 0;
+    assert_false(vmm__size_index_check(index));
+    free(index);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_empty_index_finds_nothing),
+        cmocka_unit_test(sizes_at_the_borders_are_found),
+        cmocka_unit_test(the_fit_is_close),
+        cmocka_unit_test(one_list_is_searched_to_its_end),
+        cmocka_unit_test(all_are_visited_from_large_to_small),
+        cmocka_unit_test(damage_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

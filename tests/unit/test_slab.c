@@ -1,0 +1,177 @@
+/* Slabs: classes, objects, and slabs that come and go. */
+#include "support/engine_support.h"
+
+static struct slabs *slabs_ready(struct engine *engine)
+{
+    (void)engine_attached(engine, &engine->pool->small, 20, 4, 1);
+    return &engine->pool->slabs;
+}
+
+static uint64_t object_taken(struct slabs *slabs, uint64_t bytes, struct slab **slab)
+{
+    uint32_t object;
+    assert_ok(vmm__slab_take(slabs, bytes, slab, &object));
+    uint64_t address = vmm__slab_address(*slab, object);
+    uint32_t found = UINT32_MAX;
+    assert_true(vmm__slab_find(*slab, address, &found));
+    assert_int_equal(found, object);
+    return address;
+}
+
+static void object_given(struct slabs *slabs, uint64_t address)
+{
+    struct block *block = vmm__heap_find(slabs->heap, address);
+    assert_non_null(block);
+    assert_int_equal(block->state, BLOCK_SLAB);
+    uint32_t object;
+    assert_true(vmm__slab_find(block->slab, address, &object));
+    vmm__slab_give(slabs, block->slab, object, 1);
+}
+
+static void every_size_has_its_class(void **state)
+{
+    (void)state;
+    for (uint64_t bytes = 1; bytes <= SLAB_LARGEST_BYTES; bytes++) {
+        uint32_t class_index = vmm__slab_class(bytes);
+        assert_in_range(class_index, 0, SLAB_CLASSES - 1);
+        assert_true(vmm__slab_object_bytes(class_index) >= bytes);
+        if (class_index > 0)
+            assert_true(vmm__slab_object_bytes(class_index - 1) < bytes);
+    }
+    for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
+        assert_int_equal(vmm__slab_object_bytes(class_index) % SLAB_STEP_BYTES, 0);
+        assert_int_equal(vmm__slab_run_bytes(class_index) % SMALL_SLOT_BYTES, 0);
+        assert_true(vmm__slab_run_bytes(class_index) <= 65536);
+    }
+}
+
+static void objects_do_not_overlap(void **state)
+{
+    struct engine *engine = *state;
+    struct slabs *slabs = slabs_ready(engine);
+    enum { OBJECTS = 150 };
+    for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
+        uint32_t bytes = vmm__slab_object_bytes(class_index);
+        uint64_t addresses[OBJECTS];
+        struct slab *slab;
+        for (int i = 0; i < OBJECTS; i++) {
+            addresses[i] = object_taken(slabs, bytes, &slab);
+            assert_true(addresses[i] + bytes <= vmm__block_end(slab->block));
+            for (int j = 0; j < i; j++)
+                assert_true(addresses[j] + bytes <= addresses[i] ||
+                            addresses[i] + bytes <= addresses[j]);
+        }
+        engine_checked(engine);
+        for (int i = 0; i < OBJECTS; i++)
+            object_given(slabs, addresses[(i * 7) % OBJECTS]);
+        engine_checked(engine);
+        (void)vmm__slabs_purge(slabs, 1);
+        assert_null(slabs->all);
+    }
+    assert_int_equal(slabs->heap->free_bytes, 4 * GRANULE);
+}
+
+static void only_starts_of_live_objects_are_found(void **state)
+{
+    struct engine *engine = *state;
+    struct slabs *slabs = slabs_ready(engine);
+    struct slab *slab;
+    uint64_t address = object_taken(slabs, 1000, &slab);
+    uint32_t object;
+    for (uint64_t at = slab->block->address; at < vmm__block_end(slab->block); at++)
+        assert_int_equal(vmm__slab_find(slab, at, &object), at == address);
+    object_given(slabs, address);
+    assert_false(vmm__slab_find(slab, address, &object));
+}
+
+static void the_last_empty_slab_of_a_class_stays(void **state)
+{
+    struct engine *engine = *state;
+    struct slabs *slabs = slabs_ready(engine);
+    struct slab *slab;
+    for (int round = 0; round < 3; round++) {
+        uint64_t address = object_taken(slabs, 512, &slab);
+        object_given(slabs, address);
+        assert_ptr_equal(slabs->partial[0], slab);
+    }
+    uint64_t before = slabs->heap->free_bytes;
+    assert_true(vmm__slabs_purge(slabs, 3));
+    assert_false(vmm__slabs_purge(slabs, 3));
+    assert_int_equal(slabs->heap->free_bytes, before + vmm__slab_run_bytes(0));
+    assert_null(slabs->partial[0]);
+}
+
+static void a_slab_with_live_or_waiting_objects_is_not_purged(void **state)
+{
+    struct engine *engine = *state;
+    struct slabs *slabs = slabs_ready(engine);
+    struct slab *slab;
+    uint64_t address = object_taken(slabs, 512, &slab);
+    assert_false(vmm__slabs_purge(slabs, 1));
+    slab->waiting_bits = ~slab->free_bits & 1;
+    assert_false(vmm__slabs_purge(slabs, 1));
+    object_given(slabs, address);
+    assert_int_equal(slab->waiting_bits, 0);
+    assert_true(vmm__slabs_purge(slabs, 1));
+}
+
+static void full_and_empty_slabs_change_lists(void **state)
+{
+    struct engine *engine = *state;
+    struct slabs *slabs = slabs_ready(engine);
+    uint64_t addresses[3 * SLAB_OBJECTS];
+    struct slab *slab;
+    for (int i = 0; i < 3 * SLAB_OBJECTS; i++)
+        addresses[i] = object_taken(slabs, 512, &slab);
+    assert_null(slabs->partial[0]);
+    object_given(slabs, addresses[0]);
+    object_given(slabs, addresses[SLAB_OBJECTS]);
+    engine_checked(engine);
+    assert_non_null(slabs->partial[0]->next);
+    for (int i = 1; i < SLAB_OBJECTS; i++)
+        object_given(slabs, addresses[i]);
+    engine_checked(engine);
+    assert_null(slabs->partial[0]->next);
+    assert_null(vmm__heap_find(slabs->heap, addresses[1]));
+}
+
+/* A slab needs its record and the heap a batch of blocks: without either nothing has changed. */
+static void host_memory_that_lacks_is_told(void **state)
+{
+    struct engine *engine = *state;
+    struct slabs *slabs = slabs_ready(engine);
+    struct slab *slab;
+    uint32_t object;
+    uint64_t free_bytes = slabs->heap->free_bytes;
+    (void)vmm__host_fail_at(1);
+    assert_status(vmm__slab_take(slabs, 512, &slab, &object), VMM_ERR_HOST_OOM);
+    (void)vmm__host_fail_at(0);
+    assert_int_equal(slabs->heap->free_bytes, free_bytes);
+    assert_null(slabs->all);
+    engine_checked(engine);
+}
+
+static void without_mapped_memory_nothing_is_taken(void **state)
+{
+    struct engine *engine = *state;
+    struct slab *slab;
+    uint32_t object;
+    uint64_t host_bytes = vmm__host_outstanding();
+    assert_status(vmm__slab_take(&engine->pool->slabs, 512, &slab, &object), VMM_NOT_READY);
+    assert_int_equal(vmm__host_outstanding(), host_bytes);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_size_has_its_class),
+        ENGINE_TEST(objects_do_not_overlap),
+        ENGINE_TEST(only_starts_of_live_objects_are_found),
+        ENGINE_TEST(the_last_empty_slab_of_a_class_stays),
+        ENGINE_TEST(a_slab_with_live_or_waiting_objects_is_not_purged),
+        ENGINE_TEST(full_and_empty_slabs_change_lists),
+        ENGINE_TEST(host_memory_that_lacks_is_told),
+        ENGINE_TEST(without_mapped_memory_nothing_is_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

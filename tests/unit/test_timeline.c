@@ -1,0 +1,167 @@
+/* Timelines: events only when asked for, and never too early. */
+#include "support/sim_support.h"
+
+#include "memory/timeline.h"
+
+struct scene {
+    struct driver *driver;
+    struct timeline timeline;
+    uint64_t address;
+};
+
+static int scene_setup(void **state)
+{
+    static struct scene scene;
+    void *driver = NULL;
+    assert_int_equal(sim_setup(&driver), 0);
+    scene = (struct scene){ .driver = driver };
+    vmm__timeline_init(&scene.timeline, driver, STREAM(1));
+    scene.address = sim_memory(driver, GRANULE, NULL);
+    vmm__sim_lag_set(driver, UINT64_C(1) << 40);
+    *state = &scene;
+    return 0;
+}
+
+static int scene_teardown(void **state)
+{
+    struct scene *scene = *state;
+    void *driver = scene->driver;
+    assert_ok(vmm__timeline_check(&scene->timeline));
+    vmm__timeline_fini(&scene->timeline);
+    assert_int_equal(scene->driver->events, 0);
+    return sim_teardown(&driver);
+}
+
+/* Submits work and returns the epoch of what is given up after it. */
+static uint64_t worked(struct scene *scene)
+{
+    sim_filled(scene->driver, scene->address, GRANULE, 1, STREAM(1));
+    return vmm__timeline_now(&scene->timeline);
+}
+
+static uint64_t records(const struct scene *scene)
+{
+    return vmm__driver_calls(scene->driver, DRIVER_CALL_event_record);
+}
+
+static void nothing_is_recorded_unasked(void **state)
+{
+    struct scene *scene = *state;
+    for (int i = 0; i < 100; i++)
+        (void)worked(scene);
+    assert_int_equal(records(scene), 0);
+    assert_ok(vmm__timeline_query(&scene->timeline, 0));
+    assert_int_equal(records(scene), 0);
+}
+
+static void one_mark_serves_all_of_its_epoch(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t epoch = worked(scene);
+    for (int i = 0; i < 5; i++)
+        assert_status(vmm__timeline_query(&scene->timeline, epoch), VMM_NOT_READY);
+    assert_int_equal(records(scene), 1);
+    assert_true(vmm__timeline_now(&scene->timeline) > epoch);
+    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_ok(vmm__timeline_query(&scene->timeline, epoch));
+    assert_ok(vmm__timeline_query(&scene->timeline, epoch));
+    assert_int_equal(records(scene), 1);
+}
+
+static void later_work_is_not_covered(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t first = worked(scene);
+    assert_ok(vmm__timeline_mark(&scene->timeline, first));
+    uint64_t second = worked(scene);
+    assert_true(second > first);
+    assert_ok(vmm__timeline_wait(&scene->timeline, first));
+    assert_ok(vmm__timeline_query(&scene->timeline, first));
+    assert_status(vmm__timeline_query(&scene->timeline, second), VMM_NOT_READY);
+    assert_ok(vmm__timeline_wait(&scene->timeline, second));
+    assert_ok(vmm__timeline_query(&scene->timeline, second));
+    assert_int_equal(scene->driver->stalls, 2);
+}
+
+static void events_are_used_again(void **state)
+{
+    struct scene *scene = *state;
+    for (int i = 0; i < 50; i++)
+        assert_ok(vmm__timeline_wait(&scene->timeline, worked(scene)));
+    assert_true(scene->driver->events <= TIMELINE_MARKS);
+    assert_int_equal(records(scene), 50);
+}
+
+/* More moments than marks: those that share the newest one pass later, never earlier. */
+static void a_full_ring_is_never_too_early(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t epochs[3 * TIMELINE_MARKS];
+    for (int i = 0; i < 3 * TIMELINE_MARKS; i++) {
+        epochs[i] = worked(scene);
+        assert_status(vmm__timeline_query(&scene->timeline, epochs[i]), VMM_NOT_READY);
+        assert_ok(vmm__timeline_check(&scene->timeline));
+    }
+    assert_int_equal(scene->driver->events, TIMELINE_MARKS);
+    assert_ok(vmm__timeline_wait(&scene->timeline, epochs[0]));
+    assert_ok(vmm__timeline_query(&scene->timeline, epochs[0]));
+    assert_status(vmm__timeline_query(&scene->timeline, epochs[1]), VMM_NOT_READY);
+    assert_ok(vmm__timeline_wait(&scene->timeline, epochs[TIMELINE_MARKS]));
+    for (int i = 0; i < 3 * TIMELINE_MARKS; i++)
+        assert_ok(vmm__timeline_query(&scene->timeline, epochs[i]));
+}
+
+static void other_streams_follow_on_the_device(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t epoch = worked(scene);
+    assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)));
+    sim_checked(scene->driver, scene->address, GRANULE, 1, STREAM(2));
+    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(3)));
+    assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_stream_wait), 1);
+}
+
+/* Call number k fails: the epoch has not passed by that, and the next try succeeds. */
+static void failures_are_told_and_tried_again(void **state)
+{
+    struct scene *scene = *state;
+    for (uint64_t call = 1; call <= 3; call++) {
+        uint64_t epoch = worked(scene);
+        vmm__sim_fail_at(scene->driver, call, VMM_ERR_DRIVER, false);
+        vmm_status status = vmm__timeline_query(&scene->timeline, epoch);
+        vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
+        assert_true(status == VMM_ERR_DRIVER || (call == 3 && status == VMM_NOT_READY));
+        assert_ok(vmm__timeline_check(&scene->timeline));
+        assert_status(vmm__timeline_query(&scene->timeline, epoch), VMM_NOT_READY);
+        assert_ok(vmm__timeline_wait(&scene->timeline, epoch));
+        assert_ok(vmm__timeline_query(&scene->timeline, epoch));
+    }
+}
+
+static void disorder_is_found(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t epoch = worked(scene);
+    assert_ok(vmm__timeline_mark(&scene->timeline, epoch));
+    scene->timeline.marks[scene->timeline.oldest].epoch += 7;
+    assert_status(vmm__timeline_check(&scene->timeline), VMM_ERR_INTERNAL);
+    scene->timeline.marks[scene->timeline.oldest].epoch -= 7;
+}
+
+int main(void)
+{
+#define SCENE_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
+    static const struct CMUnitTest tests[] = {
+        SCENE_TEST(nothing_is_recorded_unasked),
+        SCENE_TEST(one_mark_serves_all_of_its_epoch),
+        SCENE_TEST(later_work_is_not_covered),
+        SCENE_TEST(events_are_used_again),
+        SCENE_TEST(a_full_ring_is_never_too_early),
+        SCENE_TEST(other_streams_follow_on_the_device),
+        SCENE_TEST(failures_are_told_and_tried_again),
+        SCENE_TEST(disorder_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

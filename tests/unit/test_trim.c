@@ -1,0 +1,140 @@
+/* Trimming: whole chunks, how much, which, and what still works goes through limbo. */
+#include "support/policy_support.h"
+
+#include "policy/trim.h"
+
+static void only_whole_chunks_are_runs(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    const struct memory *memory = &scene->cache->memory;
+    struct block *whole = territory(scene, heap, 20, 12, 4);
+    uint64_t address;
+    uint64_t bytes;
+    assert_true(vmm__whole_chunks(memory, whole, UINT64_MAX, &address, &bytes));
+    assert_int_equal(bytes, 12 * GRANULE);
+    assert_true(vmm__whole_chunks(memory, whole, 1, &address, &bytes));
+    assert_int_equal(bytes, 4 * GRANULE);
+    assert_true(vmm__whole_chunks(memory, whole, 4 * GRANULE + 1, &address, &bytes));
+    assert_int_equal(bytes, 8 * GRANULE);
+    struct block *live = block_lived(heap, whole, 512);
+    assert_true(vmm__whole_chunks(memory, live->next, UINT64_MAX, &address, &bytes));
+    assert_int_equal(address, scene_address(scene, 24));
+    assert_int_equal(bytes, 8 * GRANULE);
+    struct block *high = block_lived(heap, live->next, 8 * GRANULE);
+    assert_false(vmm__whole_chunks(memory, high->next, UINT64_MAX, &address, &bytes));
+    high = vmm__heap_give(heap, high, 0);
+    struct block *middle = block_lived(heap, high, 4 * GRANULE);
+    assert_true(vmm__whole_chunks(memory, middle->next, UINT64_MAX, &address, &bytes));
+    assert_int_equal(bytes, 4 * GRANULE);
+    assert_int_equal(address, scene_address(scene, 28));
+}
+
+static uint64_t trimmed(struct scene *scene, const struct trim_order *order)
+{
+    uint64_t put_bytes = vmm__trim_idle(scene->cache, order);
+    assert_ok(vmm__cache_check(scene->cache));
+    return put_bytes;
+}
+
+static void enough_is_enough(void **state)
+{
+    struct scene *scene = *state;
+    (void)territory(scene, &scene->pool->large, 10, 8, 2);
+    (void)territory(scene, &scene->other->large, 30, 8, 2);
+    (void)territory(scene, &scene->other->small, 50, 4, 1);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = 0 }), 0);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = 3 * GRANULE }), 4 * GRANULE);
+    assert_int_equal(scene->cache->memory.limbo_bytes, 4 * GRANULE);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX }), 16 * GRANULE);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX }), 0);
+    assert_ok(vmm__limbo_drain(&scene->cache->memory, NULL));
+    assert_int_equal(scene_reserved(scene), 0);
+}
+
+static void a_kept_block_stays(void **state)
+{
+    struct scene *scene = *state;
+    struct block *keep = territory(scene, &scene->pool->large, 10, 8, 2);
+    (void)territory(scene, &scene->pool->large, 30, 2, 2);
+    struct trim_order order = { .bytes = UINT64_MAX, .keep = keep };
+    assert_int_equal(trimmed(scene, &order), 2 * GRANULE);
+    assert_int_equal(keep->node.size, 8 * GRANULE);
+}
+
+static void finished_only_leaves_what_works(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    struct block *block = block_lived(heap, territory(scene, heap, 10, 4, 4), 4 * GRANULE);
+    (void)block_given_busy(scene, heap, block);
+    (void)territory(scene, &scene->other->large, 30, 2, 2);
+    struct trim_order order = { .bytes = UINT64_MAX, .finished_only = true };
+    assert_int_equal(trimmed(scene, &order), 2 * GRANULE);
+    order.finished_only = false;
+    assert_int_equal(trimmed(scene, &order), 4 * GRANULE);
+    uint64_t released = 0;
+    assert_ok(vmm__limbo_drain(&scene->cache->memory, &released));
+    assert_int_equal(released, 2 * GRANULE);
+    assert_int_equal(scene->driver->stalls, 0);
+    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_ok(vmm__limbo_drain(&scene->cache->memory, &released));
+    assert_int_equal(released, 6 * GRANULE);
+}
+
+static void empty_slabs_do_not_hold_chunks(void **state)
+{
+    struct scene *scene = *state;
+    void *block;
+    assert_ok(vmm_alloc(scene->cache, 100, STREAM(1), &block));
+    assert_ok(vmm_free(scene->cache, block));
+    size_t released;
+    assert_ok(vmm_trim(scene->cache, 0, &released));
+    assert_int_equal(released, GRANULE);
+}
+
+/* Without host memory for the cut nothing is trimmed, and nothing breaks. */
+static void host_memory_that_lacks_is_no_loss(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    struct block *block = territory(scene, heap, 10, 8, 2);
+    while (heap->store.spare_count > 0)
+        block = block_lived(heap, block, 512)->next;
+    (void)vmm__host_fail_at(1);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX }), 0);
+    (void)vmm__host_fail_at(0);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX }), 6 * GRANULE);
+}
+
+static void an_event_that_fails_keeps_the_memory(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    struct block *block = block_lived(heap, territory(scene, heap, 10, 4, 4), 4 * GRANULE);
+    (void)block_given_busy(scene, heap, block);
+    size_t released = 5;
+    vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
+    assert_status(vmm_trim(scene->cache, 0, &released), VMM_ERR_DRIVER);
+    assert_int_equal(released, 5);
+    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
+    assert_ok(vmm__cache_check(scene->cache));
+    assert_int_equal(scene_reserved(scene), 4 * GRANULE);
+    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_ok(vmm_trim(scene->cache, 0, &released));
+    assert_int_equal(released, 4 * GRANULE);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        POLICY_TEST(only_whole_chunks_are_runs),
+        POLICY_TEST(enough_is_enough),
+        POLICY_TEST(a_kept_block_stays),
+        POLICY_TEST(finished_only_leaves_what_works),
+        POLICY_TEST(empty_slabs_do_not_hold_chunks),
+        POLICY_TEST(host_memory_that_lacks_is_no_loss),
+        POLICY_TEST(an_event_that_fails_keeps_the_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
