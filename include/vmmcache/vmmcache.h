@@ -93,7 +93,8 @@ typedef enum vmm_driver_kind {
     VMM_DRIVER_SIM = 3   /* rules and costs only: addresses must not be touched */
 } vmm_driver_kind;
 
-/* Receives one line of text without a newline. Called with locks held: must not call the cache. */
+/* Receives one line of text without a newline. May be called by several threads at once, with locks
+ * held: must not call the cache. */
 typedef void (*vmm_log_fn)(void *context, const char *line);
 
 /*
