@@ -6,8 +6,8 @@
  * another stream moves once its work has finished or, when asked to, after a wait that is put into
  * the receiving stream. The host never waits.
  *
- * Taken first: the stream's own chunks, from the smallest free blocks up, because a small hole is
- * of the least use where it is.
+ * Taken first: chunks of other streams, because the stream can use its own free memory where it is;
+ * in either, from the smallest free blocks up, because a small hole is of the least use.
  *
  * May be called by: grow. Locks: the grow lock and the receiving heap's pool lock; other pools'
  * locks are taken inside.

@@ -67,6 +67,7 @@ static void test_bad_usage(void **state)
     command_refuse("--driver sim --trace /no/such.trace", "/no/such.trace:1: cannot open");
     command_refuse("--driver sim --trace no_such_name", "no_such_name:1: cannot open");
     command_refuse("--driver sim --trace gnn --json /no/such/folder/x", "cannot write");
+    command_refuse("--driver sim --trace gnn --timeline /no/such/folder/x", "cannot write");
 }
 
 static void test_bad_trace(void **state)
@@ -160,6 +161,21 @@ static void test_json_file(void **state)
     assert_contains(ran.output, "\"verified\":true");
 }
 
+static void test_timeline_alone_on_stdout(void **state)
+{
+    static const char begin[] = "trace,policy,operation,live_bytes,reserved_bytes\n"
+                                "gnn,vmmcache,0,";
+    unsigned lines = 0;
+
+    (void)state;
+    command_expect("--driver sim --trace gnn --policy vmmcache --timeline - 2>/dev/null | "
+                   "sed -n '1,2p;$='",
+                   0);
+    assert_int_equal(strncmp(ran.output, begin, sizeof(begin) - 1), 0);
+    (void)sscanf(ran.output, "%*s %*s %u", &lines);
+    assert_int_equal(lines, 2047); /* the columns' names, and 2046 samples */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +187,7 @@ int main(void)
         cmocka_unit_test(test_death_ends_with_one),
         cmocka_unit_test(test_json_alone_on_stdout),
         cmocka_unit_test(test_json_file),
+        cmocka_unit_test(test_timeline_alone_on_stdout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

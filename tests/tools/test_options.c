@@ -60,7 +60,7 @@ static void test_all_options(void **state)
     (void)state;
     line_accept(&parsed, "--driver sim --trace a.gz --workload steady --trace=b --policy "
                          "vmmcache,expandable --memory 1644MiB --passes 3 --lag 1000 --least "
-                         "--json out.json --quiet");
+                         "--json out.json --timeline=out.csv --quiet");
     assert_int_equal(parsed.options.driver, VMM_DRIVER_SIM);
     assert_int_equal(parsed.options.source_count, 3);
     assert_string_equal(parsed.options.sources[0].name, "a.gz");
@@ -73,6 +73,7 @@ static void test_all_options(void **state)
     assert_true(parsed.options.least && parsed.options.quiet);
     assert_false(parsed.options.verify);
     assert_string_equal(parsed.options.json, "out.json");
+    assert_string_equal(parsed.options.timeline, "out.csv");
     assert_true(options_limit(&parsed.options, 1000) == 1644 * MIB);
 }
 
@@ -144,6 +145,8 @@ static void test_bad_usage(void **state)
         { "--driver sim --lag 99999999999999999999", "--lag takes" },
         { "--driver host --lag 5", "--lag needs --driver sim" },
         { "--lag 5", "--lag needs --driver sim" },
+        { "--timeline", "--timeline needs a value" },
+        { "--json - --timeline -", "cannot both go to stdout" },
     };
     struct parsed parsed;
 

@@ -123,11 +123,11 @@ static void test_timeline(void **state)
     run_well(&request, &outcome);
     assert_int_equal(timeline.ops, 4);
     assert_int_equal(timeline.ops_done, 4);
-    assert_true(timeline.columns[0].live_bytes == 1 * MIB);
-    assert_true(timeline.columns[0].reserved_bytes == 2 * MIB);
-    unsigned second = timeline_column(&timeline, 1);
-    assert_true(timeline.columns[second].live_bytes == 3 * MIB);
-    assert_true(timeline.columns[second].reserved_bytes == 22 * MIB);
+    assert_true(timeline.samples[0].live_bytes == 1 * MIB);
+    assert_true(timeline.samples[0].reserved_bytes == 2 * MIB);
+    unsigned second = timeline_sample(&timeline, 1);
+    assert_true(timeline.samples[second].live_bytes == 3 * MIB);
+    assert_true(timeline.samples[second].reserved_bytes == 22 * MIB);
     replay_outcome_free(&outcome);
     trace_free(&trace);
 }

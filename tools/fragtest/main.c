@@ -3,9 +3,10 @@
  *
  * The order of things: options, traces, driver, output files (whatever is wrong with these ends the
  * program with 2 before anything has run); then each trace through each policy with its pictures;
- * then the table, the verdict and the JSON.
+ * then the table, the verdict, the JSON and the CSV.
  */
 #include "campaign.h"
+#include "csv.h"
 #include "driver/sim.h"
 #include "json.h"
 #include "machine.h"
@@ -20,8 +21,9 @@
 #define EXIT_BAD 2
 
 struct outputs {
-    FILE *text; /* for people; stderr when the JSON goes to stdout */
-    FILE *json; /* NULL: none */
+    FILE *text;     /* for people; stderr when stdout is for one of the next two */
+    FILE *json;     /* NULL: none */
+    FILE *timeline; /* NULL: none */
     struct style style;
     struct progress progress;
 };
@@ -32,21 +34,43 @@ static int fail(const char *text)
     return EXIT_BAD;
 }
 
+static bool is_stdout(const char *name)
+{
+    return name != NULL && strcmp(name, "-") == 0;
+}
+
+/* *file is NULL when no name was given. */
+static bool output_open(FILE **file, const char *name, struct trace_error *error)
+{
+    *file = NULL;
+    if (name == NULL)
+        return true;
+    *file = is_stdout(name) ? stdout : fopen(name, "we");
+    if (*file != NULL)
+        return true;
+    (void)snprintf(error->text, sizeof(error->text), "cannot write %.200s: %s", name,
+                   strerror(errno));
+    return false;
+}
+
+static bool output_close(FILE *file)
+{
+    return file == NULL || file == stdout || fclose(file) == 0;
+}
+
 static bool outputs_open(struct outputs *outputs, const struct options *options,
                          struct trace_error *error)
 {
-    bool to_stdout = options->json != NULL && strcmp(options->json, "-") == 0;
+    bool to_stdout = is_stdout(options->json) || is_stdout(options->timeline);
 
     *outputs = (struct outputs){ .text = to_stdout ? stderr : stdout };
     outputs->style = style_of(outputs->text);
     progress_init(&outputs->progress, options->quiet ? NULL : stderr, outputs->style.utf8);
-    if (options->json == NULL)
+    if (!output_open(&outputs->json, options->json, error))
+        return false;
+    if (output_open(&outputs->timeline, options->timeline, error))
         return true;
-    outputs->json = to_stdout ? stdout : fopen(options->json, "we");
-    if (outputs->json != NULL)
-        return true;
-    (void)snprintf(error->text, sizeof(error->text), "cannot write %.200s: %s", options->json,
-                   strerror(errno));
+    (void)output_close(outputs->json);
     return false;
 }
 
@@ -54,9 +78,8 @@ static bool outputs_close(struct outputs *outputs)
 {
     bool ok = fflush(outputs->text) == 0;
 
-    if (outputs->json != NULL && outputs->json != stdout)
-        ok = fclose(outputs->json) == 0 && ok;
-    return ok;
+    ok = output_close(outputs->json) && ok;
+    return output_close(outputs->timeline) && ok;
 }
 
 /* All pictures of a trace have the same scale. */
@@ -93,6 +116,9 @@ static int campaign_show(struct campaign *campaign, struct outputs *outputs, str
     if (outputs->json != NULL &&
         !json_write(outputs->json, machine, campaign->results, campaign->result_count))
         return fail("the JSON could not be written");
+    if (outputs->timeline != NULL &&
+        !csv_write(outputs->timeline, campaign->results, campaign->result_count))
+        return fail("the timeline could not be written");
     return verdict_exit(campaign->results, campaign->result_count);
 }
 

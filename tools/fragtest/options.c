@@ -137,13 +137,19 @@ static bool json_take(struct parser *parser, const char *value)
     return true;
 }
 
+static bool timeline_take(struct parser *parser, const char *value)
+{
+    parser->options->timeline = value;
+    return true;
+}
+
 static const struct {
     const char *name;
     bool (*take)(struct parser *parser, const char *value);
 } valued[] = {
     { "--driver", driver_take },   { "--trace", trace_take },   { "--workload", workload_take },
     { "--policy", policies_take }, { "--memory", memory_take }, { "--passes", passes_take },
-    { "--lag", lag_take },         { "--json", json_take },
+    { "--lag", lag_take },         { "--json", json_take },     { "--timeline", timeline_take },
 };
 
 static bool flag_take(struct options *options, const char *argument)
@@ -183,6 +189,9 @@ static bool options_settle(struct parser *parser)
 
     if (options->lag > 0 && options->driver != VMM_DRIVER_SIM)
         return parser_fail(parser, "--lag needs --driver sim: real work has its own pace");
+    if (options->json != NULL && options->timeline != NULL && strcmp(options->json, "-") == 0 &&
+        strcmp(options->timeline, "-") == 0)
+        return parser_fail(parser, "--json and --timeline cannot both go to stdout");
     if (options->source_count > 0)
         return true;
     if (!parser->memory_given)
@@ -224,7 +233,7 @@ void options_help(FILE *out)
         "policies, and shows who survives.\n\n"
         "fragtest [--driver auto|cuda|host|sim] [--trace FILE]... [--workload NAME]...\n"
         "         [--policy NAME,...|all] [--memory SIZE|none|N%] [--passes N] [--lag N]\n"
-        "         [--least] [--verify] [--json FILE] [--quiet] [--help]\n\n"
+        "         [--least] [--verify] [--json FILE] [--timeline FILE] [--quiet] [--help]\n\n"
         "  --driver    auto (default): CUDA where there is a GPU, else host memory; sim: rules\n"
         "              and costs of an H200 with 139 GiB, no memory\n"
         "  --trace     a trace, text or gzip, or the name of one that ships with fragtest:\n"
@@ -242,6 +251,11 @@ void options_help(FILE *out)
         "  --least     also searches the smallest limit that survives, to 0.2 %\n"
         "  --verify    fills every block, checks it when it is freed, and checks the rules\n"
         "  --json      writes the results to FILE; - is stdout\n"
+        "  --timeline  writes live and reserved memory over time to FILE, for plots: lines of "
+        "CSV,\n"
+        "              trace,policy,operation,live_bytes,reserved_bytes, at most 2046 for each\n"
+        "              run; operation is the first of a sample's share of the run, counted from\n"
+        "              0 over all passes, the bytes the highest of the share; - is stdout\n"
         "  --quiet     only the closing table\n\n"
         "Without a trace or workload: " OPTIONS_DEMO_TRACE " with --memory " OPTIONS_DEMO_MEMORY
         " --verify.\n"

@@ -34,7 +34,8 @@ struct options {
     bool least;
     bool verify;
     bool quiet;
-    const char *json; /* NULL: none; "-": stdout */
+    const char *json;     /* NULL: none; "-": stdout */
+    const char *timeline; /* the same; only one of them goes to stdout */
 };
 
 struct options_error {

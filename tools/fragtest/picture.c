@@ -1,7 +1,7 @@
 /*
  * The memory picture: see picture.h.
  *
- * ROWS rows of TIMELINE_COLUMNS cells. A cell shows live memory solid, to an eighth of its height
+ * ROWS rows of COLUMNS cells. A cell shows live memory solid, to an eighth of its height
  * where the character set has such signs; reserved memory above it shaded; the limit as a line; and
  * the place where the run died. The value `top` lies in the middle of the highest row.
  */
@@ -12,7 +12,11 @@
 #include <inttypes.h>
 
 #define ROWS        9U
+#define COLUMNS     66U
 #define LABEL_CELLS 9
+
+enum { COLUMN_SAMPLES = TIMELINE_SAMPLES / COLUMNS };
+_Static_assert(TIMELINE_SAMPLES % COLUMNS == 0, "columns of equal width");
 
 enum cell { CELL_EMPTY, CELL_LIVE, CELL_RESERVED, CELL_LIMIT, CELL_DEATH };
 
@@ -23,7 +27,7 @@ struct canvas {
     double row_bytes;
     unsigned limit_row; /* ROWS: no limit */
     unsigned death_row;
-    unsigned death_column; /* TIMELINE_COLUMNS: it survived */
+    unsigned death_column; /* COLUMNS: it survived */
 };
 
 static const char *const colours[] = {
@@ -73,11 +77,21 @@ static void cell_put(const struct canvas *canvas, enum cell cell, const char *si
         (void)fputs(sign, canvas->out);
 }
 
+static struct timeline_sample column_of(const struct timeline *timeline, unsigned column)
+{
+    const struct timeline_sample *samples = &timeline->samples[column * COLUMN_SAMPLES];
+    struct timeline_sample highest = { 0 };
+
+    for (unsigned i = 0; i < COLUMN_SAMPLES; i++)
+        timeline_raise(&highest, samples[i].live_bytes, samples[i].reserved_bytes);
+    return highest;
+}
+
 static void cell_draw(const struct canvas *canvas, unsigned row, unsigned column)
 {
-    const struct timeline_column *at = &canvas->result->timeline.columns[column];
-    unsigned live = row_filled(canvas, row, at->live_bytes);
-    unsigned reserved = row_filled(canvas, row, at->reserved_bytes);
+    struct timeline_sample at = column_of(&canvas->result->timeline, column);
+    unsigned live = row_filled(canvas, row, at.live_bytes);
+    unsigned reserved = row_filled(canvas, row, at.reserved_bytes);
     enum cell cell = CELL_EMPTY;
 
     if (row == canvas->death_row && column == canvas->death_column)
@@ -112,7 +126,7 @@ static void row_draw(const struct canvas *canvas, unsigned row, uint64_t top_byt
         (void)fputs(tick ? "┤" : "│", canvas->out);
     else
         (void)fputc(tick ? '+' : '|', canvas->out);
-    for (unsigned column = 0; column < TIMELINE_COLUMNS; column++)
+    for (unsigned column = 0; column < COLUMNS; column++)
         cell_draw(canvas, row, column);
     (void)fputc('\n', canvas->out);
 }
@@ -120,15 +134,15 @@ static void row_draw(const struct canvas *canvas, unsigned row, uint64_t top_byt
 static void axis_draw(const struct canvas *canvas)
 {
     char right[64];
-    int middle = (int)TIMELINE_COLUMNS / 2 + 2;
+    int middle = (int)COLUMNS / 2 + 2;
 
     (void)fprintf(canvas->out, "%*s %s", LABEL_CELLS, "0", canvas->style.utf8 ? "└" : "+");
-    for (unsigned column = 0; column < TIMELINE_COLUMNS; column++)
+    for (unsigned column = 0; column < COLUMNS; column++)
         (void)fputs(canvas->style.utf8 ? "─" : "-", canvas->out);
     (void)snprintf(right, sizeof(right), "100 %% of %" PRIu64 " operations",
                    canvas->result->timeline.ops);
     (void)fprintf(canvas->out, "\n%*s  0 %%%*s%*s\n", LABEL_CELLS, "", middle - 3, "50 %",
-                  (int)TIMELINE_COLUMNS - middle, right);
+                  (int)COLUMNS - middle, right);
 }
 
 static void title_draw(const struct canvas *canvas)
@@ -149,12 +163,12 @@ static void death_place(struct canvas *canvas)
 {
     const struct timeline *timeline = &canvas->result->timeline;
 
-    canvas->death_column = TIMELINE_COLUMNS;
+    canvas->death_column = COLUMNS;
     canvas->death_row = ROWS;
     if (canvas->result->outcome.ok || timeline->ops_done >= timeline->ops)
         return;
-    canvas->death_column = timeline_column(timeline, timeline->ops_done);
-    canvas->death_row = row_of(canvas, timeline->columns[canvas->death_column].reserved_bytes);
+    canvas->death_column = timeline_sample(timeline, timeline->ops_done) / COLUMN_SAMPLES;
+    canvas->death_row = row_of(canvas, column_of(timeline, canvas->death_column).reserved_bytes);
 }
 
 void picture_draw(FILE *out, struct style style, const struct result *result, uint64_t top_bytes)

@@ -1,40 +1,51 @@
 /*
- * Live and reserved bytes over a run, thinned out to the columns of a picture while it runs.
+ * Live and reserved bytes over a run, thinned out to a fixed number of samples while it runs.
  *
- * Each column keeps the highest values of its share of the operations.
- * Owns: nothing beyond itself. May be called by: replayer (writes), picture (reads).
+ * Each sample keeps the highest values of its share of the operations; a share may be empty.
+ * Owns: nothing beyond itself. May be called by: replayer (writes), picture, csv (read).
  */
 #ifndef FRAGTEST_TIMELINE_H
 #define FRAGTEST_TIMELINE_H
 
 #include <stdint.h>
 
-#define TIMELINE_COLUMNS 66
+#define TIMELINE_SAMPLES 2046
 
-struct timeline_column {
+struct timeline_sample {
     uint64_t live_bytes;
     uint64_t reserved_bytes;
 };
 
 struct timeline {
-    struct timeline_column columns[TIMELINE_COLUMNS];
+    struct timeline_sample samples[TIMELINE_SAMPLES];
     uint64_t ops;      /* of the whole run */
     uint64_t ops_done; /* where it ended */
 };
 
-static inline unsigned timeline_column(const struct timeline *timeline, uint64_t op)
+static inline unsigned timeline_sample(const struct timeline *timeline, uint64_t op)
 {
-    return (unsigned)(op * TIMELINE_COLUMNS / timeline->ops);
+    return (unsigned)(op * TIMELINE_SAMPLES / timeline->ops);
+}
+
+/* The first operation of a sample's share: of an empty one, the first after it. */
+static inline uint64_t timeline_first(const struct timeline *timeline, unsigned sample)
+{
+    return (sample * timeline->ops + TIMELINE_SAMPLES - 1) / TIMELINE_SAMPLES;
+}
+
+static inline void timeline_raise(struct timeline_sample *sample, uint64_t live_bytes,
+                                  uint64_t reserved_bytes)
+{
+    if (live_bytes > sample->live_bytes)
+        sample->live_bytes = live_bytes;
+    if (reserved_bytes > sample->reserved_bytes)
+        sample->reserved_bytes = reserved_bytes;
 }
 
 static inline void timeline_note(struct timeline *timeline, uint64_t op, uint64_t live_bytes,
                                  uint64_t reserved_bytes)
 {
-    struct timeline_column *column = &timeline->columns[timeline_column(timeline, op)];
-    if (live_bytes > column->live_bytes)
-        column->live_bytes = live_bytes;
-    if (reserved_bytes > column->reserved_bytes)
-        column->reserved_bytes = reserved_bytes;
+    timeline_raise(&timeline->samples[timeline_sample(timeline, op)], live_bytes, reserved_bytes);
 }
 
 #endif

@@ -1,0 +1,120 @@
+/*
+ * The CSV that plots rely on: its columns, its samples, and names that need quoting.
+ */
+#include "fragtest_support.h"
+
+#include "fragtest/csv.h"
+
+#include <stdlib.h>
+
+static void csv_expect(const struct result *results, unsigned count, const char *expected)
+{
+    char *text;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+
+    assert_non_null(out);
+    assert_true(csv_write(out, results, count));
+    assert_int_equal(fclose(out), 0);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static struct result result_of(struct trace *trace, uint64_t ops)
+{
+    return (struct result){ .trace = trace,
+                            .policy = policy_vmmcache(),
+                            .timeline = { .ops = ops, .ops_done = ops } };
+}
+
+/* Fewer operations than samples: a line for each of them. */
+static void test_every_operation(void **state)
+{
+    struct trace trace = { .name = (char[]){ "gnn" } };
+    struct result result = result_of(&trace, 3);
+
+    (void)state;
+    timeline_note(&result.timeline, 0, 10, 100);
+    timeline_note(&result.timeline, 1, 30, 100);
+    timeline_note(&result.timeline, 2, 20, 90);
+    csv_expect(&result, 1,
+               "trace,policy,operation,live_bytes,reserved_bytes\n"
+               "gnn,vmmcache,0,10,100\n"
+               "gnn,vmmcache,1,30,100\n"
+               "gnn,vmmcache,2,20,90\n");
+}
+
+/* More operations than samples: the highest of each share, each value on its own. */
+static void test_shares(void **state)
+{
+    struct trace trace = { .name = (char[]){ "gnn" } };
+    struct result result = result_of(&trace, 10ULL * TIMELINE_SAMPLES);
+
+    (void)state;
+    result.timeline.ops_done = 15; /* died in the second share */
+    for (uint64_t op = 0; op < 15; op++)
+        timeline_note(&result.timeline, op, op, 100 - op);
+    csv_expect(&result, 1,
+               "trace,policy,operation,live_bytes,reserved_bytes\n"
+               "gnn,vmmcache,0,9,100\n"
+               "gnn,vmmcache,10,14,90\n");
+}
+
+/* Whatever the number of operations, the shares cover each of them once. */
+static void test_shares_cover_the_run(void **state)
+{
+    static const uint64_t counts[] = { 1, 2, 2045, 2046, 2047, 9417, 728187, 1ULL << 36 };
+    struct timeline timeline;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        timeline.ops = counts[i];
+        assert_int_equal(timeline_first(&timeline, 0), 0);
+        assert_int_equal(timeline_first(&timeline, TIMELINE_SAMPLES), counts[i]);
+        for (unsigned sample = 0; sample < TIMELINE_SAMPLES; sample++) {
+            uint64_t first = timeline_first(&timeline, sample);
+            uint64_t next = timeline_first(&timeline, sample + 1);
+            assert_true(first <= next);
+            if (first == next)
+                continue;
+            assert_int_equal(timeline_sample(&timeline, first), sample);
+            assert_int_equal(timeline_sample(&timeline, next - 1), sample);
+        }
+    }
+}
+
+static void test_names(void **state)
+{
+    struct trace traces[] = { { .name = (char[]){ "a,b" } }, { .name = (char[]){ "a\"b" } } };
+    struct result results[] = { result_of(&traces[0], 1), result_of(&traces[1], 1) };
+
+    (void)state;
+    csv_expect(results, 2,
+               "trace,policy,operation,live_bytes,reserved_bytes\n"
+               "\"a,b\",vmmcache,0,0,0\n"
+               "\"a\"\"b\",vmmcache,0,0,0\n");
+}
+
+static void test_full_disk(void **state)
+{
+    struct trace trace = { .name = (char[]){ "gnn" } };
+    struct result result = result_of(&trace, 1);
+    FILE *full = fopen("/dev/full", "w");
+
+    (void)state;
+    assert_non_null(full);
+    assert_false(csv_write(full, &result, 1));
+    (void)fclose(full);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_operation),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_shares_cover_the_run),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_full_disk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+"""Writes docs/h200.md from what tools/h200.sh measured.
+
+usage: tools/h200_report.py FOLDER >docs/h200.md
+
+Every figure comes from the files of FOLDER or from tests/data/peers.csv. Ends with 1 if the sim
+driver is further off than it may be.
+"""
+import csv
+import json
+import os
+import statistics
+import sys
+import textwrap
+
+HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+POLICIES = ("block-splitting", "expandable", "vmmcache")
+MOST_DIFFERENCE = 25.0  # %, of the sim driver's time from the device's
+
+
+class Data:
+    """What the folder holds: runs by trace and policy, and the lines of the log."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.machine = self.json("all")["machine"]
+        self.all = self.runs("all")
+        self.limit = self.runs("limit")
+        self.device = [self.runs("cuda%d" % number) for number in (1, 2, 3)]
+        self.sim = self.runs("sim")
+        self.default = self.text("default.txt").splitlines()
+        self.log = [line.split(": ", 1) for line in self.text("log.txt").splitlines()]
+        with open(os.path.join(HOME, "tests/data/peers.csv"), encoding="utf-8") as file:
+            self.peers = {row["trace"]: row for row in csv.DictReader(file)}
+        self.traces = list(dict.fromkeys(trace for trace, _ in self.all))
+
+    def text(self, name):
+        with open(os.path.join(self.folder, name), encoding="utf-8") as file:
+            return file.read()
+
+    def json(self, name):
+        return json.loads(self.text(name + ".json"))
+
+    def runs(self, name):
+        return {(run["trace"], run["policy"]): run for run in self.json(name)["runs"]}
+
+    def logged(self, key):
+        return [value for name, value in self.log if name == key]
+
+    def device_ms(self, trace):
+        return statistics.median(runs[trace, "vmmcache"]["driver_ms"] for runs in self.device)
+
+
+def table(head, rows, texts=1):
+    """Lines of a table; the first columns are text, the others are figures."""
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * texts + "--:|" * (len(head) - texts)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+def among(values, form="%.0f"):
+    """The range of some figures."""
+    texts = form % min(values), form % max(values)
+    return texts[0] if texts[0] == texts[1] else "%s to %s" % texts
+
+
+def paragraph(text, indent=""):
+    """Lines of at most 104 characters."""
+    yield from textwrap.wrap(text, 104, subsequent_indent=indent, break_on_hyphens=False,
+                             break_long_words=False)
+
+
+def is_good(run):
+    return run["ok"] and run["verified"] is not False
+
+
+def machine_part(data):
+    every = " ".join("--trace " + trace for trace in sorted(data.traces))
+    memory = data.logged("gpu")[0].split(", ")[-1]
+    yield "# Measured on an H200"
+    yield ""
+    yield "Machine: %s; %s of GPU memory." % (data.machine, memory)
+    yield ""
+    yield "Written by `tools/h200_report.py` from what `tools/h200.sh` measured (kept in `docs/h200/`) with:"
+    yield ""
+    yield "```sh"
+    yield "TRACES=\"%s\"" % every
+    for line in data.logged("run"):
+        yield line.split(": ", 1)[1].replace(every, "$TRACES")
+    yield "```"
+    yield ""
+    yield from paragraph(
+        "The traces are requests of real programs, recorded under PyTorch 2.11 on an H200. Driver ms is "
+        "the host's time in calls of the CUDA driver; ns per operation is all of a policy's time, those "
+        "calls included, over the allocations and frees of the trace.")
+
+
+def footprint_part(data):
+    yield ""
+    yield "## Footprint"
+    yield from paragraph(
+        "Peak reserved over peak live memory, no limit. The columns in italics are the real ones, measured "
+        "on an H200 (`tests/data/peers.csv`); the others are fragtest's policies. *Busy*: every block is "
+        "filled and checked by kernels, two passes, so that work on freed memory is often still running when "
+        "another stream asks. *Quiet*: no work on the GPU, one pass.")
+    yield ""
+    rows = []
+    for trace in data.traces:
+        peer = data.peers[trace]
+        live = float(peer["peak_live_mib"])
+        ours = [data.all[trace, policy]["footprint"] for policy in POLICIES]
+        quiet = max(runs[trace, "vmmcache"]["footprint"] for runs in data.device)
+        real = [float(peer[kind + "_reserved_mib"]) / live
+                for kind in ("native", "expandable", "async")]
+        rows.append([trace, "%.2f" % (data.all[trace, "vmmcache"]["peak_live_mib"] / 1024)] +
+                    ["%.3f" % value for value in
+                     (ours[0], real[0], ours[1], real[1], real[2], ours[2], quiet)])
+    yield from table(["trace", "peak live GiB", "block-splitting", "*PyTorch native*", "expandable",
+                      "*PyTorch expandable*", "*cudaMallocAsync*", "vmmcache, busy",
+                      "vmmcache, quiet"], rows)
+
+
+def differences(data):
+    return {trace: (data.sim[trace, "vmmcache"]["driver_ms"] / data.device_ms(trace) - 1) * 100
+            for trace in data.traces}
+
+
+def sim_part(data):
+    worst = max(differences(data).values(), key=abs)
+    yield ""
+    yield "## The sim driver's clock"
+    yield from paragraph(
+        "vmmcache's driver ms in one pass, no work on the GPU: the median of three runs on the H200 against "
+        "the sim driver's modelled time. It may differ by %.0f %%; at worst it differs by %.0f %%." %
+        (MOST_DIFFERENCE, abs(worst)))
+    yield ""
+    rows = []
+    for trace in data.traces:
+        runs = sorted(runs[trace, "vmmcache"]["driver_ms"] for runs in data.device)
+        calls = sum(data.sim[trace, "vmmcache"]["driver_calls"].values())
+        rows.append([trace, "%d" % calls, "%.1f" % data.device_ms(trace),
+                     "%.1f to %.1f" % (runs[0], runs[-1]),
+                     "%.1f" % data.sim[trace, "vmmcache"]["driver_ms"],
+                     "%+.0f %%" % differences(data)[trace]])
+    yield from table(["trace", "driver calls", "H200 ms", "the three runs", "sim ms", "difference"],
+                     rows)
+
+
+def passes_part(data):
+    yield ""
+    yield "## Time"
+    yield from paragraph(
+        "The same trace twice in a row, no limit, every block filled when it is handed out and checked when "
+        "it is freed, by kernels. Stalls are waits of the host for the GPU.")
+    yield ""
+    rows = []
+    for trace in data.traces:
+        for policy in POLICIES:
+            run = data.all[trace, policy]
+            ns, ms = run["ns_per_op"], run["driver_ms_per_pass"]
+            rows.append([trace, policy, "%.0f" % ns[0], "%.0f" % ns[1], "%.1f" % ms[0],
+                         "%.1f" % ms[1], "%d" % run["stalls"],
+                         {True: "yes", False: "NO", None: "-"}[run["verified"]]])
+    yield from table(["trace", "policy", "ns/op, first pass", "second", "driver ms, first pass",
+                      "second", "stalls", "verified"], rows, texts=2)
+
+
+def outcome_text(run):
+    if run["ok"]:
+        return "%s, %.0f ms" % ("survived" if is_good(run) else "survived, WRONG DATA",
+                                run["driver_ms"])
+    return "died at %.0f %%" % (100 * run["ops_done"] / run["ops"])
+
+
+def limit_percent(data):
+    run = data.limit[data.traces[0], "vmmcache"]
+    return 100 * run["limit_mib"] / run["peak_live_mib"]
+
+
+def limit_part(data):
+    yield ""
+    yield "## In %.0f %% of peak live memory" % limit_percent(data)
+    yield from paragraph(
+        "One pass, verified, with driver ms. *Least* is the smallest limit in which PyTorch itself replays "
+        "the trace, in % of peak live memory (`tests/data/peers.csv`).")
+    yield ""
+    rows = []
+    for trace in data.traces:
+        peer = data.peers[trace]
+        rows.append([trace] + [outcome_text(data.limit[trace, policy]) for policy in POLICIES] +
+                    ["%.1f %%" % (100 * float(peer[kind + "_least_mib"]) /
+                                  float(peer["peak_live_mib"])) for kind in ("native", "expandable")])
+    yield from table(["trace", *POLICIES, "*least: native*", "*least: expandable*"], rows)
+    for trace in data.traces:
+        run = data.limit[trace, "vmmcache"]
+        if run["reason"]:
+            yield ""
+            yield from paragraph("vmmcache on %s: %s." % (trace, run["reason"]))
+
+
+def default_part(data):
+    """The closing table of the run without arguments; its pictures are in README.md."""
+    start = next(number for number, line in enumerate(data.default) if " operations, limit " in line)
+    yield ""
+    yield "## fragtest without arguments"
+    yield "```"
+    yield from data.default[start:]
+    yield "```"
+
+
+def tests_part(data):
+    before, after = data.logged("memory before")[0], data.logged("memory after")[0]
+    yield ""
+    yield "## API tests on the GPU"
+    yield "GPU memory in use before everything above: %s; after it and the tests: %s." % (before, after)
+    yield ""
+    yield "```"
+    for line in data.logged("test"):
+        status, name, said = line.split(": ", 2)
+        yield "%-24s %s  %s" % (name, "ok    " if status == "0" else "FAILED", said)
+    yield "```"
+
+
+def first_ms(data, policy):
+    return [data.all[trace, policy]["driver_ms_per_pass"][0] for trace in data.traces]
+
+
+def memory_shown(data):
+    quiet = [runs[trace, "vmmcache"]["footprint"] for runs in data.device for trace in data.traces]
+    busy = [data.all[trace, "vmmcache"]["footprint"] for trace in data.traces]
+    survivors = tuple(sum(is_good(data.limit[trace, policy]) for trace in data.traces)
+                      for policy in reversed(POLICIES))
+    return ("* **Memory.** vmmcache reserves %s times the live memory while the GPU is quiet, and %s times "
+            "while it is busy: what another stream's work may still use is not taken, and new memory is "
+            "asked for instead. In %.0f %% of the live memory it survives %d of %d traces, expandable %d, "
+            "block-splitting %d." % (among(quiet, "%.2f"), among(busy, "%.2f"), limit_percent(data),
+                                     survivors[0], len(data.traces), survivors[1], survivors[2]))
+
+
+def driver_ms(data, policies, number):
+    return among([data.all[trace, policy]["driver_ms_per_pass"][number]
+                  for trace in data.traces for policy in policies])
+
+
+def price_shown(data):
+    slower = [trace for trace in data.traces
+              if data.all[trace, "vmmcache"]["ns_per_op"][1] >
+              2 * data.all[trace, "block-splitting"]["ns_per_op"][1]]
+    text = ("* **The price.** A first pass of vmmcache spends %s ms in the driver, of expandable %s, of "
+            "block-splitting %s: memory is mapped in smaller pieces, and moves. A second pass of vmmcache "
+            "spends %s ms, of the other two %s." %
+            (driver_ms(data, ["vmmcache"], 0), driver_ms(data, ["expandable"], 0),
+             driver_ms(data, ["block-splitting"], 0), driver_ms(data, ["vmmcache"], 1),
+             driver_ms(data, POLICIES[:2], 1)))
+    if slower:
+        text += (" In that second pass an operation still takes more than twice as long as with "
+                 "block-splitting on %s." % ", ".join(slower))
+    return text
+
+
+def waits_shown(data):
+    free = [data.all[trace, "vmmcache"] for trace in data.traces]
+    limited = [data.limit[trace, "vmmcache"] for trace in data.traces]
+    return ("* **Waits and contents.** Without a limit vmmcache made the host wait for the GPU %d times, in "
+            "%.0f %% of the live memory %d times. In %d of %d verified runs of vmmcache every block held "
+            "what was written to it." %
+            (sum(run["stalls"] for run in free), limit_percent(data),
+             sum(run["stalls"] for run in limited),
+             sum(run["verified"] is True for run in free + limited), len(free + limited)))
+
+
+def shows_part(data):
+    """What the tables say, in words; each figure is looked up."""
+    yield ""
+    yield "## What it shows"
+    for text in (memory_shown(data), price_shown(data), waits_shown(data)):
+        yield from paragraph(text, "  ")
+
+
+PARTS = (machine_part, shows_part, footprint_part, sim_part, passes_part, limit_part, default_part,
+         tests_part)
+
+
+def main(folder):
+    data = Data(folder)
+    print("\n".join(line for part in PARTS for line in part(data)))
+    off = {trace: value for trace, value in differences(data).items()
+           if abs(value) > MOST_DIFFERENCE}
+    for trace, value in off.items():
+        print("error: %s: the sim driver is off by %+.0f %%" % (trace, value), file=sys.stderr)
+    sys.exit(1 if off else 0)
+
+
+if len(sys.argv) != 2:
+    sys.exit("usage: tools/h200_report.py FOLDER >docs/h200.md")
+main(sys.argv[1])
