@@ -1,7 +1,7 @@
 /* The progress bar: see progress.h. */
 #include "progress.h"
 
-#include "clock.h"
+#include "base/clock.h"
 
 #include <stdarg.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ void progress_step(struct progress *progress, uint64_t done)
 {
     if (!progress->bar)
         return;
-    uint64_t now = clock_now();
+    uint64_t now = vmm__clock_ns();
     if (now - progress->drawn_ns < REDRAW_NS)
         return;
     progress->drawn_ns = now;

@@ -9,8 +9,8 @@
  */
 #include "replay.h"
 
+#include "base/clock.h"
 #include "base/error.h"
-#include "clock.h"
 #include "verify.h"
 
 #include <inttypes.h>
@@ -43,8 +43,8 @@ static uint64_t clock_cost(void)
     uint64_t sum = 0;
 
     for (int i = 0; i < READINGS; i++) {
-        uint64_t start = clock_now();
-        uint64_t ns = clock_now() - start;
+        uint64_t start = vmm__clock_ns();
+        uint64_t ns = vmm__clock_ns() - start;
         low = ns < low ? ns : low;
         sum += ns;
     }
@@ -71,7 +71,7 @@ static vmm_stream block_stream(const struct replay *replay, uint32_t block)
 
 static void policy_timed(struct replay *replay, uint64_t start)
 {
-    uint64_t ns = clock_now() - start;
+    uint64_t ns = vmm__clock_ns() - start;
     replay->policy_ns += ns > replay->clock_ns ? ns - replay->clock_ns : 0;
 }
 
@@ -92,7 +92,7 @@ static vmm_status block_alloc(struct replay *replay, uint32_t block)
     struct policy_place *place = &replay->places[block];
     struct policy_place taken = { 0 };
 
-    uint64_t start = clock_now();
+    uint64_t start = vmm__clock_ns();
     vmm_status status =
         replay->policy->ops->alloc(replay->policy, wanted->bytes, wanted->stream, &taken);
     policy_timed(replay, start);
@@ -124,7 +124,7 @@ static vmm_status block_free(struct replay *replay, uint32_t block)
         verify_free(&replay->verify, block);
     replay->places[block] = (struct policy_place){ 0 };
     replay->live_bytes -= wanted->bytes;
-    uint64_t start = clock_now();
+    uint64_t start = vmm__clock_ns();
     vmm_status status = replay->policy->ops->free(replay->policy, place);
     policy_timed(replay, start);
     return status;
