@@ -15,6 +15,12 @@
  *       vmm_destroy(cache);
  *   }
  *
+ * With the cuda driver a cache lives in the device's primary context (the one that the CUDA runtime
+ * uses), whatever context is current on the calling thread, and leaves that as it was. A stream is
+ * known by its handle: destroy it only when its work is done, and do not use the per-thread default
+ * stream, whose handle means another stream on each thread. After fork() the child may not use a
+ * cache of its parent.
+ *
  * Plain C11 that also compiles as C++17; needs no CUDA header.
  */
 #ifndef VMMCACHE_H
@@ -170,9 +176,9 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
  * Owns:     the block is the cache's again.
  * Threads:  any; not only the thread that allocated.
  * On failure: ERR_UNKNOWN_POINTER (not the start of a live block of this cache: freed before,
- * inside a block, or foreign; the pointer is looked up, never followed), ERR_INVALID_ARGUMENT (NULL
- * cache), ERR_HOST_OOM, ERR_DRIVER or ERR_LOST (a block marked with vmm_use() needs events; the
- * block stays live).
+ *           inside a block, or foreign; the pointer is looked up, never followed),
+ *           ERR_INVALID_ARGUMENT (NULL cache), ERR_HOST_OOM, ERR_DRIVER or ERR_LOST (a block marked
+ *           with vmm_use() needs events; the block stays live).
  */
 VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 
@@ -187,11 +193,14 @@ VMM_API vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other);
 
 /*
  * Does:     gives idle physical memory back to the driver until at most keep_bytes stay reserved,
- * or nothing more is idle. Live blocks and their addresses stay. Never waits for the device: idle
- * memory whose last work is still running goes back by itself once that has ended (at a later call
- * that needs the driver), and is not counted in *released. Takes:    keep_bytes; released, may be
- * NULL. Returns:  VMM_OK and in *released the bytes given back by this call. Threads:  any. On
- * failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
+ *           or nothing more is idle. Live blocks and their addresses stay. Never waits for the
+ *           device: idle memory whose last work is still running goes back by itself once that has
+ *           ended (at a later call that needs the driver), and is not counted in *released.
+ * Takes:    keep_bytes; released, may be NULL.
+ * Returns:  VMM_OK and in *released the bytes given back by this call.
+ * Threads:  any.
+ * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache). Memory that
+ *           could go back has gone back; what the driver refused to take is tried again later.
  */
 VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released);
 
@@ -219,11 +228,12 @@ typedef struct vmm_figure {
     X(idle_bytes, BYTES, "Idle")      /* reserved, in chunks under no active block or slab */      \
     X(limbo_bytes, BYTES, "In limbo") /* waits for an event, then goes back */                     \
     X(largest_free_bytes, BYTES, "Largest hole") /* the largest free mapped block */               \
-    X(limit_bytes, BYTES, "Limit")               /* 0: none */                                     \
+    X(limit_bytes, BYTES, "Limit (0: none)")     /* most to hold */                                \
     X(streams, COUNT, "Streams")                 /* pools in use */                                \
     X(retries, COUNT, "Retries")                 /* allocations that first had to free memory */   \
     X(ooms, COUNT, "Out of memory")              /* allocations that failed for want of memory */  \
     X(stalls, COUNT, "Stalls")                   /* waits of the host for the device */            \
+    X(stream_waits, COUNT, "Stream waits")       /* waits put into one stream for another */       \
     X(reserve_calls, COUNT, "reserve")                                                             \
     X(address_free_calls, COUNT, "address free")                                                   \
     X(create_calls, COUNT, "create")                                                               \
@@ -234,8 +244,12 @@ typedef struct vmm_figure {
     X(event_calls, COUNT, "events")                                                                \
     X(driver_ns, NANOSECONDS, "Driver time")
 
+/*
+ * Set struct_size with VMM_STATS_INIT. From version 1.0 on both lists are closed: what later versions
+ * count comes after driver_ns, and callers get as much as they know.
+ */
 typedef struct vmm_stats {
-    size_t struct_size; /* set by the caller: sizeof(vmm_stats) */
+    size_t struct_size;
 #define VMM_STATS_FIGURE(name, unit, label) vmm_figure name;
     VMM_FIGURE_MAP(VMM_STATS_FIGURE)
 #undef VMM_STATS_FIGURE
@@ -243,6 +257,13 @@ typedef struct vmm_stats {
     VMM_NUMBER_MAP(VMM_STATS_NUMBER)
 #undef VMM_STATS_NUMBER
 } vmm_stats;
+
+/* clang-format off */
+#define VMM_STATS_NO_FIGURE(name, unit, label) , { 0, 0, 0, 0 }
+#define VMM_STATS_NO_NUMBER(name, unit, label) , 0
+#define VMM_STATS_INIT { sizeof(vmm_stats)                                                         \
+    VMM_FIGURE_MAP(VMM_STATS_NO_FIGURE) VMM_NUMBER_MAP(VMM_STATS_NO_NUMBER) }
+/* clang-format on */
 
 /*
  * Does:     fills *out; out->struct_size tells how much of it the caller knows.

@@ -6,10 +6,17 @@
 /*
  * The bill is per mapping, so chunks are as large as closeness allows: a fixed share of what is
  * reserved, because a partly used chunk at each end of a run of live blocks then costs the same
- * share of it, or of the block that asks. Under a limit closeness decides who survives, and they
- * are smaller. docs/design.md has the figures behind the shares.
+ * share of it, or of the block that asks. Near a limit closeness decides who survives, and they are
+ * smaller. docs/design.md has the figures behind the shares.
  */
-enum { CHUNK_SHARE_OF_RESERVED = 1280, CHUNK_SHARE_OF_BLOCK = 256, LIMITED_CHUNK_DIVISOR = 4 };
+enum { CHUNK_SHARE_OF_RESERVED = 1280, CHUNK_SHARE_OF_BLOCK = 256, NEAR_LIMIT_DIVISOR = 4 };
+
+/* Whether this request takes the cache into the upper half of what it may hold. */
+static bool limit_is_near(const struct memory *memory, uint64_t bytes)
+{
+    uint64_t reserved = vmm__figure_now(&memory->reserved_bytes);
+    return memory->limit_bytes != 0 && reserved + bytes > memory->limit_bytes / 2;
+}
 
 static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap *heap,
                                uint64_t bytes)
@@ -18,8 +25,8 @@ static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap 
         return 1;
     uint64_t share = vmm__figure_now(&cache->memory.reserved_bytes) / CHUNK_SHARE_OF_RESERVED;
     share = vmm__max(share, bytes / CHUNK_SHARE_OF_BLOCK);
-    if (cache->memory.limit_bytes != 0)
-        share /= LIMITED_CHUNK_DIVISOR;
+    if (limit_is_near(&cache->memory, bytes))
+        share /= NEAR_LIMIT_DIVISOR;
     uint64_t granules = share >> cache->memory.arena.granule_shift;
     return (uint32_t)vmm__max(1, vmm__min(granules, cache->largest_chunk_granules));
 }

@@ -172,14 +172,17 @@ vmm_status vmm__ladder_report(struct vmm_cache *cache, const struct request *req
         vmm__pool_unlock_beside(pool, request->pool);
     }
     const struct memory *memory = &cache->memory;
+    bool limited = memory->limit_bytes != 0;
+    uint64_t most_bytes = limited ? memory->limit_bytes : memory->driver->total_bytes;
     double mib = 1 << 20;
     return vmm__error(
         VMM_ERR_DEVICE_OOM,
-        "needed %.1f MiB contiguous on stream %p; %.1f MiB live, %.1f MiB reserved (limit %.1f "
-        "MiB), %.1f MiB free in %llu pieces, largest %.1f MiB, %.1f MiB in limbo",
+        "needed %.1f MiB contiguous on stream %p; %.1f MiB live, %.1f MiB reserved (%s %.1f MiB), "
+        "%.1f MiB free in %llu pieces, largest %.1f MiB, %.1f MiB in limbo",
         (double)request->bytes / mib, request->pool->stream,
         (double)vmm__figure_now(&cache->ledger.requested_bytes) / mib,
-        (double)vmm__figure_now(&memory->reserved_bytes) / mib, (double)memory->limit_bytes / mib,
-        (double)summary.bytes / mib, (unsigned long long)summary.pieces,
-        (double)summary.largest_bytes / mib, (double)memory->limbo_bytes / mib);
+        (double)vmm__figure_now(&memory->reserved_bytes) / mib,
+        limited ? "limit" : "the device has", (double)most_bytes / mib, (double)summary.bytes / mib,
+        (unsigned long long)summary.pieces, (double)summary.largest_bytes / mib,
+        (double)memory->limbo_bytes / mib);
 }

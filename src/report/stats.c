@@ -37,6 +37,7 @@ static void pools_read(struct vmm_cache *cache, vmm_stats *stats)
 static void driver_read(const struct driver *driver, vmm_stats *stats)
 {
     stats->stalls = atomic_load_explicit(&driver->stalls, memory_order_relaxed);
+    stats->stream_waits = vmm__driver_calls(driver, DRIVER_CALL_stream_wait);
     stats->reserve_calls = vmm__driver_calls(driver, DRIVER_CALL_reserve);
     stats->address_free_calls = vmm__driver_calls(driver, DRIVER_CALL_address_free);
     stats->create_calls = vmm__driver_calls(driver, DRIVER_CALL_create);

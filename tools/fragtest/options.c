@@ -10,6 +10,7 @@
 
 #define MOST_PASSES 1000U
 #define MOST_LAG    1000000000U
+#define LEAST_LIMIT (2U << 20) /* a chunk: nobody survives in less */
 
 struct parser {
     struct options *options;
@@ -100,6 +101,11 @@ static bool memory_take(struct parser *parser, const char *value)
     if (!vmm__size_or_share_parse(value, 1ULL << 40, &bytes) || bytes == 0)
         return parser_fail(
             parser, "--memory takes a size (8GiB, 1644MiB), none or N%%, not \"%.60s\"", value);
+    if (strchr(value, '%') == NULL && bytes < LEAST_LIMIT)
+        return parser_fail(parser,
+                           "--memory %.60s is less than the smallest chunk, 2 MiB; a share of "
+                           "the peak is %.60s%%",
+                           value, value);
     parser->options->memory = value;
     return true;
 }
