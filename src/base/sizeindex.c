@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 /* How many nodes of one list are looked at for a better fit before the best so far is taken. */
-enum { PROBES = 16 };
+enum { PROBES = 16, PROBES_MOST = 256 };
 
 struct place {
     unsigned row;
@@ -79,10 +79,10 @@ static struct size_node *list_above(const struct size_index *index, struct place
     return index->heads[row][__builtin_ctz(index->columns[row])];
 }
 
-/* All of the request's own list: the last resort when nothing larger exists. */
-static struct size_node *list_search(struct size_node *head, uint64_t size)
+/* The request's own list: the last resort when nothing larger exists. */
+static struct size_node *list_search(struct size_node *head, uint64_t size, uint64_t most)
 {
-    for (struct size_node *node = head; node != NULL; node = node->next) {
+    for (struct size_node *node = head; node != NULL && most > 0; node = node->next, most--) {
         if (node->size >= size)
             return node;
     }
@@ -96,7 +96,9 @@ struct size_node *vmm__size_index_find(const struct size_index *index, uint64_t 
     struct size_node *fit = list_fit(own, size);
     if (fit == NULL)
         fit = list_fit(list_above(index, place), size);
-    return fit != NULL ? fit : list_search(own, size);
+    if (fit == NULL)
+        fit = list_search(own, size, index->search_all ? UINT64_MAX : PROBES_MOST);
+    return fit;
 }
 
 struct size_node *vmm__size_index_largest(const struct size_index *index)

@@ -29,6 +29,7 @@ struct size_node {
 };
 
 struct size_index {
+    bool search_all; /* set by the owner: finding may cost as much as a list is long */
     uint64_t rows;
     uint32_t columns[SIZE_INDEX_ROWS];
     struct size_node *heads[SIZE_INDEX_ROWS][SIZE_INDEX_COLUMNS];
@@ -37,7 +38,8 @@ struct size_index {
 void vmm__size_index_insert(struct size_index *index, struct size_node *node);
 void vmm__size_index_remove(struct size_index *index, struct size_node *node);
 
-/* The best fit among the first few of the lists that may hold one; NULL only if nothing fits. */
+/* The best fit among the first few of the lists that may hold one. NULL if nothing fits, or, unless
+ * search_all, if nothing larger fits and none of the first 256 of the request's own list does. */
 struct size_node *vmm__size_index_find(const struct size_index *index, uint64_t size);
 
 /* Visiting from large to small, list by list: the first, and the one after `node`. NULL at the end.

@@ -208,14 +208,16 @@ vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most)
 {
     vmm_status any = VMM_NOT_READY;
     uint64_t address;
-    vmm_status status = vmm__uses_poll(&pool->uses, most, &address);
+    struct uses_pass pass;
+    vmm__uses_pass_begin(&pool->uses, most, &pass);
+    vmm_status status = vmm__uses_pass_next(&pool->uses, &pass, &address);
     while (status == VMM_OK) {
         struct heap *heap = vmm__directory_heap(pool->large.directory, address);
         struct place place;
         if (place_find(heap, address, &place))
             place_release(pool, heap, &place);
         any = VMM_OK;
-        status = vmm__uses_poll(&pool->uses, most, &address);
+        status = vmm__uses_pass_next(&pool->uses, &pass, &address);
     }
     return status == VMM_NOT_READY ? any : status;
 }

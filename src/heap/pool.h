@@ -37,8 +37,9 @@ struct pool {
     struct ledger *ledger;
     struct pool *next;           /* all pools of the cache, in order of creation */
     struct pool *next_in_bucket; /* see pools.h */
-    uint64_t last_supply;        /* number of its last supply; guarded by the grow lock */
-    struct lock lock;            /* guards all below */
+    struct pool *recent_prev;    /* by last supply; guarded by the grow lock */
+    struct pool *recent_next;
+    struct lock lock; /* guards all below */
     struct heap small;
     struct heap large;
     struct slabs slabs;
@@ -68,8 +69,8 @@ vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t a
                                 struct timeline *other);
 
 /*
- * Lets blocks go whose waits on other streams are over: at most one in every `most` waits looked
- * at. VMM_OK if any went, VMM_NOT_READY if none did.
+ * Lets blocks go whose waits on other streams are over, among the `most` oldest. VMM_OK if any went,
+ * VMM_NOT_READY if none did.
  */
 vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most);
 

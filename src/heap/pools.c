@@ -29,6 +29,21 @@ void vmm__pools_add(struct pools *pools, struct pool *pool)
     atomic_store_explicit(bucket, pool, memory_order_release);
 }
 
+void vmm__pools_touch(struct pools *pools, struct pool *pool)
+{
+    if (pools->recent == pool)
+        return;
+    if (pool->recent_prev != NULL)
+        pool->recent_prev->recent_next = pool->recent_next;
+    if (pool->recent_next != NULL)
+        pool->recent_next->recent_prev = pool->recent_prev;
+    pool->recent_prev = NULL;
+    pool->recent_next = pools->recent;
+    if (pools->recent != NULL)
+        pools->recent->recent_prev = pool;
+    pools->recent = pool;
+}
+
 void vmm__pools_fini(struct pools *pools)
 {
     while (pools->first != NULL) {

@@ -15,6 +15,9 @@ struct pools {
     _Atomic(struct pool *) buckets[POOL_BUCKETS];
     struct pool *first; /* guarded by the grow lock */
     struct pool *last;
+    struct pool
+        *recent; /* the one supplied last, and so on by recent_next; those never supplied are
+                            not in this list; guarded by the grow lock */
     _Atomic uint64_t count;
 };
 
@@ -23,6 +26,9 @@ struct pool *vmm__pools_find(const struct pools *pools, vmm_stream stream);
 
 /* Adds a pool whose stream has none yet. */
 void vmm__pools_add(struct pools *pools, struct pool *pool);
+
+/* Makes a pool the one that was supplied last. */
+void vmm__pools_touch(struct pools *pools, struct pool *pool);
 
 /* Closes all. */
 void vmm__pools_fini(struct pools *pools);

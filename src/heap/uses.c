@@ -108,12 +108,32 @@ vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
     return VMM_NOT_READY;
 }
 
+void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pass)
+{
+    pass->link = &uses->oldest;
+    pass->left = most;
+    pass->stuck_count = 0;
+}
+
+/* Asks a timeline unless this pass knows the answer to be no. */
+static vmm_status use_query(const struct use *use, struct uses_pass *pass)
+{
+    for (unsigned i = 0; i < pass->stuck_count; i++) {
+        if (pass->stuck[i].timeline == use->timeline && pass->stuck[i].epoch <= use->epoch)
+            return VMM_NOT_READY;
+    }
+    vmm_status status = vmm__timeline_query(use->timeline, use->epoch);
+    if (status == VMM_NOT_READY && pass->stuck_count < USES_STUCK)
+        pass->stuck[pass->stuck_count++] = *use;
+    return status;
+}
+
 /* Drops the uses that have passed. */
-static vmm_status wait_poll(struct wait *wait)
+static vmm_status wait_poll(struct wait *wait, struct uses_pass *pass)
 {
     while (wait->uses != NULL) {
         struct use *use = wait->uses;
-        vmm_status status = vmm__timeline_query(use->timeline, use->epoch);
+        vmm_status status = use_query(use, pass);
         if (status != VMM_OK)
             return status;
         wait->uses = use->next;
@@ -122,34 +142,30 @@ static vmm_status wait_poll(struct wait *wait)
     return VMM_OK;
 }
 
-vmm_status vmm__uses_poll(struct uses *uses, unsigned most, uint64_t *address)
+vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64_t *address)
 {
-    struct wait **link = &uses->oldest;
-    for (; *link != NULL && most > 0; link = &(*link)->next, most--) {
-        struct wait *wait = *link;
-        vmm_status status = wait_poll(wait);
+    for (; *pass->link != NULL && pass->left > 0; pass->link = &(*pass->link)->next, pass->left--) {
+        struct wait *wait = *pass->link;
+        vmm_status status = wait_poll(wait, pass);
         if (status == VMM_NOT_READY)
             continue;
         if (status != VMM_OK)
             return status;
         *address = wait->address;
-        *link = wait->next;
-        if (*link == NULL)
-            uses->newest_next = link;
+        *pass->link = wait->next;
+        if (wait->next == NULL)
+            uses->newest_next = pass->link;
         vmm__host_free(wait, sizeof *wait);
         return VMM_OK;
     }
     return VMM_NOT_READY;
 }
 
-vmm_status vmm__uses_wait(struct uses *uses)
+bool vmm__uses_oldest(const struct uses *uses, struct timeline **timeline, uint64_t *epoch)
 {
-    if (uses->oldest == NULL)
-        return VMM_NOT_READY;
-    for (struct use *use = uses->oldest->uses; use != NULL; use = use->next) {
-        vmm_status status = vmm__timeline_wait(use->timeline, use->epoch);
-        if (status != VMM_OK)
-            return status;
-    }
-    return VMM_OK;
+    if (uses->oldest == NULL || uses->oldest->uses == NULL)
+        return false;
+    *timeline = uses->oldest->uses->timeline;
+    *epoch = uses->oldest->uses->epoch;
+    return true;
 }

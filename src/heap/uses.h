@@ -14,7 +14,7 @@
 
 #include "memory/timeline.h"
 
-enum { USE_BUCKETS = 256 };
+enum { USE_BUCKETS = 256, USES_STUCK = 8 };
 
 struct use {
     struct use *next; /* in its bucket, or among the uses of a wait */
@@ -48,13 +48,22 @@ vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *t
  */
 vmm_status vmm__uses_end(struct uses *uses, uint64_t address);
 
-/*
- * Looks at up to `most` waits, oldest first, for one that is over, and takes it off the list.
- * VMM_NOT_READY if there is none.
- */
-vmm_status vmm__uses_poll(struct uses *uses, unsigned most, uint64_t *address);
+/* One pass over the waits, oldest first, and what it found not to have passed on the way. */
+struct uses_pass {
+    struct wait **link;
+    unsigned left; /* waits that may still be looked at */
+    unsigned stuck_count;
+    struct use stuck[USES_STUCK]; /* timeline and epoch */
+};
 
-/* Makes the host wait for the oldest wait's streams; the next poll finds it over. */
-vmm_status vmm__uses_wait(struct uses *uses);
+void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pass);
+
+/* Goes on with a pass to the next wait that is over, and takes it off the list. VMM_NOT_READY if
+ * the pass has come to its end. */
+vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64_t *address);
+
+/* What the oldest wait waits for first. False if nothing waits. The host may wait for it without
+ * the pool's lock: timelines stay. */
+bool vmm__uses_oldest(const struct uses *uses, struct timeline **timeline, uint64_t *epoch);
 
 #endif

@@ -27,7 +27,6 @@ struct vmm_cache {
     struct directory directory;
     struct ledger ledger;
     struct pools pools;
-    uint64_t supplies;          /* so far */
     uint64_t active_peak_bytes; /* when statistics' peaks were last reset; grow_lock guards it */
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;

@@ -31,6 +31,26 @@ static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap 
     return (uint32_t)vmm__max(1, vmm__min(granules, cache->largest_chunk_granules));
 }
 
+/* Free blocks that are asked whether their work has finished, the largest of each stream. */
+enum { UNFINISHED_PROBES = 64 };
+
+/* Free memory of one stream whose work has not finished. Memory that could not make a chunk does not
+ * count, so that a stream without any costs no event. */
+static uint64_t pool_unfinished_bytes(struct vmm_cache *cache, struct pool *pool)
+{
+    if (pool->large.free_bytes < cache->memory.arena.granule_bytes)
+        return 0;
+    uint64_t passed = vmm__timeline_passed(&pool->timeline);
+    uint64_t bytes = 0;
+    const struct size_node *node = vmm__size_index_largest(&pool->large.index);
+    for (int probe = 0; node != NULL && probe < UNFINISHED_PROBES; probe++) {
+        const struct block *block = (const struct block *)node;
+        bytes += block->epoch > passed ? node->size : 0;
+        node = vmm__size_index_smaller(&pool->large.index, node);
+    }
+    return bytes;
+}
+
 /* Free memory of other streams whose work has not finished: nobody else can have it now. */
 static uint64_t unfinished_bytes(struct vmm_cache *cache, const struct pool *own)
 {
@@ -39,10 +59,7 @@ static uint64_t unfinished_bytes(struct vmm_cache *cache, const struct pool *own
         if (pool == own)
             continue;
         vmm__lock_take_second(&pool->lock);
-        uint64_t free_bytes = pool->large.free_bytes + pool->small.free_bytes;
-        if (free_bytes > 0 &&
-            vmm__timeline_query(&pool->timeline, vmm__timeline_now(&pool->timeline)) != VMM_OK)
-            bytes += free_bytes;
+        bytes += pool_unfinished_bytes(cache, pool);
         vmm__lock_drop(&pool->lock);
     }
     return bytes;

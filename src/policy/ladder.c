@@ -63,9 +63,11 @@ static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *re
     return gave(released_bytes > 0);
 }
 
+/* From here on free blocks are searched for without a bound on the effort. */
 static vmm_status step_steal(struct vmm_cache *cache, struct request *request)
 {
     (void)cache;
+    request->heap->index.search_all = true;
     bool further = request->from < GROW_STEAL;
     request->from = further ? GROW_STEAL : request->from;
     return gave(further);
@@ -92,25 +94,54 @@ static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
     return gave(released_bytes > 0);
 }
 
+/* More waits than this a request does not make: each may let it move chunks, which leaves new stale
+ * mappings to wait for. */
+enum { WAITS_MOST = 1024 };
+
+/*
+ * The oldest of limbo may be a stale mapping, which gives addresses but no memory: the waiting goes on
+ * to the first chunk. The pool's lock is dropped meanwhile, so that frees never wait for the device.
+ */
 static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *request)
 {
-    (void)request;
     uint64_t released_bytes = 0;
-    vmm_status status = vmm__limbo_wait(&cache->memory, &released_bytes);
-    return status == VMM_OK ? gave(released_bytes > 0) : status;
+    bool any = false;
+    vmm_status status = VMM_OK;
+    vmm__lock_drop(&request->pool->lock);
+    while (status == VMM_OK && released_bytes == 0 && request->waits < WAITS_MOST) {
+        request->waits++;
+        status = vmm__limbo_wait(&cache->memory, &released_bytes);
+        any = any || status == VMM_OK;
+    }
+    vmm__lock_take(&request->pool->lock);
+    return status == VMM_OK || status == VMM_NOT_READY ? gave(any) : status;
+}
+
+/* The first thing that any pool's oldest block waits for. */
+static bool oldest_use(struct vmm_cache *cache, const struct request *request,
+                       struct timeline **timeline, uint64_t *epoch)
+{
+    bool found = false;
+    for (struct pool *pool = cache->pools.first; pool != NULL && !found; pool = pool->next) {
+        vmm__pool_lock_beside(pool, request->pool);
+        found = vmm__uses_oldest(&pool->uses, timeline, epoch);
+        vmm__pool_unlock_beside(pool, request->pool);
+    }
+    return found;
 }
 
 static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *request)
 {
-    vmm_status status = VMM_NOT_READY;
-    for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_NOT_READY;
-         pool = pool->next) {
-        vmm__pool_lock_beside(pool, request->pool);
-        status = vmm__uses_wait(&pool->uses);
-        if (status == VMM_OK)
-            status = vmm__pool_poll_locked(pool, UINT32_MAX);
-        vmm__pool_unlock_beside(pool, request->pool);
-    }
+    struct timeline *timeline;
+    uint64_t epoch;
+    if (request->waits >= WAITS_MOST || !oldest_use(cache, request, &timeline, &epoch))
+        return VMM_NOT_READY;
+    request->waits++;
+    vmm__lock_drop(&request->pool->lock);
+    vmm_status status = vmm__timeline_wait(timeline, epoch);
+    vmm__lock_take(&request->pool->lock);
+    if (status == VMM_OK)
+        (void)step_passed(cache, request);
     return status;
 }
 
@@ -162,7 +193,8 @@ static void heap_summarise(const struct heap *heap, struct free_summary *summary
     }
 }
 
-vmm_status vmm__ladder_report(struct vmm_cache *cache, const struct request *request)
+vmm_status vmm__ladder_report(struct vmm_cache *cache, const struct request *request,
+                              vmm_status status)
 {
     struct free_summary summary = { .bytes = 0 };
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
@@ -176,7 +208,7 @@ vmm_status vmm__ladder_report(struct vmm_cache *cache, const struct request *req
     uint64_t most_bytes = limited ? memory->limit_bytes : memory->driver->total_bytes;
     double mib = 1 << 20;
     return vmm__error(
-        VMM_ERR_DEVICE_OOM,
+        status,
         "needed %.1f MiB contiguous on stream %p; %.1f MiB live, %.1f MiB reserved (%s %.1f MiB), "
         "%.1f MiB free in %llu pieces, largest %.1f MiB, %.1f MiB in limbo",
         (double)request->bytes / mib, request->pool->stream,

@@ -24,6 +24,7 @@ struct request {
     uint64_t bytes;       /* as asked for */
     uint64_t block_bytes; /* of the block that the heap lacks */
     enum grow_from from;  /* starts with GROW_TARGET; the ladder goes further */
+    unsigned waits;       /* of the host, so far */
 };
 
 /* How far up the ladder a request is. Starts zeroed. */
@@ -36,7 +37,8 @@ struct ladder {
 vmm_status vmm__ladder_climb(struct vmm_cache *cache, struct request *request,
                              struct ladder *ladder);
 
-/* Leaves the line of a request that failed for want of memory, and returns ERR_DEVICE_OOM. */
-vmm_status vmm__ladder_report(struct vmm_cache *cache, const struct request *request);
+/* Leaves the line of a request that failed for want of memory or addresses, and returns `status`. */
+vmm_status vmm__ladder_report(struct vmm_cache *cache, const struct request *request,
+                              vmm_status status);
 
 #endif

@@ -102,33 +102,29 @@ static bool pool_steal(struct theft *theft, struct pool *pool)
     return going;
 }
 
-/* The stream that was supplied last before number `before`; NULL if there is none. What was freed
- * last comes in the longest runs: in measured orders it costs the fewest moves. */
-static struct pool *next_victim(const struct vmm_cache *cache, const struct pool *own,
-                                uint64_t before)
+/* Other streams, the one supplied last first: what was freed last comes in the longest runs, and in
+ * measured orders costs the fewest moves. */
+static bool others_steal(struct theft *theft)
 {
-    struct pool *victim = NULL;
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        if (pool != own && pool->last_supply > 0 && pool->last_supply < before &&
-            (victim == NULL || pool->last_supply > victim->last_supply))
-            victim = pool;
+    bool going = true;
+    uint64_t granule_bytes = theft->cache->memory.arena.granule_bytes;
+    for (struct pool *pool = theft->cache->pools.recent;
+         pool != NULL && going && !theft_is_done(theft); pool = pool->recent_next) {
+        if (pool == theft->to->pool)
+            continue;
+        vmm__lock_take_second(&pool->lock);
+        if (pool->large.free_bytes + pool->small.free_bytes >= granule_bytes)
+            going = pool_steal(theft, pool);
+        vmm__lock_drop(&pool->lock);
     }
-    return victim;
+    return going;
 }
 
 uint64_t vmm__steal(struct vmm_cache *cache, struct heap *heap, const struct site *site,
                     uint64_t count, enum steal_from from)
 {
     struct theft theft = { .cache = cache, .to = heap, .site = site, .want = count, .from = from };
-    bool going = true;
-    struct pool *pool = next_victim(cache, heap->pool, UINT64_MAX);
-    while (pool != NULL && going && !theft_is_done(&theft)) {
-        vmm__lock_take_second(&pool->lock);
-        going = pool_steal(&theft, pool);
-        vmm__lock_drop(&pool->lock);
-        pool = next_victim(cache, heap->pool, pool->last_supply);
-    }
-    if (going && !theft_is_done(&theft))
+    if (others_steal(&theft) && !theft_is_done(&theft))
         (void)pool_steal(&theft, heap->pool);
     return theft.taken;
 }

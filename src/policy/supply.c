@@ -21,6 +21,7 @@ static vmm_status span_take(struct vmm_cache *cache, const struct request *reque
 static vmm_status supply_cached(struct vmm_cache *cache, const struct request *request,
                                 uint64_t *address)
 {
+    (void)vmm__pool_poll_locked(request->pool, UINT32_MAX);
     vmm_status status = vmm__pool_take_locked(request->pool, request->bytes, address);
     if (status != VMM_NOT_READY)
         return status;
@@ -55,35 +56,31 @@ static vmm_status supply_once(struct vmm_cache *cache, const struct request *req
                              : supply_cached(cache, request, address);
 }
 
-/* The same; waits for the addresses that stale mappings hold when no others are left. */
-static vmm_status supply_placed(struct vmm_cache *cache, const struct request *request,
-                                uint64_t *address)
+/* Idle memory and stale mappings hold addresses as well as memory, so the ladder helps with both. */
+static bool is_shortage(vmm_status status)
 {
-    vmm_status status = supply_once(cache, request, address);
-    while (status == VMM_ERR_ADDRESS_SPACE && vmm__limbo_wait(&cache->memory, NULL) == VMM_OK)
-        status = supply_once(cache, request, address);
-    return status;
+    return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
 }
 
 static vmm_status supply_locked(struct vmm_cache *cache, struct request *request, uint64_t *address)
 {
-    vmm_status status = supply_placed(cache, request, address);
-    if (status != VMM_ERR_DEVICE_OOM)
+    vmm_status status = supply_once(cache, request, address);
+    if (!is_shortage(status))
         return status;
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
     struct ladder ladder = { .step = 0 };
-    while (status == VMM_ERR_DEVICE_OOM) {
+    while (is_shortage(status)) {
         vmm_status climbed = vmm__ladder_climb(cache, request, &ladder);
         if (climbed == VMM_NOT_READY)
             break;
-        if (climbed != VMM_OK && climbed != VMM_ERR_DEVICE_OOM)
+        if (climbed != VMM_OK && !is_shortage(climbed))
             return climbed;
-        status = supply_placed(cache, request, address);
+        status = supply_once(cache, request, address);
     }
-    if (status != VMM_ERR_DEVICE_OOM)
+    if (!is_shortage(status))
         return status;
     atomic_fetch_add_explicit(&cache->ooms, 1, memory_order_relaxed);
-    return vmm__ladder_report(cache, request);
+    return vmm__ladder_report(cache, request, status);
 }
 
 vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t bytes,
@@ -99,9 +96,11 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
     struct error_line line;
     vmm__error_save(&line);
     vmm__lock_take(&cache->grow_lock);
-    pool->last_supply = ++cache->supplies;
+    vmm__pools_touch(&cache->pools, pool);
     vmm__lock_take(&pool->lock);
     vmm_status status = supply_locked(cache, &request, address);
+    pool->small.index.search_all = false;
+    pool->large.index.search_all = false;
     vmm__lock_drop(&pool->lock);
     vmm__lock_drop(&cache->grow_lock);
     if (status == VMM_OK)

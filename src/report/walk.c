@@ -2,12 +2,15 @@
 #include "base/error.h"
 #include "policy/cache.h"
 
-/* A walk under way. */
+/* A walk under way. The pool whose memory it is in stays locked, so that its block can be carried on
+ * from chunk to chunk. */
 struct walk {
     vmm_cache *cache;
     vmm_visitor visit;
     void *context;
     bool ended;
+    struct heap *heap;         /* that the walk is in; NULL: in none */
+    const struct block *block; /* that covers the beginning of the chunk */
 };
 
 static void item_visit(struct walk *walk, vmm_item item)
@@ -73,30 +76,41 @@ static void block_visit(struct walk *walk, const struct block *block, vmm_stream
                            .stream = stream });
 }
 
+/* Moves the walk to an address of a heap, or of none. */
+static void heap_enter(struct walk *walk, struct heap *heap, uint64_t address)
+{
+    struct pool *from = walk->heap == NULL ? NULL : walk->heap->pool;
+    struct pool *to = heap == NULL ? NULL : heap->pool;
+    if (from != to && from != NULL)
+        vmm__lock_drop(&from->lock);
+    if (from != to && to != NULL)
+        vmm__lock_take(&to->lock);
+    if (heap != walk->heap)
+        walk->block = NULL;
+    walk->heap = heap;
+    while (walk->block != NULL && vmm__block_end(walk->block) <= address)
+        walk->block = walk->block->next;
+    if (heap != NULL && walk->block == NULL) /* a territory begins with a block */
+        walk->block = *vmm__directory_slot(&walk->cache->directory, address);
+}
+
 /* Idle: one free block covers the chunk. */
-static vmm_item_state chunk_item_state(const struct walk *walk, const struct chunk *chunk)
+static vmm_item_state chunk_item_state(const struct walk *walk, const struct chunk *chunk,
+                                       uint64_t end)
 {
     if (chunk->state == CHUNK_LIMBO)
         return VMM_ITEM_WAITING;
-    uint64_t address = vmm__chunk_address(&walk->cache->memory, chunk);
-    uint64_t end = address + vmm__chunk_bytes(&walk->cache->memory, chunk);
-    const struct block *block = vmm__directory_before(&walk->cache->directory, end);
-    while (block != NULL && block->address > address && block->state == BLOCK_FREE)
-        block = block->prev;
-    bool idle = block != NULL && block->state == BLOCK_FREE && block->address <= address;
+    bool idle = walk->block->state == BLOCK_FREE && vmm__block_end(walk->block) >= end;
     return idle ? VMM_ITEM_FREE : VMM_ITEM_LIVE;
 }
 
 /* The blocks that start in a chunk, and the rest of a slab that started before. */
-static void blocks_visit(struct walk *walk, const struct heap *heap, const struct span *span)
+static void blocks_visit(struct walk *walk, const struct span *span)
 {
-    uint64_t step = heap->is_small ? SMALL_SLOT_BYTES : walk->cache->memory.arena.granule_bytes;
-    const struct block *block = NULL;
-    for (uint64_t at = span->address; at < span->end && block == NULL; at += step)
-        block = *vmm__directory_slot(&walk->cache->directory, at);
-    while (block != NULL && block->address < span->end && !walk->ended) {
-        block_visit(walk, block, heap->pool->stream, span);
-        block = block->next;
+    const struct block *block = walk->block;
+    for (; block != NULL && block->address < span->end && !walk->ended; block = block->next) {
+        if (block->address >= span->address || block->state == BLOCK_SLAB)
+            block_visit(walk, block, walk->heap->pool->stream, span);
     }
 }
 
@@ -104,20 +118,15 @@ static void chunk_visit(struct walk *walk, const struct chunk *chunk)
 {
     const struct memory *memory = &walk->cache->memory;
     uint64_t address = vmm__chunk_address(memory, chunk);
-    uint64_t bytes = vmm__chunk_bytes(memory, chunk);
-    struct heap *heap = vmm__directory_heap(&walk->cache->directory, address);
-    if (heap != NULL)
-        vmm__lock_take(&heap->pool->lock);
+    struct span span = { .address = address, .end = address + vmm__chunk_bytes(memory, chunk) };
+    heap_enter(walk, vmm__directory_heap(&walk->cache->directory, address), address);
     item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
-                                 .state = chunk_item_state(walk, chunk),
+                                 .state = chunk_item_state(walk, chunk, span.end),
                                  .address = address,
-                                 .bytes = bytes,
-                                 .stream = heap != NULL ? heap->pool->stream : NULL });
-    if (heap != NULL) {
-        struct span span = { .address = address, .end = address + bytes };
-        blocks_visit(walk, heap, &span);
-        vmm__lock_drop(&heap->pool->lock);
-    }
+                                 .bytes = span.end - address,
+                                 .stream = walk->heap != NULL ? walk->heap->pool->stream : NULL });
+    if (walk->heap != NULL)
+        blocks_visit(walk, &span);
 }
 
 vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
@@ -136,6 +145,7 @@ vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
         uint64_t end = granule + chunk->granules;
         granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
     }
+    heap_enter(&walk, NULL, 0);
     vmm__lock_drop(&cache->grow_lock);
     return VMM_OK;
 }

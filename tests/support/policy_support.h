@@ -67,7 +67,7 @@ static inline struct block *territory(struct scene *scene, struct heap *heap, ui
 {
     struct memory *memory = &scene->cache->memory;
     struct block *block;
-    heap->pool->last_supply = ++scene->cache->supplies;
+    vmm__pools_touch(&scene->cache->pools, heap->pool);
     vmm__arena_take(&memory->arena, granule, count);
     assert_ok(vmm__memory_map(memory, granule, count, chunk_granules));
     assert_ok(vmm__memory_access(memory, granule, count));

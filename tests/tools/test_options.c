@@ -90,7 +90,7 @@ static void test_memory(void **state)
         { "--memory 100.5%", 1005000 },
         { "--memory 8GiB", 8 * GIB },
         { "--memory 2.5G", 5 * GIB / 2 },
-        { "--memory 123456", 123456 },
+        { "--memory 12345678", 12345678 },
     };
     struct parsed parsed;
 
@@ -130,6 +130,7 @@ static void test_bad_usage(void **state)
         { "--policy vmmcache,", "--policy knows no \"\"" },
         { "--policy vmm", "--policy knows no \"vmm\"" },
         { "--memory lots", "--memory takes" },
+        { "--memory 110", "less than a chunk" },
         { "--memory 8Gb", "--memory takes" },
         { "--memory -1", "--memory takes" },
         { "--memory 0", "--memory takes" },

@@ -19,7 +19,9 @@ enum { LADDER_TOP = 99 };
 static unsigned gave_from(struct scene *scene, struct request *request, unsigned step)
 {
     struct ladder ladder = { .step = step };
+    vmm__lock_take(&request->pool->lock);
     vmm_status status = vmm__ladder_climb(scene->cache, request, &ladder);
+    vmm__lock_drop(&request->pool->lock);
     assert_ok(vmm__cache_check(scene->cache));
     if (status == VMM_NOT_READY)
         return LADDER_TOP;
@@ -136,7 +138,9 @@ static void used_blocks_are_waited_for(void **state)
     struct request request = request_of(scene, 2 * GRANULE);
     request.from = GROW_FOLLOW;
     struct ladder ladder = { .step = PASSED };
+    vmm__lock_take(&request.pool->lock);
     assert_ok(vmm__ladder_climb(scene->cache, &request, &ladder));
+    vmm__lock_drop(&request.pool->lock);
     assert_int_equal(ladder.step, 0); /* all over again */
     assert_int_equal(scene->driver->stalls, 1);
     assert_int_equal(vmm__figure_now(&scene->cache->ledger.active_bytes), 0);
@@ -164,7 +168,9 @@ static void every_error_ends_the_climb(void **state)
     struct request request = request_of(scene, 2 * GRANULE);
     struct ladder ladder = { .step = IDLE };
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_LOST, true);
+    vmm__lock_take(&request.pool->lock);
     assert_status(vmm__ladder_climb(scene->cache, &request, &ladder), VMM_ERR_LOST);
+    vmm__lock_drop(&request.pool->lock);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_ok(vmm__cache_check(scene->cache));
 }
@@ -178,7 +184,8 @@ static void the_report_names_everything(void **state)
     (void)territory(scene, &scene->other->small, 10, 2, 1);
     scene->cache->memory.limit_bytes = 20 * MIB;
     struct request request = request_of(scene, 9 * MIB);
-    assert_status(vmm__ladder_report(scene->cache, &request), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__ladder_report(scene->cache, &request, VMM_ERR_DEVICE_OOM),
+                  VMM_ERR_DEVICE_OOM);
     assert_string_equal(vmm_last_error(),
                         "needed 9.0 MiB contiguous on stream 0x1; 5.0 MiB live, 16.0 MiB reserved "
                         "(limit 20.0 MiB), 11.0 MiB free in 3 pieces, largest 6.0 MiB, 0.0 MiB in "

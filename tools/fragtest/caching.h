@@ -28,7 +28,8 @@
 #define SMALL_SEGMENT_BYTES (2ULL * MIB)  /* also the page of a small expandable segment */
 #define LARGE_SEGMENT_BYTES (20ULL * MIB) /* also the page of a large expandable segment */
 #define OWN_SEGMENT_BYTES                                                                          \
-    (10ULL * MIB) /* requests from here on get a segment of their own size                         \
+    (10ULL *                                                                                       \
+     MIB) /* requests from here on get a segment of their own size                         \
                    */
 #define OWN_SEGMENT_UNIT (2ULL * MIB)
 

@@ -103,9 +103,9 @@ static bool memory_take(struct parser *parser, const char *value)
             parser, "--memory takes a size (8GiB, 1644MiB), none or N%%, not \"%.60s\"", value);
     if (strchr(value, '%') == NULL && bytes < LEAST_LIMIT)
         return parser_fail(parser,
-                           "--memory %.60s is less than the smallest chunk, 2 MiB; a share of "
-                           "the peak is %.60s%%",
-                           value, value);
+                           "--memory %.60s is less than a chunk, 2 MiB; a share of the peak is "
+                           "written N%%",
+                           value);
     parser->options->memory = value;
     return true;
 }
