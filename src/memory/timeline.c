@@ -111,15 +111,6 @@ vmm_status vmm__timeline_query(struct timeline *timeline, uint64_t epoch)
     return status;
 }
 
-uint64_t vmm__timeline_passed(struct timeline *timeline)
-{
-    vmm__lock_take(&timeline->lock);
-    vmm_status status = query_locked(timeline, vmm__timeline_now(timeline));
-    uint64_t passed = status == VMM_OK || status == VMM_NOT_READY ? timeline->passed : 0;
-    vmm__lock_drop(&timeline->lock);
-    return passed;
-}
-
 vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch)
 {
     vmm__lock_take(&timeline->lock);

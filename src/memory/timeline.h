@@ -57,10 +57,6 @@ vmm_status vmm__timeline_mark(struct timeline *timeline, uint64_t epoch);
 /* VMM_OK if `epoch` has passed, VMM_NOT_READY if not; records a mark if there is none for it. */
 vmm_status vmm__timeline_query(struct timeline *timeline, uint64_t epoch);
 
-/* The latest epoch that is known to have passed, after a look at the marks that are on their way; a
- * mark for the current one is made if there is none. 0 if a driver call fails. */
-uint64_t vmm__timeline_passed(struct timeline *timeline);
-
 /* Makes the host wait until `epoch` has passed. */
 vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch);
 

@@ -31,24 +31,18 @@ static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap 
     return (uint32_t)vmm__max(1, vmm__min(granules, cache->largest_chunk_granules));
 }
 
-/* Free blocks that are asked whether their work has finished, the largest of each stream. */
-enum { UNFINISHED_PROBES = 64 };
-
-/* Free memory of one stream whose work has not finished. Memory that could not make a chunk does not
- * count, so that a stream without any costs no event. */
+/*
+ * Free memory of one stream that others should leave alone: all of it while any of its work runs, which
+ * measured better than counting block by block, in memory as well as in moves. Memory that could not
+ * make a chunk does not count, so that a stream without any costs no event.
+ */
 static uint64_t pool_unfinished_bytes(struct vmm_cache *cache, struct pool *pool)
 {
-    if (pool->large.free_bytes < cache->memory.arena.granule_bytes)
+    uint64_t free_bytes = pool->large.free_bytes + pool->small.free_bytes;
+    if (free_bytes < cache->memory.arena.granule_bytes)
         return 0;
-    uint64_t passed = vmm__timeline_passed(&pool->timeline);
-    uint64_t bytes = 0;
-    const struct size_node *node = vmm__size_index_largest(&pool->large.index);
-    for (int probe = 0; node != NULL && probe < UNFINISHED_PROBES; probe++) {
-        const struct block *block = (const struct block *)node;
-        bytes += block->epoch > passed ? node->size : 0;
-        node = vmm__size_index_smaller(&pool->large.index, node);
-    }
-    return bytes;
+    uint64_t now = vmm__timeline_now(&pool->timeline);
+    return vmm__timeline_query(&pool->timeline, now) == VMM_OK ? 0 : free_bytes;
 }
 
 /* Free memory of other streams whose work has not finished: nobody else can have it now. */
