@@ -170,6 +170,27 @@ static void every_user_is_waited_for(void **state)
     cache_verified(test);
 }
 
+/* Two blocks that wait for a busy stream do not keep later ones from coming back. */
+static void stuck_blocks_hold_up_no_others(void **state)
+{
+    struct cache_test *test = *state;
+    void *stuck[2];
+    for (int i = 0; i < 2; i++) {
+        stuck[i] = block_taken(test, 4096, 1);
+        block_used(test, stuck[i], 2);
+    }
+    (void)flight_begin(test, stuck[0], 4096, 2);
+    block_given(test, stuck[0]);
+    block_given(test, stuck[1]);
+    for (int round = 0; round < 1000; round++) {
+        void *block = block_taken(test, LARGE, 1);
+        block_used(test, block, 3);
+        block_given(test, block);
+    }
+    assert_true(cache_stats(test).reserved_bytes.peak <= CACHE_LIMIT / 2);
+    flight_end(test);
+}
+
 static void a_block_s_own_stream_is_no_other(void **state)
 {
     struct cache_test *test = *state;
@@ -325,6 +346,7 @@ int main(int argc, char **argv)
         CACHE_TEST(used_blocks_wait),
         CACHE_TEST(used_blocks_come_back_without_a_trim),
         CACHE_TEST(every_user_is_waited_for),
+        CACHE_TEST(stuck_blocks_hold_up_no_others),
         CACHE_TEST(a_block_s_own_stream_is_no_other),
         CACHE_TEST(uses_end_with_their_block),
         CACHE_TEST(pressure_waits_for_used_blocks),

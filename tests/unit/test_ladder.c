@@ -125,6 +125,28 @@ static void idle_chunks_in_flight_are_waited_for(void **state)
     assert_int_equal(scene_reserved(scene), 0);
 }
 
+/* A stale mapping gives no memory when its time has come; the chunk behind it does. */
+static void stale_mappings_do_not_end_the_waiting(void **state)
+{
+    struct scene *scene = *state;
+    struct memory *memory = &scene->cache->memory;
+    struct block *block = territory(scene, &scene->pool->large, 20, 1, 1);
+    (void)territory(scene, &scene->other->large, 40, 1, 1);
+    vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
+    sim_filled(scene->driver, block->address, GRANULE, 1, STREAM(1));
+    sim_filled(scene->driver, vmm__arena_address(&memory->arena, 40), GRANULE, 2, STREAM(2));
+    assert_ok(vmm__heap_detach(&scene->pool->large, block, block->address, GRANULE));
+    struct chunk *chunk = vmm__memory_chunk(memory, 20);
+    vmm__arena_take(&memory->arena, 60, 1);
+    assert_ok(vmm__memory_move(memory, chunk, 60, &scene->pool->timeline,
+                               vmm__timeline_now(&scene->pool->timeline)));
+    vmm__limbo_put(memory, chunk, &scene->other->timeline,
+                   vmm__timeline_now(&scene->other->timeline));
+    struct request request = request_of(scene, GRANULE);
+    assert_int_equal(gave_from(scene, &request, WAIT_LIMBO), WAIT_LIMBO);
+    assert_int_equal(scene_reserved(scene), GRANULE);
+}
+
 static void used_blocks_are_waited_for(void **state)
 {
     struct scene *scene = *state;
@@ -203,6 +225,7 @@ int main(void)
         POLICY_TEST(finished_idle_chunks_go_just_enough),
         POLICY_TEST(the_block_that_would_grow_stays),
         POLICY_TEST(idle_chunks_in_flight_are_waited_for),
+        POLICY_TEST(stale_mappings_do_not_end_the_waiting),
         POLICY_TEST(used_blocks_are_waited_for),
         POLICY_TEST(all_idle_chunks_go_in_the_end),
         POLICY_TEST(every_error_ends_the_climb),

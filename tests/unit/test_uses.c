@@ -109,6 +109,28 @@ static void a_short_poll_looks_at_the_oldest(void **state)
     assert_null(uses->oldest);
 }
 
+/* However many blocks wait for a stream, a pass asks it once. */
+static void a_pass_asks_a_timeline_once(void **state)
+{
+    struct engine *engine = *state;
+    struct uses *uses = &engine->pool->uses;
+    uint64_t address = 0;
+    other_busy(engine);
+    for (uint64_t i = 0; i < 100; i++) {
+        assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, &engine->other->timeline));
+        assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM_NOT_READY);
+    }
+    uint64_t queries = vmm__driver_calls(engine->driver, DRIVER_CALL_event_query);
+    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM_NOT_READY);
+    assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_event_query), queries + 1);
+    other_idle(engine);
+    struct uses_pass pass;
+    vmm__uses_pass_begin(uses, UINT32_MAX, &pass);
+    for (uint64_t i = 0; i < 100; i++)
+        assert_ok(vmm__uses_pass_next(uses, &pass, &address));
+    assert_null(uses->oldest);
+}
+
 static void failures_leave_the_block_live(void **state)
 {
     struct engine *engine = *state;
@@ -156,13 +178,10 @@ static void many_uses_keep_apart(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        ENGINE_TEST(without_uses_nothing_waits),
-        ENGINE_TEST(a_use_counts_once),
-        ENGINE_TEST(a_wait_ends_with_the_other_s_work),
-        ENGINE_TEST(the_host_can_wait),
-        ENGINE_TEST(a_short_poll_looks_at_the_oldest),
-        ENGINE_TEST(failures_leave_the_block_live),
-        ENGINE_TEST(many_uses_keep_apart),
+        ENGINE_TEST(without_uses_nothing_waits),        ENGINE_TEST(a_use_counts_once),
+        ENGINE_TEST(a_wait_ends_with_the_other_s_work), ENGINE_TEST(the_host_can_wait),
+        ENGINE_TEST(a_short_poll_looks_at_the_oldest),  ENGINE_TEST(a_pass_asks_a_timeline_once),
+        ENGINE_TEST(failures_leave_the_block_live),     ENGINE_TEST(many_uses_keep_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
