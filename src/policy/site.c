@@ -57,14 +57,16 @@ static void left_consider(const struct heap *heap, const struct block *block, ui
                                          .beside = block });
 }
 
+/* Blocks that are large enough as they are were not found in time: growing them would give nothing. */
 static void neighbours_consider(const struct heap *heap, uint64_t bytes, struct site *best)
 {
     const struct size_node *node = vmm__size_index_largest(&heap->index);
     for (int probe = 0; node != NULL && probe < SITE_PROBES; probe++) {
         const struct block *block = (const struct block *)node;
-        if (block->next == NULL)
+        bool is_short = node->size < bytes;
+        if (is_short && block->next == NULL)
             right_consider(heap, block, bytes, best);
-        if (block->prev == NULL)
+        if (is_short && block->prev == NULL)
             left_consider(heap, block, bytes, best);
         node = vmm__size_index_smaller(&heap->index, node);
     }

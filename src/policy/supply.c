@@ -35,6 +35,7 @@ static vmm_status supply_cached(struct vmm_cache *cache, const struct request *r
     status = vmm__grow(cache, request->heap, request->block_bytes, request->from, &block);
     if (status != VMM_OK)
         return status;
+    request->heap->index.search_all = true; /* it is there, and must be found */
     return vmm__pool_take_locked(request->pool, request->bytes, address);
 }
 

@@ -52,6 +52,19 @@ static void a_free_block_grows_to_the_left(void **state)
     assert_ptr_equal(site.beside, low);
 }
 
+/* The index may not have found it in time; growing it would give nothing. */
+static void a_block_that_is_large_enough_is_no_site(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    (void)territory(scene, heap, 20, 4, 4);
+    struct site site = found(scene, heap, 4 * GRANULE);
+    assert_int_equal(site.count, 4);
+    assert_null(site.beside);
+    site = found(scene, heap, 3 * GRANULE);
+    assert_int_equal(site.count, 3);
+}
+
 /* Free blocks on both sides of a void that is too small alone. */
 static void two_free_blocks_are_bridged(void **state)
 {
@@ -189,6 +202,7 @@ int main(void)
         POLICY_TEST(the_first_growth_is_fresh),
         POLICY_TEST(a_free_block_grows_to_the_right),
         POLICY_TEST(a_free_block_grows_to_the_left),
+        POLICY_TEST(a_block_that_is_large_enough_is_no_site),
         POLICY_TEST(two_free_blocks_are_bridged),
         POLICY_TEST(what_belongs_to_others_is_not_bridged),
         POLICY_TEST(the_fewest_new_granules_win),
