@@ -227,13 +227,7 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 vmm_status vmm__cache_check(vmm_cache *cache)
 {
     vmm__lock_take(&cache->grow_lock);
-    vmm_status status = vmm__memory_check(&cache->memory);
-    for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_OK;
-         pool = pool->next) {
-        vmm__lock_take(&pool->lock);
-        status = vmm__pool_check_locked(pool);
-        vmm__lock_drop(&pool->lock);
-    }
+    vmm_status status = vmm__cache_check_locked(cache);
     vmm__lock_drop(&cache->grow_lock);
     return status;
 }

@@ -39,3 +39,15 @@ vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct po
         *out = pool;
     return status;
 }
+
+vmm_status vmm__cache_check_locked(struct vmm_cache *cache)
+{
+    vmm_status status = vmm__memory_check(&cache->memory);
+    for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_OK;
+         pool = pool->next) {
+        vmm__lock_take(&pool->lock);
+        status = vmm__pool_check_locked(pool);
+        vmm__lock_drop(&pool->lock);
+    }
+    return status;
+}

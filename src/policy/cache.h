@@ -28,6 +28,7 @@ struct vmm_cache {
     struct ledger ledger;
     struct pools pools;
     uint64_t active_peak_bytes; /* when statistics' peaks were last reset; grow_lock guards it */
+    uint64_t slow_operations;   /* counted for VMM_CHECK only */
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;
 };
@@ -35,6 +36,29 @@ struct vmm_cache {
 /* Writes one line to whoever listens. */
 void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/*
+ * Checks every numbered invariant; ERR_INTERNAL with the one that is broken. The caller holds the grow
+ * lock and no pool's.
+ */
+vmm_status vmm__cache_check_locked(struct vmm_cache *cache);
+
+/*
+ * What VMM_CHECK, set when the library is built, makes of the end of a slow operation: 0 nothing; 1
+ * checks after each trim; 2 also after every 16th supply; 3 after every one. A broken invariant turns
+ * the operation's status into ERR_INTERNAL.
+ */
+#ifndef VMM_CHECK
+#define VMM_CHECK 0
+#endif
+static inline vmm_status vmm__cache_checked(struct vmm_cache *cache, uint64_t every,
+                                            vmm_status status)
+{
+    if (every == 0 || ++cache->slow_operations % every != 0)
+        return status;
+    vmm_status check = vmm__cache_check_locked(cache);
+    return check == VMM_OK ? status : check;
+}
 
 /* The stream's pool, made with its first use. Takes the grow lock. */
 vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out);

@@ -5,6 +5,9 @@
 #include "policy/ladder.h"
 #include "policy/span.h"
 
+/* Supplies from one check of all invariants to the next; 0: none. See VMM_CHECK. */
+enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
+
 /* Free addresses in a row that other heaps own in part: for a block that then fits, or grows less.
  */
 static vmm_status span_take(struct vmm_cache *cache, const struct request *request,
@@ -103,6 +106,7 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
     pool->small.index.search_all = false;
     pool->large.index.search_all = false;
     vmm__lock_drop(&pool->lock);
+    status = vmm__cache_checked(cache, CHECK_EVERY, status);
     vmm__lock_drop(&cache->grow_lock);
     if (status == VMM_OK)
         vmm__error_restore(&line);

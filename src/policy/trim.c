@@ -117,6 +117,7 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
                    (unsigned long long)vmm__figure_now(&cache->memory.reserved_bytes) >> 20,
                    (unsigned long long)released_bytes >> 20,
                    (unsigned long long)cache->memory.limbo_bytes >> 20);
+    status = vmm__cache_checked(cache, VMM_CHECK >= 1 ? 1 : 0, status);
     vmm__lock_drop(&cache->grow_lock);
     if (status != VMM_OK)
         return status;

@@ -79,7 +79,7 @@ static void cell_put(const struct canvas *canvas, enum cell cell, const char *si
 
 static struct timeline_sample column_of(const struct timeline *timeline, unsigned column)
 {
-    const struct timeline_sample *samples = &timeline->samples[column * COLUMN_SAMPLES];
+    const struct timeline_sample *samples = &timeline->samples[(size_t)column * COLUMN_SAMPLES];
     struct timeline_sample highest = { 0 };
 
     for (unsigned i = 0; i < COLUMN_SAMPLES; i++)
