@@ -138,6 +138,32 @@ static void alone_is_new_and_apart(void **state)
 }
 
 /* The device is full but for what can be stolen: that is gained, the request is told. */
+/* Chunks made for one block of 1 GiB under a limit, in a cache of its own. */
+static uint64_t chunks_under(uint64_t limit_bytes)
+{
+    const struct driver_options options = { .device_bytes = 8192 * MIB };
+    struct driver *driver;
+    assert_ok(vmm__driver_sim_open(&options, &driver));
+    vmm_config config = VMM_CONFIG_INIT;
+    config.limit_bytes = limit_bytes;
+    vmm_cache *cache;
+    assert_ok(vmm__cache_create_on(&config, driver, &cache));
+    void *block;
+    assert_ok(vmm_alloc(cache, 1024 * MIB, NULL, &block));
+    uint64_t chunks = vmm__driver_calls(driver, DRIVER_CALL_create);
+    assert_ok(vmm_destroy(cache));
+    vmm__driver_close(driver);
+    return chunks;
+}
+
+static void only_a_near_limit_makes_chunks_small(void **state)
+{
+    (void)state;
+    assert_int_equal(chunks_under(0), 256); /* of 4 MiB, 1/256 of the block */
+    assert_int_equal(chunks_under(4096 * MIB), 256);
+    assert_int_equal(chunks_under(1100 * MIB), 512);
+}
+
 static void a_growth_that_falls_short_keeps_what_it_stole(void **state)
 {
     struct scene *scene = *state;
@@ -239,6 +265,7 @@ int main(void)
         POLICY_TEST(what_the_site_builds_on_is_not_robbed),
         POLICY_TEST(chunks_too_large_for_the_room_stay),
         POLICY_TEST(alone_is_new_and_apart),
+        cmocka_unit_test(only_a_near_limit_makes_chunks_small),
         POLICY_TEST(a_growth_that_falls_short_keeps_what_it_stole),
         POLICY_TEST(failed_calls_lose_nothing),
         POLICY_TEST(failed_allocations_lose_nothing),
