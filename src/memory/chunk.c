@@ -102,19 +102,20 @@ static vmm_status limit_check(const struct memory *memory, uint64_t bytes)
         (unsigned long long)limit, (unsigned long long)reserved, (unsigned long long)bytes);
 }
 
-void vmm__memory_discard(struct memory *memory, uint64_t granule, uint64_t count)
+void vmm__memory_discard(struct memory *memory, uint64_t granule, uint64_t count,
+                         struct timeline *timeline, uint64_t epoch)
 {
     for (uint64_t at = 0; at < count;) {
         struct chunk *chunk = vmm__memory_chunk(memory, granule + at);
         at += chunk->granules;
-        vmm__limbo_put(memory, chunk, NULL, 0);
+        vmm__limbo_put(memory, chunk, timeline, epoch);
     }
 }
 
 /* Undoes the first `done` of `count` granules of a mapping that failed. */
 static void map_undo(struct memory *memory, uint64_t granule, uint64_t done, uint64_t count)
 {
-    vmm__memory_discard(memory, granule, done);
+    vmm__memory_discard(memory, granule, done, NULL, 0);
     if (done < count)
         vmm__arena_give(&memory->arena, granule + done, count - done);
     (void)vmm__limbo_drain(memory, NULL);

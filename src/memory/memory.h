@@ -82,8 +82,9 @@ vmm_status vmm__memory_move(struct memory *memory, struct chunk *chunk, uint64_t
 /* Makes mapped granules usable. On failure they are not, and mapped still. */
 vmm_status vmm__memory_access(struct memory *memory, uint64_t granule, uint64_t count);
 
-/* Puts all chunks of mapped granules that are under no block into limbo, ready to go. */
-void vmm__memory_discard(struct memory *memory, uint64_t granule, uint64_t count);
+/* Puts all chunks of mapped granules that are under no block into limbo, as vmm__limbo_put(). */
+void vmm__memory_discard(struct memory *memory, uint64_t granule, uint64_t count,
+                         struct timeline *timeline, uint64_t epoch);
 
 /* The mapped chunk at a granule; NULL if there is none. */
 static inline struct chunk *vmm__memory_chunk(const struct memory *memory, uint64_t granule)

@@ -127,7 +127,7 @@ static vmm_status site_attach(struct vmm_cache *cache, struct heap *heap, const 
     if (status == VMM_OK)
         status = vmm__heap_attach(heap, address, filled << arena->granule_shift, epoch, out);
     if (status != VMM_OK)
-        vmm__memory_discard(&cache->memory, site->granule, filled);
+        vmm__memory_discard(&cache->memory, site->granule, filled, NULL, 0);
     return status;
 }
 

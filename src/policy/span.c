@@ -1,26 +1,19 @@
 /* Free addresses in a row, of several heaps: see span.h. */
 #include "policy/span.h"
-#include "policy/trim.h"
+#include "policy/idle.h"
 
 /* Free blocks of each heap that spans are tried from, the largest first, and the most pieces that a
  * span is followed over. */
 enum { SPAN_PROBES = 16, SPAN_PIECES = 16 };
 
-/* A run of whole chunks in another heap's free block, or a whole free block of this heap. */
-struct piece {
-    struct heap *heap;
-    struct block *block;
-    uint64_t address;
-    uint64_t bytes;
-};
-
+/* Pieces are runs of idle chunks of other heaps, and whole free blocks of the heap that grows. */
 struct span {
     uint64_t end;        /* address */
     uint64_t bytes;      /* pieces and void */
     uint64_t void_bytes; /* of the one void */
     bool has_void;
     unsigned count;
-    struct piece pieces[SPAN_PIECES];
+    struct idle_run pieces[SPAN_PIECES];
 };
 
 /* A search under way. */
@@ -31,16 +24,7 @@ struct quest {
     struct span best;
 };
 
-/* Whether work that the growing heap's stream submits from now on may use a block of another heap.
- */
-static bool block_is_clear(const struct quest *quest, const struct heap *heap,
-                           const struct block *block)
-{
-    return heap->pool == quest->heap->pool ||
-           vmm__timeline_query(&heap->pool->timeline, block->epoch) == VMM_OK;
-}
-
-static bool piece_add(struct span *span, const struct piece *piece)
+static bool piece_add(struct span *span, const struct idle_run *piece)
 {
     if (span->count == SPAN_PIECES)
         return false;
@@ -52,15 +36,15 @@ static bool piece_add(struct span *span, const struct piece *piece)
 
 /* The part of a free block that may join a span: all of an own block, whole chunks of another. */
 static bool piece_of(const struct quest *quest, struct heap *heap, struct block *block,
-                     uint64_t bytes, struct piece *piece)
+                     uint64_t bytes, struct idle_run *piece)
 {
-    *piece = (struct piece){
+    *piece = (struct idle_run){
         .heap = heap, .block = block, .address = block->address, .bytes = block->node.size
     };
     if (heap == quest->heap)
         return true;
     return vmm__whole_chunks(&quest->cache->memory, block, bytes, &piece->address, &piece->bytes) &&
-           block_is_clear(quest, heap, block);
+           vmm__idle_clear(heap, block, quest->heap->pool, false) == VMM_OK;
 }
 
 /* Goes on at the end of a span: with the free block that starts there, if one does. */
@@ -71,7 +55,7 @@ static bool block_follow(const struct quest *quest, struct span *span)
         return false;
     struct heap *heap = vmm__directory_heap(directory, span->end);
     struct block *block = heap == NULL ? NULL : *vmm__directory_slot(directory, span->end);
-    struct piece piece;
+    struct idle_run piece;
     return block != NULL && block->address == span->end && block->state == BLOCK_FREE &&
            piece_of(quest, heap, block, quest->bytes - span->bytes, &piece) &&
            piece.address == span->end && piece_add(span, &piece);
@@ -95,7 +79,7 @@ static bool void_follow(const struct quest *quest, struct span *span)
 }
 
 /* Follows a span from its first piece to the right until it is long enough. */
-static void span_try(struct quest *quest, const struct piece *first)
+static void span_try(struct quest *quest, const struct idle_run *first)
 {
     struct span span = { .count = 0 };
     bool going = piece_add(&span, first);
@@ -109,27 +93,11 @@ static void heap_try(struct quest *quest, struct heap *heap)
 {
     struct size_node *node = vmm__size_index_largest(&heap->index);
     for (int probe = 0; node != NULL && probe < SPAN_PROBES; probe++) {
-        struct piece piece;
+        struct idle_run piece;
         if (piece_of(quest, heap, (struct block *)node, quest->bytes, &piece))
             span_try(quest, &piece);
         node = vmm__size_index_smaller(&heap->index, node);
     }
-}
-
-/* Brings one piece into the growing heap; on failure it goes back to the driver. */
-static vmm_status piece_join(struct quest *quest, const struct piece *piece)
-{
-    struct timeline *timeline = &piece->heap->pool->timeline;
-    uint64_t epoch = piece->block->epoch;
-    vmm_status status = vmm__heap_detach(piece->heap, piece->block, piece->address, piece->bytes);
-    if (status != VMM_OK)
-        return status;
-    struct block *block;
-    status = vmm__heap_attach(quest->heap, piece->address, piece->bytes,
-                              vmm__timeline_now(&quest->heap->pool->timeline), &block);
-    if (status != VMM_OK)
-        vmm__run_to_limbo(&quest->cache->memory, timeline, epoch, piece->address, piece->bytes);
-    return status;
 }
 
 static vmm_status span_join(struct quest *quest)
@@ -137,7 +105,7 @@ static vmm_status span_join(struct quest *quest)
     vmm_status status = VMM_OK;
     for (unsigned i = 0; i < quest->best.count && status == VMM_OK; i++) {
         if (quest->best.pieces[i].heap != quest->heap)
-            status = piece_join(quest, &quest->best.pieces[i]);
+            status = vmm__idle_hand(quest->cache, &quest->best.pieces[i], quest->heap);
     }
     return status;
 }

@@ -1,6 +1,6 @@
 /* Idle chunks move to where they are needed: see steal.h. */
 #include "policy/steal.h"
-#include "policy/trim.h"
+#include "policy/idle.h"
 
 /* A theft under way. */
 struct theft {
@@ -15,18 +15,6 @@ struct theft {
 static bool theft_is_done(const struct theft *theft)
 {
     return theft->taken >= theft->want;
-}
-
-/* Whether work that the receiving stream submits from now on may use a block's memory. */
-static bool block_is_clear(const struct theft *theft, const struct heap *heap,
-                           const struct block *block)
-{
-    struct timeline *timeline = &heap->pool->timeline;
-    if (heap->pool == theft->to->pool)
-        return true;
-    if (theft->from == STEAL_FOLLOW)
-        return vmm__timeline_follow(timeline, block->epoch, theft->to->pool->stream) == VMM_OK;
-    return vmm__timeline_query(timeline, block->epoch) == VMM_OK;
 }
 
 /* Moves one chunk, cut out of its free block already, to the next place of the site. What cannot be
@@ -63,7 +51,8 @@ static bool block_steal(struct theft *theft, struct heap *heap, struct block *bl
             break;
         end = next;
     }
-    if (end == granule || !block_is_clear(theft, heap, block) ||
+    if (end == granule ||
+        vmm__idle_clear(heap, block, theft->to->pool, theft->from == STEAL_FOLLOW) != VMM_OK ||
         vmm__heap_detach(heap, block, address, (end - granule) << memory->arena.granule_shift) !=
             VMM_OK)
         return true;

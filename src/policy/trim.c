@@ -1,44 +1,7 @@
 /* Giving idle memory back: see trim.h. */
 #include "policy/trim.h"
 #include "base/error.h"
-
-bool vmm__whole_chunks(const struct memory *memory, const struct block *block, uint64_t bytes,
-                       uint64_t *address, uint64_t *run_bytes)
-{
-    const struct arena *arena = &memory->arena;
-    uint64_t start = vmm__arena_granule(arena, block->address + arena->granule_bytes - 1);
-    uint64_t limit = vmm__arena_granule(arena, vmm__block_end(block));
-    if (start >= limit)
-        return false;
-    const struct chunk *chunk = vmm__memory_chunk(memory, start);
-    if (chunk->first < start) {
-        start = chunk->first + chunk->granules;
-        if (start >= limit)
-            return false;
-    }
-    uint64_t end = start;
-    while (end < limit && (end - start) << arena->granule_shift < bytes) {
-        chunk = vmm__memory_chunk(memory, end);
-        if (end + chunk->granules > limit)
-            break;
-        end += chunk->granules;
-    }
-    *address = vmm__arena_address(arena, start);
-    *run_bytes = (end - start) << arena->granule_shift;
-    return end > start;
-}
-
-void vmm__run_to_limbo(struct memory *memory, struct timeline *timeline, uint64_t epoch,
-                       uint64_t address, uint64_t bytes)
-{
-    uint64_t granule = vmm__arena_granule(&memory->arena, address);
-    uint64_t end = granule + (bytes >> memory->arena.granule_shift);
-    while (granule < end) {
-        struct chunk *chunk = vmm__memory_chunk(memory, granule);
-        granule += chunk->granules;
-        vmm__limbo_put(memory, chunk, timeline, epoch);
-    }
-}
+#include "policy/idle.h"
 
 /* Puts whole chunks of one free block into limbo; 0 if there are none, or they may not go. */
 static uint64_t block_trim(struct vmm_cache *cache, struct heap *heap, struct block *block,
@@ -55,7 +18,9 @@ static uint64_t block_trim(struct vmm_cache *cache, struct heap *heap, struct bl
         return 0;
     if (vmm__heap_detach(heap, block, address, run_bytes) != VMM_OK)
         return 0;
-    vmm__run_to_limbo(&cache->memory, timeline, epoch, address, run_bytes);
+    const struct arena *arena = &cache->memory.arena;
+    vmm__memory_discard(&cache->memory, vmm__arena_granule(arena, address),
+                        run_bytes >> arena->granule_shift, timeline, epoch);
     return run_bytes;
 }
 

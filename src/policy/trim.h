@@ -24,13 +24,4 @@ uint64_t vmm__trim_idle(struct vmm_cache *cache, const struct trim_order *order)
 /* The whole of vmm_trim(), without its argument checks. Takes the grow lock. */
 vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released);
 
-/* Puts the chunks of a run that no heap owns any more into limbo, until `epoch` has passed. */
-void vmm__run_to_limbo(struct memory *memory, struct timeline *timeline, uint64_t epoch,
-                       uint64_t address, uint64_t bytes);
-
-/* The run of whole chunks inside a block, from its low end on, of at most about `bytes` (rounded up
- * to chunks). False if it holds no whole chunk. */
-bool vmm__whole_chunks(const struct memory *memory, const struct block *block, uint64_t bytes,
-                       uint64_t *address, uint64_t *run_bytes);
-
 #endif

@@ -2,7 +2,7 @@
 #include "report/stats.h"
 #include "base/arith.h"
 #include "base/error.h"
-#include "policy/trim.h"
+#include "policy/idle.h"
 
 #include <string.h>
 

@@ -97,7 +97,7 @@ static void a_failed_call_is_undone(void **state)
     assert_ok(taken_and_mapped(engine, 20, 11));
     assert_status(vmm__memory_access(&engine->memory, 20, 11), VMM_ERR_DRIVER);
     engine_checked(engine);
-    vmm__memory_discard(&engine->memory, 20, 11);
+    vmm__memory_discard(&engine->memory, 20, 11, NULL, 0);
     assert_int_equal(drained(engine), 11 * GRANULE);
     engine_checked(engine);
 }
@@ -265,7 +265,7 @@ static void moved_chunks_go_back(void **state)
     for (uint64_t call = 1; call <= 4; call++) {
         engine_mapped(engine, 8, 4, 4);
         assert_ok(chunk_moved(engine, 8, 30));
-        vmm__memory_discard(&engine->memory, 30, 4);
+        vmm__memory_discard(&engine->memory, 30, 4, NULL, 0);
         vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, false);
         uint64_t released = 0;
         (void)vmm__limbo_drain(&engine->memory, &released);

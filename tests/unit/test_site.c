@@ -122,7 +122,7 @@ static void trimmed(struct scene *scene, struct heap *heap, struct block *block,
 {
     struct memory *memory = &scene->cache->memory;
     assert_ok(vmm__heap_detach(heap, block, scene_address(scene, granule), count * GRANULE));
-    vmm__memory_discard(memory, granule, count);
+    vmm__memory_discard(memory, granule, count, NULL, 0);
     assert_ok(vmm__limbo_drain(memory, NULL));
 }
 

@@ -1,6 +1,7 @@
 /* Trimming: whole chunks, how much, which, and what still works goes through limbo. */
 #include "support/policy_support.h"
 
+#include "policy/idle.h"
 #include "policy/trim.h"
 
 static void only_whole_chunks_are_runs(void **state)
