@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* No version will have a larger vmm_config: more is a struct_size that nobody set. */
-enum { STRUCT_BYTES_MOST = 4096 };
+enum { STRUCT_BYTES_MOST = 4096, FOOTPRINT_MOST = 1000 };
 
 static bool is_zero(const unsigned char *bytes, size_t count)
 {
@@ -19,6 +19,35 @@ static bool is_zero(const unsigned char *bytes, size_t count)
             return false;
     }
     return true;
+}
+
+static vmm_status field_wrong(const char *field, long long value, const char *what)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "config: %s is %lld, %s", field, value, what);
+}
+
+static vmm_status fields_check(const vmm_config *config)
+{
+    if (config->device < 0)
+        return field_wrong("device", config->device, "not an ordinal");
+    if ((int)config->driver < VMM_DRIVER_AUTO || (int)config->driver > VMM_DRIVER_SIM)
+        return field_wrong("driver", (int)config->driver, "not a driver kind");
+    if (config->no_caching != 0 && config->no_caching != 1)
+        return field_wrong("no_caching", config->no_caching, "not 0 or 1");
+    if (config->footprint_permille > FOOTPRINT_MOST &&
+        config->footprint_permille != VMM_FOOTPRINT_ANY)
+        return field_wrong("footprint_permille", config->footprint_permille,
+                           "not 1 to 1000 or VMM_FOOTPRINT_ANY");
+    if ((int)config->sharing < VMM_SHARING_FINISHED || (int)config->sharing > VMM_SHARING_WAIT)
+        return field_wrong("sharing", (int)config->sharing, "not a way of sharing");
+    if ((int)config->compaction < VMM_COMPACTION_AUTO ||
+        (int)config->compaction > VMM_COMPACTION_ON)
+        return field_wrong("compaction", (int)config->compaction, "not a kind of compaction");
+    if (config->decay_thread != 0 && config->decay_thread != 1)
+        return field_wrong("decay_thread", config->decay_thread, "not 0 or 1");
+    if (config->decay_thread == 1 && config->decay_ms == 0)
+        return field_wrong("decay_thread", 1, "but decay_ms is 0: nothing would decay");
+    return VMM_OK;
 }
 
 vmm_status vmm__config_read(const vmm_config *config, vmm_config *out)
@@ -38,32 +67,92 @@ vmm_status vmm__config_read(const vmm_config *config, vmm_config *out)
                           known, vmm_version());
     memcpy(out, config, vmm__min(known, config->struct_size));
     out->struct_size = known;
-    if (out->device < 0)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "config: device is %d", out->device);
-    if ((int)out->driver < VMM_DRIVER_AUTO || (int)out->driver > VMM_DRIVER_SIM)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "config: driver %d is not a driver kind",
-                          (int)out->driver);
-    if (out->no_caching != 0 && out->no_caching != 1)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "config: no_caching is %d, not 0 or 1",
-                          out->no_caching);
+    return fields_check(out);
+}
+
+/* The environment's text for a field; NULL if it is not set, or empty. */
+static const char *variable(const char *name)
+{
+    const char *text = secure_getenv(name);
+    return text == NULL || *text == '\0' ? NULL : text;
+}
+
+/* Which of some words a variable says; `given`, the field's value, stands if it is set already. */
+static vmm_status word_read(const char *name, const char *const *words, int given, int *out)
+{
+    const char *text = variable(name);
+    *out = given;
+    if (text == NULL || given != 0)
+        return VMM_OK;
+    for (int i = 0; words[i] != NULL; i++) {
+        if (strcmp(text, words[i]) == 0) {
+            *out = i;
+            return VMM_OK;
+        }
+    }
+    return vmm__error(
+        VMM_ERR_INVALID_ARGUMENT, "%s=%.40s: not one of the words that it knows: %s, %s%s%s", name,
+        text, words[0], words[1], words[2] == NULL ? "" : ", ", words[2] == NULL ? "" : words[2]);
+}
+
+static vmm_status number_read(const char *name, uint32_t most, uint32_t *field)
+{
+    const char *text = variable(name);
+    if (text == NULL || *field != 0)
+        return VMM_OK;
+    char *end;
+    errno = 0;
+    unsigned long value = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value > most)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s=%.40s: not a number from 0 to %lu", name,
+                          text, (unsigned long)most);
+    *field = (uint32_t)value;
     return VMM_OK;
+}
+
+static vmm_status footprint_read(vmm_config *config)
+{
+    const char *text = variable("VMM_FOOTPRINT");
+    if (text != NULL && config->footprint_permille == 0 && strcmp(text, "any") == 0) {
+        config->footprint_permille = VMM_FOOTPRINT_ANY;
+        return VMM_OK;
+    }
+    return number_read("VMM_FOOTPRINT", FOOTPRINT_MOST, &config->footprint_permille);
+}
+
+static vmm_status choices_read(vmm_config *config)
+{
+    static const char *const no_caching[] = { "0", "1", NULL };
+    static const char *const sharing[] = { "finished", "wait", NULL };
+    static const char *const compaction[] = { "auto", "off", "on", NULL };
+    int choice = 0;
+    vmm_status status = word_read("VMM_NO_CACHING", no_caching, config->no_caching, &choice);
+    if (status != VMM_OK)
+        return status;
+    config->no_caching = choice;
+    status = word_read("VMM_SHARING", sharing, (int)config->sharing, &choice);
+    if (status != VMM_OK)
+        return status;
+    config->sharing = (vmm_sharing)choice;
+    status = word_read("VMM_COMPACTION", compaction, (int)config->compaction, &choice);
+    if (status == VMM_OK)
+        config->compaction = (vmm_compaction)choice;
+    return status;
 }
 
 vmm_status vmm__config_environment(vmm_config *config)
 {
-    const char *driver = secure_getenv("VMM_DRIVER");
-    if (driver != NULL && *driver != '\0' && config->driver == VMM_DRIVER_AUTO &&
+    const char *driver = variable("VMM_DRIVER");
+    if (driver != NULL && config->driver == VMM_DRIVER_AUTO &&
         !vmm__driver_kind_parse(driver, &config->driver))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "VMM_DRIVER=%.40s: not one of auto, cuda, host, sim", driver);
-    const char *no_caching = secure_getenv("VMM_NO_CACHING");
-    if (no_caching == NULL || *no_caching == '\0' || config->no_caching)
-        return VMM_OK;
-    if (strcmp(no_caching, "0") != 0 && strcmp(no_caching, "1") != 0)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "VMM_NO_CACHING=%.40s: neither 0 nor 1",
-                          no_caching);
-    config->no_caching = *no_caching == '1';
-    return VMM_OK;
+    vmm_status status = choices_read(config);
+    if (status == VMM_OK)
+        status = footprint_read(config);
+    if (status == VMM_OK)
+        status = number_read("VMM_DECAY_MS", UINT32_MAX, &config->decay_ms);
+    return status;
 }
 
 vmm_status vmm__config_limit(uint64_t device_bytes, vmm_config *config)

@@ -16,7 +16,7 @@
  * Reserved memory may exceed the peak of active memory by 1 % before idle chunks are stolen; chunks
  * have at most 16 granules. docs/design.md has the figures behind both.
  */
-enum { FOOTPRINT_SLACK = 10, LARGEST_CHUNK_GRANULES = 16 };
+enum { FOOTPRINT_PERMILLE = 10, LARGEST_CHUNK_GRANULES = 16 };
 
 static vmm_status missing_argument(const char *function, const char *argument)
 {
@@ -33,7 +33,10 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     cache->driver = driver;
     cache->no_caching = config->no_caching != 0;
     cache->largest_chunk_granules = LARGEST_CHUNK_GRANULES;
-    cache->footprint_slack = FOOTPRINT_SLACK;
+    cache->footprint_permille =
+        config->footprint_permille != 0 ? config->footprint_permille : FOOTPRINT_PERMILLE;
+    cache->sharing = config->sharing;
+    cache->compaction = config->compaction;
     cache->log = config->log;
     cache->log_context = config->log_context;
     vmm__lock_init(&cache->grow_lock);
@@ -211,6 +214,30 @@ vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
             status = vmm__cache_pool(cache, other, &user);
     }
     return status == VMM_OK ? block_use(cache, ptr, user) : status;
+}
+
+static vmm_status block_pin(vmm_cache *cache, const char *function, const void *ptr, bool pinned)
+{
+    if (cache == NULL)
+        return missing_argument(function, "cache");
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    struct heap *heap = owner_lock(cache, address);
+    if (heap == NULL)
+        return unknown_pointer(function, ptr);
+    struct pool *pool = heap->pool;
+    vmm_status status = vmm__pool_pin_locked(heap, address, pinned);
+    vmm__lock_drop(&pool->lock);
+    return status;
+}
+
+vmm_status vmm_pin(vmm_cache *cache, void *ptr)
+{
+    return block_pin(cache, "vmm_pin", ptr, true);
+}
+
+vmm_status vmm_unpin(vmm_cache *cache, void *ptr)
+{
+    return block_pin(cache, "vmm_unpin", ptr, false);
 }
 
 vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)

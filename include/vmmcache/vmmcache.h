@@ -103,6 +103,40 @@ typedef enum vmm_driver_kind {
  * held: must not call the cache. */
 typedef void (*vmm_log_fn)(void *context, const char *line);
 
+/* Memory that another stream freed and its work still uses: see vmm_config.sharing. */
+typedef enum vmm_sharing {
+    VMM_SHARING_FINISHED = 0, /* left alone; new memory is taken instead: streams stay concurrent */
+    VMM_SHARING_WAIT = 1      /* taken, and the stream that needs it waits for that work: streams
+                                 may run one after the other, but share one memory */
+} vmm_sharing;
+
+/*
+ * Compaction moves live bytes to other physical memory under their own addresses, so that memory
+ * pinned by a few live bytes comes free: before a request fails for want of memory, and in
+ * vmm_trim(). It first waits for all work of the device, and no thread may submit work that touches
+ * blocks of the cache until the call that compacts returns. Blocks that must stay where they are
+ * are kept out of it with vmm_pin().
+ */
+typedef enum vmm_compaction {
+    VMM_COMPACTION_AUTO = 0, /* only while one and the same thread has made all calls of the cache;
+                                vmm_trim() only if all streams that the cache knows are idle */
+    VMM_COMPACTION_OFF = 1,
+    VMM_COMPACTION_ON = 2 /* the program promises what is said above; vmm_trim() waits, too */
+} vmm_compaction;
+
+/* No footprint target: idle chunks never move, only before out-of-memory. */
+#define VMM_FOOTPRINT_ANY UINT32_MAX
+
+/*
+ * Asked for memory before a request fails for want of `bytes` bytes more. Called without locks: may
+ * free blocks of the cache and trim it. Returns non-zero if it freed something: the request is then
+ * tried again, and this function asked again should it still fail.
+ */
+typedef int (*vmm_pressure_fn)(void *context, size_t bytes);
+
+/* Nanoseconds of a clock that never goes back. */
+typedef uint64_t (*vmm_clock_fn)(void *context);
+
 /*
  * Zero in a field means its default. Set struct_size with VMM_CONFIG_INIT; a library older than
  * the caller refuses fields that it does not know unless they are zero.
@@ -119,11 +153,29 @@ typedef struct vmm_config {
     vmm_log_fn log;         /* gets a line for each growth, trim and failure;
                                environment: VMM_LOG=stderr|FILE */
     void *log_context;
+    uint32_t footprint_permille; /* how far reserved memory may exceed the peak of active memory, in
+                                    thousandths, before idle chunks move rather than new memory is
+                                    taken: 1 (tight; more driver calls) to 1000, default 10, or
+                                    VMM_FOOTPRINT_ANY; docs/footprint.md has what each costs;
+                                    environment: VMM_FOOTPRINT=N|any */
+    vmm_sharing sharing;         /* environment: VMM_SHARING=finished|wait */
+    vmm_compaction compaction;   /* environment: VMM_COMPACTION=auto|off|on */
+    uint32_t decay_ms;           /* memory idle for this long (at most twice) goes back to the
+                                    driver; 0: only when asked; environment: VMM_DECAY_MS=N */
+    uint64_t decay_keep_bytes;   /* idle memory that decay leaves */
+    int decay_thread;            /* 1: a thread of the library calls vmm_tick() in time; 0: calls of
+                                    the cache notice the time by themselves, and vmm_tick() is
+                                    there for programs that pause */
+    vmm_clock_fn clock;          /* for decay; NULL: the host's monotonic clock */
+    void *clock_context;
+    vmm_pressure_fn pressure; /* NULL: none */
+    void *pressure_context;
 } vmm_config;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_AUTO, 0, 0, 0, 0, NULL, NULL }
+#define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_AUTO, 0, 0, 0, 0, NULL, NULL, 0, \
+    VMM_SHARING_FINISHED, VMM_COMPACTION_AUTO, 0, 0, 0, NULL, NULL, NULL, NULL }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -193,9 +245,12 @@ VMM_API vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other);
 
 /*
  * Does:     gives idle physical memory back to the driver until at most keep_bytes stay reserved,
- *           or nothing more is idle. Live blocks and their addresses stay. Never waits for the
- *           device: idle memory whose last work is still running goes back by itself once that has
- *           ended (at a later call that needs the driver), and is not counted in *released.
+ *           or nothing more is idle. Live blocks and their addresses stay. Idle memory whose last
+ *           work is still running stays usable for its stream, and goes back by itself once that
+ *           has ended (at a later call that needs the driver, or vmm_tick()); it is not counted in
+ *           *released. If more than keep_bytes stay reserved, live bytes are moved together where
+ *           vmm_config.compaction allows it. Never waits for work in flight unless compaction is
+ *           VMM_COMPACTION_ON.
  * Takes:    keep_bytes; released, may be NULL.
  * Returns:  VMM_OK and in *released the bytes given back by this call.
  * Threads:  any.
@@ -203,6 +258,29 @@ VMM_API vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other);
  *           could go back has gone back; what the driver refused to take is tried again later.
  */
 VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released);
+
+/*
+ * Does:     what has become due: gives back memory that was idle for vmm_config.decay_ms, and memory
+ *           that an earlier vmm_trim() found in use by work that has ended since. For timers and
+ *           event loops of programs that pause; never waits for the device.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: as vmm_trim().
+ */
+VMM_API vmm_status vmm_tick(vmm_cache *cache);
+
+/*
+ * Does:     keeps a block's bytes in the physical memory where they are, for as long as the block is
+ *           live: for memory that something else than work of this device knows by its physical
+ *           place (exported, registered with a network card, part of a captured graph that runs
+ *           while others allocate). vmm_unpin() ends that, and so does vmm_free(); pinning twice is
+ *           pinning once.
+ * Returns:  VMM_OK.
+ * Threads:  any, while the block is live.
+ * On failure: ERR_UNKNOWN_POINTER, ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_pin(vmm_cache *cache, void *ptr);
+VMM_API vmm_status vmm_unpin(vmm_cache *cache, void *ptr);
 
 /* ---- Reports ------------------------------------------------------------------------------ */
 

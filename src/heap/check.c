@@ -18,8 +18,9 @@ static vmm_status broken(const struct heap *heap, uint64_t address, const char *
 static vmm_status slab_check(const struct heap *heap, const struct block *block)
 {
     const struct slab *slab = block->slab;
-    if (slab->block != block || (slab->free_bits & slab->waiting_bits) != 0)
-        return broken(heap, block->address, "slab 2: free and waiting bits overlap");
+    if (slab->block != block || (slab->free_bits & slab->waiting_bits) != 0 ||
+        (slab->pinned_bits & (slab->free_bits | slab->waiting_bits)) != 0)
+        return broken(heap, block->address, "slab 2: free, waiting and pinned bits overlap");
     for (uint64_t at = 0; at < block->node.size; at += SMALL_SLOT_BYTES) {
         if (*vmm__directory_slot(heap->directory, block->address + at) != block)
             return broken(heap, block->address, "slab 4: a slot does not name it");

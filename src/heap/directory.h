@@ -12,9 +12,12 @@
  * Invariants:
  *  1. entries[g].heap is the heap whose territory covers granule g, NULL if none does;
  *  2. a slot names the block with the lowest start in it, NULL if none starts there; slots of a
- * slab name the slab's block. May be called by: heap, policy and report. Locks: entries[g].heap
- * changes under the grow lock and the heap's pool lock and may be read without; the rest is under
- * the heap's pool lock.
+ *     slab name the slab's block;
+ *  3. epochs[g] is the latest at which anything in granule g of a heap was given back, on the
+ *     timeline of the heap's pool: when that has passed, no work uses what is free there.
+ * May be called by: heap, policy and report.
+ * Locks: entries[g].heap changes under the grow lock and the heap's pool lock and may be read
+ * without; the rest is under the heap's pool lock.
  */
 #ifndef VMM_HEAP_DIRECTORY_H
 #define VMM_HEAP_DIRECTORY_H
@@ -37,6 +40,7 @@ struct directory_entry {
 struct directory {
     const struct arena *arena;
     struct directory_entry *entries; /* by granule */
+    uint64_t *epochs;                /* by granule */
 };
 
 vmm_status vmm__directory_init(struct directory *directory, const struct arena *arena);
@@ -59,6 +63,25 @@ void vmm__directory_take_back(struct directory *directory, uint64_t granule, uin
 
 /* The slot of an address, in a granule that a heap owns. */
 struct block **vmm__directory_slot(const struct directory *directory, uint64_t address);
+
+/* Notes that bytes of a heap were given back at an epoch, which is none before earlier ones. */
+static inline void vmm__directory_stamp(const struct directory *directory, uint64_t address,
+                                        uint64_t bytes, uint64_t epoch)
+{
+    uint64_t last = vmm__arena_granule(directory->arena, address + bytes - 1);
+    for (uint64_t g = vmm__arena_granule(directory->arena, address); g <= last; g++)
+        directory->epochs[g] = epoch;
+}
+
+/* The latest epoch at which anything in these granules was given back. */
+static inline uint64_t vmm__directory_epoch(const struct directory *directory, uint64_t granule,
+                                            uint64_t count)
+{
+    uint64_t latest = 0;
+    for (uint64_t g = granule; g < granule + count; g++)
+        latest = directory->epochs[g] > latest ? directory->epochs[g] : latest;
+    return latest;
+}
 
 /* The block that holds the byte before a granule boundary; NULL if no heap owns that byte. */
 struct block *vmm__directory_before(const struct directory *directory, uint64_t address);

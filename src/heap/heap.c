@@ -64,6 +64,7 @@ static void slot_leave(struct heap *heap, struct block *block)
 static void free_enter(struct heap *heap, struct block *block)
 {
     block->state = BLOCK_FREE;
+    block->is_pinned = false;
     vmm__size_index_insert(&heap->index, &block->node);
     heap->free_bytes += block->node.size;
 }
@@ -89,7 +90,7 @@ static void block_link(struct block *prev, struct block *block, struct block *ne
 static struct block *block_split(struct heap *heap, struct block *block, uint64_t bytes)
 {
     struct block *rest = record_take(heap);
-    *rest = (struct block){ .address = block->address + bytes, .epoch = block->epoch };
+    *rest = (struct block){ .address = block->address + bytes };
     rest->node.size = block->node.size - bytes;
     block->node.size = bytes;
     block_link(block, rest, block->next);
@@ -103,7 +104,6 @@ static void block_join(struct heap *heap, struct block *block)
     struct block *next = block->next;
     slot_leave(heap, next);
     block->node.size += next->node.size;
-    block->epoch = vmm__max(block->epoch, next->epoch);
     block->next = next->next;
     if (block->next != NULL)
         block->next->prev = block;
@@ -177,7 +177,7 @@ vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
 
 struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch)
 {
-    block->epoch = epoch;
+    vmm__directory_stamp(heap->directory, block->address, block->node.size, epoch);
     return block_release(heap, block);
 }
 
@@ -212,8 +212,9 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
     if (vmm__arena_contains(arena, end) && vmm__directory_heap(heap->directory, end) == heap)
         next = *vmm__directory_slot(heap->directory, end);
     struct block *block = record_take(heap);
-    *block = (struct block){ .address = address, .epoch = epoch };
+    *block = (struct block){ .address = address };
     block->node.size = bytes;
+    vmm__directory_stamp(heap->directory, address, bytes, epoch);
     block_link(prev, block, next);
     slot_enter(heap, block);
     *out = block_release(heap, block);

@@ -12,8 +12,7 @@
  *  1. blocks tile each territory: block->next starts where block ends; walls are at granules;
  *  2. two neighbours are never both free: they would be one;
  *  3. exactly the free blocks are in the index; their sizes add up to free_bytes;
- *  4. starts and sizes are multiples of unit_bytes;
- *  5. a free block's epoch is the latest at which any part of it was given back.
+ *  4. starts and sizes are multiples of unit_bytes.
  * May be called by: pool, policy, report. Locks: the pool's lock guards all of it.
  */
 #ifndef VMM_HEAP_HEAP_H
@@ -39,10 +38,10 @@ struct block {
     struct block *next;
     union {
         uint64_t requested_bytes; /* live */
-        uint64_t epoch;           /* free: of the pool's timeline */
         struct slab *slab;        /* slab */
     };
     enum block_state state;
+    bool is_pinned; /* live, and not to be moved; of a slab: pinned_bits has it */
 };
 
 /* Block records, recycled. They are allocated in batches and freed all at once. */

@@ -145,8 +145,19 @@ static bool place_is_live(const struct heap *heap, uint64_t address, struct plac
     return place_find(heap, address, place) && !place_is_waiting(place);
 }
 
+static void place_set_pinned(struct place *place, bool pinned)
+{
+    if (place->slab == NULL)
+        place->block->is_pinned = pinned;
+    else if (pinned)
+        place->slab->pinned_bits |= UINT64_C(1) << place->object;
+    else
+        place->slab->pinned_bits &= ~(UINT64_C(1) << place->object);
+}
+
 static void place_set_waiting(struct place *place)
 {
+    place_set_pinned(place, false);
     if (place->slab == NULL)
         place->block->state = BLOCK_WAITING;
     else
@@ -202,6 +213,16 @@ vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t a
     if (other == &pool->timeline)
         return VMM_OK;
     return vmm__uses_add(&pool->uses, address, other);
+}
+
+vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned)
+{
+    struct place place;
+    if (!place_is_live(heap, address, &place))
+        return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is not the start of a live block",
+                          pinned ? "pin" : "unpin", (unsigned long long)address);
+    place_set_pinned(&place, pinned);
+    return VMM_OK;
 }
 
 vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most)

@@ -68,6 +68,9 @@ vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t 
 vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t address,
                                 struct timeline *other);
 
+/* Keeps the live block at an address where its bytes are, or no longer. See vmm_pin(). */
+vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned);
+
 /*
  * Lets blocks go whose waits on other streams are over, among the `most` oldest. VMM_OK if any went,
  * VMM_NOT_READY if none did.

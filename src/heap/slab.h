@@ -6,7 +6,7 @@
  *
  * Owns: slab records. Invariants:
  *  1. bit i of free_bits is 1 exactly if object i is neither live nor waiting;
- *  2. waiting_bits and free_bits share no bit;
+ *  2. waiting_bits and free_bits share no bit, nor pinned_bits and either;
  *  3. a slab is in its class's list exactly if it has a free object;
  *  4. the slots of a slab in the directory all name its block.
  * May be called by: pool, report. Locks: the pool's lock.
@@ -31,6 +31,7 @@ struct slab {
     struct block *block;
     uint64_t free_bits;
     uint64_t waiting_bits;
+    uint64_t pinned_bits; /* live objects that are not to be moved */
     uint32_t object_bytes;
     uint32_t class_index;
     uint32_t objects;

@@ -17,7 +17,9 @@ struct vmm_cache {
     bool owns_driver;
     bool no_caching;
     uint32_t largest_chunk_granules; /* see grow.c */
-    uint32_t footprint_slack;        /* thousandths of the peak of active bytes: see grow.c */
+    uint32_t footprint_permille;     /* of the peak of active bytes: see grow.c */
+    vmm_sharing sharing;
+    vmm_compaction compaction;
     vmm_log_fn log;
     void *log_context;
     FILE *log_file; /* opened for VMM_LOG; NULL if not */

@@ -11,18 +11,13 @@
 #ifndef VMM_POLICY_CROSS_H
 #define VMM_POLICY_CROSS_H
 
-#include "policy/cache.h"
-
-enum cross_when {
-    CROSS_FINISHED, /* only memory whose work has finished */
-    CROSS_FOLLOW    /* the receiving stream waits for the work, if need be */
-};
+#include "policy/idle.h"
 
 /*
  * Brings a free block of at least `bytes` into the heap from another one. VMM_NOT_READY if no heap
  * has one to give; one that it cannot be had from, for whatever reason, is passed over.
  */
 vmm_status vmm__cross(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                      enum cross_when when);
+                      enum idle_when when);
 
 #endif

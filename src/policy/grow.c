@@ -7,9 +7,15 @@
  * The bill is per mapping, so chunks are as large as closeness allows: a fixed share of what is
  * reserved, because a partly used chunk at each end of a run of live blocks then costs the same
  * share of it, or of the block that asks. Near a limit closeness decides who survives, and they are
- * smaller. docs/design.md has the figures behind the shares.
+ * smaller; where reserved memory is far above the target anyway, because streams do not wait for
+ * each other, they are larger. docs/design.md has the figures behind the shares.
  */
-enum { CHUNK_SHARE_OF_RESERVED = 1280, CHUNK_SHARE_OF_BLOCK = 256, NEAR_LIMIT_DIVISOR = 4 };
+enum {
+    CHUNK_SHARE_OF_RESERVED = 12800, /* over footprint_permille */
+    CHUNK_SHARE_OF_BLOCK = 2560,     /* over footprint_permille */
+    NEAR_LIMIT_DIVISOR = 4,
+    APART_LEAST_GRANULES = 3
+};
 
 /* Whether this request takes the cache into the upper half of what it may hold. */
 static bool limit_is_near(const struct memory *memory, uint64_t bytes)
@@ -18,34 +24,69 @@ static bool limit_is_near(const struct memory *memory, uint64_t bytes)
     return memory->limit_bytes != 0 && reserved + bytes > memory->limit_bytes / 2;
 }
 
+enum { SLACK_FLOOR_BYTES = 16 << 20 };
+
+/*
+ * The footprint target: the peak of active bytes, this request counted in, and the slack; small
+ * programs get a few chunks, so that a loop over fixed shapes settles.
+ */
+static uint64_t target_bytes(const struct vmm_cache *cache, uint64_t bytes)
+{
+    uint64_t active = vmm__figure_now(&cache->ledger.active_bytes) + bytes;
+    uint64_t peak = vmm__max(active, cache->ledger.active_bytes.peak);
+    peak = vmm__max(peak, cache->active_peak_bytes);
+    uint64_t permille = vmm__min(cache->footprint_permille, 1000);
+    uint64_t floor = SLACK_FLOOR_BYTES / 10 * vmm__min(permille, 10);
+    return peak + vmm__max(floor, peak / 1000 * permille);
+}
+
 static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap *heap,
                                uint64_t bytes)
 {
     if (heap->is_small)
         return 1;
-    uint64_t share = vmm__figure_now(&cache->memory.reserved_bytes) / CHUNK_SHARE_OF_RESERVED;
-    share = vmm__max(share, bytes / CHUNK_SHARE_OF_BLOCK);
-    if (limit_is_near(&cache->memory, bytes))
+    uint64_t permille = vmm__min(cache->footprint_permille, 1000);
+    uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
+    uint64_t share = reserved * permille / CHUNK_SHARE_OF_RESERVED;
+    share = vmm__max(share, bytes * permille / CHUNK_SHARE_OF_BLOCK);
+    uint64_t target = target_bytes(cache, bytes);
+    uint64_t least = reserved > target + target / 4 ? APART_LEAST_GRANULES : 1;
+    if (limit_is_near(&cache->memory, bytes)) {
         share /= NEAR_LIMIT_DIVISOR;
+        least = 1;
+    }
     uint64_t granules = share >> cache->memory.arena.granule_shift;
-    return (uint32_t)vmm__max(1, vmm__min(granules, cache->largest_chunk_granules));
+    return (uint32_t)vmm__max(least, vmm__min(granules, cache->largest_chunk_granules));
 }
 
-/*
- * Free memory of one stream that others should leave alone: all of it while any of its work runs, which
- * measured better than counting block by block, in memory as well as in moves. Memory that could not
- * make a chunk does not count, so that a stream without any costs no event.
- */
-static uint64_t pool_unfinished_bytes(struct vmm_cache *cache, struct pool *pool)
+/* Chunks of a free block whose work has not finished. */
+static uint64_t block_unfinished_bytes(struct vmm_cache *cache, struct idle_quest *quest,
+                                       struct block *block)
 {
-    uint64_t free_bytes = pool->large.free_bytes + pool->small.free_bytes;
-    if (free_bytes < cache->memory.arena.granule_bytes)
+    uint64_t address;
+    uint64_t idle_bytes;
+    if (!vmm__whole_chunks(&cache->memory, block, UINT64_MAX, &address, &idle_bytes))
         return 0;
-    uint64_t now = vmm__timeline_now(&pool->timeline);
-    return vmm__timeline_query(&pool->timeline, now) == VMM_OK ? 0 : free_bytes;
+    struct idle_run run;
+    while (vmm__idle_next(cache, quest, block, address, UINT64_MAX, &run)) {
+        idle_bytes -= run.bytes;
+        address = run.address + run.bytes;
+    }
+    return idle_bytes;
 }
 
-/* Free memory of other streams whose work has not finished: nobody else can have it now. */
+static uint64_t heap_unfinished_bytes(struct vmm_cache *cache, struct heap *heap)
+{
+    struct idle_quest quest = vmm__idle_quest(heap, NULL, IDLE_FINISHED);
+    uint64_t bytes = 0;
+    for (struct size_node *node = vmm__size_index_largest(&heap->index);
+         node != NULL && node->size >= cache->memory.arena.granule_bytes;
+         node = vmm__size_index_smaller(&heap->index, node))
+        bytes += block_unfinished_bytes(cache, &quest, (struct block *)node);
+    return bytes;
+}
+
+/* Idle memory of other streams whose work has not finished: nobody else can have it now. */
 static uint64_t unfinished_bytes(struct vmm_cache *cache, const struct pool *own)
 {
     uint64_t bytes = 0;
@@ -53,27 +94,22 @@ static uint64_t unfinished_bytes(struct vmm_cache *cache, const struct pool *own
         if (pool == own)
             continue;
         vmm__lock_take_second(&pool->lock);
-        bytes += pool_unfinished_bytes(cache, pool);
+        bytes += heap_unfinished_bytes(cache, &pool->large);
+        bytes += heap_unfinished_bytes(cache, &pool->small);
         vmm__lock_drop(&pool->lock);
     }
     return bytes;
 }
 
-/*
- * How much new memory the footprint target leaves: reserved, less what other streams are not done
- * with, may exceed the peak of active bytes, this request counted in, by the slack; and small
- * programs by a few chunks, so that a loop over fixed shapes settles.
- */
-enum { SLACK_FLOOR_BYTES = 16 << 20 };
-
+/* How much new memory the footprint target leaves; what nobody can have now does not count. */
 static uint64_t target_granules(struct vmm_cache *cache, const struct heap *heap, uint64_t bytes)
 {
-    uint64_t active = vmm__figure_now(&cache->ledger.active_bytes) + bytes;
-    uint64_t peak = vmm__max(active, cache->ledger.active_bytes.peak);
-    peak = vmm__max(peak, cache->active_peak_bytes);
-    uint64_t slack = vmm__max(SLACK_FLOOR_BYTES, peak / 1000 * cache->footprint_slack);
-    uint64_t target = peak + slack + unfinished_bytes(cache, heap->pool);
+    if (cache->footprint_permille == VMM_FOOTPRINT_ANY)
+        return UINT64_MAX;
+    uint64_t target = target_bytes(cache, bytes);
     uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
+    if (reserved + bytes > target && vmm__idle_usual(cache) == IDLE_FINISHED)
+        target += unfinished_bytes(cache, heap->pool);
     return target > reserved ? (target - reserved) >> cache->memory.arena.granule_shift : 0;
 }
 
@@ -88,7 +124,8 @@ static uint64_t site_steal(struct vmm_cache *cache, struct heap *heap, uint64_t 
         want -= vmm__min(want, target_granules(cache, heap, bytes));
     if (want == 0)
         return 0;
-    return vmm__steal(cache, heap, site, want, from == GROW_FOLLOW ? STEAL_FOLLOW : STEAL_FINISHED);
+    return vmm__steal(cache, heap, site, want,
+                      from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache));
 }
 
 /* Fills a site, all of which is taken, from idle chunks and the driver. Whatever was filled is

@@ -1,5 +1,6 @@
 /* Runs of idle chunks: see idle.h. */
 #include "policy/idle.h"
+#include "base/arith.h"
 
 bool vmm__whole_chunks(const struct memory *memory, const struct block *block, uint64_t bytes,
                        uint64_t *address, uint64_t *run_bytes)
@@ -27,15 +28,74 @@ bool vmm__whole_chunks(const struct memory *memory, const struct block *block, u
     return end > start;
 }
 
-vmm_status vmm__idle_clear(const struct heap *from, const struct block *block,
-                           const struct pool *to, bool follow)
+uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run)
 {
-    struct timeline *timeline = &from->pool->timeline;
-    if (from->pool == to)
+    const struct arena *arena = &cache->memory.arena;
+    return vmm__directory_epoch(&cache->directory, vmm__arena_granule(arena, run->address),
+                                run->bytes >> arena->granule_shift);
+}
+
+vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
+                           const struct pool *to, enum idle_when when)
+{
+    struct timeline *timeline = &run->heap->pool->timeline;
+    if (run->heap->pool == to)
         return VMM_OK;
-    if (follow)
-        return vmm__timeline_follow(timeline, block->epoch, to->stream);
-    return vmm__timeline_query(timeline, block->epoch);
+    uint64_t epoch = vmm__idle_epoch(cache, run);
+    if (when == IDLE_FOLLOW)
+        return vmm__timeline_follow(timeline, epoch, to->stream);
+    return vmm__timeline_query(timeline, epoch);
+}
+
+static bool chunk_may(struct vmm_cache *cache, struct idle_quest *quest, const struct chunk *chunk)
+{
+    uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
+    if (epoch > quest->latest_epoch)
+        return false;
+    if (quest->when != IDLE_FINISHED || quest->to == quest->from->pool)
+        return true;
+    if (epoch >= quest->stuck_epoch)
+        return false;
+    if (vmm__timeline_query(&quest->from->pool->timeline, epoch) == VMM_OK)
+        return true;
+    quest->stuck_epoch = epoch;
+    return false;
+}
+
+bool vmm__idle_next(struct vmm_cache *cache, struct idle_quest *quest, struct block *block,
+                    uint64_t address, uint64_t bytes, struct idle_run *run)
+{
+    const struct arena *arena = &cache->memory.arena;
+    uint64_t from = vmm__max(address, block->address);
+    uint64_t granule = vmm__arena_granule(arena, from + arena->granule_bytes - 1);
+    uint64_t limit = vmm__arena_granule(arena, vmm__block_end(block));
+    uint64_t count = 0;
+    while (granule + count < limit && count << arena->granule_shift < bytes) {
+        const struct chunk *chunk = vmm__memory_chunk(&cache->memory, granule + count);
+        uint64_t end = chunk->first + chunk->granules;
+        bool is_whole = chunk->first == granule + count && end <= limit;
+        bool may = is_whole && chunk_may(cache, quest, chunk);
+        if (!may && count > 0)
+            break;
+        granule = may ? granule : end;
+        count += may ? chunk->granules : 0;
+    }
+    *run = (struct idle_run){ .heap = quest->from,
+                              .block = block,
+                              .address = vmm__arena_address(arena, granule),
+                              .bytes = count << arena->granule_shift };
+    return count > 0;
+}
+
+struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_run *run)
+{
+    uint64_t end = run->address + run->bytes;
+    if (!vmm__arena_contains(&cache->memory.arena, end) ||
+        vmm__directory_heap(&cache->directory, end) != run->heap)
+        return NULL;
+    struct block *block = *vmm__directory_slot(&cache->directory, end);
+    bool is_it = block != NULL && block->address == end && block->state == BLOCK_FREE;
+    return is_it ? block : NULL;
 }
 
 vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, struct heap *to)
@@ -44,7 +104,7 @@ vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, s
     vmm_status status = vmm__heap_records_keep(to, 1);
     if (status != VMM_OK)
         return status;
-    uint64_t epoch = run->block->epoch;
+    uint64_t epoch = vmm__idle_epoch(cache, run);
     status = vmm__heap_detach(run->heap, run->block, run->address, run->bytes);
     if (status != VMM_OK)
         return status;

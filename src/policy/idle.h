@@ -22,12 +22,55 @@ struct idle_run {
 bool vmm__whole_chunks(const struct memory *memory, const struct block *block, uint64_t bytes,
                        uint64_t *address, uint64_t *run_bytes);
 
+/* When idle memory may be had. */
+enum idle_when {
+    IDLE_FINISHED, /* once the work on it has finished, unless it is the stream's own */
+    IDLE_FOLLOW,   /* at once: later work of the stream that gets it is made to wait for the rest */
+    IDLE_ANY       /* at once: it is not to be used before its epoch has passed */
+};
+
+/* How streams share unless memory has run out. */
+static inline enum idle_when vmm__idle_usual(const struct vmm_cache *cache)
+{
+    return cache->sharing == VMM_SHARING_WAIT ? IDLE_FOLLOW : IDLE_FINISHED;
+}
+
+/* What is looked for in a heap. */
+struct idle_quest {
+    struct heap *from;
+    const struct pool *to; /* NULL: the driver */
+    enum idle_when when;
+    uint64_t latest_epoch; /* what was given back later is left alone */
+    uint64_t stuck_epoch;  /* from here on nothing has finished: found on the way */
+};
+
+static inline struct idle_quest vmm__idle_quest(struct heap *from, const struct pool *to,
+                                                enum idle_when when)
+{
+    return (struct idle_quest){
+        .from = from, .to = to, .when = when, .latest_epoch = UINT64_MAX, .stuck_epoch = UINT64_MAX
+    };
+}
+
 /*
- * Whether work that pool `to` submits from now on may use a free block of `from`: VMM_OK,
- * VMM_NOT_READY. follow: if need be, later work of the pool's stream is made to wait, and it may.
+ * The first run of whole idle chunks in a free block that start at an address or behind it and that
+ * the quest may have, of at most about `bytes` (rounded up to chunks). False if there is none.
  */
-vmm_status vmm__idle_clear(const struct heap *from, const struct block *block,
-                           const struct pool *to, bool follow);
+bool vmm__idle_next(struct vmm_cache *cache, struct idle_quest *quest, struct block *block,
+                    uint64_t address, uint64_t bytes, struct idle_run *run);
+
+/* The free block of a run's heap that starts where the run, which was cut out, ended; or NULL. */
+struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_run *run);
+
+/*
+ * Whether work that pool `to` submits from now on may use a run: VMM_OK, VMM_NOT_READY. With
+ * IDLE_FOLLOW it always may, and its stream is made to wait if need be.
+ */
+vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
+                           const struct pool *to, enum idle_when when);
+
+/* The latest epoch at which anything of a run was given back. */
+uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run);
 
 /* Moves a run that is clear from its heap to another, where it lies. When the other cannot take it
  * for want of host memory, the run is on its way back to the driver. */

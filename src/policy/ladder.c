@@ -40,10 +40,11 @@ static uint64_t missing_bytes(struct vmm_cache *cache, const struct request *req
 }
 
 /* Idle memory into limbo: first from places that the request would not build on. */
-static uint64_t idle_put(struct vmm_cache *cache, const struct request *request, bool finished_only)
+static uint64_t idle_put(struct vmm_cache *cache, const struct request *request,
+                         enum idle_when when)
 {
     const struct block *beside;
-    struct trim_order order = { .finished_only = finished_only, .held = request->pool };
+    struct trim_order order = { .when = when, .held = request->pool };
     order.bytes = missing_bytes(cache, request, &beside);
     order.keep = beside;
     uint64_t put_bytes = vmm__trim_idle(cache, &order);
@@ -58,7 +59,7 @@ static uint64_t idle_put(struct vmm_cache *cache, const struct request *request,
 static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *request)
 {
     uint64_t released_bytes = 0;
-    if (idle_put(cache, request, true) > 0)
+    if (idle_put(cache, request, IDLE_FINISHED) > 0)
         (void)vmm__limbo_drain(&cache->memory, &released_bytes);
     return gave(released_bytes > 0);
 }
@@ -78,7 +79,7 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 {
     bool further = request->from < GROW_FOLLOW;
     request->from = GROW_FOLLOW;
-    vmm_status status = vmm__cross(cache, request->heap, request->block_bytes, CROSS_FOLLOW);
+    vmm_status status = vmm__cross(cache, request->heap, request->block_bytes, IDLE_FOLLOW);
     return status == VMM_NOT_READY ? gave(further) : status;
 }
 
@@ -89,7 +90,7 @@ static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
     if (missing_bytes(cache, request, &beside) <= cache->memory.limbo_bytes)
         return VMM_NOT_READY;
     uint64_t released_bytes = 0;
-    if (idle_put(cache, request, false) > 0)
+    if (idle_put(cache, request, IDLE_ANY) > 0)
         (void)vmm__limbo_drain(&cache->memory, &released_bytes);
     return gave(released_bytes > 0);
 }
@@ -148,7 +149,7 @@ static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *reques
 /* All that is idle, wherever it is: the driver does not say what it lacks. */
 static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request)
 {
-    struct trim_order order = { .bytes = UINT64_MAX, .held = request->pool };
+    struct trim_order order = { .bytes = UINT64_MAX, .when = IDLE_ANY, .held = request->pool };
     uint64_t released_bytes = 0;
     if (vmm__trim_idle(cache, &order) > 0)
         (void)vmm__limbo_drain(&cache->memory, &released_bytes);

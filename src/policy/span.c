@@ -1,6 +1,5 @@
 /* Free addresses in a row, of several heaps: see span.h. */
 #include "policy/span.h"
-#include "policy/idle.h"
 
 /* Free blocks of each heap that spans are tried from, the largest first, and the most pieces that a
  * span is followed over. */
@@ -21,6 +20,7 @@ struct quest {
     struct vmm_cache *cache;
     struct heap *heap; /* the one that grows */
     uint64_t bytes;
+    enum idle_when when;
     struct span best;
 };
 
@@ -44,7 +44,8 @@ static bool piece_of(const struct quest *quest, struct heap *heap, struct block 
     if (heap == quest->heap)
         return true;
     return vmm__whole_chunks(&quest->cache->memory, block, bytes, &piece->address, &piece->bytes) &&
-           vmm__idle_clear(heap, block, quest->heap->pool, false) == VMM_OK;
+           (quest->when == IDLE_FOLLOW ||
+            vmm__idle_clear(quest->cache, piece, quest->heap->pool, quest->when) == VMM_OK);
 }
 
 /* Goes on at the end of a span: with the free block that starts there, if one does. */
@@ -104,8 +105,12 @@ static vmm_status span_join(struct quest *quest)
 {
     vmm_status status = VMM_OK;
     for (unsigned i = 0; i < quest->best.count && status == VMM_OK; i++) {
-        if (quest->best.pieces[i].heap != quest->heap)
-            status = vmm__idle_hand(quest->cache, &quest->best.pieces[i], quest->heap);
+        const struct idle_run *piece = &quest->best.pieces[i];
+        if (piece->heap == quest->heap)
+            continue;
+        status = vmm__idle_clear(quest->cache, piece, quest->heap->pool, quest->when);
+        if (status == VMM_OK)
+            status = vmm__idle_hand(quest->cache, piece, quest->heap);
     }
     return status;
 }
@@ -123,11 +128,11 @@ static void pools_unlock(struct vmm_cache *cache, const struct pool *held)
 }
 
 vmm_status vmm__span_join(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                          uint64_t most_bytes)
+                          uint64_t most_bytes, enum idle_when when)
 {
     if (heap->is_small)
         return VMM_NOT_READY;
-    struct quest quest = { .cache = cache, .heap = heap, .bytes = bytes };
+    struct quest quest = { .cache = cache, .heap = heap, .bytes = bytes, .when = when };
     quest.best.void_bytes = most_bytes;
     pools_lock(cache, heap->pool);
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)

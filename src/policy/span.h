@@ -10,7 +10,7 @@
 #ifndef VMM_POLICY_SPAN_H
 #define VMM_POLICY_SPAN_H
 
-#include "policy/cache.h"
+#include "policy/idle.h"
 
 /*
  * Finds the span for a block of `bytes` that lacks the least memory, and brings what it holds of
@@ -18,6 +18,6 @@
  * such span. A small heap joins none: its chunks are single granules.
  */
 vmm_status vmm__span_join(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                          uint64_t most_bytes);
+                          uint64_t most_bytes, enum idle_when when);
 
 #endif

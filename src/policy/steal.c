@@ -9,7 +9,7 @@ struct theft {
     const struct site *site;
     uint64_t want;  /* granules */
     uint64_t taken; /* granules */
-    enum steal_from from;
+    enum idle_when when;
 };
 
 static bool theft_is_done(const struct theft *theft)
@@ -32,44 +32,64 @@ static bool chunk_move(struct theft *theft, struct chunk *chunk, struct timeline
     return true;
 }
 
-/* Steals whole chunks from the low end of one free block. False if the driver refuses to go on. */
-static bool block_steal(struct theft *theft, struct heap *heap, struct block *block)
+/* Cuts a run down to what the site has room for. False if not even one chunk fits. */
+static bool run_fit(const struct theft *theft, struct idle_run *run)
 {
-    struct memory *memory = &theft->cache->memory;
-    uint64_t left_bytes = (theft->want - theft->taken) << memory->arena.granule_shift;
-    uint64_t room = theft->site->room - theft->taken;
-    uint64_t epoch = block->epoch;
-    uint64_t address;
-    uint64_t bytes;
-    if (!vmm__whole_chunks(memory, block, left_bytes, &address, &bytes))
-        return true;
-    uint64_t granule = vmm__arena_granule(&memory->arena, address);
-    uint64_t end = granule;
-    while (end < granule + (bytes >> memory->arena.granule_shift)) {
-        uint64_t next = end + vmm__memory_chunk(memory, end)->granules;
-        if (next - granule > room)
-            break;
-        end = next;
-    }
-    if (end == granule ||
-        vmm__idle_clear(heap, block, theft->to->pool, theft->from == STEAL_FOLLOW) != VMM_OK ||
-        vmm__heap_detach(heap, block, address, (end - granule) << memory->arena.granule_shift) !=
-            VMM_OK)
-        return true;
+    const struct memory *memory = &theft->cache->memory;
+    uint64_t granule = vmm__arena_granule(&memory->arena, run->address);
+    uint64_t end = granule + (run->bytes >> memory->arena.granule_shift);
+    uint64_t limit = granule + theft->site->room - theft->taken;
+    while (end > limit)
+        end = vmm__memory_chunk(memory, end - 1)->first;
+    run->bytes = (end - granule) << memory->arena.granule_shift;
+    return run->bytes > 0;
+}
+
+/* Moves the chunks of a run that was cut out. False if the driver refuses to go on. */
+static bool run_move(struct theft *theft, const struct idle_run *run)
+{
+    const struct memory *memory = &theft->cache->memory;
+    struct timeline *timeline = &run->heap->pool->timeline;
+    uint64_t granule = vmm__arena_granule(&memory->arena, run->address);
+    uint64_t end = granule + (run->bytes >> memory->arena.granule_shift);
     bool going = true;
     while (granule < end) {
         struct chunk *chunk = vmm__memory_chunk(memory, granule);
+        uint64_t epoch =
+            vmm__directory_epoch(&theft->cache->directory, chunk->first, chunk->granules);
         granule += chunk->granules;
         if (going)
-            going = chunk_move(theft, chunk, &heap->pool->timeline, epoch);
+            going = chunk_move(theft, chunk, timeline, epoch);
         else
-            vmm__limbo_put(memory, chunk, &heap->pool->timeline, epoch);
+            vmm__limbo_put(&theft->cache->memory, chunk, timeline, epoch);
+    }
+    return going;
+}
+
+/* Steals what it may of one free block, from its low end on. False if the driver refuses to go on. */
+static bool block_steal(struct theft *theft, struct idle_quest *quest, struct block *block)
+{
+    unsigned shift = theft->cache->memory.arena.granule_shift;
+    uint64_t from = block->address;
+    bool going = true;
+    while (block != NULL && going && !theft_is_done(theft)) {
+        struct idle_run run;
+        uint64_t left_bytes = (theft->want - theft->taken) << shift;
+        if (!vmm__idle_next(theft->cache, quest, block, from, left_bytes, &run) ||
+            !run_fit(theft, &run) ||
+            vmm__idle_clear(theft->cache, &run, quest->to, quest->when) != VMM_OK ||
+            vmm__heap_detach(quest->from, block, run.address, run.bytes) != VMM_OK)
+            break;
+        from = run.address + run.bytes;
+        going = run_move(theft, &run);
+        block = vmm__idle_behind(theft->cache, &run);
     }
     return going;
 }
 
 static bool heap_steal(struct theft *theft, struct heap *heap)
 {
+    struct idle_quest quest = vmm__idle_quest(heap, theft->to->pool, theft->when);
     struct size_node *node =
         vmm__size_index_from(&heap->index, theft->cache->memory.arena.granule_bytes);
     bool going = true;
@@ -77,7 +97,7 @@ static bool heap_steal(struct theft *theft, struct heap *heap)
         struct size_node *next = vmm__size_index_larger(&heap->index, node);
         const struct block *block = (const struct block *)node;
         if (block != theft->site->beside && block != theft->site->beyond)
-            going = block_steal(theft, heap, (struct block *)node);
+            going = block_steal(theft, &quest, (struct block *)node);
         node = next;
     }
     return going;
@@ -110,9 +130,9 @@ static bool others_steal(struct theft *theft)
 }
 
 uint64_t vmm__steal(struct vmm_cache *cache, struct heap *heap, const struct site *site,
-                    uint64_t count, enum steal_from from)
+                    uint64_t count, enum idle_when when)
 {
-    struct theft theft = { .cache = cache, .to = heap, .site = site, .want = count, .from = from };
+    struct theft theft = { .cache = cache, .to = heap, .site = site, .want = count, .when = when };
     if (others_steal(&theft) && !theft_is_done(&theft))
         (void)pool_steal(&theft, heap->pool);
     return theft.taken;

@@ -3,7 +3,7 @@
  *
  * A chunk of the same stream moves at once, whatever its old work does: later work of the stream is
  * ordered after it, and the old mapping stays until that work has ended (hand-over). A chunk of
- * another stream moves once its work has finished or, when asked to, after a wait that is put into
+ * another stream moves once its work has finished or, with IDLE_FOLLOW, after a wait that is put into
  * the receiving stream. The host never waits.
  *
  * Taken first: chunks of other streams, because the stream can use its own free memory where it is;
@@ -15,12 +15,8 @@
 #ifndef VMM_POLICY_STEAL_H
 #define VMM_POLICY_STEAL_H
 
+#include "policy/idle.h"
 #include "policy/site.h"
-
-enum steal_from {
-    STEAL_FINISHED, /* of other streams only what has finished */
-    STEAL_FOLLOW    /* the receiving stream waits for the rest */
-};
 
 /*
  * Moves idle chunks to the site's granules, which are taken, from its low end on, until at least
@@ -28,6 +24,6 @@ enum steal_from {
  * the granules filled; they have no access yet.
  */
 uint64_t vmm__steal(struct vmm_cache *cache, struct heap *heap, const struct site *site,
-                    uint64_t count, enum steal_from from);
+                    uint64_t count, enum idle_when when);
 
 #endif

@@ -15,7 +15,8 @@ static vmm_status span_take(struct vmm_cache *cache, const struct request *reque
 {
     const struct block *beside;
     uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
-    vmm_status status = vmm__span_join(cache, request->heap, request->block_bytes, grow_bytes);
+    vmm_status status = vmm__span_join(cache, request->heap, request->block_bytes, grow_bytes,
+                                       vmm__idle_usual(cache));
     if (status != VMM_OK)
         return status;
     return vmm__pool_take_locked(request->pool, request->bytes, address);
@@ -28,7 +29,7 @@ static vmm_status supply_cached(struct vmm_cache *cache, const struct request *r
     vmm_status status = vmm__pool_take_locked(request->pool, request->bytes, address);
     if (status != VMM_NOT_READY)
         return status;
-    status = vmm__cross(cache, request->heap, request->block_bytes, CROSS_FINISHED);
+    status = vmm__cross(cache, request->heap, request->block_bytes, vmm__idle_usual(cache));
     if (status == VMM_OK)
         return vmm__pool_take_locked(request->pool, request->bytes, address);
     status = span_take(cache, request, address);

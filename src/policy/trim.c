@@ -3,35 +3,38 @@
 #include "base/error.h"
 #include "policy/idle.h"
 
-/* Puts whole chunks of one free block into limbo; 0 if there are none, or they may not go. */
-static uint64_t block_trim(struct vmm_cache *cache, struct heap *heap, struct block *block,
-                           const struct trim_order *order, uint64_t bytes)
+/* Puts whole chunks of one free block into limbo, as many as the order and the quest allow. */
+static uint64_t block_trim(struct vmm_cache *cache, struct idle_quest *quest, struct block *block,
+                           uint64_t bytes)
 {
-    struct timeline *timeline = &heap->pool->timeline;
-    uint64_t epoch = block->epoch;
-    uint64_t address;
-    uint64_t run_bytes;
-    if (block == order->keep ||
-        !vmm__whole_chunks(&cache->memory, block, bytes, &address, &run_bytes))
-        return 0;
-    if (order->finished_only && vmm__timeline_query(timeline, epoch) != VMM_OK)
-        return 0;
-    if (vmm__heap_detach(heap, block, address, run_bytes) != VMM_OK)
-        return 0;
     const struct arena *arena = &cache->memory.arena;
-    vmm__memory_discard(&cache->memory, vmm__arena_granule(arena, address),
-                        run_bytes >> arena->granule_shift, timeline, epoch);
-    return run_bytes;
+    uint64_t from = block->address;
+    uint64_t put_bytes = 0;
+    struct idle_run run;
+    while (block != NULL && put_bytes < bytes &&
+           vmm__idle_next(cache, quest, block, from, bytes - put_bytes, &run)) {
+        uint64_t epoch = vmm__idle_epoch(cache, &run);
+        if (vmm__heap_detach(quest->from, block, run.address, run.bytes) != VMM_OK)
+            break;
+        vmm__memory_discard(&cache->memory, vmm__arena_granule(arena, run.address),
+                            run.bytes >> arena->granule_shift, &quest->from->pool->timeline, epoch);
+        put_bytes += run.bytes;
+        from = run.address + run.bytes;
+        block = vmm__idle_behind(cache, &run);
+    }
+    return put_bytes;
 }
 
 static uint64_t heap_trim(struct vmm_cache *cache, struct heap *heap,
                           const struct trim_order *order, uint64_t bytes)
 {
+    struct idle_quest quest = vmm__idle_quest(heap, NULL, order->when);
     uint64_t put_bytes = 0;
     struct size_node *node = vmm__size_index_largest(&heap->index);
     while (node != NULL && put_bytes < bytes && node->size >= cache->memory.arena.granule_bytes) {
         struct size_node *next = vmm__size_index_smaller(&heap->index, node);
-        put_bytes += block_trim(cache, heap, (struct block *)node, order, bytes - put_bytes);
+        if ((const struct block *)node != order->keep)
+            put_bytes += block_trim(cache, &quest, (struct block *)node, bytes - put_bytes);
         node = next;
     }
     return put_bytes;
@@ -74,7 +77,8 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
     vmm__error_save(&line);
     vmm__lock_take(&cache->grow_lock);
     waits_poll(cache);
-    struct trim_order order = { .bytes = excess_bytes(&cache->memory, keep_bytes) };
+    struct trim_order order = { .bytes = excess_bytes(&cache->memory, keep_bytes),
+                                .when = IDLE_ANY };
     if (order.bytes > 0)
         (void)vmm__trim_idle(cache, &order);
     vmm_status status = vmm__limbo_drain(&cache->memory, &released_bytes);

@@ -9,11 +9,11 @@
 #ifndef VMM_POLICY_TRIM_H
 #define VMM_POLICY_TRIM_H
 
-#include "policy/cache.h"
+#include "policy/idle.h"
 
 struct trim_order {
     uint64_t bytes;           /* stop once this much was put into limbo */
-    bool finished_only;       /* leave alone what work in flight may still use */
+    enum idle_when when;      /* IDLE_FINISHED or IDLE_ANY */
     const struct block *keep; /* a block to leave alone; NULL: none */
     struct pool *held;        /* a pool that the caller has locked; NULL: none */
 };

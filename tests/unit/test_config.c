@@ -90,7 +90,7 @@ static void wrong_fields_are_named(void **state)
     in = (vmm_config)VMM_CONFIG_INIT;
     in.driver = (vmm_driver_kind)4;
     assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("driver 4");
+    assert_names("driver is 4");
     in.driver = (vmm_driver_kind)-1;
     assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
     in = (vmm_config)VMM_CONFIG_INIT;

@@ -17,11 +17,13 @@ static void taking_splits_and_giving_joins(void **state)
     assert_ptr_equal(joined, b);
     joined = vmm__heap_give(heap, a, 9);
     assert_int_equal(joined->node.size, 3 * MIB + 512);
-    assert_int_equal(joined->epoch, 9);
+    assert_int_equal(vmm__directory_epoch(&engine->directory, 10, 2), 9);
     engine_checked(engine);
-    joined = vmm__heap_give(heap, c, 7);
+    joined = vmm__heap_give(heap, c, 12);
     assert_int_equal(joined->node.size, 8 * GRANULE);
-    assert_int_equal(joined->epoch, 9);
+    assert_int_equal(vmm__directory_epoch(&engine->directory, 10, 1), 9);
+    assert_int_equal(vmm__directory_epoch(&engine->directory, 11, 4), 12);
+    assert_int_equal(vmm__directory_epoch(&engine->directory, 15, 3), 0);
     assert_int_equal(heap->free_bytes, 8 * GRANULE);
     engine_checked(engine);
 }

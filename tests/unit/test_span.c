@@ -5,7 +5,8 @@
 
 static vmm_status joined(struct scene *scene, uint64_t bytes, uint64_t most_bytes)
 {
-    vmm_status status = vmm__span_join(scene->cache, &scene->pool->large, bytes, most_bytes);
+    vmm_status status =
+        vmm__span_join(scene->cache, &scene->pool->large, bytes, most_bytes, IDLE_FINISHED);
     assert_ok(vmm__cache_check(scene->cache));
     return status;
 }
@@ -84,8 +85,9 @@ static void small_heaps_have_no_part(void **state)
     struct scene *scene = *state;
     (void)territory(scene, &scene->pool->large, 20, 4, 2);
     (void)territory(scene, &scene->other->small, 24, 4, 1);
-    assert_status(vmm__span_join(scene->cache, &scene->pool->small, 8 * GRANULE, 8 * GRANULE),
-                  VMM_NOT_READY);
+    assert_status(
+        vmm__span_join(scene->cache, &scene->pool->small, 8 * GRANULE, 8 * GRANULE, IDLE_FINISHED),
+        VMM_NOT_READY);
 }
 
 int main(void)

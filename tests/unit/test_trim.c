@@ -44,11 +44,14 @@ static void enough_is_enough(void **state)
     (void)territory(scene, &scene->pool->large, 10, 8, 2);
     (void)territory(scene, &scene->other->large, 30, 8, 2);
     (void)territory(scene, &scene->other->small, 50, 4, 1);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = 0 }), 0);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = 3 * GRANULE }), 4 * GRANULE);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = 0, .when = IDLE_ANY }), 0);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = 3 * GRANULE, .when = IDLE_ANY }),
+                     4 * GRANULE);
     assert_int_equal(scene->cache->memory.limbo_bytes, 4 * GRANULE);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX }), 16 * GRANULE);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX }), 0);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
+                     16 * GRANULE);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
+                     0);
     assert_ok(vmm__limbo_drain(&scene->cache->memory, NULL));
     assert_int_equal(scene_reserved(scene), 0);
 }
@@ -58,7 +61,7 @@ static void a_kept_block_stays(void **state)
     struct scene *scene = *state;
     struct block *keep = territory(scene, &scene->pool->large, 10, 8, 2);
     (void)territory(scene, &scene->pool->large, 30, 2, 2);
-    struct trim_order order = { .bytes = UINT64_MAX, .keep = keep };
+    struct trim_order order = { .bytes = UINT64_MAX, .when = IDLE_ANY, .keep = keep };
     assert_int_equal(trimmed(scene, &order), 2 * GRANULE);
     assert_int_equal(keep->node.size, 8 * GRANULE);
 }
@@ -70,9 +73,9 @@ static void finished_only_leaves_what_works(void **state)
     struct block *block = block_lived(heap, territory(scene, heap, 10, 4, 4), 4 * GRANULE);
     (void)block_given_busy(scene, heap, block);
     (void)territory(scene, &scene->other->large, 30, 2, 2);
-    struct trim_order order = { .bytes = UINT64_MAX, .finished_only = true };
+    struct trim_order order = { .bytes = UINT64_MAX, .when = IDLE_FINISHED };
     assert_int_equal(trimmed(scene, &order), 2 * GRANULE);
-    order.finished_only = false;
+    order.when = IDLE_ANY;
     assert_int_equal(trimmed(scene, &order), 4 * GRANULE);
     uint64_t released = 0;
     assert_ok(vmm__limbo_drain(&scene->cache->memory, &released));
@@ -103,9 +106,11 @@ static void host_memory_that_lacks_is_no_loss(void **state)
     while (heap->store.spare_count > 0)
         block = block_lived(heap, block, 512)->next;
     (void)vmm__host_fail_at(1);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX }), 0);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
+                     0);
     (void)vmm__host_fail_at(0);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX }), 6 * GRANULE);
+    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
+                     6 * GRANULE);
 }
 
 static void an_event_that_fails_keeps_the_memory(void **state)
