@@ -64,6 +64,7 @@ static void test_bad_usage(void **state)
     (void)state;
     command_refuse("--fast", "unknown option");
     command_refuse("--memory much", "--memory takes");
+    command_refuse("--sharing \"$(printf 'wait\\nwait')\"", "not \"wait?wait\"");
     command_refuse("--driver sim --trace /no/such.trace", "/no/such.trace:1: cannot open");
     command_refuse("--driver sim --trace no_such_name", "no_such_name:1: cannot open");
     command_refuse("--driver sim --trace gnn --json /no/such/folder/x", "cannot write");
@@ -161,6 +162,22 @@ static void test_json_file(void **state)
     assert_contains(ran.output, "\"verified\":true");
 }
 
+static void test_trims_and_settings(void **state)
+{
+    (void)state;
+    command_expect("--driver sim --workload serving --lag 100 --sharing wait --footprint any "
+                   "--trims 10 --policy all --quiet 2>&1",
+                   0);
+    assert_contains(ran.output, "after trim");
+    assert_contains(ran.output, "busy");
+    command_expect("--driver sim --workload steady --compaction off --trims 10 --quiet "
+                   "--policy expandable,vmmcache --json - 2>/dev/null",
+                   0);
+    assert_contains(ran.output, "\"policy\":\"expandable\",\"driver\":\"sim\",\"settings\":null");
+    assert_contains(ran.output, "\"compaction\":\"off\"}");
+    assert_contains(ran.output, "\"trims\":10,");
+}
+
 static void test_timeline_alone_on_stdout(void **state)
 {
     static const char begin[] = "trace,policy,operation,live_bytes,reserved_bytes\n"
@@ -187,6 +204,7 @@ int main(void)
         cmocka_unit_test(test_death_ends_with_one),
         cmocka_unit_test(test_json_alone_on_stdout),
         cmocka_unit_test(test_json_file),
+        cmocka_unit_test(test_trims_and_settings),
         cmocka_unit_test(test_timeline_alone_on_stdout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

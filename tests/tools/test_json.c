@@ -28,7 +28,13 @@ static struct result good_result(const struct trace *trace, struct replay_pass *
             .passes = passes,
             .pass_count = 2,
             .verified = REPLAY_VERIFIED,
+            .trims = { .count = 100,
+                       .over_bar = 3,
+                       .worst_excess_bytes = 5 * MIB / 4,
+                       .worst_live_bytes = 7 * MIB / 4 },
         },
+        .settings = { .footprint_permille = 50, .sharing = VMM_SHARING_WAIT,
+                      .compaction = VMM_COMPACTION_OFF },
     };
     passes[0] = (struct replay_pass){ .driver_ns = 1250000, .ns_per_op = 321.04 };
     passes[1] = (struct replay_pass){ .driver_ns = 250000, .ns_per_op = 40 };
@@ -63,10 +69,14 @@ static void test_all_fields(void **state)
     (void)state;
     json_expect(&result, 1, "a machine",
                 "{\"machine\":\"a machine\",\"runs\":[\n"
-                "{\"trace\":\"gnn\",\"policy\":\"vmmcache\",\"driver\":\"sim\",\"limit_mib\":3.000,"
+                "{\"trace\":\"gnn\",\"policy\":\"vmmcache\",\"driver\":\"sim\","
+                "\"settings\":{\"footprint_permille\":50,\"sharing\":\"wait\","
+                "\"compaction\":\"off\"},\"limit_mib\":3.000,"
                 "\"ok\":true,\"ops\":7,\"ops_done\":7,\"peak_live_mib\":2.000,"
                 "\"peak_busy_mib\":2.500,\"peak_reserved_mib\":3.000,\"footprint\":1.50000,"
-                "\"least_mib\":1.500,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
+                "\"footprint_busy\":1.20000,\"least_mib\":1.500,\"trims\":100,"
+                "\"trim_worst_excess_mib\":1.250,\"trim_worst_live_mib\":1.750,"
+                "\"trims_over_bar\":3,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
                 "\"unmap\":4,\"release\":5},\"driver_ms\":1.500,\"ns_per_op\":[321.0,40.0],"
                 "\"driver_ms_per_pass\":[1.250,0.250],\"stalls\":2,\"verified\":true,"
                 "\"reason\":null}\n]}\n");
@@ -85,17 +95,50 @@ static void test_what_is_not_there_is_null(void **state)
     result.outcome.ok = false;
     result.outcome.ops_done = 0;
     result.outcome.pass_count = 0;
+    result.outcome.trims = (struct trims_outcome){ 0 };
     result.outcome.verified = REPLAY_UNASKED;
     (void)snprintf(result.outcome.reason, sizeof(result.outcome.reason), "needed 2 MiB");
     json_expect(&result, 1, "m",
                 "{\"machine\":\"m\",\"runs\":[\n"
-                "{\"trace\":\"t\",\"policy\":\"expandable\",\"driver\":\"sim\",\"limit_mib\":null,"
+                "{\"trace\":\"t\",\"policy\":\"expandable\",\"driver\":\"sim\",\"settings\":null,"
+                "\"limit_mib\":null,"
                 "\"ok\":false,\"ops\":7,\"ops_done\":0,\"peak_live_mib\":2.000,"
                 "\"peak_busy_mib\":2.500,\"peak_reserved_mib\":3.000,\"footprint\":1.50000,"
-                "\"least_mib\":null,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
+                "\"footprint_busy\":1.20000,\"least_mib\":null,\"trims\":0,"
+                "\"trim_worst_excess_mib\":null,\"trim_worst_live_mib\":null,"
+                "\"trims_over_bar\":null,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
                 "\"unmap\":4,\"release\":5},\"driver_ms\":1.500,\"ns_per_op\":[],"
                 "\"driver_ms_per_pass\":[],\"stalls\":2,\"verified\":null,"
                 "\"reason\":\"needed 2 MiB\"}\n]}\n");
+}
+
+static void settings_expect(struct policy_settings settings, const char *part)
+{
+    struct trace trace = { .name = (char[]){ "t" } };
+    struct replay_pass passes[2];
+    struct result result = good_result(&trace, passes);
+    char *text;
+    size_t length;
+    FILE *out = open_memstream(&text, &length);
+
+    assert_non_null(out);
+    result.settings = settings;
+    assert_true(json_write(out, "m", &result, 1));
+    assert_int_equal(fclose(out), 0);
+    assert_contains(text, part);
+    free(text);
+}
+
+static void test_settings(void **state)
+{
+    (void)state;
+    settings_expect((struct policy_settings){ 0 },
+                    "\"settings\":{\"footprint_permille\":null,\"sharing\":\"finished\","
+                    "\"compaction\":\"auto\"},");
+    settings_expect((struct policy_settings){ .footprint_permille = VMM_FOOTPRINT_ANY,
+                                              .compaction = VMM_COMPACTION_ON },
+                    "\"settings\":{\"footprint_permille\":\"any\",\"sharing\":\"finished\","
+                    "\"compaction\":\"on\"},");
 }
 
 static void test_texts_are_escaped(void **state)
@@ -138,11 +181,9 @@ static void test_full_disk_is_noticed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_fields),
-        cmocka_unit_test(test_what_is_not_there_is_null),
-        cmocka_unit_test(test_texts_are_escaped),
-        cmocka_unit_test(test_several_runs),
-        cmocka_unit_test(test_full_disk_is_noticed),
+        cmocka_unit_test(test_all_fields),   cmocka_unit_test(test_what_is_not_there_is_null),
+        cmocka_unit_test(test_settings),     cmocka_unit_test(test_texts_are_escaped),
+        cmocka_unit_test(test_several_runs), cmocka_unit_test(test_full_disk_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

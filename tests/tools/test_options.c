@@ -50,6 +50,10 @@ static void test_no_arguments(void **state)
     assert_int_equal(parsed.options.passes, 1);
     assert_true(parsed.options.verify);
     assert_false(parsed.options.least);
+    assert_int_equal(parsed.options.trims, 0);
+    assert_int_equal(parsed.options.settings.footprint_permille, 0);
+    assert_int_equal(parsed.options.settings.sharing, VMM_SHARING_FINISHED);
+    assert_int_equal(parsed.options.settings.compaction, VMM_COMPACTION_AUTO);
     assert_int_equal(options_limit(&parsed.options, 1000), 1050);
 }
 
@@ -60,7 +64,8 @@ static void test_all_options(void **state)
     (void)state;
     line_accept(&parsed, "--driver sim --trace a.gz --workload steady --trace=b --policy "
                          "vmmcache,expandable --memory 1644MiB --passes 3 --lag 1000 --least "
-                         "--json out.json --timeline=out.csv --quiet");
+                         "--json out.json --timeline=out.csv --quiet --trims 100 --footprint=50 "
+                         "--sharing wait --compaction on");
     assert_int_equal(parsed.options.driver, VMM_DRIVER_SIM);
     assert_int_equal(parsed.options.source_count, 3);
     assert_string_equal(parsed.options.sources[0].name, "a.gz");
@@ -70,6 +75,10 @@ static void test_all_options(void **state)
     assert_true(parsed.options.policies[1] && parsed.options.policies[2]);
     assert_int_equal(parsed.options.passes, 3);
     assert_int_equal(parsed.options.lag, 1000);
+    assert_int_equal(parsed.options.trims, 100);
+    assert_int_equal(parsed.options.settings.footprint_permille, 50);
+    assert_int_equal(parsed.options.settings.sharing, VMM_SHARING_WAIT);
+    assert_int_equal(parsed.options.settings.compaction, VMM_COMPACTION_ON);
     assert_true(parsed.options.least && parsed.options.quiet);
     assert_false(parsed.options.verify);
     assert_string_equal(parsed.options.json, "out.json");
@@ -99,6 +108,31 @@ static void test_memory(void **state)
         line_accept(&parsed, cases[i].line);
         uint64_t limit = options_limit(&parsed.options, 1000000);
         assert_true(limit <= cases[i].limit && limit + 1 >= cases[i].limit);
+    }
+}
+
+static void test_settings(void **state)
+{
+    static const struct {
+        const char *line;
+        struct policy_settings settings;
+    } cases[] = {
+        { "--footprint 1", { .footprint_permille = 1 } },
+        { "--footprint 1000", { .footprint_permille = 1000 } },
+        { "--footprint any", { .footprint_permille = VMM_FOOTPRINT_ANY } },
+        { "--sharing wait --sharing finished", { .sharing = VMM_SHARING_FINISHED } },
+        { "--compaction off", { .compaction = VMM_COMPACTION_OFF } },
+        { "--compaction on --compaction auto", { .compaction = VMM_COMPACTION_AUTO } },
+    };
+    struct parsed parsed;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        line_accept(&parsed, cases[i].line);
+        const struct policy_settings *settings = &parsed.options.settings;
+        assert_int_equal(settings->footprint_permille, cases[i].settings.footprint_permille);
+        assert_int_equal(settings->sharing, cases[i].settings.sharing);
+        assert_int_equal(settings->compaction, cases[i].settings.compaction);
     }
 }
 
@@ -147,6 +181,21 @@ static void test_bad_usage(void **state)
         { "--driver host --lag 5", "--lag needs --driver sim" },
         { "--lag 5", "--lag needs --driver sim" },
         { "--timeline", "--timeline needs a value" },
+        { "--trims 0", "--trims takes a whole number from 1 to 1000000" },
+        { "--trims 1000001", "--trims takes" },
+        { "--trims -3", "--trims takes" },
+        { "--trims 99999999999999999999", "--trims takes" },
+        { "--footprint 0", "--footprint takes a whole number from 1 to 1000, or any, not \"0\"" },
+        { "--footprint 1001", "--footprint takes" },
+        { "--footprint 4294967295", "--footprint takes" },
+        { "--footprint any1", "--footprint takes" },
+        { "--footprint 1%", "--footprint takes" },
+        { "--sharing", "--sharing needs a value" },
+        { "--sharing waits", "--sharing takes finished, wait, not \"waits\"" },
+        { "--sharing WAIT", "--sharing takes" },
+        { "--compaction 1", "--compaction takes auto, off, on, not \"1\"" },
+        { "--compaction=of", "--compaction takes" },
+        { "--sharing a\nb\033[2J", "--sharing takes finished, wait, not \"a?b?[2J\"" },
         { "--json - --timeline -", "cannot both go to stdout" },
     };
     struct parsed parsed;
@@ -181,9 +230,13 @@ static void test_too_many_sources(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_arguments), cmocka_unit_test(test_all_options),
-        cmocka_unit_test(test_memory),       cmocka_unit_test(test_help),
-        cmocka_unit_test(test_bad_usage),    cmocka_unit_test(test_too_many_sources),
+        cmocka_unit_test(test_no_arguments),
+        cmocka_unit_test(test_all_options),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_bad_usage),
+        cmocka_unit_test(test_too_many_sources),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

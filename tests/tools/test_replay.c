@@ -97,7 +97,7 @@ static void test_second_pass_needs_no_driver(void **state)
 
 static void test_busy_bytes_with_lag(void **state)
 {
-    struct trace trace = test_trace("+ 1 4194304 0\n- 1\n+ 2 4194304 0\n- 2\n");
+    struct trace trace = test_trace("+ 1 4194304 0\n- 1\n+ 2 4194304 1\n- 2\n");
     struct replay_outcome outcome;
 
     vmm__sim_lag_set(*state, 100);
@@ -107,6 +107,7 @@ static void test_busy_bytes_with_lag(void **state)
         run_well(&request, &outcome);
         assert_true(outcome.peak_live_bytes == 4 * MIB);
         assert_true(outcome.peak_busy_bytes == 8 * MIB);
+        assert_true(replay_footprint_busy(&outcome) >= 1);
         replay_outcome_free(&outcome);
     }
     trace_free(&trace);

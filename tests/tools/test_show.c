@@ -122,7 +122,7 @@ static void test_table(void **state)
     results[1].outcome.pass_count = 2;
     results[1].least_bytes = 9 * MIB;
     shown_begin(&shown);
-    table_write(shown.out, results, 2, true);
+    table_write(shown.out, results, 2, &(struct table_columns){ .least = true });
     assert_int_equal(fclose(shown.out), 0);
     assert_contains(shown.text, "gnn, 1000 operations, limit 10.0 MiB");
     assert_contains(shown.text, "block-splitting  died at 501/1000");
@@ -131,6 +131,37 @@ static void test_table(void **state)
     assert_contains(shown.text, "9.00 MiB (1.125)");
     assert_contains(shown.text, "250, then 40");
     assert_contains(shown.text, "  block-splitting: needed 9 MiB\n");
+    assert_null(strstr(shown.text, "busy"));
+    assert_null(strstr(shown.text, "after trim"));
+    free(shown.text);
+}
+
+static void test_table_columns(void **state)
+{
+    struct trace streams = { .name = (char[]){ "four" }, .op_count = 1000, .stream_count = 4 };
+    struct result results[3] = { result_make(policy_vmmcache(), true),
+                                 result_make(policy_block_splitting(), false),
+                                 result_make(policy_vmmcache(), true) };
+    struct table_columns columns = { .trims = true, .busy = true };
+    struct shown shown;
+
+    (void)state;
+    results[0].outcome.trims = (struct trims_outcome){ .count = 1, .worst_excess_bytes = 3 * MIB };
+    results[1].trace = &streams;
+    results[2].trace = &streams;
+    results[2].outcome.peak_busy_bytes = 9 * MIB;
+    shown_begin(&shown);
+    table_write(shown.out, results, 3, &columns);
+    assert_int_equal(fclose(shown.out), 0);
+    assert_int_equal(count_of(shown.text, "after trim"), 2);
+    assert_contains(shown.text, " +3.00 MiB ");
+    assert_null(strstr(shown.text, "least"));
+    const char *second = strstr(shown.text, "four, 1000 operations");
+    assert_non_null(second);
+    assert_true(strstr(shown.text, "busy") > second);
+    assert_contains(second, " 9.00 MiB (1.111) ");
+    assert_contains(second, " 8.00 MiB ");
+    assert_null(strstr(second, "8.00 MiB ("));
     free(shown.text);
 }
 
@@ -192,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_picture_marks_the_death),
         cmocka_unit_test(test_picture_fits_a_terminal),
         cmocka_unit_test(test_table),
+        cmocka_unit_test(test_table_columns),
         cmocka_unit_test(test_verdict),
         cmocka_unit_test(test_exit_code),
         cmocka_unit_test(test_sizes),

@@ -58,18 +58,6 @@ static void test_largest_block(void **state)
     trace_free(&trace);
 }
 
-static void test_busy_bytes(void **state)
-{
-    struct trace trace = test_trace("+ 1 100 0\n- 1\n+ 2 100 0\n- 2\n+ 3 100 0\n- 3\n");
-    (void)state;
-    assert_int_equal(trace_peak_busy(&trace, 0), 100);
-    assert_int_equal(trace_peak_busy(&trace, 1), 200);
-    assert_int_equal(trace_peak_busy(&trace, 2), 200);
-    assert_int_equal(trace_peak_busy(&trace, 3), 300);
-    assert_int_equal(trace_peak_busy(&trace, UINT64_MAX), 300);
-    trace_free(&trace);
-}
-
 /* ---- Refused --------------------------------------------------------------------------------- */
 
 struct refusal {
@@ -258,7 +246,6 @@ int main(void)
         cmocka_unit_test(test_reads_operations),
         cmocka_unit_test(test_name_is_the_file),
         cmocka_unit_test(test_largest_block),
-        cmocka_unit_test(test_busy_bytes),
         cmocka_unit_test(test_refuses_bad_lines),
         cmocka_unit_test(test_refuses_zero_bytes_in_text),
         cmocka_unit_test(test_refuses_long_lines),

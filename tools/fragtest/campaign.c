@@ -69,7 +69,9 @@ static void result_fill(struct campaign *campaign, struct result *result, struct
         .limit_bytes = result->limit_bytes,
         .passes = options->passes,
         .lag = options->lag,
+        .trims = options->trims,
         .verify = options->verify,
+        .settings = result->settings,
         .timeline = &result->timeline,
         .progress = progress,
     };
@@ -100,6 +102,7 @@ struct result *campaign_run(struct campaign *campaign, unsigned trace, struct dr
         result->trace = &campaign->traces[trace];
         result->policy = policy_at(i);
         result->driver = driver->ops->name;
+        result->settings = campaign->options->settings;
         result->limit_bytes =
             options_limit(campaign->options, campaign->traces[trace].peak_live_bytes);
         result_fill(campaign, result, driver, progress);

@@ -69,6 +69,40 @@ static void passes_write(FILE *out, const struct replay_outcome *outcome)
     (void)fputs("],", out);
 }
 
+/* A footprint of null is the library's default. */
+static void settings_write(FILE *out, const struct result *result)
+{
+    const struct policy_settings *settings = &result->settings;
+
+    if (!result->policy->has_settings) {
+        (void)fputs("\"settings\":null,", out);
+        return;
+    }
+    (void)fputs("\"settings\":{\"footprint_permille\":", out);
+    if (settings->footprint_permille == 0)
+        (void)fputs("null", out);
+    else if (settings->footprint_permille == VMM_FOOTPRINT_ANY)
+        (void)fputs("\"any\"", out);
+    else
+        (void)fprintf(out, "%" PRIu32, settings->footprint_permille);
+    (void)fprintf(out, ",\"sharing\":\"%s\",\"compaction\":\"%s\"},",
+                  policy_sharing_words[settings->sharing],
+                  policy_compaction_words[settings->compaction]);
+}
+
+static void trims_write(FILE *out, const struct trims_outcome *trims)
+{
+    bool any = trims->count > 0;
+
+    (void)fprintf(out, "\"trims\":%" PRIu64 ",", trims->count);
+    mib_write(out, "trim_worst_excess_mib", trims->worst_excess_bytes, any);
+    mib_write(out, "trim_worst_live_mib", trims->worst_live_bytes, any);
+    if (any)
+        (void)fprintf(out, "\"trims_over_bar\":%" PRIu64 ",", trims->over_bar);
+    else
+        (void)fputs("\"trims_over_bar\":null,", out);
+}
+
 static void run_write(FILE *out, const struct result *result)
 {
     static const char *const verified[] = { "null", "false", "true" };
@@ -81,14 +115,17 @@ static void run_write(FILE *out, const struct result *result)
     (void)fputs(",\"driver\":", out);
     string_write(out, result->driver);
     (void)fputc(',', out);
+    settings_write(out, result);
     mib_write(out, "limit_mib", result->limit_bytes, result->limit_bytes > 0);
     (void)fprintf(out, "\"ok\":%s,\"ops\":%" PRIu64 ",\"ops_done\":%" PRIu64 ",",
                   outcome->ok ? "true" : "false", outcome->ops, outcome->ops_done);
     mib_write(out, "peak_live_mib", outcome->peak_live_bytes, true);
     mib_write(out, "peak_busy_mib", outcome->peak_busy_bytes, true);
     mib_write(out, "peak_reserved_mib", outcome->peak_reserved_bytes, true);
-    (void)fprintf(out, "\"footprint\":%.5f,", replay_footprint(outcome));
+    (void)fprintf(out, "\"footprint\":%.5f,\"footprint_busy\":%.5f,", replay_footprint(outcome),
+                  replay_footprint_busy(outcome));
     mib_write(out, "least_mib", result->least_bytes, result->least_bytes > 0);
+    trims_write(out, &outcome->trims);
     calls_write(out, outcome->calls);
     (void)fprintf(out, "\"driver_ms\":%.3f,", (double)outcome->driver_ns / 1e6);
     passes_write(out, outcome);

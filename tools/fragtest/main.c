@@ -98,6 +98,11 @@ static void pictures_draw(const struct outputs *outputs, const struct result *re
 static int campaign_show(struct campaign *campaign, struct outputs *outputs, struct driver *driver)
 {
     const struct options *options = campaign->options;
+    const struct table_columns columns = {
+        .least = options->least,
+        .trims = options->trims > 0,
+        .busy = options->lag > 0,
+    };
     char machine[320];
 
     for (unsigned i = 0; i < campaign->trace_count; i++) {
@@ -111,7 +116,7 @@ static int campaign_show(struct campaign *campaign, struct outputs *outputs, str
         picture_legend(outputs->text, outputs->style);
         (void)fprintf(outputs->text, "%s\n\n", machine);
     }
-    table_write(outputs->text, campaign->results, campaign->result_count, options->least);
+    table_write(outputs->text, campaign->results, campaign->result_count, &columns);
     verdict_write(outputs->text, campaign->results, campaign->result_count);
     if (outputs->json != NULL &&
         !json_write(outputs->json, machine, campaign->results, campaign->result_count))

@@ -4,13 +4,16 @@
 #include "base/size.h"
 #include "workload.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_PASSES 1000U
-#define MOST_LAG    1000000000U
-#define LEAST_LIMIT (2U << 20) /* a chunk: nobody survives in less */
+#define MOST_PASSES    1000U
+#define MOST_LAG       1000000000U
+#define MOST_TRIMS     1000000U
+#define MOST_FOOTPRINT 1000U
+#define LEAST_LIMIT    (2U << 20) /* a chunk: nobody survives in less */
 
 struct parser {
     struct options *options;
@@ -26,6 +29,9 @@ __attribute__((format(printf, 2, 3))) static bool parser_fail(struct parser *par
     va_start(arguments, format);
     (void)vsnprintf(parser->error->text, sizeof(parser->error->text), format, arguments);
     va_end(arguments);
+    for (char *at = parser->error->text; *at != '\0'; at++)
+        if (iscntrl((unsigned char)*at)) /* what was typed may hold anything: this stays one line */
+            *at = '?';
     return false;
 }
 
@@ -110,17 +116,24 @@ static bool memory_take(struct parser *parser, const char *value)
     return true;
 }
 
-static bool count_take(struct parser *parser, const char *option, const char *value, uint64_t least,
-                       uint64_t most, uint64_t *out)
+static bool number_parse(const char *value, uint64_t least, uint64_t most, uint64_t *out)
 {
     bool digits = value[strspn(value, "0123456789")] == '\0' && strlen(value) <= 18;
     uint64_t number = digits ? strtoull(value, NULL, 10) : 0;
 
     if (!digits || number < least || number > most)
-        return parser_fail(parser, "%s takes a whole number from %llu to %llu, not \"%.60s\"",
-                           option, (unsigned long long)least, (unsigned long long)most, value);
+        return false;
     *out = number;
     return true;
+}
+
+static bool count_take(struct parser *parser, const char *option, const char *value, uint64_t least,
+                       uint64_t most, uint64_t *out)
+{
+    if (number_parse(value, least, most, out))
+        return true;
+    return parser_fail(parser, "%s takes a whole number from %llu to %llu, not \"%.60s\"", option,
+                       (unsigned long long)least, (unsigned long long)most, value);
 }
 
 static bool passes_take(struct parser *parser, const char *value)
@@ -135,6 +148,60 @@ static bool passes_take(struct parser *parser, const char *value)
 static bool lag_take(struct parser *parser, const char *value)
 {
     return count_take(parser, "--lag", value, 0, MOST_LAG, &parser->options->lag);
+}
+
+static bool trims_take(struct parser *parser, const char *value)
+{
+    uint64_t trims = 0;
+    if (!count_take(parser, "--trims", value, 1, MOST_TRIMS, &trims))
+        return false;
+    parser->options->trims = (unsigned)trims;
+    return true;
+}
+
+static bool footprint_take(struct parser *parser, const char *value)
+{
+    uint64_t permille = VMM_FOOTPRINT_ANY;
+    if (strcmp(value, "any") != 0 && !number_parse(value, 1, MOST_FOOTPRINT, &permille))
+        return parser_fail(parser,
+                           "--footprint takes a whole number from 1 to %u, or any, not \"%.60s\"",
+                           MOST_FOOTPRINT, value);
+    parser->options->settings.footprint_permille = (uint32_t)permille;
+    return true;
+}
+
+/* Which of some words a value is. */
+static bool word_take(struct parser *parser, const char *option, const char *const *words,
+                      unsigned count, const char *value, unsigned *out)
+{
+    const char *third = count > 2 ? words[2] : "";
+
+    for (unsigned i = 0; i < count; i++) {
+        if (strcmp(value, words[i]) == 0) {
+            *out = i;
+            return true;
+        }
+    }
+    return parser_fail(parser, "%s takes %s, %s%s%s, not \"%.60s\"", option, words[0], words[1],
+                       count > 2 ? ", " : "", third, value);
+}
+
+static bool sharing_take(struct parser *parser, const char *value)
+{
+    unsigned sharing = 0;
+    bool ok =
+        word_take(parser, "--sharing", policy_sharing_words, POLICY_SHARING_WORDS, value, &sharing);
+    parser->options->settings.sharing = (vmm_sharing)sharing;
+    return ok;
+}
+
+static bool compaction_take(struct parser *parser, const char *value)
+{
+    unsigned compaction = 0;
+    bool ok = word_take(parser, "--compaction", policy_compaction_words, POLICY_COMPACTION_WORDS,
+                        value, &compaction);
+    parser->options->settings.compaction = (vmm_compaction)compaction;
+    return ok;
 }
 
 static bool json_take(struct parser *parser, const char *value)
@@ -153,9 +220,19 @@ static const struct {
     const char *name;
     bool (*take)(struct parser *parser, const char *value);
 } valued[] = {
-    { "--driver", driver_take },   { "--trace", trace_take },   { "--workload", workload_take },
-    { "--policy", policies_take }, { "--memory", memory_take }, { "--passes", passes_take },
-    { "--lag", lag_take },         { "--json", json_take },     { "--timeline", timeline_take },
+    { "--driver", driver_take },
+    { "--trace", trace_take },
+    { "--workload", workload_take },
+    { "--policy", policies_take },
+    { "--memory", memory_take },
+    { "--passes", passes_take },
+    { "--lag", lag_take },
+    { "--json", json_take },
+    { "--timeline", timeline_take },
+    { "--trims", trims_take },
+    { "--footprint", footprint_take },
+    { "--sharing", sharing_take },
+    { "--compaction", compaction_take },
 };
 
 static bool flag_take(struct options *options, const char *argument)
@@ -239,7 +316,9 @@ void options_help(FILE *out)
         "policies, and shows who survives.\n\n"
         "fragtest [--driver auto|cuda|host|sim] [--trace FILE]... [--workload NAME]...\n"
         "         [--policy NAME,...|all] [--memory SIZE|none|N%] [--passes N] [--lag N]\n"
-        "         [--least] [--verify] [--json FILE] [--timeline FILE] [--quiet] [--help]\n\n"
+        "         [--footprint N|any] [--sharing finished|wait] [--compaction auto|off|on]\n"
+        "         [--trims N] [--least] [--verify] [--json FILE] [--timeline FILE] [--quiet]\n"
+        "         [--help]\n\n"
         "  --driver    auto (default): CUDA where there is a GPU, else host memory; sim: rules\n"
         "              and costs of an H200 with 139 GiB, no memory\n"
         "  --trace     a trace, text or gzip, or the name of one that ships with fragtest:\n"
@@ -254,7 +333,18 @@ void options_help(FILE *out)
         "              bytes; none (default when a trace or workload is given)\n"
         "  --passes    how often the trace is run in a row (default 1)\n"
         "  --lag       sim: work finishes N operations after it was submitted (default 0)\n"
-        "  --least     also searches the smallest limit that survives, to 0.2 %\n"
+        "  --footprint how many thousandths vmmcache lets reserved memory rise above the peak of\n"
+        "              active memory before idle chunks move: 1 to 1000, or any\n"
+        "  --sharing   what another stream freed and its work still uses: vmmcache takes it once\n"
+        "              that has finished, or lets the stream that needs it wait\n"
+        "  --compaction\n"
+        "              when vmmcache may move live bytes: see vmm_compaction in vmmcache.h\n"
+        "  --trims     at N random moments of each pass, the same for all, the policy gives back\n"
+        "              all that it can; shown is the most that stays reserved beyond live bytes.\n"
+        "              The device first finishes its work, at nobody's cost: memory that is in "
+        "use\n"
+        "              cannot be given back by anybody. The rest of the run sees that, too\n"
+        "  --least     also searches the smallest limit that survives, to 0.2 %; without trims\n"
         "  --verify    fills every block, checks it when it is freed, and checks the rules\n"
         "  --json      writes the results to FILE; - is stdout\n"
         "  --timeline  writes live and reserved memory over time to FILE, for plots: lines of "

@@ -31,6 +31,8 @@ struct options {
     const char *memory; /* a size, or N% of the trace's peak live bytes; NULL: no limit */
     unsigned passes;
     uint64_t lag;
+    unsigned trims;
+    struct policy_settings settings;
     bool least;
     bool verify;
     bool quiet;

@@ -10,16 +10,31 @@
 
 #include "driver/driver.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct policy;
+
+/* What a policy may be told beyond the limit: fields of vmm_config, zero for the defaults. */
+struct policy_settings {
+    uint32_t footprint_permille;
+    vmm_sharing sharing;
+    vmm_compaction compaction;
+};
+
+/* How the settings are written; the indices are the values. */
+#define POLICY_SHARING_WORDS    2
+#define POLICY_COMPACTION_WORDS 3
+extern const char *const policy_sharing_words[POLICY_SHARING_WORDS];
+extern const char *const policy_compaction_words[POLICY_COMPACTION_WORDS];
 
 struct policy_setup {
     struct driver *driver;
     uint64_t limit_bytes; /* most physical memory to hold; 0: none */
     const vmm_stream *streams;
     uint32_t stream_count;
+    struct policy_settings settings;
 };
 
 /* Where a block is, and what the policy finds it again by. */
@@ -30,13 +45,18 @@ struct policy_place {
 
 struct policy_ops {
     const char *name;
-    const char *note; /* a few words for the help text */
+    const char *note;  /* a few words for the help text */
+    bool has_settings; /* else it ignores the setup's */
 
     /* Copies the setup; `streams` must outlive the policy. */
     vmm_status (*open)(const struct policy_setup *setup, struct policy **out);
     vmm_status (*alloc)(struct policy *policy, uint64_t bytes, uint32_t stream,
                         struct policy_place *out);
     vmm_status (*free)(struct policy *policy, struct policy_place place);
+
+    /* Gives back all memory that it can without moving live bytes, or with it if it knows how. NULL:
+     * it cannot. */
+    vmm_status (*trim)(struct policy *policy);
 
     /* After alloc failed with these arguments: one line on why, for a person. */
     void (*explain)(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,

@@ -215,6 +215,12 @@ static vmm_status splitting_free(struct policy *policy, struct policy_place plac
     return VMM_OK;
 }
 
+/* As emptying the original's cache does: it waits for the device if there is anything to free. */
+static vmm_status splitting_trim(struct policy *policy)
+{
+    return segments_flush(self_of(policy));
+}
+
 static void splitting_explain(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
                               size_t capacity)
 {
@@ -257,6 +263,7 @@ const struct policy_ops *policy_block_splitting(void)
         .open = splitting_open,
         .alloc = splitting_alloc,
         .free = splitting_free,
+        .trim = splitting_trim,
         .explain = splitting_explain,
         .close = splitting_close,
     };

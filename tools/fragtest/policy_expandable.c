@@ -289,6 +289,12 @@ static vmm_status expandable_free(struct policy *policy, struct policy_place pla
     return VMM_OK;
 }
 
+/* As emptying the original's cache does: it waits for the device if there is anything to unmap. */
+static vmm_status expandable_trim(struct policy *policy)
+{
+    return pools_flush(self_of(policy));
+}
+
 static void expandable_explain(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
                                size_t capacity)
 {
@@ -345,6 +351,7 @@ const struct policy_ops *policy_expandable(void)
         .open = expandable_open,
         .alloc = expandable_alloc,
         .free = expandable_free,
+        .trim = expandable_trim,
         .explain = expandable_explain,
         .close = expandable_close,
     };

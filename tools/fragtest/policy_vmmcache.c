@@ -40,6 +40,11 @@ static vmm_status vmmcache_free(struct policy *policy, struct policy_place place
     return vmm_free(self_of(policy)->cache, place.token);
 }
 
+static vmm_status vmmcache_trim(struct policy *policy)
+{
+    return vmm_trim(self_of(policy)->cache, 0, NULL);
+}
+
 static void vmmcache_explain(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
                              size_t capacity)
 {
@@ -68,6 +73,9 @@ static vmm_status vmmcache_open(const struct policy_setup *setup, struct policy 
     self->policy.ops = policy_vmmcache();
     self->setup = *setup;
     config.limit_bytes = setup->limit_bytes;
+    config.footprint_permille = setup->settings.footprint_permille;
+    config.sharing = setup->settings.sharing;
+    config.compaction = setup->settings.compaction;
     vmm_status status = vmm__cache_create_on(&config, setup->driver, &self->cache);
     if (status != VMM_OK) {
         free(self);
@@ -82,9 +90,11 @@ const struct policy_ops *policy_vmmcache(void)
     static const struct policy_ops ops = {
         .name = "vmmcache",
         .note = "this library",
+        .has_settings = true,
         .open = vmmcache_open,
         .alloc = vmmcache_alloc,
         .free = vmmcache_free,
+        .trim = vmmcache_trim,
         .explain = vmmcache_explain,
         .close = vmmcache_close,
     };

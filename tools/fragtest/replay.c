@@ -1,16 +1,10 @@
-/*
- * The replayer: see replay.h.
- *
- * Time of an operation. Each call of the policy is timed by the host's clock, and the cost of
- * reading the clock, measured once beforehand, is taken off again. From a pass's sum the host's
- * time in driver calls is taken off and the driver's own clock put in its place: on a real device
- * the two are the same; on the sim driver this gives the modelled time. Fills, checks and the
- * replayer's own bookkeeping lie outside of the timed part.
- */
+/* The replayer: see replay.h. */
 #include "replay.h"
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "bill.h"
+#include "busy.h"
 #include "verify.h"
 
 #include <inttypes.h>
@@ -31,26 +25,9 @@ struct replay {
     unsigned pass;
     uint64_t live_bytes;
     uint64_t reserved_base;
-    uint64_t policy_ns; /* of this pass */
-    uint64_t clock_ns;  /* cost of one timed nothing */
+    struct bill bill;
+    struct trims trims;
 };
-
-/* The middle of many readings: what two clock readings in a row see between them. */
-static uint64_t clock_cost(void)
-{
-    enum { READINGS = 101 };
-    uint64_t low = UINT64_MAX;
-    uint64_t sum = 0;
-
-    for (int i = 0; i < READINGS; i++) {
-        uint64_t start = vmm__clock_ns();
-        uint64_t ns = vmm__clock_ns() - start;
-        low = ns < low ? ns : low;
-        sum += ns;
-    }
-    uint64_t mean = sum / READINGS;
-    return mean < 2 * low ? mean : low;
-}
 
 static uint64_t reserved_bytes(const struct replay *replay)
 {
@@ -67,12 +44,6 @@ static uint32_t block_word(const struct replay *replay, uint32_t block)
 static vmm_stream block_stream(const struct replay *replay, uint32_t block)
 {
     return replay->streams[replay->request->trace->blocks[block].stream];
-}
-
-static void policy_timed(struct replay *replay, uint64_t start)
-{
-    uint64_t ns = vmm__clock_ns() - start;
-    replay->policy_ns += ns > replay->clock_ns ? ns - replay->clock_ns : 0;
 }
 
 static void sample_take(struct replay *replay, uint64_t op)
@@ -95,7 +66,7 @@ static vmm_status block_alloc(struct replay *replay, uint32_t block)
     uint64_t start = vmm__clock_ns();
     vmm_status status =
         replay->policy->ops->alloc(replay->policy, wanted->bytes, wanted->stream, &taken);
-    policy_timed(replay, start);
+    bill_call(&replay->bill, start);
     if (status != VMM_OK)
         return status;
     *place = taken;
@@ -126,7 +97,7 @@ static vmm_status block_free(struct replay *replay, uint32_t block)
     replay->live_bytes -= wanted->bytes;
     uint64_t start = vmm__clock_ns();
     vmm_status status = replay->policy->ops->free(replay->policy, place);
-    policy_timed(replay, start);
+    bill_call(&replay->bill, start);
     return status;
 }
 
@@ -145,6 +116,21 @@ static vmm_status blocks_free(struct replay *replay)
     return first;
 }
 
+/* Where in the run it was, behind the text on what was wrong. */
+static void reason_end(struct replay *replay, uint32_t op)
+{
+    char *text = replay->outcome->reason;
+    size_t used = strlen(text);
+
+    (void)snprintf(text + used, REPLAY_REASON_BYTES - used,
+                   "; at operation %" PRIu32 " of %" PRIu32, op + 1,
+                   replay->request->trace->op_count);
+    if (replay->request->passes == 1)
+        return;
+    used = strlen(text);
+    (void)snprintf(text + used, REPLAY_REASON_BYTES - used, ", pass %u", replay->pass + 1);
+}
+
 static void reason_write(struct replay *replay, uint32_t op, vmm_status status)
 {
     const struct trace *trace = replay->request->trace;
@@ -157,13 +143,37 @@ static void reason_write(struct replay *replay, uint32_t op, vmm_status status)
     else
         (void)snprintf(text, REPLAY_REASON_BYTES - 64, "%s: %s", vmm_status_name(status),
                        vmm_last_error());
-    size_t used = strlen(text);
-    (void)snprintf(text + used, REPLAY_REASON_BYTES - used,
-                   "; at operation %" PRIu32 " of %" PRIu32, op + 1, trace->op_count);
-    if (replay->request->passes > 1) {
-        used = strlen(text);
-        (void)snprintf(text + used, REPLAY_REASON_BYTES - used, ", pass %u", replay->pass + 1);
+    reason_end(replay, op);
+}
+
+static vmm_status trim_run(struct replay *replay)
+{
+    vmm_status status = bill_settle(&replay->bill);
+    if (status != VMM_OK)
+        return status;
+    uint64_t start = vmm__clock_ns();
+    status = replay->policy->ops->trim(replay->policy);
+    bill_call(&replay->bill, start);
+    if (status == VMM_OK)
+        trims_note(&replay->outcome->trims, replay->live_bytes, reserved_bytes(replay));
+    return status;
+}
+
+/* Those that are due after an operation. */
+static bool trims_run(struct replay *replay, uint32_t op)
+{
+    if (replay->policy->ops->trim == NULL)
+        return true;
+    while (trims_due(&replay->trims, op)) {
+        vmm_status status = trim_run(replay);
+        if (status == VMM_OK)
+            continue;
+        (void)snprintf(replay->outcome->reason, REPLAY_REASON_BYTES - 64, "trim: %s: %s",
+                       vmm_status_name(status), vmm_last_error());
+        reason_end(replay, op);
+        return false;
     }
+    return true;
 }
 
 /* The trace once, up to the first operation that fails. */
@@ -180,8 +190,10 @@ static bool ops_run(struct replay *replay)
             reason_write(replay, i, status);
             return false;
         }
-        replay->outcome->ops_done++;
         sample_take(replay, before + i);
+        if (!trims_run(replay, i))
+            return false;
+        replay->outcome->ops_done++;
         if (replay->request->progress != NULL && i % PROGRESS_STEP == 0)
             progress_step(replay->request->progress, before + i);
     }
@@ -192,25 +204,22 @@ static bool pass_run(struct replay *replay)
 {
     struct replay_outcome *outcome = replay->outcome;
     struct replay_pass *pass = &outcome->passes[replay->pass];
-    uint64_t clock_before = vmm__driver_clock_ns(replay->driver);
-    uint64_t host_before = vmm__driver_host_ns(replay->driver);
 
-    replay->policy_ns = 0;
+    bill_pass(&replay->bill);
+    trims_pass(&replay->trims);
     outcome->ops_done = 0;
     bool ok = ops_run(replay);
-    uint64_t clock_ns = vmm__driver_clock_ns(replay->driver) - clock_before;
-    uint64_t host_ns = vmm__driver_host_ns(replay->driver) - host_before;
-    double ns = (double)replay->policy_ns - (double)host_ns + (double)clock_ns;
+    double ns = bill_pass_ns(&replay->bill);
 
     vmm_status status = blocks_free(replay);
     if (ok && status != VMM_OK) {
         reason_write(replay, replay->request->trace->op_count - 1, status);
         ok = false;
     }
-    pass->driver_ns = vmm__driver_clock_ns(replay->driver) - clock_before;
+    pass->driver_ns = bill_pass_driver_ns(&replay->bill);
     outcome->driver_ns += pass->driver_ns;
     if (outcome->ops_done > 0) {
-        pass->ns_per_op = (ns > 0 ? ns : 0) / (double)outcome->ops_done;
+        pass->ns_per_op = ns / (double)outcome->ops_done;
         outcome->pass_count++;
     }
     return ok;
@@ -219,17 +228,14 @@ static bool pass_run(struct replay *replay)
 static void passes_run(struct replay *replay)
 {
     struct replay_outcome *outcome = replay->outcome;
-    uint64_t before[DRIVER_CALL_COUNT];
-    uint64_t stalls = replay->driver->stalls;
 
-    for (unsigned i = 0; i < DRIVER_CALL_COUNT; i++)
-        before[i] = vmm__driver_calls(replay->driver, (enum driver_call)i);
+    bill_begin(&replay->bill, replay->driver);
     outcome->ok = true;
     for (replay->pass = 0; outcome->ok && replay->pass < replay->request->passes; replay->pass++)
         outcome->ok = pass_run(replay);
     for (unsigned i = 0; i < DRIVER_CALL_COUNT; i++)
-        outcome->calls[i] = vmm__driver_calls(replay->driver, (enum driver_call)i) - before[i];
-    outcome->stalls = replay->driver->stalls - stalls;
+        outcome->calls[i] = bill_calls(&replay->bill, (enum driver_call)i);
+    outcome->stalls = bill_stalls(&replay->bill);
     if (replay->request->timeline != NULL)
         replay->request->timeline->ops_done =
             (uint64_t)(replay->pass - 1) * outcome->ops + outcome->ops_done;
@@ -243,6 +249,7 @@ static vmm_status policy_start(struct replay *replay)
         .limit_bytes = request->limit_bytes,
         .streams = replay->streams,
         .stream_count = request->trace->stream_count,
+        .settings = request->settings,
     };
     vmm_status status;
 
@@ -305,7 +312,8 @@ static vmm_status arrays_create(struct replay *replay)
     replay->places = calloc(request->trace->block_count, sizeof(*replay->places));
     replay->streams = calloc(request->trace->stream_count, sizeof(*replay->streams));
     replay->outcome->passes = calloc(request->passes, sizeof(*replay->outcome->passes));
-    if (replay->places == NULL || replay->streams == NULL || replay->outcome->passes == NULL)
+    if (replay->places == NULL || replay->streams == NULL || replay->outcome->passes == NULL ||
+        !busy_peak(request->trace, request->lag, &replay->outcome->peak_busy_bytes))
         return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for the replay");
     return VMM_OK;
 }
@@ -339,14 +347,14 @@ void replay_run(const struct replay_request *request, struct replay_outcome *out
         .outcome = outcome,
         .driver = request->driver,
         .work = request->verify || replay_is_sim(request->driver),
-        .clock_ns = clock_cost(),
     };
 
     *outcome = (struct replay_outcome){
         .ops = request->trace->op_count,
         .peak_live_bytes = request->trace->peak_live_bytes,
-        .peak_busy_bytes = trace_peak_busy(request->trace, request->lag),
+        .peak_busy_bytes = request->trace->peak_live_bytes,
     };
+    trims_init(&replay.trims, request->trims, request->trace->op_count);
     if (request->timeline != NULL)
         *request->timeline = (struct timeline){ .ops = outcome->ops * request->passes };
     replay_do(&replay);

@@ -7,7 +7,8 @@
  * allocation, a check before a free.
  *
  * What is counted: driver calls, driver time and stalls between the policy's opening and its
- * closing, both left out.
+ * closing, both left out, and what trims cost. Before each trim the replayer lets the device finish:
+ * memory that is in use cannot be given back by anybody. Those waits are its own and not counted.
  * May be called by: main, search, tests. Locks: none (one thread).
  */
 #ifndef FRAGTEST_REPLAY_H
@@ -17,6 +18,7 @@
 #include "progress.h"
 #include "timeline.h"
 #include "trace.h"
+#include "trims.h"
 
 #define REPLAY_REASON_BYTES 512
 
@@ -27,7 +29,9 @@ struct replay_request {
     uint64_t limit_bytes; /* 0: none */
     unsigned passes;      /* at least 1 */
     uint64_t lag;         /* operations; the sim driver was set to it */
+    uint32_t trims;       /* of a pass; none of a policy that cannot */
     bool verify;
+    struct policy_settings settings;
     struct timeline *timeline; /* may be NULL */
     struct progress *progress; /* may be NULL */
 };
@@ -44,11 +48,12 @@ struct replay_outcome {
     uint64_t ops;      /* of one pass */
     uint64_t ops_done; /* of the last pass that began: `ops` when ok */
     uint64_t peak_live_bytes;
-    uint64_t peak_busy_bytes;
+    uint64_t peak_busy_bytes; /* of one pass: see busy.h */
     uint64_t peak_reserved_bytes;
     uint64_t calls[DRIVER_CALL_COUNT];
     uint64_t driver_ns;
     uint64_t stalls;
+    struct trims_outcome trims;
     struct replay_pass *passes;
     unsigned pass_count; /* passes in which at least one operation was done */
     enum replay_verified verified;
@@ -65,6 +70,12 @@ bool replay_is_sim(const struct driver *driver);
 static inline double replay_footprint(const struct replay_outcome *outcome)
 {
     return (double)outcome->peak_reserved_bytes / (double)outcome->peak_live_bytes;
+}
+
+/* Footprint for streams that do not wait for each other. */
+static inline double replay_footprint_busy(const struct replay_outcome *outcome)
+{
+    return (double)outcome->peak_reserved_bytes / (double)outcome->peak_busy_bytes;
 }
 
 #endif

@@ -11,9 +11,10 @@
 struct result {
     const struct trace *trace;
     const struct policy_ops *policy;
-    const char *driver;   /* its name */
-    uint64_t limit_bytes; /* 0: none */
-    uint64_t least_bytes; /* 0: not searched, or none found */
+    const char *driver;              /* its name */
+    uint64_t limit_bytes;            /* 0: none */
+    uint64_t least_bytes;            /* 0: not searched, or none found */
+    struct policy_settings settings; /* of a policy that has them */
     struct replay_outcome outcome;
     struct timeline timeline;
 };

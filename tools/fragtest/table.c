@@ -14,7 +14,9 @@ enum column {
     COLUMN_LIVE,
     COLUMN_RESERVED,
     COLUMN_FOOTPRINT,
+    COLUMN_BUSY,
     COLUMN_LEAST,
+    COLUMN_TRIMS,
     COLUMN_CALLS,
     COLUMN_STALLS,
     COLUMN_DRIVER_MS,
@@ -33,7 +35,9 @@ static const struct row header = { {
     [COLUMN_LIVE] = "peak live",
     [COLUMN_RESERVED] = "peak reserved",
     [COLUMN_FOOTPRINT] = "footprint",
+    [COLUMN_BUSY] = "busy",
     [COLUMN_LEAST] = "least",
+    [COLUMN_TRIMS] = "after trim",
     [COLUMN_CALLS] = "driver calls",
     [COLUMN_STALLS] = "stalls",
     [COLUMN_DRIVER_MS] = "driver ms",
@@ -63,6 +67,16 @@ static void row_times(struct row *row, const struct replay_outcome *outcome)
     CELL(row, COLUMN_DRIVER_MS, "%.1f", (double)outcome->driver_ns / 1e6);
 }
 
+static void row_busy(struct row *row, const struct replay_outcome *outcome)
+{
+    struct size_text busy = size_format(outcome->peak_busy_bytes);
+
+    if (outcome->ok)
+        CELL(row, COLUMN_BUSY, "%s (%.3f)", busy.text, replay_footprint_busy(outcome));
+    else
+        CELL(row, COLUMN_BUSY, "%s", busy.text);
+}
+
 static struct row row_make(const struct result *result)
 {
     static const char *const verified[] = { "-", "NO", "yes" };
@@ -81,11 +95,16 @@ static struct row row_make(const struct result *result)
         CELL(&row, COLUMN_FOOTPRINT, "%.3f", replay_footprint(outcome));
     else
         CELL(&row, COLUMN_FOOTPRINT, "-");
+    row_busy(&row, outcome);
     if (result->least_bytes > 0)
         CELL(&row, COLUMN_LEAST, "%s (%.3f)", size_format(result->least_bytes).text,
              (double)result->least_bytes / (double)outcome->peak_live_bytes);
     else
         CELL(&row, COLUMN_LEAST, "-");
+    if (outcome->trims.count > 0)
+        CELL(&row, COLUMN_TRIMS, "+%s", size_format(outcome->trims.worst_excess_bytes).text);
+    else
+        CELL(&row, COLUMN_TRIMS, "-");
     CELL(&row, COLUMN_CALLS, "%" PRIu64, memory_calls(outcome));
     CELL(&row, COLUMN_STALLS, "%" PRIu64, outcome->stalls);
     row_times(&row, outcome);
@@ -102,11 +121,28 @@ static void widths_raise(int *widths, const struct row *row)
     }
 }
 
-static void row_write(FILE *out, const struct row *row, const int *widths, bool with_least)
+static bool column_is_shown(int column, const struct table_columns *columns,
+                            const struct result *result)
+{
+    switch (column) {
+    case COLUMN_BUSY:
+        return columns->busy && result->trace->stream_count > 1;
+    case COLUMN_LEAST:
+        return columns->least;
+    case COLUMN_TRIMS:
+        return columns->trims;
+    default:
+        return true;
+    }
+}
+
+/* A row of the part of the table that `result` is in. */
+static void row_write(FILE *out, const struct row *row, const int *widths,
+                      const struct table_columns *columns, const struct result *result)
 {
     for (int i = 0; i < COLUMN_COUNT; i++) {
         bool left = i == COLUMN_POLICY || i == COLUMN_OUTCOME;
-        if (i == COLUMN_LEAST && !with_least)
+        if (!column_is_shown(i, columns, result))
             continue;
         (void)fprintf(out, left ? "%s%-*s" : "%s%*s", i == 0 ? "" : "  ", widths[i], row->cells[i]);
     }
@@ -131,7 +167,8 @@ static void reasons_write(FILE *out, const struct result *results, unsigned coun
             (void)fprintf(out, "  %s: %s\n", results[i].policy->name, results[i].outcome.reason);
 }
 
-void table_write(FILE *out, const struct result *results, unsigned count, bool with_least)
+void table_write(FILE *out, const struct result *results, unsigned count,
+                 const struct table_columns *columns)
 {
     int widths[COLUMN_COUNT] = { 0 };
 
@@ -146,9 +183,9 @@ void table_write(FILE *out, const struct result *results, unsigned count, bool w
         struct row row = row_make(&results[i]);
         if (first) {
             trace_write(out, &results[i]);
-            row_write(out, &header, widths, with_least);
+            row_write(out, &header, widths, columns, &results[i]);
         }
-        row_write(out, &row, widths, with_least);
+        row_write(out, &row, widths, columns, &results[i]);
         if (!last)
             continue;
         unsigned begin = i;

@@ -8,8 +8,16 @@
 
 #include "result.h"
 
-/* Results of one trace follow each other. with_least: the least memory was searched. */
-void table_write(FILE *out, const struct result *results, unsigned count, bool with_least);
+/* Columns that are shown only when there is something in them. */
+struct table_columns {
+    bool least; /* the least memory was searched */
+    bool trims; /* there were trims */
+    bool busy;  /* work lagged behind: shown for traces of several streams */
+};
+
+/* Results of one trace follow each other. */
+void table_write(FILE *out, const struct result *results, unsigned count,
+                 const struct table_columns *columns);
 
 /* One sentence on who survived. */
 void verdict_write(FILE *out, const struct result *results, unsigned count);

@@ -1,0 +1,272 @@
+/* Trims at random moments: when they come, what they cost and what they find. */
+#include "fragtest_support.h"
+
+#include "base/error.h"
+#include "fragtest/replay.h"
+#include "fragtest/trims.h"
+#include "support/sim_support.h"
+
+/* ---- Moments --------------------------------------------------------------------------------- */
+
+/* The operations after which trims come, in the pass that begins. */
+static unsigned moments_of(struct trims *trims, uint32_t *moments)
+{
+    unsigned count = 0;
+
+    trims_pass(trims);
+    for (uint32_t op = 0; op < trims->op_count; op++)
+        while (trims_due(trims, op))
+            moments[count++] = op;
+    return count;
+}
+
+static void test_moments_are_spread(void **state)
+{
+    uint32_t moments[100];
+    struct trims trims;
+    unsigned regular = 0;
+
+    (void)state;
+    trims_init(&trims, 100, 5000);
+    assert_int_equal(moments_of(&trims, moments), 100);
+    for (uint32_t i = 0; i < 100; i++) {
+        assert_true(moments[i] >= 50 * i && moments[i] < 50 * (i + 1));
+        regular += i > 0 && moments[i] - moments[i - 1] == 50;
+    }
+    assert_true(regular < 20);
+}
+
+static void test_moments_are_fixed(void **state)
+{
+    uint32_t first[2][100];
+    uint32_t second[2][100];
+    struct trims trims;
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        trims_init(&trims, 100, 5000);
+        assert_int_equal(moments_of(&trims, first[i]), 100);
+        assert_int_equal(moments_of(&trims, second[i]), 100);
+    }
+    assert_memory_equal(first[0], first[1], sizeof(first[0]));
+    assert_memory_equal(second[0], second[1], sizeof(second[0]));
+    assert_memory_not_equal(first[0], second[0], sizeof(first[0]));
+}
+
+static void test_more_trims_than_operations(void **state)
+{
+    uint32_t moments[100];
+    struct trims trims;
+
+    (void)state;
+    trims_init(&trims, 100, 7);
+    assert_int_equal(moments_of(&trims, moments), 100);
+    assert_int_equal(moments[0], 0);
+    assert_int_equal(moments[99], 6);
+    trims_init(&trims, 0, 7);
+    assert_int_equal(moments_of(&trims, moments), 0);
+}
+
+/* ---- The worst of them ----------------------------------------------------------------------- */
+
+static void test_worst_and_bar(void **state)
+{
+    struct trims_outcome outcome = { 0 };
+
+    (void)state;
+    trims_note(&outcome, 1000 * MIB, 1000 * MIB);
+    assert_int_equal(outcome.count, 1);
+    assert_true(outcome.worst_live_bytes == 1000 * MIB);
+    trims_note(&outcome, 1000 * MIB, 1035 * MIB); /* 2 % and 16 MiB are 36 MiB */
+    assert_int_equal(outcome.over_bar, 0);
+    trims_note(&outcome, 1000 * MIB, 1037 * MIB);
+    trims_note(&outcome, 0, 17 * MIB);
+    trims_note(&outcome, 0, 16 * MIB);
+    assert_int_equal(outcome.over_bar, 2);
+    assert_int_equal(outcome.count, 5);
+    assert_true(outcome.worst_excess_bytes == 37 * MIB);
+    assert_true(outcome.worst_live_bytes == 1000 * MIB);
+}
+
+/* ---- In a run -------------------------------------------------------------------------------- */
+
+/* 3 MiB live at most; a small and a large segment for the native policy. */
+static const char two_blocks[] = "+ 1 1048576 0\n+ 2 2097152 0\n- 1\n- 2\n";
+
+static struct replay_outcome outcome;
+
+static void run(const char *text, const struct policy_ops *policy, struct driver *driver,
+                uint32_t trims, uint64_t lag)
+{
+    struct trace trace = test_trace(text);
+    struct replay_request request = {
+        .trace = &trace,
+        .policy = policy,
+        .driver = driver,
+        .passes = 1,
+        .lag = lag,
+        .trims = trims,
+        .verify = true,
+    };
+
+    vmm__sim_lag_set(driver, lag);
+    replay_run(&request, &outcome);
+    assert_int_equal(outcome.verified, REPLAY_VERIFIED);
+    assert_true(sim_census_is_zero(driver));
+    trace_free(&trace);
+}
+
+static void run_well(const char *text, const struct policy_ops *policy, struct driver *driver,
+                     uint32_t trims, uint64_t lag)
+{
+    run(text, policy, driver, trims, lag);
+    if (!outcome.ok)
+        fail_msg("%s: %s", policy->name, outcome.reason);
+}
+
+/* Whole free segments go back; of the two in use 19 MiB are free. Work in flight does not matter. */
+static void test_block_splitting(void **state)
+{
+    for (uint64_t lag = 0; lag <= 100; lag += 100) {
+        run_well(two_blocks, policy_block_splitting(), *state, 4, lag);
+        assert_int_equal(outcome.trims.count, 4);
+        assert_true(outcome.trims.worst_excess_bytes == 19 * MIB);
+        assert_true(outcome.trims.worst_live_bytes == 3 * MIB);
+        assert_int_equal(outcome.trims.over_bar, 2);
+        assert_int_equal(outcome.calls[DRIVER_CALL_release], 2);
+        assert_int_equal(outcome.stalls, 2); /* not the four waits before the trims */
+        assert_int_equal(outcome.calls[DRIVER_CALL_device_wait], 2);
+        replay_outcome_free(&outcome);
+    }
+}
+
+/* Pages of 2 and 20 MiB; they go back one by one. */
+static void test_expandable(void **state)
+{
+    run_well("+ 1 20971520 0\n+ 2 20971520 0\n- 1\n- 2\n", policy_expandable(), *state, 4, 100);
+    assert_int_equal(outcome.trims.count, 4);
+    assert_true(outcome.trims.worst_excess_bytes == 0);
+    assert_int_equal(outcome.calls[DRIVER_CALL_release], 2);
+    assert_int_equal(outcome.stalls, 2);
+    replay_outcome_free(&outcome);
+}
+
+static void test_vmmcache(void **state)
+{
+    run_well(two_blocks, policy_vmmcache(), *state, 4, 100);
+    assert_int_equal(outcome.trims.count, 4);
+    assert_true(outcome.trims.worst_excess_bytes <= 2 * MIB);
+    assert_int_equal(outcome.trims.over_bar, 0);
+    assert_true(outcome.calls[DRIVER_CALL_release] >= 2);
+    assert_int_equal(outcome.stalls, 0);
+    replay_outcome_free(&outcome);
+}
+
+/* The waits before trims are on nobody's bill. */
+static void test_waits_cost_nothing(void **state)
+{
+    static const char growing[] = "+ 1 1048576 0\n+ 2 2097152 0\n+ 3 30000000 0\n";
+    uint64_t driver_ns;
+
+    run_well(growing, policy_block_splitting(), *state, 0, 0);
+    driver_ns = outcome.driver_ns;
+    assert_int_equal(outcome.trims.count, 0);
+    replay_outcome_free(&outcome);
+    run_well(growing, policy_block_splitting(), *state, 50, 0);
+    assert_int_equal(outcome.trims.count, 50);
+    assert_int_equal(outcome.driver_ns, driver_ns);
+    assert_int_equal(outcome.passes[0].driver_ns, driver_ns);
+    assert_int_equal(outcome.stalls, 0);
+    assert_int_equal(outcome.calls[DRIVER_CALL_device_wait], 0);
+    replay_outcome_free(&outcome);
+}
+
+/* ---- Policies that cannot -------------------------------------------------------------------- */
+
+static struct policy_ops odd_ops;
+
+static vmm_status odd_open(const struct policy_setup *setup, struct policy **out)
+{
+    vmm_status status = policy_block_splitting()->open(setup, out);
+
+    if (status == VMM_OK)
+        (*out)->ops = &odd_ops;
+    return status;
+}
+
+static vmm_status odd_trim(struct policy *policy)
+{
+    (void)policy;
+    return vmm__error(VMM_ERR_DRIVER, "the driver has a bad day");
+}
+
+static void odd_make(vmm_status (*trim)(struct policy *policy))
+{
+    odd_ops = *policy_block_splitting();
+    odd_ops.open = odd_open;
+    odd_ops.trim = trim;
+}
+
+static void test_policy_without_trim(void **state)
+{
+    odd_make(NULL);
+    run_well(two_blocks, &odd_ops, *state, 4, 0);
+    assert_int_equal(outcome.trims.count, 0);
+    assert_int_equal(outcome.stalls, 0);
+    replay_outcome_free(&outcome);
+}
+
+static void test_failing_trim_ends_the_run(void **state)
+{
+    odd_make(odd_trim);
+    run(two_blocks, &odd_ops, *state, 4, 0);
+    assert_false(outcome.ok);
+    assert_int_equal(outcome.ops_done, 0);
+    assert_int_equal(outcome.trims.count, 0);
+    assert_string_equal(outcome.reason, "trim: VMM_ERR_DRIVER: the driver has a bad day; "
+                                        "at operation 1 of 4");
+    replay_outcome_free(&outcome);
+}
+
+/* ---- Settings -------------------------------------------------------------------------------- */
+
+/* The library names the field that it refuses, so each of them reached it. */
+static void test_settings_reach_vmmcache(void **state)
+{
+    static const struct {
+        struct policy_settings settings;
+        const char *part;
+    } cases[] = {
+        { { .footprint_permille = 5000 }, "footprint_permille is 5000" },
+        { { .sharing = (vmm_sharing)7 }, "sharing is 7" },
+        { { .compaction = (vmm_compaction)7 }, "compaction is 7" },
+    };
+    static vmm_stream streams[1];
+    struct policy *policy;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct policy_setup setup = {
+            .driver = *state, .streams = streams, .stream_count = 1, .settings = cases[i].settings
+        };
+        assert_int_equal(policy_vmmcache()->open(&setup, &policy), VMM_ERR_INVALID_ARGUMENT);
+        assert_contains(vmm_last_error(), cases[i].part);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_moments_are_spread),
+        cmocka_unit_test(test_moments_are_fixed),
+        cmocka_unit_test(test_more_trims_than_operations),
+        cmocka_unit_test(test_worst_and_bar),
+        SIM_TEST(test_block_splitting),
+        SIM_TEST(test_expandable),
+        SIM_TEST(test_vmmcache),
+        SIM_TEST(test_waits_cost_nothing),
+        SIM_TEST(test_policy_without_trim),
+        SIM_TEST(test_failing_trim_ends_the_run),
+        SIM_TEST(test_settings_reach_vmmcache),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
