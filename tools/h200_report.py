@@ -13,6 +13,8 @@ import statistics
 import sys
 import textwrap
 
+from markdown import table
+
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 POLICIES = ("block-splitting", "expandable", "vmmcache")
 MOST_DIFFERENCE = 25.0  # %, of the sim driver's time from the device's
@@ -49,14 +51,6 @@ class Data:
 
     def device_ms(self, trace):
         return statistics.median(runs[trace, "vmmcache"]["driver_ms"] for runs in self.device)
-
-
-def table(head, rows, texts=1):
-    """Lines of a table; the first columns are text, the others are figures."""
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + "---|" * texts + "--:|" * (len(head) - texts)
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
 
 
 def among(values, form="%.0f"):

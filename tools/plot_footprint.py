@@ -1,32 +1,30 @@
 #!/usr/bin/env python3
-"""Draws live and reserved memory over time, and writes the table that goes with it.
+"""Writes the tables of docs/footprint.md and draws its pictures from what fragtest measured.
 
-usage: tools/plot_footprint.py CSV DOCUMENT
+usage: tools/plot_footprint.py FOLDER DOCUMENT
 
-CSV is what fragtest --timeline writes. For each trace one SVG goes into the folder that is named as
-DOCUMENT is, without its ending; the table replaces what lies between DOCUMENT's two marks.
-tools/plot_footprint.sh does all of it.
+tools/plot_footprint.sh fills FOLDER, and says what its files are, and does all of it. Pictures go into
+the folder that is named as DOCUMENT is, without its ending; each table replaces what lies between its
+two marks in DOCUMENT. Ends with 1 if the baselines depend on the lag, or a run did not survive.
 """
 import csv
-import math
+import json
 import os
 import sys
 
-GIB = 2.0 ** 30
-MARKS = "<!-- table by tools/plot_footprint.py -->", "<!-- end of table -->"
+from footprint_svg import GIB, KnobPicture, TimePicture
+from markdown import region_replaced, table
 
-# Readable on white and on black: the background is transparent.
-TEXT = "#6e7781"
-LIVE = "#8b949e"
-COLOURS = {"block-splitting": "#e16f24", "expandable": "#388bfd", "vmmcache": "#2da44e"}
-
-WIDTH, HEIGHT = 860, 340
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 40, 44
-TOLERANCE = 0.35  # pixels that a simplified line may be off
+BASELINES = ("block-splitting", "expandable")
+LAGS = ("0", "100", "1000", "10000")
+KNOBS = ("1", "2", "5", "10", "20", "50", "100", "250", "any")
+DEFAULT_KNOB = "10"
+STREAMS = "encoder_streams"
+WAITS = STREAMS + ", waiting"
 
 
 class Run:
-    """A trace through a policy: its samples, in order."""
+    """A trace through a policy over time: its samples, in order."""
 
     def __init__(self):
         self.ops, self.live, self.reserved = [], [], []
@@ -36,11 +34,8 @@ class Run:
         self.live.append(int(row["live_bytes"]))
         self.reserved.append(int(row["reserved_bytes"]))
 
-    def footprint(self):
-        return max(self.reserved) / max(self.live)
 
-
-def read(path):
+def timelines(path):
     """{trace: {policy: Run}}, in the order of the file."""
     traces = {}
     with open(path, newline="", encoding="utf-8") as file:
@@ -50,147 +45,169 @@ def read(path):
     return traces
 
 
-def simplified(points):
-    """The fewest of the points that leave the line where it is, to TOLERANCE (Douglas, Peucker)."""
-    keep = {0, len(points) - 1}
-    spans = [(0, len(points) - 1)]
-    while spans:
-        first, last = spans.pop()
-        (x0, y0), (x1, y1) = points[first], points[last]
-        length = math.hypot(x1 - x0, y1 - y0) or 1.0
-        far, at = 0.0, None
-        for number in range(first + 1, last):
-            x, y = points[number]
-            off = abs((x1 - x0) * (y - y0) - (y1 - y0) * (x - x0)) / length
-            if off > far:
-                far, at = off, number
-        if far > TOLERANCE:
-            keep.add(at)
-            spans += [(first, at), (at, last)]
-    return [points[number] for number in sorted(keep)]
+class Data:
+    """What the folder holds."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.baselines = self.runs("baselines-0")
+        self.traces = list(dict.fromkeys(trace for trace, _ in self.baselines))
+        if any(run["peak_reserved_mib"] != self.baselines[key]["peak_reserved_mib"]
+               for key, run in self.runs("baselines-10000").items()):
+            raise SystemExit("the baselines depend on the lag: one column is not enough for them")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def runs(self, name):
+        """{(trace, policy): run}"""
+        with open(self.path(name + ".json"), encoding="utf-8") as file:
+            runs = {(run["trace"], run["policy"]): run for run in json.load(file)["runs"]}
+        for (trace, policy), run in runs.items():
+            if not run["ok"]:
+                raise SystemExit("%s: %s died in %s: %s" % (name, policy, trace, run["reason"]))
+        return runs
+
+    def vmmcache(self, name):
+        """{trace: run}, and the streams that wait under a name of their own."""
+        runs = {trace: run for (trace, policy), run in self.runs(name).items()
+                if policy == "vmmcache"}
+        runs[WAITS] = self.runs(name + "-wait")[STREAMS, "vmmcache"]
+        return runs
+
+    def rows(self):
+        """The traces, and once more the one of several streams."""
+        at = self.traces.index(STREAMS) + 1
+        return self.traces[:at] + [WAITS] + self.traces[at:]
 
 
-def path_of(points):
-    return "M" + "L".join("%g %.1f" % point for point in points)
+def ratio(value):
+    return "%.3f" % value
 
 
-def round_step(top, most):
-    """A step of 1, 2 or 5 times a power of ten that divides 0..top into at most `most` parts."""
-    power = 10.0 ** math.floor(math.log10(top / most))
-    return next(power * factor for factor in (1, 2, 5, 10) if top / (power * factor) <= most)
+def footprints(data):
+    lags = [data.vmmcache("lag-" + lag) for lag in LAGS]
+    head = ["trace", "peak live", *BASELINES] + ["vmmcache, lag " + lag for lag in LAGS]
+    rows = []
+    for trace in data.rows():
+        source = STREAMS if trace == WAITS else trace
+        cells = [ratio(data.baselines[source, policy]["footprint"]) for policy in BASELINES]
+        cells += [ratio(runs[trace]["footprint"]) for runs in lags]
+        live = data.baselines[source, BASELINES[0]]["peak_live_mib"] / 1024
+        rows.append([trace, "%.2f GiB" % live] + cells)
+    return table(head, rows)
 
 
-def ticks(top, most):
-    step = round_step(top, most)
-    return [number * step for number in range(int(top / step + 1e-9) + 1)]
+def streams(data):
+    head = ["lag", "peak live", "peak busy", "finished: reserved", "/ busy", "/ live", "driver ms",
+            "wait: reserved", "/ live", "driver ms"]
+    rows = []
+    for lag in LAGS:
+        runs = data.vmmcache("lag-" + lag)
+        finished, waits = runs[STREAMS], runs[WAITS]
+        rows.append([lag, "%.0f MiB" % finished["peak_live_mib"],
+                     "%.0f MiB" % finished["peak_busy_mib"],
+                     "%.0f MiB" % finished["peak_reserved_mib"],
+                     ratio(finished["footprint_busy"]), ratio(finished["footprint"]),
+                     "%.0f" % finished["driver_ms"],
+                     "%.0f MiB" % waits["peak_reserved_mib"], ratio(waits["footprint"]),
+                     "%.0f" % waits["driver_ms"]])
+    return table(head, rows)
 
 
-class Plot:
-    """One trace's picture."""
-
-    def __init__(self, trace, runs):
-        self.trace, self.runs = trace, runs
-        self.ops = max(run.ops[-1] for run in runs.values())
-        self.top = max(max(run.reserved) for run in runs.values()) / GIB * 1.04
-        self.svg = []
-
-    def x(self, op):
-        return LEFT + (WIDTH - LEFT - RIGHT) * op / self.ops
-
-    def y(self, gib):
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * gib / self.top
-
-    def text(self, x, y, text, anchor="middle", more=""):
-        self.svg.append('<text x="%.1f" y="%.1f" text-anchor="%s"%s>%s</text>' %
-                        (x, y, anchor, more, text))
-
-    def line(self, points, style):
-        self.svg.append('<path d="%s" %s/>' % (path_of(points), style))
-
-    def axes(self):
-        for gib in ticks(self.top, 6):
-            self.line([(LEFT, self.y(gib)), (WIDTH - RIGHT, self.y(gib))],
-                      'stroke="%s" stroke-opacity="%s"' % (TEXT, "0.9" if gib == 0 else "0.25"))
-            self.text(LEFT - 6, self.y(gib) + 4, "%g" % round(gib, 6), "end")
-        scale, unit = (1000, "thousand operations") if self.ops > 2000 else (1, "operations")
-        for count in ticks(self.ops / scale, 8):
-            self.text(self.x(count * scale), HEIGHT - BOTTOM + 17, "%g" % round(count, 6))
-        self.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, unit)
-        middle = (TOP + HEIGHT - BOTTOM) / 2
-        self.text(14, middle, "GiB", more=' transform="rotate(-90 14 %.1f)"' % middle)
-
-    def points(self, ops, values):
-        """The highest value of each pixel, so that a short peak stays as wide as can be seen."""
-        highest = {}
-        for op, value in zip(ops, values):
-            pixel = int(self.x(op))
-            highest[pixel] = max(value, highest.get(pixel, 0))
-        return simplified([(pixel, self.y(value / GIB)) for pixel, value in highest.items()])
-
-    def curves(self):
-        run = next(iter(self.runs.values()))
-        points = self.points(run.ops, run.live)
-        floor = self.y(0)
-        area = [(points[0][0], floor)] + points + [(points[-1][0], floor)]
-        self.line(area, 'fill="%s" fill-opacity="0.45"' % LIVE)
-        for policy, run in self.runs.items():
-            self.line(self.points(run.ops, run.reserved), 'stroke="%s" stroke-width="%s"' %
-                      (COLOURS[policy], "2" if policy == "vmmcache" else "1.5"))
-
-    def legend(self):
-        live = max(next(iter(self.runs.values())).live) / GIB
-        entries = [("live: peak %.2f" % live, LIVE, 10)]
-        entries += [("%s: %.2f (&#215; %.3f)" % (policy, max(run.reserved) / GIB, run.footprint()),
-                     COLOURS[policy], 3) for policy, run in self.runs.items()]
-        x = float(LEFT)
-        for text, colour, height in entries:
-            self.svg.append('<rect x="%.1f" y="%.1f" width="16" height="%d" fill="%s"/>' %
-                            (x, 21 - height / 2, height, colour))
-            self.text(x + 21, 25, text, "start")
-            x += 21 + 6.6 * len(text.replace("&#215;", "x")) + 16
-
-    def draw(self):
-        self.axes()
-        self.curves()
-        self.legend()
-        return "\n".join([
-            '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" fill="none" '
-            'stroke-linejoin="round" font-family="sans-serif" font-size="12">' % (WIDTH, HEIGHT),
-            "<title>%s: live and reserved memory over time</title>" % self.trace,
-            '<g fill="%s">' % TEXT, *[part for part in self.svg if part.startswith("<text")],
-            "</g>", *[part for part in self.svg if not part.startswith("<text")], "</svg>", ""])
+def pass_cells(run):
+    first, second = run["driver_ms_per_pass"]
+    return ["%.0f" % first, "%.0f" % second, "%.0f %%" % (100 * second / first)]
 
 
-def table(traces):
-    policies = list(next(iter(traces.values())))
-    yield "| trace | peak live | %s |" % " | ".join(policies)
-    yield "|---|--:|" + "--:|" * len(policies)
+def times(data):
+    head = ["trace"]
+    for lag in ("0", "1000"):
+        head += ["lag %s: first pass" % lag, "second", "of the first"]
+    both = [data.vmmcache("passes-" + lag) for lag in ("0", "1000")]
+    rows = [[trace, *pass_cells(both[0][trace]), *pass_cells(both[1][trace]),
+             "%d" % sum(runs[trace]["stalls"] for runs in both)] for trace in data.rows()]
+    return table(head + ["waits of the host"], rows)
+
+
+def compared(data, name, cell):
+    """A row for each trace: the baselines, vmmcache without and with compaction."""
+    every, off = data.runs(name + "-auto"), data.runs(name + "-off")
+    head = ["trace", *BASELINES, "vmmcache, compaction off", "auto"]
+    return table(head, [[trace, *[cell(every[trace, policy]) for policy in BASELINES],
+                         cell(off[trace, "vmmcache"]), cell(every[trace, "vmmcache"])]
+                        for trace in data.traces])
+
+
+def least_cell(run):
+    if run["least_mib"] is None:
+        return "none found"
+    return "%.2f GiB, %.3f" % (run["least_mib"] / 1024, run["least_mib"] / run["peak_live_mib"])
+
+
+def trims_cell(run):
+    text = "%.1f MiB at %.2f GiB" % (run["trim_worst_excess_mib"], run["trim_worst_live_mib"] / 1024)
+    return text + "; %d" % run["trims_over_bar"]
+
+
+def knob_footprint(trace, run):
+    """Streams that do not wait for each other need what is busy."""
+    return run["footprint_busy" if trace == STREAMS else "footprint"]
+
+
+def knob_cell(trace, run):
+    first, second = run["driver_ms_per_pass"]
+    return "%.3f; %.0f, %.0f" % (knob_footprint(trace, run), first, second)
+
+
+def knob(data):
+    rows = []
+    for value in KNOBS:
+        runs = data.vmmcache("knob-" + value)
+        name = value + " (default)" if value == DEFAULT_KNOB else value
+        rows.append([name] + [knob_cell(trace, runs[trace]) for trace in data.rows()])
+    return table(["`footprint_permille`"] + data.rows(), rows)
+
+
+def knob_lines(data):
+    lines = {trace: [] for trace in data.rows()}
+    for value in KNOBS:
+        for trace, run in data.vmmcache("knob-" + value).items():
+            lines[trace].append((value, run["driver_ms_per_pass"][0], knob_footprint(trace, run)))
+    return lines
+
+
+def pictures(data):
+    """(name, SVG)"""
+    busy = data.vmmcache("lag-1000")
+    traces = timelines(data.path("time.csv"))
+    waits = timelines(data.path("time-wait.csv"))[STREAMS]["vmmcache"]
     for trace, runs in traces.items():
-        first = next(iter(runs.values()))
-        cells = ["%.2f GiB, %.3f" % (max(runs[policy].reserved) / GIB, runs[policy].footprint())
-                 for policy in policies]
-        yield "| %s | %.2f GiB | %s |" % (trace, max(first.live) / GIB, " | ".join(cells))
+        if trace == STREAMS:
+            runs["vmmcache, waiting"] = waits
+        busy_bytes = busy[trace]["peak_busy_mib"] * 2 ** 20
+        yield trace, TimePicture(trace, runs, busy_bytes).draw()
+    yield "knob", KnobPicture(knob_lines(data), DEFAULT_KNOB).draw()
 
 
-def document_update(path, lines):
-    with open(path, encoding="utf-8") as file:
+def main(folder, document):
+    data = Data(folder)
+    drawn = os.path.splitext(document)[0]
+    os.makedirs(drawn, exist_ok=True)
+    for name, svg in pictures(data):
+        with open(os.path.join(drawn, name + ".svg"), "w", encoding="utf-8") as file:
+            file.write(svg)
+    with open(document, encoding="utf-8") as file:
         text = file.read()
-    before, rest = text.split(MARKS[0] + "\n")
-    _, after = rest.split(MARKS[1])
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("%s%s\n%s\n%s%s" % (before, MARKS[0], "\n".join(lines), MARKS[1], after))
-
-
-def main(data, document):
-    traces = read(data)
-    folder = os.path.splitext(document)[0]
-    os.makedirs(folder, exist_ok=True)
-    for trace, runs in traces.items():
-        with open(os.path.join(folder, trace + ".svg"), "w", encoding="utf-8") as file:
-            file.write(Plot(trace, runs).draw())
-    document_update(document, table(traces))
+    for name, lines in (("footprints", footprints(data)), ("streams", streams(data)),
+                        ("times", times(data)), ("knob", knob(data)),
+                        ("least", compared(data, "least", least_cell)),
+                        ("trims", compared(data, "trims", trims_cell))):
+        text = region_replaced(text, name, "tools/plot_footprint.py", lines)
+    with open(document, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 if len(sys.argv) != 3:
-    sys.exit("usage: tools/plot_footprint.py CSV DOCUMENT")
+    sys.exit("usage: tools/plot_footprint.py FOLDER DOCUMENT")
 main(*sys.argv[1:])

@@ -145,67 +145,68 @@ static void test_help(void **state)
     assert_int_equal(parsed.outcome, OPTIONS_HELP);
 }
 
+static const struct {
+    const char *line;
+    const char *part;
+} refusals[] = {
+    { "--fast", "unknown option \"--fast\"" },
+    { "-v", "unknown option" },
+    { "trace.gz", "unknown option \"trace.gz\"" },
+    { "--traces a", "unknown option" },
+    { "--quiet=1", "unknown option" },
+    { "--driver", "--driver needs a value" },
+    { "--driver=", "--driver needs a value" },
+    { "--driver gpu", "--driver takes auto, cuda, host or sim" },
+    { "--workload idle", "--workload knows no \"idle\"" },
+    { "--policy best", "--policy knows no \"best\"" },
+    { "--policy vmmcache,", "--policy knows no \"\"" },
+    { "--policy vmm", "--policy knows no \"vmm\"" },
+    { "--memory lots", "--memory takes" },
+    { "--memory 110", "less than a chunk" },
+    { "--memory 8Gb", "--memory takes" },
+    { "--memory -1", "--memory takes" },
+    { "--memory 0", "--memory takes" },
+    { "--memory 0%", "--memory takes" },
+    { "--memory %", "--memory takes" },
+    { "--memory 1e3", "--memory takes" },
+    { "--memory 99999999999999999999", "--memory takes" },
+    { "--passes 0", "--passes takes a whole number from 1" },
+    { "--passes 1.5", "--passes takes" },
+    { "--passes 1x", "--passes takes" },
+    { "--passes 1001", "--passes takes" },
+    { "--driver sim --lag -1", "--lag takes" },
+    { "--driver sim --lag 99999999999999999999", "--lag takes" },
+    { "--driver host --lag 5", "--lag needs --driver sim" },
+    { "--lag 5", "--lag needs --driver sim" },
+    { "--timeline", "--timeline needs a value" },
+    { "--trims 0", "--trims takes a whole number from 1 to 1000000" },
+    { "--trims 1000001", "--trims takes" },
+    { "--trims -3", "--trims takes" },
+    { "--trims 99999999999999999999", "--trims takes" },
+    { "--footprint 0", "--footprint takes a whole number from 1 to 1000, or any, not \"0\"" },
+    { "--footprint 1001", "--footprint takes" },
+    { "--footprint 4294967295", "--footprint takes" },
+    { "--footprint any1", "--footprint takes" },
+    { "--footprint 1%", "--footprint takes" },
+    { "--sharing", "--sharing needs a value" },
+    { "--sharing waits", "--sharing takes finished, wait, not \"waits\"" },
+    { "--sharing WAIT", "--sharing takes" },
+    { "--compaction 1", "--compaction takes auto, off, on, not \"1\"" },
+    { "--compaction=of", "--compaction takes" },
+    { "--sharing a\nb\033[2J", "--sharing takes finished, wait, not \"a?b?[2J\"" },
+    { "--json - --timeline -", "cannot both go to stdout" },
+};
+
 static void test_bad_usage(void **state)
 {
-    static const struct {
-        const char *line;
-        const char *part;
-    } cases[] = {
-        { "--fast", "unknown option \"--fast\"" },
-        { "-v", "unknown option" },
-        { "trace.gz", "unknown option \"trace.gz\"" },
-        { "--traces a", "unknown option" },
-        { "--quiet=1", "unknown option" },
-        { "--driver", "--driver needs a value" },
-        { "--driver=", "--driver needs a value" },
-        { "--driver gpu", "--driver takes auto, cuda, host or sim" },
-        { "--workload idle", "--workload knows no \"idle\"" },
-        { "--policy best", "--policy knows no \"best\"" },
-        { "--policy vmmcache,", "--policy knows no \"\"" },
-        { "--policy vmm", "--policy knows no \"vmm\"" },
-        { "--memory lots", "--memory takes" },
-        { "--memory 110", "less than a chunk" },
-        { "--memory 8Gb", "--memory takes" },
-        { "--memory -1", "--memory takes" },
-        { "--memory 0", "--memory takes" },
-        { "--memory 0%", "--memory takes" },
-        { "--memory %", "--memory takes" },
-        { "--memory 1e3", "--memory takes" },
-        { "--memory 99999999999999999999", "--memory takes" },
-        { "--passes 0", "--passes takes a whole number from 1" },
-        { "--passes 1.5", "--passes takes" },
-        { "--passes 1x", "--passes takes" },
-        { "--passes 1001", "--passes takes" },
-        { "--driver sim --lag -1", "--lag takes" },
-        { "--driver sim --lag 99999999999999999999", "--lag takes" },
-        { "--driver host --lag 5", "--lag needs --driver sim" },
-        { "--lag 5", "--lag needs --driver sim" },
-        { "--timeline", "--timeline needs a value" },
-        { "--trims 0", "--trims takes a whole number from 1 to 1000000" },
-        { "--trims 1000001", "--trims takes" },
-        { "--trims -3", "--trims takes" },
-        { "--trims 99999999999999999999", "--trims takes" },
-        { "--footprint 0", "--footprint takes a whole number from 1 to 1000, or any, not \"0\"" },
-        { "--footprint 1001", "--footprint takes" },
-        { "--footprint 4294967295", "--footprint takes" },
-        { "--footprint any1", "--footprint takes" },
-        { "--footprint 1%", "--footprint takes" },
-        { "--sharing", "--sharing needs a value" },
-        { "--sharing waits", "--sharing takes finished, wait, not \"waits\"" },
-        { "--sharing WAIT", "--sharing takes" },
-        { "--compaction 1", "--compaction takes auto, off, on, not \"1\"" },
-        { "--compaction=of", "--compaction takes" },
-        { "--sharing a\nb\033[2J", "--sharing takes finished, wait, not \"a?b?[2J\"" },
-        { "--json - --timeline -", "cannot both go to stdout" },
-    };
     struct parsed parsed;
 
     (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        line_parse(&parsed, cases[i].line);
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        line_parse(&parsed, refusals[i].line);
         if (parsed.outcome != OPTIONS_BAD)
-            fail_msg("\"%s\" was accepted", cases[i].line);
-        assert_contains(parsed.error.text, cases[i].part);
+            fail_msg("\"%s\" was accepted", refusals[i].line);
+        assert_contains(parsed.error.text, refusals[i].part);
         assert_null(strchr(parsed.error.text, '\n'));
     }
 }

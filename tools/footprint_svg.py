@@ -1,0 +1,226 @@
+"""Pictures of footprint as SVG: memory over time, and what the knob costs.
+
+May be imported by: plot_footprint.py. Needs nothing but the standard library.
+"""
+import math
+
+GIB = 2.0 ** 30
+
+# Readable on white and on black: the background is transparent.
+TEXT = "#6e7781"
+LIVE = "#8b949e"
+COLOURS = {"block-splitting": "#e16f24", "expandable": "#388bfd", "vmmcache": "#2da44e",
+           "vmmcache, waiting": "#bf3989"}
+LINE_COLOURS = ("#2da44e", "#388bfd", "#e16f24", "#bf3989", "#8250df", "#bf8700")
+
+WIDTH, HEIGHT = 860, 340
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 40, 44
+LEGEND_STEP = 18
+LETTER = 6.6      # pixels of a letter, on average
+TOLERANCE = 0.35  # pixels that a simplified line may be off
+
+
+def simplified(points):
+    """The fewest of the points that leave the line where it is, to TOLERANCE (Douglas, Peucker)."""
+    keep = {0, len(points) - 1}
+    spans = [(0, len(points) - 1)]
+    while spans:
+        first, last = spans.pop()
+        (x0, y0), (x1, y1) = points[first], points[last]
+        length = math.hypot(x1 - x0, y1 - y0) or 1.0
+        far, at = 0.0, None
+        for number in range(first + 1, last):
+            x, y = points[number]
+            off = abs((x1 - x0) * (y - y0) - (y1 - y0) * (x - x0)) / length
+            if off > far:
+                far, at = off, number
+        if far > TOLERANCE:
+            keep.add(at)
+            spans += [(first, at), (at, last)]
+    return [points[number] for number in sorted(keep)]
+
+
+def path_of(points):
+    return "M" + "L".join("%g %.1f" % point for point in points)
+
+
+def round_step(top, most):
+    """A step of 1, 2 or 5 times a power of ten that divides 0..top into at most `most` parts."""
+    power = 10.0 ** math.floor(math.log10(top / most))
+    return next(power * factor for factor in (1, 2, 5, 10) if top / (power * factor) <= most)
+
+
+def ticks(top, most):
+    step = round_step(top, most)
+    return [number * step for number in range(int(top / step + 1e-9) + 1)]
+
+
+def log_ticks(low, high):
+    """1, 2 and 5 times the powers of ten from low to high."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    values = [factor * 10.0 ** power for power in powers for factor in (1, 2, 5)]
+    return [value for value in values if low <= value <= high]
+
+
+class Picture:
+    """What all pictures have: a frame, texts, lines and a legend above."""
+
+    def __init__(self, title, legend):
+        """legend: (text, colour, height of its sign); it decides where the frame begins."""
+        self.title = title
+        self.svg = []
+        self.top_edge = TOP
+        self.legend(legend)
+
+    def text(self, x, y, text, anchor="middle", more=""):
+        self.svg.append('<text x="%.1f" y="%.1f" text-anchor="%s"%s>%s</text>' %
+                        (x, y, anchor, more, text))
+
+    def line(self, points, style):
+        self.svg.append('<path d="%s" %s/>' % (path_of(points), style))
+
+    def legend(self, entries):
+        x, y = float(LEFT), 21
+        for text, colour, height in entries:
+            width = 21 + LETTER * len(text.replace("&#215;", "x"))
+            if x > LEFT and x + width > WIDTH:
+                x, y = float(LEFT), y + LEGEND_STEP
+                self.top_edge += LEGEND_STEP
+            self.svg.append('<rect x="%.1f" y="%.1f" width="16" height="%d" fill="%s"/>' %
+                            (x, y - height / 2, height, colour))
+            self.text(x + 21, y + 4, text, "start")
+            x += width + 16
+
+    def level(self, y, text, strong=False):
+        """A line across, with its value to the left."""
+        self.line([(LEFT, y), (WIDTH - RIGHT, y)],
+                  'stroke="%s" stroke-opacity="%s"' % (TEXT, "0.9" if strong else "0.25"))
+        self.text(LEFT - 6, y + 4, text, "end")
+
+    def names(self, across, upright):
+        middle = (self.top_edge + HEIGHT - BOTTOM) / 2
+        self.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, across)
+        self.text(14, middle, upright, more=' transform="rotate(-90 14 %.1f)"' % middle)
+
+    def written(self):
+        texts = [part for part in self.svg if part.startswith("<text")]
+        others = [part for part in self.svg if not part.startswith("<text")]
+        return "\n".join([
+            '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" fill="none" '
+            'stroke-linejoin="round" font-family="sans-serif" font-size="12">' % (WIDTH, HEIGHT),
+            "<title>%s</title>" % self.title, '<g fill="%s">' % TEXT, *texts, "</g>", *others,
+            "</svg>", ""])
+
+
+class TimePicture(Picture):
+    """One trace: live memory, and what each policy reserved, over its operations."""
+
+    def __init__(self, trace, runs, busy_bytes):
+        """runs: {policy: Run}; busy_bytes: peak busy, drawn where it is above peak live."""
+        self.runs = runs
+        live = max(next(iter(runs.values())).live)
+        self.busy = busy_bytes / GIB if busy_bytes > live else None
+        entries = [("live: peak %.2f" % (live / GIB), LIVE, 10)]
+        if self.busy:
+            entries.append(("busy: peak %.2f" % self.busy, LIVE, 1))
+        entries += [("%s: %.2f (&#215; %.3f)" % (name, max(run.reserved) / GIB,
+                                                 max(run.reserved) / live), COLOURS[name], 3)
+                    for name, run in runs.items()]
+        super().__init__("%s: live and reserved memory over time" % trace, entries)
+        self.ops = max(run.ops[-1] for run in runs.values())
+        self.top = max(max(run.reserved) for run in runs.values()) / GIB * 1.04
+
+    def x(self, op):
+        return LEFT + (WIDTH - LEFT - RIGHT) * op / self.ops
+
+    def y(self, gib):
+        return HEIGHT - BOTTOM - (HEIGHT - self.top_edge - BOTTOM) * gib / self.top
+
+    def axes(self):
+        for gib in ticks(self.top, 6):
+            self.level(self.y(gib), "%g" % round(gib, 6), strong=gib == 0)
+        scale, unit = (1000, "thousand operations") if self.ops > 2000 else (1, "operations")
+        for count in ticks(self.ops / scale, 8):
+            self.text(self.x(count * scale), HEIGHT - BOTTOM + 17, "%g" % round(count, 6))
+        self.names(unit, "GiB")
+
+    def points(self, ops, values):
+        """The highest value of each pixel, so that a short peak stays as wide as can be seen."""
+        highest = {}
+        for op, value in zip(ops, values):
+            pixel = int(self.x(op))
+            highest[pixel] = max(value, highest.get(pixel, 0))
+        return simplified([(pixel, self.y(value / GIB)) for pixel, value in highest.items()])
+
+    def draw(self):
+        self.axes()
+        run = next(iter(self.runs.values()))
+        points = self.points(run.ops, run.live)
+        floor = self.y(0)
+        area = [(points[0][0], floor)] + points + [(points[-1][0], floor)]
+        self.line(area, 'fill="%s" fill-opacity="0.45"' % LIVE)
+        if self.busy:
+            self.line([(LEFT, self.y(self.busy)), (WIDTH - RIGHT, self.y(self.busy))],
+                      'stroke="%s" stroke-dasharray="6 4"' % LIVE)
+        for name, run in self.runs.items():
+            self.line(self.points(run.ops, run.reserved), 'stroke="%s" stroke-width="%s"' %
+                      (COLOURS[name], "2" if name.startswith("vmmcache") else "1.5"))
+        return self.written()
+
+
+class KnobPicture(Picture):
+    """What each value of the knob costs and gives: excess over driver time, both by powers of ten,
+    one line a trace, a dot for each value."""
+
+    LEAST = 0.1  # %, of excess that can be shown
+
+    def __init__(self, lines, default):
+        """lines: {trace: [(knob, driver ms, footprint)]}; default: the knob that is marked."""
+        colours = dict(zip(lines, LINE_COLOURS))
+        super().__init__("what the footprint knob costs and gives",
+                         [(trace, colours[trace], 3) for trace in lines])
+        self.colours, self.default = colours, default
+        self.lines = {trace: [(knob, ms, max(100 * (footprint - 1), self.LEAST))
+                              for knob, ms, footprint in points]
+                      for trace, points in lines.items()}
+        every = [point for points in self.lines.values() for point in points]
+        self.across = self.range([ms for _, ms, _ in every])
+        self.upright = self.range([excess for _, _, excess in every])
+
+    @staticmethod
+    def range(values):
+        return min(values) / 1.35, max(values) * 1.35
+
+    @staticmethod
+    def share(value, bounds):
+        return math.log(value / bounds[0]) / math.log(bounds[1] / bounds[0])
+
+    def x(self, ms):
+        return LEFT + (WIDTH - LEFT - RIGHT) * self.share(ms, self.across)
+
+    def y(self, excess):
+        height = HEIGHT - self.top_edge - BOTTOM
+        return HEIGHT - BOTTOM - height * self.share(excess, self.upright)
+
+    def axes(self):
+        for excess in log_ticks(*self.upright):
+            self.level(self.y(excess), "%g" % excess)
+        self.level(HEIGHT - BOTTOM, "", strong=True)
+        for ms in log_ticks(*self.across):
+            self.text(self.x(ms), HEIGHT - BOTTOM + 17, "%g" % ms)
+        self.names("driver ms of the first pass", "% above what is needed")
+
+    def dot(self, trace, knob, x, y):
+        self.svg.append('<circle cx="%.1f" cy="%.1f" r="%s" fill="%s"/>' %
+                        (x, y, "4.5" if knob == self.default else "2.2", self.colours[trace]))
+
+    def draw(self):
+        self.axes()
+        for trace, points in self.lines.items():
+            places = [(self.x(ms), self.y(excess)) for _, ms, excess in points]
+            self.line(places, 'stroke="%s" stroke-width="1.5"' % self.colours[trace])
+            for (knob, _, _), (x, y) in zip(points, places):
+                self.dot(trace, knob, x, y)
+            for at in (0, -1):
+                self.text(places[at][0], places[at][1] - 7, points[at][0])
+        return self.written()
