@@ -14,7 +14,8 @@ enum {
     CHUNK_SHARE_OF_RESERVED = 12800, /* over footprint_permille */
     CHUNK_SHARE_OF_BLOCK = 2560,     /* over footprint_permille */
     NEAR_LIMIT_DIVISOR = 4,
-    APART_LEAST_GRANULES = 3
+    APART_EXCESS = 20, /* a share of the target */
+    APART_LEAST_GRANULES = 4
 };
 
 /* Whether this request takes the cache into the upper half of what it may hold. */
@@ -50,7 +51,7 @@ static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap 
     uint64_t share = reserved * permille / CHUNK_SHARE_OF_RESERVED;
     share = vmm__max(share, bytes * permille / CHUNK_SHARE_OF_BLOCK);
     uint64_t target = target_bytes(cache, bytes);
-    uint64_t least = reserved > target + target / 4 ? APART_LEAST_GRANULES : 1;
+    uint64_t least = reserved > target + target / APART_EXCESS ? APART_LEAST_GRANULES : 1;
     if (limit_is_near(&cache->memory, bytes)) {
         share /= NEAR_LIMIT_DIVISOR;
         least = 1;
@@ -59,57 +60,13 @@ static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap 
     return (uint32_t)vmm__max(least, vmm__min(granules, cache->largest_chunk_granules));
 }
 
-/* Chunks of a free block whose work has not finished. */
-static uint64_t block_unfinished_bytes(struct vmm_cache *cache, struct idle_quest *quest,
-                                       struct block *block)
-{
-    uint64_t address;
-    uint64_t idle_bytes;
-    if (!vmm__whole_chunks(&cache->memory, block, UINT64_MAX, &address, &idle_bytes))
-        return 0;
-    struct idle_run run;
-    while (vmm__idle_next(cache, quest, block, address, UINT64_MAX, &run)) {
-        idle_bytes -= run.bytes;
-        address = run.address + run.bytes;
-    }
-    return idle_bytes;
-}
-
-static uint64_t heap_unfinished_bytes(struct vmm_cache *cache, struct heap *heap)
-{
-    struct idle_quest quest = vmm__idle_quest(heap, NULL, IDLE_FINISHED);
-    uint64_t bytes = 0;
-    for (struct size_node *node = vmm__size_index_largest(&heap->index);
-         node != NULL && node->size >= cache->memory.arena.granule_bytes;
-         node = vmm__size_index_smaller(&heap->index, node))
-        bytes += block_unfinished_bytes(cache, &quest, (struct block *)node);
-    return bytes;
-}
-
-/* Idle memory of other streams whose work has not finished: nobody else can have it now. */
-static uint64_t unfinished_bytes(struct vmm_cache *cache, const struct pool *own)
-{
-    uint64_t bytes = 0;
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        if (pool == own)
-            continue;
-        vmm__lock_take_second(&pool->lock);
-        bytes += heap_unfinished_bytes(cache, &pool->large);
-        bytes += heap_unfinished_bytes(cache, &pool->small);
-        vmm__lock_drop(&pool->lock);
-    }
-    return bytes;
-}
-
-/* How much new memory the footprint target leaves; what nobody can have now does not count. */
-static uint64_t target_granules(struct vmm_cache *cache, const struct heap *heap, uint64_t bytes)
+/* How much new memory the footprint target leaves. */
+static uint64_t target_granules(const struct vmm_cache *cache, uint64_t bytes)
 {
     if (cache->footprint_permille == VMM_FOOTPRINT_ANY)
         return UINT64_MAX;
     uint64_t target = target_bytes(cache, bytes);
     uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
-    if (reserved + bytes > target && vmm__idle_usual(cache) == IDLE_FINISHED)
-        target += unfinished_bytes(cache, heap->pool);
     return target > reserved ? (target - reserved) >> cache->memory.arena.granule_shift : 0;
 }
 
@@ -121,7 +78,7 @@ static uint64_t site_steal(struct vmm_cache *cache, struct heap *heap, uint64_t 
     if (from == GROW_ALONE)
         return 0;
     if (from == GROW_TARGET)
-        want -= vmm__min(want, target_granules(cache, heap, bytes));
+        want -= vmm__min(want, target_granules(cache, bytes));
     if (want == 0)
         return 0;
     return vmm__steal(cache, heap, site, want,
