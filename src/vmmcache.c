@@ -40,6 +40,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     cache->log = config->log;
     cache->log_context = config->log_context;
     vmm__lock_init(&cache->grow_lock);
+    vmm__timeline_init(&cache->copies, driver, NULL);
     uint64_t arena_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
     vmm_status status = vmm__memory_init(&cache->memory, driver, arena_bytes, config->limit_bytes);
     if (status != VMM_OK)
@@ -53,6 +54,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
 fail_directory:
     (void)vmm__memory_fini(&cache->memory);
 fail_memory:
+    vmm__timeline_fini(&cache->copies);
     vmm__lock_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
     return status;
@@ -111,6 +113,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm_status waited = vmm__driver_device_wait(cache->driver);
     vmm__directory_fini(&cache->directory);
     vmm__pools_fini(&cache->pools);
+    vmm__timeline_fini(&cache->copies);
     vmm_status freed = vmm__memory_fini(&cache->memory);
     if (cache->owns_driver)
         vmm__driver_close(cache->driver);
@@ -129,6 +132,7 @@ vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **o
         return missing_argument("vmm_alloc", "cache");
     if (out == NULL)
         return missing_argument("vmm_alloc", "out");
+    vmm__cache_called(cache);
     struct pool *pool;
     vmm_status status = vmm__cache_pool(cache, stream, &pool);
     if (status != VMM_OK)
@@ -176,6 +180,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
         return missing_argument("vmm_free", "cache");
     if (ptr == NULL)
         return VMM_OK;
+    vmm__cache_called(cache);
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct heap *heap = owner_lock(cache, address);
     if (heap == NULL)
@@ -206,6 +211,7 @@ vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
 {
     if (cache == NULL)
         return missing_argument("vmm_use", "cache");
+    vmm__cache_called(cache);
     struct pool *user = vmm__pools_find(&cache->pools, other);
     vmm_status status = VMM_OK;
     if (user == NULL) { /* a stream gets a pool only for a block that is live */
@@ -244,6 +250,7 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 {
     if (cache == NULL)
         return missing_argument("vmm_trim", "cache");
+    vmm__cache_called(cache);
     uint64_t released_bytes;
     vmm_status status = vmm__trim(cache, keep_bytes, &released_bytes);
     if (status == VMM_OK && released != NULL)

@@ -364,13 +364,15 @@ VMM_API vmm_status vmm_summary_write(vmm_cache *cache, FILE *out);
 
 typedef enum vmm_item_kind {
     VMM_ITEM_CHUNK = 0, /* one mapped physical handle */
-    VMM_ITEM_BLOCK = 1  /* a run of arena bytes, handed out or free */
+    VMM_ITEM_BLOCK = 1, /* a run of arena bytes, handed out or free */
+    VMM_ITEM_TWIN = 2   /* a second address of a chunk: blocks at both live in one memory */
 } vmm_item_kind;
 
 typedef enum vmm_item_state {
     VMM_ITEM_FREE = 0,    /* block: free; chunk: idle */
     VMM_ITEM_LIVE = 1,    /* block: handed out; chunk: under an active block, or a slab */
     VMM_ITEM_WAITING = 2, /* block: freed, used by another stream; chunk: in limbo */
+    VMM_ITEM_LENT = 3     /* block: free, but the memory serves a block at a twin's address */
 } vmm_item_state;
 
 typedef struct vmm_item {

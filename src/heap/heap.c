@@ -110,6 +110,20 @@ static void block_join(struct heap *heap, struct block *block)
     record_drop(heap, next);
 }
 
+/* Cuts a free block down to some of its bytes, which are then in no index. Takes up to two records. */
+static struct block *block_cut(struct heap *heap, struct block *block, uint64_t address,
+                               uint64_t bytes)
+{
+    free_leave(heap, block);
+    if (vmm__block_end(block) > address + bytes)
+        free_enter(heap, block_split(heap, block, address + bytes - block->address));
+    if (block->address == address)
+        return block;
+    struct block *cut = block_split(heap, block, address - block->address);
+    free_enter(heap, block);
+    return cut;
+}
+
 static bool block_is_free(const struct block *block)
 {
     return block != NULL && block->state == BLOCK_FREE;
@@ -153,15 +167,20 @@ void vmm__heap_fini(struct heap *heap)
 
 /* ---- Blocks ------------------------------------------------------------------------------- */
 
+/* In a small heap the larger blocks come from the high end and the smaller ones from the low end: what
+ * differs in size, and so in life, does not mix. */
+enum { HIGH_END_BYTES = 256 << 10 };
+
 vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
                                struct block **out)
 {
     vmm_status status = vmm__heap_records_keep(heap, 1);
     if (status != VMM_OK)
         return status;
-    free_leave(heap, block);
-    if (block->node.size > bytes)
-        free_enter(heap, block_split(heap, block, bytes));
+    uint64_t address = block->address;
+    if (heap->is_small && bytes >= HIGH_END_BYTES)
+        address = vmm__block_end(block) - bytes;
+    block = block_cut(heap, block, address, bytes);
     block->state = BLOCK_LIVE;
     *out = block;
     return VMM_OK;
@@ -228,14 +247,7 @@ vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t add
     vmm_status status = vmm__heap_records_keep(heap, 2);
     if (status != VMM_OK)
         return status;
-    free_leave(heap, block);
-    if (vmm__block_end(block) > address + bytes)
-        free_enter(heap, block_split(heap, block, address + bytes - block->address));
-    if (block->address < address) {
-        struct block *cut = block_split(heap, block, address - block->address);
-        free_enter(heap, block);
-        block = cut;
-    }
+    block = block_cut(heap, block, address, bytes);
     slot_leave(heap, block);
     if (block->prev != NULL)
         block->prev->next = NULL;
@@ -245,4 +257,39 @@ vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t add
     vmm__directory_take_back(heap->directory, vmm__arena_granule(arena, address),
                              bytes >> arena->granule_shift);
     return VMM_OK;
+}
+
+/* ---- Lending ------------------------------------------------------------------------------ */
+
+struct block *vmm__heap_cover(const struct heap *heap, uint64_t address)
+{
+    const struct arena *arena = heap->directory->arena;
+    uint64_t granule = vmm__arena_granule(arena, address);
+    struct block *block =
+        vmm__directory_before(heap->directory, vmm__arena_address(arena, granule + 1));
+    while (block->address > address)
+        block = block->prev;
+    return block;
+}
+
+vmm_status vmm__heap_lend(struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    vmm_status status = vmm__heap_records_keep(heap, 2);
+    if (status != VMM_OK)
+        return status;
+    struct block *block = block_cut(heap, vmm__heap_cover(heap, address), address, bytes);
+    block->state = BLOCK_LENT;
+    return VMM_OK;
+}
+
+void vmm__heap_unlend(struct heap *heap, uint64_t granule, uint64_t epoch)
+{
+    const struct arena *arena = heap->directory->arena;
+    uint64_t end = vmm__arena_address(arena, granule + 1);
+    struct block *block = vmm__heap_cover(heap, vmm__arena_address(arena, granule));
+    while (block != NULL && block->address < end) {
+        if (block->state == BLOCK_LENT)
+            block = vmm__heap_give(heap, block, epoch);
+        block = block->next;
+    }
 }

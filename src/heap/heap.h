@@ -26,9 +26,10 @@ struct slab;
 
 enum block_state {
     BLOCK_FREE = 0,
-    BLOCK_LIVE,   /* handed out */
-    BLOCK_SLAB,   /* handed out, to be divided among small objects */
-    BLOCK_WAITING /* taken back, but another stream may still use it */
+    BLOCK_LIVE,    /* handed out */
+    BLOCK_SLAB,    /* handed out, to be divided among small objects */
+    BLOCK_WAITING, /* taken back, but another stream may still use it */
+    BLOCK_LENT     /* nobody's for now: the memory serves a twin of its chunk (policy/mesh.h) */
 };
 
 struct block {
@@ -80,7 +81,7 @@ vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count);
  */
 vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out);
 
-/* The same from the low end of a given free block that is large enough. */
+/* The same from one end of a given free block that is large enough. */
 vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
                                struct block **out);
 
@@ -102,5 +103,14 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
 /* Cuts whole granules out of a free block; they are nobody's then. ERR_HOST_OOM. */
 vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t address,
                             uint64_t bytes);
+
+/* The block that holds an address which the heap owns. */
+struct block *vmm__heap_cover(const struct heap *heap, uint64_t address);
+
+/* Cuts bytes out of the free block that holds them, to be lent. ERR_HOST_OOM changes nothing. */
+vmm_status vmm__heap_lend(struct heap *heap, uint64_t address, uint64_t bytes);
+
+/* Frees what is lent in a granule. */
+void vmm__heap_unlend(struct heap *heap, uint64_t granule, uint64_t epoch);
 
 #endif

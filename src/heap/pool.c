@@ -124,7 +124,7 @@ struct place {
 static bool place_find(const struct heap *heap, uint64_t address, struct place *place)
 {
     struct block *block = vmm__heap_find(heap, address);
-    if (block == NULL || block->state == BLOCK_FREE)
+    if (block == NULL || block->state == BLOCK_FREE || block->state == BLOCK_LENT)
         return false;
     *place = (struct place){ .block = block };
     if (block->state != BLOCK_SLAB)

@@ -7,12 +7,7 @@
 /* More chunks than this a cache does not hold: 8 TiB in granules of 2 MiB. */
 enum { RECORD_LIMIT = 1 << 22 };
 
-static uint32_t record_id(const struct memory *memory, const struct chunk *chunk)
-{
-    return (uint32_t)(chunk - memory->records);
-}
-
-static struct chunk *record_take(struct memory *memory)
+struct chunk *vmm__chunk_take(struct memory *memory)
 {
     uint32_t id = memory->unused;
     if (id != 0)
@@ -22,16 +17,28 @@ static struct chunk *record_take(struct memory *memory)
     return id == 0 ? NULL : &memory->records[id];
 }
 
-static void record_drop(struct memory *memory, struct chunk *chunk)
+void vmm__chunk_drop(struct memory *memory, struct chunk *chunk)
 {
     *chunk = (struct chunk){ .state = CHUNK_UNUSED, .next = memory->unused };
-    memory->unused = record_id(memory, chunk);
+    memory->unused = vmm__chunk_id(memory, chunk);
 }
 
-static void pages_set(struct memory *memory, const struct chunk *chunk, uint32_t id)
+void vmm__chunk_place(struct memory *memory, const struct chunk *chunk, uint32_t id)
 {
     for (uint64_t granule = 0; granule < chunk->granules; granule++)
         memory->pages[chunk->first + granule] = id;
+}
+
+void vmm__chunk_leave(struct memory *memory, const struct chunk *chunk, struct chunk *stale,
+                      struct timeline *timeline, uint64_t epoch)
+{
+    *stale = (struct chunk){ .first = chunk->first,
+                             .granules = chunk->granules,
+                             .state = CHUNK_HELD,
+                             .is_mapped = true,
+                             .is_alias = true };
+    vmm__chunk_place(memory, stale, vmm__chunk_id(memory, stale));
+    vmm__limbo_put(memory, stale, timeline, epoch);
 }
 
 /*
@@ -40,14 +47,14 @@ static void pages_set(struct memory *memory, const struct chunk *chunk, uint32_t
  */
 static vmm_status chunk_open(struct memory *memory, uint64_t granule, uint32_t granules)
 {
-    struct chunk *chunk = record_take(memory);
+    struct chunk *chunk = vmm__chunk_take(memory);
     if (chunk == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "memory: no record left for another chunk");
     *chunk = (struct chunk){ .first = granule, .granules = granules, .state = CHUNK_HELD };
     uint64_t bytes = vmm__chunk_bytes(memory, chunk);
     vmm_status status = vmm__driver_create(memory->driver, bytes, &chunk->handle);
     if (status != VMM_OK) {
-        record_drop(memory, chunk);
+        vmm__chunk_drop(memory, chunk);
         return status;
     }
     vmm__figure_add(&memory->reserved_bytes, bytes);
@@ -59,7 +66,7 @@ static vmm_status chunk_open(struct memory *memory, uint64_t granule, uint32_t g
         return status;
     }
     chunk->is_mapped = true;
-    pages_set(memory, chunk, record_id(memory, chunk));
+    vmm__chunk_place(memory, chunk, vmm__chunk_id(memory, chunk));
     return VMM_OK;
 }
 
@@ -72,11 +79,11 @@ vmm_status vmm__chunk_close(struct memory *memory, struct chunk *chunk)
         if (status != VMM_OK)
             return status;
         chunk->is_mapped = false;
-        pages_set(memory, chunk, 0);
+        vmm__chunk_place(memory, chunk, 0);
         vmm__arena_give(&memory->arena, chunk->first, chunk->granules);
     }
-    if (chunk->is_stale) {
-        record_drop(memory, chunk);
+    if (chunk->is_alias) {
+        vmm__chunk_drop(memory, chunk);
         return VMM_OK;
     }
     vmm_status status = vmm__driver_release(memory->driver, chunk->handle, bytes);
@@ -84,7 +91,7 @@ vmm_status vmm__chunk_close(struct memory *memory, struct chunk *chunk)
         return status;
     vmm__figure_subtract(&memory->reserved_bytes, bytes);
     vmm__figure_subtract(&memory->chunks, 1);
-    record_drop(memory, chunk);
+    vmm__chunk_drop(memory, chunk);
     return VMM_OK;
 }
 
@@ -139,24 +146,18 @@ vmm_status vmm__memory_map(struct memory *memory, uint64_t granule, uint64_t cou
 vmm_status vmm__memory_move(struct memory *memory, struct chunk *chunk, uint64_t granule,
                             struct timeline *timeline, uint64_t epoch)
 {
-    struct chunk *stale = record_take(memory);
+    struct chunk *stale = vmm__chunk_take(memory);
     if (stale == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "memory: no record left for a stale mapping");
     vmm_status status = vmm__driver_map(memory->driver, vmm__arena_address(&memory->arena, granule),
                                         vmm__chunk_bytes(memory, chunk), chunk->handle);
     if (status != VMM_OK) {
-        record_drop(memory, stale);
+        vmm__chunk_drop(memory, stale);
         return status;
     }
-    *stale = (struct chunk){ .first = chunk->first,
-                             .granules = chunk->granules,
-                             .state = CHUNK_HELD,
-                             .is_mapped = true,
-                             .is_stale = true };
-    pages_set(memory, stale, record_id(memory, stale));
-    vmm__limbo_put(memory, stale, timeline, epoch);
+    vmm__chunk_leave(memory, chunk, stale, timeline, epoch);
     chunk->first = granule;
-    pages_set(memory, chunk, record_id(memory, chunk));
+    vmm__chunk_place(memory, chunk, vmm__chunk_id(memory, chunk));
     return VMM_OK;
 }
 

@@ -2,10 +2,10 @@
 #include "base/error.h"
 #include "memory/memory.h"
 
-/* The physical memory that a record stands for: a stale mapping has none. */
+/* The physical memory that a record stands for: an alias has none. */
 static uint64_t held_bytes(const struct memory *memory, const struct chunk *chunk)
 {
-    return chunk->is_stale ? 0 : vmm__chunk_bytes(memory, chunk);
+    return chunk->is_alias ? 0 : vmm__chunk_bytes(memory, chunk);
 }
 
 static void limbo_append(struct memory *memory, uint32_t id)
@@ -70,6 +70,8 @@ static vmm_status chunk_try(struct memory *memory, uint32_t id, struct drain *dr
 vmm_status vmm__limbo_drain(struct memory *memory, uint64_t *released)
 {
     struct drain drain = { .released_bytes = 0 };
+    if (memory->astray > 0)
+        vmm__memory_mend(memory);
     vmm_status first = VMM_OK;
     uint32_t id = memory->limbo_head;
     memory->limbo_head = 0;
@@ -94,44 +96,4 @@ vmm_status vmm__limbo_wait(struct memory *memory, uint64_t *released)
     if (oldest->timeline != NULL)
         status = vmm__timeline_wait(oldest->timeline, oldest->epoch);
     return status == VMM_OK ? vmm__limbo_drain(memory, released) : status;
-}
-
-static vmm_status chunk_check(const struct memory *memory, uint32_t id)
-{
-    const struct chunk *chunk = &memory->records[id];
-    if (!chunk->is_mapped)
-        return chunk->state == CHUNK_LIMBO
-                   ? VMM_OK
-                   : vmm__error(VMM_ERR_INTERNAL, "memory: chunk %u is held but not mapped", id);
-    for (uint64_t granule = 0; granule < chunk->granules; granule++) {
-        if (memory->pages[chunk->first + granule] != id)
-            return vmm__error(VMM_ERR_INTERNAL,
-                              "memory: invariant 1: chunk %u is not in the page "
-                              "map at its granule %llu",
-                              id, (unsigned long long)granule);
-    }
-    return VMM_OK;
-}
-
-vmm_status vmm__memory_check(const struct memory *memory)
-{
-    uint64_t bytes = 0;
-    uint64_t limbo_bytes = 0;
-    uint64_t mapped_granules = 0;
-    for (uint32_t id = 1; id < memory->record_high; id++) {
-        const struct chunk *chunk = &memory->records[id];
-        if (chunk->state == CHUNK_UNUSED)
-            continue;
-        vmm_status status = chunk_check(memory, id);
-        if (status != VMM_OK)
-            return status;
-        bytes += held_bytes(memory, chunk);
-        limbo_bytes += chunk->state == CHUNK_LIMBO ? held_bytes(memory, chunk) : 0;
-        mapped_granules += chunk->is_mapped ? chunk->granules : 0;
-    }
-    if (mapped_granules + memory->arena.free_granules != memory->arena.granules)
-        return vmm__error(VMM_ERR_INTERNAL, "memory: invariant 2: addresses taken without a chunk");
-    if (bytes != vmm__figure_now(&memory->reserved_bytes) || limbo_bytes != memory->limbo_bytes)
-        return vmm__error(VMM_ERR_INTERNAL, "memory: invariant 3: chunks do not add up");
-    return vmm__arena_check(&memory->arena);
 }

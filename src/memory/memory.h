@@ -9,9 +9,13 @@
  *     [first, first + granules) and no others;
  *  2. a granule that belongs to a chunk, mapped or not, is taken from the arena; no other is;
  *  3. reserved = sum of the bytes of all chunks; limbo_bytes = the same over chunks in limbo;
- *  4. no two chunks share a handle, except a chunk and its stale mappings: records in limbo without
- *     a handle of their own, left where the chunk was mapped before it moved. They hold addresses,
- *     not memory, and count neither as reserved nor as limbo_bytes.
+ *  4. no two chunks share a handle, except a chunk and its aliases: records without a handle of
+ *     their own, which hold addresses, not memory, and count neither as reserved nor as
+ *     limbo_bytes. An alias in limbo is a stale mapping, left where the chunk was mapped before it
+ *     moved. One that is held is a twin: two places live in one chunk (mesh.h); a chunk and its
+ *     twins form a ring with exactly one owner of the handle;
+ *  5. every held record is mapped, except `astray` of them: those that a re-backing took from their
+ *     place and that the driver then refused to map again. Each drain tries to map them.
  * Knows nothing of blocks, pools or why it is asked. May be called by: policy, report, entry.
  * Locks: the cache's grow lock guards all of it; figures may be read without.
  */
@@ -35,7 +39,8 @@ struct chunk {
     uint32_t next; /* id: in limbo the next to be drained; unused the next unused */
     enum chunk_state state;
     bool is_mapped; /* false in limbo if its release failed: tried again with each drain */
-    bool is_stale;  /* limbo: only a mapping; the handle is another record's */
+    bool is_alias;  /* only a mapping; the handle is another record's */
+    uint32_t twin;  /* held: id of the next of the ring that shares the handle; 0: alone */
     uint64_t epoch; /* limbo: of `timeline`; may be unmapped once it has passed */
     struct timeline *timeline; /* limbo: NULL if nothing is in flight */
 };
@@ -54,6 +59,8 @@ struct memory {
     uint32_t unused;      /* list */
     uint32_t limbo_head;
     uint32_t limbo_tail;
+    uint32_t twins;  /* held aliases */
+    uint32_t astray; /* see invariant 5 */
 };
 
 vmm_status vmm__memory_init(struct memory *memory, struct driver *driver, uint64_t arena_bytes,
@@ -78,6 +85,35 @@ vmm_status vmm__memory_map(struct memory *memory, uint64_t granule, uint64_t cou
  */
 vmm_status vmm__memory_move(struct memory *memory, struct chunk *chunk, uint64_t granule,
                             struct timeline *timeline, uint64_t epoch);
+
+/* A part of a chunk's place, and the chunk that takes it. */
+struct memory_part {
+    struct chunk *chunk;
+    uint64_t granule;
+};
+
+/*
+ * Re-backing: the parts, held and mapped elsewhere, take the place of a chunk that is alone. Their
+ * bytes are the caller's business, and no work may be in flight on any of them. Parts lie in the
+ * chunk's place in rising order; granules that none of them takes go back to the arena, and the
+ * chunk and the parts' old mappings to limbo. On failure everything is where it was (or astray).
+ */
+vmm_status vmm__memory_swap(struct memory *memory, struct chunk *chunk,
+                            const struct memory_part *parts, uint32_t count);
+
+/*
+ * Meshing: the place of `guest` is mapped to the memory of `host`, an owner of the same size, and is
+ * its twin then. The guest's own memory goes to limbo if no other place has part in it, which is how
+ * a ring moves as a whole: place by place. As for the bytes and failures: like swap.
+ */
+vmm_status vmm__memory_mesh(struct memory *memory, struct chunk *host, struct chunk *guest);
+
+/* Puts one of a ring of twins into limbo; the memory stays with the others. Cannot fail. */
+void vmm__memory_unmesh(struct memory *memory, struct chunk *chunk, struct timeline *timeline,
+                        uint64_t epoch);
+
+/* Tries to map what is astray where it belongs. */
+void vmm__memory_mend(struct memory *memory);
 
 /* Makes mapped granules usable. On failure they are not, and mapped still. */
 vmm_status vmm__memory_access(struct memory *memory, uint64_t granule, uint64_t count);
@@ -125,5 +161,22 @@ vmm_status vmm__chunk_close(struct memory *memory, struct chunk *chunk);
 vmm_status vmm__limbo_wait(struct memory *memory, uint64_t *released);
 
 vmm_status vmm__memory_check(const struct memory *memory);
+
+/* ---- For the files of this module --------------------------------------------------------- */
+
+static inline uint32_t vmm__chunk_id(const struct memory *memory, const struct chunk *chunk)
+{
+    return (uint32_t)(chunk - memory->records);
+}
+
+struct chunk *vmm__chunk_take(struct memory *memory); /* an unused record; NULL if none is left */
+void vmm__chunk_drop(struct memory *memory, struct chunk *chunk);
+
+/* Lets the granules of a chunk's place name a record; 0: none. */
+void vmm__chunk_place(struct memory *memory, const struct chunk *chunk, uint32_t id);
+
+/* A record for the mapping that a chunk has now, which is about to get another: into limbo. */
+void vmm__chunk_leave(struct memory *memory, const struct chunk *chunk, struct chunk *stale,
+                      struct timeline *timeline, uint64_t epoch);
 
 #endif

@@ -1,5 +1,6 @@
 /* What all of policy needs of the cache: see cache.h. */
 #include "policy/cache.h"
+#include "policy/ring.h"
 
 #include <stdarg.h>
 
@@ -40,6 +41,18 @@ vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct po
     return status;
 }
 
+void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held)
+{
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        vmm__pool_lock_beside(pool, held);
+}
+
+void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held)
+{
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        vmm__pool_unlock_beside(pool, held);
+}
+
 vmm_status vmm__cache_check_locked(struct vmm_cache *cache)
 {
     vmm_status status = vmm__memory_check(&cache->memory);
@@ -49,5 +62,9 @@ vmm_status vmm__cache_check_locked(struct vmm_cache *cache)
         status = vmm__pool_check_locked(pool);
         vmm__lock_drop(&pool->lock);
     }
+    vmm__cache_pools_lock(cache, NULL);
+    if (status == VMM_OK)
+        status = vmm__rings_check(cache);
+    vmm__cache_pools_unlock(cache, NULL);
     return status;
 }

@@ -12,6 +12,8 @@
 #include "heap/pools.h"
 #include "memory/memory.h"
 
+#include <pthread.h>
+
 struct vmm_cache {
     struct driver *driver;
     bool owns_driver;
@@ -29,8 +31,12 @@ struct vmm_cache {
     struct directory directory;
     struct ledger ledger;
     struct pools pools;
+    struct timeline copies;     /* of live bytes, on the default stream: see compact.h */
     uint64_t active_peak_bytes; /* when statistics' peaks were last reset; grow_lock guards it */
     uint64_t slow_operations;   /* counted for VMM_CHECK only */
+    _Atomic uintptr_t caller;   /* the thread that called first; 0: none has yet */
+    _Atomic bool has_callers;   /* of more than one thread */
+    _Atomic uint64_t compactions;
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;
 };
@@ -61,6 +67,23 @@ static inline vmm_status vmm__cache_checked(struct vmm_cache *cache, uint64_t ev
     vmm_status check = vmm__cache_check_locked(cache);
     return check == VMM_OK ? status : check;
 }
+
+/* Notes which thread calls: compaction wants to know whether there is more than one. */
+static inline void vmm__cache_called(struct vmm_cache *cache)
+{
+    uintptr_t self = (uintptr_t)pthread_self();
+    uintptr_t caller = atomic_load_explicit(&cache->caller, memory_order_relaxed);
+    if (caller == self)
+        return;
+    if (caller != 0 ||
+        !atomic_compare_exchange_strong_explicit(&cache->caller, &caller, self,
+                                                 memory_order_relaxed, memory_order_relaxed))
+        atomic_store_explicit(&cache->has_callers, true, memory_order_relaxed);
+}
+
+/* Locks every pool but one that the caller has locked already (NULL: none); and back. */
+void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held);
+void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held);
 
 /* The stream's pool, made with its first use. Takes the grow lock. */
 vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out);

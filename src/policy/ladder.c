@@ -2,7 +2,9 @@
 #include "policy/ladder.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "policy/compact.h"
 #include "policy/cross.h"
+#include "policy/ring.h"
 #include "policy/trim.h"
 
 /* Each step returns VMM_OK if it gave something, VMM_NOT_READY if it has nothing to give. */
@@ -23,8 +25,12 @@ static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
         any = vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline)) || any;
         vmm__pool_unlock_beside(pool, request->pool);
     }
+    uint32_t twins = cache->memory.twins;
+    vmm__cache_pools_lock(cache, request->pool);
+    vmm__rings_part(cache);
+    vmm__cache_pools_unlock(cache, request->pool);
     (void)vmm__limbo_drain(&cache->memory, &released_bytes);
-    return gave(any || released_bytes > 0);
+    return gave(any || released_bytes > 0 || cache->memory.twins < twins);
 }
 
 /* How much has to go back so that the driver, or the limit, lets the request grow. */
@@ -156,9 +162,24 @@ static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request
     return gave(released_bytes > 0);
 }
 
+/* Live bytes move together, unless even all that is pinned would not do. */
+static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
+{
+    const struct block *beside;
+    uint64_t free_bytes = 0;
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        vmm__pool_lock_beside(pool, request->pool);
+        free_bytes += pool->large.free_bytes + pool->small.free_bytes;
+        vmm__pool_unlock_beside(pool, request->pool);
+    }
+    uint64_t bytes = missing_bytes(cache, request, &beside);
+    return free_bytes < bytes ? VMM_NOT_READY : vmm__compact(cache, request->pool, bytes);
+}
+
 static const ladder_step ladder_steps[] = { step_passed,        step_steal,    step_follow,
                                             step_idle_finished, step_idle,     step_wait_limbo,
-                                            step_wait_uses,     step_all_idle, step_wait_limbo };
+                                            step_wait_uses,     step_all_idle, step_wait_limbo,
+                                            step_compact };
 
 enum { LADDER_STEPS = sizeof ladder_steps / sizeof ladder_steps[0] };
 

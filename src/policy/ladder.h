@@ -9,7 +9,8 @@
  *  5. idle chunks whose work is still running: into limbo, just enough;
  *  6. the host waits for the oldest of limbo;
  *  7. the host waits for blocks that other streams use, and climbs from the start again;
- *  8. all idle chunks go, and the host waits for them.
+ *  8. all idle chunks go, and the host waits for them;
+ *  9. live bytes move together, so that what they pin comes free (compact.h).
  *
  * May be called by: supply. Locks: the grow lock and the requesting pool's lock.
  */

@@ -115,18 +115,6 @@ static vmm_status span_join(struct quest *quest)
     return status;
 }
 
-static void pools_lock(struct vmm_cache *cache, const struct pool *held)
-{
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
-        vmm__pool_lock_beside(pool, held);
-}
-
-static void pools_unlock(struct vmm_cache *cache, const struct pool *held)
-{
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
-        vmm__pool_unlock_beside(pool, held);
-}
-
 vmm_status vmm__span_join(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                           uint64_t most_bytes, enum idle_when when)
 {
@@ -134,10 +122,10 @@ vmm_status vmm__span_join(struct vmm_cache *cache, struct heap *heap, uint64_t b
         return VMM_NOT_READY;
     struct quest quest = { .cache = cache, .heap = heap, .bytes = bytes, .when = when };
     quest.best.void_bytes = most_bytes;
-    pools_lock(cache, heap->pool);
+    vmm__cache_pools_lock(cache, heap->pool);
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
         heap_try(&quest, &pool->large);
     vmm_status status = quest.best.count == 0 ? VMM_NOT_READY : span_join(&quest);
-    pools_unlock(cache, heap->pool);
+    vmm__cache_pools_unlock(cache, heap->pool);
     return status;
 }

@@ -1,7 +1,8 @@
 /* Giving idle memory back: see trim.h. */
 #include "policy/trim.h"
 #include "base/error.h"
-#include "policy/idle.h"
+#include "policy/compact.h"
+#include "policy/ring.h"
 
 /* Puts whole chunks of one free block into limbo, as many as the order and the quest allow. */
 static uint64_t block_trim(struct vmm_cache *cache, struct idle_quest *quest, struct block *block,
@@ -61,13 +62,26 @@ static uint64_t excess_bytes(const struct memory *memory, uint64_t keep_bytes)
     return staying_bytes > keep_bytes ? staying_bytes - keep_bytes : 0;
 }
 
+/* Lets everything go that waits for nothing any more, so that it counts as idle. */
 static void waits_poll(struct vmm_cache *cache)
 {
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        vmm__lock_take(&pool->lock);
+    vmm__cache_pools_lock(cache, NULL);
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
         (void)vmm__pool_poll_locked(pool, UINT32_MAX);
-        vmm__lock_drop(&pool->lock);
-    }
+    vmm__rings_part(cache);
+    vmm__cache_pools_unlock(cache, NULL);
+}
+
+/* What is still too much is pinned by live bytes, which may be moved. */
+static vmm_status pinned_trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released)
+{
+    uint64_t before = vmm__figure_now(&cache->memory.reserved_bytes);
+    if (excess_bytes(&cache->memory, keep_bytes) == 0 || !vmm__compact_may(cache) ||
+        (cache->compaction == VMM_COMPACTION_AUTO && !vmm__compact_is_quiet(cache)))
+        return VMM_OK;
+    vmm_status status = vmm__compact(cache, NULL, excess_bytes(&cache->memory, keep_bytes));
+    *released += before - vmm__figure_now(&cache->memory.reserved_bytes);
+    return status == VMM_NOT_READY ? VMM_OK : status;
 }
 
 vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released)
@@ -82,6 +96,8 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
     if (order.bytes > 0)
         (void)vmm__trim_idle(cache, &order);
     vmm_status status = vmm__limbo_drain(&cache->memory, &released_bytes);
+    if (status == VMM_OK)
+        status = pinned_trim(cache, keep_bytes, &released_bytes);
     vmm__cache_log(cache, "trim: kept %llu MiB, released %llu MiB, %llu MiB in limbo",
                    (unsigned long long)vmm__figure_now(&cache->memory.reserved_bytes) >> 20,
                    (unsigned long long)released_bytes >> 20,

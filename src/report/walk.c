@@ -24,6 +24,8 @@ static vmm_item_state block_item_state(const struct block *block)
 {
     if (block->state == BLOCK_FREE)
         return VMM_ITEM_FREE;
+    if (block->state == BLOCK_LENT)
+        return VMM_ITEM_LENT;
     return block->state == BLOCK_WAITING ? VMM_ITEM_WAITING : VMM_ITEM_LIVE;
 }
 
@@ -120,7 +122,7 @@ static void chunk_visit(struct walk *walk, const struct chunk *chunk)
     uint64_t address = vmm__chunk_address(memory, chunk);
     struct span span = { .address = address, .end = address + vmm__chunk_bytes(memory, chunk) };
     heap_enter(walk, vmm__directory_heap(&walk->cache->directory, address), address);
-    item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
+    item_visit(walk, (vmm_item){ .kind = chunk->is_alias ? VMM_ITEM_TWIN : VMM_ITEM_CHUNK,
                                  .state = chunk_item_state(walk, chunk, span.end),
                                  .address = address,
                                  .bytes = span.end - address,
@@ -140,7 +142,7 @@ vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
     uint64_t granule = vmm__arena_next_taken(arena, 0);
     while (granule < arena->granules && !walk.ended) {
         const struct chunk *chunk = vmm__memory_chunk(&cache->memory, granule);
-        if (!chunk->is_stale)
+        if (chunk->state == CHUNK_HELD || !chunk->is_alias) /* a stale mapping is nothing to see */
             chunk_visit(&walk, chunk);
         uint64_t end = granule + chunk->granules;
         granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;

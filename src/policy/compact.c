@@ -1,0 +1,161 @@
+/* Moving live bytes together: see compact.h. */
+#include "policy/compact.h"
+#include "base/error.h"
+#include "policy/mesh.h"
+#include "policy/reback.h"
+#include "policy/ring.h"
+#include "policy/trim.h"
+
+#include <stdlib.h>
+
+/* A compaction under way. */
+struct compaction {
+    struct vmm_cache *cache;
+    uint64_t wanted_bytes;
+    uint64_t start_bytes; /* reserved when it began */
+};
+
+bool vmm__compact_may(const struct vmm_cache *cache)
+{
+    if (cache->no_caching || cache->compaction == VMM_COMPACTION_OFF)
+        return false;
+    return cache->compaction == VMM_COMPACTION_ON ||
+           !atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
+}
+
+bool vmm__compact_is_quiet(struct vmm_cache *cache)
+{
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        struct timeline *timeline = &pool->timeline;
+        if (vmm__timeline_query(timeline, vmm__timeline_now(timeline)) != VMM_OK)
+            return false;
+    }
+    return true;
+}
+
+static uint64_t freed_bytes(const struct compaction *compaction)
+{
+    uint64_t reserved = vmm__figure_now(&compaction->cache->memory.reserved_bytes);
+    return compaction->start_bytes > reserved ? compaction->start_bytes - reserved : 0;
+}
+
+static bool is_enough(const struct compaction *compaction)
+{
+    return freed_bytes(compaction) >= compaction->wanted_bytes;
+}
+
+static uint32_t idle_granules(const struct partly *partly)
+{
+    return partly->chunk->granules - partly->live_granules;
+}
+
+/* Most memory first. */
+static int by_gain(const void *a, const void *b)
+{
+    uint32_t left = idle_granules(a);
+    uint32_t right = idle_granules(b);
+    return left > right ? -1 : left < right;
+}
+
+/*
+ * Re-backs chunks that hold idle granules or, to prepare them for meshing, granules that are free in
+ * part. What there is no room for is passed over: others that go first may make room.
+ */
+static vmm_status chunks_reback(struct compaction *compaction, bool to_mesh)
+{
+    struct survey survey;
+    vmm_status status = vmm__survey_take(compaction->cache, &survey);
+    if (status != VMM_OK)
+        return status;
+    if (survey.count > 0)
+        qsort(survey.chunks, survey.count, sizeof *survey.chunks, by_gain);
+    for (uint64_t i = 0; i < survey.count && status == VMM_OK && !is_enough(compaction); i++) {
+        const struct partly *partly = &survey.chunks[i];
+        if (partly->is_pinned || partly->chunk->granules == 1 ||
+            (idle_granules(partly) == 0 && !to_mesh))
+            continue;
+        status = vmm__reback(compaction->cache, partly);
+        if (status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_UNSUPPORTED)
+            status = VMM_OK;
+    }
+    vmm__survey_end(&survey);
+    return status;
+}
+
+static vmm_status granules_mesh(struct compaction *compaction)
+{
+    struct survey survey;
+    vmm_status status = vmm__survey_take(compaction->cache, &survey);
+    if (status != VMM_OK)
+        return status;
+    uint64_t left_bytes = compaction->wanted_bytes - freed_bytes(compaction);
+    status = vmm__mesh(compaction->cache, &survey, left_bytes);
+    (void)vmm__limbo_drain(&compaction->cache->memory, NULL);
+    vmm__survey_end(&survey);
+    return status;
+}
+
+/* Chunks with idle granules are the cheapest; meshing may make the room that re-backing lacks. */
+static vmm_status stages_run(struct compaction *compaction)
+{
+    vmm_status status = VMM_OK;
+    for (int round = 0; round < 2 && status == VMM_OK; round++) {
+        bool to_mesh = round > 0;
+        if (!is_enough(compaction))
+            status = chunks_reback(compaction, to_mesh);
+        if (status == VMM_OK && !is_enough(compaction))
+            status = granules_mesh(compaction);
+    }
+    return status;
+}
+
+/* Waits for the device and gives back what that left idle. */
+static vmm_status device_settle(struct compaction *compaction, struct pool *held)
+{
+    struct vmm_cache *cache = compaction->cache;
+    if (held != NULL)
+        vmm__lock_drop(&held->lock);
+    vmm_status status = vmm__driver_device_wait(cache->driver);
+    if (held != NULL)
+        vmm__lock_take(&held->lock);
+    if (status != VMM_OK)
+        return status;
+    vmm__cache_pools_lock(cache, held);
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        (void)vmm__pool_poll_locked(pool, UINT32_MAX);
+    vmm__rings_part(cache);
+    status = vmm__rings_settle(cache);
+    vmm__cache_pools_unlock(cache, held);
+    if (status != VMM_OK)
+        return status;
+    struct trim_order order = { .bytes = compaction->wanted_bytes,
+                                .when = IDLE_FINISHED,
+                                .held = held };
+    (void)vmm__trim_idle(cache, &order);
+    (void)vmm__limbo_drain(&cache->memory, NULL);
+    return VMM_OK;
+}
+
+vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t bytes)
+{
+    if (!vmm__compact_may(cache))
+        return VMM_NOT_READY;
+    struct compaction compaction = { .cache = cache,
+                                     .wanted_bytes = bytes,
+                                     .start_bytes =
+                                         vmm__figure_now(&cache->memory.reserved_bytes) };
+    vmm_status status = device_settle(&compaction, held);
+    if (status != VMM_OK)
+        return status;
+    vmm__cache_pools_lock(cache, held);
+    status = stages_run(&compaction);
+    vmm__cache_pools_unlock(cache, held);
+    uint64_t freed = freed_bytes(&compaction);
+    atomic_fetch_add_explicit(&cache->compactions, 1, memory_order_relaxed);
+    vmm__cache_log(cache, "compact: wanted %llu MiB, freed %llu MiB, %u twins",
+                   (unsigned long long)bytes >> 20, (unsigned long long)freed >> 20,
+                   cache->memory.twins);
+    if (freed > 0)
+        return VMM_OK;
+    return status == VMM_OK ? VMM_NOT_READY : status;
+}

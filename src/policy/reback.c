@@ -1,0 +1,105 @@
+/* Live granules get chunks of their own: see reback.h. */
+#include "policy/reback.h"
+#include "base/error.h"
+
+enum { PARTS_MOST = 64 };
+
+/* A re-backing under way. */
+struct reback {
+    struct vmm_cache *cache;
+    const struct partly *partly;
+    struct memory_part parts[PARTS_MOST];
+    uint32_t count;
+};
+
+/* New memory for some of the chunk's granules at fresh addresses, with a copy of their bytes. */
+static vmm_status part_make(struct reback *reback, uint64_t granule, uint32_t granules)
+{
+    struct memory *memory = &reback->cache->memory;
+    struct arena *arena = &memory->arena;
+    uint64_t scratch;
+    if (reback->count == PARTS_MOST)
+        return vmm__error(VMM_ERR_UNSUPPORTED, "re-back: more than %d parts", PARTS_MOST);
+    if (!vmm__arena_find(arena, granules, &scratch))
+        return vmm__error(VMM_ERR_ADDRESS_SPACE, "re-back: no addresses for a copy");
+    vmm__arena_take(arena, scratch, granules);
+    vmm_status status = vmm__memory_map(memory, scratch, granules, granules);
+    if (status != VMM_OK)
+        return status;
+    reback->parts[reback->count++] =
+        (struct memory_part){ .chunk = vmm__memory_chunk(memory, scratch), .granule = granule };
+    status = vmm__memory_access(memory, scratch, granules);
+    if (status != VMM_OK)
+        return status;
+    return vmm__driver_copy(memory->driver, vmm__arena_address(arena, scratch),
+                            vmm__arena_address(arena, granule),
+                            (uint64_t)granules << arena->granule_shift, NULL);
+}
+
+/* Makes the parts; runs of full granules stay together. */
+static vmm_status parts_make(struct reback *reback)
+{
+    const struct chunk *chunk = reback->partly->chunk;
+    uint64_t end = chunk->first + chunk->granules;
+    vmm_status status = VMM_OK;
+    for (uint64_t granule = chunk->first; granule < end && status == VMM_OK;) {
+        enum granule_use use = vmm__granule_use(reback->partly->heap, granule);
+        uint32_t granules = 1;
+        while (use == GRANULE_FULL && granule + granules < end &&
+               vmm__granule_use(reback->partly->heap, granule + granules) == GRANULE_FULL)
+            granules++;
+        if (use != GRANULE_FREE)
+            status = part_make(reback, granule, granules);
+        granule += granules;
+    }
+    return status;
+}
+
+/* Copies to the parts may be under way still. */
+static void parts_undo(struct reback *reback)
+{
+    struct vmm_cache *cache = reback->cache;
+    struct error_line line;
+    vmm__error_save(&line);
+    for (uint32_t i = 0; i < reback->count; i++)
+        vmm__limbo_put(&cache->memory, reback->parts[i].chunk, &cache->copies,
+                       vmm__timeline_now(&cache->copies));
+    (void)vmm__limbo_drain(&cache->memory, NULL);
+    vmm__error_restore(&line);
+}
+
+/* What is free in the chunk's place belongs to no heap any more. Records were kept for it. */
+static void voids_detach(struct reback *reback, uint64_t first, uint64_t end)
+{
+    struct heap *heap = reback->partly->heap;
+    const struct arena *arena = &reback->cache->memory.arena;
+    for (uint64_t granule = first; granule < end; granule++) {
+        if (vmm__memory_chunk(&reback->cache->memory, granule) != NULL)
+            continue;
+        uint64_t address = vmm__arena_address(arena, granule);
+        (void)vmm__heap_detach(heap, vmm__heap_cover(heap, address), address, arena->granule_bytes);
+    }
+}
+
+vmm_status vmm__reback(struct vmm_cache *cache, const struct partly *partly)
+{
+    struct reback reback = { .cache = cache, .partly = partly };
+    struct memory *memory = &cache->memory;
+    uint64_t first = partly->chunk->first;
+    uint64_t end = first + partly->chunk->granules;
+    vmm_status status = vmm__heap_records_keep(partly->heap, 2 + partly->chunk->granules);
+    if (status != VMM_OK)
+        return status;
+    status = parts_make(&reback);
+    if (status == VMM_OK)
+        status = vmm__timeline_wait(&cache->copies, vmm__timeline_now(&cache->copies));
+    if (status == VMM_OK)
+        status = vmm__memory_swap(memory, partly->chunk, reback.parts, reback.count);
+    if (status != VMM_OK) {
+        parts_undo(&reback);
+        return status;
+    }
+    voids_detach(&reback, first, end);
+    (void)vmm__limbo_drain(memory, NULL); /* the old memory goes back */
+    return VMM_OK;
+}
