@@ -167,31 +167,37 @@ void vmm__heap_fini(struct heap *heap)
 
 /* ---- Blocks ------------------------------------------------------------------------------- */
 
-/* In a small heap the larger blocks come from the high end and the smaller ones from the low end: what
- * differs in size, and so in life, does not mix. */
-enum { HIGH_END_BYTES = 256 << 10 };
-
-vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
-                               struct block **out)
+/* Takes bytes of a free block that holds them. */
+static vmm_status block_take(struct heap *heap, struct block *block, uint64_t address,
+                             uint64_t bytes, struct block **out)
 {
     vmm_status status = vmm__heap_records_keep(heap, 1);
     if (status != VMM_OK)
         return status;
-    uint64_t address = block->address;
-    if (heap->is_small && bytes >= HIGH_END_BYTES)
-        address = vmm__block_end(block) - bytes;
     block = block_cut(heap, block, address, bytes);
     block->state = BLOCK_LIVE;
     *out = block;
     return VMM_OK;
 }
 
+vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
+                               struct block **out)
+{
+    return block_take(heap, block, block->address, bytes, out);
+}
+
+/* In a small heap the larger blocks come from the high end and the smaller ones from the low end: what
+ * differs in size, and so in life, does not mix. */
+enum { HIGH_END_BYTES = 256 << 10 };
+
 vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
 {
-    struct size_node *fit = vmm__size_index_find(&heap->index, bytes);
+    struct block *fit = (struct block *)vmm__size_index_find(&heap->index, bytes);
     if (fit == NULL)
         return VMM_NOT_READY;
-    return vmm__heap_take_from(heap, (struct block *)fit, bytes, out);
+    bool from_high = heap->is_small && bytes >= HIGH_END_BYTES;
+    uint64_t address = from_high ? vmm__block_end(fit) - bytes : fit->address;
+    return block_take(heap, fit, address, bytes, out);
 }
 
 struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch)

@@ -81,7 +81,7 @@ vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count);
  */
 vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out);
 
-/* The same from one end of a given free block that is large enough. */
+/* The same from the low end of a given free block that is large enough. */
 vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
                                struct block **out);
 

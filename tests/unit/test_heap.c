@@ -127,9 +127,10 @@ static void the_block_before_a_border_is_found(void **state)
     for (int i = 0; i < 2; i++) {
         struct heap *heap = i == 0 ? &engine->pool->large : &engine->pool->small;
         uint64_t granule = i == 0 ? 0 : 32;
-        (void)engine_attached(engine, heap, granule, 6, 1);
-        struct block *first = heap_taken(heap, 4096);
-        struct block *second = heap_taken(heap, 3 * GRANULE);
+        struct block *first = engine_attached(engine, heap, granule, 6, 1);
+        struct block *second;
+        assert_ok(vmm__heap_take_from(heap, first, 4096, &first));
+        assert_ok(vmm__heap_take_from(heap, first->next, 3 * GRANULE, &second));
         const struct directory *directory = &engine->directory;
         assert_ptr_equal(vmm__directory_before(directory, engine_address(engine, granule + 1)),
                          second);
@@ -140,6 +141,18 @@ static void the_block_before_a_border_is_found(void **state)
         assert_null(vmm__directory_before(directory, engine_address(engine, granule)));
         assert_int_equal(first->address, engine_address(engine, granule));
     }
+}
+
+static void large_and_small_take_from_different_ends(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->small;
+    (void)engine_attached(engine, heap, 10, 1, 1);
+    struct block *little = heap_taken(heap, 252 << 10);
+    struct block *big = heap_taken(heap, 256 << 10);
+    assert_int_equal(little->address, engine_address(engine, 10));
+    assert_int_equal(vmm__block_end(big), engine_address(engine, 11));
+    engine_checked(engine);
 }
 
 /* Small granules need slots, one allocation each, after the batch of block records. */
@@ -242,6 +255,7 @@ int main(void)
         ENGINE_TEST(only_starts_are_found),
         ENGINE_TEST(whole_granules_can_be_detached),
         ENGINE_TEST(the_block_before_a_border_is_found),
+        ENGINE_TEST(large_and_small_take_from_different_ends),
         ENGINE_TEST(attaching_without_host_memory_changes_nothing),
         ENGINE_TEST(records_without_host_memory_change_nothing),
         ENGINE_TEST(random_blocks_keep_all_invariants),
