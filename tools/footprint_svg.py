@@ -115,14 +115,14 @@ class Picture:
 class TimePicture(Picture):
     """One trace: live memory, and what each policy reserved, over its operations."""
 
-    def __init__(self, trace, runs, busy_bytes):
-        """runs: {policy: Run}; busy_bytes: peak busy, drawn where it is above peak live."""
+    def __init__(self, trace, runs, apart_bytes):
+        """runs: {policy: Run}; apart_bytes: peak apart, drawn where it is above peak live."""
         self.runs = runs
         live = max(next(iter(runs.values())).live)
-        self.busy = busy_bytes / GIB if busy_bytes > live else None
+        self.apart = apart_bytes / GIB if apart_bytes > live else None
         entries = [("live: peak %.2f" % (live / GIB), LIVE, 10)]
-        if self.busy:
-            entries.append(("busy: peak %.2f" % self.busy, LIVE, 1))
+        if self.apart:
+            entries.append(("streams apart: peak %.2f" % self.apart, LIVE, 1))
         entries += [("%s: %.2f (&#215; %.3f)" % (name, max(run.reserved) / GIB,
                                                  max(run.reserved) / live), COLOURS[name], 3)
                     for name, run in runs.items()]
@@ -159,8 +159,8 @@ class TimePicture(Picture):
         floor = self.y(0)
         area = [(points[0][0], floor)] + points + [(points[-1][0], floor)]
         self.line(area, 'fill="%s" fill-opacity="0.45"' % LIVE)
-        if self.busy:
-            self.line([(LEFT, self.y(self.busy)), (WIDTH - RIGHT, self.y(self.busy))],
+        if self.apart:
+            self.line([(LEFT, self.y(self.apart)), (WIDTH - RIGHT, self.y(self.apart))],
                       'stroke="%s" stroke-dasharray="6 4"' % LIVE)
         for name, run in self.runs.items():
             self.line(self.points(run.ops, run.reserved), 'stroke="%s" stroke-width="%s"' %

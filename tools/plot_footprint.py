@@ -99,16 +99,16 @@ def footprints(data):
 
 
 def streams(data):
-    head = ["lag", "peak live", "peak busy", "finished: reserved", "/ busy", "/ live", "driver ms",
+    head = ["lag", "peak live", "peak apart", "finished: reserved", "/ apart", "/ live", "driver ms",
             "wait: reserved", "/ live", "driver ms"]
     rows = []
     for lag in LAGS:
         runs = data.vmmcache("lag-" + lag)
         finished, waits = runs[STREAMS], runs[WAITS]
         rows.append([lag, "%.0f MiB" % finished["peak_live_mib"],
-                     "%.0f MiB" % finished["peak_busy_mib"],
+                     "%.0f MiB" % finished["peak_apart_mib"],
                      "%.0f MiB" % finished["peak_reserved_mib"],
-                     ratio(finished["footprint_busy"]), ratio(finished["footprint"]),
+                     ratio(finished["footprint_apart"]), ratio(finished["footprint"]),
                      "%.0f" % finished["driver_ms"],
                      "%.0f MiB" % waits["peak_reserved_mib"], ratio(waits["footprint"]),
                      "%.0f" % waits["driver_ms"]])
@@ -151,8 +151,8 @@ def trims_cell(run):
 
 
 def knob_footprint(trace, run):
-    """Streams that do not wait for each other need what is busy."""
-    return run["footprint_busy" if trace == STREAMS else "footprint"]
+    """Streams that do not wait for each other need what is tied up apart."""
+    return run["footprint_apart" if trace == STREAMS else "footprint"]
 
 
 def knob_cell(trace, run):
@@ -179,14 +179,14 @@ def knob_lines(data):
 
 def pictures(data):
     """(name, SVG)"""
-    busy = data.vmmcache("lag-1000")
+    apart = data.vmmcache("lag-1000")
     traces = timelines(data.path("time.csv"))
     waits = timelines(data.path("time-wait.csv"))[STREAMS]["vmmcache"]
     for trace, runs in traces.items():
         if trace == STREAMS:
             runs["vmmcache, waiting"] = waits
-        busy_bytes = busy[trace]["peak_busy_mib"] * 2 ** 20
-        yield trace, TimePicture(trace, runs, busy_bytes).draw()
+        apart_bytes = apart[trace]["peak_apart_mib"] * 2 ** 20
+        yield trace, TimePicture(trace, runs, apart_bytes).draw()
     yield "knob", KnobPicture(knob_lines(data), DEFAULT_KNOB).draw()
 
 

@@ -21,7 +21,8 @@ static struct result good_result(const struct trace *trace, struct replay_pass *
             .ops = 7,
             .ops_done = 7,
             .peak_live_bytes = 2 * MIB,
-            .peak_busy_bytes = 5 * MIB / 2,
+            .peak_busy_bytes = 7 * MIB / 2,
+            .peak_apart_bytes = 5 * MIB / 2,
             .peak_reserved_bytes = 3 * MIB,
             .driver_ns = 1500000,
             .stalls = 2,
@@ -73,8 +74,9 @@ static void test_all_fields(void **state)
                 "\"settings\":{\"footprint_permille\":50,\"sharing\":\"wait\","
                 "\"compaction\":\"off\"},\"limit_mib\":3.000,"
                 "\"ok\":true,\"ops\":7,\"ops_done\":7,\"peak_live_mib\":2.000,"
-                "\"peak_busy_mib\":2.500,\"peak_reserved_mib\":3.000,\"footprint\":1.50000,"
-                "\"footprint_busy\":1.20000,\"least_mib\":1.500,\"trims\":100,"
+                "\"peak_busy_mib\":3.500,\"peak_apart_mib\":2.500,\"peak_reserved_mib\":3.000,"
+                "\"footprint\":1.50000,"
+                "\"footprint_apart\":1.20000,\"least_mib\":1.500,\"trims\":100,"
                 "\"trim_worst_excess_mib\":1.250,\"trim_worst_live_mib\":1.750,"
                 "\"trims_over_bar\":3,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
                 "\"unmap\":4,\"release\":5},\"driver_ms\":1.500,\"ns_per_op\":[321.0,40.0],"
@@ -103,8 +105,9 @@ static void test_what_is_not_there_is_null(void **state)
                 "{\"trace\":\"t\",\"policy\":\"expandable\",\"driver\":\"sim\",\"settings\":null,"
                 "\"limit_mib\":null,"
                 "\"ok\":false,\"ops\":7,\"ops_done\":0,\"peak_live_mib\":2.000,"
-                "\"peak_busy_mib\":2.500,\"peak_reserved_mib\":3.000,\"footprint\":1.50000,"
-                "\"footprint_busy\":1.20000,\"least_mib\":null,\"trims\":0,"
+                "\"peak_busy_mib\":3.500,\"peak_apart_mib\":2.500,\"peak_reserved_mib\":3.000,"
+                "\"footprint\":1.50000,"
+                "\"footprint_apart\":1.20000,\"least_mib\":null,\"trims\":0,"
                 "\"trim_worst_excess_mib\":null,\"trim_worst_live_mib\":null,"
                 "\"trims_over_bar\":null,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
                 "\"unmap\":4,\"release\":5},\"driver_ms\":1.500,\"ns_per_op\":[],"

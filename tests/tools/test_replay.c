@@ -44,7 +44,7 @@ static void test_figures(void **state)
     assert_int_equal(outcome.ops, 4);
     assert_int_equal(outcome.ops_done, 4);
     assert_true(outcome.peak_live_bytes == 3 * MIB);
-    assert_true(outcome.peak_busy_bytes == 3 * MIB);
+    assert_true(outcome.peak_apart_bytes == 3 * MIB);
     assert_true(outcome.peak_reserved_bytes == 22 * MIB);
     assert_true(replay_footprint(&outcome) > 7.33 && replay_footprint(&outcome) < 7.34);
     assert_int_equal(outcome.calls[DRIVER_CALL_create], 2);
@@ -106,8 +106,8 @@ static void test_busy_bytes_with_lag(void **state)
         request.lag = 100;
         run_well(&request, &outcome);
         assert_true(outcome.peak_live_bytes == 4 * MIB);
-        assert_true(outcome.peak_busy_bytes == 8 * MIB);
-        assert_true(replay_footprint_busy(&outcome) >= 1);
+        assert_true(outcome.peak_apart_bytes == 8 * MIB);
+        assert_true(replay_footprint_apart(&outcome) >= 1);
         replay_outcome_free(&outcome);
     }
     trace_free(&trace);

@@ -23,7 +23,7 @@ static struct result result_make(const struct policy_ops *policy, bool ok)
             .ops = 1000,
             .ops_done = ok ? 1000 : 500,
             .peak_live_bytes = 8 * MIB,
-            .peak_busy_bytes = 8 * MIB,
+            .peak_apart_bytes = 8 * MIB,
             .peak_reserved_bytes = 10 * MIB,
             .passes = passes,
             .pass_count = 1,
@@ -131,7 +131,7 @@ static void test_table(void **state)
     assert_contains(shown.text, "9.00 MiB (1.125)");
     assert_contains(shown.text, "250, then 40");
     assert_contains(shown.text, "  block-splitting: needed 9 MiB\n");
-    assert_null(strstr(shown.text, "busy"));
+    assert_null(strstr(shown.text, "apart"));
     assert_null(strstr(shown.text, "after trim"));
     free(shown.text);
 }
@@ -142,14 +142,14 @@ static void test_table_columns(void **state)
     struct result results[3] = { result_make(policy_vmmcache(), true),
                                  result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
-    struct table_columns columns = { .trims = true, .busy = true };
+    struct table_columns columns = { .trims = true, .apart = true };
     struct shown shown;
 
     (void)state;
     results[0].outcome.trims = (struct trims_outcome){ .count = 1, .worst_excess_bytes = 3 * MIB };
     results[1].trace = &streams;
     results[2].trace = &streams;
-    results[2].outcome.peak_busy_bytes = 9 * MIB;
+    results[2].outcome.peak_apart_bytes = 9 * MIB;
     shown_begin(&shown);
     table_write(shown.out, results, 3, &columns);
     assert_int_equal(fclose(shown.out), 0);
@@ -158,7 +158,7 @@ static void test_table_columns(void **state)
     assert_null(strstr(shown.text, "least"));
     const char *second = strstr(shown.text, "four, 1000 operations");
     assert_non_null(second);
-    assert_true(strstr(shown.text, "busy") > second);
+    assert_true(strstr(shown.text, "apart") > second);
     assert_contains(second, " 9.00 MiB (1.111) ");
     assert_contains(second, " 8.00 MiB ");
     assert_null(strstr(second, "8.00 MiB ("));

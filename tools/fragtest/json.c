@@ -121,9 +121,10 @@ static void run_write(FILE *out, const struct result *result)
                   outcome->ok ? "true" : "false", outcome->ops, outcome->ops_done);
     mib_write(out, "peak_live_mib", outcome->peak_live_bytes, true);
     mib_write(out, "peak_busy_mib", outcome->peak_busy_bytes, true);
+    mib_write(out, "peak_apart_mib", outcome->peak_apart_bytes, true);
     mib_write(out, "peak_reserved_mib", outcome->peak_reserved_bytes, true);
-    (void)fprintf(out, "\"footprint\":%.5f,\"footprint_busy\":%.5f,", replay_footprint(outcome),
-                  replay_footprint_busy(outcome));
+    (void)fprintf(out, "\"footprint\":%.5f,\"footprint_apart\":%.5f,", replay_footprint(outcome),
+                  replay_footprint_apart(outcome));
     mib_write(out, "least_mib", result->least_bytes, result->least_bytes > 0);
     trims_write(out, &outcome->trims);
     calls_write(out, outcome->calls);

@@ -101,7 +101,7 @@ static int campaign_show(struct campaign *campaign, struct outputs *outputs, str
     const struct table_columns columns = {
         .least = options->least,
         .trims = options->trims > 0,
-        .busy = options->lag > 0,
+        .apart = options->lag > 0,
     };
     char machine[320];
 

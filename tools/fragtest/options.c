@@ -344,7 +344,7 @@ void options_help(FILE *out)
         "              The device first finishes its work, at nobody's cost: memory that is in "
         "use\n"
         "              cannot be given back by anybody. The rest of the run sees that, too\n"
-        "  --least     also searches the smallest limit that survives, to 0.2 %; without trims\n"
+        "  --least     also searches the smallest limit that survives, to 0.1 %; without trims\n"
         "  --verify    fills every block, checks it when it is freed, and checks the rules\n"
         "  --json      writes the results to FILE; - is stdout\n"
         "  --timeline  writes live and reserved memory over time to FILE, for plots: lines of "

@@ -1,10 +1,10 @@
 /* The replayer: see replay.h. */
 #include "replay.h"
 
+#include "apart.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "bill.h"
-#include "busy.h"
 #include "verify.h"
 
 #include <inttypes.h>
@@ -313,7 +313,7 @@ static vmm_status arrays_create(struct replay *replay)
     replay->streams = calloc(request->trace->stream_count, sizeof(*replay->streams));
     replay->outcome->passes = calloc(request->passes, sizeof(*replay->outcome->passes));
     if (replay->places == NULL || replay->streams == NULL || replay->outcome->passes == NULL ||
-        !busy_peak(request->trace, request->lag, &replay->outcome->peak_busy_bytes))
+        !apart_peak(request->trace, request->lag, &replay->outcome->peak_apart_bytes))
         return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for the replay");
     return VMM_OK;
 }
@@ -352,7 +352,8 @@ void replay_run(const struct replay_request *request, struct replay_outcome *out
     *outcome = (struct replay_outcome){
         .ops = request->trace->op_count,
         .peak_live_bytes = request->trace->peak_live_bytes,
-        .peak_busy_bytes = request->trace->peak_live_bytes,
+        .peak_busy_bytes = trace_peak_busy(request->trace, request->lag),
+        .peak_apart_bytes = request->trace->peak_live_bytes,
     };
     trims_init(&replay.trims, request->trims, request->trace->op_count);
     if (request->timeline != NULL)

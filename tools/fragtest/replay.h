@@ -48,7 +48,8 @@ struct replay_outcome {
     uint64_t ops;      /* of one pass */
     uint64_t ops_done; /* of the last pass that began: `ops` when ok */
     uint64_t peak_live_bytes;
-    uint64_t peak_busy_bytes; /* of one pass: see busy.h */
+    uint64_t peak_busy_bytes;  /* live, and all that was freed in the last `lag` operations */
+    uint64_t peak_apart_bytes; /* of one pass: see apart.h */
     uint64_t peak_reserved_bytes;
     uint64_t calls[DRIVER_CALL_COUNT];
     uint64_t driver_ns;
@@ -73,9 +74,9 @@ static inline double replay_footprint(const struct replay_outcome *outcome)
 }
 
 /* Footprint for streams that do not wait for each other. */
-static inline double replay_footprint_busy(const struct replay_outcome *outcome)
+static inline double replay_footprint_apart(const struct replay_outcome *outcome)
 {
-    return (double)outcome->peak_reserved_bytes / (double)outcome->peak_busy_bytes;
+    return (double)outcome->peak_reserved_bytes / (double)outcome->peak_apart_bytes;
 }
 
 #endif

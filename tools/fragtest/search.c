@@ -1,8 +1,8 @@
 /* The search for the least memory: see search.h. */
 #include "search.h"
 
-#define RESOLUTION    500U /* parts of the peak live bytes */
-#define MOST_DOUBLING 8U   /* of a first excess of a quarter: gives up at 64 times the live bytes */
+#define RESOLUTION    1000U /* parts of the peak live bytes */
+#define MOST_DOUBLING 8U /* of a first excess of a quarter: gives up at 64 times the live bytes */
 
 static bool limit_survives(const struct replay_request *request, uint64_t limit_bytes)
 {

@@ -14,7 +14,7 @@ enum column {
     COLUMN_LIVE,
     COLUMN_RESERVED,
     COLUMN_FOOTPRINT,
-    COLUMN_BUSY,
+    COLUMN_APART,
     COLUMN_LEAST,
     COLUMN_TRIMS,
     COLUMN_CALLS,
@@ -35,7 +35,7 @@ static const struct row header = { {
     [COLUMN_LIVE] = "peak live",
     [COLUMN_RESERVED] = "peak reserved",
     [COLUMN_FOOTPRINT] = "footprint",
-    [COLUMN_BUSY] = "busy",
+    [COLUMN_APART] = "apart",
     [COLUMN_LEAST] = "least",
     [COLUMN_TRIMS] = "after trim",
     [COLUMN_CALLS] = "driver calls",
@@ -67,14 +67,14 @@ static void row_times(struct row *row, const struct replay_outcome *outcome)
     CELL(row, COLUMN_DRIVER_MS, "%.1f", (double)outcome->driver_ns / 1e6);
 }
 
-static void row_busy(struct row *row, const struct replay_outcome *outcome)
+static void row_apart(struct row *row, const struct replay_outcome *outcome)
 {
-    struct size_text busy = size_format(outcome->peak_busy_bytes);
+    struct size_text apart = size_format(outcome->peak_apart_bytes);
 
     if (outcome->ok)
-        CELL(row, COLUMN_BUSY, "%s (%.3f)", busy.text, replay_footprint_busy(outcome));
+        CELL(row, COLUMN_APART, "%s (%.3f)", apart.text, replay_footprint_apart(outcome));
     else
-        CELL(row, COLUMN_BUSY, "%s", busy.text);
+        CELL(row, COLUMN_APART, "%s", apart.text);
 }
 
 static struct row row_make(const struct result *result)
@@ -95,7 +95,7 @@ static struct row row_make(const struct result *result)
         CELL(&row, COLUMN_FOOTPRINT, "%.3f", replay_footprint(outcome));
     else
         CELL(&row, COLUMN_FOOTPRINT, "-");
-    row_busy(&row, outcome);
+    row_apart(&row, outcome);
     if (result->least_bytes > 0)
         CELL(&row, COLUMN_LEAST, "%s (%.3f)", size_format(result->least_bytes).text,
              (double)result->least_bytes / (double)outcome->peak_live_bytes);
@@ -125,8 +125,8 @@ static bool column_is_shown(int column, const struct table_columns *columns,
                             const struct result *result)
 {
     switch (column) {
-    case COLUMN_BUSY:
-        return columns->busy && result->trace->stream_count > 1;
+    case COLUMN_APART:
+        return columns->apart && result->trace->stream_count > 1;
     case COLUMN_LEAST:
         return columns->least;
     case COLUMN_TRIMS:

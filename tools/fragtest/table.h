@@ -12,7 +12,7 @@
 struct table_columns {
     bool least; /* the least memory was searched */
     bool trims; /* there were trims */
-    bool busy;  /* work lagged behind: shown for traces of several streams */
+    bool apart; /* work lagged behind: shown for traces of several streams */
 };
 
 /* Results of one trace follow each other. */

@@ -109,3 +109,19 @@ const char *trace_add_free(struct trace *trace, uint32_t block)
     trace->live_bytes -= trace->blocks[block].bytes;
     return NULL;
 }
+
+uint64_t trace_peak_busy(const struct trace *trace, uint64_t lag)
+{
+    uint64_t busy_bytes = 0;
+    uint64_t peak = 0;
+
+    for (uint32_t i = 0; i < trace->op_count; i++) {
+        if (!trace_op_frees(trace->ops[i]))
+            busy_bytes += trace->blocks[trace_op_block(trace->ops[i])].bytes;
+        if (busy_bytes > peak)
+            peak = busy_bytes;
+        if (i >= lag && trace_op_frees(trace->ops[i - (uint32_t)lag]))
+            busy_bytes -= trace->blocks[trace_op_block(trace->ops[i - (uint32_t)lag])].bytes;
+    }
+    return peak;
+}

@@ -71,4 +71,11 @@ void trace_free(struct trace *trace);
  */
 bool trace_read(const char *path, struct trace *trace, struct trace_error *error);
 
+/*
+ * The most bytes busy at once: live, or freed less than `lag` operations ago, so that work of the
+ * stream may still be using them. Counts frees, not memory: what a stream uses again counts anew, and
+ * apart.h has a bound that does not. With lag 0 that is the peak of live bytes.
+ */
+uint64_t trace_peak_busy(const struct trace *trace, uint64_t lag);
+
 #endif

@@ -1,16 +1,16 @@
 /* Busy memory: by hand, and against a slow count of every window. */
 #include "fragtest_support.h"
 
-#include "fragtest/busy.h"
+#include "fragtest/apart.h"
 #include "fragtest/random.h"
 
 #include <stdlib.h>
 
-static uint64_t busy_of(const struct trace *trace, uint64_t lag)
+static uint64_t apart_of(const struct trace *trace, uint64_t lag)
 {
     uint64_t peak_bytes = 0;
 
-    assert_true(busy_peak(trace, lag, &peak_bytes));
+    assert_true(apart_peak(trace, lag, &peak_bytes));
     return peak_bytes;
 }
 
@@ -20,14 +20,14 @@ static void test_one_stream(void **state)
     struct trace trace = test_trace("+ 1 100 0\n- 1\n+ 2 100 0\n- 2\n+ 3 100 0\n- 3\n");
 
     (void)state;
-    assert_int_equal(busy_of(&trace, 0), 100);
-    assert_int_equal(busy_of(&trace, 1), 100);
-    assert_int_equal(busy_of(&trace, UINT64_MAX), 100);
+    assert_int_equal(apart_of(&trace, 0), 100);
+    assert_int_equal(apart_of(&trace, 1), 100);
+    assert_int_equal(apart_of(&trace, UINT64_MAX), 100);
     trace_free(&trace);
 }
 
 /*
- * What the streams keep busy right after each operation, by hand:
+ * What the streams keep apart right after each operation, by hand:
  *
  *   operation   + 100 0   + 60 1   - 100 0   + 10 0   - 60 1   + 90 1   + 50 0
  *   lag 0       100 0     100 60   100 60     10 60    10 60    10 90    60 90
@@ -41,11 +41,11 @@ static void test_two_streams(void **state)
 
     (void)state;
     assert_int_equal(trace.peak_live_bytes, 160);
-    assert_int_equal(busy_of(&trace, 0), 160);
-    assert_int_equal(busy_of(&trace, 1), 160);
-    assert_int_equal(busy_of(&trace, 2), 160);
-    assert_int_equal(busy_of(&trace, 3), 190);
-    assert_int_equal(busy_of(&trace, 4), 190);
+    assert_int_equal(apart_of(&trace, 0), 160);
+    assert_int_equal(apart_of(&trace, 1), 160);
+    assert_int_equal(apart_of(&trace, 2), 160);
+    assert_int_equal(apart_of(&trace, 3), 190);
+    assert_int_equal(apart_of(&trace, 4), 190);
     trace_free(&trace);
 }
 
@@ -55,8 +55,8 @@ static void test_edge_of_the_lag(void **state)
     struct trace trace = test_trace("+ 1 100 0\n- 1\n+ 2 1 1\n- 2\n+ 3 60 1\n");
 
     (void)state;
-    assert_int_equal(busy_of(&trace, 2), 101);
-    assert_int_equal(busy_of(&trace, 3), 160);
+    assert_int_equal(apart_of(&trace, 2), 101);
+    assert_int_equal(apart_of(&trace, 3), 160);
     trace_free(&trace);
 }
 
@@ -99,7 +99,7 @@ static void live_count(const struct trace *trace, uint32_t stream, uint64_t *liv
 
 /* For each operation, the highest of each stream's live bytes before and after it and the `lag`
  * operations before it. */
-static uint64_t busy_slowly(const struct trace *trace, unsigned lag)
+static uint64_t apart_slowly(const struct trace *trace, unsigned lag)
 {
     static uint64_t live[STREAMS][OPS + 1];
     uint64_t peak = 0;
@@ -107,14 +107,14 @@ static uint64_t busy_slowly(const struct trace *trace, unsigned lag)
     for (uint32_t stream = 0; stream < STREAMS; stream++)
         live_count(trace, stream, live[stream]);
     for (unsigned i = 0; i < OPS; i++) {
-        uint64_t busy = 0;
+        uint64_t apart = 0;
         for (uint32_t stream = 0; stream < STREAMS; stream++) {
             uint64_t most = 0;
             for (unsigned at = i > lag ? i - lag : 0; at <= i + 1; at++)
                 most = live[stream][at] > most ? live[stream][at] : most;
-            busy += most;
+            apart += most;
         }
-        peak = busy > peak ? busy : peak;
+        peak = apart > peak ? apart : peak;
     }
     return peak;
 }
@@ -126,9 +126,9 @@ static void test_random_traces(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         struct trace trace = random_trace(seed);
-        assert_int_equal(busy_of(&trace, 0), trace.peak_live_bytes);
+        assert_int_equal(apart_of(&trace, 0), trace.peak_live_bytes);
         for (size_t i = 0; i < sizeof(lags) / sizeof(lags[0]); i++)
-            assert_int_equal(busy_of(&trace, lags[i]), busy_slowly(&trace, lags[i]));
+            assert_int_equal(apart_of(&trace, lags[i]), apart_slowly(&trace, lags[i]));
         trace_free(&trace);
     }
 }

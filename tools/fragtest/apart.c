@@ -1,12 +1,12 @@
 /*
- * The peak of busy memory: see busy.h.
+ * The peak of apart memory: see apart.h.
  *
  * For each stream a queue of highs: what was live before a free, and the free that ended it, falling
  * from the front to the back. A high that live bytes reach again is dropped from the back, one that
  * the lag has passed from the front; so the front, or else what is live now, is what the stream
- * keeps busy. A stream never has more highs than frees, so its queue is a part of one array.
+ * keeps apart. A stream never has more highs than frees, so its queue is a part of one array.
  */
-#include "busy.h"
+#include "apart.h"
 
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ struct stream {
     struct high *end;
 };
 
-struct busy {
+struct apart {
     const struct trace *trace;
     struct high *highs;
     struct stream *streams;
@@ -34,14 +34,14 @@ static uint64_t stream_bytes(const struct stream *stream)
     return stream->first < stream->end ? stream->first->bytes : stream->live_bytes;
 }
 
-static const struct trace_block *op_block(const struct busy *busy, uint32_t op)
+static const struct trace_block *op_block(const struct apart *apart, uint32_t op)
 {
-    return &busy->trace->blocks[trace_op_block(busy->trace->ops[op])];
+    return &apart->trace->blocks[trace_op_block(apart->trace->ops[op])];
 }
 
-static struct stream *op_stream(const struct busy *busy, uint32_t op)
+static struct stream *op_stream(const struct apart *apart, uint32_t op)
 {
-    return &busy->streams[op_block(busy, op)->stream];
+    return &apart->streams[op_block(apart, op)->stream];
 }
 
 static void stream_alloc(struct stream *stream, uint64_t bytes)
@@ -57,67 +57,67 @@ static void stream_free(struct stream *stream, uint64_t bytes, uint32_t op)
     stream->live_bytes -= bytes;
 }
 
-static void op_apply(struct busy *busy, uint32_t op)
+static void op_apply(struct apart *apart, uint32_t op)
 {
-    struct stream *stream = op_stream(busy, op);
-    uint64_t bytes = op_block(busy, op)->bytes;
+    struct stream *stream = op_stream(apart, op);
+    uint64_t bytes = op_block(apart, op)->bytes;
 
-    busy->bytes -= stream_bytes(stream);
-    if (trace_op_frees(busy->trace->ops[op]))
+    apart->bytes -= stream_bytes(stream);
+    if (trace_op_frees(apart->trace->ops[op]))
         stream_free(stream, bytes, op);
     else
         stream_alloc(stream, bytes);
-    busy->bytes += stream_bytes(stream);
+    apart->bytes += stream_bytes(stream);
 }
 
 /* The work of an operation has finished. */
-static void op_finish(struct busy *busy, uint32_t op)
+static void op_finish(struct apart *apart, uint32_t op)
 {
-    struct stream *stream = op_stream(busy, op);
+    struct stream *stream = op_stream(apart, op);
 
     if (stream->first == stream->end || stream->first->ended_by != op)
         return;
-    busy->bytes -= stream_bytes(stream);
+    apart->bytes -= stream_bytes(stream);
     stream->first++;
-    busy->bytes += stream_bytes(stream);
+    apart->bytes += stream_bytes(stream);
 }
 
 /* Gives each stream its part of the array. */
-static bool streams_begin(struct busy *busy)
+static bool streams_begin(struct apart *apart)
 {
-    const struct trace *trace = busy->trace;
+    const struct trace *trace = apart->trace;
     struct high *next;
 
-    busy->streams = calloc(trace->stream_count, sizeof(*busy->streams));
-    busy->highs = malloc((trace->op_count / 2 + 1) * sizeof(*busy->highs));
-    if (busy->streams == NULL || busy->highs == NULL)
+    apart->streams = calloc(trace->stream_count, sizeof(*apart->streams));
+    apart->highs = malloc((trace->op_count / 2 + 1) * sizeof(*apart->highs));
+    if (apart->streams == NULL || apart->highs == NULL)
         return false;
     for (uint32_t i = 0; i < trace->op_count; i++)
-        op_stream(busy, i)->frees += trace_op_frees(trace->ops[i]);
-    next = busy->highs;
+        op_stream(apart, i)->frees += trace_op_frees(trace->ops[i]);
+    next = apart->highs;
     for (uint32_t i = 0; i < trace->stream_count; i++) {
-        busy->streams[i].first = next;
-        busy->streams[i].end = next;
-        next += busy->streams[i].frees;
+        apart->streams[i].first = next;
+        apart->streams[i].end = next;
+        next += apart->streams[i].frees;
     }
     return true;
 }
 
-bool busy_peak(const struct trace *trace, uint64_t lag, uint64_t *peak_bytes)
+bool apart_peak(const struct trace *trace, uint64_t lag, uint64_t *peak_bytes)
 {
-    struct busy busy = { .trace = trace };
+    struct apart apart = { .trace = trace };
     uint64_t most_bytes = 0;
-    bool ok = streams_begin(&busy);
+    bool ok = streams_begin(&apart);
 
     for (uint32_t i = 0; ok && i < trace->op_count; i++) {
         if (i > lag)
-            op_finish(&busy, i - 1 - (uint32_t)lag);
-        op_apply(&busy, i);
-        if (busy.bytes > most_bytes)
-            most_bytes = busy.bytes;
+            op_finish(&apart, i - 1 - (uint32_t)lag);
+        op_apply(&apart, i);
+        if (apart.bytes > most_bytes)
+            most_bytes = apart.bytes;
     }
-    free(busy.highs);
-    free(busy.streams);
+    free(apart.highs);
+    free(apart.streams);
     if (ok)
         *peak_bytes = most_bytes;
     return ok;
