@@ -59,33 +59,6 @@ static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap 
     return (uint32_t)vmm__max(least, vmm__min(granules, cache->largest_chunk_granules));
 }
 
-/* Chunks of a free block whose work has not finished. */
-static uint64_t block_unfinished_bytes(struct vmm_cache *cache, struct idle_quest *quest,
-                                       struct block *block)
-{
-    uint64_t address;
-    uint64_t idle_bytes;
-    if (!vmm__whole_chunks(&cache->memory, block, UINT64_MAX, &address, &idle_bytes))
-        return 0;
-    struct idle_run run;
-    while (vmm__idle_next(cache, quest, block, address, UINT64_MAX, &run)) {
-        idle_bytes -= run.bytes;
-        address = run.address + run.bytes;
-    }
-    return idle_bytes;
-}
-
-static uint64_t heap_unfinished_bytes(struct vmm_cache *cache, struct heap *heap)
-{
-    struct idle_quest quest = vmm__idle_quest(heap, NULL, IDLE_FINISHED);
-    uint64_t bytes = 0;
-    for (struct size_node *node = vmm__size_index_largest(&heap->index);
-         node != NULL && node->size >= cache->memory.arena.granule_bytes;
-         node = vmm__size_index_smaller(&heap->index, node))
-        bytes += block_unfinished_bytes(cache, &quest, (struct block *)node);
-    return bytes;
-}
-
 /* Idle memory of other streams whose work has not finished: nobody else can have it now. */
 static uint64_t unfinished_bytes(struct vmm_cache *cache, const struct pool *own)
 {
@@ -94,8 +67,8 @@ static uint64_t unfinished_bytes(struct vmm_cache *cache, const struct pool *own
         if (pool == own)
             continue;
         vmm__lock_take_second(&pool->lock);
-        bytes += heap_unfinished_bytes(cache, &pool->large);
-        bytes += heap_unfinished_bytes(cache, &pool->small);
+        bytes += vmm__idle_unfinished(cache, &pool->large);
+        bytes += vmm__idle_unfinished(cache, &pool->small);
         vmm__lock_drop(&pool->lock);
     }
     return bytes;
