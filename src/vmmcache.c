@@ -39,6 +39,8 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     cache->compaction = config->compaction;
     cache->log = config->log;
     cache->log_context = config->log_context;
+    cache->pressure = config->pressure;
+    cache->pressure_context = config->pressure_context;
     vmm__lock_init(&cache->grow_lock);
     vmm__timeline_init(&cache->copies, driver, NULL);
     uint64_t arena_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;

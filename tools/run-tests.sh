@@ -34,4 +34,4 @@ echo "== sanitizers: building (build/sanitize)"
 "$home/tools/build.sh" sanitize "${tests_on[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DVMM_CHECK=3 \
     -DVMM_SANITIZE=address,undefined -DVMM_BUILD_BENCH=OFF
 echo "== sanitizers: testing"
-run_ctest sanitize -L 'unit|api|fault|tools' -LE gpu
+run_ctest sanitize -L 'unit|api|fault|tools|soak' -LE gpu

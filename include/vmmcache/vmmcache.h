@@ -130,7 +130,9 @@ typedef enum vmm_compaction {
 /*
  * Asked for memory before a request fails for want of `bytes` bytes more. Called without locks: may
  * free blocks of the cache and trim it. Returns non-zero if it freed something: the request is then
- * tried again, and this function asked again should it still fail.
+ * tried again, and this function asked again should it still fail, at most 64 times a request.
+ * May be called by several threads at once. May allocate from the cache, but what it asks for itself
+ * fails without this function being called again on the same thread.
  */
 typedef int (*vmm_pressure_fn)(void *context, size_t bytes);
 
@@ -305,13 +307,17 @@ typedef struct vmm_figure {
 #define VMM_NUMBER_MAP(X)                                                                          \
     X(idle_bytes, BYTES, "Idle")      /* reserved, in chunks under no active block or slab */      \
     X(limbo_bytes, BYTES, "In limbo") /* waits for an event, then goes back */                     \
-    X(largest_free_bytes, BYTES, "Largest hole") /* the largest free mapped block */               \
-    X(limit_bytes, BYTES, "Limit (0: none)")     /* most to hold */                                \
-    X(streams, COUNT, "Streams")                 /* pools in use */                                \
-    X(retries, COUNT, "Retries")                 /* allocations that first had to free memory */   \
-    X(ooms, COUNT, "Out of memory")              /* allocations that failed for want of memory */  \
-    X(stalls, COUNT, "Stalls")                   /* waits of the host for the device */            \
-    X(stream_waits, COUNT, "Stream waits")       /* waits put into one stream for another */       \
+    X(largest_free_bytes, BYTES, "Largest hole")    /* the largest free mapped block */            \
+    X(pinned_bytes, BYTES, "Pinned by live blocks") /* free, in chunks that are not idle */        \
+    X(unmovable_bytes, BYTES, "Must not move")      /* of blocks under vmm_pin() */                \
+    X(compactions, COUNT, "Compactions")            /* that moved live bytes */                    \
+    X(pressure_calls, COUNT, "Pressure calls")      /* times that the program was asked */         \
+    X(limit_bytes, BYTES, "Limit (0: none)")        /* most to hold */                             \
+    X(streams, COUNT, "Streams")                    /* pools in use */                             \
+    X(retries, COUNT, "Retries")           /* allocations that first had to free memory */         \
+    X(ooms, COUNT, "Out of memory")        /* allocations that failed for want of memory */        \
+    X(stalls, COUNT, "Stalls")             /* waits of the host for the device */                  \
+    X(stream_waits, COUNT, "Stream waits") /* waits put into one stream for another */             \
     X(reserve_calls, COUNT, "reserve")                                                             \
     X(address_free_calls, COUNT, "address free")                                                   \
     X(create_calls, COUNT, "create")                                                               \

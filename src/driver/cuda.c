@@ -88,6 +88,7 @@ static const struct driver_ops cuda_ops = {
     .clock = cuda_clock,
     .fill = vmm__cuda_fill,
     .check = vmm__cuda_check,
+    .delay = vmm__cuda_delay,
     .mismatches = vmm__cuda_mismatches,
     .stream_create = vmm__cuda_stream_create,
     .stream_destroy = vmm__cuda_stream_destroy,

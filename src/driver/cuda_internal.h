@@ -6,7 +6,7 @@
  *   cuda_api.c      the calls of libcuda, and what their results mean
  *   cuda_probe.c    what the device can do: attributes, and a test of every memory call
  *   cuda_memory.c   reservations, handles, mappings
- *   cuda_work.c     events, streams, copies; the kernels of fill and check
+ *   cuda_work.c     events, streams, copies; the kernels of fill, check and delay
  *   cuda_kernels.h  those kernels
  *
  * Locks: kernels_lock guards the loading of the kernels; nothing else changes after open.
@@ -95,9 +95,10 @@ struct cuda_driver {
     CUmemAccessDesc access;
 
     pthread_mutex_t kernels_lock;
-    CUmodule kernels; /* NULL until the first fill or check */
+    CUmodule kernels; /* NULL until the first fill, check or delay */
     CUfunction fill;
     CUfunction check;
+    CUfunction delay;
     CUdeviceptr mismatches; /* a 64-bit counter on the device */
     unsigned blocks_limit;
 };
@@ -170,6 +171,7 @@ vmm_status vmm__cuda_fill(struct driver *driver, uint64_t address, uint64_t byte
                           vmm_stream stream);
 vmm_status vmm__cuda_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                            vmm_stream stream);
+vmm_status vmm__cuda_delay(struct driver *driver, uint64_t ns, vmm_stream stream);
 vmm_status vmm__cuda_mismatches(struct driver *driver, uint64_t *places);
 vmm_status vmm__cuda_stream_create(struct driver *driver, vmm_stream *stream);
 vmm_status vmm__cuda_stream_destroy(struct driver *driver, vmm_stream stream);

@@ -1,6 +1,6 @@
 /*
- * The kernels of the cuda driver's fill and check, as PTX text that any driver since CUDA 9 turns
- * into code for its own device.
+ * The kernels of the cuda driver's fill, check and delay, as PTX text that any driver since CUDA 9
+ * turns into code for its own device.
  *
  *   vmm_fill(address, words, tail, seed): each 32-bit word of the block becomes the mix of seed and
  *       its index; the tail, the up to 3 bytes after the last whole word, gets the low bytes of the
@@ -8,7 +8,9 @@
  *   vmm_check(address, words, tail, seed, count): adds to the 64-bit *count the words, and bytes of
  *       the tail, that are not what vmm_fill wrote.
  *
- * Both take any grid of one dimension: a thread starts at its number in the grid and steps by the
+ *   vmm_delay(ns): one thread that reads the device's clock until ns nanoseconds have passed.
+ *
+ * The first two take any grid of one dimension: a thread starts at its number in the grid and steps by the
  * size of the grid. Threads 0 to 2 also look after one byte of the tail each. A thread of vmm_check
  * that found nothing does not touch *count.
  * The mix is seed + low(index) * A + high(index) * B, with its upper bits folded into the lower
@@ -131,6 +133,20 @@
     "    @more bra quiet;\n"                   \
     "    red.global.add.u64 [count], different;\n" \
     "quiet:\n"                                 \
+    "    ret;\n"                               \
+    "}\n"                                      \
+    ".visible .entry vmm_delay(\n"             \
+    "    .param .u64 ns_)\n"                   \
+    "{\n"                                      \
+    "    .reg .pred more;\n"                   \
+    "    .reg .u64 ns, start, now;\n"          \
+    "    ld.param.u64 ns, [ns_];\n"            \
+    "    mov.u64 start, %globaltimer;\n"       \
+    "again:\n"                                 \
+    "    mov.u64 now, %globaltimer;\n"         \
+    "    sub.u64 now, now, start;\n"           \
+    "    setp.lt.u64 more, now, ns;\n"         \
+    "    @more bra again;\n"                   \
     "    ret;\n"                               \
     "}\n"
 

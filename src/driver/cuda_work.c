@@ -1,7 +1,7 @@
 /*
- * Work of the cuda driver: events, streams, copies, and the kernels of fill and check.
+ * Work of the cuda driver: events, streams, copies, and the kernels of fill, check and delay.
  *
- * Owns: the module of the kernels and the counter of mismatches, from the first fill or check on.
+ * Owns: the module of the kernels and the counter of mismatches, from the first use of a kernel on.
  * Called by: the driver table, any thread. kernels_lock guards the loading.
  */
 #ifdef VMM_WITH_CUDA
@@ -118,6 +118,8 @@ static CUresult kernels_load(struct cuda_driver *cuda)
     if (result == CUDA_SUCCESS)
         result = cuda->api->cuModuleGetFunction(&cuda->check, module, "vmm_check");
     if (result == CUDA_SUCCESS)
+        result = cuda->api->cuModuleGetFunction(&cuda->delay, module, "vmm_delay");
+    if (result == CUDA_SUCCESS)
         result = counter_make(cuda->api, &cuda->mismatches);
     if (result == CUDA_SUCCESS)
         cuda->kernels = module;
@@ -203,6 +205,23 @@ vmm_status vmm__cuda_check(struct driver *driver, uint64_t address, uint64_t byt
 {
     struct cuda_driver *cuda = vmm__cuda_of(driver);
     return pattern_submit(cuda, "check", &cuda->check, pattern_of(address, bytes, word), stream);
+}
+
+vmm_status vmm__cuda_delay(struct driver *driver, uint64_t ns, vmm_stream stream)
+{
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    struct cuda_scope scope;
+    vmm_status status = vmm__cuda_enter(cuda, &scope);
+    if (status != VMM_OK)
+        return status;
+    void *parameters[] = { &ns };
+    CUresult result = kernels_load_once(cuda);
+    if (result == CUDA_SUCCESS)
+        result =
+            cuda->api->cuLaunchKernel(cuda->delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+    vmm__cuda_leave(cuda, &scope);
+    return vmm__cuda_status(cuda->api, result, VMM_ERR_DEVICE_OOM,
+                            "delay(%" PRIu64 " ns) by a kernel on stream %p", ns, stream);
 }
 
 static CUresult counter_read(struct cuda_driver *cuda, uint64_t *found)

@@ -198,6 +198,11 @@ vmm_status vmm__driver_check(struct driver *driver, uint64_t address, uint64_t b
     return driver->ops->check(driver, address, bytes, word, stream);
 }
 
+vmm_status vmm__driver_delay(struct driver *driver, uint64_t ns, vmm_stream stream)
+{
+    return driver->ops->delay(driver, ns, stream);
+}
+
 vmm_status vmm__driver_mismatches(struct driver *driver, uint64_t *places)
 {
     return driver->ops->mismatches(driver, places);

@@ -121,6 +121,13 @@ struct driver_ops {
                        vmm_stream stream);
     vmm_status (*check)(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                         vmm_stream stream);
+    /*
+     * Work that does nothing for `ns` nanoseconds of the driver's clock, counted from when the work
+     * before it on its stream has ended: work in flight of a known length. On sim it is over once
+     * the clock, the sum of modelled costs, has come that far; work that was submitted later, on
+     * whatever stream, then ends after it, as it always does there.
+     */
+    vmm_status (*delay)(struct driver *driver, uint64_t ns, vmm_stream stream);
     /* Waits for all work, then: places found different since open. */
     vmm_status (*mismatches)(struct driver *driver, uint64_t *places);
 
@@ -203,6 +210,7 @@ vmm_status vmm__driver_fill(struct driver *driver, uint64_t address, uint64_t by
                             vmm_stream stream);
 vmm_status vmm__driver_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                              vmm_stream stream);
+vmm_status vmm__driver_delay(struct driver *driver, uint64_t ns, vmm_stream stream);
 vmm_status vmm__driver_mismatches(struct driver *driver, uint64_t *places);
 vmm_status vmm__driver_stream_create(struct driver *driver, vmm_stream *stream);
 vmm_status vmm__driver_stream_destroy(struct driver *driver, vmm_stream stream);

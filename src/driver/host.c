@@ -53,6 +53,7 @@ static const struct driver_ops host_ops = {
     .clock = host_clock,
     .fill = vmm__host_fill,
     .check = vmm__host_check,
+    .delay = vmm__host_delay,
     .mismatches = vmm__host_mismatches,
     .stream_create = vmm__host_stream_create,
     .stream_destroy = vmm__host_stream_destroy,

@@ -8,6 +8,7 @@
  *   host_handle.c   handles; opens and closes all that has to do with memory
  *   host_mapping.c  mappings
  *   host_work.c     streams, their queues and the worker threads
+ *   host_run.c      what work does: fill, check, copy, kernels, delay
  *   host_event.c    events, and waits of the host
  *   host_pattern.c  what fill and check do to memory
  *
@@ -146,6 +147,7 @@ enum host_piece_kind {
     HOST_PIECE_CHECK,
     HOST_PIECE_COPY,
     HOST_PIECE_KERNEL,
+    HOST_PIECE_DELAY,
     HOST_PIECE_WAIT
 };
 
@@ -162,6 +164,7 @@ struct host_piece {
     uint64_t bytes;
     union {
         uint64_t from;          /* copy */
+        uint64_t ns;            /* delay */
         void (*kernel)(void *); /* kernel, with */
         struct host_mark mark;  /* wait */
     };
@@ -211,14 +214,21 @@ void vmm__host_stream_release_locked(struct host_work *work, struct host_stream 
 vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_piece *piece,
                                    vmm_stream name);
 
+vmm_status vmm__host_stream_create(struct driver *driver, vmm_stream *stream);
+vmm_status vmm__host_stream_destroy(struct driver *driver, vmm_stream stream);
+
+/* ---- host_run.c: what work does --------------------------------------------------------------- */
+
+/* Runs a piece, which is not a wait any more; returns the places found different. Without the lock. */
+uint64_t vmm__host_piece_run(const struct host_piece *piece);
+
 vmm_status vmm__host_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                           vmm_stream stream);
 vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                            vmm_stream stream);
 vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
                           vmm_stream stream);
-vmm_status vmm__host_stream_create(struct driver *driver, vmm_stream *stream);
-vmm_status vmm__host_stream_destroy(struct driver *driver, vmm_stream stream);
+vmm_status vmm__host_delay(struct driver *driver, uint64_t ns, vmm_stream stream);
 
 /* ---- host_event.c: events, waits of the host ------------------------------------------------- */
 

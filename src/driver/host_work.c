@@ -14,10 +14,8 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
-#include "driver/host.h"
 #include "driver/host_internal.h"
 
-#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -131,28 +129,6 @@ static void blocked_wake_locked(struct host_work *work, struct host_stream *stre
     }
 }
 
-/* Returns the places found different. Called without the lock. */
-static uint64_t piece_run(const struct host_piece *piece)
-{
-    switch (piece->kind) {
-    case HOST_PIECE_FILL:
-        vmm__host_pattern_fill(piece->address, piece->bytes, piece->word);
-        return 0;
-    case HOST_PIECE_CHECK:
-        return vmm__host_pattern_check(piece->address, piece->bytes, piece->word);
-    case HOST_PIECE_COPY:
-        memmove((void *)(uintptr_t)piece->address, (const void *)(uintptr_t)piece->from,
-                piece->bytes);
-        return 0;
-    case HOST_PIECE_KERNEL:
-        piece->kernel(piece->context);
-        return 0;
-    case HOST_PIECE_WAIT:
-        return 0;
-    }
-    return 0;
-}
-
 /* The worker has the stream in its hands and leaves it ready, blocked or without work. */
 static void stream_step_locked(struct host_work *work, struct host_stream *stream)
 {
@@ -163,7 +139,7 @@ static void stream_step_locked(struct host_work *work, struct host_stream *strea
         return;
     }
     pthread_mutex_unlock(&work->lock);
-    uint64_t different = piece_run(&piece);
+    uint64_t different = vmm__host_piece_run(&piece);
     pthread_mutex_lock(&work->lock);
     work->mismatches += different;
     stream->finished++;
@@ -294,71 +270,6 @@ vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_pie
         piece_push_locked(work, stream, piece);
     vmm__host_stream_release_locked(work, stream);
     return status;
-}
-
-static vmm_status submit(struct driver *driver, const struct host_piece *piece, vmm_stream name)
-{
-    struct host_work *work = &vmm__host_of(driver)->work;
-    pthread_mutex_lock(&work->lock);
-    vmm_status status = vmm__host_submit_locked(work, piece, name);
-    pthread_mutex_unlock(&work->lock);
-    return status;
-}
-
-/* Work on memory that is not there would end the process: refuse what can be seen now. */
-static vmm_status touch_check(struct driver *driver, const char *call, uint64_t address,
-                              uint64_t bytes)
-{
-    if (vmm__host_memory_is_accessible(&vmm__host_of(driver)->memory, address, bytes))
-        return VMM_OK;
-    return vmm__error(VMM_ERR_DRIVER, "%s(0x%" PRIx64 ", %" PRIu64 "): not mapped with access",
-                      call, address, bytes);
-}
-
-static vmm_status pattern_submit(struct driver *driver, const char *call,
-                                 const struct host_piece *piece, vmm_stream stream)
-{
-    vmm_status status = touch_check(driver, call, piece->address, piece->bytes);
-    return status == VMM_OK ? submit(driver, piece, stream) : status;
-}
-
-vmm_status vmm__host_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                          vmm_stream stream)
-{
-    struct host_piece piece = {
-        .kind = HOST_PIECE_FILL, .word = word, .address = address, .bytes = bytes
-    };
-    return pattern_submit(driver, "fill", &piece, stream);
-}
-
-vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                           vmm_stream stream)
-{
-    struct host_piece piece = {
-        .kind = HOST_PIECE_CHECK, .word = word, .address = address, .bytes = bytes
-    };
-    return pattern_submit(driver, "check", &piece, stream);
-}
-
-vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
-                          vmm_stream stream)
-{
-    struct host_piece piece = {
-        .kind = HOST_PIECE_COPY, .address = to, .bytes = bytes, .from = from
-    };
-    vmm_status status = touch_check(driver, "copy", to, bytes);
-    if (status == VMM_OK)
-        status = touch_check(driver, "copy", from, bytes);
-    if (status != VMM_OK)
-        return status;
-    return submit(driver, &piece, stream);
-}
-
-vmm_status vmm__host_launch(struct driver *driver, void (*kernel)(void *context), void *context,
-                            vmm_stream stream)
-{
-    struct host_piece piece = { .kind = HOST_PIECE_KERNEL, .kernel = kernel, .context = context };
-    return submit(driver, &piece, stream);
 }
 
 /* ---- Open and close -------------------------------------------------------------------------- */

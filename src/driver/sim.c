@@ -54,6 +54,7 @@ static struct sim *sim_of(struct driver *driver)
 static struct sim *sim_lock(struct driver *driver)
 {
     (void)pthread_mutex_lock(&sim_of(driver)->mutex);
+    vmm__sim_order_settle(sim_of(driver)); /* the clock may have gone on */
     return sim_of(driver);
 }
 
@@ -201,6 +202,11 @@ static vmm_status sim_check(struct driver *driver, uint64_t address, uint64_t by
     SIM_PLAIN_CALL(vmm__sim_check(sim, address, bytes, word, stream));
 }
 
+static vmm_status sim_delay(struct driver *driver, uint64_t ns, vmm_stream stream)
+{
+    SIM_PLAIN_CALL(vmm__sim_delay(sim, ns, stream));
+}
+
 static vmm_status sim_mismatches(struct driver *driver, uint64_t *places)
 {
     struct sim *sim = sim_lock(driver);
@@ -242,6 +248,7 @@ static const struct driver_ops sim_ops = {
     .clock = sim_clock,
     .fill = sim_fill,
     .check = sim_check,
+    .delay = sim_delay,
     .mismatches = sim_mismatches,
     .stream_create = sim_stream_create,
     .stream_destroy = sim_stream_destroy,
@@ -272,7 +279,8 @@ vmm_status vmm__driver_sim_open(const struct driver_options *options, struct dri
 void vmm__sim_lag_set(struct driver *driver, uint64_t operations)
 {
     struct sim *sim = sim_lock(driver);
-    vmm__sim_order_lag(sim, operations);
+    sim->order.lag = operations;
+    vmm__sim_order_settle(sim);
     sim_unlock(sim);
 }
 

@@ -11,7 +11,8 @@
 /*
  * Work lags behind: a piece of work (fill, check, copy) is finished only once `operations` more
  * pieces of work were submitted, on whatever stream, and everything before it on its stream is
- * finished. 0: finished when submitted. A wait of the host finishes what it waits for.
+ * finished. 0: finished when submitted. A delay is finished only once the clock has come far
+ * enough, too. A wait of the host finishes what it waits for.
  */
 void vmm__sim_lag_set(struct driver *driver, uint64_t operations);
 

@@ -8,7 +8,7 @@
  *   sim_order.c   streams, events, what is finished and what is ordered after what
  *   sim_users.c   small sets of pieces of work
  *   sim_shadow.c  what the memory of one handle would hold
- *   sim_work.c    fill, check, copy
+ *   sim_work.c    fill, check, copy, delay
  *   sim_cost.h    the clock
  *
  * Invariants:
@@ -20,8 +20,9 @@
  *  I4. Work is an epoch: (stream, sequence on that stream). clock[T] of a stream is the sequence of
  *      the last work of T that the stream's next work is ordered after; observed[T] the same for
  *      the host, which all threads share; finished[T] <= submitted of T.
- *  I5. Work finishes in the order of submission, but for what the host waited for. As whatever a
- *      piece of work waits for was submitted before it, it never finishes before that.
+ *  I5. Work finishes in the order of submission, but for what the host waited for: behind a delay
+ *      that is not over, nothing does. As whatever a piece of work waits for was submitted before
+ *      it, it never finishes before that.
  */
 #ifndef VMM_DRIVER_SIM_INTERNAL_H
 #define VMM_DRIVER_SIM_INTERNAL_H
@@ -198,6 +199,7 @@ struct sim_stream {
     unsigned index;
     uint64_t submitted;   /* sequence of its last work; never starts anew */
     uint64_t observation; /* order.observations that its clock has merged */
+    uint64_t busy_until;  /* by sim->clock_ns: the end of its last delay */
     uint64_t clock[SIM_STREAMS];
 };
 
@@ -205,6 +207,12 @@ struct sim_event {
     uint32_t count; /* streams in clock; 0: never recorded */
     uint32_t capacity;
     uint64_t *clock;
+};
+
+/* Work that was submitted and may not have finished. */
+struct sim_pending {
+    uint64_t epoch;
+    uint64_t due; /* by sim->clock_ns: not finished before */
 };
 
 struct sim_order {
@@ -219,8 +227,8 @@ struct sim_order {
     uint64_t observations;
 
     uint64_t lag;
-    uint64_t *ring; /* epochs of the latest work, oldest first; a power of two */
-    uint64_t ring_capacity;
+    struct sim_pending *ring; /* the latest work, oldest first */
+    uint64_t ring_capacity;   /* a power of two */
     uint64_t ring_first;
     uint64_t ring_count;
 };
@@ -232,12 +240,13 @@ struct sim_work {
     uint64_t epoch;
     uint64_t address; /* the block it names in stories */
     uint64_t bytes;
-    bool violated; /* told once */
+    uint64_t delay_ns; /* that it takes at least */
+    bool violated;     /* told once */
 };
 
 vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_work *work);
 void vmm__sim_order_finish(struct sim *sim); /* all work; the host has seen it */
-void vmm__sim_order_lag(struct sim *sim, uint64_t operations);
+void vmm__sim_order_settle(struct sim *sim); /* notes what is finished by now */
 vmm_status vmm__sim_event_create(struct sim *sim, void **event);
 vmm_status vmm__sim_event_destroy(struct sim *sim, void *event);
 vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream);
@@ -269,6 +278,7 @@ vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uin
                           vmm_stream stream);
 vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t bytes,
                          vmm_stream stream);
+vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream);
 
 /* ---- The driver ------------------------------------------------------------------------------ */
 

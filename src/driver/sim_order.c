@@ -103,7 +103,7 @@ vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
 /* ---- Work: finished or not ---------------------------------------------------------------------
  */
 
-static uint64_t *ring_at(const struct sim_order *order, uint64_t place)
+static struct sim_pending *ring_at(const struct sim_order *order, uint64_t place)
 {
     return &order->ring[(order->ring_first + place) & (order->ring_capacity - 1)];
 }
@@ -113,7 +113,7 @@ static bool ring_grow(struct sim_order *order)
     if (order->ring_count < order->ring_capacity)
         return true;
     uint64_t capacity = vmm__max(64, order->ring_capacity * 2);
-    uint64_t *ring = vmm__host_alloc(capacity, sizeof *ring);
+    struct sim_pending *ring = vmm__host_alloc(capacity, sizeof *ring);
     if (ring == NULL)
         return false;
     for (uint64_t place = 0; place < order->ring_count; place++)
@@ -126,12 +126,15 @@ static bool ring_grow(struct sim_order *order)
 }
 
 /* Takes from the ring what is finished by now. What remains is always the latest work. */
-static void ring_settle(struct sim_order *order)
+void vmm__sim_order_settle(struct sim *sim)
 {
+    struct sim_order *order = &sim->order;
+    uint64_t now = atomic_load_explicit(&sim->clock_ns, memory_order_relaxed);
     while (order->ring_count > 0) {
-        uint64_t epoch = *ring_at(order, 0);
+        const struct sim_pending *oldest = ring_at(order, 0);
+        uint64_t epoch = oldest->epoch;
         if (!sim_epoch_covered(epoch, order->finished)) {
-            if (order->ring_count <= order->lag)
+            if (order->ring_count <= order->lag || oldest->due > now)
                 return;
             order->finished[sim_epoch_stream(epoch)] = sim_epoch_sequence(epoch);
         }
@@ -140,19 +143,14 @@ static void ring_settle(struct sim_order *order)
     }
 }
 
-void vmm__sim_order_lag(struct sim *sim, uint64_t operations)
-{
-    sim->order.lag = operations;
-    ring_settle(&sim->order);
-}
-
 /* The host learns that what the clock covers has ended. */
-static void host_observe(struct sim_order *order, const uint64_t *clock, uint32_t count)
+static void host_observe(struct sim *sim, const uint64_t *clock, uint32_t count)
 {
+    struct sim_order *order = &sim->order;
     clock_merge(order->finished, clock, count);
     clock_merge(order->observed, clock, count);
     order->observations++;
-    ring_settle(order);
+    vmm__sim_order_settle(sim);
 }
 
 /* Whatever is submitted from now on comes after what the host has observed. */
@@ -162,6 +160,17 @@ static void stream_catch_up(const struct sim_order *order, struct sim_stream *st
         return;
     clock_merge(stream->clock, order->observed, order->count);
     stream->observation = order->observations;
+}
+
+/* When work that is submitted now is over at the earliest: a delay begins after those before it,
+ * unless a wait of the host has ended them. */
+static uint64_t work_due(const struct sim *sim, struct sim_stream *stream, uint64_t delay_ns)
+{
+    bool is_idle = sim->order.finished[stream->index] >= stream->submitted;
+    uint64_t now = atomic_load_explicit(&sim->clock_ns, memory_order_relaxed);
+    uint64_t start = is_idle ? now : vmm__max(now, stream->busy_until);
+    stream->busy_until = start + vmm__min(delay_ns, UINT64_MAX - start);
+    return stream->busy_until;
 }
 
 vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_work *work)
@@ -174,12 +183,13 @@ vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_wor
     if (!ring_grow(order))
         return vmm__error(VMM_ERR_HOST_OOM, "sim: %s: no host memory to queue it", work->verb);
     stream_catch_up(order, stream);
+    uint64_t due = work_due(sim, stream, work->delay_ns);
     stream->submitted++;
     stream->clock[stream->index] = stream->submitted;
     work->stream = stream;
     work->epoch = sim_epoch(stream->index, stream->submitted);
-    *ring_at(order, order->ring_count++) = work->epoch;
-    ring_settle(order);
+    *ring_at(order, order->ring_count++) = (struct sim_pending){ work->epoch, due };
+    vmm__sim_order_settle(sim);
     return VMM_OK;
 }
 
@@ -191,7 +201,7 @@ void vmm__sim_order_finish(struct sim *sim)
         order->observed[index] = order->streams[index]->submitted;
     }
     order->observations++;
-    ring_settle(order);
+    vmm__sim_order_settle(sim);
 }
 
 vmm_status vmm__sim_device_wait(struct sim *sim)
@@ -297,7 +307,7 @@ vmm_status vmm__sim_event_query(struct sim *sim, void *event)
     sim_charge(sim, SIM_COST_EVENT_QUERY, 0);
     if (!event_passed(&sim->order, known))
         return VMM_NOT_READY;
-    host_observe(&sim->order, known->clock, known->count);
+    host_observe(sim, known->clock, known->count);
     return VMM_OK;
 }
 
@@ -308,7 +318,7 @@ vmm_status vmm__sim_event_wait(struct sim *sim, void *event)
     if (status != VMM_OK)
         return status;
     sim_charge(sim, SIM_COST_EVENT_WAIT, 0);
-    host_observe(&sim->order, known->clock, known->count);
+    host_observe(sim, known->clock, known->count);
     return VMM_OK;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Work on the sim driver's memory: fill, check and copy.
+ * Work on the sim driver's memory: fill, check and copy; and delays.
  *
  * Work is never refused for where it points: it goes on with what is mapped, and what a GPU would
  * punish is told as a violation, at most one for each piece of work. Everything is judged at
@@ -213,6 +213,14 @@ vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uin
         piece_compare(sim, &work, &piece, first, last, word);
     }
     return VMM_OK;
+}
+
+/* ---- Delay ----------------------------------------------------------------------------------- */
+
+vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream)
+{
+    struct sim_work work = { .verb = "delay", .delay_ns = ns };
+    return vmm__sim_work_submit(sim, stream, &work);
 }
 
 /* ---- Copy ------------------------------------------------------------------------------------ */

@@ -6,6 +6,7 @@
 struct tally {
     uint64_t free_bytes;
     uint64_t free_blocks;
+    uint64_t unmovable_bytes;
 };
 
 static vmm_status broken(const struct heap *heap, uint64_t address, const char *what)
@@ -13,6 +14,16 @@ static vmm_status broken(const struct heap *heap, uint64_t address, const char *
     return vmm__error(VMM_ERR_INTERNAL, "%s heap of stream %p at 0x%llx: invariant %s",
                       heap->is_small ? "small" : "large", heap->pool->stream,
                       (unsigned long long)address, what);
+}
+
+static uint64_t unmovable_bytes(const struct block *block)
+{
+    if (block->state != BLOCK_SLAB)
+        return block->is_pinned ? block->node.size : 0;
+    uint64_t bytes = 0;
+    for (uint64_t bits = block->slab->pinned_bits; bits != 0; bits &= bits - 1)
+        bytes += block->slab->object_bytes;
+    return bytes;
 }
 
 static vmm_status slab_check(const struct heap *heap, const struct block *block)
@@ -60,6 +71,7 @@ static vmm_status block_check(const struct heap *heap, const struct block *block
         tally->free_bytes += block->node.size;
         tally->free_blocks++;
     }
+    tally->unmovable_bytes += unmovable_bytes(block);
     vmm_status status = block->state == BLOCK_SLAB ? slab_check(heap, block) : VMM_OK;
     return status == VMM_OK ? neighbours_check(heap, block) : status;
 }
@@ -104,6 +116,8 @@ static vmm_status heap_check(const struct heap *heap)
     }
     if (tally.free_blocks != 0 || tally.free_bytes != heap->free_bytes)
         return broken(heap, 0, "3: free blocks do not add up");
+    if (tally.unmovable_bytes != heap->unmovable_bytes)
+        return broken(heap, 0, "5: pinned blocks do not add up");
     return VMM_OK;
 }
 

@@ -64,7 +64,6 @@ static void slot_leave(struct heap *heap, struct block *block)
 static void free_enter(struct heap *heap, struct block *block)
 {
     block->state = BLOCK_FREE;
-    block->is_pinned = false;
     vmm__size_index_insert(&heap->index, &block->node);
     heap->free_bytes += block->node.size;
 }

@@ -12,7 +12,8 @@
  *  1. blocks tile each territory: block->next starts where block ends; walls are at granules;
  *  2. two neighbours are never both free: they would be one;
  *  3. exactly the free blocks are in the index; their sizes add up to free_bytes;
- *  4. starts and sizes are multiples of unit_bytes.
+ *  4. starts and sizes are multiples of unit_bytes;
+ *  5. the sizes of the pinned blocks, and of the pinned objects of slabs, add up to unmovable_bytes.
  * May be called by: pool, policy, report. Locks: the pool's lock guards all of it.
  */
 #ifndef VMM_HEAP_HEAP_H
@@ -59,7 +60,8 @@ struct heap {
     uint64_t unit_bytes;
     struct size_index index;
     uint64_t free_bytes;
-    uint64_t home_end; /* where the heap last grew into fresh addresses; 0: nowhere yet */
+    uint64_t unmovable_bytes; /* of pinned blocks and objects */
+    uint64_t home_end;        /* where the heap last grew into fresh addresses; 0: nowhere yet */
     struct block_store store;
 };
 

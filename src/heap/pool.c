@@ -145,28 +145,46 @@ static bool place_is_live(const struct heap *heap, uint64_t address, struct plac
     return place_find(heap, address, place) && !place_is_waiting(place);
 }
 
-static void place_set_pinned(struct place *place, bool pinned)
+static bool place_is_pinned(const struct place *place)
 {
     if (place->slab == NULL)
-        place->block->is_pinned = pinned;
-    else if (pinned)
+        return place->block->is_pinned;
+    return (place->slab->pinned_bits >> place->object & 1) != 0;
+}
+
+static uint64_t place_bytes(const struct place *place)
+{
+    return place->slab == NULL ? place->block->node.size : place->slab->object_bytes;
+}
+
+static void place_pin(struct heap *heap, struct place *place)
+{
+    if (place_is_pinned(place))
+        return;
+    heap->unmovable_bytes += place_bytes(place);
+    if (place->slab == NULL)
+        place->block->is_pinned = true;
+    else
         place->slab->pinned_bits |= UINT64_C(1) << place->object;
+}
+
+static void place_unpin(struct heap *heap, struct place *place)
+{
+    if (!place_is_pinned(place))
+        return;
+    heap->unmovable_bytes -= place_bytes(place);
+    if (place->slab == NULL)
+        place->block->is_pinned = false;
     else
         place->slab->pinned_bits &= ~(UINT64_C(1) << place->object);
 }
 
 static void place_set_waiting(struct place *place)
 {
-    place_set_pinned(place, false);
     if (place->slab == NULL)
         place->block->state = BLOCK_WAITING;
     else
         place->slab->waiting_bits |= UINT64_C(1) << place->object;
-}
-
-static uint64_t place_bytes(const struct place *place)
-{
-    return place->slab == NULL ? place->block->node.size : place->slab->object_bytes;
 }
 
 static uint64_t place_requested_bytes(const struct place *place)
@@ -196,6 +214,7 @@ vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t 
     if (status != VMM_OK && status != VMM_NOT_READY)
         return status;
     ledger_give(pool->ledger, place_requested_bytes(&place), place_bytes(&place));
+    place_unpin(heap, &place);
     if (status == VMM_NOT_READY)
         place_set_waiting(&place);
     else
@@ -221,7 +240,10 @@ vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned
     if (!place_is_live(heap, address, &place))
         return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is not the start of a live block",
                           pinned ? "pin" : "unpin", (unsigned long long)address);
-    place_set_pinned(&place, pinned);
+    if (pinned)
+        place_pin(heap, &place);
+    else
+        place_unpin(heap, &place);
     return VMM_OK;
 }
 

@@ -144,7 +144,6 @@ void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32_t object, uin
         partial_enter(slabs, slab);
     slab->free_bits |= bit;
     slab->waiting_bits &= ~bit;
-    slab->pinned_bits &= ~bit;
     bool is_last = slab->prev == NULL && slab->next == NULL;
     if (slab->free_bits == slab_all_bits(slab) && !is_last)
         slab_close(slabs, slab, epoch);

@@ -24,6 +24,8 @@ struct vmm_cache {
     vmm_compaction compaction;
     vmm_log_fn log;
     void *log_context;
+    vmm_pressure_fn pressure; /* NULL: none */
+    void *pressure_context;
     FILE *log_file; /* opened for VMM_LOG; NULL if not */
 
     struct lock grow_lock;
@@ -39,6 +41,7 @@ struct vmm_cache {
     _Atomic uint64_t compactions;
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;
+    _Atomic uint64_t pressure_calls;
 };
 
 /* Writes one line to whoever listens. */

@@ -87,6 +87,33 @@ bool vmm__idle_next(struct vmm_cache *cache, struct idle_quest *quest, struct bl
     return count > 0;
 }
 
+/* Chunks of a free block whose work has not finished. */
+static uint64_t block_unfinished_bytes(struct vmm_cache *cache, struct idle_quest *quest,
+                                       struct block *block)
+{
+    uint64_t address;
+    uint64_t idle_bytes;
+    if (!vmm__whole_chunks(&cache->memory, block, UINT64_MAX, &address, &idle_bytes))
+        return 0;
+    struct idle_run run;
+    while (vmm__idle_next(cache, quest, block, address, UINT64_MAX, &run)) {
+        idle_bytes -= run.bytes;
+        address = run.address + run.bytes;
+    }
+    return idle_bytes;
+}
+
+uint64_t vmm__idle_unfinished(struct vmm_cache *cache, struct heap *heap)
+{
+    struct idle_quest quest = vmm__idle_quest(heap, NULL, IDLE_FINISHED);
+    uint64_t bytes = 0;
+    for (struct size_node *node = vmm__size_index_largest(&heap->index);
+         node != NULL && node->size >= cache->memory.arena.granule_bytes;
+         node = vmm__size_index_smaller(&heap->index, node))
+        bytes += block_unfinished_bytes(cache, &quest, (struct block *)node);
+    return bytes;
+}
+
 struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_run *run)
 {
     uint64_t end = run->address + run->bytes;

@@ -69,6 +69,9 @@ struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_
 vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
                            const struct pool *to, enum idle_when when);
 
+/* Bytes of a heap's idle chunks whose work has not finished. */
+uint64_t vmm__idle_unfinished(struct vmm_cache *cache, struct heap *heap);
+
 /* The latest epoch at which anything of a run was given back. */
 uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run);
 

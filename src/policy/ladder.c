@@ -1,10 +1,11 @@
 /* What is tried when memory runs out: see ladder.h. */
 #include "policy/ladder.h"
 #include "base/arith.h"
-#include "base/error.h"
 #include "policy/compact.h"
 #include "policy/cross.h"
+#include "policy/pressure.h"
 #include "policy/ring.h"
+#include "policy/shortage.h"
 #include "policy/trim.h"
 
 /* Each step returns VMM_OK if it gave something, VMM_NOT_READY if it has nothing to give. */
@@ -176,10 +177,26 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
     return free_bytes < bytes ? VMM_NOT_READY : vmm__compact(cache, request->pool, bytes);
 }
 
+enum { QUESTIONS_MOST = 64 };
+
+/* Others may have changed everything meanwhile: what the request had learned on its way is void. */
+static vmm_status step_pressure(struct vmm_cache *cache, struct request *request)
+{
+    const struct block *beside;
+    if (request->questions >= QUESTIONS_MOST)
+        return VMM_NOT_READY;
+    request->questions++;
+    uint64_t bytes = missing_bytes(cache, request, &beside);
+    if (!vmm__pressure_ask(cache, request->pool, bytes))
+        return VMM_NOT_READY;
+    request->from = GROW_TARGET;
+    return VMM_OK;
+}
+
 static const ladder_step ladder_steps[] = { step_passed,        step_steal,    step_follow,
                                             step_idle_finished, step_idle,     step_wait_limbo,
                                             step_wait_uses,     step_all_idle, step_wait_limbo,
-                                            step_compact };
+                                            step_pressure,      step_compact };
 
 enum { LADDER_STEPS = sizeof ladder_steps / sizeof ladder_steps[0] };
 
@@ -189,7 +206,7 @@ vmm_status vmm__ladder_climb(struct vmm_cache *cache, struct request *request,
     while (ladder->step < LADDER_STEPS) {
         ladder_step step = ladder_steps[ladder->step];
         vmm_status status = step(cache, request);
-        if (status == VMM_OK && step == step_wait_uses)
+        if (status == VMM_OK && (step == step_wait_uses || step == step_pressure))
             ladder->step = 0; /* blocks came free: everything before may give again */
         if (status != VMM_NOT_READY)
             return status;
@@ -198,45 +215,11 @@ vmm_status vmm__ladder_climb(struct vmm_cache *cache, struct request *request,
     return VMM_NOT_READY;
 }
 
-/* What is free at the moment of failure, over all streams. */
-struct free_summary {
-    uint64_t bytes;
-    uint64_t pieces;
-    uint64_t largest_bytes;
-};
-
-static void heap_summarise(const struct heap *heap, struct free_summary *summary)
-{
-    for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
-         node = vmm__size_index_smaller(&heap->index, node)) {
-        summary->pieces++;
-        summary->bytes += node->size;
-        summary->largest_bytes = vmm__max(summary->largest_bytes, node->size);
-    }
-}
-
 vmm_status vmm__ladder_report(struct vmm_cache *cache, const struct request *request,
                               vmm_status status)
 {
-    struct free_summary summary = { .bytes = 0 };
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        vmm__pool_lock_beside(pool, request->pool);
-        heap_summarise(&pool->small, &summary);
-        heap_summarise(&pool->large, &summary);
-        vmm__pool_unlock_beside(pool, request->pool);
-    }
-    const struct memory *memory = &cache->memory;
-    bool limited = memory->limit_bytes != 0;
-    uint64_t most_bytes = limited ? memory->limit_bytes : memory->driver->total_bytes;
-    double mib = 1 << 20;
-    return vmm__error(
-        status,
-        "needed %.1f MiB contiguous on stream %p; %.1f MiB live, %.1f MiB reserved (%s %.1f MiB), "
-        "%.1f MiB free in %llu pieces, largest %.1f MiB, %.1f MiB in limbo",
-        (double)request->bytes / mib, request->pool->stream,
-        (double)vmm__figure_now(&cache->ledger.requested_bytes) / mib,
-        (double)vmm__figure_now(&memory->reserved_bytes) / mib,
-        limited ? "limit" : "the device has", (double)most_bytes / mib, (double)summary.bytes / mib,
-        (unsigned long long)summary.pieces, (double)summary.largest_bytes / mib,
-        (double)memory->limbo_bytes / mib);
+    const struct block *beside;
+    struct shortage shortage = { .status = status, .pool = request->pool, .bytes = request->bytes };
+    shortage.grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
+    return vmm__shortage_tell(cache, &shortage);
 }

@@ -10,9 +10,12 @@
  *  6. the host waits for the oldest of limbo;
  *  7. the host waits for blocks that other streams use, and climbs from the start again;
  *  8. all idle chunks go, and the host waits for them;
- *  9. live bytes move together, so that what they pin comes free (compact.h).
+ *  9. the program is asked for memory (vmm_config.pressure), with no lock held; if it says that it
+ *     freed some, the request begins anew. At most 64 times a request;
+ *  10. live bytes move together, so that what they pin comes free (compact.h).
  *
- * May be called by: supply. Locks: the grow lock and the requesting pool's lock.
+ * May be called by: supply. Locks: the grow lock and the requesting pool's lock; steps that wait
+ * for the device drop the pool's lock meanwhile, and step 9 both.
  */
 #ifndef VMM_POLICY_LADDER_H
 #define VMM_POLICY_LADDER_H
@@ -26,6 +29,7 @@ struct request {
     uint64_t block_bytes; /* of the block that the heap lacks */
     enum grow_from from;  /* starts with GROW_TARGET; the ladder goes further */
     unsigned waits;       /* of the host, so far */
+    unsigned questions;   /* to the program, so far */
 };
 
 /* How far up the ladder a request is. Starts zeroed. */

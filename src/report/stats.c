@@ -16,11 +16,15 @@ static uint64_t block_idle_bytes(const struct memory *memory, const struct block
 
 static void heap_read(const struct memory *memory, const struct heap *heap, vmm_stats *stats)
 {
+    uint64_t idle_bytes = 0;
     for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
          node = vmm__size_index_smaller(&heap->index, node)) {
         stats->largest_free_bytes = vmm__max(stats->largest_free_bytes, node->size);
-        stats->idle_bytes += block_idle_bytes(memory, (const struct block *)node);
+        idle_bytes += block_idle_bytes(memory, (const struct block *)node);
     }
+    stats->idle_bytes += idle_bytes;
+    stats->pinned_bytes += heap->free_bytes - idle_bytes;
+    stats->unmovable_bytes += heap->unmovable_bytes;
 }
 
 static void pools_read(struct vmm_cache *cache, vmm_stats *stats)
@@ -64,6 +68,8 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     out->limit_bytes = cache->memory.limit_bytes;
     out->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
     out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
+    out->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
+    out->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);
     pools_read(cache, out);
     driver_read(cache->driver, out);
     vmm__lock_drop(&cache->grow_lock);

@@ -10,7 +10,7 @@ enum unit { UNIT_BYTES, UNIT_COUNT, UNIT_NANOSECONDS };
 enum { CELL_BYTES = 32 };
 
 static const char RULE[] =
-    "+--------------------+------------+------------+----------------+----------------+\n";
+    "+-----------------------+------------+------------+----------------+----------------+\n";
 
 static const char *cell_write(char *cell, enum unit unit, uint64_t value)
 {
@@ -29,7 +29,7 @@ static void figure_write(FILE *out, const char *label, enum unit unit, const vmm
     char peak[CELL_BYTES];
     char allocated[CELL_BYTES];
     char freed[CELL_BYTES];
-    (void)fprintf(out, "| %-18s | %10s | %10s | %14s | %14s |\n", label,
+    (void)fprintf(out, "| %-21s | %10s | %10s | %14s | %14s |\n", label,
                   cell_write(current, unit, figure->current), cell_write(peak, unit, figure->peak),
                   cell_write(allocated, unit, figure->allocated),
                   cell_write(freed, unit, figure->freed));
@@ -38,12 +38,12 @@ static void figure_write(FILE *out, const char *label, enum unit unit, const vmm
 static void number_write(FILE *out, const char *label, enum unit unit, uint64_t value)
 {
     char cell[CELL_BYTES];
-    (void)fprintf(out, "| %-18s | %10s | %*s |\n", label, cell_write(cell, unit, value), 44, "");
+    (void)fprintf(out, "| %-21s | %10s | %*s |\n", label, cell_write(cell, unit, value), 44, "");
 }
 
 static void figures_write(FILE *out, const vmm_stats *stats)
 {
-    (void)fprintf(out, "%s| %-18s | %10s | %10s | %14s | %14s |\n%s", RULE, "figure", "now", "peak",
+    (void)fprintf(out, "%s| %-21s | %10s | %10s | %14s | %14s |\n%s", RULE, "figure", "now", "peak",
                   "allocated", "freed", RULE);
 #define SUMMARY_FIGURE(name, unit, label) figure_write(out, label, UNIT_##unit, &stats->name);
     VMM_FIGURE_MAP(SUMMARY_FIGURE)

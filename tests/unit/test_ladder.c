@@ -4,7 +4,7 @@
 #include "policy/ladder.h"
 
 /* Steps as ladder.h numbers them, from 0. */
-enum { PASSED, STEAL, FOLLOW, IDLE_FINISHED, IDLE, WAIT_LIMBO, WAIT_USES, ALL_IDLE };
+enum { PASSED, STEAL, FOLLOW, IDLE_FINISHED, IDLE, WAIT_LIMBO, WAIT_USES, ALL_IDLE, WAIT_ALL };
 
 static struct request request_of(struct scene *scene, uint64_t bytes)
 {
@@ -19,9 +19,11 @@ enum { LADDER_TOP = 99 };
 static unsigned gave_from(struct scene *scene, struct request *request, unsigned step)
 {
     struct ladder ladder = { .step = step };
+    vmm__lock_take(&scene->cache->grow_lock);
     vmm__lock_take(&request->pool->lock);
     vmm_status status = vmm__ladder_climb(scene->cache, request, &ladder);
     vmm__lock_drop(&request->pool->lock);
+    vmm__lock_drop(&scene->cache->grow_lock);
     assert_ok(vmm__cache_check(scene->cache));
     if (status == VMM_NOT_READY)
         return LADDER_TOP;
@@ -180,6 +182,104 @@ static void all_idle_chunks_go_in_the_end(void **state)
     assert_int_equal(scene_reserved(scene), 0);
 }
 
+/* ---- The program is asked -------------------------------------------------------------------- */
+
+struct program {
+    struct scene *scene;
+    void *block;   /* freed when it is asked; NULL: nothing is */
+    size_t wanted; /* allocated when it is asked; 0: nothing is */
+    vmm_status got;
+    int answer;
+    unsigned asked;
+    size_t bytes; /* as told last */
+};
+
+static int program_asked(void *context, size_t bytes)
+{
+    struct program *program = context;
+    program->asked++;
+    program->bytes = bytes;
+    if (program->block != NULL)
+        assert_ok(vmm_free(program->scene->cache, program->block));
+    program->block = NULL;
+    void *extra;
+    if (program->wanted != 0)
+        program->got = vmm_alloc(program->scene->cache, program->wanted, STREAM(1), &extra);
+    return program->answer;
+}
+
+static void program_listens(struct scene *scene, struct program *program)
+{
+    program->scene = scene;
+    scene->cache->pressure = program_asked;
+    scene->cache->pressure_context = program;
+}
+
+static void the_program_is_asked_last_and_the_climb_begins_anew(void **state)
+{
+    struct scene *scene = *state;
+    struct program program = { .answer = 1 };
+    program_listens(scene, &program);
+    assert_ok(vmm_alloc(scene->cache, 5 * GRANULE, STREAM(2), &program.block));
+    limit_reached(scene);
+    struct request request = request_of(scene, 3 * GRANULE);
+    request.from = GROW_FOLLOW;
+    assert_int_equal(gave_from(scene, &request, PASSED), 0);
+    assert_int_equal(program.asked, 1);
+    assert_int_equal(program.bytes, 3 * GRANULE);
+    assert_int_equal(request.from, GROW_TARGET);
+    assert_int_equal(scene->other->large.free_bytes, 5 * GRANULE);
+    assert_int_equal(scene->cache->pressure_calls, 1);
+}
+
+static void idle_memory_goes_before_the_program_is_asked(void **state)
+{
+    struct scene *scene = *state;
+    struct program program = { .answer = 1 };
+    program_listens(scene, &program);
+    (void)territory(scene, &scene->other->large, 20, 4, 1);
+    struct request request = request_of(scene, GRANULE);
+    assert_int_equal(gave_from(scene, &request, ALL_IDLE), ALL_IDLE);
+    assert_int_equal(program.asked, 0);
+}
+
+static void a_program_that_has_nothing_ends_the_climb(void **state)
+{
+    struct scene *scene = *state;
+    struct program program = { .answer = 0 };
+    program_listens(scene, &program);
+    struct request request = request_of(scene, GRANULE);
+    request.from = GROW_FOLLOW;
+    assert_int_equal(gave_from(scene, &request, PASSED), LADDER_TOP);
+    assert_int_equal(program.asked, 1);
+}
+
+static void the_program_is_asked_a_bounded_number_of_times(void **state)
+{
+    struct scene *scene = *state;
+    struct program program = { .answer = 1 };
+    program_listens(scene, &program);
+    void *out = NULL;
+    for (unsigned round = 1; round <= 2; round++) {
+        assert_status(vmm_alloc(scene->cache, 60 * GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
+        assert_int_equal(program.asked, round * 64);
+    }
+    assert_null(out);
+}
+
+/* Its own request fails without it being asked once more; the one outside goes on. */
+static void what_the_program_asks_for_itself_does_not_ask_it(void **state)
+{
+    struct scene *scene = *state;
+    struct program program = { .answer = 1, .wanted = 60 * GRANULE };
+    program_listens(scene, &program);
+    assert_ok(vmm_alloc(scene->cache, 20 * GRANULE, STREAM(2), &program.block));
+    void *out;
+    assert_ok(vmm_alloc(scene->cache, 30 * GRANULE, STREAM(1), &out));
+    assert_int_equal(program.asked, 1);
+    assert_int_equal(program.got, VMM_ERR_DEVICE_OOM);
+}
+
 static void every_error_ends_the_climb(void **state)
 {
     struct scene *scene = *state;
@@ -209,9 +309,10 @@ static void the_report_names_everything(void **state)
     assert_status(vmm__ladder_report(scene->cache, &request, VMM_ERR_DEVICE_OOM),
                   VMM_ERR_DEVICE_OOM);
     assert_string_equal(vmm_last_error(),
-                        "needed 9.0 MiB contiguous on stream 0x1; 5.0 MiB live, 16.0 MiB reserved "
-                        "(limit 20.0 MiB), 11.0 MiB free in 3 pieces, largest 6.0 MiB, 0.0 MiB in "
-                        "limbo");
+                        "needed 9.0 MiB on stream 0x1: 5.0 MiB live, 16.0 MiB reserved of 20.0 MiB "
+                        "(limit), 10.0 MiB idle (0.0 MiB in flight), 1.0 MiB pinned beside live "
+                        "blocks in 1 chunks (most by stream 0x1: 1.0 MiB), largest hole 6.0 MiB, "
+                        "0.0 MiB in limbo; the limit is 4.0 MiB too small");
 }
 
 int main(void)
@@ -228,6 +329,11 @@ int main(void)
         POLICY_TEST(stale_mappings_do_not_end_the_waiting),
         POLICY_TEST(used_blocks_are_waited_for),
         POLICY_TEST(all_idle_chunks_go_in_the_end),
+        POLICY_TEST(the_program_is_asked_last_and_the_climb_begins_anew),
+        POLICY_TEST(idle_memory_goes_before_the_program_is_asked),
+        POLICY_TEST(a_program_that_has_nothing_ends_the_climb),
+        POLICY_TEST(the_program_is_asked_a_bounded_number_of_times),
+        POLICY_TEST(what_the_program_asks_for_itself_does_not_ask_it),
         POLICY_TEST(every_error_ends_the_climb),
         POLICY_TEST(the_report_names_everything),
     };

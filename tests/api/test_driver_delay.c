@@ -1,0 +1,134 @@
+/* Delays: work of a known length, on the driver that the first argument names. */
+#include "support/driver_choice.h"
+#include "support/driver_steps.h"
+
+#include "base/hostmem.h"
+
+#define DELAY_TEST(name) cmocka_unit_test_setup_teardown(name, delay_setup, delay_teardown)
+#define CAPACITY         (64 * MIB)
+#define MS               UINT64_C(1000000)
+
+/* Two clocks of two machines, the host's and the device's, need not agree to the last bit. */
+#define NEARLY(ns) ((ns) / 50 * 49)
+
+static int delay_setup(void **state)
+{
+    struct driver *driver = driver_choice_open(CAPACITY);
+    assert_ok(vmm__driver_delay(driver, 0, NULL)); /* what loads with the first work is loaded */
+    assert_ok(vmm__driver_device_wait(driver));
+    *state = driver;
+    return 0;
+}
+
+static int delay_teardown(void **state)
+{
+    driver_choice_census_is_zero(*state);
+    vmm__driver_close(*state);
+    return vmm__host_outstanding() == 0 ? 0 : -1;
+}
+
+/* Asks until the event has passed; returns how long that took by the driver's clock. */
+static uint64_t event_polled(struct driver *driver, void *event, uint64_t since)
+{
+    vmm_status status = vmm__driver_event_query(driver, event);
+    while (status == VMM_NOT_READY)
+        status = vmm__driver_event_query(driver, event);
+    assert_ok(status);
+    return vmm__driver_clock(driver) - since;
+}
+
+static void a_delay_is_work_of_that_length(void **state)
+{
+    struct driver *driver = *state;
+    void *event = event_new(driver);
+    vmm_stream stream = stream_new(driver);
+    for (uint64_t ns = 2 * MS; ns <= 32 * MS; ns *= 4) {
+        uint64_t start = vmm__driver_clock(driver);
+        assert_ok(vmm__driver_delay(driver, ns, stream));
+        assert_ok(vmm__driver_event_record(driver, event, stream));
+        assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+        assert_true(event_polled(driver, event, start) >= NEARLY(ns));
+    }
+    assert_ok(vmm__driver_stream_destroy(driver, stream));
+    assert_ok(vmm__driver_event_destroy(driver, event));
+}
+
+static void delays_of_a_stream_add_up(void **state)
+{
+    struct driver *driver = *state;
+    void *event = event_new(driver);
+    uint64_t start = vmm__driver_clock(driver);
+    for (int i = 0; i < 4; i++)
+        assert_ok(vmm__driver_delay(driver, 5 * MS, NULL));
+    assert_ok(vmm__driver_event_record(driver, event, NULL));
+    assert_true(event_polled(driver, event, start) >= NEARLY(20 * MS));
+    assert_ok(vmm__driver_event_destroy(driver, event));
+}
+
+static void work_behind_a_delay_comes_after_it(void **state)
+{
+    struct driver *driver = *state;
+    struct region region = region_open(driver, 1, 2);
+    vmm_stream delayed = stream_new(driver);
+    vmm_stream follower = stream_new(driver);
+    void *event = event_new(driver);
+    filled(driver, region.address, region.bytes, 1, delayed);
+    assert_ok(vmm__driver_delay(driver, 10 * MS, delayed));
+    filled(driver, region.address, region.bytes, 2, delayed);
+    ordered_after(driver, follower, delayed, event);
+    checked(driver, region.address, region.bytes, 2, follower);
+    assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+    assert_int_equal(mismatches(driver), 0);
+    assert_ok(vmm__driver_event_query(driver, event));
+    assert_ok(vmm__driver_event_destroy(driver, event));
+    assert_ok(vmm__driver_stream_destroy(driver, delayed));
+    assert_ok(vmm__driver_stream_destroy(driver, follower));
+    region_close(driver, &region);
+}
+
+/* Nothing of an ended delay is left over for the next one. */
+static void a_wait_of_the_host_ends_a_delay(void **state)
+{
+    struct driver *driver = *state;
+    void *event = event_new(driver);
+    for (int round = 0; round < 3; round++) {
+        assert_ok(vmm__driver_delay(driver, 10 * MS, NULL));
+        assert_ok(vmm__driver_event_record(driver, event, NULL));
+        assert_ok(vmm__driver_event_wait(driver, event));
+        assert_ok(vmm__driver_event_query(driver, event));
+    }
+    assert_ok(vmm__driver_delay(driver, 10 * MS, NULL));
+    assert_ok(vmm__driver_event_record(driver, event, NULL));
+    assert_ok(vmm__driver_device_wait(driver));
+    assert_ok(vmm__driver_event_query(driver, event));
+    uint64_t start = vmm__driver_clock(driver);
+    assert_ok(vmm__driver_delay(driver, MS, NULL));
+    assert_ok(vmm__driver_event_record(driver, event, NULL));
+    uint64_t taken = event_polled(driver, event, start);
+    assert_true(taken >= NEARLY(MS));
+    if (driver_choice_kind() == VMM_DRIVER_SIM)
+        assert_true(taken < 2 * MS);
+    assert_ok(vmm__driver_event_destroy(driver, event));
+}
+
+static void delays_are_counted_nowhere(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t clock_ns = vmm__driver_clock_ns(driver);
+    uint64_t stalls = driver->stalls;
+    assert_ok(vmm__driver_delay(driver, MS, NULL));
+    assert_int_equal(vmm__driver_clock_ns(driver), clock_ns);
+    assert_int_equal(driver->stalls, stalls);
+    assert_ok(vmm__driver_device_wait(driver));
+}
+
+int main(int argc, char **argv)
+{
+    driver_choice_read(argc, argv);
+    const struct CMUnitTest tests[] = {
+        DELAY_TEST(a_delay_is_work_of_that_length),     DELAY_TEST(delays_of_a_stream_add_up),
+        DELAY_TEST(work_behind_a_delay_comes_after_it), DELAY_TEST(a_wait_of_the_host_ends_a_delay),
+        DELAY_TEST(delays_are_counted_nowhere),
+    };
+    return cmocka_run_group_tests_name(argv[1], tests, NULL, NULL);
+}

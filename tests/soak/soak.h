@@ -1,0 +1,117 @@
+/*
+ * The soak: random operations of eight streams on the strict sim driver, for as long as one likes.
+ *
+ * The run is a row of chapters, each on a driver and a cache of its own with settings drawn from the
+ * seed. Every use of a block is legal: what one stream does to it is ordered after what the others
+ * did, or told to the cache. Whatever the sim driver then objects to is the cache's fault. The same
+ * seed gives the same run; the first trouble ends it.
+ *
+ *   soak.c           arguments, the row of chapters, the line in the end
+ *   soak_chapter.c   one chapter: its settings, its operations, what must hold when it ends
+ *   soak_block.c     blocks: allocated, used in legal order, checked, given back
+ */
+#ifndef VMM_SOAK_H
+#define VMM_SOAK_H
+
+#include "cache_on.h"
+
+#include "random.h"
+
+enum { SOAK_STREAMS = 8, SOAK_BLOCKS = 1024 };
+
+/* A live block; address NULL: the slot is empty. */
+struct soak_block {
+    void *address;
+    uint64_t bytes;
+    uint32_t word; /* that it is filled with */
+    unsigned owner;
+    unsigned users; /* a bit for each stream that the cache knows of */
+    bool is_pinned;
+};
+
+/* Drawn from the seed for each chapter. */
+struct soak_settings {
+    vmm_config config;
+    uint64_t device_bytes;
+    uint64_t live_bytes; /* about as many are live at most */
+    unsigned streams;
+    unsigned slots;
+    uint64_t operations;
+    bool may_fail;  /* memory may run out */
+    bool may_stall; /* the host may wait for the device */
+};
+
+/* Over all chapters. */
+struct soak_sums {
+    uint64_t chapters;
+    uint64_t allocations;
+    uint64_t uses;
+    uint64_t moves; /* chunks mapped without being created */
+    uint64_t stream_waits;
+    uint64_t stalls;
+    uint64_t ooms;
+    uint64_t pressure_calls;
+    uint64_t violations;
+    uint64_t mismatches;
+};
+
+struct soak {
+    uint64_t random; /* state */
+    uint64_t done;   /* operations */
+    struct soak_settings settings;
+    struct driver *driver;
+    vmm_cache *cache;
+    void *event;
+    vmm_stream streams[SOAK_STREAMS];
+    struct soak_block blocks[SOAK_BLOCKS];
+    uint64_t live_blocks;
+    uint64_t live_bytes;
+    uint64_t own_waits; /* stream waits that are the soak's, not the cache's */
+    uint32_t words;
+    struct soak_sums sums;
+    char trouble[640]; /* the first; empty: none */
+};
+
+/* Notes the first trouble. */
+void soak_trouble(struct soak *soak, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Notes a call that failed. */
+void soak_expect(struct soak *soak, const char *call, vmm_status status);
+
+static inline bool soak_is_troubled(const struct soak *soak)
+{
+    return soak->trouble[0] != '\0';
+}
+
+/* True once in `times`. */
+static inline bool soak_dice(struct soak *soak, uint64_t times)
+{
+    return random_next(&soak->random) % times == 0;
+}
+
+/* A number in low..high whose logarithm is evenly spread. */
+uint64_t soak_log_between(struct soak *soak, uint64_t low, uint64_t high);
+
+/* ---- soak_block.c ---------------------------------------------------------------------------- */
+
+void soak_block_take(struct soak *soak, struct soak_block *block);
+void soak_block_give(struct soak *soak, struct soak_block *block);
+
+/* Work of another stream. */
+void soak_block_use(struct soak *soak, struct soak_block *block);
+
+/* Work of its own stream. */
+void soak_block_touch(struct soak *soak, struct soak_block *block);
+
+void soak_block_pin(struct soak *soak, struct soak_block *block);
+
+/* A random live block; NULL if there is none in reach. */
+struct soak_block *soak_block_any(struct soak *soak);
+
+/* ---- soak_chapter.c -------------------------------------------------------------------------- */
+
+/* Runs one chapter of at most `most` operations. `step`, called now and then, may be NULL. */
+void soak_chapter(struct soak *soak, uint64_t most, void (*step)(void *context, uint64_t done),
+                  void *context);
+
+#endif
