@@ -9,8 +9,10 @@
 #ifndef VMM_POLICY_CACHE_H
 #define VMM_POLICY_CACHE_H
 
+#include "base/ticker.h"
 #include "heap/pools.h"
 #include "memory/memory.h"
+#include "policy/decay.h"
 
 struct vmm_cache {
     struct driver *driver;
@@ -31,6 +33,10 @@ struct vmm_cache {
     struct pools pools;
     uint64_t active_peak_bytes; /* when statistics' peaks were last reset; grow_lock guards it */
     uint64_t slow_operations;   /* counted for VMM_CHECK only */
+    struct decay decay;
+    struct ticker ticker; /* calls vmm__tick() if a thread of the library is to */
+    bool order_stands;    /* of the last trim: see trim.h; grow_lock guards this and the next */
+    uint64_t order_keep_bytes;
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;
 };
