@@ -100,8 +100,7 @@ static bool succeeded(struct run *run, vmm_status status, unsigned documented, c
     return false;
 }
 
-/* ---- Work --------------------------------------------------------------------------------------
- */
+/* ---- Work --------------------------------------------------------------------------------- */
 
 /* The test's own work is spared from failing allocations: they are the cache's. */
 static void allocations_pause(struct run *run)
@@ -150,8 +149,7 @@ static bool stream_follows(struct run *run, unsigned later, unsigned earlier)
     return follows;
 }
 
-/* ---- Operations --------------------------------------------------------------------------------
- */
+/* ---- Operations --------------------------------------------------------------------------- */
 
 static void operation_alloc(struct run *run, struct live *block)
 {
@@ -200,11 +198,6 @@ static void operation_trim(struct run *run)
     assert_true(success == (released != SIZE_MAX));
 }
 
-static void operation_tick(struct run *run)
-{
-    (void)succeeded(run, vmm_tick(run->cache), TRIM_STATUSES, "vmm_tick");
-}
-
 static void operation(struct run *run)
 {
     run->clock_ns += 100000;
@@ -213,7 +206,7 @@ static void operation(struct run *run)
     if (dice < 5)
         operation_trim(run);
     else if (dice < 7)
-        operation_tick(run);
+        (void)succeeded(run, vmm_tick(run->cache), TRIM_STATUSES, "vmm_tick");
     else if (block->pointer == NULL)
         operation_alloc(run, block);
     else if (dice < 30)
@@ -222,8 +215,7 @@ static void operation(struct run *run)
         operation_free(run, block);
 }
 
-/* ---- Runs --------------------------------------------------------------------------------------
- */
+/* ---- Runs --------------------------------------------------------------------------------- */
 
 static void run_begin(struct run *run, const struct workload *workload)
 {
