@@ -3,7 +3,8 @@
  *
  * Owns: memory, directory and pools; the driver if it opened it.
  * Lock order: grow_lock, then pools' locks (a second pool's only under grow_lock), then timelines'.
- * grow_lock guards memory, the adding of pools and every decision; the fast path never takes it.
+ * grow_lock guards memory, the adding of pools and every decision; the fast path never takes it, and
+ * what is done in passing only tries it.
  * May be called by: policy, report, entry.
  */
 #ifndef VMM_POLICY_CACHE_H
