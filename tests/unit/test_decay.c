@@ -74,6 +74,20 @@ static void periods_without_a_look_are_one(void **state)
     assert_int_equal(scene_reserved(scene), 0);
 }
 
+/* Epochs end for other reasons, too: only a period's end makes anything older. */
+static void trims_do_not_make_it_older(void **state)
+{
+    struct scene *scene = *state;
+    decay_begins(scene, 0);
+    (void)used_chunk(scene, &scene->pool->large, 10, 4);
+    for (int i = 0; i < 3; i++)
+        assert_ok(vmm_trim(scene->cache, SIZE_MAX, NULL));
+    ticked_at(scene, 1010);
+    assert_int_equal(scene_reserved(scene), 4 * GRANULE);
+    ticked_at(scene, 1020);
+    assert_int_equal(scene_reserved(scene), 0);
+}
+
 static void what_is_used_again_stays(void **state)
 {
     struct scene *scene = *state;
@@ -163,8 +177,12 @@ static void an_order_that_is_met_stands_no_more(void **state)
     struct heap *heap = &scene->pool->large;
     (void)used_chunk(scene, &scene->other->large, 30, 2);
     struct block *block = block_lived(heap, territory(scene, heap, 10, 2, 2), 2 * GRANULE);
+    assert_ok(vmm__timeline_wait(&scene->other->timeline, 1));
     (void)block_given_busy(scene, heap, block);
     assert_ok(vmm_trim(scene->cache, 4 * GRANULE, NULL));
+    assert_false(scene->cache->order_stands);
+    assert_ok(vmm_trim(scene->cache, 2 * GRANULE, NULL)); /* the other one's is enough */
+    assert_int_equal(scene_reserved(scene), 2 * GRANULE);
     assert_false(scene->cache->order_stands);
     assert_ok(vmm_trim(scene->cache, 0, NULL));
     assert_true(scene->cache->order_stands);
@@ -297,6 +315,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         POLICY_TEST(it_goes_after_one_to_two_periods),
         POLICY_TEST(periods_without_a_look_are_one),
+        POLICY_TEST(trims_do_not_make_it_older),
         POLICY_TEST(what_is_used_again_stays),
         POLICY_TEST(the_floor_stays),
         POLICY_TEST(what_works_stays_and_is_asked_for_once),
