@@ -45,6 +45,11 @@ static vmm_status fields_check(const vmm_config *config)
         return field_wrong("compaction", (int)config->compaction, "not a kind of compaction");
     if (config->decay_thread != 0 && config->decay_thread != 1)
         return field_wrong("decay_thread", config->decay_thread, "not 0 or 1");
+    return VMM_OK;
+}
+
+vmm_status vmm__config_settle(const vmm_config *config)
+{
     if (config->decay_thread == 1 && config->decay_ms == 0)
         return field_wrong("decay_thread", 1, "but decay_ms is 0: nothing would decay");
     return VMM_OK;

@@ -16,6 +16,9 @@ vmm_status vmm__config_read(const vmm_config *config, vmm_config *out);
  * VMM_COMPACTION and VMM_DECAY_MS. ERR_INVALID_ARGUMENT. */
 vmm_status vmm__config_environment(vmm_config *config);
 
+/* Whether fields go together, once all have been read. ERR_INVALID_ARGUMENT. */
+vmm_status vmm__config_settle(const vmm_config *config);
+
 /* The same for VMM_LIMIT, which may be a share of the device, and VMM_LOG, which may be a file to
  * be opened: both once the driver is open. */
 vmm_status vmm__config_limit(uint64_t device_bytes, vmm_config *config);

@@ -18,6 +18,9 @@
  */
 enum { FOOTPRINT_PERMILLE = 10, LARGEST_CHUNK_GRANULES = 16 };
 
+/* How often the library's thread looks in a period of decay. */
+enum { TICKS_A_PERIOD = 4 };
+
 static vmm_status missing_argument(const char *function, const char *argument)
 {
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
@@ -37,6 +40,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
         config->footprint_permille != 0 ? config->footprint_permille : FOOTPRINT_PERMILLE;
     cache->sharing = config->sharing;
     cache->compaction = config->compaction;
+    vmm__decay_init(&cache->decay, config);
     cache->log = config->log;
     cache->log_context = config->log_context;
     cache->pressure = config->pressure;
@@ -62,11 +66,36 @@ fail_memory:
     return status;
 }
 
+static void cache_tick(void *cache)
+{
+    (void)vmm__tick(cache);
+}
+
+/* The last step of creating: from here on the cache may be used by the thread, if there is to be one. */
+static vmm_status thread_start(const vmm_config *config, vmm_cache *cache)
+{
+    if (config->decay_thread == 0)
+        return VMM_OK;
+    return vmm__ticker_start(&cache->ticker, config->decay_ms / TICKS_A_PERIOD, cache_tick, cache);
+}
+
 vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver, vmm_cache **out)
 {
     vmm_config settings;
+    vmm_cache *cache;
     vmm_status status = vmm__config_read(config, &settings);
-    return status == VMM_OK ? cache_open(&settings, driver, out) : status;
+    if (status == VMM_OK)
+        status = vmm__config_settle(&settings);
+    if (status == VMM_OK)
+        status = cache_open(&settings, driver, &cache);
+    if (status != VMM_OK)
+        return status;
+    status = thread_start(&settings, cache);
+    if (status == VMM_OK)
+        *out = cache;
+    else
+        (void)vmm_destroy(cache);
+    return status;
 }
 
 vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
@@ -77,6 +106,8 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
     vmm_status status = vmm__config_read(config, &settings);
     if (status == VMM_OK)
         status = vmm__config_environment(&settings);
+    if (status == VMM_OK)
+        status = vmm__config_settle(&settings);
     if (status != VMM_OK)
         return status;
     struct driver_options options = { .device = settings.device,
@@ -95,6 +126,8 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
         goto fail_cache;
     cache->owns_driver = true;
     status = vmm__config_log(cache);
+    if (status == VMM_OK)
+        status = thread_start(&settings, cache);
     if (status != VMM_OK) {
         (void)vmm_destroy(cache);
         return status;
@@ -112,6 +145,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
 {
     if (cache == NULL)
         return VMM_OK;
+    vmm__ticker_stop(&cache->ticker);
     vmm_status waited = vmm__driver_device_wait(cache->driver);
     vmm__directory_fini(&cache->directory);
     vmm__pools_fini(&cache->pools);
@@ -176,6 +210,15 @@ static vmm_status unknown_pointer(const char *function, const void *ptr)
                       function, ptr);
 }
 
+/* For calls that do not fail if this does. */
+static void tick_in_passing(vmm_cache *cache)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__tick(cache);
+    vmm__error_restore(&line);
+}
+
 vmm_status vmm_free(vmm_cache *cache, void *ptr)
 {
     if (cache == NULL)
@@ -189,9 +232,12 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
         return unknown_pointer("vmm_free", ptr);
     struct pool *pool = heap->pool;
     vmm_status status = vmm__pool_give_locked(pool, heap, address);
+    bool looks = vmm__decay_looks_locked(&cache->decay, pool);
     vmm__lock_drop(&pool->lock);
     if (status == VMM_OK && cache->no_caching)
         (void)vmm__trim(cache, 0, NULL); /* what cannot go back now is tried again later */
+    if (status == VMM_OK && looks && vmm__decay_is_due(&cache->decay))
+        tick_in_passing(cache);
     return status;
 }
 
@@ -258,6 +304,11 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
     if (status == VMM_OK && released != NULL)
         *released = released_bytes;
     return status;
+}
+
+vmm_status vmm_tick(vmm_cache *cache)
+{
+    return cache == NULL ? missing_argument("vmm_tick", "cache") : vmm__tick(cache);
 }
 
 vmm_status vmm__cache_check(vmm_cache *cache)

@@ -264,7 +264,8 @@ VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *release
 /*
  * Does:     what has become due: gives back memory that was idle for vmm_config.decay_ms, and memory
  *           that an earlier vmm_trim() found in use by work that has ended since. For timers and
- *           event loops of programs that pause; never waits for the device.
+ *           event loops of programs that pause; never waits for the device, nor for another thread that
+ *           allocates or trims (it then leaves what is due to the next occasion).
  * Returns:  VMM_OK.
  * Threads:  any.
  * On failure: as vmm_trim().

@@ -7,6 +7,7 @@
 #define VMM_BASE_LOCK_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #if defined(__SANITIZE_THREAD__)
 #define VMM_THREAD_SANITIZER 1
@@ -52,6 +53,12 @@ static inline void vmm__lock_take_second(struct lock *lock)
 #else
     vmm__lock_take(lock);
 #endif
+}
+
+/* False if somebody else has it. */
+static inline bool vmm__lock_try(struct lock *lock)
+{
+    return pthread_mutex_trylock(&lock->mutex) == 0;
 }
 
 static inline void vmm__lock_drop(struct lock *lock)

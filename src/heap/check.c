@@ -133,6 +133,16 @@ static vmm_status slabs_check(const struct slabs *slabs)
     return VMM_OK;
 }
 
+static vmm_status overdue_check(const struct pool *pool)
+{
+    uint64_t now = vmm__timeline_now(&pool->timeline);
+    if (pool->trimmed.latest_epoch >= now || pool->period_epoch >= now)
+        return vmm__error(VMM_ERR_INTERNAL, "pool: invariant 3: overdue before its epoch ended");
+    if (pool->decayed.latest_epoch > pool->period_epoch)
+        return vmm__error(VMM_ERR_INTERNAL, "pool: invariant 3: decayed in the last period");
+    return VMM_OK;
+}
+
 vmm_status vmm__pool_check_locked(struct pool *pool)
 {
     vmm_status status = heap_check(&pool->small);
@@ -142,5 +152,7 @@ vmm_status vmm__pool_check_locked(struct pool *pool)
         status = slabs_check(&pool->slabs);
     if (status == VMM_OK)
         status = vmm__timeline_check(&pool->timeline);
+    if (status == VMM_OK)
+        status = overdue_check(pool);
     return status;
 }

@@ -264,3 +264,10 @@ vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most)
     }
     return status == VMM_NOT_READY ? any : status;
 }
+
+uint64_t vmm__pool_settle_locked(struct pool *pool)
+{
+    (void)vmm__pool_poll_locked(pool, UINT32_MAX);
+    (void)vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline));
+    return vmm__timeline_advance(&pool->timeline);
+}

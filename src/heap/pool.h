@@ -8,7 +8,9 @@
  * Owns: its heaps, slabs, uses and timeline. Invariants:
  *  1. every live or waiting block is of the heap that its size says, except those of a cache that
  *     does not cache, which are all large;
- *  2. the ledger's figures are the sums over the live and waiting blocks of all pools.
+ *  2. the ledger's figures are the sums over the live and waiting blocks of all pools;
+ *  3. what is overdue, and the last period, belong to epochs that have ended; decay makes nothing
+ *     overdue that is later than the last period.
  * May be called by: policy, report, entry.
  * Locks: functions that end in _locked expect the pool's lock; stream and timeline need none.
  */
@@ -31,6 +33,12 @@ struct ledger {
     struct figure allocations;
 };
 
+/* Idle memory that is to go back once its work has finished: what was given up to an epoch. */
+struct overdue {
+    uint64_t latest_epoch; /* 0: there is none left */
+    uint64_t stuck_epoch;  /* nothing of it has finished before this has passed; 0: not known */
+};
+
 struct pool {
     vmm_stream stream;
     struct timeline timeline;
@@ -44,6 +52,10 @@ struct pool {
     struct heap large;
     struct slabs slabs;
     struct uses uses;
+    uint64_t frees;         /* counted for decay */
+    struct overdue trimmed; /* by the last trim; the grow lock guards this and all below */
+    struct overdue decayed; /* by the end of the last period */
+    uint64_t period_epoch;  /* that ended with the last period */
 };
 
 vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct directory *directory,
@@ -76,6 +88,12 @@ vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned
  * VMM_NOT_READY if none did.
  */
 vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most);
+
+/*
+ * Lets go what is held for no use any more: blocks whose waits are over, slabs without live objects.
+ * Then begins a new epoch, and returns the one that ended: that of the youngest idle memory.
+ */
+uint64_t vmm__pool_settle_locked(struct pool *pool);
 
 vmm_status vmm__pool_check_locked(struct pool *pool);
 

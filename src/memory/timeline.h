@@ -11,7 +11,8 @@
  *  1. passed < epoch of the oldest mark < ... < epoch of the newest mark < now;
  *  2. all work that was submitted before something was stamped e is done once passed >= e.
  *     To make a mark for epoch e, `now` first moves beyond e and the event is recorded after that:
- *     a stamp of e was therefore read before the event was recorded.
+ *     a stamp of e was therefore read before the event was recorded. `now` may move on without a
+ *     mark at any time.
  * May be called by: memory (limbo), heap, policy.
  * Locks: its own, a leaf: nothing else is taken while it is held.
  */
@@ -48,6 +49,13 @@ void vmm__timeline_fini(struct timeline *timeline);
 static inline uint64_t vmm__timeline_now(const struct timeline *timeline)
 {
     return atomic_load_explicit(&timeline->now, memory_order_acquire);
+}
+
+/* Begins a new epoch without an event, and returns the one that ended: what was stamped before is not
+ * later than that, what is stamped from now on is. */
+static inline uint64_t vmm__timeline_advance(struct timeline *timeline)
+{
+    return atomic_fetch_add_explicit(&timeline->now, 1, memory_order_acq_rel);
 }
 
 /* Makes sure that a mark for `epoch` is on its way, so that it can be asked for, waited for and

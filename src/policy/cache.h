@@ -3,14 +3,17 @@
  *
  * Owns: memory, directory and pools; the driver if it opened it.
  * Lock order: grow_lock, then pools' locks (a second pool's only under grow_lock), then timelines'.
- * grow_lock guards memory, the adding of pools and every decision; the fast path never takes it.
+ * grow_lock guards memory, the adding of pools and every decision; the fast path never takes it, and
+ * what is done in passing only tries it.
  * May be called by: policy, report, entry.
  */
 #ifndef VMM_POLICY_CACHE_H
 #define VMM_POLICY_CACHE_H
 
+#include "base/ticker.h"
 #include "heap/pools.h"
 #include "memory/memory.h"
+#include "policy/decay.h"
 
 #include <pthread.h>
 
@@ -39,6 +42,10 @@ struct vmm_cache {
     _Atomic uintptr_t caller;   /* the thread that called first; 0: none has yet */
     _Atomic bool has_callers;   /* of more than one thread */
     _Atomic uint64_t compactions;
+    struct decay decay;
+    struct ticker ticker; /* calls vmm__tick() if a thread of the library is to */
+    bool order_stands;    /* of the last trim: see trim.h; grow_lock guards this and the next */
+    uint64_t order_keep_bytes;
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;
     _Atomic uint64_t pressure_calls;

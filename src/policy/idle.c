@@ -28,6 +28,13 @@ bool vmm__whole_chunks(const struct memory *memory, const struct block *block, u
     return end > start;
 }
 
+uint64_t vmm__idle_bytes(const struct memory *memory, const struct block *block)
+{
+    uint64_t address;
+    uint64_t bytes;
+    return vmm__whole_chunks(memory, block, UINT64_MAX, &address, &bytes) ? bytes : 0;
+}
+
 uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run)
 {
     const struct arena *arena = &cache->memory.arena;
@@ -47,6 +54,13 @@ vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
     return vmm__timeline_query(timeline, epoch);
 }
 
+void vmm__idle_stick(struct idle_quest *quest, uint64_t epoch, vmm_status status)
+{
+    quest->stuck_epoch = epoch;
+    if (status != VMM_NOT_READY && quest->failed == VMM_OK)
+        quest->failed = status;
+}
+
 static bool chunk_may(struct vmm_cache *cache, struct idle_quest *quest, const struct chunk *chunk)
 {
     uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
@@ -56,10 +70,10 @@ static bool chunk_may(struct vmm_cache *cache, struct idle_quest *quest, const s
         return true;
     if (epoch >= quest->stuck_epoch)
         return false;
-    if (vmm__timeline_query(&quest->from->pool->timeline, epoch) == VMM_OK)
-        return true;
-    quest->stuck_epoch = epoch;
-    return false;
+    vmm_status status = vmm__timeline_query(&quest->from->pool->timeline, epoch);
+    if (status != VMM_OK)
+        vmm__idle_stick(quest, epoch, status);
+    return status == VMM_OK;
 }
 
 bool vmm__idle_next(struct vmm_cache *cache, struct idle_quest *quest, struct block *block,
@@ -112,6 +126,17 @@ uint64_t vmm__idle_unfinished(struct vmm_cache *cache, struct heap *heap)
          node = vmm__size_index_smaller(&heap->index, node))
         bytes += block_unfinished_bytes(cache, &quest, (struct block *)node);
     return bytes;
+}
+
+bool vmm__idle_cut(const struct memory *memory, uint64_t most_bytes, struct idle_run *run)
+{
+    unsigned shift = memory->arena.granule_shift;
+    uint64_t granule = vmm__arena_granule(&memory->arena, run->address);
+    uint64_t end = granule + (run->bytes >> shift);
+    while ((end - granule) << shift > most_bytes)
+        end = vmm__memory_chunk(memory, end - 1)->first;
+    run->bytes = (end - granule) << shift;
+    return run->bytes > 0;
 }
 
 struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_run *run)

@@ -22,6 +22,9 @@ struct idle_run {
 bool vmm__whole_chunks(const struct memory *memory, const struct block *block, uint64_t bytes,
                        uint64_t *address, uint64_t *run_bytes);
 
+/* Bytes of whole chunks inside a block. */
+uint64_t vmm__idle_bytes(const struct memory *memory, const struct block *block);
+
 /* When idle memory may be had. */
 enum idle_when {
     IDLE_FINISHED, /* once the work on it has finished, unless it is the stream's own */
@@ -42,6 +45,7 @@ struct idle_quest {
     enum idle_when when;
     uint64_t latest_epoch; /* what was given back later is left alone */
     uint64_t stuck_epoch;  /* from here on nothing has finished: found on the way */
+    vmm_status failed;     /* the first error of asking, or VMM_OK: found on the way */
 };
 
 static inline struct idle_quest vmm__idle_quest(struct heap *from, const struct pool *to,
@@ -58,6 +62,12 @@ static inline struct idle_quest vmm__idle_quest(struct heap *from, const struct 
  */
 bool vmm__idle_next(struct vmm_cache *cache, struct idle_quest *quest, struct block *block,
                     uint64_t address, uint64_t bytes, struct idle_run *run);
+
+/* Notes that from an epoch on nothing can be had, and why: VMM_NOT_READY, or an error. */
+void vmm__idle_stick(struct idle_quest *quest, uint64_t epoch, vmm_status status);
+
+/* Cuts a run down to whole chunks of at most most_bytes. False if not even one is left. */
+bool vmm__idle_cut(const struct memory *memory, uint64_t most_bytes, struct idle_run *run);
 
 /* The free block of a run's heap that starts where the run, which was cut out, ended; or NULL. */
 struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_run *run);

@@ -32,19 +32,6 @@ static bool chunk_move(struct theft *theft, struct chunk *chunk, struct timeline
     return true;
 }
 
-/* Cuts a run down to what the site has room for. False if not even one chunk fits. */
-static bool run_fit(const struct theft *theft, struct idle_run *run)
-{
-    const struct memory *memory = &theft->cache->memory;
-    uint64_t granule = vmm__arena_granule(&memory->arena, run->address);
-    uint64_t end = granule + (run->bytes >> memory->arena.granule_shift);
-    uint64_t limit = granule + theft->site->room - theft->taken;
-    while (end > limit)
-        end = vmm__memory_chunk(memory, end - 1)->first;
-    run->bytes = (end - granule) << memory->arena.granule_shift;
-    return run->bytes > 0;
-}
-
 /* Moves the chunks of a run that was cut out. False if the driver refuses to go on. */
 static bool run_move(struct theft *theft, const struct idle_run *run)
 {
@@ -75,8 +62,9 @@ static bool block_steal(struct theft *theft, struct idle_quest *quest, struct bl
     while (block != NULL && going && !theft_is_done(theft)) {
         struct idle_run run;
         uint64_t left_bytes = (theft->want - theft->taken) << shift;
+        uint64_t room_bytes = (theft->site->room - theft->taken) << shift;
         if (!vmm__idle_next(theft->cache, quest, block, from, left_bytes, &run) ||
-            !run_fit(theft, &run) ||
+            !vmm__idle_cut(&theft->cache->memory, room_bytes, &run) ||
             vmm__idle_clear(theft->cache, &run, quest->to, quest->when) != VMM_OK ||
             vmm__heap_detach(quest->from, block, run.address, run.bytes) != VMM_OK)
             break;

@@ -4,6 +4,7 @@
 #include "policy/cross.h"
 #include "policy/ladder.h"
 #include "policy/span.h"
+#include "policy/trim.h"
 
 /* Supplies from one check of all invariants to the next; 0: none. See VMM_CHECK. */
 enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
@@ -101,6 +102,8 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
     struct error_line line;
     vmm__error_save(&line);
     vmm__lock_take(&cache->grow_lock);
+    if (vmm__trim_may_be_due(cache))
+        (void)vmm__trim_due_locked(cache); /* what cannot go back now is tried again later */
     vmm__pools_touch(&cache->pools, pool);
     vmm__lock_take(&pool->lock);
     vmm_status status = supply_locked(cache, &request, address);

@@ -6,21 +6,13 @@
 
 #include <string.h>
 
-/* All whole chunks inside a free block. */
-static uint64_t block_idle_bytes(const struct memory *memory, const struct block *block)
-{
-    uint64_t address;
-    uint64_t bytes;
-    return vmm__whole_chunks(memory, block, UINT64_MAX, &address, &bytes) ? bytes : 0;
-}
-
 static void heap_read(const struct memory *memory, const struct heap *heap, vmm_stats *stats)
 {
     uint64_t idle_bytes = 0;
     for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
          node = vmm__size_index_smaller(&heap->index, node)) {
         stats->largest_free_bytes = vmm__max(stats->largest_free_bytes, node->size);
-        idle_bytes += block_idle_bytes(memory, (const struct block *)node);
+        idle_bytes += vmm__idle_bytes(memory, (const struct block *)node);
     }
     stats->idle_bytes += idle_bytes;
     stats->pinned_bytes += heap->free_bytes - idle_bytes;

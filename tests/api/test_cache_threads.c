@@ -188,11 +188,24 @@ static void threads_share_a_cache_that_does_not_cache(void **state)
     threads_share_a_cache(state);
 }
 
+/* The library's own thread is one more that takes memory away. */
+static void threads_share_a_cache_that_decays(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.limit_bytes = CACHE_LIMIT;
+    config.decay_ms = 1;
+    config.decay_thread = 1;
+    cache_restart(test, &config);
+    threads_share_a_cache(state);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         CACHE_TEST(threads_share_a_cache),
         CACHE_TEST(threads_share_a_cache_that_does_not_cache),
+        CACHE_TEST(threads_share_a_cache_that_decays),
     };
     CACHE_MAIN(tests);
 }

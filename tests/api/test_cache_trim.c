@@ -25,6 +25,8 @@ static void an_empty_cache_has_nothing_to_give(void **state)
     assert_int_equal(cache_trimmed(test, 0), 0);
     assert_int_equal(cache_trimmed(test, SIZE_MAX), 0);
     assert_ok(vmm_trim(test->cache, 0, NULL));
+    assert_ok(vmm_tick(test->cache));
+    assert_status(vmm_tick(NULL), VMM_ERR_INVALID_ARGUMENT);
 }
 
 static void all_that_is_idle_goes(void **state)
@@ -109,6 +111,16 @@ static void live_memory_is_more_than_what_may_be_kept(void **state)
     block_given(test, live);
 }
 
+static void ticked(struct cache_test *test)
+{
+    assert_ok(vmm_tick(test->cache));
+}
+
+static uint64_t reserved_now(struct cache_test *test)
+{
+    return cache_stats(test).reserved_bytes.current;
+}
+
 static void work_in_flight_is_not_waited_for(void **state)
 {
     struct cache_test *test = *state;
@@ -121,38 +133,114 @@ static void work_in_flight_is_not_waited_for(void **state)
         in_flight += i % CACHE_STREAMS == 1 ? LARGE : 0;
         block_given(test, blocks[i]);
     }
-    uint64_t reserved = cache_stats(test).reserved_bytes.current;
+    uint64_t reserved = reserved_now(test);
     size_t released = cache_trimmed(test, 0);
     vmm_stats stats = cache_stats(test);
     assert_int_equal(cache_stalls(test), 0);
     assert_int_equal(stats.reserved_bytes.current, reserved - released);
-    assert_int_equal(stats.limbo_bytes, stats.reserved_bytes.current);
+    assert_int_equal(stats.limbo_bytes, 0);
     if (is_sure) {
-        assert_int_equal(stats.limbo_bytes, in_flight);
+        assert_int_equal(stats.idle_bytes, in_flight);
         assert_int_equal(cache_trimmed(test, 0), 0);
     }
     cache_verified(test);
     flight_end(test);
-    assert_int_equal(cache_trimmed(test, SIZE_MAX), stats.limbo_bytes);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    assert_int_equal(cache_trimmed(test, 0), stats.reserved_bytes.current);
+    assert_int_equal(reserved_now(test), 0);
     assert_int_equal(cache_stalls(test), 0);
 }
 
-/* "Goes back by itself once that has ended (at a later call that needs the driver)". */
-static void limbo_empties_when_the_cache_grows(void **state)
+/* A block whose work goes on, given back and trimmed. */
+static bool flight_trimmed(struct cache_test *test, size_t bytes, unsigned stream)
 {
-    struct cache_test *test = *state;
-    void *first = block_taken(test, LARGE, 1);
-    bool is_sure = flight_begin(test, first, LARGE, 1);
-    block_given(test, first);
+    void *block = block_taken(test, bytes, stream);
+    bool is_sure = flight_begin(test, block, bytes, stream);
+    block_given(test, block);
     (void)cache_trimmed(test, 0);
     if (is_sure)
-        assert_int_equal(cache_stats(test).limbo_bytes, LARGE);
+        assert_int_equal(cache_stats(test).idle_bytes, bytes);
+    return is_sure;
+}
+
+/* "Goes back by itself once that has ended (at a later call that needs the driver, or vmm_tick())". */
+static void what_was_in_flight_goes_back_when_the_cache_grows(void **state)
+{
+    struct cache_test *test = *state;
+    (void)flight_trimmed(test, LARGE, 1);
     flight_end(test);
-    void *second = block_taken(test, LARGE, 1);
+    void *block = block_taken(test, 100, 2); /* has room for new memory, and no use for the old */
     assert_int_equal(cache_stats(test).limbo_bytes, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, LARGE);
-    block_given(test, second);
+    assert_int_equal(reserved_now(test), 2 * MIB);
+    block_given(test, block);
+    ticked(test); /* the order has ended */
+    assert_int_equal(reserved_now(test), 2 * MIB);
+}
+
+static void what_was_in_flight_goes_back_with_a_tick(void **state)
+{
+    struct cache_test *test = *state;
+    bool is_sure = flight_trimmed(test, LARGE, 1);
+    ticked(test);
+    if (is_sure)
+        assert_int_equal(reserved_now(test), LARGE);
+    flight_end(test);
+    ticked(test);
+    assert_int_equal(reserved_now(test), 0);
+    assert_int_equal(cache_stalls(test), 0);
+    cache_verified(test);
+}
+
+/* Its own stream may use it, and then it is not overdue any more. */
+static void what_is_in_flight_stays_usable(void **state)
+{
+    struct cache_test *test = *state;
+    bool is_sure = flight_trimmed(test, LARGE, 1);
+    uint64_t creates = cache_stats(test).create_calls;
+    void *block = block_taken(test, LARGE, 1);
+    if (is_sure)
+        assert_int_equal(cache_stats(test).create_calls, creates);
+    block_filled(test, block, LARGE, 5, 1);
+    block_checked(test, block, LARGE, 5, 1);
+    block_given(test, block);
+    flight_end(test);
+    ticked(test);
+    assert_int_equal(reserved_now(test), LARGE);
+    cache_verified(test);
+    assert_int_equal(cache_trimmed(test, 0), LARGE);
+}
+
+static void a_later_order_replaces_the_first(void **state)
+{
+    struct cache_test *test = *state;
+    bool is_sure = flight_trimmed(test, 3 * LARGE, 1);
+    (void)cache_trimmed(test, SIZE_MAX);
+    flight_end(test);
+    ticked(test);
+    if (is_sure)
+        assert_int_equal(reserved_now(test), 3 * LARGE);
+    is_sure = flight_trimmed(test, 3 * LARGE, 1);
+    (void)cache_trimmed(test, LARGE);
+    flight_end(test);
+    ticked(test);
+    if (is_sure)
+        assert_int_equal(reserved_now(test), LARGE);
+}
+
+/* Memory that another stream still uses is not idle: the trim after that gives it back. */
+static void memory_that_others_use_is_not_ordered_back(void **state)
+{
+    struct cache_test *test = *state;
+    void *block = block_taken(test, LARGE, 1);
+    block_used(test, block, 2);
+    bool is_sure = flight_begin(test, block, LARGE, 2);
+    block_given(test, block);
+    (void)cache_trimmed(test, 0);
+    flight_end(test);
+    ticked(test);
+    if (is_sure)
+        assert_int_equal(reserved_now(test), LARGE);
+    (void)cache_trimmed(test, 0);
+    assert_int_equal(reserved_now(test), 0);
 }
 
 static void trimmed_memory_is_soon_had_again(void **state)
@@ -178,7 +266,11 @@ int main(int argc, char **argv)
         CACHE_TEST(keep_bytes_are_kept),
         CACHE_TEST(live_memory_is_more_than_what_may_be_kept),
         CACHE_TEST(work_in_flight_is_not_waited_for),
-        CACHE_TEST(limbo_empties_when_the_cache_grows),
+        CACHE_TEST(what_was_in_flight_goes_back_when_the_cache_grows),
+        CACHE_TEST(what_was_in_flight_goes_back_with_a_tick),
+        CACHE_TEST(what_is_in_flight_stays_usable),
+        CACHE_TEST(a_later_order_replaces_the_first),
+        CACHE_TEST(memory_that_others_use_is_not_ordered_back),
         CACHE_TEST(trimmed_memory_is_soon_had_again),
     };
     CACHE_MAIN(tests);

@@ -92,6 +92,26 @@ static void events_are_used_again(void **state)
     assert_int_equal(records(scene), 50);
 }
 
+/* What is stamped after an advance is later, and costs no event; before it nothing has changed. */
+static void an_epoch_may_end_without_a_mark(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t first = worked(scene);
+    assert_int_equal(vmm__timeline_advance(&scene->timeline), first);
+    assert_int_equal(vmm__timeline_advance(&scene->timeline), first + 1);
+    uint64_t second = worked(scene);
+    assert_int_equal(second, first + 2);
+    assert_int_equal(records(scene), 0);
+    assert_ok(vmm__timeline_check(&scene->timeline));
+    assert_status(vmm__timeline_query(&scene->timeline, first), VMM_NOT_READY);
+    uint64_t third = worked(scene);
+    assert_int_equal(vmm__timeline_advance(&scene->timeline), third);
+    assert_ok(vmm__timeline_wait(&scene->timeline, second));
+    assert_ok(vmm__timeline_query(&scene->timeline, first));
+    assert_status(vmm__timeline_query(&scene->timeline, third), VMM_NOT_READY);
+    assert_ok(vmm__timeline_check(&scene->timeline));
+}
+
 /* More moments than marks: those that share the newest one pass later, never earlier. */
 static void a_full_ring_is_never_too_early(void **state)
 {
@@ -158,6 +178,7 @@ int main(void)
         SCENE_TEST(one_mark_serves_all_of_its_epoch),
         SCENE_TEST(later_work_is_not_covered),
         SCENE_TEST(events_are_used_again),
+        SCENE_TEST(an_epoch_may_end_without_a_mark),
         SCENE_TEST(a_full_ring_is_never_too_early),
         SCENE_TEST(other_streams_follow_on_the_device),
         SCENE_TEST(failures_are_told_and_tried_again),

@@ -31,7 +31,7 @@ static void only_whole_chunks_are_runs(void **state)
     assert_int_equal(address, scene_address(scene, 28));
 }
 
-static uint64_t trimmed(struct scene *scene, const struct trim_order *order)
+static uint64_t trimmed(struct scene *scene, struct trim_order *order)
 {
     uint64_t put_bytes = vmm__trim_idle(scene->cache, order);
     assert_ok(vmm__cache_check(scene->cache));
@@ -131,6 +131,52 @@ static void an_event_that_fails_keeps_the_memory(void **state)
     assert_int_equal(released, 4 * GRANULE);
 }
 
+/* An operation of a program: every other time a block of the slot is taken, and in between given. */
+static void slot_turned(struct scene *scene, vmm_cache *cache, void **slot, unsigned number)
+{
+    uint64_t bytes = (1 + number % 3) * GRANULE;
+    vmm_stream stream = STREAM(1 + number % 3);
+    if (*slot != NULL) {
+        assert_ok(vmm_free(cache, *slot));
+        *slot = NULL;
+        return;
+    }
+    assert_ok(vmm_alloc(cache, bytes, stream, slot));
+    sim_filled(scene->driver, (uintptr_t)*slot, bytes, number, stream);
+}
+
+/* The most that a program whose work lags 40 operations behind reserves if it trims every so often. */
+static uint64_t lagging_peak(struct scene *scene, unsigned trim_every)
+{
+    enum { SLOTS = 9, OPERATIONS = 600 };
+    vmm_cache *cache;
+    void *slots[SLOTS] = { NULL };
+    uint64_t stalls = scene->driver->stalls;
+    assert_ok(vmm__cache_create_on(NULL, scene->driver, &cache));
+    vmm__sim_lag_set(scene->driver, 40);
+    for (unsigned i = 0; i < OPERATIONS; i++) {
+        slot_turned(scene, cache, &slots[i % SLOTS], i % SLOTS);
+        if (trim_every != 0 && i % trim_every == 0)
+            assert_ok(vmm_trim(cache, 0, NULL));
+        assert_ok(vmm__cache_check(cache));
+    }
+    uint64_t peak_bytes = vmm__figure_read(&cache->memory.reserved_bytes).peak;
+    assert_int_equal(scene->driver->stalls, stalls);
+    assert_int_equal(sim_mismatches(scene->driver), 0);
+    vmm__sim_lag_set(scene->driver, 0);
+    assert_ok(vmm_destroy(cache));
+    return peak_bytes;
+}
+
+/* What a trim leaves because it is at work stays its stream's: nobody needs more memory for it. */
+static void trims_cost_no_memory_while_work_lags(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t peak_bytes = lagging_peak(scene, 0);
+    for (unsigned trim_every = 1; trim_every <= 30; trim_every++)
+        assert_in_range(lagging_peak(scene, trim_every), 1, peak_bytes);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -141,6 +187,7 @@ int main(void)
         POLICY_TEST(empty_slabs_do_not_hold_chunks),
         POLICY_TEST(host_memory_that_lacks_is_no_loss),
         POLICY_TEST(an_event_that_fails_keeps_the_memory),
+        POLICY_TEST(trims_cost_no_memory_while_work_lags),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,109 @@
+/* A function called in time: see ticker.h. */
+#define _GNU_SOURCE
+#include "base/ticker.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+static struct timespec time_in(uint64_t milliseconds)
+{
+    struct timespec at;
+    (void)clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += (time_t)(milliseconds / 1000);
+    at.tv_nsec += (long)(milliseconds % 1000) * 1000000;
+    if (at.tv_nsec >= 1000000000) {
+        at.tv_sec++;
+        at.tv_nsec -= 1000000000;
+    }
+    return at;
+}
+
+/* False when the ticker was stopped meanwhile. */
+static bool ticker_pause(struct ticker *ticker)
+{
+    struct timespec until = time_in(ticker->pause_ms);
+    int waited = 0;
+    vmm__lock_take(&ticker->lock);
+    while (!ticker->stops && waited != ETIMEDOUT)
+        waited = pthread_cond_timedwait(&ticker->stopped, &ticker->lock.mutex, &until);
+    bool goes_on = !ticker->stops;
+    vmm__lock_drop(&ticker->lock);
+    return goes_on;
+}
+
+static void *ticker_main(void *context)
+{
+    struct ticker *ticker = context;
+    while (ticker_pause(ticker))
+        ticker->function(ticker->context);
+    return NULL;
+}
+
+/* The thread begins with the signal mask of its maker: signals are for the program's own threads. */
+static int thread_start(struct ticker *ticker)
+{
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = pthread_create(&ticker->thread, NULL, ticker_main, ticker);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failure;
+}
+
+static int condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    int failure = pthread_condattr_init(&attributes);
+    if (failure != 0)
+        return failure;
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    failure = pthread_cond_init(condition, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    return failure;
+}
+
+static vmm_status start_failed(int failure)
+{
+    return vmm__error(VMM_ERR_HOST_OOM, "ticker: no thread could be started: %s",
+                      strerror(failure));
+}
+
+vmm_status vmm__ticker_start(struct ticker *ticker, uint64_t pause_ms, ticker_fn function,
+                             void *context)
+{
+    *ticker = (struct ticker){ .function = function,
+                               .context = context,
+                               .pause_ms = pause_ms > 0 ? pause_ms : 1 };
+    int failure = condition_init(&ticker->stopped);
+    if (failure != 0)
+        return start_failed(failure);
+    vmm__lock_init(&ticker->lock);
+    failure = thread_start(ticker);
+    if (failure != 0)
+        goto fail_thread;
+    ticker->runs = true;
+    return VMM_OK;
+
+fail_thread:
+    vmm__lock_fini(&ticker->lock);
+    (void)pthread_cond_destroy(&ticker->stopped);
+    return start_failed(failure);
+}
+
+void vmm__ticker_stop(struct ticker *ticker)
+{
+    if (!ticker->runs)
+        return;
+    vmm__lock_take(&ticker->lock);
+    ticker->stops = true;
+    (void)pthread_cond_signal(&ticker->stopped);
+    vmm__lock_drop(&ticker->lock);
+    (void)pthread_join(ticker->thread, NULL);
+    vmm__lock_fini(&ticker->lock);
+    (void)pthread_cond_destroy(&ticker->stopped);
+    ticker->runs = false;
+}

@@ -1,0 +1,53 @@
+/* Idle memory grows old: see decay.h. */
+#define _GNU_SOURCE
+#include "policy/decay.h"
+#include "base/clock.h"
+
+enum { NS_PER_MS = 1000000 };
+
+static uint64_t host_clock(void *context)
+{
+    (void)context;
+    return vmm__clock_ns();
+}
+
+void vmm__decay_init(struct decay *decay, const vmm_config *config)
+{
+    *decay = (struct decay){ .period_ns = (uint64_t)config->decay_ms * NS_PER_MS,
+                             .keep_bytes = config->decay_keep_bytes,
+                             .clock = config->clock != NULL ? config->clock : host_clock,
+                             .clock_context = config->clock_context };
+    if (decay->period_ns != 0)
+        atomic_store(&decay->period_begin_ns, decay->clock(decay->clock_context));
+}
+
+/* A clock that another thread read later may seem to go back: then it is looked at once too often. */
+static bool period_is_over(const struct decay *decay)
+{
+    uint64_t begin_ns = atomic_load_explicit(&decay->period_begin_ns, memory_order_relaxed);
+    return decay->clock(decay->clock_context) - begin_ns >= decay->period_ns;
+}
+
+bool vmm__decay_is_due(const struct decay *decay)
+{
+    return atomic_load_explicit(&decay->is_stuck, memory_order_relaxed) || period_is_over(decay);
+}
+
+static void pool_turn(struct pool *pool)
+{
+    vmm__lock_take(&pool->lock);
+    pool->decayed = (struct overdue){ .latest_epoch = pool->period_epoch };
+    pool->period_epoch = vmm__pool_settle_locked(pool);
+    vmm__lock_drop(&pool->lock);
+}
+
+bool vmm__decay_turn(struct decay *decay, struct pools *pools)
+{
+    if (decay->period_ns == 0 || !period_is_over(decay))
+        return false;
+    atomic_store_explicit(&decay->period_begin_ns, decay->clock(decay->clock_context),
+                          memory_order_relaxed);
+    for (struct pool *pool = pools->first; pool != NULL; pool = pool->next)
+        pool_turn(pool);
+    return true;
+}

@@ -1,0 +1,37 @@
+/*
+ * Makes threads impossible to start, as if the machine had no room for them: their stacks would have
+ * to be larger than its addresses. One thread: nobody else may start any meanwhile.
+ *
+ * Define _GNU_SOURCE before the first header.
+ */
+#ifndef VMM_THREAD_SUPPORT_H
+#define VMM_THREAD_SUPPORT_H
+
+#include "support/test_support.h"
+
+#include <pthread.h>
+
+/* Returns the stack that threads had before. */
+static inline size_t thread_stacks_set(size_t bytes)
+{
+    pthread_attr_t attributes;
+    size_t before;
+    assert_int_equal(pthread_getattr_default_np(&attributes), 0);
+    assert_int_equal(pthread_attr_getstacksize(&attributes, &before), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, bytes), 0);
+    assert_int_equal(pthread_setattr_default_np(&attributes), 0);
+    assert_int_equal(pthread_attr_destroy(&attributes), 0);
+    return before;
+}
+
+static inline size_t threads_prevented(void)
+{
+    return thread_stacks_set((size_t)1 << 62);
+}
+
+static inline void threads_allowed(size_t before)
+{
+    assert_int_equal(thread_stacks_set(before), (size_t)1 << 62);
+}
+
+#endif
