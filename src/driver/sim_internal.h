@@ -147,7 +147,10 @@ struct sim_handle {
     uint64_t id;
     uint64_t bytes;
     uint64_t mappings;
+    struct sim_mapping *youngest; /* of those; then by `elder` */
     bool released;
+    bool headless; /* its oldest mapping went while no other had access */
+    bool maimed;   /* and the last one was given access then: not to be mapped while that stays */
     struct sim_shadow shadow;
 };
 
@@ -155,6 +158,7 @@ struct sim_mapping {
     uint64_t address;
     uint64_t bytes;
     struct sim_handle *handle;
+    struct sim_mapping *elder; /* the next older one of the same handle */
     bool accessible;
     struct sim_users users; /* work that touched the memory through these addresses */
     struct sim_mapping *previous;

@@ -164,7 +164,10 @@ static void mapping_insert(struct sim *sim, struct sim_reservation *reservation,
         mapping->next->previous = mapping;
     sim->first_mapping = mapping;
     granules_set(sim, reservation, mapping, mapping);
+    mapping->elder = mapping->handle->youngest;
+    mapping->handle->youngest = mapping;
     mapping->handle->mappings++;
+    mapping->handle->headless = false;
     reservation->mappings++;
     sim->census.mappings++;
 }
@@ -182,6 +185,10 @@ vmm_status vmm__sim_map(struct sim *sim, uint64_t address, uint64_t bytes, uint6
         return range_refuse("map", address, bytes, "not a whole handle");
     if (range_is_mapped(sim, reservation, address, bytes))
         return range_refuse("map", address, bytes, "already mapped");
+    if (handle->maimed)
+        return range_refuse("map", address, bytes,
+                            "the handle's oldest mapping went before the next one had access; CUDA "
+                            "says unknown error (999)");
     struct sim_mapping *mapping = vmm__host_alloc(1, sizeof *mapping);
     if (mapping == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "sim: map: no host memory for its record");
@@ -191,6 +198,26 @@ vmm_status vmm__sim_map(struct sim *sim, uint64_t address, uint64_t bytes, uint6
     mapping_insert(sim, reservation, mapping);
     sim_charge(sim, SIM_COST_MAP, bytes);
     return VMM_OK;
+}
+
+/*
+ * What CUDA 13.0 does on an H200: when the oldest of a handle's mappings is unmapped while no other has
+ * access, and the one that is left gets access then, every further map of the handle fails with
+ * unknown error (999) until that one is unmapped, too.
+ */
+static void handle_bereave(struct sim_handle *handle, const struct sim_mapping *gone)
+{
+    struct sim_mapping **link = &handle->youngest;
+    bool accessible = false;
+    for (; *link != gone; link = &(*link)->elder)
+        accessible = accessible || (*link)->accessible;
+    bool was_oldest = gone->elder == NULL;
+    *link = gone->elder;
+    handle->mappings--;
+    if (was_oldest)
+        handle->headless = handle->mappings > 0 && !accessible;
+    if (handle->mappings == 0)
+        handle->maimed = false;
 }
 
 static void mapping_remove(struct sim *sim, struct sim_reservation *reservation,
@@ -205,7 +232,7 @@ static void mapping_remove(struct sim *sim, struct sim_reservation *reservation,
     granules_set(sim, reservation, mapping, NULL);
     reservation->mappings--;
     sim->census.mappings--;
-    mapping->handle->mappings--;
+    handle_bereave(mapping->handle, mapping);
     handle_settle(sim, mapping->handle);
     vmm__sim_users_clear(&mapping->users);
     vmm__host_free(mapping, sizeof *mapping);
@@ -242,6 +269,16 @@ vmm_status vmm__sim_unmap(struct sim *sim, uint64_t address, uint64_t bytes)
     return VMM_OK;
 }
 
+static void handle_maim(struct sim *sim, const struct sim_mapping *mapping)
+{
+    mapping->handle->headless = false;
+    mapping->handle->maimed = true;
+    vmm__sim_tell(&sim->violations, 1,
+                  "access to %" PRIu64 " bytes at %#" PRIx64
+                  " after the older mapping of the handle was unmapped: it cannot be mapped again",
+                  mapping->bytes, mapping->address);
+}
+
 vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes)
 {
     const char *why = NULL;
@@ -256,6 +293,8 @@ vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes)
         sim_charge(sim, mapping->accessible ? SIM_COST_ACCESS_AGAIN : SIM_COST_ACCESS,
                    mapping->bytes);
         mapping->accessible = true;
+        if (mapping->handle->headless)
+            handle_maim(sim, mapping);
         address += mapping->bytes;
     }
     return VMM_OK;

@@ -125,7 +125,6 @@ static void map_undo(struct memory *memory, uint64_t granule, uint64_t done, uin
     vmm__memory_discard(memory, granule, done, NULL, 0);
     if (done < count)
         vmm__arena_give(&memory->arena, granule + done, count - done);
-    (void)vmm__limbo_drain(memory, NULL);
 }
 
 vmm_status vmm__memory_map(struct memory *memory, uint64_t granule, uint64_t count,

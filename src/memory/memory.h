@@ -72,8 +72,8 @@ vmm_status vmm__memory_fini(struct memory *memory);
 
 /*
  * Maps new physical memory at `count` granules that the caller took from the arena, in chunks of at
- * most chunk_granules; without access yet. On failure nothing is mapped there and the granules go
- * back to the arena: ERR_DEVICE_OOM (the device, or the limit), ERR_HOST_OOM, ERR_DRIVER.
+ * most chunk_granules; without access yet. On failure the granules go back to the arena, those that
+ * were mapped by way of limbo: ERR_DEVICE_OOM (the device, or the limit), ERR_HOST_OOM, ERR_DRIVER.
  */
 vmm_status vmm__memory_map(struct memory *memory, uint64_t granule, uint64_t count,
                            uint32_t chunk_granules);
@@ -81,7 +81,9 @@ vmm_status vmm__memory_map(struct memory *memory, uint64_t granule, uint64_t cou
 /*
  * Hand-over: maps a chunk that is held at granules that the caller took, without access yet. Its
  * old mapping stays usable until `epoch` of `timeline` has passed (NULL: it may go at once) and is
- * unmapped by a later drain. On failure the chunk is where it was.
+ * unmapped by a later drain. The caller gives the new place access before limbo is drained again:
+ * CUDA (13.0) maps a handle no more whose oldest mapping went before the next one had access. On
+ * failure the chunk is where it was.
  */
 vmm_status vmm__memory_move(struct memory *memory, struct chunk *chunk, uint64_t granule,
                             struct timeline *timeline, uint64_t epoch);

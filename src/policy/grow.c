@@ -145,6 +145,8 @@ vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
         attached = site_attach(cache, heap, &site, filled, out);
     if (status == VMM_OK)
         status = attached;
+    else
+        (void)vmm__limbo_drain(&cache->memory, NULL); /* what was mapped in vain */
     if (filled > 0 && attached == VMM_OK && at_home)
         heap->home_end = vmm__arena_address(arena, site.granule + filled);
     vmm__cache_log(cache, "grow: stream %p: %llu granules at 0x%llx, reserved %llu MiB",

@@ -126,6 +126,29 @@ static void refuses_ranges_that_are_not_whole_mappings(struct driver *driver, ra
     assert_ok(call(driver, address + 6 * GRANULE, 2 * GRANULE));
 }
 
+/* Measured on an H200 with CUDA 13.0: unknown error (999). */
+static void a_handle_wants_access_before_its_oldest_mapping_goes(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t handle = sim_created(driver, GRANULE);
+    uint64_t at = sim_reserved(driver, 8 * GRANULE);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(vmm__driver_map(driver, at, GRANULE, handle));
+        assert_ok(vmm__driver_map(driver, at + GRANULE, GRANULE, handle));
+        assert_ok(vmm__driver_unmap(driver, at, GRANULE));
+        if (i == 0) /* a third one in time saves it */
+            assert_ok(vmm__driver_map(driver, at + 2 * GRANULE, GRANULE, handle));
+        assert_ok(vmm__driver_access(driver, at + GRANULE, GRANULE));
+        vmm_status status = vmm__driver_map(driver, at + 3 * GRANULE, GRANULE, handle);
+        assert_status(status, i == 0 ? VMM_OK : VMM_ERR_DRIVER);
+        assert_ok(vmm__driver_unmap(driver, at + GRANULE, GRANULE));
+        if (i == 0)
+            assert_ok(vmm__driver_unmap(driver, at + 2 * GRANULE, 2 * GRANULE));
+    }
+    sim_mapped(driver, at, GRANULE, handle);
+    sim_assert_violations(driver, 1, "cannot be mapped again");
+}
+
 static void unmap_takes_whole_mappings_only(void **state)
 {
     struct driver *driver = *state;
@@ -230,6 +253,7 @@ int main(void)
         SIM_TEST(map_refuses_across_the_end_of_a_reservation),
         SIM_TEST(map_refuses_released_handles),
         SIM_TEST(one_handle_maps_at_many_addresses),
+        SIM_TEST(a_handle_wants_access_before_its_oldest_mapping_goes),
         SIM_TEST(unmap_takes_whole_mappings_only),
         SIM_TEST(access_takes_whole_mappings_only),
         SIM_TEST(unmap_refuses_a_second_time),
