@@ -163,7 +163,11 @@ static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request
     return gave(released_bytes > 0);
 }
 
-/* Live bytes move together, unless even all that is pinned would not do. */
+/*
+ * Live bytes move together, unless even all that is pinned would not do. When it cannot be done (the
+ * driver refuses to wait for the device, say), memory is what the request fails for; but live bytes
+ * that have lost their place are told.
+ */
 static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 {
     const struct block *beside;
@@ -174,7 +178,11 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
         vmm__pool_unlock_beside(pool, request->pool);
     }
     uint64_t bytes = missing_bytes(cache, request, &beside);
-    return free_bytes < bytes ? VMM_NOT_READY : vmm__compact(cache, request->pool, bytes);
+    if (free_bytes < bytes)
+        return VMM_NOT_READY;
+    vmm_status status = vmm__compact(cache, request->pool, bytes);
+    bool is_told = status == VMM_OK || status == VMM_ERR_LOST || cache->memory.astray > 0;
+    return is_told ? status : VMM_NOT_READY;
 }
 
 enum { QUESTIONS_MOST = 64 };
