@@ -9,6 +9,9 @@
 #   cuda1..3.json  vmmcache, no limit, one pass, nothing but its own driver calls on the GPU
 #   sim.json       the same on the sim driver
 #   limit.json     all policies in 102 % of peak live memory, verified
+#   tight.json     vmmcache in 100.5 %, verified: compaction has to help
+#   wait.json      vmmcache with streams that wait for each other, two passes, verified
+#   trims.json     vmmcache, all it can give back given back at 20 random moments, verified
 #   default.txt    fragtest without arguments
 #   log.txt        machine, commands and their exit status, API tests, GPU memory before and after
 # A policy that dies under a limit is a result. Ends with 1 if an API test fails, if a command does
@@ -59,6 +62,7 @@ run_fragtest() {
 run_test() {
     local status=0 said
     said=$(VMM_REQUIRE_GPU=1 timeout 150 "$build/tests/$1" cuda 2>&1) || status=$?
+    grep -E 'chunks moved' <<<"$said" | sed 's/^/moved: /' >>"$log" || true
     said=$(grep -E '^\[  (PASSED|FAILED)  \]' <<<"$said" | awk '!seen[$0]++' | tr '\n' ' ' || true)
     echo "test: $status: $1: ${said% }" | tee -a "$log"
     [ "$status" -eq 0 ] || failed=1
@@ -82,6 +86,10 @@ done
 run_fragtest sim.json --driver sim "${traces[@]}" --policy vmmcache --memory none
 run_fragtest default.txt
 run_fragtest limit.json --driver cuda "${traces[@]}" --policy all --memory 102% --verify
+run_fragtest tight.json --driver cuda "${traces[@]}" --policy vmmcache --memory 100.5% --verify
+run_fragtest wait.json --driver cuda --trace encoder_streams --policy vmmcache --memory none --passes 2 \
+    --verify --sharing wait
+run_fragtest trims.json --driver cuda "${traces[@]}" --policy vmmcache --memory none --verify --trims 20
 for file in "$home"/tests/api/test_*.c; do
     name=${file##*/}
     run_test "${name%.c}"

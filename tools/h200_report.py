@@ -28,6 +28,9 @@ class Data:
         self.machine = self.json("all")["machine"]
         self.all = self.runs("all")
         self.limit = self.runs("limit")
+        self.tight = self.runs("tight")
+        self.wait = self.runs("wait")
+        self.trims = self.runs("trims")
         self.device = [self.runs("cuda%d" % number) for number in (1, 2, 3)]
         self.sim = self.runs("sim")
         self.default = self.text("default.txt").splitlines()
@@ -193,6 +196,69 @@ def limit_part(data):
             yield from paragraph("vmmcache on %s: %s." % (trace, run["reason"]))
 
 
+def tight_part(data):
+    run = data.tight[data.traces[0], "vmmcache"]
+    yield ""
+    yield "## In %.1f %% of peak live memory" % (100 * run["limit_mib"] / run["peak_live_mib"])
+    yield from paragraph(
+        "vmmcache alone, one pass, verified: live bytes are moved together where nothing else helps. Stalls "
+        "are waits of the host, for the device and for its copies.")
+    yield ""
+    rows = []
+    for trace in data.traces:
+        run = data.tight[trace, "vmmcache"]
+        rows.append([trace, "%.1f" % run["limit_mib"], outcome_text(run), "%d" % run["stalls"]])
+    yield from table(["trace", "limit MiB", "vmmcache", "stalls"], rows)
+
+
+def wait_part(data):
+    yield ""
+    yield "## Streams that wait for each other"
+    yield from paragraph(
+        "Two passes, verified, no limit: a stream that needs memory which another one's work still uses "
+        "waits for it on the device (`--sharing wait`).")
+    yield ""
+    rows = []
+    for trace, policy in data.wait:
+        run, apart = data.wait[trace, policy], data.all[trace, policy]
+        ms = run["driver_ms_per_pass"]
+        rows.append([trace, "%.3f" % run["footprint"], "%.3f" % apart["footprint"], "%.1f" % ms[0],
+                     "%.1f" % ms[1], "%d" % run["stalls"]])
+    yield from table(["trace", "footprint", "without waiting", "driver ms, first pass", "second",
+                      "stalls of the host"], rows)
+
+
+def trims_part(data):
+    run = data.trims[data.traces[0], "vmmcache"]
+    yield ""
+    yield "## Giving memory back"
+    yield from paragraph(
+        "All that can be given back is, at %d random moments of each trace, after the device has finished; "
+        "verified. *Most beyond live* is the worst of what stayed reserved. The bar is live bytes plus 2 %% "
+        "and 16 MiB." % run["trims"])
+    yield ""
+    rows = []
+    for trace in data.traces:
+        run = data.trims[trace, "vmmcache"]
+        rows.append([trace, "%.1f MiB" % run["trim_worst_excess_mib"],
+                     "%.1f MiB" % run["trim_worst_live_mib"], "%d" % run["trims_over_bar"],
+                     {True: "yes", False: "NO", None: "-"}[run["verified"]]])
+    yield from table(["trace", "most beyond live", "live then", "over the bar", "verified"], rows)
+
+
+def moved_part(data):
+    yield ""
+    yield "## Growth while work runs"
+    yield from paragraph(
+        "A block of 64 MiB is used by a kernel of 50 ms and freed; a larger block is asked for while the "
+        "kernel runs. The chunks are handed over under new addresses; the host never waits. 20 rounds each "
+        "(`tests/api/test_cache_handover.c`).")
+    yield ""
+    yield "```"
+    yield from data.logged("moved")
+    yield "```"
+
+
 def default_part(data):
     """The closing table of the run without arguments; its pictures are in README.md."""
     start = next(number for number, line in enumerate(data.default) if " operations, limit " in line)
@@ -256,12 +322,14 @@ def price_shown(data):
 def waits_shown(data):
     free = [data.all[trace, "vmmcache"] for trace in data.traces]
     limited = [data.limit[trace, "vmmcache"] for trace in data.traces]
+    others = [run for runs in (data.tight, data.wait, data.trims) for run in runs.values()]
     return ("* **Waits and contents.** Without a limit vmmcache made the host wait for the GPU %d times, in "
             "%.0f %% of the live memory %d times. In %d of %d verified runs of vmmcache every block held "
             "what was written to it." %
             (sum(run["stalls"] for run in free), limit_percent(data),
              sum(run["stalls"] for run in limited),
-             sum(run["verified"] is True for run in free + limited), len(free + limited)))
+             sum(run["verified"] is True for run in free + limited + others),
+             len(free + limited + others)))
 
 
 def shows_part(data):
@@ -272,8 +340,8 @@ def shows_part(data):
         yield from paragraph(text, "  ")
 
 
-PARTS = (machine_part, shows_part, footprint_part, sim_part, passes_part, limit_part, default_part,
-         tests_part)
+PARTS = (machine_part, shows_part, footprint_part, sim_part, passes_part, limit_part, tight_part,
+         wait_part, trims_part, moved_part, default_part, tests_part)
 
 
 def main(folder):
