@@ -146,6 +146,9 @@ vmm_status vmm__memory_map(struct memory *memory, uint64_t granule, uint64_t cou
 vmm_status vmm__memory_move(struct memory *memory, struct chunk *chunk, uint64_t granule,
                             struct timeline *timeline, uint64_t epoch)
 {
+    if (!chunk->is_mapped)
+        return vmm__error(VMM_ERR_DRIVER, "memory: chunk %u is astray: it cannot be moved",
+                          vmm__chunk_id(memory, chunk));
     struct chunk *stale = vmm__chunk_take(memory);
     if (stale == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "memory: no record left for a stale mapping");
