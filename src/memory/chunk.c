@@ -190,6 +190,8 @@ vmm_status vmm__memory_init(struct memory *memory, struct driver *driver, uint64
 vmm_status vmm__memory_fini(struct memory *memory)
 {
     vmm_status first = VMM_OK;
+    if (memory->astray > 0)
+        vmm__memory_mend(memory);
     for (uint32_t id = 1; id < memory->record_high; id++) {
         struct chunk *chunk = &memory->records[id];
         vmm_status status = chunk->state == CHUNK_UNUSED ? VMM_OK : vmm__chunk_close(memory, chunk);

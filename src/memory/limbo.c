@@ -18,22 +18,9 @@ static void limbo_append(struct memory *memory, uint32_t id)
     memory->limbo_tail = id;
 }
 
-/* What is astray has no mapping that is to be undone later: its place is given up at once. */
-static void astray_give(struct memory *memory, const struct chunk *chunk)
-{
-    bool is_astray = chunk->state == CHUNK_HELD && !chunk->is_mapped &&
-                     vmm__memory_chunk(memory, chunk->first) == chunk;
-    if (!is_astray)
-        return;
-    vmm__chunk_place(memory, chunk, 0);
-    vmm__arena_give(&memory->arena, chunk->first, chunk->granules);
-    memory->astray--;
-}
-
 void vmm__limbo_put(struct memory *memory, struct chunk *chunk, struct timeline *timeline,
                     uint64_t epoch)
 {
-    astray_give(memory, chunk);
     chunk->state = CHUNK_LIMBO;
     chunk->timeline = timeline;
     chunk->epoch = epoch;
