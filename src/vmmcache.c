@@ -274,6 +274,7 @@ static vmm_status block_pin(vmm_cache *cache, const char *function, const void *
 {
     if (cache == NULL)
         return missing_argument(function, "cache");
+    vmm__cache_called(cache);
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct heap *heap = owner_lock(cache, address);
     if (heap == NULL)

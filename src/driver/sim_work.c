@@ -307,7 +307,9 @@ vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t b
     if (status != VMM_OK)
         return status;
     sim_charge(sim, SIM_COST_COPY, bytes);
-    if (!copy_read(sim, &work, from) || !copy_write(sim, &work, to))
-        return work_fail(sim, &work);
-    return VMM_OK;
+    if (copy_read(sim, &work, from) && copy_write(sim, &work, to))
+        return VMM_OK;
+    return vmm__error(
+        VMM_ERR_HOST_OOM, /* what it wrote is known: no violation */
+        "sim: copy of %" PRIu64 " bytes to %#" PRIx64 ": no host memory for its shadow", bytes, to);
 }

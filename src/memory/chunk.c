@@ -145,6 +145,9 @@ vmm_status vmm__memory_map(struct memory *memory, uint64_t granule, uint64_t cou
 vmm_status vmm__memory_move(struct memory *memory, struct chunk *chunk, uint64_t granule,
                             struct timeline *timeline, uint64_t epoch)
 {
+    if (!chunk->is_mapped)
+        return vmm__error(VMM_ERR_DRIVER, "memory: chunk %u is astray: it cannot be moved",
+                          vmm__chunk_id(memory, chunk));
     struct chunk *stale = vmm__chunk_take(memory);
     if (stale == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "memory: no record left for a stale mapping");
@@ -186,6 +189,8 @@ vmm_status vmm__memory_init(struct memory *memory, struct driver *driver, uint64
 vmm_status vmm__memory_fini(struct memory *memory)
 {
     vmm_status first = VMM_OK;
+    if (memory->astray > 0)
+        vmm__memory_mend(memory);
     for (uint32_t id = 1; id < memory->record_high; id++) {
         struct chunk *chunk = &memory->records[id];
         vmm_status status = chunk->state == CHUNK_UNUSED ? VMM_OK : vmm__chunk_close(memory, chunk);

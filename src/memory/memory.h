@@ -15,7 +15,8 @@
  *     moved. One that is held is a twin: two places live in one chunk (mesh.h); a chunk and its
  *     twins form a ring with exactly one owner of the handle;
  *  5. every held record is mapped, except `astray` of them: those that a re-backing took from their
- *     place and that the driver then refused to map again. Each drain tries to map them.
+ *     place and that the driver then refused to map again. Each drain tries to map them. Until then they
+ *     neither move nor go to limbo nor leave their ring.
  * Knows nothing of blocks, pools or why it is asked. May be called by: policy, report, entry.
  * Locks: the cache's grow lock guards all of it; figures may be read without.
  */

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "memory/memory.h"
 
-/* Maps a handle with access; on failure nothing is mapped. */
+/* Maps a handle with access; on failure nothing is mapped, unless the driver refuses to undo it. */
 static vmm_status place_map(struct memory *memory, uint64_t granule, uint64_t granules,
                             uint64_t handle)
 {
@@ -12,8 +12,12 @@ static vmm_status place_map(struct memory *memory, uint64_t granule, uint64_t gr
     if (status != VMM_OK)
         return status;
     status = vmm__driver_access(memory->driver, address, bytes);
-    if (status != VMM_OK)
-        (void)vmm__driver_unmap(memory->driver, address, bytes);
+    if (status == VMM_OK)
+        return VMM_OK;
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__driver_unmap(memory->driver, address, bytes);
+    vmm__error_restore(&line);
     return status;
 }
 
@@ -29,26 +33,53 @@ static const struct chunk *owner_of(const struct memory *memory, const struct ch
 static void place_restore(struct memory *memory, struct chunk *chunk)
 {
     uint64_t handle = owner_of(memory, chunk)->handle;
+    struct error_line line;
+    vmm__error_save(&line);
     chunk->is_mapped = place_map(memory, chunk->first, chunk->granules, handle) == VMM_OK;
     memory->astray += chunk->is_mapped ? 0 : 1;
+    vmm__error_restore(&line);
+}
+
+/* Unmaps what a mapping that failed halfway has left in a place. Mappings go as wholes, and of these
+ * nobody knows the sizes any more. */
+static void place_clear(struct memory *memory, const struct chunk *chunk)
+{
+    unsigned shift = memory->arena.granule_shift;
+    struct error_line line;
+    vmm__error_save(&line);
+    uint64_t end = chunk->first + chunk->granules;
+    for (uint64_t first = chunk->first; first < end; first++) {
+        uint64_t address = vmm__arena_address(&memory->arena, first);
+        uint64_t count = 1;
+        while (first + count <= end &&
+               vmm__driver_unmap(memory->driver, address, count << shift) != VMM_OK)
+            count++;
+        first += first + count <= end ? count - 1 : 0;
+    }
+    vmm__error_restore(&line);
 }
 
 void vmm__memory_mend(struct memory *memory)
 {
-    struct error_line line;
-    vmm__error_save(&line);
     for (uint32_t id = 1; id < memory->record_high && memory->astray > 0; id++) {
         struct chunk *chunk = &memory->records[id];
         if (chunk->state != CHUNK_HELD || chunk->is_mapped)
             continue;
         memory->astray--;
         place_restore(memory, chunk);
+        if (chunk->is_mapped)
+            continue;
+        place_clear(memory, chunk);
+        memory->astray--;
+        place_restore(memory, chunk);
     }
-    vmm__error_restore(&line);
 }
 
 static vmm_status place_unmap(struct memory *memory, const struct chunk *chunk)
 {
+    if (!chunk->is_mapped)
+        return vmm__error(VMM_ERR_DRIVER, "memory: chunk %u is astray",
+                          vmm__chunk_id(memory, chunk));
     return vmm__driver_unmap(memory->driver, vmm__chunk_address(memory, chunk),
                              vmm__chunk_bytes(memory, chunk));
 }

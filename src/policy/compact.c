@@ -44,6 +44,12 @@ static bool is_enough(const struct compaction *compaction)
     return freed_bytes(compaction) >= compaction->wanted_bytes;
 }
 
+/* There was no room to work in. */
+static bool is_shortage(vmm_status status)
+{
+    return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
+}
+
 static uint32_t idle_granules(const struct partly *partly)
 {
     return partly->chunk->granules - partly->live_granules;
@@ -75,7 +81,8 @@ static vmm_status chunks_reback(struct compaction *compaction, bool to_mesh)
             (idle_granules(partly) == 0 && !to_mesh))
             continue;
         status = vmm__reback(compaction->cache, partly);
-        if (status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_UNSUPPORTED)
+        bool may_go_on = compaction->cache->memory.astray == 0;
+        if (may_go_on && (is_shortage(status) || status == VMM_ERR_UNSUPPORTED))
             status = VMM_OK;
     }
     vmm__survey_end(&survey);
@@ -136,6 +143,20 @@ static vmm_status device_settle(struct compaction *compaction, struct pool *held
     return VMM_OK;
 }
 
+static vmm_status compaction_run(struct compaction *compaction, struct pool *held)
+{
+    struct vmm_cache *cache = compaction->cache;
+    vmm_status status = device_settle(compaction, held);
+    if (status != VMM_OK)
+        return status;
+    if (cache->memory.astray > 0)
+        return VMM_NOT_READY; /* what is not mapped cannot be copied */
+    vmm__cache_pools_lock(cache, held);
+    status = stages_run(compaction);
+    vmm__cache_pools_unlock(cache, held);
+    return status;
+}
+
 vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t bytes)
 {
     if (!vmm__compact_may(cache))
@@ -144,12 +165,7 @@ vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t byt
                                      .wanted_bytes = bytes,
                                      .start_bytes =
                                          vmm__figure_now(&cache->memory.reserved_bytes) };
-    vmm_status status = device_settle(&compaction, held);
-    if (status != VMM_OK)
-        return status;
-    vmm__cache_pools_lock(cache, held);
-    status = stages_run(&compaction);
-    vmm__cache_pools_unlock(cache, held);
+    vmm_status status = compaction_run(&compaction, held);
     uint64_t freed = freed_bytes(&compaction);
     atomic_fetch_add_explicit(&cache->compactions, 1, memory_order_relaxed);
     vmm__cache_log(cache, "compact: wanted %llu MiB, freed %llu MiB, %u twins",
@@ -157,5 +173,5 @@ vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t byt
                    cache->memory.twins);
     if (freed > 0)
         return VMM_OK;
-    return status == VMM_OK ? VMM_NOT_READY : status;
+    return status == VMM_OK || is_shortage(status) ? VMM_NOT_READY : status;
 }

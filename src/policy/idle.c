@@ -66,6 +66,8 @@ static bool chunk_may(struct vmm_cache *cache, struct idle_quest *quest, const s
     uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
     if (epoch > quest->latest_epoch)
         return false;
+    if (chunk->twin != 0 || !chunk->is_mapped) /* other places live in it, or it is astray */
+        return false;
     if (quest->when != IDLE_FINISHED || quest->to == quest->from->pool)
         return true;
     if (epoch >= quest->stuck_epoch)

@@ -126,18 +126,24 @@ static vmm_status pairs_copy(struct meshing *meshing, uint64_t wanted, uint64_t 
 }
 
 /* The guest's bytes are in the host's memory already. Places that were moved stay moved when a later
- * one fails: what is live in each is where it is mapped to. */
+ * one fails: what is live in each is where it is mapped to. If that one stays alone, it has nobody to
+ * lend to any more. */
 static vmm_status pair_mesh(struct meshing *meshing, const struct candidate *guest)
 {
     struct vmm_cache *cache = meshing->cache;
     struct chunk *host = guest->host->chunk;
     vmm_status status = vmm__ring_records_keep(cache, host, guest->chunk);
+    if (status != VMM_OK)
+        return status;
     struct chunk *place = guest->chunk;
     while (status == VMM_OK && place != NULL) {
         uint32_t left = place->twin;
         status = vmm__memory_mesh(&cache->memory, host, place);
-        place = status == VMM_OK && left != 0 ? &cache->memory.records[left] : NULL;
+        if (status == VMM_OK)
+            place = left != 0 ? &cache->memory.records[left] : NULL;
     }
+    if (place != NULL && place->twin == 0)
+        vmm__ring_settle(cache, place);
     vmm__ring_settle(cache, host);
     return status;
 }

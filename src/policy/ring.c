@@ -140,7 +140,7 @@ static bool place_is_empty(const struct vmm_cache *cache, const struct heap *hea
 {
     struct occupancy live;
     vmm__occupancy_read(heap, chunk->first, &live);
-    if (vmm__occupancy_count(&live) > 0)
+    if (vmm__occupancy_count(&live) > 0 || !chunk->is_mapped)
         return false;
     uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
     return vmm__timeline_query(&heap->pool->timeline, epoch) == VMM_OK;

@@ -229,7 +229,13 @@ static void chunk_toured(struct tour *tour, const vmm_item *item)
         tour->trouble = "a chunk does not lie behind the one before";
     if (item->bytes == 0 || item->requested_bytes != 0)
         tour->trouble = "a chunk with strange figures";
+    if (item->kind == VMM_ITEM_TWIN && item->state != VMM_ITEM_LIVE)
+        tour->trouble = "a twin that is idle or in limbo";
     tour->chunk = *item;
+    if (item->kind == VMM_ITEM_TWIN) {
+        tour->sums.twins++;
+        return;
+    }
     tour->sums.chunks++;
     tour->sums.chunk_bytes += item->bytes;
     if (item->state == VMM_ITEM_FREE)
@@ -258,7 +264,9 @@ static void block_toured(struct tour *tour, const vmm_item *item)
         tour->trouble = "a block smaller than asked for";
     tour->block_end = item->address + item->bytes;
     struct survey *sums = &tour->sums;
-    if (item->state == VMM_ITEM_LIVE) {
+    if (item->state == VMM_ITEM_LENT) {
+        sums->lent_bytes += item->bytes;
+    } else if (item->state == VMM_ITEM_LIVE) {
         sums->live_blocks++;
         sums->live_bytes += item->bytes;
         sums->requested_bytes += item->requested_bytes;
@@ -275,7 +283,7 @@ static int item_toured(void *context, const vmm_item *item)
     struct tour *tour = context;
     if (item->struct_size != sizeof *item)
         tour->trouble = "an item of another size";
-    if (item->kind == VMM_ITEM_CHUNK)
+    if (item->kind != VMM_ITEM_BLOCK)
         chunk_toured(tour, item);
     else
         block_toured(tour, item);

@@ -87,11 +87,13 @@ struct survey {
     uint64_t requested_bytes;
     uint64_t waiting_blocks;
     uint64_t waiting_bytes;
+    uint64_t lent_bytes;
+    uint64_t twins; /* second addresses of chunks: they count as no chunks */
     uint64_t largest_free_bytes;
 };
 
-/* Walks, and fails unless addresses rise, chunks come before their blocks, blocks
- * fill the chunks that are not in limbo. */
+/* Walks, and fails unless addresses rise, chunks and twins come before their blocks,
+ * which fill those that are not in limbo. */
 struct survey cache_survey(struct cache_test *test);
 
 /* Fails unless all invariants hold and the statistics are what a walk adds up to. */

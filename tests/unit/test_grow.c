@@ -24,7 +24,7 @@ static void holes_busy(struct scene *scene, struct heap *heap, uint64_t granule,
     for (unsigned i = 0; i < count; i++) {
         struct block *block = territory(scene, heap, granule + 4 * i, 4, 1);
         struct block *first = block_lived(heap, block, 2 * GRANULE);
-        (void)block_lived(heap, first->next, 2 * GRANULE);
+        (void)block_lived(heap, first->next != NULL ? first->next : first->prev, 2 * GRANULE);
         (void)block_given_busy(scene, heap, first);
     }
 }

@@ -127,17 +127,17 @@ static void the_block_before_a_border_is_found(void **state)
     for (int i = 0; i < 2; i++) {
         struct heap *heap = i == 0 ? &engine->pool->large : &engine->pool->small;
         uint64_t granule = i == 0 ? 0 : 32;
-        struct block *first = engine_attached(engine, heap, granule, 6, 1);
-        struct block *second;
-        assert_ok(vmm__heap_take_from(heap, first, 4096, &first));
-        assert_ok(vmm__heap_take_from(heap, first->next, 3 * GRANULE, &second));
+        (void)engine_attached(engine, heap, granule, 6, 1);
+        struct block *first = heap_taken(heap, 4096);
+        (void)heap_taken(heap, 3 * GRANULE); /* in a small heap at the high end */
         const struct directory *directory = &engine->directory;
-        assert_ptr_equal(vmm__directory_before(directory, engine_address(engine, granule + 1)),
-                         second);
-        assert_ptr_equal(vmm__directory_before(directory, engine_address(engine, granule + 3)),
-                         second);
-        assert_ptr_equal(vmm__directory_before(directory, engine_address(engine, granule + 6)),
-                         second->next);
+        for (uint64_t at = granule + 1; at <= granule + 6; at++) {
+            uint64_t border = engine_address(engine, at);
+            struct block *before = first;
+            while (vmm__block_end(before) < border)
+                before = before->next;
+            assert_ptr_equal(vmm__directory_before(directory, border), before);
+        }
         assert_null(vmm__directory_before(directory, engine_address(engine, granule)));
         assert_int_equal(first->address, engine_address(engine, granule));
     }
@@ -191,6 +191,109 @@ static void records_without_host_memory_change_nothing(void **state)
     assert_status(vmm__heap_detach(heap, rest, address, GRANULE), VMM_ERR_HOST_OOM);
     engine_checked(engine);
     (void)heap_taken(heap, 512);
+}
+
+static void every_address_is_covered_by_its_block(void **state)
+{
+    struct engine *engine = *state;
+    for (int i = 0; i < 2; i++) {
+        struct heap *heap = i == 0 ? &engine->pool->large : &engine->pool->small;
+        uint64_t granule = i == 0 ? 8 : 32;
+        struct block *block = engine_attached(engine, heap, granule, 4, 2);
+        uint64_t start = block->address;
+        static const uint64_t units[] = { 1, 600, 3, 1, 512, 40, 9 };
+        for (int j = 0; j < 7; j++)
+            (void)heap_taken(heap, units[j] * heap->unit_bytes);
+        block = *vmm__directory_slot(&engine->directory, start);
+        for (uint64_t at = start; at < start + 4 * GRANULE; at += 256) {
+            block = at < vmm__block_end(block) ? block : block->next;
+            assert_ptr_equal(vmm__heap_cover(heap, at), block);
+        }
+    }
+}
+
+/* From the middle, either end, and all of a free block. */
+static void lent_bytes_are_nobody_s(void **state)
+{
+    struct engine *engine = *state;
+    static const uint64_t parts[][2] = { { 100, 50 }, { 0, 10 }, { 500, 12 }, { 10, 90 } };
+    for (int i = 0; i < 2; i++) {
+        struct heap *heap = i == 0 ? &engine->pool->large : &engine->pool->small;
+        uint64_t start = engine_attached(engine, heap, 10 + 10 * (unsigned)i, 1, 1)->address;
+        uint64_t free_bytes = GRANULE;
+        for (int j = 0; j < 4; j++) {
+            uint64_t address = start + parts[j][0] * 4096;
+            assert_ok(vmm__heap_lend(heap, address, parts[j][1] * 4096));
+            free_bytes -= parts[j][1] * 4096;
+            struct block *lent = vmm__heap_cover(heap, address);
+            assert_int_equal(lent->state, BLOCK_LENT);
+            assert_int_equal(lent->address, address);
+            assert_int_equal(lent->node.size, parts[j][1] * 4096);
+            assert_int_equal(heap->free_bytes, free_bytes);
+            engine_checked(engine);
+        }
+        struct block *block;
+        assert_status(vmm__heap_take(heap, 350 * 4096 + 4096, &block), VMM_NOT_READY);
+        block = heap_taken(heap, 350 * 4096);
+        assert_int_equal(block->address, start + 150 * 4096);
+        vmm__heap_unlend(heap, 10 + 10 * (unsigned)i, 7);
+        assert_int_equal(heap->free_bytes, 162 * 4096);
+        assert_int_equal(vmm__directory_epoch(&engine->directory, 10 + 10 * (unsigned)i, 1), 7);
+        assert_int_equal(vmm__heap_cover(heap, start)->node.size, 150 * 4096);
+        engine_checked(engine);
+        assert_int_equal(vmm__heap_give(heap, block, 9)->node.size, GRANULE);
+    }
+}
+
+static void only_the_granule_asked_for_is_unlent(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->large;
+    uint64_t start = engine_attached(engine, heap, 10, 3, 1)->address;
+    for (unsigned granule = 0; granule < 3; granule++)
+        assert_ok(vmm__heap_lend(heap, start + granule * GRANULE, GRANULE));
+    assert_int_equal(heap->free_bytes, 0);
+    vmm__heap_unlend(heap, 11, 0);
+    assert_int_equal(heap->free_bytes, GRANULE);
+    assert_int_equal(vmm__heap_cover(heap, start)->state, BLOCK_LENT);
+    assert_int_equal(vmm__heap_cover(heap, start + GRANULE)->state, BLOCK_FREE);
+    assert_int_equal(vmm__heap_cover(heap, start + 3 * GRANULE - 1)->state, BLOCK_LENT);
+    vmm__heap_unlend(heap, 10, 0);
+    vmm__heap_unlend(heap, 12, 0);
+    assert_int_equal(vmm__size_index_largest(&heap->index)->size, 3 * GRANULE);
+    engine_checked(engine);
+}
+
+/* What is lent can be neither freed, used nor pinned. */
+static void lent_bytes_are_unknown_pointers(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->large;
+    uint64_t start = engine_attached(engine, heap, 10, 1, 1)->address;
+    assert_ok(vmm__heap_lend(heap, start + 4096, 4096));
+    assert_status(vmm__pool_give_locked(engine->pool, heap, start + 4096), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm__pool_pin_locked(heap, start + 4096, true), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm__pool_use_locked(engine->pool, heap, start + 4096, &engine->other->timeline),
+                  VMM_ERR_UNKNOWN_POINTER);
+    vmm__heap_unlend(heap, 10, 0);
+    engine_checked(engine);
+}
+
+static void lending_without_host_memory_changes_nothing(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->large;
+    (void)engine_attached(engine, heap, 10, 1, 1);
+    while (heap->store.spare_count > 1)
+        (void)heap_taken(heap, 512);
+    struct block *rest = (struct block *)vmm__size_index_largest(&heap->index);
+    uint64_t free_bytes = heap->free_bytes;
+    (void)vmm__host_fail_at(1);
+    assert_status(vmm__heap_lend(heap, rest->address + 4096, 4096), VMM_ERR_HOST_OOM);
+    (void)vmm__host_fail_at(0);
+    assert_int_equal(heap->free_bytes, free_bytes);
+    assert_ptr_equal(vmm__heap_cover(heap, rest->address + 4096), rest);
+    engine_checked(engine);
 }
 
 static void random_blocks_keep_all_invariants(void **state)
@@ -258,6 +361,11 @@ int main(void)
         ENGINE_TEST(large_and_small_take_from_different_ends),
         ENGINE_TEST(attaching_without_host_memory_changes_nothing),
         ENGINE_TEST(records_without_host_memory_change_nothing),
+        ENGINE_TEST(every_address_is_covered_by_its_block),
+        ENGINE_TEST(lent_bytes_are_nobody_s),
+        ENGINE_TEST(only_the_granule_asked_for_is_unlent),
+        ENGINE_TEST(lent_bytes_are_unknown_pointers),
+        ENGINE_TEST(lending_without_host_memory_changes_nothing),
         ENGINE_TEST(random_blocks_keep_all_invariants),
         ENGINE_TEST(damage_is_found),
     };
