@@ -158,7 +158,7 @@ static void test_vmmcache(void **state)
     assert_true(outcome.trims.worst_excess_bytes <= 2 * MIB);
     assert_int_equal(outcome.trims.over_bar, 0);
     assert_true(outcome.calls[DRIVER_CALL_release] >= 2);
-    assert_int_equal(outcome.stalls, 0);
+    assert_true(outcome.stalls <= 4); /* a compaction looks whether it can do better */
     replay_outcome_free(&outcome);
 }
 
