@@ -157,9 +157,17 @@ static vmm_status compaction_run(struct compaction *compaction, struct pool *hel
     return status;
 }
 
+/* Moves on with every block that is handed out or taken back. */
+static uint64_t moment(struct vmm_cache *cache)
+{
+    vmm_figure allocations = vmm__figure_read(&cache->ledger.allocations);
+    return allocations.allocated + allocations.freed;
+}
+
 vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t bytes)
 {
-    if (!vmm__compact_may(cache))
+    uint64_t now = moment(cache);
+    if (!vmm__compact_may(cache) || (now != 0 && now == cache->compacted_in_vain))
         return VMM_NOT_READY;
     struct compaction compaction = { .cache = cache,
                                      .wanted_bytes = bytes,
@@ -173,5 +181,8 @@ vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t byt
                    cache->memory.twins);
     if (freed > 0)
         return VMM_OK;
-    return status == VMM_OK || is_shortage(status) ? VMM_NOT_READY : status;
+    if (status != VMM_OK && !is_shortage(status))
+        return status;
+    cache->compacted_in_vain = now;
+    return VMM_NOT_READY;
 }

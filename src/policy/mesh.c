@@ -167,7 +167,9 @@ vmm_status vmm__mesh(struct vmm_cache *cache, const struct survey *survey, uint6
     vmm_status status = candidates_find(&meshing, survey);
     if (status == VMM_OK)
         status = pairs_copy(&meshing, wanted, &found);
-    vmm_status waited = vmm__timeline_wait(&cache->copies, vmm__timeline_now(&cache->copies));
+    vmm_status waited = VMM_OK;
+    if (found > 0 || status != VMM_OK)
+        waited = vmm__timeline_wait(&cache->copies, vmm__timeline_now(&cache->copies));
     if (waited != VMM_OK) /* what was copied must not arrive late */
         (void)vmm__driver_device_wait(cache->driver);
     if (waited == VMM_OK && found > 0) {
