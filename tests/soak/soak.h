@@ -51,6 +51,7 @@ struct soak_sums {
     uint64_t stalls;
     uint64_t ooms;
     uint64_t pressure_calls;
+    uint64_t compactions;
     uint64_t violations;
     uint64_t mismatches;
 };

@@ -54,6 +54,21 @@ static void memory_drawn(struct soak *soak, struct soak_settings *settings)
     settings->may_stall = true;
 }
 
+/* An operation takes a microsecond. */
+static uint64_t clock_read(void *context)
+{
+    const struct soak *soak = context;
+    return soak->done * 1000;
+}
+
+static void decay_drawn(struct soak *soak, vmm_config *config)
+{
+    config->decay_ms = (uint32_t)random_between(&soak->random, 1, 10);
+    config->decay_keep_bytes = soak_dice(soak, 2) ? 0 : soak_log_between(soak, MIB, 1024 * MIB);
+    config->clock = clock_read;
+    config->clock_context = soak;
+}
+
 static struct soak_settings settings_drawn(struct soak *soak)
 {
     static const uint32_t footprints[] = { 0, 0, 1, 5, 50, 200, 1000, VMM_FOOTPRINT_ANY };
@@ -68,6 +83,8 @@ static struct soak_settings settings_drawn(struct soak *soak)
     config->sharing = (vmm_sharing)(random_next(&soak->random) % 2);
     config->compaction = (vmm_compaction)(random_next(&soak->random) % 3);
     config->no_caching = soak_dice(soak, 24);
+    if (soak_dice(soak, 3))
+        decay_drawn(soak, config);
     if (config->compaction != VMM_COMPACTION_OFF)
         settings.may_stall = true;
     if (soak_dice(soak, 3)) {
@@ -146,6 +163,8 @@ static void operation(struct soak *soak)
         cache_trimmed(soak);
     else if (dice < 8)
         lag_drawn(soak);
+    else if (dice < 16)
+        soak_expect(soak, "vmm_tick", vmm_tick(soak->cache));
     else if (block == NULL)
         slot_turned(soak);
     else if (dice < 3400)
@@ -220,6 +239,7 @@ static void chapter_summed(struct soak *soak)
     soak->sums.stalls += stats.stalls;
     soak->sums.ooms += stats.ooms;
     soak->sums.pressure_calls += stats.pressure_calls;
+    soak->sums.compactions += stats.compactions;
     soak->own_waits = 0;
 }
 
