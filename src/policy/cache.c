@@ -1,5 +1,6 @@
 /* What all of policy needs of the cache: see cache.h. */
 #include "policy/cache.h"
+#include "base/error.h"
 #include "policy/ring.h"
 
 #include <stdarg.h>
@@ -51,6 +52,18 @@ void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held)
 {
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
         vmm__pool_unlock_beside(pool, held);
+}
+
+vmm_status vmm__cache_copies_wait(struct vmm_cache *cache)
+{
+    vmm_status status = vmm__timeline_wait(&cache->copies, vmm__timeline_now(&cache->copies));
+    if (status == VMM_OK)
+        return VMM_OK;
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__driver_device_wait(cache->driver);
+    vmm__error_restore(&line);
+    return status;
 }
 
 vmm_status vmm__cache_check_locked(struct vmm_cache *cache)

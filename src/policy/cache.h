@@ -96,6 +96,12 @@ static inline void vmm__cache_called(struct vmm_cache *cache)
 void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held);
 void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held);
 
+/*
+ * Makes the host wait for the copies of live bytes that were started. They must not be left under way,
+ * also when what they were for has failed: they read and write memory that may be handed out next.
+ */
+vmm_status vmm__cache_copies_wait(struct vmm_cache *cache);
+
 /* The stream's pool, made with its first use. Takes the grow lock. */
 vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out);
 

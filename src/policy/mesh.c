@@ -169,9 +169,7 @@ vmm_status vmm__mesh(struct vmm_cache *cache, const struct survey *survey, uint6
         status = pairs_copy(&meshing, wanted, &found);
     vmm_status waited = VMM_OK;
     if (found > 0 || status != VMM_OK)
-        waited = vmm__timeline_wait(&cache->copies, vmm__timeline_now(&cache->copies));
-    if (waited != VMM_OK) /* what was copied must not arrive late */
-        (void)vmm__driver_device_wait(cache->driver);
+        waited = vmm__cache_copies_wait(cache);
     if (waited == VMM_OK && found > 0) {
         vmm_status meshed = pairs_mesh(&meshing);
         status = status == VMM_OK ? meshed : status;

@@ -12,7 +12,7 @@ struct reback {
     uint32_t count;
 };
 
-/* New memory for some of the chunk's granules at fresh addresses, with a copy of their bytes. */
+/* New memory for some of the chunk's granules, at fresh addresses. */
 static vmm_status part_make(struct reback *reback, uint64_t granule, uint32_t granules)
 {
     struct memory *memory = &reback->cache->memory;
@@ -28,12 +28,7 @@ static vmm_status part_make(struct reback *reback, uint64_t granule, uint32_t gr
         return status;
     reback->parts[reback->count++] =
         (struct memory_part){ .chunk = vmm__memory_chunk(memory, scratch), .granule = granule };
-    status = vmm__memory_access(memory, scratch, granules);
-    if (status != VMM_OK)
-        return status;
-    return vmm__driver_copy(memory->driver, vmm__arena_address(arena, scratch),
-                            vmm__arena_address(arena, granule),
-                            (uint64_t)granules << arena->granule_shift, NULL);
+    return vmm__memory_access(memory, scratch, granules);
 }
 
 /* Makes the parts; runs of full granules stay together. */
@@ -55,16 +50,29 @@ static vmm_status parts_make(struct reback *reback)
     return status;
 }
 
-/* Copies to the parts may be under way still. */
+/* Copies the live granules to the parts; none of the copies is under way on return. */
+static vmm_status parts_copy(struct reback *reback)
+{
+    const struct memory *memory = &reback->cache->memory;
+    vmm_status status = VMM_OK;
+    for (uint32_t i = 0; i < reback->count && status == VMM_OK; i++) {
+        const struct memory_part *part = &reback->parts[i];
+        status = vmm__driver_copy(memory->driver, vmm__chunk_address(memory, part->chunk),
+                                  vmm__arena_address(&memory->arena, part->granule),
+                                  vmm__chunk_bytes(memory, part->chunk), NULL);
+    }
+    vmm_status waited = vmm__cache_copies_wait(reback->cache);
+    return status != VMM_OK ? status : waited;
+}
+
 static void parts_undo(struct reback *reback)
 {
-    struct vmm_cache *cache = reback->cache;
+    struct memory *memory = &reback->cache->memory;
     struct error_line line;
     vmm__error_save(&line);
     for (uint32_t i = 0; i < reback->count; i++)
-        vmm__limbo_put(&cache->memory, reback->parts[i].chunk, &cache->copies,
-                       vmm__timeline_now(&cache->copies));
-    (void)vmm__limbo_drain(&cache->memory, NULL);
+        vmm__limbo_put(memory, reback->parts[i].chunk, NULL, 0);
+    (void)vmm__limbo_drain(memory, NULL);
     vmm__error_restore(&line);
 }
 
@@ -92,7 +100,7 @@ vmm_status vmm__reback(struct vmm_cache *cache, const struct partly *partly)
         return status;
     status = parts_make(&reback);
     if (status == VMM_OK)
-        status = vmm__timeline_wait(&cache->copies, vmm__timeline_now(&cache->copies));
+        status = parts_copy(&reback);
     if (status == VMM_OK)
         status = vmm__memory_swap(memory, partly->chunk, reback.parts, reback.count);
     if (status != VMM_OK) {
