@@ -82,7 +82,7 @@ static vmm_status thread_start(const vmm_config *config, vmm_cache *cache)
 vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver, vmm_cache **out)
 {
     vmm_config settings;
-    vmm_cache *cache;
+    vmm_cache *cache = NULL;
     vmm_status status = vmm__config_read(config, &settings);
     if (status == VMM_OK)
         status = vmm__config_settle(&settings);
