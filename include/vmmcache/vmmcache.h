@@ -114,8 +114,9 @@ typedef enum vmm_sharing {
  * Compaction moves live bytes to other physical memory under their own addresses, so that memory
  * pinned by a few live bytes comes free: before a request fails for want of memory, and in
  * vmm_trim(). It first waits for all work of the device, and no thread may submit work that touches
- * blocks of the cache until the call that compacts returns. Blocks that must stay where they are
- * are kept out of it with vmm_pin().
+ * blocks of the cache until the call that compacts returns. The cache does not see who submits work:
+ * a program whose work is submitted by threads that never call the cache must say OFF, or ON and keep
+ * that promise. Blocks that must stay where they are are kept out of it with vmm_pin().
  */
 typedef enum vmm_compaction {
     VMM_COMPACTION_AUTO = 0, /* only while one and the same thread has made all calls of the cache;
@@ -215,8 +216,10 @@ VMM_API vmm_status vmm_destroy(vmm_cache *cache);
  * Returns:  VMM_OK and in *out a device address, a multiple of 512. Contents are undefined.
  * Owns:     the caller owns the block until vmm_free().
  * Threads:  any.
- * On failure: ERR_DEVICE_OOM after idle memory of every stream was given up for this request
- *           (vmm_last_error() says what was free and where), ERR_ADDRESS_SPACE, ERR_HOST_OOM,
+ * On failure: ERR_DEVICE_OOM after idle memory of every stream was given up for this request, the
+ *           host waited for work in flight, the program was asked (vmm_config.pressure) and live
+ *           bytes were moved together where vmm_config.compaction allows it (vmm_last_error() says
+ *           what there was and what would help), ERR_ADDRESS_SPACE, ERR_HOST_OOM,
  *           ERR_INVALID_ARGUMENT (NULL cache or out, more bytes than the arena), ERR_DRIVER,
  *           ERR_LOST.
  */
