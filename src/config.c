@@ -40,8 +40,7 @@ static vmm_status fields_check(const vmm_config *config)
                            "not 1 to 1000 or VMM_FOOTPRINT_ANY");
     if ((int)config->sharing < VMM_SHARING_FINISHED || (int)config->sharing > VMM_SHARING_WAIT)
         return field_wrong("sharing", (int)config->sharing, "not a way of sharing");
-    if ((int)config->compaction < VMM_COMPACTION_AUTO ||
-        (int)config->compaction > VMM_COMPACTION_ON)
+    if ((int)config->compaction < VMM_COMPACTION_OFF || (int)config->compaction > VMM_COMPACTION_ON)
         return field_wrong("compaction", (int)config->compaction, "not a kind of compaction");
     if (config->decay_thread != 0 && config->decay_thread != 1)
         return field_wrong("decay_thread", config->decay_thread, "not 0 or 1");
@@ -129,7 +128,7 @@ static vmm_status choices_read(vmm_config *config)
 {
     static const char *const no_caching[] = { "0", "1", NULL };
     static const char *const sharing[] = { "finished", "wait", NULL };
-    static const char *const compaction[] = { "auto", "off", "on", NULL };
+    static const char *const compaction[] = { "off", "auto", "on", NULL };
     int choice = 0;
     vmm_status status = word_read("VMM_NO_CACHING", no_caching, config->no_caching, &choice);
     if (status != VMM_OK)

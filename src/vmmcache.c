@@ -281,6 +281,8 @@ static vmm_status block_pin(vmm_cache *cache, const char *function, const void *
         return unknown_pointer(function, ptr);
     struct pool *pool = heap->pool;
     vmm_status status = vmm__pool_pin_locked(heap, address, pinned);
+    if (!pinned)
+        atomic_fetch_add_explicit(&cache->unpins, 1, memory_order_relaxed);
     vmm__lock_drop(&pool->lock);
     return status;
 }

@@ -113,16 +113,23 @@ typedef enum vmm_sharing {
 /*
  * Compaction moves live bytes to other physical memory under their own addresses, so that memory
  * pinned by a few live bytes comes free: before a request fails for want of memory, and in
- * vmm_trim(). It first waits for all work of the device, and no thread may submit work that touches
- * blocks of the cache until the call that compacts returns. The cache does not see who submits work:
- * a program whose work is submitted by threads that never call the cache must say OFF, or ON and keep
- * that promise. Blocks that must stay where they are are kept out of it with vmm_pin().
+ * vmm_trim(). It first waits for all work of the device's context.
+ *
+ * If another thread submits work on blocks of the cache while a call compacts, live data is silently
+ * corrupted, or the work faults. The library cannot see who submits work; therefore it is off unless
+ * the program asks for it. Nor may it be on where a wait for the whole context can deadlock: kernels
+ * that wait for the host, or for another process that waits for this thread. What knows a block by its
+ * physical place (exported, registered with a network card) is kept out of it with vmm_pin(), called
+ * before it is registered.
  */
 typedef enum vmm_compaction {
-    VMM_COMPACTION_AUTO = 0, /* only while one and the same thread has made all calls of the cache;
-                                vmm_trim() only if all streams that the cache knows are idle */
-    VMM_COMPACTION_OFF = 1,
-    VMM_COMPACTION_ON = 2 /* the program promises what is said above; vmm_trim() waits, too */
+    VMM_COMPACTION_OFF = 0,
+    VMM_COMPACTION_AUTO = 1, /* as long as only one thread has allocated, freed, used, pinned or
+                                trimmed; from the first call of a second one on no more. vmm_trim()
+                                compacts only if all streams that the cache knows are idle. For
+                                programs in which that thread also submits all work */
+    VMM_COMPACTION_ON = 2    /* the program promises that no thread submits work on blocks of the
+                                cache while any vmm_alloc() or vmm_trim() is under way */
 } vmm_compaction;
 
 /* No footprint target: idle chunks never move, only before out-of-memory. */
@@ -162,7 +169,7 @@ typedef struct vmm_config {
                                     VMM_FOOTPRINT_ANY; docs/footprint.md has what each costs;
                                     environment: VMM_FOOTPRINT=N|any */
     vmm_sharing sharing;         /* environment: VMM_SHARING=finished|wait */
-    vmm_compaction compaction;   /* environment: VMM_COMPACTION=auto|off|on */
+    vmm_compaction compaction;   /* environment: VMM_COMPACTION=off|auto|on */
     uint32_t decay_ms;           /* memory idle for this long (at most twice) goes back to the
                                     driver; 0: only when asked; environment: VMM_DECAY_MS=N */
     uint64_t decay_keep_bytes;   /* idle memory that decay leaves */
@@ -178,7 +185,7 @@ typedef struct vmm_config {
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_AUTO, 0, 0, 0, 0, NULL, NULL, 0, \
-    VMM_SHARING_FINISHED, VMM_COMPACTION_AUTO, 0, 0, 0, NULL, NULL, NULL, NULL }
+    VMM_SHARING_FINISHED, VMM_COMPACTION_OFF, 0, 0, 0, NULL, NULL, NULL, NULL }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -254,8 +261,9 @@ VMM_API vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other);
  *           work is still running stays usable for its stream, and goes back by itself once that
  *           has ended (at a later call that needs the driver, or vmm_tick()); it is not counted in
  *           *released. If more than keep_bytes stay reserved, live bytes are moved together where
- *           vmm_config.compaction allows it. Never waits for work in flight unless compaction is
- *           VMM_COMPACTION_ON.
+ *           vmm_config.compaction allows it. Never waits for work in flight, except to compact: with
+ *           VMM_COMPACTION_AUTO only if the streams that the cache knows are idle, so that only others'
+ *           work can make it wait.
  * Takes:    keep_bytes; released, may be NULL.
  * Returns:  VMM_OK and in *released the bytes given back by this call.
  * Threads:  any.

@@ -115,7 +115,10 @@ void vmm__memory_discard(struct memory *memory, uint64_t granule, uint64_t count
     for (uint64_t at = 0; at < count;) {
         struct chunk *chunk = vmm__memory_chunk(memory, granule + at);
         at += chunk->granules;
-        vmm__limbo_put(memory, chunk, timeline, epoch);
+        if (chunk->twin == 0)
+            vmm__limbo_put(memory, chunk, timeline, epoch);
+        else
+            vmm__memory_unmesh(memory, chunk, timeline, epoch);
     }
 }
 

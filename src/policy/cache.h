@@ -41,7 +41,8 @@ struct vmm_cache {
     uint64_t slow_operations;   /* counted for VMM_CHECK only */
     _Atomic uintptr_t caller;   /* the thread that called first; 0: none has yet */
     _Atomic bool has_callers;   /* of more than one thread */
-    uint64_t compacted_in_vain; /* blocks handed out and taken back until then; see compact.h */
+    uint64_t compacted_in_vain; /* when; see compact.c */
+    _Atomic uint64_t unpins;
     _Atomic uint64_t compactions;
     struct decay decay;
     struct ticker ticker; /* calls vmm__tick() if a thread of the library is to */

@@ -13,6 +13,7 @@ struct compaction {
     struct vmm_cache *cache;
     uint64_t wanted_bytes;
     uint64_t start_bytes; /* reserved when it began */
+    bool lacked_room;     /* for a copy: there may be some another time */
 };
 
 bool vmm__compact_may(const struct vmm_cache *cache)
@@ -81,6 +82,7 @@ static vmm_status chunks_reback(struct compaction *compaction, bool to_mesh)
             (idle_granules(partly) == 0 && !to_mesh))
             continue;
         status = vmm__reback(compaction->cache, partly);
+        compaction->lacked_room = compaction->lacked_room || is_shortage(status);
         bool may_go_on = compaction->cache->memory.astray == 0;
         if (may_go_on && (is_shortage(status) || status == VMM_ERR_UNSUPPORTED))
             status = VMM_OK;
@@ -116,6 +118,15 @@ static vmm_status stages_run(struct compaction *compaction)
     return status;
 }
 
+/* What was freed since makes room in rings. */
+static vmm_status rings_renew(struct vmm_cache *cache)
+{
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        (void)vmm__pool_poll_locked(pool, UINT32_MAX);
+    vmm__rings_part(cache);
+    return vmm__rings_settle(cache);
+}
+
 /* Waits for the device and gives back what that left idle. */
 static vmm_status device_settle(struct compaction *compaction, struct pool *held)
 {
@@ -128,10 +139,8 @@ static vmm_status device_settle(struct compaction *compaction, struct pool *held
     if (status != VMM_OK)
         return status;
     vmm__cache_pools_lock(cache, held);
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
-        (void)vmm__pool_poll_locked(pool, UINT32_MAX);
-    vmm__rings_part(cache);
-    status = vmm__rings_settle(cache);
+    if (vmm__compact_may(cache)) /* another thread may have called first while this one waited */
+        status = rings_renew(cache);
     vmm__cache_pools_unlock(cache, held);
     if (status != VMM_OK)
         return status;
@@ -152,37 +161,41 @@ static vmm_status compaction_run(struct compaction *compaction, struct pool *hel
     if (cache->memory.astray > 0)
         return VMM_NOT_READY; /* what is not mapped cannot be copied */
     vmm__cache_pools_lock(cache, held);
-    status = stages_run(compaction);
+    if (vmm__compact_may(cache))
+        status = stages_run(compaction);
     vmm__cache_pools_unlock(cache, held);
     return status;
 }
 
-/* Moves on with every block that is handed out or taken back. */
+/* Moves on with whatever may give a compaction something to gain. */
 static uint64_t moment(struct vmm_cache *cache)
 {
     vmm_figure allocations = vmm__figure_read(&cache->ledger.allocations);
-    return allocations.allocated + allocations.freed;
+    return allocations.allocated + allocations.freed +
+           atomic_load_explicit(&cache->unpins, memory_order_relaxed) +
+           vmm__driver_calls(cache->driver, DRIVER_CALL_map) +
+           vmm__driver_calls(cache->driver, DRIVER_CALL_unmap);
 }
 
 vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t bytes)
 {
-    uint64_t now = moment(cache);
-    if (!vmm__compact_may(cache) || (now != 0 && now == cache->compacted_in_vain))
+    if (!vmm__compact_may(cache) || moment(cache) == cache->compacted_in_vain)
         return VMM_NOT_READY;
     struct compaction compaction = { .cache = cache,
                                      .wanted_bytes = bytes,
                                      .start_bytes =
                                          vmm__figure_now(&cache->memory.reserved_bytes) };
+    uint64_t copies = vmm__driver_calls(cache->driver, DRIVER_CALL_copy);
     vmm_status status = compaction_run(&compaction, held);
     uint64_t freed = freed_bytes(&compaction);
-    atomic_fetch_add_explicit(&cache->compactions, 1, memory_order_relaxed);
+    if (vmm__driver_calls(cache->driver, DRIVER_CALL_copy) != copies)
+        atomic_fetch_add_explicit(&cache->compactions, 1, memory_order_relaxed);
     vmm__cache_log(cache, "compact: wanted %llu MiB, freed %llu MiB, %u twins",
                    (unsigned long long)bytes >> 20, (unsigned long long)freed >> 20,
                    cache->memory.twins);
     if (freed > 0)
         return VMM_OK;
-    if (status != VMM_OK && !is_shortage(status))
-        return status;
-    cache->compacted_in_vain = now;
-    return VMM_NOT_READY;
+    if (status == VMM_OK && !compaction.lacked_room)
+        cache->compacted_in_vain = moment(cache);
+    return status == VMM_OK || is_shortage(status) ? VMM_NOT_READY : status;
 }

@@ -24,8 +24,8 @@ bool vmm__compact_is_quiet(struct vmm_cache *cache);
 /*
  * Frees about `bytes` of memory, or as much as it can; idle memory goes, too. VMM_OK if any went back,
  * VMM_NOT_READY if none did (or it may not), else what stopped it; bytes freed before stay freed. When
- * none went back, none will before a block was handed out or taken back: until then it is not tried
- * again, so that requests which fail in a loop do not wait for the device each time.
+ * there was nothing to gain and nothing has changed since, it is not tried again, so that requests
+ * which fail in a loop do not wait for the device each time.
  */
 vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t bytes);
 

@@ -149,10 +149,11 @@ vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
         (void)vmm__limbo_drain(&cache->memory, NULL); /* what was mapped in vain */
     if (filled > 0 && attached == VMM_OK && at_home)
         heap->home_end = vmm__arena_address(arena, site.granule + filled);
-    vmm__cache_log(cache, "grow: stream %p: %llu granules at 0x%llx, reserved %llu MiB",
-                   heap->pool->stream, (unsigned long long)filled,
-                   (unsigned long long)vmm__arena_address(arena, site.granule),
-                   (unsigned long long)vmm__figure_now(&cache->memory.reserved_bytes) >> 20);
+    if (filled > 0)
+        vmm__cache_log(cache, "grow: stream %p: %llu granules at 0x%llx, reserved %llu MiB",
+                       heap->pool->stream, (unsigned long long)filled,
+                       (unsigned long long)vmm__arena_address(arena, site.granule),
+                       (unsigned long long)vmm__figure_now(&cache->memory.reserved_bytes) >> 20);
     return status;
 }
 

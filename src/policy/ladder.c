@@ -163,6 +163,31 @@ static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request
     return gave(released_bytes > 0);
 }
 
+/* How much less there is than the request needs, under the limit and on the device. */
+static uint64_t lacking_bytes(struct vmm_cache *cache, const struct request *request)
+{
+    const struct block *beside;
+    uint64_t limit_bytes = cache->memory.limit_bytes;
+    uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
+    uint64_t total_bytes = vmm__figure_now(&cache->memory.reserved_bytes) + grow_bytes;
+    uint64_t device_bytes = vmm__shortage_device_bytes(cache);
+    uint64_t bytes = grow_bytes - vmm__min(grow_bytes, device_bytes);
+    if (limit_bytes != 0 && total_bytes > limit_bytes)
+        bytes = vmm__max(bytes, total_bytes - limit_bytes);
+    return bytes != 0 ? bytes : grow_bytes; /* the driver refuses, and does not say why */
+}
+
+static uint64_t pools_free_bytes(struct vmm_cache *cache, const struct request *request)
+{
+    uint64_t free_bytes = 0;
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        vmm__pool_lock_beside(pool, request->pool);
+        free_bytes += pool->large.free_bytes + pool->small.free_bytes;
+        vmm__pool_unlock_beside(pool, request->pool);
+    }
+    return free_bytes;
+}
+
 /*
  * Live bytes move together, unless even all that is pinned would not do. When it cannot be done (the
  * driver refuses to wait for the device, say), memory is what the request fails for; but live bytes
@@ -170,17 +195,16 @@ static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request
  */
 static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 {
-    const struct block *beside;
-    uint64_t free_bytes = 0;
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        vmm__pool_lock_beside(pool, request->pool);
-        free_bytes += pool->large.free_bytes + pool->small.free_bytes;
-        vmm__pool_unlock_beside(pool, request->pool);
-    }
-    uint64_t bytes = missing_bytes(cache, request, &beside);
-    if (free_bytes < bytes)
+    uint64_t bytes = lacking_bytes(cache, request);
+    uint64_t reserved_bytes = vmm__figure_now(&cache->memory.reserved_bytes);
+    uint64_t live_bytes = vmm__figure_now(&cache->ledger.allocated_bytes);
+    if (reserved_bytes < live_bytes + bytes || request->waits >= WAITS_MOST)
         return VMM_NOT_READY;
+    request->waits++;
+    uint64_t free_bytes = pools_free_bytes(cache, request);
     vmm_status status = vmm__compact(cache, request->pool, bytes);
+    if (status == VMM_NOT_READY && pools_free_bytes(cache, request) > free_bytes)
+        return VMM_OK; /* nothing went back, but blocks that were lent or waiting are free now */
     bool is_told = status == VMM_OK || status == VMM_ERR_LOST || cache->memory.astray > 0;
     return is_told ? status : VMM_NOT_READY;
 }

@@ -60,12 +60,14 @@ static vmm_status candidates_find(struct meshing *meshing, const struct survey *
     return VMM_OK;
 }
 
+enum { PARTS_MOST = OCCUPANCY_WORDS * 64 };
+
 /* The fullest other place that has room for a guest. */
 static struct candidate *host_find(struct meshing *meshing, const struct candidate *guest)
 {
     for (uint64_t i = meshing->count; i-- > 0;) {
         struct candidate *host = &meshing->candidates[i];
-        if (host != guest && host->host == NULL &&
+        if (host->parts + guest->parts <= PARTS_MOST && host != guest && host->host == NULL &&
             !vmm__occupancy_meets(&host->occupancy, &guest->occupancy))
             return host;
     }
@@ -120,14 +122,22 @@ static vmm_status pairs_copy(struct meshing *meshing, uint64_t wanted, uint64_t 
         guest->host = host;
         host->is_host = true;
         vmm__occupancy_add(&host->occupancy, &guest->occupancy);
+        host->parts += guest->parts;
         (*found)++;
     }
     return status;
 }
 
+/* A ring that lost some of its places, its owner perhaps among them: what these had is nobody's now. */
+static void rest_settle(struct vmm_cache *cache, struct chunk *place)
+{
+    while (place->is_alias)
+        place = &cache->memory.records[place->twin];
+    vmm__ring_settle(cache, place);
+}
+
 /* The guest's bytes are in the host's memory already. Places that were moved stay moved when a later
- * one fails: what is live in each is where it is mapped to. If that one stays alone, it has nobody to
- * lend to any more. */
+ * one fails: what is live in each is where it is mapped to. */
 static vmm_status pair_mesh(struct meshing *meshing, const struct candidate *guest)
 {
     struct vmm_cache *cache = meshing->cache;
@@ -142,9 +152,9 @@ static vmm_status pair_mesh(struct meshing *meshing, const struct candidate *gue
         if (status == VMM_OK)
             place = left != 0 ? &cache->memory.records[left] : NULL;
     }
-    if (place != NULL && place->twin == 0)
-        vmm__ring_settle(cache, place);
     vmm__ring_settle(cache, host);
+    if (place != NULL)
+        rest_settle(cache, place);
     return status;
 }
 

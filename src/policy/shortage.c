@@ -2,6 +2,7 @@
 #include "policy/shortage.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "policy/compact.h"
 #include "policy/idle.h"
 
 #include <stdarg.h>
@@ -138,8 +139,7 @@ static void holdings_add(struct line *line, const struct vmm_cache *cache,
              mib(memory->limbo_bytes));
 }
 
-/* What the device has free beyond the cache; UINT64_MAX if it does not say. */
-static uint64_t device_free_bytes(const struct vmm_cache *cache)
+uint64_t vmm__shortage_device_bytes(const struct vmm_cache *cache)
 {
     uint64_t free_bytes;
     uint64_t total_bytes;
@@ -170,15 +170,17 @@ static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, uint
 {
     const struct memory *memory = &cache->memory;
     uint64_t limit = memory->limit_bytes;
-    uint64_t most = limit != 0 ? limit : memory->driver->total_bytes;
+    uint64_t total = memory->driver->total_bytes;
+    bool limited = limit != 0 && limit <= total;
+    uint64_t most = limited ? limit : total;
     uint64_t reserved = vmm__figure_now(&memory->reserved_bytes);
     struct room room = { .left = most > reserved ? most - reserved : 0 };
     if (grow_bytes > room.left) {
-        line_add(line, "; the %s is %.1f MiB too small", limit != 0 ? "limit" : "device",
+        line_add(line, "; the %s is %.1f MiB too small", limited ? "limit" : "device",
                  mib(grow_bytes - room.left));
         return grow_bytes - room.left;
     }
-    room.device = device_free_bytes(cache);
+    room.device = vmm__shortage_device_bytes(cache);
     refusal_add(line, &room, grow_bytes);
     return grow_bytes > room.device ? grow_bytes - room.device : grow_bytes;
 }
@@ -186,8 +188,14 @@ static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, uint
 static void compaction_add(struct line *line, const struct vmm_cache *cache,
                            const struct holdings *holdings, uint64_t missing_bytes)
 {
-    if (cache->compaction == VMM_COMPACTION_OFF && holdings->pinned_bytes >= missing_bytes)
-        line_add(line, "; compaction, which is off, could free the pinned memory");
+    if (holdings->pinned_bytes < missing_bytes)
+        return;
+    if (cache->compaction == VMM_COMPACTION_OFF)
+        line_add(line, "; compaction, which is off, might free pinned memory");
+    else if (!vmm__compact_may(cache))
+        line_add(
+            line,
+            "; compaction, which stopped when a second thread called, might free pinned memory");
 }
 
 vmm_status vmm__shortage_tell(struct vmm_cache *cache, const struct shortage *shortage)

@@ -20,4 +20,7 @@ struct shortage {
 /* Leaves the line in vmm__error() and returns the status. */
 vmm_status vmm__shortage_tell(struct vmm_cache *cache, const struct shortage *shortage);
 
+/* What the device has free beyond the cache; UINT64_MAX if it does not say. */
+uint64_t vmm__shortage_device_bytes(const struct vmm_cache *cache);
+
 #endif

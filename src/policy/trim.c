@@ -162,13 +162,24 @@ static vmm_status decayed_put(struct vmm_cache *cache)
     return order.failed;
 }
 
+/* Places that share a chunk with live bytes, and hold none themselves any more, are idle. */
+static void rings_part(struct vmm_cache *cache)
+{
+    if (cache->memory.twins == 0)
+        return;
+    vmm__cache_pools_lock(cache, NULL);
+    vmm__rings_part(cache);
+    vmm__cache_pools_unlock(cache, NULL);
+}
+
 /* All that has become due. */
 static vmm_status due_release(struct vmm_cache *cache, uint64_t *released)
 {
+    bool ages = vmm__decay_turn(&cache->decay, &cache->pools) || cache->decay.is_stuck;
+    if (ages || cache->order_stands)
+        rings_part(cache);
     vmm_status ordered = cache->order_stands ? ordered_put(cache) : VMM_OK;
-    vmm_status decayed = VMM_OK;
-    if (vmm__decay_turn(&cache->decay, &cache->pools) || cache->decay.is_stuck)
-        decayed = decayed_put(cache);
+    vmm_status decayed = ages ? decayed_put(cache) : VMM_OK;
     vmm_status drained = vmm__limbo_drain(&cache->memory, released);
     if (ordered != VMM_OK)
         return ordered;
@@ -220,16 +231,6 @@ static void order_begin(struct vmm_cache *cache, uint64_t keep_bytes)
     }
 }
 
-/* Places that share a chunk with live bytes, and hold none themselves any more, are idle. */
-static void rings_part(struct vmm_cache *cache)
-{
-    if (cache->memory.twins == 0)
-        return;
-    vmm__cache_pools_lock(cache, NULL);
-    vmm__rings_part(cache);
-    vmm__cache_pools_unlock(cache, NULL);
-}
-
 /* What is still too much is pinned by live bytes, which may be moved. */
 static vmm_status pinned_trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released)
 {
@@ -238,7 +239,8 @@ static vmm_status pinned_trim(struct vmm_cache *cache, uint64_t keep_bytes, uint
         (cache->compaction == VMM_COMPACTION_AUTO && !vmm__compact_is_quiet(cache)))
         return VMM_OK;
     vmm_status status = vmm__compact(cache, NULL, excess_bytes(&cache->memory, keep_bytes));
-    *released += before - vmm__figure_now(&cache->memory.reserved_bytes);
+    uint64_t after = vmm__figure_now(&cache->memory.reserved_bytes);
+    *released += before - vmm__min(before, after); /* copies may stay, if they cannot go back */
     return status == VMM_NOT_READY ? VMM_OK : status;
 }
 
@@ -249,7 +251,6 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
     vmm__error_save(&line);
     vmm__lock_take(&cache->grow_lock);
     order_begin(cache, keep_bytes);
-    rings_part(cache);
     vmm_status status = due_release(cache, &released_bytes);
     if (status == VMM_OK)
         status = pinned_trim(cache, keep_bytes, &released_bytes);

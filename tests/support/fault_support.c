@@ -248,6 +248,7 @@ static vmm_status cache_begin(struct run *run, const struct workload *workload)
     config.arena_bytes = 256 * MIB;
     config.limit_bytes = workload->limit_bytes;
     config.decay_ms = workload->decay_ms;
+    config.compaction = VMM_COMPACTION_AUTO;
     config.clock = clock_read;
     config.clock_context = run;
     vmm_cache *out = NULL;

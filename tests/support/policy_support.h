@@ -30,6 +30,7 @@ static inline int scene_setup(void **state)
     struct driver_options options = { .device_bytes = SCENE_GRANULES / 2 * GRANULE };
     vmm_config config = VMM_CONFIG_INIT;
     config.arena_bytes = 1; /* rounded up to twice the device */
+    config.compaction = VMM_COMPACTION_AUTO;
     scene = (struct scene){ .cache = NULL };
     assert_ok(vmm__driver_sim_open(&options, &scene.driver));
     assert_ok(vmm__cache_create_on(&config, scene.driver, &scene.cache));

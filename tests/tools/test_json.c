@@ -137,7 +137,7 @@ static void test_settings(void **state)
     (void)state;
     settings_expect((struct policy_settings){ 0 },
                     "\"settings\":{\"footprint_permille\":null,\"sharing\":\"finished\","
-                    "\"compaction\":\"auto\"},");
+                    "\"compaction\":\"off\"},");
     settings_expect((struct policy_settings){ .footprint_permille = VMM_FOOTPRINT_ANY,
                                               .compaction = VMM_COMPACTION_ON },
                     "\"settings\":{\"footprint_permille\":\"any\",\"sharing\":\"finished\","

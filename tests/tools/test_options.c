@@ -117,10 +117,12 @@ static void test_settings(void **state)
         const char *line;
         struct policy_settings settings;
     } cases[] = {
-        { "--footprint 1", { .footprint_permille = 1 } },
-        { "--footprint 1000", { .footprint_permille = 1000 } },
-        { "--footprint any", { .footprint_permille = VMM_FOOTPRINT_ANY } },
-        { "--sharing wait --sharing finished", { .sharing = VMM_SHARING_FINISHED } },
+        { "--footprint 1", { .footprint_permille = 1, .compaction = VMM_COMPACTION_AUTO } },
+        { "--footprint 1000", { .footprint_permille = 1000, .compaction = VMM_COMPACTION_AUTO } },
+        { "--footprint any",
+          { .footprint_permille = VMM_FOOTPRINT_ANY, .compaction = VMM_COMPACTION_AUTO } },
+        { "--sharing wait --sharing finished",
+          { .sharing = VMM_SHARING_FINISHED, .compaction = VMM_COMPACTION_AUTO } },
         { "--compaction off", { .compaction = VMM_COMPACTION_OFF } },
         { "--compaction on --compaction auto", { .compaction = VMM_COMPACTION_AUTO } },
     };
@@ -191,7 +193,7 @@ static const struct {
     { "--sharing", "--sharing needs a value" },
     { "--sharing waits", "--sharing takes finished, wait, not \"waits\"" },
     { "--sharing WAIT", "--sharing takes" },
-    { "--compaction 1", "--compaction takes auto, off, on, not \"1\"" },
+    { "--compaction 1", "--compaction takes off, auto, on, not \"1\"" },
     { "--compaction=of", "--compaction takes" },
     { "--sharing a\nb\033[2J", "--sharing takes finished, wait, not \"a?b?[2J\"" },
     { "--json - --timeline -", "cannot both go to stdout" },

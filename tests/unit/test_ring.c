@@ -166,6 +166,31 @@ static void damage_is_found(void **state)
     assert_ok(vmm__rings_check(scene->cache));
 }
 
+static uint64_t hurried_clock(void *context)
+{
+    uint64_t *ns = context;
+    return *ns += 1000;
+}
+
+static void places_without_live_bytes_decay(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t ns = 0;
+    (void)place_lived(scene, &scene->pool->large, 2, 0, 60);
+    (void)place_lived(scene, &scene->other->large, 4, 60, 60);
+    scene_meshed(scene);
+    assert_int_equal(scene->cache->memory.twins, 1);
+    live_given(scene, scene_address(scene, 2));
+    live_given(scene, scene_address(scene, 4) + 60 * PART_BYTES);
+    scene->cache->decay.clock = hurried_clock;
+    scene->cache->decay.clock_context = &ns;
+    scene->cache->decay.period_ns = 500;
+    for (int i = 0; i < 6; i++)
+        assert_ok(vmm_tick(scene->cache));
+    scene->cache->decay.period_ns = 0;
+    assert_int_equal(scene_reserved(scene), 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -176,6 +201,7 @@ int main(void)
         LIVE_TEST(a_place_in_use_does_not_part),
         LIVE_TEST(one_pinned_place_pins_the_ring),
         LIVE_TEST(damage_is_found),
+        LIVE_TEST(places_without_live_bytes_decay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

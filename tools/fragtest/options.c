@@ -289,6 +289,8 @@ enum options_outcome options_parse(int argc, char **argv, struct options *option
     struct parser parser = { .options = options, .error = error };
 
     *options = (struct options){ .driver = VMM_DRIVER_AUTO, .passes = 1 };
+    options->settings.compaction =
+        VMM_COMPACTION_AUTO; /* this thread makes all calls, and all work */
     memset(options->policies, true, sizeof(options->policies));
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0)
@@ -316,7 +318,7 @@ void options_help(FILE *out)
         "policies, and shows who survives.\n\n"
         "fragtest [--driver auto|cuda|host|sim] [--trace FILE]... [--workload NAME]...\n"
         "         [--policy NAME,...|all] [--memory SIZE|none|N%] [--passes N] [--lag N]\n"
-        "         [--footprint N|any] [--sharing finished|wait] [--compaction auto|off|on]\n"
+        "         [--footprint N|any] [--sharing finished|wait] [--compaction off|auto|on]\n"
         "         [--trims N] [--least] [--verify] [--json FILE] [--timeline FILE] [--quiet]\n"
         "         [--help]\n\n"
         "  --driver    auto (default): CUDA where there is a GPU, else host memory; sim: rules\n"
@@ -338,7 +340,8 @@ void options_help(FILE *out)
         "  --sharing   what another stream freed and its work still uses: vmmcache takes it once\n"
         "              that has finished, or lets the stream that needs it wait\n"
         "  --compaction\n"
-        "              when vmmcache may move live bytes: see vmm_compaction in vmmcache.h\n"
+        "              when vmmcache may move live bytes: see vmm_compaction in vmmcache.h;\n"
+        "              auto (default; the library's own is off): one thread makes all calls here\n"
         "  --trims     at N random moments of each pass, the same for all, the policy gives back\n"
         "              all that it can; shown is the most that stays reserved beyond live bytes.\n"
         "              The device first finishes its work, at nobody's cost: memory that is in "
