@@ -147,7 +147,7 @@ def least_cell(run):
 
 def trims_cell(run):
     text = "%.1f MiB at %.2f GiB" % (run["trim_worst_excess_mib"], run["trim_worst_live_mib"] / 1024)
-    return text + "; %d" % run["trims_over_bar"]
+    return text + "; %d; %.0f ms, %d waits" % (run["trims_over_bar"], run["driver_ms"], run["stalls"])
 
 
 def knob_footprint(trace, run):
