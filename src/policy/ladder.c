@@ -177,17 +177,6 @@ static uint64_t lacking_bytes(struct vmm_cache *cache, const struct request *req
     return bytes != 0 ? bytes : grow_bytes; /* the driver refuses, and does not say why */
 }
 
-static uint64_t pools_free_bytes(struct vmm_cache *cache, const struct request *request)
-{
-    uint64_t free_bytes = 0;
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        vmm__pool_lock_beside(pool, request->pool);
-        free_bytes += pool->large.free_bytes + pool->small.free_bytes;
-        vmm__pool_unlock_beside(pool, request->pool);
-    }
-    return free_bytes;
-}
-
 /*
  * Live bytes move together, unless even all that is pinned would not do. When it cannot be done (the
  * driver refuses to wait for the device, say), memory is what the request fails for; but live bytes
@@ -201,10 +190,11 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
     if (reserved_bytes < live_bytes + bytes || request->waits >= WAITS_MOST)
         return VMM_NOT_READY;
     request->waits++;
-    uint64_t free_bytes = pools_free_bytes(cache, request);
     vmm_status status = vmm__compact(cache, request->pool, bytes);
-    if (status == VMM_NOT_READY && pools_free_bytes(cache, request) > free_bytes)
-        return VMM_OK; /* nothing went back, but blocks that were lent or waiting are free now */
+    if (status == VMM_NOT_READY && cache->memory.twins > 0 && !request->was_compacted) {
+        request->was_compacted = true; /* nothing went back, but in rings it lies elsewhere now */
+        return VMM_OK;
+    }
     bool is_told = status == VMM_OK || status == VMM_ERR_LOST || cache->memory.astray > 0;
     return is_told ? status : VMM_NOT_READY;
 }

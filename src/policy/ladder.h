@@ -30,6 +30,7 @@ struct request {
     enum grow_from from;  /* starts with GROW_TARGET; the ladder goes further */
     unsigned waits;       /* of the host, so far */
     unsigned questions;   /* to the program, so far */
+    bool was_compacted;   /* and tried once more, though that gave nothing back */
 };
 
 /* How far up the ladder a request is. Starts zeroed. */
