@@ -8,9 +8,17 @@
 
 #include "vmmcache/vmmcache.h"
 
+#include <stdbool.h>
+
 /* Keeps the line and returns `status`, so that a failing function ends in one statement. */
 vmm_status vmm__error(vmm_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Whether a call failed for want of what others may give up: memory of the device, or addresses. */
+static inline bool vmm__is_shortage(vmm_status status)
+{
+    return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
+}
 
 /*
  * A call that may fail inside and succeed all the same keeps the line from before and puts it back

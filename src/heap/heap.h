@@ -30,7 +30,7 @@ enum block_state {
     BLOCK_LIVE,    /* handed out */
     BLOCK_SLAB,    /* handed out, to be divided among small objects */
     BLOCK_WAITING, /* taken back, but another stream may still use it */
-    BLOCK_LENT     /* nobody's for now: the memory serves a twin of its chunk (policy/mesh.h) */
+    BLOCK_LENT     /* nobody's while the memory serves a twin of its chunk (policy/ring.h) */
 };
 
 struct block {

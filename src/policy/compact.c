@@ -45,12 +45,6 @@ static bool is_enough(const struct compaction *compaction)
     return freed_bytes(compaction) >= compaction->wanted_bytes;
 }
 
-/* There was no room to work in. */
-static bool is_shortage(vmm_status status)
-{
-    return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
-}
-
 static uint32_t idle_granules(const struct partly *partly)
 {
     return partly->chunk->granules - partly->live_granules;
@@ -82,9 +76,9 @@ static vmm_status chunks_reback(struct compaction *compaction, bool to_mesh)
             (idle_granules(partly) == 0 && !to_mesh))
             continue;
         status = vmm__reback(compaction->cache, partly);
-        compaction->lacked_room = compaction->lacked_room || is_shortage(status);
+        compaction->lacked_room = compaction->lacked_room || vmm__is_shortage(status);
         bool may_go_on = compaction->cache->memory.astray == 0;
-        if (may_go_on && (is_shortage(status) || status == VMM_ERR_UNSUPPORTED))
+        if (may_go_on && (vmm__is_shortage(status) || status == VMM_ERR_UNSUPPORTED))
             status = VMM_OK;
     }
     vmm__survey_end(&survey);
@@ -123,7 +117,7 @@ static vmm_status rings_renew(struct vmm_cache *cache)
 {
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
         (void)vmm__pool_poll_locked(pool, UINT32_MAX);
-    vmm__rings_part(cache);
+    vmm__rings_part_locked(cache);
     return vmm__rings_settle(cache);
 }
 
@@ -197,5 +191,5 @@ vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t byt
         return VMM_OK;
     if (status == VMM_OK && !compaction.lacked_room)
         cache->compacted_in_vain = moment(cache);
-    return status == VMM_OK || is_shortage(status) ? VMM_NOT_READY : status;
+    return status == VMM_OK || vmm__is_shortage(status) ? VMM_NOT_READY : status;
 }

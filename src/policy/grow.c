@@ -27,6 +27,12 @@ static bool limit_is_near(const struct memory *memory, uint64_t bytes)
 
 enum { SLACK_FLOOR_BYTES = 16 << 20 };
 
+/* Without a target chunks are those of the loosest one. */
+static uint64_t slack_permille(const struct vmm_cache *cache)
+{
+    return vmm__min(cache->footprint_permille, 1000);
+}
+
 /*
  * The footprint target: the peak of active bytes, this request counted in, and the slack; small
  * programs get a few chunks, so that a loop over fixed shapes settles.
@@ -36,7 +42,7 @@ static uint64_t target_bytes(const struct vmm_cache *cache, uint64_t bytes)
     uint64_t active = vmm__figure_now(&cache->ledger.active_bytes) + bytes;
     uint64_t peak = vmm__max(active, cache->ledger.active_bytes.peak);
     peak = vmm__max(peak, cache->active_peak_bytes);
-    uint64_t permille = vmm__min(cache->footprint_permille, 1000);
+    uint64_t permille = slack_permille(cache);
     uint64_t floor = SLACK_FLOOR_BYTES / 10 * vmm__min(permille, 10);
     return peak + vmm__max(floor, peak / 1000 * permille);
 }
@@ -46,7 +52,7 @@ static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap 
 {
     if (heap->is_small)
         return 1;
-    uint64_t permille = vmm__min(cache->footprint_permille, 1000);
+    uint64_t permille = slack_permille(cache);
     uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
     uint64_t share = reserved * permille / CHUNK_SHARE_OF_RESERVED;
     share = vmm__max(share, bytes * permille / CHUNK_SHARE_OF_BLOCK);

@@ -27,9 +27,7 @@ static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
         vmm__pool_unlock_beside(pool, request->pool);
     }
     uint32_t twins = cache->memory.twins;
-    vmm__cache_pools_lock(cache, request->pool);
-    vmm__rings_part(cache);
-    vmm__cache_pools_unlock(cache, request->pool);
+    vmm__rings_part(cache, request->pool);
     (void)vmm__limbo_drain(&cache->memory, &released_bytes);
     return gave(any || released_bytes > 0 || cache->memory.twins < twins);
 }
@@ -184,6 +182,8 @@ static uint64_t lacking_bytes(struct vmm_cache *cache, const struct request *req
  */
 static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 {
+    if (!vmm__compact_may(cache))
+        return VMM_NOT_READY;
     uint64_t bytes = lacking_bytes(cache, request);
     uint64_t reserved_bytes = vmm__figure_now(&cache->memory.reserved_bytes);
     uint64_t live_bytes = vmm__figure_now(&cache->ledger.allocated_bytes);

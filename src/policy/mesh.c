@@ -12,11 +12,10 @@ enum { CANDIDATES_MOST = 2048 };
 
 struct candidate {
     struct chunk *chunk;
-    struct heap *heap;
-    struct occupancy occupancy;
-    unsigned parts;         /* occupied */
-    struct candidate *host; /* where its bytes were copied to; NULL: it is no guest */
-    bool is_host;
+    struct occupancy occupancy; /* over all places of its ring */
+    unsigned parts;             /* of those */
+    struct candidate *host;     /* where its bytes were copied to; NULL: it is no guest */
+    bool is_host;               /* and stays where it is, as it also does if pinned */
 };
 
 struct meshing {
@@ -60,14 +59,12 @@ static vmm_status candidates_find(struct meshing *meshing, const struct survey *
     return VMM_OK;
 }
 
-enum { PARTS_MOST = OCCUPANCY_WORDS * 64 };
-
 /* The fullest other place that has room for a guest. */
 static struct candidate *host_find(struct meshing *meshing, const struct candidate *guest)
 {
     for (uint64_t i = meshing->count; i-- > 0;) {
         struct candidate *host = &meshing->candidates[i];
-        if (host->parts + guest->parts <= PARTS_MOST && host != guest && host->host == NULL &&
+        if (host->parts + guest->parts <= OCCUPANCY_PARTS && host != guest && host->host == NULL &&
             !vmm__occupancy_meets(&host->occupancy, &guest->occupancy))
             return host;
     }

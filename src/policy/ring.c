@@ -165,7 +165,7 @@ static void place_part(struct vmm_cache *cache, struct heap *heap, struct chunk 
     vmm__heap_unlend(heap, other->first, vmm__timeline_now(&heap->pool->timeline));
 }
 
-void vmm__rings_part(struct vmm_cache *cache)
+void vmm__rings_part_locked(struct vmm_cache *cache)
 {
     struct memory *memory = &cache->memory;
     for (uint32_t id = 1; id < memory->record_high && memory->twins > 0; id++) {
@@ -176,6 +176,15 @@ void vmm__rings_part(struct vmm_cache *cache)
         if (place_is_empty(cache, heap, chunk))
             place_part(cache, heap, chunk);
     }
+}
+
+void vmm__rings_part(struct vmm_cache *cache, const struct pool *held)
+{
+    if (cache->memory.twins == 0)
+        return;
+    vmm__cache_pools_lock(cache, held);
+    vmm__rings_part_locked(cache);
+    vmm__cache_pools_unlock(cache, held);
 }
 
 /* ---- Checking ----------------------------------------------------------------------------- */

@@ -3,8 +3,8 @@
  * only the owner's place keeps free what is live nowhere, so that every byte of the chunk is at one
  * place's disposal at most.
  *
- * Invariants (vmm__ring_check):
- *  1. no part of the chunk is neither lent nor free ("live") in two places;
+ * Invariants (vmm__rings_check()):
+ *  1. no part of the chunk is live, that is neither lent nor free, in two places;
  *  2. what is live in one place is lent in every other;
  *  3. what is free in one place is lent in every other.
  * May be called by: compact, mesh, ladder, trim. Locks: the grow lock and every pool's lock.
@@ -45,8 +45,11 @@ void vmm__ring_settle(struct vmm_cache *cache, struct chunk *owner);
 /* Settles every ring: blocks that were freed since made room. ERR_HOST_OOM leaves the rest as it was. */
 vmm_status vmm__rings_settle(struct vmm_cache *cache);
 
-/* Parts places that hold nothing live any more from their rings. Never waits. */
-void vmm__rings_part(struct vmm_cache *cache);
+/* Parts places that hold nothing live any more from their rings: they are idle then. Never waits. */
+void vmm__rings_part_locked(struct vmm_cache *cache);
+
+/* The same for a caller that holds the grow lock and at most the lock of the pool `held`. */
+void vmm__rings_part(struct vmm_cache *cache, const struct pool *held);
 
 vmm_status vmm__rings_check(const struct vmm_cache *cache);
 

@@ -63,10 +63,7 @@ static uint64_t heap_read(struct vmm_cache *cache, struct heap *heap, struct hol
     for (struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
          node = vmm__size_index_smaller(&heap->index, node)) {
         const struct block *block = (const struct block *)node;
-        uint64_t address;
-        uint64_t bytes;
-        if (vmm__whole_chunks(&cache->memory, block, UINT64_MAX, &address, &bytes))
-            idle_bytes += bytes;
+        idle_bytes += vmm__idle_bytes(&cache->memory, block);
         holdings->pinned_chunks += shared_chunks(&cache->memory, block);
         holdings->largest_bytes = vmm__max(holdings->largest_bytes, node->size);
     }

@@ -63,27 +63,22 @@ static vmm_status supply_once(struct vmm_cache *cache, const struct request *req
 }
 
 /* Idle memory and stale mappings hold addresses as well as memory, so the ladder helps with both. */
-static bool is_shortage(vmm_status status)
-{
-    return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
-}
-
 static vmm_status supply_locked(struct vmm_cache *cache, struct request *request, uint64_t *address)
 {
     vmm_status status = supply_once(cache, request, address);
-    if (!is_shortage(status))
+    if (!vmm__is_shortage(status))
         return status;
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
     struct ladder ladder = { .step = 0 };
-    while (is_shortage(status)) {
+    while (vmm__is_shortage(status)) {
         vmm_status climbed = vmm__ladder_climb(cache, request, &ladder);
         if (climbed == VMM_NOT_READY)
             break;
-        if (climbed != VMM_OK && !is_shortage(climbed))
+        if (climbed != VMM_OK && !vmm__is_shortage(climbed))
             return climbed;
         status = supply_once(cache, request, address);
     }
-    if (!is_shortage(status))
+    if (!vmm__is_shortage(status))
         return status;
     atomic_fetch_add_explicit(&cache->ooms, 1, memory_order_relaxed);
     return vmm__ladder_report(cache, request, status);

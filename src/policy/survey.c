@@ -8,11 +8,9 @@
 
 /* ---- Granules ----------------------------------------------------------------------------- */
 
-enum { PARTS = OCCUPANCY_WORDS * 64 };
-
 uint64_t vmm__occupancy_part_bytes(const struct arena *arena)
 {
-    return vmm__max(arena->granule_bytes / PARTS, SMALL_SLOT_BYTES);
+    return vmm__max(arena->granule_bytes / OCCUPANCY_PARTS, SMALL_SLOT_BYTES);
 }
 
 static void parts_set(struct occupancy *occupancy, uint64_t first, uint64_t end)
@@ -81,10 +79,10 @@ bool vmm__occupancy_run(const struct occupancy *occupancy, bool set, unsigned *f
                         unsigned *count)
 {
     unsigned part = *first;
-    while (part < PARTS && !part_is(occupancy, part, set))
+    while (part < OCCUPANCY_PARTS && !part_is(occupancy, part, set))
         part++;
     *first = part;
-    while (part < PARTS && part_is(occupancy, part, set))
+    while (part < OCCUPANCY_PARTS && part_is(occupancy, part, set))
         part++;
     *count = part - *first;
     return *count > 0;

@@ -29,7 +29,7 @@ void vmm__survey_end(struct survey *survey);
 
 /* What is live in a granule: one bit for each of 512 parts of it, not set where all is free or lent.
  * Parts are at least a slot long, so that runs of them are whole units of any heap. */
-enum { OCCUPANCY_WORDS = 8 };
+enum { OCCUPANCY_WORDS = 8, OCCUPANCY_PARTS = OCCUPANCY_WORDS * 64 };
 
 struct occupancy {
     uint64_t words[OCCUPANCY_WORDS];

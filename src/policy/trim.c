@@ -162,22 +162,12 @@ static vmm_status decayed_put(struct vmm_cache *cache)
     return order.failed;
 }
 
-/* Places that share a chunk with live bytes, and hold none themselves any more, are idle. */
-static void rings_part(struct vmm_cache *cache)
-{
-    if (cache->memory.twins == 0)
-        return;
-    vmm__cache_pools_lock(cache, NULL);
-    vmm__rings_part(cache);
-    vmm__cache_pools_unlock(cache, NULL);
-}
-
 /* All that has become due. */
 static vmm_status due_release(struct vmm_cache *cache, uint64_t *released)
 {
     bool ages = vmm__decay_turn(&cache->decay, &cache->pools) || cache->decay.is_stuck;
     if (ages || cache->order_stands)
-        rings_part(cache);
+        vmm__rings_part(cache, NULL);
     vmm_status ordered = cache->order_stands ? ordered_put(cache) : VMM_OK;
     vmm_status decayed = ages ? decayed_put(cache) : VMM_OK;
     vmm_status drained = vmm__limbo_drain(&cache->memory, released);

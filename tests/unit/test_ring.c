@@ -100,7 +100,7 @@ static void places_without_live_bytes_part(void **state)
         for (unsigned i = 1; i < PLACES; i++) {
             unsigned place = (last + i) % PLACES;
             live_given(scene, live_address(scene, place));
-            vmm__rings_part(scene->cache);
+            vmm__rings_part_locked(scene->cache);
             assert_ok(vmm__limbo_drain(&scene->cache->memory, NULL));
             assert_int_equal(scene->cache->memory.twins, PLACES - 1 - i);
             assert_null(scene_chunk(scene, place_of(place)));
@@ -125,11 +125,11 @@ static void a_place_in_use_does_not_part(void **state)
     sim_filled(scene->driver, live_address(scene, place), LIVE_PARTS * PART_BYTES, 3,
                heap->pool->stream);
     live_given(scene, live_address(scene, place));
-    vmm__rings_part(scene->cache);
+    vmm__rings_part_locked(scene->cache);
     assert_int_equal(scene->cache->memory.twins, PLACES - 1);
     assert_int_equal(sim_mismatches(scene->driver), 0); /* the work is done */
     vmm__sim_lag_set(scene->driver, 0);
-    vmm__rings_part(scene->cache);
+    vmm__rings_part_locked(scene->cache);
     assert_int_equal(scene->cache->memory.twins, PLACES - 2);
     assert_ok(vmm__limbo_drain(&scene->cache->memory, NULL));
 }
