@@ -17,6 +17,7 @@ from markdown import table
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 POLICIES = ("block-splitting", "expandable", "vmmcache")
+VERIFIED = {True: "yes", False: "NO", None: "-"}
 MOST_DIFFERENCE = 25.0  # %, of the sim driver's time from the device's
 
 
@@ -158,7 +159,7 @@ def passes_part(data):
             ns, ms = run["ns_per_op"], run["driver_ms_per_pass"]
             rows.append([trace, policy, "%.0f" % ns[0], "%.0f" % ns[1], "%.1f" % ms[0],
                          "%.1f" % ms[1], "%d" % run["stalls"],
-                         {True: "yes", False: "NO", None: "-"}[run["verified"]]])
+                         VERIFIED[run["verified"]]])
     yield from table(["trace", "policy", "ns/op, first pass", "second", "driver ms, first pass",
                       "second", "stalls", "verified"], rows, texts=2)
 
@@ -242,7 +243,7 @@ def trims_part(data):
         run = data.trims[trace, "vmmcache"]
         rows.append([trace, "%.1f MiB" % run["trim_worst_excess_mib"],
                      "%.1f MiB" % run["trim_worst_live_mib"], "%d" % run["trims_over_bar"],
-                     {True: "yes", False: "NO", None: "-"}[run["verified"]]])
+                     VERIFIED[run["verified"]]])
     yield from table(["trace", "most beyond live", "live then", "over the bar", "verified"], rows)
 
 

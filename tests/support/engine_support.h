@@ -103,6 +103,32 @@ static inline void engine_checked(struct engine *engine)
     assert_ok(vmm__pool_check_locked(engine->other));
 }
 
+static inline uint64_t engine_reserved(const struct engine *engine)
+{
+    return vmm__figure_now(&engine->memory.reserved_bytes);
+}
+
+static inline struct chunk *engine_chunk(const struct engine *engine, uint64_t granule)
+{
+    return vmm__memory_chunk(&engine->memory, granule);
+}
+
+/* Drains limbo; returns the bytes that went back. */
+static inline uint64_t engine_drained(struct engine *engine)
+{
+    uint64_t released = 0;
+    assert_ok(vmm__limbo_drain(&engine->memory, &released));
+    engine_checked(engine);
+    return released;
+}
+
+/* Everything held is mapped where it belongs. */
+static inline void engine_nothing_is_astray(struct engine *engine)
+{
+    assert_int_equal(engine->memory.astray, 0);
+    engine_checked(engine);
+}
+
 /* Work that goes on until sim_mismatches() or a wait of the host. */
 static inline void engine_busy(struct engine *engine, uint64_t address, uint64_t bytes,
                                unsigned stream)

@@ -1,11 +1,6 @@
 /* Chunks, the page map and limbo; above all that whatever fails leaves nothing. */
 #include "support/engine_support.h"
 
-static uint64_t reserved(const struct engine *engine)
-{
-    return vmm__figure_now(&engine->memory.reserved_bytes);
-}
-
 static void limbo_put_all(struct engine *engine, uint64_t granule, uint64_t count,
                           struct timeline *timeline, uint64_t epoch)
 {
@@ -14,13 +9,6 @@ static void limbo_put_all(struct engine *engine, uint64_t granule, uint64_t coun
         at += chunk->granules;
         vmm__limbo_put(&engine->memory, chunk, timeline, epoch);
     }
-}
-
-static uint64_t drained(struct engine *engine)
-{
-    uint64_t released = 0;
-    assert_ok(vmm__limbo_drain(&engine->memory, &released));
-    return released;
 }
 
 /* Takes addresses and maps; on failure both are undone. */
@@ -35,7 +23,7 @@ static void mapped_memory_can_be_used(void **state)
     struct engine *engine = *state;
     struct memory *memory = &engine->memory;
     engine_mapped(engine, 10, 11, 4);
-    assert_int_equal(reserved(engine), 11 * GRANULE);
+    assert_int_equal(engine_reserved(engine), 11 * GRANULE);
     assert_int_equal(vmm__figure_now(&memory->chunks), 3);
     assert_int_equal(vmm__memory_chunk(memory, 10)->granules, 4);
     assert_int_equal(vmm__memory_chunk(memory, 20)->granules, 3);
@@ -54,12 +42,12 @@ static void the_limit_is_for_all_that_is_reserved(void **state)
     engine->memory.limit_bytes = 8 * GRANULE;
     engine_mapped(engine, 0, 5, 4);
     assert_status(taken_and_mapped(engine, 5, 4), VMM_ERR_DEVICE_OOM);
-    assert_int_equal(reserved(engine), 5 * GRANULE);
+    assert_int_equal(engine_reserved(engine), 5 * GRANULE);
     engine_mapped(engine, 5, 3, 4);
     limbo_put_all(engine, 0, 5, NULL, 0);
     assert_status(taken_and_mapped(engine, 8, 1), VMM_ERR_DEVICE_OOM);
-    (void)drained(engine);
-    assert_int_equal(reserved(engine), 3 * GRANULE);
+    (void)engine_drained(engine);
+    assert_int_equal(engine_reserved(engine), 3 * GRANULE);
     engine_mapped(engine, 8, 5, 4);
     engine_checked(engine);
 }
@@ -70,8 +58,8 @@ static void the_device_s_end_is_told_and_undone(void **state)
     uint64_t most = engine->driver->total_bytes / GRANULE;
     uint64_t hog = sim_created(engine->driver, 6 * GRANULE);
     assert_status(taken_and_mapped(engine, 0, most), VMM_ERR_DEVICE_OOM);
-    (void)drained(engine);
-    assert_int_equal(reserved(engine), 0);
+    (void)engine_drained(engine);
+    assert_int_equal(engine_reserved(engine), 0);
     assert_int_equal(engine->driver->handles, 1);
     engine_checked(engine);
     assert_ok(vmm__driver_release(engine->driver, hog, 6 * GRANULE));
@@ -87,9 +75,9 @@ static void a_failed_call_is_undone(void **state)
         vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, false);
         assert_status(taken_and_mapped(engine, 20, 11), VMM_ERR_DRIVER);
         assert_non_null(strstr(vmm_last_error(), "made to fail"));
-        assert_int_equal(reserved(engine), engine->memory.limbo_bytes);
-        (void)drained(engine);
-        assert_int_equal(reserved(engine), 0);
+        assert_int_equal(engine_reserved(engine), engine->memory.limbo_bytes);
+        (void)engine_drained(engine);
+        assert_int_equal(engine_reserved(engine), 0);
         assert_int_equal(engine->memory.arena.free_granules, ENGINE_GRANULES);
         assert_int_equal(engine->driver->handles, 0);
         assert_int_equal(engine->driver->mapped_bytes, 0);
@@ -100,7 +88,7 @@ static void a_failed_call_is_undone(void **state)
     assert_status(vmm__memory_access(&engine->memory, 20, 11), VMM_ERR_DRIVER);
     engine_checked(engine);
     vmm__memory_discard(&engine->memory, 20, 11, NULL, 0);
-    assert_int_equal(drained(engine), 11 * GRANULE);
+    assert_int_equal(engine_drained(engine), 11 * GRANULE);
     engine_checked(engine);
 }
 
@@ -112,11 +100,11 @@ static void what_cannot_be_undone_at_once_goes_later(void **state)
         vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, true);
         assert_status(taken_and_mapped(engine, 20, 11), VMM_ERR_DRIVER);
         engine_checked(engine);
-        assert_int_equal(reserved(engine), engine->memory.limbo_bytes);
+        assert_int_equal(engine_reserved(engine), engine->memory.limbo_bytes);
         vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
-        uint64_t left = reserved(engine);
-        assert_int_equal(drained(engine), left);
-        assert_int_equal(reserved(engine), 0);
+        uint64_t left = engine_reserved(engine);
+        assert_int_equal(engine_drained(engine), left);
+        assert_int_equal(engine_reserved(engine), 0);
         assert_int_equal(engine->memory.arena.free_granules, ENGINE_GRANULES);
         engine_checked(engine);
     }
@@ -149,12 +137,12 @@ static void limbo_waits_for_its_epoch(void **state)
     limbo_put_all(engine, 0, 4, timeline, vmm__timeline_now(timeline));
     limbo_put_all(engine, 4, 4, NULL, 0);
     assert_int_equal(engine->memory.limbo_bytes, 8 * GRANULE);
-    assert_int_equal(drained(engine), 4 * GRANULE);
-    assert_int_equal(drained(engine), 0);
+    assert_int_equal(engine_drained(engine), 4 * GRANULE);
+    assert_int_equal(engine_drained(engine), 0);
     assert_non_null(vmm__memory_chunk(&engine->memory, 0));
     assert_null(vmm__memory_chunk(&engine->memory, 4));
     assert_int_equal(sim_mismatches(engine->driver), 0);
-    assert_int_equal(drained(engine), 4 * GRANULE);
+    assert_int_equal(engine_drained(engine), 4 * GRANULE);
     assert_int_equal(engine->driver->stalls, 0);
     engine_checked(engine);
 }
@@ -181,9 +169,9 @@ static void limbo_asks_once_for_a_timeline(void **state)
     engine_mapped(engine, 0, 16, 1);
     engine_busy(engine, engine_address(engine, 0), 16 * GRANULE, 1);
     limbo_put_all(engine, 0, 16, timeline, vmm__timeline_now(timeline));
-    assert_int_equal(drained(engine), 0);
+    assert_int_equal(engine_drained(engine), 0);
     uint64_t queries = vmm__driver_calls(engine->driver, DRIVER_CALL_event_query);
-    assert_int_equal(drained(engine), 0);
+    assert_int_equal(engine_drained(engine), 0);
     assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_event_query), queries + 1);
 }
 
@@ -200,7 +188,7 @@ static void a_chunk_that_cannot_go_is_tried_again(void **state)
         assert_int_equal(released, 8 * GRANULE);
         assert_int_equal(engine->memory.limbo_bytes, 4 * GRANULE);
         engine_checked(engine);
-        assert_int_equal(drained(engine), 4 * GRANULE);
+        assert_int_equal(engine_drained(engine), 4 * GRANULE);
         engine_checked(engine);
     }
 }
@@ -230,15 +218,15 @@ static void a_chunk_moves_while_work_runs(void **state)
     assert_ok(chunk_moved(engine, 8, 30));
     assert_ok(vmm__memory_access(&engine->memory, 30, 4));
     assert_int_equal(vmm__memory_chunk(&engine->memory, 30)->first, 30);
-    assert_int_equal(reserved(engine), 4 * GRANULE);
+    assert_int_equal(engine_reserved(engine), 4 * GRANULE);
     assert_int_equal(engine->memory.limbo_bytes, 0);
     assert_int_equal(engine->driver->mapped_bytes, 8 * GRANULE);
     engine_checked(engine);
     sim_filled(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
-    assert_int_equal(drained(engine), 0);
+    assert_int_equal(engine_drained(engine), 0);
     assert_int_equal(engine->driver->mapped_bytes, 8 * GRANULE);
     assert_int_equal(sim_mismatches(engine->driver), 0);
-    assert_int_equal(drained(engine), 0);
+    assert_int_equal(engine_drained(engine), 0);
     assert_int_equal(engine->driver->mapped_bytes, 4 * GRANULE);
     assert_null(vmm__memory_chunk(&engine->memory, 8));
     sim_checked(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
@@ -257,7 +245,7 @@ static void a_chunk_that_cannot_move_stays(void **state)
     assert_ok(chunk_moved(engine, 8, 30));
     assert_ok(chunk_moved(engine, 30, 40));
     engine_checked(engine);
-    assert_int_equal(reserved(engine), 4 * GRANULE);
+    assert_int_equal(engine_reserved(engine), 4 * GRANULE);
 }
 
 /* Moved, then given back, with every call of that failing once: memory and addresses return. */
@@ -272,9 +260,9 @@ static void moved_chunks_go_back(void **state)
         uint64_t released = 0;
         (void)vmm__limbo_drain(&engine->memory, &released);
         engine_checked(engine);
-        released += drained(engine);
+        released += engine_drained(engine);
         assert_int_equal(released, 4 * GRANULE);
-        assert_int_equal(drained(engine), 0);
+        assert_int_equal(engine_drained(engine), 0);
         assert_int_equal(engine->memory.arena.free_granules, ENGINE_GRANULES);
         assert_int_equal(vmm__sim_census(engine->driver).physical_bytes, 0);
     }

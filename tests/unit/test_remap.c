@@ -1,16 +1,6 @@
 /* Other memory under the same addresses, and what goes astray: whatever fails, bytes stay. */
 #include "support/engine_support.h"
 
-static uint64_t reserved(const struct engine *engine)
-{
-    return vmm__figure_now(&engine->memory.reserved_bytes);
-}
-
-static struct chunk *chunk_at(struct engine *engine, uint64_t granule)
-{
-    return vmm__memory_chunk(&engine->memory, granule);
-}
-
 static void filled(struct engine *engine, uint64_t granule, uint64_t count, uint32_t word)
 {
     sim_filled(engine->driver, engine_address(engine, granule), count * GRANULE, word, STREAM(1));
@@ -20,21 +10,6 @@ static void checked(struct engine *engine, uint64_t granule, uint64_t count, uin
 {
     sim_checked(engine->driver, engine_address(engine, granule), count * GRANULE, word, STREAM(1));
     assert_int_equal(sim_mismatches(engine->driver), 0);
-}
-
-static uint64_t drained(struct engine *engine)
-{
-    uint64_t released = 0;
-    assert_ok(vmm__limbo_drain(&engine->memory, &released));
-    engine_checked(engine);
-    return released;
-}
-
-/* What the page map says and what the driver has mapped must be one. */
-static void nothing_is_astray(struct engine *engine)
-{
-    assert_int_equal(engine->memory.astray, 0);
-    engine_checked(engine);
 }
 
 enum { PLACE = 16, SCRATCH = 40 };
@@ -50,9 +25,9 @@ static struct chunk *parts_prepared(struct engine *engine, struct memory_part pa
     filled(engine, SCRATCH, 1, 11);
     filled(engine, SCRATCH + 4, 2, 12);
     assert_int_equal(sim_mismatches(engine->driver), 0);
-    parts[0] = (struct memory_part){ chunk_at(engine, SCRATCH), PLACE + 1 };
-    parts[1] = (struct memory_part){ chunk_at(engine, SCRATCH + 4), PLACE + 4 };
-    return chunk_at(engine, PLACE);
+    parts[0] = (struct memory_part){ engine_chunk(engine, SCRATCH), PLACE + 1 };
+    parts[1] = (struct memory_part){ engine_chunk(engine, SCRATCH + 4), PLACE + 4 };
+    return engine_chunk(engine, PLACE);
 }
 
 static void parts_checked(struct engine *engine)
@@ -69,16 +44,16 @@ static void parts_take_a_chunk_s_place(void **state)
     uint64_t free_granules = engine->memory.arena.free_granules;
     assert_ok(vmm__memory_swap(&engine->memory, chunk, parts, 2));
     engine_checked(engine);
-    assert_ptr_equal(chunk_at(engine, PLACE + 1), parts[0].chunk);
-    assert_ptr_equal(chunk_at(engine, PLACE + 4), parts[1].chunk);
-    assert_ptr_equal(chunk_at(engine, PLACE + 5), parts[1].chunk);
+    assert_ptr_equal(engine_chunk(engine, PLACE + 1), parts[0].chunk);
+    assert_ptr_equal(engine_chunk(engine, PLACE + 4), parts[1].chunk);
+    assert_ptr_equal(engine_chunk(engine, PLACE + 5), parts[1].chunk);
     static const unsigned voids[] = { 0, 2, 3, 6, 7 };
     for (int i = 0; i < 5; i++)
-        assert_null(chunk_at(engine, PLACE + voids[i]));
+        assert_null(engine_chunk(engine, PLACE + voids[i]));
     assert_int_equal(engine->memory.arena.free_granules, free_granules + 5);
-    assert_int_equal(reserved(engine), 11 * GRANULE);
+    assert_int_equal(engine_reserved(engine), 11 * GRANULE);
     assert_int_equal(engine->memory.limbo_bytes, 8 * GRANULE);
-    assert_int_equal(drained(engine), 8 * GRANULE);
+    assert_int_equal(engine_drained(engine), 8 * GRANULE);
     assert_int_equal(engine->memory.arena.free_granules, free_granules + 8);
     assert_int_equal(engine->driver->mapped_bytes, 3 * GRANULE);
     assert_int_equal(vmm__sim_census(engine->driver).physical_bytes, 3 * GRANULE);
@@ -92,10 +67,10 @@ static void parts_may_fill_the_place(void **state)
     engine_mapped(engine, PLACE, 4, 4);
     engine_mapped(engine, SCRATCH, 4, 2);
     for (unsigned i = 0; i < 2; i++)
-        parts[i] = (struct memory_part){ chunk_at(engine, SCRATCH + 2 * i), PLACE + 2 * i };
-    assert_ok(vmm__memory_swap(&engine->memory, chunk_at(engine, PLACE), parts, 2));
-    assert_int_equal(drained(engine), 4 * GRANULE);
-    assert_int_equal(chunk_at(engine, PLACE + 3)->granules, 2);
+        parts[i] = (struct memory_part){ engine_chunk(engine, SCRATCH + 2 * i), PLACE + 2 * i };
+    assert_ok(vmm__memory_swap(&engine->memory, engine_chunk(engine, PLACE), parts, 2));
+    assert_int_equal(engine_drained(engine), 4 * GRANULE);
+    assert_int_equal(engine_chunk(engine, PLACE + 3)->granules, 2);
     assert_int_equal(engine->memory.arena.free_granules, ENGINE_GRANULES - 4);
 }
 
@@ -110,17 +85,17 @@ static void a_swap_that_fails_once_changes_nothing(void **state)
         vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, false);
         assert_status(vmm__memory_swap(&engine->memory, chunk, parts, 2), VMM_ERR_DRIVER);
         assert_non_null(strstr(vmm_last_error(), "made to fail"));
-        nothing_is_astray(engine);
-        assert_ptr_equal(chunk_at(engine, PLACE), chunk);
+        engine_nothing_is_astray(engine);
+        assert_ptr_equal(engine_chunk(engine, PLACE), chunk);
         assert_true(chunk->handle == handle && chunk->is_mapped);
-        assert_int_equal(chunk_at(engine, SCRATCH)->first, SCRATCH);
+        assert_int_equal(engine_chunk(engine, SCRATCH)->first, SCRATCH);
         assert_int_equal(engine->driver->mapped_bytes, 11 * GRANULE);
-        assert_int_equal(drained(engine), 0);
+        assert_int_equal(engine_drained(engine), 0);
         parts_checked(engine);
         checked(engine, SCRATCH + 4, 2, 12);
     }
     assert_ok(vmm__memory_swap(&engine->memory, chunk, parts, 2));
-    assert_int_equal(drained(engine), 8 * GRANULE);
+    assert_int_equal(engine_drained(engine), 8 * GRANULE);
     parts_checked(engine);
 }
 
@@ -143,8 +118,8 @@ static void what_went_astray_is_mended_by_a_drain(void **state)
         assert_int_equal(engine->memory.astray, 1);
         engine_checked(engine);
         vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
-        assert_int_equal(drained(engine), 0);
-        nothing_is_astray(engine);
+        assert_int_equal(engine_drained(engine), 0);
+        engine_nothing_is_astray(engine);
         assert_int_equal(engine->driver->mapped_bytes, 11 * GRANULE);
         parts_checked(engine);
         checked(engine, SCRATCH + 4, 2, 12);
@@ -163,8 +138,8 @@ static void what_is_astray_does_not_move(void **state)
     assert_status(vmm__memory_move(&engine->memory, chunk, 0, NULL, 0), VMM_ERR_DRIVER);
     vmm__arena_give(&engine->memory.arena, 0, 8);
     engine_checked(engine);
-    assert_int_equal(drained(engine), 0);
-    nothing_is_astray(engine);
+    assert_int_equal(engine_drained(engine), 0);
+    engine_nothing_is_astray(engine);
     parts_checked(engine);
 }
 
@@ -176,7 +151,7 @@ static void a_swap_without_records_changes_nothing(void **state)
     uint64_t limit = engine->memory.record_limit;
     engine->memory.record_limit = engine->memory.record_high + 1; /* one of the two */
     assert_status(vmm__memory_swap(&engine->memory, chunk, parts, 2), VMM_ERR_HOST_OOM);
-    nothing_is_astray(engine);
+    engine_nothing_is_astray(engine);
     parts_checked(engine);
     engine->memory.record_limit = engine->memory.record_high;
     vmm__chunk_drop(&engine->memory, vmm__chunk_take(&engine->memory));

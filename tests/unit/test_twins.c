@@ -1,31 +1,6 @@
 /* Places that share one chunk, below policy: whoever comes, leaves or fails, bytes stay. */
 #include "support/engine_support.h"
 
-static uint64_t reserved(const struct engine *engine)
-{
-    return vmm__figure_now(&engine->memory.reserved_bytes);
-}
-
-static struct chunk *chunk_at(struct engine *engine, uint64_t granule)
-{
-    return vmm__memory_chunk(&engine->memory, granule);
-}
-
-static uint64_t drained(struct engine *engine)
-{
-    uint64_t released = 0;
-    assert_ok(vmm__limbo_drain(&engine->memory, &released));
-    engine_checked(engine);
-    return released;
-}
-
-/* What the page map says and what the driver has mapped must be one. */
-static void nothing_is_astray(struct engine *engine)
-{
-    assert_int_equal(engine->memory.astray, 0);
-    engine_checked(engine);
-}
-
 enum { PARTS = 4, PART_BYTES = (int)(GRANULE / PARTS), PLACES = 3 };
 
 static uint64_t part_address(const struct engine *engine, uint64_t granule)
@@ -62,7 +37,8 @@ static void places_prepared(struct engine *engine, uint64_t host, unsigned place
 
 static void meshed(struct engine *engine, uint64_t host, uint64_t guest)
 {
-    assert_ok(vmm__memory_mesh(&engine->memory, chunk_at(engine, host), chunk_at(engine, guest)));
+    assert_ok(
+        vmm__memory_mesh(&engine->memory, engine_chunk(engine, host), engine_chunk(engine, guest)));
     engine_checked(engine);
 }
 
@@ -70,16 +46,16 @@ static void two_places_share_one_chunk(void **state)
 {
     struct engine *engine = *state;
     places_prepared(engine, 8, 2);
-    struct chunk *host = chunk_at(engine, 8);
-    struct chunk *guest = chunk_at(engine, 9);
+    struct chunk *host = engine_chunk(engine, 8);
+    struct chunk *guest = engine_chunk(engine, 9);
     meshed(engine, 8, 9);
-    assert_ptr_equal(chunk_at(engine, 9), guest);
+    assert_ptr_equal(engine_chunk(engine, 9), guest);
     assert_true(guest->is_alias && !host->is_alias);
     assert_int_equal(engine->memory.twins, 1);
-    assert_int_equal(reserved(engine), 2 * GRANULE);
+    assert_int_equal(engine_reserved(engine), 2 * GRANULE);
     assert_int_equal(engine->memory.limbo_bytes, GRANULE);
-    assert_int_equal(drained(engine), GRANULE);
-    assert_int_equal(reserved(engine), GRANULE);
+    assert_int_equal(engine_drained(engine), GRANULE);
+    assert_int_equal(engine_reserved(engine), GRANULE);
     assert_int_equal(engine->driver->mapped_bytes, 2 * GRANULE);
     assert_int_equal(engine->driver->handles, 1);
     parts_live(engine, 8, 2);
@@ -94,7 +70,7 @@ static void three_places_share_one_chunk(void **state)
     meshed(engine, 8, 9);
     meshed(engine, 8, 10);
     assert_int_equal(engine->memory.twins, 2);
-    assert_int_equal(drained(engine), 2 * GRANULE);
+    assert_int_equal(engine_drained(engine), 2 * GRANULE);
     parts_live(engine, 8, 3);
 }
 
@@ -108,20 +84,20 @@ static void places_leave_in_any_order(void **state)
         places_prepared(engine, 8, PLACES);
         meshed(engine, 8, 9);
         meshed(engine, 8, 10);
-        (void)drained(engine);
+        (void)engine_drained(engine);
         bool stays[PLACES] = { true, true, true };
         for (unsigned left = 0; left < PLACES; left++) {
             uint64_t granule = orders[i][left];
             bool is_last = left == PLACES - 1;
             if (is_last)
-                vmm__limbo_put(&engine->memory, chunk_at(engine, granule), NULL, 0);
+                vmm__limbo_put(&engine->memory, engine_chunk(engine, granule), NULL, 0);
             else
-                vmm__memory_unmesh(&engine->memory, chunk_at(engine, granule), NULL, 0);
+                vmm__memory_unmesh(&engine->memory, engine_chunk(engine, granule), NULL, 0);
             engine_checked(engine);
             stays[granule - 8] = false;
             assert_int_equal(engine->memory.limbo_bytes, is_last ? GRANULE : 0);
-            assert_int_equal(drained(engine), is_last ? GRANULE : 0);
-            assert_null(chunk_at(engine, granule));
+            assert_int_equal(engine_drained(engine), is_last ? GRANULE : 0);
+            assert_null(engine_chunk(engine, granule));
             assert_int_equal(engine->driver->mapped_bytes, (2 - left) * GRANULE);
             for (uint64_t at = 8; at < 8 + PLACES; at++) {
                 if (stays[at - 8])
@@ -129,7 +105,7 @@ static void places_leave_in_any_order(void **state)
             }
         }
         assert_int_equal(engine->memory.arena.free_granules, ENGINE_GRANULES);
-        assert_int_equal(reserved(engine), 0);
+        assert_int_equal(engine_reserved(engine), 0);
     }
 }
 
@@ -140,13 +116,14 @@ static void a_place_in_flight_leaves_later(void **state)
     struct timeline *timeline = &engine->pool->timeline;
     places_prepared(engine, 8, 2);
     meshed(engine, 8, 9);
-    (void)drained(engine);
+    (void)engine_drained(engine);
     engine_busy(engine, part_address(engine, 9), PART_BYTES, 1);
-    vmm__memory_unmesh(&engine->memory, chunk_at(engine, 9), timeline, vmm__timeline_now(timeline));
-    assert_int_equal(drained(engine), 0);
+    vmm__memory_unmesh(&engine->memory, engine_chunk(engine, 9), timeline,
+                       vmm__timeline_now(timeline));
+    assert_int_equal(engine_drained(engine), 0);
     assert_int_equal(engine->driver->mapped_bytes, 2 * GRANULE);
     assert_int_equal(sim_mismatches(engine->driver), 0);
-    (void)drained(engine);
+    (void)engine_drained(engine);
     assert_int_equal(engine->driver->mapped_bytes, GRANULE);
     parts_live(engine, 8, 1);
 }
@@ -163,15 +140,15 @@ static void a_ring_moves_as_a_whole(void **state)
     assert_int_equal(sim_mismatches(engine->driver), 0);
     meshed(engine, 8, 9);
     meshed(engine, 8, 10);
-    assert_int_equal(drained(engine), 2 * GRANULE);
+    assert_int_equal(engine_drained(engine), 2 * GRANULE);
     static const uint64_t order[PLACES] = { 8, 9, 10 };
     for (unsigned i = 0; i < PLACES; i++) {
         meshed(engine, 11, order[i]);
-        assert_int_equal(drained(engine), i == 2 ? GRANULE : 0);
+        assert_int_equal(engine_drained(engine), i == 2 ? GRANULE : 0);
         parts_live(engine, 8, 4);
     }
     assert_int_equal(engine->memory.twins, 3);
-    assert_int_equal(reserved(engine), GRANULE);
+    assert_int_equal(engine_reserved(engine), GRANULE);
     assert_int_equal(engine->driver->mapped_bytes, 4 * GRANULE);
 }
 
@@ -186,25 +163,25 @@ static void a_mesh_that_fails_once_changes_nothing(void **state)
             part_filled(engine, 8, 9);
             assert_int_equal(sim_mismatches(engine->driver), 0);
             meshed(engine, 8, 9);
-            (void)drained(engine);
+            (void)engine_drained(engine);
         }
-        struct chunk *chunk = chunk_at(engine, guest);
+        struct chunk *chunk = engine_chunk(engine, guest);
         struct chunk before = *chunk;
-        uint64_t bytes = reserved(engine);
+        uint64_t bytes = engine_reserved(engine);
         for (uint64_t call = 1; call <= 3; call++) {
             vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, false);
-            assert_status(vmm__memory_mesh(&engine->memory, chunk_at(engine, 10), chunk),
+            assert_status(vmm__memory_mesh(&engine->memory, engine_chunk(engine, 10), chunk),
                           VMM_ERR_DRIVER);
             assert_non_null(strstr(vmm_last_error(), "made to fail"));
-            nothing_is_astray(engine);
+            engine_nothing_is_astray(engine);
             assert_memory_equal(chunk, &before, sizeof before);
-            assert_int_equal(reserved(engine), bytes);
+            assert_int_equal(engine_reserved(engine), bytes);
             parts_live(engine, 8, PLACES);
         }
     }
     meshed(engine, 10, 8);
     meshed(engine, 10, 9);
-    (void)drained(engine);
+    (void)engine_drained(engine);
     parts_live(engine, 8, PLACES);
 }
 
@@ -215,19 +192,19 @@ static void a_guest_astray_is_mended_by_a_drain(void **state)
     part_filled(engine, 8, 9);
     assert_int_equal(sim_mismatches(engine->driver), 0);
     meshed(engine, 8, 9);
-    (void)drained(engine);
+    (void)engine_drained(engine);
     for (uint64_t i = 0; i < 4;
          i++) { /* an owner and a twin, without a mapping or without access */
         uint64_t guest = 8 + i % 2;
         vmm__sim_fail_at(engine->driver, 2 + i / 2, VMM_ERR_DRIVER, true);
-        assert_status(
-            vmm__memory_mesh(&engine->memory, chunk_at(engine, 10), chunk_at(engine, guest)),
-            VMM_ERR_DRIVER);
+        assert_status(vmm__memory_mesh(&engine->memory, engine_chunk(engine, 10),
+                                       engine_chunk(engine, guest)),
+                      VMM_ERR_DRIVER);
         assert_int_equal(engine->memory.astray, 1);
         engine_checked(engine);
         vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
-        (void)drained(engine);
-        nothing_is_astray(engine);
+        (void)engine_drained(engine);
+        engine_nothing_is_astray(engine);
         parts_live(engine, 8, PLACES);
     }
 }
@@ -238,10 +215,11 @@ static void a_mesh_without_records_changes_nothing(void **state)
     uint64_t limit = engine->memory.record_limit;
     places_prepared(engine, 8, 2);
     engine->memory.record_limit = engine->memory.record_high;
-    assert_status(vmm__memory_mesh(&engine->memory, chunk_at(engine, 8), chunk_at(engine, 9)),
-                  VMM_ERR_HOST_OOM);
+    assert_status(
+        vmm__memory_mesh(&engine->memory, engine_chunk(engine, 8), engine_chunk(engine, 9)),
+        VMM_ERR_HOST_OOM);
     engine->memory.record_limit = limit;
-    nothing_is_astray(engine);
+    engine_nothing_is_astray(engine);
     parts_live(engine, 8, 2);
 }
 
@@ -252,8 +230,9 @@ static void the_end_takes_rings_and_what_is_astray(void **state)
     places_prepared(engine, 8, PLACES);
     meshed(engine, 8, 9);
     vmm__sim_fail_at(engine->driver, 3, VMM_ERR_DRIVER, true);
-    assert_status(vmm__memory_mesh(&engine->memory, chunk_at(engine, 8), chunk_at(engine, 10)),
-                  VMM_ERR_DRIVER);
+    assert_status(
+        vmm__memory_mesh(&engine->memory, engine_chunk(engine, 8), engine_chunk(engine, 10)),
+        VMM_ERR_DRIVER);
     vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
     assert_int_equal(engine->memory.astray, 1);
     engine_checked(engine);
@@ -266,7 +245,7 @@ static void damage_is_found(void **state)
     places_prepared(engine, 8, PLACES);
     meshed(engine, 8, 9);
     meshed(engine, 8, 10);
-    struct chunk *twin = chunk_at(engine, 9);
+    struct chunk *twin = engine_chunk(engine, 9);
     struct chunk before = *twin;
     twin->is_alias = false; /* two owners */
     assert_status(vmm__memory_check(memory), VMM_ERR_INTERNAL);
@@ -283,7 +262,7 @@ static void damage_is_found(void **state)
     memory->twins++;
     assert_status(vmm__memory_check(memory), VMM_ERR_INTERNAL);
     memory->twins--;
-    nothing_is_astray(engine);
+    engine_nothing_is_astray(engine);
 }
 
 int main(void)
