@@ -162,43 +162,56 @@ vmm_status vmm_destroy(vmm_cache *cache)
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
+static vmm_status null_argument(const vmm_cache *cache, const char *function, const char *argument)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_alloc", "cache");
-    if (out == NULL)
-        return missing_argument("vmm_alloc", "out");
+    return missing_argument(function, cache == NULL ? "cache" : argument);
+}
+
+/* What no pool could meet at once. */
+static __attribute__((noinline)) vmm_status alloc_slow(vmm_cache *cache, size_t bytes,
+                                                       vmm_stream stream, void **out)
+{
     vmm__cache_called(cache);
     struct pool *pool;
     vmm_status status = vmm__cache_pool(cache, stream, &pool);
     if (status != VMM_OK)
         return status;
     uint64_t address;
-    status = VMM_NOT_READY;
-    if (!cache->no_caching) {
-        vmm__lock_take(&pool->lock);
-        status = vmm__pool_take_locked(pool, bytes, &address);
-        vmm__lock_drop(&pool->lock);
-    }
-    if (status == VMM_NOT_READY)
-        status = vmm__supply(cache, pool, bytes, &address);
+    status = vmm__supply(cache, pool, bytes, &address);
     if (status == VMM_OK)
         *out = (void *)(uintptr_t)address;
     return status;
 }
 
-/* Locks the pool whose heap owns an address; NULL, and nothing locked, if none does. */
-static struct heap *owner_lock(vmm_cache *cache, uint64_t address)
+vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
+{
+    if (cache == NULL || out == NULL)
+        return null_argument(cache, "vmm_alloc", "out");
+    struct pool *pool = cache->no_caching ? NULL : vmm__cache_find(cache, stream);
+    if (pool == NULL)
+        return alloc_slow(cache, bytes, stream, out);
+    uint64_t address;
+    vmm__cache_enter(cache, pool);
+    vmm_status status = vmm__pool_take_locked(pool, bytes, &address);
+    vmm__biased_drop(&pool->lock);
+    if (status == VMM_OK)
+        *out = (void *)(uintptr_t)address;
+    return status == VMM_NOT_READY ? alloc_slow(cache, bytes, stream, out) : status;
+}
+
+/* Enters the pool whose heap owns an address; NULL, and nothing entered, if none does. */
+static inline struct heap *owner_enter(vmm_cache *cache, uint64_t address)
 {
     if (!vmm__arena_contains(&cache->memory.arena, address))
         return NULL;
     struct heap *heap = vmm__directory_heap(&cache->directory, address);
     while (heap != NULL) {
-        vmm__lock_take(&heap->pool->lock);
+        struct pool *pool = heap->pool;
+        vmm__cache_enter(cache, pool);
         struct heap *now = vmm__directory_heap(&cache->directory, address);
         if (now == heap)
             return heap;
-        vmm__lock_drop(&heap->pool->lock); /* it crossed to another heap meanwhile */
+        vmm__biased_drop(&pool->lock); /* it crossed to another heap meanwhile */
         heap = now;
     }
     return NULL;
@@ -211,12 +224,21 @@ static vmm_status unknown_pointer(const char *function, const void *ptr)
 }
 
 /* For calls that do not fail if this does. */
-static void tick_in_passing(vmm_cache *cache)
+static __attribute__((noinline)) void tick_in_passing(vmm_cache *cache)
 {
     struct error_line line;
     vmm__error_save(&line);
     (void)vmm__tick(cache);
     vmm__error_restore(&line);
+}
+
+/* What is left to be done after a block was taken back. */
+static __attribute__((noinline)) void after_free(vmm_cache *cache)
+{
+    if (cache->no_caching)
+        (void)vmm__trim(cache, 0, NULL); /* what cannot go back now is tried again later */
+    else if (vmm__decay_is_due(&cache->decay))
+        tick_in_passing(cache);
 }
 
 vmm_status vmm_free(vmm_cache *cache, void *ptr)
@@ -225,19 +247,16 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
         return missing_argument("vmm_free", "cache");
     if (ptr == NULL)
         return VMM_OK;
-    vmm__cache_called(cache);
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = owner_lock(cache, address);
+    struct heap *heap = owner_enter(cache, address);
     if (heap == NULL)
         return unknown_pointer("vmm_free", ptr);
     struct pool *pool = heap->pool;
     vmm_status status = vmm__pool_give_locked(pool, heap, address);
-    bool looks = vmm__decay_looks_locked(&cache->decay, pool);
-    vmm__lock_drop(&pool->lock);
-    if (status == VMM_OK && cache->no_caching)
-        (void)vmm__trim(cache, 0, NULL); /* what cannot go back now is tried again later */
-    if (status == VMM_OK && looks && vmm__decay_is_due(&cache->decay))
-        tick_in_passing(cache);
+    bool more = vmm__decay_looks_locked(&cache->decay, pool) || cache->no_caching;
+    vmm__biased_drop(&pool->lock);
+    if (more && status == VMM_OK)
+        after_free(cache);
     return status;
 }
 
@@ -245,13 +264,13 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
 static vmm_status block_use(vmm_cache *cache, const void *ptr, struct pool *user)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = owner_lock(cache, address);
+    struct heap *heap = owner_enter(cache, address);
     if (heap == NULL)
         return unknown_pointer("vmm_use", ptr);
     struct pool *pool = heap->pool;
     struct timeline *timeline = user == NULL ? &pool->timeline : &user->timeline;
     vmm_status status = vmm__pool_use_locked(pool, heap, address, timeline);
-    vmm__lock_drop(&pool->lock);
+    vmm__biased_drop(&pool->lock);
     return status;
 }
 
@@ -259,7 +278,6 @@ vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
 {
     if (cache == NULL)
         return missing_argument("vmm_use", "cache");
-    vmm__cache_called(cache);
     struct pool *user = vmm__pools_find(&cache->pools, other);
     vmm_status status = VMM_OK;
     if (user == NULL) { /* a stream gets a pool only for a block that is live */
@@ -274,16 +292,15 @@ static vmm_status block_pin(vmm_cache *cache, const char *function, const void *
 {
     if (cache == NULL)
         return missing_argument(function, "cache");
-    vmm__cache_called(cache);
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = owner_lock(cache, address);
+    struct heap *heap = owner_enter(cache, address);
     if (heap == NULL)
         return unknown_pointer(function, ptr);
     struct pool *pool = heap->pool;
     vmm_status status = vmm__pool_pin_locked(heap, address, pinned);
     if (!pinned)
         atomic_fetch_add_explicit(&cache->unpins, 1, memory_order_relaxed);
-    vmm__lock_drop(&pool->lock);
+    vmm__biased_drop(&pool->lock);
     return status;
 }
 

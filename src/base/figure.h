@@ -1,5 +1,6 @@
 /*
- * One statistic over time: now, peak, and all that was ever added. Any thread may add.
+ * One statistic over time: now, peak, and all that was ever added. Any thread may add; many additions
+ * and subtractions that one thread counted for itself are posted at once.
  *
  * Invariant 1: current <= peak, and freed = allocated - current is never negative.
  */
@@ -17,15 +18,26 @@ struct figure {
     _Atomic uint64_t allocated;
 };
 
+static inline void vmm__figure_raise_peak(struct figure *figure, uint64_t to)
+{
+    uint64_t peak = atomic_load_explicit(&figure->peak, memory_order_relaxed);
+    while (to > peak && !atomic_compare_exchange_weak_explicit(
+                            &figure->peak, &peak, to, memory_order_relaxed, memory_order_relaxed))
+        continue;
+}
+
+/* Changes by `change`, which may be less than nothing (modulo 2^64), by way of `rise` at its highest. */
+static inline void vmm__figure_post(struct figure *figure, uint64_t rise, uint64_t change,
+                                    uint64_t allocated)
+{
+    atomic_fetch_add_explicit(&figure->allocated, allocated, memory_order_relaxed);
+    uint64_t before = atomic_fetch_add_explicit(&figure->current, change, memory_order_relaxed);
+    vmm__figure_raise_peak(figure, before + rise);
+}
+
 static inline void vmm__figure_add(struct figure *figure, uint64_t amount)
 {
-    uint64_t now =
-        atomic_fetch_add_explicit(&figure->current, amount, memory_order_relaxed) + amount;
-    uint64_t peak = atomic_load_explicit(&figure->peak, memory_order_relaxed);
-    atomic_fetch_add_explicit(&figure->allocated, amount, memory_order_relaxed);
-    while (now > peak && !atomic_compare_exchange_weak_explicit(
-                             &figure->peak, &peak, now, memory_order_relaxed, memory_order_relaxed))
-        continue;
+    vmm__figure_post(figure, amount, amount, amount);
 }
 
 static inline void vmm__figure_subtract(struct figure *figure, uint64_t amount)

@@ -1,6 +1,6 @@
 /*
  * Mutual exclusion. Two kinds of locks exist in a cache, taken in this order: first the cache's
- * grow lock, then pools' locks. A thread holds a second pool's lock only while it holds the grow
+ * grow lock, then pools' locks (base/biased.h). A thread holds a second pool's lock only while it holds the grow
  * lock, so no two threads can wait for each other.
  */
 #ifndef VMM_BASE_LOCK_H
@@ -8,18 +8,6 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-
-#if defined(__SANITIZE_THREAD__)
-#define VMM_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define VMM_THREAD_SANITIZER 1
-#endif
-#endif
-
-#ifdef VMM_THREAD_SANITIZER
-#include <sched.h>
-#endif
 
 struct lock {
     pthread_mutex_t mutex;
@@ -39,20 +27,6 @@ static inline void vmm__lock_fini(struct lock *lock)
 static inline void vmm__lock_take(struct lock *lock)
 {
     (void)pthread_mutex_lock(&lock->mutex);
-}
-
-/*
- * Takes a second pool's lock. The grow lock makes the order of the two irrelevant, but
- * ThreadSanitizer sees only that both orders occur; of locks that are tried it does not complain.
- */
-static inline void vmm__lock_take_second(struct lock *lock)
-{
-#ifdef VMM_THREAD_SANITIZER
-    while (pthread_mutex_trylock(&lock->mutex) != 0)
-        (void)sched_yield();
-#else
-    vmm__lock_take(lock);
-#endif
 }
 
 /* False if somebody else has it. */

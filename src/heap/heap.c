@@ -175,6 +175,7 @@ static vmm_status block_take(struct heap *heap, struct block *block, uint64_t ad
         return status;
     block = block_cut(heap, block, address, bytes);
     block->state = BLOCK_LIVE;
+    heap->last_taken = block;
     *out = block;
     return VMM_OK;
 }
@@ -189,8 +190,26 @@ vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t 
  * differs in size, and so in life, does not mix. */
 enum { HIGH_END_BYTES = 256 << 10 };
 
+/* The warm block, if it is what is wanted; otherwise it is settled. */
+static struct block *warm_take(struct heap *heap, uint64_t bytes)
+{
+    struct block *warm = heap->warm;
+    if (warm->node.size != bytes) {
+        vmm__heap_settle(heap);
+        return NULL;
+    }
+    heap->warm = NULL;
+    warm->state = BLOCK_LIVE;
+    return warm;
+}
+
 vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
 {
+    struct block *warm = heap->warm != NULL ? warm_take(heap, bytes) : NULL;
+    if (warm != NULL) {
+        *out = warm;
+        return VMM_OK;
+    }
     struct block *fit = (struct block *)vmm__size_index_find(&heap->index, bytes);
     if (fit == NULL)
         return VMM_NOT_READY;
@@ -203,6 +222,27 @@ struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t ep
 {
     vmm__directory_stamp(heap->directory, block->address, block->node.size, epoch);
     return block_release(heap, block);
+}
+
+void vmm__heap_give_live(struct heap *heap, struct block *block, uint64_t epoch)
+{
+    if (heap->last_taken != block) {
+        vmm__heap_settle(heap);
+        (void)vmm__heap_give(heap, block, epoch);
+        return;
+    }
+    block->state = BLOCK_WARM;
+    block->epoch = epoch;
+    heap->warm = block;
+}
+
+void vmm__heap_settle(struct heap *heap)
+{
+    struct block *warm = heap->warm;
+    heap->last_taken = NULL;
+    heap->warm = NULL;
+    if (warm != NULL)
+        (void)vmm__heap_give(heap, warm, warm->epoch);
 }
 
 struct block *vmm__heap_find(const struct heap *heap, uint64_t address)

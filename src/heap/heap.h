@@ -14,6 +14,10 @@
  *  3. exactly the free blocks are in the index; their sizes add up to free_bytes;
  *  4. starts and sizes are multiples of unit_bytes;
  *  5. the sizes of the pinned blocks, and of the pinned objects of slabs, add up to unmovable_bytes.
+ * A block that is given back right after it was taken stays warm: it is neither joined with its
+ * neighbours nor in the index until the next request. If that is for the same size, it gets the
+ * block, which is what it would have found anyway, and neither had to be done. Only the
+ * paths of allocating and freeing leave blocks warm; whoever else locks the pool finds them settled (pool.h).
  * May be called by: pool, policy, report. Locks: the pool's lock guards all of it.
  */
 #ifndef VMM_HEAP_HEAP_H
@@ -30,6 +34,7 @@ enum block_state {
     BLOCK_LIVE,    /* handed out */
     BLOCK_SLAB,    /* handed out, to be divided among small objects */
     BLOCK_WAITING, /* taken back, but another stream may still use it */
+    BLOCK_WARM,    /* taken back last, and whole still: see heap->warm */
     BLOCK_LENT     /* nobody's while the memory serves a twin of its chunk (policy/ring.h) */
 };
 
@@ -41,6 +46,7 @@ struct block {
     union {
         uint64_t requested_bytes; /* live */
         struct slab *slab;        /* slab */
+        uint64_t epoch;           /* warm: at which it was taken back */
     };
     enum block_state state;
     bool is_pinned; /* live, and not to be moved; of a slab: pinned_bits has it */
@@ -58,6 +64,8 @@ struct heap {
     struct directory *directory;
     bool is_small;
     uint64_t unit_bytes;
+    struct block *last_taken; /* by the latest change of the heap; NULL: that was another */
+    struct block *warm;       /* to be handed out again as it is, or settled; NULL: none */
     struct size_index index;
     uint64_t free_bytes;
     uint64_t unmovable_bytes; /* of pinned blocks and objects */
@@ -90,6 +98,12 @@ vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t 
 /* Takes a block back that is not free, and joins it with its neighbours. Cannot fail. Returns the
  * free block that it is part of now. */
 struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch);
+
+/* The same, of a live block, which stays warm if it was the last to be taken. */
+void vmm__heap_give_live(struct heap *heap, struct block *block, uint64_t epoch);
+
+/* Makes what is warm free; the heap may be changed in any way then. */
+void vmm__heap_settle(struct heap *heap);
 
 /* The block that starts at an address of a granule which this heap owns, or the slab that holds the
  * address; NULL if there is neither. */

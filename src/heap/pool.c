@@ -17,7 +17,8 @@ vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct direc
         return vmm__error(VMM_ERR_HOST_OOM, "pool: no host memory for another stream");
     pool->stream = stream;
     pool->ledger = ledger;
-    vmm__lock_init(&pool->lock);
+    vmm__biased_init(&pool->lock);
+    vmm__account_init(&pool->account);
     vmm__timeline_init(&pool->timeline, driver, stream);
     vmm__heap_init(&pool->small, pool, directory, true);
     vmm__heap_init(&pool->large, pool, directory, false);
@@ -34,25 +35,28 @@ void vmm__pool_close(struct pool *pool)
     vmm__heap_fini(&pool->large);
     vmm__heap_fini(&pool->small);
     vmm__timeline_fini(&pool->timeline);
-    vmm__lock_fini(&pool->lock);
+    vmm__biased_fini(&pool->lock);
     vmm__host_free(pool, sizeof *pool);
 }
 
-/* ---- The ledger --------------------------------------------------------------------------- */
+/* ---- The lock ----------------------------------------------------------------------------- */
 
-static void ledger_take(struct ledger *ledger, uint64_t requested_bytes, uint64_t bytes)
+static void pool_settle_warm(struct pool *pool)
 {
-    vmm__figure_add(&ledger->requested_bytes, requested_bytes);
-    vmm__figure_add(&ledger->allocated_bytes, bytes);
-    vmm__figure_add(&ledger->active_bytes, bytes);
-    vmm__figure_add(&ledger->allocations, 1);
+    vmm__heap_settle(&pool->small);
+    vmm__heap_settle(&pool->large);
 }
 
-static void ledger_give(struct ledger *ledger, uint64_t requested_bytes, uint64_t bytes)
+void vmm__pool_lock(struct pool *pool)
 {
-    vmm__figure_subtract(&ledger->requested_bytes, requested_bytes);
-    vmm__figure_subtract(&ledger->allocated_bytes, bytes);
-    vmm__figure_subtract(&ledger->allocations, 1);
+    vmm__biased_take(&pool->lock);
+    pool_settle_warm(pool);
+}
+
+void vmm__pool_lock_second(struct pool *pool)
+{
+    vmm__biased_take_second(&pool->lock);
+    pool_settle_warm(pool);
 }
 
 /* ---- Taking ------------------------------------------------------------------------------- */
@@ -73,7 +77,7 @@ static vmm_status object_take(struct pool *pool, uint64_t bytes, uint64_t *addre
     vmm_status status = vmm__slab_take(&pool->slabs, bytes, &slab, &object);
     if (status != VMM_OK)
         return status;
-    ledger_take(pool->ledger, bytes, slab->object_bytes);
+    vmm__account_take(&pool->account, pool->ledger, bytes, slab->object_bytes);
     *address = vmm__slab_address(slab, object);
     return VMM_OK;
 }
@@ -82,7 +86,7 @@ static void block_hand_out(struct pool *pool, struct block *block, uint64_t byte
                            uint64_t *address)
 {
     block->requested_bytes = bytes;
-    ledger_take(pool->ledger, bytes, block->node.size);
+    vmm__account_take(&pool->account, pool->ledger, bytes, block->node.size);
     *address = block->address;
 }
 
@@ -121,10 +125,16 @@ struct place {
     uint32_t object;
 };
 
+static bool block_is_handed_out(const struct block *block)
+{
+    return block->state == BLOCK_LIVE || block->state == BLOCK_SLAB ||
+           block->state == BLOCK_WAITING;
+}
+
 static bool place_find(const struct heap *heap, uint64_t address, struct place *place)
 {
     struct block *block = vmm__heap_find(heap, address);
-    if (block == NULL || block->state == BLOCK_FREE || block->state == BLOCK_LENT)
+    if (block == NULL || !block_is_handed_out(block))
         return false;
     *place = (struct place){ .block = block };
     if (block->state != BLOCK_SLAB)
@@ -193,32 +203,56 @@ static uint64_t place_requested_bytes(const struct place *place)
                                : place->slab->requested[place->object];
 }
 
-/* Makes the place free: no stream but the pool's own may still use it. */
+/* Makes a place that waited free: no stream but the pool's own may still use it. */
 static void place_release(struct pool *pool, struct heap *heap, struct place *place)
 {
     uint64_t epoch = vmm__timeline_now(&pool->timeline);
-    vmm__figure_subtract(&pool->ledger->active_bytes, place_bytes(place));
+    vmm__account_release(&pool->account, place_bytes(place));
     if (place->slab == NULL)
         (void)vmm__heap_give(heap, place->block, epoch);
     else
         vmm__slab_give(&pool->slabs, place->slab, place->object, epoch);
 }
 
+static vmm_status not_live(const char *function, uint64_t address)
+{
+    return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is not the start of a live block",
+                      function, (unsigned long long)address);
+}
+
+/* Lets a live place wait if other streams may still use it: VMM_NOT_READY. VMM_OK: none does. */
+static vmm_status place_await(struct pool *pool, struct heap *heap, uint64_t address,
+                              struct place *place)
+{
+    vmm_status status = vmm__uses_end(&pool->uses, address);
+    if (status != VMM_NOT_READY)
+        return status;
+    place_unpin(heap, place);
+    vmm__account_give(&pool->account, pool->ledger, place_requested_bytes(place),
+                      place_bytes(place));
+    place_set_waiting(place);
+    return VMM_NOT_READY;
+}
+
 vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address)
 {
     struct place place;
     if (!place_is_live(heap, address, &place))
-        return vmm__error(VMM_ERR_UNKNOWN_POINTER, "free: 0x%llx is not the start of a live block",
-                          (unsigned long long)address);
-    vmm_status status = vmm__uses_end(&pool->uses, address);
-    if (status != VMM_OK && status != VMM_NOT_READY)
-        return status;
-    ledger_give(pool->ledger, place_requested_bytes(&place), place_bytes(&place));
+        return not_live("free", address);
+    if (pool->uses.count != 0) {
+        vmm_status status = place_await(pool, heap, address, &place);
+        if (status != VMM_OK)
+            return status == VMM_NOT_READY ? VMM_OK : status;
+    }
     place_unpin(heap, &place);
-    if (status == VMM_NOT_READY)
-        place_set_waiting(&place);
+    uint64_t epoch = vmm__timeline_now(&pool->timeline);
+    uint64_t bytes = place_bytes(&place);
+    vmm__account_give(&pool->account, pool->ledger, place_requested_bytes(&place), bytes);
+    vmm__account_release(&pool->account, bytes);
+    if (place.slab == NULL)
+        vmm__heap_give_live(heap, place.block, epoch);
     else
-        place_release(pool, heap, &place);
+        vmm__slab_give(&pool->slabs, place.slab, place.object, epoch);
     return VMM_OK;
 }
 
@@ -227,8 +261,7 @@ vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t a
 {
     struct place place;
     if (!place_is_live(heap, address, &place))
-        return vmm__error(VMM_ERR_UNKNOWN_POINTER, "use: 0x%llx is not the start of a live block",
-                          (unsigned long long)address);
+        return not_live("use", address);
     if (other == &pool->timeline)
         return VMM_OK;
     return vmm__uses_add(&pool->uses, address, other);
@@ -238,8 +271,7 @@ vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned
 {
     struct place place;
     if (!place_is_live(heap, address, &place))
-        return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is not the start of a live block",
-                          pinned ? "pin" : "unpin", (unsigned long long)address);
+        return not_live(pinned ? "pin" : "unpin", address);
     if (pinned)
         place_pin(heap, &place);
     else

@@ -8,30 +8,23 @@
  * Owns: its heaps, slabs, uses and timeline. Invariants:
  *  1. every live or waiting block is of the heap that its size says, except those of a cache that
  *     does not cache, which are all large;
- *  2. the ledger's figures are the sums over the live and waiting blocks of all pools;
+ *  2. the account's figures are the sums over the live and waiting blocks;
  *  3. what is overdue, and the last period, belong to epochs that have ended; decay makes nothing
  *     overdue that is later than the last period.
  * May be called by: policy, report, entry.
- * Locks: functions that end in _locked expect the pool's lock; stream and timeline need none.
+ * Locks: functions that end in _locked expect the pool's lock; stream and timeline need none. The
+ * paths of allocating and freeing enter a pool; everybody else locks it, and finds no block warm.
  */
 #ifndef VMM_HEAP_POOL_H
 #define VMM_HEAP_POOL_H
 
-#include "base/figure.h"
-#include "base/lock.h"
+#include "base/biased.h"
 #include "heap/heap.h"
+#include "heap/ledger.h"
 #include "heap/slab.h"
 #include "heap/uses.h"
 
 enum { POOL_SMALL_LARGEST_BYTES = 1 << 20 };
-
-/* What is handed out, over all pools of a cache. */
-struct ledger {
-    struct figure requested_bytes;
-    struct figure allocated_bytes;
-    struct figure active_bytes;
-    struct figure allocations;
-};
 
 /* Idle memory that is to go back once its work has finished: what was given up to an epoch. */
 struct overdue {
@@ -41,18 +34,20 @@ struct overdue {
 
 struct pool {
     vmm_stream stream;
-    struct timeline timeline;
     struct ledger *ledger;
+    _Atomic bool is_watched;     /* its account is posted whenever it has changed by much */
     struct pool *next;           /* all pools of the cache, in order of creation */
     struct pool *next_in_bucket; /* see pools.h */
     struct pool *recent_prev;    /* by last supply; guarded by the grow lock */
     struct pool *recent_next;
-    struct lock lock; /* guards all below */
-    struct heap small;
-    struct heap large;
+    struct timeline timeline;
+    struct biased_lock lock; /* guards all below */
+    struct account account;
+    uint64_t frees; /* counted for decay */
     struct slabs slabs;
     struct uses uses;
-    uint64_t frees;         /* counted for decay */
+    struct heap small;
+    struct heap large;
     struct overdue trimmed; /* by the last trim; the grow lock guards this and all below */
     struct overdue decayed; /* by the end of the last period */
     uint64_t period_epoch;  /* that ended with the last period */
@@ -61,6 +56,15 @@ struct pool {
 vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct directory *directory,
                           struct ledger *ledger, struct pool **out);
 void vmm__pool_close(struct pool *pool);
+
+/* Locks a pool, with nothing warm in it; a second one only under the grow lock. */
+void vmm__pool_lock(struct pool *pool);
+void vmm__pool_lock_second(struct pool *pool);
+
+static inline void vmm__pool_unlock(struct pool *pool)
+{
+    vmm__biased_drop(&pool->lock);
+}
 
 /* The heap that a request belongs to, and the bytes of the block that it needs there (for tiny
  * ones: of a new slab's run). False if the size cannot be rounded up. */
@@ -73,7 +77,8 @@ vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, uint64_t *ad
 vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
                                        uint64_t *address);
 
-/* Takes back the live block at an address that `heap`, of this pool, owns. See vmm_free(). */
+/* Takes back the live block at an address that `heap`, of this pool, owns, and leaves it warm. See
+ * vmm_free(). */
 vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address);
 
 /* Notes that another stream uses the live block at an address. See vmm_use(). */

@@ -34,11 +34,6 @@ uint64_t vmm__slab_run_bytes(uint32_t class_index)
     return vmm__align_up(bytes, SMALL_SLOT_BYTES);
 }
 
-static uint64_t slab_all_bits(const struct slab *slab)
-{
-    return slab->objects == SLAB_OBJECTS ? UINT64_MAX : (UINT64_C(1) << slab->objects) - 1;
-}
-
 static void partial_enter(struct slabs *slabs, struct slab *slab)
 {
     struct slab **head = &slabs->partial[slab->class_index];
@@ -99,7 +94,10 @@ static vmm_status slab_open(struct slabs *slabs, uint32_t class_index)
     slab->class_index = class_index;
     slab->object_bytes = vmm__slab_object_bytes(class_index);
     slab->objects = slab_objects(class_index);
-    slab->free_bits = slab_all_bits(slab);
+    slab->reciprocal = (uint32_t)((UINT64_C(1) << 32) / slab->object_bytes + 1);
+    slab->address = slab->block->address;
+    slab->all_bits = UINT64_MAX >> (SLAB_OBJECTS - slab->objects);
+    slab->free_bits = slab->all_bits;
     slab->block->state = BLOCK_SLAB;
     slab->block->slab = slab;
     slots_name(slabs, slab, slab->block);
@@ -144,8 +142,7 @@ void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32_t object, uin
         partial_enter(slabs, slab);
     slab->free_bits |= bit;
     slab->waiting_bits &= ~bit;
-    bool is_last = slab->prev == NULL && slab->next == NULL;
-    if (slab->free_bits == slab_all_bits(slab) && !is_last)
+    if (slab->free_bits == slab->all_bits && (slab->prev != NULL || slab->next != NULL))
         slab_close(slabs, slab, epoch);
 }
 
@@ -165,7 +162,7 @@ bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch)
         struct slab *slab = slabs->partial[class_index];
         while (slab != NULL) {
             struct slab *next = slab->next;
-            if (slab->free_bits == slab_all_bits(slab)) {
+            if (slab->free_bits == slab->all_bits) {
                 slab_close(slabs, slab, epoch);
                 any = true;
             }
@@ -177,9 +174,10 @@ bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch)
 
 bool vmm__slab_find(const struct slab *slab, uint64_t address, uint32_t *object)
 {
-    uint64_t offset = address - slab->block->address;
-    uint64_t index = offset / slab->object_bytes;
-    if (offset % slab->object_bytes != 0 || index >= slab->objects)
+    /* Exact for offsets of less than 2^16 and objects of at least 512 bytes. */
+    uint64_t offset = address - slab->address;
+    uint64_t index = offset * slab->reciprocal >> 32;
+    if (index * slab->object_bytes != offset || index >= slab->objects)
         return false;
     *object = (uint32_t)index;
     return (slab->free_bits >> index & 1) == 0;

@@ -29,10 +29,13 @@ struct slab {
     struct slab *all_prev; /* in the list of all */
     struct slab *all_next;
     struct block *block;
+    uint64_t address; /* the block's */
+    uint64_t all_bits;
     uint64_t free_bits;
     uint64_t waiting_bits;
     uint64_t pinned_bits; /* live objects that are not to be moved */
     uint32_t object_bytes;
+    uint32_t reciprocal; /* of object_bytes, in 2^-32, rounded up: see vmm__slab_find() */
     uint32_t class_index;
     uint32_t objects;
     uint16_t requested[SLAB_OBJECTS]; /* bytes, of live objects */
@@ -70,7 +73,7 @@ bool vmm__slab_find(const struct slab *slab, uint64_t address, uint32_t *object)
 
 static inline uint64_t vmm__slab_address(const struct slab *slab, uint32_t object)
 {
-    return slab->block->address + (uint64_t)object * slab->object_bytes;
+    return slab->address + (uint64_t)object * slab->object_bytes;
 }
 
 #endif

@@ -42,6 +42,48 @@ vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct po
     return status;
 }
 
+static void pool_post(struct vmm_cache *cache, struct pool *pool)
+{
+    vmm__account_post(&pool->account, &cache->ledger);
+}
+
+/* Its account is posted when it has changed by much, from now on. */
+static void pool_share(struct vmm_cache *cache, struct pool *pool)
+{
+    if (atomic_exchange_explicit(&pool->is_watched, true, memory_order_relaxed))
+        return;
+    (void)vmm__biased_enter(&pool->lock);
+    pool_post(cache, pool);
+    vmm__biased_drop(&pool->lock);
+}
+
+void vmm__cache_turn(struct vmm_cache *cache, struct pool *pool)
+{
+    vmm__cache_called(cache);
+    if (atomic_load_explicit(&cache->has_callers, memory_order_relaxed)) {
+        atomic_store_explicit(&cache->ledger.is_shared, true, memory_order_relaxed);
+        atomic_store_explicit(&cache->turn, NULL, memory_order_relaxed);
+        pool_share(cache, pool);
+        return;
+    }
+    struct pool *before = atomic_load_explicit(&cache->turn, memory_order_relaxed);
+    atomic_store_explicit(&cache->turn, pool, memory_order_relaxed);
+    if (before == NULL)
+        return;
+    (void)vmm__biased_enter(&before->lock);
+    pool_post(cache, before);
+    vmm__biased_drop(&before->lock);
+}
+
+void vmm__cache_post(struct vmm_cache *cache, const struct pool *held)
+{
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        vmm__pool_lock_beside(pool, held);
+        pool_post(cache, pool);
+        vmm__pool_unlock_beside(pool, held);
+    }
+}
+
 void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held)
 {
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
@@ -71,9 +113,9 @@ vmm_status vmm__cache_check_locked(struct vmm_cache *cache)
     vmm_status status = vmm__memory_check(&cache->memory);
     for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_OK;
          pool = pool->next) {
-        vmm__lock_take(&pool->lock);
+        vmm__pool_lock(pool);
         status = vmm__pool_check_locked(pool);
-        vmm__lock_drop(&pool->lock);
+        vmm__pool_unlock(pool);
     }
     vmm__cache_pools_lock(cache, NULL);
     if (status == VMM_OK)

@@ -36,6 +36,8 @@ struct vmm_cache {
     struct directory directory;
     struct ledger ledger;
     struct pools pools;
+    /* The pool that was used last, as long as the ledger is not shared; NULL: none was, or it is. */
+    _Atomic(struct pool *) turn;
     struct timeline copies;     /* of live bytes, on the default stream: see compact.h */
     uint64_t active_peak_bytes; /* when statistics' peaks were last reset; grow_lock guards it */
     uint64_t slow_operations;   /* counted for VMM_CHECK only */
@@ -93,6 +95,34 @@ static inline void vmm__cache_called(struct vmm_cache *cache)
         atomic_store_explicit(&cache->has_callers, true, memory_order_relaxed);
 }
 
+/*
+ * Whose turn it is changes: posts the pool whose it was, so that the ledger stays exact; or shares the
+ * ledger, if more than one thread calls.
+ */
+void vmm__cache_turn(struct vmm_cache *cache, struct pool *pool);
+
+/* Enters a pool, to allocate or free in it. */
+static inline void vmm__cache_enter(struct vmm_cache *cache, struct pool *pool)
+{
+    if (atomic_load_explicit(&cache->turn, memory_order_relaxed) != pool &&
+        !atomic_load_explicit(&pool->is_watched, memory_order_relaxed))
+        vmm__cache_turn(cache, pool);
+    if (!vmm__biased_enter(&pool->lock))
+        vmm__cache_called(cache);
+}
+
+/* The stream's pool; NULL if it has none yet. */
+static inline struct pool *vmm__cache_find(const struct vmm_cache *cache, vmm_stream stream)
+{
+    struct pool *pool = atomic_load_explicit(&cache->turn, memory_order_relaxed);
+    if (pool != NULL && pool->stream == stream)
+        return pool;
+    return vmm__pools_find(&cache->pools, stream);
+}
+
+/* Posts every pool; the caller has locked `held` (NULL: none). */
+void vmm__cache_post(struct vmm_cache *cache, const struct pool *held);
+
 /* Locks every pool but one that the caller has locked already (NULL: none); and back. */
 void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held);
 void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held);
@@ -110,13 +140,13 @@ vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct po
 static inline void vmm__pool_lock_beside(struct pool *pool, const struct pool *held)
 {
     if (pool != held)
-        vmm__lock_take_second(&pool->lock);
+        vmm__pool_lock_second(pool);
 }
 
 static inline void vmm__pool_unlock_beside(struct pool *pool, const struct pool *held)
 {
     if (pool != held)
-        vmm__lock_drop(&pool->lock);
+        vmm__pool_unlock(pool);
 }
 
 #endif

@@ -126,10 +126,10 @@ static vmm_status device_settle(struct compaction *compaction, struct pool *held
 {
     struct vmm_cache *cache = compaction->cache;
     if (held != NULL)
-        vmm__lock_drop(&held->lock);
+        vmm__pool_unlock(held);
     vmm_status status = vmm__driver_device_wait(cache->driver);
     if (held != NULL)
-        vmm__lock_take(&held->lock);
+        vmm__pool_lock(held);
     if (status != VMM_OK)
         return status;
     vmm__cache_pools_lock(cache, held);
@@ -173,7 +173,10 @@ static uint64_t moment(struct vmm_cache *cache)
 
 vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t bytes)
 {
-    if (!vmm__compact_may(cache) || moment(cache) == cache->compacted_in_vain)
+    if (!vmm__compact_may(cache))
+        return VMM_NOT_READY;
+    vmm__cache_post(cache, held);
+    if (moment(cache) == cache->compacted_in_vain)
         return VMM_NOT_READY;
     struct compaction compaction = { .cache = cache,
                                      .wanted_bytes = bytes,

@@ -35,10 +35,10 @@ bool vmm__decay_is_due(const struct decay *decay)
 
 static void pool_turn(struct pool *pool)
 {
-    vmm__lock_take(&pool->lock);
+    vmm__pool_lock(pool);
     pool->decayed = (struct overdue){ .latest_epoch = pool->period_epoch };
     pool->period_epoch = vmm__pool_settle_locked(pool);
-    vmm__lock_drop(&pool->lock);
+    vmm__pool_unlock(pool);
 }
 
 bool vmm__decay_turn(struct decay *decay, struct pools *pools)

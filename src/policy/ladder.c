@@ -24,6 +24,7 @@ static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
         vmm__pool_lock_beside(pool, request->pool);
         any = vmm__pool_poll_locked(pool, UINT32_MAX) == VMM_OK || any;
         any = vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline)) || any;
+        vmm__account_post(&pool->account, &cache->ledger);
         vmm__pool_unlock_beside(pool, request->pool);
     }
     uint32_t twins = cache->memory.twins;
@@ -113,13 +114,13 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
     uint64_t released_bytes = 0;
     bool any = false;
     vmm_status status = VMM_OK;
-    vmm__lock_drop(&request->pool->lock);
+    vmm__pool_unlock(request->pool);
     while (status == VMM_OK && released_bytes == 0 && request->waits < WAITS_MOST) {
         request->waits++;
         status = vmm__limbo_wait(&cache->memory, &released_bytes);
         any = any || status == VMM_OK;
     }
-    vmm__lock_take(&request->pool->lock);
+    vmm__pool_lock(request->pool);
     return status == VMM_OK || status == VMM_NOT_READY ? gave(any) : status;
 }
 
@@ -143,9 +144,9 @@ static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *reques
     if (request->waits >= WAITS_MOST || !oldest_use(cache, request, &timeline, &epoch))
         return VMM_NOT_READY;
     request->waits++;
-    vmm__lock_drop(&request->pool->lock);
+    vmm__pool_unlock(request->pool);
     vmm_status status = vmm__timeline_wait(timeline, epoch);
-    vmm__lock_take(&request->pool->lock);
+    vmm__pool_lock(request->pool);
     if (status == VMM_OK)
         (void)step_passed(cache, request);
     return status;
@@ -184,6 +185,7 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 {
     if (!vmm__compact_may(cache))
         return VMM_NOT_READY;
+    vmm__cache_post(cache, request->pool);
     uint64_t bytes = lacking_bytes(cache, request);
     uint64_t reserved_bytes = vmm__figure_now(&cache->memory.reserved_bytes);
     uint64_t live_bytes = vmm__figure_now(&cache->ledger.allocated_bytes);

@@ -77,6 +77,7 @@ static struct holdings holdings_read(struct vmm_cache *cache, const struct pool 
     struct holdings holdings = { .idle_bytes = 0 };
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         vmm__pool_lock_beside(pool, held);
+        vmm__account_post(&pool->account, &cache->ledger);
         uint64_t pinned_bytes = heap_read(cache, &pool->small, &holdings);
         pinned_bytes += heap_read(cache, &pool->large, &holdings);
         vmm__pool_unlock_beside(pool, held);

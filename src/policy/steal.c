@@ -109,10 +109,10 @@ static bool others_steal(struct theft *theft)
          pool != NULL && going && !theft_is_done(theft); pool = pool->recent_next) {
         if (pool == theft->to->pool)
             continue;
-        vmm__lock_take_second(&pool->lock);
+        vmm__pool_lock_second(pool);
         if (pool->large.free_bytes + pool->small.free_bytes >= granule_bytes)
             going = pool_steal(theft, pool);
-        vmm__lock_drop(&pool->lock);
+        vmm__pool_unlock(pool);
     }
     return going;
 }

@@ -58,6 +58,7 @@ static vmm_status supply_alone(struct vmm_cache *cache, const struct request *re
 static vmm_status supply_once(struct vmm_cache *cache, const struct request *request,
                               uint64_t *address)
 {
+    vmm__account_post(&request->pool->account, &cache->ledger);
     return cache->no_caching ? supply_alone(cache, request, address)
                              : supply_cached(cache, request, address);
 }
@@ -100,11 +101,11 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
     if (vmm__trim_may_be_due(cache))
         (void)vmm__trim_due_locked(cache); /* what cannot go back now is tried again later */
     vmm__pools_touch(&cache->pools, pool);
-    vmm__lock_take(&pool->lock);
+    vmm__pool_lock(pool);
     vmm_status status = supply_locked(cache, &request, address);
     pool->small.index.search_all = false;
     pool->large.index.search_all = false;
-    vmm__lock_drop(&pool->lock);
+    vmm__pool_unlock(pool);
     status = vmm__cache_checked(cache, CHECK_EVERY, status);
     vmm__lock_drop(&cache->grow_lock);
     if (status == VMM_OK)

@@ -143,10 +143,10 @@ static uint64_t decay_most_bytes(struct vmm_cache *cache)
     if (cache->decay.keep_bytes == 0)
         return UINT64_MAX;
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        vmm__lock_take(&pool->lock);
+        vmm__pool_lock(pool);
         idle_bytes += heap_idle_bytes(&cache->memory, &pool->large);
         idle_bytes += heap_idle_bytes(&cache->memory, &pool->small);
-        vmm__lock_drop(&pool->lock);
+        vmm__pool_unlock(pool);
     }
     return idle_bytes - vmm__min(idle_bytes, cache->decay.keep_bytes);
 }
@@ -215,9 +215,9 @@ static void order_begin(struct vmm_cache *cache, uint64_t keep_bytes)
     cache->order_stands = true;
     cache->order_keep_bytes = keep_bytes;
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        vmm__lock_take(&pool->lock);
+        vmm__pool_lock(pool);
         pool->trimmed = (struct overdue){ .latest_epoch = vmm__pool_settle_locked(pool) };
-        vmm__lock_drop(&pool->lock);
+        vmm__pool_unlock(pool);
     }
 }
 

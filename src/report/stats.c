@@ -22,10 +22,11 @@ static void heap_read(const struct memory *memory, const struct heap *heap, vmm_
 static void pools_read(struct vmm_cache *cache, vmm_stats *stats)
 {
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        vmm__lock_take(&pool->lock);
+        vmm__pool_lock(pool);
+        vmm__account_post(&pool->account, &cache->ledger);
         heap_read(&cache->memory, &pool->large, stats);
         heap_read(&cache->memory, &pool->small, stats);
-        vmm__lock_drop(&pool->lock);
+        vmm__pool_unlock(pool);
         stats->streams++;
     }
 }
@@ -50,6 +51,7 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
 {
     *out = (vmm_stats){ .struct_size = sizeof *out };
     vmm__lock_take(&cache->grow_lock);
+    pools_read(cache, out);
     out->requested_bytes = vmm__figure_read(&cache->ledger.requested_bytes);
     out->allocated_bytes = vmm__figure_read(&cache->ledger.allocated_bytes);
     out->active_bytes = vmm__figure_read(&cache->ledger.active_bytes);
@@ -62,7 +64,6 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
     out->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
     out->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);
-    pools_read(cache, out);
     driver_read(cache->driver, out);
     vmm__lock_drop(&cache->grow_lock);
 }
@@ -86,8 +87,9 @@ vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
 /* Policy goes on with the peak that it knew: looking at statistics changes no decision. */
 static void active_peak_keep(vmm_cache *cache)
 {
-    uint64_t peak = vmm__figure_read(&cache->ledger.active_bytes).peak;
     vmm__lock_take(&cache->grow_lock);
+    vmm__cache_post(cache, NULL);
+    uint64_t peak = vmm__figure_read(&cache->ledger.active_bytes).peak;
     cache->active_peak_bytes = vmm__max(cache->active_peak_bytes, peak);
     vmm__lock_drop(&cache->grow_lock);
 }

@@ -84,9 +84,9 @@ static void heap_enter(struct walk *walk, struct heap *heap, uint64_t address)
     struct pool *from = walk->heap == NULL ? NULL : walk->heap->pool;
     struct pool *to = heap == NULL ? NULL : heap->pool;
     if (from != to && from != NULL)
-        vmm__lock_drop(&from->lock);
+        vmm__pool_unlock(from);
     if (from != to && to != NULL)
-        vmm__lock_take(&to->lock);
+        vmm__pool_lock(to);
     if (heap != walk->heap)
         walk->block = NULL;
     walk->heap = heap;

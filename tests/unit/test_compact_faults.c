@@ -242,10 +242,10 @@ static void a_request_ends_when_there_is_no_room_for_copies(void **state)
     };
     struct ladder ladder = { .step = 0 };
     vmm_status status = VMM_OK;
-    vmm__lock_take(&request.pool->lock);
+    vmm__pool_lock(request.pool);
     for (int i = 0; i < 20 && status == VMM_OK; i++)
         status = vmm__ladder_climb(scene->cache, &request, &ladder);
-    vmm__lock_drop(&request.pool->lock);
+    vmm__pool_unlock(request.pool);
     assert_status(status, VMM_NOT_READY);
     addresses_given(scene, 10, 8);
 }

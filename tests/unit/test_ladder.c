@@ -20,9 +20,9 @@ static unsigned gave_from(struct scene *scene, struct request *request, unsigned
 {
     struct ladder ladder = { .step = step };
     vmm__lock_take(&scene->cache->grow_lock);
-    vmm__lock_take(&request->pool->lock);
+    vmm__pool_lock(request->pool);
     vmm_status status = vmm__ladder_climb(scene->cache, request, &ladder);
-    vmm__lock_drop(&request->pool->lock);
+    vmm__pool_unlock(request->pool);
     vmm__lock_drop(&scene->cache->grow_lock);
     assert_ok(vmm__cache_check(scene->cache));
     if (status == VMM_NOT_READY)
@@ -65,6 +65,7 @@ static void used_blocks_that_are_done_come_first(void **state)
     assert_ok(vmm_use(scene->cache, block, STREAM(1)));
     assert_ok(vmm_free(scene->cache, block));
     assert_int_equal(gave_from(scene, &request, PASSED), PASSED);
+    vmm__cache_post(scene->cache, NULL);
     assert_int_equal(vmm__figure_now(&scene->cache->ledger.active_bytes), 0);
 }
 
@@ -162,11 +163,12 @@ static void used_blocks_are_waited_for(void **state)
     struct request request = request_of(scene, 2 * GRANULE);
     request.from = GROW_FOLLOW;
     struct ladder ladder = { .step = PASSED };
-    vmm__lock_take(&request.pool->lock);
+    vmm__pool_lock(request.pool);
     assert_ok(vmm__ladder_climb(scene->cache, &request, &ladder));
-    vmm__lock_drop(&request.pool->lock);
+    vmm__pool_unlock(request.pool);
     assert_int_equal(ladder.step, 0); /* all over again */
     assert_int_equal(scene->driver->stalls, 1);
+    vmm__cache_post(scene->cache, NULL);
     assert_int_equal(vmm__figure_now(&scene->cache->ledger.active_bytes), 0);
 }
 
@@ -290,9 +292,9 @@ static void every_error_ends_the_climb(void **state)
     struct request request = request_of(scene, 2 * GRANULE);
     struct ladder ladder = { .step = IDLE };
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_LOST, true);
-    vmm__lock_take(&request.pool->lock);
+    vmm__pool_lock(request.pool);
     assert_status(vmm__ladder_climb(scene->cache, &request, &ladder), VMM_ERR_LOST);
-    vmm__lock_drop(&request.pool->lock);
+    vmm__pool_unlock(request.pool);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_ok(vmm__cache_check(scene->cache));
 }

@@ -34,8 +34,8 @@ static vmm_status used(struct engine *engine, uint64_t address, struct pool *oth
 
 static void assert_ledger(struct engine *engine, uint64_t requested, uint64_t count)
 {
-    assert_int_equal(vmm__figure_now(&engine->ledger.requested_bytes), requested);
-    assert_int_equal(vmm__figure_now(&engine->ledger.allocations), count);
+    assert_int_equal(engine->pool->account.requested_bytes.current, requested);
+    assert_int_equal(engine->pool->account.allocations.current, count);
 }
 
 static void sizes_belong_to_heaps(void **state)
@@ -63,7 +63,7 @@ static void taking_and_giving_keep_the_ledger(void **state)
         addresses[i] = taken(engine, sizes[i]);
         sum += sizes[i];
         assert_ledger(engine, sum, i + 1);
-        assert_true(vmm__figure_now(&engine->ledger.allocated_bytes) >= sum);
+        assert_true(engine->pool->account.allocated_bytes.current >= sum);
         engine_checked(engine);
     }
     for (unsigned i = 0; i < SIZES; i++) {
@@ -74,8 +74,8 @@ static void taking_and_giving_keep_the_ledger(void **state)
         assert_status(used(engine, addresses[i], engine->other), VMM_ERR_UNKNOWN_POINTER);
         engine_checked(engine);
     }
-    assert_int_equal(vmm__figure_now(&engine->ledger.active_bytes), 0);
-    assert_int_equal(vmm__figure_now(&engine->ledger.allocated_bytes), 0);
+    assert_int_equal(engine->pool->account.active_bytes.current, 0);
+    assert_int_equal(engine->pool->account.allocated_bytes.current, 0);
 }
 
 static void what_does_not_fit_is_not_ready(void **state)
@@ -98,20 +98,20 @@ static void used_places_wait_and_come_back(void **state)
     for (int i = 1; i < SIZES; i++) {
         uint64_t address = taken(engine, sizes[i]);
         sim_filled(engine->driver, address, sizes[i], 1, STREAM(2));
-        uint64_t active = vmm__figure_now(&engine->ledger.active_bytes);
+        uint64_t active = engine->pool->account.active_bytes.current;
         assert_ok(used(engine, address, engine->pool)); /* its own stream */
         assert_ok(used(engine, address, engine->other));
         engine_busy(engine, address, sizes[i], 2);
         assert_ok(given(engine, address));
         assert_ledger(engine, 0, 0);
-        assert_int_equal(vmm__figure_now(&engine->ledger.active_bytes), active);
+        assert_int_equal(engine->pool->account.active_bytes.current, active);
         assert_status(given(engine, address), VMM_ERR_UNKNOWN_POINTER);
         assert_status(used(engine, address, engine->other), VMM_ERR_UNKNOWN_POINTER);
         assert_status(vmm__pool_poll_locked(engine->pool, UINT32_MAX), VMM_NOT_READY);
         engine_checked(engine);
         assert_int_equal(sim_mismatches(engine->driver), 0);
         assert_ok(vmm__pool_poll_locked(engine->pool, UINT32_MAX));
-        assert_int_equal(vmm__figure_now(&engine->ledger.active_bytes), 0);
+        assert_int_equal(engine->pool->account.active_bytes.current, 0);
         engine_checked(engine);
     }
 }
@@ -124,7 +124,7 @@ static void taking_polls_a_little(void **state)
     assert_ok(used(engine, address, engine->other));
     assert_ok(given(engine, address));
     assert_int_equal(taken(engine, 5 * MIB), address);
-    assert_int_equal(vmm__figure_now(&engine->ledger.active_bytes), 5 * MIB);
+    assert_int_equal(engine->pool->account.active_bytes.current, 5 * MIB);
 }
 
 static void a_whole_block_can_be_taken(void **state)
@@ -134,7 +134,7 @@ static void a_whole_block_can_be_taken(void **state)
     uint64_t address;
     assert_ok(vmm__pool_take_block_locked(engine->pool, block, 100, &address));
     assert_int_equal(address, engine_address(engine, 20));
-    assert_int_equal(vmm__figure_now(&engine->ledger.allocated_bytes), 2 * GRANULE);
+    assert_int_equal(engine->pool->account.allocated_bytes.current, 2 * GRANULE);
     assert_ledger(engine, 100, 1);
     assert_ok(given(engine, address));
     assert_ledger(engine, 0, 0);

@@ -12,9 +12,9 @@ static const char *told(struct scene *scene, uint64_t granules)
                                  .pool = scene->pool,
                                  .bytes = granules * GRANULE,
                                  .grow_bytes = granules * GRANULE };
-    vmm__lock_take(&scene->pool->lock);
+    vmm__pool_lock(scene->pool);
     assert_status(vmm__shortage_tell(scene->cache, &shortage), VMM_ERR_DEVICE_OOM);
-    vmm__lock_drop(&scene->pool->lock);
+    vmm__pool_unlock(scene->pool);
     return vmm_last_error();
 }
 

@@ -1,0 +1,89 @@
+/* A lock biased to one thread: see biased.h. */
+#include "base/biased.h"
+
+#include <sched.h>
+#include <stddef.h>
+
+/* A barrier costs as much as a few hundred visits. */
+enum { PATIENCE_FIRST = 16, PATIENCE_MOST = 1024 };
+
+void vmm__biased_init(struct biased_lock *lock)
+{
+    *lock = (struct biased_lock){ .may_favour = vmm__barrier_is_ready() };
+    (void)pthread_mutex_init(&lock->mutex, NULL);
+}
+
+void vmm__biased_fini(struct biased_lock *lock)
+{
+    (void)pthread_mutex_destroy(&lock->mutex);
+}
+
+static uintptr_t self_id(void)
+{
+    return (uintptr_t)pthread_self();
+}
+
+/* Makes nobody the favourite, with the mutex held. What is done between enter() and drop() is short. */
+static void favourite_dismiss(struct biased_lock *lock, struct biased_seat *seat)
+{
+    atomic_store_explicit(&lock->favourite, NULL, memory_order_relaxed);
+    vmm__barrier_all();
+    while (atomic_load_explicit(&seat->is_entered, memory_order_acquire))
+        (void)sched_yield();
+    uint32_t patience = lock->patience == 0 ? PATIENCE_FIRST : lock->patience * 2;
+    lock->patience = patience < PATIENCE_MOST ? patience : PATIENCE_MOST;
+    lock->visits = 0;
+}
+
+/* The mutex is held; from here on its holder is alone. */
+static void others_exclude(struct biased_lock *lock)
+{
+    struct biased_seat *seat = atomic_load_explicit(&lock->favourite, memory_order_relaxed);
+    if (seat != NULL && seat->thread != self_id())
+        favourite_dismiss(lock, seat);
+}
+
+void vmm__biased_take(struct biased_lock *lock)
+{
+    (void)pthread_mutex_lock(&lock->mutex);
+    others_exclude(lock);
+}
+
+void vmm__biased_take_second(struct biased_lock *lock)
+{
+#ifdef VMM_THREAD_SANITIZER
+    while (pthread_mutex_trylock(&lock->mutex) != 0)
+        (void)sched_yield();
+    others_exclude(lock);
+#else
+    vmm__biased_take(lock);
+#endif
+}
+
+/* The thread's seat, given to it now if it has none; NULL if all are taken. */
+static struct biased_seat *seat_of(struct biased_lock *lock, uintptr_t thread)
+{
+    for (int i = 0; i < BIASED_SEATS; i++) {
+        struct biased_seat *seat = &lock->seats[i];
+        if (seat->thread == 0)
+            seat->thread = thread;
+        if (seat->thread == thread)
+            return seat;
+    }
+    return NULL;
+}
+
+void vmm__biased_visit(struct biased_lock *lock)
+{
+    vmm__biased_take(lock);
+    uintptr_t self = self_id();
+    lock->visits = lock->visitor == self ? lock->visits + 1 : 0;
+    lock->visitor = self;
+    if (lock->may_favour && lock->visits >= lock->patience)
+        atomic_store_explicit(&lock->favourite, seat_of(lock, self), memory_order_release);
+}
+
+void vmm__biased_leave(struct biased_lock *lock)
+{
+    (void)pthread_mutex_unlock(&lock->mutex);
+}

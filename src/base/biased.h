@@ -1,0 +1,89 @@
+/*
+ * A lock that is biased to the thread that takes it most: that thread takes it without an atomic
+ * read-modify-write, and all others pay for it (Kawachiya et al., "Lock Reservation", OOPSLA 2002).
+ * Two ways in: enter() for short work on a fast path, take() for all else; both exclude each other.
+ *
+ * Owns: the mutex. Invariants:
+ *  1. whoever is inside is the favourite and came by enter() (`inside` is its seat), or holds the mutex
+ *     while nobody else is the favourite;
+ *  2. favourite changes only under the mutex: to a thread's seat by that thread, and to NULL by a thread that
+ *     then waits until the former favourite is not inside;
+ *  3. a seat belongs to one thread for ever: a thread that was held up between seeing that it is the
+ *     favourite and saying that it is inside disturbs nobody but itself.
+ * A thread that took the bias from another gets it only when it has come `patience` times in a row, so that
+ * threads which take turns do not pay for a barrier each time. Threads beyond the first few that
+ * come never get it.
+ * May be called by: everything above base.
+ */
+#ifndef VMM_BASE_BIASED_H
+#define VMM_BASE_BIASED_H
+
+#include "base/barrier.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+enum { BIASED_SEATS = 8 };
+
+struct biased_seat {
+    uintptr_t thread;        /* 0: free */
+    _Atomic bool is_entered; /* inside, or about to see whether it may be */
+};
+
+struct biased_lock {
+    _Atomic(struct biased_seat *) favourite; /* may enter without the mutex; NULL: nobody */
+    struct biased_seat *inside;              /* who is inside by enter(); NULL: not by enter() */
+    struct biased_seat seats[BIASED_SEATS];
+    pthread_mutex_t mutex;
+    uintptr_t visitor;
+    uint32_t visits; /* of `visitor`, in a row, by the mutex */
+    uint32_t patience;
+    bool may_favour; /* the system has what it takes */
+};
+
+void vmm__biased_init(struct biased_lock *lock);
+void vmm__biased_fini(struct biased_lock *lock);
+
+/* For whoever is not on the fast path, or stays inside for long. */
+void vmm__biased_take(struct biased_lock *lock);
+
+/*
+ * As vmm__biased_take(), for a second pool's lock. The grow lock makes the order of the two irrelevant,
+ * but ThreadSanitizer sees only that both orders occur; of locks that are tried it does not complain.
+ */
+void vmm__biased_take_second(struct biased_lock *lock);
+
+/* The parts of enter() and drop() for those who are not the favourite. */
+void vmm__biased_visit(struct biased_lock *lock);
+void vmm__biased_leave(struct biased_lock *lock);
+
+/* Takes the lock for a short time. False if it was taken by somebody who was not the favourite. */
+static inline bool vmm__biased_enter(struct biased_lock *lock)
+{
+    struct biased_seat *seat = atomic_load_explicit(&lock->favourite, memory_order_acquire);
+    if (seat != NULL && seat->thread == (uintptr_t)pthread_self()) {
+        atomic_store_explicit(&seat->is_entered, true, memory_order_relaxed);
+        vmm__barrier_light();
+        if (atomic_load_explicit(&lock->favourite, memory_order_relaxed) == seat) {
+            lock->inside = seat;
+            return true;
+        }
+        atomic_store_explicit(&seat->is_entered, false, memory_order_release);
+    }
+    vmm__biased_visit(lock);
+    return false;
+}
+
+/* Drops the lock, however it was taken. */
+static inline void vmm__biased_drop(struct biased_lock *lock)
+{
+    struct biased_seat *seat = lock->inside;
+    if (seat == NULL) {
+        vmm__biased_leave(lock);
+        return;
+    }
+    lock->inside = NULL;
+    atomic_store_explicit(&seat->is_entered, false, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* Accounts of pools, posted to the ledger of their cache: see ledger.h. */
+#include "heap/ledger.h"
+
+enum { SLACK_LEAST_BYTES = 4 << 20, SLACK_SHARE_OF_PEAK = 256 };
+
+static void figure_post(struct account_figure *from, struct figure *to)
+{
+    uint64_t peak = vmm__max(from->peak, from->current);
+    vmm__figure_post(to, peak - from->posted, from->current - from->posted, from->allocated);
+    *from = (struct account_figure){ .current = from->current,
+                                     .peak = from->current,
+                                     .posted = from->current };
+}
+
+/* When it is to be posted next without being asked. */
+static void bounds_set(struct account *account, const struct ledger *ledger)
+{
+    account->low_bytes = 0;
+    account->high_bytes = UINT64_MAX;
+    if (!atomic_load_explicit(&ledger->is_shared, memory_order_relaxed))
+        return;
+    uint64_t peak = atomic_load_explicit(&ledger->allocated_bytes.peak, memory_order_relaxed);
+    uint64_t slack = vmm__max(SLACK_LEAST_BYTES, peak / SLACK_SHARE_OF_PEAK);
+    uint64_t now = account->allocated_bytes.current;
+    account->low_bytes = now - vmm__min(now, slack);
+    account->high_bytes = now + slack;
+}
+
+void vmm__account_init(struct account *account)
+{
+    *account = (struct account){ .high_bytes = UINT64_MAX };
+}
+
+void vmm__account_post(struct account *account, struct ledger *ledger)
+{
+    figure_post(&account->requested_bytes, &ledger->requested_bytes);
+    figure_post(&account->allocated_bytes, &ledger->allocated_bytes);
+    figure_post(&account->active_bytes, &ledger->active_bytes);
+    figure_post(&account->allocations, &ledger->allocations);
+    bounds_set(account, ledger);
+}
