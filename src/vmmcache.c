@@ -176,26 +176,18 @@ static __attribute__((noinline)) vmm_status alloc_slow(vmm_cache *cache, size_t 
     vmm_status status = vmm__cache_pool(cache, stream, &pool);
     if (status != VMM_OK)
         return status;
-    uint64_t address;
-    status = vmm__supply(cache, pool, bytes, &address);
-    if (status == VMM_OK)
-        *out = (void *)(uintptr_t)address;
-    return status;
+    return vmm__supply(cache, pool, bytes, out);
 }
 
 vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
 {
     if (cache == NULL || out == NULL)
         return null_argument(cache, "vmm_alloc", "out");
-    struct pool *pool = cache->no_caching ? NULL : vmm__cache_find(cache, stream);
+    struct pool *pool = cache->no_caching ? NULL : vmm__cache_enter_stream(cache, stream);
     if (pool == NULL)
         return alloc_slow(cache, bytes, stream, out);
-    uint64_t address;
-    vmm__cache_enter(cache, pool);
-    vmm_status status = vmm__pool_take_locked(pool, bytes, &address);
+    vmm_status status = vmm__pool_take_locked(pool, bytes, out);
     vmm__biased_drop(&pool->lock);
-    if (status == VMM_OK)
-        *out = (void *)(uintptr_t)address;
     return status == VMM_NOT_READY ? alloc_slow(cache, bytes, stream, out) : status;
 }
 

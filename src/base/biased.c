@@ -18,11 +18,6 @@ void vmm__biased_fini(struct biased_lock *lock)
     (void)pthread_mutex_destroy(&lock->mutex);
 }
 
-static uintptr_t self_id(void)
-{
-    return (uintptr_t)pthread_self();
-}
-
 /* Makes nobody the favourite, with the mutex held. What is done between enter() and drop() is short. */
 static void favourite_dismiss(struct biased_lock *lock, struct biased_seat *seat)
 {
@@ -39,7 +34,7 @@ static void favourite_dismiss(struct biased_lock *lock, struct biased_seat *seat
 static void others_exclude(struct biased_lock *lock)
 {
     struct biased_seat *seat = atomic_load_explicit(&lock->favourite, memory_order_relaxed);
-    if (seat != NULL && seat->thread != self_id())
+    if (seat != NULL && seat->thread != vmm__thread_self())
         favourite_dismiss(lock, seat);
 }
 
@@ -76,7 +71,7 @@ static struct biased_seat *seat_of(struct biased_lock *lock, uintptr_t thread)
 void vmm__biased_visit(struct biased_lock *lock)
 {
     vmm__biased_take(lock);
-    uintptr_t self = self_id();
+    uintptr_t self = vmm__thread_self();
     lock->visits = lock->visitor == self ? lock->visits + 1 : 0;
     lock->visitor = self;
     if (lock->may_favour && lock->visits >= lock->patience)

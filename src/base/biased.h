@@ -1,7 +1,7 @@
 /*
  * A lock that is biased to the thread that takes it most: that thread takes it without an atomic
  * read-modify-write, and all others pay for it (Kawachiya et al., "Lock Reservation", OOPSLA 2002).
- * Two ways in: enter() for short work on a fast path, take() for all else; both exclude each other.
+ * Two ways in: enter(), or else visit(), for short work on a fast path, and take() for all else; they exclude each other.
  *
  * Owns: the mutex. Invariants:
  *  1. whoever is inside is the favourite and came by enter() (`inside` is its seat), or holds the mutex
@@ -19,9 +19,7 @@
 #define VMM_BASE_BIASED_H
 
 #include "base/barrier.h"
-
-#include <pthread.h>
-#include <stdint.h>
+#include "base/thread.h"
 
 enum { BIASED_SEATS = 8 };
 
@@ -53,26 +51,27 @@ void vmm__biased_take(struct biased_lock *lock);
  */
 void vmm__biased_take_second(struct biased_lock *lock);
 
-/* The parts of enter() and drop() for those who are not the favourite. */
-void vmm__biased_visit(struct biased_lock *lock);
-void vmm__biased_leave(struct biased_lock *lock);
-
-/* Takes the lock for a short time. False if it was taken by somebody who was not the favourite. */
+/* Takes the lock for a short time if the thread is the favourite; false if it is not. */
 static inline bool vmm__biased_enter(struct biased_lock *lock)
 {
     struct biased_seat *seat = atomic_load_explicit(&lock->favourite, memory_order_acquire);
-    if (seat != NULL && seat->thread == (uintptr_t)pthread_self()) {
-        atomic_store_explicit(&seat->is_entered, true, memory_order_relaxed);
-        vmm__barrier_light();
-        if (atomic_load_explicit(&lock->favourite, memory_order_relaxed) == seat) {
-            lock->inside = seat;
-            return true;
-        }
-        atomic_store_explicit(&seat->is_entered, false, memory_order_release);
+    if (seat == NULL || seat->thread != vmm__thread_self())
+        return false;
+    atomic_store_explicit(&seat->is_entered, true, memory_order_relaxed);
+    vmm__barrier_light();
+    if (atomic_load_explicit(&lock->favourite, memory_order_relaxed) == seat) {
+        lock->inside = seat;
+        return true;
     }
-    vmm__biased_visit(lock);
+    atomic_store_explicit(&seat->is_entered, false, memory_order_release);
     return false;
 }
+
+/* Takes the lock for whoever could not enter, who may become the favourite by that. */
+void vmm__biased_visit(struct biased_lock *lock);
+
+/* For drop(): of who is not the favourite. */
+void vmm__biased_leave(struct biased_lock *lock);
 
 /* Drops the lock, however it was taken. */
 static inline void vmm__biased_drop(struct biased_lock *lock)

@@ -5,7 +5,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+
+enum { LINE_BYTES = 64 }; /* of the processor's cache */
 
 static _Atomic uint64_t outstanding_bytes;
 static _Atomic uint64_t fail_number; /* 0: none is made to fail, and none is counted */
@@ -31,11 +34,26 @@ uint64_t vmm__host_fail_at(uint64_t number)
     return atomic_exchange_explicit(&fail_count, 0, memory_order_relaxed);
 }
 
+/* Records that fill lines have lines of their own: threads do not share them by chance. */
+static void *lines_alloc(size_t bytes)
+{
+    void *memory;
+    if (bytes > SIZE_MAX - LINE_BYTES)
+        return NULL;
+    size_t whole_bytes = (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+    if (posix_memalign(&memory, LINE_BYTES, whole_bytes) != 0)
+        return NULL;
+    return memset(memory, 0, whole_bytes);
+}
+
 void *vmm__host_alloc(size_t count, size_t bytes_each)
 {
-    void *memory = is_made_to_fail() ? NULL : calloc(count, bytes_each);
+    size_t bytes;
+    if (is_made_to_fail() || __builtin_mul_overflow(count, bytes_each, &bytes))
+        return NULL;
+    void *memory = bytes < LINE_BYTES ? calloc(1, bytes) : lines_alloc(bytes);
     if (memory != NULL)
-        outstanding_change(0, count * bytes_each);
+        outstanding_change(0, bytes);
     return memory;
 }
 

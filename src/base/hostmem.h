@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Zeroed memory, or NULL. */
+/* Zeroed memory, or NULL. 64 bytes or more begin at a line of the processor's cache. */
 void *vmm__host_alloc(size_t count, size_t bytes_each);
 
 /* Grows an array; the new part is not zeroed. NULL leaves the old array as it was. */

@@ -1,54 +1,8 @@
 /* Two-level index of free things by size: see sizeindex.h. */
 #include "base/sizeindex.h"
-#include "base/arith.h"
-
-#include <stddef.h>
 
 /* How many nodes of one list are looked at for a better fit before the best so far is taken. */
 enum { PROBES = 16, PROBES_MOST = 256 };
-
-struct place {
-    unsigned row;
-    unsigned column;
-};
-
-static struct place place_of(uint64_t size)
-{
-    unsigned row = vmm__log2(size);
-    unsigned shift = row > SIZE_INDEX_COLUMN_BITS ? row - SIZE_INDEX_COLUMN_BITS : 0;
-    unsigned column = (unsigned)(size >> shift) & (SIZE_INDEX_COLUMNS - 1);
-    return (struct place){ .row = row, .column = column };
-}
-
-void vmm__size_index_insert(struct size_index *index, struct size_node *node)
-{
-    struct place place = place_of(node->size);
-    struct size_node **head = &index->heads[place.row][place.column];
-    node->prev = NULL;
-    node->next = *head;
-    if (*head != NULL)
-        (*head)->prev = node;
-    *head = node;
-    index->columns[place.row] |= 1U << place.column;
-    index->rows |= UINT64_C(1) << place.row;
-}
-
-void vmm__size_index_remove(struct size_index *index, struct size_node *node)
-{
-    struct place place = place_of(node->size);
-    if (node->next != NULL)
-        node->next->prev = node->prev;
-    if (node->prev != NULL) {
-        node->prev->next = node->next;
-        return;
-    }
-    index->heads[place.row][place.column] = node->next;
-    if (node->next != NULL)
-        return;
-    index->columns[place.row] &= ~(1U << place.column);
-    if (index->columns[place.row] == 0)
-        index->rows &= ~(UINT64_C(1) << place.row);
-}
 
 /* The smallest of a list's first nodes that is at least `size`. */
 static struct size_node *list_fit(struct size_node *head, uint64_t size)
@@ -63,7 +17,7 @@ static struct size_node *list_fit(struct size_node *head, uint64_t size)
 }
 
 /* The first list after `place`: all in it are larger than any size that belongs to `place`. */
-static struct size_node *list_above(const struct size_index *index, struct place place)
+static struct size_node *list_above(const struct size_index *index, struct size_place place)
 {
     uint32_t columns = 0;
     if (place.column + 1 < SIZE_INDEX_COLUMNS)
@@ -91,7 +45,7 @@ static struct size_node *list_search(struct size_node *head, uint64_t size, uint
 
 struct size_node *vmm__size_index_find(const struct size_index *index, uint64_t size)
 {
-    struct place place = place_of(size);
+    struct size_place place = vmm__size_place(size);
     struct size_node *own = index->heads[place.row][place.column];
     struct size_node *fit = list_fit(own, size);
     if (fit == NULL)
@@ -114,7 +68,7 @@ struct size_node *vmm__size_index_smaller(const struct size_index *index,
 {
     if (node->next != NULL)
         return node->next;
-    struct place place = place_of(node->size);
+    struct size_place place = vmm__size_place(node->size);
     uint32_t columns = index->columns[place.row] & ((1U << place.column) - 1);
     if (columns != 0)
         return index->heads[place.row][vmm__log2(columns)];
@@ -127,7 +81,7 @@ struct size_node *vmm__size_index_smaller(const struct size_index *index,
 
 struct size_node *vmm__size_index_from(const struct size_index *index, uint64_t size)
 {
-    struct place place = place_of(size);
+    struct size_place place = vmm__size_place(size);
     struct size_node *head = index->heads[place.row][place.column];
     return head != NULL ? head : list_above(index, place);
 }
@@ -135,19 +89,19 @@ struct size_node *vmm__size_index_from(const struct size_index *index, uint64_t 
 struct size_node *vmm__size_index_larger(const struct size_index *index,
                                          const struct size_node *node)
 {
-    return node->next != NULL ? node->next : list_above(index, place_of(node->size));
+    return node->next != NULL ? node->next : list_above(index, vmm__size_place(node->size));
 }
 
-static bool list_check(const struct size_index *index, struct place place)
+static bool list_check(const struct size_index *index, struct size_place place)
 {
     const struct size_node *head = index->heads[place.row][place.column];
     bool bit = (index->columns[place.row] >> place.column & 1) != 0;
     if ((head != NULL) != bit)
         return false;
-    const struct size_node *prev = NULL;
-    for (const struct size_node *node = head; node != NULL; prev = node, node = node->next) {
-        struct place own = place_of(node->size);
-        if (node->prev != prev || own.row != place.row || own.column != place.column)
+    struct size_node *const *link = &index->heads[place.row][place.column];
+    for (const struct size_node *node = head; node != NULL; link = &node->next, node = node->next) {
+        struct size_place own = vmm__size_place(node->size);
+        if (node->link != link || own.row != place.row || own.column != place.column)
             return false;
     }
     return true;
@@ -159,7 +113,7 @@ bool vmm__size_index_check(const struct size_index *index)
         if ((index->columns[row] != 0) != ((index->rows >> row & 1) != 0))
             return false;
         for (unsigned column = 0; column < SIZE_INDEX_COLUMNS; column++) {
-            if (!list_check(index, (struct place){ .row = row, .column = column }))
+            if (!list_check(index, (struct size_place){ .row = row, .column = column }))
                 return false;
         }
     }

@@ -10,33 +10,75 @@
  * Invariants:
  *  1. a list is empty exactly if its bit in columns[row] is 0; a row is empty exactly if its bit in
  *     rows is 0;
- *  2. every node is in the list that its size says; the lists are doubly linked;
+ *  2. every node is in the list that its size says; link and next say its place there;
  *  3. a node does not change its size while it is in the index.
  * Locks: the caller's.
  */
 #ifndef VMM_BASE_SIZEINDEX_H
 #define VMM_BASE_SIZEINDEX_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/arith.h"
+
+#include <stddef.h>
 
 enum { SIZE_INDEX_COLUMN_BITS = 5, SIZE_INDEX_COLUMNS = 32, SIZE_INDEX_ROWS = 64 };
 
 struct size_node {
-    struct size_node *prev;
+    struct size_node **link; /* what points at it: the list's head, or the one before's next */
     struct size_node *next;
     uint64_t size;
 };
 
 struct size_index {
-    bool search_all; /* set by the owner: finding may cost as much as a list is long */
+    bool search_all;         /* set by the owner: finding may cost as much as a list is long */
+    struct size_node nobody; /* of no list: see insert */
     uint64_t rows;
     uint32_t columns[SIZE_INDEX_ROWS];
     struct size_node *heads[SIZE_INDEX_ROWS][SIZE_INDEX_COLUMNS];
 };
 
-void vmm__size_index_insert(struct size_index *index, struct size_node *node);
-void vmm__size_index_remove(struct size_index *index, struct size_node *node);
+/* The list that a size belongs to. */
+struct size_place {
+    unsigned row;
+    unsigned column;
+};
+
+static inline struct size_place vmm__size_place(uint64_t size)
+{
+    unsigned row = vmm__log2(size);
+    unsigned shift = row > SIZE_INDEX_COLUMN_BITS ? row - SIZE_INDEX_COLUMN_BITS : 0;
+    unsigned column = (unsigned)(size >> shift) & (SIZE_INDEX_COLUMNS - 1);
+    return (struct size_place){ .row = row, .column = column };
+}
+
+/*
+ * Whether a node has neighbours is as good as random, so no branch is made to depend on it: what would
+ * be written to a neighbour that is not there is written to `nobody`.
+ */
+static inline void vmm__size_index_insert(struct size_index *index, struct size_node *node)
+{
+    struct size_place place = vmm__size_place(node->size);
+    struct size_node **head = &index->heads[place.row][place.column];
+    struct size_node *next = *head;
+    node->link = head;
+    node->next = next;
+    (next != NULL ? next : &index->nobody)->link = &node->next;
+    *head = node;
+    index->columns[place.row] |= 1U << place.column;
+    index->rows |= UINT64_C(1) << place.row;
+}
+
+static inline void vmm__size_index_remove(struct size_index *index, struct size_node *node)
+{
+    struct size_place place = vmm__size_place(node->size);
+    struct size_node *next = node->next;
+    (next != NULL ? next : &index->nobody)->link = node->link;
+    *node->link = next;
+    bool is_empty = index->heads[place.row][place.column] == NULL;
+    index->columns[place.row] &= ~((uint32_t)is_empty << place.column);
+    bool is_row_empty = index->columns[place.row] == 0;
+    index->rows &= ~((uint64_t)is_row_empty << place.row);
+}
 
 /* The best fit among the first few of the lists that may hold one. NULL if nothing fits, or, unless
  * search_all, if nothing larger fits and none of the first 256 of the request's own list does. */

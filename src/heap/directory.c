@@ -16,7 +16,10 @@ static struct heap *entry_heap(const struct directory_entry *entry)
 
 vmm_status vmm__directory_init(struct directory *directory, const struct arena *arena)
 {
-    *directory = (struct directory){ .arena = arena };
+    *directory = (struct directory){ .arena = arena,
+                                     .address = arena->address,
+                                     .granule_mask = arena->granule_bytes - 1,
+                                     .granule_shift = arena->granule_shift };
     directory->entries = vmm__host_table_alloc(arena->granules * sizeof *directory->entries);
     directory->epochs = vmm__host_table_alloc(arena->granules * sizeof *directory->epochs);
     if (directory->entries != NULL && directory->epochs != NULL)
@@ -69,12 +72,7 @@ void vmm__directory_take_back(struct directory *directory, uint64_t granule, uin
 
 struct block **vmm__directory_slot(const struct directory *directory, uint64_t address)
 {
-    const struct arena *arena = directory->arena;
-    struct directory_entry *entry = &directory->entries[vmm__arena_granule(arena, address)];
-    if (!entry_heap(entry)->is_small)
-        return &entry->first;
-    uint64_t offset = (address - arena->address) & (arena->granule_bytes - 1);
-    return &entry->slots[offset / SMALL_SLOT_BYTES];
+    return vmm__heap_slot(vmm__directory_heap(directory, address), address);
 }
 
 struct block *vmm__directory_before(const struct directory *directory, uint64_t address)

@@ -39,6 +39,9 @@ struct directory_entry {
 
 struct directory {
     const struct arena *arena;
+    uint64_t address; /* the arena's; so are the next two */
+    uint64_t granule_mask;
+    unsigned granule_shift;
     struct directory_entry *entries; /* by granule */
     uint64_t *epochs;                /* by granule */
 };
@@ -48,11 +51,17 @@ vmm_status vmm__directory_init(struct directory *directory, const struct arena *
 /* Frees what territories still own. */
 void vmm__directory_fini(struct directory *directory);
 
+static inline struct directory_entry *vmm__directory_entry(const struct directory *directory,
+                                                           uint64_t address)
+{
+    return &directory->entries[(address - directory->address) >> directory->granule_shift];
+}
+
 /* The heap at an address of the arena; NULL if no territory is there. Needs no lock. */
 static inline struct heap *vmm__directory_heap(const struct directory *directory, uint64_t address)
 {
-    uint64_t granule = vmm__arena_granule(directory->arena, address);
-    return atomic_load_explicit(&directory->entries[granule].heap, memory_order_acquire);
+    return atomic_load_explicit(&vmm__directory_entry(directory, address)->heap,
+                                memory_order_acquire);
 }
 
 /* Makes `count` granules a heap's, or nobody's again. Only making can fail, with ERR_HOST_OOM, and
@@ -64,12 +73,16 @@ void vmm__directory_take_back(struct directory *directory, uint64_t granule, uin
 /* The slot of an address, in a granule that a heap owns. */
 struct block **vmm__directory_slot(const struct directory *directory, uint64_t address);
 
-/* Notes that bytes of a heap were given back at an epoch, which is none before earlier ones. */
+/* Notes that bytes of a heap were given back at an epoch, which is none before earlier ones. Most lie
+ * in one or two granules. */
 static inline void vmm__directory_stamp(const struct directory *directory, uint64_t address,
                                         uint64_t bytes, uint64_t epoch)
 {
-    uint64_t last = vmm__arena_granule(directory->arena, address + bytes - 1);
-    for (uint64_t g = vmm__arena_granule(directory->arena, address); g <= last; g++)
+    uint64_t first = (address - directory->address) >> directory->granule_shift;
+    uint64_t last = (address + bytes - 1 - directory->address) >> directory->granule_shift;
+    directory->epochs[first] = epoch;
+    directory->epochs[last] = epoch;
+    for (uint64_t g = first + 1; g < last; g++)
         directory->epochs[g] = epoch;
 }
 

@@ -7,8 +7,8 @@
 enum { LARGE_UNIT_BYTES = 512, BATCH_BLOCKS = 63 };
 
 struct block_batch {
+    struct block blocks[BATCH_BLOCKS]; /* first member: a block fills a line of the cache */
     struct block_batch *next;
-    struct block blocks[BATCH_BLOCKS];
 };
 
 /* ---- Records ------------------------------------------------------------------------------ */
@@ -46,18 +46,18 @@ vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count)
 
 static void slot_enter(struct heap *heap, struct block *block)
 {
-    struct block **slot = vmm__directory_slot(heap->directory, block->address);
+    struct block **slot = vmm__heap_slot(heap, block->address);
     if (*slot == NULL || (*slot)->address > block->address)
         *slot = block;
 }
 
 static void slot_leave(struct heap *heap, struct block *block)
 {
-    struct block **slot = vmm__directory_slot(heap->directory, block->address);
+    struct block **slot = vmm__heap_slot(heap, block->address);
     if (*slot != block)
         return;
     struct block *next = block->next;
-    bool shares = next != NULL && vmm__directory_slot(heap->directory, next->address) == slot;
+    bool shares = next != NULL && vmm__heap_slot(heap, next->address) == slot;
     *slot = shares ? next : NULL;
 }
 
@@ -190,26 +190,14 @@ vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t 
  * differs in size, and so in life, does not mix. */
 enum { HIGH_END_BYTES = 256 << 10 };
 
-/* The warm block, if it is what is wanted; otherwise it is settled. */
-static struct block *warm_take(struct heap *heap, uint64_t bytes)
-{
-    struct block *warm = heap->warm;
-    if (warm->node.size != bytes) {
-        vmm__heap_settle(heap);
-        return NULL;
-    }
-    heap->warm = NULL;
-    warm->state = BLOCK_LIVE;
-    return warm;
-}
-
 vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
 {
-    struct block *warm = heap->warm != NULL ? warm_take(heap, bytes) : NULL;
+    struct block *warm = vmm__heap_take_warm(heap, bytes);
     if (warm != NULL) {
         *out = warm;
         return VMM_OK;
     }
+    vmm__heap_settle(heap);
     struct block *fit = (struct block *)vmm__size_index_find(&heap->index, bytes);
     if (fit == NULL)
         return VMM_NOT_READY;
@@ -224,18 +212,6 @@ struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t ep
     return block_release(heap, block);
 }
 
-void vmm__heap_give_live(struct heap *heap, struct block *block, uint64_t epoch)
-{
-    if (heap->last_taken != block) {
-        vmm__heap_settle(heap);
-        (void)vmm__heap_give(heap, block, epoch);
-        return;
-    }
-    block->state = BLOCK_WARM;
-    block->epoch = epoch;
-    heap->warm = block;
-}
-
 void vmm__heap_settle(struct heap *heap)
 {
     struct block *warm = heap->warm;
@@ -243,16 +219,6 @@ void vmm__heap_settle(struct heap *heap)
     heap->warm = NULL;
     if (warm != NULL)
         (void)vmm__heap_give(heap, warm, warm->epoch);
-}
-
-struct block *vmm__heap_find(const struct heap *heap, uint64_t address)
-{
-    struct block *block = *vmm__directory_slot(heap->directory, address);
-    if (block != NULL && block->state == BLOCK_SLAB)
-        return block;
-    while (block != NULL && block->address < address)
-        block = block->next;
-    return block != NULL && block->address == address ? block : NULL;
 }
 
 /* ---- Territories -------------------------------------------------------------------------- */
@@ -274,7 +240,7 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
     if (address > arena->address && vmm__directory_heap(heap->directory, address - 1) == heap)
         prev = vmm__directory_before(heap->directory, address);
     if (vmm__arena_contains(arena, end) && vmm__directory_heap(heap->directory, end) == heap)
-        next = *vmm__directory_slot(heap->directory, end);
+        next = *vmm__heap_slot(heap, end);
     struct block *block = record_take(heap);
     *block = (struct block){ .address = address };
     block->node.size = bytes;

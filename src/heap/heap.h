@@ -99,15 +99,57 @@ vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t 
  * free block that it is part of now. */
 struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch);
 
-/* The same, of a live block, which stays warm if it was the last to be taken. */
-void vmm__heap_give_live(struct heap *heap, struct block *block, uint64_t epoch);
+/* The warm block, if it is what is wanted; NULL if not. */
+static inline struct block *vmm__heap_take_warm(struct heap *heap, uint64_t bytes)
+{
+    struct block *warm = heap->warm;
+    if (warm == NULL || warm->node.size != bytes)
+        return NULL;
+    heap->warm = NULL;
+    warm->state = BLOCK_LIVE;
+    return warm;
+}
 
 /* Makes what is warm free; the heap may be changed in any way then. */
 void vmm__heap_settle(struct heap *heap);
 
+/* As vmm__heap_give(), of a live block, which stays warm if it was the last to be taken. */
+static inline void vmm__heap_give_live(struct heap *heap, struct block *block, uint64_t epoch)
+{
+    if (heap->last_taken == block) {
+        block->state = BLOCK_WARM;
+        block->epoch = epoch;
+        heap->warm = block;
+        return;
+    }
+    vmm__heap_settle(heap);
+    (void)vmm__heap_give(heap, block, epoch);
+}
+
+/* The slot of an address in a granule that the heap owns. */
+static inline struct block **vmm__heap_slot(const struct heap *heap, uint64_t address)
+{
+    const struct directory *directory = heap->directory;
+    struct directory_entry *entry = vmm__directory_entry(directory, address);
+    if (!heap->is_small)
+        return &entry->first;
+    uint64_t offset = (address - directory->address) & directory->granule_mask;
+    return &entry->slots[offset / SMALL_SLOT_BYTES];
+}
+
 /* The block that starts at an address of a granule which this heap owns, or the slab that holds the
  * address; NULL if there is neither. */
-struct block *vmm__heap_find(const struct heap *heap, uint64_t address);
+static inline struct block *vmm__heap_find(const struct heap *heap, uint64_t address)
+{
+    struct block *block = *vmm__heap_slot(heap, address);
+    if (heap->is_small) {
+        bool is_it = block != NULL && (block->address == address || block->state == BLOCK_SLAB);
+        return is_it ? block : NULL;
+    }
+    while (block != NULL && block->address < address)
+        block = block->next;
+    return block != NULL && block->address == address ? block : NULL;
+}
 
 /*
  * Makes granules that were just mapped this heap's, as free bytes, joined with free neighbours.

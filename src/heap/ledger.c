@@ -5,11 +5,20 @@ enum { SLACK_LEAST_BYTES = 4 << 20, SLACK_SHARE_OF_PEAK = 256 };
 
 static void figure_post(struct account_figure *from, struct figure *to)
 {
-    uint64_t peak = vmm__max(from->peak, from->current);
-    vmm__figure_post(to, peak - from->posted, from->current - from->posted, from->allocated);
+    vmm__figure_post(to, from->peak - from->posted, from->current - from->posted, from->taken);
     *from = (struct account_figure){ .current = from->current,
                                      .peak = from->current,
                                      .posted = from->current };
+}
+
+static void active_post(struct account *account, struct ledger *ledger)
+{
+    uint64_t bytes = vmm__account_active_bytes(account);
+    uint64_t posted = account->active_posted_bytes;
+    vmm__figure_post(&ledger->active_bytes, account->active_peak_bytes - posted, bytes - posted,
+                     account->allocated_bytes.taken);
+    account->active_peak_bytes = bytes;
+    account->active_posted_bytes = bytes;
 }
 
 /* When it is to be posted next without being asked. */
@@ -33,9 +42,9 @@ void vmm__account_init(struct account *account)
 
 void vmm__account_post(struct account *account, struct ledger *ledger)
 {
+    active_post(account, ledger);
     figure_post(&account->requested_bytes, &ledger->requested_bytes);
     figure_post(&account->allocated_bytes, &ledger->allocated_bytes);
-    figure_post(&account->active_bytes, &ledger->active_bytes);
     figure_post(&account->allocations, &ledger->allocations);
     bounds_set(account, ledger);
 }

@@ -9,10 +9,9 @@
  * 4 MiB and 1/256 of the peak: peaks may be off by as much for each stream.
  *
  * Owns: nothing. Invariants:
- *  1. the ledger's figures are what was posted; sums over the accounts differ from that by
- *     current - posted;
- *  2. peak is the highest that current was since the last posting, except for what was added since the last
- *     subtraction: that is looked at before it can fall.
+ *  1. the ledger's figures are the sums over its accounts but for what these have not posted yet:
+ *     current - posted, and taken;
+ *  2. an account's peak is the highest that current was since the last posting.
  * May be called by: pool, policy, report. Locks: an account's are its pool's; the ledger needs none.
  */
 #ifndef VMM_HEAP_LEDGER_H
@@ -31,18 +30,20 @@ struct ledger {
 /* One figure of a pool. */
 struct account_figure {
     uint64_t current;
-    uint64_t peak; /* see invariant 2 */
-    uint64_t allocated;
-    uint64_t posted; /* current at the last posting */
+    uint64_t peak;
+    uint64_t taken; /* since the last posting */
+    uint64_t posted;
 };
 
 struct account {
     struct account_figure requested_bytes;
     struct account_figure allocated_bytes;
-    struct account_figure active_bytes;
     struct account_figure allocations;
-    uint64_t low_bytes; /* allocated bytes beyond which it is to be posted */
+    uint64_t low_bytes; /* allocated bytes beyond which it is posted unasked */
     uint64_t high_bytes;
+    uint64_t waiting_bytes; /* given back and in use elsewhere still: active, but not allocated */
+    uint64_t active_peak_bytes;
+    uint64_t active_posted_bytes;
 };
 
 void vmm__account_init(struct account *account);
@@ -50,25 +51,28 @@ void vmm__account_init(struct account *account);
 /* Posts what has changed since it was last posted. */
 void vmm__account_post(struct account *account, struct ledger *ledger);
 
-static inline void vmm__account_figure_add(struct account_figure *figure, uint64_t amount)
+static inline uint64_t vmm__account_active_bytes(const struct account *account)
 {
-    figure->current += amount;
-    figure->allocated += amount;
+    return account->allocated_bytes.current + account->waiting_bytes;
 }
 
-static inline void vmm__account_figure_subtract(struct account_figure *figure, uint64_t amount)
+static inline void vmm__account_figure_take(struct account_figure *figure, uint64_t amount)
 {
-    figure->peak = vmm__max(figure->peak, figure->current);
-    figure->current -= amount;
+    figure->taken += amount;
+    figure->current += amount;
+    if (figure->current > figure->peak)
+        figure->peak = figure->current;
 }
 
 static inline void vmm__account_take(struct account *account, struct ledger *ledger,
                                      uint64_t requested_bytes, uint64_t bytes)
 {
-    vmm__account_figure_add(&account->requested_bytes, requested_bytes);
-    vmm__account_figure_add(&account->allocated_bytes, bytes);
-    vmm__account_figure_add(&account->active_bytes, bytes);
-    vmm__account_figure_add(&account->allocations, 1);
+    vmm__account_figure_take(&account->requested_bytes, requested_bytes);
+    vmm__account_figure_take(&account->allocated_bytes, bytes);
+    vmm__account_figure_take(&account->allocations, 1);
+    uint64_t active_bytes = vmm__account_active_bytes(account);
+    if (active_bytes > account->active_peak_bytes)
+        account->active_peak_bytes = active_bytes;
     if (account->allocated_bytes.current > account->high_bytes)
         vmm__account_post(account, ledger);
 }
@@ -76,17 +80,22 @@ static inline void vmm__account_take(struct account *account, struct ledger *led
 static inline void vmm__account_give(struct account *account, struct ledger *ledger,
                                      uint64_t requested_bytes, uint64_t bytes)
 {
-    vmm__account_figure_subtract(&account->requested_bytes, requested_bytes);
-    vmm__account_figure_subtract(&account->allocated_bytes, bytes);
-    vmm__account_figure_subtract(&account->allocations, 1);
+    account->requested_bytes.current -= requested_bytes;
+    account->allocated_bytes.current -= bytes;
+    account->allocations.current--;
     if (account->allocated_bytes.current < account->low_bytes)
         vmm__account_post(account, ledger);
 }
 
-/* What was given back is in nobody's use any more. */
+/* What was given back is in use elsewhere; and is so no more. */
+static inline void vmm__account_wait(struct account *account, uint64_t bytes)
+{
+    account->waiting_bytes += bytes;
+}
+
 static inline void vmm__account_release(struct account *account, uint64_t bytes)
 {
-    vmm__account_figure_subtract(&account->active_bytes, bytes);
+    account->waiting_bytes -= bytes;
 }
 
 #endif

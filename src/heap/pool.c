@@ -3,6 +3,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "heap/place.h"
 
 /* Waits that an allocation looks at on its way: two event queries in the worst usual case. */
 enum { POLL_ON_TAKE = 2 };
@@ -66,158 +67,86 @@ bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint6
     *heap = bytes <= POOL_SMALL_LARGEST_BYTES ? &pool->small : &pool->large;
     if (bytes > SLAB_LARGEST_BYTES)
         return vmm__align_up_checked(bytes, (*heap)->unit_bytes, block_bytes);
-    *block_bytes = vmm__slab_run_bytes(vmm__slab_class(bytes == 0 ? 1 : bytes));
+    *block_bytes = vmm__slab_run_bytes(vmm__slab_class(bytes));
     return true;
 }
 
-static vmm_status object_take(struct pool *pool, uint64_t bytes, uint64_t *address)
-{
-    struct slab *slab;
-    uint32_t object;
-    vmm_status status = vmm__slab_take(&pool->slabs, bytes, &slab, &object);
-    if (status != VMM_OK)
-        return status;
-    vmm__account_take(&pool->account, pool->ledger, bytes, slab->object_bytes);
-    *address = vmm__slab_address(slab, object);
-    return VMM_OK;
-}
-
-static void block_hand_out(struct pool *pool, struct block *block, uint64_t bytes,
-                           uint64_t *address)
+static void *block_hand_out(struct pool *pool, struct block *block, uint64_t bytes)
 {
     block->requested_bytes = bytes;
     vmm__account_take(&pool->account, pool->ledger, bytes, block->node.size);
-    *address = block->address;
+    return (void *)(uintptr_t)block->address;
 }
 
-vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, uint64_t *address)
+static vmm_status object_take(struct pool *pool, uint64_t bytes, void **out)
+{
+    uint32_t class_index = vmm__slab_class(bytes);
+    if (pool->slabs.partial[class_index] == NULL) {
+        vmm_status status = vmm__slab_open(&pool->slabs, class_index);
+        if (status != VMM_OK)
+            return status;
+    }
+    struct slab *slab = pool->slabs.partial[class_index];
+    uint32_t object = vmm__slab_take(&pool->slabs, slab, bytes);
+    vmm__account_take(&pool->account, pool->ledger, bytes, slab->object_bytes);
+    *out = (void *)(uintptr_t)vmm__slab_address(slab, object);
+    return VMM_OK;
+}
+
+static vmm_status block_take(struct pool *pool, struct heap *heap, uint64_t block_bytes,
+                             uint64_t bytes, void **out)
+{
+    struct block *block;
+    vmm_status status = vmm__heap_take(heap, block_bytes, &block);
+    if (status == VMM_OK)
+        *out = block_hand_out(pool, block, bytes);
+    return status;
+}
+
+vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out)
 {
     if (pool->uses.oldest != NULL)
         (void)vmm__pool_poll_locked(pool, POLL_ON_TAKE);
     if (bytes <= SLAB_LARGEST_BYTES)
-        return object_take(pool, bytes, address);
-    struct heap *heap;
+        return object_take(pool, bytes, out);
+    struct heap *heap = bytes <= POOL_SMALL_LARGEST_BYTES ? &pool->small : &pool->large;
     uint64_t block_bytes;
-    if (!vmm__pool_need(pool, bytes, &heap, &block_bytes))
+    if (!vmm__align_up_checked(bytes, heap->unit_bytes, &block_bytes))
         return VMM_NOT_READY;
-    struct block *block;
-    vmm_status status = vmm__heap_take(heap, block_bytes, &block);
-    if (status == VMM_OK)
-        block_hand_out(pool, block, bytes, address);
-    return status;
+    struct block *warm = vmm__heap_take_warm(heap, block_bytes);
+    if (warm == NULL)
+        return block_take(pool, heap, block_bytes, bytes, out);
+    *out = block_hand_out(pool, warm, bytes);
+    return VMM_OK;
 }
 
 vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
-                                       uint64_t *address)
+                                       void **out)
 {
     vmm_status status = vmm__heap_take_from(&pool->large, block, block->node.size, &block);
     if (status == VMM_OK)
-        block_hand_out(pool, block, bytes, address);
+        *out = block_hand_out(pool, block, bytes);
     return status;
 }
 
 /* ---- Giving back -------------------------------------------------------------------------- */
 
-/* What an address of a pool names: a block, or an object of a slab. */
-struct place {
-    struct block *block;
-    struct slab *slab; /* NULL for a block */
-    uint32_t object;
-};
-
-static bool block_is_handed_out(const struct block *block)
-{
-    return block->state == BLOCK_LIVE || block->state == BLOCK_SLAB ||
-           block->state == BLOCK_WAITING;
-}
-
-static bool place_find(const struct heap *heap, uint64_t address, struct place *place)
-{
-    struct block *block = vmm__heap_find(heap, address);
-    if (block == NULL || !block_is_handed_out(block))
-        return false;
-    *place = (struct place){ .block = block };
-    if (block->state != BLOCK_SLAB)
-        return true;
-    place->slab = block->slab;
-    return vmm__slab_find(block->slab, address, &place->object);
-}
-
-static bool place_is_waiting(const struct place *place)
-{
-    if (place->slab == NULL)
-        return place->block->state == BLOCK_WAITING;
-    return (place->slab->waiting_bits >> place->object & 1) != 0;
-}
-
-static bool place_is_live(const struct heap *heap, uint64_t address, struct place *place)
-{
-    return place_find(heap, address, place) && !place_is_waiting(place);
-}
-
-static bool place_is_pinned(const struct place *place)
-{
-    if (place->slab == NULL)
-        return place->block->is_pinned;
-    return (place->slab->pinned_bits >> place->object & 1) != 0;
-}
-
-static uint64_t place_bytes(const struct place *place)
-{
-    return place->slab == NULL ? place->block->node.size : place->slab->object_bytes;
-}
-
-static void place_pin(struct heap *heap, struct place *place)
-{
-    if (place_is_pinned(place))
-        return;
-    heap->unmovable_bytes += place_bytes(place);
-    if (place->slab == NULL)
-        place->block->is_pinned = true;
-    else
-        place->slab->pinned_bits |= UINT64_C(1) << place->object;
-}
-
-static void place_unpin(struct heap *heap, struct place *place)
-{
-    if (!place_is_pinned(place))
-        return;
-    heap->unmovable_bytes -= place_bytes(place);
-    if (place->slab == NULL)
-        place->block->is_pinned = false;
-    else
-        place->slab->pinned_bits &= ~(UINT64_C(1) << place->object);
-}
-
-static void place_set_waiting(struct place *place)
-{
-    if (place->slab == NULL)
-        place->block->state = BLOCK_WAITING;
-    else
-        place->slab->waiting_bits |= UINT64_C(1) << place->object;
-}
-
-static uint64_t place_requested_bytes(const struct place *place)
-{
-    return place->slab == NULL ? place->block->requested_bytes
-                               : place->slab->requested[place->object];
-}
-
-/* Makes a place that waited free: no stream but the pool's own may still use it. */
-static void place_release(struct pool *pool, struct heap *heap, struct place *place)
-{
-    uint64_t epoch = vmm__timeline_now(&pool->timeline);
-    vmm__account_release(&pool->account, place_bytes(place));
-    if (place->slab == NULL)
-        (void)vmm__heap_give(heap, place->block, epoch);
-    else
-        vmm__slab_give(&pool->slabs, place->slab, place->object, epoch);
-}
-
 static vmm_status not_live(const char *function, uint64_t address)
 {
     return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is not the start of a live block",
                       function, (unsigned long long)address);
+}
+
+static void object_give(struct pool *pool, struct slab *slab, uint32_t object)
+{
+    vmm__account_give(&pool->account, pool->ledger, slab->requested[object], slab->object_bytes);
+    vmm__slab_give(&pool->slabs, slab, object, vmm__timeline_now(&pool->timeline));
+}
+
+static void block_give(struct pool *pool, struct heap *heap, struct block *block)
+{
+    vmm__account_give(&pool->account, pool->ledger, block->requested_bytes, block->node.size);
+    vmm__heap_give_live(heap, block, vmm__timeline_now(&pool->timeline));
 }
 
 /* Lets a live place wait if other streams may still use it: VMM_NOT_READY. VMM_OK: none does. */
@@ -227,40 +156,68 @@ static vmm_status place_await(struct pool *pool, struct heap *heap, uint64_t add
     vmm_status status = vmm__uses_end(&pool->uses, address);
     if (status != VMM_NOT_READY)
         return status;
-    place_unpin(heap, place);
-    vmm__account_give(&pool->account, pool->ledger, place_requested_bytes(place),
-                      place_bytes(place));
-    place_set_waiting(place);
+    uint64_t bytes = vmm__place_bytes(place);
+    vmm__place_unpin(heap, place);
+    vmm__account_give(&pool->account, pool->ledger, vmm__place_requested_bytes(place), bytes);
+    vmm__account_wait(&pool->account, bytes);
+    vmm__place_wait(place);
     return VMM_NOT_READY;
+}
+
+/* Whatever may be the matter with the block at an address: it is pinned, used, or not live. */
+static __attribute__((noinline)) vmm_status place_give(struct pool *pool, struct heap *heap,
+                                                       uint64_t address)
+{
+    struct place place;
+    if (!vmm__place_find_live(heap, address, &place))
+        return not_live("free", address);
+    vmm_status status = place_await(pool, heap, address, &place);
+    if (status != VMM_OK)
+        return status == VMM_NOT_READY ? VMM_OK : status;
+    vmm__place_unpin(heap, &place);
+    if (place.slab == NULL)
+        block_give(pool, heap, place.block);
+    else
+        object_give(pool, place.slab, place.object);
+    return VMM_OK;
 }
 
 vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address)
 {
-    struct place place;
-    if (!place_is_live(heap, address, &place))
-        return not_live("free", address);
-    if (pool->uses.count != 0) {
-        vmm_status status = place_await(pool, heap, address, &place);
-        if (status != VMM_OK)
-            return status == VMM_NOT_READY ? VMM_OK : status;
+    struct block *block = vmm__heap_find(heap, address);
+    if (block == NULL || pool->uses.count != 0)
+        return place_give(pool, heap, address);
+    if (block->state == BLOCK_LIVE && !block->is_pinned) {
+        block_give(pool, heap, block);
+        return VMM_OK;
     }
-    place_unpin(heap, &place);
-    uint64_t epoch = vmm__timeline_now(&pool->timeline);
-    uint64_t bytes = place_bytes(&place);
-    vmm__account_give(&pool->account, pool->ledger, place_requested_bytes(&place), bytes);
-    vmm__account_release(&pool->account, bytes);
-    if (place.slab == NULL)
-        vmm__heap_give_live(heap, place.block, epoch);
-    else
-        vmm__slab_give(&pool->slabs, place.slab, place.object, epoch);
+    if (block->state != BLOCK_SLAB)
+        return place_give(pool, heap, address);
+    struct slab *slab = block->slab;
+    uint32_t object = vmm__slab_object(slab, address);
+    uint64_t dead_bits = slab->free_bits | slab->waiting_bits | slab->pinned_bits;
+    if (object == SLAB_OBJECTS || (dead_bits >> object & 1) != 0)
+        return place_give(pool, heap, address);
+    object_give(pool, slab, object);
     return VMM_OK;
+}
+
+/* Makes a place that waited free: no stream but the pool's own may still use it. */
+static void place_release(struct pool *pool, struct heap *heap, struct place *place)
+{
+    uint64_t epoch = vmm__timeline_now(&pool->timeline);
+    vmm__account_release(&pool->account, vmm__place_bytes(place));
+    if (place->slab == NULL)
+        (void)vmm__heap_give(heap, place->block, epoch);
+    else
+        vmm__slab_give(&pool->slabs, place->slab, place->object, epoch);
 }
 
 vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t address,
                                 struct timeline *other)
 {
     struct place place;
-    if (!place_is_live(heap, address, &place))
+    if (!vmm__place_find_live(heap, address, &place))
         return not_live("use", address);
     if (other == &pool->timeline)
         return VMM_OK;
@@ -270,12 +227,12 @@ vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t a
 vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned)
 {
     struct place place;
-    if (!place_is_live(heap, address, &place))
+    if (!vmm__place_find_live(heap, address, &place))
         return not_live(pinned ? "pin" : "unpin", address);
     if (pinned)
-        place_pin(heap, &place);
+        vmm__place_pin(heap, &place);
     else
-        place_unpin(heap, &place);
+        vmm__place_unpin(heap, &place);
     return VMM_OK;
 }
 
@@ -289,7 +246,7 @@ vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most)
     while (status == VMM_OK) {
         struct heap *heap = vmm__directory_heap(pool->large.directory, address);
         struct place place;
-        if (place_find(heap, address, &place))
+        if (vmm__place_find(heap, address, &place))
             place_release(pool, heap, &place);
         any = VMM_OK;
         status = vmm__uses_pass_next(&pool->uses, &pass, &address);

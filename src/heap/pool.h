@@ -71,11 +71,11 @@ static inline void vmm__pool_unlock(struct pool *pool)
 bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint64_t *block_bytes);
 
 /* Hands out from what is mapped. VMM_NOT_READY if nothing fits; ERR_HOST_OOM. */
-vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, uint64_t *address);
+vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out);
 
 /* Hands out exactly the given free block, whole: for a cache that does not cache. */
 vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
-                                       uint64_t *address);
+                                       void **out);
 
 /* Takes back the live block at an address that `heap`, of this pool, owns, and leaves it warm. See
  * vmm_free(). */

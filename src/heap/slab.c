@@ -4,22 +4,13 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 
-enum {
-    RUN_LIMIT_BYTES = 65536,
-    FINE_CLASSES = 8, /* steps of 512 bytes; above, of 1024 */
-};
+enum { RUN_LIMIT_BYTES = 65536 };
 
 uint32_t vmm__slab_object_bytes(uint32_t class_index)
 {
-    if (class_index < FINE_CLASSES)
+    if (class_index < SLAB_FINE_CLASSES)
         return (class_index + 1) * SLAB_STEP_BYTES;
-    return (class_index - FINE_CLASSES + 5) * 2 * SLAB_STEP_BYTES;
-}
-
-uint32_t vmm__slab_class(uint64_t bytes)
-{
-    uint32_t steps = (uint32_t)((bytes + SLAB_STEP_BYTES - 1) / SLAB_STEP_BYTES);
-    return steps <= FINE_CLASSES ? steps - 1 : (steps + 1) / 2 + 3;
+    return (class_index - SLAB_FINE_CLASSES + 5) * 2 * SLAB_STEP_BYTES;
 }
 
 static uint32_t slab_objects(uint32_t class_index)
@@ -34,7 +25,7 @@ uint64_t vmm__slab_run_bytes(uint32_t class_index)
     return vmm__align_up(bytes, SMALL_SLOT_BYTES);
 }
 
-static void partial_enter(struct slabs *slabs, struct slab *slab)
+void vmm__slab_partial_enter(struct slabs *slabs, struct slab *slab)
 {
     struct slab **head = &slabs->partial[slab->class_index];
     slab->prev = NULL;
@@ -44,7 +35,7 @@ static void partial_enter(struct slabs *slabs, struct slab *slab)
     *head = slab;
 }
 
-static void partial_leave(struct slabs *slabs, struct slab *slab)
+void vmm__slab_partial_leave(struct slabs *slabs, struct slab *slab)
 {
     if (slab->next != NULL)
         slab->next->prev = slab->prev;
@@ -78,10 +69,10 @@ static void slots_name(const struct slabs *slabs, const struct slab *slab, struc
 {
     const struct block *run = slab->block;
     for (uint64_t at = SMALL_SLOT_BYTES; at < run->node.size; at += SMALL_SLOT_BYTES)
-        *vmm__directory_slot(slabs->heap->directory, run->address + at) = block;
+        *vmm__heap_slot(slabs->heap, run->address + at) = block;
 }
 
-static vmm_status slab_open(struct slabs *slabs, uint32_t class_index)
+vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index)
 {
     struct slab *slab = vmm__host_alloc(1, sizeof *slab);
     if (slab == NULL)
@@ -102,48 +93,17 @@ static vmm_status slab_open(struct slabs *slabs, uint32_t class_index)
     slab->block->slab = slab;
     slots_name(slabs, slab, slab->block);
     all_enter(slabs, slab);
-    partial_enter(slabs, slab);
+    vmm__slab_partial_enter(slabs, slab);
     return VMM_OK;
 }
 
-static void slab_close(struct slabs *slabs, struct slab *slab, uint64_t epoch)
+void vmm__slab_close(struct slabs *slabs, struct slab *slab, uint64_t epoch)
 {
-    partial_leave(slabs, slab);
+    vmm__slab_partial_leave(slabs, slab);
     all_leave(slabs, slab);
     slots_name(slabs, slab, NULL);
     (void)vmm__heap_give(slabs->heap, slab->block, epoch);
     vmm__host_free(slab, sizeof *slab);
-}
-
-vmm_status vmm__slab_take(struct slabs *slabs, uint64_t requested_bytes, struct slab **out,
-                          uint32_t *object)
-{
-    uint32_t class_index = vmm__slab_class(requested_bytes == 0 ? 1 : requested_bytes);
-    if (slabs->partial[class_index] == NULL) {
-        vmm_status status = slab_open(slabs, class_index);
-        if (status != VMM_OK)
-            return status;
-    }
-    struct slab *slab = slabs->partial[class_index];
-    uint32_t bit = (uint32_t)__builtin_ctzll(slab->free_bits);
-    slab->free_bits &= slab->free_bits - 1;
-    if (slab->free_bits == 0)
-        partial_leave(slabs, slab);
-    slab->requested[bit] = (uint16_t)requested_bytes;
-    *out = slab;
-    *object = bit;
-    return VMM_OK;
-}
-
-void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32_t object, uint64_t epoch)
-{
-    uint64_t bit = UINT64_C(1) << object;
-    if (slab->free_bits == 0)
-        partial_enter(slabs, slab);
-    slab->free_bits |= bit;
-    slab->waiting_bits &= ~bit;
-    if (slab->free_bits == slab->all_bits && (slab->prev != NULL || slab->next != NULL))
-        slab_close(slabs, slab, epoch);
 }
 
 void vmm__slabs_fini(struct slabs *slabs)
@@ -163,22 +123,11 @@ bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch)
         while (slab != NULL) {
             struct slab *next = slab->next;
             if (slab->free_bits == slab->all_bits) {
-                slab_close(slabs, slab, epoch);
+                vmm__slab_close(slabs, slab, epoch);
                 any = true;
             }
             slab = next;
         }
     }
     return any;
-}
-
-bool vmm__slab_find(const struct slab *slab, uint64_t address, uint32_t *object)
-{
-    /* Exact for offsets of less than 2^16 and objects of at least 512 bytes. */
-    uint64_t offset = address - slab->address;
-    uint64_t index = offset * slab->reciprocal >> 32;
-    if (index * slab->object_bytes != offset || index >= slab->objects)
-        return false;
-    *object = (uint32_t)index;
-    return (slab->free_bits >> index & 1) == 0;
 }

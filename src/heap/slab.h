@@ -20,6 +20,7 @@ enum {
     SLAB_STEP_BYTES = 512,
     SLAB_LARGEST_BYTES = 8192, /* larger requests are blocks of their own */
     SLAB_CLASSES = 12,
+    SLAB_FINE_CLASSES = 8, /* steps of 512 bytes; above, of 1024 */
     SLAB_OBJECTS = 64
 };
 
@@ -35,7 +36,7 @@ struct slab {
     uint64_t waiting_bits;
     uint64_t pinned_bits; /* live objects that are not to be moved */
     uint32_t object_bytes;
-    uint32_t reciprocal; /* of object_bytes, in 2^-32, rounded up: see vmm__slab_find() */
+    uint32_t reciprocal; /* of object_bytes, in 2^-32, rounded up: see vmm__slab_object() */
     uint32_t class_index;
     uint32_t objects;
     uint16_t requested[SLAB_OBJECTS]; /* bytes, of live objects */
@@ -51,16 +52,48 @@ struct slabs {
 uint32_t vmm__slab_object_bytes(uint32_t class_index);
 uint64_t vmm__slab_run_bytes(uint32_t class_index);
 
-/* The class for 1 .. SLAB_LARGEST_BYTES. */
-uint32_t vmm__slab_class(uint64_t bytes);
+/* The class for 0 .. SLAB_LARGEST_BYTES. */
+static inline uint32_t vmm__slab_class(uint64_t bytes)
+{
+    uint32_t steps = (uint32_t)((bytes + SLAB_STEP_BYTES - 1) / SLAB_STEP_BYTES);
+    steps += steps == 0;
+    return steps <= SLAB_FINE_CLASSES ? steps - 1 : (steps + 1) / 2 + 3;
+}
 
-/* Takes an object. VMM_NOT_READY if a new slab is needed and its run does not fit anywhere. */
-vmm_status vmm__slab_take(struct slabs *slabs, uint64_t requested_bytes, struct slab **slab,
-                          uint32_t *object);
+/* Opens a slab of a class that has none with a free object. VMM_NOT_READY if its run does not fit
+ * anywhere; ERR_HOST_OOM. */
+vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index);
+
+/* For this module: in and out of the list of a class; an empty slab's end. */
+void vmm__slab_partial_enter(struct slabs *slabs, struct slab *slab);
+void vmm__slab_partial_leave(struct slabs *slabs, struct slab *slab);
+void vmm__slab_close(struct slabs *slabs, struct slab *slab, uint64_t epoch);
+
+/* Takes an object of a slab that has a free one. */
+static inline uint32_t vmm__slab_take(struct slabs *slabs, struct slab *slab,
+                                      uint64_t requested_bytes)
+{
+    uint32_t object = (uint32_t)__builtin_ctzll(slab->free_bits);
+    slab->free_bits &= slab->free_bits - 1;
+    if (slab->free_bits == 0)
+        vmm__slab_partial_leave(slabs, slab);
+    slab->requested[object] = (uint16_t)requested_bytes;
+    return object;
+}
 
 /* Takes an object back. A slab that becomes empty goes back to the heap unless it is the last of
  * its class with a free object. */
-void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32_t object, uint64_t epoch);
+static inline void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32_t object,
+                                  uint64_t epoch)
+{
+    uint64_t bit = UINT64_C(1) << object;
+    if (slab->free_bits == 0)
+        vmm__slab_partial_enter(slabs, slab);
+    slab->free_bits |= bit;
+    slab->waiting_bits &= ~bit;
+    if (slab->free_bits == slab->all_bits && (slab->prev != NULL || slab->next != NULL))
+        vmm__slab_close(slabs, slab, epoch);
+}
 
 /* Frees the records of all slabs: at the end of the pool. */
 void vmm__slabs_fini(struct slabs *slabs);
@@ -68,8 +101,15 @@ void vmm__slabs_fini(struct slabs *slabs);
 /* Gives every empty slab back to the heap; false if there was none. */
 bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch);
 
-/* The live or waiting object that starts at an address of the slab; false if none does. */
-bool vmm__slab_find(const struct slab *slab, uint64_t address, uint32_t *object);
+/* The object that starts at an address of the slab; SLAB_OBJECTS if none does. */
+static inline uint32_t vmm__slab_object(const struct slab *slab, uint64_t address)
+{
+    /* Exact for offsets of less than 2^16 and objects of at least 512 bytes. */
+    uint64_t offset = address - slab->address;
+    uint64_t object = offset * slab->reciprocal >> 32;
+    bool is_start = object * slab->object_bytes == offset && object < slab->objects;
+    return is_start ? (uint32_t)object : SLAB_OBJECTS;
+}
 
 static inline uint64_t vmm__slab_address(const struct slab *slab, uint32_t object)
 {

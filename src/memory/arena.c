@@ -166,11 +166,6 @@ uint64_t vmm__arena_next_taken(const struct arena *arena, uint64_t granule)
     return granule + vmm__arena_room_after(arena, granule);
 }
 
-bool vmm__arena_contains(const struct arena *arena, uint64_t address)
-{
-    return address >= arena->address && address - arena->address < arena->bytes;
-}
-
 static vmm_status void_check(const struct arena *arena, const struct size_node *node)
 {
     uint64_t first = void_first(arena, node);

@@ -68,7 +68,11 @@ void vmm__arena_give(struct arena *arena, uint64_t granule, uint64_t count);
  */
 uint64_t vmm__arena_next_taken(const struct arena *arena, uint64_t granule);
 
-bool vmm__arena_contains(const struct arena *arena, uint64_t address);
+static inline bool vmm__arena_contains(const struct arena *arena, uint64_t address)
+{
+    return address - arena->address < arena->bytes;
+}
+
 vmm_status vmm__arena_check(const struct arena *arena);
 
 static inline uint64_t vmm__arena_granule(const struct arena *arena, uint64_t address)

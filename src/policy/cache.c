@@ -52,12 +52,17 @@ static void pool_share(struct vmm_cache *cache, struct pool *pool)
 {
     if (atomic_exchange_explicit(&pool->is_watched, true, memory_order_relaxed))
         return;
-    (void)vmm__biased_enter(&pool->lock);
+    if (!vmm__biased_enter(&pool->lock))
+        vmm__biased_visit(&pool->lock);
     pool_post(cache, pool);
     vmm__biased_drop(&pool->lock);
 }
 
-void vmm__cache_turn(struct vmm_cache *cache, struct pool *pool)
+/*
+ * Whose turn it is changes: posts the pool whose it was, so that the ledger stays exact; or shares the
+ * ledger, if more than one thread calls.
+ */
+static void cache_turn(struct vmm_cache *cache, struct pool *pool)
 {
     vmm__cache_called(cache);
     if (atomic_load_explicit(&cache->has_callers, memory_order_relaxed)) {
@@ -70,9 +75,29 @@ void vmm__cache_turn(struct vmm_cache *cache, struct pool *pool)
     atomic_store_explicit(&cache->turn, pool, memory_order_relaxed);
     if (before == NULL)
         return;
-    (void)vmm__biased_enter(&before->lock);
+    if (!vmm__biased_enter(&before->lock))
+        vmm__biased_visit(&before->lock);
     pool_post(cache, before);
     vmm__biased_drop(&before->lock);
+}
+
+void vmm__cache_visit(struct vmm_cache *cache, struct pool *pool)
+{
+    if (atomic_load_explicit(&cache->turn, memory_order_relaxed) != pool &&
+        !atomic_load_explicit(&pool->is_watched, memory_order_relaxed))
+        cache_turn(cache, pool);
+    if (!vmm__biased_enter(&pool->lock)) {
+        vmm__biased_visit(&pool->lock);
+        vmm__cache_called(cache);
+    }
+}
+
+struct pool *vmm__cache_find_enter(struct vmm_cache *cache, vmm_stream stream)
+{
+    struct pool *pool = vmm__pools_find(&cache->pools, stream);
+    if (pool != NULL)
+        vmm__cache_visit(cache, pool);
+    return pool;
 }
 
 void vmm__cache_post(struct vmm_cache *cache, const struct pool *held)

@@ -10,12 +10,11 @@
 #ifndef VMM_POLICY_CACHE_H
 #define VMM_POLICY_CACHE_H
 
+#include "base/thread.h"
 #include "base/ticker.h"
 #include "heap/pools.h"
 #include "memory/memory.h"
 #include "policy/decay.h"
-
-#include <pthread.h>
 
 struct vmm_cache {
     struct driver *driver;
@@ -36,7 +35,7 @@ struct vmm_cache {
     struct directory directory;
     struct ledger ledger;
     struct pools pools;
-    /* The pool that was used last, as long as the ledger is not shared; NULL: none was, or it is. */
+    /* The pool that was entered last; NULL: none was, or the ledger is shared. */
     _Atomic(struct pool *) turn;
     struct timeline copies;     /* of live bytes, on the default stream: see compact.h */
     uint64_t active_peak_bytes; /* when statistics' peaks were last reset; grow_lock guards it */
@@ -85,7 +84,7 @@ static inline vmm_status vmm__cache_checked(struct vmm_cache *cache, uint64_t ev
 /* Notes which thread calls: compaction wants to know whether there is more than one. */
 static inline void vmm__cache_called(struct vmm_cache *cache)
 {
-    uintptr_t self = (uintptr_t)pthread_self();
+    uintptr_t self = vmm__thread_self();
     uintptr_t caller = atomic_load_explicit(&cache->caller, memory_order_relaxed);
     if (caller == self)
         return;
@@ -95,29 +94,26 @@ static inline void vmm__cache_called(struct vmm_cache *cache)
         atomic_store_explicit(&cache->has_callers, true, memory_order_relaxed);
 }
 
-/*
- * Whose turn it is changes: posts the pool whose it was, so that the ledger stays exact; or shares the
- * ledger, if more than one thread calls.
- */
-void vmm__cache_turn(struct vmm_cache *cache, struct pool *pool);
+/* The parts of finding and entering a pool that are off the fast path. */
+struct pool *vmm__cache_find_enter(struct vmm_cache *cache, vmm_stream stream);
+void vmm__cache_visit(struct vmm_cache *cache, struct pool *pool);
 
 /* Enters a pool, to allocate or free in it. */
 static inline void vmm__cache_enter(struct vmm_cache *cache, struct pool *pool)
 {
-    if (atomic_load_explicit(&cache->turn, memory_order_relaxed) != pool &&
-        !atomic_load_explicit(&pool->is_watched, memory_order_relaxed))
-        vmm__cache_turn(cache, pool);
-    if (!vmm__biased_enter(&pool->lock))
-        vmm__cache_called(cache);
+    bool has_turn = atomic_load_explicit(&cache->turn, memory_order_relaxed) == pool ||
+                    atomic_load_explicit(&pool->is_watched, memory_order_relaxed);
+    if (!has_turn || !vmm__biased_enter(&pool->lock))
+        vmm__cache_visit(cache, pool);
 }
 
-/* The stream's pool; NULL if it has none yet. */
-static inline struct pool *vmm__cache_find(const struct vmm_cache *cache, vmm_stream stream)
+/* Enters the stream's pool; NULL if it has none yet. */
+static inline struct pool *vmm__cache_enter_stream(struct vmm_cache *cache, vmm_stream stream)
 {
     struct pool *pool = atomic_load_explicit(&cache->turn, memory_order_relaxed);
-    if (pool != NULL && pool->stream == stream)
+    if (pool != NULL && pool->stream == stream && vmm__biased_enter(&pool->lock))
         return pool;
-    return vmm__pools_find(&cache->pools, stream);
+    return vmm__cache_find_enter(cache, stream);
 }
 
 /* Posts every pool; the caller has locked `held` (NULL: none). */

@@ -11,8 +11,7 @@ enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
 
 /* Free addresses in a row that other heaps own in part: for a block that then fits, or grows less.
  */
-static vmm_status span_take(struct vmm_cache *cache, const struct request *request,
-                            uint64_t *address)
+static vmm_status span_take(struct vmm_cache *cache, const struct request *request, void **out)
 {
     const struct block *beside;
     uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
@@ -20,20 +19,19 @@ static vmm_status span_take(struct vmm_cache *cache, const struct request *reque
                                        vmm__idle_usual(cache));
     if (status != VMM_OK)
         return status;
-    return vmm__pool_take_locked(request->pool, request->bytes, address);
+    return vmm__pool_take_locked(request->pool, request->bytes, out);
 }
 
-static vmm_status supply_cached(struct vmm_cache *cache, const struct request *request,
-                                uint64_t *address)
+static vmm_status supply_cached(struct vmm_cache *cache, const struct request *request, void **out)
 {
     (void)vmm__pool_poll_locked(request->pool, UINT32_MAX);
-    vmm_status status = vmm__pool_take_locked(request->pool, request->bytes, address);
+    vmm_status status = vmm__pool_take_locked(request->pool, request->bytes, out);
     if (status != VMM_NOT_READY)
         return status;
     status = vmm__cross(cache, request->heap, request->block_bytes, vmm__idle_usual(cache));
     if (status == VMM_OK)
-        return vmm__pool_take_locked(request->pool, request->bytes, address);
-    status = span_take(cache, request, address);
+        return vmm__pool_take_locked(request->pool, request->bytes, out);
+    status = span_take(cache, request, out);
     if (status == VMM_OK)
         return status;
     struct block *block;
@@ -41,32 +39,30 @@ static vmm_status supply_cached(struct vmm_cache *cache, const struct request *r
     if (status != VMM_OK)
         return status;
     request->heap->index.search_all = true; /* it is there, and must be found */
-    return vmm__pool_take_locked(request->pool, request->bytes, address);
+    return vmm__pool_take_locked(request->pool, request->bytes, out);
 }
 
 /* Without caching every request is a block of its own, apart from all others. */
-static vmm_status supply_alone(struct vmm_cache *cache, const struct request *request,
-                               uint64_t *address)
+static vmm_status supply_alone(struct vmm_cache *cache, const struct request *request, void **out)
 {
     struct block *block;
     vmm_status status = vmm__grow(cache, request->heap, request->block_bytes, GROW_ALONE, &block);
     if (status != VMM_OK)
         return status;
-    return vmm__pool_take_block_locked(request->pool, block, request->bytes, address);
+    return vmm__pool_take_block_locked(request->pool, block, request->bytes, out);
 }
 
-static vmm_status supply_once(struct vmm_cache *cache, const struct request *request,
-                              uint64_t *address)
+static vmm_status supply_once(struct vmm_cache *cache, const struct request *request, void **out)
 {
     vmm__account_post(&request->pool->account, &cache->ledger);
-    return cache->no_caching ? supply_alone(cache, request, address)
-                             : supply_cached(cache, request, address);
+    return cache->no_caching ? supply_alone(cache, request, out)
+                             : supply_cached(cache, request, out);
 }
 
 /* Idle memory and stale mappings hold addresses as well as memory, so the ladder helps with both. */
-static vmm_status supply_locked(struct vmm_cache *cache, struct request *request, uint64_t *address)
+static vmm_status supply_locked(struct vmm_cache *cache, struct request *request, void **out)
 {
-    vmm_status status = supply_once(cache, request, address);
+    vmm_status status = supply_once(cache, request, out);
     if (!vmm__is_shortage(status))
         return status;
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
@@ -77,7 +73,7 @@ static vmm_status supply_locked(struct vmm_cache *cache, struct request *request
             break;
         if (climbed != VMM_OK && !vmm__is_shortage(climbed))
             return climbed;
-        status = supply_once(cache, request, address);
+        status = supply_once(cache, request, out);
     }
     if (!vmm__is_shortage(status))
         return status;
@@ -85,8 +81,7 @@ static vmm_status supply_locked(struct vmm_cache *cache, struct request *request
     return vmm__ladder_report(cache, request, status);
 }
 
-vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t bytes,
-                       uint64_t *address)
+vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out)
 {
     struct request request = { .pool = pool, .bytes = bytes };
     if (!vmm__pool_need(pool, bytes, &request.heap, &request.block_bytes) ||
@@ -102,7 +97,7 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
         (void)vmm__trim_due_locked(cache); /* what cannot go back now is tried again later */
     vmm__pools_touch(&cache->pools, pool);
     vmm__pool_lock(pool);
-    vmm_status status = supply_locked(cache, &request, address);
+    vmm_status status = supply_locked(cache, &request, out);
     pool->small.index.search_all = false;
     pool->large.index.search_all = false;
     vmm__pool_unlock(pool);

@@ -10,7 +10,6 @@
 #include "policy/cache.h"
 
 /* Hands out a block as vmm_alloc() promises. */
-vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t bytes,
-                       uint64_t *address);
+vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out);
 
 #endif

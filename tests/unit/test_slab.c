@@ -1,4 +1,5 @@
 /* Slabs: classes, objects, and slabs that come and go. */
+#include "heap/place.h"
 #include "support/engine_support.h"
 
 static struct slabs *slabs_ready(struct engine *engine)
@@ -9,12 +10,13 @@ static struct slabs *slabs_ready(struct engine *engine)
 
 static uint64_t object_taken(struct slabs *slabs, uint64_t bytes, struct slab **slab)
 {
-    uint32_t object;
-    assert_ok(vmm__slab_take(slabs, bytes, slab, &object));
+    uint32_t class_index = vmm__slab_class(bytes);
+    if (slabs->partial[class_index] == NULL)
+        assert_ok(vmm__slab_open(slabs, class_index));
+    *slab = slabs->partial[class_index];
+    uint32_t object = vmm__slab_take(slabs, *slab, bytes);
     uint64_t address = vmm__slab_address(*slab, object);
-    uint32_t found = UINT32_MAX;
-    assert_true(vmm__slab_find(*slab, address, &found));
-    assert_int_equal(found, object);
+    assert_int_equal(vmm__slab_object(*slab, address), object);
     return address;
 }
 
@@ -23,14 +25,15 @@ static void object_given(struct slabs *slabs, uint64_t address)
     struct block *block = vmm__heap_find(slabs->heap, address);
     assert_non_null(block);
     assert_int_equal(block->state, BLOCK_SLAB);
-    uint32_t object;
-    assert_true(vmm__slab_find(block->slab, address, &object));
+    uint32_t object = vmm__slab_object(block->slab, address);
+    assert_in_range(object, 0, SLAB_OBJECTS - 1);
     vmm__slab_give(slabs, block->slab, object, 1);
 }
 
 static void every_size_has_its_class(void **state)
 {
     (void)state;
+    assert_int_equal(vmm__slab_class(0), vmm__slab_class(1));
     for (uint64_t bytes = 1; bytes <= SLAB_LARGEST_BYTES; bytes++) {
         uint32_t class_index = vmm__slab_class(bytes);
         assert_in_range(class_index, 0, SLAB_CLASSES - 1);
@@ -77,11 +80,17 @@ static void only_starts_of_live_objects_are_found(void **state)
     struct slabs *slabs = slabs_ready(engine);
     struct slab *slab;
     uint64_t address = object_taken(slabs, 1000, &slab);
-    uint32_t object;
-    for (uint64_t at = slab->block->address; at < vmm__block_end(slab->block); at++)
-        assert_int_equal(vmm__slab_find(slab, at, &object), at == address);
+    uint64_t start = slab->block->address;
+    for (uint64_t at = start; at < vmm__block_end(slab->block); at++) {
+        uint64_t object = (at - start) / slab->object_bytes;
+        bool is_start = (at - start) % slab->object_bytes == 0 && object < slab->objects;
+        assert_int_equal(vmm__slab_object(slab, at), is_start ? object : SLAB_OBJECTS);
+        struct place place;
+        assert_int_equal(vmm__place_find_live(slabs->heap, at, &place), at == address);
+    }
     object_given(slabs, address);
-    assert_false(vmm__slab_find(slab, address, &object));
+    struct place place;
+    assert_false(vmm__place_find(slabs->heap, address, &place));
 }
 
 static void the_last_empty_slab_of_a_class_stays(void **state)
@@ -140,11 +149,9 @@ static void host_memory_that_lacks_is_told(void **state)
 {
     struct engine *engine = *state;
     struct slabs *slabs = slabs_ready(engine);
-    struct slab *slab;
-    uint32_t object;
     uint64_t free_bytes = slabs->heap->free_bytes;
     (void)vmm__host_fail_at(1);
-    assert_status(vmm__slab_take(slabs, 512, &slab, &object), VMM_ERR_HOST_OOM);
+    assert_status(vmm__slab_open(slabs, 0), VMM_ERR_HOST_OOM);
     (void)vmm__host_fail_at(0);
     assert_int_equal(slabs->heap->free_bytes, free_bytes);
     assert_null(slabs->all);
@@ -154,10 +161,8 @@ static void host_memory_that_lacks_is_told(void **state)
 static void without_mapped_memory_nothing_is_taken(void **state)
 {
     struct engine *engine = *state;
-    struct slab *slab;
-    uint32_t object;
     uint64_t host_bytes = vmm__host_outstanding();
-    assert_status(vmm__slab_take(&engine->pool->slabs, 512, &slab, &object), VMM_NOT_READY);
+    assert_status(vmm__slab_open(&engine->pool->slabs, 0), VMM_NOT_READY);
     assert_int_equal(vmm__host_outstanding(), host_bytes);
 }
 

@@ -1,0 +1,80 @@
+/* Blocks and objects of slabs alike: see place.h. */
+#include "heap/place.h"
+
+static uint64_t object_bit(const struct place *place)
+{
+    return UINT64_C(1) << place->object;
+}
+
+bool vmm__place_find(const struct heap *heap, uint64_t address, struct place *place)
+{
+    struct block *block = vmm__heap_find(heap, address);
+    if (block == NULL)
+        return false;
+    *place = (struct place){ .block = block };
+    if (block->state != BLOCK_SLAB)
+        return block->state == BLOCK_LIVE || block->state == BLOCK_WAITING;
+    place->slab = block->slab;
+    place->object = vmm__slab_object(block->slab, address);
+    return place->object < SLAB_OBJECTS && (place->slab->free_bits & object_bit(place)) == 0;
+}
+
+static bool place_is_waiting(const struct place *place)
+{
+    if (place->slab == NULL)
+        return place->block->state == BLOCK_WAITING;
+    return (place->slab->waiting_bits & object_bit(place)) != 0;
+}
+
+bool vmm__place_find_live(const struct heap *heap, uint64_t address, struct place *place)
+{
+    return vmm__place_find(heap, address, place) && !place_is_waiting(place);
+}
+
+uint64_t vmm__place_bytes(const struct place *place)
+{
+    return place->slab == NULL ? place->block->node.size : place->slab->object_bytes;
+}
+
+uint64_t vmm__place_requested_bytes(const struct place *place)
+{
+    return place->slab == NULL ? place->block->requested_bytes
+                               : place->slab->requested[place->object];
+}
+
+static bool place_is_pinned(const struct place *place)
+{
+    if (place->slab == NULL)
+        return place->block->is_pinned;
+    return (place->slab->pinned_bits & object_bit(place)) != 0;
+}
+
+void vmm__place_pin(struct heap *heap, struct place *place)
+{
+    if (place_is_pinned(place))
+        return;
+    heap->unmovable_bytes += vmm__place_bytes(place);
+    if (place->slab == NULL)
+        place->block->is_pinned = true;
+    else
+        place->slab->pinned_bits |= object_bit(place);
+}
+
+void vmm__place_unpin(struct heap *heap, struct place *place)
+{
+    if (!place_is_pinned(place))
+        return;
+    heap->unmovable_bytes -= vmm__place_bytes(place);
+    if (place->slab == NULL)
+        place->block->is_pinned = false;
+    else
+        place->slab->pinned_bits &= ~object_bit(place);
+}
+
+void vmm__place_wait(struct place *place)
+{
+    if (place->slab == NULL)
+        place->block->state = BLOCK_WAITING;
+    else
+        place->slab->waiting_bits |= object_bit(place);
+}

@@ -1,0 +1,33 @@
+/*
+ * A place: what an address of a pool names, a block or an object of a slab, whichever it is.
+ *
+ * Owns: nothing. May be called by: pool. Locks: the pool's lock.
+ */
+#ifndef VMM_HEAP_PLACE_H
+#define VMM_HEAP_PLACE_H
+
+#include "heap/slab.h"
+
+struct place {
+    struct block *block;
+    struct slab *slab; /* NULL for a block */
+    uint32_t object;
+};
+
+/* The place at an address of the heap if it is handed out, live or waiting. */
+bool vmm__place_find(const struct heap *heap, uint64_t address, struct place *place);
+
+/* The same, of live ones. */
+bool vmm__place_find_live(const struct heap *heap, uint64_t address, struct place *place);
+
+uint64_t vmm__place_bytes(const struct place *place);
+uint64_t vmm__place_requested_bytes(const struct place *place);
+
+/* A live place is kept where it is, or no longer. */
+void vmm__place_pin(struct heap *heap, struct place *place);
+void vmm__place_unpin(struct heap *heap, struct place *place);
+
+/* A live place that is not pinned waits from now on. */
+void vmm__place_wait(struct place *place);
+
+#endif
