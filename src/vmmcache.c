@@ -7,6 +7,7 @@
 #include "base/hostmem.h"
 #include "cache_on.h"
 #include "config.h"
+#include "policy/handout.h"
 #include "policy/supply.h"
 #include "policy/trim.h"
 
@@ -162,51 +163,16 @@ vmm_status vmm_destroy(vmm_cache *cache)
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-static vmm_status null_argument(const vmm_cache *cache, const char *function, const char *argument)
-{
-    return missing_argument(function, cache == NULL ? "cache" : argument);
-}
-
-/* What no pool could meet at once. */
-static __attribute__((noinline)) vmm_status alloc_slow(vmm_cache *cache, size_t bytes,
-                                                       vmm_stream stream, void **out)
-{
-    vmm__cache_called(cache);
-    struct pool *pool;
-    vmm_status status = vmm__cache_pool(cache, stream, &pool);
-    if (status != VMM_OK)
-        return status;
-    return vmm__supply(cache, pool, bytes, out);
-}
-
 vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
 {
     if (cache == NULL || out == NULL)
-        return null_argument(cache, "vmm_alloc", "out");
-    struct pool *pool = cache->no_caching ? NULL : vmm__cache_enter_stream(cache, stream);
+        return missing_argument("vmm_alloc", cache == NULL ? "cache" : "out");
+    struct pool *pool = vmm__handout_enter(cache, stream);
     if (pool == NULL)
-        return alloc_slow(cache, bytes, stream, out);
+        return vmm__handout_visit(cache, bytes, stream, out);
     vmm_status status = vmm__pool_take_locked(pool, bytes, out);
     vmm__biased_drop(&pool->lock);
-    return status == VMM_NOT_READY ? alloc_slow(cache, bytes, stream, out) : status;
-}
-
-/* Enters the pool whose heap owns an address; NULL, and nothing entered, if none does. */
-static inline struct heap *owner_enter(vmm_cache *cache, uint64_t address)
-{
-    if (!vmm__arena_contains(&cache->memory.arena, address))
-        return NULL;
-    struct heap *heap = vmm__directory_heap(&cache->directory, address);
-    while (heap != NULL) {
-        struct pool *pool = heap->pool;
-        vmm__cache_enter(cache, pool);
-        struct heap *now = vmm__directory_heap(&cache->directory, address);
-        if (now == heap)
-            return heap;
-        vmm__biased_drop(&pool->lock); /* it crossed to another heap meanwhile */
-        heap = now;
-    }
-    return NULL;
+    return status == VMM_NOT_READY ? vmm__supply(cache, pool, bytes, out) : status;
 }
 
 static vmm_status unknown_pointer(const char *function, const void *ptr)
@@ -224,7 +190,7 @@ static __attribute__((noinline)) void tick_in_passing(vmm_cache *cache)
     vmm__error_restore(&line);
 }
 
-/* What is left to be done after a block was taken back. */
+/* What may be due after a block was taken back. */
 static __attribute__((noinline)) void after_free(vmm_cache *cache)
 {
     if (cache->no_caching)
@@ -240,14 +206,20 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
     if (ptr == NULL)
         return VMM_OK;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = owner_enter(cache, address);
-    if (heap == NULL)
+    bool looks = false;
+    struct heap *heap = vmm__handout_owner_enter(cache, address);
+    vmm_status status;
+    if (heap == NULL) {
+        status = vmm__handout_return(cache, address, &looks);
+    } else {
+        struct pool *pool = heap->pool;
+        status = vmm__pool_give_locked(pool, heap, address);
+        looks = vmm__decay_looks_locked(&cache->decay, pool) || cache->no_caching;
+        vmm__biased_drop(&pool->lock);
+    }
+    if (status == VMM_NOT_READY)
         return unknown_pointer("vmm_free", ptr);
-    struct pool *pool = heap->pool;
-    vmm_status status = vmm__pool_give_locked(pool, heap, address);
-    bool more = vmm__decay_looks_locked(&cache->decay, pool) || cache->no_caching;
-    vmm__biased_drop(&pool->lock);
-    if (more && status == VMM_OK)
+    if (looks && status == VMM_OK)
         after_free(cache);
     return status;
 }
@@ -256,7 +228,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
 static vmm_status block_use(vmm_cache *cache, const void *ptr, struct pool *user)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = owner_enter(cache, address);
+    struct heap *heap = vmm__handout_owner(cache, address);
     if (heap == NULL)
         return unknown_pointer("vmm_use", ptr);
     struct pool *pool = heap->pool;
@@ -285,7 +257,7 @@ static vmm_status block_pin(vmm_cache *cache, const char *function, const void *
     if (cache == NULL)
         return missing_argument(function, "cache");
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = owner_enter(cache, address);
+    struct heap *heap = vmm__handout_owner(cache, address);
     if (heap == NULL)
         return unknown_pointer(function, ptr);
     struct pool *pool = heap->pool;

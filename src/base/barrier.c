@@ -28,20 +28,12 @@ bool vmm__barrier_is_ready(void)
     return is_ready;
 }
 
-/* A system that offered it and refuses now (a filter of system calls was set meanwhile) leaves only
- * time: no processor keeps a store to itself for a thousandth of a second. */
-static void barrier_wait(void)
-{
-    const struct timespec pause = { .tv_nsec = 1000000 };
-    (void)nanosleep(&pause, NULL);
-}
-
 void vmm__barrier_all(void)
 {
-#ifdef VMM_THREAD_SANITIZER
+    const struct timespec pause = { .tv_nsec = 1000000 };
     atomic_thread_fence(memory_order_seq_cst);
-#else
+    /* A system that offered it and refuses now (a filter of system calls was set meanwhile) leaves
+     * only time: no processor keeps a store to itself for a thousandth of a second. */
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
-        barrier_wait();
-#endif
+        (void)nanosleep(&pause, NULL);
 }

@@ -4,7 +4,7 @@
  * comes seldom pays for both (membarrier(2), "private expedited"; the idea is that of user-space RCU,
  * Desnoyers et al., IEEE TPDS 2012).
  *
- * Under ThreadSanitizer, which knows nothing of it, both sides use ordinary fences instead.
+ * Under ThreadSanitizer, which knows nothing of it, the side that runs often uses a fence, too.
  * Owns: nothing but whether the system has it. May be called by: base.
  */
 #ifndef VMM_BASE_BARRIER_H

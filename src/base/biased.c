@@ -70,7 +70,11 @@ static struct biased_seat *seat_of(struct biased_lock *lock, uintptr_t thread)
 
 void vmm__biased_visit(struct biased_lock *lock)
 {
-    vmm__biased_take(lock);
+    bool waited = pthread_mutex_trylock(&lock->mutex) != 0;
+    if (waited)
+        (void)pthread_mutex_lock(&lock->mutex);
+    others_exclude(lock);
+    lock->waits += waited;
     uintptr_t self = vmm__thread_self();
     lock->visits = lock->visitor == self ? lock->visits + 1 : 0;
     lock->visitor = self;

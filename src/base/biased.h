@@ -36,6 +36,7 @@ struct biased_lock {
     uintptr_t visitor;
     uint32_t visits; /* of `visitor`, in a row, by the mutex */
     uint32_t patience;
+    uint32_t waits;  /* visits that found the mutex taken */
     bool may_favour; /* the system has what it takes */
 };
 

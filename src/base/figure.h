@@ -21,8 +21,9 @@ struct figure {
 static inline void vmm__figure_raise_peak(struct figure *figure, uint64_t to)
 {
     uint64_t peak = atomic_load_explicit(&figure->peak, memory_order_relaxed);
-    while (to > peak && !atomic_compare_exchange_weak_explicit(
-                            &figure->peak, &peak, to, memory_order_relaxed, memory_order_relaxed))
+    while ((int64_t)to > (int64_t)peak &&
+           !atomic_compare_exchange_weak_explicit(&figure->peak, &peak, to, memory_order_relaxed,
+                                                  memory_order_relaxed))
         continue;
 }
 

@@ -30,7 +30,7 @@ static vmm_status slab_check(const struct heap *heap, const struct block *block)
 {
     const struct slab *slab = block->slab;
     if (slab->block != block || (slab->free_bits & slab->waiting_bits) != 0 ||
-        (slab->pinned_bits & (slab->free_bits | slab->waiting_bits)) != 0)
+        ((slab->pinned_bits | slab->known_bits) & (slab->free_bits | slab->waiting_bits)) != 0)
         return broken(heap, block->address, "slab 2: free, waiting and pinned bits overlap");
     for (uint64_t at = 0; at < block->node.size; at += SMALL_SLOT_BYTES) {
         if (*vmm__directory_slot(heap->directory, block->address + at) != block)
@@ -116,7 +116,7 @@ static vmm_status heap_check(const struct heap *heap)
     }
     if (tally.free_blocks != 0 || tally.free_bytes != heap->free_bytes)
         return broken(heap, 0, "3: free blocks do not add up");
-    if (tally.unmovable_bytes != heap->unmovable_bytes)
+    if (tally.unmovable_bytes != vmm__heap_unmovable(heap))
         return broken(heap, 0, "5: pinned blocks do not add up");
     return VMM_OK;
 }

@@ -49,7 +49,9 @@ struct block {
         uint64_t epoch;           /* warm: at which it was taken back */
     };
     enum block_state state;
-    bool is_pinned; /* live, and not to be moved; of a slab: pinned_bits has it */
+    bool is_pinned;       /* live, and not to be moved; of a slab: pinned_bits has it */
+    uint8_t knower;       /* number of the magazine that knows it; 0: none does */
+    _Atomic bool is_kept; /* by that magazine, and not live */
 };
 
 /* Block records, recycled. They are allocated in batches and freed all at once. */
@@ -68,8 +70,8 @@ struct heap {
     struct block *warm;       /* to be handed out again as it is, or settled; NULL: none */
     struct size_index index;
     uint64_t free_bytes;
-    uint64_t unmovable_bytes; /* of pinned blocks and objects */
-    uint64_t home_end;        /* where the heap last grew into fresh addresses; 0: nowhere yet */
+    _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
+    uint64_t home_end; /* where the heap last grew into fresh addresses; 0: nowhere yet */
     struct block_store store;
 };
 
@@ -80,6 +82,11 @@ void vmm__heap_fini(struct heap *heap);
 static inline uint64_t vmm__block_end(const struct block *block)
 {
     return block->address + block->node.size;
+}
+
+static inline uint64_t vmm__heap_unmovable(const struct heap *heap)
+{
+    return atomic_load_explicit(&heap->unmovable_bytes, memory_order_relaxed);
 }
 
 /* Makes sure that the next `count` records can be had without host memory. */

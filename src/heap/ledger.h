@@ -27,7 +27,8 @@ struct ledger {
     _Atomic bool is_shared; /* several accounts change at a time */
 };
 
-/* One figure of a pool. */
+/* One figure of a pool. Less than nothing, modulo 2^64, is current at times while part of what was
+ * taken is counted apart (magazine.h). */
 struct account_figure {
     uint64_t current;
     uint64_t peak;
@@ -56,11 +57,18 @@ static inline uint64_t vmm__account_active_bytes(const struct account *account)
     return account->allocated_bytes.current + account->waiting_bytes;
 }
 
+static inline void vmm__account_active_raise(struct account *account)
+{
+    uint64_t active_bytes = vmm__account_active_bytes(account);
+    if (active_bytes > account->active_peak_bytes)
+        account->active_peak_bytes = active_bytes;
+}
+
 static inline void vmm__account_figure_take(struct account_figure *figure, uint64_t amount)
 {
     figure->taken += amount;
     figure->current += amount;
-    if (figure->current > figure->peak)
+    if ((int64_t)figure->current > (int64_t)figure->peak)
         figure->peak = figure->current;
 }
 
@@ -70,9 +78,7 @@ static inline void vmm__account_take(struct account *account, struct ledger *led
     vmm__account_figure_take(&account->requested_bytes, requested_bytes);
     vmm__account_figure_take(&account->allocated_bytes, bytes);
     vmm__account_figure_take(&account->allocations, 1);
-    uint64_t active_bytes = vmm__account_active_bytes(account);
-    if (active_bytes > account->active_peak_bytes)
-        account->active_peak_bytes = active_bytes;
+    vmm__account_active_raise(account);
     if (account->allocated_bytes.current > account->high_bytes)
         vmm__account_post(account, ledger);
 }
@@ -85,6 +91,23 @@ static inline void vmm__account_give(struct account *account, struct ledger *led
     account->allocations.current--;
     if (account->allocated_bytes.current < account->low_bytes)
         vmm__account_post(account, ledger);
+}
+
+/* What was counted apart: a figure's change, modulo 2^64, and how much of it was taken. */
+struct account_change {
+    uint64_t change;
+    uint64_t taken;
+};
+
+/* Moves it where it belongs. */
+static inline void vmm__account_figure_merge(struct account_figure *figure,
+                                             struct account_change *from)
+{
+    figure->taken += from->taken;
+    figure->current += from->change;
+    if ((int64_t)figure->current > (int64_t)figure->peak)
+        figure->peak = figure->current;
+    *from = (struct account_change){ .change = 0 };
 }
 
 /* What was given back is in use elsewhere; and is so no more. */

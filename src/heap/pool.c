@@ -8,6 +8,8 @@
 /* Waits that an allocation looks at on its way: two event queries in the worst usual case. */
 enum { POLL_ON_TAKE = 2 };
 
+static _Atomic uint64_t last_serial;
+
 /* ---- Life --------------------------------------------------------------------------------- */
 
 vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct directory *directory,
@@ -16,6 +18,7 @@ vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct direc
     struct pool *pool = vmm__host_alloc(1, sizeof *pool);
     if (pool == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "pool: no host memory for another stream");
+    pool->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
     pool->stream = stream;
     pool->ledger = ledger;
     vmm__biased_init(&pool->lock);
@@ -31,6 +34,7 @@ vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct direc
 
 void vmm__pool_close(struct pool *pool)
 {
+    vmm__magazines_fini(pool);
     vmm__uses_fini(&pool->uses);
     vmm__slabs_fini(&pool->slabs);
     vmm__heap_fini(&pool->large);
@@ -42,8 +46,10 @@ void vmm__pool_close(struct pool *pool)
 
 /* ---- The lock ----------------------------------------------------------------------------- */
 
-static void pool_settle_warm(struct pool *pool)
+static void pool_gather(struct pool *pool)
 {
+    if (pool->magazines != NULL)
+        vmm__magazines_call_locked(pool);
     vmm__heap_settle(&pool->small);
     vmm__heap_settle(&pool->large);
 }
@@ -51,13 +57,20 @@ static void pool_settle_warm(struct pool *pool)
 void vmm__pool_lock(struct pool *pool)
 {
     vmm__biased_take(&pool->lock);
-    pool_settle_warm(pool);
+    pool_gather(pool);
 }
 
 void vmm__pool_lock_second(struct pool *pool)
 {
     vmm__biased_take_second(&pool->lock);
-    pool_settle_warm(pool);
+    pool_gather(pool);
+}
+
+void vmm__pool_unlock(struct pool *pool)
+{
+    if (pool->magazines != NULL)
+        vmm__magazines_release_locked(pool);
+    vmm__biased_drop(&pool->lock);
 }
 
 /* ---- Taking ------------------------------------------------------------------------------- */
@@ -69,6 +82,16 @@ bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint6
         return vmm__align_up_checked(bytes, (*heap)->unit_bytes, block_bytes);
     *block_bytes = vmm__slab_run_bytes(vmm__slab_class(bytes));
     return true;
+}
+
+uint64_t vmm__pool_place_bytes(const struct pool *pool, uint64_t bytes)
+{
+    if (bytes <= SLAB_LARGEST_BYTES)
+        return vmm__slab_object_bytes(vmm__slab_class(bytes));
+    uint64_t unit_bytes =
+        bytes <= POOL_SMALL_LARGEST_BYTES ? pool->small.unit_bytes : pool->large.unit_bytes;
+    uint64_t block_bytes;
+    return vmm__align_up_checked(bytes, unit_bytes, &block_bytes) ? block_bytes : UINT64_MAX;
 }
 
 static void *block_hand_out(struct pool *pool, struct block *block, uint64_t bytes)
@@ -139,7 +162,8 @@ static vmm_status not_live(const char *function, uint64_t address)
 
 static void object_give(struct pool *pool, struct slab *slab, uint32_t object)
 {
-    vmm__account_give(&pool->account, pool->ledger, slab->requested[object], slab->object_bytes);
+    uint64_t requested_bytes = atomic_load_explicit(&slab->requested[object], memory_order_relaxed);
+    vmm__account_give(&pool->account, pool->ledger, requested_bytes, slab->object_bytes);
     vmm__slab_give(&pool->slabs, slab, object, vmm__timeline_now(&pool->timeline));
 }
 
@@ -164,13 +188,15 @@ static vmm_status place_await(struct pool *pool, struct heap *heap, uint64_t add
     return VMM_NOT_READY;
 }
 
-/* Whatever may be the matter with the block at an address: it is pinned, used, or not live. */
+/* Whatever may be the matter with the place at an address: pinned, used, known, or not live. */
 static __attribute__((noinline)) vmm_status place_give(struct pool *pool, struct heap *heap,
                                                        uint64_t address)
 {
     struct place place;
     if (!vmm__place_find_live(heap, address, &place))
         return not_live("free", address);
+    if (vmm__place_knower(&place) != 0)
+        vmm__magazines_forget_locked(pool, &place, address);
     vmm_status status = place_await(pool, heap, address, &place);
     if (status != VMM_OK)
         return status == VMM_NOT_READY ? VMM_OK : status;
@@ -185,9 +211,9 @@ static __attribute__((noinline)) vmm_status place_give(struct pool *pool, struct
 vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address)
 {
     struct block *block = vmm__heap_find(heap, address);
-    if (block == NULL || pool->uses.count != 0)
+    if (block == NULL || vmm__uses_count(&pool->uses) != 0)
         return place_give(pool, heap, address);
-    if (block->state == BLOCK_LIVE && !block->is_pinned) {
+    if (block->state == BLOCK_LIVE && !block->is_pinned && block->knower == 0) {
         block_give(pool, heap, block);
         return VMM_OK;
     }
@@ -195,8 +221,8 @@ vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t 
         return place_give(pool, heap, address);
     struct slab *slab = block->slab;
     uint32_t object = vmm__slab_object(slab, address);
-    uint64_t dead_bits = slab->free_bits | slab->waiting_bits | slab->pinned_bits;
-    if (object == SLAB_OBJECTS || (dead_bits >> object & 1) != 0)
+    uint64_t odd_bits = slab->free_bits | slab->waiting_bits | slab->pinned_bits | slab->known_bits;
+    if (object == SLAB_OBJECTS || (odd_bits >> object & 1) != 0)
         return place_give(pool, heap, address);
     object_give(pool, slab, object);
     return VMM_OK;

@@ -13,15 +13,15 @@
  *     overdue that is later than the last period.
  * May be called by: policy, report, entry.
  * Locks: functions that end in _locked expect the pool's lock; stream and timeline need none. The
- * paths of allocating and freeing enter a pool; everybody else locks it, and finds no block warm.
+ * paths of allocating and freeing enter a pool; everybody else locks it, and finds no block warm and
+ * all magazines empty.
  */
 #ifndef VMM_HEAP_POOL_H
 #define VMM_HEAP_POOL_H
 
 #include "base/biased.h"
 #include "heap/heap.h"
-#include "heap/ledger.h"
-#include "heap/slab.h"
+#include "heap/magazine.h"
 #include "heap/uses.h"
 
 enum { POOL_SMALL_LARGEST_BYTES = 1 << 20 };
@@ -35,6 +35,8 @@ struct overdue {
 struct pool {
     vmm_stream stream;
     struct ledger *ledger;
+    uint64_t serial;             /* no other pool ever has it */
+    _Atomic bool is_crowded;     /* threads keep magazines of it; from then on for ever */
     _Atomic bool is_watched;     /* its account is posted whenever it has changed by much */
     struct pool *next;           /* all pools of the cache, in order of creation */
     struct pool *next_in_bucket; /* see pools.h */
@@ -43,6 +45,7 @@ struct pool {
     struct timeline timeline;
     struct biased_lock lock; /* guards all below */
     struct account account;
+    struct magazine *magazines;
     uint64_t frees; /* counted for decay */
     struct slabs slabs;
     struct uses uses;
@@ -57,18 +60,19 @@ vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct direc
                           struct ledger *ledger, struct pool **out);
 void vmm__pool_close(struct pool *pool);
 
-/* Locks a pool, with nothing warm in it; a second one only under the grow lock. */
+/* Locks a pool, with nothing warm in it nor kept by a magazine; a second one only under the grow lock. */
 void vmm__pool_lock(struct pool *pool);
 void vmm__pool_lock_second(struct pool *pool);
 
-static inline void vmm__pool_unlock(struct pool *pool)
-{
-    vmm__biased_drop(&pool->lock);
-}
+void vmm__pool_unlock(struct pool *pool);
 
 /* The heap that a request belongs to, and the bytes of the block that it needs there (for tiny
  * ones: of a new slab's run). False if the size cannot be rounded up. */
 bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint64_t *block_bytes);
+
+/* The size of the place that a request needs, as vmm__place_bytes() tells it; UINT64_MAX if it
+ * cannot be rounded up. */
+uint64_t vmm__pool_place_bytes(const struct pool *pool, uint64_t bytes);
 
 /* Hands out from what is mapped. VMM_NOT_READY if nothing fits; ERR_HOST_OOM. */
 vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out);

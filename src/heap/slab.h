@@ -21,7 +21,8 @@ enum {
     SLAB_LARGEST_BYTES = 8192, /* larger requests are blocks of their own */
     SLAB_CLASSES = 12,
     SLAB_FINE_CLASSES = 8, /* steps of 512 bytes; above, of 1024 */
-    SLAB_OBJECTS = 64
+    SLAB_OBJECTS = 64,
+    SLAB_OBJECT_KEPT = UINT16_MAX /* by a magazine, and not live */
 };
 
 struct slab {
@@ -35,11 +36,13 @@ struct slab {
     uint64_t free_bits;
     uint64_t waiting_bits;
     uint64_t pinned_bits; /* live objects that are not to be moved */
+    uint64_t known_bits;  /* objects with a knower */
     uint32_t object_bytes;
     uint32_t reciprocal; /* of object_bytes, in 2^-32, rounded up: see vmm__slab_object() */
     uint32_t class_index;
     uint32_t objects;
-    uint16_t requested[SLAB_OBJECTS]; /* bytes, of live objects */
+    _Atomic uint16_t requested[SLAB_OBJECTS]; /* bytes, of live objects; SLAB_OBJECT_KEPT */
+    uint8_t knowers[SLAB_OBJECTS];            /* numbers of the magazines that know them */
 };
 
 struct slabs {
@@ -77,7 +80,8 @@ static inline uint32_t vmm__slab_take(struct slabs *slabs, struct slab *slab,
     slab->free_bits &= slab->free_bits - 1;
     if (slab->free_bits == 0)
         vmm__slab_partial_leave(slabs, slab);
-    slab->requested[object] = (uint16_t)requested_bytes;
+    atomic_store_explicit(&slab->requested[object], (uint16_t)requested_bytes,
+                          memory_order_relaxed);
     return object;
 }
 

@@ -51,7 +51,7 @@ vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *t
         return vmm__error(VMM_ERR_HOST_OOM, "use: no host memory for another use");
     *use = (struct use){ .next = *bucket, .address = address, .timeline = timeline };
     *bucket = use;
-    uses->count++;
+    atomic_fetch_add_explicit(&uses->count, 1, memory_order_relaxed);
     return VMM_OK;
 }
 
@@ -85,14 +85,14 @@ static struct use *uses_collect(struct uses *uses, uint64_t address)
         *link = use->next;
         use->next = collected;
         collected = use;
-        uses->count--;
+        atomic_fetch_sub_explicit(&uses->count, 1, memory_order_relaxed);
     }
     return collected;
 }
 
 vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
 {
-    if (uses->count == 0)
+    if (vmm__uses_count(uses) == 0)
         return VMM_OK;
     uint64_t count;
     vmm_status status = uses_mark(uses, address, &count);

@@ -30,14 +30,19 @@ struct wait {
 };
 
 struct uses {
-    struct use **buckets; /* made with the first use */
-    uint64_t count;       /* in the table */
+    struct use **buckets;   /* made with the first use */
+    _Atomic uint64_t count; /* in the table; may be read without the lock */
     struct wait *oldest;
     struct wait **newest_next;
 };
 
 void vmm__uses_init(struct uses *uses);
 void vmm__uses_fini(struct uses *uses);
+
+static inline uint64_t vmm__uses_count(const struct uses *uses)
+{
+    return atomic_load_explicit(&uses->count, memory_order_relaxed);
+}
 
 /* Notes that the timeline's stream uses the block. ERR_HOST_OOM. */
 vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *timeline);

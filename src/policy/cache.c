@@ -81,6 +81,9 @@ static void cache_turn(struct vmm_cache *cache, struct pool *pool)
     vmm__biased_drop(&before->lock);
 }
 
+/* So many times threads found a pool's lock taken by another. */
+enum { CROWD_WAITS = 32 };
+
 void vmm__cache_visit(struct vmm_cache *cache, struct pool *pool)
 {
     if (atomic_load_explicit(&cache->turn, memory_order_relaxed) != pool &&
@@ -89,15 +92,9 @@ void vmm__cache_visit(struct vmm_cache *cache, struct pool *pool)
     if (!vmm__biased_enter(&pool->lock)) {
         vmm__biased_visit(&pool->lock);
         vmm__cache_called(cache);
+        if (pool->lock.waits >= CROWD_WAITS && vmm__barrier_is_ready())
+            atomic_store_explicit(&pool->is_crowded, true, memory_order_relaxed);
     }
-}
-
-struct pool *vmm__cache_find_enter(struct vmm_cache *cache, vmm_stream stream)
-{
-    struct pool *pool = vmm__pools_find(&cache->pools, stream);
-    if (pool != NULL)
-        vmm__cache_visit(cache, pool);
-    return pool;
 }
 
 void vmm__cache_post(struct vmm_cache *cache, const struct pool *held)

@@ -94,27 +94,18 @@ static inline void vmm__cache_called(struct vmm_cache *cache)
         atomic_store_explicit(&cache->has_callers, true, memory_order_relaxed);
 }
 
-/* The parts of finding and entering a pool that are off the fast path. */
-struct pool *vmm__cache_find_enter(struct vmm_cache *cache, vmm_stream stream);
-void vmm__cache_visit(struct vmm_cache *cache, struct pool *pool);
-
-/* Enters a pool, to allocate or free in it. */
-static inline void vmm__cache_enter(struct vmm_cache *cache, struct pool *pool)
+/*
+ * The two ways to enter a pool, to allocate or free in it. The fast one succeeds if the thread is the
+ * favourite of the pool's lock and it is the pool's turn, or the ledger is shared.
+ */
+static inline bool vmm__cache_enter(struct vmm_cache *cache, struct pool *pool)
 {
     bool has_turn = atomic_load_explicit(&cache->turn, memory_order_relaxed) == pool ||
                     atomic_load_explicit(&pool->is_watched, memory_order_relaxed);
-    if (!has_turn || !vmm__biased_enter(&pool->lock))
-        vmm__cache_visit(cache, pool);
+    return has_turn && vmm__biased_enter(&pool->lock);
 }
 
-/* Enters the stream's pool; NULL if it has none yet. */
-static inline struct pool *vmm__cache_enter_stream(struct vmm_cache *cache, vmm_stream stream)
-{
-    struct pool *pool = atomic_load_explicit(&cache->turn, memory_order_relaxed);
-    if (pool != NULL && pool->stream == stream && vmm__biased_enter(&pool->lock))
-        return pool;
-    return vmm__cache_find_enter(cache, stream);
-}
+void vmm__cache_visit(struct vmm_cache *cache, struct pool *pool);
 
 /* Posts every pool; the caller has locked `held` (NULL: none). */
 void vmm__cache_post(struct vmm_cache *cache, const struct pool *held);

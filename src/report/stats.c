@@ -16,7 +16,7 @@ static void heap_read(const struct memory *memory, const struct heap *heap, vmm_
     }
     stats->idle_bytes += idle_bytes;
     stats->pinned_bytes += heap->free_bytes - idle_bytes;
-    stats->unmovable_bytes += heap->unmovable_bytes;
+    stats->unmovable_bytes += vmm__heap_unmovable(heap);
 }
 
 static void pools_read(struct vmm_cache *cache, vmm_stats *stats)

@@ -1,0 +1,232 @@
+/* What threads keep of a crowded pool: see magazine.h. */
+#include "heap/magazine.h"
+#include "base/hostmem.h"
+#include "base/thread.h"
+#include "heap/pool.h"
+
+#include <sched.h>
+
+/* One place of any size may be kept; several only up to this. */
+enum { KEPT_MOST_BYTES = 64 << 20 };
+
+/* ---- The thread's own --------------------------------------------------------------------- */
+
+/* Which magazines the thread has, as far as it remembers. A pool's serial number is never used again, so
+ * what it remembers of pools that are gone does not mislead it. */
+enum { REMEMBERED = 4 };
+static _Thread_local struct {
+    uint64_t serial;
+    struct magazine *magazine;
+} remembered[REMEMBERED];
+
+struct magazine *vmm__magazine_mine(const struct pool *pool)
+{
+    unsigned i = pool->serial % REMEMBERED;
+    return remembered[i].serial == pool->serial ? remembered[i].magazine : NULL;
+}
+
+static struct magazine *magazine_open(struct pool *pool)
+{
+    uint8_t number = pool->magazines == NULL ? 1 : (uint8_t)(pool->magazines->number + 1);
+    struct magazine *magazine = number == 0 ? NULL : vmm__host_alloc(1, sizeof *magazine);
+    if (magazine == NULL)
+        return NULL;
+    magazine->number = number;
+    magazine->thread = vmm__thread_self();
+    magazine->next = pool->magazines;
+    pool->magazines = magazine;
+    return magazine;
+}
+
+/* A thread may find the magazine of one that has ended and had the same identity. */
+struct magazine *vmm__magazine_find_locked(struct pool *pool)
+{
+    struct magazine *magazine = pool->magazines;
+    while (magazine != NULL && magazine->thread != vmm__thread_self())
+        magazine = magazine->next;
+    if (magazine == NULL)
+        magazine = magazine_open(pool);
+    unsigned i = pool->serial % REMEMBERED;
+    remembered[i].serial = pool->serial;
+    remembered[i].magazine = magazine;
+    return magazine;
+}
+
+static bool magazine_enter(struct magazine *magazine)
+{
+    atomic_store_explicit(&magazine->is_entered, true, memory_order_relaxed);
+    vmm__barrier_light();
+    if (!atomic_load_explicit(&magazine->is_called, memory_order_acquire))
+        return true;
+    atomic_store_explicit(&magazine->is_entered, false, memory_order_release);
+    return false;
+}
+
+static void magazine_leave(struct magazine *magazine)
+{
+    atomic_store_explicit(&magazine->is_entered, false, memory_order_release);
+}
+
+/* ---- Knowing ------------------------------------------------------------------------------ */
+
+static struct magazine_known *known_at(struct magazine *magazine, uint64_t address)
+{
+    uint64_t hash = (address >> 9) * UINT64_C(0x9E3779B97F4A7C15);
+    return &magazine->known[hash >> (64 - MAGAZINE_KNOWN_BITS)];
+}
+
+static void known_set(struct magazine *magazine, const struct place *place, uint64_t address)
+{
+    struct magazine_known *known = known_at(magazine, address);
+    known->place = *place;
+    atomic_store_explicit(&known->address, address, memory_order_relaxed);
+}
+
+void vmm__magazine_know_locked(struct magazine *magazine, const struct heap *heap, uint64_t address)
+{
+    struct place place;
+    if (!vmm__place_find(heap, address, &place))
+        return;
+    vmm__place_set_knower(&place, magazine->number);
+    known_set(magazine, &place, address);
+}
+
+/* Its thread may be about to know something else at that slot. */
+void vmm__magazines_forget_locked(struct pool *pool, struct place *place, uint64_t address)
+{
+    struct magazine *magazine = pool->magazines;
+    while (magazine->number != vmm__place_knower(place))
+        magazine = magazine->next;
+    (void)atomic_compare_exchange_strong_explicit(&known_at(magazine, address)->address, &address,
+                                                  0, memory_order_relaxed, memory_order_relaxed);
+    vmm__place_set_knower(place, 0);
+}
+
+/* ---- Taking and giving -------------------------------------------------------------------- */
+
+static void figure_take(struct account_change *figure, uint64_t amount)
+{
+    figure->change += amount;
+    figure->taken += amount;
+}
+
+static void kept_take(struct magazine *magazine, uint32_t i, uint64_t bytes)
+{
+    struct magazine_kept kept = magazine->kept[i];
+    magazine->kept_bytes -= kept.bytes;
+    magazine->kept_count--;
+    for (; i < magazine->kept_count; i++)
+        magazine->kept[i] = magazine->kept[i + 1];
+    vmm__place_revive(&kept.place, bytes);
+    known_set(magazine, &kept.place, kept.address);
+    figure_take(&magazine->requested_bytes, bytes);
+    figure_take(&magazine->allocated_bytes, kept.bytes);
+    figure_take(&magazine->allocations, 1);
+}
+
+bool vmm__magazine_take(struct magazine *magazine, uint64_t block_bytes, uint64_t bytes, void **out)
+{
+    if (!magazine_enter(magazine))
+        return false;
+    uint32_t i = magazine->kept_count;
+    while (i > 0 && magazine->kept[i - 1].bytes != block_bytes)
+        i--;
+    if (i > 0) {
+        *out = (void *)(uintptr_t)magazine->kept[i - 1].address;
+        kept_take(magazine, i - 1, bytes);
+    }
+    magazine_leave(magazine);
+    return i > 0;
+}
+
+/* A block that others use must wait, and one that is pinned be unpinned: that is for the pool. */
+static bool may_keep(const struct magazine *magazine, const struct pool *pool, uint64_t bytes)
+{
+    bool is_plain = vmm__uses_count(&pool->uses) == 0 && vmm__heap_unmovable(&pool->small) == 0 &&
+                    vmm__heap_unmovable(&pool->large) == 0;
+    bool has_room = magazine->kept_count == 0 || (magazine->kept_count < MAGAZINE_KEPT &&
+                                                  magazine->kept_bytes + bytes <= KEPT_MOST_BYTES);
+    return is_plain && has_room;
+}
+
+static void known_keep(struct magazine *magazine, struct magazine_known *known, uint64_t bytes)
+{
+    struct magazine_kept *kept = &magazine->kept[magazine->kept_count++];
+    *kept =
+        (struct magazine_kept){ .address = known->address, .bytes = bytes, .place = known->place };
+    magazine->kept_bytes += bytes;
+    magazine->requested_bytes.change -= vmm__place_requested_bytes(&kept->place);
+    magazine->allocated_bytes.change -= bytes;
+    magazine->allocations.change--;
+    vmm__place_keep(&kept->place);
+    atomic_store_explicit(&known->address, 0, memory_order_relaxed);
+}
+
+bool vmm__magazine_give(struct magazine *magazine, const struct pool *pool, uint64_t address)
+{
+    if (!magazine_enter(magazine))
+        return false;
+    struct magazine_known *known = known_at(magazine, address);
+    bool may = atomic_load_explicit(&known->address, memory_order_relaxed) == address;
+    uint64_t bytes = may ? vmm__place_bytes(&known->place) : 0;
+    may = may && may_keep(magazine, pool, bytes);
+    if (may)
+        known_keep(magazine, known, bytes);
+    magazine_leave(magazine);
+    return may;
+}
+
+/* ---- Calling in --------------------------------------------------------------------------- */
+
+static void account_merge(struct magazine *magazine, struct account *account)
+{
+    vmm__account_figure_merge(&account->requested_bytes, &magazine->requested_bytes);
+    vmm__account_figure_merge(&account->allocated_bytes, &magazine->allocated_bytes);
+    vmm__account_figure_merge(&account->allocations, &magazine->allocations);
+    vmm__account_active_raise(account);
+}
+
+void vmm__magazine_empty_locked(struct magazine *magazine, struct pool *pool)
+{
+    uint64_t epoch = vmm__timeline_now(&pool->timeline);
+    for (uint32_t i = 0; i < magazine->kept_count; i++) {
+        struct magazine_kept *kept = &magazine->kept[i];
+        struct heap *heap = vmm__directory_heap(pool->large.directory, kept->address);
+        vmm__place_set_knower(&kept->place, 0);
+        vmm__place_revive(&kept->place, 0);
+        if (kept->place.slab == NULL)
+            (void)vmm__heap_give(heap, kept->place.block, epoch);
+        else
+            vmm__slab_give(&pool->slabs, kept->place.slab, kept->place.object, epoch);
+    }
+    magazine->kept_count = 0;
+    magazine->kept_bytes = 0;
+    account_merge(magazine, &pool->account);
+}
+
+void vmm__magazines_call_locked(struct pool *pool)
+{
+    for (struct magazine *each = pool->magazines; each != NULL; each = each->next)
+        atomic_store_explicit(&each->is_called, true, memory_order_relaxed);
+    vmm__barrier_all();
+    for (struct magazine *each = pool->magazines; each != NULL; each = each->next) {
+        while (atomic_load_explicit(&each->is_entered, memory_order_acquire))
+            (void)sched_yield();
+        vmm__magazine_empty_locked(each, pool);
+    }
+}
+
+void vmm__magazines_release_locked(struct pool *pool)
+{
+    for (struct magazine *each = pool->magazines; each != NULL; each = each->next)
+        atomic_store_explicit(&each->is_called, false, memory_order_release);
+}
+
+void vmm__magazines_fini(struct pool *pool)
+{
+    while (pool->magazines != NULL) {
+        struct magazine *magazine = pool->magazines;
+        pool->magazines = magazine->next;
+        vmm__host_free(magazine, sizeof *magazine);
+    }
+}

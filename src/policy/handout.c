@@ -1,0 +1,96 @@
+/* Into pools by the slower ways: see handout.h. */
+#include "policy/handout.h"
+#include "policy/supply.h"
+
+static bool is_crowded(const struct pool *pool)
+{
+    return atomic_load_explicit(&pool->is_crowded, memory_order_relaxed);
+}
+
+/* The thread's magazine is made when the pool has become crowded. */
+static void block_know_locked(struct vmm_cache *cache, struct pool *pool, const void *block)
+{
+    uint64_t address = (uint64_t)(uintptr_t)block;
+    struct magazine *magazine = vmm__magazine_find_locked(pool);
+    if (magazine != NULL)
+        vmm__magazine_know_locked(magazine, vmm__directory_heap(&cache->directory, address),
+                                  address);
+}
+
+static vmm_status pool_visit(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out)
+{
+    vmm__cache_visit(cache, pool);
+    vmm_status status = vmm__pool_take_locked(pool, bytes, out);
+    if (status == VMM_OK && is_crowded(pool))
+        block_know_locked(cache, pool, *out);
+    vmm__biased_drop(&pool->lock);
+    return status;
+}
+
+vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
+{
+    struct pool *pool;
+    vmm_status status = vmm__cache_pool(cache, stream, &pool);
+    if (status != VMM_OK)
+        return status;
+    if (cache->no_caching) {
+        vmm__cache_called(cache);
+        return vmm__supply(cache, pool, bytes, out);
+    }
+    struct magazine *magazine = is_crowded(pool) ? vmm__magazine_mine(pool) : NULL;
+    if (magazine != NULL &&
+        vmm__magazine_take(magazine, vmm__pool_place_bytes(pool, bytes), bytes, out))
+        return VMM_OK;
+    status = pool_visit(cache, pool, bytes, out);
+    return status == VMM_NOT_READY ? vmm__supply(cache, pool, bytes, out) : status;
+}
+
+static struct heap *address_heap(struct vmm_cache *cache, uint64_t address)
+{
+    if (!vmm__arena_contains(&cache->memory.arena, address))
+        return NULL;
+    return vmm__directory_heap(&cache->directory, address);
+}
+
+struct heap *vmm__handout_owner(struct vmm_cache *cache, uint64_t address)
+{
+    struct heap *heap = address_heap(cache, address);
+    while (heap != NULL) {
+        struct pool *pool = heap->pool;
+        if (!vmm__cache_enter(cache, pool))
+            vmm__cache_visit(cache, pool);
+        struct heap *now = vmm__directory_heap(&cache->directory, address);
+        if (now == heap)
+            return heap;
+        vmm__biased_drop(&pool->lock); /* it crossed to another heap meanwhile */
+        heap = now;
+    }
+    return NULL;
+}
+
+/* In a crowded pool a thread keeps what it knows; when it has no room for more, all that it kept goes back. */
+static bool magazine_keeps(struct pool *pool, uint64_t address)
+{
+    struct magazine *magazine = is_crowded(pool) ? vmm__magazine_mine(pool) : NULL;
+    return magazine != NULL && vmm__magazine_give(magazine, pool, address);
+}
+
+vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *looks)
+{
+    struct heap *heap = address_heap(cache, address);
+    if (heap != NULL && magazine_keeps(heap->pool, address))
+        return VMM_OK;
+    heap = vmm__handout_owner(cache, address);
+    if (heap == NULL)
+        return VMM_NOT_READY;
+    struct pool *pool = heap->pool;
+    if (is_crowded(pool)) {
+        struct magazine *magazine = vmm__magazine_find_locked(pool);
+        if (magazine != NULL)
+            vmm__magazine_empty_locked(magazine, pool);
+    }
+    vmm_status status = vmm__pool_give_locked(pool, heap, address);
+    *looks = vmm__decay_looks_locked(&cache->decay, pool) || cache->no_caching;
+    vmm__biased_drop(&pool->lock);
+    return status;
+}

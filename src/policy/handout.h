@@ -1,0 +1,45 @@
+/*
+ * Handing out and taking back: the ways into the pool of a stream or of an address. A favourite
+ * enters; others visit, or use their magazine if the pool is crowded.
+ *
+ * May be called by: entry. Takes pools' locks, the grow lock for a stream's first pool.
+ */
+#ifndef VMM_POLICY_HANDOUT_H
+#define VMM_POLICY_HANDOUT_H
+
+#include "policy/cache.h"
+
+/* Enters a stream's pool the fast way. NULL if that cannot be, or the cache does not cache. */
+static inline struct pool *vmm__handout_enter(struct vmm_cache *cache, vmm_stream stream)
+{
+    struct pool *pool = atomic_load_explicit(&cache->turn, memory_order_relaxed);
+    if (pool == NULL || pool->stream != stream || cache->no_caching)
+        return NULL;
+    return vmm__biased_enter(&pool->lock) ? pool : NULL;
+}
+
+/* Hands out what vmm_alloc() promises, for whoever could not enter. */
+vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out);
+
+/* Enters the pool whose heap owns an address the fast way; NULL if that cannot be. */
+static inline struct heap *vmm__handout_owner_enter(struct vmm_cache *cache, uint64_t address)
+{
+    if (!vmm__arena_contains(&cache->memory.arena, address))
+        return NULL;
+    struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    if (heap == NULL || !vmm__cache_enter(cache, heap->pool))
+        return NULL;
+    if (vmm__directory_heap(&cache->directory, address) == heap)
+        return heap;
+    vmm__biased_drop(&heap->pool->lock); /* it crossed to another heap meanwhile */
+    return NULL;
+}
+
+/* Enters the pool whose heap owns an address; NULL, and nothing entered, if none does. */
+struct heap *vmm__handout_owner(struct vmm_cache *cache, uint64_t address);
+
+/* Takes back the block at an address, for whoever could not enter. *looks: whether to ask what is due.
+ * VMM_NOT_READY if the address is nobody's. */
+vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *looks);
+
+#endif
