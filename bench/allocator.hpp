@@ -7,6 +7,7 @@
  *   static is_slow             every call goes to the driver: few iterations, no traces
  *   static caches              it keeps what is freed, without a call of the driver
  *   static trims               trim() gives that back
+ *   static is_ours             it is held to more than others
  *   static thread_begin()      what each thread must do before it calls
  *   alloc(bytes, stream)       nullptr on failure, which ok() and error() remember
  *   free(address, bytes, stream)
@@ -40,7 +41,7 @@ template <driver_choice choice> class vmmcache
 {
   public:
     static constexpr std::size_t alignment = 512;
-    static constexpr bool is_slow = false, caches = true, trims = true;
+    static constexpr bool is_slow = false, caches = true, trims = true, is_ours = true;
 
     static const char *name()
     {

@@ -61,7 +61,7 @@ class cuda_peer
 class cuda_malloc : public cuda_peer
 {
   public:
-    static constexpr bool is_slow = true, caches = false, trims = false;
+    static constexpr bool is_slow = true, caches = false, trims = false, is_ours = false;
 
     static const char *name()
     {
@@ -88,7 +88,7 @@ class cuda_malloc : public cuda_peer
 class cuda_malloc_async : public cuda_peer
 {
   public:
-    static constexpr bool is_slow = false, caches = true, trims = true;
+    static constexpr bool is_slow = false, caches = true, trims = true, is_ours = false;
 
     static const char *name()
     {

@@ -14,7 +14,7 @@ class glibc
 {
   public:
     static constexpr std::size_t alignment = 16;
-    static constexpr bool is_slow = false, caches = false, trims = false;
+    static constexpr bool is_slow = false, caches = false, trims = false, is_ours = false;
 
     static const char *name()
     {

@@ -29,7 +29,7 @@ inline auto rmm_make(rmm::mr::arena_memory_resource<rmm_upstream> *, rmm_upstrea
 template <class Resource> class rmm_peer : public cuda_peer
 {
   public:
-    static constexpr bool is_slow = false, caches = true, trims = false;
+    static constexpr bool is_slow = false, caches = true, trims = false, is_ours = false;
 
     static const char *name();
 

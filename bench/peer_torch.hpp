@@ -21,7 +21,7 @@ class torch
 {
   public:
     static constexpr std::size_t alignment = 512;
-    static constexpr bool is_slow = false, caches = true, trims = true;
+    static constexpr bool is_slow = false, caches = true, trims = true, is_ours = false;
 
     static const char *name()
     {

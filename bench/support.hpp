@@ -92,8 +92,7 @@ template <class A> void blocks_free(A &allocator, std::vector<block> &blocks)
 /* Driver calls between two readings, where the allocator knows them, each iteration. */
 void report_calls(benchmark::State &state, const figures &before, const figures &after);
 
-/* Runs `body` with names that say which bench of which allocator. */
-template <class F> benchmark::internal::Benchmark *add(const std::string &name, F body)
+template <class F> auto *add(const std::string &name, F body)
 {
     return benchmark::RegisterBenchmark(name.c_str(), body);
 }

@@ -56,13 +56,15 @@ measure() {
     local file=$1 program=$2 status=0 start=$SECONDS
     shift 2
     echo "== ${*:+$* }$program"
-    (cd "$out" && env "$@" "$bin/$program" --benchmark_out="$file.json" --benchmark_out_format=json \
-        >"$file.txt" 2>&1) || status=$?
+    (cd "$out" && env "$@" timeout 400 "$bin/$program" --benchmark_out="$file.json" \
+        --benchmark_out_format=json >"$file.txt" 2>&1) || status=$?
     echo "run: ${*:+$* }$program: $((SECONDS - start)) s, status $status" | tee -a "$machine"
     if [ "$status" -ne 0 ]; then
         grep -i error "$out/$file.txt" >&2 || tail -n 5 "$out/$file.txt" >&2
         failed=1
     fi
+    # One that crashed, or was ended for its time, left half a file.
+    python3 -m json.tool "$out/$file.json" >/dev/null 2>&1 || rm -f "$out/$file.json"
 }
 
 describe >"$machine"

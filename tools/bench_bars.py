@@ -135,18 +135,21 @@ def sim_heap(data):
                many <= 1.3 * few)
 
 
+def gpu_bars(data):
+    yield faster(data, "pair", data.arguments("pair"), 40, 10, "pair of one size, one thread",
+                 "<= 40 ns and >= 10 x faster than the fastest peer at each size")
+    yield faster(data, "mixed", [""], 80, 10, "2000 live, mixed", "<= 80 ns and >= 10 x")
+    for bar in (scaling, sharing):
+        for size in SIZES:
+            yield bar(data, size)
+    yield later_passes(data)
+    yield first_pass(data, EXPANDABLE, 1, "trace, first pass, against expandable", "faster on each")
+    yield first_pass(data, NATIVE, 0.5, "trace, first pass, against native", "faster on most")
+    yield own_time(data)
+    for peer in (NATIVE, EXPANDABLE):
+        yield trims(data, peer)
+    yield trims_busy(data)
+
+
 def bars(data):
-    every = [faster(data, "pair", data.arguments("pair"), 40, 10, "pair of one size, one thread",
-                    "<= 40 ns and >= 10 x faster than the fastest peer at each size"),
-             faster(data, "mixed", [""], 80, 10, "2000 live, mixed", "<= 80 ns and >= 10 x")]
-    if not data.has_gpu:
-        every = []
-    else:
-        every += [scaling(data, size) for size in SIZES] + [sharing(data, size) for size in SIZES]
-        every += [later_passes(data),
-                  first_pass(data, EXPANDABLE, 1, "trace, first pass, against expandable",
-                             "faster on each"),
-                  first_pass(data, NATIVE, 0.5, "trace, first pass, against native",
-                             "faster on most"),
-                  own_time(data), trims(data, NATIVE), trims(data, EXPANDABLE), trims_busy(data)]
-    return every + [sim_pair(data), sim_heap(data)]
+    return [*(gpu_bars(data) if data.has_gpu else ()), sim_pair(data), sim_heap(data)]

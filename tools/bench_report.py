@@ -91,6 +91,9 @@ def bars_part(data):
     yield "## Bars"
     yield ""
     yield from table(["figure", "bar", "measured", "met"], [bar.cells() for bar in bars(data)], texts=4)
+    if not data.has_gpu:
+        yield ""
+        yield "There was no GPU here, which the other bars need."
 
 
 def picture(name, title):
@@ -149,11 +152,12 @@ def growth_part(data):
         yield ""
         yield from compared(data, "blocks of", rows_of(data, bench), name, highest=highest)
     yield ""
-    yield "### Ours"
+    yield "### Driver calls, own time, and what a trim left"
     yield ""
     yield from figures_of(data, "growth", (
         ("driver_calls", "driver calls of the growth", 1), ("driver_ms", "driver ms", 1),
-        ("own_percent", "own time, % of that", 1), ("trim_ms", "trim ms", 1)))
+        ("own_percent", "own time, % of that", 1), ("trim_ms", "trim ms", 1),
+        ("kept_gib", "GiB kept", 1)))
 
 
 def latency_part(data):
