@@ -15,16 +15,34 @@ if(NOT EXISTS "${bench_torch_dir}/include/c10/cuda/CUDACachingAllocator.h" OR NO
   set(bench_torch_dir "")
 endif()
 
+# RMM's interface differs between versions: only the one that peer_rmm.hpp speaks will do.
+set(bench_rmm OFF)
+if(TARGET rmm::rmm AND TARGET CUDA::cudart_static)
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_LIBRARIES rmm::rmm CUDA::cudart_static)
+  set(CMAKE_REQUIRED_INCLUDES ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+  set(CMAKE_REQUIRED_FLAGS -std=c++17)
+  set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY) # it is compiled, not linked
+  check_cxx_source_compiles("
+    #include \"peer_rmm.hpp\"
+    void *use() { bench::rmm_pool pool; bench::rmm_arena arena;
+                  return pool.alloc(1, arena.alloc(1, nullptr)); }
+    int main() { return 0; }" VMM_RMM_COMPILES)
+  set(bench_rmm ${VMM_RMM_COMPILES})
+  unset(CMAKE_TRY_COMPILE_TARGET_TYPE)
+  unset(CMAKE_REQUIRED_FLAGS)
+endif()
+
 function(bench_tell name found)
   if(found)
     message(STATUS "bench: with ${name}")
   else()
-    message(STATUS "bench: without ${name}, which was not found")
+    message(STATUS "bench: without ${name}, which was not found, or in another version")
   endif()
 endfunction()
 bench_tell("cudaMalloc and cudaMallocAsync" "${CUDAToolkit_FOUND}")
 bench_tell("PyTorch" "${bench_torch_dir}")
-bench_tell("RMM" "${rmm_FOUND}")
+bench_tell("RMM" "${bench_rmm}")
 
 # cudaMalloc, cudaMallocAsync. Static: the program then also starts where there is no toolkit.
 function(bench_link_cudart target)
@@ -35,7 +53,7 @@ function(bench_link_cudart target)
 endfunction()
 
 function(bench_link_rmm target)
-  if(TARGET rmm::rmm AND TARGET CUDA::cudart_static)
+  if(bench_rmm)
     target_compile_definitions(${target} PRIVATE BENCH_WITH_RMM)
     target_link_libraries(${target} PRIVATE rmm::rmm)
   endif()

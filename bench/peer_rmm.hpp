@@ -7,9 +7,15 @@
 #include <exception>
 #include <memory>
 #include <rmm/cuda_stream_view.hpp>
+#if __has_include(<rmm/mr/pool_memory_resource.hpp>)
+#include <rmm/mr/arena_memory_resource.hpp>
+#include <rmm/mr/cuda_memory_resource.hpp>
+#include <rmm/mr/pool_memory_resource.hpp>
+#else
 #include <rmm/mr/device/arena_memory_resource.hpp>
 #include <rmm/mr/device/cuda_memory_resource.hpp>
 #include <rmm/mr/device/pool_memory_resource.hpp>
+#endif
 
 namespace bench
 {

@@ -113,8 +113,9 @@ template <class A> void trace(benchmark::State &state, const char *name)
         A allocator;
         replay<A> replay(*found);
         pass_report(state, allocator, replay, "first", operations);
-        state.counters["footprint"] = static_cast<double>(allocator.read().reserved_peak) /
-                                      static_cast<double>(found->peak_live_bytes);
+        if (std::int64_t reserved = allocator.read().reserved_peak; reserved >= 0)
+            state.counters["footprint"] =
+                static_cast<double>(reserved) / static_cast<double>(found->peak_live_bytes);
         for (int i = 0; i < (set().quick ? 0 : warm_passes); i++)
             replay.pass(allocator);
         state.SetIterationTime(pass_report(state, allocator, replay, "later", operations));

@@ -163,7 +163,7 @@ def growth_part(data):
 def latency_part(data):
     yield "## Latency of an allocation while another thread grows and trims, in ns"
     yield ""
-    yield picture("latency", "ns of an allocation, by percentile")
+    yield picture("latency", "microseconds of an allocation, by percentile")
     yield ""
     yield "The other thread takes 1 GiB in pieces of 64 MiB on its own stream, frees it and trims, over and over."
     for argument in data.arguments("latency"):
@@ -195,12 +195,14 @@ def threads_lines(data, bench, size):
     return lines
 
 
-def bar_groups(data, rows, allocators):
-    """rows: (label, bench, argument, figure)"""
-    groups = [(label, {name: data.figure(bench, name, argument, figure) for name in allocators})
-              for label, bench, argument, figure in rows]
-    return [(label, {name: value for name, value in values.items() if value})
-            for label, values in groups]
+def bars_picture(data, title, rows, upright, scale):
+    """rows: (label, bench, argument, figure); None where nobody has a figure."""
+    groups = []
+    for label, bench, argument, figure in rows:
+        found = {name: data.figure(bench, name, argument, figure) for name in data.allocators}
+        groups.append((label, {name: value * scale for name, value in found.items() if value}))
+    allocators = [name for name in data.allocators if any(name in values for _, values in groups)]
+    return BarsPicture(title, allocators, groups, upright).draw() if allocators else None
 
 
 def pictures(data):
@@ -209,22 +211,18 @@ def pictures(data):
         lines = threads_lines(data, bench, "512B")
         if lines:
             yield bench, ThreadsPicture("pairs of 512 B over threads, " + title, lines).draw()
-    for name, rows in (
-            ("pair", [(argument, "pair", argument, "real_time") for argument in data.arguments("pair")]
-             + [("mixed", "mixed", "", "real_time")]),
-            ("latency", [("%s %s" % (argument, label), "latency", argument, figure)
-                         for argument in data.arguments("latency")
-                         for figure, label in PERCENTILES])):
-        allocators = [allocator for allocator in data.allocators
-                      if any(key[:2] == (name, allocator) for key in data.rows)]
-        if allocators:
-            yield name, BarsPicture("ns, " + name, allocators, bar_groups(data, rows, allocators),
-                                    "ns").draw()
+    rows = [(argument, "pair", argument, "real_time") for argument in data.arguments("pair")]
+    rows.append(("mixed", "mixed", "", "real_time"))
+    yield "pair", bars_picture(data, "a pair, by size", rows, "ns", 1)
+    rows = [("%s %s" % (argument, label), "latency", argument, figure)
+            for argument in data.arguments("latency") for figure, label in PERCENTILES]
+    yield "latency", bars_picture(data, "latency of an allocation", rows, "microseconds", 1e-3)
 
 
 def main(folder, document):
     data = Data(folder)
-    pictures_write(os.path.splitext(document)[0], pictures(data))
+    pictures_write(os.path.splitext(document)[0],
+                   [(name, svg) for name, svg in pictures(data) if svg is not None])
     lines = list(machine_part(data))
     for part in (bars_part, pairs_part, threads_part, trace_part, growth_part, latency_part, heap_part):
         lines += ["", *part(data)]
