@@ -42,14 +42,10 @@ template <class A> void pair(benchmark::State &state, std::size_t bytes)
 {
     A allocator;
     void *stream = A::place().stream(0);
-    void *last = allocator.alloc(bytes, stream);
-    allocator.free(last, bytes, stream);
+    allocator.free(allocator.alloc(bytes, stream), bytes, stream);
     figures before = allocator.read();
-    for (auto _ : state) {
-        last = allocator.alloc(bytes, stream);
-        benchmark::DoNotOptimize(last);
-        allocator.free(last, bytes, stream);
-    }
+    for (auto _ : state)
+        allocator.free(seen(allocator.alloc(bytes, stream)), bytes, stream);
     figures after = allocator.read();
     report_calls(state, before, after);
     if (A::caches && after.calls != before.calls)

@@ -71,6 +71,16 @@ template <class A> bool verify_empty(benchmark::State &state, A &allocator)
     return live <= 0 || fail(state, "blocks are left");
 }
 
+/*
+ * The compiler may not leave out an allocation that nobody looks at. Google Benchmark's DoNotOptimize is
+ * not for this: with GCC some versions of it change the variable.
+ */
+inline void *seen(void *address)
+{
+    __asm__ volatile("" : "+r"(address) : : "memory");
+    return address;
+}
+
 template <class A> block block_alloc(A &allocator, std::size_t bytes, void *stream)
 {
     return { static_cast<char *>(allocator.alloc(bytes, stream)), bytes, stream };

@@ -95,8 +95,7 @@ void threads(benchmark::State &state, std::size_t bytes, unsigned count, bool sh
     batch_time(state, allocator, count, [&](std::size_t operations) {
         return crew_run<A>(count, [&](unsigned thread) {
             for (std::size_t i = 0; i < operations; i++) {
-                void *address = allocator.alloc(bytes, streams[thread]);
-                benchmark::DoNotOptimize(address);
+                void *address = seen(allocator.alloc(bytes, streams[thread]));
                 allocator.free(address, bytes, streams[thread]);
             }
         });
