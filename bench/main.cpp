@@ -1,36 +1,36 @@
-/* Registers every bench on every driver that opens on this machine, and runs them. */
-#include "bench.hpp"
+/*
+ * Every bench of every allocator that this build has and this machine can run.
+ *
+ * usage: vmmcache_bench [--quick] [OPTION OF GOOGLE BENCHMARK]...
+ *   --quick   for tests: one short repetition of each
+ */
+#include "all.hpp"
+#include "peer_glibc.hpp"
 
-#include <cstdio>
-
-namespace
-{
-
-bool driver_opens(vmm_driver_kind kind)
-{
-    return bench::cache(kind).ok();
-}
-
-void register_all(const char *driver, vmm_driver_kind kind)
-{
-    if (!driver_opens(kind)) {
-        std::fprintf(stderr, "bench: no benches on %s: %s\n", driver, vmm_last_error());
-        return;
-    }
-    bench::register_hot(driver, kind);
-    bench::register_grow(driver, kind);
-    bench::register_replay(driver, kind);
-}
-
-} // namespace
+#ifdef BENCH_WITH_CUDART
+#include "peer_cuda.hpp"
+#endif
+#ifdef BENCH_WITH_RMM
+#include "peer_rmm.hpp"
+#endif
 
 int main(int argc, char **argv)
 {
-    register_all("sim", VMM_DRIVER_SIM);
-    register_all("cuda", VMM_DRIVER_CUDA);
-    benchmark::Initialize(&argc, argv);
-    if (benchmark::ReportUnrecognizedArguments(argc, argv))
-        return 2;
-    std::size_t ran = benchmark::RunSpecifiedBenchmarks();
-    return ran > 0 && !bench::failed() ? 0 : 1;
+    using ours_on_sim = bench::vmmcache<bench::driver_choice::sim>;
+    using ours_on_cuda = bench::vmmcache<bench::driver_choice::cuda>;
+
+    bench::options_read(argc, argv);
+    bench::register_host<bench::glibc>();
+    bench::register_all<ours_on_sim>();
+    bench::register_heap<ours_on_sim>();
+    bench::register_all<ours_on_cuda>();
+#ifdef BENCH_WITH_CUDART
+    bench::register_all<bench::cuda_malloc>();
+    bench::register_all<bench::cuda_malloc_async>();
+#endif
+#ifdef BENCH_WITH_RMM
+    bench::register_all<bench::rmm_pool>();
+    bench::register_all<bench::rmm_arena>();
+#endif
+    return bench::run(argc, argv);
 }

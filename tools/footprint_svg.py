@@ -1,8 +1,9 @@
 """Pictures of footprint as SVG: memory over time, and what the knob costs.
 
-May be imported by: plot_footprint.py. Needs nothing but the standard library.
+May be imported by: plot_footprint.py, bench_svg.py, bench_report.py. Needs nothing but the standard library.
 """
 import math
+import os
 
 GIB = 2.0 ** 30
 
@@ -60,6 +61,14 @@ def log_ticks(low, high):
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     values = [factor * 10.0 ** power for power in powers for factor in (1, 2, 5)]
     return [value for value in values if low <= value <= high]
+
+
+def pictures_write(folder, pictures):
+    """pictures: (name, SVG)"""
+    os.makedirs(folder, exist_ok=True)
+    for name, svg in pictures:
+        with open(os.path.join(folder, name + ".svg"), "w", encoding="utf-8") as file:
+            file.write(svg)
 
 
 class Picture:

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 
-from footprint_svg import GIB, KnobPicture, TimePicture
+from footprint_svg import GIB, KnobPicture, TimePicture, pictures_write
 from markdown import region_replaced, table
 
 BASELINES = ("block-splitting", "expandable")
@@ -192,11 +192,7 @@ def pictures(data):
 
 def main(folder, document):
     data = Data(folder)
-    drawn = os.path.splitext(document)[0]
-    os.makedirs(drawn, exist_ok=True)
-    for name, svg in pictures(data):
-        with open(os.path.join(drawn, name + ".svg"), "w", encoding="utf-8") as file:
-            file.write(svg)
+    pictures_write(os.path.splitext(document)[0], pictures(data))
     with open(document, encoding="utf-8") as file:
         text = file.read()
     for name, lines in (("footprints", footprints(data)), ("streams", streams(data)),

@@ -22,7 +22,7 @@ run_ctest() {
     (cd "$home/build/$name" && ctest --output-on-failure -j "$(nproc)" "$@")
 }
 
-"$home/tools/setup.sh" cc cxx make cmake python3 pkg-config zlib cmocka benchmark\?
+"$home/tools/setup.sh" cc cxx make cmake python3 pkg-config zlib cmocka benchmark\? valgrind\?
 tests_on=(-DVMM_BUILD_TOOLS=ON -DVMM_BUILD_TESTS=ON)
 
 echo "== Release: building (build/tests)"

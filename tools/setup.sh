@@ -6,7 +6,7 @@
 # Each need has a probe; only those whose probe fails are installed. Quiet unless it fails.
 set -euo pipefail
 
-known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang"
+known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang valgrind"
 
 die() {
     echo "error: $1" >&2
@@ -24,7 +24,7 @@ probe() {
     case $1 in
     cc) compiles "${CC:-cc}" c stdio.h ;;
     cxx) compiles "${CXX:-c++}" c++ string ;;
-    make | cmake | python3 | pkg-config | clang) command -v "$1" >/dev/null 2>&1 ;;
+    make | cmake | python3 | pkg-config | clang | valgrind) command -v "$1" >/dev/null 2>&1 ;;
     zlib) compiles "${CC:-cc}" c zlib.h -fsyntax-only ;;
     cmocka) compiles "${CC:-cc}" c cmocka.h -fsyntax-only ;;
     benchmark) compiles "${CXX:-c++}" c++ benchmark/benchmark.h -fsyntax-only ;;

@@ -1,0 +1,131 @@
+/*
+ * What an allocator is to the benches, and ours.
+ *
+ *   static name(), place()     "vmmcache-cuda"; the device its blocks live on
+ *   static available(why)      whether it can be measured here
+ *   static alignment           of every block
+ *   static is_slow             every call goes to the driver: few iterations, no traces
+ *   static caches              it keeps what is freed, without a call of the driver
+ *   static trims               trim() gives that back
+ *   static is_ours             it is held to more than others
+ *   static thread_begin()      what each thread must do before it calls
+ *   alloc(bytes, stream)       nullptr on failure, which ok() and error() remember
+ *   free(address, bytes, stream)
+ *   trim()                     gives back all that is idle, where it trims
+ *   read()                     its figures
+ *
+ * A new one holds nothing yet. alloc(), free() and trim() may be called by several threads.
+ */
+#ifndef VMM_BENCH_ALLOCATOR_HPP
+#define VMM_BENCH_ALLOCATOR_HPP
+
+#include "device.hpp"
+
+#include <atomic>
+
+namespace bench
+{
+
+/* -1 where an allocator does not know. */
+struct figures {
+    std::int64_t calls = -1;     /* of the driver, that change mappings or physical memory */
+    std::int64_t driver_ns = -1; /* of the host, spent in driver calls */
+    std::int64_t reserved = -1;
+    std::int64_t reserved_peak = -1;
+    std::int64_t live = -1; /* blocks */
+};
+
+enum class driver_choice { sim, cuda };
+
+template <driver_choice choice> class vmmcache
+{
+  public:
+    static constexpr std::size_t alignment = 512;
+    static constexpr bool is_slow = false, caches = true, trims = true, is_ours = true;
+
+    static const char *name()
+    {
+        return choice == driver_choice::sim ? "vmmcache-sim" : "vmmcache-cuda";
+    }
+    static device &place()
+    {
+        return choice == driver_choice::sim ? device::sim() : device::cuda();
+    }
+    static bool available(std::string &why)
+    {
+        why = place().describe();
+        return place().ok();
+    }
+    static void thread_begin()
+    {
+    }
+
+    vmmcache()
+    {
+        if (floor_cache_create(place().driver(), &cache_) != VMM_OK)
+            broken();
+    }
+    ~vmmcache()
+    {
+        vmm_destroy(cache_);
+    }
+    vmmcache(const vmmcache &) = delete;
+    vmmcache &operator=(const vmmcache &) = delete;
+
+    void *alloc(std::size_t bytes, void *stream)
+    {
+        void *address = nullptr;
+        if (vmm_alloc(cache_, bytes, stream, &address) != VMM_OK)
+            broken();
+        return address;
+    }
+    void free(void *address, std::size_t, void *)
+    {
+        if (vmm_free(cache_, address) != VMM_OK)
+            broken();
+    }
+    void trim()
+    {
+        if (vmm_trim(cache_, 0, nullptr) != VMM_OK)
+            broken();
+    }
+    figures read()
+    {
+        vmm_stats stats = VMM_STATS_INIT;
+        if (vmm_stats_get(cache_, &stats) != VMM_OK)
+            broken();
+        figures found;
+        found.calls =
+            static_cast<std::int64_t>(stats.create_calls + stats.map_calls + stats.access_calls +
+                                      stats.unmap_calls + stats.release_calls);
+        found.driver_ns = static_cast<std::int64_t>(floor_host_ns(place().driver()));
+        found.reserved = static_cast<std::int64_t>(stats.reserved_bytes.current);
+        found.reserved_peak = static_cast<std::int64_t>(stats.reserved_bytes.peak);
+        found.live = static_cast<std::int64_t>(stats.allocations.current);
+        return found;
+    }
+
+    bool ok() const
+    {
+        return !failed_.load(std::memory_order_relaxed);
+    }
+    std::string error() const
+    {
+        return "vmmcache: a call failed; the first said: " + error_;
+    }
+
+  private:
+    void broken()
+    {
+        if (!failed_.exchange(true))
+            error_ = vmm_last_error();
+    }
+
+    vmm_cache *cache_ = nullptr;
+    std::atomic<bool> failed_{ false };
+    std::string error_;
+};
+
+} // namespace bench
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * The driver floor for C++, which cannot read its header (C11 atomics): opens a driver, puts caches on
+ * it, and does what benches do with streams and bytes. All of it forwards.
+ *
+ * May be called by: the benches, from any thread.
+ */
+#ifndef VMM_BENCH_FLOOR_H
+#define VMM_BENCH_FLOOR_H
+
+#include "vmmcache/vmmcache.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct driver;
+
+/* device_bytes: of a simulated device; 0 for what the driver pretends by itself. */
+vmm_status floor_open(vmm_driver_kind kind, uint64_t device_bytes, struct driver **out);
+void floor_close(struct driver *driver);
+const char *floor_device_name(const struct driver *driver);
+const char *floor_version(const struct driver *driver);
+
+vmm_status floor_cache_create(struct driver *driver, vmm_cache **out);
+
+vmm_status floor_stream_create(struct driver *driver, vmm_stream *stream);
+vmm_status floor_stream_destroy(struct driver *driver, vmm_stream stream);
+vmm_status floor_fill(struct driver *driver, void *address, size_t bytes, uint32_t word,
+                      vmm_stream stream);
+vmm_status floor_check(struct driver *driver, void *address, size_t bytes, uint32_t word,
+                       vmm_stream stream);
+vmm_status floor_mismatches(struct driver *driver, uint64_t *places);
+vmm_status floor_delay(struct driver *driver, uint64_t ns, vmm_stream stream);
+vmm_status floor_wait(struct driver *driver);
+
+/* Nanoseconds of the host spent in driver calls so far; for sim what simulating them took. */
+uint64_t floor_host_ns(const struct driver *driver);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,63 @@
+/* Whether cost grows with the heap: random replacements of 2-MiB blocks, with few and many live. */
+#ifndef VMM_BENCH_HEAP_HPP
+#define VMM_BENCH_HEAP_HPP
+
+#include "pair.hpp"
+
+#include <algorithm>
+
+namespace bench
+{
+
+/* Live blocks in memory that was taken in large pieces, which is quicker. */
+template <class A>
+std::vector<block> heap_fill(A &allocator, std::size_t live_bytes, std::size_t bytes)
+{
+    void *stream = A::place().stream(0);
+    std::vector<block> large(live_bytes / gib), live(live_bytes / bytes);
+    for (block &b : large)
+        b = block_alloc(allocator, gib, stream);
+    blocks_free(allocator, large);
+    for (block &b : live)
+        b = block_alloc(allocator, bytes, stream);
+    return live;
+}
+
+/* Each iteration is a round of replacements; their median is reported, so that one heap does for all. */
+template <class A> void heap(benchmark::State &state, std::size_t live_bytes)
+{
+    constexpr std::size_t bytes = 2 * mib, drawn_count = 1 << 16;
+    A allocator;
+    std::vector<block> live = heap_fill(allocator, live_bytes, bytes);
+    std::vector<replacement> drawn = replacements_draw(drawn_count, live.size());
+    for (replacement &r : drawn)
+        r.bytes = bytes;
+    replacements_run(allocator, live, drawn);
+    std::vector<double> rounds;
+    figures before = allocator.read();
+    for (auto _ : state) {
+        auto start = clock::now();
+        replacements_run(allocator, live, drawn);
+        rounds.push_back(seconds_since(start));
+        state.SetIterationTime(rounds.back());
+    }
+    report_calls(state, before, allocator.read());
+    std::sort(rounds.begin(), rounds.end());
+    state.counters["pair_ns"] = rounds[rounds.size() / 2] * 1e9 / drawn_count;
+    verify_blocks(state, allocator, live);
+    blocks_free(allocator, live);
+    verify_empty(state, allocator);
+}
+
+template <class A> void register_heap()
+{
+    for (std::size_t live_bytes : { gib, 16 * gib, 139 * gib })
+        add(std::string("heap/") + A::name() + "/" + bytes_text(live_bytes),
+            [live_bytes](benchmark::State &state) { heap<A>(state, live_bytes); })
+            ->Iterations(set().quick ? 1 : 11)
+            ->UseManualTime();
+}
+
+} // namespace bench
+
+#endif

@@ -1,0 +1,82 @@
+"""What tools/bench.sh measured: medians by bench, allocator and argument.
+
+May be imported by: bench_report.py, bench_bars.py, bench_svg.py.
+"""
+import json
+import os
+import statistics
+
+# Ours first; then who works on the same device, then the floor.
+OURS_CUDA, OURS_SIM = "vmmcache-cuda", "vmmcache-sim"
+NATIVE, EXPANDABLE = "torch-native", "torch-expandable"
+ALLOCATORS = (OURS_CUDA, OURS_SIM, NATIVE, EXPANDABLE, "cudaMallocAsync", "cudaMalloc", "rmm-pool",
+              "rmm-arena", "glibc")
+FILES = ("bench", "torch-native", "torch-expandable")
+# What Google Benchmark puts into a row beside figures.
+NOT_FIGURES = ("family_index", "per_family_instance_index", "repetitions", "repetition_index",
+               "threads", "iterations")
+
+
+def parts(run_name):
+    """The bench, its allocator and its arguments; Google Benchmark appends how it was run."""
+    bench, allocator, *rest = [part for part in run_name.split("/")
+                               if ":" not in part and part != "manual_time"]
+    return bench, allocator, "/".join(rest)
+
+
+class Data:
+    """Medians over the repetitions; time is in ns."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.rows = {}     # (bench, allocator, argument): {figure: [values]}
+        self.errors = []   # lines
+        self.versions = {} # allocator: text
+        for name in FILES:
+            path = os.path.join(folder, name + ".json")
+            if os.path.exists(path):
+                self.read(path)
+        with open(os.path.join(folder, "machine.txt"), encoding="utf-8") as file:
+            self.machine = [line.rstrip("\n").split(": ", 1) for line in file]
+        self.allocators = [name for name in ALLOCATORS
+                           if any(key[1] == name for key in self.rows)]
+        self.has_gpu = OURS_CUDA in self.allocators
+        self.ours = OURS_CUDA if self.has_gpu else OURS_SIM
+        self.peers = [name for name in self.allocators
+                      if not name.startswith("vmmcache") and (name != "glibc" or not self.has_gpu)]
+
+    def read(self, path):
+        with open(path, encoding="utf-8") as file:
+            measured = json.load(file)
+        self.versions.update({name: text for name, text in measured["context"].items()
+                              if name in ALLOCATORS})
+        for row in measured["benchmarks"]:
+            if row.get("run_type") == "aggregate":
+                continue
+            if row.get("error_occurred"):
+                self.errors.append("%s: %s" % (row["run_name"], row.get("error_message", "")))
+                continue
+            figures = self.rows.setdefault(parts(row["run_name"]), {})
+            for name, value in row.items():
+                if isinstance(value, (int, float)) and name not in NOT_FIGURES:
+                    figures.setdefault(name, []).append(value)
+
+    def figure(self, bench, allocator, argument="", name="real_time"):
+        """The median, or None where it was not measured."""
+        values = self.rows.get((bench, allocator, argument), {}).get(name)
+        return statistics.median(values) if values else None
+
+    def arguments(self, bench):
+        """In the order of the benches."""
+        return list(dict.fromkeys(argument for found, _, argument in self.rows if found == bench))
+
+    def best_peer(self, bench, argument, name="real_time", highest=False):
+        """(figure, peer), or None."""
+        found = [(self.figure(bench, peer, argument, name), peer) for peer in self.peers]
+        found = [pair for pair in found if pair[0] is not None]
+        if not found:
+            return None
+        return max(found) if highest else min(found)
+
+    def told(self, key):
+        return [rest[0] for name, *rest in self.machine if name == key]

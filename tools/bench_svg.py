@@ -1,0 +1,88 @@
+"""Pictures of what the benches measured, as SVG: lines over threads, and bars side by side.
+
+May be imported by: bench_report.py. Looks as footprint_svg.py does, whose frame it uses.
+"""
+import math
+
+from bench_data import ALLOCATORS
+from footprint_svg import BOTTOM, HEIGHT, LEFT, LINE_COLOURS, RIGHT, WIDTH, Picture, log_ticks
+
+COLOURS = dict(zip(ALLOCATORS, LINE_COLOURS[:1] + LINE_COLOURS[5:] + LINE_COLOURS[1:5] +
+                   ("#1b7c83", "#a475f9", "#8b949e")))
+
+
+class LogPicture(Picture):
+    """Upright by powers of ten; one colour an allocator."""
+
+    def __init__(self, title, allocators, values):
+        super().__init__(title, [(name, COLOURS[name], 3) for name in allocators])
+        self.low, self.high = min(values) / 1.35, max(values) * 1.35
+
+    def y(self, value):
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return HEIGHT - BOTTOM - (HEIGHT - self.top_edge - BOTTOM) * share
+
+    def levels(self):
+        values = log_ticks(self.low, self.high)
+        if len(values) > 9:
+            values = [value for value in values if "%e" % value == "%e" % 10 ** round(math.log10(value))]
+        for value in values:
+            self.level(self.y(value), "%g" % value)
+        self.level(HEIGHT - BOTTOM, "", strong=True)
+
+
+class ThreadsPicture(LogPicture):
+    """Pairs a second over threads, one line an allocator."""
+
+    def __init__(self, title, lines):
+        """lines: {allocator: [(threads, millions of pairs a second)]}"""
+        super().__init__(title, lines, [rate for points in lines.values() for _, rate in points])
+        self.lines = lines
+        self.counts = sorted({count for points in lines.values() for count, _ in points})
+
+    def x(self, count):
+        inner = WIDTH - LEFT - RIGHT - 40
+        return LEFT + 20 + inner * math.log(count) / math.log(max(self.counts[-1], 2))
+
+    def draw(self):
+        self.levels()
+        for count in self.counts:
+            self.text(self.x(count), HEIGHT - BOTTOM + 17, "%d" % count)
+        self.names("threads", "million pairs a second")
+        for name, points in self.lines.items():
+            places = [(self.x(count), self.y(rate)) for count, rate in points]
+            self.line(places, 'stroke="%s" stroke-width="%s"' %
+                      (COLOURS[name], "2" if name.startswith("vmmcache") else "1.5"))
+            for x, y in places:
+                self.svg.append('<circle cx="%.1f" cy="%.1f" r="2.2" fill="%s"/>' %
+                                (x, y, COLOURS[name]))
+        return self.written()
+
+
+class BarsPicture(LogPicture):
+    """Groups of bars, one bar an allocator."""
+
+    def __init__(self, title, allocators, groups, upright):
+        """groups: [(name, {allocator: value})]"""
+        super().__init__(title, allocators, [value for _, bars in groups for value in bars.values()])
+        self.allocators, self.groups, self.upright = allocators, groups, upright
+
+    def bars_draw(self, left, width, bars):
+        step = width / len(self.allocators)
+        for number, name in enumerate(self.allocators):
+            if name not in bars:
+                continue
+            top = self.y(bars[name])
+            self.svg.append('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>' %
+                            (left + number * step, top, step * 0.85, HEIGHT - BOTTOM - top,
+                             COLOURS[name]))
+
+    def draw(self):
+        self.levels()
+        room = (WIDTH - LEFT - RIGHT) / len(self.groups)
+        for number, (name, bars) in enumerate(self.groups):
+            left = LEFT + number * room
+            self.bars_draw(left + room * 0.1, room * 0.8, bars)
+            self.text(left + room / 2, HEIGHT - BOTTOM + 17, name)
+        self.names("", self.upright)
+        return self.written()
