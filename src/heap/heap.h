@@ -49,9 +49,8 @@ struct block {
         uint64_t epoch;           /* warm: at which it was taken back */
     };
     enum block_state state;
-    bool is_pinned;       /* live, and not to be moved; of a slab: pinned_bits has it */
-    uint8_t knower;       /* number of the magazine that knows it; 0: none does */
-    _Atomic bool is_kept; /* by that magazine, and not live */
+    bool is_pinned; /* live, and not to be moved; of a slab: pinned_bits has it */
+    uint8_t knower; /* number of the magazine that has the rest of what is known; 0: none */
 };
 
 /* Block records, recycled. They are allocated in batches and freed all at once. */

@@ -75,11 +75,31 @@ static struct magazine_known *known_at(struct magazine *magazine, uint64_t addre
     return &magazine->known[hash >> (64 - MAGAZINE_KNOWN_BITS)];
 }
 
-static void known_set(struct magazine *magazine, const struct place *place, uint64_t address)
+static void known_set(struct magazine_known *known, const struct place *place, uint64_t address,
+                      uint64_t requested_bytes)
 {
-    struct magazine_known *known = known_at(magazine, address);
     known->place = *place;
-    atomic_store_explicit(&known->address, address, memory_order_relaxed);
+    atomic_store_explicit(&known->requested_bytes, requested_bytes, memory_order_relaxed);
+    atomic_store_explicit(&known->address, address, memory_order_release);
+}
+
+/* Makes the place of a slot an ordinary live one, if it is the one at an address. */
+static bool known_settle(struct magazine_known *known, struct place *place, uint64_t address)
+{
+    uint64_t bytes = atomic_load_explicit(&known->requested_bytes, memory_order_relaxed);
+    if (address == 0 ||
+        !atomic_compare_exchange_strong_explicit(&known->address, &address, 0, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return false;
+    vmm__place_set_requested(place, bytes);
+    vmm__place_set_knower(place, 0);
+    return true;
+}
+
+static void known_free(struct magazine_known *known)
+{
+    struct place place = known->place;
+    (void)known_settle(known, &place, atomic_load_explicit(&known->address, memory_order_relaxed));
 }
 
 void vmm__magazine_know_locked(struct magazine *magazine, const struct heap *heap, uint64_t address)
@@ -87,19 +107,18 @@ void vmm__magazine_know_locked(struct magazine *magazine, const struct heap *hea
     struct place place;
     if (!vmm__place_find(heap, address, &place))
         return;
+    struct magazine_known *known = known_at(magazine, address);
+    known_free(known);
     vmm__place_set_knower(&place, magazine->number);
-    known_set(magazine, &place, address);
+    known_set(known, &place, address, vmm__place_requested_bytes(&place));
 }
 
-/* Its thread may be about to know something else at that slot. */
-void vmm__magazines_forget_locked(struct pool *pool, struct place *place, uint64_t address)
+bool vmm__magazines_forget_locked(struct pool *pool, struct place *place, uint64_t address)
 {
     struct magazine *magazine = pool->magazines;
     while (magazine->number != vmm__place_knower(place))
         magazine = magazine->next;
-    (void)atomic_compare_exchange_strong_explicit(&known_at(magazine, address)->address, &address,
-                                                  0, memory_order_relaxed, memory_order_relaxed);
-    vmm__place_set_knower(place, 0);
+    return known_settle(known_at(magazine, address), place, address);
 }
 
 /* ---- Taking and giving -------------------------------------------------------------------- */
@@ -110,18 +129,26 @@ static void figure_take(struct account_change *figure, uint64_t amount)
     figure->taken += amount;
 }
 
-static void kept_take(struct magazine *magazine, uint32_t i, uint64_t bytes)
+static void kept_drop(struct magazine *magazine, uint32_t i)
 {
-    struct magazine_kept kept = magazine->kept[i];
-    magazine->kept_bytes -= kept.bytes;
+    magazine->kept_bytes -= magazine->kept[i].bytes;
     magazine->kept_count--;
     for (; i < magazine->kept_count; i++)
         magazine->kept[i] = magazine->kept[i + 1];
-    vmm__place_revive(&kept.place, bytes);
-    known_set(magazine, &kept.place, kept.address);
+}
+
+static bool kept_take(struct magazine *magazine, uint32_t i, uint64_t bytes)
+{
+    const struct magazine_kept *kept = &magazine->kept[i];
+    struct magazine_known *known = known_at(magazine, kept->address);
+    if (atomic_load_explicit(&known->address, memory_order_acquire) != 0)
+        return false;
     figure_take(&magazine->requested_bytes, bytes);
-    figure_take(&magazine->allocated_bytes, kept.bytes);
+    figure_take(&magazine->allocated_bytes, kept->bytes);
     figure_take(&magazine->allocations, 1);
+    known_set(known, &kept->place, kept->address, bytes);
+    kept_drop(magazine, i);
+    return true;
 }
 
 bool vmm__magazine_take(struct magazine *magazine, uint64_t block_bytes, uint64_t bytes, void **out)
@@ -131,12 +158,12 @@ bool vmm__magazine_take(struct magazine *magazine, uint64_t block_bytes, uint64_
     uint32_t i = magazine->kept_count;
     while (i > 0 && magazine->kept[i - 1].bytes != block_bytes)
         i--;
-    if (i > 0) {
-        *out = (void *)(uintptr_t)magazine->kept[i - 1].address;
-        kept_take(magazine, i - 1, bytes);
-    }
+    uint64_t address = i > 0 ? magazine->kept[i - 1].address : 0;
+    bool took = i > 0 && kept_take(magazine, i - 1, bytes);
     magazine_leave(magazine);
-    return i > 0;
+    if (took)
+        *out = (void *)(uintptr_t)address;
+    return took;
 }
 
 /* A block that others use must wait, and one that is pinned be unpinned: that is for the pool. */
@@ -155,10 +182,10 @@ static void known_keep(struct magazine *magazine, struct magazine_known *known, 
     *kept =
         (struct magazine_kept){ .address = known->address, .bytes = bytes, .place = known->place };
     magazine->kept_bytes += bytes;
-    magazine->requested_bytes.change -= vmm__place_requested_bytes(&kept->place);
+    magazine->requested_bytes.change -=
+        atomic_load_explicit(&known->requested_bytes, memory_order_relaxed);
     magazine->allocated_bytes.change -= bytes;
     magazine->allocations.change--;
-    vmm__place_keep(&kept->place);
     atomic_store_explicit(&known->address, 0, memory_order_relaxed);
 }
 
@@ -193,7 +220,6 @@ void vmm__magazine_empty_locked(struct magazine *magazine, struct pool *pool)
         struct magazine_kept *kept = &magazine->kept[i];
         struct heap *heap = vmm__directory_heap(pool->large.directory, kept->address);
         vmm__place_set_knower(&kept->place, 0);
-        vmm__place_revive(&kept->place, 0);
         if (kept->place.slab == NULL)
             (void)vmm__heap_give(heap, kept->place.block, epoch);
         else
@@ -204,6 +230,13 @@ void vmm__magazine_empty_locked(struct magazine *magazine, struct pool *pool)
     account_merge(magazine, &pool->account);
 }
 
+static void magazine_settle(struct magazine *magazine, struct pool *pool)
+{
+    for (int i = 0; i < MAGAZINE_KNOWN; i++)
+        known_free(&magazine->known[i]);
+    vmm__magazine_empty_locked(magazine, pool);
+}
+
 void vmm__magazines_call_locked(struct pool *pool)
 {
     for (struct magazine *each = pool->magazines; each != NULL; each = each->next)
@@ -212,7 +245,7 @@ void vmm__magazines_call_locked(struct pool *pool)
     for (struct magazine *each = pool->magazines; each != NULL; each = each->next) {
         while (atomic_load_explicit(&each->is_entered, memory_order_acquire))
             (void)sched_yield();
-        vmm__magazine_empty_locked(each, pool);
+        magazine_settle(each, pool);
     }
 }
 

@@ -3,15 +3,20 @@
  * (Bonwick and Adams, "Magazines and Vmem", USENIX ATC 2001), so that it can have them again
  * without the pool's lock. A pool has none until it is crowded.
  *
- * A thread keeps only what it took itself and so knows. Whoever locks the pool, not just enters it, calls all
- * magazines in: their threads go to the pool's lock then, and what was kept is free memory. So
- * nobody ever grows, steals or trims past memory that a magazine keeps, nor sees any.
+ * A thread keeps only what it took itself and so knows: its table has of some live places what the
+ * pool would have to be asked for, so that neither keeping nor taking touches what threads share. Whoever
+ * locks the pool, not just enters it, calls all magazines in: their threads go to the pool's lock
+ * then, what was kept is free memory, and nothing is known any more. So nobody ever grows, steals or
+ * trims past memory that a magazine keeps, nor sees any.
  *
  * Owns: its entries. Invariants:
- *  1. what a magazine knows is live and has its number as knower, what it keeps is marked so and not
- *     live; whoever gives back what another magazine knows has it forgotten there first;
- *  2. account holds what the thread took and gave by way of the magazine since it was last emptied.
- * May be called by: pool, entry. Locks: take and give need none, and belong to the magazine's thread;
+ *  1. a place with a knower is handed out as the pool sees it. It is live if that magazine's table has
+ *     it, and only there it says how many bytes were requested; or else the magazine keeps it;
+ *  2. without the lock, the magazine's thread may fill a free slot of the table, and free one; with
+ *     it, any thread may free one;
+ *  3. requested_bytes, allocated_bytes and allocations hold what the thread took and gave by way of the
+ *     magazine since they were last added to the pool's account.
+ * May be called by: pool, policy. Locks: take and give need none, and belong to the magazine's thread;
  * functions that end in _locked expect the pool's lock.
  */
 #ifndef VMM_HEAP_MAGAZINE_H
@@ -31,7 +36,8 @@ struct magazine_kept {
 };
 
 struct magazine_known {
-    _Atomic uint64_t address; /* 0: none; others may only make it that */
+    _Atomic uint64_t address; /* 0: the slot is free */
+    _Atomic uint64_t requested_bytes;
     struct place place;
 };
 
@@ -56,7 +62,8 @@ struct magazine *vmm__magazine_mine(const struct pool *pool);
 /* The same, made with its first use; NULL if there is no host memory, or there are too many. */
 struct magazine *vmm__magazine_find_locked(struct pool *pool);
 
-/* Takes a place of exactly block_bytes that is kept. False if there is none, or while called in. */
+/* Takes a place of exactly block_bytes that is kept. False if there is none, or no slot for it in the
+ * table, or while called in. */
 bool vmm__magazine_take(struct magazine *magazine, uint64_t block_bytes, uint64_t bytes,
                         void **out);
 
@@ -68,11 +75,11 @@ bool vmm__magazine_give(struct magazine *magazine, const struct pool *pool, uint
 void vmm__magazine_know_locked(struct magazine *magazine, const struct heap *heap,
                                uint64_t address);
 
-/* Lets all that is kept go, and adds the account to the pool's. */
+/* Lets all that is kept go, and adds what was counted to the pool's account. */
 void vmm__magazine_empty_locked(struct magazine *magazine, struct pool *pool);
 
-/* Whoever knows a live place forgets it. */
-void vmm__magazines_forget_locked(struct pool *pool, struct place *place, uint64_t address);
+/* Makes a place with a knower an ordinary live one; false if it is not live, but kept. */
+bool vmm__magazines_forget_locked(struct pool *pool, struct place *place, uint64_t address);
 
 /* Calls all magazines of a pool in and empties them; and lets their threads go on. */
 void vmm__magazines_call_locked(struct pool *pool);

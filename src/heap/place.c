@@ -26,17 +26,9 @@ static bool place_is_waiting(const struct place *place)
     return (place->slab->waiting_bits & object_bit(place)) != 0;
 }
 
-static bool place_is_kept(const struct place *place)
-{
-    if (place->slab == NULL)
-        return atomic_load_explicit(&place->block->is_kept, memory_order_relaxed);
-    return vmm__place_requested_bytes(place) == SLAB_OBJECT_KEPT;
-}
-
 bool vmm__place_find_live(const struct heap *heap, uint64_t address, struct place *place)
 {
-    return vmm__place_find(heap, address, place) && !place_is_waiting(place) &&
-           !place_is_kept(place);
+    return vmm__place_find(heap, address, place) && !place_is_waiting(place);
 }
 
 uint64_t vmm__place_bytes(const struct place *place)
@@ -46,9 +38,16 @@ uint64_t vmm__place_bytes(const struct place *place)
 
 uint64_t vmm__place_requested_bytes(const struct place *place)
 {
+    return place->slab == NULL ? place->block->requested_bytes
+                               : place->slab->requested[place->object];
+}
+
+void vmm__place_set_requested(struct place *place, uint64_t bytes)
+{
     if (place->slab == NULL)
-        return place->block->requested_bytes;
-    return atomic_load_explicit(&place->slab->requested[place->object], memory_order_relaxed);
+        place->block->requested_bytes = bytes;
+    else
+        place->slab->requested[place->object] = (uint16_t)bytes;
 }
 
 uint8_t vmm__place_knower(const struct place *place)
@@ -65,30 +64,6 @@ void vmm__place_set_knower(struct place *place, uint8_t number)
     place->slab->knowers[place->object] = number;
     uint64_t others = place->slab->known_bits & ~object_bit(place);
     place->slab->known_bits = number == 0 ? others : others | object_bit(place);
-}
-
-static void object_note(struct place *place, uint16_t requested_bytes)
-{
-    atomic_store_explicit(&place->slab->requested[place->object], requested_bytes,
-                          memory_order_relaxed);
-}
-
-void vmm__place_keep(struct place *place)
-{
-    if (place->slab == NULL)
-        atomic_store_explicit(&place->block->is_kept, true, memory_order_relaxed);
-    else
-        object_note(place, SLAB_OBJECT_KEPT);
-}
-
-void vmm__place_revive(struct place *place, uint64_t requested_bytes)
-{
-    if (place->slab != NULL) {
-        object_note(place, (uint16_t)requested_bytes);
-        return;
-    }
-    place->block->requested_bytes = requested_bytes;
-    atomic_store_explicit(&place->block->is_kept, false, memory_order_relaxed);
 }
 
 static bool place_is_pinned(const struct place *place)

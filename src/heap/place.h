@@ -17,11 +17,12 @@ struct place {
 /* The place at an address of the heap if it is handed out, live or waiting. */
 bool vmm__place_find(const struct heap *heap, uint64_t address, struct place *place);
 
-/* The same, of those that are live and not kept. */
+/* The same, of those that do not wait: live, or kept by the magazine that knows the place. */
 bool vmm__place_find_live(const struct heap *heap, uint64_t address, struct place *place);
 
 uint64_t vmm__place_bytes(const struct place *place);
 uint64_t vmm__place_requested_bytes(const struct place *place);
+void vmm__place_set_requested(struct place *place, uint64_t bytes);
 
 /* A live place is kept where it is, or no longer. */
 void vmm__place_pin(struct heap *heap, struct place *place);
@@ -30,10 +31,6 @@ void vmm__place_unpin(struct heap *heap, struct place *place);
 /* The magazine that knows the place; 0: none. */
 uint8_t vmm__place_knower(const struct place *place);
 void vmm__place_set_knower(struct place *place, uint8_t number);
-
-/* A live place is kept by its knower; and is live again. The one that knows it needs no lock. */
-void vmm__place_keep(struct place *place);
-void vmm__place_revive(struct place *place, uint64_t requested_bytes);
 
 /* A live place that is not pinned waits from now on. */
 void vmm__place_wait(struct place *place);

@@ -160,6 +160,15 @@ static vmm_status not_live(const char *function, uint64_t address)
                       function, (unsigned long long)address);
 }
 
+/* What a magazine knows about the place is settled with it; what it keeps is not live. */
+static bool place_find_live(struct pool *pool, const struct heap *heap, uint64_t address,
+                            struct place *place)
+{
+    if (!vmm__place_find_live(heap, address, place))
+        return false;
+    return vmm__place_knower(place) == 0 || vmm__magazines_forget_locked(pool, place, address);
+}
+
 static void object_give(struct pool *pool, struct slab *slab, uint32_t object)
 {
     uint64_t requested_bytes = atomic_load_explicit(&slab->requested[object], memory_order_relaxed);
@@ -193,10 +202,8 @@ static __attribute__((noinline)) vmm_status place_give(struct pool *pool, struct
                                                        uint64_t address)
 {
     struct place place;
-    if (!vmm__place_find_live(heap, address, &place))
+    if (!place_find_live(pool, heap, address, &place))
         return not_live("free", address);
-    if (vmm__place_knower(&place) != 0)
-        vmm__magazines_forget_locked(pool, &place, address);
     vmm_status status = place_await(pool, heap, address, &place);
     if (status != VMM_OK)
         return status == VMM_NOT_READY ? VMM_OK : status;
@@ -243,7 +250,7 @@ vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t a
                                 struct timeline *other)
 {
     struct place place;
-    if (!vmm__place_find_live(heap, address, &place))
+    if (!place_find_live(pool, heap, address, &place))
         return not_live("use", address);
     if (other == &pool->timeline)
         return VMM_OK;
@@ -253,7 +260,7 @@ vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t a
 vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned)
 {
     struct place place;
-    if (!vmm__place_find_live(heap, address, &place))
+    if (!place_find_live(heap->pool, heap, address, &place))
         return not_live(pinned ? "pin" : "unpin", address);
     if (pinned)
         vmm__place_pin(heap, &place);

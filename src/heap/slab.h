@@ -21,8 +21,7 @@ enum {
     SLAB_LARGEST_BYTES = 8192, /* larger requests are blocks of their own */
     SLAB_CLASSES = 12,
     SLAB_FINE_CLASSES = 8, /* steps of 512 bytes; above, of 1024 */
-    SLAB_OBJECTS = 64,
-    SLAB_OBJECT_KEPT = UINT16_MAX /* by a magazine, and not live */
+    SLAB_OBJECTS = 64
 };
 
 struct slab {
@@ -41,8 +40,8 @@ struct slab {
     uint32_t reciprocal; /* of object_bytes, in 2^-32, rounded up: see vmm__slab_object() */
     uint32_t class_index;
     uint32_t objects;
-    _Atomic uint16_t requested[SLAB_OBJECTS]; /* bytes, of live objects; SLAB_OBJECT_KEPT */
-    uint8_t knowers[SLAB_OBJECTS];            /* numbers of the magazines that know them */
+    uint16_t requested[SLAB_OBJECTS]; /* bytes, of live objects that no magazine knows */
+    uint8_t knowers[SLAB_OBJECTS];    /* see block */
 };
 
 struct slabs {
@@ -80,8 +79,7 @@ static inline uint32_t vmm__slab_take(struct slabs *slabs, struct slab *slab,
     slab->free_bits &= slab->free_bits - 1;
     if (slab->free_bits == 0)
         vmm__slab_partial_leave(slabs, slab);
-    atomic_store_explicit(&slab->requested[object], (uint16_t)requested_bytes,
-                          memory_order_relaxed);
+    slab->requested[object] = (uint16_t)requested_bytes;
     return object;
 }
 

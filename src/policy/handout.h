@@ -13,9 +13,11 @@
 static inline struct pool *vmm__handout_enter(struct vmm_cache *cache, vmm_stream stream)
 {
     struct pool *pool = atomic_load_explicit(&cache->turn, memory_order_relaxed);
-    if (pool == NULL || pool->stream != stream || cache->no_caching)
+    if (pool == NULL || pool->stream != stream)
+        pool = vmm__pools_find(&cache->pools, stream);
+    if (pool == NULL || cache->no_caching || !vmm__cache_enter(cache, pool))
         return NULL;
-    return vmm__biased_enter(&pool->lock) ? pool : NULL;
+    return pool;
 }
 
 /* Hands out what vmm_alloc() promises, for whoever could not enter. */

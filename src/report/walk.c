@@ -51,15 +51,13 @@ static void slab_visit(struct walk *walk, const struct slab *slab, vmm_stream st
         if (address < span->address || address >= span->end)
             continue;
         vmm_item_state state = object_state(slab, object);
-        uint16_t requested_bytes =
-            atomic_load_explicit(&slab->requested[object], memory_order_relaxed);
-        item_visit(walk,
-                   (vmm_item){ .kind = VMM_ITEM_BLOCK,
-                               .state = state,
-                               .address = address,
-                               .bytes = slab->object_bytes,
-                               .requested_bytes = state == VMM_ITEM_LIVE ? requested_bytes : 0,
-                               .stream = stream });
+        item_visit(walk, (vmm_item){ .kind = VMM_ITEM_BLOCK,
+                                     .state = state,
+                                     .address = address,
+                                     .bytes = slab->object_bytes,
+                                     .requested_bytes =
+                                         state == VMM_ITEM_LIVE ? slab->requested[object] : 0,
+                                     .stream = stream });
     }
 }
 
