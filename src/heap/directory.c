@@ -21,12 +21,9 @@ vmm_status vmm__directory_init(struct directory *directory, const struct arena *
                                      .granule_mask = arena->granule_bytes - 1,
                                      .granule_shift = arena->granule_shift };
     directory->entries = vmm__host_table_alloc(arena->granules * sizeof *directory->entries);
-    directory->epochs = vmm__host_table_alloc(arena->granules * sizeof *directory->epochs);
-    if (directory->entries != NULL && directory->epochs != NULL)
-        return VMM_OK;
-    vmm__host_table_free(directory->epochs, arena->granules * sizeof *directory->epochs);
-    vmm__host_table_free(directory->entries, arena->granules * sizeof *directory->entries);
-    return vmm__error(VMM_ERR_HOST_OOM, "directory: no host memory for the tables");
+    if (directory->entries == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "directory: no host memory for the table");
+    return VMM_OK;
 }
 
 void vmm__directory_fini(struct directory *directory)
@@ -37,7 +34,6 @@ void vmm__directory_fini(struct directory *directory)
         if (entry_heap(&directory->entries[granule]) != NULL)
             vmm__directory_take_back(directory, granule, 1);
     }
-    vmm__host_table_free(directory->epochs, arena->granules * sizeof *directory->epochs);
     vmm__host_table_free(directory->entries, arena->granules * sizeof *directory->entries);
 }
 

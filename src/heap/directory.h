@@ -13,7 +13,7 @@
  *  1. entries[g].heap is the heap whose territory covers granule g, NULL if none does;
  *  2. a slot names the block with the lowest start in it, NULL if none starts there; slots of a
  *     slab name the slab's block;
- *  3. epochs[g] is the latest at which anything in granule g of a heap was given back, on the
+ *  3. entries[g].epoch is the latest at which anything in granule g of a heap was given back, on the
  *     timeline of the heap's pool: when that has passed, no work uses what is free there.
  * May be called by: heap, policy and report.
  * Locks: entries[g].heap changes under the grow lock and the heap's pool lock and may be read
@@ -35,6 +35,7 @@ struct directory_entry {
         struct block *first;  /* large: the one slot */
         struct block **slots; /* small */
     };
+    uint64_t epoch; /* see invariant 3 */
 };
 
 struct directory {
@@ -43,7 +44,6 @@ struct directory {
     uint64_t granule_mask;
     unsigned granule_shift;
     struct directory_entry *entries; /* by granule */
-    uint64_t *epochs;                /* by granule */
 };
 
 vmm_status vmm__directory_init(struct directory *directory, const struct arena *arena);
@@ -80,10 +80,10 @@ static inline void vmm__directory_stamp(const struct directory *directory, uint6
 {
     uint64_t first = (address - directory->address) >> directory->granule_shift;
     uint64_t last = (address + bytes - 1 - directory->address) >> directory->granule_shift;
-    directory->epochs[first] = epoch;
-    directory->epochs[last] = epoch;
+    directory->entries[first].epoch = epoch;
+    directory->entries[last].epoch = epoch;
     for (uint64_t g = first + 1; g < last; g++)
-        directory->epochs[g] = epoch;
+        directory->entries[g].epoch = epoch;
 }
 
 /* The latest epoch at which anything in these granules was given back. */
@@ -92,7 +92,7 @@ static inline uint64_t vmm__directory_epoch(const struct directory *directory, u
 {
     uint64_t latest = 0;
     for (uint64_t g = granule; g < granule + count; g++)
-        latest = directory->epochs[g] > latest ? directory->epochs[g] : latest;
+        latest = vmm__max(latest, directory->entries[g].epoch);
     return latest;
 }
 
