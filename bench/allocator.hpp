@@ -22,6 +22,7 @@
 #include "device.hpp"
 
 #include <atomic>
+#include <cstdint>
 
 namespace bench
 {

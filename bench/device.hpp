@@ -9,6 +9,7 @@
 
 #include "floor.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -13,6 +13,7 @@
 
 #include <benchmark/benchmark.h>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 

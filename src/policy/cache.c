@@ -71,8 +71,8 @@ static void cache_turn(struct vmm_cache *cache, struct pool *pool)
         pool_share(cache, pool);
         return;
     }
-    struct pool *before = atomic_load_explicit(&cache->turn, memory_order_relaxed);
-    atomic_store_explicit(&cache->turn, pool, memory_order_relaxed);
+    struct pool *before = atomic_load_explicit(&cache->turn, memory_order_acquire);
+    atomic_store_explicit(&cache->turn, pool, memory_order_release);
     if (before == NULL)
         return;
     if (!vmm__biased_enter(&before->lock))
@@ -86,7 +86,7 @@ enum { CROWD_WAITS = 32 };
 
 void vmm__cache_visit(struct vmm_cache *cache, struct pool *pool)
 {
-    if (atomic_load_explicit(&cache->turn, memory_order_relaxed) != pool &&
+    if (atomic_load_explicit(&cache->turn, memory_order_acquire) != pool &&
         !atomic_load_explicit(&pool->is_watched, memory_order_relaxed))
         cache_turn(cache, pool);
     if (!vmm__biased_enter(&pool->lock)) {

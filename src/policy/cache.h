@@ -100,7 +100,7 @@ static inline void vmm__cache_called(struct vmm_cache *cache)
  */
 static inline bool vmm__cache_enter(struct vmm_cache *cache, struct pool *pool)
 {
-    bool has_turn = atomic_load_explicit(&cache->turn, memory_order_relaxed) == pool ||
+    bool has_turn = atomic_load_explicit(&cache->turn, memory_order_acquire) == pool ||
                     atomic_load_explicit(&pool->is_watched, memory_order_relaxed);
     return has_turn && vmm__biased_enter(&pool->lock);
 }

@@ -12,7 +12,7 @@
 /* Enters a stream's pool the fast way. NULL if that cannot be, or the cache does not cache. */
 static inline struct pool *vmm__handout_enter(struct vmm_cache *cache, vmm_stream stream)
 {
-    struct pool *pool = atomic_load_explicit(&cache->turn, memory_order_relaxed);
+    struct pool *pool = atomic_load_explicit(&cache->turn, memory_order_acquire);
     if (pool == NULL || pool->stream != stream)
         pool = vmm__pools_find(&cache->pools, stream);
     if (pool == NULL || cache->no_caching || !vmm__cache_enter(cache, pool))
