@@ -19,11 +19,11 @@ void vmm__biased_fini(struct biased_lock *lock)
 }
 
 /* Makes nobody the favourite, with the mutex held. What is done between enter() and drop() is short. */
-static void favourite_dismiss(struct biased_lock *lock, struct biased_seat *seat)
+static void favourite_dismiss(struct biased_lock *lock, struct seat *seat)
 {
     atomic_store_explicit(&lock->favourite, NULL, memory_order_relaxed);
     vmm__barrier_all();
-    while (atomic_load_explicit(&seat->is_entered, memory_order_acquire))
+    while (atomic_load_explicit(&seat->inside, memory_order_acquire) == lock)
         (void)sched_yield();
     uint32_t patience = lock->patience == 0 ? PATIENCE_FIRST : lock->patience * 2;
     lock->patience = patience < PATIENCE_MOST ? patience : PATIENCE_MOST;
@@ -33,8 +33,8 @@ static void favourite_dismiss(struct biased_lock *lock, struct biased_seat *seat
 /* The mutex is held; from here on its holder is alone. */
 static void others_exclude(struct biased_lock *lock)
 {
-    struct biased_seat *seat = atomic_load_explicit(&lock->favourite, memory_order_relaxed);
-    if (seat != NULL && seat->thread != vmm__thread_self())
+    struct seat *seat = atomic_load_explicit(&lock->favourite, memory_order_relaxed);
+    if (seat != NULL && !vmm__seat_is_mine(seat))
         favourite_dismiss(lock, seat);
 }
 
@@ -55,19 +55,6 @@ void vmm__biased_take_second(struct biased_lock *lock)
 #endif
 }
 
-/* The thread's seat, given to it now if it has none; NULL if all are taken. */
-static struct biased_seat *seat_of(struct biased_lock *lock, uintptr_t thread)
-{
-    for (int i = 0; i < BIASED_SEATS; i++) {
-        struct biased_seat *seat = &lock->seats[i];
-        if (seat->thread == 0)
-            seat->thread = thread;
-        if (seat->thread == thread)
-            return seat;
-    }
-    return NULL;
-}
-
 void vmm__biased_visit(struct biased_lock *lock)
 {
     bool waited = pthread_mutex_trylock(&lock->mutex) != 0;
@@ -79,7 +66,7 @@ void vmm__biased_visit(struct biased_lock *lock)
     lock->visits = lock->visitor == self ? lock->visits + 1 : 0;
     lock->visitor = self;
     if (lock->may_favour && lock->visits >= lock->patience)
-        atomic_store_explicit(&lock->favourite, seat_of(lock, self), memory_order_release);
+        atomic_store_explicit(&lock->favourite, vmm__seat_mine(), memory_order_release);
 }
 
 void vmm__biased_leave(struct biased_lock *lock)

@@ -6,32 +6,22 @@
  * Owns: the mutex. Invariants:
  *  1. whoever is inside is the favourite and came by enter() (`inside` is its seat), or holds the mutex
  *     while nobody else is the favourite;
- *  2. favourite changes only under the mutex: to a thread's seat by that thread, and to NULL by a thread that
- *     then waits until the former favourite is not inside;
- *  3. a seat belongs to one thread for ever: a thread that was held up between seeing that it is the
- *     favourite and saying that it is inside disturbs nobody but itself.
- * A thread that took the bias from another gets it only when it has come `patience` times in a row, so that
- * threads which take turns do not pay for a barrier each time. Threads beyond the first few that
- * come never get it.
+ *  2. favourite changes only under the mutex: to a thread's seat by that thread, and to NULL by a
+ *     thread that then waits until the former favourite is not inside.
+ * A thread that has lost the bias gets it back only when it has come `patience` times in a row, so
+ * that threads which take turns do not pay for a barrier each time. A thread is inside one biased lock at a
+ * time by enter().
  * May be called by: everything above base.
  */
 #ifndef VMM_BASE_BIASED_H
 #define VMM_BASE_BIASED_H
 
 #include "base/barrier.h"
-#include "base/thread.h"
-
-enum { BIASED_SEATS = 8 };
-
-struct biased_seat {
-    uintptr_t thread;        /* 0: free */
-    _Atomic bool is_entered; /* inside, or about to see whether it may be */
-};
+#include "base/seat.h"
 
 struct biased_lock {
-    _Atomic(struct biased_seat *) favourite; /* may enter without the mutex; NULL: nobody */
-    struct biased_seat *inside;              /* who is inside by enter(); NULL: not by enter() */
-    struct biased_seat seats[BIASED_SEATS];
+    _Atomic(struct seat *) favourite; /* may enter without the mutex; NULL: nobody */
+    struct seat *inside;              /* who is inside by enter(); NULL: not by enter() */
     pthread_mutex_t mutex;
     uintptr_t visitor;
     uint32_t visits; /* of `visitor`, in a row, by the mutex */
@@ -55,16 +45,16 @@ void vmm__biased_take_second(struct biased_lock *lock);
 /* Takes the lock for a short time if the thread is the favourite; false if it is not. */
 static inline bool vmm__biased_enter(struct biased_lock *lock)
 {
-    struct biased_seat *seat = atomic_load_explicit(&lock->favourite, memory_order_acquire);
-    if (seat == NULL || seat->thread != vmm__thread_self())
+    struct seat *seat = atomic_load_explicit(&lock->favourite, memory_order_acquire);
+    if (seat == NULL || !vmm__seat_is_mine(seat))
         return false;
-    atomic_store_explicit(&seat->is_entered, true, memory_order_relaxed);
+    atomic_store_explicit(&seat->inside, lock, memory_order_relaxed);
     vmm__barrier_light();
     if (atomic_load_explicit(&lock->favourite, memory_order_relaxed) == seat) {
         lock->inside = seat;
         return true;
     }
-    atomic_store_explicit(&seat->is_entered, false, memory_order_release);
+    atomic_store_explicit(&seat->inside, NULL, memory_order_release);
     return false;
 }
 
@@ -77,13 +67,13 @@ void vmm__biased_leave(struct biased_lock *lock);
 /* Drops the lock, however it was taken. */
 static inline void vmm__biased_drop(struct biased_lock *lock)
 {
-    struct biased_seat *seat = lock->inside;
+    struct seat *seat = lock->inside;
     if (seat == NULL) {
         vmm__biased_leave(lock);
         return;
     }
     lock->inside = NULL;
-    atomic_store_explicit(&seat->is_entered, false, memory_order_release);
+    atomic_store_explicit(&seat->inside, NULL, memory_order_release);
 }
 
 #endif

@@ -3,6 +3,7 @@
 #define VMM_BASE_THREAD_H
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 static inline uintptr_t vmm__thread_self(void)

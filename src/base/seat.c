@@ -1,0 +1,29 @@
+/* Where threads sit: see seat.h. */
+#include "base/seat.h"
+
+#include <stddef.h>
+
+static struct seat seats[SEATS];
+static _Thread_local struct seat *mine;
+
+/* Whether the seat is, or now becomes, the thread's. A thread that has ended leaves its seat to the next
+ * one of the same identity. */
+static bool seat_claim(struct seat *seat, uintptr_t self)
+{
+    uintptr_t thread = 0;
+    return vmm__seat_is_mine(seat) ||
+           atomic_compare_exchange_strong_explicit(&seat->thread, &thread, self,
+                                                   memory_order_acq_rel, memory_order_relaxed);
+}
+
+struct seat *vmm__seat_mine(void)
+{
+    uintptr_t self = vmm__thread_self();
+    uint64_t hash = (uint64_t)self * UINT64_C(0x9E3779B97F4A7C15) >> 32;
+    for (uint64_t i = 0; mine == NULL && i < SEATS; i++) {
+        struct seat *seat = &seats[(hash + i) % SEATS];
+        if (seat_claim(seat, self))
+            mine = seat;
+    }
+    return mine;
+}

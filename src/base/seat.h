@@ -1,0 +1,30 @@
+/*
+ * Seats: one for each thread, where others see which biased lock it is inside. A seat belongs to a thread's
+ * identity for ever, so that a thread which was held up at the wrong moment disturbs nobody but itself.
+ *
+ * Owns: the table of seats, which is shared by all caches of the process.
+ * May be called by: base. Locks: none.
+ */
+#ifndef VMM_BASE_SEAT_H
+#define VMM_BASE_SEAT_H
+
+#include "base/thread.h"
+
+#include <stdatomic.h>
+
+enum { SEATS = 1024 };
+
+struct seat {
+    _Alignas(64) _Atomic uintptr_t thread; /* 0: free */
+    _Atomic(const void *) inside;          /* the lock; or it is about to see whether it may be */
+};
+
+/* The calling thread's seat, given to it now if it has none; NULL if all are taken. */
+struct seat *vmm__seat_mine(void);
+
+static inline bool vmm__seat_is_mine(const struct seat *seat)
+{
+    return atomic_load_explicit(&seat->thread, memory_order_relaxed) == vmm__thread_self();
+}
+
+#endif
