@@ -201,8 +201,8 @@ vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
     struct block *fit = (struct block *)vmm__size_index_find(&heap->index, bytes);
     if (fit == NULL)
         return VMM_NOT_READY;
-    bool from_high = heap->is_small && bytes >= HIGH_END_BYTES;
-    uint64_t address = from_high ? vmm__block_end(fit) - bytes : fit->address;
+    uint64_t from_high = heap->is_small & (bytes >= HIGH_END_BYTES); /* no branch: it is random */
+    uint64_t address = fit->address + from_high * (fit->node.size - bytes);
     return block_take(heap, fit, address, bytes, out);
 }
 
