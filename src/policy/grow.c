@@ -8,11 +8,15 @@
  * reserved, because a partly used chunk at each end of a run of live blocks then costs the same
  * share of it, or of the block that asks. Near a limit closeness decides who survives, and they are
  * smaller; where reserved memory is far above the target anyway, because streams do not wait for
- * each other, they are larger. docs/design.md has the figures behind the shares.
+ * each other, and while a program loads, they are larger. docs/design.md has the figures behind the
+ * shares.
  */
 enum {
-    CHUNK_SHARE_OF_RESERVED = 12800, /* over footprint_permille */
-    CHUNK_SHARE_OF_BLOCK = 2560,     /* over footprint_permille */
+    CHUNK_SHARE_OF_RESERVED = 12800,  /* over footprint_permille */
+    CHUNK_SHARE_OF_BLOCK = 2560,      /* over footprint_permille */
+    LOADING_SHARE_OF_RESERVED = 1200, /* over footprint_permille */
+    LOADING_SHARE_FREED = 64,         /* of active bytes */
+    LOADING_MOST_GRANULES = 128,
     NEAR_LIMIT_DIVISOR = 4,
     APART_EXCESS = 20, /* a share of the target */
     APART_LEAST_GRANULES = 4
@@ -47,6 +51,35 @@ static uint64_t target_bytes(const struct vmm_cache *cache, uint64_t bytes)
     return peak + vmm__max(floor, peak / 1000 * permille);
 }
 
+/* How much new memory the footprint target leaves. */
+static uint64_t target_granules(const struct vmm_cache *cache, uint64_t bytes)
+{
+    if (cache->footprint_permille == VMM_FOOTPRINT_ANY)
+        return UINT64_MAX;
+    uint64_t target = target_bytes(cache, bytes);
+    uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
+    return target > reserved ? (target - reserved) >> cache->memory.arena.granule_shift : 0;
+}
+
+/*
+ * Whether the program has hardly freed anything yet: it loads what will stay. That lies in larger
+ * chunks, because what would pin them stays anyway, and a few of them map and go back much faster
+ * than many. Under a limit closeness comes first.
+ */
+static bool is_loading(const struct vmm_cache *cache)
+{
+    vmm_figure active = vmm__figure_read(&cache->ledger.active_bytes);
+    return cache->memory.limit_bytes == 0 && active.freed <= active.current / LOADING_SHARE_FREED;
+}
+
+static uint64_t loading_granules(const struct vmm_cache *cache)
+{
+    uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
+    uint64_t share = reserved * slack_permille(cache) / LOADING_SHARE_OF_RESERVED;
+    uint64_t granules = share >> cache->memory.arena.granule_shift;
+    return vmm__min(granules, LOADING_MOST_GRANULES);
+}
+
 static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap *heap,
                                uint64_t bytes)
 {
@@ -63,17 +96,8 @@ static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap 
         least = 1;
     }
     uint64_t granules = share >> cache->memory.arena.granule_shift;
-    return (uint32_t)vmm__max(least, vmm__min(granules, cache->largest_chunk_granules));
-}
-
-/* How much new memory the footprint target leaves. */
-static uint64_t target_granules(const struct vmm_cache *cache, uint64_t bytes)
-{
-    if (cache->footprint_permille == VMM_FOOTPRINT_ANY)
-        return UINT64_MAX;
-    uint64_t target = target_bytes(cache, bytes);
-    uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
-    return target > reserved ? (target - reserved) >> cache->memory.arena.granule_shift : 0;
+    granules = vmm__max(least, vmm__min(granules, cache->largest_chunk_granules));
+    return (uint32_t)(is_loading(cache) ? vmm__max(granules, loading_granules(cache)) : granules);
 }
 
 /* Idle chunks for the low end of a site; returns the granules filled. */
@@ -131,6 +155,17 @@ static vmm_status site_attach(struct vmm_cache *cache, struct heap *heap, const 
     return status;
 }
 
+/* A request that needs less than a chunk gets a whole one if the site and the target have room for
+ * it: those that follow find the rest. */
+static void site_widen(const struct vmm_cache *cache, const struct heap *heap, uint64_t bytes,
+                       struct site *site)
+{
+    if (limit_is_near(&cache->memory, bytes))
+        return;
+    uint64_t whole = vmm__min(chunk_granules(cache, heap, bytes), target_granules(cache, bytes));
+    site->count = vmm__max(site->count, vmm__min(whole, site->room));
+}
+
 vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                      enum grow_from from, struct block **out)
 {
@@ -141,6 +176,8 @@ vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                                            : vmm__site_find(cache, heap, bytes, &site);
     if (status != VMM_OK)
         return status;
+    if (from == GROW_TARGET)
+        site_widen(cache, heap, bytes, &site);
     site.room = vmm__min(site.room, site.count + cache->largest_chunk_granules - 1);
     bool at_home = from != GROW_ALONE && site_extends_home(arena, heap, &site);
     vmm__arena_take(arena, site.granule, site.room);

@@ -136,7 +136,6 @@ static void alone_is_new_and_apart(void **state)
     assert_int_equal(heap->home_end, 0);
 }
 
-/* The device is full but for what can be stolen: that is gained, the request is told. */
 /* Chunks made for one block of 1 GiB under a limit, in a cache of its own. */
 static uint64_t chunks_under(uint64_t limit_bytes)
 {
@@ -163,6 +162,60 @@ static void only_a_near_limit_makes_chunks_small(void **state)
     assert_int_equal(chunks_under(1100 * MIB), 512);
 }
 
+/* Fills a cache of its own with blocks, and tells how many chunks it has then. */
+static uint64_t chunks_of(uint64_t block_bytes, uint64_t count, uint64_t frees_every,
+                          uint64_t limit_bytes)
+{
+    const struct driver_options options = { .device_bytes = 16384 * MIB };
+    struct driver *driver;
+    assert_ok(vmm__driver_sim_open(&options, &driver));
+    vmm_config config = VMM_CONFIG_INIT;
+    config.limit_bytes = limit_bytes;
+    vmm_cache *cache;
+    assert_ok(vmm__cache_create_on(&config, driver, &cache));
+    for (uint64_t i = 0; i < count; i++) {
+        void *block;
+        assert_ok(vmm_alloc(cache, block_bytes, NULL, &block));
+        if (frees_every == 0 || i % frees_every != 0)
+            continue;
+        assert_ok(vmm_free(cache, block));
+        assert_ok(vmm_alloc(cache, block_bytes, NULL, &block));
+    }
+    uint64_t chunks = vmm__driver_calls(driver, DRIVER_CALL_create);
+    uint64_t live_bytes = count * block_bytes;
+    uint64_t reserved_bytes = vmm__figure_now(&cache->memory.reserved_bytes);
+    assert_true(reserved_bytes <= live_bytes + live_bytes / 100 + GRANULE);
+    assert_ok(vmm_destroy(cache));
+    vmm__driver_close(driver);
+    return chunks;
+}
+
+/* 8 GiB: half a GiB in single granules, then chunks of 1/120 of what there is. */
+static void what_is_loaded_lies_in_few_chunks(void **state)
+{
+    (void)state;
+    assert_in_range(chunks_of(2 * MIB, 4096, 0, 0), 400, 700);
+    assert_in_range(chunks_of(32 * MIB, 256, 0, 0), 400, 700);
+    assert_in_range(chunks_of(1024 * MIB, 8, 0, 0), 400, 1000);
+}
+
+static void what_frees_or_has_a_limit_does_not_load(void **state)
+{
+    (void)state;
+    assert_in_range(chunks_of(32 * MIB, 256, 2, 0), 1500, 4096);
+    assert_in_range(chunks_of(32 * MIB, 256, 0, UINT64_C(17000) * MIB), 1500, 4096);
+}
+
+/* A block of a granule takes a whole chunk, so that those after it need none. */
+static void a_small_request_gets_a_whole_chunk(void **state)
+{
+    (void)state;
+    uint64_t chunks = chunks_of(2 * MIB, 4096, 2, 0);
+    assert_in_range(chunks, 1500, 3500);
+    assert_true(chunks_of(2 * MIB, 4096, 0, UINT64_C(8500) * MIB) > chunks);
+}
+
+/* The device is full but for what can be stolen: that is gained, the request is told. */
 static void a_growth_that_falls_short_keeps_what_it_stole(void **state)
 {
     struct scene *scene = *state;
@@ -265,6 +318,9 @@ int main(void)
         POLICY_TEST(chunks_too_large_for_the_room_stay),
         POLICY_TEST(alone_is_new_and_apart),
         cmocka_unit_test(only_a_near_limit_makes_chunks_small),
+        POLICY_TEST(what_is_loaded_lies_in_few_chunks),
+        POLICY_TEST(what_frees_or_has_a_limit_does_not_load),
+        POLICY_TEST(a_small_request_gets_a_whole_chunk),
         POLICY_TEST(a_growth_that_falls_short_keeps_what_it_stole),
         POLICY_TEST(failed_calls_lose_nothing),
         POLICY_TEST(failed_allocations_lose_nothing),
