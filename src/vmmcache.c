@@ -46,7 +46,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     cache->log_context = config->log_context;
     cache->pressure = config->pressure;
     cache->pressure_context = config->pressure_context;
-    vmm__lock_init(&cache->grow_lock);
+    vmm__fair_init(&cache->grow_lock);
     vmm__timeline_init(&cache->copies, driver, NULL);
     uint64_t arena_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
     vmm_status status = vmm__memory_init(&cache->memory, driver, arena_bytes, config->limit_bytes);
@@ -62,7 +62,7 @@ fail_directory:
     (void)vmm__memory_fini(&cache->memory);
 fail_memory:
     vmm__timeline_fini(&cache->copies);
-    vmm__lock_fini(&cache->grow_lock);
+    vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
     return status;
 }
@@ -156,7 +156,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
         vmm__driver_close(cache->driver);
     if (cache->log_file != NULL && cache->log_file != stderr)
         (void)fclose(cache->log_file);
-    vmm__lock_fini(&cache->grow_lock);
+    vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
     return waited != VMM_OK ? waited : freed;
 }
@@ -297,8 +297,8 @@ vmm_status vmm_tick(vmm_cache *cache)
 
 vmm_status vmm__cache_check(vmm_cache *cache)
 {
-    vmm__lock_take(&cache->grow_lock);
+    vmm__fair_take(&cache->grow_lock);
     vmm_status status = vmm__cache_check_locked(cache);
-    vmm__lock_drop(&cache->grow_lock);
+    vmm__fair_drop(&cache->grow_lock);
     return status;
 }

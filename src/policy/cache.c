@@ -27,7 +27,7 @@ vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct po
     struct pool *pool = vmm__pools_find(&cache->pools, stream);
     vmm_status status = VMM_OK;
     if (pool == NULL) {
-        vmm__lock_take(&cache->grow_lock);
+        vmm__fair_take(&cache->grow_lock);
         pool = vmm__pools_find(&cache->pools, stream);
         if (pool == NULL) {
             status =
@@ -35,7 +35,7 @@ vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct po
             if (status == VMM_OK)
                 vmm__pools_add(&cache->pools, pool);
         }
-        vmm__lock_drop(&cache->grow_lock);
+        vmm__fair_drop(&cache->grow_lock);
     }
     if (status == VMM_OK)
         *out = pool;

@@ -30,7 +30,7 @@ struct vmm_cache {
     void *pressure_context;
     FILE *log_file; /* opened for VMM_LOG; NULL if not */
 
-    struct lock grow_lock;
+    struct fair_lock grow_lock;
     struct memory memory;
     struct directory directory;
     struct ledger ledger;

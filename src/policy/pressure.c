@@ -24,12 +24,12 @@ bool vmm__pressure_ask(struct vmm_cache *cache, struct pool *held, uint64_t byte
         return false;
     atomic_fetch_add_explicit(&cache->pressure_calls, 1, memory_order_relaxed);
     vmm__pool_unlock(held);
-    vmm__lock_drop(&cache->grow_lock);
+    vmm__fair_drop(&cache->grow_lock);
     struct question question = { .cache = cache, .outer = innermost };
     innermost = &question;
     bool freed = cache->pressure(cache->pressure_context, vmm__min(bytes, SIZE_MAX)) != 0;
     innermost = question.outer;
-    vmm__lock_take(&cache->grow_lock);
+    vmm__fair_take(&cache->grow_lock);
     vmm__pool_lock(held);
     return freed;
 }

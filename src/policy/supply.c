@@ -92,7 +92,7 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
         request.heap = &pool->large;
     struct error_line line;
     vmm__error_save(&line);
-    vmm__lock_take(&cache->grow_lock);
+    vmm__fair_take(&cache->grow_lock);
     if (vmm__trim_may_be_due(cache))
         (void)vmm__trim_due_locked(cache); /* what cannot go back now is tried again later */
     vmm__pools_touch(&cache->pools, pool);
@@ -102,7 +102,7 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
     pool->large.index.search_all = false;
     vmm__pool_unlock(pool);
     status = vmm__cache_checked(cache, CHECK_EVERY, status);
-    vmm__lock_drop(&cache->grow_lock);
+    vmm__fair_drop(&cache->grow_lock);
     if (status == VMM_OK)
         vmm__error_restore(&line);
     else

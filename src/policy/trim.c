@@ -199,11 +199,11 @@ vmm_status vmm__trim_due_locked(struct vmm_cache *cache)
 vmm_status vmm__tick(struct vmm_cache *cache)
 {
     struct error_line line;
-    if (!vmm__lock_try(&cache->grow_lock))
+    if (!vmm__fair_try(&cache->grow_lock))
         return VMM_OK;
     vmm__error_save(&line);
     vmm_status status = vmm__trim_due_locked(cache);
-    vmm__lock_drop(&cache->grow_lock);
+    vmm__fair_drop(&cache->grow_lock);
     if (status == VMM_OK)
         vmm__error_restore(&line);
     return status;
@@ -239,14 +239,14 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
     uint64_t released_bytes = 0;
     struct error_line line;
     vmm__error_save(&line);
-    vmm__lock_take(&cache->grow_lock);
+    vmm__fair_take(&cache->grow_lock);
     order_begin(cache, keep_bytes);
     vmm_status status = due_release(cache, &released_bytes);
     if (status == VMM_OK)
         status = pinned_trim(cache, keep_bytes, &released_bytes);
     trim_log(cache, released_bytes);
     status = vmm__cache_checked(cache, CHECK_EVERY, status);
-    vmm__lock_drop(&cache->grow_lock);
+    vmm__fair_drop(&cache->grow_lock);
     if (status != VMM_OK)
         return status;
     vmm__error_restore(&line);

@@ -50,7 +50,7 @@ static void driver_read(const struct driver *driver, vmm_stats *stats)
 void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
 {
     *out = (vmm_stats){ .struct_size = sizeof *out };
-    vmm__lock_take(&cache->grow_lock);
+    vmm__fair_take(&cache->grow_lock);
     pools_read(cache, out);
     out->requested_bytes = vmm__figure_read(&cache->ledger.requested_bytes);
     out->allocated_bytes = vmm__figure_read(&cache->ledger.allocated_bytes);
@@ -65,7 +65,7 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     out->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
     out->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);
     driver_read(cache->driver, out);
-    vmm__lock_drop(&cache->grow_lock);
+    vmm__fair_drop(&cache->grow_lock);
 }
 
 vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
@@ -87,11 +87,11 @@ vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
 /* Policy goes on with the peak that it knew: looking at statistics changes no decision. */
 static void active_peak_keep(vmm_cache *cache)
 {
-    vmm__lock_take(&cache->grow_lock);
+    vmm__fair_take(&cache->grow_lock);
     vmm__cache_post(cache, NULL);
     uint64_t peak = vmm__figure_read(&cache->ledger.active_bytes).peak;
     cache->active_peak_bytes = vmm__max(cache->active_peak_bytes, peak);
-    vmm__lock_drop(&cache->grow_lock);
+    vmm__fair_drop(&cache->grow_lock);
 }
 
 vmm_status vmm_stats_reset_peak(vmm_cache *cache)

@@ -138,7 +138,7 @@ vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
                           cache == NULL ? "cache" : "visit");
     struct walk walk = { .cache = cache, .visit = visit, .context = context };
     const struct arena *arena = &cache->memory.arena;
-    vmm__lock_take(&cache->grow_lock);
+    vmm__fair_take(&cache->grow_lock);
     uint64_t granule = vmm__arena_next_taken(arena, 0);
     while (granule < arena->granules && !walk.ended) {
         const struct chunk *chunk = vmm__memory_chunk(&cache->memory, granule);
@@ -148,6 +148,6 @@ vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
         granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
     }
     heap_enter(&walk, NULL, 0);
-    vmm__lock_drop(&cache->grow_lock);
+    vmm__fair_drop(&cache->grow_lock);
     return VMM_OK;
 }

@@ -239,9 +239,9 @@ static void a_look_waits_for_nobody(void **state)
     (void)used_chunk(scene, &scene->pool->large, 10, 4);
     ticked_at(scene, 1010);
     now_ms = 1020;
-    vmm__lock_take(&scene->cache->grow_lock);
+    vmm__fair_take(&scene->cache->grow_lock);
     assert_ok(vmm_tick(scene->cache));
-    vmm__lock_drop(&scene->cache->grow_lock);
+    vmm__fair_drop(&scene->cache->grow_lock);
     assert_int_equal(scene_reserved(scene), 4 * GRANULE);
     assert_ok(vmm_tick(scene->cache));
     assert_int_equal(scene_reserved(scene), 0);

@@ -19,11 +19,11 @@ enum { LADDER_TOP = 99 };
 static unsigned gave_from(struct scene *scene, struct request *request, unsigned step)
 {
     struct ladder ladder = { .step = step };
-    vmm__lock_take(&scene->cache->grow_lock);
+    vmm__fair_take(&scene->cache->grow_lock);
     vmm__pool_lock(request->pool);
     vmm_status status = vmm__ladder_climb(scene->cache, request, &ladder);
     vmm__pool_unlock(request->pool);
-    vmm__lock_drop(&scene->cache->grow_lock);
+    vmm__fair_drop(&scene->cache->grow_lock);
     assert_ok(vmm__cache_check(scene->cache));
     if (status == VMM_NOT_READY)
         return LADDER_TOP;
