@@ -151,9 +151,11 @@ static void damage_is_found(void **state)
     node.size = 1000;
     assert_false(vmm__size_index_check(index));
     node.size = 100;
-    node.prev = &node;
+    struct size_node **link = node.link;
+    node.link = &node.next;
     assert_false(vmm__size_index_check(index));
-    node.prev = NULL;
+    node.link = link;
+    assert_true(vmm__size_index_check(index));
     index->rows = 0;
     assert_false(vmm__size_index_check(index));
     free(index);
