@@ -287,6 +287,7 @@ struct crowd {
     bool resets;          /* patience, so that the bias changes hands often */
 };
 
+/* Now and then long enough for another thread to come all the way to the wait for who is inside. */
 static void guarded_change(struct guarded *guarded)
 {
     uintptr_t self = vmm__thread_self();
@@ -294,6 +295,8 @@ static void guarded_change(struct guarded *guarded)
         guarded->collisions++;
     guarded->insider = self;
     guarded->count++;
+    for (volatile unsigned i = guarded->count % 256 == 0 ? 5000 : 4; i > 0; i--)
+        continue;
     if (guarded->insider != self)
         guarded->collisions++;
     guarded->insider = 0;
@@ -320,7 +323,7 @@ static void *crowd_main(void *context)
     return NULL;
 }
 
-enum { CROWD = 6, CROWD_ROUNDS = 20000 };
+enum { CROWD = 6, CROWD_ROUNDS = 6000 };
 
 static uint64_t crowd_run(unsigned threads, unsigned rounds, bool may_favour)
 {
@@ -405,6 +408,52 @@ static void the_bias_changes_hands_thousands_of_times(void **state)
     vmm__biased_fini(&guarded.lock);
 }
 
+struct duel {
+    struct guarded *guarded;
+    pthread_t thread;
+    atomic_bool goes_on;
+};
+
+/* The favourite again and again, as nobody has patience. */
+static void *duel_main(void *context)
+{
+    struct duel *duel = context;
+    struct guarded *guarded = duel->guarded;
+    while (atomic_load(&duel->goes_on)) {
+        bool is_entered = vmm__biased_enter(&guarded->lock);
+        if (!is_entered)
+            vmm__biased_visit(&guarded->lock);
+        guarded->lock.patience = 0;
+        guarded->entries += is_entered;
+        guarded_change(guarded);
+        vmm__biased_drop(&guarded->lock);
+    }
+    return NULL;
+}
+
+/* The favourite enters at the moment when it is dismissed. */
+static void entering_and_dismissing_meet(void **state)
+{
+    enum { DISMISSALS = 4000 };
+    (void)state;
+    struct guarded guarded = { .count = 0 };
+    struct duel duel = { .guarded = &guarded, .goes_on = true };
+    vmm__biased_init(&guarded.lock);
+    assert_int_equal(pthread_create(&duel.thread, NULL, duel_main, &duel), 0);
+    for (int dismissals = 0; dismissals < DISMISSALS; dismissals++) {
+        while (atomic_load(&guarded.lock.favourite) == NULL)
+            (void)sched_yield();
+        vmm__biased_take(&guarded.lock);
+        guarded_change(&guarded);
+        vmm__biased_drop(&guarded.lock);
+    }
+    atomic_store(&duel.goes_on, false);
+    assert_int_equal(pthread_join(duel.thread, NULL), 0);
+    assert_int_equal(guarded.collisions, 0);
+    assert_true(guarded.entries > 0);
+    vmm__biased_fini(&guarded.lock);
+}
+
 /* Threads that begin and end while others work, so that identities and seats are used again. */
 static void *short_life_main(void *context)
 {
@@ -450,6 +499,7 @@ int main(void)
         BIASED_TEST(without_a_barrier_it_is_a_mutex),
         cmocka_unit_test(crowds_exclude_each_other),
         cmocka_unit_test(the_bias_changes_hands_thousands_of_times),
+        cmocka_unit_test(entering_and_dismissing_meet),
         cmocka_unit_test(short_lives_exclude_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
