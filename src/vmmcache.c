@@ -176,6 +176,7 @@ static __attribute__((noinline)) vmm_status alloc_slow(vmm_cache *cache, size_t 
     vmm_status status = vmm__cache_pool(cache, stream, &pool);
     if (status != VMM_OK)
         return status;
+    vmm__cache_turn(cache, pool);
     return vmm__supply(cache, pool, bytes, out);
 }
 

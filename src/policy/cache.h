@@ -94,6 +94,12 @@ static inline void vmm__cache_called(struct vmm_cache *cache)
         atomic_store_explicit(&cache->has_callers, true, memory_order_relaxed);
 }
 
+/*
+ * Whose turn it is changes, if it was not the pool's: posts the pool whose it was, so that the ledger
+ * stays exact; or shares the ledger, if more than one thread calls. The caller holds no pool.
+ */
+void vmm__cache_turn(struct vmm_cache *cache, struct pool *pool);
+
 /* The parts of finding and entering a pool that are off the fast path. */
 struct pool *vmm__cache_find_enter(struct vmm_cache *cache, vmm_stream stream);
 void vmm__cache_visit(struct vmm_cache *cache, struct pool *pool);
