@@ -248,6 +248,83 @@ static void figures_with_uses_are_exact(void **state)
     figures_follow_a_model(*state, true);
 }
 
+/* ---- Two callers ---------------------------------------------------------------------------- */
+
+enum { PAIR_SLOTS = 8, PAIR_ROUNDS = 300 };
+
+/* Main and a thread for each call take turns; the second takes from `stream`, main frees all. */
+static void two_callers_follow_a_model(struct cache_test *test, unsigned stream, uint64_t bound)
+{
+    struct model_figure model = { .current = 0 };
+    void *blocks[PAIR_SLOTS] = { NULL };
+    uint64_t bytes[PAIR_SLOTS];
+    uint64_t seed = stream;
+    for (int round = 0; round < PAIR_ROUNDS; round++) {
+        unsigned slot = (unsigned)(random_next(&seed) % PAIR_SLOTS);
+        if (blocks[slot] != NULL) {
+            block_given(test, blocks[slot]);
+            blocks[slot] = NULL;
+            model.current -= bytes[slot];
+            continue;
+        }
+        bytes[slot] = block_bytes(random_bytes(&seed, 12 * MIB));
+        struct other_thread other = { .test = test, .bytes = bytes[slot], .keeps = true };
+        other.stream = other.used_by = stream;
+        if (random_next(&seed) % 2 == 0)
+            blocks[slot] = block_taken(test, bytes[slot], 0);
+        else
+            other_ran(&other);
+        blocks[slot] = blocks[slot] == NULL ? other.block : blocks[slot];
+        model_taken(&model, bytes[slot]);
+    }
+    vmm_stats stats = cache_stats(test);
+    assert_int_equal(stats.allocated_bytes.current, model.current);
+    assert_int_equal(stats.allocated_bytes.allocated, model.allocated);
+    assert_int_equal(stats.requested_bytes.allocated, model.allocated);
+    assert_true(stats.allocated_bytes.peak + bound >= model.peak);
+    assert_true(stats.allocated_bytes.peak <= model.peak + bound);
+    for (int i = 0; i < PAIR_SLOTS; i++)
+        assert_ok(vmm_free(test->cache, blocks[i]));
+    cache_verified(test);
+}
+
+static void figures_of_threads_on_one_stream_are_exact(void **state)
+{
+    two_callers_follow_a_model(*state, 0, 0);
+}
+
+static void figures_of_threads_on_two_streams_are_near(void **state)
+{
+    two_callers_follow_a_model(*state, 1, 2 * ACCOUNT_SLACK);
+}
+
+static void a_warm_block_is_free_for_everybody(void **state)
+{
+    struct cache_test *test = *state;
+    static const size_t sizes[] = { 64 << 10, 3 * MIB };
+    for (int i = 0; i < 2; i++) {
+        void *block = block_taken(test, sizes[i], 1);
+        block_given(test, block);
+        block = block_taken(test, sizes[i], 1); /* by the fast path, so that it will be warm */
+        block_given(test, block);
+        assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_status(vmm_use(test->cache, block, test->streams[2]), VMM_ERR_UNKNOWN_POINTER);
+        assert_status(vmm_pin(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_status(vmm_unpin(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(cache_survey(test).live_blocks, 0);
+        assert_ptr_equal(block_taken(test, sizes[i], 1), block);
+        block_given(test, block);
+        vmm_stats stats = cache_stats(test);
+        assert_int_equal(stats.idle_bytes, stats.reserved_bytes.current);
+        assert_ptr_equal(block_taken(test, sizes[i], 1), block);
+        block_given(test, block);
+        work_verified(test);
+        (void)cache_trimmed(test, 0);
+        assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+        cache_verified(test);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -259,6 +336,9 @@ int main(int argc, char **argv)
         CACHE_TEST(a_waiting_block_stays_active),
         CACHE_TEST(figures_of_one_thread_are_exact),
         CACHE_TEST(figures_with_uses_are_exact),
+        CACHE_TEST(figures_of_threads_on_one_stream_are_exact),
+        CACHE_TEST(figures_of_threads_on_two_streams_are_near),
+        CACHE_TEST(a_warm_block_is_free_for_everybody),
     };
     CACHE_MAIN(tests);
 }
