@@ -206,7 +206,7 @@ vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
     return block_take(heap, fit, address, bytes, out);
 }
 
-struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch)
+static struct block *block_give(struct heap *heap, struct block *block, uint64_t epoch)
 {
     vmm__directory_stamp(heap->directory, block->address, block->node.size, epoch);
     return block_release(heap, block);
@@ -218,7 +218,14 @@ void vmm__heap_settle(struct heap *heap)
     heap->last_taken = NULL;
     heap->warm = NULL;
     if (warm != NULL)
-        (void)vmm__heap_give(heap, warm, warm->epoch);
+        (void)block_give(heap, warm, warm->epoch);
+}
+
+/* What is warm was given back before, so its epoch must not come after: epochs do not go back. */
+struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch)
+{
+    vmm__heap_settle(heap);
+    return block_give(heap, block, epoch);
 }
 
 /* ---- Territories -------------------------------------------------------------------------- */

@@ -101,8 +101,8 @@ vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
 vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
                                struct block **out);
 
-/* Takes a block back that is not free, and joins it with its neighbours. Cannot fail. Returns the
- * free block that it is part of now. */
+/* Takes a block back that is neither free nor warm, and joins it with its neighbours; what was warm is
+ * settled before. Cannot fail. Returns the free block that it is part of now. */
 struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch);
 
 /* The warm block, if it is what is wanted; NULL if not. */
@@ -128,7 +128,6 @@ static inline void vmm__heap_give_live(struct heap *heap, struct block *block, u
         heap->warm = block;
         return;
     }
-    vmm__heap_settle(heap);
     (void)vmm__heap_give(heap, block, epoch);
 }
 

@@ -4,10 +4,10 @@
  * the ledger.
  *
  * The ledger's peaks are exact if between any two postings only one account changes: as long as one
- * thread makes all calls (policy posts a pool when the thread turns to another), or all calls
- * are for one stream. Otherwise the ledger is shared, and each account is posted when it has changed by more than
- * 4 MiB and 1/256 of the peak, and more while it would have to be posted all the time: peaks may be off by
- * as much for each stream.
+ * thread makes all calls (policy posts a pool when the thread turns to another), or all calls are for
+ * one stream. Otherwise the ledger is shared, and each account is posted when its allocated bytes
+ * have changed by more than 4 MiB and 1/256 of their peak, or by more while that is every few microseconds:
+ * peaks of bytes may be off by as much for each stream.
  *
  * Owns: nothing. Invariants:
  *  1. the ledger's figures are the sums over its accounts but for what these have not posted yet:
@@ -43,7 +43,8 @@ struct account {
     struct account_figure allocations;
     uint64_t low_bytes; /* allocated bytes beyond which it is posted unasked */
     uint64_t high_bytes;
-    uint64_t slack_bytes;   /* from there to where it was posted */
+    uint64_t slack_bytes; /* from there to where it was posted */
+    uint64_t posted_ns;
     uint64_t waiting_bytes; /* given back and in use elsewhere still: active, but not allocated */
     uint64_t active_peak_bytes;
     uint64_t active_posted_bytes;

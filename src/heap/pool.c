@@ -191,8 +191,8 @@ static vmm_status place_await(struct pool *pool, struct heap *heap, uint64_t add
         return status;
     uint64_t bytes = vmm__place_bytes(place);
     vmm__place_unpin(heap, place);
+    vmm__account_wait(&pool->account, bytes); /* first, as giving may post: it stays active */
     vmm__account_give(&pool->account, pool->ledger, vmm__place_requested_bytes(place), bytes);
-    vmm__account_wait(&pool->account, bytes);
     vmm__place_wait(place);
     return VMM_NOT_READY;
 }
@@ -284,6 +284,8 @@ vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most)
         any = VMM_OK;
         status = vmm__uses_pass_next(&pool->uses, &pass, &address);
     }
+    if (any == VMM_OK) /* nothing else notices that it is active no more */
+        vmm__account_post(&pool->account, pool->ledger);
     return status == VMM_NOT_READY ? any : status;
 }
 

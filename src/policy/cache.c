@@ -58,27 +58,40 @@ static void pool_share(struct vmm_cache *cache, struct pool *pool)
     vmm__biased_drop(&pool->lock);
 }
 
-/*
- * Whose turn it is changes: posts the pool whose it was, so that the ledger stays exact; or shares the
- * ledger, if more than one thread calls.
- */
+/* The ledger is shared from now on: nobody has the turn, and who had it is watched like all that come. */
+static void cache_share(struct vmm_cache *cache, struct pool *pool)
+{
+    atomic_store_explicit(&cache->ledger.is_shared, true, memory_order_relaxed);
+    struct pool *before = atomic_exchange_explicit(&cache->turn, NULL, memory_order_acq_rel);
+    if (before != NULL)
+        pool_share(cache, before);
+    pool_share(cache, pool);
+}
+
+/* Another thread may come at the same time: whichever of the two changes the turn last sees the other. */
 static void cache_turn(struct vmm_cache *cache, struct pool *pool)
 {
     vmm__cache_called(cache);
     if (atomic_load_explicit(&cache->has_callers, memory_order_relaxed)) {
-        atomic_store_explicit(&cache->ledger.is_shared, true, memory_order_relaxed);
-        atomic_store_explicit(&cache->turn, NULL, memory_order_relaxed);
-        pool_share(cache, pool);
+        cache_share(cache, pool);
         return;
     }
-    struct pool *before = atomic_load_explicit(&cache->turn, memory_order_acquire);
-    atomic_store_explicit(&cache->turn, pool, memory_order_release);
-    if (before == NULL)
-        return;
-    if (!vmm__biased_enter(&before->lock))
-        vmm__biased_visit(&before->lock);
-    pool_post(cache, before);
-    vmm__biased_drop(&before->lock);
+    struct pool *before = atomic_exchange_explicit(&cache->turn, pool, memory_order_acq_rel);
+    if (before != NULL) {
+        if (!vmm__biased_enter(&before->lock))
+            vmm__biased_visit(&before->lock);
+        pool_post(cache, before);
+        vmm__biased_drop(&before->lock);
+    }
+    if (atomic_load_explicit(&cache->has_callers, memory_order_relaxed))
+        cache_share(cache, pool);
+}
+
+void vmm__cache_turn(struct vmm_cache *cache, struct pool *pool)
+{
+    if (atomic_load_explicit(&cache->turn, memory_order_acquire) != pool &&
+        !atomic_load_explicit(&pool->is_watched, memory_order_relaxed))
+        cache_turn(cache, pool);
 }
 
 /* So many times threads found a pool's lock taken by another. */
@@ -86,9 +99,7 @@ enum { CROWD_WAITS = 32 };
 
 void vmm__cache_visit(struct vmm_cache *cache, struct pool *pool)
 {
-    if (atomic_load_explicit(&cache->turn, memory_order_acquire) != pool &&
-        !atomic_load_explicit(&pool->is_watched, memory_order_relaxed))
-        cache_turn(cache, pool);
+    vmm__cache_turn(cache, pool);
     if (!vmm__biased_enter(&pool->lock)) {
         vmm__biased_visit(&pool->lock);
         vmm__cache_called(cache);

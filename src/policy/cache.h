@@ -95,6 +95,12 @@ static inline void vmm__cache_called(struct vmm_cache *cache)
 }
 
 /*
+ * Whose turn it is changes, if it was not the pool's: posts the pool whose it was, so that the ledger
+ * stays exact; or shares the ledger, if more than one thread calls. The caller holds no pool.
+ */
+void vmm__cache_turn(struct vmm_cache *cache, struct pool *pool);
+
+/*
  * The two ways to enter a pool, to allocate or free in it. The fast one succeeds if the thread is the
  * favourite of the pool's lock and it is the pool's turn, or the ledger is shared.
  */

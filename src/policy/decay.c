@@ -33,6 +33,14 @@ bool vmm__decay_is_due(const struct decay *decay)
     return atomic_load_explicit(&decay->is_stuck, memory_order_relaxed) || period_is_over(decay);
 }
 
+/* Of all pools before the waits of any end, and are posted. */
+static void pool_post(struct pool *pool)
+{
+    vmm__pool_lock(pool);
+    vmm__account_post(&pool->account, pool->ledger);
+    vmm__pool_unlock(pool);
+}
+
 static void pool_turn(struct pool *pool)
 {
     vmm__pool_lock(pool);
@@ -47,6 +55,8 @@ bool vmm__decay_turn(struct decay *decay, struct pools *pools)
         return false;
     atomic_store_explicit(&decay->period_begin_ns, decay->clock(decay->clock_context),
                           memory_order_relaxed);
+    for (struct pool *pool = pools->first; pool != NULL; pool = pool->next)
+        pool_post(pool);
     for (struct pool *pool = pools->first; pool != NULL; pool = pool->next)
         pool_turn(pool);
     return true;

@@ -34,7 +34,7 @@ vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream 
     if (status != VMM_OK)
         return status;
     if (cache->no_caching) {
-        vmm__cache_called(cache);
+        vmm__cache_turn(cache, pool);
         return vmm__supply(cache, pool, bytes, out);
     }
     struct magazine *magazine = is_crowded(pool) ? vmm__magazine_mine(pool) : NULL;

@@ -214,6 +214,7 @@ static void order_begin(struct vmm_cache *cache, uint64_t keep_bytes)
 {
     cache->order_stands = true;
     cache->order_keep_bytes = keep_bytes;
+    vmm__cache_post(cache, NULL); /* before waits end and are posted */
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         vmm__pool_lock(pool);
         pool->trimmed = (struct overdue){ .latest_epoch = vmm__pool_settle_locked(pool) };

@@ -24,6 +24,9 @@ struct worker {
     struct exchange *exchange;
     pthread_t thread;
     unsigned number;
+    bool has_one_stream; /* shared by all, and every block is freed by whoever happens to have it */
+    uint64_t requested_bytes;
+    uint64_t allocations;
     const char *trouble; /* assertions belong to the main thread */
     unsigned refusals;
 };
@@ -35,6 +38,8 @@ static bool live_begin(struct worker *worker, struct live *live, uint64_t *seed,
     struct cache_test *test = worker->test;
     live->bytes = random_bytes(seed, 6 * MIB);
     live->stream = random_next(seed) % 2 == 0 ? worker->number % CACHE_STREAMS : 0;
+    if (worker->has_one_stream)
+        live->stream = 1;
     live->word = word << 8 | worker->number;
     vmm_stream stream = test->streams[live->stream];
     vmm_status status = vmm_alloc(test->cache, live->bytes, stream, &live->block);
@@ -42,6 +47,8 @@ static bool live_begin(struct worker *worker, struct live *live, uint64_t *seed,
         worker->refusals++;
         return true;
     }
+    worker->requested_bytes += live->bytes;
+    worker->allocations++;
     return status == VMM_OK && vmm__driver_fill(test->driver, (uintptr_t)live->block, live->bytes,
                                                 live->word, stream) == VMM_OK;
 }
@@ -73,7 +80,7 @@ static void *worker_main(void *context)
     uint64_t seed = worker->number;
     for (uint32_t round = 0; round < ROUNDS && worker->trouble == NULL; round++) {
         struct live *live = &lives[random_next(&seed) % SLOTS];
-        if (live->block != NULL && random_next(&seed) % 4 == 0)
+        if (live->block != NULL && (worker->has_one_stream || random_next(&seed) % 4 == 0))
             live_exchange(worker->exchange, live, &seed);
         if (live->block == NULL) {
             if (!live_begin(worker, live, &seed, round))
@@ -132,14 +139,30 @@ static void *observer_main(void *context)
     return NULL;
 }
 
-static void workers_run(struct cache_test *test, struct exchange *exchange)
+/* Exact once nobody calls any more, whatever was posted when. */
+static void sums_compared(struct cache_test *test, const struct worker *workers)
+{
+    uint64_t requested_bytes = 0;
+    uint64_t allocations = 0;
+    for (unsigned i = 0; i < WORKERS; i++) {
+        requested_bytes += workers[i].requested_bytes;
+        allocations += workers[i].allocations;
+    }
+    vmm_stats stats = cache_stats(test);
+    assert_int_equal(stats.requested_bytes.allocated, requested_bytes);
+    assert_int_equal(stats.allocations.allocated, allocations);
+}
+
+static void workers_run(struct cache_test *test, struct exchange *exchange, bool has_one_stream)
 {
     struct worker workers[WORKERS];
     struct worker observer = { .test = test };
     atomic_store(&workers_go_on, true);
     assert_int_equal(pthread_create(&observer.thread, NULL, observer_main, &observer), 0);
     for (unsigned i = 0; i < WORKERS; i++) {
-        workers[i] = (struct worker){ .test = test, .exchange = exchange, .number = i };
+        workers[i] = (struct worker){
+            .test = test, .exchange = exchange, .number = i, .has_one_stream = has_one_stream
+        };
         assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
     }
     const char *trouble = NULL;
@@ -152,6 +175,7 @@ static void workers_run(struct cache_test *test, struct exchange *exchange)
     trouble = trouble == NULL ? observer.trouble : trouble;
     if (trouble != NULL)
         fail_msg("%s", trouble);
+    sums_compared(test, workers);
 }
 
 static void exchange_emptied(struct cache_test *test, struct exchange *exchange)
@@ -163,17 +187,26 @@ static void exchange_emptied(struct cache_test *test, struct exchange *exchange)
     }
 }
 
-static void threads_share_a_cache(void **state)
+static void threads_share(struct cache_test *test, bool has_one_stream)
 {
-    struct cache_test *test = *state;
     struct exchange exchange = { .mutex = PTHREAD_MUTEX_INITIALIZER };
-    workers_run(test, &exchange);
+    workers_run(test, &exchange, has_one_stream);
     exchange_emptied(test, &exchange);
     work_verified(test);
     cache_verified(test);
     assert_int_equal(cache_stats(test).allocations.current, 0);
     (void)cache_trimmed(test, 0);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+}
+
+static void threads_share_a_cache(void **state)
+{
+    threads_share(*state, false);
+}
+
+static void threads_share_a_stream(void **state)
+{
+    threads_share(*state, true);
 }
 
 static void threads_share_a_cache_that_does_not_cache(void **state)
@@ -204,6 +237,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
         CACHE_TEST(threads_share_a_cache),
+        CACHE_TEST(threads_share_a_stream),
         CACHE_TEST(threads_share_a_cache_that_does_not_cache),
         CACHE_TEST(threads_share_a_cache_that_decays),
     };

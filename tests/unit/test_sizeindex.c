@@ -155,6 +155,7 @@ static void damage_is_found(void **state)
     node.link = &node.next;
     assert_false(vmm__size_index_check(index));
     node.link = link;
+    assert_true(vmm__size_index_check(index));
     index->rows = 0;
     assert_false(vmm__size_index_check(index));
     free(index);
