@@ -272,6 +272,7 @@ static void postings_that_are_far_apart_are_close(void **state)
         if (round < ACCOUNTS) {
             posted(&books, round); /* as policy does now and then */
             widest = 0;
+            (void)nanosleep(&pause, NULL);
         }
         books_step(&books, holdings, round % ACCOUNTS, GIB, &seed);
         (void)slack_seen(&books, &widest);
