@@ -1,4 +1,7 @@
-/* Whether cost grows with the heap: random replacements of 2-MiB blocks, with few and many live. */
+/*
+ * Whether cost grows with the heap: replacements of 2-MiB blocks, with few and many live, from the oldest
+ * to the youngest and at random. Many at random miss the processor's cache with each step.
+ */
 #ifndef VMM_BENCH_HEAP_HPP
 #define VMM_BENCH_HEAP_HPP
 
@@ -24,14 +27,14 @@ std::vector<block> heap_fill(A &allocator, std::size_t live_bytes, std::size_t b
 }
 
 /* Each iteration is a round of replacements; their median is reported, so that one heap does for all. */
-template <class A> void heap(benchmark::State &state, std::size_t live_bytes)
+template <class A> void heap(benchmark::State &state, std::size_t live_bytes, bool is_random)
 {
     constexpr std::size_t bytes = 2 * mib, drawn_count = 1 << 16;
     A allocator;
     std::vector<block> live = heap_fill(allocator, live_bytes, bytes);
     std::vector<replacement> drawn = replacements_draw(drawn_count, live.size());
-    for (replacement &r : drawn)
-        r.bytes = bytes;
+    for (std::size_t i = 0; i < drawn_count; i++)
+        drawn[i] = { bytes, is_random ? drawn[i].index : i % live.size() };
     replacements_run(allocator, live, drawn);
     std::vector<double> rounds;
     figures before = allocator.read();
@@ -51,11 +54,14 @@ template <class A> void heap(benchmark::State &state, std::size_t live_bytes)
 
 template <class A> void register_heap()
 {
-    for (std::size_t live_bytes : { gib, 16 * gib, 139 * gib })
-        add(std::string("heap/") + A::name() + "/" + bytes_text(live_bytes),
-            [live_bytes](benchmark::State &state) { heap<A>(state, live_bytes); })
-            ->Iterations(set().quick ? 1 : 11)
-            ->UseManualTime();
+    for (bool is_random : { false, true }) {
+        std::string name = std::string(is_random ? "heap_random/" : "heap/") + A::name() + "/";
+        for (std::size_t live_bytes : { gib, 16 * gib, 139 * gib })
+            add(name + bytes_text(live_bytes),
+                [=](benchmark::State &state) { heap<A>(state, live_bytes, is_random); })
+                ->Iterations(set().quick ? 1 : 11)
+                ->UseManualTime();
+    }
 }
 
 } // namespace bench

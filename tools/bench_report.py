@@ -178,9 +178,12 @@ def latency_part(data):
 
 
 def heap_part(data):
-    yield "## Whether cost grows with the heap: random pairs of 2-MiB blocks, in ns"
+    yield "## Whether cost grows with the heap: 2-MiB blocks, replaced one by one, in ns"
     yield ""
-    yield from compared(data, "live", rows_of(data, "heap"), "pair_ns")
+    for order, bench in (("From the oldest to the youngest", "heap"), ("At random", "heap_random")):
+        yield "### " + order
+        yield ""
+        yield from compared(data, "live", rows_of(data, bench), "pair_ns")
 
 
 def threads_lines(data, bench, size):
