@@ -101,29 +101,41 @@ static void *block_hand_out(struct pool *pool, struct block *block, uint64_t byt
     return (void *)(uintptr_t)block->address;
 }
 
-static vmm_status object_take(struct pool *pool, uint64_t bytes, void **out)
+static void *object_hand_out(struct pool *pool, struct slab *slab, uint64_t bytes)
 {
-    uint32_t class_index = vmm__slab_class(bytes);
-    if (pool->slabs.partial[class_index] == NULL) {
-        vmm_status status = vmm__slab_open(&pool->slabs, class_index);
-        if (status != VMM_OK)
-            return status;
-    }
-    struct slab *slab = pool->slabs.partial[class_index];
     uint32_t object = vmm__slab_take(&pool->slabs, slab, bytes);
     vmm__account_take(&pool->account, pool->ledger, bytes, slab->object_bytes);
-    *out = (void *)(uintptr_t)vmm__slab_address(slab, object);
-    return VMM_OK;
+    return (void *)(uintptr_t)vmm__slab_address(slab, object);
 }
 
-static vmm_status block_take(struct pool *pool, struct heap *heap, uint64_t block_bytes,
-                             uint64_t bytes, void **out)
+/* The two below are apart from the fast path, which then needs no room on the stack. */
+static __attribute__((noinline)) vmm_status object_open(struct pool *pool, uint32_t class_index,
+                                                        uint64_t bytes, void **out)
+{
+    vmm_status status = vmm__slab_open(&pool->slabs, class_index);
+    if (status == VMM_OK)
+        *out = object_hand_out(pool, pool->slabs.partial[class_index], bytes);
+    return status;
+}
+
+static __attribute__((noinline)) vmm_status
+block_take(struct pool *pool, struct heap *heap, uint64_t block_bytes, uint64_t bytes, void **out)
 {
     struct block *block;
     vmm_status status = vmm__heap_take(heap, block_bytes, &block);
     if (status == VMM_OK)
         *out = block_hand_out(pool, block, bytes);
     return status;
+}
+
+static vmm_status object_take(struct pool *pool, uint64_t bytes, void **out)
+{
+    uint32_t class_index = vmm__slab_class(bytes);
+    struct slab *slab = pool->slabs.partial[class_index];
+    if (slab == NULL)
+        return object_open(pool, class_index, bytes, out);
+    *out = object_hand_out(pool, slab, bytes);
+    return VMM_OK;
 }
 
 vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out)
