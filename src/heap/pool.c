@@ -94,18 +94,26 @@ uint64_t vmm__pool_place_bytes(const struct pool *pool, uint64_t bytes)
     return vmm__align_up_checked(bytes, unit_bytes, &block_bytes) ? block_bytes : UINT64_MAX;
 }
 
-static void *block_hand_out(struct pool *pool, struct block *block, uint64_t bytes)
+static void *address_hand_out(struct pool *pool, struct heap *heap, struct block *block,
+                              uint64_t address)
+{
+    pool->last = (struct last_handed_out){ .address = address, .heap = heap, .block = block };
+    return (void *)(uintptr_t)address;
+}
+
+static void *block_hand_out(struct pool *pool, struct heap *heap, struct block *block,
+                            uint64_t bytes)
 {
     block->requested_bytes = bytes;
     vmm__account_take(&pool->account, pool->ledger, bytes, block->node.size);
-    return (void *)(uintptr_t)block->address;
+    return address_hand_out(pool, heap, block, block->address);
 }
 
 static void *object_hand_out(struct pool *pool, struct slab *slab, uint64_t bytes)
 {
     uint32_t object = vmm__slab_take(&pool->slabs, slab, bytes);
     vmm__account_take(&pool->account, pool->ledger, bytes, slab->object_bytes);
-    return (void *)(uintptr_t)vmm__slab_address(slab, object);
+    return address_hand_out(pool, &pool->small, slab->block, vmm__slab_address(slab, object));
 }
 
 /* The two below are apart from the fast path, which then needs no room on the stack. */
@@ -124,7 +132,7 @@ block_take(struct pool *pool, struct heap *heap, uint64_t block_bytes, uint64_t 
     struct block *block;
     vmm_status status = vmm__heap_take(heap, block_bytes, &block);
     if (status == VMM_OK)
-        *out = block_hand_out(pool, block, bytes);
+        *out = block_hand_out(pool, heap, block, bytes);
     return status;
 }
 
@@ -151,7 +159,7 @@ vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out)
     struct block *warm = vmm__heap_take_warm(heap, block_bytes);
     if (warm == NULL)
         return block_take(pool, heap, block_bytes, bytes, out);
-    *out = block_hand_out(pool, warm, bytes);
+    *out = block_hand_out(pool, heap, warm, bytes);
     return VMM_OK;
 }
 
@@ -160,7 +168,7 @@ vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, u
 {
     vmm_status status = vmm__heap_take_from(&pool->large, block, block->node.size, &block);
     if (status == VMM_OK)
-        *out = block_hand_out(pool, block, bytes);
+        *out = block_hand_out(pool, &pool->large, block, bytes);
     return status;
 }
 
@@ -229,10 +237,13 @@ static __attribute__((noinline)) vmm_status place_give(struct pool *pool, struct
 
 vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address)
 {
-    struct block *block = vmm__heap_find(heap, address);
+    struct block *block = pool->last.block;
+    if (pool->last.address != address)
+        block = vmm__heap_find(heap, address);
     if (block == NULL || vmm__uses_count(&pool->uses) != 0)
         return place_give(pool, heap, address);
-    if (block->state == BLOCK_LIVE && !block->is_pinned && block->knower == 0) {
+    if (block->state == BLOCK_LIVE && block->address == address && !block->is_pinned &&
+        block->knower == 0) {
         block_give(pool, heap, block);
         return VMM_OK;
     }

@@ -32,6 +32,17 @@ struct overdue {
     uint64_t stuck_epoch;  /* nothing of it has finished before this has passed; 0: not known */
 };
 
+/*
+ * What was handed out last is often given back first. It is remembered so that it need not be looked
+ * up, which is a chain of loads that each wait for the one before. It may be out of date: what it
+ * names is checked like anything else.
+ */
+struct last_handed_out {
+    uint64_t address; /* 0: none */
+    struct heap *heap;
+    struct block *block; /* or the slab's */
+};
+
 struct pool {
     vmm_stream stream;
     struct ledger *ledger;
@@ -45,6 +56,7 @@ struct pool {
     struct timeline timeline;
     struct biased_lock lock; /* guards all below */
     struct account account;
+    struct last_handed_out last;
     struct magazine *magazines;
     uint64_t frees; /* counted for decay */
     struct slabs slabs;
@@ -80,6 +92,12 @@ vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out);
 /* Hands out exactly the given free block, whole: for a cache that does not cache. */
 vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
                                        void **out);
+
+/* The heap of the address that was handed out last; NULL for any other address. */
+static inline struct heap *vmm__pool_last_heap(const struct pool *pool, uint64_t address)
+{
+    return pool->last.address == address ? pool->last.heap : NULL;
+}
 
 /* Takes back the live block at an address that `heap`, of this pool, owns, and leaves it warm. See
  * vmm_free(). */

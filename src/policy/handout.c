@@ -45,16 +45,9 @@ vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream 
     return status == VMM_NOT_READY ? vmm__supply(cache, pool, bytes, out) : status;
 }
 
-static struct heap *address_heap(struct vmm_cache *cache, uint64_t address)
-{
-    if (!vmm__arena_contains(&cache->memory.arena, address))
-        return NULL;
-    return vmm__directory_heap(&cache->directory, address);
-}
-
 struct heap *vmm__handout_owner(struct vmm_cache *cache, uint64_t address)
 {
-    struct heap *heap = address_heap(cache, address);
+    struct heap *heap = vmm__handout_heap(cache, address);
     while (heap != NULL) {
         struct pool *pool = heap->pool;
         if (!vmm__cache_enter(cache, pool))
@@ -77,7 +70,7 @@ static bool magazine_keeps(struct pool *pool, uint64_t address)
 
 vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *looks)
 {
-    struct heap *heap = address_heap(cache, address);
+    struct heap *heap = vmm__handout_heap(cache, address);
     if (heap != NULL && magazine_keeps(heap->pool, address))
         return VMM_OK;
     heap = vmm__handout_owner(cache, address);

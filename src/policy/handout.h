@@ -23,17 +23,32 @@ static inline struct pool *vmm__handout_enter(struct vmm_cache *cache, vmm_strea
 /* Hands out what vmm_alloc() promises, for whoever could not enter. */
 vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out);
 
-/* Enters the pool whose heap owns an address the fast way; NULL if that cannot be. */
-static inline struct heap *vmm__handout_owner_enter(struct vmm_cache *cache, uint64_t address)
+static inline struct heap *vmm__handout_heap(const struct vmm_cache *cache, uint64_t address)
 {
     if (!vmm__arena_contains(&cache->memory.arena, address))
         return NULL;
-    struct heap *heap = vmm__directory_heap(&cache->directory, address);
-    if (heap == NULL || !vmm__cache_enter(cache, heap->pool))
+    return vmm__directory_heap(&cache->directory, address);
+}
+
+/* Enters the pool whose heap owns an address the fast way; NULL if that cannot be. The pool that has the
+ * turn is the one to expect. */
+static inline struct heap *vmm__handout_owner_enter(struct vmm_cache *cache, uint64_t address)
+{
+    struct heap *heap = NULL;
+    struct pool *pool = atomic_load_explicit(&cache->turn, memory_order_acquire);
+    if (pool == NULL) {
+        heap = vmm__handout_heap(cache, address);
+        pool = heap == NULL ? NULL : heap->pool;
+    }
+    if (pool == NULL || !vmm__cache_enter(cache, pool))
         return NULL;
-    if (vmm__directory_heap(&cache->directory, address) == heap)
+    heap = vmm__pool_last_heap(pool, address);
+    if (heap != NULL)
         return heap;
-    vmm__biased_drop(&heap->pool->lock); /* it crossed to another heap meanwhile */
+    heap = vmm__handout_heap(cache, address);
+    if (heap != NULL && heap->pool == pool)
+        return heap;
+    vmm__biased_drop(&pool->lock); /* it is another's, or has just become so */
     return NULL;
 }
 
