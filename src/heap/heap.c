@@ -21,8 +21,10 @@ static struct block *record_take(struct heap *heap)
     return block;
 }
 
+/* A spare is never taken for a block that is in use. */
 static void record_drop(struct heap *heap, struct block *block)
 {
+    block->state = BLOCK_FREE;
     block->next = heap->store.spares;
     heap->store.spares = block;
     heap->store.spare_count++;

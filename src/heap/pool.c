@@ -238,7 +238,7 @@ static __attribute__((noinline)) vmm_status place_give(struct pool *pool, struct
 vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address)
 {
     struct block *block = pool->last.block;
-    if (pool->last.address != address)
+    if (vmm__pool_last_heap(pool, address) == NULL)
         block = vmm__heap_find(heap, address);
     if (block == NULL || vmm__uses_count(&pool->uses) != 0)
         return place_give(pool, heap, address);

@@ -34,8 +34,8 @@ struct overdue {
 
 /*
  * What was handed out last is often given back first. It is remembered so that it need not be looked
- * up, which is a chain of loads that each wait for the one before. It may be out of date: what it
- * names is checked like anything else.
+ * up, which is a chain of loads that each wait for the one before. It may be out of date, so what it
+ * names is checked; its record stays a record of the heap.
  */
 struct last_handed_out {
     uint64_t address; /* 0: none */
@@ -93,10 +93,16 @@ vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out);
 vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
                                        void **out);
 
-/* The heap of the address that was handed out last; NULL for any other address. */
+/* The heap of the address that was handed out last, if it may be live still: a record that is in use
+ * says where its block is. NULL for any other address. */
 static inline struct heap *vmm__pool_last_heap(const struct pool *pool, uint64_t address)
 {
-    return pool->last.address == address ? pool->last.heap : NULL;
+    const struct block *block = pool->last.block;
+    if (pool->last.address != address || block == NULL)
+        return NULL;
+    bool holds = address - block->address < block->node.size;
+    bool is_used = block->state == BLOCK_LIVE || block->state == BLOCK_SLAB;
+    return holds && is_used ? pool->last.heap : NULL;
 }
 
 /* Takes back the live block at an address that `heap`, of this pool, owns, and leaves it warm. See
