@@ -46,6 +46,13 @@ template <class A> void register_all()
     register_growth<A>();
 }
 
+/* What a looser footprint is for. */
+template <class A> void register_loose()
+{
+    if (begins<A>())
+        register_trace<A>();
+}
+
 /* What does not need a device. */
 template <class A> void register_host()
 {

@@ -38,7 +38,8 @@ struct figures {
 
 enum class driver_choice { sim, cuda };
 
-template <driver_choice choice> class vmmcache
+/* permille: the footprint setting; 0 for the default. */
+template <driver_choice choice, unsigned permille = 0> class vmmcache
 {
   public:
     static constexpr std::size_t alignment = 512;
@@ -46,6 +47,8 @@ template <driver_choice choice> class vmmcache
 
     static const char *name()
     {
+        if (permille != 0)
+            return choice == driver_choice::sim ? "vmmcache-sim-loose" : "vmmcache-cuda-loose";
         return choice == driver_choice::sim ? "vmmcache-sim" : "vmmcache-cuda";
     }
     static device &place()
@@ -63,7 +66,7 @@ template <driver_choice choice> class vmmcache
 
     vmmcache()
     {
-        if (floor_cache_create(place().driver(), &cache_) != VMM_OK)
+        if (floor_cache_create(place().driver(), permille, &cache_) != VMM_OK)
             broken();
     }
     ~vmmcache()

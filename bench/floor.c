@@ -25,9 +25,11 @@ const char *floor_version(const struct driver *driver)
     return driver->version;
 }
 
-vmm_status floor_cache_create(struct driver *driver, vmm_cache **out)
+vmm_status floor_cache_create(struct driver *driver, uint32_t footprint_permille, vmm_cache **out)
 {
-    return vmm__cache_create_on(NULL, driver, out);
+    vmm_config config = VMM_CONFIG_INIT;
+    config.footprint_permille = footprint_permille;
+    return vmm__cache_create_on(&config, driver, out);
 }
 
 vmm_status floor_stream_create(struct driver *driver, vmm_stream *stream)

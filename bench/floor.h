@@ -21,7 +21,8 @@ void floor_close(struct driver *driver);
 const char *floor_device_name(const struct driver *driver);
 const char *floor_version(const struct driver *driver);
 
-vmm_status floor_cache_create(struct driver *driver, vmm_cache **out);
+/* footprint_permille: 0 for the default. */
+vmm_status floor_cache_create(struct driver *driver, uint32_t footprint_permille, vmm_cache **out);
 
 vmm_status floor_stream_create(struct driver *driver, vmm_stream *stream);
 vmm_status floor_stream_destroy(struct driver *driver, vmm_stream stream);

@@ -18,12 +18,14 @@ int main(int argc, char **argv)
 {
     using ours_on_sim = bench::vmmcache<bench::driver_choice::sim>;
     using ours_on_cuda = bench::vmmcache<bench::driver_choice::cuda>;
+    using ours_on_cuda_loose = bench::vmmcache<bench::driver_choice::cuda, 50>;
 
     bench::options_read(argc, argv);
     bench::register_host<bench::glibc>();
     bench::register_all<ours_on_sim>();
     bench::register_heap<ours_on_sim>();
     bench::register_all<ours_on_cuda>();
+    bench::register_loose<ours_on_cuda_loose>();
 #ifdef BENCH_WITH_CUDART
     bench::register_all<bench::cuda_malloc>();
     bench::register_all<bench::cuda_malloc_async>();

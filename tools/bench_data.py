@@ -7,9 +7,9 @@ import os
 import statistics
 
 # Ours first; then who works on the same device, then the floor.
-OURS_CUDA, OURS_SIM = "vmmcache-cuda", "vmmcache-sim"
+OURS_CUDA, OURS_SIM, OURS_LOOSE = "vmmcache-cuda", "vmmcache-sim", "vmmcache-cuda-loose"
 NATIVE, EXPANDABLE = "torch-native", "torch-expandable"
-ALLOCATORS = (OURS_CUDA, OURS_SIM, NATIVE, EXPANDABLE, "cudaMallocAsync", "cudaMalloc", "rmm-pool",
+ALLOCATORS = (OURS_CUDA, OURS_LOOSE, OURS_SIM, NATIVE, EXPANDABLE, "cudaMallocAsync", "cudaMalloc", "rmm-pool",
               "rmm-arena", "glibc")
 FILES = ("bench", "torch-native", "torch-expandable")
 # What Google Benchmark puts into a row beside figures.

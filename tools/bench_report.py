@@ -10,7 +10,7 @@ import os
 import sys
 
 from bench_bars import bars
-from bench_data import Data
+from bench_data import Data, OURS_LOOSE
 from bench_svg import BarsPicture, ThreadsPicture
 from footprint_svg import pictures_write
 from markdown import table
@@ -126,6 +126,10 @@ def threads_part(data):
 
 def trace_part(data):
     yield "## Traces, in ns an operation"
+    if OURS_LOOSE in data.allocators:
+        yield ""
+        yield ("*%s* may reserve 5 %% more than what is active (`footprint_permille = 50`); by default it is "
+               "1 %%." % OURS_LOOSE)
     for name, title in (("first_ns", "First pass, the driver's calls included"),
                         ("later_ns", "A later pass, after five that warm up")):
         yield ""
