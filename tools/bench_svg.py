@@ -4,10 +4,12 @@ May be imported by: bench_report.py. Looks as footprint_svg.py does, whose frame
 """
 import math
 
-from bench_data import ALLOCATORS
+from bench_data import ALLOCATORS, OURS_LOOSE
 from footprint_svg import BOTTOM, HEIGHT, LEFT, LINE_COLOURS, RIGHT, WIDTH, Picture, log_ticks
 
-COLOURS = dict(zip(ALLOCATORS, LINE_COLOURS[:1] + LINE_COLOURS[5:] + LINE_COLOURS[1:5] +
+# What is in no picture takes no colour.
+COLOURS = dict(zip((name for name in ALLOCATORS if name != OURS_LOOSE),
+                   LINE_COLOURS[:1] + LINE_COLOURS[5:] + LINE_COLOURS[1:5] +
                    ("#1b7c83", "#a475f9", "#8b949e")))
 
 
