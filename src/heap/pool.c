@@ -66,6 +66,19 @@ void vmm__pool_lock_second(struct pool *pool)
     pool_gather(pool);
 }
 
+void vmm__pool_lock_passing(struct pool *pool, uint64_t occasion)
+{
+    vmm__biased_take_second(&pool->lock);
+    struct passer_by *passer_by = &pool->passer_by;
+    uint64_t taken = pool->account.allocations.taken;
+    if (passer_by->occasion != occasion)
+        *passer_by = (struct passer_by){ .occasion = occasion,
+                                         .taken = taken,
+                                         .is_at_rest = passer_by->taken == taken };
+    if (passer_by->is_at_rest)
+        pool_gather(pool);
+}
+
 void vmm__pool_unlock(struct pool *pool)
 {
     if (pool->magazines != NULL)

@@ -43,6 +43,13 @@ struct last_handed_out {
     struct block *block; /* or the slab's */
 };
 
+/* When others who looked for memory came by, and what the pool had taken until then. */
+struct passer_by {
+    uint64_t occasion;
+    uint64_t taken;
+    bool is_at_rest; /* nothing since the occasion before: what is warm has grown cold */
+};
+
 struct pool {
     vmm_stream stream;
     struct ledger *ledger;
@@ -57,6 +64,7 @@ struct pool {
     struct biased_lock lock; /* guards all below */
     struct account account;
     struct last_handed_out last;
+    struct passer_by passer_by;
     struct magazine *magazines;
     uint64_t frees; /* counted for decay */
     struct slabs slabs;
@@ -75,6 +83,14 @@ void vmm__pool_close(struct pool *pool);
 /* Locks a pool, with nothing warm in it nor kept by a magazine; a second one only under the grow lock. */
 void vmm__pool_lock(struct pool *pool);
 void vmm__pool_lock_second(struct pool *pool);
+
+/*
+ * Locks a second pool for who passes by on an occasion, looking for memory that is not needed where it
+ * is. What is warm, or kept by magazines, is, unless the pool has taken nothing since an
+ * earlier occasion: threads that allocate and free the same thing all the time would else take it from each
+ * other, and both wait for the barrier of the lock each time.
+ */
+void vmm__pool_lock_passing(struct pool *pool, uint64_t occasion);
 
 void vmm__pool_unlock(struct pool *pool);
 

@@ -123,6 +123,12 @@ void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held)
         vmm__pool_lock_beside(pool, held);
 }
 
+void vmm__cache_pools_lock_supplying(struct vmm_cache *cache, const struct pool *held)
+{
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        vmm__pool_lock_supplying(cache, pool, held);
+}
+
 void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held)
 {
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)

@@ -39,6 +39,8 @@ struct vmm_cache {
     _Atomic(struct pool *) turn;
     struct timeline copies;     /* of live bytes, on the default stream: see compact.h */
     uint64_t active_peak_bytes; /* when statistics' peaks were last reset; grow_lock guards it */
+    uint64_t supplies;          /* so far; grow_lock guards it and the next */
+    bool is_passing;            /* the supply under way leaves alone what other threads use */
     uint64_t slow_operations;   /* counted for VMM_CHECK only */
     _Atomic uintptr_t caller;   /* the thread that called first; 0: none has yet */
     _Atomic bool has_callers;   /* of more than one thread */
@@ -118,6 +120,7 @@ void vmm__cache_post(struct vmm_cache *cache, const struct pool *held);
 
 /* Locks every pool but one that the caller has locked already (NULL: none); and back. */
 void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held);
+void vmm__cache_pools_lock_supplying(struct vmm_cache *cache, const struct pool *held);
 void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held);
 
 /*
@@ -134,6 +137,16 @@ static inline void vmm__pool_lock_beside(struct pool *pool, const struct pool *h
 {
     if (pool != held)
         vmm__pool_lock_second(pool);
+}
+
+/* The same for a supply: see vmm__pool_lock_passing(). */
+static inline void vmm__pool_lock_supplying(const struct vmm_cache *cache, struct pool *pool,
+                                            const struct pool *held)
+{
+    if (pool != held && cache->is_passing)
+        vmm__pool_lock_passing(pool, cache->supplies);
+    else
+        vmm__pool_lock_beside(pool, held);
 }
 
 static inline void vmm__pool_unlock_beside(struct pool *pool, const struct pool *held)

@@ -48,7 +48,7 @@ vmm_status vmm__cross(struct vmm_cache *cache, struct heap *heap, uint64_t bytes
 {
     bool crossed = false;
     for (struct pool *pool = cache->pools.first; pool != NULL && !crossed; pool = pool->next) {
-        vmm__pool_lock_beside(pool, heap->pool);
+        vmm__pool_lock_supplying(cache, pool, heap->pool);
         struct heap *from = heap->is_small ? &pool->small : &pool->large;
         crossed = cross_from(cache, from, heap, bytes, when) == VMM_OK;
         vmm__pool_unlock_beside(pool, heap->pool);

@@ -122,7 +122,7 @@ vmm_status vmm__span_join(struct vmm_cache *cache, struct heap *heap, uint64_t b
         return VMM_NOT_READY;
     struct quest quest = { .cache = cache, .heap = heap, .bytes = bytes, .when = when };
     quest.best.void_bytes = most_bytes;
-    vmm__cache_pools_lock(cache, heap->pool);
+    vmm__cache_pools_lock_supplying(cache, heap->pool);
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
         heap_try(&quest, &pool->large);
     vmm_status status = quest.best.count == 0 ? VMM_NOT_READY : span_join(&quest);

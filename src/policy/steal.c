@@ -109,7 +109,7 @@ static bool others_steal(struct theft *theft)
          pool != NULL && going && !theft_is_done(theft); pool = pool->recent_next) {
         if (pool == theft->to->pool)
             continue;
-        vmm__pool_lock_second(pool);
+        vmm__pool_lock_supplying(theft->cache, pool, theft->to->pool);
         if (pool->large.free_bytes + pool->small.free_bytes >= granule_bytes)
             going = pool_steal(theft, pool);
         vmm__pool_unlock(pool);

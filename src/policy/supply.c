@@ -66,6 +66,7 @@ static vmm_status supply_locked(struct vmm_cache *cache, struct request *request
     if (!vmm__is_shortage(status))
         return status;
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
+    cache->is_passing = false;
     struct ladder ladder = { .step = 0 };
     while (vmm__is_shortage(status)) {
         vmm_status climbed = vmm__ladder_climb(cache, request, &ladder);
@@ -73,6 +74,7 @@ static vmm_status supply_locked(struct vmm_cache *cache, struct request *request
             break;
         if (climbed != VMM_OK && !vmm__is_shortage(climbed))
             return climbed;
+        cache->is_passing = false; /* others may have been supplied meanwhile */
         status = supply_once(cache, request, out);
     }
     if (!vmm__is_shortage(status))
@@ -96,6 +98,8 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
     if (vmm__trim_may_be_due(cache))
         (void)vmm__trim_due_locked(cache); /* what cannot go back now is tried again later */
     vmm__pools_touch(&cache->pools, pool);
+    cache->supplies++;
+    cache->is_passing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
     vmm__pool_lock(pool);
     vmm_status status = supply_locked(cache, &request, out);
     pool->small.index.search_all = false;
