@@ -363,7 +363,10 @@ typedef struct vmm_stats {
 
 /*
  * Does:     fills *out; out->struct_size tells how much of it the caller knows.
- * Returns:  VMM_OK. Figures agree with each other when no other thread is allocating.
+ * Returns:  VMM_OK. Figures agree with each other when no other thread is allocating. Peaks are exact as
+ *           long as one thread makes all calls, or all calls are for one stream. Where threads work on
+ *           several streams at once, those of bytes may be off by 4 MiB and 1/256 for each
+ *           stream (by more while megabytes are taken and given back every few microseconds).
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size too small for any figure).
  */
