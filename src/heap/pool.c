@@ -191,8 +191,7 @@ static bool place_find_live(struct pool *pool, const struct heap *heap, uint64_t
 
 static void object_give(struct pool *pool, struct slab *slab, uint32_t object)
 {
-    uint64_t requested_bytes = atomic_load_explicit(&slab->requested[object], memory_order_relaxed);
-    vmm__account_give(&pool->account, pool->ledger, requested_bytes, slab->object_bytes);
+    vmm__account_give(&pool->account, pool->ledger, slab->requested[object], slab->object_bytes);
     vmm__slab_give(&pool->slabs, slab, object, vmm__timeline_now(&pool->timeline));
 }
 
