@@ -1,0 +1,125 @@
+/* Magazines: threads that share a crowded pool and do what they should not. */
+#include "support/sim_support.h"
+
+#include "cache_on.h"
+#include "policy/cache.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+enum { ROUNDS = 20000, BLOCKS_AFTER = 64, SPINS_MOST = 1000 };
+
+/* Two threads and the block that both give back at the same time. */
+struct twice {
+    vmm_cache *cache;
+    size_t bytes;
+    _Atomic(void *) block;
+    _Atomic unsigned arrived; /* twice a round */
+    unsigned freed[2];
+    const char *trouble; /* assertions belong to the main thread */
+};
+
+static void twice_meet(struct twice *twice, unsigned round)
+{
+    atomic_fetch_add(&twice->arrived, 1);
+    for (unsigned spins = 0; atomic_load(&twice->arrived) < 2 * (round + 1); spins++) {
+        if (spins > SPINS_MOST)
+            (void)sched_yield();
+    }
+}
+
+static void twice_give(struct twice *twice, void *block, unsigned giver)
+{
+    vmm_status status = vmm_free(twice->cache, block);
+    if (status == VMM_OK)
+        twice->freed[giver]++;
+    else if (status != VMM_ERR_UNKNOWN_POINTER)
+        twice->trouble = "giving a block back failed";
+}
+
+static void *other_main(void *context)
+{
+    struct twice *twice = context;
+    for (unsigned round = 0; round < 2 * ROUNDS; round += 2) {
+        twice_meet(twice, round);
+        twice_give(twice, atomic_load(&twice->block), 1);
+        twice_meet(twice, round + 1);
+    }
+    return NULL;
+}
+
+static void owner_run(struct twice *twice)
+{
+    for (unsigned round = 0; round < 2 * ROUNDS; round += 2) {
+        void *block = NULL;
+        if (vmm_alloc(twice->cache, twice->bytes, STREAM(1), &block) != VMM_OK || block == NULL)
+            twice->trouble = "no block, or a block at no address, was handed out";
+        atomic_store(&twice->block, block);
+        twice_meet(twice, round);
+        twice_give(twice, block, 0);
+        twice_meet(twice, round + 1);
+    }
+}
+
+static void pool_crowded(vmm_cache *cache, size_t bytes)
+{
+    void *block;
+    assert_ok(vmm_alloc(cache, bytes, STREAM(1), &block));
+    assert_ok(vmm_free(cache, block));
+    atomic_store(&vmm__pools_find(&cache->pools, STREAM(1))->is_crowded, true);
+}
+
+/* What is handed out from now on does not overlap. */
+static void blocks_disjoint(vmm_cache *cache, size_t bytes)
+{
+    uint64_t blocks[BLOCKS_AFTER];
+    for (int i = 0; i < BLOCKS_AFTER; i++) {
+        void *block;
+        assert_ok(vmm_alloc(cache, bytes, STREAM(1), &block));
+        blocks[i] = (uint64_t)(uintptr_t)block;
+        for (int j = 0; j < i; j++)
+            assert_true(blocks[i] >= blocks[j] + bytes || blocks[j] >= blocks[i] + bytes);
+    }
+}
+
+static void twice_given(struct driver *driver, size_t bytes)
+{
+    struct twice twice = { .bytes = bytes };
+    pthread_t other;
+    assert_ok(vmm__cache_create_on(NULL, driver, &twice.cache));
+    pool_crowded(twice.cache, bytes);
+    assert_int_equal(pthread_create(&other, NULL, other_main, &twice), 0);
+    owner_run(&twice);
+    (void)pthread_join(other, NULL);
+    if (twice.trouble != NULL)
+        fail_msg("%s", twice.trouble);
+    assert_int_equal(twice.freed[0] + twice.freed[1], ROUNDS);
+    assert_ok(vmm__cache_check(twice.cache));
+    vmm_stats stats = VMM_STATS_INIT;
+    assert_ok(vmm_stats_get(twice.cache, &stats));
+    assert_int_equal(stats.allocations.current, 0);
+    assert_int_equal(stats.allocated_bytes.current, 0);
+    assert_int_equal(stats.requested_bytes.current, 0);
+    blocks_disjoint(twice.cache, bytes);
+    assert_ok(vmm_destroy(twice.cache));
+}
+
+static void a_block_given_by_two_threads_at_once_is_given_once(void **state)
+{
+    twice_given(*state, MIB);
+}
+
+static void an_object_given_by_two_threads_at_once_is_given_once(void **state)
+{
+    twice_given(*state, 4096);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        SIM_TEST(a_block_given_by_two_threads_at_once_is_given_once),
+        SIM_TEST(an_object_given_by_two_threads_at_once_is_given_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
