@@ -51,6 +51,7 @@ struct magazine {
     struct account_change allocated_bytes;
     struct account_change allocations;
     uintptr_t thread;
+    uint64_t frees;                              /* counted for decay, by the thread */
     struct magazine *next;                       /* of the pool's */
     struct magazine_kept kept[MAGAZINE_KEPT];    /* the last is the one given back last */
     struct magazine_known known[MAGAZINE_KNOWN]; /* by address; some of what the thread took */

@@ -8,7 +8,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { ROUNDS = 20000, BLOCKS_AFTER = 64, SPINS_MOST = 1000 };
+enum { ROUNDS = 20000, BLOCKS_AFTER = 64, SPINS_MOST = 1000, PAIRS = 200 };
 
 /* Two threads and the block that both give back at the same time. */
 struct twice {
@@ -115,11 +115,66 @@ static void an_object_given_by_two_threads_at_once_is_given_once(void **state)
     twice_given(*state, 4096);
 }
 
+/* ---- Decay -------------------------------------------------------------------------------- */
+
+static uint64_t clock_read(void *context)
+{
+    return *(const uint64_t *)context;
+}
+
+static void pairs_run(vmm_cache *cache)
+{
+    for (int i = 0; i < PAIRS; i++) {
+        void *block;
+        assert_ok(vmm_alloc(cache, MIB, STREAM(1), &block));
+        assert_ok(vmm_free(cache, block));
+    }
+}
+
+static void *visitor_main(void *cache)
+{
+    pool_crowded(cache, MIB);
+    return NULL;
+}
+
+/* Another thread comes, so that this one is the pool's favourite no more and has to use its magazine. */
+static void favourite_dismissed(vmm_cache *cache)
+{
+    pthread_t visitor;
+    assert_int_equal(pthread_create(&visitor, NULL, visitor_main, cache), 0);
+    (void)pthread_join(visitor, NULL);
+}
+
+static void idle_memory_decays_while_magazines_serve(void **state)
+{
+    uint64_t now_ns = 1;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.decay_ms = 1;
+    config.clock = clock_read;
+    config.clock_context = &now_ns;
+    vmm_cache *cache;
+    void *large;
+    assert_ok(vmm__cache_create_on(&config, *state, &cache));
+    assert_ok(vmm_alloc(cache, 64 * MIB, STREAM(1), &large));
+    assert_ok(vmm_free(cache, large));
+    favourite_dismissed(cache);
+    for (int period = 0; period < 3; period++) {
+        pairs_run(cache);
+        now_ns += 1000000;
+    }
+    const struct pool *pool = vmm__pools_find(&cache->pools, STREAM(1));
+    assert_null(pool->lock.favourite);
+    assert_non_null(pool->magazines);
+    assert_in_range(vmm__figure_now(&cache->memory.reserved_bytes), MIB, 32 * MIB);
+    assert_ok(vmm_destroy(cache));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         SIM_TEST(a_block_given_by_two_threads_at_once_is_given_once),
         SIM_TEST(an_object_given_by_two_threads_at_once_is_given_once),
+        SIM_TEST(idle_memory_decays_while_magazines_serve),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
