@@ -38,7 +38,8 @@ static struct magazine *magazine_open(struct pool *pool)
     return magazine;
 }
 
-/* A thread may find the magazine of one that has ended and had the same identity. */
+/* A thread may find the magazine of one that has ended and had the same identity; all that this one did
+ * comes before what follows. */
 struct magazine *vmm__magazine_find_locked(struct pool *pool)
 {
     struct magazine *magazine = pool->magazines;
@@ -46,6 +47,8 @@ struct magazine *vmm__magazine_find_locked(struct pool *pool)
         magazine = magazine->next;
     if (magazine == NULL)
         magazine = magazine_open(pool);
+    else
+        (void)atomic_load_explicit(&magazine->is_entered, memory_order_acquire);
     unsigned i = pool->serial % REMEMBERED;
     remembered[i].serial = pool->serial;
     remembered[i].magazine = magazine;

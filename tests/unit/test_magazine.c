@@ -169,12 +169,73 @@ static void idle_memory_decays_while_magazines_serve(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
+/* ---- Identities --------------------------------------------------------------------------- */
+
+/* A thread that has ended and one that has its identity, made by one that did not wait for its end. */
+struct heir {
+    vmm_cache *cache;
+    struct heir *before; /* NULL: the first */
+    uintptr_t identity;
+    atomic_bool has_ended;
+};
+
+static void *heir_main(void *context)
+{
+    struct heir *heir = context;
+    heir->identity = vmm__thread_self();
+    pairs_run(heir->cache);
+    return NULL;
+}
+
+static void *maker_main(void *context)
+{
+    struct heir *heir = context;
+    pthread_t thread;
+    while (heir->before != NULL &&
+           !atomic_load_explicit(&heir->before->has_ended, memory_order_relaxed))
+        (void)sched_yield();
+    assert_int_equal(pthread_create(&thread, NULL, heir_main, heir), 0);
+    (void)pthread_join(thread, NULL);
+    atomic_store_explicit(&heir->has_ended, true, memory_order_relaxed);
+    return NULL;
+}
+
+static void identity_inherited(struct driver *driver, bool is_crowded)
+{
+    vmm_cache *cache;
+    pthread_t makers[2];
+    assert_ok(vmm__cache_create_on(NULL, driver, &cache));
+    if (is_crowded)
+        favourite_dismissed(cache);
+    struct heir heirs[2] = { { .cache = cache }, { .cache = cache, .before = &heirs[0] } };
+    for (int i = 1; i >= 0; i--)
+        assert_int_equal(pthread_create(&makers[i], NULL, maker_main, &heirs[i]), 0);
+    for (int i = 0; i < 2; i++)
+        (void)pthread_join(makers[i], NULL);
+    assert_int_equal(heirs[0].identity, heirs[1].identity);
+    assert_ok(vmm__cache_check(cache));
+    assert_ok(vmm_destroy(cache));
+}
+
+/* ThreadSanitizer is the judge of these two. */
+static void a_favourite_leaves_its_seat_to_its_heir(void **state)
+{
+    identity_inherited(*state, false);
+}
+
+static void a_thread_leaves_its_magazine_to_its_heir(void **state)
+{
+    identity_inherited(*state, true);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         SIM_TEST(a_block_given_by_two_threads_at_once_is_given_once),
         SIM_TEST(an_object_given_by_two_threads_at_once_is_given_once),
         SIM_TEST(idle_memory_decays_while_magazines_serve),
+        SIM_TEST(a_favourite_leaves_its_seat_to_its_heir),
+        SIM_TEST(a_thread_leaves_its_magazine_to_its_heir),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
