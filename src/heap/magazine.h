@@ -13,7 +13,8 @@
  *  1. a place with a knower is handed out as the pool sees it. It is live if that magazine's table has
  *     it, and only there it says how many bytes were requested; or else the magazine keeps it;
  *  2. without the lock, the magazine's thread may fill a free slot of the table, and free one; with
- *     it, any thread may free one;
+ *     it, any thread may free one. Only who has freed a slot may touch its place: two threads may give
+ *     one back at the same time;
  *  3. requested_bytes, allocated_bytes and allocations hold what the thread took and gave by way of the
  *     magazine since they were last added to the pool's account.
  * May be called by: pool, policy. Locks: take and give need none, and belong to the magazine's thread;
