@@ -214,7 +214,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
     } else {
         struct pool *pool = heap->pool;
         status = vmm__pool_give_locked(pool, heap, address);
-        looks = vmm__decay_looks_locked(&cache->decay, pool) || cache->no_caching;
+        looks = vmm__decay_looks(&cache->decay, &pool->frees) || cache->no_caching;
         vmm__biased_drop(&pool->lock);
     }
     if (status == VMM_NOT_READY)

@@ -48,6 +48,7 @@ static inline bool vmm__biased_enter(struct biased_lock *lock)
     struct seat *seat = atomic_load_explicit(&lock->favourite, memory_order_acquire);
     if (seat == NULL || !vmm__seat_is_mine(seat))
         return false;
+    vmm__seat_inherit(seat);
     atomic_store_explicit(&seat->inside, lock, memory_order_relaxed);
     vmm__barrier_light();
     if (atomic_load_explicit(&lock->favourite, memory_order_relaxed) == seat) {

@@ -38,7 +38,8 @@ static struct magazine *magazine_open(struct pool *pool)
     return magazine;
 }
 
-/* A thread may find the magazine of one that has ended and had the same identity. */
+/* A thread may find the magazine of one that has ended and had the same identity; all that this one did
+ * comes before what follows. */
 struct magazine *vmm__magazine_find_locked(struct pool *pool)
 {
     struct magazine *magazine = pool->magazines;
@@ -46,6 +47,8 @@ struct magazine *vmm__magazine_find_locked(struct pool *pool)
         magazine = magazine->next;
     if (magazine == NULL)
         magazine = magazine_open(pool);
+    else
+        (void)atomic_load_explicit(&magazine->is_entered, memory_order_acquire);
     unsigned i = pool->serial % REMEMBERED;
     remembered[i].serial = pool->serial;
     remembered[i].magazine = magazine;
@@ -167,26 +170,36 @@ bool vmm__magazine_take(struct magazine *magazine, uint64_t block_bytes, uint64_
 }
 
 /* A block that others use must wait, and one that is pinned be unpinned: that is for the pool. */
-static bool may_keep(const struct magazine *magazine, const struct pool *pool, uint64_t bytes)
+static bool may_keep(const struct magazine *magazine, const struct pool *pool)
 {
-    bool is_plain = vmm__uses_count(&pool->uses) == 0 && vmm__heap_unmovable(&pool->small) == 0 &&
-                    vmm__heap_unmovable(&pool->large) == 0;
-    bool has_room = magazine->kept_count == 0 || (magazine->kept_count < MAGAZINE_KEPT &&
-                                                  magazine->kept_bytes + bytes <= KEPT_MOST_BYTES);
-    return is_plain && has_room;
+    return magazine->kept_count < MAGAZINE_KEPT && vmm__uses_count(&pool->uses) == 0 &&
+           vmm__heap_unmovable(&pool->small) == 0 && vmm__heap_unmovable(&pool->large) == 0;
 }
 
-static void known_keep(struct magazine *magazine, struct magazine_known *known, uint64_t bytes)
+/* Frees the slot of what is at an address: false if another thread does, who gives it back, too. Only who
+ * has freed it may look at the place. */
+static bool known_claim(struct magazine_known *known, uint64_t address)
 {
+    return atomic_load_explicit(&known->address, memory_order_relaxed) == address &&
+           atomic_compare_exchange_strong_explicit(&known->address, &address, 0,
+                                                   memory_order_relaxed, memory_order_relaxed);
+}
+
+static bool known_keep(struct magazine *magazine, struct magazine_known *known, uint64_t address)
+{
+    uint64_t bytes = vmm__place_bytes(&known->place);
+    if (magazine->kept_count > 0 && magazine->kept_bytes + bytes > KEPT_MOST_BYTES) {
+        atomic_store_explicit(&known->address, address, memory_order_release);
+        return false;
+    }
     struct magazine_kept *kept = &magazine->kept[magazine->kept_count++];
-    *kept =
-        (struct magazine_kept){ .address = known->address, .bytes = bytes, .place = known->place };
+    *kept = (struct magazine_kept){ .address = address, .bytes = bytes, .place = known->place };
     magazine->kept_bytes += bytes;
     magazine->requested_bytes.change -=
         atomic_load_explicit(&known->requested_bytes, memory_order_relaxed);
     magazine->allocated_bytes.change -= bytes;
     magazine->allocations.change--;
-    atomic_store_explicit(&known->address, 0, memory_order_relaxed);
+    return true;
 }
 
 bool vmm__magazine_give(struct magazine *magazine, const struct pool *pool, uint64_t address)
@@ -194,13 +207,10 @@ bool vmm__magazine_give(struct magazine *magazine, const struct pool *pool, uint
     if (!magazine_enter(magazine))
         return false;
     struct magazine_known *known = known_at(magazine, address);
-    bool may = atomic_load_explicit(&known->address, memory_order_relaxed) == address;
-    uint64_t bytes = may ? vmm__place_bytes(&known->place) : 0;
-    may = may && may_keep(magazine, pool, bytes);
-    if (may)
-        known_keep(magazine, known, bytes);
+    bool keeps = may_keep(magazine, pool) && known_claim(known, address) &&
+                 known_keep(magazine, known, address);
     magazine_leave(magazine);
-    return may;
+    return keeps;
 }
 
 /* ---- Calling in --------------------------------------------------------------------------- */

@@ -13,7 +13,8 @@
  *  1. a place with a knower is handed out as the pool sees it. It is live if that magazine's table has
  *     it, and only there it says how many bytes were requested; or else the magazine keeps it;
  *  2. without the lock, the magazine's thread may fill a free slot of the table, and free one; with
- *     it, any thread may free one;
+ *     it, any thread may free one. Only who has freed a slot may touch its place: two threads may give
+ *     one back at the same time;
  *  3. requested_bytes, allocated_bytes and allocations hold what the thread took and gave by way of the
  *     magazine since they were last added to the pool's account.
  * May be called by: pool, policy. Locks: take and give need none, and belong to the magazine's thread;
@@ -51,6 +52,7 @@ struct magazine {
     struct account_change allocated_bytes;
     struct account_change allocations;
     uintptr_t thread;
+    uint64_t frees;                              /* counted for decay, by the thread */
     struct magazine *next;                       /* of the pool's */
     struct magazine_kept kept[MAGAZINE_KEPT];    /* the last is the one given back last */
     struct magazine_known known[MAGAZINE_KNOWN]; /* by address; some of what the thread took */

@@ -34,13 +34,14 @@ bool vmm__decay_is_due(const struct decay *decay);
  * holds the grow lock and no pool's. */
 bool vmm__decay_turn(struct decay *decay, struct pools *pools);
 
-/* Frees of one pool from one look at the clock to the next. */
+/* Frees in one pool, or by way of one magazine, from one look at the clock to the next. */
 enum { DECAY_LOOK_FREES = 64 };
 
-/* Whether a free should ask if anything is due. The caller holds the pool's lock. */
-static inline bool vmm__decay_looks_locked(const struct decay *decay, struct pool *pool)
+/* Whether a free should ask if anything is due. The caller owns the count: it holds the lock of the pool
+ * whose it is, or is the magazine's thread. */
+static inline bool vmm__decay_looks(const struct decay *decay, uint64_t *frees)
 {
-    return decay->period_ns != 0 && ++pool->frees % DECAY_LOOK_FREES == 0;
+    return decay->period_ns != 0 && ++*frees % DECAY_LOOK_FREES == 0;
 }
 
 #endif

@@ -62,16 +62,20 @@ struct heap *vmm__handout_owner(struct vmm_cache *cache, uint64_t address)
 }
 
 /* In a crowded pool a thread keeps what it knows; when it has no room for more, all that it kept goes back. */
-static bool magazine_keeps(struct pool *pool, uint64_t address)
+static bool magazine_keeps(struct vmm_cache *cache, struct pool *pool, uint64_t address,
+                           bool *looks)
 {
     struct magazine *magazine = is_crowded(pool) ? vmm__magazine_mine(pool) : NULL;
-    return magazine != NULL && vmm__magazine_give(magazine, pool, address);
+    if (magazine == NULL || !vmm__magazine_give(magazine, pool, address))
+        return false;
+    *looks = vmm__decay_looks(&cache->decay, &magazine->frees);
+    return true;
 }
 
 vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *looks)
 {
     struct heap *heap = vmm__handout_heap(cache, address);
-    if (heap != NULL && magazine_keeps(heap->pool, address))
+    if (heap != NULL && magazine_keeps(cache, heap->pool, address, looks))
         return VMM_OK;
     heap = vmm__handout_owner(cache, address);
     if (heap == NULL)
@@ -83,7 +87,7 @@ vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *
             vmm__magazine_empty_locked(magazine, pool);
     }
     vmm_status status = vmm__pool_give_locked(pool, heap, address);
-    *looks = vmm__decay_looks_locked(&cache->decay, pool) || cache->no_caching;
+    *looks = vmm__decay_looks(&cache->decay, &pool->frees) || cache->no_caching;
     vmm__biased_drop(&pool->lock);
     return status;
 }

@@ -292,7 +292,7 @@ static void a_cache_without_it_never_looks(void **state)
     (void)used_chunk(scene, &scene->pool->large, 10, 4);
     assert_false(vmm__trim_may_be_due(scene->cache));
     for (int i = 0; i < 3 * DECAY_LOOK_FREES; i++)
-        assert_false(vmm__decay_looks_locked(&scene->cache->decay, scene->pool));
+        assert_false(vmm__decay_looks(&scene->cache->decay, &scene->pool->frees));
     uint64_t epoch = vmm__timeline_now(&scene->pool->timeline);
     assert_ok(vmm_tick(scene->cache));
     assert_int_equal(vmm__timeline_now(&scene->pool->timeline), epoch);
