@@ -4,6 +4,7 @@
 
 #include <linux/membarrier.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,5 +36,14 @@ void vmm__barrier_all(void)
     /* A system that offered it and refuses now (a filter of system calls was set meanwhile) leaves
      * only time: no processor keeps a store to itself for a thousandth of a second. */
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
+        (void)nanosleep(&pause, NULL);
+}
+
+void vmm__barrier_pause(unsigned round)
+{
+    const struct timespec pause = { .tv_nsec = 20000 };
+    if (round < 64)
+        (void)sched_yield();
+    else
         (void)nanosleep(&pause, NULL);
 }

@@ -21,6 +21,10 @@ bool vmm__barrier_is_ready(void);
 /* Every thread of the process has executed a full barrier between call and return. Only if ready. */
 void vmm__barrier_all(void);
 
+/* Lets other threads run while one waits for what another does in a moment; round counts from 0. After
+ * some rounds it sleeps: a thread of real-time priority never yields to one of lower. */
+void vmm__barrier_pause(unsigned round);
+
 /* The side that runs often: orders a store before a later load, as seen by who calls barrier_all. */
 static inline void vmm__barrier_light(void)
 {

@@ -23,8 +23,8 @@ static void favourite_dismiss(struct biased_lock *lock, struct seat *seat)
 {
     atomic_store_explicit(&lock->favourite, NULL, memory_order_relaxed);
     vmm__barrier_all();
-    while (atomic_load_explicit(&seat->inside, memory_order_acquire) == lock)
-        (void)sched_yield();
+    for (unsigned i = 0; atomic_load_explicit(&seat->inside, memory_order_acquire) == lock; i++)
+        vmm__barrier_pause(i);
     uint32_t patience = lock->patience == 0 ? PATIENCE_FIRST : lock->patience * 2;
     lock->patience = patience < PATIENCE_MOST ? patience : PATIENCE_MOST;
     lock->visits = 0;

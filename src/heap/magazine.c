@@ -4,8 +4,6 @@
 #include "base/thread.h"
 #include "heap/pool.h"
 
-#include <sched.h>
-
 /* One place of any size may be kept; several only up to this. */
 enum { KEPT_MOST_BYTES = 64 << 20 };
 
@@ -253,8 +251,8 @@ void vmm__magazines_call_locked(struct pool *pool)
         atomic_store_explicit(&each->is_called, true, memory_order_relaxed);
     vmm__barrier_all();
     for (struct magazine *each = pool->magazines; each != NULL; each = each->next) {
-        while (atomic_load_explicit(&each->is_entered, memory_order_acquire))
-            (void)sched_yield();
+        for (unsigned i = 0; atomic_load_explicit(&each->is_entered, memory_order_acquire); i++)
+            vmm__barrier_pause(i);
         magazine_settle(each, pool);
     }
 }
