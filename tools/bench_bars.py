@@ -133,7 +133,7 @@ def growth_of(data, bench):
 
 def sim_heap(data):
     """At random each step misses the processor's cache, so the order of age tells what the library does."""
-    figure, bar = "sim: 139 GiB of 2-MiB blocks against 1 GiB", "within 30 %"
+    figure, bar = "sim: 139 GiB of 2-MiB blocks against 1 GiB", "within 30 %, oldest first"
     aged, random = (growth_of(data, bench) for bench in ("heap", "heap_random"))
     if aged is None or random is None:
         return unmeasured(figure, bar)

@@ -364,9 +364,10 @@ typedef struct vmm_stats {
 /*
  * Does:     fills *out; out->struct_size tells how much of it the caller knows.
  * Returns:  VMM_OK. Figures agree with each other when no other thread is allocating. Peaks are exact as
- *           long as one thread makes all calls, or all calls are for one stream. Where threads work on
- *           several streams at once, those of bytes may be off by 4 MiB and 1/256 for each
- *           stream (by more while megabytes are taken and given back every few microseconds).
+ *           long as one thread makes all calls. Others may come out too high: where threads wait for each
+ *           other on one stream, by what each keeps of it (64 MiB at most, or one block); where they
+ *           work on several streams at once, by 4 MiB and 1/256 of the peak for each stream, or
+ *           up to 1/8 while megabytes are taken and given back every few microseconds.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size too small for any figure).
  */

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/barrier.h"
 
+#include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
@@ -29,21 +30,27 @@ bool vmm__barrier_is_ready(void)
     return is_ready;
 }
 
+/* The whole pause, also when signals come. */
+static void whole_pause(long ns)
+{
+    struct timespec left = { .tv_nsec = ns };
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        continue;
+}
+
 void vmm__barrier_all(void)
 {
-    const struct timespec pause = { .tv_nsec = 1000000 };
     atomic_thread_fence(memory_order_seq_cst);
     /* A system that offered it and refuses now (a filter of system calls was set meanwhile) leaves
      * only time: no processor keeps a store to itself for a thousandth of a second. */
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
-        (void)nanosleep(&pause, NULL);
+        whole_pause(1000000);
 }
 
 void vmm__barrier_pause(unsigned round)
 {
-    const struct timespec pause = { .tv_nsec = 20000 };
     if (round < 64)
         (void)sched_yield();
     else
-        (void)nanosleep(&pause, NULL);
+        whole_pause(20000);
 }

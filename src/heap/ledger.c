@@ -3,7 +3,7 @@
 #include "heap/ledger.h"
 #include "base/clock.h"
 
-enum { SLACK_LEAST_BYTES = 4 << 20, SLACK_SHARE_OF_PEAK = 256, SLACK_MOST_SHARE_OF_PEAK = 2 };
+enum { SLACK_LEAST_BYTES = 4 << 20, SLACK_SHARE_OF_PEAK = 256, SLACK_MOST_SHARE_OF_PEAK = 8 };
 
 /* Postings closer than this double the slack, and one that is farther brings it back. */
 enum { POSTING_OFTEN_NS = 10000, POSTING_SELDOM_NS = 1000000 };

@@ -5,9 +5,10 @@
  *
  * The ledger's peaks are exact if between any two postings only one account changes: as long as one
  * thread makes all calls (policy posts a pool when the thread turns to another), or all calls are for
- * one stream. Otherwise the ledger is shared, and each account is posted when its allocated bytes
- * have changed by more than 4 MiB and 1/256 of their peak, or by more while that is every few microseconds:
- * peaks of bytes may be off by as much for each stream.
+ * one stream that is not crowded (what magazines keep counts until they are called in). Otherwise the ledger
+ * is shared, and each account is posted when its allocated bytes have changed by more than 4 MiB and
+ * 1/256 of their peak, or by more, up to 1/8, while that is every few microseconds: peaks of bytes may be off by
+ * as much for each stream.
  *
  * Owns: nothing. Invariants:
  *  1. the ledger's figures are the sums over its accounts but for what these have not posted yet:
