@@ -27,6 +27,10 @@ def link_faults(root, readme):
             if "://" not in link and not os.path.exists(os.path.join(root, link))]
 
 
+def gap_faults(root, readme):
+    return ["README.md: %s was never filled in" % gap for gap in re.findall(r"@[A-Z]+@", readme)]
+
+
 def main(root):
     if not os.path.exists(os.path.join(root, "README.md")):
         sources.finish("readme", 1, ["README.md: missing"])
