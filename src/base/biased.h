@@ -1,7 +1,8 @@
 /*
  * A lock that is biased to the thread that takes it most: that thread takes it without an atomic
  * read-modify-write, and all others pay for it (Kawachiya et al., "Lock Reservation", OOPSLA 2002).
- * Two ways in: enter(), or else visit(), for short work on a fast path, and take() for all else; they exclude each other.
+ * Two ways in: enter(), or else visit(), for short work on a fast path, and take() for all else; they
+ * exclude each other.
  *
  * Owns: the mutex. Invariants:
  *  1. whoever is inside is the favourite and came by enter() (`inside` is its seat), or holds the mutex

@@ -1,7 +1,7 @@
 /*
  * Mutual exclusion. Two kinds of locks exist in a cache, taken in this order: first the cache's
- * grow lock, then pools' locks (base/biased.h). A thread holds a second pool's lock only while it holds the grow
- * lock, so no two threads can wait for each other.
+ * grow lock, then pools' locks (base/biased.h). A thread holds a second pool's lock only while it
+ * holds the grow lock, so no two threads can wait for each other.
  */
 #ifndef VMM_BASE_LOCK_H
 #define VMM_BASE_LOCK_H

@@ -68,12 +68,17 @@ static inline void vmm__account_active_raise(struct account *account)
         account->active_peak_bytes = active_bytes;
 }
 
+static inline void vmm__account_figure_raise(struct account_figure *figure)
+{
+    if ((int64_t)figure->current > (int64_t)figure->peak)
+        figure->peak = figure->current;
+}
+
 static inline void vmm__account_figure_take(struct account_figure *figure, uint64_t amount)
 {
     figure->taken += amount;
     figure->current += amount;
-    if ((int64_t)figure->current > (int64_t)figure->peak)
-        figure->peak = figure->current;
+    vmm__account_figure_raise(figure);
 }
 
 static inline void vmm__account_take(struct account *account, struct ledger *ledger,
@@ -109,8 +114,7 @@ static inline void vmm__account_figure_merge(struct account_figure *figure,
 {
     figure->taken += from->taken;
     figure->current += from->change;
-    if ((int64_t)figure->current > (int64_t)figure->peak)
-        figure->peak = figure->current;
+    vmm__account_figure_raise(figure);
     *from = (struct account_change){ .change = 0 };
 }
 

@@ -73,28 +73,17 @@ static bool place_is_pinned(const struct place *place)
     return (place->slab->pinned_bits & object_bit(place)) != 0;
 }
 
-void vmm__place_pin(struct heap *heap, struct place *place)
+void vmm__place_set_pinned(struct heap *heap, struct place *place, bool is_pinned)
 {
-    if (place_is_pinned(place))
+    if (place_is_pinned(place) == is_pinned)
         return;
-    atomic_fetch_add_explicit(&heap->unmovable_bytes, vmm__place_bytes(place),
+    uint64_t bytes = vmm__place_bytes(place);
+    atomic_fetch_add_explicit(&heap->unmovable_bytes, is_pinned ? bytes : -bytes,
                               memory_order_relaxed);
     if (place->slab == NULL)
-        place->block->is_pinned = true;
+        place->block->is_pinned = is_pinned;
     else
-        place->slab->pinned_bits |= object_bit(place);
-}
-
-void vmm__place_unpin(struct heap *heap, struct place *place)
-{
-    if (!place_is_pinned(place))
-        return;
-    atomic_fetch_sub_explicit(&heap->unmovable_bytes, vmm__place_bytes(place),
-                              memory_order_relaxed);
-    if (place->slab == NULL)
-        place->block->is_pinned = false;
-    else
-        place->slab->pinned_bits &= ~object_bit(place);
+        place->slab->pinned_bits ^= object_bit(place);
 }
 
 void vmm__place_wait(struct place *place)

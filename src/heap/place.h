@@ -25,8 +25,7 @@ uint64_t vmm__place_requested_bytes(const struct place *place);
 void vmm__place_set_requested(struct place *place, uint64_t bytes);
 
 /* A live place is kept where it is, or no longer. */
-void vmm__place_pin(struct heap *heap, struct place *place);
-void vmm__place_unpin(struct heap *heap, struct place *place);
+void vmm__place_set_pinned(struct heap *heap, struct place *place, bool is_pinned);
 
 /* The magazine that knows the place; 0: none. */
 uint8_t vmm__place_knower(const struct place *place);

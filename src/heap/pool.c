@@ -88,23 +88,27 @@ void vmm__pool_unlock(struct pool *pool)
 
 /* ---- Taking ------------------------------------------------------------------------------- */
 
+static struct heap *heap_for(struct pool *pool, uint64_t bytes)
+{
+    return bytes <= POOL_SMALL_LARGEST_BYTES ? &pool->small : &pool->large;
+}
+
 bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint64_t *block_bytes)
 {
-    *heap = bytes <= POOL_SMALL_LARGEST_BYTES ? &pool->small : &pool->large;
+    *heap = heap_for(pool, bytes);
     if (bytes > SLAB_LARGEST_BYTES)
         return vmm__align_up_checked(bytes, (*heap)->unit_bytes, block_bytes);
     *block_bytes = vmm__slab_run_bytes(vmm__slab_class(bytes));
     return true;
 }
 
-uint64_t vmm__pool_place_bytes(const struct pool *pool, uint64_t bytes)
+uint64_t vmm__pool_place_bytes(struct pool *pool, uint64_t bytes)
 {
     if (bytes <= SLAB_LARGEST_BYTES)
         return vmm__slab_object_bytes(vmm__slab_class(bytes));
-    uint64_t unit_bytes =
-        bytes <= POOL_SMALL_LARGEST_BYTES ? pool->small.unit_bytes : pool->large.unit_bytes;
+    struct heap *heap;
     uint64_t block_bytes;
-    return vmm__align_up_checked(bytes, unit_bytes, &block_bytes) ? block_bytes : UINT64_MAX;
+    return vmm__pool_need(pool, bytes, &heap, &block_bytes) ? block_bytes : UINT64_MAX;
 }
 
 static void *address_hand_out(struct pool *pool, struct heap *heap, struct block *block,
@@ -165,7 +169,7 @@ vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out)
         (void)vmm__pool_poll_locked(pool, POLL_ON_TAKE);
     if (bytes <= SLAB_LARGEST_BYTES)
         return object_take(pool, bytes, out);
-    struct heap *heap = bytes <= POOL_SMALL_LARGEST_BYTES ? &pool->small : &pool->large;
+    struct heap *heap = heap_for(pool, bytes);
     uint64_t block_bytes;
     if (!vmm__align_up_checked(bytes, heap->unit_bytes, &block_bytes))
         return VMM_NOT_READY;
@@ -222,7 +226,7 @@ static vmm_status place_await(struct pool *pool, struct heap *heap, uint64_t add
     if (status != VMM_NOT_READY)
         return status;
     uint64_t bytes = vmm__place_bytes(place);
-    vmm__place_unpin(heap, place);
+    vmm__place_set_pinned(heap, place, false);
     vmm__account_wait(&pool->account, bytes); /* first, as giving may post: it stays active */
     vmm__account_give(&pool->account, pool->ledger, vmm__place_requested_bytes(place), bytes);
     vmm__place_wait(place);
@@ -239,7 +243,7 @@ static __attribute__((noinline)) vmm_status place_give(struct pool *pool, struct
     vmm_status status = place_await(pool, heap, address, &place);
     if (status != VMM_OK)
         return status == VMM_NOT_READY ? VMM_OK : status;
-    vmm__place_unpin(heap, &place);
+    vmm__place_set_pinned(heap, &place, false);
     if (place.slab == NULL)
         block_give(pool, heap, place.block);
     else
@@ -297,10 +301,7 @@ vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned
     struct place place;
     if (!place_find_live(heap->pool, heap, address, &place))
         return not_live(pinned ? "pin" : "unpin", address);
-    if (pinned)
-        vmm__place_pin(heap, &place);
-    else
-        vmm__place_unpin(heap, &place);
+    vmm__place_set_pinned(heap, &place, pinned);
     return VMM_OK;
 }
 

@@ -100,7 +100,7 @@ bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint6
 
 /* The size of the place that a request needs, as vmm__place_bytes() tells it; UINT64_MAX if it
  * cannot be rounded up. */
-uint64_t vmm__pool_place_bytes(const struct pool *pool, uint64_t bytes);
+uint64_t vmm__pool_place_bytes(struct pool *pool, uint64_t bytes);
 
 /* Hands out from what is mapped. VMM_NOT_READY if nothing fits; ERR_HOST_OOM. */
 vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out);

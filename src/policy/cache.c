@@ -47,15 +47,19 @@ static void pool_post(struct vmm_cache *cache, struct pool *pool)
     vmm__account_post(&pool->account, &cache->ledger);
 }
 
-/* Its account is posted when it has changed by much, from now on. */
-static void pool_share(struct vmm_cache *cache, struct pool *pool)
+static void pool_post_apart(struct vmm_cache *cache, struct pool *pool)
 {
-    if (atomic_exchange_explicit(&pool->is_watched, true, memory_order_relaxed))
-        return;
     if (!vmm__biased_enter(&pool->lock))
         vmm__biased_visit(&pool->lock);
     pool_post(cache, pool);
     vmm__biased_drop(&pool->lock);
+}
+
+/* Its account is posted when it has changed by much, from now on. */
+static void pool_share(struct vmm_cache *cache, struct pool *pool)
+{
+    if (!atomic_exchange_explicit(&pool->is_watched, true, memory_order_relaxed))
+        pool_post_apart(cache, pool);
 }
 
 /* The ledger is shared from now on: nobody has the turn, and who had it is watched like all that come. */
@@ -77,12 +81,8 @@ static void cache_turn(struct vmm_cache *cache, struct pool *pool)
         return;
     }
     struct pool *before = atomic_exchange_explicit(&cache->turn, pool, memory_order_acq_rel);
-    if (before != NULL) {
-        if (!vmm__biased_enter(&before->lock))
-            vmm__biased_visit(&before->lock);
-        pool_post(cache, before);
-        vmm__biased_drop(&before->lock);
-    }
+    if (before != NULL)
+        pool_post_apart(cache, before);
     if (atomic_load_explicit(&cache->has_callers, memory_order_relaxed))
         cache_share(cache, pool);
 }
@@ -97,15 +97,22 @@ void vmm__cache_turn(struct vmm_cache *cache, struct pool *pool)
 /* So many times threads found a pool's lock taken by another. */
 enum { CROWD_WAITS = 32 };
 
+/* Written once: others read what lies beside it all the time. */
+static void crowd_note_locked(struct pool *pool)
+{
+    bool is_crowded = pool->lock.waits >= CROWD_WAITS && pool->lock.may_favour;
+    if (is_crowded && !atomic_load_explicit(&pool->is_crowded, memory_order_relaxed))
+        atomic_store_explicit(&pool->is_crowded, true, memory_order_relaxed);
+}
+
 void vmm__cache_visit(struct vmm_cache *cache, struct pool *pool)
 {
     vmm__cache_turn(cache, pool);
-    if (!vmm__biased_enter(&pool->lock)) {
-        vmm__biased_visit(&pool->lock);
-        vmm__cache_called(cache);
-        if (pool->lock.waits >= CROWD_WAITS && vmm__barrier_is_ready())
-            atomic_store_explicit(&pool->is_crowded, true, memory_order_relaxed);
-    }
+    if (vmm__biased_enter(&pool->lock))
+        return;
+    vmm__biased_visit(&pool->lock);
+    vmm__cache_called(cache);
+    crowd_note_locked(pool);
 }
 
 void vmm__cache_post(struct vmm_cache *cache, const struct pool *held)

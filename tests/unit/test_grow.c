@@ -136,32 +136,6 @@ static void alone_is_new_and_apart(void **state)
     assert_int_equal(heap->home_end, 0);
 }
 
-/* Chunks made for one block of 1 GiB under a limit, in a cache of its own. */
-static uint64_t chunks_under(uint64_t limit_bytes)
-{
-    const struct driver_options options = { .device_bytes = 8192 * MIB };
-    struct driver *driver;
-    assert_ok(vmm__driver_sim_open(&options, &driver));
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = limit_bytes;
-    vmm_cache *cache;
-    assert_ok(vmm__cache_create_on(&config, driver, &cache));
-    void *block;
-    assert_ok(vmm_alloc(cache, 1024 * MIB, NULL, &block));
-    uint64_t chunks = vmm__driver_calls(driver, DRIVER_CALL_create);
-    assert_ok(vmm_destroy(cache));
-    vmm__driver_close(driver);
-    return chunks;
-}
-
-static void only_a_near_limit_makes_chunks_small(void **state)
-{
-    (void)state;
-    assert_int_equal(chunks_under(0), 256); /* of 4 MiB, 1/256 of the block */
-    assert_int_equal(chunks_under(4096 * MIB), 256);
-    assert_int_equal(chunks_under(1100 * MIB), 512);
-}
-
 /* Fills a cache of its own with blocks, and tells how many chunks it has then. */
 static uint64_t chunks_of(uint64_t block_bytes, uint64_t count, uint64_t frees_every,
                           uint64_t limit_bytes)
@@ -188,6 +162,20 @@ static uint64_t chunks_of(uint64_t block_bytes, uint64_t count, uint64_t frees_e
     assert_ok(vmm_destroy(cache));
     vmm__driver_close(driver);
     return chunks;
+}
+
+/* For one block of 1 GiB under a limit. */
+static uint64_t chunks_under(uint64_t limit_bytes)
+{
+    return chunks_of(1024 * MIB, 1, 0, limit_bytes);
+}
+
+static void only_a_near_limit_makes_chunks_small(void **state)
+{
+    (void)state;
+    assert_int_equal(chunks_under(0), 256); /* of 4 MiB, 1/256 of the block */
+    assert_int_equal(chunks_under(4096 * MIB), 256);
+    assert_int_equal(chunks_under(1100 * MIB), 512);
 }
 
 /* 8 GiB: half a GiB in single granules, then chunks of 1/120 of what there is. */
