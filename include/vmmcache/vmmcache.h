@@ -180,12 +180,14 @@ typedef struct vmm_config {
     void *clock_context;
     vmm_pressure_fn pressure; /* NULL: none */
     void *pressure_context;
+    uint64_t peer_devices; /* cuda: bit n: device n may read and write the cache's memory; ordinals
+                              beyond the last device, and the cache's own, are ignored */
 } vmm_config;
 
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_AUTO, 0, 0, 0, 0, NULL, NULL, 0, \
-    VMM_SHARING_FINISHED, VMM_COMPACTION_OFF, 0, 0, 0, NULL, NULL, NULL, NULL }
+    VMM_SHARING_FINISHED, VMM_COMPACTION_OFF, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -296,6 +298,74 @@ VMM_API vmm_status vmm_tick(vmm_cache *cache);
 VMM_API vmm_status vmm_pin(vmm_cache *cache, void *ptr);
 VMM_API vmm_status vmm_unpin(vmm_cache *cache, void *ptr);
 
+/*
+ * Does:     changes the most physical memory that the cache may hold (vmm_config.limit_bytes). What it
+ *           holds already is not given back by this call; trim for that.
+ * Takes:    limit_bytes; 0: no limit.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes);
+
+/* ---- Private pools: memory of captured graphs --------------------------------------------- */
+
+/*
+ * A captured graph uses the same addresses each time that it is launched, on any stream, without the
+ * allocator being asked. So what is allocated while it is captured comes from a private pool: until that is
+ * released nothing of it, live or free, is handed to anybody else, moved or given back.
+ *
+ *   vmm_pool_begin(cache, id, filter, context);
+ *   ... cuStreamBeginCapture, work, vmm_alloc, vmm_free, cuStreamEndCapture ...
+ *   vmm_pool_end(cache, id);
+ *   ... cuGraphLaunch, as often as you like ...
+ *   vmm_pool_release(cache, id);      once the graph is gone
+ *
+ * No event is recorded on a stream that is being captured, nor waited for; memory that only such an
+ * event would tell to be free stays where it is until the capture has ended.
+ */
+
+/* Names a private pool: two numbers of the program's own (PyTorch's MempoolId_t), not both 0. */
+typedef struct vmm_pool_id {
+    uint64_t first;
+    uint64_t second;
+} vmm_pool_id;
+
+/* Returns non-zero if requests of a stream belong to the pool. Called with a lock held, by any thread that
+ * allocates: must not call the cache. */
+typedef int (*vmm_pool_filter)(void *context, vmm_stream stream);
+
+/*
+ * Does:     from now on, until vmm_pool_end(), requests whose stream passes the filter come from the private
+ *           pool of that id, which is made by its first vmm_pool_begin(). Each vmm_pool_begin() is a use of
+ *           the pool, which one vmm_pool_release() ends. If several pools are begun, the one that was begun
+ *           last is asked first. Marks the moment on each stream that is not being captured, so that
+ *           memory whose work has ended can be told from other while the capture is under way: best
+ *           called before the capture begins.
+ * Takes:    filter; NULL: every stream.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache, an id of zeros, an id that is begun and not ended),
+ *           ERR_HOST_OOM.
+ */
+VMM_API vmm_status vmm_pool_begin(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filter,
+                                  void *context);
+
+/* Ends what vmm_pool_begin() began. The filter is not called any more when this returns.
+ * ERR_INVALID_ARGUMENT: NULL cache, or nothing of that id is begun. Any thread. */
+VMM_API vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id);
+
+/*
+ * Does:     ends one use of a private pool. With the last one its free memory becomes like any other, once
+ *           the device has finished all work (graphs may have been launched on any stream): the call
+ *           waits for that, unless a capture is under way, which forbids it; then a later call of the
+ *           cache does. Blocks that are still live stay until they are freed.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no such pool in use), ERR_DRIVER, ERR_LOST.
+ */
+VMM_API vmm_status vmm_pool_release(vmm_cache *cache, vmm_pool_id id);
+
 /* ---- Reports ------------------------------------------------------------------------------ */
 
 /* One figure over time: now, its highest value, and all that was ever added and taken away. */
@@ -405,6 +475,8 @@ typedef struct vmm_item {
     uint64_t bytes;
     uint64_t requested_bytes; /* blocks handed out: as asked for; else 0 */
     vmm_stream stream;        /* whose pool it is in */
+    vmm_pool_id pool;         /* of a private pool; else zeros */
+    int is_small;             /* among the blocks of up to 1 MiB, which lie apart from larger ones */
 } vmm_item;
 
 /* Returns 0 to go on; any other value ends the walk. Called with locks held: must not call the
@@ -419,6 +491,48 @@ typedef int (*vmm_visitor)(void *context, const vmm_item *item);
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).
  */
 VMM_API vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context);
+
+/*
+ * Does:     finds the live block that an address lies in.
+ * Takes:    address; item, whose struct_size says how much of it the caller knows.
+ * Returns:  VMM_OK and the block in *item.
+ * Threads:  any.
+ * On failure: ERR_UNKNOWN_POINTER (no live block is there), ERR_INVALID_ARGUMENT (NULL, or a struct_size
+ *           too small).
+ */
+VMM_API vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *item);
+
+/* Returns the bytes that a block for a request of so many bytes has; 0 if no block can have as many. */
+VMM_API uint64_t vmm_block_bytes(vmm_cache *cache, uint64_t bytes);
+
+typedef enum vmm_change_kind {
+    VMM_CHANGE_MAP = 0,   /* memory is there from now on, for blocks of a stream */
+    VMM_CHANGE_UNMAP = 1, /* it is there no more */
+    VMM_CHANGE_WAIT = 2,  /* a block was freed that other streams still use */
+    VMM_CHANGE_FREE = 3   /* such a block has come free */
+} vmm_change_kind;
+
+/* A change that the caller of vmm_alloc() and vmm_free() does not see. */
+typedef struct vmm_change {
+    vmm_change_kind kind;
+    uint64_t address;
+    uint64_t bytes;
+    vmm_stream stream;
+    vmm_pool_id pool; /* as in vmm_item, and so is the next */
+    int is_small;
+} vmm_change;
+
+/* Receives a change, on the thread whose call brings it about, with locks held: must not call the cache. */
+typedef void (*vmm_watch_fn)(void *context, const vmm_change *change);
+
+/*
+ * Does:     tells every change to a function from now on; NULL ends that. A new function takes the place
+ *           of the one before.
+ * Returns:  VMM_OK. When this returns, the function before is not called any more.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context);
 
 #ifdef __cplusplus
 }
