@@ -395,6 +395,7 @@ typedef struct vmm_figure {
     X(compactions, COUNT, "Compactions")            /* that moved live bytes */                    \
     X(pressure_calls, COUNT, "Pressure calls")      /* times that the program was asked */         \
     X(limit_bytes, BYTES, "Limit (0: none)")        /* most to hold */                             \
+    X(device_bytes, BYTES, "Device")                /* all memory of the device */                 \
     X(streams, COUNT, "Streams")                    /* pools in use */                             \
     X(retries, COUNT, "Retries")           /* allocations that first had to free memory */         \
     X(ooms, COUNT, "Out of memory")        /* allocations that failed for want of memory */        \

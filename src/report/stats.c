@@ -60,6 +60,7 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     out->chunks = vmm__figure_read(&cache->memory.chunks);
     out->limbo_bytes = cache->memory.limbo_bytes;
     out->limit_bytes = cache->memory.limit_bytes;
+    out->device_bytes = cache->driver->total_bytes;
     out->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
     out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
     out->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);

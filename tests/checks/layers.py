@@ -9,6 +9,7 @@ import sources
 
 FLOORS = ("base", "driver", "memory", "heap", "policy", "report")
 TOP = len(FLOORS)  # the entry files, directly in src/
+TORCH = TOP + 1    # sees of the library what its users see, and base
 HOST_MEMORY = r"\b(malloc|calloc|realloc|reallocarray|free|strdup|strndup|posix_memalign|" \
               r"aligned_alloc|asprintf|vasprintf|getline)\s*\("
 
@@ -18,6 +19,8 @@ def floor_of(path):
     if "/" not in path:
         return TOP
     floor = path.split("/")[0]
+    if floor == "torch":
+        return TORCH
     return FLOORS.index(floor) if floor in FLOORS else None
 
 
@@ -36,6 +39,10 @@ def include_faults(path, code):
         if re.match(r"cuda", name.split("/")[-1]) and not is_cuda:
             yield number, "includes %s; only src/driver/cuda* may" % name
         if '"' not in line or name == "vmmcache/vmmcache.h":
+            continue
+        if own == TORCH:
+            if not name.startswith(("vmmcache/", "torch/", "base/")):
+                yield number, "includes %s; torch sees public headers and base only" % name
             continue
         floor = floor_of(name)
         if floor is None:

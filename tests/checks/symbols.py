@@ -1,7 +1,7 @@
 """What the shared library gives and takes.
 
-usage: symbols.py exports NM LIBRARY HEADER   it exports the functions marked VMM_API, exactly
-       symbols.py imports NM LIBRARY          it cannot end the process or print to standard output
+usage: symbols.py exports NM LIBRARY SOURCE...   it exports the functions marked VMM_API, exactly
+       symbols.py imports NM LIBRARY             it cannot end the process or print to standard output
 """
 import re
 import subprocess
@@ -21,12 +21,12 @@ def symbols(nm, library, *flags):
     return {line.split()[-1].split("@")[0] for line in lines if line.strip()}
 
 
-def exports(nm, library, header):
-    code = sources.without_comments(sources.text(".", header))
+def exports(nm, library, *promising):
+    code = "".join(sources.without_comments(sources.text(".", path)) for path in promising)
     promised = set(re.findall(r"\bVMM_API\b[^;#]*?\b(vmm_\w+)\s*\(", code))
     exported = symbols(nm, library, "--defined-only")
-    faults = ["%s: promised by the header, not exported" % name for name in promised - exported]
-    faults += ["%s: exported, not in the header" % name for name in exported - promised]
+    faults = ["%s: promised, not exported" % name for name in promised - exported]
+    faults += ["%s: exported, not promised" % name for name in exported - promised]
     sources.finish("exports", len(promised), sorted(faults))
 
 

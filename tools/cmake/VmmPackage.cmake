@@ -3,7 +3,11 @@
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/vmmcache DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(TARGETS vmmcache vmmcache_static EXPORT vmmcacheTargets
+set(vmm_installed vmmcache vmmcache_static)
+if(VMM_BUILD_TORCH)
+  list(APPEND vmm_installed vmmcache_torch)
+endif()
+install(TARGETS ${vmm_installed} EXPORT vmmcacheTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 

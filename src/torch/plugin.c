@@ -1,0 +1,181 @@
+/* The caches of a process: see plugin.h. */
+#define _GNU_SOURCE
+#include "torch/plugin.h"
+#include "base/error.h"
+#include "base/lock.h"
+
+#include <string.h>
+
+/* The program's, which may be longer than we know: its fields go to vmm_create() as they are. */
+union settings {
+    vmm_config config;
+    unsigned char bytes[4096];
+};
+
+static struct lock opening = { PTHREAD_MUTEX_INITIALIZER };
+static union settings settings = { .config = VMM_CONFIG_INIT };
+static bool is_made; /* a cache was: settings stay */
+static struct torch_device devices[TORCH_DEVICES];
+static _Atomic int device_count;               /* as PyTorch told; 0: it did not */
+static _Thread_local uint64_t waiting_address; /* of the thread's last free that others wait for */
+
+_Atomic unsigned vmm__torch_mode;
+
+/* ---- Settings ------------------------------------------------------------------------------- */
+
+/* Whether the fields are as vmm_create() wants them: it makes a cache on no device, and ends it. */
+static vmm_status settings_try(const union settings *wanted)
+{
+    union settings trial = *wanted;
+    trial.config.driver = VMM_DRIVER_SIM;
+    trial.config.device = 0;
+    vmm_cache *cache;
+    vmm_status status = vmm_create(&trial.config, &cache);
+    return status == VMM_OK ? vmm_destroy(cache) : status;
+}
+
+vmm_status vmm_torch_configure(const vmm_config *config)
+{
+    if (config == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_torch_configure: config is NULL");
+    union settings wanted = { .config = VMM_CONFIG_INIT };
+    size_t bytes = config->struct_size;
+    if (bytes < sizeof bytes || bytes > sizeof wanted)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_torch_configure: struct_size is %zu; use VMM_CONFIG_INIT", bytes);
+    memcpy(&wanted, config, bytes);
+    wanted.config.struct_size = bytes < sizeof *config ? sizeof *config : bytes;
+    vmm_status status = settings_try(&wanted);
+    if (status != VMM_OK)
+        return status;
+    vmm__lock_take(&opening);
+    if (is_made)
+        status = vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                            "vmm_torch_configure: memory was allocated before; call it earlier");
+    else
+        settings = wanted;
+    vmm__lock_drop(&opening);
+    return status;
+}
+
+void vmm__torch_complain(const char *hook, vmm_status status)
+{
+    vmm__lock_take(&opening);
+    vmm_log_fn log = settings.config.log;
+    void *context = settings.config.log_context;
+    vmm__lock_drop(&opening);
+    if (log == NULL)
+        return;
+    struct error_line line;
+    (void)snprintf(line.text, sizeof line.text, "%s: %s: %.400s", hook, vmm_status_name(status),
+                   vmm_last_error());
+    log(context, line.text);
+}
+
+/* ---- Making caches -------------------------------------------------------------------------- */
+
+/* The cache's locks are held. */
+static void change_note(void *context, const vmm_change *change)
+{
+    struct torch_device *device = context;
+    vmm__figures_change(&device->figures, change);
+    if (change->kind == VMM_CHANGE_WAIT) {
+        waiting_address = change->address;
+        atomic_fetch_add_explicit(&device->waits, 1, memory_order_relaxed);
+    }
+}
+
+bool vmm__torch_waits(const void *ptr)
+{
+    return waiting_address == (uint64_t)(uintptr_t)ptr;
+}
+
+/* Only this thread is left of the parent's, and any lock may be held by one that is not. */
+static void child_begins(void)
+{
+    atomic_store_explicit(&vmm__torch_mode, TORCH_FORKED, memory_order_relaxed);
+}
+
+/* From the first cache on: a child of a process without caches may have its own. */
+static vmm_status fork_watch(void)
+{
+    if (is_made)
+        return VMM_OK;
+    if (pthread_atfork(NULL, NULL, child_begins) != 0)
+        return vmm__error(VMM_ERR_HOST_OOM, "no host memory to watch for fork()");
+    is_made = true;
+    return VMM_OK;
+}
+
+static vmm_status device_open_locked(struct torch_device *device, int ordinal)
+{
+    vmm_status status = fork_watch();
+    if (status != VMM_OK)
+        return status;
+    union settings wanted = settings;
+    wanted.config.device = ordinal;
+    vmm_cache *cache;
+    status = vmm_create(&wanted.config, &cache);
+    if (status != VMM_OK)
+        return status;
+    device->ordinal = ordinal;
+    vmm__figures_init(&device->figures);
+    status = vmm_watch(cache, change_note, device);
+    if (status != VMM_OK) {
+        (void)vmm_destroy(cache);
+        return status;
+    }
+    atomic_store_explicit(&device->cache, cache, memory_order_release);
+    return VMM_OK;
+}
+
+static vmm_status ordinal_check(int ordinal)
+{
+    int count = atomic_load_explicit(&device_count, memory_order_relaxed);
+    int end = count > 0 && count < TORCH_DEVICES ? count : TORCH_DEVICES;
+    if (ordinal < 0 || ordinal >= end)
+        return vmm__error(VMM_ERR_NO_DEVICE, "there is no device %d: devices are 0 to %d", ordinal,
+                          end - 1);
+    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+        return vmm__error(VMM_ERR_LOST,
+                          "device %d: a process cannot use its parent's GPU memory after fork(); "
+                          "start it by spawn or forkserver",
+                          ordinal);
+    return VMM_OK;
+}
+
+struct torch_device *vmm__torch_find(int ordinal)
+{
+    if (ordinal < 0 || ordinal >= TORCH_DEVICES || (vmm__torch_mode_now() & TORCH_FORKED) != 0)
+        return NULL;
+    struct torch_device *device = &devices[ordinal];
+    bool has_cache = atomic_load_explicit(&device->cache, memory_order_acquire) != NULL;
+    return has_cache ? device : NULL;
+}
+
+vmm_status vmm__torch_open(int ordinal, struct torch_device **out)
+{
+    struct torch_device *device = vmm__torch_find(ordinal);
+    vmm_status status = device != NULL ? VMM_OK : ordinal_check(ordinal);
+    if (device == NULL && status == VMM_OK) {
+        device = &devices[ordinal];
+        vmm__lock_take(&opening);
+        if (vmm__torch_cache_of(device) == NULL)
+            status = device_open_locked(device, ordinal);
+        vmm__lock_drop(&opening);
+    }
+    if (status == VMM_OK)
+        *out = device;
+    return status;
+}
+
+vmm_cache *vmm_torch_cache(int device)
+{
+    const struct torch_device *found = vmm__torch_find(device);
+    return found == NULL ? NULL : vmm__torch_cache_of(found);
+}
+
+void vmm_torch_init(int count)
+{
+    atomic_store_explicit(&device_count, count, memory_order_relaxed);
+}

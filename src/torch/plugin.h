@@ -1,0 +1,50 @@
+/*
+ * The caches of a process, one a device, each made with its device's first use.
+ *
+ * Owns: the devices' records; their caches live as long as the process. Invariants:
+ *  1. a device that has a cache has all else of its record, and never loses it;
+ *  2. settings do not change once a cache was made;
+ *  3. after fork() the child touches no cache of its parent: frees are ignored, all else fails.
+ * May be called by: torch. Locks: `opening` (settings, and the making of caches); lookups take none.
+ */
+#ifndef VMM_TORCH_PLUGIN_H
+#define VMM_TORCH_PLUGIN_H
+
+#include "torch/abi.h"
+#include "torch/figures.h"
+
+enum { TORCH_DEVICES = 64 };
+
+struct torch_device {
+    _Atomic(vmm_cache *) cache; /* NULL: none was made yet */
+    int ordinal;
+    vmm_pressure_fn pressure; /* the program's */
+    void *pressure_context;
+    struct figures figures;
+    _Atomic uint64_t waits; /* blocks that were freed and that other streams still use */
+};
+
+/* What hooks look at in passing: 0 almost always. */
+enum { TORCH_RECORDS = 1, TORCH_FORKED = 2 };
+extern _Atomic unsigned vmm__torch_mode;
+
+static inline unsigned vmm__torch_mode_now(void)
+{
+    return atomic_load_explicit(&vmm__torch_mode, memory_order_relaxed);
+}
+
+/* The device's record if it has a cache that this process may use; else NULL. */
+struct torch_device *vmm__torch_find(int ordinal);
+
+static inline vmm_cache *vmm__torch_cache_of(const struct torch_device *device)
+{
+    return atomic_load_explicit(&device->cache, memory_order_relaxed);
+}
+
+/* The same, and makes the cache if there is none. As vmm_create(). */
+vmm_status vmm__torch_open(int ordinal, struct torch_device **out);
+
+/* Whether the block that the thread has just freed still waits for other streams. */
+bool vmm__torch_waits(const void *ptr);
+
+#endif

@@ -1,0 +1,88 @@
+/*
+ * The hooks as PyTorch finds them: addresses in a library that it opens, cast to what its plug-in
+ * interface says they are.
+ */
+#ifndef VMM_TEST_HOOKS_HPP
+#define VMM_TEST_HOOKS_HPP
+
+extern "C" {
+#include "support/test_support.h"
+}
+#include "vmmcache/torch.h"
+
+#include <dlfcn.h>
+
+#include <functional>
+#include <utility>
+
+struct CUstream_st;
+using cuda_stream = CUstream_st *;
+using mempool_id = std::pair<unsigned long long, unsigned long long>;
+
+struct hooks {
+    std::function<void *(size_t, int, cuda_stream)> alloc;
+    std::function<void(void *, size_t, int, cuda_stream)> free;
+    std::function<void(int)> init;
+    std::function<void()> reset;
+    std::function<void(double, int)> memory_fraction;
+    std::function<void *(void *, size_t *)> base;
+    std::function<void(void *, cuda_stream)> record_stream;
+    std::function<void(int, mempool_id, std::function<bool(cuda_stream)>)> pool_begin;
+    std::function<void(int, mempool_id)> pool_end;
+    std::function<void(int, mempool_id)> pool_release;
+    decltype(&vmm_torch_try_alloc) try_alloc;
+    decltype(&vmm_torch_configure) configure;
+    decltype(&vmm_torch_cache) cache;
+    decltype(&vmm_torch_figures_get) figures_get;
+    decltype(&vmm_torch_figures_reset) figures_reset;
+    decltype(&vmm_stats_get) stats_get;
+    decltype(&vmm_last_error) last_error;
+    decltype(&vmm_walk) walk;
+};
+
+template <class Function> inline Function *hook_find(void *library, const char *name)
+{
+    void *address = dlsym(library, name);
+    if (address == nullptr)
+        print_error("%s\n", dlerror());
+    assert_non_null(address);
+    return reinterpret_cast<Function *>(address);
+}
+
+inline hooks hooks_open(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr)
+        print_error("%s\n", dlerror());
+    assert_non_null(library);
+    hooks found;
+    found.alloc = hook_find<void *(size_t, int, cuda_stream)>(library, "vmm_torch_alloc");
+    found.free = hook_find<void(void *, size_t, int, cuda_stream)>(library, "vmm_torch_free");
+    found.init = hook_find<void(int)>(library, "vmm_torch_init");
+    found.reset = hook_find<void()>(library, "vmm_torch_reset");
+    found.memory_fraction = hook_find<void(double, int)>(library, "vmm_torch_memory_fraction");
+    found.base = hook_find<void *(void *, size_t *)>(library, "vmm_torch_base");
+    found.record_stream = hook_find<void(void *, cuda_stream)>(library, "vmm_torch_record_stream");
+    found.pool_begin = hook_find<void(int, mempool_id, std::function<bool(cuda_stream)>)>(
+        library, "vmm_torch_pool_begin");
+    found.pool_end = hook_find<void(int, mempool_id)>(library, "vmm_torch_pool_end");
+    found.pool_release = hook_find<void(int, mempool_id)>(library, "vmm_torch_pool_release");
+#define HOOK_FIND(member, name) found.member = hook_find<decltype(name)>(library, #name)
+    HOOK_FIND(try_alloc, vmm_torch_try_alloc);
+    HOOK_FIND(configure, vmm_torch_configure);
+    HOOK_FIND(cache, vmm_torch_cache);
+    HOOK_FIND(figures_get, vmm_torch_figures_get);
+    HOOK_FIND(figures_reset, vmm_torch_figures_reset);
+    HOOK_FIND(stats_get, vmm_stats_get);
+    HOOK_FIND(last_error, vmm_last_error);
+    HOOK_FIND(walk, vmm_walk);
+#undef HOOK_FIND
+    return found;
+}
+
+inline cuda_stream stream_of(uintptr_t number)
+{
+    return reinterpret_cast<cuda_stream>(number);
+}
+
+#endif
