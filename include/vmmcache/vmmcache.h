@@ -395,7 +395,6 @@ typedef struct vmm_figure {
     X(compactions, COUNT, "Compactions")            /* that moved live bytes */                    \
     X(pressure_calls, COUNT, "Pressure calls")      /* times that the program was asked */         \
     X(limit_bytes, BYTES, "Limit (0: none)")        /* most to hold */                             \
-    X(device_bytes, BYTES, "Device")                /* all memory of the device */                 \
     X(streams, COUNT, "Streams")                    /* pools in use */                             \
     X(retries, COUNT, "Retries")           /* allocations that first had to free memory */         \
     X(ooms, COUNT, "Out of memory")        /* allocations that failed for want of memory */        \
@@ -443,6 +442,15 @@ typedef struct vmm_stats {
  * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size too small for any figure).
  */
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
+
+/*
+ * Does:     asks the driver how much memory the device has, and how much of it nobody has taken: neither
+ *           this program nor another one.
+ * Returns:  VMM_OK and bytes in *free_bytes and *total_bytes.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL), ERR_DRIVER, ERR_LOST.
+ */
+VMM_API vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uint64_t *total_bytes);
 
 /* Sets the peak of every figure to its current value. ERR_INVALID_ARGUMENT for NULL. Any thread. */
 VMM_API vmm_status vmm_stats_reset_peak(vmm_cache *cache);
