@@ -408,7 +408,8 @@ typedef struct vmm_figure {
     X(unmap_calls, COUNT, "unmap")                                                                 \
     X(release_calls, COUNT, "release")                                                             \
     X(event_calls, COUNT, "events")                                                                \
-    X(driver_ns, NANOSECONDS, "Driver time")
+    X(driver_ns, NANOSECONDS, "Driver time")                                                       \
+    X(kept_bytes, BYTES, "Kept for graphs") /* free, in private pools that are in use */
 
 /*
  * Set struct_size with VMM_STATS_INIT. From version 1.0 on both lists are closed: what later versions
@@ -485,7 +486,7 @@ typedef struct vmm_item {
     uint64_t requested_bytes; /* blocks handed out: as asked for; else 0 */
     vmm_stream stream;        /* whose pool it is in */
     vmm_pool_id pool;         /* of a private pool; else zeros */
-    int is_small;             /* among the blocks of up to 1 MiB, which lie apart from larger ones */
+    int is_small; /* among the blocks of up to 1 MiB, which lie apart from larger ones */
 } vmm_item;
 
 /* Returns 0 to go on; any other value ends the walk. Called with locks held: must not call the

@@ -16,7 +16,18 @@ static void heap_read(const struct memory *memory, const struct heap *heap, vmm_
     }
     stats->idle_bytes += idle_bytes;
     stats->pinned_bytes += heap->free_bytes - idle_bytes;
-    stats->unmovable_bytes += vmm__heap_unmovable(heap);
+}
+
+/* What a private pool holds is neither idle nor pinned by live blocks: it stays until that is released. */
+static void pool_read(const struct memory *memory, const struct pool *pool, vmm_stats *stats)
+{
+    stats->unmovable_bytes += vmm__heap_unmovable(&pool->large) + vmm__heap_unmovable(&pool->small);
+    if (pool->is_held) {
+        stats->kept_bytes += pool->large.free_bytes + pool->small.free_bytes;
+        return;
+    }
+    heap_read(memory, &pool->large, stats);
+    heap_read(memory, &pool->small, stats);
 }
 
 static void pools_read(struct vmm_cache *cache, vmm_stats *stats)
@@ -24,8 +35,7 @@ static void pools_read(struct vmm_cache *cache, vmm_stats *stats)
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         vmm__pool_lock(pool);
         vmm__account_post(&pool->account, &cache->ledger);
-        heap_read(&cache->memory, &pool->large, stats);
-        heap_read(&cache->memory, &pool->small, stats);
+        pool_read(&cache->memory, pool, stats);
         vmm__pool_unlock(pool);
         stats->streams++;
     }
