@@ -36,6 +36,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
         return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for the cache");
     cache->driver = driver;
     cache->no_caching = config->no_caching != 0;
+    atomic_init(&cache->has_detour, cache->no_caching);
     cache->largest_chunk_granules = LARGEST_CHUNK_GRANULES;
     cache->footprint_permille =
         config->footprint_permille != 0 ? config->footprint_permille : FOOTPRINT_PERMILLE;
@@ -47,6 +48,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     cache->pressure = config->pressure;
     cache->pressure_context = config->pressure_context;
     vmm__fair_init(&cache->grow_lock);
+    vmm__privates_init(&cache->privates);
     vmm__timeline_init(&cache->copies, driver, NULL);
     uint64_t arena_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
     vmm_status status = vmm__memory_init(&cache->memory, driver, arena_bytes, config->limit_bytes);
@@ -62,6 +64,7 @@ fail_directory:
     (void)vmm__memory_fini(&cache->memory);
 fail_memory:
     vmm__timeline_fini(&cache->copies);
+    vmm__privates_fini(&cache->privates);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
     return status;
@@ -112,7 +115,8 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
     if (status != VMM_OK)
         return status;
     struct driver_options options = { .device = settings.device,
-                                      .device_bytes = settings.device_bytes };
+                                      .device_bytes = settings.device_bytes,
+                                      .peer_devices = settings.peer_devices };
     struct error_line line;
     vmm__error_save(&line);
     struct driver *driver;
@@ -156,6 +160,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
         vmm__driver_close(cache->driver);
     if (cache->log_file != NULL && cache->log_file != stderr)
         (void)fclose(cache->log_file);
+    vmm__privates_fini(&cache->privates);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
     return waited != VMM_OK ? waited : freed;
@@ -293,6 +298,28 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 vmm_status vmm_tick(vmm_cache *cache)
 {
     return cache == NULL ? missing_argument("vmm_tick", "cache") : vmm__tick(cache);
+}
+
+vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
+{
+    if (cache == NULL)
+        return missing_argument("vmm_limit_set", "cache");
+    vmm__fair_take(&cache->grow_lock);
+    cache->memory.limit_bytes = limit_bytes;
+    vmm__fair_drop(&cache->grow_lock);
+    return VMM_OK;
+}
+
+vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context)
+{
+    if (cache == NULL)
+        return missing_argument("vmm_watch", "cache");
+    vmm__fair_take(&cache->grow_lock);
+    vmm__cache_pools_lock(cache, NULL);
+    cache->directory.watch = (struct watch){ .tell = watch, .context = context };
+    vmm__cache_pools_unlock(cache, NULL);
+    vmm__fair_drop(&cache->grow_lock);
+    return VMM_OK;
 }
 
 vmm_status vmm__cache_check(vmm_cache *cache)

@@ -144,7 +144,8 @@ typedef struct vmm_torch_snapshot {
     uint64_t lost_events; /* older than the history holds */
 } vmm_torch_snapshot;
 
-/* Names the calling thread's stack by a number that is not 0. Called without locks. */
+/* Names the calling thread's stack by a number that is not 0. Called without locks, by allocations and
+ * frees that are under way also when recording has just ended. */
 typedef uint64_t (*vmm_torch_stack_fn)(void);
 
 /*

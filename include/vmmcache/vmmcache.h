@@ -395,7 +395,6 @@ typedef struct vmm_figure {
     X(compactions, COUNT, "Compactions")            /* that moved live bytes */                    \
     X(pressure_calls, COUNT, "Pressure calls")      /* times that the program was asked */         \
     X(limit_bytes, BYTES, "Limit (0: none)")        /* most to hold */                             \
-    X(device_bytes, BYTES, "Device")                /* all memory of the device */                 \
     X(streams, COUNT, "Streams")                    /* pools in use */                             \
     X(retries, COUNT, "Retries")           /* allocations that first had to free memory */         \
     X(ooms, COUNT, "Out of memory")        /* allocations that failed for want of memory */        \
@@ -409,7 +408,8 @@ typedef struct vmm_figure {
     X(unmap_calls, COUNT, "unmap")                                                                 \
     X(release_calls, COUNT, "release")                                                             \
     X(event_calls, COUNT, "events")                                                                \
-    X(driver_ns, NANOSECONDS, "Driver time")
+    X(driver_ns, NANOSECONDS, "Driver time")                                                       \
+    X(kept_bytes, BYTES, "Kept for graphs") /* free, in private pools that are in use */
 
 /*
  * Set struct_size with VMM_STATS_INIT. From version 1.0 on both lists are closed: what later versions
@@ -444,6 +444,15 @@ typedef struct vmm_stats {
  */
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
+/*
+ * Does:     asks the driver how much memory the device has, and how much of it nobody has taken: neither
+ *           this program nor another one.
+ * Returns:  VMM_OK and bytes in *free_bytes and *total_bytes.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL), ERR_DRIVER, ERR_LOST.
+ */
+VMM_API vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uint64_t *total_bytes);
+
 /* Sets the peak of every figure to its current value. ERR_INVALID_ARGUMENT for NULL. Any thread. */
 VMM_API vmm_status vmm_stats_reset_peak(vmm_cache *cache);
 
@@ -477,7 +486,7 @@ typedef struct vmm_item {
     uint64_t requested_bytes; /* blocks handed out: as asked for; else 0 */
     vmm_stream stream;        /* whose pool it is in */
     vmm_pool_id pool;         /* of a private pool; else zeros */
-    int is_small;             /* among the blocks of up to 1 MiB, which lie apart from larger ones */
+    int is_small; /* among the blocks of up to 1 MiB, which lie apart from larger ones */
 } vmm_item;
 
 /* Returns 0 to go on; any other value ends the walk. Called with locks held: must not call the

@@ -84,6 +84,7 @@ static const struct driver_ops cuda_ops = {
     .event_wait = vmm__cuda_event_wait,
     .stream_wait = vmm__cuda_stream_wait,
     .device_wait = vmm__cuda_device_wait,
+    .capturing = vmm__cuda_capturing,
     .copy = vmm__cuda_copy,
     .clock = cuda_clock,
     .fill = vmm__cuda_fill,
@@ -92,6 +93,8 @@ static const struct driver_ops cuda_ops = {
     .mismatches = vmm__cuda_mismatches,
     .stream_create = vmm__cuda_stream_create,
     .stream_destroy = vmm__cuda_stream_destroy,
+    .capture_begin = vmm__cuda_capture_begin,
+    .capture_end = vmm__cuda_capture_end,
 };
 
 /* ---- Open --------------------------------------------------------------------------------------
@@ -166,6 +169,7 @@ vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct dr
         (void)vmm__error(status, "cuda driver: no memory for a lock");
         goto fail_lock;
     }
+    cuda->peer_devices = options->peer_devices;
     status = driver_fill_in(cuda, options);
     if (status != VMM_OK)
         goto fail_device;

@@ -34,6 +34,7 @@
     X(cuDeviceGet, "cuDeviceGet", 2000)                                                            \
     X(cuDeviceGetName, "cuDeviceGetName", 2000)                                                    \
     X(cuDeviceGetAttribute, "cuDeviceGetAttribute", 2000)                                          \
+    X(cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", 4000)                                        \
     X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000)                                  \
     X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000)                            \
     X(cuCtxGetCurrent, "cuCtxGetCurrent", 4000)                                                    \
@@ -63,6 +64,10 @@
     X(cuStreamCreate, "cuStreamCreate", 2000)                                                      \
     X(cuStreamDestroy_v2, "cuStreamDestroy", 4000)                                                 \
     X(cuStreamWaitEvent, "cuStreamWaitEvent", 3020)                                                \
+    X(cuStreamIsCapturing, "cuStreamIsCapturing", 10000)                                           \
+    X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010)                                      \
+    X(cuStreamEndCapture, "cuStreamEndCapture", 10000)                                             \
+    X(cuGraphDestroy, "cuGraphDestroy", 10000)                                                     \
     X(cuModuleLoadData, "cuModuleLoadData", 2000)                                                  \
     X(cuModuleUnload, "cuModuleUnload", 2000)                                                      \
     X(cuModuleGetFunction, "cuModuleGetFunction", 2000)                                            \
@@ -86,13 +91,17 @@ vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_sta
 
 /* ---- cuda.c ---------------------------------------------------------------------------------- */
 
+enum { CUDA_PEERS_MOST = 64 }; /* bits of vmm_config.peer_devices */
+
 struct cuda_driver {
     struct driver base;
     const struct cuda_api *api;
     CUdevice device;
     CUcontext context; /* the primary one, retained */
     CUmemAllocationProp property;
-    CUmemAccessDesc access;
+    uint64_t peer_devices;                       /* as asked for */
+    CUmemAccessDesc access[1 + CUDA_PEERS_MOST]; /* the device itself, and its peers */
+    size_t access_count;
 
     pthread_mutex_t kernels_lock;
     CUmodule kernels; /* NULL until the first fill, check or delay */
@@ -165,6 +174,9 @@ vmm_status vmm__cuda_event_query(struct driver *driver, void *event);
 vmm_status vmm__cuda_event_wait(struct driver *driver, void *event);
 vmm_status vmm__cuda_stream_wait(struct driver *driver, vmm_stream stream, void *event);
 vmm_status vmm__cuda_device_wait(struct driver *driver);
+vmm_status vmm__cuda_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing);
+vmm_status vmm__cuda_capture_begin(struct driver *driver, vmm_stream stream);
+vmm_status vmm__cuda_capture_end(struct driver *driver, vmm_stream stream);
 vmm_status vmm__cuda_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
                           vmm_stream stream);
 vmm_status vmm__cuda_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,

@@ -64,8 +64,8 @@ vmm_status vmm__cuda_unmap(struct driver *driver, uint64_t address, uint64_t byt
 vmm_status vmm__cuda_access(struct driver *driver, uint64_t address, uint64_t bytes)
 {
     const struct cuda_driver *cuda = vmm__cuda_of(driver);
-    CUDA_CALL(cuda, cuMemSetAccess(address, bytes, &cuda->access, 1), VMM_ERR_DEVICE_OOM,
-              "cuMemSetAccess(0x%" PRIx64 ", %" PRIu64 ")", address, bytes);
+    CUDA_CALL(cuda, cuMemSetAccess(address, bytes, cuda->access, cuda->access_count),
+              VMM_ERR_DEVICE_OOM, "cuMemSetAccess(0x%" PRIx64 ", %" PRIu64 ")", address, bytes);
     return status;
 }
 

@@ -59,8 +59,40 @@ static void memory_describe(struct cuda_driver *cuda, bool rdma_capable)
                                             .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,
                                             .location = here };
     cuda->property.allocFlags.gpuDirectRDMACapable = rdma_capable;
-    cuda->access =
+    cuda->access[0] =
         (CUmemAccessDesc){ .location = here, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    cuda->access_count = 1;
+}
+
+/* Devices that cannot reach this one's memory get no access to it: copies go through the host then. */
+static vmm_status peer_add(struct cuda_driver *cuda, int ordinal)
+{
+    CUdevice peer;
+    int can = 0;
+    CUresult result = cuda->api->cuDeviceGet(&peer, ordinal);
+    if (result == CUDA_SUCCESS && peer != cuda->device)
+        result = cuda->api->cuDeviceCanAccessPeer(&can, peer, cuda->device);
+    if (result != CUDA_SUCCESS)
+        return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "peer_devices: device %d",
+                                ordinal);
+    if (can != 0) {
+        CUmemAccessDesc access = cuda->access[0];
+        access.location.id = peer;
+        cuda->access[cuda->access_count++] = access;
+    }
+    return VMM_OK;
+}
+
+static vmm_status peers_read(struct cuda_driver *cuda)
+{
+    int count = 0;
+    CUresult result = cuda->api->cuDeviceGetCount(&count);
+    vmm_status status = vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetCount");
+    for (int i = 0; i < count && i < CUDA_PEERS_MOST && status == VMM_OK; i++) {
+        if ((cuda->peer_devices >> i & 1) != 0)
+            status = peer_add(cuda, i);
+    }
+    return status;
 }
 
 static vmm_status granularity_read(struct cuda_driver *cuda)
@@ -95,6 +127,8 @@ vmm_status vmm__cuda_device_read(struct cuda_driver *cuda)
     cuda->blocks_limit = (unsigned)(processors > 0 ? processors : 1) * 8;
     version_read(cuda);
     status = granularity_read(cuda);
+    if (status == VMM_OK)
+        status = peers_read(cuda);
     if (status != VMM_OK)
         return status;
     return vmm__cuda_memory_info(&cuda->base, &free_bytes, &cuda->base.total_bytes);

@@ -66,6 +66,24 @@ vmm_status vmm__cuda_device_wait(struct driver *driver)
     return status;
 }
 
+/* The default stream cannot be asked while another one is being captured. */
+vmm_status vmm__cuda_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing)
+{
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    struct cuda_scope scope;
+    vmm_status status = vmm__cuda_enter(cuda, &scope);
+    if (status != VMM_OK)
+        return status;
+    CUresult result = cuda->api->cuStreamIsCapturing(stream, &capture);
+    vmm__cuda_leave(cuda, &scope);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+        return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM,
+                                "cuStreamIsCapturing(stream %p)", stream);
+    *is_capturing = result != CUDA_SUCCESS || capture != CU_STREAM_CAPTURE_STATUS_NONE;
+    return VMM_OK;
+}
+
 vmm_status vmm__cuda_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
                           vmm_stream stream)
 {
@@ -91,6 +109,23 @@ vmm_status vmm__cuda_stream_destroy(struct driver *driver, vmm_stream stream)
 {
     CUDA_CALL(vmm__cuda_of(driver), cuStreamDestroy_v2(stream), VMM_ERR_HOST_OOM,
               "cuStreamDestroy(%p)", stream);
+    return status;
+}
+
+vmm_status vmm__cuda_capture_begin(struct driver *driver, vmm_stream stream)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+              VMM_ERR_HOST_OOM, "cuStreamBeginCapture(stream %p)", stream);
+    return status;
+}
+
+vmm_status vmm__cuda_capture_end(struct driver *driver, vmm_stream stream)
+{
+    CUgraph graph = NULL;
+    CUDA_CALL(vmm__cuda_of(driver), cuStreamEndCapture(stream, &graph), VMM_ERR_HOST_OOM,
+              "cuStreamEndCapture(stream %p)", stream);
+    if (graph != NULL)
+        (void)vmm__cuda_of(driver)->api->cuGraphDestroy(graph);
     return status;
 }
 

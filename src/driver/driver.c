@@ -174,6 +174,12 @@ vmm_status vmm__driver_device_wait(struct driver *driver)
     return status;
 }
 
+vmm_status vmm__driver_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing)
+{
+    DRIVER_CALL(driver, capturing, driver, stream, is_capturing);
+    return status;
+}
+
 vmm_status vmm__driver_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
                             vmm_stream stream)
 {
@@ -216,6 +222,16 @@ vmm_status vmm__driver_stream_create(struct driver *driver, vmm_stream *stream)
 vmm_status vmm__driver_stream_destroy(struct driver *driver, vmm_stream stream)
 {
     return driver->ops->stream_destroy(driver, stream);
+}
+
+vmm_status vmm__driver_capture_begin(struct driver *driver, vmm_stream stream)
+{
+    return driver->ops->capture_begin(driver, stream);
+}
+
+vmm_status vmm__driver_capture_end(struct driver *driver, vmm_stream stream)
+{
+    return driver->ops->capture_end(driver, stream);
 }
 
 uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call)

@@ -57,6 +57,7 @@ struct driver;
     X(event_wait)                                                                                  \
     X(stream_wait)                                                                                 \
     X(device_wait)                                                                                 \
+    X(capturing)                                                                                   \
     X(copy)
 
 enum driver_call {
@@ -102,6 +103,10 @@ struct driver_ops {
     vmm_status (*stream_wait)(struct driver *driver, vmm_stream stream, void *event);
     vmm_status (*device_wait)(struct driver *driver); /* all work on all streams; blocks the host */
 
+    /* Whether the stream is being captured into a graph, or may not be asked because another one is.
+     * No event may then be recorded on it, nor may it be made to wait. */
+    vmm_status (*capturing)(struct driver *driver, vmm_stream stream, bool *is_capturing);
+
     /* Device to device, in stream order. */
     vmm_status (*copy)(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
                        vmm_stream stream);
@@ -134,6 +139,11 @@ struct driver_ops {
     /* Streams for tests and tools. */
     vmm_status (*stream_create)(struct driver *driver, vmm_stream *stream);
     vmm_status (*stream_destroy)(struct driver *driver, vmm_stream stream);
+
+    /* A capture for tests: nobody launches what was captured. capture_end fails if anything broke the
+     * capture meanwhile. host and sim take no work on a stream that is being captured. */
+    vmm_status (*capture_begin)(struct driver *driver, vmm_stream stream);
+    vmm_status (*capture_end)(struct driver *driver, vmm_stream stream);
 };
 
 /* Calls, their failures and their time, by kind. Any thread may add. */
@@ -168,6 +178,7 @@ struct driver {
 struct driver_options {
     int device;            /* cuda: ordinal */
     uint64_t device_bytes; /* host, sim: capacity; 0 = default (host: half of RAM; sim: 139 GiB) */
+    uint64_t peer_devices; /* cuda: see vmm_config */
 };
 
 vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out);
@@ -201,6 +212,7 @@ vmm_status vmm__driver_event_query(struct driver *driver, void *event);
 vmm_status vmm__driver_event_wait(struct driver *driver, void *event);
 vmm_status vmm__driver_stream_wait(struct driver *driver, vmm_stream stream, void *event);
 vmm_status vmm__driver_device_wait(struct driver *driver);
+vmm_status vmm__driver_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing);
 vmm_status vmm__driver_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
                             vmm_stream stream);
 
@@ -214,6 +226,8 @@ vmm_status vmm__driver_delay(struct driver *driver, uint64_t ns, vmm_stream stre
 vmm_status vmm__driver_mismatches(struct driver *driver, uint64_t *places);
 vmm_status vmm__driver_stream_create(struct driver *driver, vmm_stream *stream);
 vmm_status vmm__driver_stream_destroy(struct driver *driver, vmm_stream stream);
+vmm_status vmm__driver_capture_begin(struct driver *driver, vmm_stream stream);
+vmm_status vmm__driver_capture_end(struct driver *driver, vmm_stream stream);
 
 /* Sums over all kinds of calls. */
 uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call);

@@ -49,6 +49,7 @@ static const struct driver_ops host_ops = {
     .event_wait = vmm__host_event_wait,
     .stream_wait = vmm__host_stream_wait,
     .device_wait = vmm__host_device_wait,
+    .capturing = vmm__host_capturing,
     .copy = vmm__host_copy,
     .clock = host_clock,
     .fill = vmm__host_fill,
@@ -57,6 +58,8 @@ static const struct driver_ops host_ops = {
     .mismatches = vmm__host_mismatches,
     .stream_create = vmm__host_stream_create,
     .stream_destroy = vmm__host_stream_destroy,
+    .capture_begin = vmm__host_capture_begin,
+    .capture_end = vmm__host_capture_end,
 };
 
 static uint64_t half_of_ram(void)

@@ -146,7 +146,12 @@ vmm_status vmm__host_event_record(struct driver *driver, void *event, vmm_stream
 {
     struct host_work *work = &vmm__host_of(driver)->work;
     pthread_mutex_lock(&work->lock);
-    event_mark_locked(work, event, vmm__host_stream_find_locked(work, stream));
+    struct host_stream *found = vmm__host_stream_find_locked(work, stream);
+    if (found != NULL && found->is_captured) {
+        pthread_mutex_unlock(&work->lock);
+        return vmm__error(VMM_ERR_DRIVER, "event_record: stream %p is being captured", stream);
+    }
+    event_mark_locked(work, event, found);
     pthread_mutex_unlock(&work->lock);
     return VMM_OK;
 }

@@ -196,6 +196,7 @@ struct host_stream {
     struct host_stream *next_blocked;
     vmm_stream name;
     bool named; /* found by its name */
+    bool is_captured;
     unsigned references;
     uint64_t submitted; /* pieces, since the stream is known */
     uint64_t finished;
@@ -216,6 +217,9 @@ vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_pie
 
 vmm_status vmm__host_stream_create(struct driver *driver, vmm_stream *stream);
 vmm_status vmm__host_stream_destroy(struct driver *driver, vmm_stream stream);
+vmm_status vmm__host_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing);
+vmm_status vmm__host_capture_begin(struct driver *driver, vmm_stream stream);
+vmm_status vmm__host_capture_end(struct driver *driver, vmm_stream stream);
 
 /* ---- host_run.c: what work does --------------------------------------------------------------- */
 

@@ -84,6 +84,54 @@ vmm_status vmm__host_stream_destroy(struct driver *driver, vmm_stream stream)
     return VMM_OK;
 }
 
+static struct host_stream *stream_get_locked(struct host_work *work, vmm_stream name)
+{
+    struct host_stream *stream = vmm__host_stream_find_locked(work, name);
+    if (stream == NULL)
+        stream = stream_new_locked(work);
+    if (stream != NULL)
+        stream->name = name;
+    return stream;
+}
+
+vmm_status vmm__host_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    pthread_mutex_lock(&work->lock);
+    const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
+    *is_capturing = found != NULL && found->is_captured;
+    pthread_mutex_unlock(&work->lock);
+    return VMM_OK;
+}
+
+/* The stream takes no work from now on, or takes it again. */
+static vmm_status capture_set(struct driver *driver, vmm_stream stream, bool is_captured)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    pthread_mutex_lock(&work->lock);
+    struct host_stream *found = stream_get_locked(work, stream);
+    bool changes = found != NULL && found->is_captured != is_captured;
+    if (changes)
+        found->is_captured = is_captured;
+    pthread_mutex_unlock(&work->lock);
+    if (found == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "capture: no memory for the stream's record");
+    if (!changes)
+        return vmm__error(VMM_ERR_DRIVER, "capture: stream %p is%s being captured", stream,
+                          is_captured ? "" : " not");
+    return VMM_OK;
+}
+
+vmm_status vmm__host_capture_begin(struct driver *driver, vmm_stream stream)
+{
+    return capture_set(driver, stream, true);
+}
+
+vmm_status vmm__host_capture_end(struct driver *driver, vmm_stream stream)
+{
+    return capture_set(driver, stream, false);
+}
+
 /* ---- Workers --------------------------------------------------------------------------------- */
 
 static void ready_push_locked(struct host_work *work, struct host_stream *stream)
@@ -257,13 +305,11 @@ vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_pie
     vmm_status status = workers_start_locked(work);
     if (status != VMM_OK)
         return status;
-    struct host_stream *stream = vmm__host_stream_find_locked(work, name);
-    if (stream == NULL) {
-        stream = stream_new_locked(work);
-        if (stream == NULL)
-            return vmm__error(VMM_ERR_HOST_OOM, "stream: no memory for the record");
-        stream->name = name;
-    }
+    struct host_stream *stream = stream_get_locked(work, name);
+    if (stream == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "stream: no memory for the record");
+    if (stream->is_captured)
+        return vmm__error(VMM_ERR_DRIVER, "stream %p is being captured", name);
     stream->references++;
     status = queue_room_locked(work, stream);
     if (status == VMM_OK)

@@ -179,6 +179,11 @@ static vmm_status sim_device_wait(struct driver *driver)
     SIM_CALL("device wait", vmm__sim_device_wait(sim));
 }
 
+static vmm_status sim_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing)
+{
+    SIM_CALL("capturing", vmm__sim_capturing(sim, stream, is_capturing));
+}
+
 static vmm_status sim_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
                            vmm_stream stream)
 {
@@ -226,6 +231,16 @@ static vmm_status sim_stream_destroy(struct driver *driver, vmm_stream stream)
     SIM_PLAIN_CALL(vmm__sim_stream_destroy(sim, stream));
 }
 
+static vmm_status sim_capture_begin(struct driver *driver, vmm_stream stream)
+{
+    SIM_PLAIN_CALL(vmm__sim_capture_begin(sim, stream));
+}
+
+static vmm_status sim_capture_end(struct driver *driver, vmm_stream stream)
+{
+    SIM_PLAIN_CALL(vmm__sim_capture_end(sim, stream));
+}
+
 static const struct driver_ops sim_ops = {
     .name = "sim",
     .close = sim_close,
@@ -244,6 +259,7 @@ static const struct driver_ops sim_ops = {
     .event_wait = sim_event_wait,
     .stream_wait = sim_stream_wait,
     .device_wait = sim_device_wait,
+    .capturing = sim_capturing,
     .copy = sim_copy,
     .clock = sim_clock,
     .fill = sim_fill,
@@ -252,6 +268,8 @@ static const struct driver_ops sim_ops = {
     .mismatches = sim_mismatches,
     .stream_create = sim_stream_create,
     .stream_destroy = sim_stream_destroy,
+    .capture_begin = sim_capture_begin,
+    .capture_end = sim_capture_end,
 };
 
 vmm_status vmm__driver_sim_open(const struct driver_options *options, struct driver **out)

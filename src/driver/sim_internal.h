@@ -6,6 +6,7 @@
  *   sim_space.c   addresses: reservations and the granules in them
  *   sim_memory.c  physical memory: handles, mappings, access
  *   sim_order.c   streams, events, what is finished and what is ordered after what
+ *   sim_capture.c streams that are being captured
  *   sim_users.c   small sets of pieces of work
  *   sim_shadow.c  what the memory of one handle would hold
  *   sim_work.c    fill, check, copy, delay
@@ -204,6 +205,8 @@ struct sim_stream {
     uint64_t submitted;   /* sequence of its last work; never starts anew */
     uint64_t observation; /* order.observations that its clock has merged */
     uint64_t busy_until;  /* by sim->clock_ns: the end of its last delay */
+    bool is_captured;     /* work on it becomes part of a graph */
+    bool is_spoilt;       /* something was done meanwhile that breaks a capture */
     uint64_t clock[SIM_STREAMS];
 };
 
@@ -260,6 +263,17 @@ vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event)
 vmm_status vmm__sim_device_wait(struct sim *sim);
 vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream);
 vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream);
+/* NULL if there is no stream of that name. */
+struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name);
+/* The stream of that name; it is made known if it is not. */
+vmm_status vmm__sim_stream_get(struct sim *sim, vmm_stream name, struct sim_stream **out);
+
+/* Called for what would wait for a stream, record it or mix it with others: CUDA refuses it if the stream is
+ * being captured, and the capture is lost. */
+vmm_status vmm__sim_capture_spoil(struct sim *sim, struct sim_stream *stream, const char *verb);
+vmm_status vmm__sim_capturing(struct sim *sim, vmm_stream stream, bool *is_capturing);
+vmm_status vmm__sim_capture_begin(struct sim *sim, vmm_stream stream);
+vmm_status vmm__sim_capture_end(struct sim *sim, vmm_stream stream);
 void vmm__sim_order_free(struct sim *sim);
 
 /* ---- Work ------------------------------------------------------------------------------------ */

@@ -24,7 +24,7 @@ static void clock_merge(uint64_t *clock, const uint64_t *other, uint32_t count)
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
-static struct sim_stream *stream_find(struct sim_order *order, vmm_stream name)
+struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name)
 {
     uint32_t last = order->last_found;
     if (last < order->count && order->named[last] && order->streams[last]->name == name)
@@ -53,16 +53,16 @@ static void stream_begin(struct sim_order *order, struct sim_stream *stream, vmm
 {
     stream->name = name;
     stream->observation = 0;
+    stream->is_captured = false;
     memset(stream->clock, 0, sizeof stream->clock);
     stream->clock[stream->index] = stream->submitted;
     order->named[stream->index] = true;
 }
 
-/* The stream of that name; it is made known if it is not. */
-static vmm_status stream_get(struct sim *sim, vmm_stream name, struct sim_stream **out)
+vmm_status vmm__sim_stream_get(struct sim *sim, vmm_stream name, struct sim_stream **out)
 {
     struct sim_order *order = &sim->order;
-    *out = stream_find(order, name);
+    *out = vmm__sim_stream_find(order, name);
     if (*out != NULL)
         return VMM_OK;
     uint32_t index = stream_slot(order);
@@ -85,7 +85,7 @@ vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream)
 {
     struct sim_stream *created;
     vmm_stream name = (vmm_stream)(uintptr_t)(SIM_STREAM_NAMES + ++sim->order.names_made);
-    vmm_status status = stream_get(sim, name, &created);
+    vmm_status status = vmm__sim_stream_get(sim, name, &created);
     if (status == VMM_OK)
         *stream = name;
     return status;
@@ -93,7 +93,7 @@ vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream)
 
 vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
 {
-    struct sim_stream *known = stream_find(&sim->order, stream);
+    struct sim_stream *known = vmm__sim_stream_find(&sim->order, stream);
     if (known == NULL)
         return vmm__error(VMM_ERR_DRIVER, "sim: stream destroy: no stream %p", stream);
     sim->order.named[known->index] = false;
@@ -177,7 +177,9 @@ vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_wor
 {
     struct sim_order *order = &sim->order;
     struct sim_stream *stream;
-    vmm_status status = stream_get(sim, name, &stream);
+    vmm_status status = vmm__sim_stream_get(sim, name, &stream);
+    if (status == VMM_OK)
+        status = vmm__sim_capture_spoil(sim, stream, work->verb);
     if (status != VMM_OK)
         return status;
     if (!ring_grow(order))
@@ -206,6 +208,13 @@ void vmm__sim_order_finish(struct sim *sim)
 
 vmm_status vmm__sim_device_wait(struct sim *sim)
 {
+    vmm_status status = VMM_OK;
+    for (uint32_t index = 0; index < sim->order.count && status == VMM_OK; index++) {
+        if (sim->order.named[index])
+            status = vmm__sim_capture_spoil(sim, sim->order.streams[index], "device wait");
+    }
+    if (status != VMM_OK)
+        return status;
     vmm__sim_order_finish(sim);
     sim_charge(sim, SIM_COST_DEVICE_WAIT, 0);
     return VMM_OK;
@@ -277,7 +286,9 @@ vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream
     struct sim_stream *recorded;
     vmm_status status = event_find(sim, "event record", event, &known);
     if (status == VMM_OK)
-        status = stream_get(sim, stream, &recorded);
+        status = vmm__sim_stream_get(sim, stream, &recorded);
+    if (status == VMM_OK)
+        status = vmm__sim_capture_spoil(sim, recorded, "event record");
     if (status != VMM_OK)
         return status;
     if (!event_room(known, sim->order.count))
@@ -328,7 +339,9 @@ vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event)
     struct sim_stream *waiting;
     vmm_status status = event_find(sim, "stream wait", event, &known);
     if (status == VMM_OK)
-        status = stream_get(sim, stream, &waiting);
+        status = vmm__sim_stream_get(sim, stream, &waiting);
+    if (status == VMM_OK)
+        status = vmm__sim_capture_spoil(sim, waiting, "stream wait");
     if (status != VMM_OK)
         return status;
     clock_merge(waiting->clock, known->clock, known->count);

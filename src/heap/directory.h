@@ -22,10 +22,10 @@
 #ifndef VMM_HEAP_DIRECTORY_H
 #define VMM_HEAP_DIRECTORY_H
 
+#include "heap/watch.h"
 #include "memory/arena.h"
 
 struct block;
-struct heap;
 
 enum { SMALL_SLOT_BYTES = 4096 };
 
@@ -40,6 +40,7 @@ struct directory_entry {
 
 struct directory {
     const struct arena *arena;
+    struct watch watch;
     uint64_t address; /* the arena's; so are the next two */
     uint64_t granule_mask;
     unsigned granule_shift;

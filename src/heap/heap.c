@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 
-enum { LARGE_UNIT_BYTES = 512, BATCH_BLOCKS = 63 };
+enum { BATCH_BLOCKS = 63 };
 
 struct block_batch {
     struct block blocks[BATCH_BLOCKS]; /* first member: a block fills a line of the cache */
@@ -257,6 +257,8 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
     block_link(prev, block, next);
     slot_enter(heap, block);
     *out = block_release(heap, block);
+    heap->bytes += bytes;
+    vmm__watch_tell(heap, VMM_CHANGE_MAP, address, bytes);
     return VMM_OK;
 }
 
@@ -276,6 +278,8 @@ vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t add
     record_drop(heap, block);
     vmm__directory_take_back(heap->directory, vmm__arena_granule(arena, address),
                              bytes >> arena->granule_shift);
+    heap->bytes -= bytes;
+    vmm__watch_tell(heap, VMM_CHANGE_UNMAP, address, bytes);
     return VMM_OK;
 }
 

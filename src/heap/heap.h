@@ -53,6 +53,8 @@ struct block {
     uint8_t knower; /* number of the magazine that has the rest of what is known; 0: none */
 };
 
+enum { LARGE_UNIT_BYTES = 512 }; /* of large heaps; that of small ones is SMALL_SLOT_BYTES */
+
 /* Block records, recycled. They are allocated in batches and freed all at once. */
 struct block_store {
     struct block *spares; /* linked by next */
@@ -68,6 +70,7 @@ struct heap {
     struct block *last_taken; /* by the latest change of the heap; NULL: that was another */
     struct block *warm;       /* to be handed out again as it is, or settled; NULL: none */
     struct size_index index;
+    uint64_t bytes; /* of its territories; changes under the grow lock */
     uint64_t free_bytes;
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
     uint64_t home_end; /* where the heap last grew into fresh addresses; 0: nowhere yet */

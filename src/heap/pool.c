@@ -102,13 +102,13 @@ bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint6
     return true;
 }
 
-uint64_t vmm__pool_place_bytes(struct pool *pool, uint64_t bytes)
+uint64_t vmm__pool_place_bytes(uint64_t bytes)
 {
     if (bytes <= SLAB_LARGEST_BYTES)
         return vmm__slab_object_bytes(vmm__slab_class(bytes));
-    struct heap *heap;
+    uint64_t unit_bytes = bytes <= POOL_SMALL_LARGEST_BYTES ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES;
     uint64_t block_bytes;
-    return vmm__pool_need(pool, bytes, &heap, &block_bytes) ? block_bytes : UINT64_MAX;
+    return vmm__align_up_checked(bytes, unit_bytes, &block_bytes) ? block_bytes : UINT64_MAX;
 }
 
 static void *address_hand_out(struct pool *pool, struct heap *heap, struct block *block,
@@ -230,6 +230,7 @@ static vmm_status place_await(struct pool *pool, struct heap *heap, uint64_t add
     vmm__account_wait(&pool->account, bytes); /* first, as giving may post: it stays active */
     vmm__account_give(&pool->account, pool->ledger, vmm__place_requested_bytes(place), bytes);
     vmm__place_wait(place);
+    vmm__watch_tell(heap, VMM_CHANGE_WAIT, address, bytes);
     return VMM_NOT_READY;
 }
 
@@ -275,10 +276,13 @@ vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t 
 }
 
 /* Makes a place that waited free: no stream but the pool's own may still use it. */
-static void place_release(struct pool *pool, struct heap *heap, struct place *place)
+static void place_release(struct pool *pool, struct heap *heap, struct place *place,
+                          uint64_t address)
 {
     uint64_t epoch = vmm__timeline_now(&pool->timeline);
-    vmm__account_release(&pool->account, vmm__place_bytes(place));
+    uint64_t bytes = vmm__place_bytes(place);
+    vmm__account_release(&pool->account, bytes);
+    vmm__watch_tell(heap, VMM_CHANGE_FREE, address, bytes);
     if (place->slab == NULL)
         (void)vmm__heap_give(heap, place->block, epoch);
     else
@@ -316,7 +320,7 @@ vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most)
         struct heap *heap = vmm__directory_heap(pool->large.directory, address);
         struct place place;
         if (vmm__place_find(heap, address, &place))
-            place_release(pool, heap, &place);
+            place_release(pool, heap, &place, address);
         any = VMM_OK;
         status = vmm__uses_pass_next(&pool->uses, &pass, &address);
     }

@@ -11,6 +11,7 @@
  *  2. the account's figures are the sums over the live and waiting blocks;
  *  3. what is overdue, and the last period, belong to epochs that have ended; decay makes nothing
  *     overdue that is later than the last period.
+ *  4. a pool that is held has the id of a private pool; no other has one.
  * May be called by: policy, report, entry.
  * Locks: functions that end in _locked expect the pool's lock; stream and timeline need none. The
  * paths of allocating and freeing enter a pool; everybody else locks it, and finds no block warm and
@@ -52,6 +53,10 @@ struct passer_by {
 
 struct pool {
     vmm_stream stream;
+    vmm_pool_id id; /* of the private pool that it is part of; else zeros; as is_held */
+    bool
+        is_held; /* by that: what is free stays where it is, for nobody else. Guarded by the grow lock */
+    bool is_private; /* it was made for one, and no stream finds it */
     struct ledger *ledger;
     uint64_t serial;             /* no other pool ever has it */
     _Atomic bool is_crowded;     /* threads keep magazines of it; from then on for ever */
@@ -74,11 +79,23 @@ struct pool {
     struct overdue trimmed; /* by the last trim; the grow lock guards this and all below */
     struct overdue decayed; /* by the end of the last period */
     uint64_t period_epoch;  /* that ended with the last period */
+    uint64_t leaving_epoch; /* that ended when a wait for the device began: see privates.h */
 };
 
 vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct directory *directory,
                           struct ledger *ledger, struct pool **out);
 void vmm__pool_close(struct pool *pool);
+
+static inline bool vmm__pool_ids_equal(vmm_pool_id a, vmm_pool_id b)
+{
+    return a.first == b.first && a.second == b.second;
+}
+
+/* Whether any memory belongs to a pool. The caller holds the grow lock. */
+static inline bool vmm__pool_has_memory(const struct pool *pool)
+{
+    return pool->large.bytes > 0 || pool->small.bytes > 0;
+}
 
 /* Locks a pool, with nothing warm in it nor kept by a magazine; a second one only under the grow lock. */
 void vmm__pool_lock(struct pool *pool);
@@ -100,7 +117,7 @@ bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint6
 
 /* The size of the place that a request needs, as vmm__place_bytes() tells it; UINT64_MAX if it
  * cannot be rounded up. */
-uint64_t vmm__pool_place_bytes(struct pool *pool, uint64_t bytes);
+uint64_t vmm__pool_place_bytes(uint64_t bytes);
 
 /* Hands out from what is mapped. VMM_NOT_READY if nothing fits; ERR_HOST_OOM. */
 vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out);

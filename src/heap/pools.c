@@ -16,16 +16,21 @@ struct pool *vmm__pools_find(const struct pools *pools, vmm_stream stream)
     return pool;
 }
 
-void vmm__pools_add(struct pools *pools, struct pool *pool)
+void vmm__pools_add_apart(struct pools *pools, struct pool *pool)
 {
-    _Atomic(struct pool *) *bucket = &pools->buckets[bucket_of(pool->stream)];
-    pool->next_in_bucket = atomic_load_explicit(bucket, memory_order_relaxed);
     if (pools->last != NULL)
         pools->last->next = pool;
     else
         pools->first = pool;
     pools->last = pool;
     atomic_fetch_add_explicit(&pools->count, 1, memory_order_relaxed);
+}
+
+void vmm__pools_add(struct pools *pools, struct pool *pool)
+{
+    _Atomic(struct pool *) *bucket = &pools->buckets[bucket_of(pool->stream)];
+    pool->next_in_bucket = atomic_load_explicit(bucket, memory_order_relaxed);
+    vmm__pools_add_apart(pools, pool);
     atomic_store_explicit(bucket, pool, memory_order_release);
 }
 

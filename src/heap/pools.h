@@ -27,6 +27,9 @@ struct pool *vmm__pools_find(const struct pools *pools, vmm_stream stream);
 /* Adds a pool whose stream has none yet. */
 void vmm__pools_add(struct pools *pools, struct pool *pool);
 
+/* Adds a pool that no stream is to find. */
+void vmm__pools_add_apart(struct pools *pools, struct pool *pool);
+
 /* Makes a pool the one that was supplied last. */
 void vmm__pools_touch(struct pools *pools, struct pool *pool);
 

@@ -64,7 +64,7 @@ static vmm_status uses_mark(struct uses *uses, uint64_t address, uint64_t *count
             continue;
         use->epoch = vmm__timeline_now(use->timeline);
         vmm_status status = vmm__timeline_mark(use->timeline, use->epoch);
-        if (status != VMM_OK)
+        if (status != VMM_OK && status != VMM_NOT_READY) /* a captured stream is asked later */
             return status;
         (*count)++;
     }

@@ -1,5 +1,6 @@
 /* When a stream's earlier work is done: see timeline.h. */
 #include "memory/timeline.h"
+#include "base/arith.h"
 #include "base/error.h"
 
 static struct timeline_mark *mark_at(struct timeline *timeline, unsigned position)
@@ -33,9 +34,14 @@ static vmm_status marks_poll(struct timeline *timeline)
     return VMM_OK;
 }
 
-/* A full ring records its newest mark again: later than need be, never too early. */
+/* A full ring records its newest mark again: later than need be, never too early. On a stream that is being
+ * captured an event would become part of the graph, and tell nothing. */
 static vmm_status mark_add(struct timeline *timeline)
 {
+    bool is_capturing = false;
+    vmm_status asked = vmm__driver_capturing(timeline->driver, timeline->stream, &is_capturing);
+    if (asked != VMM_OK || is_capturing)
+        return asked == VMM_OK ? VMM_NOT_READY : asked;
     bool full = timeline->count == TIMELINE_MARKS;
     struct timeline_mark *mark = mark_at(timeline, full ? timeline->count - 1 : timeline->count);
     vmm_status status = VMM_OK;
@@ -79,6 +85,16 @@ static struct timeline_mark *mark_covering(struct timeline *timeline, uint64_t e
     return mark_at(timeline, position);
 }
 
+/* A graph would not wait again each time that it is launched. */
+static vmm_status stream_follow(struct timeline *timeline, uint64_t epoch, vmm_stream stream)
+{
+    bool is_capturing = false;
+    vmm_status status = vmm__driver_capturing(timeline->driver, stream, &is_capturing);
+    if (status != VMM_OK || is_capturing)
+        return status == VMM_OK ? VMM_NOT_READY : status;
+    return vmm__driver_stream_wait(timeline->driver, stream, mark_covering(timeline, epoch)->event);
+}
+
 void vmm__timeline_init(struct timeline *timeline, struct driver *driver, vmm_stream stream)
 {
     *timeline = (struct timeline){ .driver = driver, .stream = stream };
@@ -115,7 +131,7 @@ vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch)
 {
     vmm__lock_take(&timeline->lock);
     vmm_status status = query_locked(timeline, epoch);
-    if (status == VMM_NOT_READY) {
+    if (status == VMM_NOT_READY && epoch <= newest_epoch(timeline)) {
         status = vmm__driver_event_wait(timeline->driver, mark_covering(timeline, epoch)->event);
         if (status == VMM_OK)
             status = marks_poll(timeline);
@@ -128,11 +144,20 @@ vmm_status vmm__timeline_follow(struct timeline *timeline, uint64_t epoch, vmm_s
 {
     vmm__lock_take(&timeline->lock);
     vmm_status status = query_locked(timeline, epoch);
-    if (status == VMM_NOT_READY)
-        status = vmm__driver_stream_wait(timeline->driver, stream,
-                                         mark_covering(timeline, epoch)->event);
+    if (status == VMM_NOT_READY && epoch <= newest_epoch(timeline))
+        status = stream_follow(timeline, epoch, stream);
     vmm__lock_drop(&timeline->lock);
     return status;
+}
+
+/* Marks of what has passed are asked for no more; their events are used again. */
+void vmm__timeline_pass(struct timeline *timeline, uint64_t epoch)
+{
+    vmm__lock_take(&timeline->lock);
+    while (timeline->count > 0 && mark_at(timeline, 0)->epoch <= epoch)
+        oldest_drop(timeline);
+    timeline->passed = vmm__max(timeline->passed, epoch);
+    vmm__lock_drop(&timeline->lock);
 }
 
 vmm_status vmm__timeline_check(struct timeline *timeline)

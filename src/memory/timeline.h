@@ -13,6 +13,8 @@
  *     To make a mark for epoch e, `now` first moves beyond e and the event is recorded after that:
  *     a stamp of e was therefore read before the event was recorded. `now` may move on without a
  *     mark at any time.
+ * On a stream that is being captured no mark can be made: what needs one is VMM_NOT_READY until the
+ * capture has ended, waiting and following too.
  * May be called by: memory (limbo), heap, policy.
  * Locks: its own, a leaf: nothing else is taken while it is held.
  */
@@ -59,7 +61,7 @@ static inline uint64_t vmm__timeline_advance(struct timeline *timeline)
 }
 
 /* Makes sure that a mark for `epoch` is on its way, so that it can be asked for, waited for and
- * followed. Epoch 0 has always passed. */
+ * followed. Epoch 0 has always passed. VMM_NOT_READY: see above; asking later makes the mark. */
 vmm_status vmm__timeline_mark(struct timeline *timeline, uint64_t epoch);
 
 /* VMM_OK if `epoch` has passed, VMM_NOT_READY if not; records a mark if there is none for it. */
@@ -70,6 +72,9 @@ vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch);
 
 /* Makes later work of `stream` wait until `epoch` has passed. The host does not wait. */
 vmm_status vmm__timeline_follow(struct timeline *timeline, uint64_t epoch, vmm_stream stream);
+
+/* For who knows that all work of the device has ended since `epoch` was current: it has passed. */
+void vmm__timeline_pass(struct timeline *timeline, uint64_t epoch);
 
 vmm_status vmm__timeline_check(struct timeline *timeline);
 

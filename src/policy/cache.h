@@ -15,6 +15,7 @@
 #include "heap/pools.h"
 #include "memory/memory.h"
 #include "policy/decay.h"
+#include "policy/privates.h"
 
 struct vmm_cache {
     struct driver *driver;
@@ -35,11 +36,15 @@ struct vmm_cache {
     struct directory directory;
     struct ledger ledger;
     struct pools pools;
+    struct privates privates;
+    _Atomic bool
+        has_detour; /* requests do not enter their stream's pool the fast way: see handout.c */
     /* The pool that was entered last; NULL: none was, or the ledger is shared. */
     _Atomic(struct pool *) turn;
     struct timeline copies;     /* of live bytes, on the default stream: see compact.h */
     uint64_t active_peak_bytes; /* when statistics' peaks were last reset; grow_lock guards it */
-    uint64_t supplies;          /* so far; grow_lock guards it and the next */
+    uint64_t kept_bytes;        /* free in pools that are held; as of the supply under way */
+    uint64_t supplies;          /* so far; grow_lock guards it, the one before and the next */
     bool is_passing;            /* the supply under way leaves alone what other threads use */
     uint64_t slow_operations;   /* counted for VMM_CHECK only */
     _Atomic uintptr_t caller;   /* the thread that called first; 0: none has yet */

@@ -18,7 +18,9 @@ struct compaction {
 
 bool vmm__compact_may(const struct vmm_cache *cache)
 {
-    if (cache->no_caching || cache->compaction == VMM_COMPACTION_OFF)
+    if (cache->no_caching || cache->compaction == VMM_COMPACTION_OFF ||
+        vmm__privates_capture(
+            &cache->privates)) /* it would break the capture to wait for the device */
         return false;
     return cache->compaction == VMM_COMPACTION_ON ||
            !atomic_load_explicit(&cache->has_callers, memory_order_relaxed);

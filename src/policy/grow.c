@@ -38,14 +38,14 @@ static uint64_t slack_permille(const struct vmm_cache *cache)
 }
 
 /*
- * The footprint target: the peak of active bytes, this request counted in, and the slack; small
- * programs get a few chunks, so that a loop over fixed shapes settles.
+ * The footprint target: the peak of active bytes, this request counted in, what is kept for captured graphs,
+ * and the slack; small programs get a few chunks, so that a loop over fixed shapes settles.
  */
 static uint64_t target_bytes(const struct vmm_cache *cache, uint64_t bytes)
 {
     uint64_t active = vmm__figure_now(&cache->ledger.active_bytes) + bytes;
     uint64_t peak = vmm__max(active, cache->ledger.active_bytes.peak);
-    peak = vmm__max(peak, cache->active_peak_bytes);
+    peak = vmm__max(peak, cache->active_peak_bytes) + cache->kept_bytes;
     uint64_t permille = slack_permille(cache);
     uint64_t floor = SLACK_FLOOR_BYTES / 10 * vmm__min(permille, 10);
     return peak + vmm__max(floor, peak / 1000 * permille);
@@ -112,7 +112,7 @@ static uint64_t site_steal(struct vmm_cache *cache, struct heap *heap, uint64_t 
     if (want == 0)
         return 0;
     return vmm__steal(cache, heap, site, want,
-                      from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache));
+                      from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache, heap->pool));
 }
 
 /* Fills a site, all of which is taken, from idle chunks and the driver. Whatever was filled is

@@ -30,7 +30,9 @@ static vmm_status pool_visit(struct vmm_cache *cache, struct pool *pool, uint64_
 vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
 {
     struct pool *pool;
-    vmm_status status = vmm__cache_pool(cache, stream, &pool);
+    bool has_detour = atomic_load_explicit(&cache->has_detour, memory_order_acquire);
+    vmm_status status = has_detour ? vmm__private_pool(cache, stream, &pool)
+                                   : vmm__cache_pool(cache, stream, &pool);
     if (status != VMM_OK)
         return status;
     if (cache->no_caching) {
@@ -38,8 +40,7 @@ vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream 
         return vmm__supply(cache, pool, bytes, out);
     }
     struct magazine *magazine = is_crowded(pool) ? vmm__magazine_mine(pool) : NULL;
-    if (magazine != NULL &&
-        vmm__magazine_take(magazine, vmm__pool_place_bytes(pool, bytes), bytes, out))
+    if (magazine != NULL && vmm__magazine_take(magazine, vmm__pool_place_bytes(bytes), bytes, out))
         return VMM_OK;
     status = pool_visit(cache, pool, bytes, out);
     return status == VMM_NOT_READY ? vmm__supply(cache, pool, bytes, out) : status;

@@ -9,13 +9,15 @@
 
 #include "policy/cache.h"
 
-/* Enters a stream's pool the fast way. NULL if that cannot be, or the cache does not cache. */
+/* Enters a stream's pool the fast way. NULL if that cannot be, the cache does not cache, or the request may
+ * belong to a private pool. */
 static inline struct pool *vmm__handout_enter(struct vmm_cache *cache, vmm_stream stream)
 {
     struct pool *pool = atomic_load_explicit(&cache->turn, memory_order_acquire);
     if (pool == NULL || pool->stream != stream)
         pool = vmm__pools_find(&cache->pools, stream);
-    if (pool == NULL || cache->no_caching || !vmm__cache_enter(cache, pool))
+    bool has_detour = atomic_load_explicit(&cache->has_detour, memory_order_acquire);
+    if (pool == NULL || has_detour || !vmm__cache_enter(cache, pool))
         return NULL;
     return pool;
 }

@@ -63,6 +63,8 @@ void vmm__idle_stick(struct idle_quest *quest, uint64_t epoch, vmm_status status
 
 static bool chunk_may(struct vmm_cache *cache, struct idle_quest *quest, const struct chunk *chunk)
 {
+    if (quest->from->pool->is_held) /* graphs use its addresses, free or not */
+        return false;
     uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
     if (epoch > quest->latest_epoch)
         return false;

@@ -32,10 +32,12 @@ enum idle_when {
     IDLE_ANY       /* at once: it is not to be used before its epoch has passed */
 };
 
-/* How streams share unless memory has run out. */
-static inline enum idle_when vmm__idle_usual(const struct vmm_cache *cache)
+/* How streams share with a pool unless memory has run out. A graph would not wait again each time that it is
+ * launched, so what a private pool gets must have finished. */
+static inline enum idle_when vmm__idle_usual(const struct vmm_cache *cache, const struct pool *to)
 {
-    return cache->sharing == VMM_SHARING_WAIT ? IDLE_FOLLOW : IDLE_FINISHED;
+    bool follows = cache->sharing == VMM_SHARING_WAIT && !to->is_held;
+    return follows ? IDLE_FOLLOW : IDLE_FINISHED;
 }
 
 /* What is looked for in a heap. */

@@ -83,6 +83,8 @@ static vmm_status step_steal(struct vmm_cache *cache, struct request *request)
 /* Memory of other streams that lies in one piece needs no mapping; the rest is stolen. */
 static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 {
+    if (request->pool->is_held) /* see vmm__idle_usual() */
+        return VMM_NOT_READY;
     bool further = request->from < GROW_FOLLOW;
     request->from = GROW_FOLLOW;
     vmm_status status = vmm__cross(cache, request->heap, request->block_bytes, IDLE_FOLLOW);
@@ -152,6 +154,15 @@ static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *reques
     return status;
 }
 
+/* What released private pools hold, which a capture had kept from going. */
+static vmm_status step_wait_privates(struct vmm_cache *cache, struct request *request)
+{
+    vmm__pool_unlock(request->pool);
+    vmm_status status = vmm__privates_leave_locked(cache);
+    vmm__pool_lock(request->pool);
+    return status == VMM_OK ? VMM_OK : VMM_NOT_READY;
+}
+
 /* All that is idle, wherever it is: the driver does not say what it lacks. */
 static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request)
 {
@@ -217,10 +228,10 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
     return VMM_OK;
 }
 
-static const ladder_step ladder_steps[] = { step_passed,        step_steal,    step_follow,
-                                            step_idle_finished, step_idle,     step_wait_limbo,
-                                            step_wait_uses,     step_all_idle, step_wait_limbo,
-                                            step_pressure,      step_compact };
+static const ladder_step ladder_steps[] = { step_passed,        step_steal,         step_follow,
+                                            step_idle_finished, step_idle,          step_wait_limbo,
+                                            step_wait_uses,     step_wait_privates, step_all_idle,
+                                            step_wait_limbo,    step_pressure,      step_compact };
 
 enum { LADDER_STEPS = sizeof ladder_steps / sizeof ladder_steps[0] };
 
@@ -230,7 +241,8 @@ vmm_status vmm__ladder_climb(struct vmm_cache *cache, struct request *request,
     while (ladder->step < LADDER_STEPS) {
         ladder_step step = ladder_steps[ladder->step];
         vmm_status status = step(cache, request);
-        if (status == VMM_OK && (step == step_wait_uses || step == step_pressure))
+        if (status == VMM_OK &&
+            (step == step_wait_uses || step == step_wait_privates || step == step_pressure))
             ladder->step = 0; /* blocks came free: everything before may give again */
         if (status != VMM_NOT_READY)
             return status;

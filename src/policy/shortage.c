@@ -15,6 +15,7 @@ struct holdings {
     uint64_t pinned_bytes;  /* free, beside live blocks in the same chunks */
     uint64_t pinned_chunks; /* that these lie in */
     uint64_t largest_bytes; /* the largest free block */
+    uint64_t kept_bytes;    /* free, in private pools that are in use */
     vmm_stream pinner;      /* whose blocks pin most */
     uint64_t pinner_bytes;
 };
@@ -78,8 +79,12 @@ static struct holdings holdings_read(struct vmm_cache *cache, const struct pool 
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         vmm__pool_lock_beside(pool, held);
         vmm__account_post(&pool->account, &cache->ledger);
-        uint64_t pinned_bytes = heap_read(cache, &pool->small, &holdings);
-        pinned_bytes += heap_read(cache, &pool->large, &holdings);
+        uint64_t pinned_bytes = 0;
+        if (pool->is_held)
+            holdings.kept_bytes += pool->small.free_bytes + pool->large.free_bytes;
+        else
+            pinned_bytes = heap_read(cache, &pool->small, &holdings) +
+                           heap_read(cache, &pool->large, &holdings);
         vmm__pool_unlock_beside(pool, held);
         holdings.pinned_bytes += pinned_bytes;
         if (pinned_bytes > holdings.pinner_bytes) {
@@ -133,6 +138,8 @@ static void holdings_add(struct line *line, const struct vmm_cache *cache,
     if (holdings->pinned_bytes > 0)
         line_add(line, " (most by stream %p: %.1f MiB)", holdings->pinner,
                  mib(holdings->pinner_bytes));
+    if (holdings->kept_bytes > 0)
+        line_add(line, ", %.1f MiB kept for captured graphs", mib(holdings->kept_bytes));
     line_add(line, ", largest hole %.1f MiB, %.1f MiB in limbo", mib(holdings->largest_bytes),
              mib(memory->limbo_bytes));
 }

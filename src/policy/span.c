@@ -43,6 +43,8 @@ static bool piece_of(const struct quest *quest, struct heap *heap, struct block 
     };
     if (heap == quest->heap)
         return true;
+    if (heap->pool->is_held)
+        return false;
     return vmm__whole_chunks(&quest->cache->memory, block, bytes, &piece->address, &piece->bytes) &&
            (quest->when == IDLE_FOLLOW ||
             vmm__idle_clear(quest->cache, piece, quest->heap->pool, quest->when) == VMM_OK);

@@ -16,7 +16,7 @@ static vmm_status span_take(struct vmm_cache *cache, const struct request *reque
     const struct block *beside;
     uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
     vmm_status status = vmm__span_join(cache, request->heap, request->block_bytes, grow_bytes,
-                                       vmm__idle_usual(cache));
+                                       vmm__idle_usual(cache, request->pool));
     if (status != VMM_OK)
         return status;
     return vmm__pool_take_locked(request->pool, request->bytes, out);
@@ -28,7 +28,8 @@ static vmm_status supply_cached(struct vmm_cache *cache, const struct request *r
     vmm_status status = vmm__pool_take_locked(request->pool, request->bytes, out);
     if (status != VMM_NOT_READY)
         return status;
-    status = vmm__cross(cache, request->heap, request->block_bytes, vmm__idle_usual(cache));
+    status = vmm__cross(cache, request->heap, request->block_bytes,
+                        vmm__idle_usual(cache, request->pool));
     if (status == VMM_OK)
         return vmm__pool_take_locked(request->pool, request->bytes, out);
     status = span_take(cache, request, out);
@@ -99,6 +100,7 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
         (void)vmm__trim_due_locked(cache); /* what cannot go back now is tried again later */
     vmm__pools_touch(&cache->pools, pool);
     cache->supplies++;
+    cache->kept_bytes = vmm__privates_kept_bytes(cache, NULL);
     cache->is_passing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
     vmm__pool_lock(pool);
     vmm_status status = supply_locked(cache, &request, out);

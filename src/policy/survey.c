@@ -199,6 +199,8 @@ vmm_status vmm__survey_take(struct vmm_cache *cache, struct survey *out)
                               (unsigned long long)survey.capacity);
     }
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        if (pool->is_held)
+            continue;
         heap_add(cache, &pool->large, &survey);
         heap_add(cache, &pool->small, &survey);
     }

@@ -143,6 +143,8 @@ static uint64_t decay_most_bytes(struct vmm_cache *cache)
     if (cache->decay.keep_bytes == 0)
         return UINT64_MAX;
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        if (pool->is_held)
+            continue;
         vmm__pool_lock(pool);
         idle_bytes += heap_idle_bytes(&cache->memory, &pool->large);
         idle_bytes += heap_idle_bytes(&cache->memory, &pool->small);

@@ -16,7 +16,18 @@ static void heap_read(const struct memory *memory, const struct heap *heap, vmm_
     }
     stats->idle_bytes += idle_bytes;
     stats->pinned_bytes += heap->free_bytes - idle_bytes;
-    stats->unmovable_bytes += vmm__heap_unmovable(heap);
+}
+
+/* What a private pool holds is neither idle nor pinned by live blocks: it stays until that is released. */
+static void pool_read(const struct memory *memory, const struct pool *pool, vmm_stats *stats)
+{
+    stats->unmovable_bytes += vmm__heap_unmovable(&pool->large) + vmm__heap_unmovable(&pool->small);
+    if (pool->is_held) {
+        stats->kept_bytes += pool->large.free_bytes + pool->small.free_bytes;
+        return;
+    }
+    heap_read(memory, &pool->large, stats);
+    heap_read(memory, &pool->small, stats);
 }
 
 static void pools_read(struct vmm_cache *cache, vmm_stats *stats)
@@ -24,8 +35,7 @@ static void pools_read(struct vmm_cache *cache, vmm_stats *stats)
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         vmm__pool_lock(pool);
         vmm__account_post(&pool->account, &cache->ledger);
-        heap_read(&cache->memory, &pool->large, stats);
-        heap_read(&cache->memory, &pool->small, stats);
+        pool_read(&cache->memory, pool, stats);
         vmm__pool_unlock(pool);
         stats->streams++;
     }
@@ -60,7 +70,6 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     out->chunks = vmm__figure_read(&cache->memory.chunks);
     out->limbo_bytes = cache->memory.limbo_bytes;
     out->limit_bytes = cache->memory.limit_bytes;
-    out->device_bytes = cache->driver->total_bytes;
     out->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
     out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
     out->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
@@ -107,4 +116,21 @@ vmm_status vmm_stats_reset_peak(vmm_cache *cache)
     vmm__figure_reset_peak(&cache->memory.reserved_bytes);
     vmm__figure_reset_peak(&cache->memory.chunks);
     return VMM_OK;
+}
+
+vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    if (cache == NULL || free_bytes == NULL || total_bytes == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_device_memory: %s is NULL",
+                          cache == NULL        ? "cache"
+                          : free_bytes == NULL ? "free_bytes"
+                                               : "total_bytes");
+    uint64_t free_now;
+    uint64_t total_now;
+    vmm_status status = vmm__driver_memory_info(cache->driver, &free_now, &total_now);
+    if (status == VMM_OK) {
+        *free_bytes = free_now;
+        *total_bytes = total_now;
+    }
+    return status;
 }

@@ -15,7 +15,13 @@ struct walk {
 
 static void item_visit(struct walk *walk, vmm_item item)
 {
+    const struct pool *pool = walk->heap == NULL ? NULL : walk->heap->pool;
     item.struct_size = sizeof item;
+    if (pool != NULL) {
+        item.stream = pool->stream;
+        item.pool = pool->id;
+        item.is_small = walk->heap->is_small;
+    }
     if (!walk->ended && walk->visit(walk->context, &item) != 0)
         walk->ended = true;
 }
@@ -43,8 +49,7 @@ struct span {
 };
 
 /* The objects that start in the chunk. */
-static void slab_visit(struct walk *walk, const struct slab *slab, vmm_stream stream,
-                       const struct span *span)
+static void slab_visit(struct walk *walk, const struct slab *slab, const struct span *span)
 {
     for (uint32_t object = 0; object < slab->objects; object++) {
         uint64_t address = vmm__slab_address(slab, object);
@@ -56,26 +61,23 @@ static void slab_visit(struct walk *walk, const struct slab *slab, vmm_stream st
                                      .address = address,
                                      .bytes = slab->object_bytes,
                                      .requested_bytes =
-                                         state == VMM_ITEM_LIVE ? slab->requested[object] : 0,
-                                     .stream = stream });
+                                         state == VMM_ITEM_LIVE ? slab->requested[object] : 0 });
     }
 }
 
-static void block_visit(struct walk *walk, const struct block *block, vmm_stream stream,
-                        const struct span *span)
+static void block_visit(struct walk *walk, const struct block *block, const struct span *span)
 {
     if (block->state == BLOCK_SLAB) {
-        slab_visit(walk, block->slab, stream, span);
+        slab_visit(walk, block->slab, span);
         return;
     }
     vmm_item_state state = block_item_state(block);
-    item_visit(walk,
-               (vmm_item){ .kind = VMM_ITEM_BLOCK,
-                           .state = state,
-                           .address = block->address,
-                           .bytes = block->node.size,
-                           .requested_bytes = state == VMM_ITEM_LIVE ? block->requested_bytes : 0,
-                           .stream = stream });
+    item_visit(
+        walk, (vmm_item){ .kind = VMM_ITEM_BLOCK,
+                          .state = state,
+                          .address = block->address,
+                          .bytes = block->node.size,
+                          .requested_bytes = state == VMM_ITEM_LIVE ? block->requested_bytes : 0 });
 }
 
 /* Moves the walk to an address of a heap, or of none. */
@@ -112,7 +114,7 @@ static void blocks_visit(struct walk *walk, const struct span *span)
     const struct block *block = walk->block;
     for (; block != NULL && block->address < span->end && !walk->ended; block = block->next) {
         if (block->address >= span->address || block->state == BLOCK_SLAB)
-            block_visit(walk, block, walk->heap->pool->stream, span);
+            block_visit(walk, block, span);
     }
 }
 
@@ -125,8 +127,7 @@ static void chunk_visit(struct walk *walk, const struct chunk *chunk)
     item_visit(walk, (vmm_item){ .kind = chunk->is_alias ? VMM_ITEM_TWIN : VMM_ITEM_CHUNK,
                                  .state = chunk_item_state(walk, chunk, span.end),
                                  .address = address,
-                                 .bytes = span.end - address,
-                                 .stream = walk->heap != NULL ? walk->heap->pool->stream : NULL });
+                                 .bytes = span.end - address });
     if (walk->heap != NULL)
         blocks_visit(walk, &span);
 }

@@ -19,10 +19,15 @@ vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **
     if (status != VMM_OK)
         return status;
     vmm_cache *cache = vmm__torch_cache_of(device);
-    status = vmm_alloc(cache, bytes, stream, out);
-    if (status == VMM_OK)
-        vmm__figures_take(&device->figures, bytes, vmm_block_bytes(cache, bytes));
-    return status;
+    bool is_recorded = vmm__torch_records();
+    status = is_recorded ? vmm__record_alloc(device, bytes, stream, out)
+                         : vmm_alloc(cache, bytes, stream, out);
+    if (status != VMM_OK)
+        return status;
+    vmm__figures_take(&device->figures, bytes, vmm_block_bytes(cache, bytes));
+    if (!is_recorded && vmm__torch_records())
+        vmm__record_late(device, *out);
+    return VMM_OK;
 }
 
 void *vmm_torch_try_alloc(size_t bytes, int device, vmm_stream stream)
@@ -47,7 +52,7 @@ static vmm_status block_give(struct torch_device *device, void *ptr, uint64_t by
     vmm_status status = bytes != 0 ? VMM_OK : requested_find(cache, ptr, &bytes);
     uint64_t waits = atomic_load_explicit(&device->waits, memory_order_relaxed);
     if (status == VMM_OK)
-        status = vmm_free(cache, ptr);
+        status = vmm__torch_records() ? vmm__record_free(device, ptr) : vmm_free(cache, ptr);
     if (status != VMM_OK)
         return status;
     bool waits_on = atomic_load_explicit(&device->waits, memory_order_relaxed) != waits &&
@@ -94,11 +99,12 @@ static vmm_status fraction_set(double fraction, int ordinal)
     if (status != VMM_OK)
         return status;
     vmm_cache *cache = vmm__torch_cache_of(device);
-    vmm_stats stats = VMM_STATS_INIT;
-    status = vmm_stats_get(cache, &stats);
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    status = vmm_device_memory(cache, &free_bytes, &total_bytes);
     if (status != VMM_OK)
         return status;
-    return vmm_limit_set(cache, (uint64_t)(fraction * (double)stats.device_bytes));
+    return vmm_limit_set(cache, (uint64_t)(fraction * (double)total_bytes));
 }
 
 void vmm_torch_memory_fraction(double fraction, int device)

@@ -45,6 +45,8 @@ vmm_status vmm_torch_configure(const vmm_config *config)
                           "vmm_torch_configure: struct_size is %zu; use VMM_CONFIG_INIT", bytes);
     memcpy(&wanted, config, bytes);
     wanted.config.struct_size = bytes < sizeof *config ? sizeof *config : bytes;
+    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+        return vmm__torch_forked_error();
     vmm_status status = settings_try(&wanted);
     if (status != VMM_OK)
         return status;
@@ -60,6 +62,8 @@ vmm_status vmm_torch_configure(const vmm_config *config)
 
 void vmm__torch_complain(const char *hook, vmm_status status)
 {
+    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+        return; /* the lock may be held by a thread that is not there */
     vmm__lock_take(&opening);
     vmm_log_fn log = settings.config.log;
     void *context = settings.config.log_context;
@@ -79,6 +83,8 @@ static void change_note(void *context, const vmm_change *change)
 {
     struct torch_device *device = context;
     vmm__figures_change(&device->figures, change);
+    if (vmm__torch_records())
+        vmm__record_change(device, change);
     if (change->kind == VMM_CHANGE_WAIT) {
         waiting_address = change->address;
         atomic_fetch_add_explicit(&device->waits, 1, memory_order_relaxed);
@@ -114,19 +120,34 @@ static vmm_status device_open_locked(struct torch_device *device, int ordinal)
         return status;
     union settings wanted = settings;
     wanted.config.device = ordinal;
+    device->pressure = wanted.config.pressure;
+    device->pressure_context = wanted.config.pressure_context;
+    if (device->pressure != NULL) {
+        wanted.config.pressure = vmm__record_pressure;
+        wanted.config.pressure_context = device;
+    }
     vmm_cache *cache;
     status = vmm_create(&wanted.config, &cache);
     if (status != VMM_OK)
         return status;
     device->ordinal = ordinal;
     vmm__figures_init(&device->figures);
+    vmm__history_init(&device->history);
     status = vmm_watch(cache, change_note, device);
     if (status != VMM_OK) {
         (void)vmm_destroy(cache);
         return status;
     }
     atomic_store_explicit(&device->cache, cache, memory_order_release);
+    vmm__record_newcomer(device);
     return VMM_OK;
+}
+
+vmm_status vmm__torch_forked_error(void)
+{
+    return vmm__error(VMM_ERR_LOST,
+                      "a process cannot use its parent's GPU memory after fork(); start "
+                      "it by spawn or forkserver");
 }
 
 static vmm_status ordinal_check(int ordinal)
@@ -137,10 +158,7 @@ static vmm_status ordinal_check(int ordinal)
         return vmm__error(VMM_ERR_NO_DEVICE, "there is no device %d: devices are 0 to %d", ordinal,
                           end - 1);
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
-        return vmm__error(VMM_ERR_LOST,
-                          "device %d: a process cannot use its parent's GPU memory after fork(); "
-                          "start it by spawn or forkserver",
-                          ordinal);
+        return vmm__torch_forked_error();
     return VMM_OK;
 }
 

@@ -12,6 +12,7 @@
 
 #include "torch/abi.h"
 #include "torch/figures.h"
+#include "torch/record.h"
 
 enum { TORCH_DEVICES = 64 };
 
@@ -21,6 +22,7 @@ struct torch_device {
     vmm_pressure_fn pressure; /* the program's */
     void *pressure_context;
     struct figures figures;
+    struct history history;
     _Atomic uint64_t waits; /* blocks that were freed and that other streams still use */
 };
 
@@ -32,6 +34,14 @@ static inline unsigned vmm__torch_mode_now(void)
 {
     return atomic_load_explicit(&vmm__torch_mode, memory_order_relaxed);
 }
+
+static inline bool vmm__torch_records(void)
+{
+    return (vmm__torch_mode_now() & TORCH_RECORDS) != 0;
+}
+
+/* ERR_LOST, and the line that says why. */
+vmm_status vmm__torch_forked_error(void);
 
 /* The device's record if it has a cache that this process may use; else NULL. */
 struct torch_device *vmm__torch_find(int ordinal);

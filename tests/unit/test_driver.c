@@ -14,6 +14,9 @@ static void every_call_is_counted(void **state)
     uint64_t total_bytes;
     uint64_t address = sim_memory(driver, GRANULE, &handle);
     uint64_t other = sim_memory(driver, GRANULE, NULL);
+    bool is_capturing = true;
+    assert_ok(vmm__driver_capturing(driver, STREAM(1), &is_capturing));
+    assert_false(is_capturing);
     void *event = sim_recorded(driver, STREAM(1));
     assert_ok(vmm__driver_event_query(driver, event));
     assert_ok(vmm__driver_event_wait(driver, event));

@@ -4,7 +4,18 @@
 #include "policy/ladder.h"
 
 /* Steps as ladder.h numbers them, from 0. */
-enum { PASSED, STEAL, FOLLOW, IDLE_FINISHED, IDLE, WAIT_LIMBO, WAIT_USES, ALL_IDLE, WAIT_ALL };
+enum {
+    PASSED,
+    STEAL,
+    FOLLOW,
+    IDLE_FINISHED,
+    IDLE,
+    WAIT_LIMBO,
+    WAIT_USES,
+    WAIT_PRIVATES,
+    ALL_IDLE,
+    WAIT_ALL
+};
 
 static struct request request_of(struct scene *scene, uint64_t bytes)
 {

@@ -1,0 +1,18 @@
+/* Telling who watches: see watch.h. */
+#include "heap/watch.h"
+#include "heap/pool.h"
+
+void vmm__watch_tell(const struct heap *heap, vmm_change_kind kind, uint64_t address,
+                     uint64_t bytes)
+{
+    const struct watch *watch = &heap->directory->watch;
+    if (watch->tell == NULL)
+        return;
+    vmm_change change = { .kind = kind,
+                          .address = address,
+                          .bytes = bytes,
+                          .stream = heap->pool->stream,
+                          .pool = heap->pool->id,
+                          .is_small = heap->is_small };
+    watch->tell(watch->context, &change);
+}

@@ -1,0 +1,286 @@
+/* Memory of captured graphs: see privates.h. */
+#include "policy/privates.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "policy/cache.h"
+
+void vmm__privates_init(struct privates *privates)
+{
+    vmm__lock_init(&privates->lock);
+}
+
+void vmm__privates_fini(struct privates *privates)
+{
+    while (privates->captures != NULL) {
+        struct capture *capture = privates->captures;
+        privates->captures = capture->next;
+        vmm__host_free(capture, sizeof *capture);
+    }
+    while (privates->pools != NULL) {
+        struct private_pool *private = privates->pools;
+        privates->pools = private->next;
+        vmm__host_free(private, sizeof *private);
+    }
+    vmm__lock_fini(&privates->lock);
+}
+
+static struct private_pool *private_find(const struct privates *privates, vmm_pool_id id)
+{
+    struct private_pool *private = privates->pools;
+    while (private != NULL && !vmm__pool_ids_equal(private->id, id))
+    private = private->next;
+    return private;
+}
+
+/* The link to the capture of an id; to NULL if there is none. */
+static struct capture **capture_link(struct privates *privates, vmm_pool_id id)
+{
+    struct capture **link = &privates->captures;
+    while (*link != NULL && !vmm__pool_ids_equal((*link)->id, id))
+        link = &(*link)->next;
+    return link;
+}
+
+/* While captures are under way, every request asks whether it belongs to one. */
+static void detour_set(struct vmm_cache *cache)
+{
+    bool has_detour = cache->no_caching || cache->privates.captures != NULL;
+    atomic_store_explicit(&cache->has_detour, has_detour, memory_order_release);
+}
+
+static void captures_add(struct vmm_cache *cache, struct capture *capture)
+{
+    vmm__lock_take(&cache->privates.lock);
+    capture->next = cache->privates.captures;
+    cache->privates.captures = capture;
+    vmm__lock_drop(&cache->privates.lock);
+    detour_set(cache);
+}
+
+/* ---- Begin, end ---------------------------------------------------------------------------- */
+
+/* So that what was freed before can be told to be finished while the stream is being captured. */
+static void streams_mark(struct vmm_cache *cache)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        if (vmm__pool_has_memory(pool))
+            (void)vmm__timeline_mark(&pool->timeline, vmm__timeline_now(&pool->timeline));
+    }
+    vmm__error_restore(&line);
+}
+
+static vmm_status begin_locked(struct vmm_cache *cache, const struct capture *capture)
+{
+    struct privates *privates = &cache->privates;
+    if (*capture_link(privates, capture->id) != NULL)
+        return VMM_NOT_READY;
+    struct private_pool *private = private_find(privates, capture->id);
+    struct capture *record = vmm__host_alloc(1, sizeof *record);
+    if (record == NULL)
+        goto fail_record;
+    if (private == NULL) {
+        private = vmm__host_alloc(1, sizeof *private);
+        if (private == NULL)
+            goto fail_private;
+        private->id = capture->id;
+        private->next = privates->pools;
+        privates->pools = private;
+    }
+    private->uses++;
+    private->is_leaving = false;
+    *record = *capture;
+    streams_mark(cache);
+    captures_add(cache, record);
+    return VMM_OK;
+
+fail_private:
+    vmm__host_free(record, sizeof *record);
+fail_record:
+    return vmm__error(VMM_ERR_HOST_OOM, "pool begin: no host memory for a private pool");
+}
+
+vmm_status vmm__private_begin(struct vmm_cache *cache, const struct capture *capture)
+{
+    vmm__fair_take(&cache->grow_lock);
+    vmm_status status = begin_locked(cache, capture);
+    vmm__fair_drop(&cache->grow_lock);
+    return status;
+}
+
+vmm_status vmm__private_end(struct vmm_cache *cache, vmm_pool_id id)
+{
+    vmm__fair_take(&cache->grow_lock);
+    vmm__lock_take(&cache->privates.lock);
+    struct capture **link = capture_link(&cache->privates, id);
+    struct capture *capture = *link;
+    if (capture != NULL)
+        *link = capture->next;
+    vmm__lock_drop(&cache->privates.lock);
+    detour_set(cache);
+    (void)vmm__privates_leave_locked(cache); /* what may not be waited for before */
+    vmm__fair_drop(&cache->grow_lock);
+    if (capture == NULL)
+        return VMM_NOT_READY;
+    vmm__host_free(capture, sizeof *capture);
+    return VMM_OK;
+}
+
+/* ---- The pool of a request ----------------------------------------------------------------- */
+
+/* The id of the capture that requests of a stream belong to; false if they belong to none. */
+static bool capture_match(struct privates *privates, vmm_stream stream, vmm_pool_id *id)
+{
+    vmm__lock_take(&privates->lock);
+    const struct capture *capture = privates->captures;
+    while (capture != NULL && capture->filter != NULL &&
+           capture->filter(capture->context, stream) == 0)
+        capture = capture->next;
+    if (capture != NULL)
+        *id = capture->id;
+    vmm__lock_drop(&privates->lock);
+    return capture != NULL;
+}
+
+/* A pool of the stream that a private pool left, with nothing in it. */
+static bool is_spare(const struct pool *pool, vmm_stream stream)
+{
+    return pool->is_private && !pool->is_held && pool->stream == stream &&
+           !vmm__pool_has_memory(pool);
+}
+
+static struct pool *held_find(const struct vmm_cache *cache, vmm_stream stream, vmm_pool_id id)
+{
+    struct pool *pool = cache->pools.first;
+    while (pool != NULL &&
+           !(pool->is_held && pool->stream == stream && vmm__pool_ids_equal(pool->id, id)))
+        pool = pool->next;
+    return pool;
+}
+
+static vmm_status held_make(struct vmm_cache *cache, vmm_stream stream, vmm_pool_id id,
+                            struct pool **out)
+{
+    struct pool *pool = cache->pools.first;
+    while (pool != NULL && !is_spare(pool, stream))
+        pool = pool->next;
+    if (pool == NULL) {
+        vmm_status status =
+            vmm__pool_open(stream, cache->driver, &cache->directory, &cache->ledger, &pool);
+        if (status != VMM_OK)
+            return status;
+        pool->is_private = true;
+        vmm__pools_add_apart(&cache->pools, pool);
+    }
+    pool->id = id;
+    pool->is_held = true;
+    *out = pool;
+    return VMM_OK;
+}
+
+vmm_status vmm__private_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
+{
+    vmm_pool_id id;
+    if (!capture_match(&cache->privates, stream, &id))
+        return vmm__cache_pool(cache, stream, out);
+    vmm__fair_take(&cache->grow_lock);
+    const struct private_pool *private = private_find(&cache->privates, id);
+    bool is_in_use = private != NULL && private->uses > 0; /* or it has ended meanwhile */
+    vmm_status status = VMM_OK;
+    if (is_in_use) {
+        *out = held_find(cache, stream, id);
+        if (*out == NULL)
+            status = held_make(cache, stream, id, out);
+    }
+    vmm__fair_drop(&cache->grow_lock);
+    return is_in_use ? status : vmm__cache_pool(cache, stream, out);
+}
+
+/* ---- Leaving ------------------------------------------------------------------------------- */
+
+vmm_status vmm__private_release(struct vmm_cache *cache, vmm_pool_id id)
+{
+    vmm_status status = VMM_OK;
+    vmm__fair_take(&cache->grow_lock);
+    struct private_pool *private = private_find(&cache->privates, id);
+    if (private == NULL || private->uses == 0) {
+        status = VMM_NOT_READY;
+    } else if (--private->uses == 0) {
+        private->is_leaving = true;
+        status = vmm__privates_leave_locked(cache);
+        status = status == VMM_NOT_READY ? VMM_OK : status;
+    }
+    vmm__fair_drop(&cache->grow_lock);
+    return status;
+}
+
+static void pools_let_go(struct vmm_cache *cache, vmm_pool_id id)
+{
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        if (!pool->is_held || !vmm__pool_ids_equal(pool->id, id))
+            continue;
+        pool->is_held = false;
+        pool->id = (vmm_pool_id){ 0, 0 };
+    }
+}
+
+/* What was given back before the wait for the device has passed with it. */
+static void pools_settle(struct vmm_cache *cache, bool has_waited)
+{
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        if (!pool->is_held)
+            continue;
+        if (!has_waited)
+            pool->leaving_epoch = vmm__timeline_advance(&pool->timeline);
+        else
+            vmm__timeline_pass(&pool->timeline, pool->leaving_epoch);
+    }
+}
+
+static bool any_leaves(const struct privates *privates)
+{
+    const struct private_pool *private = privates->pools;
+    while (private != NULL && !private->is_leaving)
+    private = private->next;
+    return private != NULL;
+}
+
+vmm_status vmm__privates_leave_locked(struct vmm_cache *cache)
+{
+    struct privates *privates = &cache->privates;
+    if (!any_leaves(privates) || vmm__privates_capture(privates))
+        return VMM_NOT_READY;
+    pools_settle(cache, false);
+    vmm_status status = vmm__driver_device_wait(cache->driver);
+    if (status != VMM_OK)
+        return status;
+    pools_settle(cache, true);
+    struct private_pool **link = &privates->pools;
+    while (*link != NULL) {
+        struct private_pool *private = *link;
+        if (!private->is_leaving) {
+            link = &private->next;
+            continue;
+        }
+        *link = private->next;
+        pools_let_go(cache, private->id);
+        vmm__host_free(private, sizeof *private);
+    }
+    return VMM_OK;
+}
+
+uint64_t vmm__privates_kept_bytes(struct vmm_cache *cache, const struct pool *held)
+{
+    uint64_t bytes = 0;
+    if (cache->privates.pools == NULL)
+        return 0;
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        if (!pool->is_held)
+            continue;
+        vmm__pool_lock_beside(pool, held);
+        bytes += pool->large.free_bytes + pool->small.free_bytes;
+        vmm__pool_unlock_beside(pool, held);
+    }
+    return bytes;
+}

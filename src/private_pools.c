@@ -1,0 +1,53 @@
+/*
+ * The public entry points of private pools: check arguments, then policy. See "Private pools" in
+ * include/vmmcache/vmmcache.h.
+ */
+#include "base/error.h"
+#include "policy/cache.h"
+
+static vmm_status id_check(const vmm_cache *cache, const char *function, vmm_pool_id id)
+{
+    if (cache == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: cache is NULL", function);
+    if (id.first == 0 && id.second == 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: the id is zeros, which names no pool",
+                          function);
+    return VMM_OK;
+}
+
+static vmm_status id_wrong(const char *function, vmm_pool_id id, const char *what)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: the pool (%llu, %llu) %s", function,
+                      (unsigned long long)id.first, (unsigned long long)id.second, what);
+}
+
+vmm_status vmm_pool_begin(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filter, void *context)
+{
+    vmm_status status = id_check(cache, "vmm_pool_begin", id);
+    if (status != VMM_OK)
+        return status;
+    struct capture capture = { .id = id, .filter = filter, .context = context };
+    status = vmm__private_begin(cache, &capture);
+    if (status == VMM_NOT_READY)
+        return id_wrong("vmm_pool_begin", id, "is begun already, and not ended");
+    return status;
+}
+
+vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id)
+{
+    vmm_status status = id_check(cache, "vmm_pool_end", id);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__private_end(cache, id);
+    return status == VMM_NOT_READY ? id_wrong("vmm_pool_end", id, "is not begun") : status;
+}
+
+vmm_status vmm_pool_release(vmm_cache *cache, vmm_pool_id id)
+{
+    vmm_status status = id_check(cache, "vmm_pool_release", id);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__private_release(cache, id);
+    return status == VMM_NOT_READY ? id_wrong("vmm_pool_release", id, "has no use left to end")
+                                   : status;
+}

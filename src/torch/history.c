@@ -1,0 +1,150 @@
+/* The last events of a device: see history.h. */
+#define _POSIX_C_SOURCE 200809L
+#include "torch/history.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+
+#include <stddef.h>
+#include <time.h>
+
+enum { CAPACITY_FIRST = 1024, STRUCK = -1 };
+
+void vmm__history_init(struct history *history)
+{
+    vmm__lock_init(&history->order);
+    vmm__lock_init(&history->lock);
+}
+
+static void history_clear_locked(struct history *history)
+{
+    vmm__host_free(history->events, history->capacity * sizeof *history->events);
+    vmm__known_clear(&history->known);
+    history->events = NULL;
+    history->capacity = history->most = history->pushed = 0;
+    history->is_open = false;
+}
+
+vmm_status vmm__history_open(struct history *history, uint64_t entries)
+{
+    uint64_t capacity = vmm__min(entries, CAPACITY_FIRST);
+    vmm_torch_event *events = vmm__host_alloc(capacity, sizeof *events);
+    if (events == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "no host memory for a history of %llu events",
+                          (unsigned long long)capacity);
+    vmm__lock_take(&history->lock);
+    history_clear_locked(history);
+    history->events = events;
+    history->capacity = capacity;
+    history->most = entries;
+    history->is_open = true;
+    vmm__lock_drop(&history->lock);
+    return VMM_OK;
+}
+
+void vmm__history_close(struct history *history)
+{
+    vmm__lock_take(&history->lock);
+    history_clear_locked(history);
+    vmm__lock_drop(&history->lock);
+}
+
+/* Nothing was overwritten yet, so that events keep their places. Without host memory it stays as long
+ * as it is. */
+static void ring_grow_locked(struct history *history)
+{
+    uint64_t capacity = vmm__min(history->capacity * 2, history->most);
+    vmm_torch_event *events = NULL;
+    if (capacity <= SIZE_MAX / sizeof *events)
+        events = vmm__host_resize(history->events, history->capacity * sizeof *events,
+                                  capacity * sizeof *events);
+    if (events == NULL) {
+        history->most = history->capacity;
+        return;
+    }
+    history->events = events;
+    history->capacity = capacity;
+}
+
+static uint64_t time_now_us(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000U + (uint64_t)now.tv_nsec / 1000U;
+}
+
+uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event)
+{
+    vmm__lock_take(&history->lock);
+    uint64_t number = history->pushed;
+    if (history->is_open) {
+        if (number == history->capacity && number < history->most)
+            ring_grow_locked(history);
+        vmm_torch_event *slot = &history->events[number % history->capacity];
+        *slot = *event;
+        slot->time_us = time_now_us();
+        history->pushed++;
+    }
+    vmm__lock_drop(&history->lock);
+    return number;
+}
+
+void vmm__history_strike(struct history *history, uint64_t number)
+{
+    vmm__lock_take(&history->lock);
+    if (number < history->pushed && history->pushed - number <= history->capacity)
+        history->events[number % history->capacity].action = STRUCK;
+    vmm__lock_drop(&history->lock);
+}
+
+bool vmm__history_recall(struct history *history, uint64_t address, struct known *out)
+{
+    vmm__lock_take(&history->lock);
+    const struct known *entry = vmm__known_find(&history->known, address);
+    if (entry != NULL)
+        *out = *entry;
+    vmm__lock_drop(&history->lock);
+    return entry != NULL;
+}
+
+void vmm__history_learn(struct history *history, const struct known *entry)
+{
+    vmm__lock_take(&history->lock);
+    if (history->is_open)
+        vmm__known_put(&history->known, entry);
+    vmm__lock_drop(&history->lock);
+}
+
+void vmm__history_forget(struct history *history, uint64_t address)
+{
+    vmm__lock_take(&history->lock);
+    vmm__known_remove(&history->known, address);
+    vmm__lock_drop(&history->lock);
+}
+
+static void events_copy_locked(const struct history *history, struct history_copy *copy)
+{
+    copy->lost = history->pushed - copy->capacity;
+    for (uint64_t number = copy->lost; number < history->pushed; number++) {
+        const vmm_torch_event *event = &history->events[number % history->capacity];
+        if (event->action != STRUCK)
+            copy->events[copy->count++] = *event;
+    }
+}
+
+vmm_status vmm__history_copy(struct history *history, struct history_copy *out)
+{
+    struct history_copy copy = { 0 };
+    vmm__lock_take(&history->lock);
+    copy.capacity = vmm__min(history->pushed, history->capacity);
+    if (copy.capacity > 0)
+        copy.events = vmm__host_alloc(copy.capacity, sizeof *copy.events);
+    if (copy.events != NULL)
+        events_copy_locked(history, &copy);
+    vmm__lock_drop(&history->lock);
+    if (copy.events == NULL && copy.capacity > 0)
+        return vmm__error(VMM_ERR_HOST_OOM, "no host memory to copy %llu events",
+                          (unsigned long long)copy.capacity);
+    *out = copy;
+    return VMM_OK;
+}
