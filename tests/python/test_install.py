@@ -68,9 +68,7 @@ torch.cuda.empty_cache()
 assert vmmcache.memory_reserved() == 0
 torch.cuda.set_per_process_memory_fraction(0.5)
 from vmmcache._figures import Figures
-figures = Figures(0)
-assert figures.number('limit_bytes') * 2 == figures.number('device_bytes')
-assert vmmcache.mem_get_info() == (1 << 30, 2 << 30)
+assert Figures(0).number('limit_bytes') == vmmcache.mem_get_info()[1] // 2
 """)
 
     def test_every_hook_is_set_and_works(self):
@@ -142,7 +140,7 @@ torch._C._cuda_record_memory_history_legacy = None
         self.succeeds(BEGIN + """
 vmmcache.install(patch=True)
 assert torch.cuda.get_per_process_memory_fraction() == 1.0
-vmmcache.set_memory_limit(1 << 29)
+vmmcache.set_memory_limit(vmmcache.mem_get_info()[1] // 4)
 assert torch.cuda.get_per_process_memory_fraction() == 0.25
 """)
 

@@ -76,7 +76,7 @@ def _record_memory_history_legacy(enabled, record_context=True, trace_alloc_max_
 def _memory_fraction(device) -> float:
     """torch._C._cuda_getMemoryFraction"""
     limit = Figures(_device.index(device)).number("limit_bytes")
-    return limit / _control.mem_get_info(device)[1] if limit else 1.0
+    return min(1.0, limit / _control.mem_get_info(device)[1]) if limit else 1.0
 
 
 _PRIMITIVES = {
