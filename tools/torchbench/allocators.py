@@ -91,7 +91,7 @@ class Meter:
         if self.name == OURS:
             self.source.set_memory_limit(size)
             return
-        total = self.torch.cuda.get_device_properties(0).total_memory
+        total = self.torch.cuda.mem_get_info()[1]
         # PyTorch rounds the product down.
         self.torch.cuda.set_per_process_memory_fraction((size + 0.5) / total)
 

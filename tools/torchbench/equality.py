@@ -108,7 +108,7 @@ class Run:
 
 def trained(allocator):
     """One run, in this process; a JSON line."""
-    import torch
+    import torch.utils.deterministic
     allocators.install(allocator)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False

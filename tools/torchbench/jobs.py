@@ -95,6 +95,9 @@ class Job:
         """steps: {workload: how many}"""
         self.kind, self.allocator, self.repeat = kind, allocator, repeat
         self.steps, self.folder = steps, folder
+        for name in steps:
+            if os.path.exists(self.path(kind, name)):  # of an earlier run
+                os.remove(self.path(kind, name))
         self.first = Process(self, list(steps))
 
     def path(self, kind, name):

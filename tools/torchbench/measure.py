@@ -3,11 +3,15 @@
 May be imported by: worker.py.
 """
 import gc
+import os
 import random
+import re
 import time
 import traceback
 
 import torch
+
+from allocators import HOME
 
 SEED = 20
 LAST_LINES = 12  # of a traceback
@@ -27,9 +31,11 @@ def seeds_set():
 
 
 def failure(error):
-    lines = traceback.format_exc().rstrip().splitlines()
+    """What a record says of an error: without the places of this machine."""
+    text = traceback.format_exc().rstrip().replace(HOME + os.sep, "")
+    text = re.sub(r'"[^"]*/(site|dist)-packages/', '"', text)
     return {"type": type(error).__name__, "message": str(error)[:2000],
-            "traceback": lines[-LAST_LINES:]}
+            "traceback": text.splitlines()[-LAST_LINES:]}
 
 
 def steps_run(workload, count, meter, record):

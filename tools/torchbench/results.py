@@ -52,12 +52,11 @@ def records_read(folder):
 class Data:
     """Records by kind, workload and allocator; repetitions that failed are in `errors` only."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folders):
         self.records = {}  # (kind, workload, allocator): [record]
         self.errors = []   # records
         self.versions, self.device = {}, "?"
-        for record in records_read(folder):
+        for record in itertools.chain.from_iterable(map(records_read, folders)):
             self.versions = record.get("versions", self.versions)
             self.device = record.get("device", self.device)
             if record["error"]:
@@ -68,7 +67,10 @@ class Data:
         self.allocators = [name for name in ALLOCATORS if any(key[2] == name for key in self.records)]
 
     def workloads(self, kind):
-        return [name for name in NAMES if any(key[:2] == (kind, name) for key in self.records)]
+        """Those that were run, and be it without success."""
+        found = {key[1] for key in self.records if key[0] == kind}
+        found.update(record["workload"] for record in self.errors if record["kind"] == kind)
+        return [name for name in NAMES if name in found]
 
     def runs(self, workload, allocator, kind="steps"):
         return self.records.get((kind, workload, allocator), [])
@@ -76,6 +78,14 @@ class Data:
     def failed(self, workload, allocator, kind="steps"):
         return any((record["kind"], record["workload"], record["allocator"]) == (kind, workload, allocator)
                    for record in self.errors)
+
+    def failures(self):
+        """[(the first record, how many there are)] of what failed in the same way."""
+        found = {}
+        for record in self.errors:
+            key = record["kind"], record["workload"], record["allocator"], record["error"]["type"]
+            found.setdefault(key, []).append(record)
+        return [(records[0], len(records)) for records in found.values()]
 
     def median(self, workload, allocator, figure):
         """The median over repetitions of a function of a record; None without any."""
@@ -178,6 +188,7 @@ def summary(data):
         yield ""
         yield "largest of %s: %s" % (workload, ", ".join(
             "%s %s" % (name, shown(data.largest(workload, name), "%d")) for name in data.allocators))
-    for record in data.errors:
-        yield "error: %s %s %s: %s: %s" % (record["kind"], record["workload"], record["allocator"],
-                                           record["error"]["type"], record["error"]["message"][:300])
+    for record, count in data.failures():
+        yield "error: %s, %s, %s, %d times: %s: %s" % (
+            record["kind"], record["workload"], record["allocator"], count, record["error"]["type"],
+            record["error"]["message"][:300])

@@ -87,7 +87,7 @@ def main(options):
         job.run()
         longest = max(longest, time.perf_counter() - began) if job.kind == "steps" else longest
     print("%.0f s in all" % (time.perf_counter() - start))
-    for line in results.summary(results.Data(options.out)):
+    for line in results.summary(results.Data([options.out])):
         print(line)
 
 
