@@ -26,8 +26,8 @@ def record_history(enabled="all", context="all", stacks="python", max_entries=UN
     enabled: 'all': every allocation and free; 'state': of live blocks only; None: nothing more, and what
     was recorded is forgotten. context: of what Python stacks are kept: 'all', 'alloc' or 'state' (of
     allocations only), or None. max_entries: the last so many events of each device are kept; 2^20 if
-    nothing is said. clear_history: forget what was recorded so far. skip_actions: words of events that snapshots
-    leave out.
+    nothing is said. clear_history: forget what was recorded so far. skip_actions: words of events that
+    snapshots leave out.
 
     The other arguments of torch.cuda.memory._record_memory_history are accepted and have no effect: all
     devices are recorded, stacks are those of Python, without frames of C++, and there are no annotations.
