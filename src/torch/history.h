@@ -40,9 +40,12 @@ bool vmm__history_recall(struct history *history, uint64_t address, struct known
 void vmm__history_learn(struct history *history, const struct known *entry);
 void vmm__history_forget(struct history *history, uint64_t address);
 
+/* How many events there were so far. */
+uint64_t vmm__history_length(struct history *history);
+
 /*
- * Copies the events, oldest first, into memory of the caller's: vmm__host_free() with capacity events.
- * ERR_HOST_OOM.
+ * Copies the events before number `end`, oldest first, into memory of the caller's: vmm__host_free() with
+ * capacity events. ERR_HOST_OOM.
  */
 struct history_copy {
     vmm_torch_event *events; /* NULL: none */
@@ -50,6 +53,6 @@ struct history_copy {
     uint64_t count;
     uint64_t lost;
 };
-vmm_status vmm__history_copy(struct history *history, struct history_copy *out);
+vmm_status vmm__history_copy(struct history *history, uint64_t end, struct history_copy *out);
 
 #endif
