@@ -25,7 +25,7 @@ static void history_clear_locked(struct history *history)
     history->is_open = false;
 }
 
-vmm_status vmm__history_open(struct history *history, uint64_t entries)
+vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
 {
     uint64_t capacity = vmm__min(entries, CAPACITY_FIRST);
     vmm_torch_event *events = vmm__host_alloc(capacity, sizeof *events);
@@ -37,9 +37,15 @@ vmm_status vmm__history_open(struct history *history, uint64_t entries)
     history->events = events;
     history->capacity = capacity;
     history->most = entries;
-    history->is_open = true;
     vmm__lock_drop(&history->lock);
     return VMM_OK;
+}
+
+void vmm__history_open(struct history *history)
+{
+    vmm__lock_take(&history->lock);
+    history->is_open = true;
+    vmm__lock_drop(&history->lock);
 }
 
 void vmm__history_close(struct history *history)
@@ -110,7 +116,7 @@ bool vmm__history_recall(struct history *history, uint64_t address, struct known
 void vmm__history_learn(struct history *history, const struct known *entry)
 {
     vmm__lock_take(&history->lock);
-    if (history->is_open)
+    if (history->capacity > 0)
         vmm__known_put(&history->known, entry);
     vmm__lock_drop(&history->lock);
 }

@@ -266,9 +266,11 @@ static int block_visit(void *context, const vmm_item *item)
 static vmm_status device_begin(struct torch_device *device)
 {
     vmm__lock_take(&device->history.order);
-    vmm_status status = vmm__history_open(&device->history, entries_kept);
+    vmm_status status = vmm__history_prepare(&device->history, entries_kept);
     if (status == VMM_OK)
         status = vmm_walk(vmm__torch_cache_of(device), block_visit, device);
+    if (status == VMM_OK)
+        vmm__history_open(&device->history);
     vmm__lock_drop(&device->history.order);
     return status;
 }
@@ -282,7 +284,6 @@ static void device_end(struct torch_device *device)
 
 static void recording_end_locked(void)
 {
-    atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_RECORDS, memory_order_relaxed);
     atomic_store_explicit(&stack_fn, NULL, memory_order_relaxed);
     entries_kept = 0;
     for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
@@ -290,12 +291,14 @@ static void recording_end_locked(void)
         if (device != NULL)
             device_end(device);
     }
+    atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_RECORDS, memory_order_relaxed);
 }
 
 static vmm_status recording_begin_locked(uint64_t entries)
 {
     vmm_status status = VMM_OK;
     entries_kept = entries;
+    atomic_fetch_or_explicit(&vmm__torch_mode, TORCH_RECORDS, memory_order_relaxed);
     for (int ordinal = 0; ordinal < TORCH_DEVICES && status == VMM_OK; ordinal++) {
         struct torch_device *device = vmm__torch_find(ordinal);
         if (device != NULL)
@@ -314,12 +317,9 @@ vmm_status vmm_torch_history_start(uint64_t entries, vmm_torch_stack_fn stack, i
         return vmm__torch_forked_error();
     vmm__lock_take(&recording);
     recording_end_locked();
+    atomic_store_explicit(&asks_frees, free_stacks != 0, memory_order_relaxed);
+    atomic_store_explicit(&stack_fn, stack, memory_order_release);
     vmm_status status = recording_begin_locked(entries);
-    if (status == VMM_OK) {
-        atomic_store_explicit(&asks_frees, free_stacks != 0, memory_order_relaxed);
-        atomic_store_explicit(&stack_fn, stack, memory_order_release);
-        atomic_fetch_or_explicit(&vmm__torch_mode, TORCH_RECORDS, memory_order_relaxed);
-    }
     vmm__lock_drop(&recording);
     return status;
 }

@@ -6,7 +6,7 @@
  * nothing that the memory serves next can be told before, not even by a thread that trims in passing;
  * changes are told with the cache's locks held. While the program is asked for memory (vmm_config.pressure)
  * `order` is dropped: it may free blocks, or wait for a thread that does. What was live when recording began is known,
- * though not told. An allocation that was under way then is told when it has ended, or by a picture that finds
+ * though not told; changes are told from then on, and calls know that they are before. An allocation that was under way then is told when it has ended, or by a picture that finds
  * its block earlier.
  *
  * Owns: the settings of recording. May be called by: torch. Locks: `recording` guards the settings; it
