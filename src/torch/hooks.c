@@ -26,7 +26,7 @@ vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **
         return status;
     vmm__figures_take(&device->figures, bytes, vmm_block_bytes(cache, bytes));
     if (!is_recorded && vmm__torch_records())
-        vmm__record_late(device, *out);
+        vmm__record_late_alloc(device, *out);
     return VMM_OK;
 }
 
@@ -50,14 +50,17 @@ static vmm_status block_give(struct torch_device *device, void *ptr, uint64_t by
 {
     vmm_cache *cache = vmm__torch_cache_of(device);
     vmm_status status = bytes != 0 ? VMM_OK : requested_find(cache, ptr, &bytes);
+    bool is_recorded = vmm__torch_records();
     uint64_t waits = atomic_load_explicit(&device->waits, memory_order_relaxed);
     if (status == VMM_OK)
-        status = vmm__torch_records() ? vmm__record_free(device, ptr) : vmm_free(cache, ptr);
+        status = is_recorded ? vmm__record_free(device, ptr) : vmm_free(cache, ptr);
     if (status != VMM_OK)
         return status;
     bool waits_on = atomic_load_explicit(&device->waits, memory_order_relaxed) != waits &&
                     vmm__torch_waits(ptr);
     vmm__figures_give(&device->figures, bytes, vmm_block_bytes(cache, bytes), waits_on);
+    if (!is_recorded && vmm__torch_records())
+        vmm__record_late_free(device, ptr);
     return VMM_OK;
 }
 
