@@ -133,7 +133,13 @@ assert torch.cuda.memory_snapshot() == picture['segments']
 assert torch.cuda.memory_snapshot((1, 2)) == []
 memory._record_memory_history(None)
 assert memory._snapshot()['device_traces'] == [[]]
-torch._C._cuda_record_memory_history_legacy = None
+torch._C._cuda_record_memory_history_legacy(True, True, 10, True)
+torch.cuda.caching_allocator_delete(torch.cuda.caching_allocator_alloc(8 * MIB))
+trace = memory._snapshot()['device_traces'][0]
+assert [bool(event['frames']) for event in trace if event['action'] in ('alloc', 'free_requested')] == [
+    True, False], trace
+torch._C._cuda_record_memory_history_legacy(False)
+assert memory._snapshot()['device_traces'] == [[]]
 """)
 
     def test_limits_are_told_as_fractions(self):

@@ -60,6 +60,26 @@ class SettingsTest(unittest.TestCase):
         self.assertIn("asked for ", said)
         self.assertIn("call it earlier", said)
 
+    def test_pressure_may_free_blocks_while_history_is_recorded(self):
+        code = """if True:
+            import vmmcache
+            from support import alloc, free, MIB
+            from vmmcache._config import configure
+            held = []
+            def give(size):
+                if held:
+                    free(held.pop(), 16 * MIB)
+                    return True
+            configure(limit='32MiB', pressure=give)
+            vmmcache.record_history()
+            held += [alloc(16 * MIB), alloc(16 * MIB)]
+            alloc(24 * MIB)
+            assert not held
+            assert vmmcache.check_snapshot(vmmcache.snapshot()) == []
+            """
+        status, said = run_python(code)
+        self.assertEqual(status, 0, said)
+
     def test_a_share_is_one_of_the_device(self):
         code = """if True:
             from support import alloc, MIB

@@ -97,6 +97,8 @@ def _usable_torch():
 def _put_in(torch) -> None:
     global _allocator
     library = _library.load()
+    _set_hooks.clear()
+    _missing_hooks.clear()
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), ALLOC, FREE)
     for setter, name in HOOKS.items():
         set_hook = getattr(allocator.allocator(), setter, None)

@@ -49,8 +49,8 @@ _loaded = None
 
 def path() -> str:
     """Where the library is expected: VMMCACHE_LIBRARY, else beside this package's files."""
-    return (os.environ.get(ENVIRONMENT)
-            or os.path.join(os.path.dirname(os.path.abspath(__file__)), FILE_NAME))
+    return os.path.abspath(os.environ.get(ENVIRONMENT)
+                           or os.path.join(os.path.dirname(__file__), FILE_NAME))
 
 
 def load() -> ctypes.CDLL:
