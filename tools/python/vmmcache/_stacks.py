@@ -9,9 +9,11 @@ is safe since the table keeps every code object that it knows.
 """
 from __future__ import annotations
 
+import _thread
 import dis
 import itertools
 import sys
+import threading
 
 from . import _layout
 
@@ -39,8 +41,16 @@ def number() -> int:
         key = tuple(key)
         known = _numbers.get(key)
         return _intern(key) if known is None else known
+    except KeyboardInterrupt:
+        _interrupt_later()
     except BaseException:  # there is nobody who could handle it
-        return 0
+        pass
+    return 0
+
+
+def _interrupt_later() -> None:
+    """A Ctrl-C that came while the library asked is for the program, once this has returned."""
+    threading.Timer(0.01, _thread.interrupt_main).start()
 
 
 def _intern(key: tuple) -> int:
