@@ -127,28 +127,24 @@ vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter fi
                             : status;
 }
 
-/* For what needs a cache that is there already. */
-static vmm_status cache_find(int ordinal, vmm_cache **cache)
+/* Does something to a pool that was begun: the cache is there already. */
+static vmm_status pool_act(int ordinal, vmm_pool_id id,
+                           vmm_status (*act)(vmm_cache *cache, vmm_pool_id id))
 {
     const struct torch_device *device = vmm__torch_find(ordinal);
     if (device == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no cache", ordinal);
-    *cache = vmm__torch_cache_of(device);
-    return VMM_OK;
+    return act(vmm__torch_cache_of(device), id);
 }
 
 vmm_status vmm__torch_pool_end(int ordinal, vmm_pool_id id)
 {
-    vmm_cache *cache;
-    vmm_status status = cache_find(ordinal, &cache);
-    return status == VMM_OK ? vmm_pool_end(cache, id) : status;
+    return pool_act(ordinal, id, vmm_pool_end);
 }
 
 vmm_status vmm__torch_pool_release(int ordinal, vmm_pool_id id)
 {
-    vmm_cache *cache;
-    vmm_status status = cache_find(ordinal, &cache);
-    return status == VMM_OK ? vmm_pool_release(cache, id) : status;
+    return pool_act(ordinal, id, vmm_pool_release);
 }
 
 /* ---- Blocks of whichever device ------------------------------------------------------------- */
