@@ -1,0 +1,75 @@
+"""What the tests of the Python package share."""
+import os
+import subprocess
+import sys
+import unittest
+
+from vmmcache import _library, record_history
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FAKE = os.path.join(HERE, "fake")
+MIB = 1 << 20
+GRANULE = 2 * MIB
+
+
+def alloc(size, device=0, stream=None):
+    """A block; the test fails without."""
+    address = _library.load().vmm_torch_try_alloc(size, device, stream)
+    if address is None:
+        raise AssertionError(_library.last_error())
+    return address
+
+
+def free(address, size=0, device=0):
+    _library.load().vmm_torch_free(address, size, device, None)
+
+
+def run_python(code, fake=False, **environment):
+    """Runs a program of its own; with fake, beside a PyTorch and a CuPy of which there is only the
+    interface. (exit status, all that it said)"""
+    ours = {**os.environ, **environment}
+    if fake:
+        ours["PYTHONPATH"] = os.pathsep.join([FAKE, os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run([sys.executable, "-B", "-c", code], env=ours, text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+    return done.returncode, done.stdout
+
+
+class LibraryTest(unittest.TestCase):
+    """Frees what a test allocated, and ends what it recorded."""
+
+    def setUp(self):
+        self._blocks = []
+        self.addCleanup(record_history, None)
+        self.addCleanup(self._free_all)
+
+    def alloc(self, size, device=0, stream=None):
+        address = alloc(size, device, stream)
+        self._blocks.append((address, size, device))
+        return address
+
+    def free(self, address):
+        block = next(block for block in self._blocks if block[0] == address)
+        self._blocks.remove(block)
+        free(*block)
+
+    def _free_all(self):
+        for block in self._blocks:
+            free(*block)
+        self._blocks.clear()
+
+
+class ProgramTest(unittest.TestCase):
+    """Tests that need a process each, since an allocator is put in place only once."""
+
+    def succeeds(self, code, **environment):
+        status, said = run_python(code, fake=True, **environment)
+        self.assertEqual(status, 0, said)
+        return said
+
+    def fails(self, code, *expected, fake=True, **environment):
+        """Ends with an exception whose text has all that is expected."""
+        status, said = run_python(code, fake=fake, **environment)
+        self.assertEqual(status, 1, said)
+        for text in expected:
+            self.assertIn(text, said)

@@ -1,0 +1,82 @@
+"""python -m vmmcache"""
+import contextlib
+import io
+import os
+import pickle
+import tempfile
+import unittest
+
+import vmmcache
+from support import MIB, LibraryTest, run_python
+from test_check import sound
+from vmmcache.__main__ import main
+
+RUN = "import sys; from vmmcache.__main__ import main; sys.exit(main([]))"
+
+
+class ReportTest(unittest.TestCase):
+    def test_what_is_missing_is_told(self):
+        status, said = run_python(RUN)
+        self.assertEqual(status, 1)
+        self.assertIn(vmmcache.version(), said)
+        self.assertIn("PyTorch: missing", said)
+        self.assertIn("install() would not work", said)
+
+    def test_where_all_is_there_it_says_so(self):
+        status, said = run_python(RUN, fake=True)
+        self.assertEqual(status, 0, said)
+        self.assertIn("PyTorch: 2.11", said)
+        self.assertIn("install() would work", said)
+
+    def test_a_missing_library_is_told(self):
+        status, said = run_python(RUN, fake=True, VMMCACHE_LIBRARY="/nowhere/none.so")
+        self.assertEqual(status, 1)
+        self.assertIn("/nowhere/none.so is missing", said)
+
+
+class SnapshotFileTest(LibraryTest):
+    def setUp(self):
+        super().setUp()
+        self._folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self._folder.cleanup)
+        self.path = os.path.join(self._folder.name, "snapshot.pickle")
+
+    def examined(self):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            status = main([self.path])
+        return status, said.getvalue()
+
+    def write(self, thing):
+        with open(self.path, "wb") as file:
+            pickle.dump(thing, file, protocol=4)
+
+    def test_a_sound_snapshot_is_described(self):
+        vmmcache.record_history(max_entries=100)
+        self.alloc(48 * MIB)
+        vmmcache.dump_snapshot(self.path)
+        status, said = self.examined()
+        self.assertEqual(status, 0, said)
+        self.assertIn("device 0: 48.00 MiB live in 1 blocks", said)
+        self.assertIn("0 faults", said)
+
+    def test_faults_are_listed(self):
+        picture = sound()
+        picture["segments"][0]["total_size"] += 512
+        self.write(picture)
+        status, said = self.examined()
+        self.assertEqual(status, 1)
+        self.assertIn("segment 0", said)
+
+    def test_what_is_no_snapshot_is_told(self):
+        self.write({1, 2, 3})
+        self.assertEqual(self.examined()[0], 1)
+        with open(self.path, "wb") as file:
+            file.write(b"hello")
+        self.assertIn("is no snapshot", self.examined()[1])
+        os.remove(self.path)
+        self.assertIn("is no snapshot", self.examined()[1])
+
+
+if __name__ == "__main__":
+    unittest.main()

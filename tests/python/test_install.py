@@ -1,0 +1,168 @@
+"""install() into a PyTorch of which there is only the interface, each case in a process of its own."""
+import os
+import unittest
+
+from support import ProgramTest
+
+BEGIN = """
+import torch, vmmcache
+from support import MIB
+memory = torch.cuda.memory
+"""
+
+
+class RefusalTest(ProgramTest):
+    def test_a_missing_pytorch_is_told(self):
+        self.fails("import vmmcache; vmmcache.install()", "InstallError", "PyTorch cannot be imported",
+                   "install_cupy()", fake=False)
+
+    def test_a_pytorch_without_cuda_is_told(self):
+        self.fails(BEGIN + "torch.version.cuda = None\nvmmcache.install()", "was built without CUDA")
+
+    def test_a_pytorch_that_is_too_old_is_told(self):
+        self.fails(BEGIN + "del memory.CUDAPluggableAllocator\nvmmcache.install()", "2.0 and later can")
+
+    def test_cuda_in_use_is_told(self):
+        self.fails(BEGIN + "torch._C.is_initialized = True\nvmmcache.install()",
+                   "CUDA is initialised already")
+
+    def test_a_missing_library_is_told_with_what_to_do(self):
+        self.fails(BEGIN + "vmmcache.install()", "LibraryError", "/nowhere/libvmmcache_torch.so",
+                   "--target vmmcache_torch", "VMMCACHE_LIBRARY",
+                   VMMCACHE_LIBRARY="/nowhere/libvmmcache_torch.so")
+
+    def test_a_library_that_is_none_is_told(self):
+        self.fails(BEGIN + "vmmcache.install()", "LibraryError", "cannot be used",
+                   VMMCACHE_LIBRARY=os.path.abspath(__file__))
+
+    def test_a_second_time_with_other_settings_is_told(self):
+        self.fails(BEGIN + "vmmcache.install(limit='1GiB')\nvmmcache.install(limit='2GiB')",
+                   "installed already, with limit='1GiB'")
+
+    def test_settings_that_make_no_sense_leave_pytorch_as_it_was(self):
+        self.succeeds(BEGIN + """
+try:
+    vmmcache.install(sharing='never')
+except ValueError:
+    pass
+assert torch._C.current is None and not vmmcache.is_installed()
+vmmcache.install()
+assert vmmcache.is_installed()
+""")
+
+    def test_there_is_no_way_back(self):
+        self.fails("import vmmcache; vmmcache.uninstall()", "is not installed")
+        self.fails(BEGIN + "vmmcache.install()\nvmmcache.uninstall()", "cannot change its allocator back")
+
+
+class InstallTest(ProgramTest):
+    def test_tensors_come_from_the_library(self):
+        self.succeeds(BEGIN + """
+vmmcache.install()
+vmmcache.install()
+tensor = torch.cuda.caching_allocator_alloc(8 * MIB)
+assert vmmcache.memory_allocated() == 8 * MIB
+torch.cuda.caching_allocator_delete(tensor)
+assert vmmcache.memory_allocated() == 0 and vmmcache.memory_reserved() >= 8 * MIB
+torch.cuda.empty_cache()
+assert vmmcache.memory_reserved() == 0
+torch.cuda.set_per_process_memory_fraction(0.5)
+from vmmcache._figures import Figures
+figures = Figures(0)
+assert figures.number('limit_bytes') * 2 == figures.number('device_bytes')
+assert vmmcache.mem_get_info() == (1 << 30, 2 << 30)
+""")
+
+    def test_every_hook_is_set_and_works(self):
+        self.succeeds(BEGIN + """
+import ctypes
+vmmcache.install()
+hooks = torch._C.current.hooks
+assert len(hooks) == 8, hooks
+tensor = torch.cuda.caching_allocator_alloc(8 * MIB)
+size = ctypes.c_size_t()
+assert hooks['set_base_alloc_fn'](tensor + 5 * MIB, ctypes.byref(size)) == tensor
+assert size.value == 8 * MIB
+hooks['set_record_stream_fn'](tensor, 77)
+able = vmmcache.capabilities()
+assert able['cuda_graphs'] and able['record_stream'] and able['installed'], able
+assert able['missing_hooks'] == [] and able['torch'] == torch.__version__, able
+""")
+
+    def test_hooks_that_a_version_lacks_are_told(self):
+        self.succeeds(BEGIN + """
+torch._C._CUDAPluggableAllocator.missing = ('set_release_pool', 'set_record_stream_fn')
+vmmcache.install()
+able = vmmcache.capabilities()
+assert able['missing_hooks'] == ['set_record_stream_fn', 'set_release_pool'], able
+assert not able['cuda_graphs'] and not able['record_stream'], able
+""")
+
+    def test_without_patch_pytorch_answers_as_before(self):
+        self.fails(BEGIN + "vmmcache.install()\ntorch.cuda.memory_allocated()", "does not yet support")
+
+
+class PatchTest(ProgramTest):
+    def test_functions_of_pytorch_answer_from_the_library(self):
+        self.succeeds(BEGIN + """
+from torch.cuda import memory_stats, max_memory_allocated as imported_before
+vmmcache.install(patch=True)
+tensor = torch.cuda.caching_allocator_alloc(8 * MIB)
+for module in (torch.cuda, memory):
+    assert module.memory_allocated() == 8 * MIB
+    assert module.max_memory_allocated() == 8 * MIB
+    assert module.memory_reserved() >= 8 * MIB
+    assert module.max_memory_reserved() >= 8 * MIB
+    assert module.memory_stats()['allocation.all.current'] == 1
+    assert 'libvmmcache' in module.memory_summary()
+    assert module.get_allocator_backend() == 'vmmcache'
+assert imported_before() == 8 * MIB and memory_stats()['active.all.current'] == 1
+torch.cuda.caching_allocator_delete(tensor)
+torch.cuda.reset_peak_memory_stats()
+torch.cuda.reset_accumulated_memory_stats()
+assert imported_before() == 0 and memory_stats()['allocated_bytes.all.freed'] == 0
+""")
+
+    def test_history_and_snapshots_too(self):
+        self.succeeds(BEGIN + """
+vmmcache.install(patch=True)
+memory._record_memory_history(max_entries=1000)
+tensor = torch.cuda.caching_allocator_alloc(8 * MIB)
+picture = memory._snapshot()
+assert vmmcache.check_snapshot(picture) == []
+assert [event['action'] for event in picture['device_traces'][0]].count('alloc') == 1
+assert torch.cuda.memory_snapshot() == picture['segments']
+assert torch.cuda.memory_snapshot((1, 2)) == []
+memory._record_memory_history(None)
+assert memory._snapshot()['device_traces'] == [[]]
+torch._C._cuda_record_memory_history_legacy = None
+""")
+
+    def test_limits_are_told_as_fractions(self):
+        self.succeeds(BEGIN + """
+vmmcache.install(patch=True)
+assert torch.cuda.get_per_process_memory_fraction() == 1.0
+vmmcache.set_memory_limit(1 << 29)
+assert torch.cuda.get_per_process_memory_fraction() == 0.25
+""")
+
+    def test_a_later_patch_is_no_other_setting(self):
+        self.succeeds(BEGIN + """
+vmmcache.install()
+vmmcache.install(patch=True)
+assert torch.cuda.memory_allocated() == 0
+assert 'torch.cuda.memory_allocated' in vmmcache.capabilities()['patched']
+""")
+
+    def test_plain_graphs(self):
+        self.succeeds(BEGIN + """
+from torch._inductor import config
+vmmcache.install()
+assert config.triton.cudagraph_trees
+vmmcache.install(plain_graphs=True)
+assert not config.triton.cudagraph_trees
+""")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,68 @@
+"""The structures of _layout.py are those of the headers, and the library takes them."""
+import ctypes
+import os
+import re
+import struct
+import unittest
+
+from support import HERE
+from vmmcache import _layout, _library
+from vmmcache._picture import Block, Event, Segment
+
+INCLUDE = os.path.join(HERE, "..", "..", "include", "vmmcache")
+
+
+def header(name):
+    with open(os.path.join(INCLUDE, name), encoding="utf-8") as file:
+        return re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.DOTALL)
+
+
+def map_names(text, name):
+    body = re.search(r"#define %s\(X\)(.*?[^\\])\n" % name, text, re.DOTALL).group(1)
+    return re.findall(r"X\((\w+)", body)
+
+
+def fields(text, name):
+    """The names of a structure's fields, a nested vmm_pool_id as its two."""
+    body = re.search(r"typedef struct %s \{(.*?)\n\} %s;" % (name, name), text, re.DOTALL).group(1)
+    names = re.findall(r"(\w+);", body)
+    return [part for field in names for part in (("pool_first", "pool_second") if field == "pool" else
+                                                 (field,))]
+
+
+class LayoutTest(unittest.TestCase):
+    def test_figures_and_numbers_are_those_of_the_header(self):
+        text = header("vmmcache.h")
+        self.assertEqual(list(_layout.FIGURES), map_names(text, "VMM_FIGURE_MAP"))
+        self.assertEqual(list(_layout.NUMBERS), map_names(text, "VMM_NUMBER_MAP"))
+
+    def test_structures_have_the_fields_of_the_headers(self):
+        for name, structure, text in (
+                ("vmm_config", _layout.Config, header("vmmcache.h")),
+                ("vmm_torch_kind_figures", _layout.KindFigures, header("torch.h")),
+                ("vmm_torch_figures", _layout.TorchFigures, header("torch.h")),
+                ("vmm_torch_snapshot", _layout.Snapshot, header("torch.h"))):
+            with self.subTest(name):
+                self.assertEqual([field[0] for field in structure._fields_], fields(text, name))
+
+    def test_records_of_snapshots_have_the_fields_of_the_header(self):
+        for name, record, layout in (("vmm_torch_event", Event, _layout.EVENT_FORMAT),
+                                     ("vmm_torch_block", Block, _layout.BLOCK_FORMAT),
+                                     ("vmm_torch_segment", Segment, _layout.SEGMENT_FORMAT)):
+            with self.subTest(name):
+                self.assertEqual(list(record._fields), fields(header("torch.h"), name))
+                self.assertEqual(len(record._fields),
+                                 len(struct.unpack(layout, bytes(struct.calcsize(layout)))))
+                self.assertEqual(struct.calcsize(layout) % 8, 0, "an array would have gaps")
+
+    def test_the_library_refuses_structures_that_are_too_small(self):
+        library = _library.load()
+        figures = _layout.TorchFigures(struct_size=ctypes.sizeof(_layout.TorchFigures) - 1)
+        self.assertNotEqual(library.vmm_torch_figures_get(0, ctypes.byref(figures)), 0)
+        figures.struct_size += 1
+        self.assertEqual(library.vmm_torch_figures_get(0, ctypes.byref(figures)), 0)
+
+    def test_the_library_takes_a_configuration_of_this_size(self):
+        config = _layout.Config(struct_size=ctypes.sizeof(_layout.Config))
+        self.assertEqual(_library.load().vmm_torch_configure(ctypes.byref(config)), 0,
+                         _library.last_error())

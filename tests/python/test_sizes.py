@@ -1,0 +1,81 @@
+"""Sizes and settings as people write them."""
+import unittest
+
+import vmmcache
+from support import run_python
+from vmmcache import _sizes
+
+MIB = 1 << 20
+
+
+class SizesTest(unittest.TestCase):
+    def test_sizes_and_shares_are_told_apart(self):
+        for written, expected in ((None, (0, None)), (0, (0, None)), (5, (5, None)),
+                                  ("8GiB", (8 << 30, None)), ("1.5 MiB", (3 * MIB // 2, None)),
+                                  ("64M", (64 * MIB, None)), ("512", (512, None)),
+                                  ("80%", (None, 0.8)), (0.25, (None, 0.25)), (1.0, (None, 1.0))):
+            self.assertEqual(_sizes.parse(written), expected, written)
+
+    def test_nonsense_is_refused(self):
+        for written in (-1, "", "GiB", "8 gigs", "101%", 0.0, 1.1, "-3MiB"):
+            with self.assertRaises(ValueError, msg=written):
+                _sizes.parse(written)
+        for written in (True, [], b"8GiB"):
+            with self.assertRaises(TypeError, msg=written):
+                _sizes.parse(written)
+
+    def test_text_has_a_unit(self):
+        self.assertEqual([_sizes.text(size) for size in (0, 1023, 1536 * 1024, 3 << 40, 9 << 50)],
+                         ["0 B", "1023 B", "1.50 MiB", "3.00 TiB", "9216.00 TiB"])
+
+
+class SettingsTest(unittest.TestCase):
+    def test_settings_that_make_no_sense_are_refused(self):
+        from vmmcache._config import configure
+        for settings in ({"footprint": 5000}, {"footprint": -1}, {"sharing": "never"},
+                         {"compaction": "maybe"}, {"decay_ms": -5}, {"peers": [64]},
+                         {"decay_keep": "50%"}, {"limit": "lots"}):
+            with self.assertRaises(ValueError, msg=settings):
+                configure(**settings)
+        with self.assertRaises(TypeError):
+            configure(footprint="tight")
+
+    def test_settings_reach_the_cache(self):
+        code = """if True:
+            from support import alloc, MIB
+            from vmmcache import _figures, _library
+            from vmmcache._config import configure
+            configure(limit='24MiB', footprint='any', sharing='wait', compaction='on', decay_ms=5,
+                      decay_keep='1MiB', peers=[0, 1], pressure=lambda size: print('asked for', size))
+            alloc(16 * MIB)
+            assert _figures.Figures(0).number('limit_bytes') == 24 * MIB
+            assert _library.load().vmm_torch_try_alloc(64 * MIB, 0, None) is None
+            try:
+                configure()
+            except RuntimeError as error:
+                print(error)
+            """
+        status, said = run_python(code)
+        self.assertEqual(status, 0, said)
+        self.assertIn("asked for ", said)
+        self.assertIn("call it earlier", said)
+
+    def test_a_share_is_one_of_the_device(self):
+        code = """if True:
+            from support import alloc, MIB
+            from vmmcache import _figures
+            from vmmcache._config import configure
+            configure(limit='50%')
+            alloc(MIB)
+            figures = _figures.Figures(0)
+            assert figures.number('limit_bytes') * 2 == figures.number('device_bytes')
+            """
+        status, said = run_python(code)
+        self.assertEqual(status, 0, said)
+
+    def test_the_version_is_told(self):
+        self.assertRegex(vmmcache.version(), r"^\d+\.\d+\.\d+$")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,95 @@
+"""Stacks of Python and their numbers."""
+import threading
+import unittest
+
+from support import run_python
+from vmmcache import _stacks
+
+
+def ask():
+    return _stacks.number()
+
+
+class StacksTest(unittest.TestCase):
+    def setUp(self):
+        _stacks.forget()
+
+    def test_the_same_place_has_the_same_number(self):
+        numbers = [ask() for _ in range(3)]
+        self.assertEqual(len(set(numbers)), 1)
+        self.assertNotEqual(numbers[0], 0)
+
+    def test_other_places_have_other_numbers(self):
+        first = ask()
+        second = ask()
+        self.assertNotEqual(first, second)
+
+    def test_frames_are_innermost_first_with_their_lines(self):
+        line = self.test_frames_are_innermost_first_with_their_lines.__code__.co_firstlineno + 2
+        number = ask()
+        frames = _stacks.frames(number)
+        self.assertEqual([frame["name"] for frame in frames[:2]],
+                         ["ask", "test_frames_are_innermost_first_with_their_lines"])
+        self.assertEqual(frames[1]["line"], line)
+        self.assertEqual(frames[1]["filename"], __file__)
+        self.assertIs(frames, _stacks.frames(number))
+
+    def test_number_0_has_no_frames(self):
+        self.assertEqual(_stacks.frames(0), [])
+
+    def test_deep_stacks_keep_their_innermost_frames(self):
+        def deep(levels):
+            return deep(levels - 1) if levels else ask()
+        frames = _stacks.frames(deep(3 * _stacks.DEPTH))
+        self.assertEqual(len(frames), _stacks.DEPTH)
+        self.assertEqual(frames[0]["name"], "ask")
+
+    def test_called_by_the_library_only_the_callers_are_in_it(self):
+        frames = _stacks.frames(_stacks.CALLBACK())
+        self.assertEqual(frames[0]["name"], "test_called_by_the_library_only_the_callers_are_in_it")
+
+    def test_threads_agree_on_numbers(self):
+        found, barrier = [], threading.Barrier(8)
+
+        def work():
+            barrier.wait()
+            found.extend(ask() for _ in range(500))
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(set(found)), 1)
+        self.assertEqual(_stacks.frames(found[0])[0]["name"], "ask")
+
+    def test_code_that_is_gone_stays_known(self):
+        numbers = set()
+        for value in range(50):
+            scope = {"ask": ask}
+            exec(compile(f"def made_{value}(): return ask()\nfound = made_{value}()", "made", "exec"), scope)
+            numbers.add(scope["found"])
+        names = {_stacks.frames(number)[1]["name"] for number in numbers}
+        self.assertEqual(names, {f"made_{value}" for value in range(50)})
+
+
+class EndTest(unittest.TestCase):
+    def test_a_program_may_end_while_it_records(self):
+        code = """if True:
+            import threading, vmmcache
+            from support import alloc, free, MIB
+            vmmcache.record_history()
+            def work():
+                while True:
+                    free(alloc(MIB))
+            for _ in range(4):
+                threading.Thread(target=work, daemon=True).start()
+            blocks = [alloc(MIB) for _ in range(100)]
+            """
+        for _ in range(3):
+            status, said = run_python(code)
+            self.assertEqual(status, 0, said)
+
+
+if __name__ == "__main__":
+    unittest.main()

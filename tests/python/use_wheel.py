@@ -1,0 +1,61 @@
+"""Makes the wheel, checks its RECORD, installs it offline into an environment of its own and uses it there.
+
+usage: use_wheel.py WHEEL_PY LIBRARY VERSION FOLDER
+"""
+import base64
+import csv
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+
+SKIPPED = 77
+USE = "import vmmcache; print(vmmcache.version(), vmmcache.memory_stats(0)['num_ooms'])"
+
+
+def check_record(path):
+    with zipfile.ZipFile(path) as archive:
+        names = set(archive.namelist())
+        record = next(name for name in names if name.endswith("/RECORD"))
+        for name, digest, size in csv.reader(io.StringIO(archive.read(record).decode())):
+            names.remove(name)
+            if name == record:
+                continue
+            data = archive.read(name)
+            found = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            assert digest == "sha256=" + found and int(size) == len(data), name
+    assert not names, "RECORD does not know %s" % names
+
+
+def output(*command):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment.update(VMM_DRIVER="sim", PIP_DISABLE_PIP_VERSION_CHECK="1")
+    environment.pop("VMMCACHE_LIBRARY", None)
+    return subprocess.run(command, check=True, text=True, env=environment,
+                          stdout=subprocess.PIPE).stdout.strip()
+
+
+def main(wheel_py, library, version, folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    path = output(sys.executable, "-B", wheel_py, library, version, folder)
+    check_record(path)
+    try:
+        import ensurepip  # noqa: F401
+    except ImportError:
+        print("skipped: this Python has no ensurepip")
+        sys.exit(SKIPPED)
+    place = os.path.join(folder, "environment")
+    venv.create(place, with_pip=True)
+    python = os.path.join(place, "bin", "python")
+    output(python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", path)
+    os.chdir(folder)
+    said = output(python, "-c", USE)
+    assert said == version + " 0", said
+    print("installed and used", path)
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,114 @@
+"""python -m vmmcache: what is there and whether it would work; with a file: checks a snapshot."""
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib
+import os
+import pickle
+import sys
+
+from . import _library, _pickle_file, _sizes
+from ._check import check_snapshot
+from ._errors import VmmError
+
+
+def main(arguments=None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m vmmcache", description=__doc__)
+    parser.add_argument("snapshot", nargs="?", help="a file that dump_snapshot() wrote")
+    path = parser.parse_args(arguments).snapshot
+    return _report() if path is None else _examine(path)
+
+
+def _report() -> int:
+    faults = [fault for fault in (_library_line(), _torch_line(), _gpu_line(), _cupy_line()) if fault]
+    for fault in faults:
+        print("  ->", fault)
+    print("install() would", "not work" if faults else "work")
+    return 1 if faults else 0
+
+
+def _library_line():
+    print("library:", _library.path())
+    try:
+        print("  version", _library.version())
+    except VmmError as error:
+        return str(error)
+    return None
+
+
+def _torch_line():
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        print("PyTorch: missing")
+        return f"PyTorch cannot be imported: {error}"
+    print("PyTorch:", torch.__version__, "with CUDA", torch.version.cuda)
+    if torch.version.cuda is None:
+        return "this PyTorch was built without CUDA"
+    if not hasattr(torch.cuda.memory, "CUDAPluggableAllocator"):
+        return "this PyTorch cannot change its allocator; 2.0 and later can"
+    return None
+
+
+def _cupy_line():
+    try:
+        print("CuPy:", importlib.import_module("cupy").__version__)
+    except ImportError:
+        print("CuPy: missing; only install_cupy() needs it")
+
+
+def _gpu_line():
+    """Asks the driver, without a context on any device."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        print("GPU: none, libcuda.so.1 is missing")
+        return None if os.environ.get("VMM_DRIVER") in ("host", "sim") else "there is no NVIDIA driver"
+    count = ctypes.c_int()
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if status:
+        print("GPU: none")
+        return f"the NVIDIA driver answers with error {status}"
+    name = ctypes.create_string_buffer(128)
+    for device in range(count.value):
+        driver.cuDeviceGetName(name, len(name), device)
+        print(f"GPU {device}:", name.value.decode(errors="replace"))
+    return None if count.value else "there is no GPU"
+
+
+def _examine(path: str) -> int:
+    try:
+        snapshot = _pickle_file.read(path)
+        with open(path, "rb") as file:
+            faults = _pickle_file.opcode_faults(file.read())
+    except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        print(f"{path} is no snapshot: {error}", file=sys.stderr)
+        return 1
+    faults += check_snapshot(snapshot)
+    for fault in faults:
+        print(fault)
+    if not faults:
+        _describe(snapshot)
+    print(f"{path}: {len(faults)} faults")
+    return 1 if faults else 0
+
+
+def _describe(snapshot: dict) -> None:
+    devices = {segment["device"] for segment in snapshot["segments"]}
+    devices |= {device for device, trace in enumerate(snapshot["device_traces"]) if trace}
+    for device in sorted(devices):
+        segments = [segment for segment in snapshot["segments"] if segment["device"] == device]
+        blocks = [block for segment in segments for block in segment["blocks"]]
+        live = [block["size"] for block in blocks if block["state"] == "active_allocated"]
+        free = [block["size"] for block in blocks if block["state"] == "inactive"]
+        trace = snapshot["device_traces"][device] if device < len(snapshot["device_traces"]) else []
+        print(f"device {device}: {_sizes.text(sum(live))} live in {len(live)} blocks, "
+              f"{_sizes.text(sum(segment['total_size'] for segment in segments))} reserved in "
+              f"{len(segments)} segments, largest free block {_sizes.text(max(free, default=0))}, "
+              f"{len(trace)} events, {sum(event['action'] == 'oom' for event in trace)} of them out of "
+              "memory")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""What caches are made with: the keyword arguments of install() as a vmm_config."""
+from __future__ import annotations
+
+import ctypes
+import os
+
+from . import _layout, _library, _sizes
+
+_ALL_DEVICES = 0xFFFFFFFFFFFFFFFF
+_kept = []  # what the library holds pointers to
+
+
+def configure(limit=None, footprint=None, sharing=None, compaction=None, decay_ms=None,
+              decay_keep=None, decay_thread=False, no_caching=False, peers="auto",
+              pressure=None) -> None:
+    """Checks the settings and hands them to the library.
+
+    Raises ValueError or TypeError for what makes no sense, VmmError if a cache was made already.
+    """
+    config = _layout.Config(struct_size=ctypes.sizeof(_layout.Config))
+    bytes_, share = _sizes.parse(limit)
+    config.limit_bytes = bytes_ or 0
+    config.footprint_permille = _footprint(footprint)
+    config.sharing = _choice("sharing", sharing, _layout.SHARING)
+    config.compaction = _choice("compaction", compaction, _layout.COMPACTION)
+    config.decay_ms = _number("decay_ms", decay_ms, 0xFFFFFFFF)
+    config.decay_keep_bytes = _size("decay_keep", decay_keep)
+    config.decay_thread = int(bool(decay_thread))
+    config.no_caching = int(bool(no_caching))
+    config.peer_devices = _peers(peers)
+    if pressure is not None:
+        config.pressure = _pressure(pressure)
+    status = _library.load().vmm_torch_configure(ctypes.byref(config))
+    _library.check(status, "the settings were refused")
+    _kept.append(config)
+    if share is not None:  # of a device that nobody has opened yet: the library knows it later
+        os.environ["VMM_LIMIT"] = f"{share * 100:g}%"
+
+
+def _size(name: str, value) -> int:
+    bytes_, share = _sizes.parse(value)
+    if share is not None:
+        raise ValueError(f"{name} is a size such as '1GiB', not a share")
+    return bytes_
+
+
+def _footprint(value) -> int:
+    if value == "any":
+        return _layout.FOOTPRINT_ANY
+    return _number("footprint", value, 1000)
+
+
+def _number(name: str, value, most: int) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is a whole number, not {value!r}")
+    if not 0 <= value <= most:
+        raise ValueError(f"{name}={value} lies outside 0 to {most}")
+    return value
+
+
+def _choice(name: str, value, choices: dict) -> int:
+    if value is None:
+        return 0
+    if value not in choices:
+        raise ValueError(f"{name}={value!r}: one of {', '.join(map(repr, choices))}")
+    return choices[value]
+
+
+def _peers(peers) -> int:
+    """Bits of the devices that may use each other's memory."""
+    if peers == "auto":
+        return _ALL_DEVICES
+    mask = 0
+    for device in peers or ():
+        mask |= 1 << _number("peers", device, 63)
+    return mask
+
+
+def _pressure(ask):
+    """Wraps a function of Python that takes bytes and tells whether it freed something."""
+    def call(_, wanted):
+        return int(bool(ask(wanted)))
+    return _layout.PRESSURE_FN(call)

@@ -1,0 +1,52 @@
+"""Which device a caller means: None, an ordinal, 'cuda:1' or a torch.device."""
+from __future__ import annotations
+
+import sys
+
+MOST_DEVICES = 64  # the width of vmm_config.peer_devices
+
+_cupy = None  # the module, once its allocator is ours
+
+
+def cupy_is_installed(cupy) -> None:
+    """From now on CuPy is asked where PyTorch is not in use."""
+    global _cupy
+    _cupy = cupy
+
+
+def torch_in_use():
+    """The module torch if CUDA is initialised in it, else None. Never imports it."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return torch if cuda is not None and cuda.is_initialized() else None
+
+
+def current() -> int:
+    """PyTorch's current device, else CuPy's, else 0."""
+    torch = torch_in_use()
+    if torch is not None:
+        return torch.cuda.current_device()
+    return _cupy.cuda.runtime.getDevice() if _cupy is not None else 0
+
+
+def index(device=None) -> int:
+    """The ordinal of a device."""
+    if device is None:
+        return current()
+    if isinstance(device, str):
+        kind, _, number = device.partition(":")
+        if kind != "cuda" or (number and not number.isdigit()):
+            raise ValueError(f"'{device}' is no CUDA device; 'cuda:0' is one")
+        return int(number) if number else current()
+    if isinstance(device, int):
+        return device if device >= 0 else current()
+    if getattr(device, "type", "cuda") != "cuda":
+        raise ValueError(f"{device!r} is no CUDA device")
+    number = getattr(device, "index", None)
+    return current() if number is None else int(number)
+
+
+def count() -> int:
+    """How many devices there may be: as PyTorch counts them, else as many as the library can have."""
+    torch = torch_in_use()
+    return torch.cuda.device_count() if torch is not None else MOST_DEVICES

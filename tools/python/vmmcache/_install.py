@@ -1,0 +1,142 @@
+"""install(): makes libvmmcache the allocator of PyTorch."""
+from __future__ import annotations
+
+import ctypes
+import importlib
+import threading
+
+from . import _config, _library, _patch
+from ._errors import InstallError, VmmError
+
+ALLOC, FREE = "vmm_torch_alloc", "vmm_torch_free"
+
+# PyTorch's setter: our function
+HOOKS = {
+    "set_init_fn": "vmm_torch_init",
+    "set_reset_fn": "vmm_torch_reset",
+    "set_memory_fraction_fn": "vmm_torch_memory_fraction",
+    "set_base_alloc_fn": "vmm_torch_base",
+    "set_record_stream_fn": "vmm_torch_record_stream",
+    "set_begin_allocate_to_pool": "vmm_torch_pool_begin",
+    "set_end_allocate_to_pool_fn": "vmm_torch_pool_end",
+    "set_release_pool": "vmm_torch_pool_release",
+}
+_GRAPH_HOOKS = ("set_begin_allocate_to_pool", "set_end_allocate_to_pool_fn", "set_release_pool")
+
+_guard = threading.Lock()
+_settings = None  # of the install() that succeeded
+_allocator = None  # PyTorch's wrapper; must live as long as the process
+_set_hooks: list = []
+_missing_hooks: list = []
+
+
+def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_ms=None,
+            decay_keep=None, decay_thread=False, no_caching=False, peers="auto", pressure=None,
+            patch=False, plain_graphs=False) -> None:
+    """Makes libvmmcache PyTorch's allocator, before the first use of CUDA. It stays for the process.
+
+    limit: most physical memory to hold on each device: bytes, '8GiB', or a share: 0.8, '80%'.
+    footprint: how far reserved memory may exceed the peak of live memory, in thousandths; 'any'.
+    sharing: 'finished' or 'wait'. compaction: 'off', 'auto' or 'on': read the warning in vmmcache.h.
+    decay_ms, decay_keep, decay_thread: give back what was idle for long. no_caching: every allocation
+    goes to the driver and back, to hunt bugs. Left out, each is the library's default, or that of the
+    environment (VMM_LIMIT and so on).
+
+    peers: devices that may use each other's memory: 'auto' (all that can), a list of ordinals, or None.
+    pressure: a function that takes bytes and is asked to free some before a request fails; it returns
+    whether it freed any.
+
+    patch: torch.cuda.memory_allocated() and all that belongs to it answer from the library.
+    plain_graphs: torch.compile(mode='reduce-overhead') captures each function as a plain CUDA graph,
+    since the trees of graphs that it makes otherwise need what no plugged-in allocator can do. What a
+    compiled function returns is then overwritten by its next call.
+
+    Raises InstallError if PyTorch is missing, has no CUDA, has used it already, or if other settings are
+    installed; LibraryError if the shared library is missing. Calling it again with the same settings does
+    nothing but patch.
+    """
+    global _settings
+    settings = {name: value for name, value in locals().items() if name not in ("patch", "plain_graphs")}
+    with _guard:
+        if _settings is None:
+            torch = _usable_torch()
+            _library.load()
+            _config.configure(**settings)
+            _put_in(torch)
+            _settings = settings
+        elif settings != _settings:
+            raise InstallError(f"vmmcache is installed already, with {_told(_settings)}; PyTorch can "
+                               "change its allocator only once")
+        if patch:
+            _patch.patch(importlib.import_module("torch"))
+        if plain_graphs:
+            _patch.use_plain_graphs()
+
+
+def _told(settings: dict) -> str:
+    told = [f"{name}={value!r}" for name, value in settings.items() if value not in (None, False)]
+    return ", ".join(told)
+
+
+def _usable_torch():
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise InstallError(f"PyTorch cannot be imported ({error}); for CuPy call "
+                           "vmmcache.install_cupy()") from error
+    if getattr(torch.version, "cuda", None) is None:
+        raise InstallError(f"PyTorch {torch.__version__} was built without CUDA")
+    if not hasattr(torch.cuda.memory, "CUDAPluggableAllocator"):
+        raise InstallError(f"PyTorch {torch.__version__} cannot change its allocator; 2.0 and later can")
+    if torch.cuda.is_initialized():
+        raise InstallError("CUDA is initialised already: call vmmcache.install() before anything uses a "
+                           "GPU, best right after the imports")
+    return torch
+
+
+def _put_in(torch) -> None:
+    global _allocator
+    library = _library.load()
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), ALLOC, FREE)
+    for setter, name in HOOKS.items():
+        set_hook = getattr(allocator.allocator(), setter, None)
+        if set_hook is None:
+            _missing_hooks.append(setter)
+            continue
+        set_hook(ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+        _set_hooks.append(setter)
+    try:
+        torch.cuda.memory.change_current_allocator(allocator)
+    except RuntimeError as error:
+        raise InstallError(f"PyTorch refused the allocator: {error}") from error
+    _allocator = allocator
+
+
+def uninstall() -> None:
+    """Refused: PyTorch has no way back to its own allocator. Start a new process without install()."""
+    if _settings is None:
+        raise VmmError("vmmcache is not installed")
+    raise VmmError("PyTorch cannot change its allocator back: what was allocated must be freed by whom it "
+                   "came from. Start a new process without install()")
+
+
+def is_installed() -> bool:
+    """Whether PyTorch allocates from the library."""
+    return _settings is not None
+
+
+def capabilities() -> dict:
+    """What works here: 'library' and 'torch' (versions), 'installed', 'hooks' that PyTorch took,
+    'missing_hooks' that this version of it does not have, 'cuda_graphs' and 'record_stream' (whether their
+    hooks are there), 'patched' functions of PyTorch."""
+    torch = importlib.import_module("torch") if _settings is not None else None
+    return {
+        "library": _library.version(),
+        "torch": getattr(torch, "__version__", None),
+        "installed": is_installed(),
+        "hooks": list(_set_hooks),
+        "missing_hooks": list(_missing_hooks),
+        "cuda_graphs": all(hook in _set_hooks for hook in _GRAPH_HOOKS),
+        "record_stream": "set_record_stream_fn" in _set_hooks,
+        "patched": _patch.patched(),
+    }

@@ -1,0 +1,75 @@
+"""The structures of vmmcache.h and torch.h, as ctypes sees them.
+
+Fields and their order are those of the headers; tests/python compares sizes with the library's own
+answers to struct_size.
+"""
+import ctypes
+
+u32, u64, size_t, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
+
+STATUS_OK = 0
+STATUS_DEVICE_OOM = 3
+
+STACK_FN = ctypes.CFUNCTYPE(u64)
+PRESSURE_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, size_t)
+
+SHARING = {"finished": 0, "wait": 1}
+COMPACTION = {"off": 0, "auto": 1, "on": 2}
+FOOTPRINT_ANY = 0xFFFFFFFF
+
+FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
+           "chunks")
+NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "pinned_bytes", "unmovable_bytes",
+           "compactions", "pressure_calls", "limit_bytes", "streams", "retries", "ooms", "stalls",
+           "stream_waits", "reserve_calls", "address_free_calls", "create_calls", "map_calls",
+           "access_calls", "unmap_calls", "release_calls", "event_calls", "driver_ns")
+KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
+                "active")
+
+# Of arrays in a snapshot, read with struct: much faster than ctypes, one item at a time.
+EVENT_FORMAT = "=7Q2i"  # address bytes stream time_us stack pool.first pool.second action device
+BLOCK_FORMAT = "=4Q2i"  # address bytes requested_bytes stack state reserved
+SEGMENT_FORMAT = "=7Q2i"  # address bytes stream pool.first pool.second first_block block_count
+#                           is_small device
+
+
+class Config(ctypes.Structure):
+    """vmm_config"""
+    _fields_ = [
+        ("struct_size", size_t), ("device", ctypes.c_int), ("driver", ctypes.c_int),
+        ("device_bytes", u64), ("limit_bytes", u64), ("arena_bytes", u64),
+        ("no_caching", ctypes.c_int), ("log", pointer), ("log_context", pointer),
+        ("footprint_permille", u32), ("sharing", ctypes.c_int), ("compaction", ctypes.c_int),
+        ("decay_ms", u32), ("decay_keep_bytes", u64), ("decay_thread", ctypes.c_int),
+        ("clock", pointer), ("clock_context", pointer), ("pressure", PRESSURE_FN),
+        ("pressure_context", pointer), ("peer_devices", u64),
+    ]
+
+
+class Figure(ctypes.Structure):
+    """vmm_figure"""
+    _fields_ = [("current", u64), ("peak", u64), ("allocated", u64), ("freed", u64)]
+
+
+class Stats(ctypes.Structure):
+    """vmm_stats"""
+    _fields_ = ([("struct_size", size_t)] + [(name, Figure) for name in FIGURES]
+                + [(name, u64) for name in NUMBERS])
+
+
+class KindFigures(ctypes.Structure):
+    """vmm_torch_kind_figures"""
+    _fields_ = [(name, Figure) for name in KIND_FIGURES]
+
+
+class TorchFigures(ctypes.Structure):
+    """vmm_torch_figures"""
+    _fields_ = [("struct_size", size_t), ("small", KindFigures), ("large", KindFigures)]
+
+
+class Snapshot(ctypes.Structure):
+    """vmm_torch_snapshot"""
+    _fields_ = [
+        ("struct_size", size_t), ("segments", pointer), ("blocks", pointer), ("events", pointer),
+        ("segment_count", u64), ("block_count", u64), ("event_count", u64), ("lost_events", u64),
+    ]

@@ -1,0 +1,100 @@
+"""The shared library libvmmcache_torch.so: where it lies, its functions, its errors.
+
+Loaded once, by the first call that needs it. ctypes gives up the GIL for each call, so that a thread
+that waits in the library for another never keeps that other from Python.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+
+from . import _layout
+from ._errors import LibraryError, VmmError
+from ._layout import pointer, size_t, u64
+
+FILE_NAME = "libvmmcache_torch.so"
+ENVIRONMENT = "VMMCACHE_LIBRARY"
+
+# name: (result, arguments)
+_FUNCTIONS = {
+    "vmm_version": (ctypes.c_char_p, []),
+    "vmm_last_error": (ctypes.c_char_p, []),
+    "vmm_status_name": (ctypes.c_char_p, [ctypes.c_int]),
+    "vmm_stats_get": (ctypes.c_int, [pointer, ctypes.POINTER(_layout.Stats)]),
+    "vmm_stats_reset_peak": (ctypes.c_int, [pointer]),
+    "vmm_limit_set": (ctypes.c_int, [pointer, u64]),
+    "vmm_tick": (ctypes.c_int, [pointer]),
+    "vmm_trim": (ctypes.c_int, [pointer, size_t, ctypes.POINTER(size_t)]),
+    "vmm_torch_configure": (ctypes.c_int, [ctypes.POINTER(_layout.Config)]),
+    "vmm_torch_cache": (pointer, [ctypes.c_int]),
+    "vmm_torch_try_alloc": (pointer, [size_t, ctypes.c_int, pointer]),
+    "vmm_torch_free": (None, [pointer, size_t, ctypes.c_int, pointer]),
+    "vmm_torch_reset": (None, []),
+    "vmm_torch_memory_fraction": (None, [ctypes.c_double, ctypes.c_int]),
+    "vmm_torch_base": (pointer, [pointer, ctypes.POINTER(size_t)]),
+    "vmm_torch_record_stream": (None, [pointer, pointer]),
+    "vmm_torch_figures_get": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(_layout.TorchFigures)]),
+    "vmm_torch_figures_reset": (ctypes.c_int, [ctypes.c_int, ctypes.c_int]),
+    "vmm_torch_action_word": (ctypes.c_char_p, [ctypes.c_int]),
+    "vmm_torch_history_start": (ctypes.c_int, [u64, _layout.STACK_FN, ctypes.c_int]),
+    "vmm_torch_history_stop": (ctypes.c_int, []),
+    "vmm_torch_snapshot_take": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(pointer)]),
+    "vmm_torch_snapshot_drop": (None, [pointer]),
+}
+
+_guard = threading.Lock()
+_loaded = None
+
+
+def path() -> str:
+    """Where the library is expected: VMMCACHE_LIBRARY, else beside this package's files."""
+    return (os.environ.get(ENVIRONMENT)
+            or os.path.join(os.path.dirname(os.path.abspath(__file__)), FILE_NAME))
+
+
+def load() -> ctypes.CDLL:
+    """The library. Raises LibraryError, with what to do about it."""
+    global _loaded
+    with _guard:
+        if _loaded is None:
+            _loaded = _open(path())
+        return _loaded
+
+
+def _open(where: str) -> ctypes.CDLL:
+    if not os.path.exists(where):
+        raise LibraryError(
+            f"{where} is missing. Wheels contain it; in a checkout build it with\n"
+            "  cmake -S . -B build && cmake --build build --target vmmcache_torch\n"
+            f"and set {ENVIRONMENT} to the path of the {FILE_NAME} that this makes.")
+    try:
+        library = ctypes.CDLL(where)
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        raise LibraryError(f"{where} cannot be used: {error}") from error
+    return library
+
+
+def is_loaded() -> bool:
+    return _loaded is not None
+
+
+def version() -> str:
+    """The version of the library."""
+    return load().vmm_version().decode()
+
+
+def last_error() -> str:
+    """One line about this thread's last call that failed."""
+    return load().vmm_last_error().decode(errors="replace")
+
+
+def check(status: int, what: str) -> None:
+    """Raises VmmError for any status but success."""
+    if status == _layout.STATUS_OK:
+        return
+    name = load().vmm_status_name(status).decode()
+    raise VmmError(f"{what}: {last_error() or name} ({name})")

@@ -1,0 +1,94 @@
+"""install(patch=True): PyTorch's own functions answer from the library.
+
+Two floors. The functions of torch._C that refuse to work with an allocator that was plugged in are
+replaced, so that whatever PyTorch builds upon them works, also what a program imported by name before.
+And those of torch.cuda and torch.cuda.memory that would say something else than ours, or take longer.
+"""
+from __future__ import annotations
+
+import importlib
+import sys
+
+from . import _control, _device, _history, _snapshot, _stats, _summary
+from ._figures import Figures
+
+_patched: list = []
+
+_NAMES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+
+
+def patch(torch) -> None:
+    """Replaces what PyTorch has of the names below; done once."""
+    if _patched:
+        return
+    _replace(torch._C, "torch._C", _PRIMITIVES)
+    functions = {name: getattr(_stats, name) for name in _NAMES}
+    functions["memory_summary"] = _summary.memory_summary
+    _replace(torch.cuda.memory, "torch.cuda.memory", functions)
+    _replace(torch.cuda, "torch.cuda", functions)
+
+
+def _replace(module, name: str, functions: dict) -> None:
+    for function, ours in functions.items():
+        if hasattr(module, function):
+            setattr(module, function, ours)
+            _patched.append(f"{name}.{function}")
+
+
+def patched() -> list:
+    """Full names of what was replaced."""
+    return list(_patched)
+
+
+def use_plain_graphs() -> None:
+    """Turns off the trees of CUDA graphs of torch.compile's reduce-overhead mode."""
+    config = importlib.import_module("torch._inductor.config")
+    config.triton.cudagraph_trees = False
+
+
+def _memory_snapshot(which=None) -> dict:
+    """torch._C._cuda_memorySnapshot: of everything, or (id, id, whether with traces) of a pool."""
+    traces = which is None or len(which) < 3 or bool(which[2])
+    picture = _snapshot.snapshot(include_traces=traces)
+    pool = tuple(which[:2]) if which is not None else (0, 0)
+    if pool != (0, 0):
+        picture["segments"] = [segment for segment in picture["segments"]
+                               if segment["segment_pool_id"] == pool]
+    return picture
+
+
+def _record_memory_history(enabled="all", context="all", stacks="all", max_entries=sys.maxsize,
+                           clear_history=False, compile_context=False, global_record_annotations=False,
+                           skip_actions=None) -> None:
+    """torch._C._cuda_record_memory_history"""
+    _history.record_history(enabled, context, stacks, max_entries, None, clear_history, compile_context,
+                            global_record_annotations, skip_actions)
+
+
+def _record_memory_history_legacy(enabled, record_context=True, trace_alloc_max_entries=1,
+                                  trace_alloc_record_context=False, *_) -> None:
+    """torch._C._cuda_record_memory_history_legacy: what record_memory_history(True) ends up in."""
+    context = None if not record_context else "alloc" if trace_alloc_record_context else "state"
+    mode = None if not enabled else "all" if trace_alloc_max_entries > 1 else "state"
+    _history.record_history(mode, context, "python", max(1, trace_alloc_max_entries))
+
+
+def _memory_fraction(device) -> float:
+    """torch._C._cuda_getMemoryFraction"""
+    limit = Figures(_device.index(device)).number("limit_bytes")
+    return limit / _control.mem_get_info(device)[1] if limit else 1.0
+
+
+_PRIMITIVES = {
+    "_cuda_memoryStats": _stats.memory_stats_as_nested_dict,
+    "_cuda_resetPeakMemoryStats": _stats.reset_peak_memory_stats,
+    "_cuda_resetAccumulatedMemoryStats": _stats.reset_accumulated_memory_stats,
+    "_cuda_memorySnapshot": _memory_snapshot,
+    "_cuda_record_memory_history": _record_memory_history,
+    "_cuda_record_memory_history_legacy": _record_memory_history_legacy,
+    "_cuda_getMemoryFraction": _memory_fraction,
+    "_cuda_getAllocatorBackend": lambda: "vmmcache",
+    "_accelerator_getDeviceStats": _stats.memory_stats_as_nested_dict,
+    "_accelerator_resetPeakStats": _stats.reset_peak_memory_stats,
+    "_accelerator_resetAccumulatedStats": _stats.reset_accumulated_memory_stats,
+}

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Makes a wheel of the package vmmcache and its shared library: no compiler is needed to install it.
+
+usage: wheel.py LIBRARY VERSION FOLDER
+
+Writes FOLDER/vmmcache-VERSION-py3-none-linux_MACHINE.whl and prints its path. The same contents give the
+same bytes.
+"""
+import base64
+import hashlib
+import os
+import platform
+import sys
+import zipfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LICENSE = os.path.join(HERE, "..", "..", "LICENSE")
+LIBRARY_NAME = "libvmmcache_torch.so"
+EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip can tell
+
+
+def tag():
+    """Any Python 3, no binary interface of it, this machine."""
+    return "py3-none-linux_" + platform.machine()
+
+
+def metadata(version):
+    return "\n".join((
+        "Metadata-Version: 2.1",
+        "Name: vmmcache",
+        "Version: " + version,
+        "Summary: Device memory for PyTorch and CuPy, without fragmentation",
+        "License: MIT",
+        "Requires-Python: >=3.9",
+        "Classifier: Operating System :: POSIX :: Linux",
+        "Classifier: Programming Language :: Python :: 3",
+        "Description-Content-Type: text/plain",
+        "",
+        "import vmmcache; vmmcache.install() before the first use of CUDA makes libvmmcache the",
+        "allocator of PyTorch. `python -m vmmcache` says whether it would work.",
+        ""))
+
+
+def wheel_file():
+    return "\n".join(("Wheel-Version: 1.0", "Generator: libvmmcache", "Root-Is-Purelib: false",
+                      "Tag: " + tag(), ""))
+
+
+def contents(library, version):
+    """{name in the wheel: bytes}, without RECORD."""
+    package = os.path.join(HERE, "vmmcache")
+    paths = {"vmmcache/" + name: os.path.join(package, name)
+             for name in os.listdir(package) if name.endswith(".py")}
+    paths["vmmcache/" + LIBRARY_NAME] = library
+    info = "vmmcache-%s.dist-info/" % version
+    paths[info + "LICENSE"] = LICENSE
+    found = {}
+    for name, path in paths.items():
+        with open(path, "rb") as file:
+            found[name] = file.read()
+    found[info + "METADATA"] = metadata(version).encode()
+    found[info + "WHEEL"] = wheel_file().encode()
+    return found
+
+
+def record(found, version):
+    """The name and text of RECORD: a hash and a size for each file but itself."""
+    name = "vmmcache-%s.dist-info/RECORD" % version
+    lines = []
+    for path, data in sorted(found.items()):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        lines.append("%s,sha256=%s,%d" % (path, digest, len(data)))
+    return name, "\n".join(lines + [name + ",,", ""])
+
+
+def write(path, found, record_name, record_text):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in [*sorted(found.items()), (record_name, record_text.encode())]:
+            entry = zipfile.ZipInfo(name, EARLIEST)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o755 if name.endswith(".so") else 0o644) << 16
+            archive.writestr(entry, data)
+
+
+def main(library, version, folder):
+    found = contents(library, version)
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "vmmcache-%s-%s.whl" % (version, tag()))
+    write(path, found, *record(found, version))
+    print(path)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Runs PyTorch on libvmmcache on a machine with a GPU: what docs/torchbench.md and docs/pytorch.md show.
+#
+# usage: tools/torchbench.sh FOLDER [BUILD] [PART...]
+#        tools/torchbench/report.py FOLDER docs/torchbench.md
+#        tools/torchbench/tour.py --splice FOLDER/tour.json docs/pytorch.md
+#
+# BUILD: a build with libvmmcache_torch.so (build/release). Parts, by default all, in this order:
+#   checks    libraries, streams, graphs and neighbours, under PyTorch's allocator and ours   (2 minutes)
+#   tour      what guides to PyTorch's memory teach; out of memory                            (1)
+#   equality  the same training under both, compared                                         (1)
+#   steps     step times, peaks and results of real models, three allocators                  (6)
+#   cap       the largest sizes that train under a limit                                      (3)
+# Two GPUs: DEVICES=2. Repetitions of steps: REPEAT=3.
+#
+# Writes into FOLDER: log.txt (machine, versions, commands and their status), checks.txt, tour.txt, tour.json,
+# equality.txt, bench.txt and results.tar.gz. Ends with 1 if a check, the tour or the comparison fails.
+set -uo pipefail
+home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+if [ $# -lt 1 ]; then
+    echo "usage: tools/torchbench.sh FOLDER [BUILD] [PART...]" >&2
+    exit 2
+fi
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+build=${2:-$home/build/release}
+parts=${*:3}
+parts=${parts:-checks tour equality steps cap}
+log=$out/log.txt
+failed=0
+
+VMMCACHE_LIBRARY=$(find "$build" -name libvmmcache_torch.so -print -quit)
+[ -n "$VMMCACHE_LIBRARY" ] || {
+    echo "error: there is no libvmmcache_torch.so in $build" >&2
+    exit 2
+}
+VMMCACHE_LIBRARY=$(realpath "$VMMCACHE_LIBRARY")
+export VMMCACHE_LIBRARY PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=$home/tools/python${PYTHONPATH:+:$PYTHONPATH}
+results=$out/results
+mkdir -p "$results"
+
+# run FILE SECONDS COMMAND...: adds what it says to the file.
+run() {
+    local file=$1 seconds=$2 status=0 start=$SECONDS
+    shift 2
+    timeout "$seconds" "$@" 2>&1 | tee -a "$out/$file" || status=$?
+    echo "run: $status, $((SECONDS - start)) s: ${*//"$home"\//}" | tee -a "$log"
+    [ "$status" -eq 0 ]
+}
+
+bench=$home/tools/torchbench
+{
+    echo "gpu: $(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | paste -sd ';')"
+    echo "cpu: $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)"
+    echo "commit: ${COMMIT:-$(git -C "$home" describe --always --dirty 2>/dev/null || echo unknown)}"
+    echo "date: $(date -u +%Y-%m-%d)"
+    python3 - <<'PYTHON'
+from importlib import metadata
+import platform
+print("python:", platform.python_version())
+for name in ("torch", "transformers", "peft", "torchvision", "torch_geometric", "triton", "cupy-cuda13x"):
+    try:
+        print("%s: %s" % (name, metadata.version(name)))
+    except metadata.PackageNotFoundError:
+        print("%s: missing" % name)
+PYTHON
+} >>"$log"
+
+for part in $parts; do
+    case $part in
+    checks)
+        run checks.txt 300 python3 "$bench/gpu_checks.py" --devices "${DEVICES:-1}" || failed=1
+        run checks.txt 300 python3 "$bench/gpu_checks.py" --allocator native --devices "${DEVICES:-1}" ||
+            echo "note: a check fails under PyTorch's own allocator, too" | tee -a "$log"
+        ;;
+    tour) run tour.txt 240 python3 "$bench/tour.py" "$out/tour.json" || failed=1 ;;
+    equality) run equality.txt 300 python3 "$bench/equality.py" "$results/equality.json" || failed=1 ;;
+    steps | cap)
+        run bench.txt 580 python3 "$bench/run.py" --out "$results" --parts "$part" \
+            --repeat "${REPEAT:-3}" || failed=1
+        ;;
+    *)
+        echo "error: no part $part" >&2
+        exit 2
+        ;;
+    esac
+done
+mv -f "$out/snapshot.pickle" "$results" 2>/dev/null || true
+rm -f "$out"/trace_plot.html "$out"/segment_plot.html
+rm -rf "$results/log/inductor"
+tar -C "$results" -czf "$out/results.tar.gz" . && rm -rf "$results"
+exit "$failed"

@@ -1,0 +1,38 @@
+"""Checks of what PyTorch and its libraries do with memory, each a function that raises where it fails.
+
+Each runs in a process of its own, with the allocator installed and nothing else done before.
+"""
+import importlib
+
+# Name: module; the function has the check's name.
+PLACES = {
+    "matmul": "libraries", "conv": "libraries", "conv_benchmark": "libraries", "fft_and_solvers": "libraries",
+    "pinned_copies": "libraries", "data_loader": "libraries", "freed_on_other_threads": "streams",
+    "record_stream": "streams", "many_streams": "streams",
+    "graph_replay": "graphs", "graph_shared_pool": "graphs", "graph_side_stream": "graphs",
+    "graph_callables": "graphs", "graph_beside_thread": "graphs", "graph_released": "graphs",
+    "graph_failed_capture": "graphs", "mem_pool": "graphs",
+    "cupy": "others", "triton_kernel": "others", "tensor_ipc": "others",
+    "peer_copies": "others", "nccl": "others",
+}
+# Told, but no failure: what PyTorch's plug-in interface has no way for, and what its own allocator may not
+# survive.
+TOLD_ONLY = ("mem_pool", "tensor_ipc", "graph_failed_capture")
+OURS_ONLY = ("cupy",)
+TWO_DEVICES = ("peer_copies", "nccl")
+
+
+def run(name):
+    getattr(importlib.import_module("checks." + PLACES[name]), name)()
+
+
+def expect(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+def close(found, wanted, tolerance, text):
+    """Both are tensors; raises where they are further apart than so much of the largest value."""
+    found, wanted = found.detach().double().cpu(), wanted.detach().double().cpu()
+    off = (found - wanted).abs().max().item() / max(wanted.abs().max().item(), 1e-30)
+    expect(off <= tolerance, "%s: off by %.2e" % (text, off))

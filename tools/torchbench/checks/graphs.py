@@ -1,0 +1,197 @@
+"""CUDA graphs and their private pools.
+
+May be called by: checks.run().
+"""
+import gc
+import threading
+
+import torch
+
+from checks import close, expect
+
+SIDE = 1024
+
+
+def work(x):
+    """Allocates and frees on its way."""
+    y = x @ x
+    for _ in range(3):
+        y = torch.tanh(y @ x) + x
+    return y
+
+
+def captured(x, **more):
+    """A graph of work(x), and its output."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        work(x)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, **more):
+        y = work(x)
+    return graph, y
+
+
+def churn():
+    """Fills what memory may be free with numbers that nobody wants."""
+    kept = [torch.full((size,), float("nan"), device="cuda")
+            for size in (100, 10_000, SIDE * SIDE, 5 * SIDE * SIDE, 40 * SIDE * SIDE)]
+    torch.cuda.synchronize()
+    return kept
+
+
+def replay_checked(graph, x, y, rounds=5):
+    for _ in range(rounds):
+        x.copy_(torch.randn(SIDE, SIDE, device="cuda") / 32)
+        kept = churn()
+        graph.replay()
+        found = y.clone()
+        close(found, work(x), 1e-5, "replay")
+        del kept
+
+
+def graph_replay():
+    x = torch.zeros(SIDE, SIDE, device="cuda")
+    graph, y = captured(x)
+    replay_checked(graph, x, y)
+    torch.cuda.empty_cache()
+    replay_checked(graph, x, y)
+
+
+def graph_shared_pool():
+    """Two graphs with one pool, replayed in the order of their capture."""
+    x = torch.zeros(SIDE, SIDE, device="cuda")
+    first, y = captured(x)
+    second, z = captured(y, pool=first.pool())
+    for _ in range(5):
+        x.copy_(torch.randn(SIDE, SIDE, device="cuda") / 32)
+        kept = churn()
+        first.replay()
+        second.replay()
+        found = z.clone()
+        close(found, work(work(x)), 1e-4, "second graph")
+        del kept
+
+
+def graph_side_stream():
+    """A capture that forks to another stream and records its use."""
+    x = torch.zeros(SIDE, SIDE, device="cuda")
+    work(x)
+    side = torch.cuda.Stream()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        a = x * 2
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            b = work(a)
+        a.record_stream(side)
+        del a
+        c = work(x)
+        torch.cuda.current_stream().wait_stream(side)
+        b.record_stream(torch.cuda.current_stream())
+        out = b + c
+    for _ in range(5):
+        x.copy_(torch.randn(SIDE, SIDE, device="cuda") / 64)
+        kept = churn()
+        graph.replay()
+        found = out.clone()
+        close(found, work(x * 2) + work(x), 1e-5, "forked graph")
+        del kept
+
+
+def graph_callables():
+    """torch.cuda.make_graphed_callables: forward and backward as graphs."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(SIDE, SIDE), torch.nn.GELU(),
+                                torch.nn.Linear(SIDE, SIDE)).cuda()
+    x = torch.randn(64, SIDE, device="cuda")
+    eager = model(x).square().mean()
+    eager.backward()
+    wanted = [each.grad.clone() for each in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    graphed = torch.cuda.make_graphed_callables(model, (torch.randn(64, SIDE, device="cuda"),))
+    for _ in range(3):
+        model.zero_grad(set_to_none=True)
+        kept = churn()
+        loss = graphed(x).square().mean()
+        loss.backward()
+        close(loss[None], eager[None], 1e-5, "loss")
+        for each, grad in zip(model.parameters(), wanted):
+            close(each.grad, grad, 1e-4, "gradient")
+        del kept
+
+
+def graph_beside_thread():
+    """Another thread allocates, frees and waits while a capture is under way."""
+    x = torch.zeros(SIDE, SIDE, device="cuda")
+    ended, faults = threading.Event(), []
+
+    def beside():
+        with torch.cuda.stream(torch.cuda.Stream()):
+            try:
+                while not ended.is_set():
+                    kept = [torch.full((1 << 18,), number, device="cuda") for number in range(8)]
+                    if any(int(each[-1]) != number for number, each in enumerate(kept)):
+                        faults.append("overwritten")
+            except RuntimeError as error:
+                faults.append(str(error))
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    try:
+        for _ in range(5):
+            graph, y = captured(x, capture_error_mode="thread_local")
+    finally:
+        ended.set()
+        thread.join()
+    expect(not faults, "the other thread: %s" % faults[:1])
+    replay_checked(graph, x, y)
+
+
+def graph_released():
+    """A graph's memory comes back once the graph and its output are gone."""
+    x = torch.zeros(SIDE, SIDE, device="cuda")
+    work(x)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    graphs = [captured(x) for _ in range(10)]
+    torch.cuda.synchronize()
+    most = torch.cuda.memory_reserved()
+    expect(most > before, "graphs took no memory")
+    del graphs
+    gc.collect()
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    after = torch.cuda.memory_reserved()
+    print("reserved: %d MiB before, %d with graphs, %d after" % (before >> 20, most >> 20, after >> 20))
+    expect(after - before <= (most - before) // 4, "memory of graphs that are gone stays reserved")
+
+
+def graph_failed_capture():
+    """A capture that fails leaves an allocator that works."""
+    x = torch.zeros(SIDE, SIDE, device="cuda")
+    work(x)
+    graph = torch.cuda.CUDAGraph()
+    said = ""
+    try:
+        with torch.cuda.graph(graph):
+            work(x).sum().item()
+    except RuntimeError as error:
+        said = str(error)
+    expect(said, "a capture that waits did not fail")
+    del graph
+    gc.collect()
+    torch.cuda.synchronize()
+    graph, y = captured(x)
+    replay_checked(graph, x, y)
+
+
+def mem_pool():
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        x = torch.full((1 << 20,), 3.0, device="cuda")
+    y = torch.full((1 << 20,), 4.0, device="cuda")
+    expect(float((x + y).mean()) == 7.0, "numbers were overwritten")

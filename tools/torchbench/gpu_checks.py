@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Checks that PyTorch, its libraries and its neighbours work on an allocator, each in a process of its own.
+
+usage: gpu_checks.py [--allocator vmmcache] [--devices 1] [--only a,b] [--jobs 4]
+
+Needs VMMCACHE_LIBRARY. With another --allocator the checks check themselves. Prints a line a check: ok, or
+that it fails and why. Ends with 1 if one fails that has to work.
+"""
+import argparse
+import concurrent.futures
+import os
+import subprocess
+import sys
+
+import allocators
+import checks
+
+MOST_SECONDS = 150
+
+
+def options_read():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--allocator", default=allocators.OURS)
+    parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    allocators.chosen(options.allocator)
+    unknown = set(filter(None, options.only.split(","))) - set(checks.PLACES)
+    if unknown:
+        parser.error("no check: " + ", ".join(sorted(unknown)))
+    return options
+
+
+def here(options):
+    """One check, in this process."""
+    import torch
+    allocators.install(options.allocator)
+    torch.manual_seed(1)
+    torch.zeros(1, device="cuda")
+    allocators.verify(options.allocator)
+    checks.run(options.run)
+    torch.cuda.synchronize()
+
+
+def reason(errors):
+    """The last line that an exception begins with, and what belongs to it."""
+    lines = [line for line in errors.rstrip().splitlines() if line.strip()]
+    starts = [number for number, line in enumerate(lines) if line[:1].isalpha() and ": " in line]
+    return " ".join(lines[starts[-1]:][:4])[:600] if starts else " ".join(lines[-2:])[:600]
+
+
+def apart(options, name):
+    """One check, in a process of its own: None, or why it failed."""
+    env = allocators.environment(options.allocator, CHECKED_ALLOCATOR=options.allocator)
+    command = [sys.executable, os.path.abspath(__file__), "--allocator", options.allocator, "--run", name]
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=MOST_SECONDS,
+                              errors="replace", check=False)
+    except subprocess.TimeoutExpired:
+        return name, "no end in %d seconds" % MOST_SECONDS, ""
+    if done.returncode == 0:
+        return name, None, done.stdout.strip()
+    why = reason(done.stderr)
+    return name, "signal %d: %s" % (-done.returncode, why) if done.returncode < 0 else why, ""
+
+
+def planned(options):
+    only = list(filter(None, options.only.split(",")))
+    for name in only or checks.PLACES:
+        is_ours_only = name in checks.OURS_ONLY and options.allocator != allocators.OURS
+        is_for_two = name in checks.TWO_DEVICES and options.devices < 2
+        if not is_ours_only and not is_for_two:
+            yield name
+
+
+def main(options):
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for name, why, said in pool.map(lambda each: apart(options, each), list(planned(options))):
+            word = "ok" if why is None else "does not work" if name in checks.TOLD_ONLY else "FAILS"
+            failed += word == "FAILS"
+            print("%-24s %s%s" % (name, word, ": " + (why or said) if why or said else ""), flush=True)
+    print("%s: %d failed" % (options.allocator, failed))
+    sys.exit(int(failed > 0))
+
+
+if __name__ == "__main__":
+    chosen = options_read()
+    here(chosen) if chosen.run else main(chosen)

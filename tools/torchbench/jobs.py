@@ -1,0 +1,139 @@
+"""Processes of torchbench: started ahead, set going one after the other, and started again for what is left
+where one dies. A workload that killed its process gets a record that says so.
+
+May be imported by: run.py.
+"""
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+
+import allocators
+
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
+READY_SECONDS = 180  # many processes import at once
+STILL_SECONDS = 200  # without a word
+END_SECONDS = 60     # from the last word to the end
+LAST_LINES = 12      # of what a dead process said
+UNUSABLE = 3         # how a worker ends that left the GPU unusable after it wrote its record
+
+
+class Process:
+    """One worker and what it says."""
+
+    def __init__(self, job, names):
+        self.log = os.path.join(job.folder, "log", "%s.%s.%d.txt" % (job.kind, job.allocator, job.repeat))
+        os.makedirs(os.path.dirname(self.log), exist_ok=True)
+        self.lines = queue.Queue()
+        self.was_silent = False
+        plan = ["%s:%d" % (name, job.steps[name]) for name in names]
+        cache = os.path.join(os.path.abspath(job.folder), "log", "inductor")
+        with open(self.log, "a", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, WORKER, job.kind, job.allocator, str(job.repeat), job.folder, *plan],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                env=allocators.environment(job.allocator, TORCHINDUCTOR_CACHE_DIR=cache))
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            if line.startswith("worker: "):
+                self.lines.put(line[len("worker: "):].strip())
+        self.lines.put(None)
+
+    def line(self, seconds):
+        """What it says next; None once it ended, or was ended because it said nothing."""
+        try:
+            return self.lines.get(timeout=seconds)
+        except queue.Empty:
+            self.was_silent = True
+            self.process.kill()
+            return None
+
+    def ready(self):
+        return self.line(READY_SECONDS) == "ready"
+
+    def go(self):
+        """Runs it to its end."""
+        try:
+            self.process.stdin.write("go\n")
+            self.process.stdin.close()
+        except OSError:
+            return
+        line = self.line(STILL_SECONDS)
+        while line is not None:
+            if line.startswith("start "):
+                print(line[len("start"):], end="", flush=True)
+            line = self.line(STILL_SECONDS)
+        try:
+            self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.was_silent = True
+
+    def end(self):
+        """How it ended: None if well."""
+        self.process.kill()
+        status = self.process.wait()
+        if self.was_silent:
+            return "the process was silent for too long and was ended"
+        if status in (0, UNUSABLE):
+            return None
+        return "the process ended with %s" % ("signal %d" % -status if status < 0 else "status %d" % status)
+
+    def last_lines(self):
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            return log.read().rstrip().splitlines()[-LAST_LINES:]
+
+
+class Job:
+    """What one allocator does in one go."""
+
+    def __init__(self, kind, allocator, repeat, steps, folder):
+        """steps: {workload: how many}"""
+        self.kind, self.allocator, self.repeat = kind, allocator, repeat
+        self.steps, self.folder = steps, folder
+        for name in steps:
+            if os.path.exists(self.path(kind, name)):  # of an earlier run
+                os.remove(self.path(kind, name))
+        self.first = Process(self, list(steps))
+
+    def path(self, kind, name):
+        return os.path.join(self.folder, "%s.%s.%s.%d.json" % (kind, name, self.allocator, self.repeat))
+
+    def died(self, kind, name, process, ending):
+        """Writes the record of a workload that ended its process, or of a process that ended badly."""
+        with open(self.path(kind, name), "w", encoding="utf-8") as file:
+            json.dump({"workload": name, "allocator": self.allocator, "repeat": self.repeat, "kind": kind,
+                       "times": [], "results": [], "warm": 0, "rows": [],
+                       "error": {"type": "process died", "message": ending or "the process ended early",
+                                 "traceback": process.last_lines()}}, file)
+
+    def left(self, process, is_ready, names):
+        """Ends a process; what it did not come to. It is to blame for what it died in, and for all if it did
+        not even begin."""
+        ending = process.end()
+        left = [name for name in names if not os.path.exists(self.path(self.kind, name))]
+        if not left and ending:
+            self.died("exit", self.kind, process, ending)
+        went_on = process.process.returncode == UNUSABLE and left != names
+        blamed = left if not is_ready else [] if went_on else left[:1]
+        for name in blamed:
+            self.died(self.kind, name, process, ending)
+        return left[len(blamed):]
+
+    def run(self):
+        """Runs all its workloads, whatever becomes of single ones."""
+        print("%s %s %d:" % (self.kind, self.allocator, self.repeat), end="", flush=True)
+        start = time.perf_counter()
+        process, names = self.first, list(self.steps)
+        while names:
+            is_ready = process.ready()
+            if is_ready:
+                process.go()
+            names = self.left(process, is_ready, names)
+            if names:
+                process = Process(self, names)
+        print("  (%.0f s)" % (time.perf_counter() - start), flush=True)

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Writes a document of what tools/torchbench.sh measured, and its pictures into a folder of the same name.
+
+usage: tools/torchbench/report.py FOLDER... DOCUMENT
+
+Every figure comes from the folders. Several may hold parts of one measurement.
+"""
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, os.path.dirname(HERE))
+
+import results
+from allocators import EXPANDABLE, OURS
+from footprint_svg import pictures_write
+from markdown import table
+from pictures import pictures
+from results import shown
+from workloads import PLACES
+
+MOST_STEP = 1.01       # of native's median step
+MOST_FOOTPRINT = 1.02  # peak reserved over peak live
+LAST_LINES = 6         # of a traceback
+
+
+def texts(folders, name):
+    """The lines of a file, of all folders that have it."""
+    for folder in folders:
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                yield from file.read().rstrip("\n").splitlines()
+
+
+def machine_part(folders):
+    lines = list(dict.fromkeys(texts(folders, "log.txt")))
+    yield "# PyTorch on libvmmcache, measured"
+    yield ""
+    yield ("Written by `tools/torchbench/report.py` from what `tools/torchbench.sh` measured. *native* is PyTorch's "
+           "allocator as it is, *expandable* the same with `expandable_segments:True`, *vmmcache* is "
+           "`vmmcache.install()`.")
+    yield ""
+    yield "```"
+    yield from (line for line in lines if not line.startswith(("run: ", "note: ")))
+    yield "```"
+    yield ""
+    yield "Commands, with their exit status:"
+    yield ""
+    yield "```"
+    yield from (line[len("run: "):] for line in lines if line.startswith("run: "))
+    yield "```"
+
+
+def met(value, limit):
+    return "-" if value is None else "yes" if value <= limit else "**no**"
+
+
+def bar_row(data, workload):
+    """What was asked of a workload, and whether it is met."""
+    if not data.runs(workload, OURS):
+        return [workload] + ["failed" if data.failed(workload, OURS) else "-"] + ["-"] * 4
+    step = data.times_native(workload, OURS, results.step_median)
+    live = data.median(workload, OURS, results.footprint)
+    return [workload, data.verdict(workload, OURS), shown(step, "%.3f"), met(step, MOST_STEP),
+            shown(live, "%.3f"), met(live, MOST_FOOTPRINT)]
+
+
+def bars_part(data):
+    yield "## What was asked, and what was measured"
+    yield ""
+    yield ("Results bit-equal to native's or within the noise of its own runs; a step in at most %.2f of native's; "
+           "peak reserved at most %.2f of peak live memory." % (MOST_STEP, MOST_FOOTPRINT))
+    yield ""
+    yield from table(["workload", "results", "step, x native", "met", "reserved / live", "met"],
+                     [bar_row(data, workload) for workload in data.workloads("steps")], texts=2)
+
+
+def cap_row(data, workload):
+    found = {name: data.largest(workload, name) for name in data.allocators}
+    runs = [run for name in data.allocators for run in data.runs(workload, name, "cap") if "cap" in run]
+    ours, theirs = found.get(OURS), found.get(EXPANDABLE)
+    more = None if not ours or not theirs else 100.0 * (ours - theirs) / theirs
+    return [workload, runs[0]["unit"] if runs else "-",
+            shown(runs[0]["cap"] if runs else None, "%.0f GiB", 1 / results.GIB),
+            *(shown(found.get(name), "%d") for name in data.allocators), shown(more, "%+.1f %%")]
+
+
+def cap_part(data):
+    yield "## The largest that trains under a limit"
+    yield ""
+    yield ("The same limit in bytes for each allocator. A size counts if six steps of sizes up to it end, from an "
+           "emptied cache; coarse increments, then fine ones.")
+    yield ""
+    yield from table(["workload", "unit", "limit", *data.allocators, "ours against expandable"],
+                     [cap_row(data, workload) for workload in data.workloads("cap")], texts=2)
+
+
+def workload_part(data, workload):
+    yield "### %s: %s" % (workload, PLACES[workload].title)
+    yield ""
+    yield from table(results.STEP_HEAD, list(results.step_rows(data, workload)), texts=1)
+
+
+def steps_part(data):
+    yield "## Workloads"
+    yield ""
+    yield ("Each step is waited for. Figures are medians over processes: of the median and 95th percentile of a "
+           "process's steps, and of peaks. *sum* is the time of all steps after the first few. *live* is the peak "
+           "of blocks handed out, *reserved* that of what the allocator held, *driver* what the GPU's driver saw "
+           "more in use than before the workload, after a step.")
+    yield ""
+    yield "![median time of a step](%s/steps.svg)" % data.name
+    yield ""
+    yield "![what is reserved above live memory](%s/footprint.svg)" % data.name
+    for workload in data.workloads("steps"):
+        yield ""
+        yield from workload_part(data, workload)
+
+
+def errors_part(data):
+    yield "## What does not work"
+    yield ""
+    if not data.errors:
+        yield "Nothing failed."
+    for record, count in data.failures():
+        error = record["error"]
+        yield "* %s, %s, %s, in %s: %s: %s" % (
+            record["kind"], record["workload"], record["allocator"],
+            "one process" if count == 1 else "%d processes" % count, error["type"],
+            " ".join(error["message"].split())[:400])
+        yield ""
+        yield "  ```"
+        yield from ("  " + line for line in error["traceback"][-LAST_LINES:])
+        yield "  ```"
+
+
+def said_part(folders, name, title):
+    lines = list(texts(folders, name))
+    if lines:
+        yield ""
+        yield "## " + title
+        yield ""
+        yield "```"
+        yield from lines
+        yield "```"
+
+
+def main(*arguments):
+    folders, document = arguments[:-1], arguments[-1]
+    data = results.Data(folders)
+    folder = os.path.splitext(document)[0]
+    data.name = os.path.basename(folder)
+    pictures_write(folder, pictures(data))
+    lines = list(machine_part(folders))
+    for part in (bars_part, cap_part, steps_part, errors_part):
+        lines += ["", *part(data)]
+    lines += said_part(folders, "equality.txt", "The same training, compared")
+    lines += said_part(folders, "checks.txt", "Libraries, streams, graphs and neighbours")
+    with open(document, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+if len(sys.argv) < 3:
+    sys.exit("usage: tools/torchbench/report.py FOLDER... DOCUMENT")
+main(*sys.argv[1:])

@@ -1,0 +1,194 @@
+"""What run.py measured: figures by workload and allocator, compared with PyTorch's own allocator.
+
+May be imported by: run.py, report.py. Needs nothing but the standard library.
+"""
+import fnmatch
+import glob
+import itertools
+import json
+import math
+import os
+import statistics
+import tarfile
+
+from allocators import ALLOCATORS, NATIVE
+from workloads import NAMES
+
+GIB = 2.0 ** 30
+PATTERN = "*.*.*.*.json"
+ARCHIVE = "results.tar.gz"
+
+
+def difference(one, other):
+    """How far two runs' results are apart, relative to their size; 0.0: bit-equal."""
+    one, other = ([value for step in run for value in step] for run in (one, other))
+    if len(one) != len(other):
+        return math.inf
+    far = 0.0
+    for a, b in zip(one, other):
+        if a != b and not (math.isnan(a) and math.isnan(b)):
+            far = max(far, abs(a - b) / max(abs(a), abs(b)) if math.isfinite(a - b) else math.inf)
+    return far
+
+
+def percentile(values, share):
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def records_read(folder):
+    """Records of a folder, or of the archive that torchbench.sh makes of it, in the order of their names."""
+    archive = os.path.join(folder, ARCHIVE)
+    if os.path.exists(archive):
+        with tarfile.open(archive) as files:
+            for member in sorted(files.getmembers(), key=lambda each: each.name):
+                if fnmatch.fnmatch(os.path.basename(member.name), PATTERN):
+                    yield json.load(files.extractfile(member))
+    for path in sorted(glob.glob(os.path.join(folder, PATTERN))):
+        with open(path, encoding="utf-8") as file:
+            yield json.load(file)
+
+
+class Data:
+    """Records by kind, workload and allocator; repetitions that failed are in `errors` only."""
+
+    def __init__(self, folders):
+        self.records = {}  # (kind, workload, allocator): [record]
+        self.errors = []   # records
+        self.versions, self.device = {}, "?"
+        for record in itertools.chain.from_iterable(map(records_read, folders)):
+            self.versions = record.get("versions", self.versions)
+            self.device = record.get("device", self.device)
+            if record["error"]:
+                self.errors.append(record)
+            if not record["error"] or record["kind"] == "cap":
+                key = record["kind"], record["workload"], record["allocator"]
+                self.records.setdefault(key, []).append(record)
+        self.allocators = [name for name in ALLOCATORS if any(key[2] == name for key in self.records)]
+
+    def workloads(self, kind):
+        """Those that were run, and be it without success."""
+        found = {key[1] for key in self.records if key[0] == kind}
+        found.update(record["workload"] for record in self.errors if record["kind"] == kind)
+        return [name for name in NAMES if name in found]
+
+    def runs(self, workload, allocator, kind="steps"):
+        return self.records.get((kind, workload, allocator), [])
+
+    def failed(self, workload, allocator, kind="steps"):
+        return any((record["kind"], record["workload"], record["allocator"]) == (kind, workload, allocator)
+                   for record in self.errors)
+
+    def failures(self):
+        """[(the first record, how many there are)] of what failed in the same way."""
+        found = {}
+        for record in self.errors:
+            key = record["kind"], record["workload"], record["allocator"], record["error"]["type"]
+            found.setdefault(key, []).append(record)
+        return [(records[0], len(records)) for records in found.values()]
+
+    def median(self, workload, allocator, figure):
+        """The median over repetitions of a function of a record; None without any."""
+        values = [figure(record) for record in self.runs(workload, allocator)]
+        return statistics.median(values) if values else None
+
+    def times_native(self, workload, allocator, figure):
+        ours, theirs = (self.median(workload, name, figure) for name in (allocator, NATIVE))
+        return None if ours is None or theirs is None else ours / theirs
+
+    def differences(self, workload, allocator):
+        """Of all pairs of its runs and native ones; of native: of its runs with each other."""
+        native = [record["results"] for record in self.runs(workload, NATIVE)]
+        if allocator == NATIVE:
+            pairs = itertools.combinations(native, 2)
+        else:
+            pairs = itertools.product(native, (record["results"] for record in
+                                               self.runs(workload, allocator)))
+        return [difference(*pair) for pair in pairs]
+
+    def verdict(self, workload, allocator):
+        """Whether an allocator computed what native did: a word, and the figures behind it."""
+        noise, found = self.differences(workload, NATIVE), self.differences(workload, allocator)
+        if not found:
+            return "-"
+        if max(found) == 0:
+            return "bit-equal"
+        if not noise:
+            return "differs by %.1e; noise unknown" % statistics.median(found)
+        word = "within noise" if statistics.median(found) <= max(noise) else "DIFFERS"
+        return "%s (%.1e; native %.1e)" % (word, statistics.median(found), max(noise))
+
+    def largest(self, workload, allocator):
+        """The largest size that trained under the limit; None if none did or was tried."""
+        runs = self.runs(workload, allocator, "cap")
+        return runs[0]["largest"] if runs else None
+
+
+def step_median(record):
+    return statistics.median(record["times"][record["warm"]:])
+
+
+def step_p95(record):
+    return percentile(record["times"][record["warm"]:], 0.95)
+
+
+def total(record):
+    return sum(record["times"][record["warm"]:])
+
+
+def peak(name):
+    return lambda record: record["peaks"][name]
+
+
+def footprint(record):
+    """Peak reserved over peak live."""
+    return record["peaks"]["reserved"] / max(record["peaks"]["allocated"], 1)
+
+
+def used(record):
+    """What the driver saw more in use than before."""
+    return record["device_used"] - record["device_used_before"]
+
+
+def shown(value, form="%.2f", scale=1.0):
+    return "-" if value is None else form % (value * scale)
+
+
+def step_rows(data, workload):
+    """A row an allocator."""
+    for name in data.allocators:
+        if not data.runs(workload, name):
+            yield [name, "failed" if data.failed(workload, name) else "-"] + ["-"] * 9
+            continue
+        yield [name, str(len(data.runs(workload, name))),
+               shown(data.median(workload, name, step_median), "%.2f", 1e3),
+               shown(data.median(workload, name, step_p95), "%.2f", 1e3),
+               shown(data.times_native(workload, name, step_median), "%.3f"),
+               shown(data.times_native(workload, name, total), "%.3f"),
+               shown(data.median(workload, name, peak("allocated")), "%.2f", 1 / GIB),
+               shown(data.median(workload, name, peak("reserved")), "%.2f", 1 / GIB),
+               shown(data.median(workload, name, footprint), "%.3f"),
+               shown(data.median(workload, name, used), "%.2f", 1 / GIB),
+               data.verdict(workload, name) if name != NATIVE else "-"]
+
+
+STEP_HEAD = ["allocator", "runs", "step ms", "p95 ms", "x native", "sum, x native", "live GiB",
+             "reserved GiB", "reserved / live", "driver GiB", "results against native"]
+
+
+def summary(data):
+    """Lines for a terminal."""
+    for workload in data.workloads("steps"):
+        yield ""
+        yield workload
+        for row in [STEP_HEAD, *step_rows(data, workload)]:
+            yield "  " + "  ".join("%-*s" % (max(len(head), 8), cell)
+                                   for head, cell in zip(STEP_HEAD, row))
+    for workload in data.workloads("cap"):
+        yield ""
+        yield "largest of %s: %s" % (workload, ", ".join(
+            "%s %s" % (name, shown(data.largest(workload, name), "%d")) for name in data.allocators))
+    for record, count in data.failures():
+        yield "error: %s, %s, %s, %d times: %s: %s" % (
+            record["kind"], record["workload"], record["allocator"], count, record["error"]["type"],
+            record["error"]["message"][:300])

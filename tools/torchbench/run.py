@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Real models under PyTorch's allocators and ours: step times, peaks of memory, results, and the largest
+size that trains under a limit.
+
+usage: run.py --out FOLDER [--workloads a,b] [--allocators native,expandable,vmmcache] [--repeat 3]
+              [--parts steps,cap] [--seconds 520] [--quick]
+
+Writes one JSON file a workload, allocator and repetition into FOLDER, and tables to the output. Needs
+VMMCACHE_LIBRARY (libvmmcache_torch.so). Allocators take turns, in another order each time. What does not fit
+into --seconds is left out, last repetitions first, and said to be.
+"""
+import argparse
+import os
+import time
+
+import allocators
+import results
+import workloads
+from jobs import Job
+
+QUICK_STEPS = 8
+
+
+def options_read():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--workloads", default=",".join(workloads.NAMES))
+    parser.add_argument("--allocators", default=",".join(allocators.ALLOCATORS))
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--parts", default="steps,cap")
+    parser.add_argument("--seconds", type=float, default=520)
+    parser.add_argument("--quick", action="store_true", help="one repetition of few steps")
+    options = parser.parse_args()
+    options.allocators = allocators.chosen(options.allocators)
+    options.workloads = options.workloads.split(",")
+    unknown = set(options.workloads) - set(workloads.NAMES)
+    if unknown:
+        parser.error("no workload: %s; there are %s" % (", ".join(sorted(unknown)),
+                                                        ", ".join(workloads.NAMES)))
+    return options
+
+
+def in_turn(names, repeat):
+    """The names, beginning with another one each time."""
+    at = repeat % len(names)
+    return names[at:] + names[:at]
+
+
+def steps_jobs(options):
+    repeats = 1 if options.quick else options.repeat
+    for repeat in range(repeats):
+        places = {name: workloads.PLACES[name] for name in options.workloads}
+        steps = {name: min(place.steps, QUICK_STEPS) if options.quick else place.steps
+                 for name, place in places.items() if repeat < place.repeats}
+        for allocator in in_turn(options.allocators, repeat):
+            if steps:
+                yield "steps", allocator, repeat, steps
+
+
+def cap_jobs(options):
+    names = [name for name in options.workloads if name in workloads.CAPPED]
+    for allocator in options.allocators:
+        if names:
+            yield "cap", allocator, 0, dict.fromkeys(names, 0)
+
+
+def planned(options):
+    """The first repetition, then the searches, then the others: what is left out last is worth most."""
+    parts = options.parts.split(",")
+    steps = list(steps_jobs(options)) if "steps" in parts else []
+    caps = list(cap_jobs(options)) if "cap" in parts else []
+    first = len(options.allocators) if steps else 0
+    return steps[:first] + caps + steps[first:]
+
+
+def main(options):
+    os.makedirs(options.out, exist_ok=True)
+    start = time.perf_counter()
+    jobs = [Job(*plan, options.out) for plan in planned(options)]
+    longest = 0.0
+    for job in jobs:
+        began = time.perf_counter()
+        if began - start + longest > options.seconds:
+            print("left out, no time: %s %s %d" % (job.kind, job.allocator, job.repeat))
+            job.first.end()
+            continue
+        job.run()
+        longest = max(longest, time.perf_counter() - began) if job.kind == "steps" else longest
+    print("%.0f s in all" % (time.perf_counter() - start))
+    for line in results.summary(results.Data([options.out])):
+        print(line)
+
+
+main(options_read())

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""What every guide to PyTorch's memory teaches, shown under libvmmcache: runs the programs of tour/, each in a
+process of its own.
+
+usage: tour.py [OUT.json]        needs VMMCACHE_LIBRARY
+       tour.py --splice OUT.json DOCUMENT
+
+Prints every program's output, and writes programs and outputs to OUT.json. With --splice, they replace the
+regions `tour NAME` of a document. Ends with 1 if a program fails.
+"""
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, os.path.dirname(HERE))
+
+import allocators
+from markdown import region_replaced
+
+# In the order in which they are told.
+PROGRAMS = ("tour/allocated", "tour/summary", "tour/patched", "tour/no_caching", "tour/leak",
+            "tour/nvidia_smi", "oom", "tour/snapshot")
+MOST_SECONDS = 120
+
+
+def program_read(name):
+    with open(os.path.join(HERE, name + ".py"), encoding="utf-8") as file:
+        code = file.read()
+    said = ast.get_docstring(ast.parse(code))
+    variables = dict(re.findall(r"^environment: (\w+)=(\S+)$", said, re.MULTILINE))
+    return code, said.splitlines()[0], variables
+
+
+def shown(name, folder):
+    """Runs a program: what it is, what it said and how it ended."""
+    code, title, variables = program_read(name)
+    env = allocators.environment(allocators.OURS, TOUR_OUT=folder, **variables)
+    try:
+        done = subprocess.run([sys.executable, os.path.join(HERE, name + ".py")], env=env, text=True,
+                              capture_output=True, timeout=MOST_SECONDS, check=False)
+        status, output, errors = done.returncode, done.stdout, done.stderr
+    except subprocess.TimeoutExpired as error:
+        status, output, errors = "no end", str(error.stdout or ""), str(error.stderr or "")
+    return {"title": title, "code": code, "environment": variables, "status": status, "output": output,
+            "errors": errors[-3000:]}
+
+
+def run(path):
+    folder = os.path.dirname(os.path.abspath(path)) if path else ""
+    found, failed = {}, False
+    for name in PROGRAMS:
+        part = found[os.path.basename(name)] = shown(name, folder)
+        print("== %s (%s): status %s" % (part["title"], name, part["status"]))
+        print(part["output"])
+        if part["status"] != 0:
+            failed = True
+            print(part["errors"])
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+    sys.exit(int(failed))
+
+
+def lines_of(name, part):
+    """A program without its comment at the top, and what it said."""
+    code = part["code"].split('"""', 2)[2].strip("\n")
+    variables = "".join("%s=%s " % pair for pair in part["environment"].items())
+    yield "```python"
+    yield from code.splitlines()
+    yield "```"
+    yield ""
+    yield "```"
+    yield "$ %spython %s.py" % (variables, name)
+    yield from part["output"].rstrip("\n").splitlines()
+    yield "```"
+
+
+def splice(path, document):
+    with open(path, encoding="utf-8") as file:
+        found = json.load(file)
+    with open(document, encoding="utf-8") as file:
+        text = file.read()
+    for name, part in found.items():
+        text = region_replaced(text, "tour " + name, "tools/torchbench/tour.py", lines_of(name, part))
+    with open(document, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+if sys.argv[1:2] == ["--splice"] and len(sys.argv) == 4:
+    splice(*sys.argv[2:])
+elif len(sys.argv) <= 2:
+    run(sys.argv[1] if len(sys.argv) == 2 else None)
+else:
+    sys.exit(__doc__.split("\n\n")[1])

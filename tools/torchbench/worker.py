@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""One process of torchbench: one allocator, several workloads one after the other. Started by run.py.
+
+usage: worker.py steps|cap ALLOCATOR REPEAT FOLDER NAME:STEPS...
+
+Imports everything, says `worker: ready`, and waits for a line before it touches the GPU, so that many can
+be started at once and none pays for imports while another is measured. Writes FOLDER/KIND.NAME.ALLOCATOR.REPEAT.json
+after each workload. Ends with 3 where an error left the GPU unusable.
+"""
+import json
+import os
+import sys
+import warnings
+
+import allocators
+
+UNUSABLE = 3
+
+
+def say(text):
+    print("worker: " + text, flush=True)
+
+
+def written(path, record):
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump(record, file)
+    os.replace(path + ".new", path)
+
+
+def versions():
+    from importlib import metadata
+    found = {}
+    for name in ("torch", "transformers", "peft", "torchvision", "torch_geometric", "triton", "numpy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "missing"
+    return found
+
+
+def loaded(name):
+    """The workload's class, or the record of why there is none."""
+    import measure
+    import workloads
+    try:
+        return workloads.kind(name), None
+    except Exception as error:
+        return None, {"times": [], "results": [], "warm": 0, "rows": [], "error": measure.failure(error)}
+
+
+def usable():
+    import torch
+    try:
+        torch.cuda.synchronize()
+        return True
+    except RuntimeError:
+        return False
+
+
+def main(kind, allocator, repeat, folder, *plan):
+    warnings.filterwarnings("ignore")
+    import torch
+    allocators.install(allocator)
+    import cap
+    import measure
+    parts = [(name, int(steps), *loaded(name)) for name, steps in
+             (part.split(":") for part in plan)]
+    say("ready")
+    sys.stdin.readline()
+    torch.cuda.init()
+    allocators.verify(allocator)
+    meter = allocators.Meter(allocator)
+    for name, steps, workload, record in parts:
+        say("start " + name)
+        if workload is not None:
+            record = cap.searched(workload, meter) if kind == "cap" else \
+                measure.measured(workload, steps, meter)
+        record.update(workload=name, allocator=allocator, repeat=int(repeat), kind=kind,
+                      versions=versions(), device=torch.cuda.get_device_name(0))
+        written(os.path.join(folder, "%s.%s.%s.%s.json" % (kind, name, allocator, repeat)), record)
+        say("done " + name)
+        if record["error"] and not usable():
+            sys.stdout.flush()
+            os._exit(UNUSABLE)
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,47 @@
+"""The workloads of torchbench. Each is a class of a module here:
+
+    WARM        how many steps come before the median
+    __init__()  builds it; seeds are set before
+    step(n)     does one step and returns a tensor of what it computed
+
+and where it is searched for the largest size that trains under a limit:
+
+    CAP_BYTES, CAP_UNIT, CAP_FIRST, CAP_COARSE, CAP_FINE
+    fit(size, n, steps)   trains step n of a size
+    clear()               drops what a step that failed left over
+
+This file imports none of them, so that who only plans needs no torch.
+"""
+import collections
+import importlib
+
+Place = collections.namedtuple("Place", "module noun steps repeats title")
+
+MANY = 1000
+
+# What may leave a GPU unusable comes last.
+PLACES = {
+    "llm": Place("llm", "Training", 40, MANY, "Llama of 370 M trained, AdamW, bf16, 4 x 256 to 4096 tokens"),
+    "lora": Place("lora", "Tuning", 30, MANY,
+                  "LoRA on a Llama of 850 M, gradient checkpointing, bf16, 2 x 512 to 8192 tokens"),
+    "generate": Place("generate", "Generation", 60, MANY,
+                      "generation by a Llama of 650 M: three batches with growing key-value caches"),
+    "detect": Place("detect", "Detection", 20, MANY,
+                    "Faster R-CNN ResNet-50 FPN trained, 4 images of mixed sizes"),
+    "gnn": Place("gnn", "GraphNet", 40, MANY, "GraphSAGE trained on subgraphs of 50 to 400 thousand nodes"),
+    "serve": Place("serve", "Serving", 25, MANY,
+                   "BERT-base answers 8 requests a wave on four streams, record_stream"),
+    "captured": Place("captured", "Captured", 60, MANY,
+                      "a captured training step replayed between eager work"),
+    "compile": Place("compiled", "Compiled", 30, 2, "torch.compile of a training step"),
+    "compile_graphs": Place("compiled", "CompiledGraphs", 30, 2,
+                            'torch.compile of a training step, mode="reduce-overhead"'),
+}
+NAMES = tuple(PLACES)
+CAPPED = ("llm", "lora", "detect")
+
+
+def kind(name):
+    """The class of a workload."""
+    place = PLACES[name]
+    return getattr(importlib.import_module("workloads." + place.module), place.noun)
