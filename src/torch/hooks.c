@@ -3,6 +3,7 @@
  * never fails: its error is kept for vmm_last_error() and told to the log.
  * May be called by: nobody within; they are the library's interface. Locks: none of their own.
  */
+#include "base/arith.h"
 #include "base/error.h"
 #include "torch/plugin.h"
 
@@ -92,10 +93,18 @@ void vmm_torch_reset(void)
     }
 }
 
+/* All of the memory is no limit, and nothing of it is one that no request keeps to. */
+static uint64_t share_of(double fraction, uint64_t total_bytes)
+{
+    if (fraction >= 1.0)
+        return 0;
+    return vmm__max(1, (uint64_t)(fraction * (double)total_bytes));
+}
+
 static vmm_status fraction_set(double fraction, int ordinal)
 {
-    if (!(fraction > 0.0 && fraction <= 1.0))
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "a fraction of %g is not above 0 and at most 1",
+    if (!(fraction >= 0.0 && fraction <= 1.0))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "a fraction of %g is not from 0 to 1",
                           fraction);
     struct torch_device *device = NULL;
     vmm_status status = vmm__torch_open(ordinal, &device);
@@ -105,9 +114,7 @@ static vmm_status fraction_set(double fraction, int ordinal)
     uint64_t free_bytes;
     uint64_t total_bytes;
     status = vmm_device_memory(cache, &free_bytes, &total_bytes);
-    if (status != VMM_OK)
-        return status;
-    return vmm_limit_set(cache, (uint64_t)(fraction * (double)total_bytes));
+    return status == VMM_OK ? vmm_limit_set(cache, share_of(fraction, total_bytes)) : status;
 }
 
 void vmm_torch_memory_fraction(double fraction, int device)
