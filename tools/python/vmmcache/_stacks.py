@@ -9,9 +9,10 @@ is safe since the table keeps every code object that it knows.
 """
 from __future__ import annotations
 
-import _thread
 import dis
 import itertools
+import os
+import signal
 import sys
 import threading
 
@@ -50,7 +51,7 @@ def number() -> int:
 
 def _interrupt_later() -> None:
     """A Ctrl-C that came while the library asked is for the program, once this has returned."""
-    threading.Timer(0.01, _thread.interrupt_main).start()
+    threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
 def _intern(key: tuple) -> int:
