@@ -49,7 +49,7 @@ static uint64_t block_tell(struct torch_device *device, vmm_torch_action action,
                               .stream = block->stream,
                               .stack = stack,
                               .pool = block->pool,
-                              .action = action,
+                              .action = (int32_t)action,
                               .device = device->ordinal };
     return vmm__history_push(&device->history, &event);
 }
@@ -193,7 +193,7 @@ static void segment_tell(struct torch_device *device, vmm_torch_action action,
                               .stream = (uint64_t)(uintptr_t)change->stream,
                               .stack = call != NULL && call->device == device ? call->stack : 0,
                               .pool = change->pool,
-                              .action = action,
+                              .action = (int32_t)action,
                               .device = device->ordinal };
     (void)vmm__history_push(&device->history, &event);
 }

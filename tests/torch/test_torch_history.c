@@ -10,6 +10,7 @@
 #include "torch/abi.h"
 #include "torch/playback.h"
 
+#include "base/hostmem.h"
 #include "driver/sim.h"
 
 #include <pthread.h>
@@ -35,7 +36,8 @@ struct scene {
 };
 
 static bool is_compact;
-static int devices; /* that were used */
+static unsigned operations = OPERATIONS; /* of a sequence */
+static int devices;                      /* that were used */
 
 static vmm_stream stream_name(unsigned stream)
 {
@@ -70,33 +72,33 @@ static struct scene scene_begin(uint64_t seed, uint64_t lag)
 
 /* ---- Random operations ---------------------------------------------------------------------- */
 
-static void block_touch(struct scene *scene, const struct piece *block, unsigned stream)
+static void piece_touch(struct scene *scene, const struct piece *piece, unsigned stream)
 {
-    assert_ok(vmm__driver_fill(scene_driver(scene), (uint64_t)(uintptr_t)block->address,
-                               block->bytes, 7, stream_name(stream)));
+    assert_ok(vmm__driver_fill(scene_driver(scene), (uint64_t)(uintptr_t)piece->address,
+                               piece->bytes, 7, stream_name(stream)));
 }
 
-static void block_drop(struct scene *scene, struct piece *block)
+static void piece_drop(struct scene *scene, struct piece *piece)
 {
-    vmm_torch_free(block->address, block->bytes, scene->device, stream_name(block->stream));
-    *block = (struct piece){ 0 };
+    vmm_torch_free(piece->address, piece->bytes, scene->device, stream_name(piece->stream));
+    *piece = (struct piece){ 0 };
 }
 
-static void block_take(struct scene *scene, struct piece *block)
+static void piece_take(struct scene *scene, struct piece *piece)
 {
-    block->bytes = random_bytes(&scene->seed, 24 * MIB);
-    block->stream = (unsigned)draw(scene, STREAMS);
-    block->address = vmm_torch_try_alloc(block->bytes, scene->device, stream_name(block->stream));
-    if (block->address != NULL && !is_compact)
-        block_touch(scene, block, block->stream);
+    piece->bytes = random_bytes(&scene->seed, 24 * MIB);
+    piece->stream = (unsigned)draw(scene, STREAMS);
+    piece->address = vmm_torch_try_alloc(piece->bytes, scene->device, stream_name(piece->stream));
+    if (piece->address != NULL && !is_compact)
+        piece_touch(scene, piece, piece->stream);
 }
 
-static void block_lend(struct scene *scene, const struct piece *block)
+static void piece_lend(struct scene *scene, const struct piece *piece)
 {
     unsigned other = (unsigned)draw(scene, STREAMS);
-    vmm_torch_record_stream(block->address, stream_name(other));
+    vmm_torch_record_stream(piece->address, stream_name(other));
     if (!is_compact)
-        block_touch(scene, block, other);
+        piece_touch(scene, piece, other);
 }
 
 static int filter_one(void *context, vmm_stream stream)
@@ -122,25 +124,25 @@ static void pool_step(struct scene *scene)
 
 static void scene_step(struct scene *scene)
 {
-    struct piece *block = &scene->blocks[draw(scene, BLOCKS)];
+    struct piece *piece = &scene->blocks[draw(scene, BLOCKS)];
     uint64_t dice = draw(scene, 1000);
     if (dice < 3)
         vmm_torch_reset();
     else if (dice < 6 && scene->is_alone)
         pool_step(scene);
-    else if (block->address == NULL)
-        block_take(scene, block);
+    else if (piece->address == NULL)
+        piece_take(scene, piece);
     else if (dice < 200)
-        block_lend(scene, block);
+        piece_lend(scene, piece);
     else
-        block_drop(scene, block);
+        piece_drop(scene, piece);
 }
 
 static void scene_clear(struct scene *scene)
 {
     for (unsigned i = 0; i < BLOCKS; i++) {
         if (scene->blocks[i].address != NULL)
-            block_drop(scene, &scene->blocks[i]);
+            piece_drop(scene, &scene->blocks[i]);
     }
     if (scene->pool != 0)
         pool_step(scene);
@@ -198,19 +200,19 @@ static void sequence_check(uint64_t seed, uint64_t entries, uint64_t lag, double
 {
     struct scene scene = scene_begin(seed, lag);
     vmm_torch_memory_fraction(fraction, scene.device);
-    for (unsigned i = 0; i < OPERATIONS / 8; i++)
+    for (unsigned i = 0; i < operations / 8; i++)
         scene_step(&scene);
     const vmm_torch_snapshot *before;
     assert_ok(vmm_torch_history_start(entries, stack_now, 1));
     assert_ok(vmm_torch_snapshot_take(scene.device, &before));
     struct picture_sums sums = snapshot_sums(before);
-    for (unsigned i = 0; i < OPERATIONS; i++) {
+    for (unsigned i = 0; i < operations; i++) {
         scene_step(&scene);
-        if (i % 512 == 511)
+        if (i % (operations / 8) == 0)
             (void)scene_check(&scene);
     }
     struct playback first = scene_check(&scene);
-    if (entries > 100 * OPERATIONS && vmm_torch_cache(scene.device)->decay.period_ns == 0) {
+    if (entries == UINT64_MAX && vmm_torch_cache(scene.device)->decay.period_ns == 0) {
         assert_int_equal(first.granules * 2 * MIB, sums.mapped_bytes);
         assert_int_equal(first.live, sums.live);
         assert_int_equal(first.waiting, sums.waiting);
@@ -257,7 +259,7 @@ struct worker {
 static void *worker_run(void *context)
 {
     struct worker *worker = context;
-    for (unsigned i = 0; i < OPERATIONS; i++)
+    for (unsigned i = 0; i < operations; i++)
         scene_step(&worker->scene);
     return NULL;
 }
@@ -317,6 +319,82 @@ static void recording_comes_and_goes(void **state)
     (void)scene_check(&scene);
 }
 
+/* ---- Host memory ---------------------------------------------------------------------------- */
+
+/* Fails each allocation of host memory in turn, until a picture can be taken. */
+static void a_picture_needs_host_memory_or_leaves_nothing(void **state)
+{
+    (void)state;
+    struct scene scene = scene_begin(51, 0);
+    const vmm_torch_snapshot *snapshot = NULL;
+    assert_ok(vmm_torch_history_start(5000, stack_now, 1));
+    for (unsigned i = 0; i < 500; i++)
+        scene_step(&scene);
+    uint64_t before = vmm__host_outstanding();
+    uint64_t number = 0;
+    vmm_status status;
+    do {
+        (void)vmm__host_fail_at(++number);
+        status = vmm_torch_snapshot_take(scene.device, &snapshot);
+        (void)vmm__host_fail_at(0);
+        if (status == VMM_ERR_HOST_OOM)
+            assert_null(snapshot);
+        if (vmm_torch_cache(scene.device)->decay.period_ns == 0 && status == VMM_ERR_HOST_OOM)
+            assert_int_equal(vmm__host_outstanding(), before);
+    } while (status == VMM_ERR_HOST_OOM);
+    assert_ok(status);
+    assert_true(number > 3); /* itself, events, segments, blocks */
+    (void)snapshot_play_back(snapshot);
+    vmm_torch_snapshot_drop(snapshot);
+    scene_clear(&scene);
+    assert_ok(vmm_torch_history_stop());
+}
+
+/* A history needs memory when it begins; later it goes on with what it has. */
+static void a_history_needs_host_memory_to_begin(void **state)
+{
+    (void)state;
+    struct scene scene = scene_begin(61, 0);
+    assert_status(vmm_torch_history_start(0, NULL, 0), VMM_ERR_INVALID_ARGUMENT);
+    uint64_t before = vmm__host_outstanding();
+    (void)vmm__host_fail_at(1);
+    vmm_status status = vmm_torch_history_start(5000, NULL, 0);
+    (void)vmm__host_fail_at(0);
+    assert_int_equal(status, VMM_ERR_HOST_OOM);
+    if (vmm_torch_cache(scene.device)->decay.period_ns == 0)
+        assert_int_equal(vmm__host_outstanding(), before);
+    assert_ok(vmm_torch_history_start(UINT64_MAX, NULL, 0));
+    for (uint64_t i = 0; i < 2000; i++) {
+        struct piece *piece = &scene.blocks[draw(&scene, BLOCKS)];
+        (void)vmm__host_fail_at(1 + i % 3);
+        if (piece->address != NULL)
+            piece_drop(&scene, piece);
+        else
+            piece->address = vmm_torch_try_alloc(piece->bytes = 3000 * (i % 900 + 1), scene.device,
+                                                 stream_name((unsigned)(i % STREAMS)));
+    }
+    (void)vmm__host_fail_at(0);
+    (void)scene_check(&scene);
+    scene_clear(&scene);
+    assert_ok(vmm_torch_history_stop());
+}
+
+static void nothing_is_pictured_before_the_first_use(void **state)
+{
+    (void)state;
+    const vmm_torch_snapshot *snapshot;
+    assert_status(vmm_torch_snapshot_take(0, NULL), VMM_ERR_INVALID_ARGUMENT);
+    for (int device = -1; device < 70; device += 35) {
+        assert_ok(vmm_torch_snapshot_take(device + 28, &snapshot));
+        assert_int_equal(snapshot->segment_count + snapshot->event_count, 0);
+        vmm_torch_snapshot_drop(snapshot);
+    }
+    vmm_torch_snapshot_drop(NULL);
+    assert_string_equal(vmm_torch_action_word(VMM_TORCH_FREE_COMPLETED), "free_completed");
+    assert_null(vmm_torch_action_word(7));
+    assert_null(vmm_torch_action_word(-1));
+}
+
 static void settings_choose(const char *kind)
 {
     vmm_config config = VMM_CONFIG_INIT;
@@ -327,9 +405,10 @@ static void settings_choose(const char *kind)
         config.compaction = VMM_COMPACTION_ON;
     else if (strcmp(kind, "wait") == 0)
         config.sharing = VMM_SHARING_WAIT;
-    else if (strcmp(kind, "no_caching") == 0)
+    else if (strcmp(kind, "no_caching") == 0) {
         config.no_caching = 1;
-    else if (strcmp(kind, "decay") == 0) {
+        operations /= 8; /* they take longer */
+    } else if (strcmp(kind, "decay") == 0) {
         config.decay_ms = 1;
         config.decay_thread = 1;
     }
@@ -346,6 +425,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(so_they_are_in_short_histories),
         cmocka_unit_test(threads_are_told_in_one_order),
         cmocka_unit_test(recording_comes_and_goes),
+        cmocka_unit_test(a_picture_needs_host_memory_or_leaves_nothing),
+        cmocka_unit_test(a_history_needs_host_memory_to_begin),
+        cmocka_unit_test(nothing_is_pictured_before_the_first_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
