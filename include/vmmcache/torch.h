@@ -63,6 +63,15 @@ VMM_API void vmm_torch_record_stream(void *ptr, vmm_stream stream);
  * this: it stands in the place of a member function, whose object is the first argument. */
 VMM_API void vmm_torch_cache_info(void *allocator, int8_t device, size_t *largest_bytes);
 
+/* Is told of a request that failed for want of memory, before the program is: the device, the bytes that
+ * were asked for, the limit or what the device has, and what of that nobody has taken. Called without locks,
+ * by several threads at once: may take snapshots, free and allocate. */
+typedef void (*vmm_torch_shortage_fn)(int device, uint64_t bytes, uint64_t most_bytes,
+                                      uint64_t free_bytes);
+
+/* Sets who is told; NULL: nobody. The one before may be called still by requests that are under way. */
+VMM_API void vmm_torch_shortage_watch(vmm_torch_shortage_fn watch);
+
 /* ---- Figures ------------------------------------------------------------------------------ */
 
 /* What vmm_stats does not tell apart: requests of up to 1 MiB, and larger ones. */

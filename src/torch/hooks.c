@@ -23,8 +23,10 @@ vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **
     bool is_recorded = vmm__torch_records();
     status = is_recorded ? vmm__record_alloc(device, bytes, stream, out)
                          : vmm_alloc(cache, bytes, stream, out);
-    if (status != VMM_OK)
+    if (status != VMM_OK) {
+        vmm__torch_shortage_tell(device, status, bytes);
         return status;
+    }
     vmm__figures_take(&device->figures, bytes, vmm_block_bytes(cache, bytes));
     if (!is_recorded && vmm__torch_records())
         vmm__record_late_alloc(device, *out);

@@ -54,6 +54,9 @@ static inline vmm_cache *vmm__torch_cache_of(const struct torch_device *device)
 /* The same, and makes the cache if there is none. As vmm_create(). */
 vmm_status vmm__torch_open(int ordinal, struct torch_device **out);
 
+/* Tells vmm_torch_shortage_watch()'s function of a request that failed, if it was for want of memory. */
+void vmm__torch_shortage_tell(const struct torch_device *device, vmm_status status, uint64_t bytes);
+
 /* Whether the block that the thread has just freed still waits for other streams. */
 bool vmm__torch_waits(const void *ptr);
 

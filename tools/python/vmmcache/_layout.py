@@ -12,6 +12,7 @@ STATUS_DEVICE_OOM = 3
 
 STACK_FN = ctypes.CFUNCTYPE(u64)
 PRESSURE_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, size_t)
+SHORTAGE_FN = ctypes.CFUNCTYPE(None, ctypes.c_int, u64, u64, u64)
 
 SHARING = {"finished": 0, "wait": 1}
 COMPACTION = {"off": 0, "auto": 1, "on": 2}

@@ -11,7 +11,7 @@ import ctypes
 import importlib
 import sys
 
-from . import _control, _device, _history, _library, _member, _snapshot, _stats, _summary
+from . import _control, _device, _history, _library, _member, _shortage, _snapshot, _stats, _summary
 from ._figures import Figures
 
 _patched: list = []
@@ -101,6 +101,7 @@ _PRIMITIVES = {
     "_cuda_memorySnapshot": _memory_snapshot,
     "_cuda_record_memory_history": _record_memory_history,
     "_cuda_record_memory_history_legacy": _record_memory_history_legacy,
+    "_cuda_attach_out_of_memory_observer": _shortage.on_out_of_memory,
     "_cuda_getMemoryFraction": _memory_fraction,
     "_cuda_getAllocatorBackend": lambda: "vmmcache",
     "_accelerator_getDeviceStats": _stats.memory_stats_as_nested_dict,
