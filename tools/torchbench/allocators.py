@@ -48,7 +48,7 @@ def verify(name):
     """Raises unless the process uses the allocator that it was given."""
     import torch
     backend = torch.cuda.memory.get_allocator_backend()
-    if (backend == "pluggable") != (name == OURS):
+    if (backend != "native") != (name == OURS):
         raise RuntimeError("allocator %s was asked for, PyTorch uses %s" % (name, backend))
     if name == OURS:
         return

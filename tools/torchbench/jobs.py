@@ -3,6 +3,7 @@ where one dies. A workload that killed its process gets a record that says so.
 
 May be imported by: run.py.
 """
+import contextlib
 import json
 import os
 import queue
@@ -39,9 +40,10 @@ class Process:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
-        for line in self.process.stdout:
-            if line.startswith("worker: "):
-                self.lines.put(line[len("worker: "):].strip())
+        with self.process.stdout as said:
+            for line in said:
+                if line.startswith("worker: "):
+                    self.lines.put(line[len("worker: "):].strip())
         self.lines.put(None)
 
     def line(self, seconds):
@@ -77,6 +79,8 @@ class Process:
         """How it ended: None if well."""
         self.process.kill()
         status = self.process.wait()
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
         if self.was_silent:
             return "the process was silent for too long and was ended"
         if status in (0, UNUSABLE):

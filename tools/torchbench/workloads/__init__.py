@@ -34,8 +34,10 @@ PLACES = {
     "captured": Place("captured", "Captured", 60, MANY,
                       "a captured training step replayed between eager work"),
     "compile": Place("compiled", "Compiled", 30, 2, "torch.compile of a training step"),
-    "compile_graphs": Place("compiled", "CompiledGraphs", 30, 2,
-                            'torch.compile of a training step, mode="reduce-overhead"'),
+    "compile_plain": Place("compiled", "CompiledPlainGraphs", 30, 2,
+                           'the same, mode="reduce-overhead", plain graphs'),
+    "compile_trees": Place("compiled", "CompiledGraphs", 30, 2,
+                           'the same, mode="reduce-overhead", trees of graphs'),
 }
 NAMES = tuple(PLACES)
 CAPPED = ("llm", "lora", "detect")
