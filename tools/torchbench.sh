@@ -46,7 +46,8 @@ run() {
     local file=$1 seconds=$2 status=0 start=$SECONDS
     shift 2
     timeout "$seconds" "$@" 2>&1 | tee -a "$out/$file" || status=$?
-    echo "run: $status, $((SECONDS - start)) s: ${*//"$home"\//}" | tee -a "$log"
+    local said=${*//"$home"\//}
+    echo "run: $status, $((SECONDS - start)) s: ${said//"$out"/FOLDER}" | tee -a "$log"
     [ "$status" -eq 0 ]
 }
 

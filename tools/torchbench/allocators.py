@@ -5,7 +5,7 @@ allocator is installed before anything else happens.
 """
 import os
 
-HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from places import HOME
 
 NATIVE, EXPANDABLE, OURS = "native", "expandable", "vmmcache"
 ALLOCATORS = (NATIVE, EXPANDABLE, OURS)

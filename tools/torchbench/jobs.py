@@ -13,6 +13,7 @@ import threading
 import time
 
 import allocators
+from places import placeless
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
 READY_SECONDS = 180  # many processes import at once
@@ -89,7 +90,7 @@ class Process:
 
     def last_lines(self):
         with open(self.log, encoding="utf-8", errors="replace") as log:
-            return log.read().rstrip().splitlines()[-LAST_LINES:]
+            return placeless(log.read().rstrip()).splitlines()[-LAST_LINES:]
 
 
 class Job:

@@ -29,7 +29,7 @@ PLACES = {
     "detect": Place("detect", "Detection", 20, MANY,
                     "Faster R-CNN ResNet-50 FPN trained, 4 images of mixed sizes"),
     "gnn": Place("gnn", "GraphNet", 40, MANY, "GraphSAGE trained on subgraphs of 50 to 400 thousand nodes"),
-    "serve": Place("serve", "Serving", 25, MANY,
+    "serve": Place("serve", "Serving", 40, MANY,
                    "BERT-base answers 8 requests a wave on four streams, record_stream"),
     "captured": Place("captured", "Captured", 60, MANY,
                       "a captured training step replayed between eager work"),
