@@ -93,7 +93,10 @@ static void change_note(void *context, const vmm_change *change)
 
 bool vmm__torch_waits(const void *ptr)
 {
-    return waiting_address == (uint64_t)(uintptr_t)ptr;
+    if (waiting_address != (uint64_t)(uintptr_t)ptr)
+        return false;
+    waiting_address = 0; /* the next block at this address may not wait */
+    return true;
 }
 
 /* Only this thread is left of the parent's, and any lock may be held by one that is not. */
