@@ -59,6 +59,10 @@ VMM_API void *vmm_torch_base(void *ptr, size_t *bytes);
 
 VMM_API void vmm_torch_record_stream(void *ptr, vmm_stream stream);
 
+/* The most that one request could get on a device now; 0 if that is not known. PyTorch has no hook for
+ * this: it stands in the place of a member function, whose object is the first argument. */
+VMM_API void vmm_torch_cache_info(void *allocator, int8_t device, size_t *largest_bytes);
+
 /* ---- Figures ------------------------------------------------------------------------------ */
 
 /* What vmm_stats does not tell apart: requests of up to 1 MiB, and larger ones. */

@@ -1,6 +1,8 @@
 """Stacks of Python and their numbers."""
 import threading
+import time
 import unittest
+import unittest.mock
 
 from support import run_python
 from vmmcache import _stacks
@@ -47,6 +49,14 @@ class StacksTest(unittest.TestCase):
     def test_called_by_the_library_only_the_callers_are_in_it(self):
         frames = _stacks.frames(_stacks.CALLBACK())
         self.assertEqual(frames[0]["name"], "test_called_by_the_library_only_the_callers_are_in_it")
+
+    def test_an_interrupt_reaches_the_program(self):
+        def interrupt():
+            raise KeyboardInterrupt
+        with unittest.mock.patch.object(_stacks, "_getframe", interrupt):
+            self.assertEqual(_stacks.number(), 0)
+        with self.assertRaises(KeyboardInterrupt):
+            time.sleep(20)
 
     def test_threads_agree_on_numbers(self):
         found, barrier = [], threading.Barrier(8)

@@ -7,7 +7,8 @@ import threading
 
 from . import _library, _stacks
 
-MOST_ENTRIES = 1 << 20  # of each device, where the caller sets no bound
+UNBOUNDED = sys.maxsize
+ENTRIES = 1 << 20  # of each device, where the caller sets no bound: up to 64 MiB
 
 _ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
             "segment_unmap", "oom", "snapshot")
@@ -17,16 +18,16 @@ _recorded = None  # settings of what is recorded now
 _at_exit = False
 
 
-def record_history(enabled="all", context="all", stacks="python", max_entries=sys.maxsize,
+def record_history(enabled="all", context="all", stacks="python", max_entries=UNBOUNDED,
                    device=None, clear_history=False, compile_context=False,
                    global_record_annotations=False, skip_actions=None) -> None:
     """Begins to record allocations and frees of all devices, for snapshot() and live_blocks().
 
     enabled: 'all': every allocation and free; 'state': of live blocks only; None: nothing more, and what
     was recorded is forgotten. context: of what Python stacks are kept: 'all', 'alloc' or 'state' (of
-    allocations only), or None. max_entries: the last so many events of each device are kept, at most
-    2^20. clear_history: forget what was recorded so far. skip_actions: words of events that snapshots
-    leave out.
+    allocations only), or None. max_entries: the last so many events of each device are kept; 2^20 if
+    nothing is said. clear_history: forget what was recorded so far. skip_actions: words of events that
+    snapshots leave out.
 
     The other arguments of torch.cuda.memory._record_memory_history are accepted and have no effect: all
     devices are recorded, stacks are those of Python, without frames of C++, and there are no annotations.
@@ -53,8 +54,9 @@ def _checked(enabled, context, stacks, max_entries, skip_actions) -> dict:
         raise ValueError(f"skip_actions has {sorted(unknown)}; actions are {', '.join(_ACTIONS)}")
     if isinstance(max_entries, bool) or not isinstance(max_entries, int) or max_entries < 1:
         raise ValueError(f"max_entries={max_entries!r}: at least 1")
-    return {"events": enabled == "all", "entries": min(max_entries, MOST_ENTRIES) if enabled == "all" else 1,
-            "context": context, "skipped": frozenset(skip_actions or ())}
+    entries = ENTRIES if max_entries == UNBOUNDED else max_entries
+    return {"events": enabled == "all", "entries": entries if enabled == "all" else 1, "context": context,
+            "skipped": frozenset(skip_actions or ())}
 
 
 def _start(settings: dict) -> None:

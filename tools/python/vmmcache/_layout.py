@@ -22,7 +22,7 @@ FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes
 NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "pinned_bytes", "unmovable_bytes",
            "compactions", "pressure_calls", "limit_bytes", "streams", "retries", "ooms", "stalls",
            "stream_waits", "reserve_calls", "address_free_calls", "create_calls", "map_calls",
-           "access_calls", "unmap_calls", "release_calls", "event_calls", "driver_ns")
+           "access_calls", "unmap_calls", "release_calls", "event_calls", "driver_ns", "kept_bytes")
 KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
                 "active")
 
