@@ -15,8 +15,8 @@ vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **
         *out = NULL;
         return VMM_OK;
     }
-    struct torch_device *device = NULL;
-    vmm_status status = vmm__torch_open(ordinal, &device);
+    struct torch_device *device = vmm__torch_find(ordinal);
+    vmm_status status = device != NULL ? VMM_OK : vmm__torch_open(ordinal, &device);
     if (status != VMM_OK)
         return status;
     vmm_cache *cache = vmm__torch_cache_of(device);
@@ -128,12 +128,22 @@ void vmm_torch_memory_fraction(double fraction, int device)
 
 /* ---- Private pools --------------------------------------------------------------------------- */
 
+static void count(_Atomic uint64_t *counter)
+{
+    atomic_fetch_add_explicit(counter, 1, memory_order_seq_cst);
+}
+
 vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter filter, void *context)
 {
     struct torch_device *device = NULL;
     vmm_status status = vmm__torch_open(ordinal, &device);
-    return status == VMM_OK ? vmm_pool_begin(vmm__torch_cache_of(device), id, filter, context)
-                            : status;
+    if (status != VMM_OK)
+        return status;
+    count(&device->pools_begun);
+    status = vmm_pool_begin(vmm__torch_cache_of(device), id, filter, context);
+    if (status != VMM_OK)
+        count(&device->pools_ended);
+    return status;
 }
 
 /* Does something to a pool that was begun: the cache is there already. */
@@ -148,7 +158,10 @@ static vmm_status pool_act(int ordinal, vmm_pool_id id,
 
 vmm_status vmm__torch_pool_end(int ordinal, vmm_pool_id id)
 {
-    return pool_act(ordinal, id, vmm_pool_end);
+    vmm_status status = pool_act(ordinal, id, vmm_pool_end);
+    if (status == VMM_OK)
+        count(&vmm__torch_find(ordinal)->pools_ended);
+    return status;
 }
 
 vmm_status vmm__torch_pool_release(int ordinal, vmm_pool_id id)
