@@ -100,6 +100,29 @@ class EndTest(unittest.TestCase):
             status, said = run_python(code)
             self.assertEqual(status, 0, said)
 
+    def test_a_child_after_fork_ends_by_itself(self):
+        code = """if True:
+            import os, sys, threading, warnings, vmmcache
+            from support import alloc, free, MIB
+            warnings.simplefilter('ignore')
+            vmmcache.record_history(max_entries=1000)
+            go_on = True
+            def work():
+                while go_on:
+                    free(alloc(MIB))
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for _ in range(5):
+                child = os.fork()
+                if child == 0:
+                    sys.exit(7)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            go_on = False
+            """
+        status, said = run_python(code)
+        self.assertEqual(status, 0, said)
+
 
 if __name__ == "__main__":
     unittest.main()

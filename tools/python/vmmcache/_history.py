@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 
@@ -15,7 +16,7 @@ _ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segme
 
 _guard = threading.Lock()
 _recorded = None  # settings of what is recorded now
-_at_exit = False
+_process = None  # which one recorded first: a child after fork() leaves its parent's history alone
 
 
 def record_history(enabled="all", context="all", stacks="python", max_entries=UNBOUNDED,
@@ -60,12 +61,12 @@ def _checked(enabled, context, stacks, max_entries, skip_actions) -> dict:
 
 
 def _start(settings: dict) -> None:
-    global _at_exit
+    global _process
     callback = _stacks.NO_CALLBACK if settings["context"] is None else _stacks.CALLBACK
     library = _library.load()
-    if not _at_exit:
-        atexit.register(_stop)  # the library must not call Python once that has ended
-        _at_exit = True
+    if _process is None:
+        atexit.register(_end)  # the library must not call Python once that has ended
+        _process = os.getpid()
     status = library.vmm_torch_history_start(settings["entries"], callback,
                                              int(settings["context"] == "all"))
     _library.check(status, "history is not recorded")
@@ -77,6 +78,11 @@ def _stop() -> None:
         _library.check(_library.load().vmm_torch_history_stop(), "history did not end")
     _recorded = None
     _stacks.forget()
+
+
+def _end() -> None:
+    if os.getpid() == _process:
+        _stop()
 
 
 def is_recorded() -> bool:
