@@ -161,9 +161,12 @@ class SnapshotTest(LibraryTest):
         self.sound(vmmcache.snapshot(0))
 
 
-class PoolId(ctypes.Structure):
-    """vmm_pool_id"""
-    _fields_ = [("first", ctypes.c_uint64), ("second", ctypes.c_uint64)]
+class Filter(ctypes.Structure):
+    """A std::function<bool(cudaStream_t)> of libstdc++ that every stream passes."""
+    INVOKE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: True)
+    MANAGE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(
+        lambda *_: False)
+    _fields_ = [("data", ctypes.c_uint64 * 2), ("manage", type(MANAGE)), ("invoke", type(INVOKE))]
 
 
 class PrivatePoolTest(LibraryTest):
@@ -172,15 +175,16 @@ class PrivatePoolTest(LibraryTest):
         vmmcache.empty_cache()
         self.alloc(MIB)
 
-    def pool(self, verb, number, *more):
-        function = getattr(_library.load(), "vmm_pool_" + verb)
-        function.argtypes = [ctypes.c_void_p, PoolId] + [ctypes.c_void_p] * len(more)
-        cache = _library.load().vmm_torch_cache(0)
-        self.assertEqual(function(cache, PoolId(0, number), *more), 0, _library.last_error())
+    def pool(self, verb, number):
+        """Calls a hook as PyTorch does: a pair comes in two registers, a function object by its address."""
+        function = getattr(_library.load(), "vmm_torch_pool_" + verb)
+        function.restype = None
+        function.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(Filter)]
+        function(0, 0, number, ctypes.byref(Filter(manage=Filter.MANAGE, invoke=Filter.INVOKE)))
 
     def test_memory_of_graphs_is_told_apart(self):
         vmmcache.record_history(max_entries=ROOM)
-        self.pool("begin", 9, None, None)
+        self.pool("begin", 9)
         address = self.alloc(3 * MIB, stream=5)
         self.free(self.alloc(30 * MIB, stream=5))
         self.pool("end", 9)
@@ -204,7 +208,7 @@ class PrivatePoolTest(LibraryTest):
         for turn in range(1, 40):
             captures = draw.random() < 0.4
             if captures:
-                self.pool("begin", turn, None, None)
+                self.pool("begin", turn)
             for _ in range(40):
                 if held and draw.random() < 0.5:
                     self.free(held.pop(draw.randrange(len(held))))
