@@ -111,7 +111,7 @@ static uint64_t site_steal(struct vmm_cache *cache, struct heap *heap, uint64_t 
         want -= vmm__min(want, target_granules(cache, bytes));
     if (want == 0)
         return 0;
-    return vmm__steal(cache, heap, site, want,
+    return vmm__steal(cache, heap, site, bytes, want,
                       from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache, heap->pool));
 }
 
