@@ -128,22 +128,13 @@ void vmm_torch_memory_fraction(double fraction, int device)
 
 /* ---- Private pools --------------------------------------------------------------------------- */
 
-static void count(_Atomic uint64_t *counter)
-{
-    atomic_fetch_add_explicit(counter, 1, memory_order_seq_cst);
-}
-
 vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter filter, void *context)
 {
     struct torch_device *device = NULL;
     vmm_status status = vmm__torch_open(ordinal, &device);
     if (status != VMM_OK)
         return status;
-    count(&device->pools_begun);
-    status = vmm_pool_begin(vmm__torch_cache_of(device), id, filter, context);
-    if (status != VMM_OK)
-        count(&device->pools_ended);
-    return status;
+    return vmm_pool_begin(vmm__torch_cache_of(device), id, filter, context);
 }
 
 /* Does something to a pool that was begun: the cache is there already. */
@@ -158,10 +149,7 @@ static vmm_status pool_act(int ordinal, vmm_pool_id id,
 
 vmm_status vmm__torch_pool_end(int ordinal, vmm_pool_id id)
 {
-    vmm_status status = pool_act(ordinal, id, vmm_pool_end);
-    if (status == VMM_OK)
-        count(&vmm__torch_find(ordinal)->pools_ended);
-    return status;
+    return pool_act(ordinal, id, vmm_pool_end);
 }
 
 vmm_status vmm__torch_pool_release(int ordinal, vmm_pool_id id)

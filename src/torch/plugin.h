@@ -23,9 +23,7 @@ struct torch_device {
     void *pressure_context;
     struct figures figures;
     struct history history;
-    _Atomic uint64_t waits;       /* blocks that were freed and that other streams still use */
-    _Atomic uint64_t pools_begun; /* how often; counted before it is done */
-    _Atomic uint64_t pools_ended; /* counted when it is done */
+    _Atomic uint64_t waits; /* blocks that were freed and that other streams still use */
 };
 
 extern struct torch_device vmm__torch_devices[TORCH_DEVICES];

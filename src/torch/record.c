@@ -101,33 +101,17 @@ static void oom_tell(struct torch_device *device, uint64_t bytes, vmm_stream str
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
-/* The block that a request was served by. Only of one that a private pool may have served the cache knows
- * more: `ended` and `begun` are how many of them there were before. */
-static bool block_served(const struct torch_device *device, uint64_t ended, uint64_t begun,
-                         const struct known *asked, struct known *out)
-{
-    if (begun != ended || atomic_load(&device->pools_begun) != begun)
-        return block_find(device, (const void *)(uintptr_t)asked->address, out);
-    *out = *asked;
-    return true;
-}
-
 vmm_status vmm__record_alloc(struct torch_device *device, size_t bytes, vmm_stream stream,
                              void **out)
 {
     struct call call = { .device = device, .stack = stack_ask(false) };
+    struct known block;
     call_enter(&call);
-    uint64_t ended = atomic_load(&device->pools_ended);
-    uint64_t begun = atomic_load(&device->pools_begun);
     vmm_status status = vmm_alloc(vmm__torch_cache_of(device), bytes, stream, out);
-    struct known block = { .requested_bytes = bytes, .stream = (uint64_t)(uintptr_t)stream };
-    if (status == VMM_OK) {
-        block.address = (uint64_t)(uintptr_t)*out;
-        if (block_served(device, ended, begun, &block, &block))
-            alloc_tell(device, &block, call.stack);
-    } else if (vmm__is_shortage(status)) {
+    if (status == VMM_OK && block_find(device, *out, &block)) /* it knows of private pools */
+        alloc_tell(device, &block, call.stack);
+    else if (vmm__is_shortage(status))
         oom_tell(device, bytes, stream, call.stack);
-    }
     call_leave(&call);
     return status;
 }

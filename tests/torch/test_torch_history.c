@@ -5,44 +5,14 @@
  * usage: test_torch_history plain|decay|wait|compact|no_caching
  */
 #define _GNU_SOURCE
-#include "policy/cache.h"
-#include "support/cache_support.h"
-#include "torch/abi.h"
-#include "torch/playback.h"
+#include "torch/scene.h"
 
 #include "base/hostmem.h"
-#include "driver/sim.h"
 
 #include <pthread.h>
-#include <string.h>
 #include <time.h>
 
-enum { STREAMS = 4, BLOCKS = 64, THREADS = 4, OPERATIONS = 4000 };
-
-struct piece {
-    void *address;
-    size_t bytes;
-    unsigned stream;
-};
-
-/* One program on one device. */
-struct scene {
-    int device;
-    uint64_t seed;
-    struct piece blocks[BLOCKS];
-    unsigned pool; /* that is begun; 0: none */
-    unsigned pools;
-    bool is_alone; /* no other thread uses the device */
-};
-
-static bool is_compact;
-static unsigned operations = OPERATIONS; /* of a sequence */
-static int devices;                      /* that were used */
-
-static vmm_stream stream_name(unsigned stream)
-{
-    return (vmm_stream)(uintptr_t)(stream == 0 ? 0 : 0x100 + stream);
-}
+enum { THREADS = 4 };
 
 static uint64_t stack_now(void)
 {
@@ -50,169 +20,23 @@ static uint64_t stack_now(void)
     return ++number;
 }
 
-static uint64_t draw(struct scene *scene, uint64_t end)
-{
-    return random_next(&scene->seed) % end;
-}
-
-static struct driver *scene_driver(const struct scene *scene)
-{
-    return vmm_torch_cache(scene->device)->driver;
-}
-
-static struct scene scene_begin(uint64_t seed, uint64_t lag)
-{
-    struct scene scene = { .device = devices++, .seed = seed, .is_alone = true };
-    void *first = vmm_torch_try_alloc(MIB, scene.device, NULL);
-    assert_non_null(first);
-    vmm__sim_lag_set(scene_driver(&scene), lag);
-    vmm_torch_free(first, MIB, scene.device, NULL);
-    return scene;
-}
-
-/* ---- Random operations ---------------------------------------------------------------------- */
-
-static void piece_touch(struct scene *scene, const struct piece *piece, unsigned stream)
-{
-    assert_ok(vmm__driver_fill(scene_driver(scene), (uint64_t)(uintptr_t)piece->address,
-                               piece->bytes, 7, stream_name(stream)));
-}
-
-static void piece_drop(struct scene *scene, struct piece *piece)
-{
-    vmm_torch_free(piece->address, piece->bytes, scene->device, stream_name(piece->stream));
-    *piece = (struct piece){ 0 };
-}
-
-static void piece_take(struct scene *scene, struct piece *piece)
-{
-    piece->bytes = random_bytes(&scene->seed, 24 * MIB);
-    piece->stream = (unsigned)draw(scene, STREAMS);
-    piece->address = vmm_torch_try_alloc(piece->bytes, scene->device, stream_name(piece->stream));
-    if (piece->address != NULL && !is_compact)
-        piece_touch(scene, piece, piece->stream);
-}
-
-static void piece_lend(struct scene *scene, const struct piece *piece)
-{
-    unsigned other = (unsigned)draw(scene, STREAMS);
-    vmm_torch_record_stream(piece->address, stream_name(other));
-    if (!is_compact)
-        piece_touch(scene, piece, other);
-}
-
-static int filter_one(void *context, vmm_stream stream)
-{
-    return stream == context;
-}
-
-/* A private pool is begun, ended, or released, as comes next. */
-static void pool_step(struct scene *scene)
-{
-    vmm_pool_id id = { (uint64_t)scene->device + 1, scene->pools };
-    if (scene->pool == 0) {
-        id.second = ++scene->pools;
-        assert_ok(vmm__torch_pool_begin(scene->device, id, filter_one,
-                                        stream_name(1 + scene->pools % (STREAMS - 1))));
-        scene->pool = scene->pools;
-        return;
-    }
-    assert_ok(vmm__torch_pool_end(scene->device, id));
-    assert_ok(vmm__torch_pool_release(scene->device, id));
-    scene->pool = 0;
-}
-
-static void scene_step(struct scene *scene)
-{
-    struct piece *piece = &scene->blocks[draw(scene, BLOCKS)];
-    uint64_t dice = draw(scene, 1000);
-    if (dice < 3)
-        vmm_torch_reset();
-    else if (dice < 6 && scene->is_alone)
-        pool_step(scene);
-    else if (piece->address == NULL)
-        piece_take(scene, piece);
-    else if (dice < 200)
-        piece_lend(scene, piece);
-    else
-        piece_drop(scene, piece);
-}
-
-static void scene_clear(struct scene *scene)
-{
-    for (unsigned i = 0; i < BLOCKS; i++) {
-        if (scene->blocks[i].address != NULL)
-            piece_drop(scene, &scene->blocks[i]);
-    }
-    if (scene->pool != 0)
-        pool_step(scene);
-}
-
-/* ---- Checks --------------------------------------------------------------------------------- */
-
-static uint64_t both(vmm_figure small, vmm_figure large)
-{
-    return small.current + large.current;
-}
-
-/* Figures, statistics and the picture say the same, if no other thread is at work. */
-static void figures_check(const struct scene *scene, const vmm_torch_snapshot *snapshot)
-{
-    vmm_torch_figures told = { .struct_size = sizeof told };
-    vmm_stats stats = VMM_STATS_INIT;
-    struct picture_sums sums = snapshot_sums(snapshot);
-    assert_ok(vmm_torch_figures_get(scene->device, &told));
-    assert_ok(vmm_stats_get(vmm_torch_cache(scene->device), &stats));
-    assert_int_equal(both(told.small.allocations, told.large.allocations),
-                     stats.allocations.current);
-    assert_int_equal(both(told.small.requested_bytes, told.large.requested_bytes),
-                     stats.requested_bytes.current);
-    assert_int_equal(both(told.small.allocated_bytes, told.large.allocated_bytes),
-                     stats.allocated_bytes.current);
-    assert_int_equal(told.small.allocations.allocated + told.large.allocations.allocated,
-                     stats.allocations.allocated);
-    assert_int_equal(sums.live, stats.allocations.current);
-    assert_int_equal(sums.requested_bytes, stats.requested_bytes.current);
-    /* Decay goes on meanwhile. */
-    if (vmm_torch_cache(scene->device)->decay.period_ns != 0)
-        return;
-    assert_int_equal(both(told.small.active_bytes, told.large.active_bytes),
-                     stats.active_bytes.current);
-    assert_int_equal(sums.active_bytes, stats.active_bytes.current);
-    assert_int_equal(both(told.small.active, told.large.active), sums.live + sums.waiting);
-    assert_int_equal(both(told.small.reserved_bytes, told.large.reserved_bytes), sums.mapped_bytes);
-    if (!is_compact)
-        assert_int_equal(sums.mapped_bytes, stats.reserved_bytes.current - stats.limbo_bytes);
-}
-
-static struct playback scene_check(const struct scene *scene)
-{
-    const vmm_torch_snapshot *snapshot;
-    assert_ok(vmm_torch_snapshot_take(scene->device, &snapshot));
-    struct playback first = snapshot_play_back(snapshot);
-    if (scene->is_alone)
-        figures_check(scene, snapshot);
-    vmm_torch_snapshot_drop(snapshot);
-    return first;
-}
-
 static void sequence_check(uint64_t seed, uint64_t entries, uint64_t lag, double fraction)
 {
     struct scene scene = scene_begin(seed, lag);
     vmm_torch_memory_fraction(fraction, scene.device);
-    for (unsigned i = 0; i < operations / 8; i++)
+    for (unsigned i = 0; i < scene_operations() / 8; i++)
         scene_step(&scene);
     const vmm_torch_snapshot *before;
     assert_ok(vmm_torch_history_start(entries, stack_now, 1));
     assert_ok(vmm_torch_snapshot_take(scene.device, &before));
     struct picture_sums sums = snapshot_sums(before);
-    for (unsigned i = 0; i < operations; i++) {
+    for (unsigned i = 0; i < scene_operations(); i++) {
         scene_step(&scene);
-        if (i % (operations / 8) == 0)
+        if (i % (scene_operations() / 8) == 0)
             (void)scene_check(&scene);
     }
     struct playback first = scene_check(&scene);
-    if (entries == UINT64_MAX && vmm_torch_cache(scene.device)->decay.period_ns == 0) {
+    if (entries == UINT64_MAX && !scene_decays()) {
         assert_int_equal(first.granules * 2 * MIB, sums.mapped_bytes);
         assert_int_equal(first.live, sums.live);
         assert_int_equal(first.waiting, sums.waiting);
@@ -223,7 +47,7 @@ static void sequence_check(uint64_t seed, uint64_t entries, uint64_t lag, double
     const vmm_torch_snapshot *after;
     assert_ok(vmm_torch_snapshot_take(scene.device, &after));
     assert_int_equal(after->event_count, 0);
-    figures_check(&scene, after);
+    scene_figures_check(&scene, after);
     vmm_torch_snapshot_drop(after);
 }
 
@@ -259,7 +83,7 @@ struct worker {
 static void *worker_run(void *context)
 {
     struct worker *worker = context;
-    for (unsigned i = 0; i < operations; i++)
+    for (unsigned i = 0; i < scene_operations(); i++)
         scene_step(&worker->scene);
     return NULL;
 }
@@ -339,7 +163,7 @@ static void a_picture_needs_host_memory_or_leaves_nothing(void **state)
         (void)vmm__host_fail_at(0);
         if (status == VMM_ERR_HOST_OOM)
             assert_null(snapshot);
-        if (vmm_torch_cache(scene.device)->decay.period_ns == 0 && status == VMM_ERR_HOST_OOM)
+        if (!scene_decays() && status == VMM_ERR_HOST_OOM)
             assert_int_equal(vmm__host_outstanding(), before);
     } while (status == VMM_ERR_HOST_OOM);
     assert_ok(status);
@@ -361,17 +185,17 @@ static void a_history_needs_host_memory_to_begin(void **state)
     vmm_status status = vmm_torch_history_start(5000, NULL, 0);
     (void)vmm__host_fail_at(0);
     assert_int_equal(status, VMM_ERR_HOST_OOM);
-    if (vmm_torch_cache(scene.device)->decay.period_ns == 0)
+    if (!scene_decays())
         assert_int_equal(vmm__host_outstanding(), before);
     assert_ok(vmm_torch_history_start(UINT64_MAX, NULL, 0));
     for (uint64_t i = 0; i < 2000; i++) {
-        struct piece *piece = &scene.blocks[draw(&scene, BLOCKS)];
+        struct piece *piece = &scene.pieces[scene_draw(&scene, SCENE_PIECES)];
         (void)vmm__host_fail_at(1 + i % 3);
         if (piece->address != NULL)
-            piece_drop(&scene, piece);
+            scene_drop(&scene, piece);
         else
             piece->address = vmm_torch_try_alloc(piece->bytes = 3000 * (i % 900 + 1), scene.device,
-                                                 stream_name((unsigned)(i % STREAMS)));
+                                                 scene_stream((unsigned)(i % SCENE_STREAMS)));
     }
     (void)vmm__host_fail_at(0);
     (void)scene_check(&scene);
@@ -395,30 +219,9 @@ static void nothing_is_pictured_before_the_first_use(void **state)
     assert_null(vmm_torch_action_word(-1));
 }
 
-static void settings_choose(const char *kind)
-{
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = VMM_DRIVER_SIM;
-    config.device_bytes = CACHE_DEVICE;
-    is_compact = strcmp(kind, "compact") == 0;
-    if (is_compact)
-        config.compaction = VMM_COMPACTION_ON;
-    else if (strcmp(kind, "wait") == 0)
-        config.sharing = VMM_SHARING_WAIT;
-    else if (strcmp(kind, "no_caching") == 0) {
-        config.no_caching = 1;
-        operations /= 8; /* they take longer */
-    } else if (strcmp(kind, "decay") == 0) {
-        config.decay_ms = 1;
-        config.decay_thread = 1;
-    }
-    if (vmm_torch_configure(&config) != VMM_OK)
-        abort();
-}
-
 int main(int argc, char **argv)
 {
-    settings_choose(argc > 1 ? argv[1] : "plain");
+    scene_settings(argc > 1 ? argv[1] : "plain");
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations_are_told_in_order),
         cmocka_unit_test(so_they_are_where_memory_is_scarce),
