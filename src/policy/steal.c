@@ -1,5 +1,6 @@
 /* Idle chunks move to where they are needed: see steal.h. */
 #include "policy/steal.h"
+#include "base/arith.h"
 #include "policy/idle.h"
 
 /* A theft under way. */
@@ -117,14 +118,20 @@ static bool others_steal(struct theft *theft)
     return going;
 }
 
-/* What the request will leave of the free block behind the void. */
+/* What the request will leave of the free block behind the void: from the far end, so that the rest stays in
+ * one piece, unless its chunks do not come in that size. */
 static void beyond_steal(struct theft *theft, uint64_t bytes)
 {
     const struct site *site = theft->site;
     struct idle_quest quest = vmm__idle_quest(theft->to, theft->to->pool, theft->when);
-    uint64_t before = site->beyond->address - site->beside->address;
-    (void)block_steal(theft, &quest, (struct block *)site->beyond,
-                      site->beyond->address + (bytes - before));
+    struct block *beyond = (struct block *)site->beyond;
+    uint64_t needed_end = site->beside->address + bytes;
+    uint64_t missing_bytes = (theft->want - theft->taken)
+                             << theft->cache->memory.arena.granule_shift;
+    uint64_t far = vmm__block_end(beyond) - vmm__min(missing_bytes, beyond->node.size);
+    bool going = block_steal(theft, &quest, beyond, vmm__max(needed_end, far));
+    if (going && !theft_is_done(theft))
+        (void)block_steal(theft, &quest, beyond, needed_end);
 }
 
 uint64_t vmm__steal(struct vmm_cache *cache, struct heap *heap, const struct site *site,
