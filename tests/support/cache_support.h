@@ -88,7 +88,8 @@ struct survey {
     uint64_t waiting_blocks;
     uint64_t waiting_bytes;
     uint64_t lent_bytes;
-    uint64_t twins; /* second addresses of chunks: they count as no chunks */
+    uint64_t kept_bytes; /* free, in private pools; what is idle there is no idle memory */
+    uint64_t twins;      /* second addresses of chunks: they count as no chunks */
     uint64_t largest_free_bytes;
 };
 
