@@ -59,14 +59,26 @@ static void captures_add(struct vmm_cache *cache, struct capture *capture)
 
 /* ---- Begin, end ---------------------------------------------------------------------------- */
 
+/* Nobody comes back to a pool that a private pool left: what was freed there since is not in a slab that
+ * waits for more. */
+static void left_settle(struct pool *pool)
+{
+    vmm__pool_lock(pool);
+    (void)vmm__pool_settle_locked(pool);
+    vmm__pool_unlock(pool);
+}
+
 /* So that what was freed before can be told to be finished while the stream is being captured. */
 static void streams_mark(struct vmm_cache *cache)
 {
     struct error_line line;
     vmm__error_save(&line);
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        if (vmm__pool_has_memory(pool))
-            (void)vmm__timeline_mark(&pool->timeline, vmm__timeline_now(&pool->timeline));
+        if (!vmm__pool_has_memory(pool))
+            continue;
+        if (pool->is_private && !pool->is_held)
+            left_settle(pool);
+        (void)vmm__timeline_mark(&pool->timeline, vmm__timeline_now(&pool->timeline));
     }
     vmm__error_restore(&line);
 }
@@ -231,10 +243,13 @@ static void pools_settle(struct vmm_cache *cache, bool has_waited)
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         if (!pool->is_held)
             continue;
-        if (!has_waited)
-            pool->leaving_epoch = vmm__timeline_advance(&pool->timeline);
-        else
+        if (has_waited) {
             vmm__timeline_pass(&pool->timeline, pool->leaving_epoch);
+            continue;
+        }
+        vmm__pool_lock(pool);
+        pool->leaving_epoch = vmm__pool_settle_locked(pool);
+        vmm__pool_unlock(pool);
     }
 }
 
