@@ -88,6 +88,10 @@ int cache_setup(void **state)
 int cache_teardown(void **state)
 {
     struct cache_test *test = *state;
+    for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
+        if (test->captured[stream])
+            capture_ended(test, stream);
+    }
     flight_end(test);
     cache_close(test);
     return 0;
@@ -169,6 +173,18 @@ void stream_follows(struct cache_test *test, unsigned later, unsigned earlier)
     assert_ok(vmm__driver_event_record(test->driver, event, test->streams[earlier]));
     assert_ok(vmm__driver_stream_wait(test->driver, test->streams[later], event));
     assert_ok(vmm__driver_event_destroy(test->driver, event));
+}
+
+void capture_begun(struct cache_test *test, unsigned stream)
+{
+    assert_ok(vmm__driver_capture_begin(test->driver, test->streams[stream]));
+    test->captured[stream] = true;
+}
+
+void capture_ended(struct cache_test *test, unsigned stream)
+{
+    test->captured[stream] = false;
+    assert_ok(vmm__driver_capture_end(test->driver, test->streams[stream]));
 }
 
 static void flight_kernel(void *context)

@@ -29,8 +29,9 @@ struct cache_test {
     struct driver *driver;
     vmm_cache *cache;
     vmm_stream streams[CACHE_STREAMS];
-    uint64_t free_bytes; /* of the device, before the cache */
-    uint64_t stalls;     /* of the driver, before the cache */
+    bool captured[CACHE_STREAMS]; /* see capture_begun() */
+    uint64_t free_bytes;          /* of the device, before the cache */
+    uint64_t stalls;              /* of the driver, before the cache */
 };
 
 #define CACHE_TEST(name) cmocka_unit_test_setup_teardown(name, cache_setup, cache_teardown)
@@ -66,6 +67,10 @@ void block_checked(struct cache_test *test, void *block, size_t bytes, uint32_t 
 void work_verified(struct cache_test *test);
 /* Lets later work of one stream come after all earlier work of another. */
 void stream_follows(struct cache_test *test, unsigned later, unsigned earlier);
+
+/* A stream is being captured: it takes no work. What is not ended when a test fails ends with it. */
+void capture_begun(struct cache_test *test, unsigned stream);
+void capture_ended(struct cache_test *test, unsigned stream);
 
 /*
  * Puts work on the block into a stream that goes on until flight_end(). Returns whether that is

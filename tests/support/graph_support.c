@@ -6,16 +6,6 @@ int graph_filter(void *context, vmm_stream stream)
     return *(const vmm_stream *)context == stream;
 }
 
-void capture_begun(struct cache_test *test, unsigned stream)
-{
-    assert_ok(vmm__driver_capture_begin(test->driver, test->streams[stream]));
-}
-
-void capture_ended(struct cache_test *test, unsigned stream)
-{
-    assert_ok(vmm__driver_capture_end(test->driver, test->streams[stream]));
-}
-
 void graph_begun(struct cache_test *test, struct graph *graph, uint64_t id, unsigned stream)
 {
     *graph = (struct graph){ .id = { id, 1 }, .stream = stream };
@@ -141,14 +131,16 @@ void memory_exhausted(struct cache_test *test, const struct graph *graph)
     unsigned refused = 0;
     for (unsigned i = 0; refused < 3 * MIXED && count < MOST; i++) {
         size_t bytes = mixed_sizes[i % MIXED];
-        vmm_stream stream = test->streams[i / MIXED % CACHE_STREAMS];
-        vmm_status status = vmm_alloc(test->cache, bytes, stream, &blocks[count]);
+        unsigned stream = i / MIXED % CACHE_STREAMS;
+        if (test->captured[stream])
+            continue;
+        vmm_status status = vmm_alloc(test->cache, bytes, test->streams[stream], &blocks[count]);
         refused += status == VMM_ERR_DEVICE_OOM ? 1 : 0;
         if (status == VMM_ERR_DEVICE_OOM)
             continue;
         assert_ok(status);
         assert_false(graph_meets(graph, blocks[count], bytes));
-        block_filled(test, blocks[count], bytes, count, i / MIXED % CACHE_STREAMS);
+        block_filled(test, blocks[count], bytes, count, stream);
         count++;
     }
     assert_true(refused > 0);

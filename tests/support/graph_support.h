@@ -34,10 +34,6 @@ struct graph {
 void graph_begun(struct cache_test *test, struct graph *graph, uint64_t id, unsigned stream);
 void graph_ended(struct cache_test *test, struct graph *graph);
 
-/* The same without the beginning and the end of a pool: of the capture only. */
-void capture_begun(struct cache_test *test, unsigned stream);
-void capture_ended(struct cache_test *test, unsigned stream);
-
 /* A filter; its context is a vmm_stream. */
 int graph_filter(void *context, vmm_stream stream);
 
@@ -57,7 +53,8 @@ void graph_released(struct cache_test *test, const struct graph *graph);
 /* A graph with two blocks of each of the mixed sizes, the half of which it gave back. */
 void graph_mixed(struct cache_test *test, struct graph *graph, uint64_t id, unsigned stream);
 
-/* Takes blocks of all streams until there are no more, none of which may be the graph's, and frees them. */
+/* Takes blocks of all streams that are not captured until there are no more, none of which may be the
+ * graph's, and frees them. */
 void memory_exhausted(struct cache_test *test, const struct graph *graph);
 
 /* Whether any byte of a block was ever the graph's. */
