@@ -67,10 +67,16 @@ static void all_wait_locked(struct host_work *work)
 vmm_status vmm__host_device_wait(struct driver *driver)
 {
     struct host_work *work = &vmm__host_of(driver)->work;
+    vmm_status status = VMM_OK;
     pthread_mutex_lock(&work->lock);
-    all_wait_locked(work);
+    for (struct host_stream *stream = work->streams; stream != NULL; stream = stream->next) {
+        if (stream->named && status == VMM_OK)
+            status = vmm__host_capture_spoil_locked(stream, "device_wait");
+    }
+    if (status == VMM_OK)
+        all_wait_locked(work);
     pthread_mutex_unlock(&work->lock);
-    return VMM_OK;
+    return status;
 }
 
 vmm_status vmm__host_mismatches(struct driver *driver, uint64_t *places)
@@ -147,13 +153,13 @@ vmm_status vmm__host_event_record(struct driver *driver, void *event, vmm_stream
     struct host_work *work = &vmm__host_of(driver)->work;
     pthread_mutex_lock(&work->lock);
     struct host_stream *found = vmm__host_stream_find_locked(work, stream);
-    if (found != NULL && found->is_captured) {
-        pthread_mutex_unlock(&work->lock);
-        return vmm__error(VMM_ERR_DRIVER, "event_record: stream %p is being captured", stream);
-    }
-    event_mark_locked(work, event, found);
+    vmm_status status = VMM_OK;
+    if (found != NULL)
+        status = vmm__host_capture_spoil_locked(found, "event_record");
+    if (status == VMM_OK)
+        event_mark_locked(work, event, found);
     pthread_mutex_unlock(&work->lock);
-    return VMM_OK;
+    return status;
 }
 
 vmm_status vmm__host_event_query(struct driver *driver, void *event)
@@ -184,9 +190,13 @@ vmm_status vmm__host_stream_wait(struct driver *driver, vmm_stream stream, void 
     struct host_piece piece = { .kind = HOST_PIECE_WAIT };
     pthread_mutex_lock(&work->lock);
     piece.mark = awaited->mark;
-    bool orders = !vmm__host_is_reached(piece.mark) &&
-                  piece.mark.stream != vmm__host_stream_find_locked(work, stream);
-    vmm_status status = orders ? vmm__host_submit_locked(work, &piece, stream) : VMM_OK;
+    struct host_stream *waiting = vmm__host_stream_find_locked(work, stream);
+    bool orders = !vmm__host_is_reached(piece.mark) && piece.mark.stream != waiting;
+    vmm_status status = VMM_OK;
+    if (waiting != NULL)
+        status = vmm__host_capture_spoil_locked(waiting, "stream_wait");
+    if (status == VMM_OK && orders)
+        status = vmm__host_submit_locked(work, &piece, stream);
     pthread_mutex_unlock(&work->lock);
     return status;
 }
