@@ -73,6 +73,7 @@ static void streams_mark(struct vmm_cache *cache)
 {
     struct error_line line;
     vmm__error_save(&line);
+    vmm__cache_post(cache, NULL); /* before waits end and are posted */
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         if (!vmm__pool_has_memory(pool))
             continue;
@@ -209,6 +210,42 @@ vmm_status vmm__private_pool(struct vmm_cache *cache, vmm_stream stream, struct 
     return is_in_use ? status : vmm__cache_pool(cache, stream, out);
 }
 
+/* ---- Captures under way ---------------------------------------------------------------------- */
+
+/* If the driver does not say, it may be. */
+static bool stream_is_captured(const struct vmm_cache *cache, vmm_stream stream)
+{
+    bool is_captured = true;
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__driver_capturing(cache->driver, stream, &is_captured);
+    vmm__error_restore(&line);
+    return is_captured;
+}
+
+bool vmm__privates_capture(const struct vmm_cache *cache)
+{
+    const struct pool *pool = cache->pools.first;
+    if (cache->privates.captures != NULL)
+        return true;
+    while (pool != NULL && !stream_is_captured(cache, pool->stream))
+        pool = pool->next;
+    return pool != NULL;
+}
+
+vmm_status vmm__privates_work_wait(struct vmm_cache *cache)
+{
+    vmm_status first = VMM_OK;
+    if (!vmm__privates_capture(cache))
+        return vmm__driver_device_wait(cache->driver);
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        vmm_status status = vmm__timeline_wait(&pool->timeline, vmm__timeline_now(&pool->timeline));
+        if (first == VMM_OK && status != VMM_NOT_READY)
+            first = status;
+    }
+    return first;
+}
+
 /* ---- Leaving ------------------------------------------------------------------------------- */
 
 vmm_status vmm__private_release(struct vmm_cache *cache, vmm_pool_id id)
@@ -264,8 +301,9 @@ static bool any_leaves(const struct privates *privates)
 vmm_status vmm__privates_leave_locked(struct vmm_cache *cache)
 {
     struct privates *privates = &cache->privates;
-    if (!any_leaves(privates) || vmm__privates_capture(privates))
+    if (!any_leaves(privates) || vmm__privates_capture(cache))
         return VMM_NOT_READY;
+    vmm__cache_post(cache, NULL); /* before waits end and are posted */
     pools_settle(cache, false);
     vmm_status status = vmm__driver_device_wait(cache->driver);
     if (status != VMM_OK)
