@@ -240,6 +240,74 @@ static void a_block_s_own_stream_is_no_other(void **state)
     graph_released(test, &graph);
 }
 
+/* ---- Misuse --------------------------------------------------------------------------------- */
+
+static void misuse_told(vmm_status status, const char *part)
+{
+    assert_status(status, VMM_ERR_INVALID_ARGUMENT);
+    if (strstr(vmm_last_error(), part) == NULL)
+        fail_msg("\"%s\" is not in: %s", part, vmm_last_error());
+}
+
+static void misuse_is_told(void **state)
+{
+    struct cache_test *test = *state;
+    static const vmm_pool_id none = { 0, 0 };
+    static const vmm_pool_id id = { 0, 3 };
+    misuse_told(vmm_pool_begin(NULL, id, NULL, NULL), "vmm_pool_begin: cache is NULL");
+    misuse_told(vmm_pool_end(NULL, id), "vmm_pool_end: cache is NULL");
+    misuse_told(vmm_pool_release(NULL, id), "vmm_pool_release: cache is NULL");
+    misuse_told(vmm_pool_begin(test->cache, none, NULL, NULL), "vmm_pool_begin: the id is zeros");
+    misuse_told(vmm_pool_end(test->cache, none), "vmm_pool_end: the id is zeros");
+    misuse_told(vmm_pool_release(test->cache, none), "vmm_pool_release: the id is zeros");
+    misuse_told(vmm_pool_end(test->cache, id), "(0, 3) is not begun");
+    misuse_told(vmm_pool_release(test->cache, id), "(0, 3) has no use left");
+    misuse_told(vmm_limit_set(NULL, 0), "vmm_limit_set: cache is NULL");
+    assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
+    misuse_told(vmm_pool_begin(test->cache, id, NULL, NULL), "(0, 3) is begun already");
+    assert_ok(vmm_pool_end(test->cache, id));
+    misuse_told(vmm_pool_end(test->cache, id), "(0, 3) is not begun");
+    assert_ok(vmm_pool_release(test->cache, id));
+    misuse_told(vmm_pool_release(test->cache, id), "(0, 3) has no use left");
+    assert_int_equal(pool_of_next(test, 1), 0);
+}
+
+/* The failed begin is no use, and leaves the filter of the first one. */
+static void a_second_begin_changes_nothing(void **state)
+{
+    struct cache_test *test = *state;
+    static const vmm_pool_id id = { 8, 0 };
+    assert_ok(vmm_pool_begin(test->cache, id, graph_filter, &test->streams[1]));
+    assert_status(vmm_pool_begin(test->cache, id, graph_filter, &test->streams[2]),
+                  VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(pool_of_next(test, 1), 8);
+    assert_int_equal(pool_of_next(test, 2), 0);
+    assert_ok(vmm_pool_end(test->cache, id));
+    assert_ok(vmm_pool_release(test->cache, id));
+    assert_status(vmm_pool_release(test->cache, id), VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(cache_stats(test).kept_bytes, 0);
+}
+
+/* It counts from then on; what is held stays. */
+static void a_limit_can_change(void **state)
+{
+    struct cache_test *test = *state;
+    void *block = block_taken(test, CACHE_LIMIT / 2, 1);
+    void *more = NULL;
+    assert_ok(vmm_limit_set(test->cache, CACHE_LIMIT / 4));
+    assert_int_equal(cache_stats(test).limit_bytes, CACHE_LIMIT / 4);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, CACHE_LIMIT / 2);
+    assert_status(vmm_alloc(test->cache, 4 * MIB, NULL, &more), VMM_ERR_DEVICE_OOM);
+    block_given(test, block);
+    more = block_taken(test, CACHE_LIMIT / 4, 0); /* for which the rest goes back */
+    assert_true(cache_stats(test).reserved_bytes.current <= CACHE_LIMIT / 2);
+    block_given(test, more);
+    assert_ok(vmm_limit_set(test->cache, 0));
+    block = block_taken(test, 2 * CACHE_LIMIT, 1);
+    block_given(test, block);
+    cache_verified(test);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -254,6 +322,9 @@ int main(int argc, char **argv)
         CACHE_TEST(who_began_last_is_asked_first),
         CACHE_TEST(captures_share_a_pool_and_its_uses_count),
         CACHE_TEST(a_block_s_own_stream_is_no_other),
+        CACHE_TEST(misuse_is_told),
+        CACHE_TEST(a_second_begin_changes_nothing),
+        CACHE_TEST(a_limit_can_change),
     };
     CACHE_MAIN(tests);
 }
