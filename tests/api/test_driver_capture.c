@@ -99,9 +99,23 @@ static vmm_status work_submitted(const struct broken *broken)
     return vmm__driver_fill(broken->driver, broken->address, 512, 1, broken->stream);
 }
 
-static vmm_status event_recorded(const struct broken *broken)
+static vmm_status captured_event_asked(const struct broken *broken)
 {
-    return vmm__driver_event_record(broken->driver, broken->event, broken->stream);
+    assert_ok(vmm__driver_event_record(broken->driver, broken->event, broken->stream));
+    vmm_status status = vmm__driver_event_query(broken->driver, broken->event);
+    return status == VMM_NOT_READY ? VMM_OK : status;
+}
+
+static vmm_status captured_event_waited_for(const struct broken *broken)
+{
+    assert_ok(vmm__driver_event_record(broken->driver, broken->event, broken->stream));
+    return vmm__driver_event_wait(broken->driver, broken->event);
+}
+
+static vmm_status captured_event_followed(const struct broken *broken)
+{
+    assert_ok(vmm__driver_event_record(broken->driver, broken->event, broken->stream));
+    return vmm__driver_stream_wait(broken->driver, NULL, broken->event);
 }
 
 static vmm_status stream_made_to_wait(const struct broken *broken)
@@ -138,13 +152,15 @@ static void capture_broken(const struct broken *broken, breaker breaks)
 
 static void a_capture_is_broken_by_what_cuda_forbids(void **state)
 {
-    static const breaker breakers[] = { work_submitted, event_recorded, stream_made_to_wait,
-                                        device_waited_for };
+    static const breaker breakers[] = {
+        work_submitted,          captured_event_asked, captured_event_waited_for,
+        captured_event_followed, stream_made_to_wait,  device_waited_for
+    };
     struct driver *driver = *state;
     bool is_sim = driver_choice_kind() == VMM_DRIVER_SIM;
     struct region region = region_open(driver, 1, 1);
     struct broken broken = { .driver = driver, .address = region.address };
-    for (unsigned i = 0; i < 4 && driver_choice_kind() != VMM_DRIVER_CUDA; i++) {
+    for (unsigned i = 0; i < 6 && driver_choice_kind() != VMM_DRIVER_CUDA; i++) {
         broken.stream = stream_new(driver);
         broken.event = event_new(driver);
         capture_broken(&broken, breakers[i]);
@@ -156,12 +172,32 @@ static void a_capture_is_broken_by_what_cuda_forbids(void **state)
     region_close(driver, &region);
 }
 
+/* It is the capture's, which is whole; recorded again, the event is as any other. */
+static void a_captured_event_can_be_recorded_again(void **state)
+{
+    struct driver *driver = *state;
+    vmm_stream stream = stream_new(driver);
+    void *event = event_new(driver);
+    void *dropped = event_new(driver);
+    assert_ok(vmm__driver_capture_begin(driver, stream));
+    assert_ok(vmm__driver_event_record(driver, event, stream));
+    assert_ok(vmm__driver_event_record(driver, dropped, stream));
+    assert_ok(vmm__driver_event_destroy(driver, dropped));
+    assert_ok(vmm__driver_capture_end(driver, stream));
+    assert_ok(vmm__driver_event_record(driver, event, stream));
+    assert_ok(vmm__driver_event_wait(driver, event));
+    assert_ok(vmm__driver_event_query(driver, event));
+    assert_ok(vmm__driver_event_destroy(driver, event));
+    assert_ok(vmm__driver_stream_destroy(driver, stream));
+}
+
 int main(int argc, char **argv)
 {
     driver_choice_read(argc, argv);
     const struct CMUnitTest tests[] = {
         CAPTURE_TEST(a_capture_is_told_from_its_begin_to_its_end),
         CAPTURE_TEST(other_streams_work_during_a_capture),
+        CAPTURE_TEST(a_captured_event_can_be_recorded_again),
         CAPTURE_TEST(a_capture_is_broken_by_what_cuda_forbids),
     };
     return cmocka_run_group_tests_name(argv[1], tests, NULL, NULL);

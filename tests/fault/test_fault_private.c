@@ -273,8 +273,10 @@ static void run_end(struct run *run)
 /* Returns how many driver calls, or allocations, there were. */
 static uint64_t fault_run(const struct fault *fault, uint64_t lag)
 {
+    static struct fault kept;
     struct run run;
-    fault_under_way = fault;
+    kept = *fault;
+    fault_under_way = &kept;
     run_begin(&run, lag);
     vmm__sim_fail_at(run.driver, fault->call, fault->status, fault->for_ever);
     run.fail_allocation = fault->allocation;
