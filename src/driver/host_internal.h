@@ -208,7 +208,7 @@ struct host_stream {
 vmm_status vmm__host_work_open(struct host_work *work);
 void vmm__host_work_close(struct host_work *work);
 
-/* Called for what would wait for a stream, record it or give it work: refused if it is being captured, and the
+/* Called for what would make a stream wait, wait for it or give it work: refused if it is being captured, and the
  * capture is lost. */
 vmm_status vmm__host_capture_spoil_locked(struct host_stream *stream, const char *verb);
 
