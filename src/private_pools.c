@@ -3,7 +3,7 @@
  * include/vmmcache/vmmcache.h.
  */
 #include "base/error.h"
-#include "policy/cache.h"
+#include "policy/trim.h"
 
 static vmm_status id_check(const vmm_cache *cache, const char *function, vmm_pool_id id)
 {
@@ -19,6 +19,13 @@ static vmm_status id_wrong(const char *function, vmm_pool_id id, const char *wha
 {
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: the pool (%llu, %llu) %s", function,
                       (unsigned long long)id.first, (unsigned long long)id.second, what);
+}
+
+/* Without caching, what is kept for nobody any more goes back. */
+static void after_leaving(vmm_cache *cache)
+{
+    if (cache->no_caching)
+        (void)vmm__trim(cache, 0, NULL); /* what cannot go back now is tried again later */
 }
 
 vmm_status vmm_pool_begin(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filter, void *context)
@@ -39,6 +46,7 @@ vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id)
     if (status != VMM_OK)
         return status;
     status = vmm__private_end(cache, id);
+    after_leaving(cache);
     return status == VMM_NOT_READY ? id_wrong("vmm_pool_end", id, "is not begun") : status;
 }
 
@@ -48,6 +56,7 @@ vmm_status vmm_pool_release(vmm_cache *cache, vmm_pool_id id)
     if (status != VMM_OK)
         return status;
     status = vmm__private_release(cache, id);
+    after_leaving(cache);
     return status == VMM_NOT_READY ? id_wrong("vmm_pool_release", id, "has no use left to end")
                                    : status;
 }

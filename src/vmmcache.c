@@ -151,7 +151,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     if (cache == NULL)
         return VMM_OK;
     vmm__ticker_stop(&cache->ticker);
-    vmm_status waited = vmm__driver_device_wait(cache->driver);
+    vmm_status waited = vmm__privates_work_wait(cache);
     vmm__directory_fini(&cache->directory);
     vmm__pools_fini(&cache->pools);
     vmm__timeline_fini(&cache->copies);

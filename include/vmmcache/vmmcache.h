@@ -362,7 +362,8 @@ VMM_API vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id);
  *           cache does. Blocks that are still live stay until they are freed.
  * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no such pool in use), ERR_DRIVER, ERR_LOST.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no such pool in use), ERR_DRIVER, ERR_LOST (the wait
+ *           failed: the use has ended, and a later call of the cache waits).
  */
 VMM_API vmm_status vmm_pool_release(vmm_cache *cache, vmm_pool_id id);
 

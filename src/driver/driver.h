@@ -104,7 +104,8 @@ struct driver_ops {
     vmm_status (*device_wait)(struct driver *driver); /* all work on all streams; blocks the host */
 
     /* Whether the stream is being captured into a graph, or may not be asked because another one is.
-     * No event may then be recorded on it, nor may it be made to wait. */
+     * It may then not be made to wait, and an event that is recorded on it tells nothing and may not be asked
+     * or waited for, ever. */
     vmm_status (*capturing)(struct driver *driver, vmm_stream stream, bool *is_capturing);
 
     /* Device to device, in stream order. */

@@ -15,6 +15,7 @@ struct host_event {
     struct host_event *next;
     struct host_event *previous;
     struct host_mark mark; /* no stream: never recorded, or on a stream that had no work yet */
+    bool is_captured;      /* it was recorded into a capture of that stream, and tells nothing */
 };
 
 struct host_waiter {
@@ -67,10 +68,16 @@ static void all_wait_locked(struct host_work *work)
 vmm_status vmm__host_device_wait(struct driver *driver)
 {
     struct host_work *work = &vmm__host_of(driver)->work;
+    vmm_status status = VMM_OK;
     pthread_mutex_lock(&work->lock);
-    all_wait_locked(work);
+    for (struct host_stream *stream = work->streams; stream != NULL; stream = stream->next) {
+        if (stream->named && status == VMM_OK)
+            status = vmm__host_capture_spoil_locked(stream, "device_wait");
+    }
+    if (status == VMM_OK)
+        all_wait_locked(work);
     pthread_mutex_unlock(&work->lock);
-    return VMM_OK;
+    return status;
 }
 
 vmm_status vmm__host_mismatches(struct driver *driver, uint64_t *places)
@@ -146,14 +153,22 @@ vmm_status vmm__host_event_record(struct driver *driver, void *event, vmm_stream
 {
     struct host_work *work = &vmm__host_of(driver)->work;
     pthread_mutex_lock(&work->lock);
+    struct host_event *recorded = event;
     struct host_stream *found = vmm__host_stream_find_locked(work, stream);
-    if (found != NULL && found->is_captured) {
-        pthread_mutex_unlock(&work->lock);
-        return vmm__error(VMM_ERR_DRIVER, "event_record: stream %p is being captured", stream);
-    }
-    event_mark_locked(work, event, found);
+    event_mark_locked(work, recorded, found);
+    recorded->is_captured = found != NULL && found->is_captured;
     pthread_mutex_unlock(&work->lock);
     return VMM_OK;
+}
+
+/* Called for what asks or waits for an event: the capture is lost. */
+static vmm_status captured_spoil_locked(const struct host_event *event, const char *verb)
+{
+    if (!event->is_captured)
+        return VMM_OK;
+    (void)vmm__host_capture_spoil_locked(event->mark.stream, verb);
+    return vmm__error(VMM_ERR_DRIVER, "%s: the event was captured on stream %p", verb,
+                      event->mark.stream->name);
 }
 
 vmm_status vmm__host_event_query(struct driver *driver, void *event)
@@ -161,9 +176,11 @@ vmm_status vmm__host_event_query(struct driver *driver, void *event)
     struct host_work *work = &vmm__host_of(driver)->work;
     const struct host_event *queried = event;
     pthread_mutex_lock(&work->lock);
-    bool passed = vmm__host_is_reached(queried->mark);
+    vmm_status status = captured_spoil_locked(queried, "event_query");
+    if (status == VMM_OK && !vmm__host_is_reached(queried->mark))
+        status = VMM_NOT_READY;
     pthread_mutex_unlock(&work->lock);
-    return passed ? VMM_OK : VMM_NOT_READY;
+    return status;
 }
 
 vmm_status vmm__host_event_wait(struct driver *driver, void *event)
@@ -171,9 +188,11 @@ vmm_status vmm__host_event_wait(struct driver *driver, void *event)
     struct host_work *work = &vmm__host_of(driver)->work;
     const struct host_event *awaited = event;
     pthread_mutex_lock(&work->lock);
-    vmm__host_wait_locked(work, awaited->mark);
+    vmm_status status = captured_spoil_locked(awaited, "event_wait");
+    if (status == VMM_OK)
+        vmm__host_wait_locked(work, awaited->mark);
     pthread_mutex_unlock(&work->lock);
-    return VMM_OK;
+    return status;
 }
 
 /* A mark that was reached, or lies on the waiting stream itself, orders nothing. */
@@ -184,9 +203,15 @@ vmm_status vmm__host_stream_wait(struct driver *driver, vmm_stream stream, void 
     struct host_piece piece = { .kind = HOST_PIECE_WAIT };
     pthread_mutex_lock(&work->lock);
     piece.mark = awaited->mark;
-    bool orders = !vmm__host_is_reached(piece.mark) &&
-                  piece.mark.stream != vmm__host_stream_find_locked(work, stream);
-    vmm_status status = orders ? vmm__host_submit_locked(work, &piece, stream) : VMM_OK;
+    struct host_stream *waiting = vmm__host_stream_find_locked(work, stream);
+    bool orders = !vmm__host_is_reached(piece.mark) && piece.mark.stream != waiting;
+    vmm_status status = VMM_OK;
+    if (waiting != NULL)
+        status = vmm__host_capture_spoil_locked(waiting, "stream_wait");
+    if (status == VMM_OK)
+        status = captured_spoil_locked(awaited, "stream_wait");
+    if (status == VMM_OK && orders)
+        status = vmm__host_submit_locked(work, &piece, stream);
     pthread_mutex_unlock(&work->lock);
     return status;
 }

@@ -197,6 +197,7 @@ struct host_stream {
     vmm_stream name;
     bool named; /* found by its name */
     bool is_captured;
+    bool is_spoilt; /* something was done meanwhile that breaks a capture */
     unsigned references;
     uint64_t submitted; /* pieces, since the stream is known */
     uint64_t finished;
@@ -206,6 +207,10 @@ struct host_stream {
 
 vmm_status vmm__host_work_open(struct host_work *work);
 void vmm__host_work_close(struct host_work *work);
+
+/* Called for what would make a stream wait, wait for it or give it work: refused if it is being captured, and the
+ * capture is lost. */
+vmm_status vmm__host_capture_spoil_locked(struct host_stream *stream, const char *verb);
 
 /* NULL if the name was never used. The reference belongs to the name. */
 struct host_stream *vmm__host_stream_find_locked(struct host_work *work, vmm_stream name);

@@ -104,6 +104,14 @@ vmm_status vmm__host_capturing(struct driver *driver, vmm_stream stream, bool *i
     return VMM_OK;
 }
 
+vmm_status vmm__host_capture_spoil_locked(struct host_stream *stream, const char *verb)
+{
+    if (!stream->is_captured)
+        return VMM_OK;
+    stream->is_spoilt = true;
+    return vmm__error(VMM_ERR_DRIVER, "%s: stream %p is being captured", verb, stream->name);
+}
+
 /* The stream takes no work from now on, or takes it again. */
 static vmm_status capture_set(struct driver *driver, vmm_stream stream, bool is_captured)
 {
@@ -111,14 +119,19 @@ static vmm_status capture_set(struct driver *driver, vmm_stream stream, bool is_
     pthread_mutex_lock(&work->lock);
     struct host_stream *found = stream_get_locked(work, stream);
     bool changes = found != NULL && found->is_captured != is_captured;
-    if (changes)
+    bool is_broken = changes && found->is_spoilt;
+    if (changes) {
         found->is_captured = is_captured;
+        found->is_spoilt = false;
+    }
     pthread_mutex_unlock(&work->lock);
     if (found == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "capture: no memory for the stream's record");
     if (!changes)
         return vmm__error(VMM_ERR_DRIVER, "capture: stream %p is%s being captured", stream,
                           is_captured ? "" : " not");
+    if (is_broken)
+        return vmm__error(VMM_ERR_DRIVER, "capture: that of stream %p is broken", stream);
     return VMM_OK;
 }
 
@@ -308,8 +321,9 @@ vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_pie
     struct host_stream *stream = stream_get_locked(work, name);
     if (stream == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "stream: no memory for the record");
-    if (stream->is_captured)
-        return vmm__error(VMM_ERR_DRIVER, "stream %p is being captured", name);
+    status = vmm__host_capture_spoil_locked(stream, "work");
+    if (status != VMM_OK)
+        return status;
     stream->references++;
     status = queue_room_locked(work, stream);
     if (status == VMM_OK)

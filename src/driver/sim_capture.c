@@ -49,3 +49,16 @@ vmm_status vmm__sim_capture_spoil(struct sim *sim, struct sim_stream *stream, co
                   stream->name);
     return vmm__error(VMM_ERR_DRIVER, "sim: %s: stream %p is being captured", verb, stream->name);
 }
+
+vmm_status vmm__sim_capture_spoil_event(struct sim *sim, const struct sim_event *event,
+                                        const char *verb)
+{
+    struct sim_stream *stream = event->captured;
+    if (stream == NULL)
+        return VMM_OK;
+    stream->is_spoilt = stream->is_spoilt || stream->is_captured;
+    vmm__sim_tell(&sim->violations, 1, "%s of an event that was captured on stream %p", verb,
+                  stream->name);
+    return vmm__error(VMM_ERR_DRIVER, "sim: %s: the event was captured on stream %p", verb,
+                      stream->name);
+}

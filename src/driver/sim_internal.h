@@ -214,6 +214,7 @@ struct sim_event {
     uint32_t count; /* streams in clock; 0: never recorded */
     uint32_t capacity;
     uint64_t *clock;
+    struct sim_stream *captured; /* the stream whose capture it was recorded into; NULL: none */
 };
 
 /* Work that was submitted and may not have finished. */
@@ -268,9 +269,12 @@ struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name
 /* The stream of that name; it is made known if it is not. */
 vmm_status vmm__sim_stream_get(struct sim *sim, vmm_stream name, struct sim_stream **out);
 
-/* Called for what would wait for a stream, record it or mix it with others: CUDA refuses it if the stream is
+/* Called for what would wait for a stream or mix it with others: CUDA refuses it if the stream is
  * being captured, and the capture is lost. */
 vmm_status vmm__sim_capture_spoil(struct sim *sim, struct sim_stream *stream, const char *verb);
+/* Called for what asks or waits for an event: one that was captured tells nothing, and the capture is lost. */
+vmm_status vmm__sim_capture_spoil_event(struct sim *sim, const struct sim_event *event,
+                                        const char *verb);
 vmm_status vmm__sim_capturing(struct sim *sim, vmm_stream stream, bool *is_capturing);
 vmm_status vmm__sim_capture_begin(struct sim *sim, vmm_stream stream);
 vmm_status vmm__sim_capture_end(struct sim *sim, vmm_stream stream);

@@ -287,10 +287,9 @@ vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream
     vmm_status status = event_find(sim, "event record", event, &known);
     if (status == VMM_OK)
         status = vmm__sim_stream_get(sim, stream, &recorded);
-    if (status == VMM_OK)
-        status = vmm__sim_capture_spoil(sim, recorded, "event record");
     if (status != VMM_OK)
         return status;
+    known->captured = recorded->is_captured ? recorded : NULL;
     if (!event_room(known, sim->order.count))
         return vmm__error(VMM_ERR_HOST_OOM, "sim: event record: no host memory for its clock");
     stream_catch_up(&sim->order, recorded);
@@ -313,6 +312,8 @@ vmm_status vmm__sim_event_query(struct sim *sim, void *event)
 {
     struct sim_event *known;
     vmm_status status = event_find(sim, "event query", event, &known);
+    if (status == VMM_OK)
+        status = vmm__sim_capture_spoil_event(sim, known, "event query");
     if (status != VMM_OK)
         return status;
     sim_charge(sim, SIM_COST_EVENT_QUERY, 0);
@@ -326,6 +327,8 @@ vmm_status vmm__sim_event_wait(struct sim *sim, void *event)
 {
     struct sim_event *known;
     vmm_status status = event_find(sim, "event wait", event, &known);
+    if (status == VMM_OK)
+        status = vmm__sim_capture_spoil_event(sim, known, "event wait");
     if (status != VMM_OK)
         return status;
     sim_charge(sim, SIM_COST_EVENT_WAIT, 0);
@@ -342,6 +345,8 @@ vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event)
         status = vmm__sim_stream_get(sim, stream, &waiting);
     if (status == VMM_OK)
         status = vmm__sim_capture_spoil(sim, waiting, "stream wait");
+    if (status == VMM_OK)
+        status = vmm__sim_capture_spoil_event(sim, known, "stream wait");
     if (status != VMM_OK)
         return status;
     clock_merge(waiting->clock, known->clock, known->count);

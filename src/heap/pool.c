@@ -295,7 +295,8 @@ vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t a
     struct place place;
     if (!place_find_live(pool, heap, address, &place))
         return not_live("use", address);
-    if (other == &pool->timeline)
+    if (other->stream ==
+        pool->stream) /* a private pool's stream has a timeline beside the pool's */
         return VMM_OK;
     return vmm__uses_add(&pool->uses, address, other);
 }

@@ -161,11 +161,23 @@ vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64
     return VMM_NOT_READY;
 }
 
+/* Whether no stream that it waits for is being captured. */
+static bool wait_may_end(const struct wait *wait)
+{
+    const struct use *use = wait->uses;
+    while (use != NULL && vmm__timeline_mark(use->timeline, use->epoch) != VMM_NOT_READY)
+        use = use->next;
+    return use == NULL;
+}
+
 bool vmm__uses_oldest(const struct uses *uses, struct timeline **timeline, uint64_t *epoch)
 {
-    if (uses->oldest == NULL || uses->oldest->uses == NULL)
+    const struct wait *wait = uses->oldest;
+    while (wait != NULL && !wait_may_end(wait))
+        wait = wait->next;
+    if (wait == NULL || wait->uses == NULL)
         return false;
-    *timeline = uses->oldest->uses->timeline;
-    *epoch = uses->oldest->uses->epoch;
+    *timeline = wait->uses->timeline;
+    *epoch = wait->uses->epoch;
     return true;
 }

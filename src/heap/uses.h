@@ -67,7 +67,8 @@ void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pa
  * the pass has come to its end. */
 vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64_t *address);
 
-/* What the oldest wait waits for first. False if nothing waits. The host may wait for it without
+/* What the oldest wait waits for first; those for a stream that is being captured are passed over. False if
+ * there is none. The host may wait for it without
  * the pool's lock: timelines stay. */
 bool vmm__uses_oldest(const struct uses *uses, struct timeline **timeline, uint64_t *epoch);
 

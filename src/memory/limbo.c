@@ -89,11 +89,16 @@ vmm_status vmm__limbo_drain(struct memory *memory, uint64_t *released)
 
 vmm_status vmm__limbo_wait(struct memory *memory, uint64_t *released)
 {
-    if (memory->limbo_head == 0)
-        return VMM_NOT_READY;
-    const struct chunk *oldest = &memory->records[memory->limbo_head];
-    vmm_status status = VMM_OK;
-    if (oldest->timeline != NULL)
-        status = vmm__timeline_wait(oldest->timeline, oldest->epoch);
+    vmm_status status = VMM_NOT_READY;
+    const struct timeline *captured = NULL;
+    for (uint32_t id = memory->limbo_head; id != 0 && status == VMM_NOT_READY;
+         id = memory->records[id].next) {
+        const struct chunk *chunk = &memory->records[id];
+        if (chunk->timeline != NULL && chunk->timeline == captured)
+            continue;
+        status =
+            chunk->timeline == NULL ? VMM_OK : vmm__timeline_wait(chunk->timeline, chunk->epoch);
+        captured = chunk->timeline;
+    }
     return status == VMM_OK ? vmm__limbo_drain(memory, released) : status;
 }

@@ -160,7 +160,8 @@ vmm_status vmm__limbo_drain(struct memory *memory, uint64_t *released);
  * the end of the cache only. */
 vmm_status vmm__chunk_close(struct memory *memory, struct chunk *chunk);
 
-/* Makes the host wait for the oldest of limbo, then drains. VMM_NOT_READY if limbo is empty. */
+/* Makes the host wait for the oldest of limbo that no capture forbids to wait for, then drains.
+ * VMM_NOT_READY if there is none. */
 vmm_status vmm__limbo_wait(struct memory *memory, uint64_t *released);
 
 vmm_status vmm__memory_check(const struct memory *memory);

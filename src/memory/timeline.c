@@ -34,14 +34,23 @@ static vmm_status marks_poll(struct timeline *timeline)
     return VMM_OK;
 }
 
-/* A full ring records its newest mark again: later than need be, never too early. On a stream that is being
- * captured an event would become part of the graph, and tell nothing. */
-static vmm_status mark_add(struct timeline *timeline)
+/* VMM_NOT_READY if the stream is being captured: an event would become part of the graph, and tell nothing. */
+static vmm_status stream_ask(struct timeline *timeline)
 {
     bool is_capturing = false;
-    vmm_status asked = vmm__driver_capturing(timeline->driver, timeline->stream, &is_capturing);
-    if (asked != VMM_OK || is_capturing)
-        return asked == VMM_OK ? VMM_NOT_READY : asked;
+    vmm_status status = vmm__driver_capturing(timeline->driver, timeline->stream, &is_capturing);
+    return status == VMM_OK && is_capturing ? VMM_NOT_READY : status;
+}
+
+/*
+ * A full ring records its newest mark again: later than need be, never too early. A capture that another thread
+ * began meanwhile may have the event: then nobody must ask for it before it is recorded again.
+ */
+static vmm_status mark_add(struct timeline *timeline)
+{
+    vmm_status asked = stream_ask(timeline);
+    if (asked != VMM_OK)
+        return asked;
     bool full = timeline->count == TIMELINE_MARKS;
     struct timeline_mark *mark = mark_at(timeline, full ? timeline->count - 1 : timeline->count);
     vmm_status status = VMM_OK;
@@ -53,9 +62,12 @@ static vmm_status mark_add(struct timeline *timeline)
     status = vmm__driver_event_record(timeline->driver, mark->event, timeline->stream);
     if (status != VMM_OK)
         return status;
+    timeline->count -= full ? 1 : 0;
+    status = stream_ask(timeline);
+    if (status != VMM_OK)
+        return status;
     mark->epoch = epoch;
-    if (!full)
-        timeline->count++;
+    timeline->count++;
     return VMM_OK;
 }
 

@@ -18,12 +18,11 @@ struct compaction {
 
 bool vmm__compact_may(const struct vmm_cache *cache)
 {
-    if (cache->no_caching || cache->compaction == VMM_COMPACTION_OFF ||
-        vmm__privates_capture(
-            &cache->privates)) /* it would break the capture to wait for the device */
+    if (cache->no_caching || cache->compaction == VMM_COMPACTION_OFF)
         return false;
-    return cache->compaction == VMM_COMPACTION_ON ||
-           !atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
+    bool has_callers = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
+    return (cache->compaction == VMM_COMPACTION_ON || !has_callers) &&
+           !vmm__privates_capture(cache); /* to wait for the device would break the capture */
 }
 
 bool vmm__compact_is_quiet(struct vmm_cache *cache)

@@ -10,11 +10,11 @@
 #include "policy/cache.h"
 
 /* Enters a stream's pool the fast way. NULL if that cannot be, the cache does not cache, or the request may
- * belong to a private pool. */
+ * belong to a private pool. What one has left is nobody's, even if the turn is with it. */
 static inline struct pool *vmm__handout_enter(struct vmm_cache *cache, vmm_stream stream)
 {
     struct pool *pool = atomic_load_explicit(&cache->turn, memory_order_acquire);
-    if (pool == NULL || pool->stream != stream)
+    if (pool == NULL || pool->stream != stream || pool->is_private)
         pool = vmm__pools_find(&cache->pools, stream);
     bool has_detour = atomic_load_explicit(&cache->has_detour, memory_order_acquire);
     if (pool == NULL || has_detour || !vmm__cache_enter(cache, pool))

@@ -59,14 +59,27 @@ static void captures_add(struct vmm_cache *cache, struct capture *capture)
 
 /* ---- Begin, end ---------------------------------------------------------------------------- */
 
+/* Nobody comes back to a pool that a private pool left: what was freed there since is not in a slab that
+ * waits for more. */
+static void left_settle(struct pool *pool)
+{
+    vmm__pool_lock(pool);
+    (void)vmm__pool_settle_locked(pool);
+    vmm__pool_unlock(pool);
+}
+
 /* So that what was freed before can be told to be finished while the stream is being captured. */
 static void streams_mark(struct vmm_cache *cache)
 {
     struct error_line line;
     vmm__error_save(&line);
+    vmm__cache_post(cache, NULL); /* before waits end and are posted */
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        if (vmm__pool_has_memory(pool))
-            (void)vmm__timeline_mark(&pool->timeline, vmm__timeline_now(&pool->timeline));
+        if (!vmm__pool_has_memory(pool))
+            continue;
+        if (pool->is_private && !pool->is_held)
+            left_settle(pool);
+        (void)vmm__timeline_mark(&pool->timeline, vmm__timeline_now(&pool->timeline));
     }
     vmm__error_restore(&line);
 }
@@ -197,6 +210,42 @@ vmm_status vmm__private_pool(struct vmm_cache *cache, vmm_stream stream, struct 
     return is_in_use ? status : vmm__cache_pool(cache, stream, out);
 }
 
+/* ---- Captures under way ---------------------------------------------------------------------- */
+
+/* If the driver does not say, it may be. */
+static bool stream_is_captured(const struct vmm_cache *cache, vmm_stream stream)
+{
+    bool is_captured = true;
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__driver_capturing(cache->driver, stream, &is_captured);
+    vmm__error_restore(&line);
+    return is_captured;
+}
+
+bool vmm__privates_capture(const struct vmm_cache *cache)
+{
+    const struct pool *pool = cache->pools.first;
+    if (cache->privates.captures != NULL)
+        return true;
+    while (pool != NULL && !stream_is_captured(cache, pool->stream))
+        pool = pool->next;
+    return pool != NULL;
+}
+
+vmm_status vmm__privates_work_wait(struct vmm_cache *cache)
+{
+    vmm_status first = VMM_OK;
+    if (!vmm__privates_capture(cache))
+        return vmm__driver_device_wait(cache->driver);
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        vmm_status status = vmm__timeline_wait(&pool->timeline, vmm__timeline_now(&pool->timeline));
+        if (first == VMM_OK && status != VMM_NOT_READY)
+            first = status;
+    }
+    return first;
+}
+
 /* ---- Leaving ------------------------------------------------------------------------------- */
 
 vmm_status vmm__private_release(struct vmm_cache *cache, vmm_pool_id id)
@@ -231,10 +280,13 @@ static void pools_settle(struct vmm_cache *cache, bool has_waited)
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         if (!pool->is_held)
             continue;
-        if (!has_waited)
-            pool->leaving_epoch = vmm__timeline_advance(&pool->timeline);
-        else
+        if (has_waited) {
             vmm__timeline_pass(&pool->timeline, pool->leaving_epoch);
+            continue;
+        }
+        vmm__pool_lock(pool);
+        pool->leaving_epoch = vmm__pool_settle_locked(pool);
+        vmm__pool_unlock(pool);
     }
 }
 
@@ -249,8 +301,9 @@ static bool any_leaves(const struct privates *privates)
 vmm_status vmm__privates_leave_locked(struct vmm_cache *cache)
 {
     struct privates *privates = &cache->privates;
-    if (!any_leaves(privates) || vmm__privates_capture(privates))
+    if (!any_leaves(privates) || vmm__privates_capture(cache))
         return VMM_NOT_READY;
+    vmm__cache_post(cache, NULL); /* before waits end and are posted */
     pools_settle(cache, false);
     vmm_status status = vmm__driver_device_wait(cache->driver);
     if (status != VMM_OK)

@@ -46,11 +46,13 @@ struct privates {
 void vmm__privates_init(struct privates *privates);
 void vmm__privates_fini(struct privates *privates);
 
-/* Whether a capture is under way. The caller holds the grow lock. */
-static inline bool vmm__privates_capture(const struct privates *privates)
-{
-    return privates->captures != NULL;
-}
+/* Whether a capture is under way that a wait for the device would break: one that began, or of any stream
+ * that has a pool. The caller holds the grow lock, or nobody else calls. */
+bool vmm__privates_capture(const struct vmm_cache *cache);
+
+/* Waits for the work of the device that may touch the cache's memory; while captures are under way for
+ * that of the streams that are not captured. The last call before the end. */
+vmm_status vmm__privates_work_wait(struct vmm_cache *cache);
 
 /* See vmm_pool_begin(), vmm_pool_end(), vmm_pool_release(). VMM_NOT_READY: the id is not of a kind that the
  * call wants. They take the grow lock. */

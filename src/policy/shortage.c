@@ -197,6 +197,8 @@ static void compaction_add(struct line *line, const struct vmm_cache *cache,
         return;
     if (cache->compaction == VMM_COMPACTION_OFF)
         line_add(line, "; compaction, which is off, might free pinned memory");
+    else if (vmm__privates_capture(cache))
+        line_add(line, "; compaction, which waits for a capture to end, might free pinned memory");
     else if (!vmm__compact_may(cache))
         line_add(
             line,

@@ -59,14 +59,15 @@ static void sums_write(const struct soak *soak, uint64_t seed, double seconds)
     const struct soak_sums *sums = &soak->sums;
     (void)printf("soak: seed %llu: %llu operations in %llu chapters, %llu allocations, %llu uses, "
                  "%llu moves, %llu stream waits, %llu stalls, %llu ooms, %llu pressure calls, "
-                 "%llu compactions, "
+                 "%llu compactions, %llu captures, %llu launches, "
                  "%llu violations, %llu mismatches; %.1f s\n",
                  (unsigned long long)seed, (unsigned long long)soak->done,
                  (unsigned long long)sums->chapters, (unsigned long long)sums->allocations,
                  (unsigned long long)sums->uses, (unsigned long long)sums->moves,
                  (unsigned long long)sums->stream_waits, (unsigned long long)sums->stalls,
                  (unsigned long long)sums->ooms, (unsigned long long)sums->pressure_calls,
-                 (unsigned long long)sums->compactions, (unsigned long long)sums->violations,
+                 (unsigned long long)sums->compactions, (unsigned long long)sums->captures,
+                 (unsigned long long)sums->launches, (unsigned long long)sums->violations,
                  (unsigned long long)sums->mismatches, seconds);
 }
 

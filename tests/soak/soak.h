@@ -9,6 +9,7 @@
  *   soak.c           arguments, the row of chapters, the line in the end
  *   soak_chapter.c   one chapter: its settings, its operations, what must hold when it ends
  *   soak_block.c     blocks: allocated, used in legal order, checked, given back
+ *   soak_graph.c     graphs: captured, launched, released
  */
 #ifndef VMM_SOAK_H
 #define VMM_SOAK_H
@@ -17,7 +18,7 @@
 
 #include "random.h"
 
-enum { SOAK_STREAMS = 8, SOAK_BLOCKS = 1024 };
+enum { SOAK_STREAMS = 8, SOAK_BLOCKS = 1024, SOAK_GRAPHS = 4, SOAK_STEPS = 64, SOAK_NAMES = 3 };
 
 /* A live block; address NULL: the slot is empty. */
 struct soak_block {
@@ -29,6 +30,25 @@ struct soak_block {
     bool is_pinned;
 };
 
+enum soak_graph_state { GRAPH_NONE = 0, GRAPH_CAPTURED, GRAPH_READY };
+
+/* What a launch does: it fills a block, or checks one that is given back then. */
+struct soak_step {
+    void *address;
+    uint64_t bytes;
+    uint32_t word;
+    bool is_check;
+    bool is_live; /* a fill of a block that the graph has not given back */
+};
+
+struct soak_graph {
+    enum soak_graph_state state;
+    vmm_pool_id id;
+    unsigned stream; /* that was captured */
+    unsigned count;
+    struct soak_step steps[SOAK_STEPS];
+};
+
 /* Drawn from the seed for each chapter. */
 struct soak_settings {
     vmm_config config;
@@ -37,6 +57,7 @@ struct soak_settings {
     unsigned streams;
     unsigned slots;
     uint64_t operations;
+    bool has_graphs;
     bool may_fail;  /* memory may run out */
     bool may_stall; /* the host may wait for the device */
 };
@@ -52,6 +73,8 @@ struct soak_sums {
     uint64_t ooms;
     uint64_t pressure_calls;
     uint64_t compactions;
+    uint64_t captures;
+    uint64_t launches;
     uint64_t violations;
     uint64_t mismatches;
 };
@@ -65,6 +88,9 @@ struct soak {
     void *event;
     vmm_stream streams[SOAK_STREAMS];
     struct soak_block blocks[SOAK_BLOCKS];
+    struct soak_graph graphs[SOAK_GRAPHS];
+    unsigned captured; /* a bit for each stream that is being captured: it takes no work */
+    unsigned launched[SOAK_NAMES + 1]; /* by private pool: the stream of the last launch */
     uint64_t live_blocks;
     uint64_t live_bytes;
     uint64_t own_waits; /* stream waits that are the soak's, not the cache's */
@@ -93,6 +119,11 @@ static inline bool soak_dice(struct soak *soak, uint64_t times)
 /* A number in low..high whose logarithm is evenly spread. */
 uint64_t soak_log_between(struct soak *soak, uint64_t low, uint64_t high);
 
+static inline bool soak_is_captured(const struct soak *soak, unsigned streams)
+{
+    return (soak->captured & streams) != 0;
+}
+
 /* ---- soak_block.c ---------------------------------------------------------------------------- */
 
 void soak_block_take(struct soak *soak, struct soak_block *block);
@@ -108,6 +139,19 @@ void soak_block_pin(struct soak *soak, struct soak_block *block);
 
 /* A random live block; NULL if there is none in reach. */
 struct soak_block *soak_block_any(struct soak *soak);
+
+/* Lets later work of one stream come after all earlier work of another; neither is captured. */
+void soak_stream_follows(struct soak *soak, unsigned later, unsigned earlier);
+
+uint64_t soak_bytes_drawn(struct soak *soak);
+
+/* ---- soak_graph.c ---------------------------------------------------------------------------- */
+
+/* Begins or goes on with a capture, launches a graph, or releases one. */
+void soak_graph_operation(struct soak *soak);
+
+/* Ends all captures, and releases all graphs. */
+void soak_graphs_end(struct soak *soak);
 
 /* ---- soak_chapter.c -------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
-static void stream_follows(struct soak *soak, unsigned later, unsigned earlier)
+void soak_stream_follows(struct soak *soak, unsigned later, unsigned earlier)
 {
     if (later == earlier)
         return;
@@ -20,7 +20,7 @@ static void users_followed(struct soak *soak, const struct soak_block *block, un
 {
     for (unsigned user = 0; user < SOAK_STREAMS; user++) {
         if ((block->users >> user & 1) != 0)
-            stream_follows(soak, later, user);
+            soak_stream_follows(soak, later, user);
     }
 }
 
@@ -44,7 +44,7 @@ static void block_write(struct soak *soak, struct soak_block *block, unsigned st
 /* ---- Operations ------------------------------------------------------------------------------ */
 
 /* Mostly of any order of size; now and then many alike, or at the edges of how sizes are treated. */
-static uint64_t bytes_drawn(struct soak *soak)
+uint64_t soak_bytes_drawn(struct soak *soak)
 {
     static const uint64_t edges[] = {
         1,       512,           513,     8192,          8193,
@@ -58,9 +58,9 @@ static uint64_t bytes_drawn(struct soak *soak)
 
 void soak_block_take(struct soak *soak, struct soak_block *block)
 {
-    uint64_t bytes = bytes_drawn(soak);
+    uint64_t bytes = soak_bytes_drawn(soak);
     unsigned owner = (unsigned)(random_next(&soak->random) % soak->settings.streams);
-    if (soak->live_bytes + bytes > soak->settings.live_bytes)
+    if (soak->live_bytes + bytes > soak->settings.live_bytes || soak_is_captured(soak, 1U << owner))
         return;
     void *address;
     vmm_status status = vmm_alloc(soak->cache, bytes, soak->streams[owner], &address);
@@ -79,7 +79,8 @@ void soak_block_take(struct soak *soak, struct soak_block *block)
 
 void soak_block_give(struct soak *soak, struct soak_block *block)
 {
-    block_read(soak, block, block->owner);
+    if (!soak_is_captured(soak, 1U << block->owner))
+        block_read(soak, block, block->owner);
     soak_expect(soak, "vmm_free", vmm_free(soak->cache, block->address));
     soak->live_blocks--;
     soak->live_bytes -= block->bytes;
@@ -89,25 +90,27 @@ void soak_block_give(struct soak *soak, struct soak_block *block)
 /* The other stream only reads, and the owner waits until it has: nothing to tell the cache. */
 static void block_lend(struct soak *soak, struct soak_block *block, unsigned user)
 {
-    stream_follows(soak, user, block->owner);
+    soak_stream_follows(soak, user, block->owner);
     block_read(soak, block, user);
-    stream_follows(soak, block->owner, user);
+    soak_stream_follows(soak, block->owner, user);
 }
 
 void soak_block_use(struct soak *soak, struct soak_block *block)
 {
     unsigned user = (unsigned)(random_next(&soak->random) % soak->settings.streams);
+    if (soak_is_captured(soak, block->users | 1U << block->owner | 1U << user))
+        return;
     soak->sums.uses++;
     if (soak_dice(soak, 4)) {
         block_lend(soak, block, user);
         return;
     }
     soak_expect(soak, "vmm_use", vmm_use(soak->cache, block->address, soak->streams[user]));
-    stream_follows(soak, user, block->owner);
+    soak_stream_follows(soak, user, block->owner);
     if (soak_dice(soak, 3)) {
         users_followed(soak, block, user);
         block_write(soak, block, user);
-        stream_follows(soak, block->owner, user);
+        soak_stream_follows(soak, block->owner, user);
     } else {
         block_read(soak, block, user);
     }
@@ -117,6 +120,8 @@ void soak_block_use(struct soak *soak, struct soak_block *block)
 
 void soak_block_touch(struct soak *soak, struct soak_block *block)
 {
+    if (soak_is_captured(soak, block->users | 1U << block->owner))
+        return;
     if (soak_dice(soak, 4)) {
         users_followed(soak, block, block->owner);
         block_write(soak, block, block->owner);

@@ -91,6 +91,9 @@ static struct soak_settings settings_drawn(struct soak *soak)
         config->pressure = pressure_relieved;
         config->pressure_context = soak;
     }
+    settings.has_graphs = settings.streams > 1 && soak_dice(soak, 2);
+    if (settings.has_graphs)
+        settings.may_stall = true; /* to release one waits for the device */
     return settings;
 }
 
@@ -159,7 +162,9 @@ static void operation(struct soak *soak)
 {
     uint64_t dice = random_next(&soak->random) % 4096;
     struct soak_block *block = dice < 2400 ? NULL : soak_block_any(soak);
-    if (dice < 4)
+    if (soak->settings.has_graphs && soak_dice(soak, 12))
+        soak_graph_operation(soak);
+    else if (dice < 4)
         cache_trimmed(soak);
     else if (dice < 8)
         lag_drawn(soak);
@@ -211,6 +216,7 @@ static void chapter_open(struct soak *soak)
 static void chapter_empty(struct soak *soak)
 {
     uint64_t places = 0;
+    soak_graphs_end(soak);
     for (unsigned i = 0; i < soak->settings.slots; i++) {
         if (soak->blocks[i].address != NULL)
             soak_block_give(soak, &soak->blocks[i]);
@@ -224,7 +230,7 @@ static void chapter_empty(struct soak *soak)
     soak_expect(soak, "vmm_trim", vmm_trim(soak->cache, 0, NULL));
     vmm_stats stats = stats_read(soak);
     if (stats.active_bytes.current != 0 || stats.reserved_bytes.current != 0 ||
-        stats.unmovable_bytes != 0)
+        stats.unmovable_bytes != 0 || stats.kept_bytes != 0)
         soak_trouble(soak, "%llu bytes active and %llu reserved after everything was given back",
                      (unsigned long long)stats.active_bytes.current,
                      (unsigned long long)stats.reserved_bytes.current);

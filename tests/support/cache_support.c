@@ -88,6 +88,10 @@ int cache_setup(void **state)
 int cache_teardown(void **state)
 {
     struct cache_test *test = *state;
+    for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
+        if (test->captured[stream])
+            capture_ended(test, stream);
+    }
     flight_end(test);
     cache_close(test);
     return 0;
@@ -171,6 +175,18 @@ void stream_follows(struct cache_test *test, unsigned later, unsigned earlier)
     assert_ok(vmm__driver_event_destroy(test->driver, event));
 }
 
+void capture_begun(struct cache_test *test, unsigned stream)
+{
+    assert_ok(vmm__driver_capture_begin(test->driver, test->streams[stream]));
+    test->captured[stream] = true;
+}
+
+void capture_ended(struct cache_test *test, unsigned stream)
+{
+    test->captured[stream] = false;
+    assert_ok(vmm__driver_capture_end(test->driver, test->streams[stream]));
+}
+
 static void flight_kernel(void *context)
 {
     (void)context;
@@ -221,6 +237,11 @@ static void chunk_left(struct tour *tour)
         tour->trouble = "blocks do not cover a chunk";
 }
 
+static bool is_kept(const vmm_item *item)
+{
+    return item->pool.first != 0 || item->pool.second != 0;
+}
+
 static void chunk_toured(struct tour *tour, const vmm_item *item)
 {
     chunk_left(tour);
@@ -238,7 +259,7 @@ static void chunk_toured(struct tour *tour, const vmm_item *item)
     }
     tour->sums.chunks++;
     tour->sums.chunk_bytes += item->bytes;
-    if (item->state == VMM_ITEM_FREE)
+    if (item->state == VMM_ITEM_FREE && !is_kept(item))
         tour->sums.idle_bytes += item->bytes;
     if (item->state == VMM_ITEM_WAITING)
         tour->sums.limbo_bytes += item->bytes;
@@ -273,6 +294,8 @@ static void block_toured(struct tour *tour, const vmm_item *item)
     } else if (item->state == VMM_ITEM_WAITING) {
         sums->waiting_blocks++;
         sums->waiting_bytes += item->bytes;
+    } else if (is_kept(item)) {
+        sums->kept_bytes += item->bytes;
     } else if (item->bytes > sums->largest_free_bytes) {
         sums->largest_free_bytes = item->bytes;
     }
@@ -314,6 +337,7 @@ void cache_verified(struct cache_test *test)
     assert_int_equal(stats.chunks.current, survey.chunks);
     assert_int_equal(stats.idle_bytes, survey.idle_bytes);
     assert_int_equal(stats.limbo_bytes, survey.limbo_bytes);
+    assert_true(stats.kept_bytes <= survey.kept_bytes); /* but for what is free in slabs */
 #define FIGURE_VERIFIED(name, unit, label)                                                         \
     assert_true(stats.name.peak >= stats.name.current);                                            \
     assert_int_equal(stats.name.allocated - stats.name.freed, stats.name.current);

@@ -29,8 +29,9 @@ struct cache_test {
     struct driver *driver;
     vmm_cache *cache;
     vmm_stream streams[CACHE_STREAMS];
-    uint64_t free_bytes; /* of the device, before the cache */
-    uint64_t stalls;     /* of the driver, before the cache */
+    bool captured[CACHE_STREAMS]; /* see capture_begun() */
+    uint64_t free_bytes;          /* of the device, before the cache */
+    uint64_t stalls;              /* of the driver, before the cache */
 };
 
 #define CACHE_TEST(name) cmocka_unit_test_setup_teardown(name, cache_setup, cache_teardown)
@@ -67,6 +68,10 @@ void work_verified(struct cache_test *test);
 /* Lets later work of one stream come after all earlier work of another. */
 void stream_follows(struct cache_test *test, unsigned later, unsigned earlier);
 
+/* A stream is being captured: it takes no work. What is not ended when a test fails ends with it. */
+void capture_begun(struct cache_test *test, unsigned stream);
+void capture_ended(struct cache_test *test, unsigned stream);
+
 /*
  * Puts work on the block into a stream that goes on until flight_end(). Returns whether that is
  * sure: on cuda it is a lot of work, which may end before. One flight at a time.
@@ -88,7 +93,8 @@ struct survey {
     uint64_t waiting_blocks;
     uint64_t waiting_bytes;
     uint64_t lent_bytes;
-    uint64_t twins; /* second addresses of chunks: they count as no chunks */
+    uint64_t kept_bytes; /* free, in private pools; what is idle there is no idle memory */
+    uint64_t twins;      /* second addresses of chunks: they count as no chunks */
     uint64_t largest_free_bytes;
 };
 

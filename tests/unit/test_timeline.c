@@ -170,6 +170,110 @@ static void disorder_is_found(void **state)
     scene->timeline.marks[scene->timeline.oldest].epoch -= 7;
 }
 
+/* ---- Captures --------------------------------------------------------------------------------- */
+
+static void a_captured_stream_takes_no_marks(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t epoch = worked(scene);
+    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(1)));
+    assert_status(vmm__timeline_mark(&scene->timeline, epoch), VMM_NOT_READY);
+    assert_status(vmm__timeline_query(&scene->timeline, epoch), VMM_NOT_READY);
+    assert_status(vmm__timeline_wait(&scene->timeline, epoch), VMM_NOT_READY);
+    assert_status(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)), VMM_NOT_READY);
+    assert_int_equal(records(scene), 0);
+    assert_int_equal(scene->driver->events, 0);
+    assert_int_equal(vmm__timeline_now(&scene->timeline), epoch);
+    assert_ok(vmm__timeline_query(&scene->timeline, 0));
+    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(1)));
+    assert_ok(vmm__timeline_wait(&scene->timeline, epoch));
+    sim_assert_clean(scene->driver);
+}
+
+static void marks_made_before_a_capture_are_of_use(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t epoch = worked(scene);
+    assert_ok(vmm__timeline_mark(&scene->timeline, epoch));
+    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(1)));
+    uint64_t later = vmm__timeline_now(&scene->timeline);
+    assert_ok(vmm__timeline_mark(&scene->timeline, epoch));
+    assert_status(vmm__timeline_query(&scene->timeline, epoch), VMM_NOT_READY);
+    assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)));
+    assert_ok(vmm__timeline_wait(&scene->timeline, epoch));
+    assert_ok(vmm__timeline_query(&scene->timeline, epoch));
+    assert_status(vmm__timeline_query(&scene->timeline, later), VMM_NOT_READY);
+    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(1)));
+    assert_ok(vmm__timeline_query(&scene->timeline, later));
+    sim_assert_clean(scene->driver);
+}
+
+/* A full ring would record its newest mark again. */
+static void a_full_ring_takes_no_mark_of_a_captured_stream(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t newest = 0;
+    for (int i = 0; i < 2 * TIMELINE_MARKS; i++) {
+        newest = worked(scene);
+        assert_ok(vmm__timeline_mark(&scene->timeline, newest));
+    }
+    uint64_t later = worked(scene);
+    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(1)));
+    assert_status(vmm__timeline_wait(&scene->timeline, later), VMM_NOT_READY);
+    assert_ok(vmm__timeline_wait(&scene->timeline, newest));
+    assert_status(vmm__timeline_query(&scene->timeline, later), VMM_NOT_READY);
+    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(1)));
+    assert_ok(vmm__timeline_wait(&scene->timeline, later));
+    sim_assert_clean(scene->driver);
+}
+
+static void a_captured_stream_does_not_follow(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t epoch = worked(scene);
+    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
+    assert_status(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)), VMM_NOT_READY);
+    assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_stream_wait), 0);
+    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)));
+    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
+    sim_assert_clean(scene->driver);
+}
+
+static void a_failed_question_changes_nothing(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t epoch = worked(scene);
+    vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, false);
+    assert_status(vmm__timeline_mark(&scene->timeline, epoch), VMM_ERR_DRIVER);
+    assert_int_equal(vmm__timeline_now(&scene->timeline), epoch);
+    assert_int_equal(records(scene), 0);
+    assert_status(vmm__timeline_query(&scene->timeline, epoch), VMM_NOT_READY);
+    vmm__sim_fail_at(scene->driver, 2, VMM_ERR_DRIVER, false); /* behind a query */
+    assert_status(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)), VMM_ERR_DRIVER);
+    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
+    assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)));
+}
+
+/* Whoever waited for the device says so. */
+static void what_passed_with_the_device_has_passed(void **state)
+{
+    struct scene *scene = *state;
+    for (int i = 0; i < 3; i++)
+        assert_ok(vmm__timeline_mark(&scene->timeline, worked(scene)));
+    uint64_t epoch = vmm__timeline_advance(&scene->timeline);
+    uint64_t later = worked(scene);
+    uint64_t recorded = records(scene);
+    assert_int_equal(later, epoch + 1);
+    vmm__timeline_pass(&scene->timeline, epoch);
+    vmm__timeline_pass(&scene->timeline, 1); /* which passed before */
+    assert_ok(vmm__timeline_query(&scene->timeline, epoch));
+    assert_int_equal(records(scene), recorded);
+    assert_status(vmm__timeline_query(&scene->timeline, later), VMM_NOT_READY);
+    assert_ok(vmm__timeline_check(&scene->timeline));
+    assert_ok(vmm__timeline_wait(&scene->timeline, later));
+}
+
 int main(void)
 {
 #define SCENE_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
@@ -182,6 +286,12 @@ int main(void)
         SCENE_TEST(a_full_ring_is_never_too_early),
         SCENE_TEST(other_streams_follow_on_the_device),
         SCENE_TEST(failures_are_told_and_tried_again),
+        SCENE_TEST(a_captured_stream_takes_no_marks),
+        SCENE_TEST(marks_made_before_a_capture_are_of_use),
+        SCENE_TEST(a_full_ring_takes_no_mark_of_a_captured_stream),
+        SCENE_TEST(a_captured_stream_does_not_follow),
+        SCENE_TEST(a_failed_question_changes_nothing),
+        SCENE_TEST(what_passed_with_the_device_has_passed),
         SCENE_TEST(disorder_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

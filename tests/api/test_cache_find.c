@@ -1,0 +1,320 @@
+/* From an address to its block: vmm_find() against a model, and vmm_block_bytes(). */
+#define _GNU_SOURCE
+#include "support/graph_support.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { SLOTS = 400, ROUNDS = 3000 };
+
+struct known {
+    char *block; /* NULL: there is none */
+    size_t bytes;
+    unsigned stream;
+    bool is_live;
+};
+
+static void nothing_found(struct cache_test *test, const void *address)
+{
+    vmm_item item;
+    vmm_item before;
+    memset(&item, 0x5a, sizeof item);
+    item.struct_size = sizeof item;
+    before = item;
+    assert_status(vmm_find(test->cache, address, &item), VMM_ERR_UNKNOWN_POINTER);
+    assert_memory_equal(&item, &before, sizeof item);
+}
+
+/* Whatever byte of the block is asked for. */
+static void known_found(struct cache_test *test, const struct known *known)
+{
+    vmm_item item = { .struct_size = sizeof item };
+    assert_ok(vmm_find(test->cache, known->block, &item));
+    assert_int_equal(item.bytes, vmm_block_bytes(test->cache, known->bytes));
+    uint64_t offsets[] = { 0, 1, known->bytes / 2, known->bytes - 1, item.bytes - 1 };
+    for (int i = 0; i < 5; i++) {
+        item = (vmm_item){ .struct_size = sizeof item };
+        assert_ok(vmm_find(test->cache, known->block + offsets[i], &item));
+        assert_int_equal(item.kind, VMM_ITEM_BLOCK);
+        assert_int_equal(item.state, VMM_ITEM_LIVE);
+        assert_int_equal(item.address, (uintptr_t)known->block);
+        assert_int_equal(item.requested_bytes, known->bytes);
+        assert_ptr_equal(item.stream, test->streams[known->stream]);
+        assert_int_equal(item.is_small, known->bytes <= MIB);
+        assert_true(pool_id_is(item.pool, 0, 0));
+    }
+    vmm_item beyond = { .struct_size = sizeof beyond };
+    if (vmm_find(test->cache, known->block + item.bytes, &beyond) == VMM_OK)
+        assert_int_equal(beyond.address, (uintptr_t)known->block + item.bytes);
+}
+
+/* Every live block is found; of the others only those whose bytes are another block's now. */
+static void all_compared(struct cache_test *test, const struct known *knowns)
+{
+    for (unsigned i = 0; i < SLOTS; i++) {
+        vmm_item item = { .struct_size = sizeof item };
+        if (knowns[i].block == NULL)
+            continue;
+        if (knowns[i].is_live)
+            known_found(test, &knowns[i]);
+        else if (vmm_find(test->cache, knowns[i].block, &item) == VMM_OK)
+            assert_true(item.address <= (uintptr_t)knowns[i].block);
+    }
+}
+
+static void slot_turned(struct cache_test *test, struct known *known, uint64_t *seed)
+{
+    if (known->is_live) {
+        known->is_live = false;
+        if (random_next(seed) % 3 == 0)
+            block_used(test, known->block, (unsigned)(random_next(seed) % CACHE_STREAMS));
+        block_given(test, known->block);
+        return;
+    }
+    known->bytes = random_bytes(seed, 5 * MIB);
+    known->stream = (unsigned)(random_next(seed) % CACHE_STREAMS);
+    void *block = NULL;
+    vmm_status status = vmm_alloc(test->cache, known->bytes, test->streams[known->stream], &block);
+    if (status == VMM_ERR_DEVICE_OOM)
+        return;
+    assert_ok(status);
+    known->block = block;
+    known->is_live = true;
+}
+
+static void what_is_live_is_found_at_each_byte(void **state)
+{
+    struct cache_test *test = *state;
+    struct known *knowns = calloc(SLOTS, sizeof *knowns);
+    uint64_t seed = 3;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct known *known = &knowns[random_next(&seed) % SLOTS];
+        char *block = known->block;
+        bool was_live = known->is_live;
+        slot_turned(test, known, &seed);
+        if (was_live)
+            nothing_found(test, block);
+        if (round % 250 == 0)
+            all_compared(test, knowns);
+        if (round % 700 == 0)
+            (void)cache_trimmed(test, random_next(&seed) % CACHE_LIMIT);
+    }
+    all_compared(test, knowns);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        if (knowns[i].is_live)
+            block_given(test, knowns[i].block);
+    }
+    free(knowns);
+}
+
+struct visit {
+    struct known *knowns;
+    unsigned count;
+};
+
+static int live_listed(void *context, const vmm_item *item)
+{
+    struct visit *visit = context;
+    if (item->kind != VMM_ITEM_BLOCK || visit->count == SLOTS)
+        return 0;
+    visit->knowns[visit->count++] = (struct known){ .block = (char *)(uintptr_t)item->address,
+                                                    .bytes = item->bytes,
+                                                    .is_live = item->state == VMM_ITEM_LIVE };
+    return 0;
+}
+
+/* Waiting blocks, free ones, objects of slabs. */
+static void a_walk_and_a_search_agree(void **state)
+{
+    struct cache_test *test = *state;
+    struct visit visit = { .knowns = calloc(SLOTS, sizeof *visit.knowns) };
+    void *blocks[48];
+    for (unsigned i = 0; i < 48; i++) {
+        blocks[i] = block_taken(test, mixed_sizes[i % MIXED] / 2 + 1, i % CACHE_STREAMS);
+        if (i % 4 == 1)
+            block_used(test, blocks[i], 2);
+    }
+    (void)flight_begin(test, blocks[2], 512, 2);
+    for (unsigned i = 0; i < 48; i += 2)
+        block_given(test, blocks[i + (i % 4) / 2]);
+    assert_ok(vmm_walk(test->cache, live_listed, &visit));
+    assert_true(visit.count < SLOTS);
+    for (unsigned i = 0; i < visit.count; i++) {
+        const struct known *known = &visit.knowns[i];
+        if (!known->is_live) {
+            nothing_found(test, known->block);
+            nothing_found(test, known->block + known->bytes - 1);
+            continue;
+        }
+        assert_int_equal(block_found(test, known->block).bytes, known->bytes);
+    }
+    flight_end(test);
+    free(visit.knowns);
+}
+
+/* ---- Other caches and sizes -------------------------------------------------------------------- */
+
+static void foreign_addresses_are_not_found(void **state)
+{
+    struct cache_test *test = *state;
+    char *block = block_taken(test, 8 * MIB, 1);
+    int here = 0;
+    nothing_found(test, NULL);
+    nothing_found(test, &here);
+    nothing_found(test, (void *)UINTPTR_MAX);
+    nothing_found(test, (void *)(uintptr_t)1);
+    nothing_found(test, block + 8 * MIB);
+    nothing_found(test, block + GIB);
+    nothing_found(test, block - 1);
+    block_given(test, block);
+    nothing_found(test, block);
+    (void)cache_trimmed(test, 0);
+    nothing_found(test, block);
+}
+
+static void a_caller_gets_what_it_knows(void **state)
+{
+    struct cache_test *test = *state;
+    void *block = block_taken(test, 777, 1);
+    vmm_item item = { .struct_size = offsetof(vmm_item, stream) };
+    vmm_stream untouched = (vmm_stream)&item;
+    item.stream = untouched;
+    assert_ok(vmm_find(test->cache, block, &item));
+    assert_int_equal(item.struct_size, offsetof(vmm_item, stream));
+    assert_int_equal(item.requested_bytes, 777);
+    assert_ptr_equal(item.stream, untouched);
+    struct {
+        vmm_item item;
+        uint64_t later;
+    } longer = { .item = { .struct_size = sizeof longer }, .later = 9 };
+    assert_ok(vmm_find(test->cache, block, &longer.item));
+    assert_int_equal(longer.item.struct_size, sizeof longer);
+    assert_int_equal(longer.later, 9);
+    block_given(test, block);
+}
+
+static void wrong_arguments_are_told(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_item item = { .struct_size = sizeof item };
+    void *block = block_taken(test, 777, 1);
+    assert_status(vmm_find(NULL, block, &item), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "vmm_find: cache is NULL"));
+    assert_status(vmm_find(test->cache, block, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "vmm_find: item is NULL"));
+    item.struct_size = offsetof(vmm_item, stream) - 1;
+    assert_status(vmm_find(test->cache, block, &item), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "struct_size"));
+    item.struct_size = 0;
+    assert_status(vmm_find(test->cache, block, &item), VMM_ERR_INVALID_ARGUMENT);
+    item.struct_size = sizeof item;
+    assert_status(vmm_find(test->cache, &item, &item), VMM_ERR_UNKNOWN_POINTER);
+    assert_non_null(strstr(vmm_last_error(), "is in no live block"));
+    block_given(test, block);
+}
+
+static void sizes_are_known_before(void **state)
+{
+    struct cache_test *test = *state;
+    static const size_t sizes[] = { 0,    1,      512,     513, 4096,    4097,    8192,
+                                    8193, 100000, MIB - 1, MIB, MIB + 1, 2 * MIB, 3 * MIB + 7 };
+    for (int caching = 1; caching >= 0; caching--) {
+        vmm_config config = VMM_CONFIG_INIT;
+        config.no_caching = !caching;
+        config.arena_bytes = GIB;
+        cache_restart(test, &config);
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            void *block = block_taken(test, sizes[i], 1);
+            vmm_item item = block_found(test, block);
+            assert_int_equal(item.bytes, vmm_block_bytes(test->cache, sizes[i]));
+            assert_true(item.bytes >= sizes[i]);
+            block_given(test, block);
+        }
+        assert_true(vmm_block_bytes(test->cache, GIB) == GIB);
+        assert_true(vmm_block_bytes(test->cache, GIB + 1) == 0);
+        assert_true(vmm_block_bytes(test->cache, UINT64_MAX) == 0);
+    }
+    assert_true(vmm_block_bytes(NULL, 1) == 0);
+}
+
+/* ---- Magazines --------------------------------------------------------------------------------- */
+
+enum { THREADS = 6, HELD = 8 };
+
+struct hand {
+    struct cache_test *test;
+    pthread_t thread;
+    pthread_barrier_t *barrier;
+    void *held[HELD];  /* live in the end */
+    void *given[HELD]; /* not any more, and perhaps kept by a magazine */
+    bool is_troubled;
+};
+
+static void *hand_main(void *context)
+{
+    struct hand *hand = context;
+    vmm_cache *cache = hand->test->cache;
+    vmm_stream stream = hand->test->streams[1];
+    (void)pthread_barrier_wait(hand->barrier);
+    for (int round = 0; round < 3000; round++) {
+        void **block = &hand->given[round % HELD];
+        if (vmm_alloc(cache, 20000, stream, block) != VMM_OK || vmm_free(cache, *block) != VMM_OK)
+            hand->is_troubled = true;
+    }
+    for (int i = 0; i < HELD; i++) {
+        if (vmm_alloc(cache, 20000, stream, &hand->held[i]) != VMM_OK)
+            hand->is_troubled = true;
+    }
+    (void)pthread_barrier_wait(hand->barrier); /* what is live stays so from now on */
+    for (int i = 0; i < HELD; i++) {
+        if (vmm_alloc(cache, 30000, stream, &hand->given[i]) != VMM_OK)
+            hand->is_troubled = true;
+    }
+    for (int i = 0; i < HELD; i++) {
+        if (vmm_free(cache, hand->given[i]) != VMM_OK)
+            hand->is_troubled = true;
+    }
+    (void)pthread_barrier_wait(hand->barrier); /* the magazine lives as long as the thread */
+    (void)pthread_barrier_wait(hand->barrier);
+    return NULL;
+}
+
+static void what_threads_keep_is_not_live(void **state)
+{
+    struct cache_test *test = *state;
+    static pthread_barrier_t barrier;
+    static struct hand hands[THREADS];
+    assert_int_equal(pthread_barrier_init(&barrier, NULL, THREADS + 1), 0);
+    for (int i = 0; i < THREADS; i++) {
+        hands[i] = (struct hand){ .test = test, .barrier = &barrier };
+        assert_int_equal(pthread_create(&hands[i].thread, NULL, hand_main, &hands[i]), 0);
+    }
+    for (int phase = 0; phase < 3; phase++)
+        (void)pthread_barrier_wait(&barrier);
+    for (int i = 0; i < THREADS; i++) {
+        assert_false(hands[i].is_troubled);
+        for (int j = 0; j < HELD; j++) {
+            assert_int_equal(block_found(test, hands[i].held[j]).requested_bytes, 20000);
+            nothing_found(test, hands[i].given[j]);
+        }
+    }
+    (void)pthread_barrier_wait(&barrier);
+    for (int i = 0; i < THREADS; i++) {
+        (void)pthread_join(hands[i].thread, NULL);
+        for (int j = 0; j < HELD; j++)
+            block_given(test, hands[i].held[j]);
+    }
+    (void)pthread_barrier_destroy(&barrier);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        CACHE_TEST(what_is_live_is_found_at_each_byte), CACHE_TEST(a_walk_and_a_search_agree),
+        CACHE_TEST(foreign_addresses_are_not_found),    CACHE_TEST(a_caller_gets_what_it_knows),
+        CACHE_TEST(wrong_arguments_are_told),           CACHE_TEST(sizes_are_known_before),
+        CACHE_TEST(what_threads_keep_is_not_live),
+    };
+    CACHE_MAIN(tests);
+}

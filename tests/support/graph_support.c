@@ -1,0 +1,181 @@
+/* Captured graphs for API tests: see graph_support.h. */
+#include "support/graph_support.h"
+
+int graph_filter(void *context, vmm_stream stream)
+{
+    return *(const vmm_stream *)context == stream;
+}
+
+void graph_begun(struct cache_test *test, struct graph *graph, uint64_t id, unsigned stream)
+{
+    *graph = (struct graph){ .id = { id, 1 }, .stream = stream };
+    graph->filtered = test->streams[stream];
+    assert_ok(vmm_pool_begin(test->cache, graph->id, graph_filter, &graph->filtered));
+    capture_begun(test, stream);
+}
+
+void graph_ended(struct cache_test *test, struct graph *graph)
+{
+    capture_ended(test, graph->stream);
+    assert_ok(vmm_pool_end(test->cache, graph->id));
+}
+
+void graph_released(struct cache_test *test, const struct graph *graph)
+{
+    assert_ok(vmm_pool_release(test->cache, graph->id));
+}
+
+/* ---- Steps ---------------------------------------------------------------------------------- */
+
+static uint32_t step_word(const struct graph *graph)
+{
+    return (uint32_t)(graph->id.first << 12 | graph->count) | 1U << 31;
+}
+
+static void step_add(struct graph *graph, struct graph_step step)
+{
+    assert_true(graph->count < GRAPH_STEPS);
+    graph->steps[graph->count++] = step;
+}
+
+/* The step that fills the block as it is now; NULL if it was given back since. */
+static struct graph_step *step_find(struct graph *graph, const void *block)
+{
+    for (unsigned i = graph->count; i-- > 0;) {
+        struct graph_step *step = &graph->steps[i];
+        if (step->block == block)
+            return step->is_check ? NULL : step;
+    }
+    return NULL;
+}
+
+void *graph_wanted(struct cache_test *test, struct graph *graph, size_t bytes)
+{
+    void *block = NULL;
+    vmm_status status = vmm_alloc(test->cache, bytes, test->streams[graph->stream], &block);
+    if (status == VMM_ERR_DEVICE_OOM)
+        return NULL;
+    assert_ok(status);
+    step_add(graph,
+             (struct graph_step){ .block = block, .bytes = bytes, .word = step_word(graph) });
+    return block;
+}
+
+void *graph_taken(struct cache_test *test, struct graph *graph, size_t bytes)
+{
+    void *block = graph_wanted(test, graph, bytes);
+    if (block == NULL)
+        fail_msg("no memory for a graph: %s", vmm_last_error());
+    return block;
+}
+
+void graph_given(struct cache_test *test, struct graph *graph, void *block)
+{
+    const struct graph_step *filled = step_find(graph, block);
+    assert_non_null(filled);
+    struct graph_step checked = *filled;
+    checked.is_check = true;
+    step_add(graph, checked);
+    block_given(test, block);
+}
+
+static void step_replayed(struct cache_test *test, const struct graph_step *step, unsigned stream)
+{
+    if (step->is_check)
+        block_checked(test, step->block, step->bytes, step->word, stream);
+    else
+        block_filled(test, step->block, step->bytes, step->word, stream);
+}
+
+void graph_replayed(struct cache_test *test, const struct graph *graph, unsigned stream)
+{
+    struct graph whole = *graph;
+    for (unsigned i = 0; i < graph->count; i++)
+        step_replayed(test, &graph->steps[i], stream);
+    for (unsigned i = 0; i < graph->count; i++) {
+        const struct graph_step *step = &whole.steps[i];
+        if (step_find(&whole, step->block) == step)
+            block_checked(test, step->block, step->bytes, step->word, stream);
+    }
+}
+
+void graph_emptied(struct cache_test *test, struct graph *graph)
+{
+    for (unsigned i = 0; i < graph->count; i++) {
+        struct graph_step *step = &graph->steps[i];
+        if (step_find(graph, step->block) == step)
+            block_given(test, step->block);
+    }
+}
+
+/* ---- Scenes --------------------------------------------------------------------------------- */
+
+const size_t mixed_sizes[MIXED] = { 8 * MIB, 512, 3 * MIB, 100000, 8192, MIB };
+
+void graph_mixed(struct cache_test *test, struct graph *graph, uint64_t id, unsigned stream)
+{
+    graph_begun(test, graph, id, stream);
+    for (int i = 0; i < 2 * MIXED; i++) {
+        void *block = graph_taken(test, graph, mixed_sizes[i % MIXED]);
+        if (i % 2 == 0)
+            graph_given(test, graph, block);
+    }
+    graph_ended(test, graph);
+}
+
+void memory_exhausted(struct cache_test *test, const struct graph *graph)
+{
+    enum { MOST = 4096 };
+    void **blocks = calloc(MOST, sizeof *blocks);
+    unsigned count = 0;
+    unsigned refused = 0;
+    for (unsigned i = 0; refused < 3 * MIXED && count < MOST; i++) {
+        size_t bytes = mixed_sizes[i % MIXED];
+        unsigned stream = i / MIXED % CACHE_STREAMS;
+        if (test->captured[stream])
+            continue;
+        vmm_status status = vmm_alloc(test->cache, bytes, test->streams[stream], &blocks[count]);
+        refused += status == VMM_ERR_DEVICE_OOM ? 1 : 0;
+        if (status == VMM_ERR_DEVICE_OOM)
+            continue;
+        assert_ok(status);
+        assert_false(graph_meets(graph, blocks[count], bytes));
+        block_filled(test, blocks[count], bytes, count, stream);
+        count++;
+    }
+    assert_true(refused > 0);
+    cache_verified(test);
+    while (count > 0)
+        block_given(test, blocks[--count]);
+    free(blocks);
+}
+
+/* ---- Looking -------------------------------------------------------------------------------- */
+
+bool graph_meets(const struct graph *graph, const void *block, size_t bytes)
+{
+    uintptr_t low = (uintptr_t)block;
+    for (unsigned i = 0; i < graph->count; i++) {
+        uintptr_t start = (uintptr_t)graph->steps[i].block;
+        if (low < start + graph->steps[i].bytes && start < low + bytes)
+            return true;
+    }
+    return false;
+}
+
+void stream_finished(struct cache_test *test, unsigned stream)
+{
+    void *event;
+    assert_ok(vmm__driver_event_create(test->driver, &event));
+    assert_ok(vmm__driver_event_record(test->driver, event, test->streams[stream]));
+    assert_ok(vmm__driver_event_wait(test->driver, event));
+    assert_ok(vmm__driver_event_destroy(test->driver, event));
+}
+
+vmm_item block_found(struct cache_test *test, const void *block)
+{
+    vmm_item item = { .struct_size = sizeof item };
+    assert_ok(vmm_find(test->cache, block, &item));
+    assert_int_equal(item.address, (uintptr_t)block);
+    return item;
+}
