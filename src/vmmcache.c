@@ -295,6 +295,11 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
     return status;
 }
 
+vmm_status vmm_wait(vmm_cache *cache)
+{
+    return cache == NULL ? missing_argument("vmm_wait", "cache") : vmm__cache_wait(cache);
+}
+
 vmm_status vmm_tick(vmm_cache *cache)
 {
     return cache == NULL ? missing_argument("vmm_tick", "cache") : vmm__tick(cache);

@@ -47,7 +47,8 @@ VMM_API void vmm_torch_free(void *ptr, size_t bytes, int device, vmm_stream stre
 /* Says how many devices there are: others are refused from then on. 0: nobody knows. */
 VMM_API void vmm_torch_init(int device_count);
 
-/* empty_cache(): trims every cache. */
+/* empty_cache(): waits for the work of every cache's streams, as PyTorch's own allocator does, so that what was
+ * just freed goes back too, and trims it. */
 VMM_API void vmm_torch_reset(void);
 
 /* Limits a device's cache to a share of the device's memory, from 0 to 1, which is no limit. */

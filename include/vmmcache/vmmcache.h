@@ -275,6 +275,16 @@ VMM_API vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other);
 VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released);
 
 /*
+ * Does:     makes the host wait until the work has ended that was submitted so far to the streams that the cache
+ *           knows, but for those that are being captured. A vmm_trim() after it finds everything that is idle
+ *           finished.
+ * Returns:  VMM_OK.
+ * Threads:  any; others go on meanwhile.
+ * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_wait(vmm_cache *cache);
+
+/*
  * Does:     what has become due: gives back memory that was idle for vmm_config.decay_ms, and memory
  *           that an earlier vmm_trim() found in use by work that has ended since. For timers and
  *           event loops of programs that pause; never waits for the device, nor for another thread that

@@ -154,6 +154,28 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache)
     return status;
 }
 
+/* Pools stay, so who has found one may look at it without the lock. */
+static struct pool *pool_after(struct vmm_cache *cache, const struct pool *pool)
+{
+    vmm__fair_take(&cache->grow_lock);
+    struct pool *next = pool == NULL ? cache->pools.first : pool->next;
+    vmm__fair_drop(&cache->grow_lock);
+    return next;
+}
+
+vmm_status vmm__cache_wait(struct vmm_cache *cache)
+{
+    vmm_status first = VMM_OK;
+    for (struct pool *pool = pool_after(cache, NULL); pool != NULL;
+         pool = pool_after(cache, pool)) {
+        struct timeline *timeline = &pool->timeline;
+        vmm_status status = vmm__timeline_wait(timeline, vmm__timeline_now(timeline));
+        if (status != VMM_OK && status != VMM_NOT_READY && first == VMM_OK)
+            first = status;
+    }
+    return first;
+}
+
 vmm_status vmm__cache_check_locked(struct vmm_cache *cache)
 {
     vmm_status status = vmm__memory_check(&cache->memory);

@@ -89,7 +89,10 @@ void vmm_torch_reset(void)
         struct torch_device *device = vmm__torch_find(ordinal);
         if (device == NULL)
             continue;
-        vmm_status status = vmm_trim(vmm__torch_cache_of(device), 0, NULL);
+        vmm_cache *cache = vmm__torch_cache_of(device);
+        vmm_status status = vmm_wait(cache);
+        if (status == VMM_OK)
+            status = vmm_trim(cache, 0, NULL);
         if (status != VMM_OK)
             vmm__torch_complain("vmm_torch_reset", status);
     }

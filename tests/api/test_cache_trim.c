@@ -71,6 +71,21 @@ static void a_trim_lets_the_program_be_learnt_anew(void **state)
         block_given(test, blocks[i]);
 }
 
+/* What work still uses goes back once it has been waited for. */
+static void a_wait_lets_all_that_is_idle_go(void **state)
+{
+    struct cache_test *test = *state;
+    void *block = block_taken(test, LARGE, 1);
+    assert_ok(vmm__driver_delay(test->driver, 100 * 1000 * 1000, test->streams[1]));
+    block_given(test, block);
+    assert_int_equal(cache_trimmed(test, 0), 0);
+    assert_ok(vmm_wait(test->cache));
+    assert_true(cache_trimmed(test, 0) > 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    assert_status(vmm_wait(NULL), VMM_ERR_INVALID_ARGUMENT);
+    work_verified(test);
+}
+
 static void live_blocks_stay_where_they_are(void **state)
 {
     struct cache_test *test = *state;
@@ -284,6 +299,7 @@ int main(int argc, char **argv)
         CACHE_TEST(an_empty_cache_has_nothing_to_give),
         CACHE_TEST(all_that_is_idle_goes),
         CACHE_TEST(a_trim_lets_the_program_be_learnt_anew),
+        CACHE_TEST(a_wait_lets_all_that_is_idle_go),
         CACHE_TEST(live_blocks_stay_where_they_are),
         CACHE_TEST(keep_bytes_are_kept),
         CACHE_TEST(live_memory_is_more_than_what_may_be_kept),
