@@ -51,6 +51,19 @@ class Results(unittest.TestCase):
         self.assertAlmostEqual(data.median("llm", "native", results.footprint), 1.05)
         self.assertEqual(data.median("llm", "native", results.used), 300)
 
+    def test_quiet_steps_are_each_as_fast_as_in_the_quietest_repetition(self):
+        data = self.data(record("native", 0, [1.0], times=[9.0, 1.0, 8.0, 2.0]),
+                         record("native", 1, [1.0], times=[9.0, 7.0, 3.0, 9.0]),
+                         record("vmmcache", 0, [1.0], times=[9.0, 5.0, 4.0, 9.0]))
+        self.assertEqual(data.quiet_times("llm", "native"), [1.0, 3.0, 2.0])
+        self.assertEqual(data.quiet_ratio("llm", "vmmcache"), 2.5)
+        self.assertIsNone(data.quiet_ratio("gnn", "vmmcache"))
+
+    def test_noise_is_of_all_of_pytorchs_own_runs(self):
+        data = self.data(record("native", 0, [1.0]), record("expandable", 0, [1.2]),
+                         record("vmmcache", 0, [1.1]))
+        self.assertIn("within noise", data.verdict("llm", "vmmcache"))
+
     def test_who_failed_is_told_and_has_no_figures(self):
         error = {"type": "RuntimeError", "message": "no", "traceback": []}
         data = self.data(record("native", 0, [1.0]), record("vmmcache", 0, [], error=error, times=[]),

@@ -7,8 +7,9 @@ import os
 
 from places import HOME
 
-NATIVE, EXPANDABLE, OURS = "native", "expandable", "vmmcache"
-ALLOCATORS = (NATIVE, EXPANDABLE, OURS)
+NATIVE, EXPANDABLE, OURS, WAITING = "native", "expandable", "vmmcache", "vmmcache-wait"
+ALLOCATORS = (NATIVE, EXPANDABLE, OURS, WAITING)
+SETTINGS = {OURS: {}, WAITING: {"sharing": "wait"}}  # of the library's
 CHOOSING = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING",
             "VMM_NO_CACHING")
 
@@ -19,7 +20,7 @@ def chosen(names):
     for name in found:
         if name not in ALLOCATORS:
             raise SystemExit("error: %r is no allocator; there are %s" % (name, ", ".join(ALLOCATORS)))
-    if OURS in found and not os.path.exists(os.environ.get("VMMCACHE_LIBRARY", "")):
+    if SETTINGS.keys() & set(found) and not os.path.exists(os.environ.get("VMMCACHE_LIBRARY", "")):
         raise SystemExit("error: VMMCACHE_LIBRARY has to name libvmmcache_torch.so")
     return found
 
@@ -29,7 +30,7 @@ def environment(name, **more):
     env = {key: value for key, value in os.environ.items() if key not in CHOOSING}
     if name == EXPANDABLE:
         env["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
-    if name == OURS:
+    if name in SETTINGS:
         env["PYTHONPATH"] = os.pathsep.join(
             [os.path.join(HOME, "tools", "python")] + [env[key] for key in ("PYTHONPATH",) if key in env])
     env["PYTHONUNBUFFERED"] = "1"
@@ -39,18 +40,18 @@ def environment(name, **more):
 
 def install(name):
     """To be called before torch sees the GPU."""
-    if name == OURS:
+    if name in SETTINGS:
         import vmmcache
-        vmmcache.install(patch=True)
+        vmmcache.install(patch=True, **SETTINGS[name])
 
 
 def verify(name):
     """Raises unless the process uses the allocator that it was given."""
     import torch
     backend = torch.cuda.memory.get_allocator_backend()
-    if (backend != "native") != (name == OURS):
+    if (backend != "native") != (name in SETTINGS):
         raise RuntimeError("allocator %s was asked for, PyTorch uses %s" % (name, backend))
-    if name == OURS:
+    if name in SETTINGS:
         return
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     if bool(settings.get("expandable_segments")) != (name == EXPANDABLE):
@@ -65,7 +66,7 @@ class Meter:
     def __init__(self, name):
         import torch
         self.name, self.torch = name, torch
-        if name == OURS:
+        if name in SETTINGS:
             import vmmcache
             self.source = vmmcache
         else:
@@ -88,7 +89,7 @@ class Meter:
         return total - free
 
     def limit(self, size):
-        if self.name == OURS:
+        if self.name in SETTINGS:
             self.source.set_memory_limit(size)
             return
         total = self.torch.cuda.mem_get_info()[1]
@@ -96,7 +97,7 @@ class Meter:
         self.torch.cuda.set_per_process_memory_fraction((size + 0.5) / total)
 
     def unlimit(self):
-        if self.name == OURS:
+        if self.name in SETTINGS:
             self.source.set_memory_limit(None)
         else:
             self.torch.cuda.set_per_process_memory_fraction(1.0)

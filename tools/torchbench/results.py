@@ -11,7 +11,7 @@ import os
 import statistics
 import tarfile
 
-from allocators import ALLOCATORS, NATIVE
+from allocators import ALLOCATORS, EXPANDABLE, NATIVE
 from workloads import NAMES
 
 GIB = 2.0 ** 30
@@ -66,6 +66,11 @@ class Data:
                 self.records.setdefault(key, []).append(record)
         self.allocators = [name for name in ALLOCATORS if any(key[2] == name for key in self.records)]
 
+    def capped(self):
+        """The allocators that were searched for the largest size."""
+        return [name for name in self.allocators if any(key[0] == "cap" and key[2] == name
+                                                        for key in self.records)]
+
     def workloads(self, kind):
         """Those that were run, and be it without success."""
         found = {key[1] for key in self.records if key[0] == kind}
@@ -92,15 +97,27 @@ class Data:
         values = [figure(record) for record in self.runs(workload, allocator)]
         return statistics.median(values) if values else None
 
+    def quiet_times(self, workload, allocator):
+        """Each step's time in the repetition where it was fastest: what else the machine did is left out."""
+        runs = [record["times"][record["warm"]:] for record in self.runs(workload, allocator)]
+        return [min(times) for times in zip(*runs)]
+
+    def quiet_ratio(self, workload, allocator):
+        """The median of those, over native's."""
+        ours, theirs = (self.quiet_times(workload, name) for name in (allocator, NATIVE))
+        return statistics.median(ours) / statistics.median(theirs) if ours and theirs else None
+
     def times_native(self, workload, allocator, figure):
         ours, theirs = (self.median(workload, name, figure) for name in (allocator, NATIVE))
         return None if ours is None or theirs is None else ours / theirs
 
     def differences(self, workload, allocator):
-        """Of all pairs of its runs and native ones; of native: of its runs with each other."""
+        """Of all pairs of its runs and native ones; of native: of the runs of PyTorch's allocators with each
+        other, which is the noise."""
         native = [record["results"] for record in self.runs(workload, NATIVE)]
         if allocator == NATIVE:
-            pairs = itertools.combinations(native, 2)
+            both = native + [record["results"] for record in self.runs(workload, EXPANDABLE)]
+            pairs = itertools.combinations(both, 2)
         else:
             pairs = itertools.product(native, (record["results"] for record in
                                                self.runs(workload, allocator)))
@@ -116,7 +133,7 @@ class Data:
         if not noise:
             return "differs by %.1e; noise unknown" % statistics.median(found)
         word = "within noise" if statistics.median(found) <= max(noise) else "DIFFERS"
-        return "%s (%.1e; native %.1e)" % (word, statistics.median(found), max(noise))
+        return "%s (%.1e; noise %.1e)" % (word, statistics.median(found), max(noise))
 
     def largest(self, workload, allocator):
         """The largest size that trained under the limit; None if none did or was tried."""
@@ -158,11 +175,13 @@ def step_rows(data, workload):
     """A row an allocator."""
     for name in data.allocators:
         if not data.runs(workload, name):
-            yield [name, "failed" if data.failed(workload, name) else "-"] + ["-"] * 9
+            if data.failed(workload, name):
+                yield [name, "failed"] + ["-"] * 10
             continue
         yield [name, str(len(data.runs(workload, name))),
                shown(data.median(workload, name, step_median), "%.2f", 1e3),
                shown(data.median(workload, name, step_p95), "%.2f", 1e3),
+               shown(data.quiet_ratio(workload, name), "%.3f"),
                shown(data.times_native(workload, name, step_median), "%.3f"),
                shown(data.times_native(workload, name, total), "%.3f"),
                shown(data.median(workload, name, peak("allocated")), "%.2f", 1 / GIB),
@@ -172,7 +191,7 @@ def step_rows(data, workload):
                data.verdict(workload, name) if name != NATIVE else "-"]
 
 
-STEP_HEAD = ["allocator", "runs", "step ms", "p95 ms", "x native", "sum, x native", "live GiB",
+STEP_HEAD = ["allocator", "runs", "step ms", "p95 ms", "quiet, x native", "x native", "sum, x native", "live GiB",
              "reserved GiB", "reserved / live", "driver GiB", "results against native"]
 
 
@@ -187,7 +206,7 @@ def summary(data):
     for workload in data.workloads("cap"):
         yield ""
         yield "largest of %s: %s" % (workload, ", ".join(
-            "%s %s" % (name, shown(data.largest(workload, name), "%d")) for name in data.allocators))
+            "%s %s" % (name, shown(data.largest(workload, name), "%d")) for name in data.capped()))
     for record, count in data.failures():
         yield "error: %s, %s, %s, %d times: %s: %s" % (
             record["kind"], record["workload"], record["allocator"], count, record["error"]["type"],

@@ -53,14 +53,16 @@ def steps_jobs(options):
         steps = {name: min(place.steps, QUICK_STEPS) if options.quick else place.steps
                  for name, place in places.items() if repeat < place.repeats}
         for allocator in in_turn(options.allocators, repeat):
-            if steps:
-                yield "steps", allocator, repeat, steps
+            suited = {name: count for name, count in steps.items()
+                      if allocator != allocators.WAITING or name in workloads.STREAMED}
+            if suited:
+                yield "steps", allocator, repeat, suited
 
 
 def cap_jobs(options):
     names = [name for name in options.workloads if name in workloads.CAPPED]
     for allocator in options.allocators:
-        if names:
+        if names and allocator != allocators.WAITING:
             yield "cap", allocator, 0, dict.fromkeys(names, 0)
 
 

@@ -2,6 +2,7 @@
 
 May be called by: checks.run().
 """
+import copy
 import gc
 import threading
 
@@ -106,10 +107,10 @@ def graph_callables():
     model = torch.nn.Sequential(torch.nn.Linear(SIDE, SIDE), torch.nn.GELU(),
                                 torch.nn.Linear(SIDE, SIDE)).cuda()
     x = torch.randn(64, SIDE, device="cuda")
-    eager = model(x).square().mean()
+    other = copy.deepcopy(model)  # a capture fails if a parameter's gradient was accumulated on another stream
+    eager = other(x).square().mean()
     eager.backward()
-    wanted = [each.grad.clone() for each in model.parameters()]
-    model.zero_grad(set_to_none=True)
+    wanted = [each.grad for each in other.parameters()]
     graphed = torch.cuda.make_graphed_callables(model, (torch.randn(64, SIDE, device="cuda"),))
     for _ in range(3):
         model.zero_grad(set_to_none=True)

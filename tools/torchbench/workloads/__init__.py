@@ -41,6 +41,7 @@ PLACES = {
 }
 NAMES = tuple(PLACES)
 CAPPED = ("llm", "lora", "detect")
+STREAMED = ("serve",)  # on several streams: where it matters whether they wait for each other's memory
 
 
 def kind(name):
