@@ -11,7 +11,7 @@
 #   equality  the same training under both, compared                                         (1)
 #   steps     step times, peaks and results of real models, three allocators                  (6)
 #   cap       the largest sizes that train under a limit                                      (3)
-# Two GPUs: DEVICES=2. Repetitions of steps: REPEAT=3.
+# Two GPUs: DEVICES=2. Repetitions of steps: REPEAT=3. Seconds after which a part begins no process: BUDGET=520.
 #
 # Writes into FOLDER: log.txt (machine, versions, commands and their status), checks.txt, tour.txt, tour.json,
 # equality.txt, bench.txt and results.tar.gz. Ends with 1 if a check, the tour or the comparison fails.
@@ -46,7 +46,8 @@ run() {
     local file=$1 seconds=$2 status=0 start=$SECONDS
     shift 2
     timeout "$seconds" "$@" 2>&1 | tee -a "$out/$file" || status=$?
-    echo "run: $status, $((SECONDS - start)) s: ${*//"$home"\//}" | tee -a "$log"
+    local said=${*//"$home"\//}
+    echo "run: $status, $((SECONDS - start)) s: ${said//"$out"/FOLDER}" | tee -a "$log"
     [ "$status" -eq 0 ]
 }
 
@@ -78,8 +79,8 @@ for part in $parts; do
     tour) run tour.txt 240 python3 "$bench/tour.py" "$out/tour.json" || failed=1 ;;
     equality) run equality.txt 300 python3 "$bench/equality.py" "$results/equality.json" || failed=1 ;;
     steps | cap)
-        run bench.txt 580 python3 "$bench/run.py" --out "$results" --parts "$part" \
-            --repeat "${REPEAT:-3}" || failed=1
+        run bench.txt $((${BUDGET:-520} + 60)) python3 "$bench/run.py" --out "$results" --parts "$part" \
+            --repeat "${REPEAT:-3}" --seconds "${BUDGET:-520}" || failed=1
         ;;
     *)
         echo "error: no part $part" >&2

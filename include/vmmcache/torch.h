@@ -33,20 +33,24 @@ VMM_API vmm_cache *vmm_torch_cache(int device);
 
 /* ---- Hooks -------------------------------------------------------------------------------- */
 
-/* Allocates on a device. Never returns NULL for more than 0 bytes: a failure is thrown, as
+/* Allocates on a device. Returns NULL for 0 bytes, and never for more: a failure is thrown, as
  * c10::OutOfMemoryError with our report where PyTorch is loaded and has it, else as std::bad_alloc. */
 VMM_API void *vmm_torch_alloc(size_t bytes, int device, vmm_stream stream);
 
 /* The same without exceptions: NULL on failure, and vmm_last_error() has the report. */
 VMM_API void *vmm_torch_try_alloc(size_t bytes, int device, vmm_stream stream);
 
+/* Takes a block back; `bytes` as it was asked for, or 0: then they are looked up. An error is kept for
+ * vmm_last_error() and told to the log, as those of all hooks below: PyTorch cannot be told. */
 VMM_API void vmm_torch_free(void *ptr, size_t bytes, int device, vmm_stream stream);
+
+/* Says how many devices there are: others are refused from then on. 0: nobody knows. */
 VMM_API void vmm_torch_init(int device_count);
 
 /* empty_cache(): trims every cache. */
 VMM_API void vmm_torch_reset(void);
 
-/* Limits a device's cache to a share of the device's memory. */
+/* Limits a device's cache to a share of the device's memory, from 0 to 1, which is no limit. */
 VMM_API void vmm_torch_memory_fraction(double fraction, int device);
 
 /* The start of the block that an address lies in, and its bytes; the address itself and 0 if there is
@@ -54,6 +58,19 @@ VMM_API void vmm_torch_memory_fraction(double fraction, int device);
 VMM_API void *vmm_torch_base(void *ptr, size_t *bytes);
 
 VMM_API void vmm_torch_record_stream(void *ptr, vmm_stream stream);
+
+/* The most that one request could get on a device now; 0 if that is not known. PyTorch has no hook for
+ * this: it stands in the place of a member function, whose object is the first argument. */
+VMM_API void vmm_torch_cache_info(void *allocator, int8_t device, size_t *largest_bytes);
+
+/* Is told of a request that failed for want of memory, before the program is: the device, the bytes that
+ * were asked for, the limit or what the device has, and what of that nobody has taken. Called without locks,
+ * by several threads at once: may take snapshots, free and allocate. */
+typedef void (*vmm_torch_shortage_fn)(int device, uint64_t bytes, uint64_t most_bytes,
+                                      uint64_t free_bytes);
+
+/* Sets who is told; NULL: nobody. The one before may be called still by requests that are under way. */
+VMM_API void vmm_torch_shortage_watch(vmm_torch_shortage_fn watch);
 
 /* ---- Figures ------------------------------------------------------------------------------ */
 

@@ -18,27 +18,29 @@ struct figure {
     _Atomic uint64_t allocated;
 };
 
-static inline void vmm__figure_raise_peak(struct figure *figure, uint64_t to)
+static inline void vmm__peak_raise(_Atomic uint64_t *peak, uint64_t to)
 {
-    uint64_t peak = atomic_load_explicit(&figure->peak, memory_order_relaxed);
-    while ((int64_t)to > (int64_t)peak &&
-           !atomic_compare_exchange_weak_explicit(&figure->peak, &peak, to, memory_order_relaxed,
+    uint64_t now = atomic_load_explicit(peak, memory_order_relaxed);
+    while ((int64_t)to > (int64_t)now &&
+           !atomic_compare_exchange_weak_explicit(peak, &now, to, memory_order_relaxed,
                                                   memory_order_relaxed))
         continue;
 }
 
-/* Changes by `change`, which may be less than nothing (modulo 2^64), by way of `rise` at its highest. */
-static inline void vmm__figure_post(struct figure *figure, uint64_t rise, uint64_t change,
-                                    uint64_t allocated)
+/* Changes by `change`, which may be less than nothing (modulo 2^64), by way of `rise` at its highest.
+ * Returns what it was then. */
+static inline uint64_t vmm__figure_post(struct figure *figure, uint64_t rise, uint64_t change,
+                                        uint64_t allocated)
 {
     atomic_fetch_add_explicit(&figure->allocated, allocated, memory_order_relaxed);
     uint64_t before = atomic_fetch_add_explicit(&figure->current, change, memory_order_relaxed);
-    vmm__figure_raise_peak(figure, before + rise);
+    vmm__peak_raise(&figure->peak, before + rise);
+    return before + rise;
 }
 
 static inline void vmm__figure_add(struct figure *figure, uint64_t amount)
 {
-    vmm__figure_post(figure, amount, amount, amount);
+    (void)vmm__figure_post(figure, amount, amount, amount);
 }
 
 static inline void vmm__figure_subtract(struct figure *figure, uint64_t amount)

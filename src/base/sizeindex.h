@@ -3,12 +3,13 @@
  * "TLSF: a New Dynamic Memory Allocator for Real-Time Systems", ECRTS 2004), so that insert, remove
  * and find cost the same however many things there are.
  *
- * A size (in units of the owner's choice) belongs to row floor(log2(size)) and, within the row, to
- * one of 32 columns of equal width: things in one list differ by at most 1/32 of their size.
+ * A size (in units of the owner's choice) belongs to a list. Sizes below 32 have one each; above, there
+ * are 32 lists of equal width from one power of two to the next, so things in one list differ by at most
+ * 1/32 of their size. Lists are numbered from small to large, and each 32 of them are a row.
  *
  * Owns: the bitmaps and list heads. The nodes belong to the caller, who embeds them.
  * Invariants:
- *  1. a list is empty exactly if its bit in columns[row] is 0; a row is empty exactly if its bit in
+ *  1. a list is empty exactly if its bit in its row's columns is 0; a row is empty exactly if its bit in
  *     rows is 0;
  *  2. every node is in the list that its size says; link and next say its place there;
  *  3. a node does not change its size while it is in the index.
@@ -21,7 +22,7 @@
 
 #include <stddef.h>
 
-enum { SIZE_INDEX_COLUMN_BITS = 5, SIZE_INDEX_COLUMNS = 32, SIZE_INDEX_ROWS = 64 };
+enum { SIZE_INDEX_COLUMN_BITS = 5, SIZE_INDEX_COLUMNS = 32, SIZE_INDEX_ROWS = 60 };
 
 struct size_node {
     struct size_node **link; /* what points at it: the list's head, or the one before's next */
@@ -31,53 +32,55 @@ struct size_node {
 
 struct size_index {
     bool search_all;         /* set by the owner: finding may cost as much as a list is long */
-    struct size_node nobody; /* of no list: see insert */
+    struct size_node nobody; /* the end of every list: no size, and followed by itself */
     uint64_t rows;
     uint32_t columns[SIZE_INDEX_ROWS];
-    struct size_node *heads[SIZE_INDEX_ROWS][SIZE_INDEX_COLUMNS];
+    struct size_node *heads[SIZE_INDEX_ROWS * SIZE_INDEX_COLUMNS];
 };
 
-/* The list that a size belongs to. */
-struct size_place {
-    unsigned row;
-    unsigned column;
-};
-
-static inline struct size_place vmm__size_place(uint64_t size)
+/* The number of the list that a size belongs to. */
+static inline unsigned vmm__size_list(uint64_t size)
 {
-    unsigned row = vmm__log2(size);
-    unsigned shift = row > SIZE_INDEX_COLUMN_BITS ? row - SIZE_INDEX_COLUMN_BITS : 0;
-    unsigned column = (unsigned)(size >> shift) & (SIZE_INDEX_COLUMNS - 1);
-    return (struct size_place){ .row = row, .column = column };
+    unsigned shift = vmm__log2(size | SIZE_INDEX_COLUMNS) - SIZE_INDEX_COLUMN_BITS;
+    return (shift << SIZE_INDEX_COLUMN_BITS) + (unsigned)(size >> shift);
+}
+
+/* Of an index that is all zeros. */
+static inline void vmm__size_index_init(struct size_index *index)
+{
+    index->nobody.next = &index->nobody;
 }
 
 /*
- * Whether a node has neighbours is as good as random, so no branch is made to depend on it: what would
- * be written to a neighbour that is not there is written to `nobody`.
+ * Whether a node has neighbours is as good as random, so no branch is made to depend on it: lists end with
+ * a node, and what would be written to a neighbour that is not there is written to that. A head is NULL
+ * until its list is first used. Rows are seldom empty.
  */
 static inline void vmm__size_index_insert(struct size_index *index, struct size_node *node)
 {
-    struct size_place place = vmm__size_place(node->size);
-    struct size_node **head = &index->heads[place.row][place.column];
-    struct size_node *next = *head;
+    unsigned list = vmm__size_list(node->size);
+    unsigned row = list / SIZE_INDEX_COLUMNS;
+    struct size_node **head = &index->heads[list];
+    struct size_node *next = *head != NULL ? *head : &index->nobody;
     node->link = head;
     node->next = next;
-    (next != NULL ? next : &index->nobody)->link = &node->next;
+    next->link = &node->next;
     *head = node;
-    index->columns[place.row] |= 1U << place.column;
-    index->rows |= UINT64_C(1) << place.row;
+    index->columns[row] |= UINT32_C(1) << list % SIZE_INDEX_COLUMNS;
+    index->rows |= UINT64_C(1) << row;
 }
 
 static inline void vmm__size_index_remove(struct size_index *index, struct size_node *node)
 {
-    struct size_place place = vmm__size_place(node->size);
-    struct size_node *next = node->next;
-    (next != NULL ? next : &index->nobody)->link = node->link;
-    *node->link = next;
-    bool is_empty = index->heads[place.row][place.column] == NULL;
-    index->columns[place.row] &= ~((uint32_t)is_empty << place.column);
-    bool is_row_empty = index->columns[place.row] == 0;
-    index->rows &= ~((uint64_t)is_row_empty << place.row);
+    unsigned list = vmm__size_list(node->size);
+    unsigned row = list / SIZE_INDEX_COLUMNS;
+    node->next->link = node->link;
+    *node->link = node->next;
+    uint32_t is_empty = index->heads[list] == &index->nobody;
+    uint32_t columns = index->columns[row] & ~(is_empty << list % SIZE_INDEX_COLUMNS);
+    index->columns[row] = columns;
+    if (columns == 0)
+        index->rows &= ~(UINT64_C(1) << row);
 }
 
 /* The best fit among the first few of the lists that may hold one. NULL if nothing fits, or, unless

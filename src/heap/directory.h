@@ -74,16 +74,17 @@ void vmm__directory_take_back(struct directory *directory, uint64_t granule, uin
 /* The slot of an address, in a granule that a heap owns. */
 struct block **vmm__directory_slot(const struct directory *directory, uint64_t address);
 
-/* Notes that bytes of a heap were given back at an epoch, which is none before earlier ones. Most lie
- * in one or two granules. */
+/* Notes that bytes of a heap were given back at an epoch, which is none before earlier ones. How many
+ * granules they lie in is as good as random, so up to STAMPED_GRANULES no branch is made to depend on it. */
+enum { STAMPED_GRANULES = 4 };
 static inline void vmm__directory_stamp(const struct directory *directory, uint64_t address,
                                         uint64_t bytes, uint64_t epoch)
 {
     uint64_t first = (address - directory->address) >> directory->granule_shift;
     uint64_t last = (address + bytes - 1 - directory->address) >> directory->granule_shift;
-    directory->entries[first].epoch = epoch;
-    directory->entries[last].epoch = epoch;
-    for (uint64_t g = first + 1; g < last; g++)
+    for (uint64_t i = 0; i < STAMPED_GRANULES; i++)
+        directory->entries[vmm__min(first + i, last)].epoch = epoch;
+    for (uint64_t g = first + STAMPED_GRANULES; g <= last; g++)
         directory->entries[g].epoch = epoch;
 }
 

@@ -46,34 +46,43 @@ vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count)
 
 /* ---- Places: slots, links and the index --------------------------------------------------- */
 
+/* A small block has a slot of its own. What a large one finds in its slot is as good as random, so no branch
+ * is made to depend on it. */
 static void slot_enter(struct heap *heap, struct block *block)
 {
     struct block **slot = vmm__heap_slot(heap, block->address);
-    if (*slot == NULL || (*slot)->address > block->address)
+    if (heap->is_small) {
         *slot = block;
+        return;
+    }
+    const struct block *first = *slot != NULL ? *slot : block;
+    *slot = first->address < block->address ? *slot : block;
 }
 
 static void slot_leave(struct heap *heap, struct block *block)
 {
     struct block **slot = vmm__heap_slot(heap, block->address);
-    if (*slot != block)
+    if (heap->is_small) {
+        *slot = NULL;
         return;
-    struct block *next = block->next;
-    bool shares = next != NULL && vmm__heap_slot(heap, next->address) == slot;
-    *slot = shares ? next : NULL;
+    }
+    const struct directory *directory = heap->directory;
+    bool shares = vmm__directory_entry(directory, block->address) ==
+                  vmm__directory_entry(directory, vmm__block_end(block));
+    struct block *heir = shares ? block->next : NULL;
+    *slot = *slot == block ? heir : *slot;
 }
 
+/* In and out of the index; free_bytes is kept by those who call. */
 static void free_enter(struct heap *heap, struct block *block)
 {
     block->state = BLOCK_FREE;
     vmm__size_index_insert(&heap->index, &block->node);
-    heap->free_bytes += block->node.size;
 }
 
 static void free_leave(struct heap *heap, struct block *block)
 {
     vmm__size_index_remove(&heap->index, &block->node);
-    heap->free_bytes -= block->node.size;
 }
 
 /* Puts a record between two neighbours, either of which may be a wall. */
@@ -116,6 +125,7 @@ static struct block *block_cut(struct heap *heap, struct block *block, uint64_t 
                                uint64_t bytes)
 {
     free_leave(heap, block);
+    heap->free_bytes -= bytes;
     if (vmm__block_end(block) > address + bytes)
         free_enter(heap, block_split(heap, block, address + bytes - block->address));
     if (block->address == address)
@@ -133,6 +143,7 @@ static bool block_is_free(const struct block *block)
 /* Enters a block as free, joined with its free neighbours. */
 static struct block *block_release(struct heap *heap, struct block *block)
 {
+    heap->free_bytes += block->node.size;
     if (block_is_free(block->next)) {
         free_leave(heap, block->next);
         block_join(heap, block);
@@ -155,6 +166,7 @@ void vmm__heap_init(struct heap *heap, struct pool *pool, struct directory *dire
                            .directory = directory,
                            .is_small = is_small,
                            .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES };
+    vmm__size_index_init(&heap->index);
 }
 
 void vmm__heap_fini(struct heap *heap)

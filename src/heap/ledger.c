@@ -10,7 +10,8 @@ enum { POSTING_OFTEN_NS = 10000, POSTING_SELDOM_NS = 1000000 };
 
 static void figure_post(struct account_figure *from, struct figure *to)
 {
-    vmm__figure_post(to, from->peak - from->posted, from->current - from->posted, from->taken);
+    (void)vmm__figure_post(to, from->peak - from->posted, from->current - from->posted,
+                           from->taken);
     *from = (struct account_figure){ .current = from->current,
                                      .peak = from->current,
                                      .posted = from->current };
@@ -20,8 +21,9 @@ static void active_post(struct account *account, struct ledger *ledger)
 {
     uint64_t bytes = vmm__account_active_bytes(account);
     uint64_t posted = account->active_posted_bytes;
-    vmm__figure_post(&ledger->active_bytes, account->active_peak_bytes - posted, bytes - posted,
-                     account->allocated_bytes.taken);
+    uint64_t peak = vmm__figure_post(&ledger->active_bytes, account->active_peak_bytes - posted,
+                                     bytes - posted, account->allocated_bytes.taken);
+    vmm__peak_raise(&ledger->lately_active_bytes, peak);
     account->active_peak_bytes = bytes;
     account->active_posted_bytes = bytes;
 }

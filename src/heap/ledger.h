@@ -26,7 +26,9 @@ struct ledger {
     struct figure allocated_bytes;
     struct figure active_bytes;
     struct figure allocations;
-    _Atomic bool is_shared; /* several accounts change at a time */
+    _Atomic uint64_t
+        lately_active_bytes; /* the peak since the last trim, whatever statistics forget */
+    _Atomic bool is_shared;  /* several accounts change at a time */
 };
 
 /* One figure of a pool. Less than nothing, modulo 2^64, is current at times while part of what was

@@ -71,6 +71,7 @@ static vmm_status addresses_reserve(struct arena *arena, uint64_t bytes)
 vmm_status vmm__arena_init(struct arena *arena, struct driver *driver, uint64_t bytes)
 {
     *arena = (struct arena){ .driver = driver, .granule_bytes = driver->granule_bytes };
+    vmm__size_index_init(&arena->index);
     arena->granule_shift = vmm__log2(driver->granule_bytes);
     vmm_status status = addresses_reserve(arena, bytes);
     if (status != VMM_OK)

@@ -42,7 +42,7 @@ struct vmm_cache {
     /* The pool that was entered last; NULL: none was, or the ledger is shared. */
     _Atomic(struct pool *) turn;
     struct timeline copies;     /* of live bytes, on the default stream: see compact.h */
-    uint64_t active_peak_bytes; /* when statistics' peaks were last reset; grow_lock guards it */
+    bool is_fine;               /* chunks are small: see grow.c; grow_lock guards it */
     uint64_t kept_bytes;        /* free in pools that are held; as of the supply under way */
     uint64_t supplies;          /* so far; grow_lock guards it, the one before and the next */
     bool is_passing;            /* the supply under way leaves alone what other threads use */

@@ -1,106 +1,22 @@
 /* More physical memory for a heap: see grow.h. */
 #include "policy/grow.h"
 #include "base/arith.h"
+#include "policy/split.h"
 #include "policy/steal.h"
+#include "policy/target.h"
 
-/*
- * The bill is per mapping, so chunks are as large as closeness allows: a fixed share of what is
- * reserved, because a partly used chunk at each end of a run of live blocks then costs the same
- * share of it, or of the block that asks. Near a limit closeness decides who survives, and they are
- * smaller; where reserved memory is far above the target anyway, because streams do not wait for
- * each other, and while a program loads, they are larger. docs/design.md has the figures behind the
- * shares.
- */
-enum {
-    CHUNK_SHARE_OF_RESERVED = 12800,  /* over footprint_permille */
-    CHUNK_SHARE_OF_BLOCK = 2560,      /* over footprint_permille */
-    LOADING_SHARE_OF_RESERVED = 1200, /* over footprint_permille */
-    LOADING_SHARE_FREED = 64,         /* of active bytes */
-    LOADING_MOST_GRANULES = 128,
-    NEAR_LIMIT_DIVISOR = 4,
-    APART_EXCESS = 20, /* a share of the target */
-    APART_LEAST_GRANULES = 4
-};
-
-/* Whether this request takes the cache into the upper half of what it may hold. */
-static bool limit_is_near(const struct memory *memory, uint64_t bytes)
+/* What goes beyond the target because nothing more could be moved is pinned by live bytes, or still in use:
+ * from now on chunks are small. */
+static void excess_note(struct vmm_cache *cache, enum grow_from from, uint64_t missing)
 {
-    uint64_t reserved = vmm__figure_now(&memory->reserved_bytes);
-    return memory->limit_bytes != 0 && reserved + bytes > memory->limit_bytes / 2;
-}
-
-enum { SLACK_FLOOR_BYTES = 16 << 20 };
-
-/* Without a target chunks are those of the loosest one. */
-static uint64_t slack_permille(const struct vmm_cache *cache)
-{
-    return vmm__min(cache->footprint_permille, 1000);
+    if (from == GROW_TARGET && missing > 0)
+        cache->is_fine = true;
 }
 
 /*
- * The footprint target: the peak of active bytes, this request counted in, what is kept for captured graphs,
- * and the slack; small programs get a few chunks, so that a loop over fixed shapes settles.
+ * Idle chunks for the low end of a site; returns the granules filled. Where chunks are to be small, larger
+ * ones go back instead of moving, and the driver makes smaller ones of that memory.
  */
-static uint64_t target_bytes(const struct vmm_cache *cache, uint64_t bytes)
-{
-    uint64_t active = vmm__figure_now(&cache->ledger.active_bytes) + bytes;
-    uint64_t peak = vmm__max(active, cache->ledger.active_bytes.peak);
-    peak = vmm__max(peak, cache->active_peak_bytes) + cache->kept_bytes;
-    uint64_t permille = slack_permille(cache);
-    uint64_t floor = SLACK_FLOOR_BYTES / 10 * vmm__min(permille, 10);
-    return peak + vmm__max(floor, peak / 1000 * permille);
-}
-
-/* How much new memory the footprint target leaves. */
-static uint64_t target_granules(const struct vmm_cache *cache, uint64_t bytes)
-{
-    if (cache->footprint_permille == VMM_FOOTPRINT_ANY)
-        return UINT64_MAX;
-    uint64_t target = target_bytes(cache, bytes);
-    uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
-    return target > reserved ? (target - reserved) >> cache->memory.arena.granule_shift : 0;
-}
-
-/*
- * Whether the program has hardly freed anything yet: it loads what will stay. That lies in larger
- * chunks, because what would pin them stays anyway, and a few of them map and go back much faster
- * than many. Under a limit closeness comes first.
- */
-static bool is_loading(const struct vmm_cache *cache)
-{
-    vmm_figure active = vmm__figure_read(&cache->ledger.active_bytes);
-    return cache->memory.limit_bytes == 0 && active.freed <= active.current / LOADING_SHARE_FREED;
-}
-
-static uint64_t loading_granules(const struct vmm_cache *cache)
-{
-    uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
-    uint64_t share = reserved * slack_permille(cache) / LOADING_SHARE_OF_RESERVED;
-    uint64_t granules = share >> cache->memory.arena.granule_shift;
-    return vmm__min(granules, LOADING_MOST_GRANULES);
-}
-
-static uint32_t chunk_granules(const struct vmm_cache *cache, const struct heap *heap,
-                               uint64_t bytes)
-{
-    if (heap->is_small)
-        return 1;
-    uint64_t permille = slack_permille(cache);
-    uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
-    uint64_t share = reserved * permille / CHUNK_SHARE_OF_RESERVED;
-    share = vmm__max(share, bytes * permille / CHUNK_SHARE_OF_BLOCK);
-    uint64_t target = target_bytes(cache, bytes);
-    uint64_t least = reserved > target + target / APART_EXCESS ? APART_LEAST_GRANULES : 1;
-    if (limit_is_near(&cache->memory, bytes)) {
-        share /= NEAR_LIMIT_DIVISOR;
-        least = 1;
-    }
-    uint64_t granules = share >> cache->memory.arena.granule_shift;
-    granules = vmm__max(least, vmm__min(granules, cache->largest_chunk_granules));
-    return (uint32_t)(is_loading(cache) ? vmm__max(granules, loading_granules(cache)) : granules);
-}
-
-/* Idle chunks for the low end of a site; returns the granules filled. */
 static uint64_t site_steal(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                            const struct site *site, enum grow_from from)
 {
@@ -108,11 +24,18 @@ static uint64_t site_steal(struct vmm_cache *cache, struct heap *heap, uint64_t 
     if (from == GROW_ALONE)
         return 0;
     if (from == GROW_TARGET)
-        want -= vmm__min(want, target_granules(cache, bytes));
+        want -= vmm__min(want, vmm__target_granules(cache, bytes));
+    if (from == GROW_TARGET && want > 0 && cache->is_fine) {
+        uint32_t most = vmm__target_chunk_granules(cache, heap, bytes);
+        want -= vmm__min(want, vmm__split(cache, heap->pool, site, want, most));
+    }
     if (want == 0)
         return 0;
-    return vmm__steal(cache, heap, site, want,
-                      from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache, heap->pool));
+    uint64_t stolen =
+        vmm__steal(cache, heap, site, bytes, want,
+                   from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache, heap->pool));
+    excess_note(cache, from, want - vmm__min(want, stolen));
+    return stolen;
 }
 
 /* Fills a site, all of which is taken, from idle chunks and the driver. Whatever was filled is
@@ -128,7 +51,7 @@ static vmm_status site_fill(struct vmm_cache *cache, struct heap *heap, uint64_t
     vmm_status status = VMM_OK;
     if (rest > 0)
         status = vmm__memory_map(&cache->memory, site->granule + stolen, rest,
-                                 chunk_granules(cache, heap, bytes));
+                                 vmm__target_chunk_granules(cache, heap, bytes));
     *filled = status == VMM_OK ? end : stolen;
     return status;
 }
@@ -160,9 +83,10 @@ static vmm_status site_attach(struct vmm_cache *cache, struct heap *heap, const 
 static void site_widen(const struct vmm_cache *cache, const struct heap *heap, uint64_t bytes,
                        struct site *site)
 {
-    if (limit_is_near(&cache->memory, bytes))
+    if (vmm__target_limit_is_near(cache, bytes))
         return;
-    uint64_t whole = vmm__min(chunk_granules(cache, heap, bytes), target_granules(cache, bytes));
+    uint64_t whole = vmm__min(vmm__target_chunk_granules(cache, heap, bytes),
+                              vmm__target_granules(cache, bytes));
     site->count = vmm__max(site->count, vmm__min(whole, site->room));
 }
 

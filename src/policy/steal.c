@@ -1,5 +1,6 @@
 /* Idle chunks move to where they are needed: see steal.h. */
 #include "policy/steal.h"
+#include "base/arith.h"
 #include "policy/idle.h"
 
 /* A theft under way. */
@@ -53,11 +54,11 @@ static bool run_move(struct theft *theft, const struct idle_run *run)
     return going;
 }
 
-/* Steals what it may of one free block, from its low end on. False if the driver refuses to go on. */
-static bool block_steal(struct theft *theft, struct idle_quest *quest, struct block *block)
+/* Steals what it may of one free block, from an address on. False if the driver refuses to go on. */
+static bool block_steal(struct theft *theft, struct idle_quest *quest, struct block *block,
+                        uint64_t from)
 {
     unsigned shift = theft->cache->memory.arena.granule_shift;
-    uint64_t from = block->address;
     bool going = true;
     while (block != NULL && going && !theft_is_done(theft)) {
         struct idle_run run;
@@ -85,7 +86,7 @@ static bool heap_steal(struct theft *theft, struct heap *heap)
         struct size_node *next = vmm__size_index_larger(&heap->index, node);
         const struct block *block = (const struct block *)node;
         if (block != theft->site->beside && block != theft->site->beyond)
-            going = block_steal(theft, &quest, (struct block *)node);
+            going = block_steal(theft, &quest, (struct block *)node, block->address);
         node = next;
     }
     return going;
@@ -117,11 +118,30 @@ static bool others_steal(struct theft *theft)
     return going;
 }
 
+/* What the request will leave of the free block behind the void: from the far end, so that the rest stays in
+ * one piece, unless its chunks do not come in that size. */
+static void beyond_steal(struct theft *theft, uint64_t bytes)
+{
+    const struct site *site = theft->site;
+    struct idle_quest quest = vmm__idle_quest(theft->to, theft->to->pool, theft->when);
+    struct block *beyond = (struct block *)site->beyond;
+    uint64_t needed_end = site->beside->address + bytes;
+    uint64_t missing_bytes = (theft->want - theft->taken)
+                             << theft->cache->memory.arena.granule_shift;
+    uint64_t far = vmm__block_end(beyond) - vmm__min(missing_bytes, beyond->node.size);
+    bool going = block_steal(theft, &quest, beyond, vmm__max(needed_end, far));
+    if (going && !theft_is_done(theft))
+        (void)block_steal(theft, &quest, beyond, needed_end);
+}
+
 uint64_t vmm__steal(struct vmm_cache *cache, struct heap *heap, const struct site *site,
-                    uint64_t count, enum idle_when when)
+                    uint64_t bytes, uint64_t count, enum idle_when when)
 {
     struct theft theft = { .cache = cache, .to = heap, .site = site, .want = count, .when = when };
-    if (others_steal(&theft) && !theft_is_done(&theft))
-        (void)pool_steal(&theft, heap->pool);
+    bool going = others_steal(&theft);
+    if (going && !theft_is_done(&theft))
+        going = pool_steal(&theft, heap->pool);
+    if (going && !theft_is_done(&theft) && site->beyond != NULL)
+        beyond_steal(&theft, bytes);
     return theft.taken;
 }

@@ -20,10 +20,11 @@
 
 /*
  * Moves idle chunks to the site's granules, which are taken, from its low end on, until at least
- * `count` granules are filled or nothing more can be stolen. Fills at most the site's room. Returns
+ * `count` granules are filled or nothing more can be stolen. A request of `bytes` will take what lies
+ * beside the site; what it leaves of the free block beyond is stolen last. Fills at most the site's room. Returns
  * the granules filled; they have no access yet.
  */
 uint64_t vmm__steal(struct vmm_cache *cache, struct heap *heap, const struct site *site,
-                    uint64_t count, enum idle_when when);
+                    uint64_t bytes, uint64_t count, enum idle_when when);
 
 #endif

@@ -211,12 +211,15 @@ vmm_status vmm__tick(struct vmm_cache *cache)
     return status;
 }
 
-/* From now on what is idle is overdue. */
+/* From now on what is idle is overdue, and the program's needs are learnt anew. */
 static void order_begin(struct vmm_cache *cache, uint64_t keep_bytes)
 {
     cache->order_stands = true;
     cache->order_keep_bytes = keep_bytes;
     vmm__cache_post(cache, NULL); /* before waits end and are posted */
+    atomic_store_explicit(&cache->ledger.lately_active_bytes,
+                          vmm__figure_now(&cache->ledger.active_bytes), memory_order_relaxed);
+    cache->is_fine = false;
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         vmm__pool_lock(pool);
         pool->trimmed = (struct overdue){ .latest_epoch = vmm__pool_settle_locked(pool) };

@@ -19,7 +19,10 @@ static bool object_read(const struct slab *slab, uint64_t address, vmm_item *ite
 
 static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item)
 {
-    const struct block *block = vmm__heap_cover(heap, address);
+    const struct block *block =
+        vmm__heap_find(heap, address); /* a block's start is found at once */
+    if (block == NULL)
+        block = vmm__heap_cover(heap, address);
     if (block->state == BLOCK_SLAB)
         return object_read(block->slab, address, item);
     item->address = block->address;

@@ -94,27 +94,19 @@ vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
     return VMM_OK;
 }
 
-/* Policy goes on with the peak that it knew: looking at statistics changes no decision. */
-static void active_peak_keep(vmm_cache *cache)
-{
-    vmm__fair_take(&cache->grow_lock);
-    vmm__cache_post(cache, NULL);
-    uint64_t peak = vmm__figure_read(&cache->ledger.active_bytes).peak;
-    cache->active_peak_bytes = vmm__max(cache->active_peak_bytes, peak);
-    vmm__fair_drop(&cache->grow_lock);
-}
-
 vmm_status vmm_stats_reset_peak(vmm_cache *cache)
 {
     if (cache == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stats_reset_peak: cache is NULL");
-    active_peak_keep(cache);
+    vmm__fair_take(&cache->grow_lock);
+    vmm__cache_post(cache, NULL);
     vmm__figure_reset_peak(&cache->ledger.requested_bytes);
     vmm__figure_reset_peak(&cache->ledger.allocated_bytes);
     vmm__figure_reset_peak(&cache->ledger.active_bytes);
     vmm__figure_reset_peak(&cache->ledger.allocations);
     vmm__figure_reset_peak(&cache->memory.reserved_bytes);
     vmm__figure_reset_peak(&cache->memory.chunks);
+    vmm__fair_drop(&cache->grow_lock);
     return VMM_OK;
 }
 

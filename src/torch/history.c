@@ -25,7 +25,7 @@ static void history_clear_locked(struct history *history)
     history->is_open = false;
 }
 
-vmm_status vmm__history_open(struct history *history, uint64_t entries)
+vmm_status vmm__history_prepare(struct history *history, uint64_t entries)
 {
     uint64_t capacity = vmm__min(entries, CAPACITY_FIRST);
     vmm_torch_event *events = vmm__host_alloc(capacity, sizeof *events);
@@ -37,9 +37,15 @@ vmm_status vmm__history_open(struct history *history, uint64_t entries)
     history->events = events;
     history->capacity = capacity;
     history->most = entries;
-    history->is_open = true;
     vmm__lock_drop(&history->lock);
     return VMM_OK;
+}
+
+void vmm__history_open(struct history *history)
+{
+    vmm__lock_take(&history->lock);
+    history->is_open = true;
+    vmm__lock_drop(&history->lock);
 }
 
 void vmm__history_close(struct history *history)
@@ -110,7 +116,7 @@ bool vmm__history_recall(struct history *history, uint64_t address, struct known
 void vmm__history_learn(struct history *history, const struct known *entry)
 {
     vmm__lock_take(&history->lock);
-    if (history->is_open)
+    if (history->capacity > 0)
         vmm__known_put(&history->known, entry);
     vmm__lock_drop(&history->lock);
 }
@@ -122,25 +128,35 @@ void vmm__history_forget(struct history *history, uint64_t address)
     vmm__lock_drop(&history->lock);
 }
 
-static void events_copy_locked(const struct history *history, struct history_copy *copy)
+uint64_t vmm__history_length(struct history *history)
 {
-    copy->lost = history->pushed - copy->capacity;
-    for (uint64_t number = copy->lost; number < history->pushed; number++) {
+    vmm__lock_take(&history->lock);
+    uint64_t length = history->pushed;
+    vmm__lock_drop(&history->lock);
+    return length;
+}
+
+static void events_copy_locked(const struct history *history, uint64_t end,
+                               struct history_copy *copy)
+{
+    for (uint64_t number = copy->lost; number < end; number++) {
         const vmm_torch_event *event = &history->events[number % history->capacity];
         if (event->action != STRUCK)
             copy->events[copy->count++] = *event;
     }
 }
 
-vmm_status vmm__history_copy(struct history *history, struct history_copy *out)
+vmm_status vmm__history_copy(struct history *history, uint64_t end, struct history_copy *out)
 {
     struct history_copy copy = { 0 };
     vmm__lock_take(&history->lock);
-    copy.capacity = vmm__min(history->pushed, history->capacity);
+    end = vmm__min(end, history->pushed);
+    copy.lost = vmm__min(end, history->pushed - vmm__min(history->pushed, history->capacity));
+    copy.capacity = end - copy.lost;
     if (copy.capacity > 0)
         copy.events = vmm__host_alloc(copy.capacity, sizeof *copy.events);
     if (copy.events != NULL)
-        events_copy_locked(history, &copy);
+        events_copy_locked(history, end, &copy);
     vmm__lock_drop(&history->lock);
     if (copy.events == NULL && copy.capacity > 0)
         return vmm__error(VMM_ERR_HOST_OOM, "no host memory to copy %llu events",

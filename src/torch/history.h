@@ -27,22 +27,26 @@ struct history {
 
 void vmm__history_init(struct history *history);
 
-/* Empties and opens it; ERR_HOST_OOM. And forgets all. */
-vmm_status vmm__history_open(struct history *history, uint64_t entries);
+/* Empties it, to learn of blocks; ERR_HOST_OOM. From open() on it takes events. close() forgets all. */
+vmm_status vmm__history_prepare(struct history *history, uint64_t entries);
+void vmm__history_open(struct history *history);
 void vmm__history_close(struct history *history);
 
 /* Adds an event, whose time is now. Returns its number; if the history is closed, nothing happens. */
 uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event);
 void vmm__history_strike(struct history *history, uint64_t number);
 
-/* What is known of a block; false if nothing is, or if the history is closed. */
+/* What is known of a block; false if nothing is. What a closed history is told is forgotten. */
 bool vmm__history_recall(struct history *history, uint64_t address, struct known *out);
 void vmm__history_learn(struct history *history, const struct known *entry);
 void vmm__history_forget(struct history *history, uint64_t address);
 
+/* How many events there were so far. */
+uint64_t vmm__history_length(struct history *history);
+
 /*
- * Copies the events, oldest first, into memory of the caller's: vmm__host_free() with capacity events.
- * ERR_HOST_OOM.
+ * Copies the events before number `end`, oldest first, into memory of the caller's: vmm__host_free() with
+ * capacity events. ERR_HOST_OOM.
  */
 struct history_copy {
     vmm_torch_event *events; /* NULL: none */
@@ -50,6 +54,6 @@ struct history_copy {
     uint64_t count;
     uint64_t lost;
 };
-vmm_status vmm__history_copy(struct history *history, struct history_copy *out);
+vmm_status vmm__history_copy(struct history *history, uint64_t end, struct history_copy *out);
 
 #endif

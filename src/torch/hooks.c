@@ -3,6 +3,7 @@
  * never fails: its error is kept for vmm_last_error() and told to the log.
  * May be called by: nobody within; they are the library's interface. Locks: none of their own.
  */
+#include "base/arith.h"
 #include "base/error.h"
 #include "torch/plugin.h"
 
@@ -14,19 +15,21 @@ vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **
         *out = NULL;
         return VMM_OK;
     }
-    struct torch_device *device = NULL;
-    vmm_status status = vmm__torch_open(ordinal, &device);
+    struct torch_device *device = vmm__torch_find(ordinal);
+    vmm_status status = device != NULL ? VMM_OK : vmm__torch_open(ordinal, &device);
     if (status != VMM_OK)
         return status;
     vmm_cache *cache = vmm__torch_cache_of(device);
     bool is_recorded = vmm__torch_records();
     status = is_recorded ? vmm__record_alloc(device, bytes, stream, out)
                          : vmm_alloc(cache, bytes, stream, out);
-    if (status != VMM_OK)
+    if (status != VMM_OK) {
+        vmm__torch_shortage_tell(device, status, bytes);
         return status;
+    }
     vmm__figures_take(&device->figures, bytes, vmm_block_bytes(cache, bytes));
     if (!is_recorded && vmm__torch_records())
-        vmm__record_late(device, *out);
+        vmm__record_late_alloc(device, *out);
     return VMM_OK;
 }
 
@@ -50,14 +53,17 @@ static vmm_status block_give(struct torch_device *device, void *ptr, uint64_t by
 {
     vmm_cache *cache = vmm__torch_cache_of(device);
     vmm_status status = bytes != 0 ? VMM_OK : requested_find(cache, ptr, &bytes);
+    bool is_recorded = vmm__torch_records();
     uint64_t waits = atomic_load_explicit(&device->waits, memory_order_relaxed);
     if (status == VMM_OK)
-        status = vmm__torch_records() ? vmm__record_free(device, ptr) : vmm_free(cache, ptr);
+        status = is_recorded ? vmm__record_free(device, ptr) : vmm_free(cache, ptr);
     if (status != VMM_OK)
         return status;
     bool waits_on = atomic_load_explicit(&device->waits, memory_order_relaxed) != waits &&
                     vmm__torch_waits(ptr);
     vmm__figures_give(&device->figures, bytes, vmm_block_bytes(cache, bytes), waits_on);
+    if (!is_recorded && vmm__torch_records())
+        vmm__record_late_free(device, ptr);
     return VMM_OK;
 }
 
@@ -89,10 +95,18 @@ void vmm_torch_reset(void)
     }
 }
 
+/* All of the memory is no limit, and nothing of it is one that no request keeps to. */
+static uint64_t share_of(double fraction, uint64_t total_bytes)
+{
+    if (fraction >= 1.0)
+        return 0;
+    return vmm__max(1, (uint64_t)(fraction * (double)total_bytes));
+}
+
 static vmm_status fraction_set(double fraction, int ordinal)
 {
-    if (!(fraction > 0.0 && fraction <= 1.0))
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "a fraction of %g is not above 0 and at most 1",
+    if (!(fraction >= 0.0 && fraction <= 1.0))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "a fraction of %g is not from 0 to 1",
                           fraction);
     struct torch_device *device = NULL;
     vmm_status status = vmm__torch_open(ordinal, &device);
@@ -102,9 +116,7 @@ static vmm_status fraction_set(double fraction, int ordinal)
     uint64_t free_bytes;
     uint64_t total_bytes;
     status = vmm_device_memory(cache, &free_bytes, &total_bytes);
-    if (status != VMM_OK)
-        return status;
-    return vmm_limit_set(cache, (uint64_t)(fraction * (double)total_bytes));
+    return status == VMM_OK ? vmm_limit_set(cache, share_of(fraction, total_bytes)) : status;
 }
 
 void vmm_torch_memory_fraction(double fraction, int device)
@@ -120,32 +132,29 @@ vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter fi
 {
     struct torch_device *device = NULL;
     vmm_status status = vmm__torch_open(ordinal, &device);
-    return status == VMM_OK ? vmm_pool_begin(vmm__torch_cache_of(device), id, filter, context)
-                            : status;
+    if (status != VMM_OK)
+        return status;
+    return vmm_pool_begin(vmm__torch_cache_of(device), id, filter, context);
 }
 
-/* For what needs a cache that is there already. */
-static vmm_status cache_find(int ordinal, vmm_cache **cache)
+/* Does something to a pool that was begun: the cache is there already. */
+static vmm_status pool_act(int ordinal, vmm_pool_id id,
+                           vmm_status (*act)(vmm_cache *cache, vmm_pool_id id))
 {
     const struct torch_device *device = vmm__torch_find(ordinal);
     if (device == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no cache", ordinal);
-    *cache = vmm__torch_cache_of(device);
-    return VMM_OK;
+    return act(vmm__torch_cache_of(device), id);
 }
 
 vmm_status vmm__torch_pool_end(int ordinal, vmm_pool_id id)
 {
-    vmm_cache *cache;
-    vmm_status status = cache_find(ordinal, &cache);
-    return status == VMM_OK ? vmm_pool_end(cache, id) : status;
+    return pool_act(ordinal, id, vmm_pool_end);
 }
 
 vmm_status vmm__torch_pool_release(int ordinal, vmm_pool_id id)
 {
-    vmm_cache *cache;
-    vmm_status status = cache_find(ordinal, &cache);
-    return status == VMM_OK ? vmm_pool_release(cache, id) : status;
+    return pool_act(ordinal, id, vmm_pool_release);
 }
 
 /* ---- Blocks of whichever device ------------------------------------------------------------- */

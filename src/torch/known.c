@@ -2,7 +2,6 @@
 #include "torch/known.h"
 #include "base/hostmem.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum { CAPACITY_FIRST = 256 };

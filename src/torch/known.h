@@ -1,6 +1,5 @@
 /*
- * What is known of blocks that were handed out while a history was recorded: a table by address, with
- * open addressing.
+ * What is known of blocks while a history is recorded: a table by address, with open addressing.
  *
  * Owns: the slots. Invariants:
  *  1. `capacity` is 0 or a power of two, and more than a quarter of the slots are empty;
@@ -12,12 +11,15 @@
 
 #include "vmmcache/torch.h"
 
+#include <stdbool.h>
+
 struct known {
     uint64_t address; /* 0: the slot is empty */
     uint64_t requested_bytes;
     uint64_t stream;
     uint64_t stack;
     vmm_pool_id pool;
+    bool is_told; /* the history has its ALLOC, or had */
 };
 
 struct known_table {

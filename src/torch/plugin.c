@@ -14,11 +14,11 @@ union settings {
 
 static struct lock opening = { PTHREAD_MUTEX_INITIALIZER };
 static union settings settings = { .config = VMM_CONFIG_INIT };
-static bool is_made; /* a cache was: settings stay */
-static struct torch_device devices[TORCH_DEVICES];
+static bool is_made;                           /* a cache was: settings stay */
 static _Atomic int device_count;               /* as PyTorch told; 0: it did not */
 static _Thread_local uint64_t waiting_address; /* of the thread's last free that others wait for */
 
+struct torch_device vmm__torch_devices[TORCH_DEVICES];
 _Atomic unsigned vmm__torch_mode;
 
 /* ---- Settings ------------------------------------------------------------------------------- */
@@ -93,7 +93,10 @@ static void change_note(void *context, const vmm_change *change)
 
 bool vmm__torch_waits(const void *ptr)
 {
-    return waiting_address == (uint64_t)(uintptr_t)ptr;
+    if (waiting_address != (uint64_t)(uintptr_t)ptr)
+        return false;
+    waiting_address = 0; /* the next block at this address may not wait */
+    return true;
 }
 
 /* Only this thread is left of the parent's, and any lock may be held by one that is not. */
@@ -162,21 +165,12 @@ static vmm_status ordinal_check(int ordinal)
     return VMM_OK;
 }
 
-struct torch_device *vmm__torch_find(int ordinal)
-{
-    if (ordinal < 0 || ordinal >= TORCH_DEVICES || (vmm__torch_mode_now() & TORCH_FORKED) != 0)
-        return NULL;
-    struct torch_device *device = &devices[ordinal];
-    bool has_cache = atomic_load_explicit(&device->cache, memory_order_acquire) != NULL;
-    return has_cache ? device : NULL;
-}
-
 vmm_status vmm__torch_open(int ordinal, struct torch_device **out)
 {
     struct torch_device *device = vmm__torch_find(ordinal);
     vmm_status status = device != NULL ? VMM_OK : ordinal_check(ordinal);
     if (device == NULL && status == VMM_OK) {
-        device = &devices[ordinal];
+        device = &vmm__torch_devices[ordinal];
         vmm__lock_take(&opening);
         if (vmm__torch_cache_of(device) == NULL)
             status = device_open_locked(device, ordinal);

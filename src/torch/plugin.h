@@ -26,6 +26,8 @@ struct torch_device {
     _Atomic uint64_t waits; /* blocks that were freed and that other streams still use */
 };
 
+extern struct torch_device vmm__torch_devices[TORCH_DEVICES];
+
 /* What hooks look at in passing: 0 almost always. */
 enum { TORCH_RECORDS = 1, TORCH_FORKED = 2 };
 extern _Atomic unsigned vmm__torch_mode;
@@ -43,16 +45,26 @@ static inline bool vmm__torch_records(void)
 /* ERR_LOST, and the line that says why. */
 vmm_status vmm__torch_forked_error(void);
 
-/* The device's record if it has a cache that this process may use; else NULL. */
-struct torch_device *vmm__torch_find(int ordinal);
-
 static inline vmm_cache *vmm__torch_cache_of(const struct torch_device *device)
 {
     return atomic_load_explicit(&device->cache, memory_order_relaxed);
 }
 
+/* The device's record if it has a cache that this process may use; else NULL. */
+static inline struct torch_device *vmm__torch_find(int ordinal)
+{
+    if ((unsigned)ordinal >= TORCH_DEVICES || (vmm__torch_mode_now() & TORCH_FORKED) != 0)
+        return NULL;
+    struct torch_device *device = &vmm__torch_devices[ordinal];
+    bool has_cache = atomic_load_explicit(&device->cache, memory_order_acquire) != NULL;
+    return has_cache ? device : NULL;
+}
+
 /* The same, and makes the cache if there is none. As vmm_create(). */
 vmm_status vmm__torch_open(int ordinal, struct torch_device **out);
+
+/* Tells vmm_torch_shortage_watch()'s function of a request that failed, if it was for want of memory. */
+void vmm__torch_shortage_tell(const struct torch_device *device, vmm_status status, uint64_t bytes);
 
 /* Whether the block that the thread has just freed still waits for other streams. */
 bool vmm__torch_waits(const void *ptr);

@@ -49,9 +49,17 @@ static uint64_t block_tell(struct torch_device *device, vmm_torch_action action,
                               .stream = block->stream,
                               .stack = stack,
                               .pool = block->pool,
-                              .action = action,
+                              .action = (int32_t)action,
                               .device = device->ordinal };
     return vmm__history_push(&device->history, &event);
+}
+
+static struct known block_of(const vmm_item *item)
+{
+    return (struct known){ .address = item->address,
+                           .requested_bytes = item->requested_bytes,
+                           .stream = (uint64_t)(uintptr_t)item->stream,
+                           .pool = item->pool };
 }
 
 /* What the cache knows of a live block. */
@@ -64,21 +72,16 @@ static bool block_find(const struct torch_device *device, const void *ptr, struc
         vmm__error_restore(&line);
         return false;
     }
-    *out = (struct known){ .address = item.address,
-                           .requested_bytes = item.requested_bytes,
-                           .stream = (uint64_t)(uintptr_t)item.stream,
-                           .pool = item.pool };
+    *out = block_of(&item);
     return item.address == (uint64_t)(uintptr_t)ptr;
 }
 
-static void alloc_tell(struct torch_device *device, const void *ptr, uint64_t stack)
+static void alloc_tell(struct torch_device *device, struct known *block, uint64_t stack)
 {
-    struct known block;
-    if (!block_find(device, ptr, &block))
-        return;
-    block.stack = stack;
-    vmm__history_learn(&device->history, &block);
-    (void)block_tell(device, VMM_TORCH_ALLOC, &block, stack);
+    block->stack = stack;
+    block->is_told = true;
+    vmm__history_learn(&device->history, block);
+    (void)block_tell(device, VMM_TORCH_ALLOC, block, stack);
 }
 
 static void oom_tell(struct torch_device *device, uint64_t bytes, vmm_stream stream, uint64_t stack)
@@ -102,22 +105,44 @@ vmm_status vmm__record_alloc(struct torch_device *device, size_t bytes, vmm_stre
                              void **out)
 {
     struct call call = { .device = device, .stack = stack_ask(false) };
+    struct known block;
     call_enter(&call);
     vmm_status status = vmm_alloc(vmm__torch_cache_of(device), bytes, stream, out);
-    if (status == VMM_OK)
-        alloc_tell(device, *out, call.stack);
+    if (status == VMM_OK && block_find(device, *out, &block)) /* it knows of private pools */
+        alloc_tell(device, &block, call.stack);
     else if (vmm__is_shortage(status))
         oom_tell(device, bytes, stream, call.stack);
     call_leave(&call);
     return status;
 }
 
-void vmm__record_late(struct torch_device *device, void *ptr)
+void vmm__record_late_alloc(struct torch_device *device, const void *ptr)
 {
     struct call call = { .device = device, .stack = stack_ask(false) };
+    struct known block;
     call_enter(&call);
-    alloc_tell(device, ptr, call.stack);
+    bool is_known =
+        vmm__history_recall(&device->history, (uint64_t)(uintptr_t)ptr, &block) && block.is_told;
+    if (!is_known && block_find(device, ptr, &block))
+        alloc_tell(device, &block, call.stack);
     call_leave(&call);
+}
+
+/* If what is known of the address is not of the block that lies there now. */
+void vmm__record_late_free(struct torch_device *device, const void *ptr)
+{
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    struct known block;
+    vmm__lock_take(&device->history.order);
+    if (vmm__history_recall(&device->history, address, &block) && !block.is_told)
+        vmm__history_forget(&device->history, address);
+    vmm__lock_drop(&device->history.order);
+}
+
+void vmm__record_found(struct torch_device *device, const vmm_item *item)
+{
+    struct known block = block_of(item);
+    alloc_tell(device, &block, 0);
 }
 
 /* Frees a block that `known` says all about, and forgets it unless other streams still use it. */
@@ -168,7 +193,7 @@ static void segment_tell(struct torch_device *device, vmm_torch_action action,
                               .stream = (uint64_t)(uintptr_t)change->stream,
                               .stack = call != NULL && call->device == device ? call->stack : 0,
                               .pool = change->pool,
-                              .action = action,
+                              .action = (int32_t)action,
                               .device = device->ordinal };
     (void)vmm__history_push(&device->history, &event);
 }
@@ -229,10 +254,23 @@ int vmm__record_pressure(void *context, size_t bytes)
 
 /* ---- Beginning and ending ------------------------------------------------------------------- */
 
+static int block_visit(void *context, const vmm_item *item)
+{
+    struct torch_device *device = context;
+    struct known block = block_of(item);
+    if (item->kind == VMM_ITEM_BLOCK && item->state == VMM_ITEM_LIVE)
+        vmm__history_learn(&device->history, &block);
+    return 0;
+}
+
 static vmm_status device_begin(struct torch_device *device)
 {
     vmm__lock_take(&device->history.order);
-    vmm_status status = vmm__history_open(&device->history, entries_kept);
+    vmm_status status = vmm__history_prepare(&device->history, entries_kept);
+    if (status == VMM_OK)
+        status = vmm_walk(vmm__torch_cache_of(device), block_visit, device);
+    if (status == VMM_OK)
+        vmm__history_open(&device->history);
     vmm__lock_drop(&device->history.order);
     return status;
 }
@@ -246,7 +284,6 @@ static void device_end(struct torch_device *device)
 
 static void recording_end_locked(void)
 {
-    atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_RECORDS, memory_order_relaxed);
     atomic_store_explicit(&stack_fn, NULL, memory_order_relaxed);
     entries_kept = 0;
     for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
@@ -254,12 +291,14 @@ static void recording_end_locked(void)
         if (device != NULL)
             device_end(device);
     }
+    atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_RECORDS, memory_order_relaxed);
 }
 
 static vmm_status recording_begin_locked(uint64_t entries)
 {
     vmm_status status = VMM_OK;
     entries_kept = entries;
+    atomic_fetch_or_explicit(&vmm__torch_mode, TORCH_RECORDS, memory_order_relaxed);
     for (int ordinal = 0; ordinal < TORCH_DEVICES && status == VMM_OK; ordinal++) {
         struct torch_device *device = vmm__torch_find(ordinal);
         if (device != NULL)
@@ -278,12 +317,9 @@ vmm_status vmm_torch_history_start(uint64_t entries, vmm_torch_stack_fn stack, i
         return vmm__torch_forked_error();
     vmm__lock_take(&recording);
     recording_end_locked();
+    atomic_store_explicit(&asks_frees, free_stacks != 0, memory_order_relaxed);
+    atomic_store_explicit(&stack_fn, stack, memory_order_release);
     vmm_status status = recording_begin_locked(entries);
-    if (status == VMM_OK) {
-        atomic_store_explicit(&asks_frees, free_stacks != 0, memory_order_relaxed);
-        atomic_store_explicit(&stack_fn, stack, memory_order_release);
-        atomic_fetch_or_explicit(&vmm__torch_mode, TORCH_RECORDS, memory_order_relaxed);
-    }
     vmm__lock_drop(&recording);
     return status;
 }

@@ -5,8 +5,9 @@
  * `order` held, and so is a picture; a free is told before it is made, and struck should it fail, so that
  * nothing that the memory serves next can be told before, not even by a thread that trims in passing;
  * changes are told with the cache's locks held. While the program is asked for memory (vmm_config.pressure)
- * `order` is dropped: it may free blocks, or wait for a thread that does. A call that was under way when
- * recording began is told as soon as it has ended.
+ * `order` is dropped: it may free blocks, or wait for a thread that does. What was live when recording began is known,
+ * though not told; changes are told from then on, and calls know that they are before. An allocation that was under way then is told when it has ended, or by a picture that finds
+ * its block earlier.
  *
  * Owns: the settings of recording. May be called by: torch. Locks: `recording` guards the settings; it
  * comes before a history's `order`.
@@ -23,8 +24,11 @@ vmm_status vmm__record_alloc(struct torch_device *device, size_t bytes, vmm_stre
                              void **out);
 vmm_status vmm__record_free(struct torch_device *device, void *ptr);
 
-/* A block was handed out without being told. */
-void vmm__record_late(struct torch_device *device, void *ptr);
+/* A block was handed out, or taken back, without being told; and one that a picture finds, with the
+ * cache's locks and `order` held. */
+void vmm__record_late_alloc(struct torch_device *device, const void *ptr);
+void vmm__record_late_free(struct torch_device *device, const void *ptr);
+void vmm__record_found(struct torch_device *device, const vmm_item *item);
 
 /* A change of the device's cache, whose locks are held. */
 void vmm__record_change(struct torch_device *device, const vmm_change *change);

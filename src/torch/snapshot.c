@@ -4,7 +4,7 @@
  *
  * Owns: the pictures that were taken and not dropped.
  * May be called by: nobody within; they are the library's interface. Locks: the history's `order` while one
- * is taken. The events are copied during the walk, when the cache's memory cannot change.
+ * is taken. The events are those up to the walk's end, while which the cache's memory cannot change.
  */
 #include "base/arith.h"
 #include "base/error.h"
@@ -29,8 +29,8 @@ struct picture {
     struct row blocks;
     struct history_copy history;
     struct torch_device *device;
-    bool has_history;
-    uint64_t cursor; /* blocks have come so far in the last segment */
+    uint64_t history_end; /* events before it are the picture's */
+    uint64_t cursor;      /* blocks have come so far in the last segment */
     vmm_status status;
 };
 
@@ -93,6 +93,26 @@ static void gap_fill(struct picture *picture, uint64_t end)
                                                .state = VMM_ITEM_FREE });
 }
 
+/* What the history knows of a block that is handed out, or freed and still used. */
+static void known_add(struct picture *picture, const vmm_item *item, vmm_torch_block *block)
+{
+    if (item->state != VMM_ITEM_LIVE && item->state != VMM_ITEM_WAITING)
+        return;
+    struct known known;
+    bool is_known = vmm__history_recall(&picture->device->history, item->address, &known);
+    bool is_live = item->state == VMM_ITEM_LIVE;
+    if (is_live && is_known && known.requested_bytes != item->requested_bytes)
+        is_known = false; /* another block that was there when recording began */
+    if (is_known) {
+        block->requested_bytes = known.requested_bytes;
+        block->stack = known.stack;
+    } else if (is_live) {
+        vmm__record_found(picture->device, item);
+    } else {
+        block->requested_bytes = item->bytes;
+    }
+}
+
 static void block_add(struct picture *picture, const vmm_item *item)
 {
     if (segment_last(picture) == NULL)
@@ -101,14 +121,7 @@ static void block_add(struct picture *picture, const vmm_item *item)
                               .bytes = item->bytes,
                               .requested_bytes = item->requested_bytes,
                               .state = (int32_t)item->state };
-    struct known known;
-    bool is_taken = item->state == VMM_ITEM_LIVE || item->state == VMM_ITEM_WAITING;
-    if (is_taken && vmm__history_recall(&picture->device->history, item->address, &known)) {
-        block.requested_bytes = known.requested_bytes;
-        block.stack = known.stack;
-    } else if (item->state == VMM_ITEM_WAITING) {
-        block.requested_bytes = item->bytes;
-    }
+    known_add(picture, item, &block);
     gap_fill(picture, item->address);
     block_put(picture, &block);
 }
@@ -153,40 +166,36 @@ static void segment_add(struct picture *picture, const vmm_item *item)
 
 /* ---- Taking and dropping -------------------------------------------------------------------- */
 
-static void history_take(struct picture *picture)
-{
-    if (picture->has_history)
-        return;
-    picture->has_history = true;
-    picture->status = vmm__history_copy(&picture->device->history, &picture->history);
-}
-
 static int item_visit(void *context, const vmm_item *item)
 {
     struct picture *picture = context;
-    history_take(picture);
-    if (picture->status != VMM_OK)
-        return 1;
     bool is_memory = item->kind == VMM_ITEM_CHUNK || item->kind == VMM_ITEM_TWIN;
     if (item->kind == VMM_ITEM_BLOCK)
         block_add(picture, item);
     else if (is_memory && item->state != VMM_ITEM_WAITING) /* what is in limbo is gone */
         segment_add(picture, item);
+    picture->history_end = vmm__history_length(&picture->device->history);
     return picture->status != VMM_OK;
+}
+
+static vmm_status picture_take_locked(struct picture *picture)
+{
+    struct torch_device *device = picture->device;
+    vmm_torch_event event = { .action = VMM_TORCH_SNAPSHOT, .device = device->ordinal };
+    (void)vmm__history_push(&device->history, &event);
+    picture->history_end = vmm__history_length(&device->history);
+    vmm_status status = vmm_walk(vmm__torch_cache_of(device), item_visit, picture);
+    if (status != VMM_OK || picture->status != VMM_OK)
+        return status != VMM_OK ? status : picture->status;
+    segment_end(picture);
+    return vmm__history_copy(&device->history, picture->history_end, &picture->history);
 }
 
 static vmm_status picture_take(struct picture *picture)
 {
-    struct torch_device *device = picture->device;
-    vmm_torch_event event = { .action = VMM_TORCH_SNAPSHOT, .device = device->ordinal };
-    vmm__lock_take(&device->history.order);
-    (void)vmm__history_push(&device->history, &event);
-    vmm_status status = vmm_walk(vmm__torch_cache_of(device), item_visit, picture);
-    if (status == VMM_OK && picture->status == VMM_OK) {
-        history_take(picture); /* there was nothing to visit */
-        segment_end(picture);
-    }
-    vmm__lock_drop(&device->history.order);
+    vmm__lock_take(&picture->device->history.order);
+    vmm_status status = picture_take_locked(picture);
+    vmm__lock_drop(&picture->device->history.order);
     return status != VMM_OK ? status : picture->status;
 }
 

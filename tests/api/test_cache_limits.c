@@ -243,6 +243,25 @@ static void retries_leave_no_error(void **state)
         assert_true(cache_stats(test).retries > 0);
 }
 
+static void the_device_tells_its_memory(void **state)
+{
+    struct cache_test *test = *state;
+    uint64_t free_before, free_bytes, total_bytes;
+    assert_ok(vmm_device_memory(test->cache, &free_before, &total_bytes));
+    assert_int_equal(total_bytes, test->driver->total_bytes);
+    assert_true(free_before <= total_bytes);
+    void *block = block_taken(test, CACHE_LIMIT, 0);
+    assert_ok(vmm_device_memory(test->cache, &free_bytes, &total_bytes));
+    assert_true(free_bytes <=
+                free_before - CACHE_LIMIT); /* a real driver may take some for itself */
+    block_given(test, block);
+    free_bytes = 1;
+    assert_status(vmm_device_memory(NULL, &free_bytes, &total_bytes), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_device_memory(test->cache, &free_bytes, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_device_memory(test->cache, NULL, &total_bytes), VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(free_bytes, 1);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -256,6 +275,7 @@ int main(int argc, char **argv)
         CACHE_TEST(a_limit_below_the_granule_allows_nothing),
         CACHE_TEST(odd_limits_hold),
         CACHE_TEST(retries_leave_no_error),
+        CACHE_TEST(the_device_tells_its_memory),
     };
     CACHE_MAIN(tests);
 }

@@ -50,6 +50,27 @@ static void all_that_is_idle_goes(void **state)
     }
 }
 
+/* Reserved memory hugs what the program has needed since, not what it once needed. */
+static void a_trim_lets_the_program_be_learnt_anew(void **state)
+{
+    enum { SMALLER = 32, PIECE = 2 * MIB };
+    struct cache_test *test = *state;
+    vmm_config config = VMM_CONFIG_INIT; /* no limit */
+    void *blocks[SMALLER];
+    cache_restart(test, &config);
+    block_given(test, block_taken(test, 192 * MIB, 0));
+    work_verified(test);
+    (void)cache_trimmed(test, 0);
+    for (int i = 0; i < SMALLER; i++)
+        blocks[i] = block_taken(test, PIECE, 0);
+    for (int i = 0; i < SMALLER; i += 2)
+        block_given(test, blocks[i]);
+    block_given(test, block_taken(test, (uint64_t)SMALLER / 2 * PIECE, 0));
+    assert_true(cache_stats(test).reserved_bytes.current <= SMALLER * (uint64_t)PIECE + 20 * MIB);
+    for (int i = 1; i < SMALLER; i += 2)
+        block_given(test, blocks[i]);
+}
+
 static void live_blocks_stay_where_they_are(void **state)
 {
     struct cache_test *test = *state;
@@ -262,6 +283,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         CACHE_TEST(an_empty_cache_has_nothing_to_give),
         CACHE_TEST(all_that_is_idle_goes),
+        CACHE_TEST(a_trim_lets_the_program_be_learnt_anew),
         CACHE_TEST(live_blocks_stay_where_they_are),
         CACHE_TEST(keep_bytes_are_kept),
         CACHE_TEST(live_memory_is_more_than_what_may_be_kept),

@@ -1,6 +1,8 @@
 """Recorded history and snapshots: whole, in agreement with statistics, and readable by PyTorch's viewers."""
+import ctypes
 import os
 import pickle
+import random
 import tempfile
 import threading
 import unittest
@@ -141,7 +143,6 @@ class SnapshotTest(LibraryTest):
         vmmcache.record_history(max_entries=3000)
 
         def work(seed):
-            import random
             draw, held = random.Random(seed), []
             for _ in range(400):
                 if held and draw.random() < 0.45:
@@ -158,6 +159,68 @@ class SnapshotTest(LibraryTest):
         while any(thread.is_alive() for thread in threads):
             self.sound(vmmcache.snapshot(0))
         self.sound(vmmcache.snapshot(0))
+
+
+class Filter(ctypes.Structure):
+    """A std::function<bool(cudaStream_t)> of libstdc++ that every stream passes."""
+    INVOKE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: True)
+    MANAGE = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(
+        lambda *_: False)
+    _fields_ = [("data", ctypes.c_uint64 * 2), ("manage", type(MANAGE)), ("invoke", type(INVOKE))]
+
+
+class PrivatePoolTest(LibraryTest):
+    def setUp(self):
+        super().setUp()
+        vmmcache.empty_cache()
+        self.alloc(MIB)
+
+    def pool(self, verb, number):
+        """Calls a hook as PyTorch does: a pair comes in two registers, a function object by its address."""
+        function = getattr(_library.load(), "vmm_torch_pool_" + verb)
+        function.restype = None
+        function.argtypes = [ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.POINTER(Filter)]
+        function(0, 0, number, ctypes.byref(Filter(manage=Filter.MANAGE, invoke=Filter.INVOKE)))
+
+    def test_memory_of_graphs_is_told_apart(self):
+        vmmcache.record_history(max_entries=ROOM)
+        self.pool("begin", 9)
+        address = self.alloc(3 * MIB, stream=5)
+        self.free(self.alloc(30 * MIB, stream=5))
+        self.pool("end", 9)
+        picture = vmmcache.snapshot(0)
+        self.assertEqual(vmmcache.check_snapshot(picture), [])
+        segment = next(entry for entry in picture["segments"] if entry["address"] <= address
+                       < entry["address"] + entry["total_size"])
+        self.assertEqual(segment["segment_pool_id"], (0, 9))
+        pools = {event["pool_id"] for event in picture["device_traces"][0]
+                 if event["action"] in ("alloc", "segment_map")}
+        self.assertEqual(pools, {(0, 9)})
+        self.assertIn("Kept for graphs: 3", vmmcache.memory_summary(0))
+        self.pool("release", 9)
+        self.free(address)
+        vmmcache.empty_cache()
+        self.assertEqual(vmmcache.check_snapshot(vmmcache.snapshot(0)), [])
+
+    def test_random_operations_with_pools_and_other_streams_give_sound_snapshots(self):
+        draw, held = random.Random(3), []
+        vmmcache.record_history(max_entries=2000)
+        for turn in range(1, 40):
+            captures = draw.random() < 0.4
+            if captures:
+                self.pool("begin", turn)
+            for _ in range(40):
+                if held and draw.random() < 0.5:
+                    self.free(held.pop(draw.randrange(len(held))))
+                    continue
+                held.append(self.alloc(draw.choice((200, 9000, 300_000, 3 * MIB, 21 * MIB)),
+                                       stream=draw.randrange(3)))
+                if draw.random() < 0.3:
+                    _library.load().vmm_torch_record_stream(held[-1], draw.randrange(3))
+            if captures:
+                self.pool("end", turn)
+                self.pool("release", turn)
+            self.assertEqual(vmmcache.check_snapshot(vmmcache.snapshot(0)), [])
 
 
 class FileTest(LibraryTest):

@@ -1,6 +1,8 @@
 """Stacks of Python and their numbers."""
 import threading
+import time
 import unittest
+import unittest.mock
 
 from support import run_python
 from vmmcache import _stacks
@@ -48,6 +50,14 @@ class StacksTest(unittest.TestCase):
         frames = _stacks.frames(_stacks.CALLBACK())
         self.assertEqual(frames[0]["name"], "test_called_by_the_library_only_the_callers_are_in_it")
 
+    def test_an_interrupt_reaches_the_program(self):
+        def interrupt():
+            raise KeyboardInterrupt
+        with unittest.mock.patch.object(_stacks, "_getframe", interrupt):
+            self.assertEqual(_stacks.number(), 0)
+        with self.assertRaises(KeyboardInterrupt):
+            time.sleep(20)
+
     def test_threads_agree_on_numbers(self):
         found, barrier = [], threading.Barrier(8)
 
@@ -89,6 +99,29 @@ class EndTest(unittest.TestCase):
         for _ in range(3):
             status, said = run_python(code)
             self.assertEqual(status, 0, said)
+
+    def test_a_child_after_fork_ends_by_itself(self):
+        code = """if True:
+            import os, sys, threading, warnings, vmmcache
+            from support import alloc, free, MIB
+            warnings.simplefilter('ignore')
+            vmmcache.record_history(max_entries=1000)
+            go_on = True
+            def work():
+                while go_on:
+                    free(alloc(MIB))
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for _ in range(5):
+                child = os.fork()
+                if child == 0:
+                    sys.exit(7)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            go_on = False
+            """
+        status, said = run_python(code)
+        self.assertEqual(status, 0, said)
 
 
 if __name__ == "__main__":

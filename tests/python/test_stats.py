@@ -131,7 +131,7 @@ class SummaryTest(LibraryTest):
         self.alloc(40 * MIB)
         full, short = vmmcache.memory_summary(0), vmmcache.memory_summary(0, abbreviated=True)
         for row in ("Allocated memory", "GPU reserved memory", "from small pool", "Largest hole",
-                    "In limbo", "Compactions", "Stream waits", "Driver time", "CUDA OOMs: 0", "40.00 MiB"):
+                    "In limbo", "Compactions", "CUDA OOMs: ", "Stream waits", "Driver time", "40.00 MiB"):
             self.assertIn(row, full)
         self.assertNotIn("from small pool", short)
         for table in (full, short):

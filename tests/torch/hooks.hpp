@@ -35,6 +35,8 @@ struct hooks {
     decltype(&vmm_torch_cache) cache;
     decltype(&vmm_torch_figures_get) figures_get;
     decltype(&vmm_torch_figures_reset) figures_reset;
+    decltype(&vmm_torch_history_start) history_start;
+    decltype(&vmm_torch_history_stop) history_stop;
     decltype(&vmm_stats_get) stats_get;
     decltype(&vmm_last_error) last_error;
     decltype(&vmm_walk) walk;
@@ -73,6 +75,8 @@ inline hooks hooks_open(const char *path)
     HOOK_FIND(cache, vmm_torch_cache);
     HOOK_FIND(figures_get, vmm_torch_figures_get);
     HOOK_FIND(figures_reset, vmm_torch_figures_reset);
+    HOOK_FIND(history_start, vmm_torch_history_start);
+    HOOK_FIND(history_stop, vmm_torch_history_stop);
     HOOK_FIND(stats_get, vmm_stats_get);
     HOOK_FIND(last_error, vmm_last_error);
     HOOK_FIND(walk, vmm_walk);

@@ -20,6 +20,7 @@ static struct size_index *index_empty(void)
 {
     struct size_index *index = calloc(1, sizeof *index);
     assert_non_null(index);
+    vmm__size_index_init(index);
     assert_true(vmm__size_index_check(index));
     return index;
 }
@@ -116,6 +117,26 @@ static void one_list_is_searched_to_its_end(void **state)
     free(index);
 }
 
+/* Lists are from young to old. What the first sixteen are is decided by age alone: so is placement. */
+static void the_youngest_of_the_best_is_found(void **state)
+{
+    (void)state;
+    for (int count = 1; count <= 20; count++) {
+        for (int best = 0; best < count; best++) {
+            struct size_index *index = index_empty();
+            struct size_node nodes[20];
+            for (int i = count - 1; i >= 0; i--) { /* from old to young */
+                uint64_t size = i < best ? (i % 2 == 0 ? 8195 : 8194) : 8192;
+                nodes[i] = (struct size_node){ .size = size };
+                vmm__size_index_insert(index, &nodes[i]);
+            }
+            struct size_node *found = vmm__size_index_find(index, 8192);
+            assert_ptr_equal(found, &nodes[best < 16 ? best : 1]);
+            free(index);
+        }
+    }
+}
+
 static void all_are_visited_from_large_to_small(void **state)
 {
     (void)state;
@@ -168,6 +189,7 @@ int main(void)
         cmocka_unit_test(sizes_at_the_borders_are_found),
         cmocka_unit_test(the_fit_is_close),
         cmocka_unit_test(one_list_is_searched_to_its_end),
+        cmocka_unit_test(the_youngest_of_the_best_is_found),
         cmocka_unit_test(all_are_visited_from_large_to_small),
         cmocka_unit_test(damage_is_found),
     };

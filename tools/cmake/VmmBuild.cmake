@@ -58,7 +58,7 @@ macro(vmm_require found what package use)
   endif()
 endmacro()
 
-# C++ is used by the benches and by checks of the header and the package only.
+# C++ is used by the benches, by checks of the header and the package, and by one file of libvmmcache_torch.
 macro(vmm_enable_cxx use)
   include(CheckLanguage)
   check_language(CXX)

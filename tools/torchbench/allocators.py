@@ -5,7 +5,7 @@ allocator is installed before anything else happens.
 """
 import os
 
-HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from places import HOME
 
 NATIVE, EXPANDABLE, OURS = "native", "expandable", "vmmcache"
 ALLOCATORS = (NATIVE, EXPANDABLE, OURS)
@@ -48,7 +48,7 @@ def verify(name):
     """Raises unless the process uses the allocator that it was given."""
     import torch
     backend = torch.cuda.memory.get_allocator_backend()
-    if (backend == "pluggable") != (name == OURS):
+    if (backend != "native") != (name == OURS):
         raise RuntimeError("allocator %s was asked for, PyTorch uses %s" % (name, backend))
     if name == OURS:
         return

@@ -14,6 +14,7 @@ import sys
 
 import allocators
 import checks
+from places import placeless
 
 MOST_SECONDS = 150
 
@@ -62,7 +63,7 @@ def apart(options, name):
         return name, "no end in %d seconds" % MOST_SECONDS, ""
     if done.returncode == 0:
         return name, None, done.stdout.strip()
-    why = reason(done.stderr)
+    why = placeless(reason(done.stderr))
     return name, "signal %d: %s" % (-done.returncode, why) if done.returncode < 0 else why, ""
 
 

@@ -3,6 +3,7 @@ where one dies. A workload that killed its process gets a record that says so.
 
 May be imported by: run.py.
 """
+import contextlib
 import json
 import os
 import queue
@@ -12,6 +13,7 @@ import threading
 import time
 
 import allocators
+from places import placeless
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
 READY_SECONDS = 180  # many processes import at once
@@ -39,9 +41,10 @@ class Process:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
-        for line in self.process.stdout:
-            if line.startswith("worker: "):
-                self.lines.put(line[len("worker: "):].strip())
+        with self.process.stdout as said:
+            for line in said:
+                if line.startswith("worker: "):
+                    self.lines.put(line[len("worker: "):].strip())
         self.lines.put(None)
 
     def line(self, seconds):
@@ -77,6 +80,8 @@ class Process:
         """How it ended: None if well."""
         self.process.kill()
         status = self.process.wait()
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
         if self.was_silent:
             return "the process was silent for too long and was ended"
         if status in (0, UNUSABLE):
@@ -85,7 +90,7 @@ class Process:
 
     def last_lines(self):
         with open(self.log, encoding="utf-8", errors="replace") as log:
-            return log.read().rstrip().splitlines()[-LAST_LINES:]
+            return placeless(log.read().rstrip()).splitlines()[-LAST_LINES:]
 
 
 class Job:

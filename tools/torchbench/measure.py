@@ -3,15 +3,13 @@
 May be imported by: worker.py.
 """
 import gc
-import os
 import random
-import re
 import time
 import traceback
 
 import torch
 
-from allocators import HOME
+from places import placeless
 
 SEED = 20
 LAST_LINES = 12  # of a traceback
@@ -31,11 +29,9 @@ def seeds_set():
 
 
 def failure(error):
-    """What a record says of an error: without the places of this machine."""
-    text = traceback.format_exc().rstrip().replace(HOME + os.sep, "")
-    text = re.sub(r'"[^"]*/(site|dist)-packages/', '"', text)
-    return {"type": type(error).__name__, "message": str(error)[:2000],
-            "traceback": text.splitlines()[-LAST_LINES:]}
+    """What a record says of an error."""
+    return {"type": type(error).__name__, "message": placeless(str(error)[:2000]),
+            "traceback": placeless(traceback.format_exc().rstrip()).splitlines()[-LAST_LINES:]}
 
 
 def steps_run(workload, count, meter, record):

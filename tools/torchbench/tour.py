@@ -20,6 +20,7 @@ sys.path.insert(1, os.path.dirname(HERE))
 
 import allocators
 from markdown import region_replaced
+from places import placeless
 
 # In the order in which they are told.
 PROGRAMS = ("tour/allocated", "tour/summary", "tour/patched", "tour/no_caching", "tour/leak",
@@ -45,7 +46,7 @@ def shown(name, folder):
         status, output, errors = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired as error:
         status, output, errors = "no end", str(error.stdout or ""), str(error.stderr or "")
-    return {"title": title, "code": code, "environment": variables, "status": status, "output": output,
+    return {"title": title, "code": code, "environment": variables, "status": status, "output": placeless(output),
             "errors": errors[-3000:]}
 
 

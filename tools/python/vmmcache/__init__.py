@@ -14,6 +14,7 @@ from ._history import record_history
 from ._install import capabilities, install, is_installed, uninstall
 from ._leaks import Site, Sites, leaks, live_blocks
 from ._library import version
+from ._shortage import on_out_of_memory
 from ._snapshot import dump_snapshot, snapshot
 from ._stats import (max_memory_allocated, max_memory_reserved, memory_allocated, memory_reserved,
                      memory_stats, memory_stats_as_nested_dict, reset_accumulated_memory_stats,
@@ -25,6 +26,6 @@ __all__ = [
     "dump_snapshot", "empty_cache", "install", "install_cupy", "is_installed", "leaks", "live_blocks",
     "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory_allocated",
     "memory_reserved", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",
-    "record_history", "reset_accumulated_memory_stats", "reset_peak_memory_stats", "set_memory_limit",
+    "on_out_of_memory", "record_history", "reset_accumulated_memory_stats", "reset_peak_memory_stats", "set_memory_limit",
     "snapshot", "uninstall", "version",
 ]

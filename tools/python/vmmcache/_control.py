@@ -1,7 +1,7 @@
 """What changes a cache at run time: giving memory back, and limits."""
 from __future__ import annotations
 
-import sys
+import ctypes
 
 from . import _device, _library, _sizes
 from ._errors import VmmError
@@ -21,24 +21,31 @@ def set_memory_limit(limit, device=None) -> None:
     """
     number = _device.index(device)
     bytes_, share = _sizes.parse(limit)
-    library = _library.load()
-    if share is not None or library.vmm_torch_cache(number) is None:  # this opens a device, too
-        library.vmm_torch_memory_fraction(share or 1.0, number)
-    cache = library.vmm_torch_cache(number)
-    if cache is None:
-        raise VmmError(f"device {number} cannot be opened: {_library.last_error()}")
-    if share is None:
-        _library.check(library.vmm_limit_set(cache, bytes_), f"device {number} has no new limit")
+    cache = _opened(number)
+    if share is not None:
+        bytes_ = int(share * _memory(cache)[1])
+    _library.check(_library.load().vmm_limit_set(cache, bytes_), f"device {number} has no new limit")
 
 
 def mem_get_info(device=None) -> tuple:
-    """(free, total) bytes of a device, of all processes, as the driver tells PyTorch or CuPy."""
-    for name in ("torch", "cupy"):
-        module = sys.modules.get(name)
-        if module is None:
-            continue
-        if name == "torch":
-            return module.cuda.mem_get_info(_device.index(device))
-        with module.cuda.Device(_device.index(device)):
-            return module.cuda.runtime.memGetInfo()
-    raise VmmError("mem_get_info() asks PyTorch or CuPy, and neither is imported")
+    """(free, total) bytes of a device as its driver counts them, for all processes. A device that was
+    not used yet is opened."""
+    return _memory(_opened(_device.index(device)))
+
+
+def _opened(device: int) -> int:
+    """The cache of a device, made if there is none."""
+    library = _library.load()
+    if library.vmm_torch_cache(device) is None:
+        library.vmm_torch_free(library.vmm_torch_try_alloc(1, device, None), 1, device, None)
+    cache = library.vmm_torch_cache(device)
+    if cache is None:
+        raise VmmError(f"device {device} cannot be opened: {_library.last_error()}")
+    return cache
+
+
+def _memory(cache: int) -> tuple:
+    free, total = ctypes.c_uint64(), ctypes.c_uint64()
+    status = _library.load().vmm_device_memory(cache, ctypes.byref(free), ctypes.byref(total))
+    _library.check(status, "the driver does not tell its memory")
+    return free.value, total.value

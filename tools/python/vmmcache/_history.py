@@ -2,31 +2,33 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 import threading
 
 from . import _library, _stacks
 
-MOST_ENTRIES = 1 << 20  # of each device, where the caller sets no bound
+UNBOUNDED = sys.maxsize
+ENTRIES = 1 << 20  # of each device, where the caller sets no bound: up to 64 MiB
 
 _ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
             "segment_unmap", "oom", "snapshot")
 
 _guard = threading.Lock()
 _recorded = None  # settings of what is recorded now
-_at_exit = False
+_process = None  # which one recorded first: a child after fork() leaves its parent's history alone
 
 
-def record_history(enabled="all", context="all", stacks="python", max_entries=sys.maxsize,
+def record_history(enabled="all", context="all", stacks="python", max_entries=UNBOUNDED,
                    device=None, clear_history=False, compile_context=False,
                    global_record_annotations=False, skip_actions=None) -> None:
     """Begins to record allocations and frees of all devices, for snapshot() and live_blocks().
 
     enabled: 'all': every allocation and free; 'state': of live blocks only; None: nothing more, and what
     was recorded is forgotten. context: of what Python stacks are kept: 'all', 'alloc' or 'state' (of
-    allocations only), or None. max_entries: the last so many events of each device are kept, at most
-    2^20. clear_history: forget what was recorded so far. skip_actions: words of events that snapshots
-    leave out.
+    allocations only), or None. max_entries: the last so many events of each device are kept; 2^20 if
+    nothing is said. clear_history: forget what was recorded so far. skip_actions: words of events that
+    snapshots leave out.
 
     The other arguments of torch.cuda.memory._record_memory_history are accepted and have no effect: all
     devices are recorded, stacks are those of Python, without frames of C++, and there are no annotations.
@@ -53,17 +55,18 @@ def _checked(enabled, context, stacks, max_entries, skip_actions) -> dict:
         raise ValueError(f"skip_actions has {sorted(unknown)}; actions are {', '.join(_ACTIONS)}")
     if isinstance(max_entries, bool) or not isinstance(max_entries, int) or max_entries < 1:
         raise ValueError(f"max_entries={max_entries!r}: at least 1")
-    return {"events": enabled == "all", "entries": min(max_entries, MOST_ENTRIES) if enabled == "all" else 1,
-            "context": context, "skipped": frozenset(skip_actions or ())}
+    entries = ENTRIES if max_entries == UNBOUNDED else max_entries
+    return {"events": enabled == "all", "entries": entries if enabled == "all" else 1, "context": context,
+            "skipped": frozenset(skip_actions or ())}
 
 
 def _start(settings: dict) -> None:
-    global _at_exit
+    global _process
     callback = _stacks.NO_CALLBACK if settings["context"] is None else _stacks.CALLBACK
     library = _library.load()
-    if not _at_exit:
-        atexit.register(_stop)  # the library must not call Python once that has ended
-        _at_exit = True
+    if _process is None:
+        atexit.register(_end)  # the library must not call Python once that has ended
+        _process = os.getpid()
     status = library.vmm_torch_history_start(settings["entries"], callback,
                                              int(settings["context"] == "all"))
     _library.check(status, "history is not recorded")
@@ -75,6 +78,11 @@ def _stop() -> None:
         _library.check(_library.load().vmm_torch_history_stop(), "history did not end")
     _recorded = None
     _stacks.forget()
+
+
+def _end() -> None:
+    if os.getpid() == _process:
+        _stop()
 
 
 def is_recorded() -> bool:

@@ -97,6 +97,8 @@ def _usable_torch():
 def _put_in(torch) -> None:
     global _allocator
     library = _library.load()
+    _set_hooks.clear()
+    _missing_hooks.clear()
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), ALLOC, FREE)
     for setter, name in HOOKS.items():
         set_hook = getattr(allocator.allocator(), setter, None)
@@ -128,7 +130,8 @@ def is_installed() -> bool:
 def capabilities() -> dict:
     """What works here: 'library' and 'torch' (versions), 'installed', 'hooks' that PyTorch took,
     'missing_hooks' that this version of it does not have, 'cuda_graphs' and 'record_stream' (whether their
-    hooks are there), 'patched' functions of PyTorch."""
+    hooks are there), 'patched' functions of PyTorch, 'cudnn_benchmark' (whether the patch made
+    torch.backends.cudnn.benchmark work)."""
     torch = importlib.import_module("torch") if _settings is not None else None
     return {
         "library": _library.version(),
@@ -139,4 +142,5 @@ def capabilities() -> dict:
         "cuda_graphs": all(hook in _set_hooks for hook in _GRAPH_HOOKS),
         "record_stream": "set_record_stream_fn" in _set_hooks,
         "patched": _patch.patched(),
+        "cudnn_benchmark": _patch.answers_cudnn(),
     }

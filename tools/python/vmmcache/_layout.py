@@ -12,6 +12,7 @@ STATUS_DEVICE_OOM = 3
 
 STACK_FN = ctypes.CFUNCTYPE(u64)
 PRESSURE_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, size_t)
+SHORTAGE_FN = ctypes.CFUNCTYPE(None, ctypes.c_int, u64, u64, u64)
 
 SHARING = {"finished": 0, "wait": 1}
 COMPACTION = {"off": 0, "auto": 1, "on": 2}
@@ -22,7 +23,7 @@ FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes
 NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "pinned_bytes", "unmovable_bytes",
            "compactions", "pressure_calls", "limit_bytes", "streams", "retries", "ooms", "stalls",
            "stream_waits", "reserve_calls", "address_free_calls", "create_calls", "map_calls",
-           "access_calls", "unmap_calls", "release_calls", "event_calls", "driver_ns")
+           "access_calls", "unmap_calls", "release_calls", "event_calls", "driver_ns", "kept_bytes")
 KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
                 "active")
 

@@ -24,8 +24,7 @@ _FUNCTIONS = {
     "vmm_stats_get": (ctypes.c_int, [pointer, ctypes.POINTER(_layout.Stats)]),
     "vmm_stats_reset_peak": (ctypes.c_int, [pointer]),
     "vmm_limit_set": (ctypes.c_int, [pointer, u64]),
-    "vmm_tick": (ctypes.c_int, [pointer]),
-    "vmm_trim": (ctypes.c_int, [pointer, size_t, ctypes.POINTER(size_t)]),
+    "vmm_device_memory": (ctypes.c_int, [pointer, ctypes.POINTER(u64), ctypes.POINTER(u64)]),
     "vmm_torch_configure": (ctypes.c_int, [ctypes.POINTER(_layout.Config)]),
     "vmm_torch_cache": (pointer, [ctypes.c_int]),
     "vmm_torch_try_alloc": (pointer, [size_t, ctypes.c_int, pointer]),
@@ -34,6 +33,8 @@ _FUNCTIONS = {
     "vmm_torch_memory_fraction": (None, [ctypes.c_double, ctypes.c_int]),
     "vmm_torch_base": (pointer, [pointer, ctypes.POINTER(size_t)]),
     "vmm_torch_record_stream": (None, [pointer, pointer]),
+    "vmm_torch_cache_info": (None, [pointer, ctypes.c_int8, ctypes.POINTER(size_t)]),
+    "vmm_torch_shortage_watch": (None, [_layout.SHORTAGE_FN]),
     "vmm_torch_figures_get": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(_layout.TorchFigures)]),
     "vmm_torch_figures_reset": (ctypes.c_int, [ctypes.c_int, ctypes.c_int]),
     "vmm_torch_action_word": (ctypes.c_char_p, [ctypes.c_int]),
@@ -49,8 +50,8 @@ _loaded = None
 
 def path() -> str:
     """Where the library is expected: VMMCACHE_LIBRARY, else beside this package's files."""
-    return (os.environ.get(ENVIRONMENT)
-            or os.path.join(os.path.dirname(os.path.abspath(__file__)), FILE_NAME))
+    return os.path.abspath(os.environ.get(ENVIRONMENT)
+                           or os.path.join(os.path.dirname(__file__), FILE_NAME))
 
 
 def load() -> ctypes.CDLL:

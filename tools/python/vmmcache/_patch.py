@@ -1,26 +1,36 @@
 """install(patch=True): PyTorch's own functions answer from the library.
 
-Two floors. The functions of torch._C that refuse to work with an allocator that was plugged in are
+Three floors. The functions of torch._C that refuse to work with an allocator that was plugged in are
 replaced, so that whatever PyTorch builds upon them works, also what a program imported by name before.
-And those of torch.cuda and torch.cuda.memory that would say something else than ours, or take longer.
+Those of torch.cuda and torch.cuda.memory that would say something else than ours, or take longer. And one
+member function of C++, without which torch.backends.cudnn.benchmark fails.
 """
 from __future__ import annotations
 
+import ctypes
 import importlib
 import sys
 
-from . import _control, _device, _history, _snapshot, _stats, _summary
+from . import _control, _device, _history, _library, _member, _shortage, _snapshot, _stats, _summary
 from ._figures import Figures
 
 _patched: list = []
+_answers_cudnn = False
+
+# What cuDNN's benchmark mode calls, and the class's table of virtual functions.
+_CLASS = "N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
+_CACHE_INFO = ("libtorch_cuda.so", f"_ZTV{_CLASS}E", f"_Z{_CLASS}9cacheInfoEaPm")
 
 _NAMES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 
 
 def patch(torch) -> None:
     """Replaces what PyTorch has of the names below; done once."""
+    global _answers_cudnn
     if _patched:
         return
+    ours = ctypes.cast(_library.load().vmm_torch_cache_info, ctypes.c_void_p).value
+    _answers_cudnn = _member.replace(*_CACHE_INFO, ours)
     _replace(torch._C, "torch._C", _PRIMITIVES)
     functions = {name: getattr(_stats, name) for name in _NAMES}
     functions["memory_summary"] = _summary.memory_summary
@@ -38,6 +48,11 @@ def _replace(module, name: str, functions: dict) -> None:
 def patched() -> list:
     """Full names of what was replaced."""
     return list(_patched)
+
+
+def answers_cudnn() -> bool:
+    """Whether cuDNN's benchmark mode is told how large its workspaces may be."""
+    return _answers_cudnn
 
 
 def use_plain_graphs() -> None:
@@ -76,7 +91,7 @@ def _record_memory_history_legacy(enabled, record_context=True, trace_alloc_max_
 def _memory_fraction(device) -> float:
     """torch._C._cuda_getMemoryFraction"""
     limit = Figures(_device.index(device)).number("limit_bytes")
-    return limit / _control.mem_get_info(device)[1] if limit else 1.0
+    return min(1.0, limit / _control.mem_get_info(device)[1]) if limit else 1.0
 
 
 _PRIMITIVES = {
@@ -86,6 +101,7 @@ _PRIMITIVES = {
     "_cuda_memorySnapshot": _memory_snapshot,
     "_cuda_record_memory_history": _record_memory_history,
     "_cuda_record_memory_history_legacy": _record_memory_history_legacy,
+    "_cuda_attach_out_of_memory_observer": _shortage.on_out_of_memory,
     "_cuda_getMemoryFraction": _memory_fraction,
     "_cuda_getAllocatorBackend": lambda: "vmmcache",
     "_accelerator_getDeviceStats": _stats.memory_stats_as_nested_dict,

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 import dis
 import itertools
+import os
+import signal
 import sys
+import threading
 
 from . import _layout
 
 DEPTH = 64  # innermost frames that are kept
+_DEPTHS = range(DEPTH)
 
 _numbers = {}  # key: number
 _stacks = {}  # number: ((code, position), ...), innermost first
@@ -27,18 +31,27 @@ _getframe = sys._getframe
 def number() -> int:
     """The number of the calling thread's stack; 0 if it runs no Python or the interpreter ends."""
     try:
-        frame = _getframe().f_back
-        key = []
-        room = DEPTH
-        while frame is not None and room:
-            key += (id(frame.f_code), frame.f_lasti)
+        frame, address_of, key = _getframe().f_back, id, []
+        add = key.append
+        for _ in _DEPTHS:
+            if frame is None:
+                break
+            add(address_of(frame.f_code))
+            add(frame.f_lasti)
             frame = frame.f_back
-            room -= 1
         key = tuple(key)
         known = _numbers.get(key)
         return _intern(key) if known is None else known
+    except KeyboardInterrupt:
+        _interrupt_later()
     except BaseException:  # there is nobody who could handle it
-        return 0
+        pass
+    return 0
+
+
+def _interrupt_later() -> None:
+    """A Ctrl-C that came while the library asked is for the program, once this has returned."""
+    threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
 def _intern(key: tuple) -> int:

@@ -24,9 +24,9 @@ _ROWS = (
 _NUMBERS = (
     ("idle_bytes", "Idle", _sizes.text),
     ("limbo_bytes", "In limbo", _sizes.text),
-    ("pinned_bytes", "Pinned by live blocks", _sizes.text),
     ("largest_free_bytes", "Largest hole", _sizes.text),
     ("unmovable_bytes", "Must not move", _sizes.text),
+    ("kept_bytes", "Kept for graphs", _sizes.text),
     ("limit_bytes", "Limit", lambda value: _sizes.text(value) if value else "none"),
     ("compactions", "Compactions", str),
     ("pressure_calls", "Pressure calls", str),

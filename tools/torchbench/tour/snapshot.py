@@ -1,6 +1,5 @@
 """A snapshot, opened by PyTorch's own viewer"""
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -26,9 +25,9 @@ for batch in (512, 1500, 800, 3000):
 folder = os.environ.get("TOUR_OUT") or tempfile.mkdtemp()
 path = os.path.join(folder, "snapshot.pickle")
 vmmcache.dump_snapshot(path)
-with open(path, "rb") as file:
-    picture = pickle.load(file)
-print("%d segments, %d events" % (len(picture["segments"]), len(picture["device_traces"][0])))
+checked = subprocess.run([sys.executable, "-m", "vmmcache", path], capture_output=True, text=True,
+                         check=False)
+print(checked.stdout.replace(path, "snapshot.pickle") + checked.stderr)
 for plot in ("trace_plot", "segment_plot"):
     html = os.path.join(folder, plot + ".html")
     done = subprocess.run([sys.executable, "-m", "torch.cuda._memory_viz", plot, path, "-o", html],

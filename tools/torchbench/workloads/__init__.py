@@ -29,13 +29,15 @@ PLACES = {
     "detect": Place("detect", "Detection", 20, MANY,
                     "Faster R-CNN ResNet-50 FPN trained, 4 images of mixed sizes"),
     "gnn": Place("gnn", "GraphNet", 40, MANY, "GraphSAGE trained on subgraphs of 50 to 400 thousand nodes"),
-    "serve": Place("serve", "Serving", 25, MANY,
+    "serve": Place("serve", "Serving", 40, MANY,
                    "BERT-base answers 8 requests a wave on four streams, record_stream"),
     "captured": Place("captured", "Captured", 60, MANY,
                       "a captured training step replayed between eager work"),
     "compile": Place("compiled", "Compiled", 30, 2, "torch.compile of a training step"),
-    "compile_graphs": Place("compiled", "CompiledGraphs", 30, 2,
-                            'torch.compile of a training step, mode="reduce-overhead"'),
+    "compile_plain": Place("compiled", "CompiledPlainGraphs", 30, 2,
+                           'the same, mode="reduce-overhead", plain graphs'),
+    "compile_trees": Place("compiled", "CompiledGraphs", 30, 2,
+                           'the same, mode="reduce-overhead", trees of graphs'),
 }
 NAMES = tuple(PLACES)
 CAPPED = ("llm", "lora", "detect")

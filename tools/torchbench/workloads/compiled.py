@@ -1,5 +1,6 @@
 """A training step of a small transformer, compiled."""
 import torch
+import torch._inductor.config
 import torch.nn.functional as F
 
 BATCH, LENGTH, WIDTH, HEADS, LAYERS = 16, 1024, 1024, 16, 4
@@ -38,9 +39,11 @@ class Net(torch.nn.Module):
 class Compiled:
     WARM = 5
     OPTIONS = {}
+    TREES = True  # as PyTorch has it
 
     def __init__(self):
         torch._dynamo.reset()
+        torch._inductor.config.triton.cudagraph_trees = self.TREES
         self.model = Net().to(device="cuda", dtype=torch.bfloat16).train()
         self.compiled = torch.compile(self.model, **self.OPTIONS)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
@@ -57,4 +60,12 @@ class Compiled:
 
 
 class CompiledGraphs(Compiled):
+    """As a program has it that says nothing more."""
+
     OPTIONS = {"mode": "reduce-overhead"}
+
+
+class CompiledPlainGraphs(CompiledGraphs):
+    """What vmmcache.install(plain_graphs=True) sets, under every allocator."""
+
+    TREES = False

@@ -90,5 +90,6 @@ def _refusing(name):
 
 
 for _name in ("_cuda_memoryStats", "_cuda_resetPeakMemoryStats", "_cuda_resetAccumulatedMemoryStats",
-              "_cuda_memorySnapshot", "_cuda_record_memory_history", "_cuda_getMemoryFraction"):
+              "_cuda_memorySnapshot", "_cuda_record_memory_history", "_cuda_getMemoryFraction",
+              "_cuda_record_memory_history_legacy", "_cuda_attach_out_of_memory_observer"):
     globals()[_name] = _refusing(_name)

@@ -1,0 +1,39 @@
+/*
+ * How large a workspace may be, for who tries several: cuDNN, in PyTorch's benchmark mode.
+ * May be called by: nobody within; it is the library's interface. Locks: none of its own.
+ */
+#include "torch/plugin.h"
+
+/* What one request could get at once: memory that nobody has taken, up to the limit, and what is idle. */
+static vmm_status room_find(vmm_cache *cache, uint64_t *bytes)
+{
+    uint64_t room, total;
+    vmm_stats stats = VMM_STATS_INIT;
+    vmm_status status = vmm_device_memory(cache, &room, &total);
+    if (status == VMM_OK)
+        status = vmm_stats_get(cache, &stats);
+    if (status != VMM_OK)
+        return status;
+    uint64_t reserved = stats.reserved_bytes.current;
+    uint64_t allowed = stats.limit_bytes > reserved ? stats.limit_bytes - reserved : 0;
+    if (stats.limit_bytes != 0 && room > allowed)
+        room = allowed;
+    room += stats.idle_bytes;
+    *bytes = room > stats.largest_free_bytes ? room : stats.largest_free_bytes;
+    return VMM_OK;
+}
+
+void vmm_torch_cache_info(void *allocator, int8_t ordinal, size_t *largest_bytes)
+{
+    (void)allocator;
+    if (largest_bytes == NULL)
+        return;
+    struct torch_device *device = NULL;
+    uint64_t bytes = 0;
+    vmm_status status = vmm__torch_open(ordinal, &device);
+    if (status == VMM_OK)
+        status = room_find(vmm__torch_cache_of(device), &bytes);
+    if (status != VMM_OK)
+        vmm__torch_complain("vmm_torch_cache_info", status);
+    *largest_bytes = (size_t)bytes;
+}

@@ -1,0 +1,236 @@
+/*
+ * Histories and snapshots agree, and figures agree with statistics, whatever the program does: random
+ * operations of several streams, of one thread and of several, on the sim driver, whose work lags behind.
+ *
+ * usage: test_torch_history plain|decay|wait|compact|no_caching
+ */
+#define _GNU_SOURCE
+#include "torch/scene.h"
+
+#include "base/hostmem.h"
+
+#include <pthread.h>
+#include <time.h>
+
+enum { THREADS = 4 };
+
+static uint64_t stack_now(void)
+{
+    static _Atomic uint64_t number;
+    return ++number;
+}
+
+static void sequence_check(uint64_t seed, uint64_t entries, uint64_t lag, double fraction)
+{
+    struct scene scene = scene_begin(seed, lag);
+    vmm_torch_memory_fraction(fraction, scene.device);
+    for (unsigned i = 0; i < scene_operations() / 8; i++)
+        scene_step(&scene);
+    const vmm_torch_snapshot *before;
+    assert_ok(vmm_torch_history_start(entries, stack_now, 1));
+    assert_ok(vmm_torch_snapshot_take(scene.device, &before));
+    struct picture_sums sums = snapshot_sums(before);
+    for (unsigned i = 0; i < scene_operations(); i++) {
+        scene_step(&scene);
+        if (i % (scene_operations() / 8) == 0)
+            (void)scene_check(&scene);
+    }
+    struct playback first = scene_check(&scene);
+    if (entries == UINT64_MAX && !scene_decays()) {
+        assert_int_equal(first.granules * 2 * MIB, sums.mapped_bytes);
+        assert_int_equal(first.live, sums.live);
+        assert_int_equal(first.waiting, sums.waiting);
+    }
+    vmm_torch_snapshot_drop(before);
+    assert_ok(vmm_torch_history_stop());
+    scene_clear(&scene);
+    const vmm_torch_snapshot *after;
+    assert_ok(vmm_torch_snapshot_take(scene.device, &after));
+    assert_int_equal(after->event_count, 0);
+    scene_figures_check(&scene, after);
+    vmm_torch_snapshot_drop(after);
+}
+
+static void random_operations_are_told_in_order(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        sequence_check(seed, UINT64_MAX, seed % 3 == 0 ? 0 : seed * 7, 1.0);
+}
+
+static void so_they_are_where_memory_is_scarce(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 11; seed <= 14; seed++)
+        sequence_check(seed, UINT64_MAX, seed % 2 * 20, 0.3);
+}
+
+static void so_they_are_in_short_histories(void **state)
+{
+    (void)state;
+    sequence_check(21, 1, 9, 0.5);
+    sequence_check(22, 100, 9, 0.5);
+    sequence_check(23, 3000, 9, 0.5);
+}
+
+/* ---- Threads -------------------------------------------------------------------------------- */
+
+struct worker {
+    struct scene scene;
+    pthread_t thread;
+};
+
+static void *worker_run(void *context)
+{
+    struct worker *worker = context;
+    for (unsigned i = 0; i < scene_operations(); i++)
+        scene_step(&worker->scene);
+    return NULL;
+}
+
+static void crew_run(const struct scene *scene, struct worker *crew)
+{
+    for (unsigned i = 0; i < THREADS; i++) {
+        crew[i].scene = *scene;
+        crew[i].scene.is_alone = false;
+        crew[i].scene.seed = scene->seed + 1000 * (i + 1);
+        assert_int_equal(pthread_create(&crew[i].thread, NULL, worker_run, &crew[i]), 0);
+    }
+}
+
+static void threads_are_told_in_one_order(void **state)
+{
+    (void)state;
+    static struct worker crew[THREADS];
+    struct scene scene = scene_begin(31, 11);
+    scene.is_alone = false;
+    assert_ok(vmm_torch_history_start(UINT64_MAX, stack_now, 0));
+    crew_run(&scene, crew);
+    for (unsigned i = 0; i < 8; i++)
+        (void)scene_check(&scene);
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(crew[i].thread, NULL), 0);
+    scene.is_alone = true;
+    (void)scene_check(&scene);
+    for (unsigned i = 0; i < THREADS; i++)
+        scene_clear(&crew[i].scene);
+    (void)scene_check(&scene);
+    assert_ok(vmm_torch_history_stop());
+}
+
+/* Recording begins and ends while threads are at work. */
+static void recording_comes_and_goes(void **state)
+{
+    (void)state;
+    static struct worker crew[THREADS];
+    struct scene scene = scene_begin(41, 3);
+    scene.is_alone = false;
+    crew_run(&scene, crew);
+    const struct timespec pause = { .tv_nsec = 1000000 };
+    for (unsigned i = 0; i < 8; i++) {
+        assert_ok(vmm_torch_history_start(50 * (i + 1), stack_now, 0));
+        (void)nanosleep(&pause, NULL); /* calls that were under way end */
+        (void)scene_check(&scene);
+        if (i % 2 == 0)
+            assert_ok(vmm_torch_history_stop());
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(crew[i].thread, NULL), 0);
+    assert_ok(vmm_torch_history_stop());
+    for (unsigned i = 0; i < THREADS; i++)
+        scene_clear(&crew[i].scene);
+    scene.is_alone = true;
+    (void)scene_check(&scene);
+}
+
+/* ---- Host memory ---------------------------------------------------------------------------- */
+
+/* Fails each allocation of host memory in turn, until a picture can be taken. */
+static void a_picture_needs_host_memory_or_leaves_nothing(void **state)
+{
+    (void)state;
+    struct scene scene = scene_begin(51, 0);
+    const vmm_torch_snapshot *snapshot = NULL;
+    assert_ok(vmm_torch_history_start(5000, stack_now, 1));
+    for (unsigned i = 0; i < 500; i++)
+        scene_step(&scene);
+    uint64_t before = vmm__host_outstanding();
+    uint64_t number = 0;
+    vmm_status status;
+    do {
+        (void)vmm__host_fail_at(++number);
+        status = vmm_torch_snapshot_take(scene.device, &snapshot);
+        (void)vmm__host_fail_at(0);
+        if (status == VMM_ERR_HOST_OOM)
+            assert_null(snapshot);
+        if (!scene_decays() && status == VMM_ERR_HOST_OOM)
+            assert_int_equal(vmm__host_outstanding(), before);
+    } while (status == VMM_ERR_HOST_OOM);
+    assert_ok(status);
+    assert_true(number > 3); /* itself, events, segments, blocks */
+    (void)snapshot_play_back(snapshot);
+    vmm_torch_snapshot_drop(snapshot);
+    scene_clear(&scene);
+    assert_ok(vmm_torch_history_stop());
+}
+
+/* A history needs memory when it begins; later it goes on with what it has. */
+static void a_history_needs_host_memory_to_begin(void **state)
+{
+    (void)state;
+    struct scene scene = scene_begin(61, 0);
+    assert_status(vmm_torch_history_start(0, NULL, 0), VMM_ERR_INVALID_ARGUMENT);
+    uint64_t before = vmm__host_outstanding();
+    (void)vmm__host_fail_at(1);
+    vmm_status status = vmm_torch_history_start(5000, NULL, 0);
+    (void)vmm__host_fail_at(0);
+    assert_int_equal(status, VMM_ERR_HOST_OOM);
+    if (!scene_decays())
+        assert_int_equal(vmm__host_outstanding(), before);
+    assert_ok(vmm_torch_history_start(UINT64_MAX, NULL, 0));
+    for (uint64_t i = 0; i < 2000; i++) {
+        struct piece *piece = &scene.pieces[scene_draw(&scene, SCENE_PIECES)];
+        (void)vmm__host_fail_at(1 + i % 3);
+        if (piece->address != NULL)
+            scene_drop(&scene, piece);
+        else
+            piece->address = vmm_torch_try_alloc(piece->bytes = 3000 * (i % 900 + 1), scene.device,
+                                                 scene_stream((unsigned)(i % SCENE_STREAMS)));
+    }
+    (void)vmm__host_fail_at(0);
+    (void)scene_check(&scene);
+    scene_clear(&scene);
+    assert_ok(vmm_torch_history_stop());
+}
+
+static void nothing_is_pictured_before_the_first_use(void **state)
+{
+    (void)state;
+    const vmm_torch_snapshot *snapshot;
+    assert_status(vmm_torch_snapshot_take(0, NULL), VMM_ERR_INVALID_ARGUMENT);
+    for (int device = -1; device < 70; device += 35) {
+        assert_ok(vmm_torch_snapshot_take(device + 28, &snapshot));
+        assert_int_equal(snapshot->segment_count + snapshot->event_count, 0);
+        vmm_torch_snapshot_drop(snapshot);
+    }
+    vmm_torch_snapshot_drop(NULL);
+    assert_string_equal(vmm_torch_action_word(VMM_TORCH_FREE_COMPLETED), "free_completed");
+    assert_null(vmm_torch_action_word(7));
+    assert_null(vmm_torch_action_word(-1));
+}
+
+int main(int argc, char **argv)
+{
+    scene_settings(argc > 1 ? argv[1] : "plain");
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_operations_are_told_in_order),
+        cmocka_unit_test(so_they_are_where_memory_is_scarce),
+        cmocka_unit_test(so_they_are_in_short_histories),
+        cmocka_unit_test(threads_are_told_in_one_order),
+        cmocka_unit_test(recording_comes_and_goes),
+        cmocka_unit_test(a_picture_needs_host_memory_or_leaves_nothing),
+        cmocka_unit_test(a_history_needs_host_memory_to_begin),
+        cmocka_unit_test(nothing_is_pictured_before_the_first_use),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,376 @@
+/*
+ * Each hook, called as PyTorch calls it, and misused as nobody should.
+ *
+ * usage: test_torch_hooks sim|host
+ */
+#include "torch/hooks.hpp"
+
+#include <cstring>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static hooks plugin;
+static vmm_driver_kind driver;
+static std::string logged;                 /* the last line */
+static std::function<int(size_t)> pressed; /* what asking for memory does */
+
+static constexpr uint64_t device_bytes = 256 * MIB;
+
+static void log_keep(void *, const char *line)
+{
+    logged = line;
+}
+
+static int pressure_pass(void *, size_t bytes)
+{
+    return pressed ? pressed(bytes) : 0;
+}
+
+static bool has(const std::string &text, const char *part)
+{
+    if (text.find(part) == std::string::npos)
+        print_error("'%s' is not in '%s'\n", part, text.c_str());
+    return text.find(part) != std::string::npos;
+}
+
+static vmm_torch_figures figures_of(int device)
+{
+    vmm_torch_figures figures = {};
+    figures.struct_size = sizeof figures;
+    assert_ok(plugin.figures_get(device, &figures));
+    return figures;
+}
+
+static vmm_stats stats_of(int device)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    assert_ok(plugin.stats_get(plugin.cache(device), &stats));
+    return stats;
+}
+
+static std::string alloc_failure(size_t bytes, int device)
+{
+    try {
+        (void)plugin.alloc(bytes, device, stream_of(0));
+    } catch (const std::bad_alloc &error) {
+        return error.what();
+    }
+    fail_msg("an allocation of %zu bytes on device %d did not fail", bytes, device);
+    return "";
+}
+
+/* ---- Before the first cache ----------------------------------------------------------------- */
+
+static void nothing_is_there_before_the_first_use(void **)
+{
+    int local = 0;
+    size_t bytes = 7;
+    assert_null(plugin.cache(0));
+    assert_int_equal(figures_of(0).small.allocations.allocated, 0);
+    assert_ok(plugin.figures_reset(0, 1));
+    plugin.reset();
+    plugin.free(nullptr, 1, 0, stream_of(0));
+    plugin.free(&local, 4, 0, stream_of(0));
+    assert_true(has(logged, "vmm_torch_free: VMM_ERR_UNKNOWN_POINTER"));
+    assert_true(has(logged, "nothing was allocated on device 0"));
+    plugin.record_stream(&local, stream_of(1));
+    assert_true(has(logged, "vmm_torch_record_stream: VMM_ERR_UNKNOWN_POINTER"));
+    assert_ptr_equal(plugin.base(&local, &bytes), &local);
+    assert_int_equal(bytes, 0);
+    plugin.pool_end(0, mempool_id(1, 1));
+    assert_true(has(logged, "vmm_torch_pool_end: VMM_ERR_INVALID_ARGUMENT"));
+}
+
+static void settings_are_checked(void **)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    assert_status(plugin.configure(nullptr), VMM_ERR_INVALID_ARGUMENT);
+    config.struct_size = 4;
+    assert_status(plugin.configure(&config), VMM_ERR_INVALID_ARGUMENT);
+    config.struct_size = 5000;
+    assert_status(plugin.configure(&config), VMM_ERR_INVALID_ARGUMENT);
+    config.struct_size = sizeof config;
+    config.footprint_permille = 2000;
+    assert_status(plugin.configure(&config), VMM_ERR_INVALID_ARGUMENT);
+    assert_true(has(plugin.last_error(), "footprint_permille"));
+    config.footprint_permille = 0;
+    config.device_bytes = device_bytes;
+    config.log = log_keep;
+    config.pressure = pressure_pass;
+    config.driver = driver;
+    assert_ok(plugin.configure(&config));
+    /* A caller from later, whose new field has its default, or has not. */
+    std::vector<unsigned char> later(sizeof config + 16);
+    std::memcpy(later.data(), &config, sizeof config);
+    reinterpret_cast<vmm_config *>(later.data())->struct_size = later.size();
+    assert_ok(plugin.configure(reinterpret_cast<vmm_config *>(later.data())));
+    later.back() = 1;
+    assert_status(plugin.configure(reinterpret_cast<vmm_config *>(later.data())),
+                  VMM_ERR_UNSUPPORTED);
+}
+
+/* ---- Blocks --------------------------------------------------------------------------------- */
+
+static void blocks_are_had_and_given_back(void **)
+{
+    void *small = plugin.alloc(1000, 0, stream_of(0));
+    void *large = plugin.alloc(3 * MIB, 0, stream_of(0x40));
+    assert_non_null(small);
+    assert_non_null(large);
+    if (driver == VMM_DRIVER_HOST)
+        std::memset(large, 7, 3 * MIB);
+    vmm_torch_figures figures = figures_of(0);
+    assert_int_equal(figures.small.requested_bytes.current, 1000);
+    assert_int_equal(figures.small.allocated_bytes.current, 1024);
+    assert_int_equal(figures.large.requested_bytes.current, 3 * MIB);
+    assert_int_equal(figures.small.active.current, 1);
+    assert_true(figures.large.reserved_bytes.current >= 3 * MIB);
+    assert_true(figures.small.reserved_bytes.current >= 2 * MIB);
+    plugin.free(small, 1000, 0, stream_of(0));
+    plugin.free(large, 0, 0, stream_of(0)); /* who does not know */
+    figures = figures_of(0);
+    assert_int_equal(figures.small.allocated_bytes.current, 0);
+    assert_int_equal(figures.large.active_bytes.current, 0);
+    assert_int_equal(figures.large.requested_bytes.freed, 3 * MIB);
+    assert_int_equal(figures.large.requested_bytes.peak, 3 * MIB);
+    assert_ok(plugin.figures_reset(0, 1));
+    figures = figures_of(0);
+    assert_int_equal(figures.large.requested_bytes.peak, 0);
+    assert_int_equal(figures.large.requested_bytes.allocated, 0);
+    assert_int_equal(figures.large.reserved_bytes.allocated, 0);
+    assert_int_equal(figures.large.reserved_bytes.peak, figures.large.reserved_bytes.current);
+}
+
+static void zero_bytes_are_nothing(void **)
+{
+    uint64_t before = figures_of(0).small.allocations.allocated;
+    assert_null(plugin.alloc(0, 0, stream_of(0)));
+    assert_null(plugin.try_alloc(0, 0, nullptr));
+    assert_null(plugin.alloc(0, 999, stream_of(0)));
+    assert_int_equal(figures_of(0).small.allocations.allocated, before);
+}
+
+static void foreign_pointers_change_nothing(void **)
+{
+    char local[64];
+    auto *block = static_cast<char *>(plugin.alloc(5000, 0, stream_of(0)));
+    vmm_torch_figures before = figures_of(0);
+    for (void *wrong : { static_cast<void *>(local), static_cast<void *>(block + 512) }) {
+        logged.clear();
+        plugin.free(wrong, 5000, 0, stream_of(0));
+        assert_true(has(logged, "vmm_torch_free: VMM_ERR_UNKNOWN_POINTER"));
+        plugin.free(wrong, 0, 0, stream_of(0));
+        plugin.record_stream(wrong, stream_of(1));
+    }
+    vmm_torch_figures after = figures_of(0);
+    assert_memory_equal(&before, &after, sizeof before);
+    plugin.free(block, 5000, 0, stream_of(0));
+    logged.clear();
+    plugin.free(block, 5000, 0, stream_of(0));
+    assert_true(has(logged, "VMM_ERR_UNKNOWN_POINTER"));
+    plugin.free(block, 5000, 1000000, stream_of(0));
+    assert_int_equal(figures_of(0).small.allocations.current, 0);
+}
+
+static void a_block_is_found_by_any_of_its_addresses(void **)
+{
+    auto *block = static_cast<char *>(plugin.alloc(3 * MIB, 0, stream_of(0)));
+    size_t bytes = 0;
+    assert_ptr_equal(plugin.base(block + MIB, &bytes), block);
+    assert_int_equal(bytes, 3 * MIB);
+    assert_ptr_equal(plugin.base(block, nullptr), block);
+    plugin.free(block, 3 * MIB, 0, stream_of(0));
+    assert_ptr_equal(plugin.base(block, &bytes), block);
+    assert_int_equal(bytes, 0);
+}
+
+static void used_blocks_stay_active(void **)
+{
+    void *block = plugin.alloc(2 * MIB, 0, stream_of(0x40));
+    logged.clear();
+    plugin.record_stream(block, stream_of(0x50));
+    assert_true(logged.empty());
+    plugin.free(block, 2 * MIB, 0, stream_of(0x40));
+    vmm_torch_figures figures = figures_of(0);
+    assert_int_equal(figures.large.allocated_bytes.current, 0);
+    assert_int_equal(figures.large.active_bytes.current, stats_of(0).active_bytes.current);
+    plugin.reset(); /* the other stream has nothing to do */
+    assert_int_equal(figures_of(0).large.active_bytes.current, 0);
+    assert_int_equal(figures_of(0).large.active.current, 0);
+}
+
+/* ---- Failures ------------------------------------------------------------------------------- */
+
+static void memory_that_ends_is_told(void **)
+{
+    std::string text = alloc_failure(2 * device_bytes, 0);
+    assert_int_equal(text.find("vmmcache: CUDA out of memory. Tried to allocate 512 MiB. GPU 0: "),
+                     0);
+    assert_null(plugin.try_alloc(2 * device_bytes, 0, nullptr));
+    assert_true(has(text, plugin.last_error()));
+    void *block = plugin.alloc(MIB, 0, stream_of(0));
+    plugin.free(block, MIB, 0, stream_of(0));
+}
+
+static void devices_that_are_not_there_are_told(void **)
+{
+    assert_true(has(alloc_failure(MIB, -1), "no device -1"));
+    assert_true(has(alloc_failure(MIB, 64), "vmmcache: cannot allocate 1.0 MiB. GPU 64: "));
+    plugin.init(2);
+    assert_true(has(alloc_failure(MIB, 2), "no device 2: devices are 0 to 1"));
+    plugin.init(0);
+    assert_null(plugin.cache(64));
+    assert_null(plugin.cache(-1));
+    logged.clear();
+    plugin.memory_fraction(0.5, 64);
+    assert_true(has(logged, "no device 64"));
+}
+
+static void shares_limit(void **)
+{
+    plugin.reset();
+    plugin.memory_fraction(0.25, 0);
+    assert_int_equal(stats_of(0).limit_bytes, device_bytes / 4);
+    assert_true(has(alloc_failure(device_bytes / 2, 0), "out of memory"));
+    plugin.memory_fraction(0.0, 0);
+    assert_true(has(alloc_failure(4 * MIB, 0), "out of memory"));
+    logged.clear();
+    plugin.memory_fraction(1.5, 0);
+    assert_true(has(logged, "1.5 is not from 0 to 1"));
+    plugin.memory_fraction(1.0, 0);
+    assert_int_equal(stats_of(0).limit_bytes, 0);
+    void *block = plugin.alloc(device_bytes / 2, 0, stream_of(0));
+    plugin.free(block, device_bytes / 2, 0, stream_of(0));
+}
+
+static void a_reset_gives_all_devices_memory_back(void **)
+{
+    for (int device = 0; device < 2; device++) {
+        void *block = plugin.alloc(8 * MIB, device, stream_of(0));
+        plugin.free(block, 8 * MIB, device, stream_of(0));
+        assert_true(stats_of(device).reserved_bytes.current > 0);
+    }
+    plugin.reset();
+    for (int device = 0; device < 2; device++) {
+        assert_int_equal(stats_of(device).reserved_bytes.current, 0);
+        assert_int_equal(figures_of(device).large.reserved_bytes.current, 0);
+    }
+}
+
+static void settings_stay_once_used(void **)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    assert_status(plugin.configure(&config), VMM_ERR_INVALID_ARGUMENT);
+    assert_true(has(plugin.last_error(), "allocated before"));
+}
+
+/* Also while calls are recorded one at a time: what is asked may use the hooks, on any thread. */
+static void a_program_that_is_asked_frees(void **)
+{
+    void *held = plugin.alloc(device_bytes / 2, 0, stream_of(0));
+    for (bool records : { false, true }) {
+        int asked = 0;
+        if (records)
+            assert_ok(plugin.history_start(100, nullptr, 0));
+        pressed = [&](size_t) {
+            if (asked++ > 0)
+                return 0;
+            std::thread([&] { plugin.free(held, device_bytes / 2, 0, stream_of(0)); }).join();
+            void *other = plugin.try_alloc(MIB, 0, nullptr);
+            plugin.free(other, MIB, 0, stream_of(0));
+            return 1;
+        };
+        held = plugin.alloc(device_bytes * 3 / 4, 0, stream_of(0));
+        assert_int_equal(asked, 1);
+        plugin.free(held, device_bytes * 3 / 4, 0, stream_of(0));
+        held = plugin.alloc(device_bytes / 2, 0, stream_of(0));
+    }
+    pressed = nullptr;
+    plugin.free(held, device_bytes / 2, 0, stream_of(0));
+    assert_ok(plugin.history_stop());
+}
+
+/* A child of fork() has none of the parent's memory; it must not hang, crash or report. */
+static void a_forked_child_gets_none(void **)
+{
+    void *block = plugin.alloc(MIB, 0, stream_of(0));
+    pid_t child = fork();
+    if (child == 0) {
+        bool fails = false;
+        try {
+            (void)plugin.alloc(MIB, 0, stream_of(0));
+        } catch (const std::bad_alloc &error) {
+            fails = std::strstr(error.what(), "fork") != nullptr;
+        }
+        plugin.free(block, MIB, 0, stream_of(0));
+        plugin.record_stream(block, stream_of(1));
+        plugin.memory_fraction(0.5, 0);
+        plugin.reset();
+        bool has_none = plugin.cache(0) == nullptr && plugin.base(block, nullptr) == block;
+        has_none = has_none && plugin.history_start(1, nullptr, 0) == VMM_ERR_LOST;
+        _exit(fails && has_none ? 0 : 1);
+    }
+    int status = -1;
+    assert_true(waitpid(child, &status, 0) == child);
+    assert_int_equal(status, 0);
+    plugin.free(block, MIB, 0, stream_of(0));
+}
+
+static void threads_share_the_hooks(void **)
+{
+    std::vector<std::thread> crew;
+    for (unsigned number = 0; number < 4; number++) {
+        crew.emplace_back([number] {
+            std::vector<void *> blocks(16);
+            for (unsigned i = 0; i < 4000; i++) {
+                size_t bytes = (i % 16 == 0 ? 2 * MIB : 512) + (number + 1) * (i % 16 + 1);
+                void *&block = blocks[i % blocks.size()];
+                if (block != nullptr)
+                    plugin.free(block, bytes, 0, stream_of(number));
+                block = plugin.alloc(bytes, 0, stream_of(number));
+            }
+            for (unsigned i = 0; i < 16; i++)
+                plugin.free(blocks[i], 0, 0, stream_of(number));
+        });
+    }
+    for (std::thread &thread : crew)
+        thread.join();
+    vmm_torch_figures figures = figures_of(0);
+    vmm_stats stats = stats_of(0);
+    assert_int_equal(figures.small.allocations.current + figures.large.allocations.current, 0);
+    assert_int_equal(stats.allocations.current, 0);
+    assert_int_equal(figures.large.requested_bytes.current, 0);
+    assert_int_equal(figures.small.active_bytes.current, 0);
+    assert_true(figures.small.allocations.allocated >= 4 * 3750);
+}
+
+int main(int argc, char **argv)
+{
+    driver = argc > 1 && std::strcmp(argv[1], "host") == 0 ? VMM_DRIVER_HOST : VMM_DRIVER_SIM;
+    plugin = hooks_open(VMM_TORCH_LIBRARY);
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(settings_are_checked),
+        cmocka_unit_test(nothing_is_there_before_the_first_use),
+        cmocka_unit_test(blocks_are_had_and_given_back),
+        cmocka_unit_test(zero_bytes_are_nothing),
+        cmocka_unit_test(foreign_pointers_change_nothing),
+        cmocka_unit_test(a_block_is_found_by_any_of_its_addresses),
+        cmocka_unit_test(used_blocks_stay_active),
+        cmocka_unit_test(memory_that_ends_is_told),
+        cmocka_unit_test(devices_that_are_not_there_are_told),
+        cmocka_unit_test(shares_limit),
+        cmocka_unit_test(a_reset_gives_all_devices_memory_back),
+        cmocka_unit_test(settings_stay_once_used),
+        cmocka_unit_test(a_program_that_is_asked_frees),
+        cmocka_unit_test(a_forked_child_gets_none),
+        cmocka_unit_test(threads_share_the_hooks),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,157 @@
+/*
+ * Private pools through the hooks that speak C++: which requests a function object picks out, and how long it
+ * is kept.
+ */
+#include "torch/hooks.hpp"
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+static hooks plugin;
+static std::string logged; /* the last line */
+
+static void log_keep(void *, const char *line)
+{
+    logged = line;
+}
+
+struct pool_question {
+    uint64_t address;
+    vmm_pool_id pool;
+};
+
+static mempool_id pool_of(const void *block)
+{
+    pool_question question = { reinterpret_cast<uint64_t>(block), { 0, 0 } };
+    vmm_visitor visit = [](void *context, const vmm_item *item) {
+        auto *asked = static_cast<pool_question *>(context);
+        if (item->kind != VMM_ITEM_BLOCK || item->address != asked->address)
+            return 0;
+        asked->pool = item->pool;
+        return 1;
+    };
+    assert_ok(plugin.walk(plugin.cache(0), visit, &question));
+    return mempool_id(question.pool.first, question.pool.second);
+}
+
+static const mempool_id none(0, 0);
+static const mempool_id graph(0, 42);
+
+static void assert_pool(void *block, const mempool_id &wanted)
+{
+    mempool_id got = pool_of(block);
+    assert_int_equal(got.first, wanted.first);
+    assert_int_equal(got.second, wanted.second);
+}
+
+static void a_function_picks_out_requests(void **)
+{
+    cuda_stream captured = stream_of(0x40);
+    auto witness = std::make_shared<int>(0);
+    plugin.pool_begin(0, graph, [captured, witness](cuda_stream stream) {
+        ++*witness;
+        return stream == captured;
+    });
+    assert_int_equal(witness.use_count(), 2); /* it is kept */
+    void *inside = plugin.alloc(MIB, 0, captured);
+    void *outside = plugin.alloc(MIB, 0, stream_of(0x50));
+    assert_true(*witness >= 2);
+    assert_pool(inside, graph);
+    assert_pool(outside, none);
+    plugin.pool_end(0, graph);
+    assert_int_equal(witness.use_count(), 1); /* no more */
+    void *later = plugin.alloc(MIB, 0, captured);
+    assert_pool(later, none);
+    for (void *block : { inside, outside, later })
+        plugin.free(block, MIB, 0, stream_of(0));
+    plugin.pool_release(0, graph);
+    assert_true(logged.find("pool") == std::string::npos);
+}
+
+static void no_function_picks_out_all(void **)
+{
+    plugin.pool_begin(0, graph, nullptr);
+    void *block = plugin.alloc(MIB, 0, stream_of(0x60));
+    assert_pool(block, graph);
+    plugin.pool_end(0, graph);
+    plugin.free(block, MIB, 0, stream_of(0x60));
+    plugin.pool_release(0, graph);
+}
+
+static void a_function_that_throws_picks_out_none(void **)
+{
+    plugin.pool_begin(0, graph, [](cuda_stream) -> bool { throw std::runtime_error("no"); });
+    void *block = plugin.alloc(MIB, 0, stream_of(0x40));
+    assert_pool(block, none);
+    plugin.pool_end(0, graph);
+    plugin.free(block, MIB, 0, stream_of(0x40));
+    plugin.pool_release(0, graph);
+}
+
+static std::string begin_failure(int device, const mempool_id &id)
+{
+    auto witness = std::make_shared<int>(0);
+    std::string text;
+    try {
+        plugin.pool_begin(device, id, [witness](cuda_stream) { return true; });
+    } catch (const std::runtime_error &error) {
+        text = error.what();
+    }
+    assert_int_equal(witness.use_count(), 1);
+    return text;
+}
+
+static void misuse_is_told(void **)
+{
+    assert_true(begin_failure(0, none).find("private pool cannot begin on GPU 0") !=
+                std::string::npos);
+    assert_true(begin_failure(99, graph).find("no device 99") != std::string::npos);
+    plugin.pool_begin(0, graph, nullptr);
+    assert_true(begin_failure(0, graph).find("begun already") != std::string::npos);
+    plugin.pool_end(0, graph);
+    plugin.pool_end(0, graph);
+    assert_true(logged.find("vmm_torch_pool_end: VMM_ERR_INVALID_ARGUMENT") != std::string::npos);
+    plugin.pool_release(0, graph);
+    plugin.pool_release(0, graph);
+    assert_true(logged.find("vmm_torch_pool_release: VMM_ERR_INVALID_ARGUMENT") !=
+                std::string::npos);
+    plugin.pool_release(99, graph);
+    assert_true(logged.find("device 99 has no cache") != std::string::npos);
+}
+
+static void pools_of_many_devices_are_told_apart(void **)
+{
+    auto first = std::make_shared<int>(0);
+    auto second = std::make_shared<int>(0);
+    plugin.pool_begin(0, graph, [first](cuda_stream) { return true; });
+    plugin.pool_begin(1, graph, [second](cuda_stream) { return true; });
+    plugin.pool_end(0, graph);
+    assert_int_equal(first.use_count(), 1);
+    assert_int_equal(second.use_count(), 2);
+    plugin.pool_end(1, graph);
+    assert_int_equal(second.use_count(), 1);
+    plugin.pool_release(0, graph);
+    plugin.pool_release(1, graph);
+}
+
+static int plugin_open(void **)
+{
+    plugin = hooks_open(VMM_TORCH_LIBRARY);
+    vmm_config config = VMM_CONFIG_INIT;
+    config.driver = VMM_DRIVER_SIM;
+    config.log = log_keep;
+    return plugin.configure(&config);
+}
+
+int main()
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_function_picks_out_requests),
+        cmocka_unit_test(no_function_picks_out_all),
+        cmocka_unit_test(a_function_that_throws_picks_out_none),
+        cmocka_unit_test(misuse_is_told),
+        cmocka_unit_test(pools_of_many_devices_are_told_apart),
+    };
+    return cmocka_run_group_tests(tests, plugin_open, nullptr);
+}

@@ -1,0 +1,31 @@
+"""Stands for torchbench's worker: does with each workload what its name says.
+
+Started by test_jobs.py.
+"""
+import json
+import os
+import signal
+import sys
+
+kind, allocator, repeat, folder, *plan = sys.argv[1:]
+names = [part.split(":")[0] for part in plan]
+if names[0] == "lame":
+    sys.exit(1)
+print("worker: ready", flush=True)
+sys.stdin.readline()
+for name in names:
+    print("worker: start " + name, flush=True)
+    if name == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    record = {"kind": kind, "workload": name, "allocator": allocator, "repeat": int(repeat), "warm": 1,
+              "times": [9.0, 0.25, 0.5], "results": [[1.0], [2.0]], "rows": [], "error": None,
+              "peaks": {"allocated": 100, "reserved": 102}, "device_used_before": 5, "device_used": 107}
+    if name == "spoil":
+        record["error"] = {"type": "RuntimeError", "message": "spoiled", "traceback": []}
+    with open(os.path.join(folder, "%s.%s.%s.%s.json" % (kind, name, allocator, repeat)), "w",
+              encoding="utf-8") as file:
+        json.dump(record, file)
+    if name == "spoil":
+        sys.exit(3)
+    if name == "late":
+        sys.exit(7)

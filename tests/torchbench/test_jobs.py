@@ -1,0 +1,71 @@
+"""jobs.py: whatever becomes of a worker, each workload ends with a record."""
+import contextlib
+import io
+import json
+import os
+import tempfile
+import unittest
+
+import jobs
+
+FAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_worker.py")
+
+
+class Jobs(unittest.TestCase):
+    def setUp(self):
+        self.addCleanup(setattr, jobs, "WORKER", jobs.WORKER)
+        jobs.WORKER = FAKE
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def run_job(self, *names):
+        """{workload: its error}"""
+        with contextlib.redirect_stdout(io.StringIO()):
+            jobs.Job("steps", "native", 0, dict.fromkeys(names, 3), self.folder).run()
+        found = {}
+        for name in os.listdir(self.folder):
+            if name.endswith(".json"):
+                with open(os.path.join(self.folder, name), encoding="utf-8") as file:
+                    record = json.load(file)
+                found[record["kind"], record["workload"]] = record["error"]
+        return found
+
+    def test_all_end_well(self):
+        self.assertEqual(self.run_job("a", "b"), {("steps", "a"): None, ("steps", "b"): None})
+
+    def test_who_dies_is_to_blame_and_the_rest_goes_on(self):
+        found = self.run_job("a", "crash", "b")
+        self.assertIn("signal 9", found["steps", "crash"]["message"])
+        self.assertIsNone(found["steps", "a"])
+        self.assertIsNone(found["steps", "b"])
+
+    def test_a_spoiled_device_costs_nobody_else(self):
+        found = self.run_job("spoil", "b")
+        self.assertEqual(found["steps", "spoil"]["message"], "spoiled")
+        self.assertIsNone(found["steps", "b"])
+        self.assertEqual(len(found), 2)
+
+    def test_who_does_not_even_begin_fails_everywhere(self):
+        found = self.run_job("lame", "b")
+        self.assertEqual({key: error["type"] for key, error in found.items()},
+                         {("steps", "lame"): "process died", ("steps", "b"): "process died"})
+
+    def test_a_bad_end_after_the_last_workload_is_told(self):
+        found = self.run_job("a", "late")
+        self.assertIsNone(found["steps", "late"])
+        self.assertIn("status 7", found["exit", "steps"]["message"])
+
+    def test_records_of_an_earlier_run_do_not_count(self):
+        with open(os.path.join(self.folder, "steps.crash.native.0.json"), "w", encoding="utf-8") as file:
+            json.dump({"kind": "steps", "workload": "crash", "error": None}, file)
+        self.assertIsNotNone(self.run_job("crash")["steps", "crash"])
+
+    def test_silence_ends_a_process(self):
+        self.addCleanup(setattr, jobs, "READY_SECONDS", jobs.READY_SECONDS)
+        jobs.READY_SECONDS = 0.0
+        self.assertIn("silent", self.run_job("a")["steps", "a"]["message"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,69 @@
+"""results.py: what is compared with what, and the words for it."""
+import json
+import math
+import os
+import tempfile
+import unittest
+
+import results
+
+
+def record(allocator, repeat, values, **more):
+    found = {"kind": "steps", "workload": "llm", "allocator": allocator, "repeat": repeat, "warm": 1,
+             "times": [5.0, 1.0, 3.0, 2.0], "results": [[value] for value in values], "rows": [],
+             "error": None, "peaks": {"allocated": 200, "reserved": 210}, "device_used_before": 1,
+             "device_used": 301, "versions": {}, "device": "none"}
+    found.update(more)
+    return found
+
+
+class Results(unittest.TestCase):
+    def data(self, *records):
+        with tempfile.TemporaryDirectory() as folder:
+            for each in records:
+                name = "%(kind)s.%(workload)s.%(allocator)s.%(repeat)d.json" % each
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                    json.dump(each, file)
+            return results.Data([folder])
+
+    def test_difference(self):
+        self.assertEqual(results.difference([[1.0], [2.0]], [[1.0], [2.0]]), 0.0)
+        self.assertAlmostEqual(results.difference([[1.0, 4.0]], [[1.0, 5.0]]), 0.2)
+        self.assertEqual(results.difference([[math.nan]], [[math.nan]]), 0.0)
+        self.assertEqual(results.difference([[math.nan]], [[1.0]]), math.inf)
+        self.assertEqual(results.difference([[1.0]], [[1.0], [1.0]]), math.inf)
+
+    def test_verdicts(self):
+        native = record("native", 0, [1.0, 2.0]), record("native", 1, [1.0, 2.1])
+        ours = record("vmmcache", 0, [1.0, 2.0])
+        self.assertIn("within noise", self.data(*native, ours).verdict("llm", "vmmcache"))
+        far = record("vmmcache", 0, [1.0, 3.0])
+        self.assertIn("DIFFERS", self.data(*native, far).verdict("llm", "vmmcache"))
+        self.assertEqual(self.data(native[0], ours).verdict("llm", "vmmcache"), "bit-equal")
+        self.assertIn("noise unknown", self.data(native[0], far).verdict("llm", "vmmcache"))
+        self.assertEqual(self.data(*native).verdict("llm", "vmmcache"), "-")
+
+    def test_figures_are_of_the_steps_after_the_warm_ones(self):
+        data = self.data(record("native", 0, [1.0]), record("vmmcache", 0, [1.0], times=[9.0, 1.0, 4.0, 4.0]))
+        self.assertEqual(data.median("llm", "native", results.step_median), 2.0)
+        self.assertEqual(data.median("llm", "native", results.total), 6.0)
+        self.assertEqual(data.times_native("llm", "vmmcache", results.step_median), 2.0)
+        self.assertAlmostEqual(data.median("llm", "native", results.footprint), 1.05)
+        self.assertEqual(data.median("llm", "native", results.used), 300)
+
+    def test_who_failed_is_told_and_has_no_figures(self):
+        error = {"type": "RuntimeError", "message": "no", "traceback": []}
+        data = self.data(record("native", 0, [1.0]), record("vmmcache", 0, [], error=error, times=[]),
+                         record("vmmcache", 1, [], error=error, times=[]))
+        self.assertIsNone(data.median("llm", "vmmcache", results.step_median))
+        self.assertTrue(data.failed("llm", "vmmcache"))
+        self.assertEqual([count for _, count in data.failures()], [2])
+        self.assertTrue(any("2 times: RuntimeError: no" in line for line in results.summary(data)))
+
+    def test_percentile(self):
+        self.assertEqual(results.percentile(list(range(100)), 0.95), 95)
+        self.assertEqual(results.percentile([3], 0.95), 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
