@@ -87,18 +87,24 @@ vmm_status vmm__limbo_drain(struct memory *memory, uint64_t *released)
     return first;
 }
 
+/* Waits for a chunk's time, unless this pass knows that a capture forbids it. */
+static vmm_status chunk_wait(const struct chunk *chunk, struct drain *drain)
+{
+    if (chunk->timeline == NULL)
+        return VMM_OK;
+    if (chunk->timeline == drain->waiting && chunk->epoch >= drain->waiting_epoch)
+        return VMM_NOT_READY;
+    drain->waiting = chunk->timeline;
+    drain->waiting_epoch = chunk->epoch;
+    return vmm__timeline_wait(chunk->timeline, chunk->epoch);
+}
+
 vmm_status vmm__limbo_wait(struct memory *memory, uint64_t *released)
 {
+    struct drain drain = { .released_bytes = 0 };
     vmm_status status = VMM_NOT_READY;
-    const struct timeline *captured = NULL;
-    for (uint32_t id = memory->limbo_head; id != 0 && status == VMM_NOT_READY;
-         id = memory->records[id].next) {
-        const struct chunk *chunk = &memory->records[id];
-        if (chunk->timeline != NULL && chunk->timeline == captured)
-            continue;
-        status =
-            chunk->timeline == NULL ? VMM_OK : vmm__timeline_wait(chunk->timeline, chunk->epoch);
-        captured = chunk->timeline;
-    }
+    uint32_t id = memory->limbo_head;
+    for (; id != 0 && status == VMM_NOT_READY; id = memory->records[id].next)
+        status = chunk_wait(&memory->records[id], &drain);
     return status == VMM_OK ? vmm__limbo_drain(memory, released) : status;
 }

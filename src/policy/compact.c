@@ -22,7 +22,7 @@ bool vmm__compact_may(const struct vmm_cache *cache)
         return false;
     bool has_callers = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
     return (cache->compaction == VMM_COMPACTION_ON || !has_callers) &&
-           !vmm__privates_capture(cache); /* to wait for the device would break the capture */
+           cache->privates.captures == NULL; /* to wait for the device would break the capture */
 }
 
 bool vmm__compact_is_quiet(struct vmm_cache *cache)
@@ -177,7 +177,7 @@ vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t byt
     if (!vmm__compact_may(cache))
         return VMM_NOT_READY;
     vmm__cache_post(cache, held);
-    if (moment(cache) == cache->compacted_in_vain)
+    if (moment(cache) == cache->compacted_in_vain || vmm__privates_capture(cache))
         return VMM_NOT_READY;
     struct compaction compaction = { .cache = cache,
                                      .wanted_bytes = bytes,

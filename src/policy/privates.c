@@ -124,6 +124,8 @@ vmm_status vmm__private_begin(struct vmm_cache *cache, const struct capture *cap
 
 vmm_status vmm__private_end(struct vmm_cache *cache, vmm_pool_id id)
 {
+    struct error_line line;
+    vmm__error_save(&line);
     vmm__fair_take(&cache->grow_lock);
     vmm__lock_take(&cache->privates.lock);
     struct capture **link = capture_link(&cache->privates, id);
@@ -133,6 +135,7 @@ vmm_status vmm__private_end(struct vmm_cache *cache, vmm_pool_id id)
     vmm__lock_drop(&cache->privates.lock);
     detour_set(cache);
     (void)vmm__privates_leave_locked(cache); /* what may not be waited for before */
+    vmm__error_restore(&line);
     vmm__fair_drop(&cache->grow_lock);
     if (capture == NULL)
         return VMM_NOT_READY;

@@ -251,6 +251,33 @@ static void graphs_get_what_has_finished(void **state)
     }
 }
 
+/* The pool has begun, and its stream is not captured yet: the stream could wait, but launches would not. */
+static void graphs_get_what_has_finished_before_their_capture(void **state)
+{
+    struct cache_test *test = *state;
+    static const vmm_pool_id id = { 1, 1 };
+    vmm_config config = VMM_CONFIG_INIT;
+    config.sharing = VMM_SHARING_WAIT;
+    config.limit_bytes = CACHE_LIMIT;
+    cache_restart(test, &config);
+    for (unsigned round = 0; round < 2; round++) {
+        void *busy = block_taken(test, CACHE_LIMIT / 2, 2);
+        lag_set(UINT64_C(1) << 40, test);
+        block_filled(test, busy, CACHE_LIMIT / 2, 1, 2);
+        block_given(test, busy);
+        uint64_t waits = cache_stats(test).stream_waits;
+        assert_ok(vmm_pool_begin(test->cache, id, graph_filter, &test->streams[1]));
+        size_t bytes = round == 0 ? 16 * MIB : CACHE_LIMIT / 4 * 3; /* then there is no other */
+        void *block = block_taken(test, bytes, 1);
+        assert_int_equal(cache_stats(test).stream_waits, waits);
+        block_filled(test, block, bytes, 2, 3); /* a launch elsewhere */
+        assert_ok(vmm_pool_end(test->cache, id));
+        block_given(test, block);
+        assert_ok(vmm_pool_release(test->cache, id));
+        lag_set(0, test);
+    }
+}
+
 /* What was freed before the capture began and has finished meanwhile need not be taken anew. */
 static void graphs_get_what_finishes_meanwhile(void **state)
 {
@@ -362,6 +389,7 @@ int main(int argc, char **argv)
         CACHE_TEST(a_shortage_waits_for_streams_that_are_not_captured),
         CACHE_TEST(a_shortage_waits_for_memory_that_no_capture_holds),
         CACHE_TEST(graphs_get_what_has_finished),
+        CACHE_TEST(graphs_get_what_has_finished_before_their_capture),
         CACHE_TEST(graphs_get_what_finishes_meanwhile),
         CACHE_TEST(a_release_waits_for_captures_to_end),
         CACHE_TEST(a_name_that_leaves_can_begin_again),

@@ -317,6 +317,46 @@ static void driver_calls_fail_for_ever(void **state)
     calls_swept(true);
 }
 
+/* Calls of the driver that a release makes, the last of which is the wait. */
+static uint64_t release_calls(void)
+{
+    struct run run;
+    run_begin(&run, 4);
+    assert_true(capture_run(&run));
+    vmm__sim_fail_at(run.driver, 0, VMM_OK, false);
+    assert_ok(vmm_pool_release(run.cache, graph_id));
+    uint64_t calls = vmm__sim_calls(run.driver);
+    run_end(&run);
+    return calls;
+}
+
+/* What a release could not wait for is waited for later, and said once. */
+static void a_wait_that_failed_is_made_later(void **state)
+{
+    (void)state;
+    struct run run;
+    vmm_stats stats = VMM_STATS_INIT;
+    uint64_t calls = release_calls();
+    run_begin(&run, 4);
+    assert_true(capture_run(&run));
+    vmm__sim_fail_at(run.driver, calls, VMM_ERR_DRIVER, true);
+    assert_status(vmm_pool_release(run.cache, graph_id), VMM_ERR_DRIVER);
+    assert_status(vmm_pool_release(run.cache, graph_id), VMM_ERR_INVALID_ARGUMENT);
+    char line[512];
+    (void)snprintf(line, sizeof line, "%s", vmm_last_error());
+    static const vmm_pool_id other = { 0, 9 };
+    assert_ok(vmm_pool_begin(run.cache, other, NULL, NULL));
+    assert_ok(vmm_pool_end(run.cache, other)); /* which tries, and does not fail for it */
+    assert_string_equal(vmm_last_error(), line);
+    assert_ok(vmm_stats_get(run.cache, &stats));
+    assert_true(stats.kept_bytes > 0);
+    vmm__sim_fail_at(run.driver, 0, VMM_OK, false);
+    assert_ok(vmm_pool_release(run.cache, other));
+    assert_ok(vmm_stats_get(run.cache, &stats));
+    assert_int_equal(stats.kept_bytes, 0);
+    run_end(&run);
+}
+
 static void allocations_fail(void **state)
 {
     (void)state;
@@ -333,6 +373,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         FAULT_TEST(driver_calls_fail_once),
         FAULT_TEST(driver_calls_fail_for_ever),
+        FAULT_TEST(a_wait_that_failed_is_made_later),
         FAULT_TEST(allocations_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,6 +161,33 @@ static void limbo_can_be_waited_for(void **state)
     assert_int_equal(engine->driver->stalls, 1);
 }
 
+/* Chunks of a captured stream are passed over, but for what was marked before. */
+static void limbo_waits_for_no_captured_stream(void **state)
+{
+    struct engine *engine = *state;
+    struct timeline *timeline = &engine->pool->timeline;
+    struct timeline *other = &engine->other->timeline;
+    uint64_t released = 0;
+    engine_mapped(engine, 0, 6, 2);
+    engine_busy(engine, engine_address(engine, 0), 2 * GRANULE, 1);
+    uint64_t marked = vmm__timeline_now(timeline);
+    assert_ok(vmm__timeline_mark(timeline, marked));
+    engine_busy(engine, engine_address(engine, 2), 2 * GRANULE, 1);
+    engine_busy(engine, engine_address(engine, 4), 2 * GRANULE, 2);
+    assert_ok(vmm__driver_capture_begin(engine->driver, STREAM(1)));
+    limbo_put_all(engine, 2, 2, timeline, vmm__timeline_now(timeline));
+    limbo_put_all(engine, 0, 2, timeline, marked);
+    limbo_put_all(engine, 4, 2, other, vmm__timeline_now(other));
+    for (uint64_t waits = 1; waits <= 2; waits++) {
+        assert_ok(vmm__limbo_wait(&engine->memory, &released));
+        assert_int_equal(released, waits * 2 * GRANULE);
+    }
+    assert_status(vmm__limbo_wait(&engine->memory, &released), VMM_NOT_READY);
+    assert_ok(vmm__driver_capture_end(engine->driver, STREAM(1)));
+    assert_ok(vmm__limbo_wait(&engine->memory, &released));
+    assert_int_equal(released, 6 * GRANULE);
+}
+
 /* One query for each timeline, not for each chunk. */
 static void limbo_asks_once_for_a_timeline(void **state)
 {
@@ -309,6 +336,7 @@ int main(void)
         ENGINE_TEST(host_memory_that_lacks_is_told),
         ENGINE_TEST(limbo_waits_for_its_epoch),
         ENGINE_TEST(limbo_can_be_waited_for),
+        ENGINE_TEST(limbo_waits_for_no_captured_stream),
         ENGINE_TEST(limbo_asks_once_for_a_timeline),
         ENGINE_TEST(a_chunk_that_cannot_go_is_tried_again),
         ENGINE_TEST(a_chunk_moves_while_work_runs),
