@@ -59,11 +59,12 @@ def met(value, limit):
 def bar_row(data, workload):
     """What was asked of a workload, and whether it is met."""
     if not data.runs(workload, OURS):
-        return [workload] + ["failed" if data.failed(workload, OURS) else "-"] + ["-"] * 4
+        return [workload] + ["failed" if data.failed(workload, OURS) else "-"] + ["-"] * 5
     step = data.quiet_ratio(workload, OURS)
     live = data.median(workload, OURS, results.footprint)
     return [workload, data.verdict(workload, OURS), shown(step, "%.3f"), met(step, MOST_STEP),
-            shown(live, "%.3f"), met(live, MOST_FOOTPRINT)]
+            shown(live, "%.3f"), met(live, MOST_FOOTPRINT),
+            shown(data.median(workload, OURS, results.footprint_active), "%.3f")]
 
 
 def bars_part(data):
@@ -73,7 +74,8 @@ def bars_part(data):
            "%.2f of native's, where each step counts as fast as in the quietest of the repetitions, because the "
            "machine is shared; peak reserved at most %.2f of peak live memory." % (MOST_STEP, MOST_FOOTPRINT))
     yield ""
-    yield from table(["workload", "results", "step, x native", "met", "reserved / live", "met"],
+    yield from table(["workload", "results", "step, x native", "met", "reserved / live", "met",
+                      "reserved / active"],
                      [bar_row(data, workload) for workload in data.workloads("steps")], texts=2)
 
 
@@ -109,7 +111,9 @@ def steps_part(data):
     yield ("Each step is waited for. Figures are medians over processes: of the median and 95th percentile of a "
            "process's steps, and of peaks. *sum* is the time of all steps after the first few. *live* is the peak "
            "of blocks handed out, *reserved* that of what the allocator held, *driver* what the GPU's driver saw "
-           "more in use than before the workload, after a step. *quiet* is the median of steps, each as fast as in the "
+           "more in use than before the workload, after a step. *active* is live, or freed and still used by another "
+           "stream (`record_stream`). *first steps* is the time of the first ten (or fewer) together: what it costs "
+           "to get to know a program. *quiet* is the median of steps, each as fast as in the "
            "quietest of the repetitions, over native's.")
     yield ""
     yield "![median time of a step](%s/steps.svg)" % data.name

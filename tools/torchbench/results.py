@@ -97,15 +97,18 @@ class Data:
         values = [figure(record) for record in self.runs(workload, allocator)]
         return statistics.median(values) if values else None
 
-    def quiet_times(self, workload, allocator):
-        """Each step's time in the repetition where it was fastest: what else the machine did is left out."""
-        runs = [record["times"][record["warm"]:] for record in self.runs(workload, allocator)]
+    def quiet_times(self, workload, allocator, warm=False):
+        """Each step's time in the repetition where it was fastest: what else the machine did is left out. Of the
+        steps after the warm ones, or of those."""
+        runs = [record["times"][:record["warm"]] if warm else record["times"][record["warm"]:]
+                for record in self.runs(workload, allocator)]
         return [min(times) for times in zip(*runs)]
 
-    def quiet_ratio(self, workload, allocator):
-        """The median of those, over native's."""
-        ours, theirs = (self.quiet_times(workload, name) for name in (allocator, NATIVE))
-        return statistics.median(ours) / statistics.median(theirs) if ours and theirs else None
+    def quiet_ratio(self, workload, allocator, warm=False):
+        """The median of those over native's; of the warm ones, the sum over native's."""
+        ours, theirs = (self.quiet_times(workload, name, warm) for name in (allocator, NATIVE))
+        figure = sum if warm else statistics.median
+        return figure(ours) / figure(theirs) if ours and theirs else None
 
     def times_native(self, workload, allocator, figure):
         ours, theirs = (self.median(workload, name, figure) for name in (allocator, NATIVE))
@@ -162,6 +165,11 @@ def footprint(record):
     return record["peaks"]["reserved"] / max(record["peaks"]["allocated"], 1)
 
 
+def footprint_active(record):
+    """Peak reserved over the peak of what is live, or freed and still used by another stream."""
+    return record["peaks"]["reserved"] / max(record["peaks"]["active"], 1)
+
+
 def used(record):
     """What the driver saw more in use than before."""
     return record["device_used"] - record["device_used_before"]
@@ -176,23 +184,25 @@ def step_rows(data, workload):
     for name in data.allocators:
         if not data.runs(workload, name):
             if data.failed(workload, name):
-                yield [name, "failed"] + ["-"] * 10
+                yield [name, "failed"] + ["-"] * 12
             continue
         yield [name, str(len(data.runs(workload, name))),
                shown(data.median(workload, name, step_median), "%.2f", 1e3),
                shown(data.median(workload, name, step_p95), "%.2f", 1e3),
                shown(data.quiet_ratio(workload, name), "%.3f"),
+               shown(data.quiet_ratio(workload, name, warm=True), "%.2f"),
                shown(data.times_native(workload, name, step_median), "%.3f"),
                shown(data.times_native(workload, name, total), "%.3f"),
                shown(data.median(workload, name, peak("allocated")), "%.2f", 1 / GIB),
                shown(data.median(workload, name, peak("reserved")), "%.2f", 1 / GIB),
                shown(data.median(workload, name, footprint), "%.3f"),
+               shown(data.median(workload, name, footprint_active), "%.3f"),
                shown(data.median(workload, name, used), "%.2f", 1 / GIB),
                data.verdict(workload, name) if name != NATIVE else "-"]
 
 
-STEP_HEAD = ["allocator", "runs", "step ms", "p95 ms", "quiet, x native", "x native", "sum, x native", "live GiB",
-             "reserved GiB", "reserved / live", "driver GiB", "results against native"]
+STEP_HEAD = ["allocator", "runs", "step ms", "p95 ms", "quiet, x native", "first steps, x native", "x native", "sum, x native", "live GiB",
+             "reserved GiB", "reserved / live", "reserved / active", "driver GiB", "results against native"]
 
 
 def summary(data):

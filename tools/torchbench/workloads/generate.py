@@ -28,7 +28,7 @@ class Conversation:
 
 
 class Generation:
-    WARM = 3
+    WARM = 10
 
     def __init__(self):
         self.model = llama.model(2048, 5632, 12, 16, 8, 8192).eval()

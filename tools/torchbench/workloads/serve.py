@@ -10,7 +10,7 @@ VOCABULARY = 30522
 
 
 class Serving:
-    WARM = 3
+    WARM = 10
 
     def __init__(self):
         self.model = BertModel(BertConfig(), add_pooling_layer=False)

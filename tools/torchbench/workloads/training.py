@@ -7,7 +7,7 @@ May be imported by: workloads.
 class Trained:
     """Wants self.model, self.optimizer, and loss(size) of the class that derives from it."""
 
-    WARM = 3
+    WARM = 10
 
     def trained(self, size):
         """One step; its loss."""
