@@ -11,7 +11,7 @@ import results
 def record(allocator, repeat, values, **more):
     found = {"kind": "steps", "workload": "llm", "allocator": allocator, "repeat": repeat, "warm": 1,
              "times": [5.0, 1.0, 3.0, 2.0], "results": [[value] for value in values], "rows": [],
-             "error": None, "peaks": {"allocated": 200, "reserved": 210}, "device_used_before": 1,
+             "error": None, "peaks": {"allocated": 200, "active": 200, "reserved": 210}, "device_used_before": 1,
              "device_used": 301, "versions": {}, "device": "none"}
     found.update(more)
     return found

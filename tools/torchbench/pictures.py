@@ -20,7 +20,7 @@ def excess(record):
 def groups(data, figure_of):
     """[(workload, {allocator: value})] where there is a figure."""
     for workload in data.workloads("steps"):
-        found = {NAMES[name]: figure_of(workload, name) for name in data.allocators}
+        found = {NAMES[name]: figure_of(workload, name) for name in data.allocators if name in NAMES}
         found = {name: value for name, value in found.items() if value}
         if found:
             yield workload, found
