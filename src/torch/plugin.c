@@ -52,8 +52,10 @@ vmm_status vmm_torch_configure(const vmm_config *config)
         return status;
     vmm__lock_take(&opening);
     if (is_made)
-        status = vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                            "vmm_torch_configure: memory was allocated before; call it earlier");
+        status = vmm__error(
+            VMM_ERR_INVALID_ARGUMENT,
+            "vmm_torch_configure: a device was opened before, by an allocation, a limit or a "
+            "look at its free memory; call it earlier");
     else
         settings = wanted;
     vmm__lock_drop(&opening);

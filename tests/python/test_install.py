@@ -39,6 +39,10 @@ class RefusalTest(ProgramTest):
         self.fails(BEGIN + "vmmcache.install(limit='1GiB')\nvmmcache.install(limit='2GiB')",
                    "installed already, with limit='1GiB'")
 
+    def test_settings_that_come_too_late_are_told(self):
+        self.fails(BEGIN + "vmmcache.mem_get_info()\nvmmcache.install(limit='2GiB')", "InstallError",
+                   "a device was opened before", "call it earlier")
+
     def test_settings_that_make_no_sense_leave_pytorch_as_it_was(self):
         self.succeeds(BEGIN + """
 try:

@@ -37,8 +37,11 @@ class SettingsTest(unittest.TestCase):
                          {"decay_keep": "50%"}, {"limit": "lots"}):
             with self.assertRaises(ValueError, msg=settings):
                 configure(**settings)
-        with self.assertRaises(TypeError):
-            configure(footprint="tight")
+        for settings, hint in (({"footprint": "tight"}, "'any'"), ({"footprint": 0.01}, "thousandths"),
+                               ({"peers": 1}, "a list of device ordinals"),
+                               ({"pressure": 3}, "is a function")):
+            with self.assertRaisesRegex(TypeError, hint):
+                configure(**settings)
 
     def test_settings_reach_the_cache(self):
         code = """if True:

@@ -268,7 +268,7 @@ static void settings_stay_once_used(void **)
 {
     vmm_config config = VMM_CONFIG_INIT;
     assert_status(plugin.configure(&config), VMM_ERR_INVALID_ARGUMENT);
-    assert_true(has(plugin.last_error(), "allocated before"));
+    assert_true(has(plugin.last_error(), "opened before"));
 }
 
 /* Also while calls are recorded one at a time: what is asked may use the hooks, on any thread. */

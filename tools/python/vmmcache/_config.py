@@ -47,6 +47,8 @@ def _size(name: str, value) -> int:
 def _footprint(value) -> int:
     if value == "any":
         return _layout.FOOTPRINT_ANY
+    if isinstance(value, (float, str)):
+        raise TypeError(f"footprint is a whole number of thousandths (10 is 1 %), or 'any', not {value!r}")
     return _number("footprint", value, 1000)
 
 
@@ -72,6 +74,8 @@ def _peers(peers) -> int:
     """Bits of the devices that may use each other's memory."""
     if peers == "auto":
         return _ALL_DEVICES
+    if peers is not None and not isinstance(peers, (list, tuple, set, range)):
+        raise TypeError(f"peers is 'auto', a list of device ordinals or None, not {peers!r}")
     mask = 0
     for device in peers or ():
         mask |= 1 << _number("peers", device, 63)
@@ -80,6 +84,9 @@ def _peers(peers) -> int:
 
 def _pressure(ask):
     """Wraps a function of Python that takes bytes and tells whether it freed something."""
+    if not callable(ask):
+        raise TypeError(f"pressure is a function that takes bytes, not {ask!r}")
+
     def call(_, wanted):
         return int(bool(ask(wanted)))
     return _layout.PRESSURE_FN(call)

@@ -8,7 +8,8 @@ from ._errors import VmmError
 
 
 def empty_cache() -> None:
-    """Gives idle memory of all devices back to the driver. Never waits for work in flight."""
+    """Waits for the work of the streams that use the library's memory, and gives all that is idle back to
+    the driver, on all devices."""
     _library.load().vmm_torch_reset()
 
 
@@ -16,7 +17,7 @@ def set_memory_limit(limit, device=None) -> None:
     """Sets the most physical memory that a device's cache may hold.
 
     limit: bytes (an int, or a string such as '8GiB'), a share of the device's memory (a float such as
-    0.8, or '80%'), or None for no limit. What is held already beyond it stays until empty_cache(). A
+    0.8, or '80%'), or None (or 0) for no limit. What is held already beyond it stays until empty_cache(). A
     device that was not used yet is opened.
     """
     number = _device.index(device)

@@ -39,8 +39,9 @@ def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_
     footprint: how far reserved memory may exceed the peak of live memory, in thousandths; 'any'.
     sharing: 'finished' or 'wait'. compaction: 'off', 'auto' or 'on': read the warning in vmmcache.h.
     decay_ms, decay_keep, decay_thread: give back what was idle for long. no_caching: every allocation
-    goes to the driver and back, to hunt bugs. Left out, each is the library's default, or that of the
-    environment (VMM_LIMIT and so on).
+    goes to the driver and back, to hunt bugs. Left out, each is that of the environment (VMM_LIMIT and so
+    on), else the library's default. Arguments come before the environment, but for those that say a
+    default, such as compaction='off': there the environment counts.
 
     peers: devices that may use each other's memory: 'auto' (all that can), a list of ordinals, or None.
     pressure: a function that takes bytes and is asked to free some before a request fails; it returns
@@ -51,9 +52,10 @@ def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_
     since the trees of graphs that it makes otherwise need what no plugged-in allocator can do. What a
     compiled function returns is then overwritten by its next call.
 
-    Raises InstallError if PyTorch is missing, has no CUDA, has used it already, or if other settings are
-    installed; LibraryError if the shared library is missing. Calling it again with the same settings does
-    nothing but patch.
+    Raises ValueError or TypeError for an argument that makes no sense; InstallError if PyTorch is missing,
+    has no CUDA, has used it already, if the environment makes no sense, if other settings are installed, or
+    if a device was opened before (by CuPy's arrays, set_memory_limit(), mem_get_info()); LibraryError if
+    the shared library is missing. Calling it again with the same settings does nothing but patch.
     """
     global _settings
     settings = {name: value for name, value in locals().items() if name not in ("patch", "plain_graphs")}
@@ -61,7 +63,7 @@ def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_
         if _settings is None:
             torch = _usable_torch()
             _library.load()
-            _config.configure(**settings)
+            _configure(settings)
             _put_in(torch)
             _settings = settings
         elif settings != _settings:
@@ -71,6 +73,13 @@ def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_
             _patch.patch(importlib.import_module("torch"))
         if plain_graphs:
             _patch.use_plain_graphs()
+
+
+def _configure(settings: dict) -> None:
+    try:
+        _config.configure(**settings)
+    except VmmError as error:
+        raise InstallError(f"vmmcache.install(): {error}") from error
 
 
 def _told(settings: dict) -> str:

@@ -67,7 +67,8 @@ def _open(where: str) -> ctypes.CDLL:
     if not os.path.exists(where):
         raise LibraryError(
             f"{where} is missing. Wheels contain it; in a checkout build it with\n"
-            "  cmake -S . -B build && cmake --build build --target vmmcache_torch\n"
+            "  cmake -S . -B build/wheel -DVMM_BUILD_TESTS=OFF -DVMM_BUILD_TOOLS=OFF\n"
+            "  cmake --build build/wheel --target vmmcache_torch\n"
             f"and set {ENVIRONMENT} to the path of the {FILE_NAME} that this makes.")
     try:
         library = ctypes.CDLL(where)
