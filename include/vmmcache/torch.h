@@ -2,7 +2,9 @@
  * libvmmcache_torch: what PyTorch, CuPy and the Python package `vmmcache` need of the library.
  *
  * The shared library contains all of libvmmcache and exports its interface, too. It keeps one cache a
- * device, made with that device's first allocation. Everything here is thread-safe.
+ * device, made with that device's first use: an allocation, a limit or a private pool. Where neither
+ * vmm_config.driver nor VMM_DRIVER names a driver it is CUDA: unlike vmm_create() it never takes host memory
+ * because there is no GPU. Everything here is thread-safe.
  *
  * The hooks have the signatures that torch.cuda.memory.CUDAPluggableAllocator wants; the three that
  * begin, end and release private pools speak a C++ ABI and are declared where they are defined
@@ -27,7 +29,7 @@ extern "C" {
  */
 VMM_API vmm_status vmm_torch_configure(const vmm_config *config);
 
-/* Returns the cache of a device; NULL if nothing was allocated on it yet. It lives as long as the
+/* Returns the cache of a device; NULL if it was not used yet. It lives as long as the
  * process. */
 VMM_API vmm_cache *vmm_torch_cache(int device);
 

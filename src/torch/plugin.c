@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The program's, which may be longer than we know: its fields go to vmm_create() as they are. */
@@ -118,6 +119,14 @@ static vmm_status fork_watch(void)
     return VMM_OK;
 }
 
+/* Kernels cannot use host memory: only a program that asks for it gets it where there is no GPU. */
+static vmm_driver_kind driver_chosen(vmm_driver_kind wanted)
+{
+    const char *said = secure_getenv("VMM_DRIVER");
+    bool is_said = said != NULL && *said != '\0';
+    return wanted == VMM_DRIVER_AUTO && !is_said ? VMM_DRIVER_CUDA : wanted;
+}
+
 static vmm_status device_open_locked(struct torch_device *device, int ordinal)
 {
     vmm_status status = fork_watch();
@@ -125,6 +134,7 @@ static vmm_status device_open_locked(struct torch_device *device, int ordinal)
         return status;
     union settings wanted = settings;
     wanted.config.device = ordinal;
+    wanted.config.driver = driver_chosen(wanted.config.driver);
     device->pressure = wanted.config.pressure;
     device->pressure_context = wanted.config.pressure_context;
     if (device->pressure != NULL) {

@@ -60,6 +60,13 @@ assert vmmcache.is_installed()
 
 
 class InstallTest(ProgramTest):
+    def test_host_memory_is_never_taken_for_a_gpu_s(self):
+        for driver in ("", "cuda"):
+            self.fails(BEGIN + "vmmcache.install()\nvmmcache.mem_get_info()", "cannot be opened",
+                       VMM_DRIVER=driver, CUDA_VISIBLE_DEVICES="")
+        self.succeeds(BEGIN + "vmmcache.install()\nvmmcache.mem_get_info()", VMM_DRIVER="auto",
+                      CUDA_VISIBLE_DEVICES="")
+
     def test_tensors_come_from_the_library(self):
         self.succeeds(BEGIN + """
 vmmcache.install()
