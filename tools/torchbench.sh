@@ -80,7 +80,7 @@ for part in $parts; do
     equality) run equality.txt 300 python3 "$bench/equality.py" "$results/equality.json" || failed=1 ;;
     steps | cap)
         run bench.txt $((${BUDGET:-520} + 60)) python3 "$bench/run.py" --out "$results" --parts "$part" \
-            --repeat "${REPEAT:-3}" --seconds "${BUDGET:-520}" || failed=1
+            --repeat "${REPEAT:-2}" --seconds "${BUDGET:-520}" || failed=1
         ;;
     *)
         echo "error: no part $part" >&2

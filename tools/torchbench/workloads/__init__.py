@@ -33,10 +33,10 @@ PLACES = {
                    "BERT-base answers 8 requests a wave on four streams, record_stream"),
     "captured": Place("captured", "Captured", 40, MANY,
                       "a captured training step replayed between eager work"),
-    "compile": Place("compiled", "Compiled", 30, 2, "torch.compile of a training step"),
-    "compile_plain": Place("compiled", "CompiledPlainGraphs", 30, 2,
+    "compile": Place("compiled", "Compiled", 20, 2, "torch.compile of a training step"),
+    "compile_plain": Place("compiled", "CompiledPlainGraphs", 20, 1,
                            'the same, mode="reduce-overhead", plain graphs'),
-    "compile_trees": Place("compiled", "CompiledGraphs", 30, 2,
+    "compile_trees": Place("compiled", "CompiledGraphs", 20, 1,
                            'the same, mode="reduce-overhead", trees of graphs'),
 }
 NAMES = tuple(PLACES)
