@@ -29,6 +29,14 @@ extern "C" {
  */
 VMM_API vmm_status vmm_torch_configure(const vmm_config *config);
 
+/*
+ * Does:     limits caches that are made from now on to a share of their device's memory, whatever
+ *           vmm_config.limit_bytes and VMM_LIMIT say; 0: they count again.
+ * Returns:  VMM_OK.
+ * On failure: ERR_INVALID_ARGUMENT: the share is not from 0 to 1, or a cache was made already.
+ */
+VMM_API vmm_status vmm_torch_limit_share(double share);
+
 /* Returns the cache of a device; NULL if it was not used yet. It lives as long as the
  * process. */
 VMM_API vmm_cache *vmm_torch_cache(int device);

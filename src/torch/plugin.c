@@ -1,6 +1,7 @@
 /* The caches of a process: see plugin.h. */
 #define _GNU_SOURCE
 #include "torch/plugin.h"
+#include "base/arith.h"
 #include "base/error.h"
 #include "base/lock.h"
 
@@ -15,6 +16,7 @@ union settings {
 
 static struct lock opening = { PTHREAD_MUTEX_INITIALIZER };
 static union settings settings = { .config = VMM_CONFIG_INIT };
+static double limit_share;                     /* of the device; 0: settings have the limit */
 static bool is_made;                           /* a cache was: settings stay */
 static _Atomic int device_count;               /* as PyTorch told; 0: it did not */
 static _Thread_local uint64_t waiting_address; /* of the thread's last free that others wait for */
@@ -35,6 +37,16 @@ static vmm_status settings_try(const union settings *wanted)
     return status == VMM_OK ? vmm_destroy(cache) : status;
 }
 
+static vmm_status unmade_check_locked(const char *function)
+{
+    if (!is_made)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "%s: a device was opened before, by an allocation, a limit or a "
+                      "look at its free memory; call it earlier",
+                      function);
+}
+
 vmm_status vmm_torch_configure(const vmm_config *config)
 {
     if (config == NULL)
@@ -52,13 +64,24 @@ vmm_status vmm_torch_configure(const vmm_config *config)
     if (status != VMM_OK)
         return status;
     vmm__lock_take(&opening);
-    if (is_made)
-        status = vmm__error(
-            VMM_ERR_INVALID_ARGUMENT,
-            "vmm_torch_configure: a device was opened before, by an allocation, a limit or a "
-            "look at its free memory; call it earlier");
-    else
+    status = unmade_check_locked("vmm_torch_configure");
+    if (status == VMM_OK)
         settings = wanted;
+    vmm__lock_drop(&opening);
+    return status;
+}
+
+vmm_status vmm_torch_limit_share(double share)
+{
+    if (!(share >= 0.0 && share <= 1.0))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_torch_limit_share: a share of %g is not from 0 to 1", share);
+    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+        return vmm__torch_forked_error();
+    vmm__lock_take(&opening);
+    vmm_status status = unmade_check_locked("vmm_torch_limit_share");
+    if (status == VMM_OK)
+        limit_share = share;
     vmm__lock_drop(&opening);
     return status;
 }
@@ -127,6 +150,18 @@ static vmm_driver_kind driver_chosen(vmm_driver_kind wanted)
     return wanted == VMM_DRIVER_AUTO && !is_said ? VMM_DRIVER_CUDA : wanted;
 }
 
+static vmm_status share_keep_locked(vmm_cache *cache)
+{
+    if (limit_share == 0.0)
+        return VMM_OK;
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    vmm_status status = vmm_device_memory(cache, &free_bytes, &total_bytes);
+    if (status != VMM_OK)
+        return status;
+    return vmm_limit_set(cache, vmm__max(1, (uint64_t)(limit_share * (double)total_bytes)));
+}
+
 static vmm_status device_open_locked(struct torch_device *device, int ordinal)
 {
     vmm_status status = fork_watch();
@@ -148,7 +183,9 @@ static vmm_status device_open_locked(struct torch_device *device, int ordinal)
     device->ordinal = ordinal;
     vmm__figures_init(&device->figures);
     vmm__history_init(&device->history);
-    status = vmm_watch(cache, change_note, device);
+    status = share_keep_locked(cache);
+    if (status == VMM_OK)
+        status = vmm_watch(cache, change_note, device);
     if (status != VMM_OK) {
         (void)vmm_destroy(cache);
         return status;

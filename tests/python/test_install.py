@@ -59,6 +59,53 @@ assert vmmcache.is_installed()
         self.fails(BEGIN + "vmmcache.install()\nvmmcache.uninstall()", "cannot change its allocator back")
 
 
+class ArgumentTest(ProgramTest):
+    """What install() is given comes before the environment, and what it is not given does not."""
+
+    TELL = BEGIN + """
+import os, subprocess, sys
+from vmmcache._figures import Figures
+GIVEN
+vmmcache.mem_get_info()
+print('limit', Figures(0).number('limit_bytes') * 100 // vmmcache.mem_get_info()[1])
+tensor = torch.cuda.caching_allocator_alloc(8 * MIB)
+torch.cuda.caching_allocator_delete(tensor)
+print('kept' if vmmcache.memory_reserved() else 'given back')
+print(sorted(name for name in os.environ if name.startswith('VMM_') and name not in ('VMM_DRIVER', 'VMM_TEST_MEMBER')))
+"""
+
+    def told(self, given, **environment):
+        return self.succeeds(self.TELL.replace("GIVEN", f"vmmcache.install({given})"), **environment).splitlines()
+
+    def test_a_default_that_is_given_undoes_a_variable(self):
+        self.assertEqual(self.told("no_caching=False", VMM_NO_CACHING="1"), ["limit 0", "kept", "[]"])
+        self.assertEqual(self.told("limit=0", VMM_LIMIT="50%"), ["limit 0", "kept", "[]"])
+        for given in ("compaction='off'", "sharing='finished'", "decay_ms=0", "footprint=10"):
+            name = "VMM_" + given.partition("=")[0].upper()
+            self.assertEqual(self.told(given, **{name: "of no sense"})[-1], "[]")
+
+    def test_what_is_not_given_is_the_environment_s(self):
+        self.assertEqual(self.told("", VMM_NO_CACHING="1", VMM_LIMIT="50%"),
+                         ["limit 50", "given back", "['VMM_LIMIT', 'VMM_NO_CACHING']"])
+
+    def test_shares_stay_within_the_process(self):
+        for limit in ("0.25", "'25%'"):
+            self.assertEqual(self.told(f"limit={limit}"), ["limit 25", "kept", "[]"])
+            self.assertEqual(self.told(f"limit={limit}", VMM_LIMIT="50%"), ["limit 25", "kept", "[]"])
+
+    def test_settings_that_are_refused_leave_the_environment_alone(self):
+        self.succeeds(BEGIN + """
+import os
+for given in ({'sharing': 'never'}, {'decay_thread': True}):
+    try:
+        vmmcache.install(limit=0, **given)
+    except (ValueError, vmmcache.InstallError):
+        continue
+    raise AssertionError(given)
+assert os.environ['VMM_LIMIT'] == '50%'
+""", VMM_LIMIT="50%")
+
+
 class InstallTest(ProgramTest):
     def test_host_memory_is_never_taken_for_a_gpu_s(self):
         for driver in ("", "cuda"):
