@@ -475,6 +475,10 @@ VMM_API vmm_status vmm_stats_reset_peak(vmm_cache *cache);
  */
 VMM_API vmm_status vmm_summary_write(vmm_cache *cache, FILE *out);
 
+/* Writes a line to the cache's log, for what is built on it; nothing where nobody asked for a log.
+ * ERR_INVALID_ARGUMENT: NULL. Any thread. */
+VMM_API vmm_status vmm_log_write(vmm_cache *cache, const char *line);
+
 typedef enum vmm_item_kind {
     VMM_ITEM_CHUNK = 0, /* one mapped physical handle */
     VMM_ITEM_BLOCK = 1, /* a run of arena bytes, handed out or free */

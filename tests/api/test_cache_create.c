@@ -185,6 +185,10 @@ static void the_log_gets_growth_trim_and_failure(void **state)
     assert_status(vmm_alloc(cache, CACHE_LIMIT + 1, NULL, &block), VMM_ERR_DEVICE_OOM);
     assert_int_equal(lines.failure, 1);
     assert_int_equal(lines.other, 0);
+    assert_ok(vmm_log_write(cache, "%n, a line of the program's own"));
+    assert_int_equal(lines.other, 1);
+    assert_status(vmm_log_write(cache, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_log_write(NULL, "line"), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_destroy(cache));
 }
 

@@ -114,6 +114,41 @@ class InstallTest(ProgramTest):
         self.succeeds(BEGIN + "vmmcache.install()\nvmmcache.mem_get_info()", VMM_DRIVER="auto",
                       CUDA_VISIBLE_DEVICES="")
 
+    def test_settings_may_change_after_a_device_that_could_not_be_opened(self):
+        self.succeeds(BEGIN + """
+import os
+for device in (0, 1):
+    try:
+        vmmcache.mem_get_info(device)
+    except vmmcache.VmmError as error:
+        assert 'VMM_DECAY_MS' in str(error), error
+        continue
+    raise AssertionError
+del os.environ['VMM_DECAY_MS']
+vmmcache.install(limit='64MiB')
+if os.fork() == 0:
+    vmmcache.set_memory_limit(None)
+    os._exit(0)
+assert os.wait()[1] == 0
+vmmcache.set_memory_limit('32MiB')
+""", VMM_DECAY_MS="junk")
+
+    def test_what_hooks_cannot_say_is_in_the_log(self):
+        said = self.succeeds(BEGIN + """
+vmmcache.install()
+library = vmmcache._library.load()
+library.vmm_torch_free(4096, 512, 0, None)
+before = vmmcache._library.last_error()
+vmmcache.mem_get_info()
+library.vmm_torch_record_stream(8192, None)
+library.vmm_torch_memory_fraction(7.5, 0)
+assert 'nothing was allocated on device 0' in before, before
+""", VMM_LOG="stderr").splitlines()
+        self.assertEqual([line.split(": ")[:3] for line in said if "vmm_torch" in line], [
+            ["vmmcache", "vmm_torch_free", "VMM_ERR_UNKNOWN_POINTER"],
+            ["vmmcache", "vmm_torch_record_stream", "VMM_ERR_UNKNOWN_POINTER"],
+            ["vmmcache", "vmm_torch_memory_fraction", "VMM_ERR_INVALID_ARGUMENT"]], said)
+
     def test_tensors_come_from_the_library(self):
         self.succeeds(BEGIN + """
 vmmcache.install()
