@@ -43,8 +43,9 @@ VMM_API vmm_cache *vmm_torch_cache(int device);
 
 /* ---- Hooks -------------------------------------------------------------------------------- */
 
-/* Allocates on a device. Returns NULL for 0 bytes, and never for more: a failure is thrown, as
- * c10::OutOfMemoryError with our report where PyTorch is loaded and has it, else as std::bad_alloc. */
+/* Allocates on a device. Returns NULL for 0 bytes, and never for more: a failure is thrown with our report.
+ * Want of memory, or of addresses, is a c10::OutOfMemoryError where PyTorch is loaded and has it, else a
+ * std::bad_alloc; all else is a std::runtime_error. */
 VMM_API void *vmm_torch_alloc(size_t bytes, int device, vmm_stream stream);
 
 /* The same without exceptions: NULL on failure, and vmm_last_error() has the report. */

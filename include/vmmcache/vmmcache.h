@@ -99,6 +99,10 @@ typedef enum vmm_driver_kind {
     VMM_DRIVER_SIM = 3   /* rules and costs only: addresses must not be touched */
 } vmm_driver_kind;
 
+/* Returns whether this build of the library has a driver: without the toolkit's headers it has none for
+ * CUDA. Asks no device. Any thread. */
+VMM_API int vmm_has_driver(vmm_driver_kind driver);
+
 /* Receives one line of text without a newline. May be called by several threads at once, with locks
  * held: must not call the cache. */
 typedef void (*vmm_log_fn)(void *context, const char *line);

@@ -23,6 +23,8 @@ vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **
     bool is_recorded = vmm__torch_records();
     status = is_recorded ? vmm__record_alloc(device, bytes, stream, out)
                          : vmm_alloc(cache, bytes, stream, out);
+    if (status == VMM_ERR_INVALID_ARGUMENT) /* more than there are addresses */
+        status = VMM_ERR_ADDRESS_SPACE;
     if (status != VMM_OK) {
         vmm__torch_shortage_tell(device, status, bytes);
         return status;

@@ -241,6 +241,23 @@ static void without_caching_the_limit_holds(void **state)
 /* ---- Names ------------------------------------------------------------------------------------
  */
 
+static void drivers_that_were_built_are_told(void **state)
+{
+    (void)state;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.driver = VMM_DRIVER_CUDA;
+    vmm_cache *cache = NULL;
+    vmm_status status = vmm_create(&config, &cache);
+    bool is_missing = status == VMM_ERR_UNSUPPORTED &&
+                      strstr(vmm_last_error(), "this build has no CUDA driver") != NULL;
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_CUDA), !is_missing);
+    assert_ok(vmm_destroy(cache));
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_AUTO), 1);
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_HOST), 1);
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_SIM), 1);
+    assert_int_equal(vmm_has_driver((vmm_driver_kind)4), 0);
+}
+
 static void the_version_is_the_header_s(void **state)
 {
     (void)state;
@@ -262,6 +279,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_log_gets_growth_trim_and_failure),
         cmocka_unit_test(without_caching_everything_goes_back),
         cmocka_unit_test(without_caching_the_limit_holds),
+        cmocka_unit_test(drivers_that_were_built_are_told),
         cmocka_unit_test(the_version_is_the_header_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 import vmmcache
-from support import MIB, LibraryTest, run_python
+from support import MIB, LibraryTest, has_cuda, run_python
 from test_check import sound
 from vmmcache.__main__ import main
 
@@ -27,6 +27,10 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertIn("PyTorch: 2.11", said)
         self.assertIn("install() would work", said)
+
+    def test_a_library_without_the_cuda_driver_is_told(self):
+        said = run_python(RUN, fake=True, VMM_DRIVER="")[1]
+        self.assertEqual("was built without the CUDA driver" not in said, has_cuda(), said)
 
     def test_a_missing_library_is_told(self):
         status, said = run_python(RUN, fake=True, VMMCACHE_LIBRARY="/nowhere/none.so")

@@ -32,6 +32,7 @@ def _library_line():
     print("library:", _library.path())
     try:
         print("  version", _library.version())
+        _library.demand_gpu()
     except VmmError as error:
         return str(error)
     return None

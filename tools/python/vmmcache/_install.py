@@ -55,14 +55,14 @@ def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_
     Raises ValueError or TypeError for an argument that makes no sense; InstallError if PyTorch is missing,
     has no CUDA, has used it already, if the environment makes no sense, if other settings are installed, or
     if a device was opened before (by CuPy's arrays, set_memory_limit(), mem_get_info()); LibraryError if
-    the shared library is missing. Calling it again with the same settings does nothing but patch.
+    the shared library is missing, or was built without the CUDA driver. Calling it again with the same settings does nothing but patch.
     """
     global _settings
     settings = {name: value for name, value in locals().items() if name not in ("patch", "plain_graphs")}
     with _guard:
         if _settings is None:
             torch = _usable_torch()
-            _library.load()
+            _library.demand_gpu()
             _configure(settings)
             _put_in(torch)
             _settings = settings

@@ -19,6 +19,7 @@ ENVIRONMENT = "VMMCACHE_LIBRARY"
 # name: (result, arguments)
 _FUNCTIONS = {
     "vmm_version": (ctypes.c_char_p, []),
+    "vmm_has_driver": (ctypes.c_int, [ctypes.c_int]),
     "vmm_last_error": (ctypes.c_char_p, []),
     "vmm_status_name": (ctypes.c_char_p, [ctypes.c_int]),
     "vmm_stats_get": (ctypes.c_int, [pointer, ctypes.POINTER(_layout.Stats)]),
@@ -79,6 +80,13 @@ def _open(where: str) -> ctypes.CDLL:
     except (OSError, AttributeError) as error:
         raise LibraryError(f"{where} cannot be used: {error}") from error
     return library
+
+
+def demand_gpu() -> None:
+    """Raises LibraryError if the library was built without the CUDA driver, unless VMM_DRIVER names another."""
+    if os.environ.get("VMM_DRIVER", "") in ("", "cuda") and not load().vmm_has_driver(_layout.DRIVER_CUDA):
+        raise LibraryError(f"{path()} was built without the CUDA driver: cuda.h of the CUDA toolkit was "
+                           "missing. Build it with -DVMM_WITH_CUDA=ON")
 
 
 def is_loaded() -> bool:
