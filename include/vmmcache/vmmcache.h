@@ -508,6 +508,14 @@ typedef struct vmm_item {
     int is_small; /* among the blocks of up to 1 MiB, which lie apart from larger ones */
 } vmm_item;
 
+/* clang-format off */
+#ifdef __cplusplus
+#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, { 0, 0 }, 0 }
+#else
+#define VMM_ITEM_INIT { .struct_size = sizeof(vmm_item) }
+#endif
+/* clang-format on */
+
 /* Returns 0 to go on; any other value ends the walk. Called with locks held: must not call the
  * cache. */
 typedef int (*vmm_visitor)(void *context, const vmm_item *item);
@@ -523,7 +531,7 @@ VMM_API vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context);
 
 /*
  * Does:     finds the live block that an address lies in.
- * Takes:    address; item, whose struct_size says how much of it the caller knows.
+ * Takes:    address; item, whose struct_size (VMM_ITEM_INIT) says how much of it the caller knows.
  * Returns:  VMM_OK and the block in *item.
  * Threads:  any.
  * On failure: ERR_UNKNOWN_POINTER (no live block is there), ERR_INVALID_ARGUMENT (NULL, or a struct_size
@@ -543,6 +551,7 @@ typedef enum vmm_change_kind {
 
 /* A change that the caller of vmm_alloc() and vmm_free() does not see. */
 typedef struct vmm_change {
+    size_t struct_size; /* how much of it the library fills */
     vmm_change_kind kind;
     uint64_t address;
     uint64_t bytes;

@@ -44,7 +44,7 @@ void *vmm_torch_try_alloc(size_t bytes, int device, vmm_stream stream)
 /* What was asked for; for callers that do not know it. */
 static vmm_status requested_find(vmm_cache *cache, const void *ptr, uint64_t *bytes)
 {
-    vmm_item item = { .struct_size = sizeof item };
+    vmm_item item = VMM_ITEM_INIT;
     vmm_status status = vmm_find(cache, ptr, &item);
     if (status == VMM_OK)
         *bytes = item.requested_bytes;
