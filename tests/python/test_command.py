@@ -73,13 +73,20 @@ class SnapshotFileTest(LibraryTest):
         self.assertIn("segment 0", said)
 
     def test_what_is_no_snapshot_is_told(self):
-        self.write({1, 2, 3})
-        self.assertEqual(self.examined()[0], 1)
-        with open(self.path, "wb") as file:
-            file.write(b"hello")
-        self.assertIn("is no snapshot", self.examined()[1])
+        for junk in (b"hello", b"", b"\0" * 99, b"\x80\x04", b"}.}", b"VMMCACHE\n" * 9, b"]a.", b"h\xff.",
+                     b"X\4\0\0\0\xff\xff\xff\xff.", b"I1x\n.", pickle.dumps({1, 2, 3}, 4),
+                     pickle.dumps({"a": 1}, 4), pickle.dumps(7, 4), pickle.dumps(os.getcwd, 4)):
+            with open(self.path, "wb") as file:
+                file.write(junk)
+            self._is_none()
         os.remove(self.path)
-        self.assertIn("is no snapshot", self.examined()[1])
+        self._is_none()
+
+    def _is_none(self):
+        status, said = self.examined()
+        self.assertEqual(status, 1, said)
+        self.assertIn("is no snapshot: ", said)
+        self.assertEqual(said.count("\n"), 1, said)
 
 
 if __name__ == "__main__":

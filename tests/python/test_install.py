@@ -243,6 +243,10 @@ vmmcache.set_memory_limit(vmmcache.mem_get_info()[1] // 4)
 assert torch.cuda.get_per_process_memory_fraction() == 0.25
 """)
 
+    def test_devices_are_those_that_pytorch_counts(self):
+        self.fails(BEGIN + "vmmcache.install(patch=True)\ntorch.cuda.current_device()\n"
+                   "torch.cuda.memory_allocated(1)", "ValueError: there is no device 1: devices are 0 to 0")
+
     def test_a_later_patch_is_no_other_setting(self):
         self.succeeds(BEGIN + """
 vmmcache.install()

@@ -83,7 +83,7 @@ def _examine(path: str) -> int:
         snapshot = _pickle_file.read(path)
         with open(path, "rb") as file:
             faults = _pickle_file.opcode_faults(file.read())
-    except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+    except (OSError, ValueError, pickle.UnpicklingError) as error:
         print(f"{path} is no snapshot: {error}", file=sys.stderr)
         return 1
     faults += check_snapshot(snapshot)
