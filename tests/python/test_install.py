@@ -258,10 +258,17 @@ assert 'torch.cuda.memory_allocated' in vmmcache.capabilities()['patched']
     def test_plain_graphs(self):
         self.succeeds(BEGIN + """
 from torch._inductor import config
+from torch._functorch import config as functions
 vmmcache.install()
-assert config.triton.cudagraph_trees
+assert config.triton.cudagraph_trees and functions.donated_buffer
 vmmcache.install(plain_graphs=True)
-assert not config.triton.cudagraph_trees
+assert not config.triton.cudagraph_trees and not functions.donated_buffer
+""")
+        self.succeeds(BEGIN + """
+from torch._functorch import config
+del config.donated_buffer
+vmmcache.install(plain_graphs=True)
+assert not hasattr(config, 'donated_buffer')
 """)
 
 
