@@ -327,6 +327,14 @@ vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context)
     return VMM_OK;
 }
 
+vmm_status vmm_log_write(vmm_cache *cache, const char *line)
+{
+    if (cache == NULL || line == NULL)
+        return missing_argument("vmm_log_write", cache == NULL ? "cache" : "line");
+    vmm__cache_log(cache, "%s", line);
+    return VMM_OK;
+}
+
 vmm_status vmm__cache_check(vmm_cache *cache)
 {
     vmm__fair_take(&cache->grow_lock);

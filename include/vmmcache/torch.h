@@ -29,14 +29,23 @@ extern "C" {
  */
 VMM_API vmm_status vmm_torch_configure(const vmm_config *config);
 
+/*
+ * Does:     limits caches that are made from now on to a share of their device's memory, whatever
+ *           vmm_config.limit_bytes and VMM_LIMIT say; 0: they count again.
+ * Returns:  VMM_OK.
+ * On failure: ERR_INVALID_ARGUMENT: the share is not from 0 to 1, or a cache was made already.
+ */
+VMM_API vmm_status vmm_torch_limit_share(double share);
+
 /* Returns the cache of a device; NULL if it was not used yet. It lives as long as the
  * process. */
 VMM_API vmm_cache *vmm_torch_cache(int device);
 
 /* ---- Hooks -------------------------------------------------------------------------------- */
 
-/* Allocates on a device. Returns NULL for 0 bytes, and never for more: a failure is thrown, as
- * c10::OutOfMemoryError with our report where PyTorch is loaded and has it, else as std::bad_alloc. */
+/* Allocates on a device. Returns NULL for 0 bytes, and never for more: a failure is thrown with our report.
+ * Want of memory, or of addresses, is a c10::OutOfMemoryError where PyTorch is loaded and has it, else a
+ * std::bad_alloc; all else is a std::runtime_error. */
 VMM_API void *vmm_torch_alloc(size_t bytes, int device, vmm_stream stream);
 
 /* The same without exceptions: NULL on failure, and vmm_last_error() has the report. */

@@ -99,6 +99,10 @@ typedef enum vmm_driver_kind {
     VMM_DRIVER_SIM = 3   /* rules and costs only: addresses must not be touched */
 } vmm_driver_kind;
 
+/* Returns whether this build of the library has a driver: without the toolkit's headers it has none for
+ * CUDA. Asks no device. Any thread. */
+VMM_API int vmm_has_driver(vmm_driver_kind driver);
+
 /* Receives one line of text without a newline. May be called by several threads at once, with locks
  * held: must not call the cache. */
 typedef void (*vmm_log_fn)(void *context, const char *line);
@@ -475,6 +479,10 @@ VMM_API vmm_status vmm_stats_reset_peak(vmm_cache *cache);
  */
 VMM_API vmm_status vmm_summary_write(vmm_cache *cache, FILE *out);
 
+/* Writes a line to the cache's log, for what is built on it; nothing where nobody asked for a log.
+ * ERR_INVALID_ARGUMENT: NULL. Any thread. */
+VMM_API vmm_status vmm_log_write(vmm_cache *cache, const char *line);
+
 typedef enum vmm_item_kind {
     VMM_ITEM_CHUNK = 0, /* one mapped physical handle */
     VMM_ITEM_BLOCK = 1, /* a run of arena bytes, handed out or free */
@@ -500,6 +508,14 @@ typedef struct vmm_item {
     int is_small; /* among the blocks of up to 1 MiB, which lie apart from larger ones */
 } vmm_item;
 
+/* clang-format off */
+#ifdef __cplusplus
+#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, { 0, 0 }, 0 }
+#else
+#define VMM_ITEM_INIT { .struct_size = sizeof(vmm_item) }
+#endif
+/* clang-format on */
+
 /* Returns 0 to go on; any other value ends the walk. Called with locks held: must not call the
  * cache. */
 typedef int (*vmm_visitor)(void *context, const vmm_item *item);
@@ -515,7 +531,7 @@ VMM_API vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context);
 
 /*
  * Does:     finds the live block that an address lies in.
- * Takes:    address; item, whose struct_size says how much of it the caller knows.
+ * Takes:    address; item, whose struct_size (VMM_ITEM_INIT) says how much of it the caller knows.
  * Returns:  VMM_OK and the block in *item.
  * Threads:  any.
  * On failure: ERR_UNKNOWN_POINTER (no live block is there), ERR_INVALID_ARGUMENT (NULL, or a struct_size
@@ -535,6 +551,7 @@ typedef enum vmm_change_kind {
 
 /* A change that the caller of vmm_alloc() and vmm_free() does not see. */
 typedef struct vmm_change {
+    size_t struct_size; /* how much of it the library fills */
     vmm_change_kind kind;
     uint64_t address;
     uint64_t bytes;

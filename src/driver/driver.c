@@ -279,6 +279,13 @@ vmm_status vmm__driver_open(vmm_driver_kind kind, const struct driver_options *o
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "driver: %d is not a driver kind", (int)kind);
 }
 
+int vmm_has_driver(vmm_driver_kind driver)
+{
+    if (driver == VMM_DRIVER_CUDA)
+        return vmm__driver_cuda_is_built();
+    return (int)driver >= VMM_DRIVER_AUTO && (int)driver <= VMM_DRIVER_SIM;
+}
+
 void vmm__driver_close(struct driver *driver)
 {
     if (driver != NULL)

@@ -1,12 +1,17 @@
 /*
  * Stands in for the cuda driver in builds without the CUDA toolkit's headers.
  *
- * Called by: vmm__driver_open(), any thread.
+ * Called by: driver.c, any thread.
  */
 #include "base/error.h"
 #include "driver/driver.h"
 
 #ifndef VMM_WITH_CUDA
+
+bool vmm__driver_cuda_is_built(void)
+{
+    return false;
+}
 
 vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out)
 {

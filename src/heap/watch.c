@@ -8,7 +8,8 @@ void vmm__watch_tell(const struct heap *heap, vmm_change_kind kind, uint64_t add
     const struct watch *watch = &heap->directory->watch;
     if (watch->tell == NULL)
         return;
-    vmm_change change = { .kind = kind,
+    vmm_change change = { .struct_size = sizeof change,
+                          .kind = kind,
                           .address = address,
                           .bytes = bytes,
                           .stream = heap->pool->stream,

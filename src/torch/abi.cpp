@@ -9,6 +9,7 @@
 #include "torch/abi.h"
 
 extern "C" {
+#include "base/error.h"
 #include "base/hostmem.h"
 #include "base/size.h"
 }
@@ -112,11 +113,13 @@ bool torch_error_find(torch_error *error)
 [[noreturn]] void failure_throw(size_t bytes, int device, vmm_status status)
 {
     char size[32];
-    bool is_shortage = status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
-    std::string message = is_shortage ? "vmmcache: CUDA out of memory. Tried to allocate "
-                                      : "vmmcache: cannot allocate ";
+    std::string message = vmm__is_shortage(status)
+                              ? "vmmcache: CUDA out of memory. Tried to allocate "
+                              : "vmmcache: cannot allocate ";
     message += vmm__size_write(size, sizeof size, bytes);
     message += ". GPU " + std::to_string(device) + ": " + vmm_last_error();
+    if (!vmm__is_shortage(status))
+        throw std::runtime_error(message);
     torch_error error;
     if (torch_error_find(&error))
         torch_error_throw(error, message);

@@ -23,6 +23,8 @@ vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **
     bool is_recorded = vmm__torch_records();
     status = is_recorded ? vmm__record_alloc(device, bytes, stream, out)
                          : vmm_alloc(cache, bytes, stream, out);
+    if (status == VMM_ERR_INVALID_ARGUMENT) /* more than there are addresses */
+        status = VMM_ERR_ADDRESS_SPACE;
     if (status != VMM_OK) {
         vmm__torch_shortage_tell(device, status, bytes);
         return status;
@@ -42,7 +44,7 @@ void *vmm_torch_try_alloc(size_t bytes, int device, vmm_stream stream)
 /* What was asked for; for callers that do not know it. */
 static vmm_status requested_find(vmm_cache *cache, const void *ptr, uint64_t *bytes)
 {
-    vmm_item item = { .struct_size = sizeof item };
+    vmm_item item = VMM_ITEM_INIT;
     vmm_status status = vmm_find(cache, ptr, &item);
     if (status == VMM_OK)
         *bytes = item.requested_bytes;

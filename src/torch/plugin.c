@@ -1,6 +1,7 @@
 /* The caches of a process: see plugin.h. */
 #define _GNU_SOURCE
 #include "torch/plugin.h"
+#include "base/arith.h"
 #include "base/error.h"
 #include "base/lock.h"
 
@@ -15,6 +16,8 @@ union settings {
 
 static struct lock opening = { PTHREAD_MUTEX_INITIALIZER };
 static union settings settings = { .config = VMM_CONFIG_INIT };
+static double limit_share; /* of the device; 0: settings have the limit */
+static bool is_fork_watched;
 static bool is_made;                           /* a cache was: settings stay */
 static _Atomic int device_count;               /* as PyTorch told; 0: it did not */
 static _Thread_local uint64_t waiting_address; /* of the thread's last free that others wait for */
@@ -24,15 +27,30 @@ _Atomic unsigned vmm__torch_mode;
 
 /* ---- Settings ------------------------------------------------------------------------------- */
 
-/* Whether the fields are as vmm_create() wants them: it makes a cache on no device, and ends it. */
-static vmm_status settings_try(const union settings *wanted)
+/* Whether the fields are as vmm_create() wants them: it makes a cache on no device, and ends it. Its log
+ * gets a line, unless that is NULL. */
+static vmm_status settings_try(const union settings *wanted, const char *line)
 {
     union settings trial = *wanted;
     trial.config.driver = VMM_DRIVER_SIM;
     trial.config.device = 0;
     vmm_cache *cache;
     vmm_status status = vmm_create(&trial.config, &cache);
-    return status == VMM_OK ? vmm_destroy(cache) : status;
+    if (status != VMM_OK)
+        return status;
+    if (line != NULL)
+        (void)vmm_log_write(cache, line);
+    return vmm_destroy(cache);
+}
+
+static vmm_status unmade_check_locked(const char *function)
+{
+    if (!is_made)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "%s: a device was opened before, by an allocation, a limit or a "
+                      "look at its free memory; call it earlier",
+                      function);
 }
 
 vmm_status vmm_torch_configure(const vmm_config *config)
@@ -48,35 +66,62 @@ vmm_status vmm_torch_configure(const vmm_config *config)
     wanted.config.struct_size = bytes < sizeof *config ? sizeof *config : bytes;
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
         return vmm__torch_forked_error();
-    vmm_status status = settings_try(&wanted);
+    vmm_status status = settings_try(&wanted, NULL);
     if (status != VMM_OK)
         return status;
     vmm__lock_take(&opening);
-    if (is_made)
-        status = vmm__error(
-            VMM_ERR_INVALID_ARGUMENT,
-            "vmm_torch_configure: a device was opened before, by an allocation, a limit or a "
-            "look at its free memory; call it earlier");
-    else
+    status = unmade_check_locked("vmm_torch_configure");
+    if (status == VMM_OK)
         settings = wanted;
     vmm__lock_drop(&opening);
     return status;
+}
+
+vmm_status vmm_torch_limit_share(double share)
+{
+    if (!(share >= 0.0 && share <= 1.0))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_torch_limit_share: a share of %g is not from 0 to 1", share);
+    if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
+        return vmm__torch_forked_error();
+    vmm__lock_take(&opening);
+    vmm_status status = unmade_check_locked("vmm_torch_limit_share");
+    if (status == VMM_OK)
+        limit_share = share;
+    vmm__lock_drop(&opening);
+    return status;
+}
+
+/* Any cache's: all were made with the same log. NULL if there is none. */
+static vmm_cache *some_cache(void)
+{
+    for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
+        vmm_cache *cache = vmm_torch_cache(ordinal);
+        if (cache != NULL)
+            return cache;
+    }
+    return NULL;
 }
 
 void vmm__torch_complain(const char *hook, vmm_status status)
 {
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
         return; /* the lock may be held by a thread that is not there */
-    vmm__lock_take(&opening);
-    vmm_log_fn log = settings.config.log;
-    void *context = settings.config.log_context;
-    vmm__lock_drop(&opening);
-    if (log == NULL)
-        return;
+    struct error_line kept;
     struct error_line line;
+    vmm__error_save(&kept);
     (void)snprintf(line.text, sizeof line.text, "%s: %s: %.400s", hook, vmm_status_name(status),
-                   vmm_last_error());
-    log(context, line.text);
+                   kept.text);
+    vmm_cache *cache = some_cache();
+    if (cache != NULL) {
+        (void)vmm_log_write(cache, line.text);
+        return;
+    }
+    vmm__lock_take(&opening);
+    union settings now = settings;
+    vmm__lock_drop(&opening);
+    (void)settings_try(&now, line.text);
+    vmm__error_restore(&kept);
 }
 
 /* ---- Making caches -------------------------------------------------------------------------- */
@@ -102,20 +147,21 @@ bool vmm__torch_waits(const void *ptr)
     return true;
 }
 
-/* Only this thread is left of the parent's, and any lock may be held by one that is not. */
+/* Only this thread is left of the parent's, and any lock may be held by one that is not. A child of a
+ * process without caches may have its own. */
 static void child_begins(void)
 {
-    atomic_store_explicit(&vmm__torch_mode, TORCH_FORKED, memory_order_relaxed);
+    if (is_made)
+        atomic_store_explicit(&vmm__torch_mode, TORCH_FORKED, memory_order_relaxed);
 }
 
-/* From the first cache on: a child of a process without caches may have its own. */
 static vmm_status fork_watch(void)
 {
-    if (is_made)
+    if (is_fork_watched)
         return VMM_OK;
     if (pthread_atfork(NULL, NULL, child_begins) != 0)
         return vmm__error(VMM_ERR_HOST_OOM, "no host memory to watch for fork()");
-    is_made = true;
+    is_fork_watched = true;
     return VMM_OK;
 }
 
@@ -127,11 +173,20 @@ static vmm_driver_kind driver_chosen(vmm_driver_kind wanted)
     return wanted == VMM_DRIVER_AUTO && !is_said ? VMM_DRIVER_CUDA : wanted;
 }
 
-static vmm_status device_open_locked(struct torch_device *device, int ordinal)
+static vmm_status share_keep_locked(vmm_cache *cache)
 {
-    vmm_status status = fork_watch();
+    if (limit_share == 0.0)
+        return VMM_OK;
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    vmm_status status = vmm_device_memory(cache, &free_bytes, &total_bytes);
     if (status != VMM_OK)
         return status;
+    return vmm_limit_set(cache, vmm__max(1, (uint64_t)(limit_share * (double)total_bytes)));
+}
+
+static vmm_status cache_make_locked(struct torch_device *device, int ordinal, vmm_cache **out)
+{
     union settings wanted = settings;
     wanted.config.device = ordinal;
     wanted.config.driver = driver_chosen(wanted.config.driver);
@@ -141,14 +196,21 @@ static vmm_status device_open_locked(struct torch_device *device, int ordinal)
         wanted.config.pressure = vmm__record_pressure;
         wanted.config.pressure_context = device;
     }
+    return vmm_create(&wanted.config, out);
+}
+
+static vmm_status device_make_locked(struct torch_device *device, int ordinal)
+{
     vmm_cache *cache;
-    status = vmm_create(&wanted.config, &cache);
+    vmm_status status = cache_make_locked(device, ordinal, &cache);
     if (status != VMM_OK)
         return status;
     device->ordinal = ordinal;
     vmm__figures_init(&device->figures);
     vmm__history_init(&device->history);
-    status = vmm_watch(cache, change_note, device);
+    status = share_keep_locked(cache);
+    if (status == VMM_OK)
+        status = vmm_watch(cache, change_note, device);
     if (status != VMM_OK) {
         (void)vmm_destroy(cache);
         return status;
@@ -156,6 +218,19 @@ static vmm_status device_open_locked(struct torch_device *device, int ordinal)
     atomic_store_explicit(&device->cache, cache, memory_order_release);
     vmm__record_newcomer(device);
     return VMM_OK;
+}
+
+static vmm_status device_open_locked(struct torch_device *device, int ordinal)
+{
+    vmm_status status = fork_watch();
+    if (status != VMM_OK)
+        return status;
+    bool was_made = is_made;
+    is_made = true; /* for a fork() on another thread meanwhile, whose child cannot go on */
+    status = device_make_locked(device, ordinal);
+    if (status != VMM_OK)
+        is_made = was_made;
+    return status;
 }
 
 vmm_status vmm__torch_forked_error(void)

@@ -65,7 +65,7 @@ static struct known block_of(const vmm_item *item)
 /* What the cache knows of a live block. */
 static bool block_find(const struct torch_device *device, const void *ptr, struct known *out)
 {
-    vmm_item item = { .struct_size = sizeof item };
+    vmm_item item = VMM_ITEM_INIT;
     struct error_line line;
     vmm__error_save(&line);
     if (vmm_find(vmm__torch_cache_of(device), ptr, &item) != VMM_OK) {

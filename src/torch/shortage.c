@@ -30,8 +30,7 @@ static void memory_find(vmm_cache *cache, uint64_t *free_bytes, uint64_t *most_b
 void vmm__torch_shortage_tell(const struct torch_device *device, vmm_status status, uint64_t bytes)
 {
     vmm_torch_shortage_fn watch = atomic_load_explicit(&watcher, memory_order_acquire);
-    if (watch == NULL || is_telling ||
-        (status != VMM_ERR_DEVICE_OOM && status != VMM_ERR_ADDRESS_SPACE))
+    if (watch == NULL || is_telling || !vmm__is_shortage(status))
         return;
     struct error_line line;
     vmm__error_save(&line);

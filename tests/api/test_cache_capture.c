@@ -22,7 +22,7 @@ static int nothing_visited(void *context, const vmm_item *item)
 
 static void all_reported(struct cache_test *test)
 {
-    vmm_item item = { .struct_size = sizeof item };
+    vmm_item item = VMM_ITEM_INIT;
     FILE *sink = tmpfile();
     uint64_t bytes;
     assert_non_null(sink);

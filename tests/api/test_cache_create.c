@@ -185,6 +185,10 @@ static void the_log_gets_growth_trim_and_failure(void **state)
     assert_status(vmm_alloc(cache, CACHE_LIMIT + 1, NULL, &block), VMM_ERR_DEVICE_OOM);
     assert_int_equal(lines.failure, 1);
     assert_int_equal(lines.other, 0);
+    assert_ok(vmm_log_write(cache, "%n, a line of the program's own"));
+    assert_int_equal(lines.other, 1);
+    assert_status(vmm_log_write(cache, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_log_write(NULL, "line"), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_destroy(cache));
 }
 
@@ -237,6 +241,23 @@ static void without_caching_the_limit_holds(void **state)
 /* ---- Names ------------------------------------------------------------------------------------
  */
 
+static void drivers_that_were_built_are_told(void **state)
+{
+    (void)state;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.driver = VMM_DRIVER_CUDA;
+    vmm_cache *cache = NULL;
+    vmm_status status = vmm_create(&config, &cache);
+    bool is_missing = status == VMM_ERR_UNSUPPORTED &&
+                      strstr(vmm_last_error(), "this build has no CUDA driver") != NULL;
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_CUDA), !is_missing);
+    assert_ok(vmm_destroy(cache));
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_AUTO), 1);
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_HOST), 1);
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_SIM), 1);
+    assert_int_equal(vmm_has_driver((vmm_driver_kind)4), 0);
+}
+
 static void the_version_is_the_header_s(void **state)
 {
     (void)state;
@@ -258,6 +279,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_log_gets_growth_trim_and_failure),
         cmocka_unit_test(without_caching_everything_goes_back),
         cmocka_unit_test(without_caching_the_limit_holds),
+        cmocka_unit_test(drivers_that_were_built_are_told),
         cmocka_unit_test(the_version_is_the_header_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

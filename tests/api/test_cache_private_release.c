@@ -18,7 +18,7 @@ static void blocks_outlive_their_private_pool(void **state)
     void *other = block_taken(test, 4 * LARGE, 2);
     for (unsigned i = 0; i < graph.count; i++) {
         const struct graph_step *step = &graph.steps[i];
-        vmm_item item = { .struct_size = sizeof item };
+        vmm_item item = VMM_ITEM_INIT;
         if (vmm_find(test->cache, step->block, &item) == VMM_OK && !step->is_check) {
             assert_true(pool_id_is(item.pool, 0, 0));
             block_filled(test, step->block, step->bytes, i, 1);

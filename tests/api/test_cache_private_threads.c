@@ -72,7 +72,7 @@ static void *observer_main(void *context)
     uint64_t id = 1;
     while (atomic_load(&workers_go_on) && worker->trouble == NULL) {
         vmm_stats stats = VMM_STATS_INIT;
-        vmm_item item = { .struct_size = sizeof item };
+        vmm_item item = VMM_ITEM_INIT;
         vmm_pool_id pool = { id++, 77 };
         if (vmm_stats_get(cache, &stats) != VMM_OK || vmm__cache_check(cache) != VMM_OK)
             worker->trouble = "figures or invariants are wrong";

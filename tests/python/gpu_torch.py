@@ -148,25 +148,36 @@ class HistoryTest(GpuTest):
         self.assertEqual(vmmcache.check_snapshot(vmmcache.snapshot()), [])
 
 
+# Each turn compares results and gradients with the model's own, and scribbles over what is free: memory
+# of graphs must be left alone. If only the first turn differs it is for how PyTorch makes its graphs.
 REDUCE_OVERHEAD = """
 import torch, vmmcache
 vmmcache.install(patch=True, plain_graphs=True)
+torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256)).cuda()
 compiled = torch.compile(model, mode='reduce-overhead')
-given = torch.randn(64, 256, device='cuda')
-for _ in range(5):
+
+def gradients(function, given):
+    model.zero_grad()
+    function(given).square().sum().backward()
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+def difference(found, right):
+    return max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(found, right))
+
+faults = []
+for turn in range(5):
+    given = torch.randn(64, 256, device='cuda')
     with torch.no_grad():
-        found = compiled(given).clone()
-    assert torch.allclose(found, model(given), rtol=1e-3, atol=1e-3)
-    model.zero_grad()
-    compiled(given).square().sum().backward()
-    found = model[0].weight.grad.clone()
-    model.zero_grad()
-    model(given).square().sum().backward()
-    assert torch.allclose(found, model[0].weight.grad, rtol=1e-2, atol=1e-2)
+        found = [compiled(given).clone()]
+        results = difference(found, [model(given)])
+    grown = difference(gradients(compiled, given), gradients(model, given))
+    if not (results < 1e-3 and grown < 1e-3):
+        faults.append('turn %d: results differ by %g, gradients by %g' % (turn, results, grown))
     others = [torch.full((1 << 22,), 3.0, device='cuda') for _ in range(8)]
     del others
 print('kept for graphs:', vmmcache.memory_summary().split('Kept for graphs: ')[1].split()[:2])
+assert not faults, faults
 """
 
 

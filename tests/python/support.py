@@ -24,6 +24,11 @@ def free(address, size=0, device=0):
     _library.load().vmm_torch_free(address, size, device, None)
 
 
+def has_cuda():
+    """Whether the library was built with its CUDA driver."""
+    return bool(_library.load().vmm_has_driver(1))
+
+
 def run_python(code, fake=False, **environment):
     """Runs a program of its own; with fake, beside a PyTorch and a CuPy of which there is only the
     interface. (exit status, all that it said)"""

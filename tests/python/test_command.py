@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 import vmmcache
-from support import MIB, LibraryTest, run_python
+from support import MIB, LibraryTest, has_cuda, run_python
 from test_check import sound
 from vmmcache.__main__ import main
 
@@ -27,6 +27,10 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertIn("PyTorch: 2.11", said)
         self.assertIn("install() would work", said)
+
+    def test_a_library_without_the_cuda_driver_is_told(self):
+        said = run_python(RUN, fake=True, VMM_DRIVER="")[1]
+        self.assertEqual("was built without the CUDA driver" not in said, has_cuda(), said)
 
     def test_a_missing_library_is_told(self):
         status, said = run_python(RUN, fake=True, VMMCACHE_LIBRARY="/nowhere/none.so")
@@ -69,13 +73,20 @@ class SnapshotFileTest(LibraryTest):
         self.assertIn("segment 0", said)
 
     def test_what_is_no_snapshot_is_told(self):
-        self.write({1, 2, 3})
-        self.assertEqual(self.examined()[0], 1)
-        with open(self.path, "wb") as file:
-            file.write(b"hello")
-        self.assertIn("is no snapshot", self.examined()[1])
+        for junk in (b"hello", b"", b"\0" * 99, b"\x80\x04", b"}.}", b"VMMCACHE\n" * 9, b"]a.", b"h\xff.",
+                     b"X\4\0\0\0\xff\xff\xff\xff.", b"I1x\n.", pickle.dumps({1, 2, 3}, 4),
+                     pickle.dumps({"a": 1}, 4), pickle.dumps(7, 4), pickle.dumps(os.getcwd, 4)):
+            with open(self.path, "wb") as file:
+                file.write(junk)
+            self._is_none()
         os.remove(self.path)
-        self.assertIn("is no snapshot", self.examined()[1])
+        self._is_none()
+
+    def _is_none(self):
+        status, said = self.examined()
+        self.assertEqual(status, 1, said)
+        self.assertIn("is no snapshot: ", said)
+        self.assertEqual(said.count("\n"), 1, said)
 
 
 if __name__ == "__main__":

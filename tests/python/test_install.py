@@ -2,7 +2,7 @@
 import os
 import unittest
 
-from support import ProgramTest
+from support import ProgramTest, has_cuda
 
 BEGIN = """
 import torch, vmmcache
@@ -59,13 +59,95 @@ assert vmmcache.is_installed()
         self.fails(BEGIN + "vmmcache.install()\nvmmcache.uninstall()", "cannot change its allocator back")
 
 
+class ArgumentTest(ProgramTest):
+    """What install() is given comes before the environment, and what it is not given does not."""
+
+    TELL = BEGIN + """
+import os, subprocess, sys
+from vmmcache._figures import Figures
+GIVEN
+vmmcache.mem_get_info()
+print('limit', Figures(0).number('limit_bytes') * 100 // vmmcache.mem_get_info()[1])
+tensor = torch.cuda.caching_allocator_alloc(8 * MIB)
+torch.cuda.caching_allocator_delete(tensor)
+print('kept' if vmmcache.memory_reserved() else 'given back')
+print(sorted(name for name in os.environ if name.startswith('VMM_') and name not in ('VMM_DRIVER', 'VMM_TEST_MEMBER')))
+"""
+
+    def told(self, given, **environment):
+        return self.succeeds(self.TELL.replace("GIVEN", f"vmmcache.install({given})"), **environment).splitlines()
+
+    def test_a_default_that_is_given_undoes_a_variable(self):
+        self.assertEqual(self.told("no_caching=False", VMM_NO_CACHING="1"), ["limit 0", "kept", "[]"])
+        self.assertEqual(self.told("limit=0", VMM_LIMIT="50%"), ["limit 0", "kept", "[]"])
+        for given in ("compaction='off'", "sharing='finished'", "decay_ms=0", "footprint=10"):
+            name = "VMM_" + given.partition("=")[0].upper()
+            self.assertEqual(self.told(given, **{name: "of no sense"})[-1], "[]")
+
+    def test_what_is_not_given_is_the_environment_s(self):
+        self.assertEqual(self.told("", VMM_NO_CACHING="1", VMM_LIMIT="50%"),
+                         ["limit 50", "given back", "['VMM_LIMIT', 'VMM_NO_CACHING']"])
+
+    def test_shares_stay_within_the_process(self):
+        for limit in ("0.25", "'25%'"):
+            self.assertEqual(self.told(f"limit={limit}"), ["limit 25", "kept", "[]"])
+            self.assertEqual(self.told(f"limit={limit}", VMM_LIMIT="50%"), ["limit 25", "kept", "[]"])
+
+    def test_settings_that_are_refused_leave_the_environment_alone(self):
+        self.succeeds(BEGIN + """
+import os
+for given in ({'sharing': 'never'}, {'decay_thread': True}):
+    try:
+        vmmcache.install(limit=0, **given)
+    except (ValueError, vmmcache.InstallError):
+        continue
+    raise AssertionError(given)
+assert os.environ['VMM_LIMIT'] == '50%'
+""", VMM_LIMIT="50%")
+
+
 class InstallTest(ProgramTest):
     def test_host_memory_is_never_taken_for_a_gpu_s(self):
         for driver in ("", "cuda"):
-            self.fails(BEGIN + "vmmcache.install()\nvmmcache.mem_get_info()", "cannot be opened",
-                       VMM_DRIVER=driver, CUDA_VISIBLE_DEVICES="")
+            self.fails(BEGIN + "vmmcache.install()\nvmmcache.mem_get_info()",
+                       "cannot be opened" if has_cuda() else "was built without the CUDA driver", VMM_DRIVER=driver, CUDA_VISIBLE_DEVICES="")
         self.succeeds(BEGIN + "vmmcache.install()\nvmmcache.mem_get_info()", VMM_DRIVER="auto",
                       CUDA_VISIBLE_DEVICES="")
+
+    def test_settings_may_change_after_a_device_that_could_not_be_opened(self):
+        self.succeeds(BEGIN + """
+import os
+for device in (0, 1):
+    try:
+        vmmcache.mem_get_info(device)
+    except vmmcache.VmmError as error:
+        assert 'VMM_DECAY_MS' in str(error), error
+        continue
+    raise AssertionError
+del os.environ['VMM_DECAY_MS']
+vmmcache.install(limit='64MiB')
+if os.fork() == 0:
+    vmmcache.set_memory_limit(None)
+    os._exit(0)
+assert os.wait()[1] == 0
+vmmcache.set_memory_limit('32MiB')
+""", VMM_DECAY_MS="junk")
+
+    def test_what_hooks_cannot_say_is_in_the_log(self):
+        said = self.succeeds(BEGIN + """
+vmmcache.install()
+library = vmmcache._library.load()
+library.vmm_torch_free(4096, 512, 0, None)
+before = vmmcache._library.last_error()
+vmmcache.mem_get_info()
+library.vmm_torch_record_stream(8192, None)
+library.vmm_torch_memory_fraction(7.5, 0)
+assert 'nothing was allocated on device 0' in before, before
+""", VMM_LOG="stderr").splitlines()
+        self.assertEqual([line.split(": ")[:3] for line in said if "vmm_torch" in line], [
+            ["vmmcache", "vmm_torch_free", "VMM_ERR_UNKNOWN_POINTER"],
+            ["vmmcache", "vmm_torch_record_stream", "VMM_ERR_UNKNOWN_POINTER"],
+            ["vmmcache", "vmm_torch_memory_fraction", "VMM_ERR_INVALID_ARGUMENT"]], said)
 
     def test_tensors_come_from_the_library(self):
         self.succeeds(BEGIN + """
@@ -161,6 +243,10 @@ vmmcache.set_memory_limit(vmmcache.mem_get_info()[1] // 4)
 assert torch.cuda.get_per_process_memory_fraction() == 0.25
 """)
 
+    def test_devices_are_those_that_pytorch_counts(self):
+        self.fails(BEGIN + "vmmcache.install(patch=True)\ntorch.cuda.current_device()\n"
+                   "torch.cuda.memory_allocated(1)", "ValueError: there is no device 1: devices are 0 to 0")
+
     def test_a_later_patch_is_no_other_setting(self):
         self.succeeds(BEGIN + """
 vmmcache.install()
@@ -172,10 +258,17 @@ assert 'torch.cuda.memory_allocated' in vmmcache.capabilities()['patched']
     def test_plain_graphs(self):
         self.succeeds(BEGIN + """
 from torch._inductor import config
+from torch._functorch import config as functions
 vmmcache.install()
-assert config.triton.cudagraph_trees
+assert config.triton.cudagraph_trees and functions.donated_buffer
 vmmcache.install(plain_graphs=True)
-assert not config.triton.cudagraph_trees
+assert not config.triton.cudagraph_trees and not functions.donated_buffer
+""")
+        self.succeeds(BEGIN + """
+from torch._functorch import config
+del config.donated_buffer
+vmmcache.install(plain_graphs=True)
+assert not hasattr(config, 'donated_buffer')
 """)
 
 

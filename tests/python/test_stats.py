@@ -126,6 +126,17 @@ class FiguresTest(LibraryTest):
                 vmmcache.memory_allocated(device)
 
 
+    def test_a_device_that_cannot_be_there_is_refused(self):
+        for device in (-1, 64, 10**9, "cuda:64", type("Device", (), {"type": "cuda", "index": -1})()):
+            for ask in (vmmcache.memory_allocated, vmmcache.memory_stats, vmmcache.memory_summary,
+                        vmmcache.snapshot, vmmcache.live_blocks, vmmcache.mem_get_info,
+                        vmmcache.reset_peak_memory_stats):
+                with self.assertRaisesRegex(ValueError, "there is no device -?[0-9]+: devices are 0 to 63"):
+                    ask(device)
+            with self.assertRaises(ValueError):
+                vmmcache.set_memory_limit(None, device)
+
+
 class SummaryTest(LibraryTest):
     def test_it_has_all_rows_and_a_straight_edge(self):
         self.alloc(40 * MIB)

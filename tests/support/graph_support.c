@@ -174,7 +174,7 @@ void stream_finished(struct cache_test *test, unsigned stream)
 
 vmm_item block_found(struct cache_test *test, const void *block)
 {
-    vmm_item item = { .struct_size = sizeof item };
+    vmm_item item = VMM_ITEM_INIT;
     assert_ok(vmm_find(test->cache, block, &item));
     assert_int_equal(item.address, (uintptr_t)block);
     return item;

@@ -3,6 +3,7 @@
 #include "torch/hooks.hpp"
 
 #include <cstring>
+#include <stdexcept>
 
 static hooks plugin;
 
@@ -21,6 +22,19 @@ static void memory_ends_in_pytorchs_exception(void **)
     }
     assert_true(caught);
     assert_int_equal(c10::Error::alive, 0);
+}
+
+static void more_than_there_are_addresses_is_no_other_error(void **)
+{
+    for (size_t bytes : { size_t(1) << 45, SIZE_MAX }) {
+        bool caught = false;
+        try {
+            (void)plugin.alloc(bytes, 0, stream_of(0));
+        } catch (const c10::OutOfMemoryError &error) {
+            caught = std::strstr(error.what(), "out of memory") != nullptr;
+        }
+        assert_true(caught);
+    }
 }
 
 static void it_is_caught_as_its_parents_and_goes_on(void **)
@@ -46,7 +60,9 @@ static void a_device_that_is_not_there_is_named(void **)
     try {
         (void)plugin.alloc(MIB, 77, stream_of(0));
         fail();
-    } catch (const c10::OutOfMemoryError &error) {
+    } catch (const c10::OutOfMemoryError &) {
+        fail_msg("a device that is not there is no want of memory");
+    } catch (const std::runtime_error &error) {
         assert_non_null(std::strstr(error.what(), "cannot allocate 1.0 MiB. GPU 77: "));
         assert_non_null(std::strstr(error.what(), "no device 77"));
     }
@@ -77,6 +93,7 @@ int main()
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_ends_in_pytorchs_exception),
+        cmocka_unit_test(more_than_there_are_addresses_is_no_other_error),
         cmocka_unit_test(it_is_caught_as_its_parents_and_goes_on),
         cmocka_unit_test(a_device_that_is_not_there_is_named),
         cmocka_unit_test(the_class_itself_is_caught_alike),

@@ -32,6 +32,7 @@ def _library_line():
     print("library:", _library.path())
     try:
         print("  version", _library.version())
+        _library.demand_gpu()
     except VmmError as error:
         return str(error)
     return None
@@ -82,7 +83,7 @@ def _examine(path: str) -> int:
         snapshot = _pickle_file.read(path)
         with open(path, "rb") as file:
             faults = _pickle_file.opcode_faults(file.read())
-    except (OSError, EOFError, ValueError, pickle.UnpicklingError) as error:
+    except (OSError, ValueError, pickle.UnpicklingError) as error:
         print(f"{path} is no snapshot: {error}", file=sys.stderr)
         return 1
     faults += check_snapshot(snapshot)

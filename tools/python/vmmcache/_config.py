@@ -5,18 +5,40 @@ import ctypes
 import os
 
 from . import _layout, _library, _sizes
+from ._errors import VmmError
 
 _ALL_DEVICES = 0xFFFFFFFFFFFFFFFF
 _kept = []  # what the library holds pointers to
 
+# Arguments that have a variable. The library takes it where a field is zero, which is also how some say
+# what was given.
+_VARIABLES = {"limit": "VMM_LIMIT", "footprint": "VMM_FOOTPRINT", "sharing": "VMM_SHARING",
+              "compaction": "VMM_COMPACTION", "decay_ms": "VMM_DECAY_MS", "no_caching": "VMM_NO_CACHING"}
 
-def configure(limit=None, footprint=None, sharing=None, compaction=None, decay_ms=None,
-              decay_keep=None, decay_thread=False, no_caching=False, peers="auto",
-              pressure=None) -> None:
-    """Checks the settings and hands them to the library.
+
+def configure(**given) -> None:
+    """Checks the settings of install() and hands them to the library. Variables whose arguments are given,
+    and not None, leave the environment of the process.
 
     Raises ValueError or TypeError for what makes no sense, VmmError if a cache was made already.
     """
+    config, share = _translated(**given)
+    names = [name for argument, name in _VARIABLES.items() if given.get(argument) is not None]
+    taken = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        library = _library.load()
+        _library.check(library.vmm_torch_configure(ctypes.byref(config)), "the settings were refused")
+        _library.check(library.vmm_torch_limit_share(share), "the limit was refused")
+    except VmmError:
+        os.environ.update(taken)
+        raise
+    _kept.append(config)
+
+
+def _translated(limit=None, footprint=None, sharing=None, compaction=None, decay_ms=None,
+                decay_keep=None, decay_thread=False, no_caching=None, peers="auto",
+                pressure=None) -> tuple:
+    """The vmm_config, and the share of the device that the limit is, or 0."""
     config = _layout.Config(struct_size=ctypes.sizeof(_layout.Config))
     bytes_, share = _sizes.parse(limit)
     config.limit_bytes = bytes_ or 0
@@ -30,11 +52,7 @@ def configure(limit=None, footprint=None, sharing=None, compaction=None, decay_m
     config.peer_devices = _peers(peers)
     if pressure is not None:
         config.pressure = _pressure(pressure)
-    status = _library.load().vmm_torch_configure(ctypes.byref(config))
-    _library.check(status, "the settings were refused")
-    _kept.append(config)
-    if share is not None:  # of a device that nobody has opened yet: the library knows it later
-        os.environ["VMM_LIMIT"] = f"{share * 100:g}%"
+    return config, share or 0.0
 
 
 def _size(name: str, value) -> int:

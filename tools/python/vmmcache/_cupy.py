@@ -15,7 +15,8 @@ def install_cupy() -> None:
     """Makes CuPy allocate from the library, on CuPy's current stream; PyTorch's memory and CuPy's then
     come from one cache on each device. Arrays that exist already stay where they are.
 
-    Raises InstallError if CuPy is missing, LibraryError if the shared library is.
+    Raises InstallError if CuPy is missing, LibraryError if the shared library is, or was built without the CUDA
+    driver.
     """
     global _allocator
     with _guard:
@@ -28,7 +29,7 @@ def install_cupy() -> None:
         if not hasattr(cupy.cuda, "PythonFunctionAllocator"):
             raise InstallError(f"CuPy {cupy.__version__} takes no allocator of Python functions; "
                                "8 and later do")
-        _library.load()
+        _library.demand_gpu()
         allocator = cupy.cuda.PythonFunctionAllocator(*_functions(cupy))
         cupy.cuda.set_allocator(allocator.malloc)
         _device.cupy_is_installed(cupy)

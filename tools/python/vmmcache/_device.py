@@ -30,7 +30,14 @@ def current() -> int:
 
 
 def index(device=None) -> int:
-    """The ordinal of a device."""
+    """The ordinal of a device. Raises ValueError for one that cannot be there."""
+    number, devices = _number(device), count()
+    if not 0 <= number < devices:
+        raise ValueError(f"there is no device {number}: devices are 0 to {devices - 1}")
+    return number
+
+
+def _number(device) -> int:
     if device is None:
         return current()
     if isinstance(device, str):
@@ -39,7 +46,7 @@ def index(device=None) -> int:
             raise ValueError(f"'{device}' is no CUDA device; 'cuda:0' is one")
         return int(number) if number else current()
     if isinstance(device, int):
-        return device if device >= 0 else current()
+        return device
     if getattr(device, "type", "cuda") != "cuda":
         raise ValueError(f"{device!r} is no CUDA device")
     number = getattr(device, "index", None)
@@ -49,4 +56,4 @@ def index(device=None) -> int:
 def count() -> int:
     """How many devices there may be: as PyTorch counts them, else as many as the library can have."""
     torch = torch_in_use()
-    return torch.cuda.device_count() if torch is not None else MOST_DEVICES
+    return min(torch.cuda.device_count(), MOST_DEVICES) if torch is not None else MOST_DEVICES

@@ -31,7 +31,7 @@ _missing_hooks: list = []
 
 
 def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_ms=None,
-            decay_keep=None, decay_thread=False, no_caching=False, peers="auto", pressure=None,
+            decay_keep=None, decay_thread=False, no_caching=None, peers="auto", pressure=None,
             patch=False, plain_graphs=False) -> None:
     """Makes libvmmcache PyTorch's allocator, before the first use of CUDA. It stays for the process.
 
@@ -39,9 +39,9 @@ def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_
     footprint: how far reserved memory may exceed the peak of live memory, in thousandths; 'any'.
     sharing: 'finished' or 'wait'. compaction: 'off', 'auto' or 'on': read the warning in vmmcache.h.
     decay_ms, decay_keep, decay_thread: give back what was idle for long. no_caching: every allocation
-    goes to the driver and back, to hunt bugs. Left out, each is that of the environment (VMM_LIMIT and so
-    on), else the library's default. Arguments come before the environment, but for those that say a
-    default, such as compaction='off': there the environment counts.
+    goes to the driver and back, to hunt bugs. Left out or None, each is that of the environment
+    (VMM_LIMIT and so on), else the library's default. What is given comes before the environment: its
+    variable is taken out of os.environ, so that child processes do not have it either.
 
     peers: devices that may use each other's memory: 'auto' (all that can), a list of ordinals, or None.
     pressure: a function that takes bytes and is asked to free some before a request fails; it returns
@@ -55,14 +55,14 @@ def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_
     Raises ValueError or TypeError for an argument that makes no sense; InstallError if PyTorch is missing,
     has no CUDA, has used it already, if the environment makes no sense, if other settings are installed, or
     if a device was opened before (by CuPy's arrays, set_memory_limit(), mem_get_info()); LibraryError if
-    the shared library is missing. Calling it again with the same settings does nothing but patch.
+    the shared library is missing, or was built without the CUDA driver. Calling it again with the same settings does nothing but patch.
     """
     global _settings
     settings = {name: value for name, value in locals().items() if name not in ("patch", "plain_graphs")}
     with _guard:
         if _settings is None:
             torch = _usable_torch()
-            _library.load()
+            _library.demand_gpu()
             _configure(settings)
             _put_in(torch)
             _settings = settings

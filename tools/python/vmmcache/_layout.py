@@ -8,6 +8,7 @@ import ctypes
 u32, u64, size_t, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
 
 STATUS_OK = 0
+DRIVER_CUDA = 1
 STATUS_DEVICE_OOM = 3
 
 STACK_FN = ctypes.CFUNCTYPE(u64)

@@ -19,6 +19,7 @@ ENVIRONMENT = "VMMCACHE_LIBRARY"
 # name: (result, arguments)
 _FUNCTIONS = {
     "vmm_version": (ctypes.c_char_p, []),
+    "vmm_has_driver": (ctypes.c_int, [ctypes.c_int]),
     "vmm_last_error": (ctypes.c_char_p, []),
     "vmm_status_name": (ctypes.c_char_p, [ctypes.c_int]),
     "vmm_stats_get": (ctypes.c_int, [pointer, ctypes.POINTER(_layout.Stats)]),
@@ -26,6 +27,7 @@ _FUNCTIONS = {
     "vmm_limit_set": (ctypes.c_int, [pointer, u64]),
     "vmm_device_memory": (ctypes.c_int, [pointer, ctypes.POINTER(u64), ctypes.POINTER(u64)]),
     "vmm_torch_configure": (ctypes.c_int, [ctypes.POINTER(_layout.Config)]),
+    "vmm_torch_limit_share": (ctypes.c_int, [ctypes.c_double]),
     "vmm_torch_cache": (pointer, [ctypes.c_int]),
     "vmm_torch_try_alloc": (pointer, [size_t, ctypes.c_int, pointer]),
     "vmm_torch_free": (None, [pointer, size_t, ctypes.c_int, pointer]),
@@ -78,6 +80,13 @@ def _open(where: str) -> ctypes.CDLL:
     except (OSError, AttributeError) as error:
         raise LibraryError(f"{where} cannot be used: {error}") from error
     return library
+
+
+def demand_gpu() -> None:
+    """Raises LibraryError if the library was built without the CUDA driver, unless VMM_DRIVER names another."""
+    if os.environ.get("VMM_DRIVER", "") in ("", "cuda") and not load().vmm_has_driver(_layout.DRIVER_CUDA):
+        raise LibraryError(f"{path()} was built without the CUDA driver: cuda.h of the CUDA toolkit was "
+                           "missing. Build it with -DVMM_WITH_CUDA=ON")
 
 
 def is_loaded() -> bool:

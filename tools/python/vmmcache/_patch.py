@@ -56,9 +56,17 @@ def answers_cudnn() -> bool:
 
 
 def use_plain_graphs() -> None:
-    """Turns off the trees of CUDA graphs of torch.compile's reduce-overhead mode."""
+    """Turns off the trees of CUDA graphs of torch.compile's reduce-overhead mode, and what does not go with
+    plain ones: before a plain graph is launched first, its function has run once on the same inputs. So a
+    backward pass must not write into what its forward pass saved ("donated buffers")."""
     config = importlib.import_module("torch._inductor.config")
     config.triton.cudagraph_trees = False
+    try:
+        functions = importlib.import_module("torch._functorch.config")
+    except ImportError:
+        return
+    if hasattr(functions, "donated_buffer"):  # since 2.6
+        functions.donated_buffer = False
 
 
 def _memory_snapshot(which=None) -> dict:

@@ -20,7 +20,13 @@ class _PlainUnpickler(pickle.Unpickler):
 def read(path):
     """The snapshot in a file. Raises pickle.UnpicklingError for what is none; runs nothing."""
     with open(path, "rb") as file:
-        return _PlainUnpickler(file).load()
+        try:
+            found = _PlainUnpickler(file).load()
+        except Exception as error:  # whatever junk makes of the machine that unpickles
+            raise pickle.UnpicklingError(" ".join(str(error).split()) or type(error).__name__) from error
+    if not isinstance(found, dict) or "segments" not in found:
+        raise pickle.UnpicklingError("it has no segments")
+    return found
 
 
 def opcode_faults(data: bytes) -> list:

@@ -1,5 +1,6 @@
 """A training step of a small transformer, compiled."""
 import torch
+import torch._functorch.config
 import torch._inductor.config
 import torch.nn.functional as F
 
@@ -44,6 +45,8 @@ class Compiled:
     def __init__(self):
         torch._dynamo.reset()
         torch._inductor.config.triton.cudagraph_trees = self.TREES
+        if hasattr(torch._functorch.config, "donated_buffer"):
+            torch._functorch.config.donated_buffer = self.TREES  # as PyTorch has it; it spoils plain graphs
         self.model = Net().to(device="cuda", dtype=torch.bfloat16).train()
         self.compiled = torch.compile(self.model, **self.OPTIONS)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)

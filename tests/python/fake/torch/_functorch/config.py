@@ -1,0 +1,3 @@
+"""torch._functorch.config, as far as vmmcache changes it."""
+
+donated_buffer = True
