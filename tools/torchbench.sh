@@ -14,7 +14,7 @@
 # Two GPUs: DEVICES=2. Repetitions of steps: REPEAT=3. Seconds after which a part begins no process: BUDGET=520.
 #
 # Writes into FOLDER: log.txt (machine, versions, commands and their status), checks.txt, tour.txt, tour.json,
-# equality.txt, bench.txt and results.tar.gz. Ends with 1 if a check, the tour or the comparison fails.
+# equality.txt, steps.txt, cap.txt and results.tar.gz. Ends with 1 if a check, the tour or the comparison fails.
 set -uo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -79,7 +79,7 @@ for part in $parts; do
     tour) run tour.txt 240 python3 "$bench/tour.py" "$out/tour.json" || failed=1 ;;
     equality) run equality.txt 300 python3 "$bench/equality.py" "$results/equality.json" || failed=1 ;;
     steps | cap)
-        run bench.txt $((${BUDGET:-520} + 60)) python3 "$bench/run.py" --out "$results" --parts "$part" \
+        run "$part.txt" $((${BUDGET:-520} + 60)) python3 "$bench/run.py" --out "$results" --parts "$part" \
             --repeat "${REPEAT:-2}" --seconds "${BUDGET:-520}" || failed=1
         ;;
     *)

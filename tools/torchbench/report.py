@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes a document of what tools/torchbench.sh measured, and its pictures into a folder of the same name.
 
-usage: tools/torchbench/report.py FOLDER... DOCUMENT
+usage: tools/torchbench/report.py FOLDER... [--also FOLDER] DOCUMENT
 
-Every figure comes from the folders. Several may hold parts of one measurement.
+Every figure comes from the folders. Several may hold parts of one measurement; that behind --also holds another
+one, of which only the first table is shown.
 """
 import os
 import sys
@@ -67,6 +68,25 @@ def bar_row(data, workload):
             shown(data.median(workload, OURS, results.footprint_active), "%.3f")]
 
 
+def bars_table(data):
+    yield from table(["workload", "results", "step, x native", "met", "reserved / live", "met",
+                      "reserved / active", "expandable: step, x native"],
+                     [[*bar_row(data, workload), shown(data.quiet_ratio(workload, EXPANDABLE), "%.3f")]
+                      for workload in data.workloads("steps")], texts=2)
+
+
+def also_part(folder):
+    """Another run: machines are shared, and differ by more than what is measured."""
+    yield ""
+    yield "## The same in another run"
+    yield ""
+    yield "```"
+    yield from texts([folder], "log.txt")
+    yield "```"
+    yield ""
+    yield from bars_table(results.Data([folder]))
+
+
 def bars_part(data):
     yield "## What was asked, and what was measured"
     yield ""
@@ -74,9 +94,7 @@ def bars_part(data):
            "%.2f of native's, where each step counts as fast as in the quietest of the repetitions, because the "
            "machine is shared; peak reserved at most %.2f of peak live memory." % (MOST_STEP, MOST_FOOTPRINT))
     yield ""
-    yield from table(["workload", "results", "step, x native", "met", "reserved / live", "met",
-                      "reserved / active"],
-                     [bar_row(data, workload) for workload in data.workloads("steps")], texts=2)
+    yield from bars_table(data)
 
 
 def cap_row(data, workload):
@@ -95,8 +113,13 @@ def cap_part(data):
     yield ("The same limit in bytes for each allocator. A size counts if six steps of sizes up to it end, from an "
            "emptied cache; coarse increments, then fine ones.")
     yield ""
-    yield from table(["workload", "unit", "limit", *data.capped(), "ours against expandable"],
-                     [cap_row(data, workload) for workload in data.workloads("cap")], texts=2)
+    if data.capped():
+        yield from table(["workload", "unit", "limit", *data.capped(), "ours against expandable"],
+                         [cap_row(data, workload) for workload in data.workloads("cap")], texts=2)
+    else:
+        yield "```"
+        yield from (line for line in texts(data.folders, "cap.txt") if line.startswith("largest of"))
+        yield "```"
 
 
 def workload_part(data, workload):
@@ -153,14 +176,18 @@ def said_part(folders, name, title):
 
 
 def main(*arguments):
-    folders, document = arguments[:-1], arguments[-1]
+    folders, document = list(arguments[:-1]), arguments[-1]
+    also = folders.pop(folders.index("--also") + 1) if "--also" in folders else None
+    folders = [folder for folder in folders if folder != "--also"]
     data = results.Data(folders)
     folder = os.path.splitext(document)[0]
     data.name = os.path.basename(folder)
+    data.folders = folders
     pictures_write(folder, pictures(data))
     lines = list(machine_part(folders))
     for part in (bars_part, cap_part, steps_part, errors_part):
         lines += ["", *part(data)]
+    lines += also_part(also) if also else []
     lines += said_part(folders, "equality.txt", "The same training, compared")
     lines += said_part(folders, "checks.txt", "Libraries, streams, graphs and neighbours")
     with open(document, "w", encoding="utf-8") as file:
