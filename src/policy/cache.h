@@ -21,6 +21,8 @@ struct vmm_cache {
     struct driver *driver;
     bool owns_driver;
     bool no_caching;
+    bool is_fine;    /* chunks are small: see target.c; grow_lock guards it and the next */
+    bool is_passing; /* the supply under way leaves alone what other threads use */
     uint32_t largest_chunk_granules; /* see grow.c */
     uint32_t footprint_permille;     /* of the peak of active bytes: see grow.c */
     vmm_sharing sharing;
@@ -37,25 +39,22 @@ struct vmm_cache {
     struct ledger ledger;
     struct pools pools;
     struct privates privates;
-    _Atomic bool
-        has_detour; /* requests do not enter their stream's pool the fast way: see handout.c */
     /* The pool that was entered last; NULL: none was, or the ledger is shared. */
     _Atomic(struct pool *) turn;
-    struct timeline copies;     /* of live bytes, on the default stream: see compact.h */
-    bool is_fine;               /* chunks are small: see grow.c; grow_lock guards it */
-    uint64_t kept_bytes;        /* free in pools that are held; as of the supply under way */
-    uint64_t supplies;          /* so far; grow_lock guards it, the one before and the next */
-    bool is_passing;            /* the supply under way leaves alone what other threads use */
-    uint64_t slow_operations;   /* counted for VMM_CHECK only */
-    _Atomic uintptr_t caller;   /* the thread that called first; 0: none has yet */
-    _Atomic bool has_callers;   /* of more than one thread */
+    _Atomic bool has_detour;  /* no request enters its stream's pool the fast way: see handout.c */
+    _Atomic bool has_callers; /* of more than one thread */
+    bool order_stands;        /* of the last trim: see trim.h; grow_lock guards it */
+    struct timeline copies;   /* of live bytes, on the default stream: see compact.h */
+    uint64_t kept_bytes;      /* free in pools that are held; as of the supply under way */
+    uint64_t supplies;        /* so far; grow_lock guards it and the one before */
+    uint64_t slow_operations; /* counted for VMM_CHECK only */
+    _Atomic uintptr_t caller; /* the thread that called first; 0: none has yet */
     uint64_t compacted_in_vain; /* when; see compact.c */
     _Atomic uint64_t unpins;
     _Atomic uint64_t compactions;
     struct decay decay;
-    struct ticker ticker; /* calls vmm__tick() if a thread of the library is to */
-    bool order_stands;    /* of the last trim: see trim.h; grow_lock guards this and the next */
-    uint64_t order_keep_bytes;
+    struct ticker ticker;      /* calls vmm__tick() if a thread of the library is to */
+    uint64_t order_keep_bytes; /* of the last trim */
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;
     _Atomic uint64_t pressure_calls;

@@ -17,19 +17,19 @@ void vmm__privates_fini(struct privates *privates)
         vmm__host_free(capture, sizeof *capture);
     }
     while (privates->pools != NULL) {
-        struct private_pool *private = privates->pools;
-        privates->pools = private->next;
-        vmm__host_free(private, sizeof *private);
+        struct private_pool *owner = privates->pools;
+        privates->pools = owner->next;
+        vmm__host_free(owner, sizeof *owner);
     }
     vmm__lock_fini(&privates->lock);
 }
 
 static struct private_pool *private_find(const struct privates *privates, vmm_pool_id id)
 {
-    struct private_pool *private = privates->pools;
-    while (private != NULL && !vmm__pool_ids_equal(private->id, id))
-    private = private->next;
-    return private;
+    struct private_pool *owner = privates->pools;
+    while (owner != NULL && !vmm__pool_ids_equal(owner->id, id))
+        owner = owner->next;
+    return owner;
 }
 
 /* The link to the capture of an id; to NULL if there is none. */
@@ -59,7 +59,7 @@ static void captures_add(struct vmm_cache *cache, struct capture *capture)
 
 /* ---- Begin, end ---------------------------------------------------------------------------- */
 
-/* Nobody comes back to a pool that a private pool left: what was freed there since is not in a slab that
+/* Nobody comes back to a pool that a owner pool left: what was freed there since is not in a slab that
  * waits for more. */
 static void left_settle(struct pool *pool)
 {
@@ -89,20 +89,20 @@ static vmm_status begin_locked(struct vmm_cache *cache, const struct capture *ca
     struct privates *privates = &cache->privates;
     if (*capture_link(privates, capture->id) != NULL)
         return VMM_NOT_READY;
-    struct private_pool *private = private_find(privates, capture->id);
+    struct private_pool *owner = private_find(privates, capture->id);
     struct capture *record = vmm__host_alloc(1, sizeof *record);
     if (record == NULL)
         goto fail_record;
-    if (private == NULL) {
-        private = vmm__host_alloc(1, sizeof *private);
-        if (private == NULL)
+    if (owner == NULL) {
+        owner = vmm__host_alloc(1, sizeof *owner);
+        if (owner == NULL)
             goto fail_private;
-        private->id = capture->id;
-        private->next = privates->pools;
-        privates->pools = private;
+        owner->id = capture->id;
+        owner->next = privates->pools;
+        privates->pools = owner;
     }
-    private->uses++;
-    private->is_leaving = false;
+    owner->uses++;
+    owner->is_leaving = false;
     *record = *capture;
     streams_mark(cache);
     captures_add(cache, record);
@@ -111,7 +111,7 @@ static vmm_status begin_locked(struct vmm_cache *cache, const struct capture *ca
 fail_private:
     vmm__host_free(record, sizeof *record);
 fail_record:
-    return vmm__error(VMM_ERR_HOST_OOM, "pool begin: no host memory for a private pool");
+    return vmm__error(VMM_ERR_HOST_OOM, "pool begin: no host memory for a owner pool");
 }
 
 vmm_status vmm__private_begin(struct vmm_cache *cache, const struct capture *capture)
@@ -159,7 +159,7 @@ static bool capture_match(struct privates *privates, vmm_stream stream, vmm_pool
     return capture != NULL;
 }
 
-/* A pool of the stream that a private pool left, with nothing in it. */
+/* A pool of the stream that a owner pool left, with nothing in it. */
 static bool is_spare(const struct pool *pool, vmm_stream stream)
 {
     return pool->is_private && !pool->is_held && pool->stream == stream &&
@@ -201,8 +201,8 @@ vmm_status vmm__private_pool(struct vmm_cache *cache, vmm_stream stream, struct 
     if (!capture_match(&cache->privates, stream, &id))
         return vmm__cache_pool(cache, stream, out);
     vmm__fair_take(&cache->grow_lock);
-    const struct private_pool *private = private_find(&cache->privates, id);
-    bool is_in_use = private != NULL && private->uses > 0; /* or it has ended meanwhile */
+    const struct private_pool *owner = private_find(&cache->privates, id);
+    bool is_in_use = owner != NULL && owner->uses > 0; /* or it has ended meanwhile */
     vmm_status status = VMM_OK;
     if (is_in_use) {
         *out = held_find(cache, stream, id);
@@ -255,11 +255,11 @@ vmm_status vmm__private_release(struct vmm_cache *cache, vmm_pool_id id)
 {
     vmm_status status = VMM_OK;
     vmm__fair_take(&cache->grow_lock);
-    struct private_pool *private = private_find(&cache->privates, id);
-    if (private == NULL || private->uses == 0) {
+    struct private_pool *owner = private_find(&cache->privates, id);
+    if (owner == NULL || owner->uses == 0) {
         status = VMM_NOT_READY;
-    } else if (--private->uses == 0) {
-        private->is_leaving = true;
+    } else if (--owner->uses == 0) {
+        owner->is_leaving = true;
         status = vmm__privates_leave_locked(cache);
         status = status == VMM_NOT_READY ? VMM_OK : status;
     }
@@ -295,10 +295,10 @@ static void pools_settle(struct vmm_cache *cache, bool has_waited)
 
 static bool any_leaves(const struct privates *privates)
 {
-    const struct private_pool *private = privates->pools;
-    while (private != NULL && !private->is_leaving)
-    private = private->next;
-    return private != NULL;
+    const struct private_pool *owner = privates->pools;
+    while (owner != NULL && !owner->is_leaving)
+        owner = owner->next;
+    return owner != NULL;
 }
 
 vmm_status vmm__privates_leave_locked(struct vmm_cache *cache)
@@ -314,14 +314,14 @@ vmm_status vmm__privates_leave_locked(struct vmm_cache *cache)
     pools_settle(cache, true);
     struct private_pool **link = &privates->pools;
     while (*link != NULL) {
-        struct private_pool *private = *link;
-        if (!private->is_leaving) {
-            link = &private->next;
+        struct private_pool *owner = *link;
+        if (!owner->is_leaving) {
+            link = &owner->next;
             continue;
         }
-        *link = private->next;
-        pools_let_go(cache, private->id);
-        vmm__host_free(private, sizeof *private);
+        *link = owner->next;
+        pools_let_go(cache, owner->id);
+        vmm__host_free(owner, sizeof *owner);
     }
     return VMM_OK;
 }
