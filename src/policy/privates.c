@@ -59,7 +59,7 @@ static void captures_add(struct vmm_cache *cache, struct capture *capture)
 
 /* ---- Begin, end ---------------------------------------------------------------------------- */
 
-/* Nobody comes back to a pool that a owner pool left: what was freed there since is not in a slab that
+/* Nobody comes back to a pool that a private pool left: what was freed there since is not in a slab that
  * waits for more. */
 static void left_settle(struct pool *pool)
 {
@@ -111,7 +111,7 @@ static vmm_status begin_locked(struct vmm_cache *cache, const struct capture *ca
 fail_private:
     vmm__host_free(record, sizeof *record);
 fail_record:
-    return vmm__error(VMM_ERR_HOST_OOM, "pool begin: no host memory for a owner pool");
+    return vmm__error(VMM_ERR_HOST_OOM, "pool begin: no host memory for a private pool");
 }
 
 vmm_status vmm__private_begin(struct vmm_cache *cache, const struct capture *capture)
@@ -159,7 +159,7 @@ static bool capture_match(struct privates *privates, vmm_stream stream, vmm_pool
     return capture != NULL;
 }
 
-/* A pool of the stream that a owner pool left, with nothing in it. */
+/* A pool of the stream that a private pool left, with nothing in it. */
 static bool is_spare(const struct pool *pool, vmm_stream stream)
 {
     return pool->is_private && !pool->is_held && pool->stream == stream &&
