@@ -20,7 +20,12 @@ class _PlainUnpickler(pickle.Unpickler):
 def read(path):
     """The snapshot in a file. Raises pickle.UnpicklingError for what is none; runs nothing."""
     with open(path, "rb") as file:
-        return _PlainUnpickler(file).load()
+        try:
+            return _PlainUnpickler(file).load()
+        except (OSError, pickle.UnpicklingError):
+            raise
+        except Exception as error:  # whatever garbage may lead to
+            raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error
 
 
 def opcode_faults(data: bytes) -> list:
