@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 
 from . import _layout
 from ._errors import LibraryError, VmmError
+from ._guard import Guard
 from ._layout import pointer, size_t, u64
 
 FILE_NAME = "libvmmcache_torch.so"
@@ -44,7 +44,7 @@ _FUNCTIONS = {
     "vmm_torch_snapshot_drop": (None, [pointer]),
 }
 
-_guard = threading.Lock()
+_guard = Guard()
 _loaded = None
 
 
@@ -57,10 +57,11 @@ def path() -> str:
 def load() -> ctypes.CDLL:
     """The library. Raises LibraryError, with what to do about it."""
     global _loaded
-    with _guard:
-        if _loaded is None:
-            _loaded = _open(path())
-        return _loaded
+    if _loaded is None:
+        with _guard.lock:
+            if _loaded is None:
+                _loaded = _open(path())
+    return _loaded
 
 
 def _open(where: str) -> ctypes.CDLL:
