@@ -34,11 +34,13 @@ class SettingsTest(unittest.TestCase):
         from vmmcache._config import configure
         for settings in ({"footprint": 5000}, {"footprint": -1}, {"sharing": "never"},
                          {"compaction": "maybe"}, {"decay_ms": -5}, {"peers": [64]},
-                         {"decay_keep": "50%"}, {"limit": "lots"}):
+                         {"decay_keep": "50%"}, {"decay_keep": 1 << 64}, {"limit": "lots"}, {"limit": 1 << 64},
+                         {"sharing": []}):
             with self.assertRaises(ValueError, msg=settings):
                 configure(**settings)
-        with self.assertRaises(TypeError):
-            configure(footprint="tight")
+        for settings in ({"footprint": "tight"}, {"pressure": 5}, {"no_caching": "False"}, {"no_caching": []}):
+            with self.assertRaises(TypeError, msg=settings):
+                configure(**settings)
 
     def test_settings_reach_the_cache(self):
         code = """if True:
@@ -90,6 +92,24 @@ class SettingsTest(unittest.TestCase):
             alloc(MIB)
             assert _figures.Figures(0).number('limit_bytes') == vmmcache.mem_get_info(0)[1] // 2
             """
+        status, said = run_python(code)
+        self.assertEqual(status, 0, said)
+
+    def test_settings_without_a_share_bring_back_what_the_environment_had(self):
+        code = """if True:
+            import os
+            from vmmcache._config import configure
+            for before in (None, '3GiB'):
+                if before:
+                    os.environ['VMM_LIMIT'] = before
+                for share in (0.25, 1e-7):
+                    configure(limit=share)
+                    assert abs(float(os.environ['VMM_LIMIT'][:-1]) - 100 * share) < 1e-9
+                    assert 'e' not in os.environ['VMM_LIMIT']
+                configure()
+                assert os.environ.get('VMM_LIMIT') == before
+            """
+        code = code.replace("import os\n", "import os; os.environ.pop('VMM_LIMIT', None)\n")
         status, said = run_python(code)
         self.assertEqual(status, 0, said)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 import ctypes
 import os
 
-from . import _layout, _library, _sizes
+from . import _interrupts, _layout, _library, _sizes
 
 _ALL_DEVICES = 0xFFFFFFFFFFFFFFFF
+_LIMIT = "VMM_LIMIT"
+_replaced = None  # while a share stands there: (what the program had,)
 _kept = []  # what the library holds pointers to
 
 
@@ -25,16 +27,29 @@ def configure(limit=None, footprint=None, sharing=None, compaction=None, decay_m
     config.compaction = _choice("compaction", compaction, _layout.COMPACTION)
     config.decay_ms = _number("decay_ms", decay_ms, 0xFFFFFFFF)
     config.decay_keep_bytes = _size("decay_keep", decay_keep)
-    config.decay_thread = int(bool(decay_thread))
-    config.no_caching = int(bool(no_caching))
+    config.decay_thread = _switch("decay_thread", decay_thread)
+    config.no_caching = _switch("no_caching", no_caching)
     config.peer_devices = _peers(peers)
     if pressure is not None:
         config.pressure = _pressure(pressure)
     status = _library.load().vmm_torch_configure(ctypes.byref(config))
     _library.check(status, "the settings were refused")
     _kept.append(config)
-    if share is not None:  # of a device that nobody has opened yet: the library knows it later
-        os.environ["VMM_LIMIT"] = f"{share * 100:g}%"
+    _share_set(share)
+
+
+def _share_set(share) -> None:
+    """A limit that is a share of devices that nobody has opened yet is left to the library, by its environment;
+    what stood there comes back with settings that have none."""
+    global _replaced
+    if _replaced is not None:
+        before, = _replaced
+        os.environ.pop(_LIMIT, None)
+        if before is not None:
+            os.environ[_LIMIT] = before
+    _replaced = None if share is None else (os.environ.get(_LIMIT),)
+    if share is not None:
+        os.environ[_LIMIT] = f"{share * 100:.12f}%"
 
 
 def _size(name: str, value) -> int:
@@ -60,10 +75,16 @@ def _number(name: str, value, most: int) -> int:
     return value
 
 
+def _switch(name: str, value) -> int:
+    if value not in (False, True):
+        raise TypeError(f"{name} is True or False, not {value!r}")
+    return int(value)
+
+
 def _choice(name: str, value, choices: dict) -> int:
     if value is None:
         return 0
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name}={value!r}: one of {', '.join(map(repr, choices))}")
     return choices[value]
 
@@ -80,6 +101,10 @@ def _peers(peers) -> int:
 
 def _pressure(ask):
     """Wraps a function of Python that takes bytes and tells whether it freed something."""
+    if not callable(ask):
+        raise TypeError(f"pressure is a function, not {ask!r}")
+
     def call(_, wanted):
         return int(bool(ask(wanted)))
+    _interrupts.watch(call)
     return _layout.PRESSURE_FN(call)
