@@ -147,6 +147,27 @@ class EndTest(unittest.TestCase):
         self.assertEqual(status, 0, said)
 
 
+    def test_memory_may_run_out_after_the_program_has_ended(self):
+        """The C library's on_exit() calls its function with the status of exit, here: the bytes."""
+        code = """if True:
+            import ctypes, sys, vmmcache
+            from vmmcache import _config, _library
+            _config.configure(limit='2MiB', pressure=lambda size: False)
+            vmmcache.on_out_of_memory(lambda *what: None)
+            vmmcache.record_history()
+            library = _library.load()
+            while library.vmm_torch_try_alloc(7, 0, None):
+                pass
+            ctypes.CDLL(None).on_exit(library.vmm_torch_try_alloc, None)
+            class Told:
+                def __del__(self, print=print):
+                    print('gone')
+            told = Told()
+            sys.exit(7)
+            """
+        status, said = run_python(code)
+        self.assertEqual((status, said), (7, "gone\n"))
+
     def test_a_child_after_fork_finds_no_lock_held(self):
         code = """if True:
             import os, sys, threading, vmmcache

@@ -1,6 +1,7 @@
 """What caches are made with: the keyword arguments of install() as a vmm_config."""
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 
@@ -34,6 +35,8 @@ def configure(limit=None, footprint=None, sharing=None, compaction=None, decay_m
         config.pressure = _pressure(pressure)
     status = _library.load().vmm_torch_configure(ctypes.byref(config))
     _library.check(status, "the settings were refused")
+    if pressure is not None:
+        atexit.register(_library.load().vmm_torch_pressure_end)  # it must not call Python once that has ended
     _kept.append(config)
     _share_set(share)
 

@@ -7,6 +7,7 @@ KeyboardInterrupt, is kept and raised again when the library has returned.
 from __future__ import annotations
 
 import _thread
+import atexit
 import ctypes
 import os
 import signal
@@ -27,6 +28,7 @@ def watch(function, foreign=KeyboardInterrupt) -> None:
         _watched.append((function, foreign))
     if sys.unraisablehook is not _hook:
         _before, sys.unraisablehook = sys.unraisablehook, _hook
+        atexit.register(_end)
 
 
 def _hook(unraisable) -> None:
@@ -35,6 +37,12 @@ def _hook(unraisable) -> None:
         raise_later(error)
     else:
         _before(unraisable)
+
+
+def _end() -> None:
+    """What the hook holds would outlive the program's modules."""
+    if sys.unraisablehook is _hook:
+        sys.unraisablehook = _before
 
 
 def raise_later(error: BaseException) -> None:

@@ -35,6 +35,7 @@ _FUNCTIONS = {
     "vmm_torch_record_stream": (None, [pointer, pointer]),
     "vmm_torch_cache_info": (None, [pointer, ctypes.c_int8, ctypes.POINTER(size_t)]),
     "vmm_torch_shortage_watch": (None, [_layout.SHORTAGE_FN]),
+    "vmm_torch_pressure_end": (None, []),
     "vmm_torch_figures_get": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(_layout.TorchFigures)]),
     "vmm_torch_figures_reset": (ctypes.c_int, [ctypes.c_int, ctypes.c_int]),
     "vmm_torch_action_word": (ctypes.c_char_p, [ctypes.c_int]),
