@@ -81,7 +81,15 @@ def _open(where: str) -> ctypes.CDLL:
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
         raise LibraryError(f"{where} cannot be used: {error}") from error
+    _demand_version(where, library.vmm_version().decode())
     return library
+
+
+def _demand_version(where: str, found: str) -> None:
+    """Libraries of another major or minor version may have other structures."""
+    wanted = "{}.{}".format(*_layout.VERSION)
+    if found.split(".")[:2] != wanted.split("."):
+        raise LibraryError(f"{where} is of version {found}; this package needs {wanted}")
 
 
 def demand_gpu() -> None:
