@@ -84,6 +84,10 @@ typedef void (*vmm_torch_shortage_fn)(int device, uint64_t bytes, uint64_t most_
 /* Sets who is told; NULL: nobody. The one before may be called still by requests that are under way. */
 VMM_API void vmm_torch_shortage_watch(vmm_torch_shortage_fn watch);
 
+/* Ends asking the program for memory (vmm_config.pressure), for good: for a program whose function cannot be
+ * called any more. Questions that are under way may go on. */
+VMM_API void vmm_torch_pressure_end(void);
+
 /* ---- Figures ------------------------------------------------------------------------------ */
 
 /* What vmm_stats does not tell apart: requests of up to 1 MiB, and larger ones. */

@@ -221,11 +221,15 @@ extern "C" VMM_API void vmm_torch_pool_begin(int device, pool_pair id, stream_fi
 
 extern "C" VMM_API void vmm_torch_pool_end(int device, pool_pair id)
 {
+    begun *ended = begun_leave(device, id); /* first: another thread may begin it anew at once */
     vmm_status status = vmm__torch_pool_end(device, id_of(id));
-    if (status == VMM_OK)
-        begun_drop(begun_leave(device, id));
-    else
-        vmm__torch_complain("vmm_torch_pool_end", status);
+    if (status == VMM_OK) {
+        begun_drop(ended);
+        return;
+    }
+    if (ended != nullptr)
+        begun_enter(ended);
+    vmm__torch_complain("vmm_torch_pool_end", status);
 }
 
 extern "C" VMM_API void vmm_torch_pool_release(int device, pool_pair id)

@@ -21,7 +21,7 @@ static void history_clear_locked(struct history *history)
     vmm__host_free(history->events, history->capacity * sizeof *history->events);
     vmm__known_clear(&history->known);
     history->events = NULL;
-    history->capacity = history->most = history->pushed = 0;
+    history->capacity = history->most = history->pushed = history->latest_us = 0;
     history->is_open = false;
 }
 
@@ -88,7 +88,7 @@ uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event
             ring_grow_locked(history);
         vmm_torch_event *slot = &history->events[number % history->capacity];
         *slot = *event;
-        slot->time_us = time_now_us();
+        slot->time_us = history->latest_us = vmm__max(history->latest_us, time_now_us());
         history->pushed++;
     }
     vmm__lock_drop(&history->lock);

@@ -4,7 +4,8 @@
  * Owns: the ring of events and the table of blocks. Invariants:
  *  1. while it is open, event number n (from 0) is at events[n % capacity], for the last `capacity` n;
  *  2. events are in the order in which things came about: see record.h, which tells them;
- *  3. an event that turned out not to have happened is struck, and no copy has it.
+ *  3. times of events never fall, also where the clock is set back;
+ *  4. an event that turned out not to have happened is struck, and no copy has it.
  * May be called by: torch. Locks: `order` is the recorder's (record.h) and comes before the cache's
  * locks; `lock` guards all else and is a leaf, which may be taken with any lock held.
  */
@@ -20,8 +21,9 @@ struct history {
     bool is_open;
     vmm_torch_event *events;
     uint64_t capacity;
-    uint64_t most;   /* that capacity grows to */
-    uint64_t pushed; /* events so far */
+    uint64_t most;      /* that capacity grows to */
+    uint64_t pushed;    /* events so far */
+    uint64_t latest_us; /* time of the last of them */
     struct known_table known;
 };
 
@@ -32,7 +34,7 @@ vmm_status vmm__history_prepare(struct history *history, uint64_t entries);
 void vmm__history_open(struct history *history);
 void vmm__history_close(struct history *history);
 
-/* Adds an event, whose time is now. Returns its number; if the history is closed, nothing happens. */
+/* Adds an event, whose time is now, or that of the last if the clock was set back. Returns its number; if the history is closed, nothing happens. */
 uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event);
 void vmm__history_strike(struct history *history, uint64_t number);
 

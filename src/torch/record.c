@@ -17,6 +17,7 @@ static struct lock recording = { PTHREAD_MUTEX_INITIALIZER };
 static uint64_t entries_kept; /* of each device; 0: nothing is recorded */
 static _Atomic(vmm_torch_stack_fn) stack_fn;
 static _Atomic bool asks_frees; /* for stacks */
+static _Atomic bool pressure_ended;
 static _Thread_local struct call *innermost;
 
 static uint64_t stack_ask(bool is_free)
@@ -237,8 +238,15 @@ void vmm__record_change(struct torch_device *device, const vmm_change *change)
     }
 }
 
+void vmm_torch_pressure_end(void)
+{
+    atomic_store_explicit(&pressure_ended, true, memory_order_release);
+}
+
 int vmm__record_pressure(void *context, size_t bytes)
 {
+    if (atomic_load_explicit(&pressure_ended, memory_order_acquire))
+        return 0;
     struct torch_device *device = context;
     struct call *call = innermost;
     bool is_recorded = call != NULL && call->device == device;

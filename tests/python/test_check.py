@@ -120,7 +120,7 @@ class CheckTest(unittest.TestCase):
             self.assertEqual(vmmcache.check_snapshot(picture), [])
 
     def test_what_is_no_snapshot_at_all_is_a_fault(self):
-        for thing in (None, [], {}, {"segments": 1}):
+        for thing in (None, [], {}, {"segments": 1}, {**sound(), "device_traces": [5]}):
             self.assertNotEqual(vmmcache.check_snapshot(thing), [])
 
     def test_devices_do_not_mix(self):

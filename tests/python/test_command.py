@@ -88,6 +88,13 @@ class SnapshotFileTest(LibraryTest):
         self.assertIn("is no snapshot: ", said)
         self.assertEqual(said.count("\n"), 1, said)
 
+    def test_garbage_is_told_whatever_it_makes_of_the_reader(self):
+        for garbage in (b"\x80\x04K\x01K\x02a.", b"\x80\x04K\x01)R.", b"\x80\x04}](K\x01u.",
+                        b"\x80\x04\x95" + 8 * b"\xff" + b"."):
+            with open(self.path, "wb") as file:
+                file.write(garbage)
+            self.assertIn("is no snapshot", self.examined()[1], garbage)
+
 
 if __name__ == "__main__":
     unittest.main()

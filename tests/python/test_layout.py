@@ -4,9 +4,10 @@ import os
 import re
 import struct
 import unittest
+import unittest.mock
 
 from support import HERE, run_python
-from vmmcache import _layout, _library
+from vmmcache import LibraryError, _layout, _library
 from vmmcache._picture import Block, Event, Segment
 
 INCLUDE = os.path.join(HERE, "..", "..", "include", "vmmcache")
@@ -35,6 +36,17 @@ class LayoutTest(unittest.TestCase):
         text = header("vmmcache.h")
         self.assertEqual(list(_layout.FIGURES), map_names(text, "VMM_FIGURE_MAP"))
         self.assertEqual(list(_layout.NUMBERS), map_names(text, "VMM_NUMBER_MAP"))
+
+    def test_the_version_is_that_of_the_header(self):
+        numbers = dict(re.findall(r"#define VMM_VERSION_(\w+) +(\d+)", header("vmmcache.h")))
+        self.assertEqual(_layout.VERSION, (int(numbers["MAJOR"]), int(numbers["MINOR"])))
+
+    def test_a_library_of_another_version_is_refused(self):
+        major, minor = _layout.VERSION
+        for version in ((major + 1, minor), (major, minor + 1), (major, minor * 10 + 10)):
+            with unittest.mock.patch.object(_layout, "VERSION", version):
+                with self.assertRaisesRegex(LibraryError, r"needs %d\.%d$" % version):
+                    _library._open(_library.path())
 
     def test_structures_have_the_fields_of_the_headers(self):
         for name, structure, text in (

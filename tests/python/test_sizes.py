@@ -34,13 +34,15 @@ class SettingsTest(unittest.TestCase):
         from vmmcache._config import configure
         for settings in ({"footprint": 5000}, {"footprint": -1}, {"sharing": "never"},
                          {"compaction": "maybe"}, {"decay_ms": -5}, {"peers": [64]},
-                         {"decay_keep": "50%"}, {"limit": "lots"}):
+                         {"decay_keep": "50%"}, {"decay_keep": 1 << 64}, {"limit": "lots"}, {"limit": 1 << 64},
+                         {"sharing": []}):
             with self.assertRaises(ValueError, msg=settings):
                 configure(**settings)
         for settings, hint in (({"footprint": "tight"}, "'any'"), ({"footprint": 0.01}, "thousandths"),
                                ({"peers": 1}, "a list of device ordinals"),
-                               ({"pressure": 3}, "is a function")):
-            with self.assertRaisesRegex(TypeError, hint):
+                               ({"pressure": 3}, "is a function"), ({"no_caching": "False"}, "True or False"),
+                               ({"no_caching": []}, "True or False")):
+            with self.assertRaisesRegex(TypeError, hint, msg=settings):
                 configure(**settings)
 
     def test_settings_reach_the_cache(self):
@@ -92,6 +94,32 @@ class SettingsTest(unittest.TestCase):
             configure(limit='50%')
             alloc(MIB)
             assert _figures.Figures(0).number('limit_bytes') == vmmcache.mem_get_info(0)[1] // 2
+            """
+        status, said = run_python(code)
+        self.assertEqual(status, 0, said)
+
+    def test_a_share_stays_out_of_the_environment_and_settings_without_one_bring_it_back(self):
+        code = """if True:
+            import os
+            import vmmcache
+            from vmmcache import _figures
+            from vmmcache._config import configure
+            os.environ.pop('VMM_LIMIT', None)
+            for before in (None, '3GiB'):
+                if before:
+                    os.environ['VMM_LIMIT'] = before
+                for share in (0.25, 1e-7):
+                    configure(limit=share)
+                    assert 'VMM_LIMIT' not in os.environ
+                configure()
+                assert os.environ.get('VMM_LIMIT') == before
+            configure(limit=1e-7)
+            total = vmmcache.mem_get_info(0)[1]
+            assert _figures.Figures(0).number('limit_bytes') == int(1e-7 * total)
+            try:
+                configure()
+            except RuntimeError:
+                assert 'VMM_LIMIT' not in os.environ
             """
         status, said = run_python(code)
         self.assertEqual(status, 0, said)

@@ -3,9 +3,12 @@ import ctypes
 import os
 import pickle
 import random
+import resource
+import signal
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import vmmcache
 from support import MIB, LibraryTest
@@ -124,6 +127,28 @@ class SnapshotTest(LibraryTest):
         vmmcache.record_history(None)
         self.assertEqual(live(vmmcache.snapshot(0))[0]["frames"], [])
 
+    def test_more_entries_than_there_are_numbers_is_no_bound(self):
+        for entries in ((1 << 63), (1 << 64), (1 << 64) + 1):
+            vmmcache.record_history(max_entries=entries, clear_history=True)
+            self.free(self.alloc(3 * MIB))
+            self.assertIn("free_requested", actions(self.sound(vmmcache.snapshot(0))))
+
+    def test_settings_that_change_while_a_snapshot_is_taken_leave_all_events_or_none(self):
+        vmmcache.record_history(max_entries=ROOM)
+        for _ in range(4):
+            self.free(self.alloc(3 * MIB))
+        word, calls = _library.load().vmm_torch_action_word, []
+
+        def change(action):
+            calls.append(action)
+            if len(calls) == 2:
+                vmmcache.record_history("state")
+            return word(action)
+
+        with unittest.mock.patch.object(_library.load(), "vmm_torch_action_word", change):
+            picture = self.sound(vmmcache.snapshot(0))
+        self.assertIn("snapshot", actions(picture))
+
     def test_nonsense_is_refused(self):
         for arguments in ({"enabled": "some"}, {"context": "none"}, {"stacks": "rust"},
                           {"max_entries": 0}, {"max_entries": 1.5}, {"skip_actions": ["fly"]}):
@@ -238,6 +263,38 @@ class FileTest(LibraryTest):
             self.assertEqual(picture, _pickle_file.read(path))
         self.assertEqual(vmmcache.check_snapshot(picture), [])
         self.assertIn(0x7F0012345678, {event["stream"] for event in picture["device_traces"][0]})
+
+    def test_a_file_is_whole_or_as_it_was(self):
+        """With a bound on the size of files, which fails in the middle of writing, as a full disk does."""
+        self.alloc(3 * MIB)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "snapshot.pickle")
+            with open(path, "wb") as file:
+                file.write(b"before")
+            bounds = resource.getrlimit(resource.RLIMIT_FSIZE)
+            handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, bounds[1]))
+            try:
+                with self.assertRaises(OSError):
+                    vmmcache.dump_snapshot(path)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, bounds)
+                signal.signal(signal.SIGXFSZ, handler)
+            with open(path, "rb") as file:
+                self.assertEqual(file.read(), b"before")
+            self.assertEqual(os.listdir(folder), ["snapshot.pickle"])
+            link = os.path.join(folder, "link")
+            os.symlink(path, link)
+            vmmcache.dump_snapshot(link)
+            self.assertTrue(os.path.islink(link))
+            self.assertEqual(vmmcache.check_snapshot(_pickle_file.read(path)), [])
+            self.assertEqual(sorted(os.listdir(folder)), ["link", "snapshot.pickle"])
+
+    def test_where_nothing_can_be_written_it_raises(self):
+        for path in ("/dev/full", "/nowhere/snapshot.pickle", os.path.dirname(__file__)):
+            with self.assertRaises(OSError):
+                vmmcache.dump_snapshot(path)
+        self.assertFalse(os.path.isfile("/dev/full"))
 
     def test_files_that_ask_for_more_are_refused(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -58,6 +58,29 @@ class StacksTest(unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             time.sleep(20)
 
+    def test_what_a_signal_handler_raises_reaches_the_program(self):
+        code = """if True:
+            import signal, sys, threading, time, vmmcache
+            from support import alloc, free, MIB
+            class Alarm(Exception):
+                pass
+            def ring(*_):
+                raise Alarm
+            signal.signal(signal.SIGALRM, ring)
+            vmmcache.record_history(max_entries=100)
+            for which in ('SIGALRM', 'SIGINT') * 40:
+                try:
+                    threading.Timer(0.002, signal.raise_signal, (getattr(signal, which),)).start()
+                    start = time.monotonic()
+                    while time.monotonic() - start < 2:
+                        free(alloc(MIB))
+                    sys.exit(which + ' was lost')
+                except (Alarm, KeyboardInterrupt) as error:
+                    assert isinstance(error, Alarm) == (which == 'SIGALRM')
+            """
+        status, said = run_python(code)
+        self.assertEqual((status, said), (0, ""))
+
     def test_threads_agree_on_numbers(self):
         found, barrier = [], threading.Barrier(8)
 
@@ -116,6 +139,53 @@ class EndTest(unittest.TestCase):
             for _ in range(5):
                 child = os.fork()
                 if child == 0:
+                    sys.exit(7)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+            go_on = False
+            """
+        status, said = run_python(code)
+        self.assertEqual(status, 0, said)
+
+
+    def test_memory_may_run_out_after_the_program_has_ended(self):
+        """The C library's on_exit() calls its function with the status of exit, here: the bytes."""
+        code = """if True:
+            import ctypes, sys, vmmcache
+            from vmmcache import _config, _library
+            _config.configure(limit='2MiB', pressure=lambda size: False)
+            vmmcache.on_out_of_memory(lambda *what: None)
+            vmmcache.record_history()
+            library = _library.load()
+            while library.vmm_torch_try_alloc(7, 0, None):
+                pass
+            ctypes.CDLL(None).on_exit(library.vmm_torch_try_alloc, None)
+            class Told:
+                def __del__(self, print=print):
+                    print('gone')
+            told = Told()
+            sys.exit(7)
+            """
+        status, said = run_python(code)
+        self.assertEqual((status, said), (7, "gone\n"))
+
+    def test_a_child_after_fork_finds_no_lock_held(self):
+        code = """if True:
+            import os, sys, threading, vmmcache
+            from support import alloc
+            alloc(1)
+            vmmcache.on_out_of_memory(print)
+            sys.setswitchinterval(1e-6)
+            go_on = True
+            def work():
+                while go_on:
+                    vmmcache.memory_stats(0)
+            threads = [threading.Thread(target=work) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for _ in range(50):
+                child = os.fork()
+                if child == 0:
+                    vmmcache.memory_stats(0)
                     sys.exit(7)
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
             go_on = False

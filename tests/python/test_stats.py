@@ -121,10 +121,18 @@ class FiguresTest(LibraryTest):
         thing = type("Device", (), {"type": "cuda", "index": 0})()
         for device in (None, 0, "cuda", "cuda:0", thing):
             self.assertEqual(vmmcache.memory_allocated(device), 4 * MIB)
-        for device in ("cpu", "cuda:x", type("Device", (), {"type": "cpu", "index": 0})()):
+        for device in (1 << 32, "cuda:4294967296", "cuda:\u00b2", "cpu", "cuda:x",
+                       type("Device", (), {"type": "cpu", "index": 0})()):
             with self.assertRaises(ValueError):
                 vmmcache.memory_allocated(device)
+        for device in (0.0, object()):
+            with self.assertRaises(TypeError):
+                vmmcache.memory_allocated(device)
 
+    def test_a_device_may_be_a_number_of_any_kind(self):
+        self.alloc(4 * MIB)
+        third = type("Number", (), {"__index__": lambda _: 3})()
+        self.assertEqual(vmmcache.memory_allocated(third), 0)
 
     def test_a_device_that_cannot_be_there_is_refused(self):
         for device in (-1, 64, 10**9, "cuda:64", type("Device", (), {"type": "cuda", "index": -1})()):
@@ -174,13 +182,14 @@ class LimitTest(LibraryTest):
         self.refused(16 * MIB)
         vmmcache.set_memory_limit(0.5, 0)
         self.alloc(16 * MIB)
-        vmmcache.set_memory_limit("0.001%", 0)
-        self.refused(64 * MIB)
+        for share in ("0.001%", 1e-30):
+            vmmcache.set_memory_limit(share, 0)
+            self.refused(64 * MIB)
         vmmcache.set_memory_limit(None, 0)
         self.alloc(64 * MIB)
 
     def test_a_limit_that_makes_no_sense_is_refused(self):
-        for limit in (-1, "much", "120%", 1.5, 0.0):
+        for limit in (-1, 1 << 64, "99999999999TiB", "9" * 400, "much", "120%", 1.5, 0.0):
             with self.assertRaises(ValueError):
                 vmmcache.set_memory_limit(limit, 0)
         with self.assertRaises(TypeError):

@@ -12,6 +12,7 @@
 
 #include "cache_on.h"
 #include "policy/cache.h"
+#include "policy/grow.h"
 
 #define POLICY_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
 
@@ -96,6 +97,23 @@ static inline struct block *block_given_busy(struct scene *scene, struct heap *h
 static inline uint64_t scene_reserved(const struct scene *scene)
 {
     return vmm__figure_now(&scene->cache->memory.reserved_bytes);
+}
+
+/* Growing by hand; the cache is in order afterwards, whatever came of it. */
+static inline vmm_status grown(struct scene *scene, struct heap *heap, uint64_t bytes,
+                               enum grow_from from)
+{
+    struct block *block;
+    vmm_status status = vmm__grow(scene->cache, heap, bytes, from, &block);
+    if (status == VMM_OK)
+        assert_true(block->state == BLOCK_FREE && block->node.size >= bytes);
+    assert_ok(vmm__cache_check(scene->cache));
+    return status;
+}
+
+static inline uint64_t creates(const struct scene *scene)
+{
+    return vmm__driver_calls(scene->driver, DRIVER_CALL_create);
 }
 
 #endif

@@ -8,6 +8,7 @@
 #include "torch/scene.h"
 
 #include "base/hostmem.h"
+#include "torch/history.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -71,6 +72,24 @@ static void so_they_are_in_short_histories(void **state)
     sequence_check(21, 1, 9, 0.5);
     sequence_check(22, 100, 9, 0.5);
     sequence_check(23, 3000, 9, 0.5);
+}
+
+/* A clock that was set back, of which a push cannot know more than the event before it. */
+static void times_never_fall(void **state)
+{
+    (void)state;
+    static struct history history;
+    vmm__history_init(&history);
+    assert_ok(vmm__history_prepare(&history, 4));
+    vmm__history_open(&history);
+    const vmm_torch_event event = { .action = 0 };
+    (void)vmm__history_push(&history, &event);
+    uint64_t later_us = history.latest_us + 1000000000U;
+    history.latest_us = later_us;
+    (void)vmm__history_push(&history, &event);
+    assert_int_equal(history.events[1].time_us, later_us);
+    vmm__history_close(&history);
+    assert_int_equal(history.latest_us, 0);
 }
 
 /* ---- Threads -------------------------------------------------------------------------------- */
@@ -231,6 +250,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_picture_needs_host_memory_or_leaves_nothing),
         cmocka_unit_test(a_history_needs_host_memory_to_begin),
         cmocka_unit_test(nothing_is_pictured_before_the_first_use),
+        cmocka_unit_test(times_never_fall),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

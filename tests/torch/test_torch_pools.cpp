@@ -4,9 +4,12 @@
  */
 #include "torch/hooks.hpp"
 
+#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 static hooks plugin;
 static std::string logged; /* the last line */
@@ -135,6 +138,37 @@ static void pools_of_many_devices_are_told_apart(void **)
     plugin.pool_release(1, graph);
 }
 
+/* Begins and ends one pool again and again, when nobody else has; false: its function was not kept. */
+static bool pool_contend(unsigned rounds)
+{
+    auto witness = std::make_shared<int>(0);
+    bool is_kept = true;
+    for (unsigned round = 0; round < rounds && is_kept; round++) {
+        try {
+            plugin.pool_begin(0, graph, [witness](cuda_stream) { return false; });
+        } catch (const std::runtime_error &) {
+            continue; /* another thread has begun it */
+        }
+        is_kept = witness.use_count() == 2;
+        plugin.pool_end(0, graph);
+        is_kept = is_kept && witness.use_count() == 1;
+    }
+    return is_kept;
+}
+
+static void threads_may_begin_a_pool_in_turn(void **)
+{
+    enum { THREADS = 6, ROUNDS = 4000 };
+    std::vector<std::thread> threads;
+    std::atomic<int> kept{ 0 };
+    for (int i = 0; i < THREADS; i++)
+        threads.emplace_back([&kept] { kept += pool_contend(ROUNDS) ? 1 : 0; });
+    for (std::thread &thread : threads)
+        thread.join();
+    assert_int_equal(kept, THREADS);
+    plugin.pool_release(0, graph);
+}
+
 static int plugin_open(void **)
 {
     plugin = hooks_open(VMM_TORCH_LIBRARY);
@@ -152,6 +186,7 @@ int main()
         cmocka_unit_test(a_function_that_throws_picks_out_none),
         cmocka_unit_test(misuse_is_told),
         cmocka_unit_test(pools_of_many_devices_are_told_apart),
+        cmocka_unit_test(threads_may_begin_a_pool_in_turn),
     };
     return cmocka_run_group_tests(tests, plugin_open, nullptr);
 }

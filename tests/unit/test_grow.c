@@ -1,23 +1,6 @@
 /* Growing and stealing: where the memory comes from, and what is left when something fails. */
 #include "support/policy_support.h"
 
-#include "policy/grow.h"
-
-static vmm_status grown(struct scene *scene, struct heap *heap, uint64_t bytes, enum grow_from from)
-{
-    struct block *block;
-    vmm_status status = vmm__grow(scene->cache, heap, bytes, from, &block);
-    if (status == VMM_OK)
-        assert_true(block->state == BLOCK_FREE && block->node.size >= bytes);
-    assert_ok(vmm__cache_check(scene->cache));
-    return status;
-}
-
-static uint64_t creates(const struct scene *scene)
-{
-    return vmm__driver_calls(scene->driver, DRIVER_CALL_create);
-}
-
 /* Territories of 2 free and 2 live granules, in chunks of one, the free ones still in use. */
 static void holes_busy(struct scene *scene, struct heap *heap, uint64_t granule, unsigned count)
 {
@@ -138,38 +121,6 @@ static void what_the_request_needs_of_the_block_beyond_stays(void **state)
     assert_int_equal(scene_reserved(scene), 17 * GRANULE);
     struct block *block;
     assert_ok(vmm__heap_take(heap, 17 * GRANULE, &block));
-}
-
-/* What is idle in chunks that are too large goes back, and comes in small ones. */
-static void large_idle_chunks_are_split(void **state)
-{
-    struct scene *scene = *state;
-    struct heap *heap = &scene->pool->large;
-    scene->cache->is_fine = true;
-    scene->cache->footprint_permille = 1;
-    (void)territory(scene, heap, 20, 8, 8);
-    (void)territory(scene, heap, 48, 8, 8);
-    uint64_t before = creates(scene);
-    assert_ok(grown(scene, heap, 20 * GRANULE, GROW_TARGET));
-    assert_int_equal(creates(scene), before + 12);
-    assert_int_equal(scene_reserved(scene), 20 * GRANULE);
-}
-
-/* Its work goes on, and the driver must not have it yet: it moves as it is. */
-static void large_chunks_at_work_are_not_split(void **state)
-{
-    struct scene *scene = *state;
-    struct heap *heap = &scene->pool->large;
-    scene->cache->is_fine = true;
-    scene->cache->footprint_permille = 1;
-    (void)block_given_busy(scene, heap,
-                           block_lived(heap, territory(scene, heap, 20, 8, 8), 8 * GRANULE));
-    (void)block_given_busy(scene, heap,
-                           block_lived(heap, territory(scene, heap, 48, 8, 8), 8 * GRANULE));
-    uint64_t before = creates(scene);
-    assert_ok(grown(scene, heap, 20 * GRANULE, GROW_TARGET));
-    assert_int_equal(creates(scene), before + 4);
-    assert_int_equal(scene_reserved(scene), 20 * GRANULE);
 }
 
 /* When nothing more can be moved, what is free is pinned. */
@@ -379,8 +330,6 @@ int main(void)
         POLICY_TEST(what_the_site_builds_on_is_not_robbed),
         POLICY_TEST(the_rest_of_the_block_beyond_fills_the_void),
         POLICY_TEST(what_the_request_needs_of_the_block_beyond_stays),
-        POLICY_TEST(large_idle_chunks_are_split),
-        POLICY_TEST(large_chunks_at_work_are_not_split),
         POLICY_TEST(pinned_memory_makes_chunks_fine),
         POLICY_TEST(chunks_too_large_for_the_room_stay),
         POLICY_TEST(alone_is_new_and_apart),

@@ -49,6 +49,9 @@ def _faults(snapshot):
     yield from _overlaps(snapshot["segments"])
     seen = set()
     for device, trace in enumerate(snapshot["device_traces"]):
+        if type(trace) is not list:
+            yield f"device {device}: its trace is {trace!r}, not list"
+            continue
         bad = [fault for number, event in enumerate(trace)
                for fault in _event_fields(f"device {device}, event {number}", event, seen)]
         yield from bad

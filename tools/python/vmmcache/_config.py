@@ -1,14 +1,15 @@
 """What caches are made with: the keyword arguments of install() as a vmm_config."""
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 
-from . import _layout, _library, _sizes
-from ._errors import VmmError
+from . import _interrupts, _layout, _library, _sizes
 
 _ALL_DEVICES = 0xFFFFFFFFFFFFFFFF
 _kept = []  # what the library holds pointers to
+_taken: dict = {}  # variables that the settings took out of the environment
 
 # Arguments that have a variable. The library takes it where a field is zero, which is also how some say
 # what was given.
@@ -18,21 +19,34 @@ _VARIABLES = {"limit": "VMM_LIMIT", "footprint": "VMM_FOOTPRINT", "sharing": "VM
 
 def configure(**given) -> None:
     """Checks the settings of install() and hands them to the library. Variables whose arguments are given,
-    and not None, leave the environment of the process.
+    and not None, leave the environment of the process, until settings come that do not give them.
 
     Raises ValueError or TypeError for what makes no sense, VmmError if a cache was made already.
     """
+    global _taken
     config, share = _translated(**given)
-    names = [name for argument, name in _VARIABLES.items() if given.get(argument) is not None]
-    taken = {name: os.environ.pop(name) for name in names if name in os.environ}
+    library = _library.load()
+    names = {name for argument, name in _VARIABLES.items() if given.get(argument) is not None}
+    before = {name: os.environ[name] for name in _VARIABLES.values() if name in os.environ}
+    found = {**_taken, **before}
+    _variables_set({name: found[name] for name in found.keys() - names})
     try:
-        library = _library.load()
         _library.check(library.vmm_torch_configure(ctypes.byref(config)), "the settings were refused")
         _library.check(library.vmm_torch_limit_share(share), "the limit was refused")
-    except VmmError:
-        os.environ.update(taken)
+    except BaseException:
+        _variables_set(before)
         raise
+    _taken = {name: found[name] for name in found.keys() & names}
     _kept.append(config)
+    if config.pressure:
+        atexit.register(library.vmm_torch_pressure_end)  # it must not call Python once that has ended
+
+
+def _variables_set(values: dict) -> None:
+    """Has the environment hold these of the variables, and no other of them."""
+    for name in _VARIABLES.values():
+        os.environ.pop(name, None)
+    os.environ.update(values)
 
 
 def _translated(limit=None, footprint=None, sharing=None, compaction=None, decay_ms=None,
@@ -47,8 +61,8 @@ def _translated(limit=None, footprint=None, sharing=None, compaction=None, decay
     config.compaction = _choice("compaction", compaction, _layout.COMPACTION)
     config.decay_ms = _number("decay_ms", decay_ms, 0xFFFFFFFF)
     config.decay_keep_bytes = _size("decay_keep", decay_keep)
-    config.decay_thread = int(bool(decay_thread))
-    config.no_caching = int(bool(no_caching))
+    config.decay_thread = _switch("decay_thread", decay_thread)
+    config.no_caching = _switch("no_caching", no_caching)
     config.peer_devices = _peers(peers)
     if pressure is not None:
         config.pressure = _pressure(pressure)
@@ -80,10 +94,16 @@ def _number(name: str, value, most: int) -> int:
     return value
 
 
+def _switch(name: str, value) -> int:
+    if value not in (None, False, True):
+        raise TypeError(f"{name} is True or False, not {value!r}")
+    return int(value or 0)
+
+
 def _choice(name: str, value, choices: dict) -> int:
     if value is None:
         return 0
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name}={value!r}: one of {', '.join(map(repr, choices))}")
     return choices[value]
 
@@ -107,4 +127,5 @@ def _pressure(ask):
 
     def call(_, wanted):
         return int(bool(ask(wanted)))
+    _interrupts.watch(call)
     return _layout.PRESSURE_FN(call)

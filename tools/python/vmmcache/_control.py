@@ -24,7 +24,7 @@ def set_memory_limit(limit, device=None) -> None:
     bytes_, share = _sizes.parse(limit)
     cache = _opened(number)
     if share is not None:
-        bytes_ = int(share * _memory(cache)[1])
+        bytes_ = max(1, int(share * _memory(cache)[1]))  # 0 is no limit
     _library.check(_library.load().vmm_limit_set(cache, bytes_), f"device {number} has no new limit")
 
 

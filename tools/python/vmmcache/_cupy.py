@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import importlib
-import threading
 
 from . import _device, _library
 from ._errors import InstallError
+from ._guard import Guard
 
-_guard = threading.Lock()
+_guard = Guard()
 _allocator = None
 
 
@@ -19,7 +19,7 @@ def install_cupy() -> None:
     driver.
     """
     global _allocator
-    with _guard:
+    with _guard.lock:
         if _allocator is not None:
             return
         try:

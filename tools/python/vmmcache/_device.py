@@ -1,6 +1,7 @@
 """Which device a caller means: None, an ordinal, 'cuda:1' or a torch.device."""
 from __future__ import annotations
 
+import operator
 import sys
 
 MOST_DEVICES = 64  # the width of vmm_config.peer_devices
@@ -42,15 +43,14 @@ def _number(device) -> int:
         return current()
     if isinstance(device, str):
         kind, _, number = device.partition(":")
-        if kind != "cuda" or (number and not number.isdigit()):
+        if kind != "cuda" or (number and not number.isdecimal()):
             raise ValueError(f"'{device}' is no CUDA device; 'cuda:0' is one")
         return int(number) if number else current()
-    if isinstance(device, int):
-        return device
-    if getattr(device, "type", "cuda") != "cuda":
-        raise ValueError(f"{device!r} is no CUDA device")
-    number = getattr(device, "index", None)
-    return current() if number is None else int(number)
+    if hasattr(device, "type"):
+        if device.type != "cuda":
+            raise ValueError(f"{device!r} is no CUDA device")
+        return current() if device.index is None else device.index
+    return operator.index(device)
 
 
 def count() -> int:

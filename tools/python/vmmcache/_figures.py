@@ -7,14 +7,14 @@ highest values that were seen of what the library has no peak of.
 from __future__ import annotations
 
 import ctypes
-import threading
 from typing import NamedTuple
 
 from . import _layout, _library
+from ._guard import Guard
 
 KINDS = ("all", "small", "large")
 
-_guard = threading.Lock()
+_guard = Guard()
 _since = {}  # device: Figures at the last reset_accumulated()
 _highest = {}  # device: {name: highest value that was seen}
 
@@ -65,7 +65,7 @@ class Figures:
 
     def highest(self, name: str, value: int) -> int:
         """The highest value under this name that was seen since reset_peaks()."""
-        with _guard:
+        with _guard.lock:
             seen = _highest.setdefault(self.device, {})
             seen[name] = max(seen.get(name, 0), value)
             return seen[name]
@@ -74,7 +74,7 @@ class Figures:
 def reset_peaks(device: int) -> None:
     """Peaks begin anew at what is there now."""
     library = _library.load()
-    with _guard:
+    with _guard.lock:
         _highest.pop(device, None)
     cache = library.vmm_torch_cache(device)
     if cache is None:
@@ -88,5 +88,5 @@ def reset_accumulated(device: int) -> None:
     """What was ever allocated and freed, and the number of calls, begin anew at zero."""
     now = Figures(device)
     now._before = None
-    with _guard:
+    with _guard.lock:
         _since[device] = now

@@ -2,11 +2,10 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
-import threading
 
-from . import _library, _stacks
+from . import _interrupts, _library, _stacks
+from ._guard import Guard
 
 UNBOUNDED = sys.maxsize
 ENTRIES = 1 << 20  # of each device, where the caller sets no bound: up to 64 MiB
@@ -14,9 +13,9 @@ ENTRIES = 1 << 20  # of each device, where the caller sets no bound: up to 64 Mi
 _ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
             "segment_unmap", "oom", "snapshot")
 
-_guard = threading.Lock()
+_guard = Guard()
 _recorded = None  # settings of what is recorded now
-_process = None  # which one recorded first: a child after fork() leaves its parent's history alone
+_ends = False  # recording, with the program
 
 
 def record_history(enabled="all", context="all", stacks="python", max_entries=UNBOUNDED,
@@ -35,7 +34,7 @@ def record_history(enabled="all", context="all", stacks="python", max_entries=UN
     """
     global _recorded
     settings = None if enabled is None else _checked(enabled, context, stacks, max_entries, skip_actions)
-    with _guard:
+    with _guard.lock:
         if settings is not None and settings == _recorded and not clear_history:
             return
         _stop()
@@ -55,18 +54,19 @@ def _checked(enabled, context, stacks, max_entries, skip_actions) -> dict:
         raise ValueError(f"skip_actions has {sorted(unknown)}; actions are {', '.join(_ACTIONS)}")
     if isinstance(max_entries, bool) or not isinstance(max_entries, int) or max_entries < 1:
         raise ValueError(f"max_entries={max_entries!r}: at least 1")
-    entries = ENTRIES if max_entries == UNBOUNDED else max_entries
+    entries = ENTRIES if max_entries >= UNBOUNDED else max_entries
     return {"events": enabled == "all", "entries": entries if enabled == "all" else 1, "context": context,
             "skipped": frozenset(skip_actions or ())}
 
 
 def _start(settings: dict) -> None:
-    global _process
+    global _ends
+    _interrupts.watch(_stacks.number, BaseException)
     callback = _stacks.NO_CALLBACK if settings["context"] is None else _stacks.CALLBACK
     library = _library.load()
-    if _process is None:
+    if not _ends:
         atexit.register(_end)  # the library must not call Python once that has ended
-        _process = os.getpid()
+        _ends = True
     status = library.vmm_torch_history_start(settings["entries"], callback,
                                              int(settings["context"] == "all"))
     _library.check(status, "history is not recorded")
@@ -81,8 +81,7 @@ def _stop() -> None:
 
 
 def _end() -> None:
-    if os.getpid() == _process:
-        _stop()
+    _library.load().vmm_torch_history_stop()  # refused in a child that forked: its parent's goes on
 
 
 def is_recorded() -> bool:
@@ -90,6 +89,9 @@ def is_recorded() -> bool:
     return _recorded is not None and _recorded["context"] is not None
 
 
-def shows(action: str) -> bool:
-    """Whether snapshots have events of this action."""
-    return _recorded is None or (_recorded["events"] and action not in _recorded["skipped"])
+def shown() -> frozenset:
+    """The actions whose events snapshots have now; what is recorded may be changed by any thread."""
+    settings = _recorded
+    if settings is None:
+        return frozenset(_ACTIONS)
+    return frozenset(_ACTIONS) - settings["skipped"] if settings["events"] else frozenset()

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import threading
 
 from . import _config, _library, _patch
 from ._errors import InstallError, VmmError
+from ._guard import Guard
 
 ALLOC, FREE = "vmm_torch_alloc", "vmm_torch_free"
 
@@ -23,7 +23,7 @@ HOOKS = {
 }
 _GRAPH_HOOKS = ("set_begin_allocate_to_pool", "set_end_allocate_to_pool_fn", "set_release_pool")
 
-_guard = threading.Lock()
+_guard = Guard()
 _settings = None  # of the install() that succeeded
 _allocator = None  # PyTorch's wrapper; must live as long as the process
 _set_hooks: list = []
@@ -59,7 +59,7 @@ def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_
     """
     global _settings
     settings = {name: value for name, value in locals().items() if name not in ("patch", "plain_graphs")}
-    with _guard:
+    with _guard.lock:
         if _settings is None:
             torch = _usable_torch()
             _library.demand_gpu()

@@ -7,6 +7,8 @@ import ctypes
 
 u32, u64, size_t, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
 
+VERSION = (0, 1)  # major and minor of the headers
+
 STATUS_OK = 0
 DRIVER_CUDA = 1
 STATUS_DEVICE_OOM = 3

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 
 from . import _layout
 from ._errors import LibraryError, VmmError
+from ._guard import Guard
 from ._layout import pointer, size_t, u64
 
 FILE_NAME = "libvmmcache_torch.so"
@@ -37,6 +37,7 @@ _FUNCTIONS = {
     "vmm_torch_record_stream": (None, [pointer, pointer]),
     "vmm_torch_cache_info": (None, [pointer, ctypes.c_int8, ctypes.POINTER(size_t)]),
     "vmm_torch_shortage_watch": (None, [_layout.SHORTAGE_FN]),
+    "vmm_torch_pressure_end": (None, []),
     "vmm_torch_figures_get": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(_layout.TorchFigures)]),
     "vmm_torch_figures_reset": (ctypes.c_int, [ctypes.c_int, ctypes.c_int]),
     "vmm_torch_action_word": (ctypes.c_char_p, [ctypes.c_int]),
@@ -46,7 +47,7 @@ _FUNCTIONS = {
     "vmm_torch_snapshot_drop": (None, [pointer]),
 }
 
-_guard = threading.Lock()
+_guard = Guard()
 _loaded = None
 
 
@@ -59,10 +60,11 @@ def path() -> str:
 def load() -> ctypes.CDLL:
     """The library. Raises LibraryError, with what to do about it."""
     global _loaded
-    with _guard:
-        if _loaded is None:
-            _loaded = _open(path())
-        return _loaded
+    if _loaded is None:
+        with _guard.lock:
+            if _loaded is None:
+                _loaded = _open(path())
+    return _loaded
 
 
 def _open(where: str) -> ctypes.CDLL:
@@ -79,7 +81,15 @@ def _open(where: str) -> ctypes.CDLL:
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
         raise LibraryError(f"{where} cannot be used: {error}") from error
+    _demand_version(where, library.vmm_version().decode())
     return library
+
+
+def _demand_version(where: str, found: str) -> None:
+    """Libraries of another major or minor version may have other structures."""
+    wanted = "{}.{}".format(*_layout.VERSION)
+    if found.split(".")[:2] != wanted.split("."):
+        raise LibraryError(f"{where} is of version {found}; this package needs {wanted}")
 
 
 def demand_gpu() -> None:

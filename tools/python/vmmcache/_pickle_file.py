@@ -22,11 +22,19 @@ def read(path):
     with open(path, "rb") as file:
         try:
             found = _PlainUnpickler(file).load()
+        except OSError:
+            raise
         except Exception as error:  # whatever junk makes of the machine that unpickles
-            raise pickle.UnpicklingError(" ".join(str(error).split()) or type(error).__name__) from error
+            raise pickle.UnpicklingError(_told(error)) from error
     if not isinstance(found, dict) or "segments" not in found:
         raise pickle.UnpicklingError("it has no segments")
     return found
+
+
+def _told(error: Exception) -> str:
+    """In one line."""
+    told = str(error) if isinstance(error, pickle.UnpicklingError) else f"{type(error).__name__}: {error}"
+    return " ".join(told.split())
 
 
 def opcode_faults(data: bytes) -> list:

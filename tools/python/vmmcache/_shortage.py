@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import atexit
 import sys
-import threading
 
-from . import _layout, _library
+from . import _interrupts, _layout, _library
+from ._guard import Guard
 
-_guard = threading.Lock()
+_guard = Guard()
 _observers: tuple = ()
 
 
@@ -21,8 +21,9 @@ def on_out_of_memory(observer) -> None:
     global _observers
     if not callable(observer):
         raise TypeError(f"{observer!r} cannot be called")
-    with _guard:
+    with _guard.lock:
         if not _observers:
+            _interrupts.watch(_tell)
             _library.load().vmm_torch_shortage_watch(_CALLBACK)
             atexit.register(_end)  # the library must not call Python once that has ended
         _observers += (observer,)

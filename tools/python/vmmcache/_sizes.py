@@ -7,6 +7,9 @@ _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 
           "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
+_MOST = (1 << 64) - 1  # bytes that the library can be told
+
+
 def parse(limit) -> tuple:
     """(bytes, None) of a size, (None, share) of a share of the device; (0, None) of None: no limit.
 
@@ -20,15 +23,19 @@ def parse(limit) -> tuple:
     if isinstance(limit, float):
         return None, _share(limit, limit)
     if isinstance(limit, int):
-        if limit < 0:
-            raise ValueError(f"a limit of {limit} bytes makes no sense")
-        return limit, None
+        return _bytes(limit, limit), None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|[A-Za-z]*)\s*", limit)
     if match is None or (match.group(2) != "%" and match.group(2).upper() not in _UNITS):
         raise ValueError(f"'{limit}' is neither a size such as 8GiB nor a share such as 80%")
     if match.group(2) == "%":
         return None, _share(float(match.group(1)) / 100, limit)
-    return int(float(match.group(1)) * _UNITS[match.group(2).upper()]), None
+    return _bytes(float(match.group(1)) * _UNITS[match.group(2).upper()], limit), None
+
+
+def _bytes(count, written) -> int:
+    if not 0 <= count <= _MOST:
+        raise ValueError(f"a size of {written!r} lies outside 0 to 2^64 - 1 bytes")
+    return int(count)
 
 
 def _share(share: float, written) -> float:

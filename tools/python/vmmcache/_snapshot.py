@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 
-from . import _device, _history, _library, _picture, _stacks
+from . import _device, _file, _history, _library, _picture, _stacks
 
 PICKLE_PROTOCOL = 4
 
@@ -32,10 +32,9 @@ def snapshot(device=None, include_traces: bool = True) -> dict:
 
 
 def dump_snapshot(path="dump_snapshot.pickle", device=None) -> None:
-    """Writes snapshot() to a file, for https://pytorch.org/memory_viz or torch.cuda._memory_viz."""
-    picture = snapshot(device)
-    with open(path, "wb") as file:
-        pickle.dump(picture, file, protocol=PICKLE_PROTOCOL)
+    """Writes snapshot() to a file, for https://pytorch.org/memory_viz or torch.cuda._memory_viz. If that
+    fails it raises, and what was there before stays."""
+    _file.write(path, pickle.dumps(snapshot(device), protocol=PICKLE_PROTOCOL))
 
 
 def _is_shown(device: int, segments: list) -> bool:
@@ -76,13 +75,13 @@ def _block(block: _picture.Block) -> dict:
 
 
 def _trace(events: list) -> list:
-    words = {}
+    words, shown = {}, _history.shown()
     trace = []
     for event in events:
         word = words.get(event.action)
         if word is None:
             word = words[event.action] = _library.load().vmm_torch_action_word(event.action).decode()
-        if _history.shows(word):
+        if word in shown:
             trace.append(_entry(event, word))
     return trace
 

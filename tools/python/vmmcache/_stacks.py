@@ -1,7 +1,7 @@
 """Stacks of Python, each known by a number: what the library stores with allocations and frees.
 
 The library calls number() on any thread, in the middle of any operation. Therefore it takes no lock,
-allocates little and never raises: a stack that is known already costs a walk over its frames and one
+allocates little and raises nothing of its own: a stack that is known already costs a walk over its frames and one
 look-up. Lines and names are found out only when somebody reads them.
 
 A stack is a tuple of code objects and positions in them. Its key has the code objects' addresses, which
@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import dis
 import itertools
-import os
-import signal
 import sys
-import threading
 
-from . import _layout
+from . import _interrupts, _layout
 
 DEPTH = 64  # innermost frames that are kept
 _DEPTHS = range(DEPTH)
@@ -42,16 +39,11 @@ def number() -> int:
         key = tuple(key)
         known = _numbers.get(key)
         return _intern(key) if known is None else known
-    except KeyboardInterrupt:
-        _interrupt_later()
-    except BaseException:  # there is nobody who could handle it
+    except (MemoryError, RecursionError):
         pass
+    except BaseException as error:  # of a signal handler: nothing else here raises any
+        _interrupts.raise_later(error)
     return 0
-
-
-def _interrupt_later() -> None:
-    """A Ctrl-C that came while the library asked is for the program, once this has returned."""
-    threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
 def _intern(key: tuple) -> int:
