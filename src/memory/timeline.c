@@ -34,11 +34,11 @@ static vmm_status marks_poll(struct timeline *timeline)
     return VMM_OK;
 }
 
-/* VMM_NOT_READY if the stream is being captured: an event would become part of the graph, and tell nothing. */
-static vmm_status stream_ask(struct timeline *timeline)
+/* VMM_NOT_READY if a stream is being captured: an event would become part of the graph, and tell nothing. */
+static vmm_status stream_ask(struct timeline *timeline, vmm_stream stream)
 {
     bool is_capturing = false;
-    vmm_status status = vmm__driver_capturing(timeline->driver, timeline->stream, &is_capturing);
+    vmm_status status = vmm__driver_capturing(timeline->driver, stream, &is_capturing);
     return status == VMM_OK && is_capturing ? VMM_NOT_READY : status;
 }
 
@@ -48,7 +48,7 @@ static vmm_status stream_ask(struct timeline *timeline)
  */
 static vmm_status mark_add(struct timeline *timeline)
 {
-    vmm_status asked = stream_ask(timeline);
+    vmm_status asked = stream_ask(timeline, timeline->stream);
     if (asked != VMM_OK)
         return asked;
     bool full = timeline->count == TIMELINE_MARKS;
@@ -63,7 +63,7 @@ static vmm_status mark_add(struct timeline *timeline)
     if (status != VMM_OK)
         return status;
     timeline->count -= full ? 1 : 0;
-    status = stream_ask(timeline);
+    status = stream_ask(timeline, timeline->stream);
     if (status != VMM_OK)
         return status;
     mark->epoch = epoch;
@@ -100,10 +100,9 @@ static struct timeline_mark *mark_covering(struct timeline *timeline, uint64_t e
 /* A graph would not wait again each time that it is launched. */
 static vmm_status stream_follow(struct timeline *timeline, uint64_t epoch, vmm_stream stream)
 {
-    bool is_capturing = false;
-    vmm_status status = vmm__driver_capturing(timeline->driver, stream, &is_capturing);
-    if (status != VMM_OK || is_capturing)
-        return status == VMM_OK ? VMM_NOT_READY : status;
+    vmm_status status = stream_ask(timeline, stream);
+    if (status != VMM_OK)
+        return status;
     return vmm__driver_stream_wait(timeline->driver, stream, mark_covering(timeline, epoch)->event);
 }
 

@@ -154,6 +154,17 @@ struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_
     return is_it ? block : NULL;
 }
 
+vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run)
+{
+    const struct arena *arena = &cache->memory.arena;
+    uint64_t epoch = vmm__idle_epoch(cache, run);
+    vmm_status status = vmm__heap_detach(run->heap, run->block, run->address, run->bytes);
+    if (status == VMM_OK)
+        vmm__memory_discard(&cache->memory, vmm__arena_granule(arena, run->address),
+                            run->bytes >> arena->granule_shift, &run->heap->pool->timeline, epoch);
+    return status;
+}
+
 vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, struct heap *to)
 {
     const struct arena *arena = &cache->memory.arena;

@@ -87,6 +87,10 @@ uint64_t vmm__idle_unfinished(struct vmm_cache *cache, struct heap *heap);
 /* The latest epoch at which anything of a run was given back. */
 uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run);
 
+/* Cuts a run out of its heap and puts it on its way back to the driver, which takes it once its work has
+ * finished. ERR_HOST_OOM: nothing has changed. */
+vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run);
+
 /* Moves a run that is clear from its heap to another, where it lies. When the other cannot take it
  * for want of host memory, the run is on its way back to the driver. */
 vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, struct heap *to);

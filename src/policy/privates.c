@@ -238,15 +238,8 @@ bool vmm__privates_capture(const struct vmm_cache *cache)
 
 vmm_status vmm__privates_work_wait(struct vmm_cache *cache)
 {
-    vmm_status first = VMM_OK;
-    if (!vmm__privates_capture(cache))
-        return vmm__driver_device_wait(cache->driver);
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        vmm_status status = vmm__timeline_wait(&pool->timeline, vmm__timeline_now(&pool->timeline));
-        if (first == VMM_OK && status != VMM_NOT_READY)
-            first = status;
-    }
-    return first;
+    return vmm__privates_capture(cache) ? vmm__cache_wait(cache)
+                                        : vmm__driver_device_wait(cache->driver);
 }
 
 /* ---- Leaving ------------------------------------------------------------------------------- */
@@ -326,7 +319,7 @@ vmm_status vmm__privates_leave_locked(struct vmm_cache *cache)
     return VMM_OK;
 }
 
-uint64_t vmm__privates_kept_bytes(struct vmm_cache *cache, const struct pool *held)
+uint64_t vmm__privates_kept_bytes(struct vmm_cache *cache)
 {
     uint64_t bytes = 0;
     if (cache->privates.pools == NULL)
@@ -334,9 +327,9 @@ uint64_t vmm__privates_kept_bytes(struct vmm_cache *cache, const struct pool *he
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         if (!pool->is_held)
             continue;
-        vmm__pool_lock_beside(pool, held);
+        vmm__pool_lock(pool);
         bytes += pool->large.free_bytes + pool->small.free_bytes;
-        vmm__pool_unlock_beside(pool, held);
+        vmm__pool_unlock(pool);
     }
     return bytes;
 }

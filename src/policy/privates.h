@@ -71,7 +71,7 @@ vmm_status vmm__private_pool(struct vmm_cache *cache, vmm_stream stream, struct 
 vmm_status vmm__privates_leave_locked(struct vmm_cache *cache);
 
 /* Bytes that are free in pools that are held: not active, and of no use to anybody else. The caller holds
- * the grow lock and has locked `held` (NULL: none). */
-uint64_t vmm__privates_kept_bytes(struct vmm_cache *cache, const struct pool *held);
+ * the grow lock and no pool's. */
+uint64_t vmm__privates_kept_bytes(struct vmm_cache *cache);
 
 #endif

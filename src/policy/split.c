@@ -16,21 +16,6 @@ static bool splitting_is_done(const struct splitting *splitting)
     return splitting->done >= splitting->want;
 }
 
-/* Gives back the chunk that a run consists of. False if its heap cannot let go of it. */
-static bool chunk_return(struct splitting *splitting, const struct idle_run *run)
-{
-    struct vmm_cache *cache = splitting->cache;
-    const struct arena *arena = &cache->memory.arena;
-    uint64_t granules = run->bytes >> arena->granule_shift;
-    uint64_t epoch = vmm__idle_epoch(cache, run);
-    if (vmm__heap_detach(run->heap, run->block, run->address, run->bytes) != VMM_OK)
-        return false;
-    vmm__memory_discard(&cache->memory, vmm__arena_granule(arena, run->address), granules,
-                        &run->heap->pool->timeline, epoch);
-    splitting->done += granules;
-    return true;
-}
-
 /* One chunk after the other, from the low end of a free block on. */
 static void block_split(struct splitting *splitting, struct idle_quest *quest, struct block *block)
 {
@@ -40,11 +25,13 @@ static void block_split(struct splitting *splitting, struct idle_quest *quest, s
         struct idle_run run;
         if (!vmm__idle_next(cache, quest, block, from, 1, &run))
             break;
+        uint64_t granules = run.bytes >> cache->memory.arena.granule_shift;
         from = run.address + run.bytes;
-        if (run.bytes >> cache->memory.arena.granule_shift <= splitting->most)
+        if (granules <= splitting->most)
             continue;
-        if (!chunk_return(splitting, &run))
+        if (vmm__idle_discard(cache, &run) != VMM_OK)
             break;
+        splitting->done += granules;
         block = vmm__idle_behind(cache, &run);
     }
 }

@@ -100,7 +100,7 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
         (void)vmm__trim_due_locked(cache); /* what cannot go back now is tried again later */
     vmm__pools_touch(&cache->pools, pool);
     cache->supplies++;
-    cache->kept_bytes = vmm__privates_kept_bytes(cache, NULL);
+    cache->kept_bytes = vmm__privates_kept_bytes(cache);
     cache->is_passing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
     vmm__pool_lock(pool);
     vmm_status status = supply_locked(cache, &request, out);

@@ -12,7 +12,6 @@ enum { CHECK_EVERY = VMM_CHECK >= 1 ? 1 : 0 };
 static uint64_t block_trim(struct vmm_cache *cache, const struct trim_order *order,
                            struct idle_quest *quest, struct block *block, uint64_t bytes)
 {
-    const struct arena *arena = &cache->memory.arena;
     uint64_t from = block->address;
     uint64_t put_bytes = 0;
     struct idle_run run;
@@ -20,14 +19,11 @@ static uint64_t block_trim(struct vmm_cache *cache, const struct trim_order *ord
            vmm__idle_next(cache, quest, block, from, bytes - put_bytes, &run)) {
         if (order->is_most && !vmm__idle_cut(&cache->memory, bytes - put_bytes, &run))
             break;
-        uint64_t epoch = vmm__idle_epoch(cache, &run);
-        vmm_status status = vmm__heap_detach(quest->from, block, run.address, run.bytes);
+        vmm_status status = vmm__idle_discard(cache, &run);
         if (status != VMM_OK) { /* for want of host memory: the same as if work still ran */
-            vmm__idle_stick(quest, epoch, status);
+            vmm__idle_stick(quest, vmm__idle_epoch(cache, &run), status);
             break;
         }
-        vmm__memory_discard(&cache->memory, vmm__arena_granule(arena, run.address),
-                            run.bytes >> arena->granule_shift, &quest->from->pool->timeline, epoch);
         put_bytes += run.bytes;
         from = run.address + run.bytes;
         block = vmm__idle_behind(cache, &run);

@@ -3,7 +3,6 @@
  * never fails: its error is kept for vmm_last_error() and told to the log.
  * May be called by: nobody within; they are the library's interface. Locks: none of their own.
  */
-#include "base/arith.h"
 #include "base/error.h"
 #include "torch/plugin.h"
 
@@ -100,14 +99,7 @@ void vmm_torch_reset(void)
     }
 }
 
-/* All of the memory is no limit, and nothing of it is one that no request keeps to. */
-static uint64_t share_of(double fraction, uint64_t total_bytes)
-{
-    if (fraction >= 1.0)
-        return 0;
-    return vmm__max(1, (uint64_t)(fraction * (double)total_bytes));
-}
-
+/* All of the memory is no limit. */
 static vmm_status fraction_set(double fraction, int ordinal)
 {
     if (!(fraction >= 0.0 && fraction <= 1.0))
@@ -118,10 +110,7 @@ static vmm_status fraction_set(double fraction, int ordinal)
     if (status != VMM_OK)
         return status;
     vmm_cache *cache = vmm__torch_cache_of(device);
-    uint64_t free_bytes;
-    uint64_t total_bytes;
-    status = vmm_device_memory(cache, &free_bytes, &total_bytes);
-    return status == VMM_OK ? vmm_limit_set(cache, share_of(fraction, total_bytes)) : status;
+    return fraction < 1.0 ? vmm__torch_limit(cache, fraction) : vmm_limit_set(cache, 0);
 }
 
 void vmm_torch_memory_fraction(double fraction, int device)

@@ -173,16 +173,14 @@ static vmm_driver_kind driver_chosen(vmm_driver_kind wanted)
     return wanted == VMM_DRIVER_AUTO && !is_said ? VMM_DRIVER_CUDA : wanted;
 }
 
-static vmm_status share_keep_locked(vmm_cache *cache)
+vmm_status vmm__torch_limit(vmm_cache *cache, double share)
 {
-    if (limit_share == 0.0)
-        return VMM_OK;
     uint64_t free_bytes;
     uint64_t total_bytes;
     vmm_status status = vmm_device_memory(cache, &free_bytes, &total_bytes);
     if (status != VMM_OK)
         return status;
-    return vmm_limit_set(cache, vmm__max(1, (uint64_t)(limit_share * (double)total_bytes)));
+    return vmm_limit_set(cache, vmm__max(1, (uint64_t)(share * (double)total_bytes)));
 }
 
 static vmm_status cache_make_locked(struct torch_device *device, int ordinal, vmm_cache **out)
@@ -208,7 +206,8 @@ static vmm_status device_make_locked(struct torch_device *device, int ordinal)
     device->ordinal = ordinal;
     vmm__figures_init(&device->figures);
     vmm__history_init(&device->history);
-    status = share_keep_locked(cache);
+    if (limit_share != 0.0)
+        status = vmm__torch_limit(cache, limit_share);
     if (status == VMM_OK)
         status = vmm_watch(cache, change_note, device);
     if (status != VMM_OK) {

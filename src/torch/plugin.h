@@ -63,6 +63,9 @@ static inline struct torch_device *vmm__torch_find(int ordinal)
 /* The same, and makes the cache if there is none. As vmm_create(). */
 vmm_status vmm__torch_open(int ordinal, struct torch_device **out);
 
+/* Limits a cache to a share of its device's memory; of none of it no request keeps the limit. */
+vmm_status vmm__torch_limit(vmm_cache *cache, double share);
+
 /* Tells vmm_torch_shortage_watch()'s function of a request that failed, if it was for want of memory. */
 void vmm__torch_shortage_tell(const struct torch_device *device, vmm_status status, uint64_t bytes);
 
