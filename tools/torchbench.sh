@@ -11,7 +11,7 @@
 #   equality  the same training under both, compared                                         (1)
 #   steps     step times, peaks and results of real models, three allocators                  (6)
 #   cap       the largest sizes that train under a limit                                      (3)
-# Two GPUs: DEVICES=2. Repetitions of steps: REPEAT=3. Seconds after which a part begins no process: BUDGET=520.
+# Two GPUs: DEVICES=2. Repetitions of steps: REPEAT=3; some of the models: WORKLOADS=gnn,llm. Seconds after which a part begins no process: BUDGET=520.
 #
 # Writes into FOLDER: log.txt (machine, versions, commands and their status), checks.txt, tour.txt, tour.json,
 # equality.txt, steps.txt, cap.txt and results.tar.gz. Ends with 1 if a check, the tour or the comparison fails.
@@ -80,7 +80,7 @@ for part in $parts; do
     equality) run equality.txt 300 python3 "$bench/equality.py" "$results/equality.json" || failed=1 ;;
     steps | cap)
         run "$part.txt" $((${BUDGET:-520} + 60)) python3 "$bench/run.py" --out "$results" --parts "$part" \
-            --repeat "${REPEAT:-2}" --seconds "${BUDGET:-520}" || failed=1
+            ${WORKLOADS:+--workloads "$WORKLOADS"} --repeat "${REPEAT:-2}" --seconds "${BUDGET:-520}" || failed=1
         ;;
     *)
         echo "error: no part $part" >&2

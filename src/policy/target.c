@@ -20,11 +20,16 @@ enum {
     LOADING_SHARE_FREED = 64, /* of active bytes */
     LOADING_MOST_GRANULES = 128,
     NEAR_LIMIT_DIVISOR = 4,
+    SMALL_STEPS = 1024,
     APART_EXCESS = 20, /* a share of the target */
     APART_LEAST_GRANULES = 4
 };
 
 enum { SLACK_FLOOR_BYTES = 16 << 20 };
+
+/* Below this the shares shrink with what is reserved: the blocks of small programs are small beside their
+ * chunks, and pin many of them; and they have few chunks to pay for. */
+#define SMALL_PROGRAM_BYTES (UINT64_C(80) << 30) /* over footprint_permille */
 
 bool vmm__target_limit_is_near(const struct vmm_cache *cache, uint64_t bytes)
 {
@@ -74,10 +79,19 @@ static bool is_loading(const struct vmm_cache *cache)
     return cache->memory.limit_bytes == 0 && active.freed <= active.current / LOADING_SHARE_FREED;
 }
 
-static uint64_t loading_granules(const struct vmm_cache *cache)
+/* A share of what is reserved, and of that a share in small programs. */
+static uint64_t large_share_bytes(const struct vmm_cache *cache, unsigned share)
 {
     uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
-    uint64_t share = reserved * slack_permille(cache) / LOADING_SHARE_OF_RESERVED;
+    uint64_t permille = slack_permille(cache);
+    uint64_t small_bytes = SMALL_PROGRAM_BYTES / permille;
+    uint64_t steps = vmm__min(reserved, small_bytes) / (small_bytes / SMALL_STEPS);
+    return reserved * permille / share / SMALL_STEPS * steps;
+}
+
+static uint64_t loading_granules(const struct vmm_cache *cache)
+{
+    uint64_t share = large_share_bytes(cache, LOADING_SHARE_OF_RESERVED);
     uint64_t granules = share >> cache->memory.arena.granule_shift;
     return vmm__min(granules, LOADING_MOST_GRANULES);
 }
@@ -87,9 +101,10 @@ static uint64_t share_bytes(const struct vmm_cache *cache, uint64_t bytes, bool 
 {
     bool is_fine = cache->is_fine || is_near;
     uint64_t permille = slack_permille(cache);
-    uint64_t reserved = vmm__figure_now(&cache->memory.reserved_bytes);
     uint64_t of_reserved =
-        reserved * permille / (is_fine ? FINE_SHARE_OF_RESERVED : COARSE_SHARE_OF_RESERVED);
+        vmm__figure_now(&cache->memory.reserved_bytes) * permille / FINE_SHARE_OF_RESERVED;
+    if (!is_fine)
+        of_reserved = vmm__max(of_reserved, large_share_bytes(cache, COARSE_SHARE_OF_RESERVED));
     uint64_t of_block = bytes * permille / (is_fine ? FINE_SHARE_OF_BLOCK : COARSE_SHARE_OF_BLOCK);
     return vmm__max(of_reserved, of_block) / (is_near ? NEAR_LIMIT_DIVISOR : 1);
 }

@@ -7,6 +7,7 @@ import tempfile
 
 import torch
 from torch.multiprocessing.reductions import reduce_tensor
+from torch.nn.parallel import comm
 
 import allocators
 from checks import close, expect
@@ -73,8 +74,8 @@ def peer_copies():
             y = x.to("cuda:1", non_blocking=True)
             z = (y + 1).to("cuda:0", non_blocking=True)
             expect(torch.equal(z, x + 1), "a copy of %d numbers differs" % size)
-    parts = torch.cuda.comm.broadcast(torch.arange(1 << 20, device="cuda:0"), [0, 1])
-    total = torch.cuda.comm.reduce_add(parts, 0)
+    parts = comm.broadcast(torch.arange(1 << 20, device="cuda:0"), [0, 1])
+    total = comm.reduce_add(parts, 0)
     expect(torch.equal(total, torch.arange(1 << 20, device="cuda:0") * 2), "the sum of both GPUs")
     model = torch.nn.Linear(1024, 1024)
     both = torch.nn.DataParallel(model.cuda(), device_ids=[0, 1])
