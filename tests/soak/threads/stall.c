@@ -9,7 +9,6 @@
 
 #include "base/arith.h"
 #include "base/clock.h"
-#include "base/sanitizer.h"
 
 #include <stdio.h>
 #include <string.h>

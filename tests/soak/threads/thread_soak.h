@@ -24,6 +24,7 @@
 #ifndef VMM_THREAD_SOAK_H
 #define VMM_THREAD_SOAK_H
 
+#include "base/sanitizer.h"
 #include "cache_on.h"
 
 #include "random.h"
@@ -174,10 +175,17 @@ void hand_graph(struct hand *hand);
 
 enum { DRIFT_ROUNDS = 4096 };
 
+/* ThreadSanitizer maps memory for itself. */
+#ifdef VMM_THREAD_SANITIZER
+enum { DRIFT_MAPPINGS = 64 };
+#else
+enum { DRIFT_MAPPINGS = 16 };
+#endif
+
 /* X(name, what it is, slack): what is held after each round, and by how much that may differ. */
 #define DRIFT_MAP(X)                                                                               \
-    X(host_bytes, "host memory of the library and its driver, bytes", 524288)                      \
-    X(mappings, "mappings of the process", 16)                                                     \
+    X(host_bytes, "host memory of the library and its driver, bytes", 1048576)                     \
+    X(mappings, "mappings of the process", DRIFT_MAPPINGS)                                         \
     X(files, "open files", 0)                                                                      \
     X(excess_permille, "most reserved of most live memory in a round, thousandths", 50)
 
