@@ -100,7 +100,7 @@ static void call_find(void *library, const char *exported, void *member)
     memcpy(member, &found, sizeof found);
 }
 
-static void no_gpu(const char *why)
+static _Noreturn void no_gpu(const char *why)
 {
     const char *required = getenv("VMM_REQUIRE_GPU");
     (void)fprintf(stderr, "overrun: no GPU: %s\n", why);
