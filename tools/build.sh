@@ -15,7 +15,7 @@ fi
 mkdir -p "build/$name"
 log=build/$name/build.log
 
-if ! { cmake -S . -B "build/$name" "$@" && cmake --build "build/$name" -j "$(nproc)" "${target[@]}"; } \
+if ! { cmake -S . -B "build/$name" "$@" && cmake --build "build/$name" -j "$(nproc)" ${target[@]+"${target[@]}"}; } \
     >"$log" 2>&1; then
     tail -n 60 "$log" >&2
     echo "error: build/$name could not be built; the end of what happened is above, all of it in $log" >&2

@@ -187,8 +187,8 @@ typedef struct vmm_config {
     uint64_t peer_devices; /* cuda: bit n: device n may read and write the cache's memory; ordinals
                               beyond the last device, and the cache's own, are ignored */
     int marks; /* 1: blocks are marked for tools such as compute-sanitizer, which then report an access beyond
-                  the end of one, or after vmm_free(), which waits for the device; cuda: twice the limit
-                  (none: 3/4 of free memory) is allocated at once; not with compaction;
+                  the end of one, or after vmm_free(), which waits for the device; cuda: twice limit_bytes
+                  (0: 3/4 of free memory) is allocated at once; not with compaction;
                   environment: VMM_MARKS=1 */
 } vmm_config;
 

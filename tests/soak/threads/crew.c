@@ -87,6 +87,8 @@ vmm_status crew_open(struct crew *crew, const struct crew_settings *settings)
                     vmm__driver_stream_create(crew->driver, &crew->streams[i]));
     for (unsigned i = 0; i < settings->threads; i++)
         hand_open(crew, i);
+    /* On cuda the first work loads the kernels, which must not fall into a capture. */
+    crew_expect(crew, "delay", vmm__driver_delay(crew->driver, 1, crew->streams[0]));
     status = vmm__cache_create_on(&config, crew->driver, &crew->cache);
     crew_expect(crew, "create", status);
     return status;
