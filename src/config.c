@@ -42,6 +42,8 @@ static vmm_status fields_check(const vmm_config *config)
         return field_wrong("sharing", (int)config->sharing, "not a way of sharing");
     if ((int)config->compaction < VMM_COMPACTION_OFF || (int)config->compaction > VMM_COMPACTION_ON)
         return field_wrong("compaction", (int)config->compaction, "not a kind of compaction");
+    if (config->marks != 0 && config->marks != 1)
+        return field_wrong("marks", config->marks, "not 0 or 1");
     if (config->decay_thread != 0 && config->decay_thread != 1)
         return field_wrong("decay_thread", config->decay_thread, "not 0 or 1");
     return VMM_OK;
@@ -51,6 +53,8 @@ vmm_status vmm__config_settle(const vmm_config *config)
 {
     if (config->decay_thread == 1 && config->decay_ms == 0)
         return field_wrong("decay_thread", 1, "but decay_ms is 0: nothing would decay");
+    if (config->marks == 1 && config->compaction != VMM_COMPACTION_OFF)
+        return field_wrong("marks", 1, "but compaction is not off: marks do not move with bytes");
     return VMM_OK;
 }
 
@@ -127,6 +131,7 @@ static vmm_status footprint_read(vmm_config *config)
 static vmm_status choices_read(vmm_config *config)
 {
     static const char *const no_caching[] = { "0", "1", NULL };
+    static const char *const marks[] = { "0", "1", NULL };
     static const char *const sharing[] = { "finished", "wait", NULL };
     static const char *const compaction[] = { "off", "auto", "on", NULL };
     int choice = 0;
@@ -134,6 +139,10 @@ static vmm_status choices_read(vmm_config *config)
     if (status != VMM_OK)
         return status;
     config->no_caching = choice;
+    status = word_read("VMM_MARKS", marks, config->marks, &choice);
+    if (status != VMM_OK)
+        return status;
+    config->marks = choice;
     status = word_read("VMM_SHARING", sharing, (int)config->sharing, &choice);
     if (status != VMM_OK)
         return status;

@@ -7,6 +7,7 @@
 #include "base/hostmem.h"
 #include "cache_on.h"
 #include "config.h"
+#include "marks.h"
 #include "policy/handout.h"
 #include "policy/supply.h"
 #include "policy/trim.h"
@@ -29,6 +30,14 @@ static vmm_status missing_argument(const char *function, const char *argument)
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
+/* Where addresses are memory, no more than there have to be. */
+static uint64_t arena_wanted(const vmm_config *config, const struct driver *driver)
+{
+    if (driver->is_plain)
+        return driver->granule_bytes;
+    return config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
+}
+
 static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
 {
     vmm_cache *cache = vmm__host_alloc(1, sizeof *cache);
@@ -50,16 +59,22 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     vmm__fair_init(&cache->grow_lock);
     vmm__privates_init(&cache->privates);
     vmm__timeline_init(&cache->copies, driver, NULL);
-    uint64_t arena_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
-    vmm_status status = vmm__memory_init(&cache->memory, driver, arena_bytes, config->limit_bytes);
+    vmm_status status =
+        vmm__memory_init(&cache->memory, driver, arena_wanted(config, driver), config->limit_bytes);
     if (status != VMM_OK)
         goto fail_memory;
     status = vmm__directory_init(&cache->directory, &cache->memory.arena);
     if (status != VMM_OK)
         goto fail_directory;
+    if (config->marks != 0)
+        status = vmm__marks_open(cache);
+    if (status != VMM_OK)
+        goto fail_marks;
     *out = cache;
     return VMM_OK;
 
+fail_marks:
+    vmm__directory_fini(&cache->directory);
 fail_directory:
     (void)vmm__memory_fini(&cache->memory);
 fail_memory:
@@ -102,6 +117,13 @@ vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver,
     return status;
 }
 
+/* With marks the device is as large as the limit, unless it is to be something else: all of it is taken at once. */
+static uint64_t device_wanted(const vmm_config *config)
+{
+    bool is_limited = config->marks != 0 && config->device_bytes == 0;
+    return is_limited ? config->limit_bytes : config->device_bytes;
+}
+
 vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
 {
     if (out == NULL)
@@ -115,8 +137,9 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
     if (status != VMM_OK)
         return status;
     struct driver_options options = { .device = settings.device,
-                                      .device_bytes = settings.device_bytes,
-                                      .peer_devices = settings.peer_devices };
+                                      .device_bytes = device_wanted(&settings),
+                                      .peer_devices = settings.peer_devices,
+                                      .is_plain = settings.marks != 0 };
     struct error_line line;
     vmm__error_save(&line);
     struct driver *driver;
@@ -152,6 +175,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
         return VMM_OK;
     vmm__ticker_stop(&cache->ticker);
     vmm_status waited = vmm__privates_work_wait(cache);
+    vmm__marks_close(cache);
     vmm__directory_fini(&cache->directory);
     vmm__pools_fini(&cache->pools);
     vmm__timeline_fini(&cache->copies);
@@ -168,13 +192,21 @@ vmm_status vmm_destroy(vmm_cache *cache)
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
+static vmm_status alloc_slowly(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
+{
+    vmm_status status = vmm__handout_visit(cache, bytes, stream, out);
+    if (status == VMM_OK && cache->marks != NULL)
+        vmm__marks_set(cache, *out, bytes);
+    return status;
+}
+
 vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
 {
     if (cache == NULL || out == NULL)
         return missing_argument("vmm_alloc", cache == NULL ? "cache" : "out");
     struct pool *pool = vmm__handout_enter(cache, stream);
     if (pool == NULL)
-        return vmm__handout_visit(cache, bytes, stream, out);
+        return alloc_slowly(cache, bytes, stream, out);
     vmm_status status = vmm__pool_take_locked(pool, bytes, out);
     vmm__biased_drop(&pool->lock);
     return status == VMM_NOT_READY ? vmm__supply(cache, pool, bytes, out) : status;
@@ -204,6 +236,13 @@ static __attribute__((noinline)) void after_free(vmm_cache *cache)
         tick_in_passing(cache);
 }
 
+static vmm_status free_slowly(vmm_cache *cache, const void *ptr, bool *looks)
+{
+    if (cache->marks != NULL)
+        return vmm__marks_return(cache, ptr, looks);
+    return vmm__handout_return(cache, (uint64_t)(uintptr_t)ptr, looks);
+}
+
 vmm_status vmm_free(vmm_cache *cache, void *ptr)
 {
     if (cache == NULL)
@@ -215,7 +254,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
     struct heap *heap = vmm__handout_owner_enter(cache, address);
     vmm_status status;
     if (heap == NULL) {
-        status = vmm__handout_return(cache, address, &looks);
+        status = free_slowly(cache, ptr, &looks);
     } else {
         struct pool *pool = heap->pool;
         status = vmm__pool_give_locked(pool, heap, address);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and runs all tests: first a Release build, then a build with
-# AddressSanitizer, UndefinedBehaviorSanitizer and all internal checks.
+# AddressSanitizer, UndefinedBehaviorSanitizer and all internal checks, then what threads do with ThreadSanitizer.
 #
 # usage: tools/run-tests.sh [--gpu]      --gpu: a missing GPU is a failure, not a skipped test
 set -euo pipefail
@@ -35,3 +35,9 @@ echo "== sanitizers: building (build/sanitize)"
     -DVMM_SANITIZE=address,undefined -DVMM_BUILD_BENCH=OFF
 echo "== sanitizers: testing"
 run_ctest sanitize -L 'unit|api|fault|tools|soak' -LE gpu
+
+echo "== ThreadSanitizer: building (build/thread)"
+"$home/tools/build.sh" thread --target thread_tests "${tests_on[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -DVMM_CHECK=1 -DVMM_SANITIZE=thread -DVMM_BUILD_BENCH=OFF -DVMM_BUILD_TORCH=OFF
+echo "== ThreadSanitizer: testing"
+TSAN_OPTIONS="halt_on_error=1 suppressions=" run_ctest thread -L thread -LE gpu

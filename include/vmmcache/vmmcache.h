@@ -159,7 +159,7 @@ typedef struct vmm_config {
     size_t struct_size;
     int device;             /* ordinal of the device */
     vmm_driver_kind driver; /* environment: VMM_DRIVER=auto|cuda|host|sim, when this is AUTO */
-    uint64_t device_bytes;  /* host and sim: capacity of the pretended device */
+    uint64_t device_bytes;  /* host and sim, cuda with marks: capacity of the pretended device */
     uint64_t limit_bytes;   /* most physical memory to hold; environment: VMM_LIMIT=SIZE|N% */
     uint64_t arena_bytes;   /* device addresses to reserve; default 2^44, halved on refusal */
     int no_caching;         /* 1: every allocation goes to the driver and back, to hunt bugs;
@@ -186,12 +186,16 @@ typedef struct vmm_config {
     void *pressure_context;
     uint64_t peer_devices; /* cuda: bit n: device n may read and write the cache's memory; ordinals
                               beyond the last device, and the cache's own, are ignored */
+    int marks; /* 1: blocks are marked for tools such as compute-sanitizer, which then report an access beyond
+                  the end of one, or after vmm_free(), which waits for the device; cuda: twice limit_bytes
+                  (0: 3/4 of free memory) is allocated at once; not with compaction;
+                  environment: VMM_MARKS=1 */
 } vmm_config;
 
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_AUTO, 0, 0, 0, 0, NULL, NULL, 0, \
-    VMM_SHARING_FINISHED, VMM_COMPACTION_OFF, 0, 0, 0, NULL, NULL, NULL, NULL, 0 }
+    VMM_SHARING_FINISHED, VMM_COMPACTION_OFF, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0 }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif

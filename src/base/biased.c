@@ -18,6 +18,11 @@ void vmm__biased_fini(struct biased_lock *lock)
     (void)pthread_mutex_destroy(&lock->mutex);
 }
 
+void vmm__biased_deny(struct biased_lock *lock)
+{
+    lock->may_favour = false;
+}
+
 /* Makes nobody the favourite, with the mutex held. What is done between enter() and drop() is short. */
 static void favourite_dismiss(struct biased_lock *lock, struct seat *seat)
 {

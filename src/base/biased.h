@@ -28,11 +28,14 @@ struct biased_lock {
     uint32_t visits; /* of `visitor`, in a row, by the mutex */
     uint32_t patience;
     uint32_t waits;  /* visits that found the mutex taken */
-    bool may_favour; /* the system has what it takes */
+    bool may_favour; /* the system has what it takes, and it is wanted */
 };
 
 void vmm__biased_init(struct biased_lock *lock);
 void vmm__biased_fini(struct biased_lock *lock);
+
+/* Nobody becomes the favourite, so nobody enters. Before the first use. */
+void vmm__biased_deny(struct biased_lock *lock);
 
 /* For whoever is not on the fast path, or stays inside for long. */
 void vmm__biased_take(struct biased_lock *lock);

@@ -179,9 +179,15 @@ vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct dr
     if (status != VMM_OK)
         goto fail_device;
     cuda->base.ops = &cuda_ops;
+    if (options->is_plain)
+        status = vmm__cuda_plain_begin(cuda, &cuda_ops, options->device_bytes);
+    if (status != VMM_OK)
+        goto fail_plain;
     *out = &cuda->base;
     return VMM_OK;
 
+fail_plain:
+    (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
 fail_device:
     (void)pthread_mutex_destroy(&cuda->kernels_lock);
 fail_lock:

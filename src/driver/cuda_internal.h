@@ -6,6 +6,7 @@
  *   cuda_api.c      the calls of libcuda, and what their results mean
  *   cuda_probe.c    what the device can do: attributes, and a test of every memory call
  *   cuda_memory.c   reservations, handles, mappings
+ *   cuda_plain.c    the same without mapping: one allocation
  *   cuda_work.c     events, streams, copies; the kernels of fill, check and delay
  *   cuda_kernels.h  those kernels
  *
@@ -110,6 +111,11 @@ struct cuda_driver {
     CUfunction delay;
     CUdeviceptr mismatches; /* a 64-bit counter on the device */
     unsigned blocks_limit;
+
+    struct driver_ops plain_ops; /* the table, if memory is plain; and the three below */
+    CUdeviceptr plain_allocation;
+    _Atomic uint64_t plain_bytes;   /* created and not released */
+    _Atomic uint64_t plain_handles; /* ever created */
 };
 
 static inline struct cuda_driver *vmm__cuda_of(struct driver *driver)
@@ -141,6 +147,13 @@ void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *sc
         vmm__cuda_leave((cuda), &scope);                                                           \
         status = vmm__cuda_status((cuda)->api, result, __VA_ARGS__);                               \
     }
+
+/* ---- cuda_plain.c ---------------------------------------------------------------------------- */
+
+/* Makes memory plain, with the rest of the table as in `ops`; device_bytes 0: what most of the free memory is good for.
+ * ERR_DEVICE_OOM: less than a granule. */
+vmm_status vmm__cuda_plain_begin(struct cuda_driver *cuda, const struct driver_ops *ops,
+                                 uint64_t device_bytes);
 
 /* ---- cuda_probe.c ---------------------------------------------------------------------------- */
 

@@ -163,6 +163,7 @@ struct driver {
     char device_name[96];    /* "NVIDIA H200", "host memory", "simulated H200" */
     char version[64];        /* driver version, or empty */
     bool clock_is_simulated; /* clock_ns differs from host_ns */
+    bool is_plain;           /* each address has memory of its own: see cuda_plain.c */
 
     /* Kept by the calls below. Outstanding figures are what a census must find at zero. */
     struct driver_tally tally[DRIVER_CALL_COUNT];
@@ -180,6 +181,7 @@ struct driver_options {
     int device;            /* cuda: ordinal */
     uint64_t device_bytes; /* host, sim: capacity; 0 = default (host: half of RAM; sim: 139 GiB) */
     uint64_t peer_devices; /* cuda: see vmm_config */
+    bool is_plain;         /* cuda: one allocation instead of mappings, of twice device_bytes */
 };
 
 vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out);

@@ -110,6 +110,7 @@ void vmm__magazine_know_locked(struct magazine *magazine, const struct heap *hea
         return;
     struct magazine_known *known = known_at(magazine, address);
     known_free(known);
+    magazine->has_known = true;
     vmm__place_set_knower(&place, magazine->number);
     known_set(known, &place, address, vmm__place_requested_bytes(&place));
 }
@@ -240,6 +241,9 @@ void vmm__magazine_empty_locked(struct magazine *magazine, struct pool *pool)
 
 static void magazine_settle(struct magazine *magazine, struct pool *pool)
 {
+    if (!magazine->has_known)
+        return;
+    magazine->has_known = false;
     for (int i = 0; i < MAGAZINE_KNOWN; i++)
         known_free(&magazine->known[i]);
     vmm__magazine_empty_locked(magazine, pool);

@@ -15,7 +15,8 @@
  *  2. without the lock, the magazine's thread may fill a free slot of the table, and free one; with
  *     it, any thread may free one. Only who has freed a slot may touch its place: two threads may give
  *     one back at the same time;
- *  3. requested_bytes, allocated_bytes and allocations hold what the thread took and gave by way of the
+ *  3. unless has_known is set, a magazine knows nothing and keeps nothing;
+ *  4. requested_bytes, allocated_bytes and allocations hold what the thread took and gave by way of the
  *     magazine since they were last added to the pool's account.
  * May be called by: pool, policy. Locks: take and give need none, and belong to the magazine's thread;
  * functions that end in _locked expect the pool's lock.
@@ -46,6 +47,7 @@ struct magazine {
     _Atomic bool is_entered; /* the thread uses it, or is about to see whether it may */
     _Atomic bool is_called;  /* in: it may not */
     uint8_t number;          /* from 1 */
+    bool has_known;          /* something was noted since it was last called in; with the lock */
     uint32_t kept_count;
     uint64_t kept_bytes;
     struct account_change requested_bytes;

@@ -17,8 +17,12 @@
 #include "policy/decay.h"
 #include "policy/privates.h"
 
+struct marks; /* of the entry floor */
+
 struct vmm_cache {
     struct driver *driver;
+    struct marks
+        *marks; /* NULL: no tool is told of blocks; else nobody enters a pool the fast way */
     bool owns_driver;
     bool no_caching;
     bool is_fine;    /* chunks are small: see target.c; grow_lock guards it and the next */
@@ -136,6 +140,9 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache);
 /* Makes the host wait for the work of all streams: see vmm_wait(). Takes the grow lock, but not while it
  * waits. */
 vmm_status vmm__cache_wait(struct vmm_cache *cache);
+
+/* A new pool, which is not yet among the cache's. */
+vmm_status vmm__cache_pool_open(struct vmm_cache *cache, vmm_stream stream, struct pool **out);
 
 /* The stream's pool, made with its first use. Takes the grow lock. */
 vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out);

@@ -12,12 +12,23 @@ enum { CELL_BYTES = 32 };
 static const char RULE[] =
     "+-----------------------+------------+------------+----------------+----------------+\n";
 
+/* In ten characters, for as long as three years. */
+static void time_write(char *cell, double ns)
+{
+    if (ns < 999.9995e6)
+        (void)snprintf(cell, CELL_BYTES, "%.3f ms", ns / 1e6);
+    else if (ns < 99999.995e9)
+        (void)snprintf(cell, CELL_BYTES, "%.2f s", ns / 1e9);
+    else
+        (void)snprintf(cell, CELL_BYTES, "%.0f s", ns / 1e9);
+}
+
 static const char *cell_write(char *cell, enum unit unit, uint64_t value)
 {
     if (unit == UNIT_BYTES)
         return vmm__size_write(cell, CELL_BYTES, value);
     if (unit == UNIT_NANOSECONDS)
-        (void)snprintf(cell, CELL_BYTES, "%.3f ms", (double)value / 1e6);
+        time_write(cell, (double)value);
     else
         (void)snprintf(cell, CELL_BYTES, "%llu", (unsigned long long)value);
     return cell;

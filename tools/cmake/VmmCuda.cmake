@@ -1,5 +1,6 @@
 # Finds the directory of cuda.h, which is all that the cuda driver needs: libcuda.so.1 is opened at
-# run time. Sets vmm_cuda_include_dir, empty where the driver is left out.
+# run time. Sets vmm_cuda_include_dir, empty where the driver is left out; and vmm_nvtx_include_dir, that
+# of NVTX's memory extension, through which tools are told of blocks (src/marks.h).
 
 set(vmm_cuda_include_dir "")
 if(NOT VMM_WITH_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -29,4 +30,15 @@ elseif(VMM_WITH_CUDA STREQUAL "OFF")
 else()
   message(STATUS "cuda driver: LEFT OUT, because cuda.h was not found (CUDA toolkit); the library "
                  "will offer the host and sim drivers only")
+endif()
+
+find_path(VMM_NVTX_MEM_DIR nvtx3/nvToolsExtMem.h HINTS ${vmm_cuda_include_dir} PATHS /usr/local/cuda /opt/cuda
+          PATH_SUFFIXES include)
+mark_as_advanced(VMM_NVTX_MEM_DIR)
+set(vmm_nvtx_include_dir "")
+if(VMM_NVTX_MEM_DIR)
+  set(vmm_nvtx_include_dir ${VMM_NVTX_MEM_DIR})
+  message(STATUS "marks: built with ${vmm_nvtx_include_dir}/nvtx3/nvToolsExtMem.h")
+else()
+  message(STATUS "marks: LEFT OUT, because nvtx3/nvToolsExtMem.h was not found (CUDA toolkit, or NVTX)")
 endif()

@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# Shows on a machine with a GPU what docs/reliability.md, section 11, reports.
+#
+# usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only soak|marks|memcheck|tests]
+#
+#   BUILD      a build with tools and tests (build/release)
+#   --seconds  how long the soak of threads runs (300)
+#   --only     one part instead of all four, for machines that are to be had for minutes
+#
+# Writes into FOLDER the machine and each part's output as text:
+#   machine.txt        GPU, driver, system, compute-sanitizer, date
+#   soak.txt           8 threads on 16 streams: filled and verified by kernels; one stream made to stand still
+#   marks-*.txt        compute-sanitizer on blocks that are marked: work that is in order, and planted errors
+#   memcheck.txt       compute-sanitizer on a short soak of threads
+#   tests.txt          every test that needs a GPU
+#   summary.txt        a line of each: how it ended, and the command
+# Ends with 1 if one of them is not as it must be. compute-sanitizer does not work everywhere (not under gVisor).
+set -euo pipefail
+home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+usage() {
+    echo "usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only soak|marks|memcheck|tests]" >&2
+    exit 2
+}
+
+[ $# -ge 2 ] || usage
+folder=$1 build=$2 seconds=300 only=all
+shift 2
+while [ $# -gt 0 ]; do
+    [ $# -ge 2 ] || usage
+    case $1 in
+    --seconds) seconds=$2 ;;
+    --only) only=$2 ;;
+    *) usage ;;
+    esac
+    shift 2
+done
+case $only in all | soak | marks | memcheck | tests) ;; *) usage ;; esac
+
+mkdir -p "$folder"
+out=$(cd "$folder" && pwd)
+build=$(cd "$build" && pwd)
+failed=0
+
+for program in thread_soak overrun; do
+    [ -x "$build/bin/$program" ] || {
+        echo "error: $build/bin/$program is missing; build with -DVMM_BUILD_TOOLS=ON -DVMM_BUILD_TESTS=ON" >&2
+        exit 2
+    }
+done
+export VMM_REQUIRE_GPU=1
+
+# ended NAME STATUS WHAT: a line of the summary.
+ended() {
+    local verdict=ok
+    [ "$2" -eq 0 ] || { verdict=FAILED && failed=1; }
+    echo "$verdict: $1: $3" | tee -a "$out/summary.txt"
+}
+
+# run NAME COMMAND...: its output into NAME.txt, after the command; returns its status.
+run() {
+    local file=$out/$1.txt status=0
+    shift
+    echo "\$ ${*/#$build\//BUILD/}" >"$file"
+    "$@" >>"$file" 2>&1 || status=$?
+    echo "exit status $status" >>"$file"
+    return "$status"
+}
+
+sanitizer=(compute-sanitizer --tool memcheck --error-exitcode 9 --report-api-errors no)
+
+# says NAME TEXT: whether the output has it.
+says() { grep -qF -- "$2" "$out/$1.txt"; }
+
+# Blocks that are used as they may be: nothing is reported.
+marks_clean() {
+    local status=0
+    run marks-clean "${sanitizer[@]}" --nvtx yes "$build/bin/overrun" clean || status=$?
+    says marks-clean "ERROR SUMMARY: 0 errors" || status=1
+    ended marks-clean "$status" "$(grep -F 'ERROR SUMMARY' "$out/marks-clean.txt" || echo 'no summary')"
+}
+
+# marks_planted NAME: exactly the planted access is reported, at its address.
+marks_planted() {
+    local name=marks-$1 status=0 address block
+    run "$name" "${sanitizer[@]}" --nvtx yes --destroy-on-device-error kernel "$build/bin/overrun" "$1" || true
+    address=$(sed -n 's/^planted: 1 byte at \(0x[0-9a-f]*\) .*/\1/p' "$out/$name.txt")
+    block=$(sed -n 's/^planted: .* bytes at \(0x[0-9a-f]*\)$/\1/p' "$out/$name.txt")
+    { [ -n "$address" ] && says "$name" "Invalid __global__ write of size 1 bytes" &&
+        says "$name" "Access to $address is out of bounds" &&
+        says "$name" "ERROR SUMMARY: 1 error"; } || status=1
+    if says "$name" "Call to nvtx"; then status=1; fi
+    if [[ $1 == beyond* ]] && ! says "$name" "1 bytes after the nearest allocation at $block of size"; then status=1; fi
+    ended "$name" "$status" "$(sed -n 's/^planted: //p' "$out/$name.txt"): $(grep -F 'ERROR SUMMARY' "$out/$name.txt" || true)"
+}
+
+part_soak() {
+    local status=0
+    run soak "$build/bin/thread_soak" cuda --threads 8 --streams 16 --seconds "$seconds" --stall 5 || status=$?
+    ended soak "$status" "$(grep -E '^thread_soak: [0-9]+ threads' "$out/soak.txt" || tail -n 2 "$out/soak.txt")"
+}
+
+part_marks() {
+    marks_clean
+    marks_planted beyond
+    marks_planted beyond-large
+    marks_planted after-free
+}
+
+part_memcheck() {
+    local status=0
+    run memcheck "${sanitizer[@]}" "$build/bin/thread_soak" cuda --threads 4 --streams 8 --seconds 30 --limit 512MiB ||
+        status=$?
+    says memcheck "ERROR SUMMARY: 0 errors" || status=1
+    ended memcheck "$status" "$(grep -F 'ERROR SUMMARY' "$out/memcheck.txt" || echo 'no summary')"
+}
+
+part_tests() {
+    local status=0
+    run tests env -C "$build" ctest -L gpu --output-on-failure || status=$?
+    ended tests "$status" "$(grep -E 'tests passed' "$out/tests.txt" || tail -n 2 "$out/tests.txt")"
+}
+
+{
+    date -u
+    nvidia-smi --id=0 --query-gpu=name,driver_version,memory.total --format=csv,noheader || echo "no nvidia-smi"
+    uname -srm
+    compute-sanitizer --version || echo "no compute-sanitizer"
+    git -C "$home" rev-parse --short HEAD 2>/dev/null || true
+} >"$out/machine.txt" 2>&1
+: >"$out/summary.txt"
+case $only in
+marks) part_marks ;;
+memcheck) part_memcheck ;;
+tests) part_tests ;;
+soak) part_soak ;;
+all)
+    part_marks
+    part_memcheck
+    part_tests
+    part_soak
+    ;;
+esac
+exit "$failed"
