@@ -19,6 +19,18 @@ void engine_trouble(struct engine *engine, const char *format, ...)
     va_end(arguments);
 }
 
+void engine_list(struct engine *engine, const char *format, ...)
+{
+    if (engine->listing == NULL)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    (void)fputs("#   ", engine->listing);
+    (void)vfprintf(engine->listing, format, arguments);
+    (void)fputc('\n', engine->listing);
+    va_end(arguments);
+}
+
 static void violations_verify(struct engine *engine)
 {
     const char *story;
@@ -108,6 +120,9 @@ bool engine_expect(struct engine *engine, const char *call, vmm_status status, u
                    unsigned faulty)
 {
     unsigned allowed = legal | (faulty & engine->faults.fired);
+    if ((unsigned)status <= VMM_ERR_INTERNAL)
+        engine_list(engine, "%s: %s%s", call, vmm_status_name(status),
+                    engine->faults.fired != 0 ? ", after a fault" : "");
     if (engine->is_lost)
         allowed |= STATUS_BIT(ERR_LOST);
     if ((unsigned)status > VMM_ERR_INTERNAL || (allowed >> status & 1) == 0)
@@ -146,6 +161,8 @@ static void operation_run(struct engine *engine, const struct operation *operati
     if (engine->cache == NULL && operation->code != OPERATION_create)
         engine_open(engine, &first);
     bool has_waited = operation->code == OPERATION_wait;
+    if (engine->listing != NULL)
+        operation_print(operation, engine->listing);
     if (!engine_is_troubled(engine))
         functions[operation->code](engine, operation);
     engine->has_waited = engine->has_waited && has_waited;

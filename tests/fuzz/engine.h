@@ -126,6 +126,7 @@ struct engine {
     bool is_lost;    /* the driver said so: the cache owes no more than its end */
     bool was_hurt;   /* faults have happened since the cache was made */
     struct plant plant;
+    FILE *listing; /* gets each operation, and what its calls returned; NULL: nobody does */
     struct engine_sums sums;
     char trouble[TROUBLE_BYTES]; /* the first; empty: none */
 };
@@ -140,6 +141,10 @@ typedef void (*engine_step_fn)(void *context, size_t index);
 void engine_on_step(engine_step_fn step, void *context);
 
 void engine_trouble(struct engine *engine, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* A line of the listing: a comment below the operation that it belongs to. */
+void engine_list(struct engine *engine, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 static inline bool engine_is_troubled(const struct engine *engine)
@@ -196,7 +201,8 @@ int engine_pressure(void *context, size_t bytes);
 void engine_graph_take(struct engine *engine, unsigned slot, struct model_block *block);
 void engine_graph_give(struct engine *engine, const struct model_block *block);
 
-/* Ends all captures and releases everything. */
+/* Ends all captures; and then the rest, and releases everything. */
+void engine_captures_end(struct engine *engine);
 void engine_pools_end(struct engine *engine);
 
 /* ---- engine_report.c, engine_walk.c ---------------------------------------------------------- */

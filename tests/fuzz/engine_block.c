@@ -127,6 +127,8 @@ static void block_taken(struct engine *engine, unsigned slot, unsigned stream, u
                                  .stream = stream,
                                  .pool = model_pool_of(&engine->model, stream),
                                  .is_of_pool_surely = true };
+    engine_list(engine, "%#" PRIx64 ", %" PRIu64 " bytes for %" PRIu64, block.address,
+                block.block_bytes, bytes);
     handed_out_verify(engine, &block);
     if (engine_is_troubled(engine))
         return;
@@ -178,6 +180,7 @@ void engine_block_give(struct engine *engine, struct model_block *block)
     unsigned faulty = (block->users & ~(1U << block->stream)) != 0 ? STATUS_FAULTS : 0;
     if (!engine_is_captured(engine, 1U << block->stream))
         block_read(engine, block, block->stream);
+    engine_list(engine, "%#" PRIx64, block->address);
     engine_enter(engine);
     vmm_status status =
         plant_free(&engine->plant, engine->cache, (void *)(uintptr_t)block->address);
@@ -345,8 +348,8 @@ static int pressure_relieved(struct engine *engine)
 int engine_pressure(void *context, size_t bytes)
 {
     struct engine *engine = context;
-    (void)bytes;
     engine->model.pressure_calls++;
+    engine_list(engine, "the program is asked for %zu bytes", bytes);
     engine_leave(engine);
     unsigned fired = engine->faults.fired;
     int is_relieved = pressure_relieved(engine);

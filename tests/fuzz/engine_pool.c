@@ -101,8 +101,9 @@ static void capture_begin(struct engine *engine, unsigned stream)
 
 static void capture_end(struct engine *engine, unsigned stream)
 {
-    engine_expect_ok(engine, "capture end",
-                     vmm__driver_capture_end(engine->driver, engine->streams[stream]));
+    vmm_status status = vmm__driver_capture_end(engine->driver, engine->streams[stream]);
+    if (!engine->is_lost)
+        engine_expect_ok(engine, "capture end", status);
     engine->captured &= ~(1U << stream);
 }
 
@@ -265,7 +266,7 @@ void operation_graph_release(struct engine *engine, const struct operation *oper
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
-static void captures_end(struct engine *engine)
+void engine_captures_end(struct engine *engine)
 {
     for (unsigned i = 0; i < ENGINE_GRAPHS; i++) {
         if (engine->graphs[i].state == GRAPH_CAPTURED)
@@ -279,7 +280,7 @@ static void captures_end(struct engine *engine)
 
 void engine_pools_end(struct engine *engine)
 {
-    captures_end(engine);
+    engine_captures_end(engine);
     for (unsigned i = 0; i < MODEL_POOLS; i++) {
         struct model_pool *pool = &engine->model.pools[i];
         if (pool->begun != 0 && !engine_is_troubled(engine))

@@ -27,6 +27,7 @@ struct options {
     uint64_t operations;
     uint64_t seconds; /* 0: until all runs are done */
     bool is_binary;   /* files are libFuzzer's */
+    bool is_listed;
     enum plant_kind plant;
     const char *output; /* where a finding is written; NULL: fuzz-SEED.txt */
     char **files;
@@ -35,7 +36,7 @@ struct options {
 
 static const char usage_text[] =
     "usage: fuzz_cache [--seed S] [--runs N] [--operations N] [--seconds N] [--output FILE]\n"
-    "       fuzz_cache --replay FILE...\n"
+    "       fuzz_cache --replay [--list] FILE...\n"
     "       fuzz_cache --minimise [FILE | --seed S] [--operations N] [--output FILE]\n"
     "\n"
     "  --seed S        the first run's; that of each further one is by one higher; default: a new "
@@ -45,6 +46,7 @@ static const char usage_text[] =
     "  --seconds N     begin no run after so many\n"
     "  --output FILE   where what fails is written; default fuzz-SEED.txt\n"
     "  --replay        run the files' sequences of operations\n"
+    "  --list          write each operation as it is run, and what its calls returned\n"
     "  --minimise      shorten a sequence that fails, and write the shortest\n"
     "  --bytes         the files are inputs of libFuzzer, not text\n"
     "  --plant BUG     a planted bug: overlap, forget, status, crash or hang\n";
@@ -74,30 +76,43 @@ static bool value_read(struct options *options, const char *name, const char *va
         return number_read(value, &options->operations) && options->operations <= 10000000;
     if (strcmp(name, "--seconds") == 0)
         return number_read(value, &options->seconds);
+    if (strcmp(name, "--plant") == 0)
+        return value != NULL && plant_kind_read(value, &options->plant);
+    if (strcmp(name, "--output") != 0)
+        return false;
     options->output = value;
-    if (strcmp(name, "--output") == 0)
-        return value != NULL;
-    return strcmp(name, "--plant") == 0 && value != NULL && plant_kind_read(value, &options->plant);
+    return value != NULL;
 }
 
+static bool flag_read(struct options *options, const char *name)
+{
+    if (strcmp(name, "--replay") == 0)
+        options->mode = MODE_REPLAY;
+    else if (strcmp(name, "--minimise") == 0)
+        options->mode = MODE_MINIMISE;
+    else if (strcmp(name, "--bytes") == 0)
+        options->is_binary = true;
+    else if (strcmp(name, "--list") == 0)
+        options->is_listed = true;
+    else
+        return false;
+    return true;
+}
+
+/* What is no option is a file; files gather at the beginning of argv. */
 static bool options_read(int argc, char **argv, struct options *options)
 {
-    int i = 1;
-    for (; i < argc && argv[i][0] == '-'; i++) {
-        const char *output = options->output;
-        if (strcmp(argv[i], "--replay") == 0)
-            options->mode = MODE_REPLAY;
-        else if (strcmp(argv[i], "--minimise") == 0)
-            options->mode = MODE_MINIMISE;
-        else if (strcmp(argv[i], "--bytes") == 0)
-            options->is_binary = true;
+    options->files = argv;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] != '-')
+            argv[options->file_count++] = argv[i];
+        else if (flag_read(options, argv[i]))
+            continue;
         else if (!value_read(options, argv[i], argv[i + 1]))
             return false;
-        else if (strcmp(argv[i++], "--plant") == 0)
-            options->output = output;
+        else
+            i++;
     }
-    options->files = argv + i;
-    options->file_count = argc - i;
     if (options->mode == MODE_REPLAY)
         return options->file_count > 0;
     if (options->mode == MODE_MINIMISE)
@@ -265,7 +280,8 @@ static int mode_replay(const struct options *options, struct child_report *repor
     for (int i = 0; i < options->file_count; i++) {
         struct minimise minimise = { .report = report,
                                      .plant = options->plant,
-                                     .patience_ms = PATIENCE_MS };
+                                     .patience_ms = PATIENCE_MS,
+                                     .is_listed = options->is_listed };
         struct sequence sequence;
         if (!file_read(options, options->files[i], &sequence))
             return EXIT_USAGE;

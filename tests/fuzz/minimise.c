@@ -20,6 +20,7 @@ static void index_noted(void *context, size_t index)
 struct sequence_work {
     const struct sequence *sequence;
     enum plant_kind plant;
+    bool is_listed;
 };
 
 static bool sequence_work(void *context, struct child_report *report)
@@ -27,6 +28,8 @@ static bool sequence_work(void *context, struct child_report *report)
     static struct engine engine;
     const struct sequence_work *work = context;
     engine.plant.kind = work->plant;
+    engine.listing = work->is_listed ? stdout : NULL;
+    (void)setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     engine_on_step(index_noted, report);
     bool is_well = engine_run(&engine, work->sequence->operations, work->sequence->count, NULL);
     memcpy(report->trouble, engine.trouble, sizeof report->trouble);
@@ -36,7 +39,9 @@ static bool sequence_work(void *context, struct child_report *report)
 enum child_outcome sequence_run(struct minimise *minimise, const struct sequence *sequence,
                                 bool is_quiet)
 {
-    struct sequence_work work = { .sequence = sequence, .plant = minimise->plant };
+    struct sequence_work work = { .sequence = sequence,
+                                  .plant = minimise->plant,
+                                  .is_listed = minimise->is_listed };
     struct child_job job = { .work = sequence_work,
                              .context = &work,
                              .patience_ms = minimise->patience_ms,

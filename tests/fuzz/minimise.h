@@ -13,6 +13,7 @@ struct minimise {
     struct child_report *report;
     enum plant_kind plant;
     unsigned patience_ms;
+    bool is_listed;    /* on standard output */
     uint64_t tries;    /* so far */
     uint64_t shortest; /* operations left */
     void (*step)(void *context, const struct minimise *minimise);
