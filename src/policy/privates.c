@@ -319,6 +319,17 @@ vmm_status vmm__privates_leave_locked(struct vmm_cache *cache)
     return VMM_OK;
 }
 
+vmm_status vmm__private_wait(struct vmm_cache *cache)
+{
+    vmm_status status = vmm__cache_wait(cache);
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_take(&cache->grow_lock);
+    status = vmm__privates_leave_locked(cache);
+    vmm__fair_drop(&cache->grow_lock);
+    return status == VMM_NOT_READY ? VMM_OK : status;
+}
+
 uint64_t vmm__privates_kept_bytes(struct vmm_cache *cache)
 {
     uint64_t bytes = 0;

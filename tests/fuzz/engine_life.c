@@ -168,6 +168,7 @@ static void state_begin(struct engine *engine)
     plant_begin(&engine->plant);
     engine->watch.is_on = false;
     engine->watch.trouble = NULL;
+    engine->known = 0;
     engine->captured = 0;
     engine->graph_bound = 0;
     engine->done = 0;
@@ -229,6 +230,7 @@ void engine_empty(struct engine *engine)
         return;
     engine_work_verify(engine);
     engine_verify(engine);
+    engine_expect_ok(engine, "vmm_wait", vmm_wait(engine->cache));
     engine_expect_ok(engine, "vmm_trim", vmm_trim(engine->cache, 0, NULL));
     emptiness_verify(engine);
 }
