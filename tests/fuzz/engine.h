@@ -112,6 +112,7 @@ struct engine {
     struct engine_graph graphs[ENGINE_GRAPHS];
     struct engine_filter filters[MODEL_POOLS];
     struct engine_watch watch;
+    unsigned known;       /* a bit for each stream that the cache has seen */
     unsigned captured;    /* a bit for each stream that is being captured: it takes no work */
     unsigned graph_bound; /* those of them that are captured for a graph */
     uint64_t clock_ns;

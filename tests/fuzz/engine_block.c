@@ -132,6 +132,7 @@ static void block_taken(struct engine *engine, unsigned slot, unsigned stream, u
     handed_out_verify(engine, &block);
     if (engine_is_troubled(engine))
         return;
+    engine->known |= 1U << stream;
     model_add(&engine->model, slot, &block);
     engine_graph_take(engine, slot, &engine->model.blocks[slot]);
     if (!engine_is_captured(engine, 1U << stream))
@@ -228,6 +229,7 @@ void operation_use(struct engine *engine, const struct operation *operation)
     engine_leave(engine);
     if (!engine_expect(engine, "vmm_use", status, STATUS_BIT(OK), STATUS_BIT(ERR_HOST_OOM)))
         return;
+    engine->known |= 1U << user;
     if (user != block->stream)
         block->users |= 1U << user;
 }

@@ -107,10 +107,12 @@ static void capture_end(struct engine *engine, unsigned stream)
     engine->captured &= ~(1U << stream);
 }
 
+/* The cache can be careful only of streams that it knows. */
 void operation_capture_begin(struct engine *engine, const struct operation *operation)
 {
     unsigned stream = captured_stream(operation->a);
-    if (!engine_is_captured(engine, 1U << stream))
+    bool is_known = (engine->known >> stream & 1) != 0;
+    if (is_known && !engine_is_captured(engine, 1U << stream))
         capture_begin(engine, stream);
 }
 

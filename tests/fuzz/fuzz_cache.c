@@ -25,6 +25,7 @@ struct options {
     bool has_seed;
     uint64_t runs;
     uint64_t operations;
+    uint64_t patience_ms;
     uint64_t seconds; /* 0: until all runs are done */
     bool is_binary;   /* files are libFuzzer's */
     bool is_listed;
@@ -49,6 +50,7 @@ static const char usage_text[] =
     "  --list          write each operation as it is run, and what its calls returned\n"
     "  --minimise      shorten a sequence that fails, and write the shortest\n"
     "  --bytes         the files are inputs of libFuzzer, not text\n"
+    "  --patience MS   a run that takes longer hangs; default 20000\n"
     "  --plant BUG     a planted bug: overlap, forget, status, crash or hang\n";
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
@@ -76,6 +78,9 @@ static bool value_read(struct options *options, const char *name, const char *va
         return number_read(value, &options->operations) && options->operations <= 10000000;
     if (strcmp(name, "--seconds") == 0)
         return number_read(value, &options->seconds);
+    if (strcmp(name, "--patience") == 0)
+        return number_read(value, &options->patience_ms) && options->patience_ms > 0 &&
+               options->patience_ms <= UINT32_MAX;
     if (strcmp(name, "--plant") == 0)
         return value != NULL && plant_kind_read(value, &options->plant);
     if (strcmp(name, "--output") != 0)
@@ -197,7 +202,7 @@ static bool runs_work(void *context, struct child_report *report)
     engine_on_step(operation_noted, report);
     bool is_well = true;
     for (uint64_t i = 0; i < RUNS_A_CHILD && is_well && !runs_end(runs, runs->next + i); i++) {
-        child_breathes(PATIENCE_MS);
+        child_breathes((unsigned)options->patience_ms);
         report->seed = options->seed + runs->next + i;
         operations_generate(report->seed, runs->operations, (size_t)options->operations);
         is_well = engine_run(&engine, runs->operations, (size_t)options->operations, NULL);
@@ -233,7 +238,7 @@ static int runs_make(struct runs *runs, struct child_report *report)
     const struct options *options = runs->options;
     struct child_job job = { .work = runs_work,
                              .context = runs,
-                             .patience_ms = PATIENCE_MS,
+                             .patience_ms = (unsigned)options->patience_ms,
                              .wait = progress_told,
                              .wait_context = runs };
     enum child_outcome outcome = CHILD_WELL;
@@ -280,7 +285,7 @@ static int mode_replay(const struct options *options, struct child_report *repor
     for (int i = 0; i < options->file_count; i++) {
         struct minimise minimise = { .report = report,
                                      .plant = options->plant,
-                                     .patience_ms = PATIENCE_MS,
+                                     .patience_ms = (unsigned)options->patience_ms,
                                      .is_listed = options->is_listed };
         struct sequence sequence;
         if (!file_read(options, options->files[i], &sequence))
@@ -329,7 +334,7 @@ static int mode_minimise(const struct options *options, struct child_report *rep
     progress_begin(&told.progress, told.whole, "fuzz_cache: left out of %zu", sequence.count);
     struct minimise minimise = { .report = report,
                                  .plant = options->plant,
-                                 .patience_ms = PATIENCE_MS,
+                                 .patience_ms = (unsigned)options->patience_ms,
                                  .step = minimise_told,
                                  .context = &told };
     bool fails = sequence_minimise(&minimise, &sequence);
@@ -350,7 +355,7 @@ static int mode_minimise(const struct options *options, struct child_report *rep
 
 int main(int argc, char **argv)
 {
-    struct options options = { .runs = 1000, .operations = 400 };
+    struct options options = { .runs = 1000, .operations = 400, .patience_ms = PATIENCE_MS };
     if (!options_read(argc, argv, &options)) {
         (void)fputs(usage_text, stderr);
         return EXIT_USAGE;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { KIND_BYTES = 48, HANG_PATIENCE_MS = 2000 };
+enum { KIND_BYTES = 48 };
 
 /* How a sequence fails: the kind that the text of its trouble begins with. */
 struct failure {
@@ -143,6 +143,9 @@ static void number_lowered(struct minimise *minimise, struct sequence *sequence,
                            const struct failure *failure)
 {
     struct operation simpler = sequence->operations[index];
+    simpler.number = 0;
+    (void)operation_replaced(minimise, sequence, index, simpler, failure);
+    simpler = sequence->operations[index];
     while (simpler.number > 0) {
         simpler.number /= 2;
         if (!operation_replaced(minimise, sequence, index, simpler, failure))
@@ -185,8 +188,6 @@ bool sequence_minimise(struct minimise *minimise, struct sequence *sequence)
     if (sequence_run(minimise, sequence, true) == CHILD_WELL)
         return false;
     struct failure failure = failure_of(minimise->report);
-    if (failure.outcome == CHILD_HANG)
-        minimise->patience_ms = HANG_PATIENCE_MS;
     tail_cut(minimise, sequence);
     operations_cut(minimise, sequence, &failure);
     arguments_lowered(minimise, sequence, &failure);

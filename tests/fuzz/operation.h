@@ -47,10 +47,10 @@ enum operand { OPERAND_NONE, OPERAND_SIZE, OPERAND_COUNT, OPERAND_TIME, OPERAND_
     X(pool_begin, 12, "pool", "streams", "", "", NONE)                                             \
     X(pool_end, 12, "pool", "", "", "", NONE)                                                      \
     X(pool_release, 8, "pool", "", "", "", NONE)                                                   \
-    X(graph_begin, 12, "graph", "pool", "stream", "", NONE)                                        \
-    X(graph_end, 10, "graph", "", "", "", NONE)                                                    \
-    X(graph_launch, 20, "graph", "stream", "", "", NONE)                                           \
-    X(graph_release, 6, "graph", "", "", "", NONE)                                                 \
+    X(graph_begin, 24, "graph", "pool", "stream", "", NONE)                                        \
+    X(graph_end, 12, "graph", "", "", "", NONE)                                                    \
+    X(graph_launch, 60, "graph", "stream", "", "", NONE)                                           \
+    X(graph_release, 8, "graph", "", "", "", NONE)                                                 \
     X(capture_begin, 6, "stream", "", "", "", NONE)                                                \
     X(capture_end, 12, "stream", "", "", "", NONE)                                                 \
     X(fault, 10, "status", "for_ever", "", "call", COUNT)                                          \

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OVERLAP_EVERY = 4, FORGET_EVERY = 8, LIVE_MANY = 3 };
+enum { OVERLAP_EVERY = 4, FORGET_EVERY = 3, LIVE_MANY = 3 };
 #define OVERLAP_LEAST ((size_t)1 << 20)
 
 void plant_begin(struct plant *plant)
