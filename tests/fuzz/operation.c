@@ -1,4 +1,5 @@
 /* The language of random operations: see operation.h. */
+#define _GNU_SOURCE
 #include "operation.h"
 
 #include "random.h"
