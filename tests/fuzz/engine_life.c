@@ -36,11 +36,11 @@ static void line_logged(void *context, const char *line)
         engine_trouble(context, "log: not one line");
 }
 
-/* 8 MiB to 2 GiB. */
+/* 16 MiB to 4 GiB. */
 static uint64_t memory_drawn(const struct operation *operation)
 {
     unsigned drawn = bits_of(operation, 16, 8);
-    return (UINT64_C(8) << (drawn >> 4) % 8) * (16 + drawn % 16) / 16 * MIB;
+    return (UINT64_C(16) << (drawn >> 4) % 8) * (16 + drawn % 16) / 16 * MIB;
 }
 
 /* Plenty; or a limit, or a small device, with as few addresses as may be. */

@@ -154,13 +154,15 @@ void operation_wait(struct engine *engine, const struct operation *operation)
     engine->has_waited = status == VMM_OK;
 }
 
-/* Mostly near what is reserved. */
+/* None, or from half to twice of what is reserved. */
 void operation_limit(struct engine *engine, const struct operation *operation)
 {
+    enum { NONE_ONE_IN = 4 };
     vmm_stats stats = engine_stats(engine);
-    uint64_t limit = operation->number;
-    if (limit != 0 && engine->live_most == 0)
-        limit = stats.reserved_bytes.current / 2 + limit % (1 + stats.reserved_bytes.current);
+    uint64_t reserved = stats.reserved_bytes.current;
+    uint64_t limit = 0;
+    if (operation->number % NONE_ONE_IN != 0)
+        limit = reserved / 2 + operation->number % (1 + reserved / 2 * 3);
     engine_enter(engine);
     vmm_status status = vmm_limit_set(engine->cache, limit);
     engine_leave(engine);

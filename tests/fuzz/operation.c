@@ -97,12 +97,13 @@ struct operation operation_decode(const uint8_t bytes[OPERATION_BYTES])
 
 /*
  * What sequences of one seed have in common: some kinds of operations are left out, so that others come together
- * more often, and so are most slots.
+ * more often, and so are most slots and streams.
  */
 struct mixture {
     unsigned weights[OPERATION_KINDS];
     unsigned sum;
     unsigned slots;
+    unsigned streams;
     unsigned largest_class; /* of sizes */
 };
 
@@ -117,6 +118,7 @@ static void mixture_draw(uint64_t *random, struct mixture *mixture)
         mixture->sum += mixture->weights[code];
     }
     mixture->slots = 8U << random_next(random) % 6;
+    mixture->streams = 1U << random_next(random) % 4;
     mixture->largest_class = (unsigned)random_between(random, 4, 15);
 }
 
@@ -138,10 +140,12 @@ static struct operation operation_draw(uint64_t *random, const struct mixture *m
     const struct operation_kind *kind = &kinds[bytes[0]];
     if (kind->operand == OPERAND_SIZE)
         bytes[7] = (uint8_t)((bytes[7] >> 4) % (mixture->largest_class + 1) << 4 | (bytes[7] & 15));
-    if (strcmp(kind->arguments[0], "slot") == 0)
-        bytes[1] = (uint8_t)(bytes[1] % mixture->slots);
-    if (strcmp(kind->arguments[2], "slot") == 0)
-        bytes[3] = (uint8_t)(bytes[3] % mixture->slots);
+    for (unsigned i = 0; i < NUMBER; i++) {
+        if (strcmp(kind->arguments[i], "slot") == 0)
+            bytes[1 + i] = (uint8_t)(bytes[1 + i] % mixture->slots);
+        if (strcmp(kind->arguments[i], "stream") == 0)
+            bytes[1 + i] = (uint8_t)(bytes[1 + i] % mixture->streams);
+    }
     return operation_decode(bytes);
 }
 

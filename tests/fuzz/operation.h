@@ -55,7 +55,7 @@ enum operand { OPERAND_NONE, OPERAND_SIZE, OPERAND_COUNT, OPERAND_TIME, OPERAND_
     X(capture_end, 12, "stream", "", "", "", NONE)                                                 \
     X(fault, 10, "status", "for_ever", "", "call", COUNT)                                          \
     X(host_fault, 10, "", "", "", "call", COUNT)                                                   \
-    X(fault_end, 6, "", "", "", "", NONE)                                                          \
+    X(fault_end, 24, "", "", "", "", NONE)                                                         \
     X(stats, 12, "", "", "", "", NONE)                                                             \
     X(reset_peak, 3, "", "", "", "", NONE)                                                         \
     X(walk, 6, "", "", "", "stop", COUNT)                                                          \

@@ -15,7 +15,7 @@
 #define PLANT_MAP(X)                                                                               \
     X(none, "no bug")                                                                              \
     X(overlap, "every fourth block of megabytes lies half in the one before")                      \
-    X(forget, "every third free is forgotten")                                                    \
+    X(forget, "every third free is forgotten")                                                     \
     X(status, "a request that fails writes its result")                                            \
     X(crash, "a free while three blocks are live ends the process")                                \
     X(hang, "a free while three blocks are live never returns")
