@@ -85,28 +85,25 @@ static void sizes_missing(struct engine *engine)
                         STATUS_BIT(ERR_UNKNOWN_POINTER), 0);
 }
 
-static vmm_status missing_call(struct engine *engine, unsigned call)
+/* Calls that change memory. */
+static vmm_status missing_memory_call(vmm_cache *cache, unsigned call)
 {
     static const vmm_pool_id zeros = { 0, 0 };
     static const vmm_pool_id id = { 77, 77 };
     void *out;
-    vmm_item item = VMM_ITEM_INIT;
-    vmm_stats stats = VMM_STATS_INIT;
-    uint64_t bytes;
-    vmm_cache *cache = engine->cache;
     switch (call) {
     case 0:
         return vmm_alloc(NULL, 1, NULL, &out);
     case 1:
         return vmm_alloc(cache, 1, NULL, NULL);
     case 2:
-        return vmm_free(NULL, &item);
+        return vmm_free(NULL, &out);
     case 3:
-        return vmm_use(NULL, &item, NULL);
+        return vmm_use(NULL, &out, NULL);
     case 4:
-        return vmm_pin(NULL, &item);
+        return vmm_pin(NULL, &out);
     case 5:
-        return vmm_unpin(NULL, &item);
+        return vmm_unpin(NULL, &out);
     case 6:
         return vmm_trim(NULL, 0, NULL);
     case 7:
@@ -125,31 +122,42 @@ static vmm_status missing_call(struct engine *engine, unsigned call)
         return vmm_pool_end(cache, id);
     case 14:
         return vmm_pool_release(cache, zeros);
-    case 15:
+    default:
         return vmm_pool_release(cache, id);
-    case 16:
+    }
+}
+
+static vmm_status missing_report_call(vmm_cache *cache, unsigned call)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    vmm_stats stats = VMM_STATS_INIT;
+    uint64_t bytes;
+    switch (call) {
+    case 0:
         return vmm_stats_get(cache, NULL);
-    case 17:
+    case 1:
         return vmm_stats_get(NULL, &stats);
-    case 18:
+    case 2:
         return vmm_stats_reset_peak(NULL);
-    case 19:
+    case 3:
         return vmm_walk(cache, NULL, NULL);
-    case 20:
+    case 4:
         return vmm_walk(NULL, item_ignored, NULL);
-    case 21:
+    case 5:
         return vmm_find(cache, NULL, NULL);
-    case 22:
+    case 6:
         return vmm_find(NULL, NULL, &item);
-    case 23:
+    case 7:
         return vmm_summary_write(cache, NULL);
-    case 24:
+    case 8:
+        return vmm_summary_write(NULL, stderr);
+    case 9:
         return vmm_log_write(cache, NULL);
-    case 25:
+    case 10:
         return vmm_device_memory(cache, NULL, &bytes);
-    case 26:
+    case 11:
         return vmm_device_memory(cache, &bytes, NULL);
-    case 27:
+    case 12:
         return vmm_watch(NULL, NULL, NULL);
     default:
         return vmm_create(NULL, NULL);
@@ -158,11 +166,13 @@ static vmm_status missing_call(struct engine *engine, unsigned call)
 
 void operation_missing(struct engine *engine, const struct operation *operation)
 {
-    enum { MISSING_CALLS = 29 };
-    unsigned call = operation->a % MISSING_CALLS;
+    enum { MEMORY_CALLS = 16, REPORT_CALLS = 14 };
+    unsigned call = operation->a % (MEMORY_CALLS + REPORT_CALLS);
     engine->sums.misuses++;
     engine_enter(engine);
-    vmm_status status = missing_call(engine, call);
+    vmm_status status = call < MEMORY_CALLS
+                            ? missing_memory_call(engine->cache, call)
+                            : missing_report_call(engine->cache, call - MEMORY_CALLS);
     engine_leave(engine);
     if (status != VMM_ERR_INVALID_ARGUMENT)
         engine_trouble(engine, "missing argument %u: returned %s", call, vmm_status_name(status));
