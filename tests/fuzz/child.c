@@ -43,13 +43,13 @@ static void output_throw_away(void)
     (void)dup2(nowhere, STDERR_FILENO);
 }
 
-static void child_main(const struct child_job *job, struct child_report *report)
+static _Noreturn void child_main(const struct child_job *job, struct child_report *report)
 {
     (void)signal(SIGALRM, SIG_DFL);
     if (job->is_quiet)
         output_throw_away();
     child_breathes(job->patience_ms);
-    _exit(job->work(job->context, report) ? EXIT_SUCCESS : EXIT_TROUBLE);
+    exit(job->work(job->context, report) ? EXIT_SUCCESS : EXIT_TROUBLE); /* leaks are looked for, too */
 }
 
 static enum child_outcome status_read(int status, struct child_report *report)
