@@ -49,7 +49,8 @@ static _Noreturn void child_main(const struct child_job *job, struct child_repor
     if (job->is_quiet)
         output_throw_away();
     child_breathes(job->patience_ms);
-    exit(job->work(job->context, report) ? EXIT_SUCCESS : EXIT_TROUBLE); /* leaks are looked for, too */
+    exit(job->work(job->context, report) ? EXIT_SUCCESS
+                                         : EXIT_TROUBLE); /* leaks are looked for, too */
 }
 
 static enum child_outcome status_read(int status, struct child_report *report)
