@@ -236,10 +236,18 @@ bool vmm__privates_capture(const struct vmm_cache *cache)
     return pool != NULL;
 }
 
+/* If the driver refuses to wait once, it may do so for the streams, or for the next time. */
 vmm_status vmm__privates_work_wait(struct vmm_cache *cache)
 {
-    return vmm__privates_capture(cache) ? vmm__cache_wait(cache)
-                                        : vmm__driver_device_wait(cache->driver);
+    vmm_status status = vmm__privates_capture(cache) ? vmm__cache_wait(cache)
+                                                     : vmm__driver_device_wait(cache->driver);
+    if (status == VMM_OK || status == VMM_ERR_LOST)
+        return status;
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__cache_wait(cache);
+    vmm__error_restore(&line);
+    return status;
 }
 
 /* ---- Leaving ------------------------------------------------------------------------------- */

@@ -125,6 +125,7 @@ struct engine {
     unsigned taking; /* the slot of the request under way; OPERATION_SLOTS: there is none */
     bool has_waited; /* the operation before was a wait, which nothing hindered */
     bool is_lost;    /* the driver said so: the cache owes no more than its end */
+    bool has_launched; /* graphs, since the cache was made */
     bool was_hurt;   /* faults have happened since the cache was made */
     struct plant plant;
     FILE *listing; /* gets each operation, and what its calls returned; NULL: nobody does */

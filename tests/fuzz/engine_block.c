@@ -86,8 +86,7 @@ static void refusal_verify(struct engine *engine, uint64_t bytes)
     const uint64_t granule = engine->driver->granule_bytes;
     const struct model *model = &engine->model;
     bool is_plain = engine->captured == 0 && !engine->was_hurt && engine->checks_every != 0 &&
-                    engine->config.arena_bytes == 0 && engine->config.pressure == NULL &&
-                    model->begins == 0;
+                    engine->config.arena_bytes == 0;
     if (!is_plain)
         return;
     vmm_stats stats = engine_stats(engine);

@@ -248,6 +248,7 @@ void operation_graph_launch(struct engine *engine, const struct operation *opera
         if (graph->steps[i].is_live)
             step_run(engine, &graph->steps[i], stream, true);
     }
+    engine->has_launched = true;
     engine->sums.launches++;
 }
 
