@@ -122,11 +122,11 @@ struct engine {
     uint64_t done;         /* operations, since the cache was made */
     uint32_t words;
     unsigned pressure_turn;
-    unsigned taking; /* the slot of the request under way; OPERATION_SLOTS: there is none */
-    bool has_waited; /* the operation before was a wait, which nothing hindered */
-    bool is_lost;    /* the driver said so: the cache owes no more than its end */
+    unsigned taking;   /* the slot of the request under way; OPERATION_SLOTS: there is none */
+    bool has_waited;   /* the operation before was a wait, which nothing hindered */
+    bool is_lost;      /* the driver said so: the cache owes no more than its end */
     bool has_launched; /* graphs, since the cache was made */
-    bool was_hurt;   /* faults have happened since the cache was made */
+    bool was_hurt;     /* faults have happened since the cache was made */
     struct plant plant;
     FILE *listing; /* gets each operation, and what its calls returned; NULL: nobody does */
     struct engine_sums sums;
