@@ -15,8 +15,9 @@
  *    0     sharing               7-8   pressure callback, one in four      13     the cache before ends live
  *    1-2   compaction            9     watched from the start              14-15  what decay keeps
  *    3-6   no caching, one in 16 10    a log                               16-23  how much memory there is
- *    24-27 a fault while it is created, two in 16; 28-31 which             32-    left for later settings
+ *    24-27 a fault while it is created, two in 16; 28-31 which
  *    11-12 how often everything is looked at: after each operation, each 8th, each 64th, when told to
+ * The upper five bits of memory and footprint are left for later settings.
  */
 static unsigned bits_of(const struct operation *operation, unsigned first, unsigned count)
 {
