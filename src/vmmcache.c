@@ -336,7 +336,7 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 
 vmm_status vmm_wait(vmm_cache *cache)
 {
-    return cache == NULL ? missing_argument("vmm_wait", "cache") : vmm__cache_wait(cache);
+    return cache == NULL ? missing_argument("vmm_wait", "cache") : vmm__private_wait(cache);
 }
 
 vmm_status vmm_tick(vmm_cache *cache)

@@ -285,7 +285,7 @@ VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *release
 /*
  * Does:     makes the host wait until the work has ended that was submitted so far to the streams that the cache
  *           knows, but for those that are being captured. A vmm_trim() after it finds everything that is idle
- *           finished.
+ *           finished, and so what released private pools held, unless a capture is under way.
  * Returns:  VMM_OK.
  * Threads:  any; others go on meanwhile.
  * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
@@ -376,12 +376,13 @@ VMM_API vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id);
 /*
  * Does:     ends one use of a private pool. With the last one its free memory becomes like any other, once
  *           the device has finished all work (graphs may have been launched on any stream): the call
- *           waits for that, unless a capture is under way, which forbids it; then a later call of the
- *           cache does. Blocks that are still live stay until they are freed.
+ *           waits for that, unless a capture is under way, which forbids it; then a vmm_pool_end() or
+ *           vmm_wait() after that capture does, or a request that would fail. Blocks that are still live
+ *           stay until they are freed.
  * Returns:  VMM_OK.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no such pool in use), ERR_DRIVER, ERR_LOST (the wait
- *           failed: the use has ended, and a later call of the cache waits).
+ *           failed: the use has ended, and one of those calls waits).
  */
 VMM_API vmm_status vmm_pool_release(vmm_cache *cache, vmm_pool_id id);
 

@@ -137,7 +137,7 @@ void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held);
  */
 vmm_status vmm__cache_copies_wait(struct vmm_cache *cache);
 
-/* Makes the host wait for the work of all streams: see vmm_wait(). Takes the grow lock, but not while it
+/* Makes the host wait for the work of all streams that are not being captured. Takes the grow lock, but not while it
  * waits. */
 vmm_status vmm__cache_wait(struct vmm_cache *cache);
 

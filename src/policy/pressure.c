@@ -29,6 +29,7 @@ bool vmm__pressure_ask(struct vmm_cache *cache, struct pool *held, uint64_t byte
     innermost = &question;
     bool freed = cache->pressure(cache->pressure_context, vmm__min(bytes, SIZE_MAX)) != 0;
     innermost = question.outer;
+    vmm__cache_turn(cache, held); /* the program may have given another pool its turn */
     vmm__fair_take(&cache->grow_lock);
     vmm__pool_lock(held);
     return freed;

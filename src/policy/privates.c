@@ -235,10 +235,18 @@ bool vmm__privates_capture(const struct vmm_cache *cache)
     return pool != NULL;
 }
 
+/* If the driver refuses to wait once, it may do so for the streams, or for the next time. */
 vmm_status vmm__privates_work_wait(struct vmm_cache *cache)
 {
-    return vmm__privates_capture(cache) ? vmm__cache_wait(cache)
-                                        : vmm__driver_device_wait(cache->driver);
+    vmm_status status = vmm__privates_capture(cache) ? vmm__cache_wait(cache)
+                                                     : vmm__driver_device_wait(cache->driver);
+    if (status == VMM_OK || status == VMM_ERR_LOST)
+        return status;
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__cache_wait(cache);
+    vmm__error_restore(&line);
+    return status;
 }
 
 /* ---- Leaving ------------------------------------------------------------------------------- */
@@ -316,6 +324,17 @@ vmm_status vmm__privates_leave_locked(struct vmm_cache *cache)
         vmm__host_free(owner, sizeof *owner);
     }
     return VMM_OK;
+}
+
+vmm_status vmm__private_wait(struct vmm_cache *cache)
+{
+    vmm_status status = vmm__cache_wait(cache);
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_take(&cache->grow_lock);
+    status = vmm__privates_leave_locked(cache);
+    vmm__fair_drop(&cache->grow_lock);
+    return status == VMM_NOT_READY ? VMM_OK : status;
 }
 
 uint64_t vmm__privates_kept_bytes(struct vmm_cache *cache)

@@ -60,6 +60,9 @@ vmm_status vmm__private_begin(struct vmm_cache *cache, const struct capture *cap
 vmm_status vmm__private_end(struct vmm_cache *cache, vmm_pool_id id);
 vmm_status vmm__private_release(struct vmm_cache *cache, vmm_pool_id id);
 
+/* See vmm_wait(): as the host waits anyway, what released private pools hold goes as well. Takes the grow lock. */
+vmm_status vmm__private_wait(struct vmm_cache *cache);
+
 /* The pool for a request of a stream while captures are under way: of a private pool, or the
  * stream's own. Takes the grow lock. */
 vmm_status vmm__private_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out);
