@@ -108,10 +108,10 @@ vmm_status vmm__host_capturing(struct driver *driver, vmm_stream stream, bool *i
     pthread_mutex_lock(&work->lock);
     const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
     vmm_status status = VMM_OK;
-    if (found != NULL)
-        *is_capturing = found->is_captured;
-    else
+    if (found == NULL)
         status = vmm__stream_names_check(&work->names, "capturing", stream);
+    if (status == VMM_OK)
+        *is_capturing = found != NULL && found->is_captured;
     pthread_mutex_unlock(&work->lock);
     return status;
 }

@@ -11,10 +11,12 @@
 vmm_status vmm__sim_capturing(struct sim *sim, vmm_stream stream, bool *is_capturing)
 {
     const struct sim_stream *known = vmm__sim_stream_find(&sim->order, stream);
+    vmm_status status = VMM_OK;
     if (known == NULL)
-        return vmm__stream_names_check(&sim->order.names, "sim: capturing", stream);
-    *is_capturing = known->is_captured;
-    return VMM_OK;
+        status = vmm__stream_names_check(&sim->order.names, "sim: capturing", stream);
+    if (status == VMM_OK)
+        *is_capturing = known != NULL && known->is_captured;
+    return status;
 }
 
 vmm_status vmm__sim_capture_begin(struct sim *sim, vmm_stream stream)

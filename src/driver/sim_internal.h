@@ -207,11 +207,11 @@ sim_granule(const struct sim *sim, const struct sim_reservation *reservation, ui
 struct sim_stream {
     vmm_stream name;
     unsigned index;
-    uint64_t submitted;   /* sequence of its last work; never starts anew */
-    uint64_t observation; /* order.observations that its clock has merged */
-    uint64_t busy_until;  /* by sim->clock_ns: the end of its last delay */
-    bool is_captured;     /* work on it becomes part of a graph */
-    bool is_spoilt;       /* something was done meanwhile that breaks a capture */
+    uint64_t submitted;     /* sequence of its last work; never starts anew */
+    uint64_t observation;   /* order.observations that its clock has merged */
+    uint64_t busy_until;    /* by sim->clock_ns: the end of its last delay */
+    bool is_captured;       /* work on it becomes part of a graph */
+    bool is_spoilt;         /* something was done meanwhile that breaks a capture */
     uint64_t first_pending; /* number of its oldest work that may not have finished; 0: none */
     uint64_t last_pending;
     struct sim_users after; /* what it was made to wait for since its last work */

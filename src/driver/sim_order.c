@@ -314,8 +314,8 @@ static bool stream_await(const struct sim_order *order, struct sim_stream *strea
     for (uint32_t index = 0; index < event->count && is_kept; index++) {
         uint64_t sequence = event->clock[index];
         if (sequence > order->finished[index] && sequence > stream->clock[index])
-            is_kept = vmm__sim_users_add(&stream->after, order->finished,
-                                         sim_epoch(index, sequence));
+            is_kept =
+                vmm__sim_users_add(&stream->after, order->finished, sim_epoch(index, sequence));
     }
     return is_kept;
 }

@@ -45,10 +45,9 @@ static uint64_t ring_end(struct sim_order *order)
 void vmm__sim_queue_add(struct sim_order *order, struct sim_stream *stream, uint64_t due)
 {
     uint64_t number = ring_end(order);
-    *ring_at(order, number) =
-        (struct sim_pending){ .epoch = sim_epoch(stream->index, stream->submitted),
-                              .due = due,
-                              .after = stream->after };
+    *ring_at(order, number) = (struct sim_pending){
+        .epoch = sim_epoch(stream->index, stream->submitted), .due = due, .after = stream->after
+    };
     stream->after = (struct sim_users){ 0 };
     order->ring_count++;
     if (stream->first_pending == 0)
