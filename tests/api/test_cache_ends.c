@@ -259,6 +259,19 @@ static void private_pools_outlive_the_stream(void **state)
     }
 }
 
+/* What was live when the pool was released goes with the stream's last mark, too. */
+static void what_a_private_pool_leaves_goes_without_its_stream(void **state)
+{
+    struct cache_test *test = *state;
+    struct graph graph;
+    graph_mixed(test, &graph, 1, 1);
+    stream_ended(test, 1);
+    graph_released(test, &graph);
+    graph_emptied(test, &graph);
+    everything_goes(test);
+    (void)stream_renewed(test, 1);
+}
+
 /* ---- Without a word ------------------------------------------------------------------------- */
 
 /* What CUDA does with a handle that is none is undefined. */
@@ -343,6 +356,7 @@ int main(int argc, char **argv)
         CACHE_TEST(users_end_too),
         CACHE_TEST(what_cannot_end_is_refused),
         CACHE_TEST(private_pools_outlive_the_stream),
+        CACHE_TEST(what_a_private_pool_leaves_goes_without_its_stream),
         CACHE_TEST(a_stream_that_is_gone_keeps_its_memory_until_the_host_waits),
         CACHE_TEST(a_request_waits_for_a_stream_that_is_gone),
         CACHE_TEST(a_private_pool_of_a_stream_that_is_gone_is_let_go),

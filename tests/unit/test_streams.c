@@ -243,14 +243,17 @@ static void pools_do_not_pile_up(void **state)
     stage_close(&stage);
 }
 
-/* The new stream cannot be made to wait: it gets a pool of its own, and the old one's memory later. */
+/* The new stream cannot be made to wait: it gets a pool of its own, and the old one's memory later. What is live
+ * there is another stream's. */
 static void a_stream_that_cannot_wait_begins_anew(void **state)
 {
     struct stage stage;
     (void)state;
     stage_open(&stage, ORDER_HOLD, 1, NULL);
     void *old = taken(&stage, 8 * MIB, 1);
+    void *live = taken(&stage, 8 * MIB, 1);
     given(&stage, old);
+    assert_ok(vmm__driver_event_record(stage.driver, stage.event, stage.streams[1]));
     ended(&stage, 1);
     renewed(&stage, 1);
     assert_ok(vmm__driver_capture_begin(stage.driver, stage.streams[1]));
@@ -260,10 +263,72 @@ static void a_stream_that_cannot_wait_begins_anew(void **state)
     assert_ok(vmm__driver_capture_end(stage.driver, stage.streams[1]));
     assert_int_equal(pools_count(&stage), 2);
     given(&stage, block);
+    assert_ok(vmm_use(stage.cache, live, stage.streams[1]));
+    assert_ok(vmm__driver_stream_wait(stage.driver, stage.streams[1], stage.event));
+    sim_checked(stage.driver, (uintptr_t)live, 8 * MIB, 2, stage.streams[1]);
+    assert_ok(vmm__driver_event_wait(stage.driver, stage.event));
+    given(&stage, live);
+    void *other = taken(&stage, 8 * MIB, 2); /* the old work has ended, the new one's has not */
+    assert_true(other != live);
+    given(&stage, other);
     ended(&stage, 1); /* both pools have that handle */
     renewed(&stage, 1);
     given(&stage, taken(&stage, 8 * MIB, 1));
-    assert_int_equal(pools_count(&stage), 2);
+    assert_int_equal(pools_count(&stage), 3);
+    stage_close(&stage);
+}
+
+/* A pool without memory is for any stream, but not for one that would have to wait for work it has nothing to do
+ * with. */
+static void nobody_waits_for_what_is_not_his(void **state)
+{
+    struct stage stage;
+    (void)state;
+    stage_open(&stage, ORDER_HOLD, 1, NULL);
+    void *block = taken(&stage, 8 * MIB, 1);
+    assert_ok(vmm_use(stage.cache, block, stage.streams[2]));
+    assert_ok(vmm__driver_event_record(stage.driver, stage.event, stage.streams[1]));
+    assert_ok(vmm__driver_stream_wait(stage.driver, stage.streams[2], stage.event));
+    sim_checked(stage.driver, (uintptr_t)block, 8 * MIB, 1, stage.streams[2]);
+    ended(&stage, 2);
+    uint64_t waits = vmm__driver_calls(stage.driver, DRIVER_CALL_stream_wait);
+    given(&stage, taken(&stage, 8 * MIB, 3));
+    assert_int_equal(vmm__driver_calls(stage.driver, DRIVER_CALL_stream_wait), waits);
+    assert_int_equal(pools_count(&stage), 3);
+    given(&stage, block);
+    stage_close(&stage);
+}
+
+static int every_stream(void *context, vmm_stream stream)
+{
+    (void)context;
+    (void)stream;
+    return 1;
+}
+
+/* A graph would not wait again each time that it is launched. */
+static void a_private_pool_serves_once_the_old_work_has_ended(void **state)
+{
+    static const vmm_pool_id id = { 1, 0 };
+    struct stage stage;
+    (void)state;
+    stage_open(&stage, ORDER_HOLD, 1, NULL);
+    assert_ok(vmm_pool_begin(stage.cache, id, every_stream, NULL));
+    void *old = taken(&stage, 8 * MIB, 1);
+    given(&stage, old);
+    ended(&stage, 1);
+    renewed(&stage, 1);
+    void *other = taken(&stage, 8 * MIB, 1);
+    assert_ptr_not_equal(other, old);
+    assert_ok(vmm__driver_device_wait(stage.driver));
+    given(&stage, other);
+    ended(&stage, 1);
+    renewed(&stage, 1);
+    void *again = taken(&stage, 8 * MIB, 1);
+    assert_true(again == old || again == other);
+    given(&stage, again);
+    assert_ok(vmm_pool_end(stage.cache, id));
+    assert_ok(vmm_pool_release(stage.cache, id));
     stage_close(&stage);
 }
 
@@ -295,6 +360,8 @@ int main(void)
         cmocka_unit_test(streams_end_in_each_order),
         cmocka_unit_test(pools_do_not_pile_up),
         cmocka_unit_test(a_stream_that_cannot_wait_begins_anew),
+        cmocka_unit_test(nobody_waits_for_what_is_not_his),
+        cmocka_unit_test(a_private_pool_serves_once_the_old_work_has_ended),
         cmocka_unit_test(an_end_that_failed_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
