@@ -83,6 +83,10 @@ static void nothing_of_it_stays_behind(void **state)
     for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         (void)block_left(test, sizes[i], 1, i + 1);
     stream_ended(test, 1);
+    work_verified(test);
+    uint64_t created = cache_stats(test).create_calls;
+    block_given(test, block_taken(test, 900 << 10, 2)); /* where slabs were */
+    assert_int_equal(cache_stats(test).create_calls, created);
     everything_goes(test);
     (void)stream_renewed(test, 1);
 }
