@@ -296,7 +296,7 @@ static const plant plants[] = { handed_out,     handed_out_joined,
 static uint64_t violations_planted(plant planted, enum order_kind kind, uint64_t seed,
                                    bool is_legal)
 {
-    void *driver;
+    void *driver = NULL;
     struct order order = order_make(kind, seed, 3);
     assert_int_equal(sim_setup(&driver), 0);
     order_begin(driver, &order);
