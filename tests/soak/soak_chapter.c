@@ -277,6 +277,13 @@ static void chapter_close(struct soak *soak)
                      (unsigned long long)vmm__host_outstanding());
 }
 
+/* After a lie nothing is expected any more. */
+static void chapter_drop(struct soak *soak)
+{
+    (void)vmm_destroy(soak->cache);
+    vmm__driver_close(soak->driver);
+}
+
 void soak_chapter(struct soak *soak, uint64_t most, void (*step)(void *context, uint64_t done),
                   void *context)
 {
@@ -286,9 +293,11 @@ void soak_chapter(struct soak *soak, uint64_t most, void (*step)(void *context, 
         return;
     operations_run(soak, vmm__min(most, soak->settings.operations), step, context);
     violations_looked_at(soak);
-    if (soak_is_troubled(soak))
-        return; /* what is left then only shows the same trouble again */
-    chapter_empty(soak);
-    chapter_summed(soak);
-    chapter_close(soak);
+    if (!soak_is_troubled(soak)) {
+        chapter_empty(soak);
+        chapter_summed(soak);
+        chapter_close(soak);
+    } else if (soak->lie != LIE_NONE) {
+        chapter_drop(soak); /* else what is left only shows the same trouble again */
+    }
 }
