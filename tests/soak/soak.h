@@ -109,7 +109,8 @@ struct soak {
     vmm_stream streams[SOAK_STREAMS];
     struct soak_block blocks[SOAK_BLOCKS];
     struct soak_graph graphs[SOAK_GRAPHS];
-    unsigned captured; /* a bit for each stream that is being captured: it takes no work */
+    unsigned captured; /* a bit for each stream that takes no work: it is being captured, or gone */
+    unsigned gone;     /* the stream that was destroyed without a word; 0: none */
     unsigned launched[SOAK_NAMES + 1]; /* by private pool: the stream of the last launch */
     uint64_t live_blocks;
     uint64_t live_bytes;
@@ -177,8 +178,11 @@ void soak_graphs_end(struct soak *soak);
 
 /* ---- soak_stream.c --------------------------------------------------------------------------- */
 
-/* Ends a stream or two, which come back as others. */
+/* Ends a stream or two, which come back as others; or lets one go without a word, or come back. */
 void soak_stream_turn(struct soak *soak);
+
+/* Has the one that is gone come back. */
+void soak_stream_renew(struct soak *soak);
 
 /* ---- soak_lie.c ------------------------------------------------------------------------------ */
 

@@ -228,6 +228,7 @@ static void chapter_open(struct soak *soak)
 static void chapter_empty(struct soak *soak)
 {
     uint64_t places = 0;
+    soak_stream_renew(soak);
     soak_graphs_end(soak);
     for (unsigned i = 0; i < soak->settings.slots; i++) {
         if (soak->blocks[i].address != NULL)

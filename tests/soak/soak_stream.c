@@ -51,14 +51,25 @@ static void stream_ended(struct soak *soak, unsigned stream, unsigned heir)
     launches_inherited(soak, stream, heir);
 }
 
-/* Destroyed without a word, once its work is done: who comes under its handle is the same stream to the cache. */
-static void stream_replaced(struct soak *soak, unsigned stream)
+/* Destroyed without a word, once its work is done: who comes under its handle, later, is the same stream to the
+ * cache. */
+static void stream_left(struct soak *soak, unsigned stream)
 {
     soak_expect(soak, "event record",
                 soak->ops->event_record(soak->driver, soak->event, soak->streams[stream]));
     soak_expect(soak, "event wait", soak->ops->event_wait(soak->driver, soak->event));
     stream_destroyed(soak, stream);
-    stream_created(soak, stream);
+    soak->gone = stream;
+    soak->captured |= 1U << stream;
+}
+
+void soak_stream_renew(struct soak *soak)
+{
+    if (soak->gone == 0)
+        return;
+    soak->captured &= ~(1U << soak->gone);
+    stream_created(soak, soak->gone);
+    soak->gone = 0;
 }
 
 void soak_stream_turn(struct soak *soak)
@@ -67,10 +78,14 @@ void soak_stream_turn(struct soak *soak)
     unsigned first = (unsigned)(random_next(&soak->random) % streams);
     unsigned second = (unsigned)(random_next(&soak->random) % streams);
     unsigned heir = (unsigned)(random_next(&soak->random) % streams);
+    if (soak->gone != 0 && soak_dice(soak, 2)) {
+        soak_stream_renew(soak);
+        return;
+    }
     if (first == 0 || soak_is_captured(soak, 1U << first | 1U << second | 1U << heir))
         return;
-    if (soak_dice(soak, 4)) {
-        stream_replaced(soak, first);
+    if (soak->gone == 0 && soak_dice(soak, 4)) {
+        stream_left(soak, first);
         return;
     }
     if (heir == first)
