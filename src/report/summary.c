@@ -12,12 +12,24 @@ enum { CELL_BYTES = 32 };
 static const char RULE[] =
     "+-----------------------+------------+------------+----------------+----------------+\n";
 
+/* In at most ten characters, for three years. */
+static void time_write(char *cell, uint64_t ns)
+{
+    double seconds = (double)ns / 1e9;
+    if (seconds < 0.999)
+        (void)snprintf(cell, CELL_BYTES, "%.3f ms", seconds * 1e3);
+    else if (seconds < 9999)
+        (void)snprintf(cell, CELL_BYTES, "%.3f s", seconds);
+    else
+        (void)snprintf(cell, CELL_BYTES, "%.0f s", seconds);
+}
+
 static const char *cell_write(char *cell, enum unit unit, uint64_t value)
 {
     if (unit == UNIT_BYTES)
         return vmm__size_write(cell, CELL_BYTES, value);
     if (unit == UNIT_NANOSECONDS)
-        (void)snprintf(cell, CELL_BYTES, "%.3f ms", (double)value / 1e6);
+        time_write(cell, value);
     else
         (void)snprintf(cell, CELL_BYTES, "%llu", (unsigned long long)value);
     return cell;

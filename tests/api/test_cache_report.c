@@ -326,6 +326,19 @@ static void the_summary_has_every_figure(void **state)
     block_given(test, block);
 }
 
+/* However long the driver took, the table's right edge stays where it is. */
+static void the_summary_has_room_for_long_times(void **state)
+{
+    static const uint64_t times[] = { 999499999, 1, 8999000000000, 1000000000, UINT64_C(1) << 56 };
+    struct cache_test *test = *state;
+    for (size_t i = 0; i < sizeof times / sizeof times[0]; i++) {
+        uint64_t before =
+            atomic_fetch_add(&test->driver->tally[DRIVER_CALL_map].clock_ns, times[i]);
+        the_summary_has_every_figure(state);
+        atomic_store(&test->driver->tally[DRIVER_CALL_map].clock_ns, before);
+    }
+}
+
 static void a_file_that_takes_no_output_is_told(void **state)
 {
     struct cache_test *test = *state;
@@ -350,6 +363,7 @@ int main(int argc, char **argv)
         CACHE_TEST(what_must_not_move_is_counted),
         CACHE_TEST(the_line_of_a_failure_says_what_the_statistics_say),
         CACHE_TEST(the_summary_has_every_figure),
+        CACHE_TEST(the_summary_has_room_for_long_times),
         CACHE_TEST(a_file_that_takes_no_output_is_told),
     };
     CACHE_MAIN(tests);
