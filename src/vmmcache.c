@@ -9,6 +9,7 @@
 #include "config.h"
 #include "marks.h"
 #include "policy/handout.h"
+#include "policy/streams.h"
 #include "policy/supply.h"
 #include "policy/trim.h"
 
@@ -294,6 +295,21 @@ vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
             status = vmm__cache_pool(cache, other, &user);
     }
     return status == VMM_OK ? block_use(cache, ptr, user) : status;
+}
+
+vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
+{
+    if (cache == NULL)
+        return missing_argument("vmm_stream_end", "cache");
+    if (stream == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_stream_end: the default stream has no end");
+    bool is_gone = false;
+    vmm_status status = vmm__stream_end(cache, stream, &is_gone);
+    if (status != VMM_NOT_READY)
+        return status;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stream_end: stream %p %s", stream,
+                      is_gone ? "was destroyed before" : "is being captured");
 }
 
 static vmm_status block_pin(vmm_cache *cache, const char *function, const void *ptr, bool pinned)

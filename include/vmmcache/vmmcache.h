@@ -17,9 +17,9 @@
  *
  * With the cuda driver a cache lives in the device's primary context (the one that the CUDA runtime
  * uses), whatever context is current on the calling thread, and leaves that as it was. A stream is
- * known by its handle: destroy it only when its work is done, and do not use the per-thread default
- * stream, whose handle means another stream on each thread. After fork() the child may not use a
- * cache of its parent.
+ * known by its handle: call vmm_stream_end() before you destroy one that the cache has seen, and do not use
+ * the per-thread default stream, whose handle means another stream on each thread. After fork() the
+ * child may not use a cache of its parent.
  *
  * Plain C11 that also compiles as C++17; needs no CUDA header.
  */
@@ -264,6 +264,30 @@ VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
  * On failure: ERR_UNKNOWN_POINTER, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
  */
 VMM_API vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other);
+
+/*
+ * Does:     tells the cache that a stream is about to be destroyed; its work need not be done. Marks the moment on
+ *           the stream, and asks the driver nothing about the handle from then on. What is free of the
+ *           stream's memory goes to others once that work has ended. Its live blocks stay valid: free them
+ *           as ever; work of other streams on them is told with vmm_use(), also of one that has the same
+ *           handle. A later stream with that handle is another one: its work is made to wait, on the device, for
+ *           what was submitted before the mark as soon as it is to have that memory.
+ *           Never waits for the device.
+ * Takes:    stream; no call with it may be under way, nor follow until the handle is another stream's, and no
+ *           work may be submitted to it that uses blocks of the cache. One that the cache has never seen: nothing
+ *           is done.
+ * Returns:  VMM_OK: the stream may be destroyed.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache; the default stream, which has no end; a stream that is being
+ *           captured, or was destroyed before), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM (the moment could not be
+ *           marked).
+ *
+ * A program that destroys streams without this call must see to it itself that their work is done before. With
+ * cuda it must also keep them as long as the cache: what CUDA does with a handle that is none is undefined.
+ * Where the driver notices (host and sim do, CUDA often), nothing fails: what is free of the stream's
+ * memory stays until the host waits for the device, as vmm_wait() does, and a request before it fails.
+ */
+VMM_API vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream);
 
 /*
  * Does:     gives idle physical memory back to the driver until at most keep_bytes stay reserved,

@@ -33,11 +33,30 @@ vmm_status vmm__cuda_event_destroy(struct driver *driver, void *event)
     return status;
 }
 
+/*
+ * For calls that name a stream: CUDA tells of one that was destroyed as of a handle, or of a context, that is
+ * none. If the context answers still, it is the stream that is gone.
+ */
+static vmm_status stream_status(struct driver *driver, CUresult result, vmm_status status)
+{
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    if (result == CUDA_ERROR_INVALID_HANDLE)
+        return VMM_ERR_INVALID_ARGUMENT;
+    if (result != CUDA_ERROR_CONTEXT_IS_DESTROYED && result != CUDA_ERROR_INVALID_CONTEXT)
+        return status;
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm_status asked = vmm__cuda_memory_info(driver, &free_bytes, &total_bytes);
+    vmm__error_restore(&line);
+    return asked == VMM_OK ? VMM_ERR_INVALID_ARGUMENT : status;
+}
+
 vmm_status vmm__cuda_event_record(struct driver *driver, void *event, vmm_stream stream)
 {
     CUDA_CALL(vmm__cuda_of(driver), cuEventRecord(event, stream), VMM_ERR_HOST_OOM,
               "cuEventRecord(stream %p)", stream);
-    return status;
+    return stream_status(driver, result, status);
 }
 
 vmm_status vmm__cuda_event_query(struct driver *driver, void *event)
@@ -57,7 +76,7 @@ vmm_status vmm__cuda_stream_wait(struct driver *driver, vmm_stream stream, void 
 {
     CUDA_CALL(vmm__cuda_of(driver), cuStreamWaitEvent(stream, event, 0), VMM_ERR_HOST_OOM,
               "cuStreamWaitEvent(stream %p)", stream);
-    return status;
+    return stream_status(driver, result, status);
 }
 
 vmm_status vmm__cuda_device_wait(struct driver *driver)
@@ -77,9 +96,11 @@ vmm_status vmm__cuda_capturing(struct driver *driver, vmm_stream stream, bool *i
         return status;
     CUresult result = cuda->api->cuStreamIsCapturing(stream, &capture);
     vmm__cuda_leave(cuda, &scope);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
-        return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM,
-                                "cuStreamIsCapturing(stream %p)", stream);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+        status = vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM,
+                                  "cuStreamIsCapturing(stream %p)", stream);
+        return stream_status(driver, result, status);
+    }
     *is_capturing = result != CUDA_SUCCESS || capture != CU_STREAM_CAPTURE_STATUS_NONE;
     return VMM_OK;
 }

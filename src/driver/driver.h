@@ -23,8 +23,9 @@
  *  D4. one handle may be mapped at several addresses at once;
  *  D5. failures are told apart: device memory (ERR_DEVICE_OOM, of create, map and access only),
  *      addresses (ERR_ADDRESS_SPACE, of reserve only), host memory (ERR_HOST_OOM), a context that
- *      is gone (ERR_LOST), everything else (ERR_DRIVER); each leaves its line in vmm__error(),
- *      naming the call and, for cuda, the native code;
+ *      is gone (ERR_LOST), a stream that was destroyed (ERR_INVALID_ARGUMENT, of event_record, stream_wait,
+ *      capturing and work; with cuda as far as CUDA notices), everything else (ERR_DRIVER); each
+ *      leaves its line in vmm__error(), naming the call and, for cuda, the native code;
  *  D6. all operations may be called from any thread.
  *
  * May be called by: memory, heap (events only), policy, report, tools. Depends on: base.
@@ -70,7 +71,7 @@ enum driver_call {
 /*
  * The table. Filled in completely by each implementation; no slot is NULL. Sizes are bytes.
  * Streams are CUstreams for cuda; host and sim take any value as the name of a stream and know it
- * from its first use.
+ * from its first use until it is destroyed.
  */
 struct driver_ops {
     const char *name;
@@ -137,7 +138,8 @@ struct driver_ops {
     /* Waits for all work, then: places found different since open. */
     vmm_status (*mismatches)(struct driver *driver, uint64_t *places);
 
-    /* Streams for tests and tools. */
+    /* Streams for tests and tools. The work of one that is destroyed still runs to its end; its handle may
+     * come back as another stream's, and on host and sim the last one does. */
     vmm_status (*stream_create)(struct driver *driver, vmm_stream *stream);
     vmm_status (*stream_destroy)(struct driver *driver, vmm_stream stream);
 

@@ -155,10 +155,15 @@ vmm_status vmm__host_event_record(struct driver *driver, void *event, vmm_stream
     pthread_mutex_lock(&work->lock);
     struct host_event *recorded = event;
     struct host_stream *found = vmm__host_stream_find_locked(work, stream);
-    event_mark_locked(work, recorded, found);
-    recorded->is_captured = found != NULL && found->is_captured;
+    vmm_status status = VMM_OK;
+    if (found == NULL)
+        status = vmm__stream_names_check(&work->names, "event_record", stream);
+    if (status == VMM_OK) {
+        event_mark_locked(work, recorded, found);
+        recorded->is_captured = found != NULL && found->is_captured;
+    }
     pthread_mutex_unlock(&work->lock);
-    return VMM_OK;
+    return status;
 }
 
 /* Called for what asks or waits for an event: the capture is lost. */
@@ -208,6 +213,8 @@ vmm_status vmm__host_stream_wait(struct driver *driver, vmm_stream stream, void 
     vmm_status status = VMM_OK;
     if (waiting != NULL)
         status = vmm__host_capture_spoil_locked(waiting, "stream_wait");
+    else
+        status = vmm__stream_names_check(&work->names, "stream_wait", stream);
     if (status == VMM_OK)
         status = captured_spoil_locked(awaited, "stream_wait");
     if (status == VMM_OK && orders)

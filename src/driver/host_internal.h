@@ -19,6 +19,7 @@
 #define VMM_DRIVER_HOST_INTERNAL_H
 
 #include "driver/driver.h"
+#include "driver/stream_names.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -175,6 +176,7 @@ struct host_work {
     pthread_mutex_t lock;
     pthread_cond_t ready;        /* a stream was added to the ready ones, or stopping was set */
     struct host_stream *streams; /* all that are known or still referred to */
+    struct stream_names names;
     struct host_stream *ready_first;
     struct host_stream *ready_last;
     struct host_waiter *waiters; /* host threads that wait for a mark */
@@ -212,7 +214,7 @@ void vmm__host_work_close(struct host_work *work);
  * capture is lost. */
 vmm_status vmm__host_capture_spoil_locked(struct host_stream *stream, const char *verb);
 
-/* NULL if the name was never used. The reference belongs to the name. */
+/* NULL if the name was never used, or the stream was destroyed. The reference belongs to the name. */
 struct host_stream *vmm__host_stream_find_locked(struct host_work *work, vmm_stream name);
 void vmm__host_stream_release_locked(struct host_work *work, struct host_stream *stream);
 

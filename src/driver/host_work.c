@@ -30,16 +30,19 @@ struct host_stream *vmm__host_stream_find_locked(struct host_work *work, vmm_str
     return stream;
 }
 
-static struct host_stream *stream_new_locked(struct host_work *work)
+static vmm_status stream_new_locked(struct host_work *work, vmm_stream name,
+                                    struct host_stream **out)
 {
     struct host_stream *stream = vmm__host_alloc(1, sizeof *stream);
     if (stream == NULL)
-        return NULL;
+        return vmm__error(VMM_ERR_HOST_OOM, "stream: no memory for the record");
+    stream->name = name;
     stream->named = true;
     stream->references = 1;
     stream->next = work->streams;
     work->streams = stream;
-    return stream;
+    *out = stream;
+    return VMM_OK;
 }
 
 void vmm__host_stream_release_locked(struct host_work *work, struct host_stream *stream)
@@ -54,18 +57,19 @@ void vmm__host_stream_release_locked(struct host_work *work, struct host_stream 
     vmm__host_free(stream, sizeof *stream);
 }
 
-/* A fresh stream is named by its own address, which nobody else can have for a name. */
 vmm_status vmm__host_stream_create(struct driver *driver, vmm_stream *stream)
 {
     struct host_work *work = &vmm__host_of(driver)->work;
+    struct host_stream *made;
     pthread_mutex_lock(&work->lock);
-    struct host_stream *made = stream_new_locked(work);
-    if (made != NULL)
-        *stream = made->name = made;
+    vmm_stream name = vmm__stream_names_take(&work->names);
+    vmm_status status = stream_new_locked(work, name, &made);
+    if (status == VMM_OK)
+        *stream = name;
+    else
+        (void)vmm__stream_names_drop(&work->names, name);
     pthread_mutex_unlock(&work->lock);
-    if (made == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "stream_create: no memory for the record");
-    return VMM_OK;
+    return status;
 }
 
 /* Work that is pending still runs. */
@@ -74,24 +78,28 @@ vmm_status vmm__host_stream_destroy(struct driver *driver, vmm_stream stream)
     struct host_work *work = &vmm__host_of(driver)->work;
     pthread_mutex_lock(&work->lock);
     struct host_stream *found = vmm__host_stream_find_locked(work, stream);
-    if (found != NULL) {
+    bool is_noted = found != NULL && vmm__stream_names_drop(&work->names, stream);
+    if (is_noted) {
         found->named = false;
         vmm__host_stream_release_locked(work, found);
     }
     pthread_mutex_unlock(&work->lock);
     if (found == NULL)
         return vmm__error(VMM_ERR_DRIVER, "stream_destroy(%p): no such stream", stream);
+    if (!is_noted)
+        return vmm__error(VMM_ERR_HOST_OOM, "stream_destroy(%p): no memory for its name", stream);
     return VMM_OK;
 }
 
-static struct host_stream *stream_get_locked(struct host_work *work, vmm_stream name)
+/* The stream of that name; it is made known if it is not. */
+static vmm_status stream_get_locked(struct host_work *work, const char *call, vmm_stream name,
+                                    struct host_stream **out)
 {
-    struct host_stream *stream = vmm__host_stream_find_locked(work, name);
-    if (stream == NULL)
-        stream = stream_new_locked(work);
-    if (stream != NULL)
-        stream->name = name;
-    return stream;
+    *out = vmm__host_stream_find_locked(work, name);
+    if (*out != NULL)
+        return VMM_OK;
+    vmm_status status = vmm__stream_names_check(&work->names, call, name);
+    return status == VMM_OK ? stream_new_locked(work, name, out) : status;
 }
 
 vmm_status vmm__host_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing)
@@ -99,9 +107,13 @@ vmm_status vmm__host_capturing(struct driver *driver, vmm_stream stream, bool *i
     struct host_work *work = &vmm__host_of(driver)->work;
     pthread_mutex_lock(&work->lock);
     const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
-    *is_capturing = found != NULL && found->is_captured;
+    vmm_status status = VMM_OK;
+    if (found == NULL)
+        status = vmm__stream_names_check(&work->names, "capturing", stream);
+    if (status == VMM_OK)
+        *is_capturing = found != NULL && found->is_captured;
     pthread_mutex_unlock(&work->lock);
-    return VMM_OK;
+    return status;
 }
 
 vmm_status vmm__host_capture_spoil_locked(struct host_stream *stream, const char *verb)
@@ -117,16 +129,17 @@ static vmm_status capture_set(struct driver *driver, vmm_stream stream, bool is_
 {
     struct host_work *work = &vmm__host_of(driver)->work;
     pthread_mutex_lock(&work->lock);
-    struct host_stream *found = stream_get_locked(work, stream);
-    bool changes = found != NULL && found->is_captured != is_captured;
+    struct host_stream *found;
+    vmm_status status = stream_get_locked(work, "capture", stream, &found);
+    bool changes = status == VMM_OK && found->is_captured != is_captured;
     bool is_broken = changes && found->is_spoilt;
     if (changes) {
         found->is_captured = is_captured;
         found->is_spoilt = false;
     }
     pthread_mutex_unlock(&work->lock);
-    if (found == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "capture: no memory for the stream's record");
+    if (status != VMM_OK)
+        return status;
     if (!changes)
         return vmm__error(VMM_ERR_DRIVER, "capture: stream %p is%s being captured", stream,
                           is_captured ? "" : " not");
@@ -315,12 +328,12 @@ static void piece_push_locked(struct host_work *work, struct host_stream *stream
 vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_piece *piece,
                                    vmm_stream name)
 {
+    struct host_stream *stream;
     vmm_status status = workers_start_locked(work);
+    if (status == VMM_OK)
+        status = stream_get_locked(work, "work", name, &stream);
     if (status != VMM_OK)
         return status;
-    struct host_stream *stream = stream_get_locked(work, name);
-    if (stream == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "stream: no memory for the record");
     status = vmm__host_capture_spoil_locked(stream, "work");
     if (status != VMM_OK)
         return status;
@@ -361,6 +374,7 @@ void vmm__host_work_close(struct host_work *work)
     vmm__host_events_close(work);
     while (work->streams != NULL)
         vmm__host_stream_release_locked(work, work->streams);
+    vmm__stream_names_fini(&work->names);
     pthread_mutex_unlock(&work->lock);
     (void)pthread_cond_destroy(&work->ready);
     (void)pthread_mutex_destroy(&work->lock);

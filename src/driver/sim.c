@@ -302,6 +302,15 @@ void vmm__sim_lag_set(struct driver *driver, uint64_t operations)
     sim_unlock(sim);
 }
 
+void vmm__sim_order_set(struct driver *driver, sim_order_fn choose, void *context)
+{
+    struct sim *sim = sim_lock(driver);
+    sim->order.choose = choose;
+    sim->order.choose_context = context;
+    vmm__sim_order_settle(sim);
+    sim_unlock(sim);
+}
+
 void vmm__sim_fail_at(struct driver *driver, uint64_t number, vmm_status status, bool for_ever)
 {
     struct sim *sim = sim_lock(driver);

@@ -16,6 +16,24 @@
  */
 void vmm__sim_lag_set(struct driver *driver, uint64_t operations);
 
+/* A stream whose next piece of work may finish now: all before it on the stream has, what the stream was made
+ * to wait for has, and a delay is over. */
+struct sim_choice {
+    vmm_stream stream; /* it may have been destroyed */
+    uint64_t number;   /* of that piece, among all that were submitted */
+};
+
+/* Returns which of the choices finishes; `count` or more: none. Must not call the driver. */
+typedef uint32_t (*sim_order_fn)(void *context, const struct sim_choice *choices, uint32_t count);
+
+/*
+ * Work finishes in an order that a test chooses, instead of by lag. With each piece of work that is submitted
+ * and each event that is asked for, `choose` is called until it says none, or nothing is left: so any number
+ * of streams get on by any number of pieces, and one that is never chosen stalls until the host waits for it.
+ * A wait of the host finishes what it waits for, and no more. NULL: by lag again.
+ */
+void vmm__sim_order_set(struct driver *driver, sim_order_fn choose, void *context);
+
 /*
  * Fails numbered calls. Calls of the memory and event operations (those that are counted in
  * driver->tally) are numbered from 1 in the order in which they are made; numbering starts anew
@@ -27,7 +45,9 @@ uint64_t vmm__sim_calls(struct driver *driver);        /* numbered calls since t
 uint64_t vmm__sim_faults_fired(struct driver *driver); /* of them, made to fail */
 
 /*
- * Violations: what CUDA lets pass but punishes later. They are recorded, not refused.
+ * Violations: what CUDA lets pass but punishes later. They are recorded, not refused. Unmapping counts as one
+ * under work that the host has not seen the end of, by a wait or by an event that has passed, even if it
+ * happens to have finished.
  * Returns how many; text (may be NULL) gets the first one's one-line story, or "".
  */
 uint64_t vmm__sim_violations(struct driver *driver, const char **text);

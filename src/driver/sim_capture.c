@@ -11,14 +11,18 @@
 vmm_status vmm__sim_capturing(struct sim *sim, vmm_stream stream, bool *is_capturing)
 {
     const struct sim_stream *known = vmm__sim_stream_find(&sim->order, stream);
-    *is_capturing = known != NULL && known->is_captured;
-    return VMM_OK;
+    vmm_status status = VMM_OK;
+    if (known == NULL)
+        status = vmm__stream_names_check(&sim->order.names, "sim: capturing", stream);
+    if (status == VMM_OK)
+        *is_capturing = known != NULL && known->is_captured;
+    return status;
 }
 
 vmm_status vmm__sim_capture_begin(struct sim *sim, vmm_stream stream)
 {
     struct sim_stream *known;
-    vmm_status status = vmm__sim_stream_get(sim, stream, &known);
+    vmm_status status = vmm__sim_stream_get(sim, "sim: capture begin", stream, &known);
     if (status != VMM_OK)
         return status;
     if (known->is_captured)

@@ -5,7 +5,8 @@
  *   sim_slots.c   ids of handles and events that are never confused after their end
  *   sim_space.c   addresses: reservations and the granules in them
  *   sim_memory.c  physical memory: handles, mappings, access
- *   sim_order.c   streams, events, what is finished and what is ordered after what
+ *   sim_order.c   streams, events, and what is ordered after what
+ *   sim_queue.c   work that may not have finished, and in which order it does
  *   sim_capture.c streams that are being captured
  *   sim_users.c   small sets of pieces of work
  *   sim_shadow.c  what the memory of one handle would hold
@@ -21,9 +22,12 @@
  *  I4. Work is an epoch: (stream, sequence on that stream). clock[T] of a stream is the sequence of
  *      the last work of T that the stream's next work is ordered after; observed[T] the same for
  *      the host, which all threads share; finished[T] <= submitted of T.
- *  I5. Work finishes in the order of submission, but for what the host waited for: behind a delay
+ *  I5. By lag, work finishes in the order of submission, but for what the host waited for: behind a delay
  *      that is not over, nothing does. As whatever a piece of work waits for was submitted before
- *      it, it never finishes before that.
+ *      it, it never finishes before that. Where a test chooses, each stream's work finishes in its own
+ *      order, and not before what the stream was made to wait for.
+ *  I6. Whether work may still touch memory is judged by what the host has observed: what it has not seen
+ *      the end of may be held up, in an order that looks the same to it so far.
  */
 #ifndef VMM_DRIVER_SIM_INTERNAL_H
 #define VMM_DRIVER_SIM_INTERNAL_H
@@ -31,6 +35,7 @@
 #include "driver/driver.h"
 #include "driver/sim.h"
 #include "driver/sim_cost.h"
+#include "driver/stream_names.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -202,11 +207,14 @@ sim_granule(const struct sim *sim, const struct sim_reservation *reservation, ui
 struct sim_stream {
     vmm_stream name;
     unsigned index;
-    uint64_t submitted;   /* sequence of its last work; never starts anew */
-    uint64_t observation; /* order.observations that its clock has merged */
-    uint64_t busy_until;  /* by sim->clock_ns: the end of its last delay */
-    bool is_captured;     /* work on it becomes part of a graph */
-    bool is_spoilt;       /* something was done meanwhile that breaks a capture */
+    uint64_t submitted;     /* sequence of its last work; never starts anew */
+    uint64_t observation;   /* order.observations that its clock has merged */
+    uint64_t busy_until;    /* by sim->clock_ns: the end of its last delay */
+    bool is_captured;       /* work on it becomes part of a graph */
+    bool is_spoilt;         /* something was done meanwhile that breaks a capture */
+    uint64_t first_pending; /* number of its oldest work that may not have finished; 0: none */
+    uint64_t last_pending;
+    struct sim_users after; /* what it was made to wait for since its last work */
     uint64_t clock[SIM_STREAMS];
 };
 
@@ -220,7 +228,9 @@ struct sim_event {
 /* Work that was submitted and may not have finished. */
 struct sim_pending {
     uint64_t epoch;
-    uint64_t due; /* by sim->clock_ns: not finished before */
+    uint64_t due;           /* by sim->clock_ns: not finished before */
+    uint64_t next;          /* number of the next piece of its stream; 0: none */
+    struct sim_users after; /* what it waits for beyond what the piece before it waited for */
 };
 
 struct sim_order {
@@ -228,14 +238,16 @@ struct sim_order {
     bool named[SIM_STREAMS]; /* false: no such stream, or destroyed */
     uint32_t count;          /* streams that were ever used */
     uint32_t last_found;
-    uint64_t names_made;
+    struct stream_names names;
 
     uint64_t finished[SIM_STREAMS];
     uint64_t observed[SIM_STREAMS]; /* by the host */
     uint64_t observations;
 
     uint64_t lag;
-    struct sim_pending *ring; /* the latest work, oldest first */
+    sim_order_fn choose; /* NULL: by lag */
+    void *choose_context;
+    struct sim_pending *ring; /* the latest work, oldest first; see sim_queue.c */
     uint64_t ring_capacity;   /* a power of two */
     uint64_t ring_first;
     uint64_t ring_count;
@@ -255,6 +267,14 @@ struct sim_work {
 vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_work *work);
 void vmm__sim_order_finish(struct sim *sim); /* all work; the host has seen it */
 void vmm__sim_order_settle(struct sim *sim); /* notes what is finished by now */
+void vmm__sim_order_step(struct sim *sim);   /* lets finish what a test chooses */
+
+/* Makes room for one more piece of work; false: no host memory. */
+bool vmm__sim_queue_room(struct sim_order *order);
+/* Queues the work that a stream has submitted last. There is room. */
+void vmm__sim_queue_add(struct sim_order *order, struct sim_stream *stream, uint64_t due);
+void vmm__sim_queue_free(struct sim_order *order);
+
 vmm_status vmm__sim_event_create(struct sim *sim, void **event);
 vmm_status vmm__sim_event_destroy(struct sim *sim, void *event);
 vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream);
@@ -266,8 +286,9 @@ vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream);
 vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream);
 /* NULL if there is no stream of that name. */
 struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name);
-/* The stream of that name; it is made known if it is not. */
-vmm_status vmm__sim_stream_get(struct sim *sim, vmm_stream name, struct sim_stream **out);
+/* The stream of that name; it is made known if it is not. ERR_INVALID_ARGUMENT: it was destroyed. */
+vmm_status vmm__sim_stream_get(struct sim *sim, const char *verb, vmm_stream name,
+                               struct sim_stream **out);
 
 /* Called for what would wait for a stream or mix it with others: CUDA refuses it if the stream is
  * being captured, and the capture is lost. */

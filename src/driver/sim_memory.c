@@ -240,13 +240,13 @@ static void mapping_remove(struct sim *sim, struct sim_reservation *reservation,
 
 static void mapping_blame(struct sim *sim, const struct sim_mapping *mapping)
 {
-    uint64_t epoch = vmm__sim_users_uncovered(&mapping->users, sim->order.finished);
+    uint64_t epoch = vmm__sim_users_uncovered(&mapping->users, sim->order.observed);
     if (epoch == 0)
         return;
     const struct sim_stream *stream = sim->order.streams[sim_epoch_stream(epoch)];
     vmm__sim_tell(&sim->violations, 1,
                   "unmap of %" PRIu64 " bytes at %#" PRIx64 " under work %" PRIu64
-                  " of stream %p, which has not finished",
+                  " of stream %p, whose end the host has not seen",
                   mapping->bytes, mapping->address, sim_epoch_sequence(epoch), stream->name);
 }
 

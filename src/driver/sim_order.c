@@ -1,8 +1,8 @@
 /*
- * Streams and events of the sim driver: what has finished, and what is ordered after what.
+ * Streams and events of the sim driver: what is ordered after what, and what the host has seen.
  *
- * Owns: sim->order and sim->events. Vector clocks, as race detectors use them: see I4 and I5 of
- * sim_internal.h. The slot of a destroyed stream is used again only once the host has observed the
+ * Owns: sim->order, but for its queue, and sim->events. Vector clocks, as race detectors use them: see I4
+ * of sim_internal.h. The slot of a destroyed stream is used again only once the host has observed the
  * end of all its work, so that old epochs cannot be taken for the new stream's.
  */
 #include "driver/sim_internal.h"
@@ -12,9 +12,6 @@
 #include "base/hostmem.h"
 
 #include <string.h>
-
-/* Names of streams that stream_create makes up; they count up from here. */
-#define SIM_STREAM_NAMES UINT64_C(0x51a0000000000000)
 
 static void clock_merge(uint64_t *clock, const uint64_t *other, uint32_t count)
 {
@@ -54,17 +51,15 @@ static void stream_begin(struct sim_order *order, struct sim_stream *stream, vmm
     stream->name = name;
     stream->observation = 0;
     stream->is_captured = false;
+    vmm__sim_users_clear(&stream->after);
     memset(stream->clock, 0, sizeof stream->clock);
     stream->clock[stream->index] = stream->submitted;
     order->named[stream->index] = true;
 }
 
-vmm_status vmm__sim_stream_get(struct sim *sim, vmm_stream name, struct sim_stream **out)
+static vmm_status stream_new(struct sim *sim, vmm_stream name, struct sim_stream **out)
 {
     struct sim_order *order = &sim->order;
-    *out = vmm__sim_stream_find(order, name);
-    if (*out != NULL)
-        return VMM_OK;
     uint32_t index = stream_slot(order);
     if (index == SIM_STREAMS)
         return vmm__error(VMM_ERR_DRIVER, "sim: stream %p: more than %d streams at once", name,
@@ -81,13 +76,25 @@ vmm_status vmm__sim_stream_get(struct sim *sim, vmm_stream name, struct sim_stre
     return VMM_OK;
 }
 
+vmm_status vmm__sim_stream_get(struct sim *sim, const char *verb, vmm_stream name,
+                               struct sim_stream **out)
+{
+    *out = vmm__sim_stream_find(&sim->order, name);
+    if (*out != NULL)
+        return VMM_OK;
+    vmm_status status = vmm__stream_names_check(&sim->order.names, verb, name);
+    return status == VMM_OK ? stream_new(sim, name, out) : status;
+}
+
 vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream)
 {
     struct sim_stream *created;
-    vmm_stream name = (vmm_stream)(uintptr_t)(SIM_STREAM_NAMES + ++sim->order.names_made);
-    vmm_status status = vmm__sim_stream_get(sim, name, &created);
+    vmm_stream name = vmm__stream_names_take(&sim->order.names);
+    vmm_status status = stream_new(sim, name, &created);
     if (status == VMM_OK)
         *stream = name;
+    else
+        (void)vmm__stream_names_drop(&sim->order.names, name);
     return status;
 }
 
@@ -96,52 +103,13 @@ vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
     struct sim_stream *known = vmm__sim_stream_find(&sim->order, stream);
     if (known == NULL)
         return vmm__error(VMM_ERR_DRIVER, "sim: stream destroy: no stream %p", stream);
+    if (!vmm__stream_names_drop(&sim->order.names, stream))
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: stream destroy: no host memory for its name");
     sim->order.named[known->index] = false;
     return VMM_OK;
 }
 
-/* ---- Work: finished or not ---------------------------------------------------------------------
- */
-
-static struct sim_pending *ring_at(const struct sim_order *order, uint64_t place)
-{
-    return &order->ring[(order->ring_first + place) & (order->ring_capacity - 1)];
-}
-
-static bool ring_grow(struct sim_order *order)
-{
-    if (order->ring_count < order->ring_capacity)
-        return true;
-    uint64_t capacity = vmm__max(64, order->ring_capacity * 2);
-    struct sim_pending *ring = vmm__host_alloc(capacity, sizeof *ring);
-    if (ring == NULL)
-        return false;
-    for (uint64_t place = 0; place < order->ring_count; place++)
-        ring[place] = *ring_at(order, place);
-    vmm__host_free(order->ring, order->ring_capacity * sizeof *ring);
-    order->ring = ring;
-    order->ring_capacity = capacity;
-    order->ring_first = 0;
-    return true;
-}
-
-/* Takes from the ring what is finished by now. What remains is always the latest work. */
-void vmm__sim_order_settle(struct sim *sim)
-{
-    struct sim_order *order = &sim->order;
-    uint64_t now = atomic_load_explicit(&sim->clock_ns, memory_order_relaxed);
-    while (order->ring_count > 0) {
-        const struct sim_pending *oldest = ring_at(order, 0);
-        uint64_t epoch = oldest->epoch;
-        if (!sim_epoch_covered(epoch, order->finished)) {
-            if (order->ring_count <= order->lag || oldest->due > now)
-                return;
-            order->finished[sim_epoch_stream(epoch)] = sim_epoch_sequence(epoch);
-        }
-        order->ring_first++;
-        order->ring_count--;
-    }
-}
+/* ---- Work ------------------------------------------------------------------------------------ */
 
 /* The host learns that what the clock covers has ended. */
 static void host_observe(struct sim *sim, const uint64_t *clock, uint32_t count)
@@ -177,12 +145,12 @@ vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_wor
 {
     struct sim_order *order = &sim->order;
     struct sim_stream *stream;
-    vmm_status status = vmm__sim_stream_get(sim, name, &stream);
+    vmm_status status = vmm__sim_stream_get(sim, work->verb, name, &stream);
     if (status == VMM_OK)
         status = vmm__sim_capture_spoil(sim, stream, work->verb);
     if (status != VMM_OK)
         return status;
-    if (!ring_grow(order))
+    if (!vmm__sim_queue_room(order))
         return vmm__error(VMM_ERR_HOST_OOM, "sim: %s: no host memory to queue it", work->verb);
     stream_catch_up(order, stream);
     uint64_t due = work_due(sim, stream, work->delay_ns);
@@ -190,8 +158,9 @@ vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_wor
     stream->clock[stream->index] = stream->submitted;
     work->stream = stream;
     work->epoch = sim_epoch(stream->index, stream->submitted);
-    *ring_at(order, order->ring_count++) = (struct sim_pending){ work->epoch, due };
+    vmm__sim_queue_add(order, stream, due);
     vmm__sim_order_settle(sim);
+    vmm__sim_order_step(sim);
     return VMM_OK;
 }
 
@@ -286,7 +255,7 @@ vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream
     struct sim_stream *recorded;
     vmm_status status = event_find(sim, "event record", event, &known);
     if (status == VMM_OK)
-        status = vmm__sim_stream_get(sim, stream, &recorded);
+        status = vmm__sim_stream_get(sim, "event record", stream, &recorded);
     if (status != VMM_OK)
         return status;
     known->captured = recorded->is_captured ? recorded : NULL;
@@ -317,6 +286,7 @@ vmm_status vmm__sim_event_query(struct sim *sim, void *event)
     if (status != VMM_OK)
         return status;
     sim_charge(sim, SIM_COST_EVENT_QUERY, 0);
+    vmm__sim_order_step(sim);
     if (!event_passed(&sim->order, known))
         return VMM_NOT_READY;
     host_observe(sim, known->clock, known->count);
@@ -336,19 +306,35 @@ vmm_status vmm__sim_event_wait(struct sim *sim, void *event)
     return VMM_OK;
 }
 
+/* What of an event's work has not finished is waited for by the stream's next work. */
+static bool stream_await(const struct sim_order *order, struct sim_stream *stream,
+                         const struct sim_event *event)
+{
+    bool is_kept = true;
+    for (uint32_t index = 0; index < event->count && is_kept; index++) {
+        uint64_t sequence = event->clock[index];
+        if (sequence > order->finished[index] && sequence > stream->clock[index])
+            is_kept =
+                vmm__sim_users_add(&stream->after, order->finished, sim_epoch(index, sequence));
+    }
+    return is_kept;
+}
+
 vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event)
 {
     struct sim_event *known;
     struct sim_stream *waiting;
     vmm_status status = event_find(sim, "stream wait", event, &known);
     if (status == VMM_OK)
-        status = vmm__sim_stream_get(sim, stream, &waiting);
+        status = vmm__sim_stream_get(sim, "stream wait", stream, &waiting);
     if (status == VMM_OK)
         status = vmm__sim_capture_spoil(sim, waiting, "stream wait");
     if (status == VMM_OK)
         status = vmm__sim_capture_spoil_event(sim, known, "stream wait");
     if (status != VMM_OK)
         return status;
+    if (!stream_await(&sim->order, waiting, known))
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: stream wait: no host memory for it");
     clock_merge(waiting->clock, known->clock, known->count);
     sim_charge(sim, SIM_COST_STREAM_WAIT, 0);
     return VMM_OK;
@@ -362,7 +348,8 @@ void vmm__sim_order_free(struct sim *sim)
             event_free(sim->events.slots[index].object);
     }
     vmm__sim_slots_free(&sim->events);
+    vmm__sim_queue_free(order);
+    vmm__stream_names_fini(&order->names);
     for (uint32_t index = 0; index < order->count; index++)
         vmm__host_free(order->streams[index], sizeof *order->streams[index]);
-    vmm__host_free(order->ring, order->ring_capacity * sizeof *order->ring);
 }

@@ -100,7 +100,7 @@ static bool piece_touch(struct sim *sim, struct sim_work *work, const struct sim
     }
     if (!piece->mapping->accessible)
         work_blame_place(sim, work, piece->place, "is mapped without access");
-    return vmm__sim_users_add(&piece->mapping->users, sim->order.finished, work->epoch);
+    return vmm__sim_users_add(&piece->mapping->users, sim->order.observed, work->epoch);
 }
 
 static bool piece_write(struct sim *sim, struct sim_work *work, const struct sim_piece *piece,

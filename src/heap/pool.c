@@ -19,7 +19,7 @@ vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct direc
     if (pool == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "pool: no host memory for another stream");
     pool->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
-    pool->stream = stream;
+    atomic_init(&pool->stream, stream);
     pool->ledger = ledger;
     vmm__biased_init(&pool->lock);
     vmm__account_init(&pool->account);
@@ -289,14 +289,22 @@ static void place_release(struct pool *pool, struct heap *heap, struct place *pl
         vmm__slab_give(&pool->slabs, place->slab, place->object, epoch);
 }
 
+/* A private pool's stream has a timeline beside the pool's. Once it has ended, the same handle is another
+ * stream's. */
+static bool is_own(const struct pool *pool, const struct timeline *other)
+{
+    if (other == &pool->timeline)
+        return true;
+    return other->stream == pool->stream && !vmm__timeline_has_ended(&pool->timeline);
+}
+
 vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t address,
                                 struct timeline *other)
 {
     struct place place;
     if (!place_find_live(pool, heap, address, &place))
         return not_live("use", address);
-    if (other->stream ==
-        pool->stream) /* a private pool's stream has a timeline beside the pool's */
+    if (is_own(pool, other))
         return VMM_OK;
     return vmm__uses_add(&pool->uses, address, other);
 }

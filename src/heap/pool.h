@@ -52,18 +52,19 @@ struct passer_by {
 };
 
 struct pool {
-    vmm_stream stream;
-    vmm_pool_id id; /* of the private pool that it is part of; else zeros; as is_held */
+    _Atomic(vmm_stream) stream; /* changes only while no stream finds it and nothing is in it */
+    vmm_pool_id id;             /* of the private pool that it is part of; else zeros; as is_held */
     bool
         is_held; /* by that: what is free stays where it is, for nobody else. Guarded by the grow lock */
-    bool is_private; /* it was made for one, and no stream finds it */
+    bool is_private;       /* it was made for one */
+    _Atomic bool is_apart; /* no stream finds it: it is private, or its stream has ended */
     struct ledger *ledger;
-    uint64_t serial;             /* no other pool ever has it */
-    _Atomic bool is_crowded;     /* threads keep magazines of it; from then on for ever */
-    _Atomic bool is_watched;     /* its account is posted whenever it has changed by much */
-    struct pool *next;           /* all pools of the cache, in order of creation */
-    struct pool *next_in_bucket; /* see pools.h */
-    struct pool *recent_prev;    /* by last supply; guarded by the grow lock */
+    uint64_t serial;         /* no other pool ever has it */
+    _Atomic bool is_crowded; /* threads keep magazines of it; from then on for ever */
+    _Atomic bool is_watched; /* its account is posted whenever it has changed by much */
+    struct pool *next;       /* all pools of the cache, in order of creation */
+    _Atomic(struct pool *) next_in_bucket; /* see pools.h */
+    struct pool *recent_prev;              /* by last supply; guarded by the grow lock */
     struct pool *recent_next;
     struct timeline timeline;
     struct biased_lock lock; /* guards all below */

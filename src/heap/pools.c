@@ -12,12 +12,13 @@ struct pool *vmm__pools_find(const struct pools *pools, vmm_stream stream)
     struct pool *pool =
         atomic_load_explicit(&pools->buckets[bucket_of(stream)], memory_order_acquire);
     while (pool != NULL && pool->stream != stream)
-        pool = pool->next_in_bucket;
+        pool = atomic_load_explicit(&pool->next_in_bucket, memory_order_acquire);
     return pool;
 }
 
 void vmm__pools_add_apart(struct pools *pools, struct pool *pool)
 {
+    atomic_store_explicit(&pool->is_apart, true, memory_order_relaxed);
     if (pools->last != NULL)
         pools->last->next = pool;
     else
@@ -28,10 +29,30 @@ void vmm__pools_add_apart(struct pools *pools, struct pool *pool)
 
 void vmm__pools_add(struct pools *pools, struct pool *pool)
 {
-    _Atomic(struct pool *) *bucket = &pools->buckets[bucket_of(pool->stream)];
-    pool->next_in_bucket = atomic_load_explicit(bucket, memory_order_relaxed);
     vmm__pools_add_apart(pools, pool);
+    vmm__pools_show(pools, pool);
+}
+
+void vmm__pools_show(struct pools *pools, struct pool *pool)
+{
+    _Atomic(struct pool *) *bucket = &pools->buckets[bucket_of(pool->stream)];
+    struct pool *next = atomic_load_explicit(bucket, memory_order_relaxed);
+    atomic_store_explicit(&pool->next_in_bucket, next, memory_order_release);
+    atomic_store_explicit(&pool->is_apart, false, memory_order_release);
     atomic_store_explicit(bucket, pool, memory_order_release);
+}
+
+void vmm__pools_hide(struct pools *pools, struct pool *pool)
+{
+    _Atomic(struct pool *) *link = &pools->buckets[bucket_of(pool->stream)];
+    struct pool *found = atomic_load_explicit(link, memory_order_relaxed);
+    while (found != pool) {
+        link = &found->next_in_bucket;
+        found = atomic_load_explicit(link, memory_order_relaxed);
+    }
+    struct pool *next = atomic_load_explicit(&pool->next_in_bucket, memory_order_relaxed);
+    atomic_store_explicit(&pool->is_apart, true, memory_order_release);
+    atomic_store_explicit(link, next, memory_order_release);
 }
 
 void vmm__pools_touch(struct pools *pools, struct pool *pool)

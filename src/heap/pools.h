@@ -1,7 +1,9 @@
 /*
  * All pools of a cache, found by stream without a lock.
  *
- * Pools are added and stay until the cache ends, so a reader that finds one may keep it.
+ * Pools are added and stay until the cache ends, so a reader that finds one may keep it. One whose stream has
+ * ended is hidden until another stream has it; a reader who passes by meanwhile may miss a pool, and looks again
+ * with the lock.
  * Owns: the pools. Locks: finding needs none; adding the grow lock.
  */
 #ifndef VMM_HEAP_POOLS_H
@@ -29,6 +31,10 @@ void vmm__pools_add(struct pools *pools, struct pool *pool);
 
 /* Adds a pool that no stream is to find. */
 void vmm__pools_add_apart(struct pools *pools, struct pool *pool);
+
+/* Lets no stream find a pool any more; and lets its stream find it again. */
+void vmm__pools_hide(struct pools *pools, struct pool *pool);
+void vmm__pools_show(struct pools *pools, struct pool *pool);
 
 /* Makes a pool the one that was supplied last. */
 void vmm__pools_touch(struct pools *pools, struct pool *pool);

@@ -34,6 +34,20 @@ static vmm_status marks_poll(struct timeline *timeline)
     return VMM_OK;
 }
 
+/*
+ * What a refusal by the driver to ask or mark a stream comes to: of one that was destroyed nothing can be told
+ * until somebody waits for the device, which is no failure.
+ */
+static vmm_status stream_refused(struct timeline *timeline, vmm_status status,
+                                 const struct error_line *line)
+{
+    if (status != VMM_ERR_INVALID_ARGUMENT)
+        return status;
+    vmm__error_restore(line);
+    atomic_store_explicit(&timeline->is_gone, true, memory_order_release);
+    return VMM_NOT_READY;
+}
+
 /* VMM_NOT_READY if a stream is being captured: an event would become part of the graph, and tell nothing. */
 static vmm_status stream_ask(struct timeline *timeline, vmm_stream stream)
 {
@@ -46,7 +60,7 @@ static vmm_status stream_ask(struct timeline *timeline, vmm_stream stream)
  * A full ring records its newest mark again: later than need be, never too early. A capture that another thread
  * began meanwhile may have the event: then nobody must ask for it before it is recorded again.
  */
-static vmm_status mark_add(struct timeline *timeline)
+static vmm_status mark_record(struct timeline *timeline)
 {
     vmm_status asked = stream_ask(timeline, timeline->stream);
     if (asked != VMM_OK)
@@ -68,12 +82,35 @@ static vmm_status mark_add(struct timeline *timeline)
         return status;
     mark->epoch = epoch;
     timeline->count++;
+    atomic_store_explicit(&timeline->is_gone, false, memory_order_release);
     return VMM_OK;
+}
+
+static vmm_status mark_add(struct timeline *timeline)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    return stream_refused(timeline, mark_record(timeline), &line);
+}
+
+/* Of a stream that has ended: its newest mark covers what is stamped later, too. */
+static void mark_extend(struct timeline *timeline)
+{
+    uint64_t epoch = vmm__timeline_advance(timeline);
+    if (timeline->count == 0)
+        timeline->passed = epoch;
+    else
+        mark_at(timeline, timeline->count - 1)->epoch = epoch;
 }
 
 static vmm_status mark_locked(struct timeline *timeline, uint64_t epoch)
 {
-    return epoch <= newest_epoch(timeline) ? VMM_OK : mark_add(timeline);
+    if (epoch <= newest_epoch(timeline))
+        return VMM_OK;
+    if (!vmm__timeline_has_ended(timeline))
+        return mark_add(timeline);
+    mark_extend(timeline);
+    return VMM_OK;
 }
 
 static vmm_status query_locked(struct timeline *timeline, uint64_t epoch)
@@ -108,7 +145,8 @@ static vmm_status stream_follow(struct timeline *timeline, uint64_t epoch, vmm_s
 
 void vmm__timeline_init(struct timeline *timeline, struct driver *driver, vmm_stream stream)
 {
-    *timeline = (struct timeline){ .driver = driver, .stream = stream };
+    *timeline = (struct timeline){ .driver = driver };
+    atomic_init(&timeline->stream, stream);
     atomic_init(&timeline->now, 1);
     vmm__lock_init(&timeline->lock);
 }
@@ -169,6 +207,44 @@ void vmm__timeline_pass(struct timeline *timeline, uint64_t epoch)
         oldest_drop(timeline);
     timeline->passed = vmm__max(timeline->passed, epoch);
     vmm__lock_drop(&timeline->lock);
+}
+
+void vmm__timeline_end(struct timeline *timeline)
+{
+    vmm__lock_take(&timeline->lock);
+    atomic_store_explicit(&timeline->has_ended, true, memory_order_release);
+    vmm__lock_drop(&timeline->lock);
+}
+
+static vmm_status resume_locked(struct timeline *timeline, vmm_stream stream)
+{
+    vmm_status status = marks_poll(timeline);
+    if (status == VMM_OK && timeline->count > 0)
+        status = stream_follow(timeline, newest_epoch(timeline), stream);
+    return status;
+}
+
+vmm_status vmm__timeline_resume(struct timeline *timeline, vmm_stream stream)
+{
+    vmm__lock_take(&timeline->lock);
+    vmm_status status = resume_locked(timeline, stream);
+    if (status == VMM_OK) {
+        atomic_store_explicit(&timeline->stream, stream, memory_order_relaxed);
+        atomic_store_explicit(&timeline->has_ended, false, memory_order_release);
+    }
+    vmm__lock_drop(&timeline->lock);
+    return status;
+}
+
+vmm_status vmm__timeline_outwait(struct timeline *timeline)
+{
+    uint64_t epoch = vmm__timeline_advance(timeline);
+    vmm_status status = vmm__driver_device_wait(timeline->driver);
+    if (status == VMM_OK) {
+        vmm__timeline_pass(timeline, epoch);
+        atomic_store_explicit(&timeline->is_gone, false, memory_order_release);
+    }
+    return status;
 }
 
 vmm_status vmm__timeline_check(struct timeline *timeline)

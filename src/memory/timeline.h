@@ -13,8 +13,12 @@
  *     To make a mark for epoch e, `now` first moves beyond e and the event is recorded after that:
  *     a stamp of e was therefore read before the event was recorded. `now` may move on without a
  *     mark at any time.
+ *  3. once the stream has ended its newest mark covers all that is stamped later, too, because no more
+ *     work comes; and the driver is asked nothing about the stream.
  * On a stream that is being captured no mark can be made: what needs one is VMM_NOT_READY until the
- * capture has ended, waiting and following too.
+ * capture has ended, waiting and following too. The same goes for a stream that is gone, one that was
+ * destroyed and that the driver does not know any more: only a wait for the device tells when its work
+ * is done.
  * May be called by: memory (limbo), heap, policy.
  * Locks: its own, a leaf: nothing else is taken while it is held.
  */
@@ -33,9 +37,11 @@ struct timeline_mark {
 
 struct timeline {
     struct driver *driver;
-    vmm_stream stream;
+    _Atomic(vmm_stream) stream; /* changes with resume */
     _Atomic uint64_t now;
-    struct lock lock; /* guards all below */
+    _Atomic bool has_ended; /* the stream: see invariant 3 */
+    _Atomic bool is_gone;   /* the driver did not know the stream when it was asked last */
+    struct lock lock;       /* guards all below */
     uint64_t passed;
     struct timeline_mark marks[TIMELINE_MARKS]; /* a ring; the oldest is at `oldest` */
     unsigned oldest;
@@ -75,6 +81,29 @@ vmm_status vmm__timeline_follow(struct timeline *timeline, uint64_t epoch, vmm_s
 
 /* For who knows that all work of the device has ended since `epoch` was current: it has passed. */
 void vmm__timeline_pass(struct timeline *timeline, uint64_t epoch);
+
+/* Ends the stream: no more work comes. The last mark was made before this, and after its last work. */
+void vmm__timeline_end(struct timeline *timeline);
+
+static inline bool vmm__timeline_has_ended(const struct timeline *timeline)
+{
+    return atomic_load_explicit(&timeline->has_ended, memory_order_acquire);
+}
+
+/*
+ * Goes on with a stream after another one has ended: its later work is made to wait for the mark of that one,
+ * on the device, if it has not passed. VMM_NOT_READY: the stream is being captured, or gone. A failure leaves
+ * everything as it was.
+ */
+vmm_status vmm__timeline_resume(struct timeline *timeline, vmm_stream stream);
+
+static inline bool vmm__timeline_is_gone(const struct timeline *timeline)
+{
+    return atomic_load_explicit(&timeline->is_gone, memory_order_acquire);
+}
+
+/* Waits for the device, and so for all that was submitted to a stream that is gone. */
+vmm_status vmm__timeline_outwait(struct timeline *timeline);
 
 vmm_status vmm__timeline_check(struct timeline *timeline);
 

@@ -2,6 +2,7 @@
 #include "policy/cache.h"
 #include "base/error.h"
 #include "policy/ring.h"
+#include "policy/streams.h"
 
 #include <stdarg.h>
 
@@ -31,6 +32,17 @@ vmm_status vmm__cache_pool_open(struct vmm_cache *cache, vmm_stream stream, stru
     return status;
 }
 
+/* The pool of a stream that has none: one whose stream has ended, or a new one. */
+static vmm_status pool_make(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
+{
+    if (vmm__stream_resume(cache, stream, out))
+        return VMM_OK;
+    vmm_status status = vmm__cache_pool_open(cache, stream, out);
+    if (status == VMM_OK)
+        vmm__pools_add(&cache->pools, *out);
+    return status;
+}
+
 vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
 {
     struct pool *pool = vmm__pools_find(&cache->pools, stream);
@@ -38,11 +50,8 @@ vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct po
     if (pool == NULL) {
         vmm__fair_take(&cache->grow_lock);
         pool = vmm__pools_find(&cache->pools, stream);
-        if (pool == NULL) {
-            status = vmm__cache_pool_open(cache, stream, &pool);
-            if (status == VMM_OK)
-                vmm__pools_add(&cache->pools, pool);
-        }
+        if (pool == NULL)
+            status = pool_make(cache, stream, &pool);
         vmm__fair_drop(&cache->grow_lock);
     }
     if (status == VMM_OK)
@@ -178,6 +187,8 @@ vmm_status vmm__cache_wait(struct vmm_cache *cache)
          pool = pool_after(cache, pool)) {
         struct timeline *timeline = &pool->timeline;
         vmm_status status = vmm__timeline_wait(timeline, vmm__timeline_now(timeline));
+        if (status == VMM_NOT_READY && vmm__timeline_is_gone(timeline))
+            status = vmm__stream_outwait(cache, pool);
         if (status != VMM_OK && status != VMM_NOT_READY && first == VMM_OK)
             first = status;
     }

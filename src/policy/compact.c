@@ -29,7 +29,8 @@ bool vmm__compact_is_quiet(struct vmm_cache *cache)
 {
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         struct timeline *timeline = &pool->timeline;
-        if (vmm__timeline_query(timeline, vmm__timeline_now(timeline)) != VMM_OK)
+        vmm_status status = vmm__timeline_query(timeline, vmm__timeline_now(timeline));
+        if (status != VMM_OK && !vmm__timeline_is_gone(timeline))
             return false;
     }
     return true;

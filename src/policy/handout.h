@@ -10,11 +10,13 @@
 #include "policy/cache.h"
 
 /* Enters a stream's pool the fast way. NULL if that cannot be, the cache does not cache, or the request may
- * belong to a private pool. What one has left is nobody's, even if the turn is with it. */
+ * belong to a private pool. What one has left is nobody's, even if the turn is with it, and so is what a stream
+ * that has ended left. */
 static inline struct pool *vmm__handout_enter(struct vmm_cache *cache, vmm_stream stream)
 {
     struct pool *pool = atomic_load_explicit(&cache->turn, memory_order_acquire);
-    if (pool == NULL || pool->stream != stream || pool->is_private)
+    if (pool == NULL || atomic_load_explicit(&pool->is_apart, memory_order_acquire) ||
+        pool->stream != stream) /* in this order: an ended stream's pool may become another's */
         pool = vmm__pools_find(&cache->pools, stream);
     bool has_detour = atomic_load_explicit(&cache->has_detour, memory_order_acquire);
     if (pool == NULL || has_detour || !vmm__cache_enter(cache, pool))

@@ -6,6 +6,7 @@
 #include "policy/pressure.h"
 #include "policy/ring.h"
 #include "policy/shortage.h"
+#include "policy/streams.h"
 #include "policy/trim.h"
 
 /* Each step returns VMM_OK if it gave something, VMM_NOT_READY if it has nothing to give. */
@@ -163,6 +164,18 @@ static vmm_status step_wait_privates(struct vmm_cache *cache, struct request *re
     return status == VMM_OK ? VMM_OK : VMM_NOT_READY;
 }
 
+/* What streams hold that were destroyed without a word: only a wait for the device tells that it is free. */
+static vmm_status step_wait_gone(struct vmm_cache *cache, struct request *request)
+{
+    if (request->waits >= WAITS_MOST)
+        return VMM_NOT_READY;
+    request->waits++;
+    vmm__pool_unlock(request->pool);
+    vmm_status status = vmm__streams_outwait_locked(cache);
+    vmm__pool_lock(request->pool);
+    return status == VMM_OK ? VMM_OK : VMM_NOT_READY;
+}
+
 /* All that is idle, wherever it is: the driver does not say what it lacks. */
 static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request)
 {
@@ -230,8 +243,9 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
 
 static const ladder_step ladder_steps[] = { step_passed,        step_steal,         step_follow,
                                             step_idle_finished, step_idle,          step_wait_limbo,
-                                            step_wait_uses,     step_wait_privates, step_all_idle,
-                                            step_wait_limbo,    step_pressure,      step_compact };
+                                            step_wait_uses,     step_wait_privates, step_wait_gone,
+                                            step_all_idle,      step_wait_limbo,    step_pressure,
+                                            step_compact };
 
 enum { LADDER_STEPS = sizeof ladder_steps / sizeof ladder_steps[0] };
 
@@ -241,8 +255,8 @@ vmm_status vmm__ladder_climb(struct vmm_cache *cache, struct request *request,
     while (ladder->step < LADDER_STEPS) {
         ladder_step step = ladder_steps[ladder->step];
         vmm_status status = step(cache, request);
-        if (status == VMM_OK &&
-            (step == step_wait_uses || step == step_wait_privates || step == step_pressure))
+        if (status == VMM_OK && (step == step_wait_uses || step == step_wait_privates ||
+                                 step == step_wait_gone || step == step_pressure))
             ladder->step = 0; /* blocks came free: everything before may give again */
         if (status != VMM_NOT_READY)
             return status;

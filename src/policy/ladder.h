@@ -8,7 +8,8 @@
  *  4. idle chunks, of any stream, whose work has finished: just enough of them;
  *  5. idle chunks whose work is still running: into limbo, just enough;
  *  6. the host waits for the oldest of limbo;
- *  7. the host waits for blocks that other streams use, and climbs from the start again;
+ *  7. the host waits for blocks that other streams use, for released private pools and for streams that are
+ *     gone, and climbs from the start again;
  *  8. all idle chunks go, and the host waits for them;
  *  9. the program is asked for memory (vmm_config.pressure), with no lock held; if it says that it
  *     freed some, the request begins anew. At most 64 times a request;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "policy/cache.h"
+#include "policy/streams.h"
 
 void vmm__privates_init(struct privates *privates)
 {
@@ -59,7 +60,7 @@ static void captures_add(struct vmm_cache *cache, struct capture *capture)
 
 /* ---- Begin, end ---------------------------------------------------------------------------- */
 
-/* Nobody comes back to a pool that a private pool left: what was freed there since is not in a slab that
+/* Nobody comes back to a pool that a private pool, or a stream that has ended, left: what was freed there since is not in a slab that
  * waits for more. */
 static void left_settle(struct pool *pool)
 {
@@ -77,7 +78,7 @@ static void streams_mark(struct vmm_cache *cache)
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         if (!vmm__pool_has_memory(pool))
             continue;
-        if (pool->is_private && !pool->is_held)
+        if (pool->is_apart && !pool->is_held)
             left_settle(pool);
         (void)vmm__timeline_mark(&pool->timeline, vmm__timeline_now(&pool->timeline));
     }
@@ -160,17 +161,17 @@ static bool capture_match(struct privates *privates, vmm_stream stream, vmm_pool
 }
 
 /* A pool of the stream that a private pool left, with nothing in it. */
-static bool is_spare(const struct pool *pool, vmm_stream stream)
+static bool is_spare(struct pool *pool, vmm_stream stream)
 {
     return pool->is_private && !pool->is_held && pool->stream == stream &&
-           !vmm__pool_has_memory(pool);
+           !vmm__pool_has_memory(pool) && vmm__stream_serves(pool);
 }
 
 static struct pool *held_find(const struct vmm_cache *cache, vmm_stream stream, vmm_pool_id id)
 {
     struct pool *pool = cache->pools.first;
-    while (pool != NULL &&
-           !(pool->is_held && pool->stream == stream && vmm__pool_ids_equal(pool->id, id)))
+    while (pool != NULL && !(pool->is_held && pool->stream == stream &&
+                             vmm__pool_ids_equal(pool->id, id) && vmm__stream_serves(pool)))
         pool = pool->next;
     return pool;
 }
@@ -214,15 +215,17 @@ vmm_status vmm__private_pool(struct vmm_cache *cache, vmm_stream stream, struct 
 
 /* ---- Captures under way ---------------------------------------------------------------------- */
 
-/* If the driver does not say, it may be. */
-static bool stream_is_captured(const struct vmm_cache *cache, vmm_stream stream)
+/* If the driver does not say, it may be; unless it does not know the stream, or was told that it has ended. */
+static bool stream_is_captured(const struct vmm_cache *cache, const struct pool *pool)
 {
     bool is_captured = true;
+    if (vmm__timeline_has_ended(&pool->timeline))
+        return false;
     struct error_line line;
     vmm__error_save(&line);
-    (void)vmm__driver_capturing(cache->driver, stream, &is_captured);
+    vmm_status status = vmm__driver_capturing(cache->driver, pool->stream, &is_captured);
     vmm__error_restore(&line);
-    return is_captured;
+    return is_captured && status != VMM_ERR_INVALID_ARGUMENT;
 }
 
 bool vmm__privates_capture(const struct vmm_cache *cache)
@@ -230,7 +233,7 @@ bool vmm__privates_capture(const struct vmm_cache *cache)
     const struct pool *pool = cache->pools.first;
     if (cache->privates.captures != NULL)
         return true;
-    while (pool != NULL && !stream_is_captured(cache, pool->stream))
+    while (pool != NULL && !stream_is_captured(cache, pool))
         pool = pool->next;
     return pool != NULL;
 }

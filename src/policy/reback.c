@@ -10,6 +10,8 @@ struct reback {
     const struct partly *partly;
     struct memory_part parts[PARTS_MOST];
     uint32_t count;
+    uint64_t
+        copied_epoch; /* of the cache's copies: they have ended once it has passed; 0: none began */
 };
 
 /* New memory for some of the chunk's granules, at fresh addresses. */
@@ -50,7 +52,8 @@ static vmm_status parts_make(struct reback *reback)
     return status;
 }
 
-/* Copies the live granules to the parts; none of the copies is under way on return. */
+/* Copies the live granules to the parts; none of the copies is under way on return, unless the driver refused
+ * to wait. */
 static vmm_status parts_copy(struct reback *reback)
 {
     const struct memory *memory = &reback->cache->memory;
@@ -61,6 +64,7 @@ static vmm_status parts_copy(struct reback *reback)
                                   vmm__arena_address(&memory->arena, part->granule),
                                   vmm__chunk_bytes(memory, part->chunk), NULL);
     }
+    reback->copied_epoch = vmm__timeline_now(&reback->cache->copies);
     vmm_status waited = vmm__cache_copies_wait(reback->cache);
     return status != VMM_OK ? status : waited;
 }
@@ -71,7 +75,8 @@ static void parts_undo(struct reback *reback)
     struct error_line line;
     vmm__error_save(&line);
     for (uint32_t i = 0; i < reback->count; i++)
-        vmm__limbo_put(memory, reback->parts[i].chunk, NULL, 0);
+        vmm__limbo_put(memory, reback->parts[i].chunk, &reback->cache->copies,
+                       reback->copied_epoch);
     (void)vmm__limbo_drain(memory, NULL);
     vmm__error_restore(&line);
 }

@@ -42,6 +42,39 @@ small = cupy.Array(16 * MIB)
 assert vmmcache.memory_allocated() == 16 * MIB
 """)
 
+    def test_a_stream_lives_until_the_library_knows_that_it_ends(self):
+        self.succeeds(BEGIN + """
+from vmmcache import _library
+library = _library.load()
+ended = []
+true_end = library.vmm_stream_end
+def end(cache, handle):
+    ended.append(handle)
+    return true_end(cache, handle)
+library.vmm_stream_end = end
+vmmcache.install_cupy()
+Stream = cupy.cuda.Stream
+first = Stream(0x100)
+first.use()
+array = cupy.Array(8 * MIB)
+other = cupy.Array(8 * MIB)
+del first
+assert Stream.destroyed == [] and ended == []
+second = Stream(0x200)
+second.use()
+third = cupy.Array(8 * MIB)
+assert ended == [0x100] and Stream.destroyed == [0x100], (ended, Stream.destroyed)
+Stream(0x300).use()
+fourth = cupy.Array(8 * MIB)
+assert ended == [0x100], ended
+del array, other
+del second
+again = Stream(0x100)
+again.use()
+fifth = cupy.Array(8 * MIB)
+assert ended == [0x100, 0x200] and Stream.destroyed == [0x100, 0x300, 0x200], (ended, Stream.destroyed)
+""")
+
 
 if __name__ == "__main__":
     unittest.main()

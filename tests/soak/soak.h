@@ -1,7 +1,7 @@
 /*
  * The soak: random operations of eight streams on the strict sim driver, for as long as one likes.
  *
- * The run is a row of chapters, each on a driver and a cache of its own with settings drawn from the
+ * The run is a row of chapters, each with an order of its own in which work finishes (order_support.h), or by lag, each on a driver and a cache of its own with settings drawn from the
  * seed. Every use of a block is legal: what one stream does to it is ordered after what the others
  * did, or told to the cache. Whatever the sim driver then objects to is the cache's fault. The same
  * seed gives the same run; the first trouble ends it.
@@ -10,11 +10,14 @@
  *   soak_chapter.c   one chapter: its settings, its operations, what must hold when it ends
  *   soak_block.c     blocks: allocated, used in legal order, checked, given back
  *   soak_graph.c     graphs: captured, launched, released
+ *   soak_stream.c    streams: ended, destroyed, and others under their handles
+ *   soak_lie.c       lies that the soak must find
  */
 #ifndef VMM_SOAK_H
 #define VMM_SOAK_H
 
 #include "cache_on.h"
+#include "support/order_support.h"
 
 #include "random.h"
 
@@ -41,6 +44,17 @@ struct soak_step {
     bool is_live; /* a fill of a block that the graph has not given back */
 };
 
+/* What is kept from the cache, to show that the soak would find it. */
+enum soak_lie {
+    LIE_NONE,
+    LIE_QUERY,  /* every event has passed, whoever asks */
+    LIE_FOLLOW, /* streams that the cache makes wait do not */
+    LIE_DEVICE, /* waits for the device end at once */
+    LIE_RECORD, /* every other event is not recorded */
+    LIE_USE,    /* the cache is not told of vmm_use() */
+    LIE_END     /* nor of vmm_stream_end() */
+};
+
 struct soak_graph {
     enum soak_graph_state state;
     vmm_pool_id id;
@@ -58,6 +72,7 @@ struct soak_settings {
     unsigned slots;
     uint64_t operations;
     bool has_graphs;
+    bool has_order; /* streams' work finishes in an order of its own, not by lag */
     bool may_fail;  /* memory may run out */
     bool may_stall; /* the host may wait for the device */
 };
@@ -75,6 +90,7 @@ struct soak_sums {
     uint64_t compactions;
     uint64_t captures;
     uint64_t launches;
+    uint64_t ends; /* of streams */
     uint64_t violations;
     uint64_t mismatches;
 };
@@ -82,18 +98,22 @@ struct soak_sums {
 struct soak {
     uint64_t random; /* state */
     uint64_t done;   /* operations */
+    bool is_short;   /* chapters are: little memory, so that much happens in each */
     struct soak_settings settings;
+    enum soak_lie lie;
     struct driver *driver;
+    const struct driver_ops *ops; /* the driver's true ones: the soak's own calls are not counted */
     vmm_cache *cache;
+    struct order order; /* in which work finishes, in chapters that have one */
     void *event;
     vmm_stream streams[SOAK_STREAMS];
     struct soak_block blocks[SOAK_BLOCKS];
     struct soak_graph graphs[SOAK_GRAPHS];
-    unsigned captured; /* a bit for each stream that is being captured: it takes no work */
+    unsigned captured; /* a bit for each stream that takes no work: it is being captured, or gone */
+    unsigned gone;     /* the stream that was destroyed without a word; 0: none */
     unsigned launched[SOAK_NAMES + 1]; /* by private pool: the stream of the last launch */
     uint64_t live_blocks;
     uint64_t live_bytes;
-    uint64_t own_waits; /* stream waits that are the soak's, not the cache's */
     uint32_t words;
     struct soak_sums sums;
     char trouble[640]; /* the first; empty: none */
@@ -143,6 +163,9 @@ struct soak_block *soak_block_any(struct soak *soak);
 /* Lets later work of one stream come after all earlier work of another; neither is captured. */
 void soak_stream_follows(struct soak *soak, unsigned later, unsigned earlier);
 
+/* Tells the cache that a stream uses a block. */
+void soak_use_told(struct soak *soak, void *address, unsigned user);
+
 uint64_t soak_bytes_drawn(struct soak *soak);
 
 /* ---- soak_graph.c ---------------------------------------------------------------------------- */
@@ -152,6 +175,21 @@ void soak_graph_operation(struct soak *soak);
 
 /* Ends all captures, and releases all graphs. */
 void soak_graphs_end(struct soak *soak);
+
+/* ---- soak_stream.c --------------------------------------------------------------------------- */
+
+/* Ends a stream or two, which come back as others; or lets one go without a word, or come back. */
+void soak_stream_turn(struct soak *soak);
+
+/* Has the one that is gone come back. */
+void soak_stream_renew(struct soak *soak);
+
+/* ---- soak_lie.c ------------------------------------------------------------------------------ */
+
+bool soak_lie_read(const char *text, enum soak_lie *out);
+
+/* Has the chapter's driver lie. */
+void soak_lie_begin(struct soak *soak);
 
 /* ---- soak_chapter.c -------------------------------------------------------------------------- */
 

@@ -9,11 +9,10 @@ void soak_stream_follows(struct soak *soak, unsigned later, unsigned earlier)
 {
     if (later == earlier)
         return;
-    soak->own_waits++;
     soak_expect(soak, "event record",
-                vmm__driver_event_record(soak->driver, soak->event, soak->streams[earlier]));
+                soak->ops->event_record(soak->driver, soak->event, soak->streams[earlier]));
     soak_expect(soak, "stream wait",
-                vmm__driver_stream_wait(soak->driver, soak->streams[later], soak->event));
+                soak->ops->stream_wait(soak->driver, soak->streams[later], soak->event));
 }
 
 static void users_followed(struct soak *soak, const struct soak_block *block, unsigned later)
@@ -95,6 +94,12 @@ static void block_lend(struct soak *soak, struct soak_block *block, unsigned use
     soak_stream_follows(soak, block->owner, user);
 }
 
+void soak_use_told(struct soak *soak, void *address, unsigned user)
+{
+    if (soak->lie != LIE_USE)
+        soak_expect(soak, "vmm_use", vmm_use(soak->cache, address, soak->streams[user]));
+}
+
 void soak_block_use(struct soak *soak, struct soak_block *block)
 {
     unsigned user = (unsigned)(random_next(&soak->random) % soak->settings.streams);
@@ -105,7 +110,7 @@ void soak_block_use(struct soak *soak, struct soak_block *block)
         block_lend(soak, block, user);
         return;
     }
-    soak_expect(soak, "vmm_use", vmm_use(soak->cache, block->address, soak->streams[user]));
+    soak_use_told(soak, block->address, user);
     soak_stream_follows(soak, user, block->owner);
     if (soak_dice(soak, 3)) {
         users_followed(soak, block, user);

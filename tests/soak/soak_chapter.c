@@ -74,9 +74,10 @@ static struct soak_settings settings_drawn(struct soak *soak)
     static const uint32_t footprints[] = { 0, 0, 1, 5, 50, 200, 1000, VMM_FOOTPRINT_ANY };
     struct soak_settings settings = { .config = VMM_CONFIG_INIT };
     vmm_config *config = &settings.config;
-    settings.live_bytes = soak_log_between(soak, 64 * MIB, 12288 * MIB);
+    settings.live_bytes = soak->is_short ? soak_log_between(soak, 16 * MIB, 512 * MIB)
+                                         : soak_log_between(soak, 64 * MIB, 12288 * MIB);
     settings.streams = (unsigned)random_between(&soak->random, 1, SOAK_STREAMS);
-    settings.slots = (unsigned)soak_log_between(soak, 16, SOAK_BLOCKS);
+    settings.slots = (unsigned)soak_log_between(soak, 16, soak->is_short ? 64 : SOAK_BLOCKS);
     settings.operations = random_between(&soak->random, CHAPTER_LEAST, CHAPTER_MOST);
     memory_drawn(soak, &settings);
     config->footprint_permille = footprints[random_next(&soak->random) % 8];
@@ -91,14 +92,22 @@ static struct soak_settings settings_drawn(struct soak *soak)
         config->pressure = pressure_relieved;
         config->pressure_context = soak;
     }
+    settings.has_order = !soak_dice(soak, 3);
     settings.has_graphs = settings.streams > 1 && soak_dice(soak, 2);
     if (settings.has_graphs)
         settings.may_stall = true; /* to release one waits for the device */
     return settings;
 }
 
-static void lag_drawn(struct soak *soak)
+/* When work finishes: by lag, or in an order that changes with each draw. */
+static void finish_drawn(struct soak *soak)
 {
+    if (soak->settings.has_order) {
+        enum order_kind kind = (enum order_kind)(random_next(&soak->random) % ORDER_KINDS);
+        soak->order = order_make(kind, random_next(&soak->random), soak->settings.streams);
+        order_begin(soak->driver, &soak->order);
+        return;
+    }
     uint64_t lag = soak_dice(soak, 4) ? 0 : soak_log_between(soak, 1, LAG_MOST);
     vmm__sim_lag_set(soak->driver, lag);
 }
@@ -167,9 +176,11 @@ static void operation(struct soak *soak)
     else if (dice < 4)
         cache_trimmed(soak);
     else if (dice < 8)
-        lag_drawn(soak);
+        finish_drawn(soak);
     else if (dice < 16)
         soak_expect(soak, "vmm_tick", vmm_tick(soak->cache));
+    else if (dice < 40 || (soak->is_short && soak_dice(soak, 32)))
+        soak_stream_turn(soak);
     else if (block == NULL)
         slot_turned(soak);
     else if (dice < 3400)
@@ -203,19 +214,21 @@ static void chapter_open(struct soak *soak)
     soak_expect(soak, "driver open", vmm__driver_sim_open(&options, &soak->driver));
     if (soak_is_troubled(soak))
         return;
+    soak_lie_begin(soak);
     for (unsigned i = 1; i < SOAK_STREAMS; i++) /* the first is the default stream */
         soak_expect(soak, "stream create",
                     vmm__driver_stream_create(soak->driver, &soak->streams[i]));
     soak_expect(soak, "event create", vmm__driver_event_create(soak->driver, &soak->event));
     soak_expect(soak, "cache create",
                 vmm__cache_create_on(&soak->settings.config, soak->driver, &soak->cache));
-    lag_drawn(soak);
+    finish_drawn(soak);
 }
 
 /* Everything live goes; then nothing may be left. */
 static void chapter_empty(struct soak *soak)
 {
     uint64_t places = 0;
+    soak_stream_renew(soak);
     soak_graphs_end(soak);
     for (unsigned i = 0; i < soak->settings.slots; i++) {
         if (soak->blocks[i].address != NULL)
@@ -241,12 +254,11 @@ static void chapter_summed(struct soak *soak)
     vmm_stats stats = stats_read(soak);
     soak->sums.chapters++;
     soak->sums.moves += stats.map_calls - stats.create_calls;
-    soak->sums.stream_waits += stats.stream_waits - soak->own_waits;
+    soak->sums.stream_waits += stats.stream_waits;
     soak->sums.stalls += stats.stalls;
     soak->sums.ooms += stats.ooms;
     soak->sums.pressure_calls += stats.pressure_calls;
     soak->sums.compactions += stats.compactions;
-    soak->own_waits = 0;
 }
 
 static void chapter_close(struct soak *soak)
@@ -266,6 +278,13 @@ static void chapter_close(struct soak *soak)
                      (unsigned long long)vmm__host_outstanding());
 }
 
+/* After a lie nothing is expected any more. */
+static void chapter_drop(struct soak *soak)
+{
+    (void)vmm_destroy(soak->cache);
+    vmm__driver_close(soak->driver);
+}
+
 void soak_chapter(struct soak *soak, uint64_t most, void (*step)(void *context, uint64_t done),
                   void *context)
 {
@@ -275,9 +294,11 @@ void soak_chapter(struct soak *soak, uint64_t most, void (*step)(void *context, 
         return;
     operations_run(soak, vmm__min(most, soak->settings.operations), step, context);
     violations_looked_at(soak);
-    if (soak_is_troubled(soak))
-        return; /* what is left then only shows the same trouble again */
-    chapter_empty(soak);
-    chapter_summed(soak);
-    chapter_close(soak);
+    if (!soak_is_troubled(soak)) {
+        chapter_empty(soak);
+        chapter_summed(soak);
+        chapter_close(soak);
+    } else if (soak->lie != LIE_NONE) {
+        chapter_drop(soak); /* else what is left only shows the same trouble again */
+    }
 }

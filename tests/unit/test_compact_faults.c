@@ -193,6 +193,7 @@ static void nothing_moves_while_something_is_astray(void **state)
     (void)place_lived(scene, heap, 10, 0, 100);
     (void)place_lived(scene, heap, 20, 100, 100);
     struct chunk *chunk = scene_chunk(scene, 10);
+    assert_ok(vmm__driver_device_wait(scene->driver));
     vmm__sim_fail_at(scene->driver, 2, VMM_ERR_DRIVER, true);
     assert_status(vmm__memory_mesh(&scene->cache->memory, scene_chunk(scene, 20), chunk),
                   VMM_ERR_DRIVER);

@@ -13,6 +13,7 @@ enum {
     WAIT_LIMBO,
     WAIT_USES,
     WAIT_PRIVATES,
+    WAIT_GONE,
     ALL_IDLE,
     WAIT_ALL
 };

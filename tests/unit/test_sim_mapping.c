@@ -187,6 +187,7 @@ static void access_is_lost_with_the_mapping(void **state)
     uint64_t handle;
     uint64_t address = sim_memory(driver, GRANULE, &handle);
     assert_ok(vmm__driver_fill(driver, address, 512, 1, NULL));
+    assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     assert_ok(vmm__driver_map(driver, address, GRANULE, handle));
     sim_assert_clean(driver);

@@ -153,6 +153,7 @@ static void a_race_under_another_address_is_seen(void **state)
     sim_assert_violations(driver, 1, "races");
 }
 
+/* Its handle comes back as another stream's, which is not ordered after it. */
 static void a_destroyed_stream_still_counts(void **state)
 {
     struct driver *driver = *state;
@@ -163,7 +164,7 @@ static void a_destroyed_stream_still_counts(void **state)
     assert_ok(vmm__driver_stream_destroy(driver, streams[0]));
     assert_status(vmm__driver_stream_destroy(driver, streams[0]), VMM_ERR_DRIVER);
     assert_ok(vmm__driver_stream_create(driver, &streams[1]));
-    assert_ptr_not_equal(streams[0], streams[1]);
+    assert_ptr_equal(streams[0], streams[1]);
     sim_filled(driver, address, 4096, 2, streams[1]);
     sim_assert_violations(driver, 1, "races");
 }

@@ -169,6 +169,7 @@ static void released_memory_counts_until_its_last_unmap(void **state)
     assert_int_equal(free_bytes, 39 * GIB);
     assert_status(vmm__driver_create(driver, 40 * GIB, &handle), VMM_ERR_DEVICE_OOM);
     assert_ok(vmm__driver_fill(driver, alias, 100 * GIB, 1, NULL));
+    assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_unmap(driver, alias, 100 * GIB));
     assert_int_equal(vmm__sim_census(driver).physical_bytes, 0);
     sim_created(driver, 139 * GIB);

@@ -1,48 +1,5 @@
 /* Timelines: events only when asked for, and never too early. */
-#include "support/sim_support.h"
-
-#include "memory/timeline.h"
-
-struct scene {
-    struct driver *driver;
-    struct timeline timeline;
-    uint64_t address;
-};
-
-static int scene_setup(void **state)
-{
-    static struct scene scene;
-    void *driver = NULL;
-    assert_int_equal(sim_setup(&driver), 0);
-    scene = (struct scene){ .driver = driver };
-    vmm__timeline_init(&scene.timeline, driver, STREAM(1));
-    scene.address = sim_memory(driver, GRANULE, NULL);
-    vmm__sim_lag_set(driver, UINT64_C(1) << 40);
-    *state = &scene;
-    return 0;
-}
-
-static int scene_teardown(void **state)
-{
-    struct scene *scene = *state;
-    void *driver = scene->driver;
-    assert_ok(vmm__timeline_check(&scene->timeline));
-    vmm__timeline_fini(&scene->timeline);
-    assert_int_equal(scene->driver->events, 0);
-    return sim_teardown(&driver);
-}
-
-/* Submits work and returns the epoch of what is given up after it. */
-static uint64_t worked(struct scene *scene)
-{
-    sim_filled(scene->driver, scene->address, GRANULE, 1, STREAM(1));
-    return vmm__timeline_now(&scene->timeline);
-}
-
-static uint64_t records(const struct scene *scene)
-{
-    return vmm__driver_calls(scene->driver, DRIVER_CALL_event_record);
-}
+#include "support/timeline_support.h"
 
 static void nothing_is_recorded_unasked(void **state)
 {
@@ -276,7 +233,6 @@ static void what_passed_with_the_device_has_passed(void **state)
 
 int main(void)
 {
-#define SCENE_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
     static const struct CMUnitTest tests[] = {
         SCENE_TEST(nothing_is_recorded_unasked),
         SCENE_TEST(one_mark_serves_all_of_its_epoch),

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 from . import _device, _library
 from ._errors import InstallError
@@ -36,13 +37,47 @@ def install_cupy() -> None:
         _allocator = allocator
 
 
+def _counted(table: dict) -> list:
+    """(key, references to its object, those of this very question among them)"""
+    return [(key, sys.getrefcount(held)) for key, held in list(table.items())]
+
+
+_OWN_REFERENCES = _counted({0: object()})[0][1]
+
+
+class _Streams:
+    """The streams that memory was taken on. CuPy destroys a stream with its object, and the library must know before:
+    so each object is held here until nobody else holds it, and let go once the library was told."""
+
+    def __init__(self, library):
+        self._library = library
+        self._held = {}
+
+    def see(self, device: int, stream) -> None:
+        if (device, stream.ptr) in self._held:
+            return
+        self._let_go()
+        if stream.ptr:
+            self._held[device, stream.ptr] = stream
+
+    def _let_go(self) -> None:
+        for (device, handle), references in _counted(self._held):
+            if references > _OWN_REFERENCES:
+                continue
+            if self._library.vmm_stream_end(self._library.vmm_torch_cache(device), handle) == 0:
+                self._held.pop((device, handle), None)
+
+
 def _functions(cupy) -> tuple:
     """malloc(size, device) and free(address, device) as CuPy calls them."""
     library = _library.load()
+    streams = _Streams(library)
     current_stream, out_of_memory = cupy.cuda.get_current_stream, cupy.cuda.memory.OutOfMemoryError
 
     def malloc(size, device):
-        address = library.vmm_torch_try_alloc(size, device, current_stream().ptr)
+        stream = current_stream()
+        streams.see(device, stream)
+        address = library.vmm_torch_try_alloc(size, device, stream.ptr)
         if address is None:
             error = out_of_memory(size, -1)
             error.args = (_library.last_error(),)  # it would make up a message of its own

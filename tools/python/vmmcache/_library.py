@@ -24,6 +24,7 @@ _FUNCTIONS = {
     "vmm_status_name": (ctypes.c_char_p, [ctypes.c_int]),
     "vmm_stats_get": (ctypes.c_int, [pointer, ctypes.POINTER(_layout.Stats)]),
     "vmm_stats_reset_peak": (ctypes.c_int, [pointer]),
+    "vmm_stream_end": (ctypes.c_int, [pointer, pointer]),
     "vmm_limit_set": (ctypes.c_int, [pointer, u64]),
     "vmm_device_memory": (ctypes.c_int, [pointer, ctypes.POINTER(u64), ctypes.POINTER(u64)]),
     "vmm_torch_configure": (ctypes.c_int, [ctypes.POINTER(_layout.Config)]),

@@ -1,4 +1,5 @@
 """cupy.cuda, as far as vmmcache uses it."""
+import weakref
 from types import SimpleNamespace
 
 from . import memory
@@ -21,8 +22,25 @@ def set_allocator(allocator):
     _allocator = allocator
 
 
+class Stream:
+    """Destroyed with its object, like CuPy's."""
+    destroyed = []
+    current = None
+
+    def __init__(self, ptr):
+        self.ptr = ptr
+
+    def __del__(self):
+        if self.ptr:
+            Stream.destroyed.append(self.ptr)
+
+    def use(self):
+        Stream.current = weakref.ref(self)
+
+
 def get_current_stream():
-    return SimpleNamespace(ptr=0)
+    stream = Stream.current and Stream.current()
+    return stream or Stream(0)
 
 
 def allocate(size):
