@@ -3,6 +3,7 @@
  * No logic of their own. See include/vmmcache/vmmcache.h for what each promises.
  */
 #include "vmmcache/vmmcache.h"
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "cache_on.h"
@@ -42,7 +43,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
         config->footprint_permille != 0 ? config->footprint_permille : FOOTPRINT_PERMILLE;
     cache->sharing = config->sharing;
     cache->compaction = config->compaction;
-    vmm__decay_init(&cache->decay, config);
+    vmm__decay_init(&cache->decay, config, cache);
     cache->log = config->log;
     cache->log_context = config->log_context;
     cache->pressure = config->pressure;
@@ -146,10 +147,22 @@ fail_cache:
     return status;
 }
 
+/* What this thread is in would go on with a cache that is gone. */
+static vmm_status destroy_check(const vmm_cache *cache)
+{
+    if (vmm__callback_is_in(cache, false))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_destroy: called by the function that the cache asks for memory");
+    return vmm__cache_call_check(cache, "vmm_destroy");
+}
+
 vmm_status vmm_destroy(vmm_cache *cache)
 {
     if (cache == NULL)
         return VMM_OK;
+    vmm_status status = destroy_check(cache);
+    if (status != VMM_OK)
+        return status;
     vmm__ticker_stop(&cache->ticker);
     vmm_status waited = vmm__privates_work_wait(cache);
     vmm__directory_fini(&cache->directory);
@@ -245,10 +258,10 @@ static vmm_status block_use(vmm_cache *cache, const void *ptr, struct pool *user
 
 vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_use", "cache");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_use");
+    if (status != VMM_OK)
+        return status;
     struct pool *user = vmm__pools_find(&cache->pools, other);
-    vmm_status status = VMM_OK;
     if (user == NULL) { /* a stream gets a pool only for a block that is live */
         status = block_use(cache, ptr, NULL);
         if (status == VMM_OK)
@@ -259,14 +272,15 @@ vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
 
 static vmm_status block_pin(vmm_cache *cache, const char *function, const void *ptr, bool pinned)
 {
-    if (cache == NULL)
-        return missing_argument(function, "cache");
+    vmm_status status = vmm__cache_call_check(cache, function);
+    if (status != VMM_OK)
+        return status;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct heap *heap = vmm__handout_owner(cache, address);
     if (heap == NULL)
         return unknown_pointer(function, ptr);
     struct pool *pool = heap->pool;
-    vmm_status status = vmm__pool_pin_locked(heap, address, pinned);
+    status = vmm__pool_pin_locked(heap, address, pinned);
     if (!pinned)
         atomic_fetch_add_explicit(&cache->unpins, 1, memory_order_relaxed);
     vmm__biased_drop(&pool->lock);
@@ -285,11 +299,12 @@ vmm_status vmm_unpin(vmm_cache *cache, void *ptr)
 
 vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_trim", "cache");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_trim");
+    if (status != VMM_OK)
+        return status;
     vmm__cache_called(cache);
     uint64_t released_bytes;
-    vmm_status status = vmm__trim(cache, keep_bytes, &released_bytes);
+    status = vmm__trim(cache, keep_bytes, &released_bytes);
     if (status == VMM_OK && released != NULL)
         *released = released_bytes;
     return status;
@@ -297,18 +312,21 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 
 vmm_status vmm_wait(vmm_cache *cache)
 {
-    return cache == NULL ? missing_argument("vmm_wait", "cache") : vmm__cache_wait(cache);
+    vmm_status status = vmm__cache_call_check(cache, "vmm_wait");
+    return status == VMM_OK ? vmm__cache_wait(cache) : status;
 }
 
 vmm_status vmm_tick(vmm_cache *cache)
 {
-    return cache == NULL ? missing_argument("vmm_tick", "cache") : vmm__tick(cache);
+    vmm_status status = vmm__cache_call_check(cache, "vmm_tick");
+    return status == VMM_OK ? vmm__tick(cache) : status;
 }
 
 vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_limit_set", "cache");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_limit_set");
+    if (status != VMM_OK)
+        return status;
     vmm__fair_take(&cache->grow_lock);
     cache->memory.limit_bytes = limit_bytes;
     vmm__fair_drop(&cache->grow_lock);
@@ -317,11 +335,12 @@ vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
 
 vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_watch", "cache");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_watch");
+    if (status != VMM_OK)
+        return status;
     vmm__fair_take(&cache->grow_lock);
     vmm__cache_pools_lock(cache, NULL);
-    cache->directory.watch = (struct watch){ .tell = watch, .context = context };
+    cache->directory.watch = (struct watch){ .tell = watch, .context = context, .owner = cache };
     vmm__cache_pools_unlock(cache, NULL);
     vmm__fair_drop(&cache->grow_lock);
     return VMM_OK;
@@ -329,8 +348,11 @@ vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context)
 
 vmm_status vmm_log_write(vmm_cache *cache, const char *line)
 {
-    if (cache == NULL || line == NULL)
-        return missing_argument("vmm_log_write", cache == NULL ? "cache" : "line");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_log_write");
+    if (status != VMM_OK)
+        return status;
+    if (line == NULL)
+        return missing_argument("vmm_log_write", "line");
     vmm__cache_log(cache, "%s", line);
     return VMM_OK;
 }

@@ -50,11 +50,13 @@ static bool address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_i
 
 vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *item)
 {
-    if (cache == NULL || item == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_find: %s is NULL",
-                          cache == NULL ? "cache" : "item");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_find");
+    if (status != VMM_OK)
+        return status;
+    if (item == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_find: item is NULL");
     size_t size = item->struct_size;
-    if (size < offsetof(vmm_item, stream))
+    if (size < offsetof(vmm_item, stream) || size > STRUCT_BYTES_MOST)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_find: struct_size is %zu; set it to sizeof(vmm_item)", size);
     vmm_item found = { .kind = VMM_ITEM_BLOCK, .state = VMM_ITEM_LIVE };
