@@ -193,10 +193,14 @@ vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **o
     return status == VMM_NOT_READY ? vmm__supply(cache, pool, bytes, out) : status;
 }
 
-static vmm_status unknown_pointer(const char *function, const void *ptr)
+/* For an address that no heap owns. */
+static vmm_status unknown_pointer(const vmm_cache *cache, const char *function, const void *ptr)
 {
-    return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s: %p is not an address of this cache's blocks",
-                      function, ptr);
+    bool is_inside = vmm__arena_contains(&cache->memory.arena, (uint64_t)(uintptr_t)ptr);
+    return vmm__error(
+        VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is not an address of this cache's blocks: %s",
+        function, (unsigned long long)(uintptr_t)ptr,
+        is_inside ? "no memory is there, or no more" : "it lies outside of the cache's arena");
 }
 
 /* For calls that do not fail if this does. */
@@ -236,7 +240,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
         vmm__biased_drop(&pool->lock);
     }
     if (status == VMM_NOT_READY)
-        return unknown_pointer("vmm_free", ptr);
+        return unknown_pointer(cache, "vmm_free", ptr);
     if (looks && status == VMM_OK)
         after_free(cache);
     return status;
@@ -248,7 +252,7 @@ static vmm_status block_use(vmm_cache *cache, const void *ptr, struct pool *user
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct heap *heap = vmm__handout_owner(cache, address);
     if (heap == NULL)
-        return unknown_pointer("vmm_use", ptr);
+        return unknown_pointer(cache, "vmm_use", ptr);
     struct pool *pool = heap->pool;
     struct timeline *timeline = user == NULL ? &pool->timeline : &user->timeline;
     vmm_status status = vmm__pool_use_locked(pool, heap, address, timeline);
@@ -278,7 +282,7 @@ static vmm_status block_pin(vmm_cache *cache, const char *function, const void *
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct heap *heap = vmm__handout_owner(cache, address);
     if (heap == NULL)
-        return unknown_pointer(function, ptr);
+        return unknown_pointer(cache, function, ptr);
     struct pool *pool = heap->pool;
     status = vmm__pool_pin_locked(heap, address, pinned);
     if (!pinned)
