@@ -35,6 +35,7 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
+    vmm__line_make(line);
     if (cache->log != NULL)
         listener_tell(cache, line);
     if (cache->log_file != NULL)
