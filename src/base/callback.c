@@ -16,8 +16,7 @@ static bool any_holds_locks(void)
 
 void vmm__callback_begin(struct callback *callback, const void *owner, bool holds_locks)
 {
-    *callback =
-        (struct callback){ .owner = owner, .holds_locks = holds_locks, .outer = innermost };
+    *callback = (struct callback){ .owner = owner, .holds_locks = holds_locks, .outer = innermost };
     innermost = callback;
     if (holds_locks)
         vmm__seat_leave();

@@ -14,7 +14,8 @@ vmm_status vmm__cache_call_check(const struct vmm_cache *cache, const char *func
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: cache is NULL", function);
     if (vmm__callback_is_in(cache, true))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "%s: called by a function that the cache calls with locks held", function);
+                          "%s: called by a function that the cache calls with locks held",
+                          function);
     return VMM_OK;
 }
 

@@ -64,8 +64,7 @@ bool vmm__decay_turn(struct decay *decay, struct pools *pools)
 {
     if (decay->period_ns == 0 || !period_is_over(decay))
         return false;
-    atomic_store_explicit(&decay->period_begin_ns, clock_read(decay),
-                          memory_order_relaxed);
+    atomic_store_explicit(&decay->period_begin_ns, clock_read(decay), memory_order_relaxed);
     for (struct pool *pool = pools->first; pool != NULL; pool = pool->next)
         pool_post(pool);
     for (struct pool *pool = pools->first; pool != NULL; pool = pool->next)

@@ -35,7 +35,7 @@ vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream 
         return status;
     bool has_detour = atomic_load_explicit(&cache->has_detour, memory_order_acquire);
     status = has_detour ? vmm__private_pool(cache, stream, &pool)
-                                   : vmm__cache_pool(cache, stream, &pool);
+                        : vmm__cache_pool(cache, stream, &pool);
     if (status != VMM_OK)
         return status;
     if (cache->no_caching) {
