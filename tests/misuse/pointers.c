@@ -128,7 +128,7 @@ static void far_from_memory(struct stage *stage, uint64_t granules)
 
 static void around_the_arena(struct stage *stage, uint64_t offset)
 {
-    stage->victim = (char *)stage->blocks[6].address + offset;
+    stage->victim = (void *)((uintptr_t)stage->blocks[6].address + (uintptr_t)offset);
 }
 
 #define REFUSED(name, prepare, value, misuse, words)                                               \
