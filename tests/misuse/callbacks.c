@@ -7,13 +7,15 @@
 
 #define LOCKS "called by a function that the cache calls with locks held"
 
+enum { NEST_CALLS = 3 };
+
 static const vmm_pool_id nested_id = { 9, 9 };
 
 /* One nest for a process: what the functions below know of the case. */
 static struct {
-    struct stage *stage;
-    vmm_cache *other; /* to call instead; NULL: the stage's own */
-    unsigned calls;
+    struct stage *_Atomic stage; /* NULL: nothing is tried, now or any more */
+    vmm_cache *other;            /* to call instead; NULL: the stage's own */
+    _Atomic unsigned calls;      /* of which the first few tried all that there is */
 } nest;
 
 static int visit_on(void *context, const vmm_item *item)
@@ -87,16 +89,16 @@ static void other_is_called(vmm_cache *cache)
     must(stats.allocations.current == 0);
 }
 
-/* Once for each case is enough: each of the calls above is tried. */
 static void nest_call(void)
 {
-    nest.calls++;
-    if (nest.other != NULL)
+    const struct stage *stage = nest.stage;
+    if (nest.other != NULL) {
         other_is_called(nest.other);
-    else if (nest.calls <= 3) {
-        memory_is_refused(nest.stage->cache, nest.stage);
-        reports_are_refused(nest.stage->cache, nest.stage);
+    } else if (nest.calls < NEST_CALLS) {
+        memory_is_refused(stage->cache, stage);
+        reports_are_refused(stage->cache, stage);
     }
+    nest.calls++;
 }
 
 static int nested_visit(void *context, const vmm_item *item)
@@ -132,7 +134,7 @@ static int nested_filter(void *context, vmm_stream stream)
 
 static uint64_t nested_clock(void *context)
 {
-    static uint64_t now_ns;
+    static _Atomic uint64_t now_ns;
     (void)context;
     if (nest.stage != NULL)
         nest_call();
@@ -238,7 +240,7 @@ static vmm_status from_the_thread(struct stage *stage, uint64_t value)
 {
     (void)value;
     nest_begin(stage, 0);
-    while (*(volatile unsigned *)&nest.calls < 3)
+    while (nest.calls < NEST_CALLS)
         (void)usleep(1000);
     return nest_end(stage);
 }
