@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "misuse.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -138,7 +139,7 @@ static uint64_t nested_clock(void *context)
     (void)context;
     if (nest.stage != NULL)
         nest_call();
-    return now_ns += UINT64_C(10000000000);
+    return atomic_fetch_add(&now_ns, UINT64_C(10000000000));
 }
 
 /* ---- What makes the cache call -------------------------------------------------------------- */
