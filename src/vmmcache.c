@@ -9,6 +9,7 @@
 #include "cache_on.h"
 #include "config.h"
 #include "policy/handout.h"
+#include "policy/roll.h"
 #include "policy/supply.h"
 #include "policy/trim.h"
 
@@ -58,6 +59,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     status = vmm__directory_init(&cache->directory, &cache->memory.arena);
     if (status != VMM_OK)
         goto fail_directory;
+    vmm__roll_enter(cache);
     *out = cache;
     return VMM_OK;
 
@@ -147,20 +149,24 @@ fail_cache:
     return status;
 }
 
-/* What this thread is in would go on with a cache that is gone. */
-static vmm_status destroy_check(const vmm_cache *cache)
+/* What this thread is in would go on with a cache that is gone. Of threads that end the same cache, one does. */
+static vmm_status destroy_begin(const vmm_cache *cache)
 {
     if (vmm__callback_is_in(cache, false))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_destroy: called by the function that the cache asks for memory");
-    return vmm__cache_call_check(cache, "vmm_destroy");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_destroy");
+    if (status == VMM_OK && !vmm__roll_strike(cache))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_destroy: %p is none any more",
+                          (const void *)cache);
+    return status;
 }
 
 vmm_status vmm_destroy(vmm_cache *cache)
 {
     if (cache == NULL)
         return VMM_OK;
-    vmm_status status = destroy_check(cache);
+    vmm_status status = destroy_begin(cache);
     if (status != VMM_OK)
         return status;
     vmm__ticker_stop(&cache->ticker);

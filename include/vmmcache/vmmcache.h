@@ -222,6 +222,9 @@ VMM_API VMM_NODISCARD vmm_status vmm_create(const vmm_config *config, vmm_cache 
  *           and addresses back and ends the cache. Live blocks end with it. NULL does nothing.
  * Returns:  VMM_OK; else the first error of the driver. The cache is gone in either case.
  * Threads:  no other call on this cache may be under way or follow.
+ * On failure: ERR_INVALID_ARGUMENT, and nothing has happened: it is no cache (any more), or calls this
+ *           program's function right now. Other calls on what is no cache any more are refused, too,
+ *           except vmm_alloc(), vmm_free() and vmm_block_bytes(), which must not be made.
  */
 VMM_API vmm_status vmm_destroy(vmm_cache *cache);
 

@@ -3,6 +3,7 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "policy/ring.h"
+#include "policy/roll.h"
 
 #include <stdarg.h>
 
@@ -12,6 +13,9 @@ vmm_status vmm__cache_call_check(const struct vmm_cache *cache, const char *func
 {
     if (cache == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: cache is NULL", function);
+    if (!vmm__roll_has(cache))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %p is no cache, or none any more",
+                          function, (const void *)cache);
     if (vmm__callback_is_in(cache, true))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "%s: called by a function that the cache calls with locks held",

@@ -61,7 +61,7 @@ struct vmm_cache {
 };
 
 /*
- * For entry points: ERR_INVALID_ARGUMENT if there is no cache, or if the program calls it from a function that
+ * For entry points: ERR_INVALID_ARGUMENT if there is no cache, or none any more, or if the program calls it from a function that
  * it calls itself with locks held.
  */
 vmm_status vmm__cache_call_check(const struct vmm_cache *cache, const char *function);

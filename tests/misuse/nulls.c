@@ -1,6 +1,8 @@
-/* NULL wherever a call takes a pointer that it needs. */
+/* NULL wherever a call takes a pointer that it needs, and handles of caches that are gone. */
+#define _GNU_SOURCE
 #include "misuse.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 static const vmm_pool_id some_id = { 1, 1 };
@@ -32,7 +34,8 @@ enum call {
     LOG_WRITE,
     WALK,
     FIND,
-    WATCH
+    WATCH,
+    DESTROY
 };
 
 static vmm_status call_memory(vmm_cache *cache, void *block, uint64_t call)
@@ -88,21 +91,92 @@ static vmm_status call_report(vmm_cache *cache, const void *block, uint64_t call
     }
 }
 
-static vmm_status call_of_no_cache(struct stage *stage, uint64_t call)
+static vmm_status call_any(vmm_cache *cache, void *block, uint64_t call)
 {
-    void *block = stage->blocks[0].address;
-    must(vmm_block_bytes(NULL, 1) == 0);
-    must_ok(vmm_destroy(NULL));
     switch (call) {
     case POOL_BEGIN:
-        return vmm_pool_begin(NULL, some_id, NULL, NULL);
+        return vmm_pool_begin(cache, some_id, NULL, NULL);
     case POOL_END:
-        return vmm_pool_end(NULL, some_id);
+        return vmm_pool_end(cache, some_id);
     case POOL_RELEASE:
-        return vmm_pool_release(NULL, some_id);
+        return vmm_pool_release(cache, some_id);
+    case DESTROY:
+        return vmm_destroy(cache);
     default:
-        return call <= LIMIT_SET ? call_memory(NULL, block, call) : call_report(NULL, block, call);
+        return call <= LIMIT_SET ? call_memory(cache, block, call)
+                                 : call_report(cache, block, call);
     }
+}
+
+static vmm_status call_of_no_cache(struct stage *stage, uint64_t call)
+{
+    must(vmm_block_bytes(NULL, 1) == 0);
+    must_ok(vmm_destroy(NULL));
+    return call_any(NULL, stage->blocks[0].address, call);
+}
+
+static vmm_status call_of_a_gone_cache(struct stage *stage, uint64_t call)
+{
+    vmm_cache *gone;
+    vmm_config config = stage_config();
+    must_ok(vmm_create(&config, &gone));
+    must_ok(vmm_destroy(gone));
+    return call_any(gone, stage->blocks[0].address, call);
+}
+
+static vmm_status call_of_what_is_no_cache(struct stage *stage, uint64_t call)
+{
+    return call_any((vmm_cache *)&stage->blocks, stage->blocks[0].address, call);
+}
+
+/* More caches than the roll has places for, each of which ends once. A GPU has no addresses for so many. */
+static vmm_status many_caches(struct stage *stage, uint64_t count)
+{
+    vmm_cache *caches[400];
+    vmm_config config = VMM_CONFIG_INIT;
+    if (stage_config().driver == VMM_DRIVER_CUDA)
+        count = 20;
+    config.arena_bytes = 1;
+    for (uint64_t i = 0; i < count; i++)
+        must_ok(vmm__cache_create_on(&config, stage->driver, &caches[i]));
+    for (uint64_t i = 0; i < count; i++)
+        must_ok(vmm_wait(caches[i]));
+    for (uint64_t i = 0; i < count; i++)
+        must_ok(vmm_destroy(caches[i]));
+    return vmm_destroy(caches[0]);
+}
+
+enum { ENDERS = 4 };
+
+struct end {
+    vmm_cache *cache;
+    pthread_barrier_t barrier;
+    _Atomic unsigned ended;
+};
+
+static void *cache_end(void *context)
+{
+    struct end *end = context;
+    (void)pthread_barrier_wait(&end->barrier);
+    vmm_status status = vmm_destroy(end->cache);
+    must(status == VMM_OK || status == VMM_ERR_INVALID_ARGUMENT);
+    end->ended += status == VMM_OK;
+    return NULL;
+}
+
+static vmm_status end_by_all_at_once(struct stage *stage, uint64_t value)
+{
+    (void)value;
+    struct end end = { .ended = 0 };
+    pthread_t threads[ENDERS];
+    must_ok(vmm__cache_create_on(NULL, stage->driver, &end.cache));
+    must(pthread_barrier_init(&end.barrier, NULL, ENDERS) == 0);
+    for (int i = 0; i < ENDERS; i++)
+        must(pthread_create(&threads[i], NULL, cache_end, &end) == 0);
+    for (int i = 0; i < ENDERS; i++)
+        must(pthread_join(threads[i], NULL) == 0);
+    must(end.ended == 1 && pthread_barrier_destroy(&end.barrier) == 0);
+    return vmm_destroy(end.cache);
 }
 
 static vmm_status create_into_nothing(struct stage *stage, uint64_t has_config)
@@ -185,6 +259,11 @@ static vmm_status watch_by_nobody(struct stage *stage, uint64_t value)
         function " of no cache", NULL, call_of_no_cache, call, VMM_ERR_INVALID_ARGUMENT,           \
             function ": cache is NULL", false                                                      \
     }
+#define GONE(function, call)                                                                       \
+    {                                                                                              \
+        function " of a cache that is gone", NULL, call_of_a_gone_cache, call,                     \
+            VMM_ERR_INVALID_ARGUMENT, function ": ", false                                         \
+    }
 #define NOTHING(name, misuse, value, words)                                                        \
     {                                                                                              \
         name, NULL, misuse, value, VMM_ERR_INVALID_ARGUMENT, words, false                          \
@@ -223,8 +302,33 @@ static const struct misuse cases[] = {
     NOTHING("vmm_summary_write into nothing", summary_into_nothing, 0, "out is NULL"),
     NOTHING("vmm_summary_write, full device", summary_that_is_lost, 1, "takes no output"),
     NOTHING("vmm_summary_write, read only", summary_that_is_lost, 0, "takes no output"),
+    GONE("vmm_use", USE),
+    GONE("vmm_trim", TRIM),
+    GONE("vmm_wait", WAIT),
+    GONE("vmm_tick", TICK),
+    GONE("vmm_pin", PIN),
+    GONE("vmm_unpin", UNPIN),
+    GONE("vmm_limit_set", LIMIT_SET),
+    GONE("vmm_pool_begin", POOL_BEGIN),
+    GONE("vmm_pool_end", POOL_END),
+    GONE("vmm_pool_release", POOL_RELEASE),
+    GONE("vmm_stats_get", STATS_GET),
+    GONE("vmm_device_memory", DEVICE_MEMORY),
+    GONE("vmm_stats_reset_peak", STATS_RESET_PEAK),
+    GONE("vmm_summary_write", SUMMARY_WRITE),
+    GONE("vmm_log_write", LOG_WRITE),
+    GONE("vmm_walk", WALK),
+    GONE("vmm_find", FIND),
+    GONE("vmm_watch", WATCH),
+    GONE("vmm_destroy", DESTROY),
+    { "vmm_destroy of what is no cache", NULL, call_of_what_is_no_cache, DESTROY,
+      VMM_ERR_INVALID_ARGUMENT, "is no cache, or none any more", false },
+    { "vmm_destroy by four threads", NULL, end_by_all_at_once, 0, VMM_ERR_INVALID_ARGUMENT,
+      "is no cache, or none any more", true },
+    { "vmm_destroy of 400 caches, one twice", NULL, many_caches, 400, VMM_ERR_INVALID_ARGUMENT,
+      "is no cache, or none any more", true },
     { "vmm_free of NULL", NULL, free_nothing, 0, VMM_OK, NULL, false },
     { "vmm_watch by nobody, twice", NULL, watch_by_nobody, 0, VMM_OK, NULL, false },
 };
 
-MISUSE_GROUP(misuse_nulls, "NULL");
+MISUSE_GROUP(misuse_nulls, "NULL and gone");
