@@ -7,8 +7,9 @@
 
 static vmm_status id_check(const vmm_cache *cache, const char *function, vmm_pool_id id)
 {
-    if (cache == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: cache is NULL", function);
+    vmm_status status = vmm__cache_call_check(cache, function);
+    if (status != VMM_OK)
+        return status;
     if (id.first == 0 && id.second == 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: the id is zeros, which names no pool",
                           function);

@@ -3,12 +3,14 @@
  * No logic of their own. See include/vmmcache/vmmcache.h for what each promises.
  */
 #include "vmmcache/vmmcache.h"
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "cache_on.h"
 #include "config.h"
 #include "marks.h"
 #include "policy/handout.h"
+#include "policy/roll.h"
 #include "policy/streams.h"
 #include "policy/supply.h"
 #include "policy/trim.h"
@@ -52,7 +54,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
         config->footprint_permille != 0 ? config->footprint_permille : FOOTPRINT_PERMILLE;
     cache->sharing = config->sharing;
     cache->compaction = config->compaction;
-    vmm__decay_init(&cache->decay, config);
+    vmm__decay_init(&cache->decay, config, cache);
     cache->log = config->log;
     cache->log_context = config->log_context;
     cache->pressure = config->pressure;
@@ -71,6 +73,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
         status = vmm__marks_open(cache);
     if (status != VMM_OK)
         goto fail_marks;
+    vmm__roll_enter(cache);
     *out = cache;
     return VMM_OK;
 
@@ -170,10 +173,26 @@ fail_cache:
     return status;
 }
 
+/* What this thread is in would go on with a cache that is gone. Of threads that end the same cache, one does. */
+static vmm_status destroy_begin(const vmm_cache *cache)
+{
+    if (vmm__callback_is_in(cache, false))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_destroy: called by the function that the cache asks for memory");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_destroy");
+    if (status == VMM_OK && !vmm__roll_strike(cache))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_destroy: %p is none any more",
+                          (const void *)cache);
+    return status;
+}
+
 vmm_status vmm_destroy(vmm_cache *cache)
 {
     if (cache == NULL)
         return VMM_OK;
+    vmm_status status = destroy_begin(cache);
+    if (status != VMM_OK)
+        return status;
     vmm__ticker_stop(&cache->ticker);
     vmm_status waited = vmm__privates_work_wait(cache);
     vmm__marks_close(cache);
@@ -213,10 +232,14 @@ vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **o
     return status == VMM_NOT_READY ? vmm__supply(cache, pool, bytes, out) : status;
 }
 
-static vmm_status unknown_pointer(const char *function, const void *ptr)
+/* For an address that no heap owns. */
+static vmm_status unknown_pointer(const vmm_cache *cache, const char *function, const void *ptr)
 {
-    return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s: %p is not an address of this cache's blocks",
-                      function, ptr);
+    bool is_inside = vmm__arena_contains(&cache->memory.arena, (uint64_t)(uintptr_t)ptr);
+    return vmm__error(
+        VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is not an address of this cache's blocks: %s",
+        function, (unsigned long long)(uintptr_t)ptr,
+        is_inside ? "no memory is there, or no more" : "it lies outside of the cache's arena");
 }
 
 /* For calls that do not fail if this does. */
@@ -263,7 +286,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
         vmm__biased_drop(&pool->lock);
     }
     if (status == VMM_NOT_READY)
-        return unknown_pointer("vmm_free", ptr);
+        return unknown_pointer(cache, "vmm_free", ptr);
     if (looks && status == VMM_OK)
         after_free(cache);
     return status;
@@ -275,7 +298,7 @@ static vmm_status block_use(vmm_cache *cache, const void *ptr, struct pool *user
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct heap *heap = vmm__handout_owner(cache, address);
     if (heap == NULL)
-        return unknown_pointer("vmm_use", ptr);
+        return unknown_pointer(cache, "vmm_use", ptr);
     struct pool *pool = heap->pool;
     struct timeline *timeline = user == NULL ? &pool->timeline : &user->timeline;
     vmm_status status = vmm__pool_use_locked(pool, heap, address, timeline);
@@ -285,10 +308,10 @@ static vmm_status block_use(vmm_cache *cache, const void *ptr, struct pool *user
 
 vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_use", "cache");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_use");
+    if (status != VMM_OK)
+        return status;
     struct pool *user = vmm__pools_find(&cache->pools, other);
-    vmm_status status = VMM_OK;
     if (user == NULL) { /* a stream gets a pool only for a block that is live */
         status = block_use(cache, ptr, NULL);
         if (status == VMM_OK)
@@ -299,13 +322,14 @@ vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
 
 vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_stream_end", "cache");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_stream_end");
+    if (status != VMM_OK)
+        return status;
     if (stream == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_stream_end: the default stream has no end");
     bool is_gone = false;
-    vmm_status status = vmm__stream_end(cache, stream, &is_gone);
+    status = vmm__stream_end(cache, stream, &is_gone);
     if (status != VMM_NOT_READY)
         return status;
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stream_end: stream %p %s", stream,
@@ -314,14 +338,15 @@ vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
 
 static vmm_status block_pin(vmm_cache *cache, const char *function, const void *ptr, bool pinned)
 {
-    if (cache == NULL)
-        return missing_argument(function, "cache");
+    vmm_status status = vmm__cache_call_check(cache, function);
+    if (status != VMM_OK)
+        return status;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct heap *heap = vmm__handout_owner(cache, address);
     if (heap == NULL)
-        return unknown_pointer(function, ptr);
+        return unknown_pointer(cache, function, ptr);
     struct pool *pool = heap->pool;
-    vmm_status status = vmm__pool_pin_locked(heap, address, pinned);
+    status = vmm__pool_pin_locked(heap, address, pinned);
     if (!pinned)
         atomic_fetch_add_explicit(&cache->unpins, 1, memory_order_relaxed);
     vmm__biased_drop(&pool->lock);
@@ -340,11 +365,12 @@ vmm_status vmm_unpin(vmm_cache *cache, void *ptr)
 
 vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_trim", "cache");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_trim");
+    if (status != VMM_OK)
+        return status;
     vmm__cache_called(cache);
     uint64_t released_bytes;
-    vmm_status status = vmm__trim(cache, keep_bytes, &released_bytes);
+    status = vmm__trim(cache, keep_bytes, &released_bytes);
     if (status == VMM_OK && released != NULL)
         *released = released_bytes;
     return status;
@@ -352,18 +378,21 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 
 vmm_status vmm_wait(vmm_cache *cache)
 {
-    return cache == NULL ? missing_argument("vmm_wait", "cache") : vmm__private_wait(cache);
+    vmm_status status = vmm__cache_call_check(cache, "vmm_wait");
+    return status == VMM_OK ? vmm__private_wait(cache) : status;
 }
 
 vmm_status vmm_tick(vmm_cache *cache)
 {
-    return cache == NULL ? missing_argument("vmm_tick", "cache") : vmm__tick(cache);
+    vmm_status status = vmm__cache_call_check(cache, "vmm_tick");
+    return status == VMM_OK ? vmm__tick(cache) : status;
 }
 
 vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_limit_set", "cache");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_limit_set");
+    if (status != VMM_OK)
+        return status;
     vmm__fair_take(&cache->grow_lock);
     cache->memory.limit_bytes = limit_bytes;
     vmm__fair_drop(&cache->grow_lock);
@@ -372,11 +401,12 @@ vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
 
 vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_watch", "cache");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_watch");
+    if (status != VMM_OK)
+        return status;
     vmm__fair_take(&cache->grow_lock);
     vmm__cache_pools_lock(cache, NULL);
-    cache->directory.watch = (struct watch){ .tell = watch, .context = context };
+    cache->directory.watch = (struct watch){ .tell = watch, .context = context, .owner = cache };
     vmm__cache_pools_unlock(cache, NULL);
     vmm__fair_drop(&cache->grow_lock);
     return VMM_OK;
@@ -384,8 +414,11 @@ vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context)
 
 vmm_status vmm_log_write(vmm_cache *cache, const char *line)
 {
-    if (cache == NULL || line == NULL)
-        return missing_argument("vmm_log_write", cache == NULL ? "cache" : "line");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_log_write");
+    if (status != VMM_OK)
+        return status;
+    if (line == NULL)
+        return missing_argument("vmm_log_write", "line");
     vmm__cache_log(cache, "%s", line);
     return VMM_OK;
 }

@@ -21,6 +21,11 @@
  * the per-thread default stream, whose handle means another stream on each thread. After fork() the
  * child may not use a cache of its parent.
  *
+ * What the program gives a cache to call (log, clock, filter, visitor, watch function) is called with locks
+ * held and must not call that cache. A call of it from there does nothing and returns ERR_INVALID_ARGUMENT,
+ * vmm_destroy() included; only vmm_block_bytes() answers. The pressure function may call all but
+ * vmm_destroy(), which is refused.
+ *
  * Plain C11 that also compiles as C++17; needs no CUDA header.
  */
 #ifndef VMMCACHE_H
@@ -148,7 +153,7 @@ typedef enum vmm_compaction {
  */
 typedef int (*vmm_pressure_fn)(void *context, size_t bytes);
 
-/* Nanoseconds of a clock that never goes back. */
+/* Nanoseconds of a clock that never goes back. Called with locks held: must not call the cache. */
 typedef uint64_t (*vmm_clock_fn)(void *context);
 
 /*
@@ -221,6 +226,9 @@ VMM_API VMM_NODISCARD vmm_status vmm_create(const vmm_config *config, vmm_cache 
  *           and addresses back and ends the cache. Live blocks end with it. NULL does nothing.
  * Returns:  VMM_OK; else the first error of the driver. The cache is gone in either case.
  * Threads:  no other call on this cache may be under way or follow.
+ * On failure: ERR_INVALID_ARGUMENT, and nothing has happened: it is no cache (any more), or calls this
+ *           program's function right now. Other calls on what is no cache any more are refused, too,
+ *           except vmm_alloc(), vmm_free() and vmm_block_bytes(), which must not be made.
  */
 VMM_API vmm_status vmm_destroy(vmm_cache *cache);
 
@@ -484,7 +492,7 @@ typedef struct vmm_stats {
  *           work on several streams at once, by 4 MiB and 1/256 of the peak for each stream, or
  *           up to 1/8 while megabytes are taken and given back every few microseconds.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size too small for any figure).
+ * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size too small for any figure, or too large).
  */
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
@@ -564,7 +572,7 @@ VMM_API vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context);
  * Returns:  VMM_OK and the block in *item.
  * Threads:  any.
  * On failure: ERR_UNKNOWN_POINTER (no live block is there), ERR_INVALID_ARGUMENT (NULL, or a struct_size
- *           too small).
+ *           too small or too large).
  */
 VMM_API vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *item);
 

@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* No version will have a larger public struct: more is a struct_size that nobody set. */
+enum { STRUCT_BYTES_MOST = 4096 };
+
 static inline bool vmm__add_checked(uint64_t a, uint64_t b, uint64_t *sum)
 {
     return !__builtin_add_overflow(a, b, sum);

@@ -6,12 +6,21 @@
 
 static _Thread_local struct error_line last;
 
+void vmm__line_make(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            *text = '?';
+    }
+}
+
 vmm_status vmm__error(vmm_status status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(last.text, sizeof last.text, format, arguments);
     va_end(arguments);
+    vmm__line_make(last.text);
     return status;
 }
 

@@ -14,6 +14,9 @@
 vmm_status vmm__error(vmm_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Makes one line of a text that may quote others': no line ends, nor what steers a terminal. */
+void vmm__line_make(char *text);
+
 /* Whether a call failed for want of what others may give up: memory of the device, or addresses. */
 static inline bool vmm__is_shortage(vmm_status status)
 {

@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+enum { THREAD_AWAY = 1 }; /* no thread's identity: those are addresses */
+
 static struct seat seats[SEATS];
 static _Thread_local struct seat *mine;
 
@@ -26,4 +28,20 @@ struct seat *vmm__seat_mine(void)
             mine = seat;
     }
     return mine;
+}
+
+static void seat_set(uintptr_t thread)
+{
+    if (mine != NULL)
+        atomic_store_explicit(&mine->thread, thread, memory_order_relaxed);
+}
+
+void vmm__seat_leave(void)
+{
+    seat_set(THREAD_AWAY);
+}
+
+void vmm__seat_return(void)
+{
+    seat_set(vmm__thread_self());
 }

@@ -23,6 +23,10 @@ struct seat {
 /* The calling thread's seat, given to it now if it has none; NULL if all are taken. */
 struct seat *vmm__seat_mine(void);
 
+/* The calling thread is away from its seat, which stays its own, until it returns: it enters no lock. */
+void vmm__seat_leave(void);
+void vmm__seat_return(void);
+
 static inline bool vmm__seat_is_mine(const struct seat *seat)
 {
     return atomic_load_explicit(&seat->thread, memory_order_relaxed) == vmm__thread_self();

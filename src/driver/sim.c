@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -275,6 +276,10 @@ static const struct driver_ops sim_ops = {
 vmm_status vmm__driver_sim_open(const struct driver_options *options, struct driver **out)
 {
     uint64_t total = options->device_bytes != 0 ? options->device_bytes : SIM_TOTAL_BYTES;
+    if (total < SIM_GRANULE_BYTES || total > INT64_MAX / 2)
+        return vmm__error(
+            VMM_ERR_INVALID_ARGUMENT,
+            "sim: device_bytes %" PRIu64 " is less than one granule or beyond any device", total);
     struct sim *sim = vmm__host_alloc(1, sizeof *sim);
     if (sim == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "sim: open: no host memory for its records");

@@ -191,12 +191,6 @@ vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, u
 
 /* ---- Giving back -------------------------------------------------------------------------- */
 
-static vmm_status not_live(const char *function, uint64_t address)
-{
-    return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is not the start of a live block",
-                      function, (unsigned long long)address);
-}
-
 /* What a magazine knows about the place is settled with it; what it keeps is not live. */
 static bool place_find_live(struct pool *pool, const struct heap *heap, uint64_t address,
                             struct place *place)
@@ -240,7 +234,7 @@ static __attribute__((noinline)) vmm_status place_give(struct pool *pool, struct
 {
     struct place place;
     if (!place_find_live(pool, heap, address, &place))
-        return not_live("free", address);
+        return vmm__place_unknown("vmm_free", heap, address);
     vmm_status status = place_await(pool, heap, address, &place);
     if (status != VMM_OK)
         return status == VMM_NOT_READY ? VMM_OK : status;
@@ -303,7 +297,7 @@ vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t a
 {
     struct place place;
     if (!place_find_live(pool, heap, address, &place))
-        return not_live("use", address);
+        return vmm__place_unknown("vmm_use", heap, address);
     if (is_own(pool, other))
         return VMM_OK;
     return vmm__uses_add(&pool->uses, address, other);
@@ -313,7 +307,7 @@ vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned
 {
     struct place place;
     if (!place_find_live(heap->pool, heap, address, &place))
-        return not_live(pinned ? "pin" : "unpin", address);
+        return vmm__place_unknown(pinned ? "vmm_pin" : "vmm_unpin", heap, address);
     vmm__place_set_pinned(heap, &place, pinned);
     return VMM_OK;
 }

@@ -1,5 +1,6 @@
 /* Telling who watches: see watch.h. */
 #include "heap/watch.h"
+#include "base/callback.h"
 #include "heap/pool.h"
 
 void vmm__watch_tell(const struct heap *heap, vmm_change_kind kind, uint64_t address,
@@ -15,5 +16,8 @@ void vmm__watch_tell(const struct heap *heap, vmm_change_kind kind, uint64_t add
                           .stream = heap->pool->stream,
                           .pool = heap->pool->id,
                           .is_small = heap->is_small };
+    struct callback callback;
+    vmm__callback_begin(&callback, watch->owner, true);
     watch->tell(watch->context, &change);
+    vmm__callback_end(&callback);
 }

@@ -15,6 +15,7 @@ struct heap;
 struct watch {
     vmm_watch_fn tell; /* NULL: nobody */
     void *context;
+    const void *owner; /* the cache: see base/callback.h */
 };
 
 /* Tells of a change to memory of a heap. */

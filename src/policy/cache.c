@@ -1,12 +1,36 @@
 /* What all of policy needs of the cache: see cache.h. */
 #include "policy/cache.h"
+#include "base/callback.h"
 #include "base/error.h"
 #include "policy/ring.h"
+#include "policy/roll.h"
 #include "policy/streams.h"
 
 #include <stdarg.h>
 
 enum { LOG_LINE_BYTES = 512 };
+
+vmm_status vmm__cache_call_check(const struct vmm_cache *cache, const char *function)
+{
+    if (cache == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: cache is NULL", function);
+    if (!vmm__roll_has(cache))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %p is no cache, or none any more",
+                          function, (const void *)cache);
+    if (vmm__callback_is_in(cache, true))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "%s: called by a function that the cache calls with locks held",
+                          function);
+    return VMM_OK;
+}
+
+static void listener_tell(const struct vmm_cache *cache, const char *line)
+{
+    struct callback callback;
+    vmm__callback_begin(&callback, cache, true);
+    cache->log(cache->log_context, line);
+    vmm__callback_end(&callback);
+}
 
 void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
 {
@@ -17,8 +41,9 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
+    vmm__line_make(line);
     if (cache->log != NULL)
-        cache->log(cache->log_context, line);
+        listener_tell(cache, line);
     if (cache->log_file != NULL)
         (void)fprintf(cache->log_file, "vmmcache: %s\n", line);
 }

@@ -64,6 +64,12 @@ struct vmm_cache {
     _Atomic uint64_t pressure_calls;
 };
 
+/*
+ * For entry points: ERR_INVALID_ARGUMENT if there is no cache, or none any more, or if the program calls it from a function that
+ * it calls itself with locks held.
+ */
+vmm_status vmm__cache_call_check(const struct vmm_cache *cache, const char *function);
+
 /* Writes one line to whoever listens. */
 void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,6 +1,7 @@
 /* Idle memory grows old: see decay.h. */
 #define _GNU_SOURCE
 #include "policy/decay.h"
+#include "base/callback.h"
 #include "base/clock.h"
 
 enum { NS_PER_MS = 1000000 };
@@ -11,21 +12,31 @@ static uint64_t host_clock(void *context)
     return vmm__clock_ns();
 }
 
-void vmm__decay_init(struct decay *decay, const vmm_config *config)
+static uint64_t clock_read(const struct decay *decay)
+{
+    struct callback callback;
+    vmm__callback_begin(&callback, decay->owner, true);
+    uint64_t now_ns = decay->clock(decay->clock_context);
+    vmm__callback_end(&callback);
+    return now_ns;
+}
+
+void vmm__decay_init(struct decay *decay, const vmm_config *config, const void *owner)
 {
     *decay = (struct decay){ .period_ns = (uint64_t)config->decay_ms * NS_PER_MS,
                              .keep_bytes = config->decay_keep_bytes,
                              .clock = config->clock != NULL ? config->clock : host_clock,
-                             .clock_context = config->clock_context };
+                             .clock_context = config->clock_context,
+                             .owner = owner };
     if (decay->period_ns != 0)
-        atomic_store(&decay->period_begin_ns, decay->clock(decay->clock_context));
+        atomic_store(&decay->period_begin_ns, clock_read(decay));
 }
 
 /* A clock that another thread read later may seem to go back: then it is looked at once too often. */
 static bool period_is_over(const struct decay *decay)
 {
     uint64_t begin_ns = atomic_load_explicit(&decay->period_begin_ns, memory_order_relaxed);
-    return decay->clock(decay->clock_context) - begin_ns >= decay->period_ns;
+    return clock_read(decay) - begin_ns >= decay->period_ns;
 }
 
 bool vmm__decay_is_due(const struct decay *decay)
@@ -53,8 +64,7 @@ bool vmm__decay_turn(struct decay *decay, struct pools *pools)
 {
     if (decay->period_ns == 0 || !period_is_over(decay))
         return false;
-    atomic_store_explicit(&decay->period_begin_ns, decay->clock(decay->clock_context),
-                          memory_order_relaxed);
+    atomic_store_explicit(&decay->period_begin_ns, clock_read(decay), memory_order_relaxed);
     for (struct pool *pool = pools->first; pool != NULL; pool = pool->next)
         pool_post(pool);
     for (struct pool *pool = pools->first; pool != NULL; pool = pool->next)

@@ -16,16 +16,17 @@
 #include "heap/pools.h"
 
 struct decay {
-    uint64_t period_ns; /* 0: nothing decays; this and the next three never change */
+    uint64_t period_ns; /* 0: nothing decays; this and the next four never change */
     uint64_t keep_bytes;
     vmm_clock_fn clock;
     void *clock_context;
+    const void *owner; /* the cache: see base/callback.h */
     _Atomic uint64_t period_begin_ns;
     _Atomic bool is_stuck; /* something overdue is left: its work has not finished */
 };
 
 /* Begins the first period. */
-void vmm__decay_init(struct decay *decay, const vmm_config *config);
+void vmm__decay_init(struct decay *decay, const vmm_config *config, const void *owner);
 
 /* Whether the period is over, or something overdue is left. Needs no lock. */
 bool vmm__decay_is_due(const struct decay *decay);

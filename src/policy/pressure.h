@@ -5,7 +5,7 @@
  * again: it would never end. Who is being asked is known by thread, not by cache, because requests
  * of other threads that run out meanwhile have every right to ask.
  *
- * Owns: which caches are asking on each thread. May be called by: ladder.
+ * May be called by: ladder.
  */
 #ifndef VMM_POLICY_PRESSURE_H
 #define VMM_POLICY_PRESSURE_H

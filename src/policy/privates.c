@@ -1,5 +1,6 @@
 /* Memory of captured graphs: see privates.h. */
 #include "policy/privates.h"
+#include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "policy/cache.h"
@@ -146,13 +147,25 @@ vmm_status vmm__private_end(struct vmm_cache *cache, vmm_pool_id id)
 
 /* ---- The pool of a request ----------------------------------------------------------------- */
 
-/* The id of the capture that requests of a stream belong to; false if they belong to none. */
-static bool capture_match(struct privates *privates, vmm_stream stream, vmm_pool_id *id)
+static bool capture_takes(const struct vmm_cache *cache, const struct capture *capture,
+                          vmm_stream stream)
 {
+    if (capture->filter == NULL)
+        return true;
+    struct callback callback;
+    vmm__callback_begin(&callback, cache, true);
+    bool takes = capture->filter(capture->context, stream) != 0;
+    vmm__callback_end(&callback);
+    return takes;
+}
+
+/* The id of the capture that requests of a stream belong to; false if they belong to none. */
+static bool capture_match(struct vmm_cache *cache, vmm_stream stream, vmm_pool_id *id)
+{
+    struct privates *privates = &cache->privates;
     vmm__lock_take(&privates->lock);
     const struct capture *capture = privates->captures;
-    while (capture != NULL && capture->filter != NULL &&
-           capture->filter(capture->context, stream) == 0)
+    while (capture != NULL && !capture_takes(cache, capture, stream))
         capture = capture->next;
     if (capture != NULL)
         *id = capture->id;
@@ -198,7 +211,7 @@ static vmm_status held_make(struct vmm_cache *cache, vmm_stream stream, vmm_pool
 vmm_status vmm__private_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
 {
     vmm_pool_id id;
-    if (!capture_match(&cache->privates, stream, &id))
+    if (!capture_match(cache, stream, &id))
         return vmm__cache_pool(cache, stream, out);
     vmm__fair_take(&cache->grow_lock);
     const struct private_pool *owner = private_find(&cache->privates, id);

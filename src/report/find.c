@@ -1,34 +1,20 @@
 /* From an address to its block, and from a request to its block's size: see vmm_find(). */
 #include "base/arith.h"
 #include "base/error.h"
+#include "heap/place.h"
 #include "policy/cache.h"
 
 #include <string.h>
 
-/* The live object of a slab that an address lies in. */
-static bool object_read(const struct slab *slab, uint64_t address, vmm_item *item)
+static bool place_read(const struct heap *heap, uint64_t address, vmm_item *item)
 {
-    uint64_t object = (address - slab->address) / slab->object_bytes;
-    if (object >= slab->objects || ((slab->free_bits | slab->waiting_bits) >> object & 1) != 0)
+    struct place place;
+    if (!vmm__place_around(heap, address, &place) || !vmm__place_is_live(&place))
         return false;
-    item->address = vmm__slab_address(slab, (uint32_t)object);
-    item->bytes = slab->object_bytes;
-    item->requested_bytes = slab->requested[object];
+    item->address = vmm__place_address(&place);
+    item->bytes = vmm__place_bytes(&place);
+    item->requested_bytes = vmm__place_requested_bytes(&place);
     return true;
-}
-
-static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item)
-{
-    const struct block *block =
-        vmm__heap_find(heap, address); /* a block's start is found at once */
-    if (block == NULL)
-        block = vmm__heap_cover(heap, address);
-    if (block->state == BLOCK_SLAB)
-        return object_read(block->slab, address, item);
-    item->address = block->address;
-    item->bytes = block->node.size;
-    item->requested_bytes = block->requested_bytes;
-    return block->state == BLOCK_LIVE;
 }
 
 /* Under the grow lock no address changes hands. */
@@ -40,7 +26,7 @@ static bool address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_i
     if (heap == NULL)
         return false;
     vmm__pool_lock(heap->pool);
-    bool found = block_read(heap, address, item);
+    bool found = place_read(heap, address, item);
     vmm__pool_unlock(heap->pool);
     item->stream = heap->pool->stream;
     item->pool = heap->pool->id;
@@ -50,11 +36,13 @@ static bool address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_i
 
 vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *item)
 {
-    if (cache == NULL || item == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_find: %s is NULL",
-                          cache == NULL ? "cache" : "item");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_find");
+    if (status != VMM_OK)
+        return status;
+    if (item == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_find: item is NULL");
     size_t size = item->struct_size;
-    if (size < offsetof(vmm_item, stream))
+    if (size < offsetof(vmm_item, stream) || size > STRUCT_BYTES_MOST)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_find: struct_size is %zu; set it to sizeof(vmm_item)", size);
     vmm_item found = { .kind = VMM_ITEM_BLOCK, .state = VMM_ITEM_LIVE };

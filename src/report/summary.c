@@ -72,9 +72,11 @@ static void numbers_write(FILE *out, const vmm_stats *stats)
 
 vmm_status vmm_summary_write(vmm_cache *cache, FILE *out)
 {
-    if (cache == NULL || out == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_summary_write: %s is NULL",
-                          cache == NULL ? "cache" : "out");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_summary_write");
+    if (status != VMM_OK)
+        return status;
+    if (out == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_summary_write: out is NULL");
     vmm_stats stats;
     vmm__stats_read(cache, &stats);
     const struct driver *driver = cache->driver;

@@ -1,4 +1,5 @@
 /* Visiting every chunk and block: see vmm_walk(). */
+#include "base/callback.h"
 #include "base/error.h"
 #include "policy/cache.h"
 
@@ -22,8 +23,12 @@ static void item_visit(struct walk *walk, vmm_item item)
         item.pool = pool->id;
         item.is_small = walk->heap->is_small;
     }
-    if (!walk->ended && walk->visit(walk->context, &item) != 0)
-        walk->ended = true;
+    if (walk->ended)
+        return;
+    struct callback callback;
+    vmm__callback_begin(&callback, walk->cache, true);
+    walk->ended = walk->visit(walk->context, &item) != 0;
+    vmm__callback_end(&callback);
 }
 
 static vmm_item_state block_item_state(const struct block *block)
@@ -134,9 +139,11 @@ static void chunk_visit(struct walk *walk, const struct chunk *chunk)
 
 vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
 {
-    if (cache == NULL || visit == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_walk: %s is NULL",
-                          cache == NULL ? "cache" : "visit");
+    vmm_status status = vmm__cache_call_check(cache, "vmm_walk");
+    if (status != VMM_OK)
+        return status;
+    if (visit == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_walk: visit is NULL");
     struct walk walk = { .cache = cache, .visit = visit, .context = context };
     const struct arena *arena = &cache->memory.arena;
     vmm__fair_take(&cache->grow_lock);

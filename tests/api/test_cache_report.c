@@ -362,7 +362,6 @@ static void the_summary_has_every_figure(void **state)
     block_given(test, block);
 }
 
-/* However long the driver took, the table's right edge stays where it is. */
 static void a_file_that_takes_no_output_is_told(void **state)
 {
     struct cache_test *test = *state;

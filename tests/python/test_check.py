@@ -123,6 +123,22 @@ class CheckTest(unittest.TestCase):
         for thing in (None, [], {}, {"segments": 1}, {**sound(), "device_traces": [5]}):
             self.assertNotEqual(vmmcache.check_snapshot(thing), [])
 
+    def test_a_fault_is_a_line_whatever_the_snapshot_holds(self):
+        nested = []
+        for _ in range(100000):
+            nested = [nested]
+        for odd in (nested, "x\n" * 100000, 1 << 20000, "\ud800"):
+            for breaks in (lambda picture: first_segment(picture).update(stream=odd),
+                           lambda picture: first_segment(picture).update(segment_type=odd),
+                           lambda picture: trace_of(picture)[10].update(action=odd, addr=0)):
+                picture = sound()
+                breaks(picture)
+                faults = vmmcache.check_snapshot(picture)
+                self.assertNotEqual(faults, [])
+                for fault in faults:
+                    self.assertNotIn("\n", fault)
+                    self.assertLess(len(fault.encode("utf-8")), 500)
+
     def test_devices_do_not_mix(self):
         picture = sound()
         picture["segments"].append(segment(BASE, [block(BASE, 8 * MIB)], device=1))
@@ -137,6 +153,14 @@ class OpcodesTest(unittest.TestCase):
                                 ({1, 2}, 4)):
             self.assertNotEqual(_pickle_file.opcode_faults(pickle.dumps(thing, protocol)), [])
         self.assertEqual(_pickle_file.opcode_faults(pickle.dumps(sound(), 4)), [])
+
+    def test_files_that_claim_more_than_they_have_are_refused(self):
+        """Indices and lengths for which the machine that unpickles would take gigabytes."""
+        import pickle
+        for data in (b"\x80\x04}r\xff\xff\xff\x7f.", b"\x80\x05\x96" + b"\0" * 5 + b"\1\0\0.",
+                     b"\x80\x04\x8d" + b"\xff" * 8 + b".", b"\x80\x04X\xff\xff\xff\x7f."):
+            with self.assertRaises((ValueError, pickle.UnpicklingError)):
+                _pickle_file.opcode_faults(data)
 
 
 if __name__ == "__main__":

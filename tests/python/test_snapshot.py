@@ -260,7 +260,7 @@ class FileTest(LibraryTest):
                 data = file.read()
             self.assertEqual(_pickle_file.opcode_faults(data), [])
             picture = pickle.loads(data)
-            self.assertEqual(picture, _pickle_file.read(path))
+            self.assertEqual(picture, _pickle_file.read(path)[0])
         self.assertEqual(vmmcache.check_snapshot(picture), [])
         self.assertIn(0x7F0012345678, {event["stream"] for event in picture["device_traces"][0]})
 
@@ -287,7 +287,7 @@ class FileTest(LibraryTest):
             os.symlink(path, link)
             vmmcache.dump_snapshot(link)
             self.assertTrue(os.path.islink(link))
-            self.assertEqual(vmmcache.check_snapshot(_pickle_file.read(path)), [])
+            self.assertEqual(vmmcache.check_snapshot(_pickle_file.read(path)[0]), [])
             self.assertEqual(sorted(os.listdir(folder)), ["link", "snapshot.pickle"])
 
     def test_where_nothing_can_be_written_it_raises(self):

@@ -41,13 +41,18 @@ static void chosen_driver_try(const char *program, const char *name)
     exit(code);
 }
 
-void driver_choice_read(int argc, char **argv)
+void driver_choice_parse(int argc, char **argv)
 {
     if (argc < 2 || !vmm__driver_kind_parse(argv[1], &chosen_kind) ||
         chosen_kind == VMM_DRIVER_AUTO) {
         (void)fprintf(stderr, "usage: %s sim|host|cuda\n", argv[0]);
         exit(EXIT_USAGE);
     }
+}
+
+void driver_choice_read(int argc, char **argv)
+{
+    driver_choice_parse(argc, argv);
     chosen_driver_try(argv[0], argv[1]);
 }
 

@@ -19,6 +19,9 @@
  */
 void driver_choice_read(int argc, char **argv);
 
+/* The same, but opens nothing: for programs whose children open the driver, which then must be the first to. */
+void driver_choice_parse(int argc, char **argv);
+
 /* The kind that was chosen. */
 vmm_driver_kind driver_choice_kind(void);
 

@@ -21,7 +21,7 @@ static void decay_begins(struct scene *scene, uint64_t keep_bytes)
     config.clock = clock_read;
     config.clock_context = &now_ms;
     now_ms = 1000;
-    vmm__decay_init(&scene->cache->decay, &config);
+    vmm__decay_init(&scene->cache->decay, &config, scene->cache);
 }
 
 static void ticked_at(struct scene *scene, uint64_t ms)

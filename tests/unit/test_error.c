@@ -45,6 +45,13 @@ static void long_errors_are_cut(void **state)
     assert_in_range(strlen(vmm_last_error()), 200, 600);
 }
 
+static void what_is_quoted_breaks_no_line(void **state)
+{
+    (void)state;
+    (void)vmm__error(VMM_ERR_DRIVER, "VMM_LIMIT=%s", "one\ntwo\r\t\x1b[2J\x7f\xc3\xa4");
+    assert_string_equal(vmm_last_error(), "VMM_LIMIT=one?two???[2J?\xc3\xa4");
+}
+
 static void *other_main(void *context)
 {
     (void)context;
@@ -124,6 +131,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_has_a_name_and_a_text),
         cmocka_unit_test(the_last_error_is_kept),
+        cmocka_unit_test(what_is_quoted_breaks_no_line),
         cmocka_unit_test(long_errors_are_cut),
         cmocka_unit_test(threads_have_their_own),
         cmocka_unit_test(figures_count),

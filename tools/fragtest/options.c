@@ -1,10 +1,10 @@
 /* The command line: see options.h. */
 #include "options.h"
 
+#include "base/error.h"
 #include "base/size.h"
 #include "workload.h"
 
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +29,7 @@ __attribute__((format(printf, 2, 3))) static bool parser_fail(struct parser *par
     va_start(arguments, format);
     (void)vsnprintf(parser->error->text, sizeof(parser->error->text), format, arguments);
     va_end(arguments);
-    for (char *at = parser->error->text; *at != '\0'; at++)
-        if (iscntrl((unsigned char)*at)) /* what was typed may hold anything: this stays one line */
-            *at = '?';
+    vmm__line_make(parser->error->text); /* what was typed may hold anything: this stays one line */
     return false;
 }
 

@@ -8,6 +8,7 @@
  */
 #include "trace.h"
 
+#include "base/error.h"
 #include "idmap.h"
 
 #include <errno.h>
@@ -40,6 +41,7 @@ __attribute__((format(printf, 2, 3))) static bool reader_fail(struct reader *rea
     va_start(arguments, format);
     (void)vsnprintf(text + used, capacity - (size_t)used, format, arguments);
     va_end(arguments);
+    vmm__line_make(text); /* a file may have any name: this stays one line */
     return false;
 }
 

@@ -80,10 +80,8 @@ def _gpu_line():
 
 def _examine(path: str) -> int:
     try:
-        snapshot = _pickle_file.read(path)
-        with open(path, "rb") as file:
-            faults = _pickle_file.opcode_faults(file.read())
-    except (OSError, ValueError, pickle.UnpicklingError) as error:
+        snapshot, faults = _pickle_file.read(path)
+    except (OSError, pickle.UnpicklingError) as error:
         print(f"{path} is no snapshot: {error}", file=sys.stderr)
         return 1
     faults += check_snapshot(snapshot)

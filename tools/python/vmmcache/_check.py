@@ -5,7 +5,7 @@ played back from the segments, event by event, as the viewer on the web does it.
 """
 from __future__ import annotations
 
-from ._playback import play_back
+from ._playback import play_back, shown
 
 _NUMBER, _WORD, _FRAMES = int, str, list
 
@@ -50,7 +50,7 @@ def _faults(snapshot):
     seen = set()
     for device, trace in enumerate(snapshot["device_traces"]):
         if type(trace) is not list:
-            yield f"device {device}: its trace is {trace!r}, not list"
+            yield f"device {device}: its trace is {shown(trace)}, not list"
             continue
         bad = [fault for number, event in enumerate(trace)
                for fault in _event_fields(f"device {device}, event {number}", event, seen)]
@@ -67,7 +67,9 @@ def _fields(what, thing, fields):
         if name not in thing:
             yield f"{what} has no {name}"
         elif type(thing[name]) is not kind:
-            yield f"{what}: {name} is {thing[name]!r}, not {kind.__name__}"
+            yield f"{what}: {name} is {shown(thing[name])}, not {kind.__name__}"
+        elif kind is _NUMBER and not -(1 << 63) <= thing[name] < 1 << 64:
+            yield f"{what}: {name} is a number of more than 64 bits"
 
 
 def _segment_fields(what, segment):
@@ -76,7 +78,7 @@ def _segment_fields(what, segment):
     if bad:
         return
     if segment["segment_type"] not in ("small", "large"):
-        yield f"{what}: segment_type is {segment['segment_type']!r}"
+        yield f"{what}: segment_type is {shown(segment['segment_type'])}"
     yield from _pool_id(what, segment["segment_pool_id"])
     for number, block in enumerate(segment["blocks"]):
         name = f"{what}, block {number}"
@@ -86,7 +88,7 @@ def _segment_fields(what, segment):
 
 def _pool_id(what, pool):
     if len(pool) != 2 or any(type(part) is not int for part in pool):
-        yield f"{what}: {pool!r} is no pair of numbers"
+        yield f"{what}: {shown(pool)} is no pair of numbers"
 
 
 def _frames(what, frames, seen):
@@ -113,7 +115,7 @@ def _segment_sums(what, segment):
     for number, block in enumerate(blocks):
         name = f"{what}, block {number}"
         if block["state"] not in _STATES:
-            yield f"{name}: its state is {block['state']!r}"
+            yield f"{name}: its state is {shown(block['state'])}"
         if block["address"] != at:
             yield f"{name} lies at {block['address']:#x}, not where the one before ends, {at:#x}"
         if block["size"] <= 0 or block["requested_size"] > block["size"]:

@@ -5,7 +5,18 @@ block that was allocated is live. So the viewer on the web finds out what memory
 """
 from __future__ import annotations
 
+import reprlib
 from bisect import bisect_left, bisect_right, insort
+
+_most = reprlib.Repr()
+_most.maxstring = _most.maxother = 60
+
+
+def shown(thing) -> str:
+    """Anything, in one line that is not long: a snapshot from somewhere else may hold anything."""
+    if type(thing) is int and thing.bit_length() > 64:
+        return f"a number of {thing.bit_length()} bits"
+    return _most.repr(thing)
 
 
 def play_back(segments: list, device: int, trace: list):
@@ -26,7 +37,7 @@ def play_back(segments: list, device: int, trace: list):
         later = event["time_us"]
         fault = _undo(event, memory, blocks)
         if fault:
-            yield f"device {device}, event {number} ({event['action']} of {event['size']} bytes): {fault}"
+            yield f"device {device}, event {number} ({shown(event['action'])} of {event['size']} bytes): {fault}"
             return
 
 
