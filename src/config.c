@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* No version will have a larger vmm_config: more is a struct_size that nobody set. */
-enum { STRUCT_BYTES_MOST = 4096, FOOTPRINT_MOST = 1000 };
+enum { STRUCT_BYTES_MOST = 4096, FOOTPRINT_MOST = 1000, WORDS_BYTES = 80 };
 
 static bool is_zero(const unsigned char *bytes, size_t count)
 {
@@ -42,6 +42,10 @@ static vmm_status fields_check(const vmm_config *config)
         return field_wrong("sharing", (int)config->sharing, "not a way of sharing");
     if ((int)config->compaction < VMM_COMPACTION_OFF || (int)config->compaction > VMM_COMPACTION_ON)
         return field_wrong("compaction", (int)config->compaction, "not a kind of compaction");
+    if (config->zero != 0 && config->zero != 1)
+        return field_wrong("zero", config->zero, "not 0 or 1");
+    if ((int)config->guard < VMM_GUARD_OFF || (int)config->guard > VMM_GUARD_STOP)
+        return field_wrong("guard", (int)config->guard, "not a kind of guard");
     if (config->decay_thread != 0 && config->decay_thread != 1)
         return field_wrong("decay_thread", config->decay_thread, "not 0 or 1");
     return VMM_OK;
@@ -94,9 +98,12 @@ static vmm_status word_read(const char *name, const char *const *words, int give
             return VMM_OK;
         }
     }
-    return vmm__error(
-        VMM_ERR_INVALID_ARGUMENT, "%s=%.40s: not one of the words that it knows: %s, %s%s%s", name,
-        text, words[0], words[1], words[2] == NULL ? "" : ", ", words[2] == NULL ? "" : words[2]);
+    char known[WORDS_BYTES] = "";
+    for (int i = 0; words[i] != NULL; i++)
+        (void)snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
+                       i == 0 ? "" : ", ", words[i]);
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s=%.40s: not one of the words that it knows: %s",
+                      name, text, known);
 }
 
 static vmm_status number_read(const char *name, uint32_t most, uint32_t *field)
@@ -129,6 +136,8 @@ static vmm_status choices_read(vmm_config *config)
     static const char *const no_caching[] = { "0", "1", NULL };
     static const char *const sharing[] = { "finished", "wait", NULL };
     static const char *const compaction[] = { "off", "auto", "on", NULL };
+    static const char *const zero[] = { "0", "1", NULL };
+    static const char *const guard[] = { "off", "record", "on", "stop", NULL };
     int choice = 0;
     vmm_status status = word_read("VMM_NO_CACHING", no_caching, config->no_caching, &choice);
     if (status != VMM_OK)
@@ -139,8 +148,16 @@ static vmm_status choices_read(vmm_config *config)
         return status;
     config->sharing = (vmm_sharing)choice;
     status = word_read("VMM_COMPACTION", compaction, (int)config->compaction, &choice);
+    if (status != VMM_OK)
+        return status;
+    config->compaction = (vmm_compaction)choice;
+    status = word_read("VMM_ZERO", zero, config->zero, &choice);
+    if (status != VMM_OK)
+        return status;
+    config->zero = choice;
+    status = word_read("VMM_GUARD", guard, (int)config->guard, &choice);
     if (status == VMM_OK)
-        config->compaction = (vmm_compaction)choice;
+        config->guard = (vmm_guard)choice;
     return status;
 }
 

@@ -13,7 +13,7 @@
 vmm_status vmm__config_read(const vmm_config *config, vmm_config *out);
 
 /* Fills fields that are zero from VMM_DRIVER, VMM_NO_CACHING, VMM_FOOTPRINT, VMM_SHARING,
- * VMM_COMPACTION and VMM_DECAY_MS. ERR_INVALID_ARGUMENT. */
+ * VMM_COMPACTION, VMM_DECAY_MS, VMM_ZERO and VMM_GUARD. ERR_INVALID_ARGUMENT. */
 vmm_status vmm__config_environment(vmm_config *config);
 
 /* Whether fields go together, once all have been read. ERR_INVALID_ARGUMENT. */

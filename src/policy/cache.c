@@ -22,6 +22,15 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
         (void)fprintf(cache->log_file, "vmmcache: %s\n", line);
 }
 
+vmm_status vmm__cache_pool_open(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
+{
+    vmm_status status =
+        vmm__pool_open(stream, cache->driver, &cache->directory, &cache->ledger, out);
+    if (status == VMM_OK && cache->guard != NULL)
+        (*out)->lock.may_favour = false;
+    return status;
+}
+
 vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
 {
     struct pool *pool = vmm__pools_find(&cache->pools, stream);
@@ -30,8 +39,7 @@ vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct po
         vmm__fair_take(&cache->grow_lock);
         pool = vmm__pools_find(&cache->pools, stream);
         if (pool == NULL) {
-            status =
-                vmm__pool_open(stream, cache->driver, &cache->directory, &cache->ledger, &pool);
+            status = vmm__cache_pool_open(cache, stream, &pool);
             if (status == VMM_OK)
                 vmm__pools_add(&cache->pools, pool);
         }

@@ -182,8 +182,7 @@ static vmm_status held_make(struct vmm_cache *cache, vmm_stream stream, vmm_pool
     while (pool != NULL && !is_spare(pool, stream))
         pool = pool->next;
     if (pool == NULL) {
-        vmm_status status =
-            vmm__pool_open(stream, cache->driver, &cache->directory, &cache->ledger, &pool);
+        vmm_status status = vmm__cache_pool_open(cache, stream, &pool);
         if (status != VMM_OK)
             return status;
         pool->is_private = true;
