@@ -59,6 +59,19 @@ static bool is_held(vmm_cache *cache, uint64_t inner)
     return held;
 }
 
+/* Waits for what other streams do with a block. False if not all of that can be waited for. */
+static bool uses_wait(vmm_cache *cache, uint64_t inner)
+{
+    if (vmm__cache_wait(cache) != VMM_OK)
+        return false;
+    struct heap *heap = vmm__handout_owner(cache, inner);
+    if (heap == NULL)
+        return false;
+    bool have_ended = vmm__uses_forget(&heap->pool->uses, inner);
+    vmm__biased_drop(&heap->pool->lock);
+    return have_ended;
+}
+
 /*
  * Looks at a block that the program gives back, after its work. VMM_OK: it may be kept, as it is poison now.
  * VMM_NOT_READY: it cannot, or has nothing to show. Poison comes first, so that the one wait is for both.
@@ -69,7 +82,7 @@ static vmm_status block_inspect(const struct guard_call *call, struct record *re
     struct guard *guard = call->cache->guard;
     if (!record->is_watched || vmm__guard_is_captured(guard, record->stream))
         return VMM_NOT_READY;
-    if (record->is_used && vmm__cache_wait(guard->cache) != VMM_OK)
+    if (record->is_used && !uses_wait(guard->cache, record->inner))
         return VMM_NOT_READY;
     bool is_kept = !vmm__guard_is_large(record->bytes) && !is_held(guard->cache, record->inner);
     if (is_kept && vmm__canary_poison(guard, record) != VMM_OK)

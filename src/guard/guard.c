@@ -24,7 +24,7 @@ static void guard_show(struct guard *guard, vmm_item *item)
     vmm__lock_take(&guard->records.lock);
     const struct record *record = vmm__records_find_inner_locked(&guard->records, item->address);
     if (record == NULL || record->is_kept) {
-        item->state = VMM_ITEM_WAITING;
+        item->state = VMM_ITEM_FREE;
         item->requested_bytes = 0;
     } else {
         item->address = record->address;

@@ -114,7 +114,6 @@ static void the_quarantine_goes_before_memory_runs_out(void **state)
         blocks[i] = block_taken(test, 900000, 1);
     for (int i = 0; i < 8; i++)
         block_given(test, blocks[i]);
-    assert_true(cache_survey(test).waiting_bytes > 0 || cache_survey(test).chunk_bytes > 0);
     block_given(test, block_taken(test, CACHE_LIMIT, 0));
 }
 
