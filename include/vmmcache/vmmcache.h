@@ -210,7 +210,8 @@ typedef struct vmm_config {
     uint64_t peer_devices; /* cuda: bit n: device n may read and write the cache's memory; ordinals
                               beyond the last device, and the cache's own, are ignored */
     int zero; /* 1: every block reads as zeros when it is handed out, so that nobody sees what others
-                        left; environment: VMM_ZERO=1 */
+                 left. They are written in order of the block's stream: other streams that use it
+                 come after that; environment: VMM_ZERO=1 */
     vmm_guard guard; /* environment: VMM_GUARD=off|record|on|stop */
     vmm_misuse_fn misuse;
     void *misuse_context;

@@ -118,6 +118,7 @@ static void large_blocks_fault_after_their_free(void **state)
     guard_begun(test, VMM_GUARD_ON, 0);
     char *block = block_taken(test, LARGE, 1);
     block_filled(test, block, LARGE, 1, 1);
+    work_verified(test);
     assert_passes(test, block);
     block_given(test, block);
     for (int i = 0; i < 20; i++)

@@ -176,6 +176,57 @@ static void reports_know_blocks_as_the_program_does(void **state)
     }
 }
 
+/* Without caching too, small blocks have canaries, and all memory goes back. */
+static void a_guard_needs_no_cache(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.guard = VMM_GUARD_ON;
+    config.no_caching = 1;
+    cache_restart(test, &config);
+    for (int i = 0; i < 20; i++) {
+        void *block = block_taken(test, SMALL, 1);
+        void *large = block_taken(test, LARGE, 2);
+        bytes_written(test, block, 0, SMALL, 1);
+        block_given(test, large);
+        block_given(test, block);
+    }
+    void *block = block_taken(test, SMALL, 1);
+    bytes_written(test, block, SMALL, 1, 1);
+    assert_status(vmm_free(test->cache, block), VMM_ERR_CORRUPTED);
+    (void)cache_trimmed(test, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    assert_ok(vmm__cache_check(test->cache));
+}
+
+/* Blocks in a stream's capture are recorded and not touched; what graphs hold is neither poisoned nor unmapped. */
+static void captured_blocks_are_left_alone(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_pool_id id = { 5, 6 };
+    guard_begun(test, VMM_GUARD_ON, 0);
+    assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
+    void *early = block_taken(test, SMALL, 1);
+    bytes_written(test, early, 0, SMALL, 1);
+    capture_begun(test, 1);
+    void *block = block_allocated_here(test, SMALL, 1);
+    void *large = block_taken(test, LARGE, 1);
+    block_given(test, large);
+    assert_status(block_misused_here(test, large), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("was freed before");
+    capture_ended(test, 1);
+    assert_ok(vmm_pool_end(test->cache, id));
+    bytes_written(test, large, 0, LARGE, 1); /* as a launch of the graph does */
+    block_given(test, early);
+    block_given(test, block);
+    assert_true(bytes_are(test, early, SMALL, 0x11, 1));
+    assert_ok(vmm_guard_check(test->cache));
+    assert_ok(vmm_pool_release(test->cache, id));
+    assert_ok(vmm_guard_check(test->cache));
+    (void)cache_trimmed(test, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -189,6 +240,8 @@ int main(int argc, char **argv)
         CACHE_TEST(the_quarantine_goes_before_memory_runs_out),
         CACHE_TEST(addresses_of_large_blocks_are_new),
         CACHE_TEST(reports_know_blocks_as_the_program_does),
+        CACHE_TEST(a_guard_needs_no_cache),
+        CACHE_TEST(captured_blocks_are_left_alone),
     };
     CACHE_MAIN(tests);
 }
