@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FOOTPRINT_MOST = 1000 };
+enum { FOOTPRINT_MOST = 1000, WORDS_BYTES = 80 };
 
 static bool is_zero(const unsigned char *bytes, size_t count)
 {
@@ -41,6 +41,10 @@ static vmm_status fields_check(const vmm_config *config)
         return field_wrong("sharing", (int)config->sharing, "not a way of sharing");
     if ((int)config->compaction < VMM_COMPACTION_OFF || (int)config->compaction > VMM_COMPACTION_ON)
         return field_wrong("compaction", (int)config->compaction, "not a kind of compaction");
+    if (config->zero != 0 && config->zero != 1)
+        return field_wrong("zero", config->zero, "not 0 or 1");
+    if ((int)config->guard < VMM_GUARD_OFF || (int)config->guard > VMM_GUARD_STOP)
+        return field_wrong("guard", (int)config->guard, "not a kind of guard");
     if (config->marks != 0 && config->marks != 1)
         return field_wrong("marks", config->marks, "not 0 or 1");
     if (config->decay_thread != 0 && config->decay_thread != 1)
@@ -54,6 +58,9 @@ vmm_status vmm__config_settle(const vmm_config *config)
         return field_wrong("decay_thread", 1, "but decay_ms is 0: nothing would decay");
     if (config->marks == 1 && config->compaction != VMM_COMPACTION_OFF)
         return field_wrong("marks", 1, "but compaction is not off: marks do not move with bytes");
+    if (config->marks == 1 && (config->zero != 0 || config->guard != VMM_GUARD_OFF))
+        return field_wrong("marks", 1,
+                           "but zero or guard is on: a tool would report what they write");
     return VMM_OK;
 }
 
@@ -97,9 +104,12 @@ static vmm_status word_read(const char *name, const char *const *words, int give
             return VMM_OK;
         }
     }
-    return vmm__error(
-        VMM_ERR_INVALID_ARGUMENT, "%s=%.40s: not one of the words that it knows: %s, %s%s%s", name,
-        text, words[0], words[1], words[2] == NULL ? "" : ", ", words[2] == NULL ? "" : words[2]);
+    char known[WORDS_BYTES] = "";
+    for (int i = 0; words[i] != NULL; i++)
+        (void)snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
+                       i == 0 ? "" : ", ", words[i]);
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s=%.40s: not one of the words that it knows: %s",
+                      name, text, known);
 }
 
 static vmm_status number_read(const char *name, uint32_t most, uint32_t *field)
@@ -133,6 +143,8 @@ static vmm_status choices_read(vmm_config *config)
     static const char *const marks[] = { "0", "1", NULL };
     static const char *const sharing[] = { "finished", "wait", NULL };
     static const char *const compaction[] = { "off", "auto", "on", NULL };
+    static const char *const zero[] = { "0", "1", NULL };
+    static const char *const guard[] = { "off", "record", "on", "stop", NULL };
     int choice = 0;
     vmm_status status = word_read("VMM_NO_CACHING", no_caching, config->no_caching, &choice);
     if (status != VMM_OK)
@@ -147,8 +159,16 @@ static vmm_status choices_read(vmm_config *config)
         return status;
     config->sharing = (vmm_sharing)choice;
     status = word_read("VMM_COMPACTION", compaction, (int)config->compaction, &choice);
+    if (status != VMM_OK)
+        return status;
+    config->compaction = (vmm_compaction)choice;
+    status = word_read("VMM_ZERO", zero, config->zero, &choice);
+    if (status != VMM_OK)
+        return status;
+    config->zero = choice;
+    status = word_read("VMM_GUARD", guard, (int)config->guard, &choice);
     if (status == VMM_OK)
-        config->compaction = (vmm_compaction)choice;
+        config->guard = (vmm_guard)choice;
     return status;
 }
 

@@ -12,8 +12,8 @@
  * later version that are set). */
 vmm_status vmm__config_read(const vmm_config *config, vmm_config *out);
 
-/* Fills fields that are zero from VMM_DRIVER, VMM_NO_CACHING, VMM_MARKS, VMM_FOOTPRINT, VMM_SHARING,
- * VMM_COMPACTION and VMM_DECAY_MS. ERR_INVALID_ARGUMENT. */
+/* Fills fields that are zero from VMM_DRIVER, VMM_NO_CACHING, VMM_FOOTPRINT, VMM_SHARING,
+ * VMM_COMPACTION, VMM_DECAY_MS, VMM_ZERO, VMM_GUARD and VMM_MARKS. ERR_INVALID_ARGUMENT. */
 vmm_status vmm__config_environment(vmm_config *config);
 
 /* Whether fields go together, once all have been read. ERR_INVALID_ARGUMENT. */

@@ -8,6 +8,7 @@
 #include "base/hostmem.h"
 #include "cache_on.h"
 #include "config.h"
+#include "guard/guard.h"
 #include "marks.h"
 #include "policy/handout.h"
 #include "policy/roll.h"
@@ -73,10 +74,15 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
         status = vmm__marks_open(cache);
     if (status != VMM_OK)
         goto fail_marks;
+    status = vmm__guard_open(cache, config);
+    if (status != VMM_OK)
+        goto fail_guard;
     vmm__roll_enter(cache);
     *out = cache;
     return VMM_OK;
 
+fail_guard:
+    vmm__marks_close(cache);
 fail_marks:
     vmm__directory_fini(&cache->directory);
 fail_directory:
@@ -195,6 +201,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
         return status;
     vmm__ticker_stop(&cache->ticker);
     vmm_status waited = vmm__privates_work_wait(cache);
+    vmm_status found = vmm__guard_close(cache, waited == VMM_OK);
     vmm__marks_close(cache);
     vmm__directory_fini(&cache->directory);
     vmm__pools_fini(&cache->pools);
@@ -207,13 +214,24 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__privates_fini(&cache->privates);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
-    return waited != VMM_OK ? waited : freed;
+    if (waited != VMM_OK)
+        return waited;
+    return found != VMM_OK ? found : freed;
 }
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-static vmm_status alloc_slowly(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
+/* Who called the function that this is written in. */
+#define CALLER __builtin_return_address(0)
+
+/* For whoever cannot enter a pool, which nobody can if there is a guard, or marks. Apart from the fast paths, which
+ * then need no room on the stack. */
+static __attribute__((noinline)) vmm_status
+alloc_apart(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out, const void *caller)
 {
+    struct guard_call call = { .cache = cache, .function = "vmm_alloc", .caller = caller };
+    if (cache->guard != NULL)
+        return vmm__guard_alloc(&call, bytes, stream, out);
     vmm_status status = vmm__handout_visit(cache, bytes, stream, out);
     if (status == VMM_OK && cache->marks != NULL)
         vmm__marks_set(cache, *out, bytes);
@@ -226,7 +244,7 @@ vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **o
         return missing_argument("vmm_alloc", cache == NULL ? "cache" : "out");
     struct pool *pool = vmm__handout_enter(cache, stream);
     if (pool == NULL)
-        return alloc_slowly(cache, bytes, stream, out);
+        return alloc_apart(cache, bytes, stream, out, CALLER);
     vmm_status status = vmm__pool_take_locked(pool, bytes, out);
     vmm__biased_drop(&pool->lock);
     return status == VMM_NOT_READY ? vmm__supply(cache, pool, bytes, out) : status;
@@ -260,11 +278,16 @@ static __attribute__((noinline)) void after_free(vmm_cache *cache)
         tick_in_passing(cache);
 }
 
-static vmm_status free_slowly(vmm_cache *cache, const void *ptr, bool *looks)
+static __attribute__((noinline)) vmm_status free_apart(vmm_cache *cache, const void *ptr,
+                                                       bool *looks, const void *caller)
 {
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    struct guard_call call = { .cache = cache, .function = "vmm_free", .caller = caller };
+    if (cache->guard != NULL)
+        return vmm__guard_free(&call, address, looks);
     if (cache->marks != NULL)
         return vmm__marks_return(cache, ptr, looks);
-    return vmm__handout_return(cache, (uint64_t)(uintptr_t)ptr, looks);
+    return vmm__handout_return(cache, address, looks);
 }
 
 vmm_status vmm_free(vmm_cache *cache, void *ptr)
@@ -278,7 +301,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
     struct heap *heap = vmm__handout_owner_enter(cache, address);
     vmm_status status;
     if (heap == NULL) {
-        status = free_slowly(cache, ptr, &looks);
+        status = free_apart(cache, ptr, &looks, CALLER);
     } else {
         struct pool *pool = heap->pool;
         status = vmm__pool_give_locked(pool, heap, address);
@@ -311,6 +334,12 @@ vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
     vmm_status status = vmm__cache_call_check(cache, "vmm_use");
     if (status != VMM_OK)
         return status;
+    struct guard_call call = {
+        .cache = cache, .function = "vmm_use", .caller = CALLER, .is_use = true
+    };
+    status = vmm__guard_inner(&call, &ptr);
+    if (status != VMM_OK)
+        return status;
     struct pool *user = vmm__pools_find(&cache->pools, other);
     if (user == NULL) { /* a stream gets a pool only for a block that is live */
         status = block_use(cache, ptr, NULL);
@@ -336,9 +365,13 @@ vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
                       is_gone ? "was destroyed before" : "is being captured");
 }
 
-static vmm_status block_pin(vmm_cache *cache, const char *function, const void *ptr, bool pinned)
+static vmm_status block_pin(const struct guard_call *call, void *ptr, bool pinned)
 {
+    vmm_cache *cache = call->cache;
+    const char *function = call->function;
     vmm_status status = vmm__cache_call_check(cache, function);
+    if (status == VMM_OK)
+        status = vmm__guard_inner(call, &ptr);
     if (status != VMM_OK)
         return status;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
@@ -355,12 +388,14 @@ static vmm_status block_pin(vmm_cache *cache, const char *function, const void *
 
 vmm_status vmm_pin(vmm_cache *cache, void *ptr)
 {
-    return block_pin(cache, "vmm_pin", ptr, true);
+    struct guard_call call = { .cache = cache, .function = "vmm_pin", .caller = CALLER };
+    return block_pin(&call, ptr, true);
 }
 
 vmm_status vmm_unpin(vmm_cache *cache, void *ptr)
 {
-    return block_pin(cache, "vmm_unpin", ptr, false);
+    struct guard_call call = { .cache = cache, .function = "vmm_unpin", .caller = CALLER };
+    return block_pin(&call, ptr, false);
 }
 
 vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
@@ -369,8 +404,12 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
     if (status != VMM_OK)
         return status;
     vmm__cache_called(cache);
+    struct guard_call call = { .cache = cache, .function = "vmm_trim", .caller = CALLER };
+    vmm_status found = vmm__guard_flush(&call);
     uint64_t released_bytes;
     status = vmm__trim(cache, keep_bytes, &released_bytes);
+    if (status == VMM_OK && found != VMM_OK)
+        return found;
     if (status == VMM_OK && released != NULL)
         *released = released_bytes;
     return status;

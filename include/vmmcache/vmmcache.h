@@ -66,7 +66,8 @@ extern "C" {
     X(ERR_DRIVER, 8, "a driver call failed; vmm_last_error() names the call and its code")         \
     X(ERR_LOST, 9, "the device context is gone or broken; only vmm_destroy() is of use")           \
     X(NOT_READY, 10, "work in flight has not finished yet")                                        \
-    X(ERR_INTERNAL, 11, "the library found its own records inconsistent")
+    X(ERR_INTERNAL, 11, "the library found its own records inconsistent")                          \
+    X(ERR_CORRUPTED, 13, "memory beyond a block, or after its free, was written")
 
 typedef enum vmm_status {
 #define VMM_STATUS_ENUM(name, value, text) VMM_##name = value,
@@ -153,6 +154,28 @@ typedef enum vmm_compaction {
  */
 typedef int (*vmm_pressure_fn)(void *context, size_t bytes);
 
+/*
+ * Modes for hunting bugs of the program, which cost time and memory: docs/reliability.md, section 6.
+ *
+ * RECORD: who allocated and freed each block, with stacks, which misuse is told with.
+ * ON: and memory around blocks and after their end is watched, for which vmm_free() waits for the block's work.
+ *     Blocks above 1 MiB end where the device faults, and do so as a whole once they are freed.
+ * STOP: and the first misuse stops the process with SIGTRAP, once its story is in the log.
+ */
+typedef enum vmm_guard {
+    VMM_GUARD_OFF = 0,
+    VMM_GUARD_RECORD = 1,
+    VMM_GUARD_ON = 2,
+    VMM_GUARD_STOP = 3
+} vmm_guard;
+
+/*
+ * Told of the first misuse that is found with vmm_config.guard: a pointer that names no live block, or memory that
+ * was written beyond a block or after its end. The line is that of vmm_last_error(). Called on the thread whose
+ * call found it, without locks: may call the cache.
+ */
+typedef void (*vmm_misuse_fn)(void *context, const char *line);
+
 /* Nanoseconds of a clock that never goes back. Called with locks held: must not call the cache. */
 typedef uint64_t (*vmm_clock_fn)(void *context);
 
@@ -191,16 +214,23 @@ typedef struct vmm_config {
     void *pressure_context;
     uint64_t peer_devices; /* cuda: bit n: device n may read and write the cache's memory; ordinals
                               beyond the last device, and the cache's own, are ignored */
+    int zero; /* 1: every block reads as zeros when it is handed out, so that nobody sees what others
+                 left. They are written in order of the block's stream: other streams that use it
+                 come after that; environment: VMM_ZERO=1 */
+    vmm_guard guard; /* environment: VMM_GUARD=off|record|on|stop */
+    vmm_misuse_fn misuse;
+    void *misuse_context;
     int marks; /* 1: blocks are marked for tools such as compute-sanitizer, which then report an access beyond
                   the end of one, or after vmm_free(), which waits for the device; cuda: twice limit_bytes
-                  (0: 3/4 of free memory) is allocated at once; not with compaction;
+                  (0: 3/4 of free memory) is allocated at once; not with compaction, zero or guard;
                   environment: VMM_MARKS=1 */
 } vmm_config;
 
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_AUTO, 0, 0, 0, 0, NULL, NULL, 0, \
-    VMM_SHARING_FINISHED, VMM_COMPACTION_OFF, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0 }
+    VMM_SHARING_FINISHED, VMM_COMPACTION_OFF, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, VMM_GUARD_OFF, \
+    NULL, NULL, 0 }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -224,7 +254,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_create(const vmm_config *config, vmm_cache 
 /*
  * Does:     waits for the device to finish work that may touch the cache's memory, gives all memory
  *           and addresses back and ends the cache. Live blocks end with it. NULL does nothing.
- * Returns:  VMM_OK; else the first error of the driver. The cache is gone in either case.
+ * Returns:  VMM_OK; else the first error of the driver, or ERR_CORRUPTED (VMM_GUARD_ON looks at all blocks a last
+ *           time). The cache is gone in either case.
  * Threads:  no other call on this cache may be under way or follow.
  * On failure: ERR_INVALID_ARGUMENT, and nothing has happened: it is no cache (any more), or calls this
  *           program's function right now. Other calls on what is no cache any more are refused, too,
@@ -238,7 +269,8 @@ VMM_API vmm_status vmm_destroy(vmm_cache *cache);
  * Does:     hands out a block of at least `bytes` bytes for use on `stream`, in stream order: work
  *           submitted to the stream before a block was freed is ordered before its next use.
  * Takes:    bytes; 0 gives a unique pointer that must not be dereferenced.
- * Returns:  VMM_OK and in *out a device address, a multiple of 512. Contents are undefined.
+ * Returns:  VMM_OK and in *out a device address, a multiple of 512. Contents are undefined, or zeros if
+ *           vmm_config.zero says so.
  * Owns:     the caller owns the block until vmm_free().
  * Threads:  any.
  * On failure: ERR_DEVICE_OOM after idle memory of every stream was given up for this request, the
@@ -260,7 +292,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
  * On failure: ERR_UNKNOWN_POINTER (not the start of a live block of this cache: freed before,
  *           inside a block, or foreign; the pointer is looked up, never followed),
  *           ERR_INVALID_ARGUMENT (NULL cache), ERR_HOST_OOM, ERR_DRIVER or ERR_LOST (a block marked
- *           with vmm_use() needs events; the block stays live).
+ *           with vmm_use() needs events; the block stays live); with VMM_GUARD_ON ERR_CORRUPTED (what the guard
+ *           found while it took the block back).
  */
 VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 
@@ -310,7 +343,8 @@ VMM_API vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream);
  * Returns:  VMM_OK and in *released the bytes given back by this call.
  * Threads:  any.
  * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache). Memory that
- *           could go back has gone back; what the driver refused to take is tried again later.
+ *           could go back has gone back; what the driver refused to take is tried again later. With
+ *           VMM_GUARD_ON ERR_CORRUPTED (found in freed blocks; all else was done).
  */
 VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released);
 
@@ -357,6 +391,27 @@ VMM_API vmm_status vmm_unpin(vmm_cache *cache, void *ptr);
  * On failure: ERR_INVALID_ARGUMENT (NULL cache).
  */
 VMM_API vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes);
+
+/* ---- Hunting bugs ------------------------------------------------------------------------- */
+
+/*
+ * Does:     with VMM_GUARD_ON, looks whether anything was written beyond live blocks, or into freed ones that nobody
+ *           has got yet. Waits for the work of all streams, but for those that are being captured.
+ * Returns:  VMM_OK; also without a guard, when there is nothing to look at.
+ * Threads:  any; frees of others wait meanwhile.
+ * On failure: ERR_CORRUPTED (the line says where, and whose memory it is; the rest was looked at too),
+ *           ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_guard_check(vmm_cache *cache);
+
+/*
+ * Does:     writes the last misuse that vmm_config.guard found: its line, and who allocated and freed the block,
+ *           with stacks.
+ * Returns:  VMM_OK; also when there was none, which it then says.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL, or the file could not be written).
+ */
+VMM_API vmm_status vmm_misuse_write(vmm_cache *cache, FILE *out);
 
 /* ---- Private pools: memory of captured graphs --------------------------------------------- */
 

@@ -57,6 +57,9 @@
     X(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020)                                                       \
     X(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020)                                                       \
     X(cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync", 3020)                                             \
+    X(cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync", 3020)                                             \
+    X(cuMemsetD8Async, "cuMemsetD8Async", 3020)                                                    \
+    X(cuStreamSynchronize, "cuStreamSynchronize", 2000)                                            \
     X(cuEventCreate, "cuEventCreate", 2000)                                                        \
     X(cuEventDestroy_v2, "cuEventDestroy", 4000)                                                   \
     X(cuEventRecord, "cuEventRecord", 2000)                                                        \
@@ -191,6 +194,10 @@ vmm_status vmm__cuda_capturing(struct driver *driver, vmm_stream stream, bool *i
 vmm_status vmm__cuda_capture_begin(struct driver *driver, vmm_stream stream);
 vmm_status vmm__cuda_capture_end(struct driver *driver, vmm_stream stream);
 vmm_status vmm__cuda_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                          vmm_stream stream);
+vmm_status vmm__cuda_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
+                           vmm_stream stream);
+vmm_status vmm__cuda_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
                           vmm_stream stream);
 vmm_status vmm__cuda_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                           vmm_stream stream);

@@ -115,6 +115,35 @@ vmm_status vmm__cuda_copy(struct driver *driver, uint64_t to, uint64_t from, uin
     return status;
 }
 
+vmm_status vmm__cuda_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
+                           vmm_stream stream)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuMemsetD8Async(address, value, bytes, stream),
+              VMM_ERR_DEVICE_OOM, "cuMemsetD8Async(0x%" PRIx64 ", %u, %" PRIu64 ", stream %p)",
+              address, value, bytes, stream);
+    return status;
+}
+
+/* Copies that were submitted write into the caller's memory, so they are always waited for. */
+vmm_status vmm__cuda_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
+                          vmm_stream stream)
+{
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    struct cuda_scope scope;
+    vmm_status status = vmm__cuda_enter(cuda, &scope);
+    if (status != VMM_OK)
+        return status;
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = cuda->api->cuMemcpyDtoHAsync_v2(pieces[i].to, pieces[i].address, pieces[i].bytes,
+                                                 stream);
+    CUresult waited = cuda->api->cuStreamSynchronize(stream);
+    vmm__cuda_leave(cuda, &scope);
+    return vmm__cuda_status(cuda->api, result != CUDA_SUCCESS ? result : waited, VMM_ERR_HOST_OOM,
+                            "cuMemcpyDtoHAsync(0x%" PRIx64 " and %u more, stream %p)",
+                            pieces[0].address, count - 1, stream);
+}
+
 /* They do not order themselves with the default stream: that is the tests' task. */
 vmm_status vmm__cuda_stream_create(struct driver *driver, vmm_stream *stream)
 {

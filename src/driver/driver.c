@@ -187,6 +187,21 @@ vmm_status vmm__driver_copy(struct driver *driver, uint64_t to, uint64_t from, u
     return status;
 }
 
+vmm_status vmm__driver_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
+                             vmm_stream stream)
+{
+    DRIVER_CALL(driver, clear, driver, address, bytes, value, stream);
+    return status;
+}
+
+vmm_status vmm__driver_read(struct driver *driver, const struct driver_piece *pieces,
+                            unsigned count, vmm_stream stream)
+{
+    counter_add(&driver->stalls, 1);
+    DRIVER_CALL(driver, read, driver, pieces, count, stream);
+    return status;
+}
+
 uint64_t vmm__driver_clock(struct driver *driver)
 {
     return driver->ops->clock(driver);

@@ -59,13 +59,22 @@ struct driver;
     X(stream_wait)                                                                                 \
     X(device_wait)                                                                                 \
     X(capturing)                                                                                   \
-    X(copy)
+    X(copy)                                                                                        \
+    X(clear)                                                                                       \
+    X(read)
 
 enum driver_call {
 #define DRIVER_CALL_ENUM(name) DRIVER_CALL_##name,
     VMM_DRIVER_CALL_MAP(DRIVER_CALL_ENUM)
 #undef DRIVER_CALL_ENUM
         DRIVER_CALL_COUNT
+};
+
+/* Bytes of the device, and where on the host they are read to. */
+struct driver_piece {
+    uint64_t address;
+    uint64_t bytes;
+    void *to;
 };
 
 /*
@@ -111,6 +120,17 @@ struct driver_ops {
 
     /* Device to device, in stream order. */
     vmm_status (*copy)(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                       vmm_stream stream);
+
+    /* Makes every byte of the range `value`, in stream order. On a stream that is being captured it becomes
+     * part of the graph. */
+    vmm_status (*clear)(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
+                        vmm_stream stream);
+
+    /* Reads pieces of device memory in stream order; blocks the host until that is done. Not for a stream that is
+     * being captured. sim tells what was cleared; of other contents only that they are neither 0 nor
+     * have the upper bit set. */
+    vmm_status (*read)(struct driver *driver, const struct driver_piece *pieces, unsigned count,
                        vmm_stream stream);
 
     /* Nanoseconds of this driver's clock: real time, or for sim the sum of modelled costs. */
@@ -169,7 +189,7 @@ struct driver {
 
     /* Kept by the calls below. Outstanding figures are what a census must find at zero. */
     struct driver_tally tally[DRIVER_CALL_COUNT];
-    _Atomic uint64_t stalls;        /* event_wait and device_wait calls */
+    _Atomic uint64_t stalls;        /* event_wait, device_wait and read calls */
     _Atomic uint64_t reservations;  /* outstanding */
     _Atomic uint64_t handles;       /* created and not released */
     _Atomic uint64_t created_bytes; /* of those handles */
@@ -221,6 +241,10 @@ vmm_status vmm__driver_device_wait(struct driver *driver);
 vmm_status vmm__driver_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing);
 vmm_status vmm__driver_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
                             vmm_stream stream);
+vmm_status vmm__driver_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
+                             vmm_stream stream);
+vmm_status vmm__driver_read(struct driver *driver, const struct driver_piece *pieces,
+                            unsigned count, vmm_stream stream);
 
 /* Not counted: they belong to tests and tools, or cost nothing. */
 uint64_t vmm__driver_clock(struct driver *driver);

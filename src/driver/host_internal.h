@@ -147,6 +147,7 @@ enum host_piece_kind {
     HOST_PIECE_FILL,
     HOST_PIECE_CHECK,
     HOST_PIECE_COPY,
+    HOST_PIECE_CLEAR,
     HOST_PIECE_KERNEL,
     HOST_PIECE_DELAY,
     HOST_PIECE_WAIT
@@ -238,6 +239,10 @@ vmm_status vmm__host_fill(struct driver *driver, uint64_t address, uint64_t byte
 vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                            vmm_stream stream);
 vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                          vmm_stream stream);
+vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
+                           vmm_stream stream);
+vmm_status vmm__host_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
                           vmm_stream stream);
 vmm_status vmm__host_delay(struct driver *driver, uint64_t ns, vmm_stream stream);
 

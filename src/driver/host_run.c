@@ -39,6 +39,9 @@ uint64_t vmm__host_piece_run(const struct host_piece *piece)
         memmove((void *)(uintptr_t)piece->address, (const void *)(uintptr_t)piece->from,
                 piece->bytes);
         return 0;
+    case HOST_PIECE_CLEAR:
+        memset((void *)(uintptr_t)piece->address, (int)piece->word, piece->bytes);
+        return 0;
     case HOST_PIECE_KERNEL:
         piece->kernel(piece->context);
         return 0;
@@ -109,6 +112,44 @@ vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uin
     if (status != VMM_OK)
         return status;
     return submit(driver, &piece, stream);
+}
+
+/* What is captured becomes part of a graph, which nobody launches. */
+vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
+                           vmm_stream stream)
+{
+    struct host_piece piece = {
+        .kind = HOST_PIECE_CLEAR, .word = value, .address = address, .bytes = bytes
+    };
+    bool is_captured = false;
+    (void)vmm__host_capturing(driver, stream, &is_captured);
+    return is_captured ? VMM_OK : pattern_submit(driver, "clear", &piece, stream);
+}
+
+/* Makes the host wait for the work that a stream has so far. */
+static vmm_status stream_finish(struct host_work *work, vmm_stream name)
+{
+    vmm_status status = VMM_OK;
+    pthread_mutex_lock(&work->lock);
+    struct host_stream *stream = vmm__host_stream_find_locked(work, name);
+    if (stream != NULL)
+        status = vmm__host_capture_spoil_locked(stream, "read");
+    if (stream != NULL && status == VMM_OK)
+        vmm__host_wait_locked(work, (struct host_mark){ stream, stream->submitted });
+    pthread_mutex_unlock(&work->lock);
+    return status;
+}
+
+vmm_status vmm__host_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
+                          vmm_stream stream)
+{
+    vmm_status status = stream_finish(&vmm__host_of(driver)->work, stream);
+    for (unsigned i = 0; i < count && status == VMM_OK; i++) {
+        status = touch_check(driver, "read", pieces[i].address, pieces[i].bytes);
+        if (status == VMM_OK)
+            memcpy(pieces[i].to, (const void *)(uintptr_t)pieces[i].address, pieces[i].bytes);
+    }
+    return status;
 }
 
 vmm_status vmm__host_launch(struct driver *driver, void (*kernel)(void *context), void *context,

@@ -191,6 +191,18 @@ static vmm_status sim_copy(struct driver *driver, uint64_t to, uint64_t from, ui
     SIM_CALL("copy", vmm__sim_copy(sim, to, from, bytes, stream));
 }
 
+static vmm_status sim_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
+                            vmm_stream stream)
+{
+    SIM_CALL("clear", vmm__sim_clear(sim, address, bytes, value, stream));
+}
+
+static vmm_status sim_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
+                           vmm_stream stream)
+{
+    SIM_CALL("read", vmm__sim_read(sim, pieces, count, stream));
+}
+
 static uint64_t sim_clock(struct driver *driver)
 {
     return atomic_load_explicit(&sim_of(driver)->clock_ns, memory_order_relaxed);
@@ -262,6 +274,8 @@ static const struct driver_ops sim_ops = {
     .device_wait = sim_device_wait,
     .capturing = sim_capturing,
     .copy = sim_copy,
+    .clear = sim_clear,
+    .read = sim_read,
     .clock = sim_clock,
     .fill = sim_fill,
     .check = sim_check,

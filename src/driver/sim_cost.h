@@ -30,7 +30,9 @@
     X(EVENT_WAIT, 180, 0) /* as a query: the device's time is not modelled */                      \
     X(STREAM_WAIT, 310, 0)                                                                         \
     X(DEVICE_WAIT, 180, 0) /* as a query: the device's time is not modelled */                     \
-    X(COPY, 3000, 0)       /* not measured: submission only */
+    X(COPY, 3000, 0)       /* not measured: submission only */                                     \
+    X(CLEAR, 3000, 0)      /* not measured: as a copy */                                           \
+    X(READ, 3000, 0)       /* not measured: as a copy */
 
 enum sim_cost {
 #define SIM_COST_ENUM(name, fixed, each) SIM_COST_##name,

@@ -115,7 +115,8 @@ void vmm__sim_users_clear(struct sim_users *users);
 struct sim_content {
     uint64_t place; /* within the block that was filled */
     uint32_t word;
-    bool known; /* false: undefined */
+    bool known;  /* false: undefined, but for */
+    bool is_set; /* every byte is `word` */
 };
 
 struct sim_interval {
@@ -320,6 +321,10 @@ vmm_status vmm__sim_fill(struct sim *sim, uint64_t address, uint64_t bytes, uint
 vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
                           vmm_stream stream);
 vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t bytes,
+                         vmm_stream stream);
+vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uint8_t value,
+                          vmm_stream stream);
+vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
                          vmm_stream stream);
 vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream);
 

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 
+#include <string.h>
+
 /* The part of a range under one mapping, or a part under none. */
 struct sim_piece {
     struct sim_mapping *mapping; /* NULL: not mapped */
@@ -51,14 +53,20 @@ static void work_blame_race(struct sim *sim, struct sim_work *work, uint64_t pla
                   sim_epoch_sequence(conflict), other->name);
 }
 
+/* Of work whose callers are told, and know then that what it was to write is undefined: no violation. */
+static vmm_status work_lack(const struct sim_work *work)
+{
+    return vmm__error(VMM_ERR_HOST_OOM,
+                      "sim: %s of %" PRIu64 " bytes at %#" PRIx64 ": no host memory for its shadow",
+                      work->verb, work->bytes, work->address);
+}
+
 /* The shadow is incomplete from here on: nobody may trust what it says without knowing. */
 static vmm_status work_fail(struct sim *sim, const struct sim_work *work)
 {
     vmm__sim_tell(&sim->violations, 1, "no host memory to follow a %s: contents are unknown",
                   work->verb);
-    return vmm__error(VMM_ERR_HOST_OOM,
-                      "sim: %s of %" PRIu64 " bytes at %#" PRIx64 ": no host memory for its shadow",
-                      work->verb, work->bytes, work->address);
+    return work_lack(work);
 }
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
@@ -139,22 +147,97 @@ static vmm_status work_begin(struct sim *sim, struct sim_work *work, const char 
     return vmm__sim_work_submit(sim, stream, work);
 }
 
+/* Writes contents that begin with the first byte of the work's range. */
+static bool content_write(struct sim *sim, struct sim_work *work, struct sim_content content)
+{
+    struct sim_piece piece = { 0 };
+    while (piece_at(sim, work->address, work->bytes, piece.place + piece.bytes, &piece)) {
+        content.place = piece.place;
+        if (!piece_touch(sim, work, &piece))
+            return false;
+        if (piece.mapping != NULL && !piece_write(sim, work, &piece, 0, piece.bytes, content))
+            return false;
+    }
+    return true;
+}
+
 vmm_status vmm__sim_fill(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
                          vmm_stream stream)
 {
     struct sim_work work;
-    struct sim_piece piece = { 0 };
     vmm_status status = work_begin(sim, &work, "fill", address, bytes, stream);
     if (status != VMM_OK)
         return status;
-    while (piece_at(sim, address, bytes, piece.place + piece.bytes, &piece)) {
-        struct sim_content content = { .place = piece.place, .word = word, .known = true };
+    struct sim_content content = { .word = word, .known = true };
+    return content_write(sim, &work, content) ? VMM_OK : work_fail(sim, &work);
+}
+
+/* What is captured becomes part of a graph, which nobody launches. */
+vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uint8_t value,
+                          vmm_stream stream)
+{
+    struct sim_work work;
+    const struct sim_stream *known = vmm__sim_stream_find(&sim->order, stream);
+    sim_charge(sim, SIM_COST_CLEAR, bytes);
+    if (known != NULL && known->is_captured)
+        return VMM_OK;
+    vmm_status status = work_begin(sim, &work, "clear", address, bytes, stream);
+    if (status != VMM_OK)
+        return status;
+    struct sim_content content = { .word = value, .is_set = true };
+    return content_write(sim, &work, content) ? VMM_OK : work_lack(&work);
+}
+
+/* ---- Read ------------------------------------------------------------------------------------ */
+
+/* Contents that were not cleared are told as bytes that no clear() of zeros or of bytes with the upper bit makes. */
+static void content_tell(const struct sim_interval *item, unsigned char *to)
+{
+    memset(to, item->content.is_set ? (int)item->content.word : 0x55, item->bytes);
+}
+
+static vmm_status piece_tell(struct sim *sim, const struct driver_piece *wanted, vmm_stream stream)
+{
+    struct sim_work work;
+    struct sim_piece piece = { 0 };
+    uint32_t first;
+    uint32_t last;
+    vmm_status status = work_begin(sim, &work, "read", wanted->address, wanted->bytes, stream);
+    if (status != VMM_OK)
+        return status;
+    while (piece_at(sim, work.address, work.bytes, piece.place + piece.bytes, &piece)) {
         if (!piece_touch(sim, &work, &piece))
-            return work_fail(sim, &work);
-        if (piece.mapping != NULL && !piece_write(sim, &work, &piece, 0, piece.bytes, content))
-            return work_fail(sim, &work);
+            return work_lack(&work);
+        if (piece.mapping == NULL)
+            continue;
+        if (!piece_read(sim, &work, &piece, &first, &last))
+            return work_lack(&work);
+        for (uint32_t index = first; index < last; index++) {
+            const struct sim_interval *item = &piece.mapping->handle->shadow.items[index];
+            uint64_t place = piece.place + (item->offset - piece.offset);
+            content_tell(item, (unsigned char *)wanted->to + place);
+        }
     }
     return VMM_OK;
+}
+
+vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
+                         vmm_stream stream)
+{
+    void *event;
+    vmm_status status = VMM_OK;
+    for (unsigned i = 0; i < count && status == VMM_OK; i++)
+        status = piece_tell(sim, &pieces[i], stream);
+    if (status == VMM_OK)
+        status = vmm__sim_event_create(sim, &event);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__sim_event_record(sim, event, stream);
+    if (status == VMM_OK)
+        status = vmm__sim_event_wait(sim, event);
+    (void)vmm__sim_event_destroy(sim, event);
+    sim_charge(sim, SIM_COST_READ, 0);
+    return status;
 }
 
 /* ---- Check ----------------------------------------------------------------------------------- */
@@ -309,7 +392,5 @@ vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t b
     sim_charge(sim, SIM_COST_COPY, bytes);
     if (copy_read(sim, &work, from) && copy_write(sim, &work, to))
         return VMM_OK;
-    return vmm__error(
-        VMM_ERR_HOST_OOM, /* what it wrote is known: no violation */
-        "sim: copy of %" PRIu64 " bytes to %#" PRIx64 ": no host memory for its shadow", bytes, to);
+    return work_lack(&work);
 }

@@ -108,6 +108,28 @@ vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
     return VMM_NOT_READY;
 }
 
+bool vmm__uses_forget(struct uses *uses, uint64_t address)
+{
+    if (vmm__uses_count(uses) == 0)
+        return true;
+    bool forgot_all = true;
+    struct use **link = bucket_of(uses, address);
+    while (*link != NULL) {
+        struct use *use = *link;
+        bool is_its = use->address == address;
+        if (!is_its ||
+            vmm__timeline_query(use->timeline, vmm__timeline_now(use->timeline)) != VMM_OK) {
+            forgot_all = forgot_all && !is_its;
+            link = &use->next;
+            continue;
+        }
+        *link = use->next;
+        vmm__host_free(use, sizeof *use);
+        atomic_fetch_sub_explicit(&uses->count, 1, memory_order_relaxed);
+    }
+    return forgot_all;
+}
+
 void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pass)
 {
     pass->link = &uses->oldest;

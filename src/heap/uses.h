@@ -53,6 +53,9 @@ vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *t
  */
 vmm_status vmm__uses_end(struct uses *uses, uint64_t address);
 
+/* Forgets the uses of a live block that have passed by now; false if there are others. */
+bool vmm__uses_forget(struct uses *uses, uint64_t address);
+
 /* One pass over the waits, oldest first, and what it found not to have passed on the way. */
 struct uses_pass {
     struct wait **link;

@@ -162,6 +162,23 @@ void vmm__arena_give(struct arena *arena, uint64_t granule, uint64_t count)
     arena->free_granules += count;
 }
 
+void vmm__arena_fence(struct arena *arena, uint64_t granule)
+{
+    vmm__arena_take(arena, granule, 1);
+    arena->edges[granule].node.size = ARENA_FENCE;
+    arena->fences++;
+}
+
+/* The node of a granule that is taken keeps the size of a void that began there, which is not ARENA_FENCE. */
+void vmm__arena_unfence(struct arena *arena, uint64_t granule)
+{
+    if (granule >= arena->granules || arena->edges[granule].node.size != ARENA_FENCE)
+        return;
+    arena->edges[granule].node.size = 0;
+    vmm__arena_give(arena, granule, 1);
+    arena->fences--;
+}
+
 uint64_t vmm__arena_next_taken(const struct arena *arena, uint64_t granule)
 {
     return granule + vmm__arena_room_after(arena, granule);

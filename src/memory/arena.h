@@ -9,7 +9,8 @@
  *  2. edges[g].first_plus_1 is not 0 exactly if g is a void's first or last granule, and then says
  *     where that void begins; edges[first] is the void's node in the index;
  *  3. every void is in the index under its number of granules;
- *  4. the granules of all voids add up to free_granules.
+ *  4. the granules of all voids add up to free_granules;
+ *  5. `fences` granules are taken to stay without memory: the size of the node at such a one is ARENA_FENCE.
  * May be called by: memory, and policy to look for room.
  * Locks: the cache's grow lock.
  */
@@ -18,6 +19,8 @@
 
 #include "base/sizeindex.h"
 #include "driver/driver.h"
+
+#define ARENA_FENCE UINT64_MAX
 
 struct void_edge {
     struct size_node node; /* first member; size in granules; of a void's first edge only */
@@ -32,6 +35,7 @@ struct arena {
     unsigned granule_shift;
     uint64_t granules;
     uint64_t free_granules;
+    uint64_t fences;
     struct void_edge *edges; /* by granule; a table of which only touched pages cost memory */
     struct size_index index;
 };
@@ -61,6 +65,12 @@ void vmm__arena_take(struct arena *arena, uint64_t granule, uint64_t count);
 
 /* Gives granules back that were taken, all or part of them. */
 void vmm__arena_give(struct arena *arena, uint64_t granule, uint64_t count);
+
+/* Takes a free granule as a fence. */
+void vmm__arena_fence(struct arena *arena, uint64_t granule);
+
+/* Gives a granule back if it is a fence. */
+void vmm__arena_unfence(struct arena *arena, uint64_t granule);
 
 /*
  * The first granule at or after `granule` that is taken; arena->granules if there is none.

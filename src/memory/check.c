@@ -76,7 +76,8 @@ vmm_status vmm__memory_check(const struct memory *memory)
         if (status != VMM_OK)
             return status;
     }
-    if (tally.taken_granules + memory->arena.free_granules != memory->arena.granules)
+    if (tally.taken_granules + memory->arena.fences + memory->arena.free_granules !=
+        memory->arena.granules)
         return vmm__error(VMM_ERR_INTERNAL, "memory: invariant 2: addresses taken without a chunk");
     if (tally.bytes != vmm__figure_now(&memory->reserved_bytes) ||
         tally.limbo_bytes != memory->limbo_bytes)

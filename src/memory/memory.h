@@ -7,7 +7,8 @@
  * Invariants:
  *  1. pages[g] is the id of the chunk mapped at granule g, 0 if none is; a chunk fills its granules
  *     [first, first + granules) and no others;
- *  2. a granule that belongs to a chunk, mapped or not, is taken from the arena; no other is;
+ *  2. a granule that belongs to a chunk, mapped or not, or is a fence, which stays without
+ *     memory, is taken from the arena; no other is;
  *  3. reserved = sum of the bytes of all chunks; limbo_bytes = the same over chunks in limbo;
  *  4. no two chunks share a handle, except a chunk and its aliases: records without a handle of
  *     their own, which hold addresses, not memory, and count neither as reserved nor as

@@ -52,7 +52,7 @@ vmm_status vmm__cache_pool_open(struct vmm_cache *cache, vmm_stream stream, stru
 {
     vmm_status status =
         vmm__pool_open(stream, cache->driver, &cache->directory, &cache->ledger, out);
-    if (status == VMM_OK && cache->marks != NULL)
+    if (status == VMM_OK && (cache->marks != NULL || cache->guard != NULL))
         vmm__biased_deny(&(*out)->lock);
     return status;
 }

@@ -18,6 +18,15 @@
 #include "policy/privates.h"
 
 struct marks; /* of the entry floor */
+struct guard;
+
+/* How reports see blocks that a guard has changed. Locks: none but the guard's own, a leaf. */
+struct guard_view {
+    /* Makes the item of a block that was handed out what the program knows of it; its state, if that is nothing. */
+    void (*show)(struct guard *guard, vmm_item *item);
+    /* As vmm_block_bytes(), of bytes that the arena has. */
+    uint64_t (*block_bytes)(const struct guard *guard, uint64_t bytes);
+};
 
 struct vmm_cache {
     struct driver *driver;
@@ -36,6 +45,12 @@ struct vmm_cache {
     vmm_pressure_fn pressure; /* NULL: none */
     void *pressure_context;
     FILE *log_file; /* opened for VMM_LOG; NULL if not */
+    struct guard
+        *guard; /* what stands between the program and handout; NULL: nothing. No pool is entered
+                            then, all are visited, so the fast path never asks */
+    const struct guard_view *guard_view;
+    bool has_fences;     /* see fence.h; grow_lock guards the next */
+    uint64_t fence_next; /* granule to look at first for a block that lies apart */
 
     struct fair_lock grow_lock;
     struct memory memory;
@@ -147,7 +162,15 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache);
  * waits. */
 vmm_status vmm__cache_wait(struct vmm_cache *cache);
 
-/* A new pool, which is not yet among the cache's. */
+/* The bytes of the block that a request of so many gets. */
+static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uint64_t bytes)
+{
+    uint64_t block_bytes = vmm__pool_place_bytes(bytes);
+    return cache->no_caching ? vmm__align_up(block_bytes, cache->memory.arena.granule_bytes)
+                             : block_bytes;
+}
+
+/* A new pool, which belongs to nobody yet. */
 vmm_status vmm__cache_pool_open(struct vmm_cache *cache, vmm_stream stream, struct pool **out);
 
 /* The stream's pool, made with its first use. Takes the grow lock. */

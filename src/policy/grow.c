@@ -1,6 +1,7 @@
 /* More physical memory for a heap: see grow.h. */
 #include "policy/grow.h"
 #include "base/arith.h"
+#include "policy/fence.h"
 #include "policy/split.h"
 #include "policy/steal.h"
 #include "policy/target.h"
@@ -116,6 +117,8 @@ vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
         (void)vmm__limbo_drain(&cache->memory, NULL); /* what was mapped in vain */
     if (filled > 0 && attached == VMM_OK && at_home)
         heap->home_end = vmm__arena_address(arena, site.granule + filled);
+    if (status == VMM_OK && from == GROW_ALONE && cache->has_fences)
+        vmm__fence_put(cache, site.granule + filled);
     if (filled > 0)
         vmm__cache_log(cache, "grow: stream %p: %llu granules at 0x%llx, reserved %llu MiB",
                        heap->pool->stream, (unsigned long long)filled,

@@ -27,17 +27,19 @@ static vmm_status pool_visit(struct vmm_cache *cache, struct pool *pool, uint64_
     return status;
 }
 
-vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
+/* The pool that a request belongs to. */
+static vmm_status pool_choose(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
 {
-    struct pool *pool;
     vmm_status status = vmm__cache_call_check(cache, "vmm_alloc");
     if (status != VMM_OK)
         return status;
     bool has_detour = atomic_load_explicit(&cache->has_detour, memory_order_acquire);
-    status = has_detour ? vmm__private_pool(cache, stream, &pool)
-                        : vmm__cache_pool(cache, stream, &pool);
-    if (status != VMM_OK)
-        return status;
+    return has_detour ? vmm__private_pool(cache, stream, out) : vmm__cache_pool(cache, stream, out);
+}
+
+static vmm_status pool_hand_out(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                                void **out)
+{
     if (cache->no_caching) {
         vmm__cache_turn(cache, pool);
         return vmm__supply(cache, pool, bytes, out);
@@ -45,8 +47,31 @@ vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream 
     struct magazine *magazine = is_crowded(pool) ? vmm__magazine_mine(pool) : NULL;
     if (magazine != NULL && vmm__magazine_take(magazine, vmm__pool_place_bytes(bytes), bytes, out))
         return VMM_OK;
-    status = pool_visit(cache, pool, bytes, out);
+    vmm_status status = pool_visit(cache, pool, bytes, out);
     return status == VMM_NOT_READY ? vmm__supply(cache, pool, bytes, out) : status;
+}
+
+vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
+{
+    struct pool *pool;
+    vmm_status status = pool_choose(cache, stream, &pool);
+    return status == VMM_OK ? pool_hand_out(cache, pool, bytes, out) : status;
+}
+
+vmm_status vmm__handout_alone(struct vmm_cache *cache, size_t bytes, size_t padded_bytes,
+                              vmm_stream stream, void **out, bool *is_alone)
+{
+    struct pool *pool;
+    vmm_status status = pool_choose(cache, stream, &pool);
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_take(&cache->grow_lock);
+    *is_alone = !pool->is_held;
+    vmm__fair_drop(&cache->grow_lock);
+    if (!*is_alone)
+        return pool_hand_out(cache, pool, padded_bytes, out);
+    vmm__cache_turn(cache, pool);
+    return vmm__supply_alone(cache, pool, bytes, out);
 }
 
 struct heap *vmm__handout_owner(struct vmm_cache *cache, uint64_t address)

@@ -27,6 +27,11 @@ static inline struct pool *vmm__handout_enter(struct vmm_cache *cache, vmm_strea
 /* Hands out what vmm_alloc() promises, for whoever could not enter. */
 vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out);
 
+/* The same, for a block with whole granules of its own, between granules without memory. *is_alone: false
+ * if graphs hold the stream's pool: then padded_bytes were handed out like any others. */
+vmm_status vmm__handout_alone(struct vmm_cache *cache, size_t bytes, size_t padded_bytes,
+                              vmm_stream stream, void **out, bool *is_alone);
+
 static inline struct heap *vmm__handout_heap(const struct vmm_cache *cache, uint64_t address)
 {
     if (!vmm__arena_contains(&cache->memory.arena, address))

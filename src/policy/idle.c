@@ -154,15 +154,18 @@ struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_
     return is_it ? block : NULL;
 }
 
+/* A fence behind the run goes with it. */
 vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run)
 {
-    const struct arena *arena = &cache->memory.arena;
+    struct arena *arena = &cache->memory.arena;
     uint64_t epoch = vmm__idle_epoch(cache, run);
     vmm_status status = vmm__heap_detach(run->heap, run->block, run->address, run->bytes);
-    if (status == VMM_OK)
-        vmm__memory_discard(&cache->memory, vmm__arena_granule(arena, run->address),
-                            run->bytes >> arena->granule_shift, &run->heap->pool->timeline, epoch);
-    return status;
+    if (status != VMM_OK)
+        return status;
+    vmm__memory_discard(&cache->memory, vmm__arena_granule(arena, run->address),
+                        run->bytes >> arena->granule_shift, &run->heap->pool->timeline, epoch);
+    vmm__arena_unfence(arena, vmm__arena_granule(arena, run->address + run->bytes));
+    return VMM_OK;
 }
 
 vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, struct heap *to)

@@ -28,6 +28,7 @@ struct request {
     struct heap *heap;
     uint64_t bytes;       /* as asked for */
     uint64_t block_bytes; /* of the block that the heap lacks */
+    bool is_alone;        /* the block lies apart from all others */
     enum grow_from from;  /* starts with GROW_TARGET; the ladder goes further */
     unsigned waits;       /* of the host, so far */
     unsigned questions;   /* to the program, so far */

@@ -1,6 +1,7 @@
 /* Where a heap should grow: see site.h. */
 #include "policy/site.h"
 #include "base/error.h"
+#include "policy/fence.h"
 
 /* Free blocks looked at, from the largest down. The largest that has room beside it wins in the
  * usual case; each further one costs a few cache lines, a mapping 45 microseconds. */
@@ -117,7 +118,8 @@ vmm_status vmm__site_alone(const struct vmm_cache *cache, uint64_t bytes, struct
 {
     uint64_t count = granules_for(&cache->memory.arena, bytes);
     uint64_t granule;
-    if (!vmm__arena_find(&cache->memory.arena, count + 2, &granule))
+    if (!(cache->has_fences && vmm__fence_site(cache, count + 2, &granule)) &&
+        !vmm__arena_find(&cache->memory.arena, count + 2, &granule))
         return vmm__error(VMM_ERR_ADDRESS_SPACE, "no %llu free granules of addresses in a row",
                           (unsigned long long)count + 2);
     *out = (struct site){ .granule = granule + 1, .count = count, .room = count };

@@ -24,7 +24,8 @@ struct site {
 vmm_status vmm__site_find(const struct vmm_cache *cache, const struct heap *heap, uint64_t bytes,
                           struct site *out);
 
-/* Fresh addresses with a free granule on either side, touched by nothing else. */
+/* Fresh addresses with a free granule on either side, touched by nothing else; where there are fences, those
+ * that were free for longest. */
 vmm_status vmm__site_alone(const struct vmm_cache *cache, uint64_t bytes, struct site *out);
 
 #endif

@@ -43,7 +43,7 @@ static vmm_status supply_cached(struct vmm_cache *cache, const struct request *r
     return vmm__pool_take_locked(request->pool, request->bytes, out);
 }
 
-/* Without caching every request is a block of its own, apart from all others. */
+/* A block of its own, apart from all others. */
 static vmm_status supply_alone(struct vmm_cache *cache, const struct request *request, void **out)
 {
     struct block *block;
@@ -56,7 +56,7 @@ static vmm_status supply_alone(struct vmm_cache *cache, const struct request *re
 static vmm_status supply_once(struct vmm_cache *cache, const struct request *request, void **out)
 {
     vmm__account_post(&request->pool->account, &cache->ledger);
-    return cache->no_caching ? supply_alone(cache, request, out)
+    return request->is_alone ? supply_alone(cache, request, out)
                              : supply_cached(cache, request, out);
 }
 
@@ -84,14 +84,15 @@ static vmm_status supply_locked(struct vmm_cache *cache, struct request *request
     return vmm__ladder_report(cache, request, status);
 }
 
-vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out)
+static vmm_status supply(struct vmm_cache *cache, struct request request, void **out)
 {
-    struct request request = { .pool = pool, .bytes = bytes };
+    struct pool *pool = request.pool;
+    uint64_t bytes = request.bytes;
     if (!vmm__pool_need(pool, bytes, &request.heap, &request.block_bytes) ||
         request.block_bytes > cache->memory.arena.bytes)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "alloc: %llu bytes are more than the arena has",
                           (unsigned long long)bytes);
-    if (cache->no_caching)
+    if (request.is_alone)
         request.heap = &pool->large;
     struct error_line line;
     vmm__error_save(&line);
@@ -114,4 +115,16 @@ vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t byte
     else
         vmm__cache_log(cache, "alloc: %s", vmm_last_error());
     return status;
+}
+
+vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out)
+{
+    struct request request = { .pool = pool, .bytes = bytes, .is_alone = cache->no_caching };
+    return supply(cache, request, out);
+}
+
+vmm_status vmm__supply_alone(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out)
+{
+    struct request request = { .pool = pool, .bytes = bytes, .is_alone = true };
+    return supply(cache, request, out);
 }

@@ -12,4 +12,8 @@
 /* Hands out a block as vmm_alloc() promises. */
 vmm_status vmm__supply(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out);
 
+/* The same, for a block of whole granules at addresses apart from all others. */
+vmm_status vmm__supply_alone(struct vmm_cache *cache, struct pool *pool, uint64_t bytes,
+                             void **out);
+
 #endif

@@ -28,6 +28,10 @@ static bool address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_i
     vmm__pool_lock(heap->pool);
     bool found = place_read(heap, address, item);
     vmm__pool_unlock(heap->pool);
+    if (found && cache->guard != NULL) {
+        cache->guard_view->show(cache->guard, item);
+        found = item->state == VMM_ITEM_LIVE && address - item->address < item->bytes;
+    }
     item->stream = heap->pool->stream;
     item->pool = heap->pool->id;
     item->is_small = heap->is_small;
@@ -60,7 +64,7 @@ uint64_t vmm_block_bytes(vmm_cache *cache, uint64_t bytes)
 {
     if (cache == NULL || bytes > cache->memory.arena.bytes)
         return 0;
-    uint64_t block_bytes = vmm__pool_place_bytes(bytes);
-    return cache->no_caching ? vmm__align_up(block_bytes, cache->memory.arena.granule_bytes)
-                             : block_bytes;
+    if (cache->guard != NULL)
+        return cache->guard_view->block_bytes(cache->guard, bytes);
+    return vmm__cache_block_bytes(cache, bytes);
 }

@@ -18,6 +18,9 @@ static void item_visit(struct walk *walk, vmm_item item)
 {
     const struct pool *pool = walk->heap == NULL ? NULL : walk->heap->pool;
     item.struct_size = sizeof item;
+    bool was_handed_out = item.kind == VMM_ITEM_BLOCK && item.state == VMM_ITEM_LIVE;
+    if (was_handed_out && walk->cache->guard != NULL)
+        walk->cache->guard_view->show(walk->cache->guard, &item);
     if (pool != NULL) {
         item.stream = pool->stream;
         item.pool = pool->id;
@@ -150,9 +153,11 @@ vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
     uint64_t granule = vmm__arena_next_taken(arena, 0);
     while (granule < arena->granules && !walk.ended) {
         const struct chunk *chunk = vmm__memory_chunk(&cache->memory, granule);
-        if (chunk->state == CHUNK_HELD || !chunk->is_alias) /* a stale mapping is nothing to see */
+        bool is_fence = chunk == NULL;
+        if (!is_fence && (chunk->state == CHUNK_HELD ||
+                          !chunk->is_alias)) /* a stale mapping is nothing to see */
             chunk_visit(&walk, chunk);
-        uint64_t end = granule + chunk->granules;
+        uint64_t end = granule + (is_fence ? 1 : chunk->granules);
         granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
     }
     heap_enter(&walk, NULL, 0);

@@ -58,14 +58,14 @@ static vmm_status block_give(struct torch_device *device, void *ptr, uint64_t by
     uint64_t waits = atomic_load_explicit(&device->waits, memory_order_relaxed);
     if (status == VMM_OK)
         status = is_recorded ? vmm__record_free(device, ptr) : vmm_free(cache, ptr);
-    if (status != VMM_OK)
+    if (status != VMM_OK && status != VMM_ERR_CORRUPTED) /* which was taken back */
         return status;
     bool waits_on = atomic_load_explicit(&device->waits, memory_order_relaxed) != waits &&
                     vmm__torch_waits(ptr);
     vmm__figures_give(&device->figures, bytes, vmm_block_bytes(cache, bytes), waits_on);
     if (!is_recorded && vmm__torch_records())
         vmm__record_late_free(device, ptr);
-    return VMM_OK;
+    return status;
 }
 
 void vmm_torch_free(void *ptr, size_t bytes, int ordinal, vmm_stream stream)

@@ -153,7 +153,7 @@ static vmm_status free_tell(struct call *call, void *ptr, const struct known *bl
     uint64_t requested = block_tell(call->device, VMM_TORCH_FREE_REQUESTED, block, call->stack);
     call->completed = block_tell(call->device, VMM_TORCH_FREE_COMPLETED, block, call->stack);
     vmm_status status = vmm_free(vmm__torch_cache_of(call->device), ptr);
-    if (status != VMM_OK) {
+    if (status != VMM_OK && status != VMM_ERR_CORRUPTED) { /* which was taken back */
         vmm__history_strike(history, requested);
         vmm__history_strike(history, call->completed);
     } else if (!call->waits) {

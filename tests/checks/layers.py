@@ -7,7 +7,7 @@ import sys
 
 import sources
 
-FLOORS = ("base", "driver", "memory", "heap", "policy", "report")
+FLOORS = ("base", "driver", "memory", "heap", "policy", "report", "guard")
 TOP = len(FLOORS)  # the entry files, directly in src/
 TORCH = TOP + 1    # sees of the library what its users see, and base
 HOST_MEMORY = r"\b(malloc|calloc|realloc|reallocarray|free|strdup|strndup|posix_memalign|" \

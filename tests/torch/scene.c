@@ -12,6 +12,7 @@ enum { OPERATIONS = 4000 };
 
 static bool is_compact;
 static bool has_decay;
+static bool has_guard;
 static unsigned operations = OPERATIONS;
 static int devices; /* that were used */
 
@@ -28,13 +29,18 @@ void scene_settings(const char *kind)
     else if (strcmp(kind, "no_caching") == 0) {
         config.no_caching = 1;
         operations = OPERATIONS / 8;
+    } else if (strcmp(kind, "guard") == 0) {
+        has_guard = true;
+        config.guard = VMM_GUARD_ON;
+        config.zero = 1;
+        operations = OPERATIONS / 8;
     } else if (strcmp(kind, "decay") == 0) {
         has_decay = true;
         config.decay_ms = 1;
         config.decay_thread = 1;
     }
     bool is_known = is_compact || config.sharing != VMM_SHARING_FINISHED || config.no_caching ||
-                    has_decay || strcmp(kind, "plain") == 0;
+                    has_decay || has_guard || strcmp(kind, "plain") == 0;
     if (!is_known || vmm_torch_configure(&config) != VMM_OK)
         abort();
 }
@@ -166,6 +172,12 @@ void scene_figures_check(const struct scene *scene, const vmm_torch_snapshot *sn
     struct picture_sums sums = snapshot_sums(snapshot);
     assert_ok(vmm_torch_figures_get(scene->device, &told));
     assert_ok(vmm_stats_get(vmm_torch_cache(scene->device), &stats));
+    if (has_guard) { /* the cache counts canaries and the quarantine */
+        assert_int_equal(both(told.small.allocations, told.large.allocations), sums.live);
+        assert_int_equal(both(told.small.requested_bytes, told.large.requested_bytes),
+                         sums.requested_bytes);
+        return;
+    }
     assert_int_equal(both(told.small.allocations, told.large.allocations),
                      stats.allocations.current);
     assert_int_equal(both(told.small.requested_bytes, told.large.requested_bytes),

@@ -24,7 +24,7 @@ struct scene {
     bool is_alone; /* no other thread uses the device */
 };
 
-/* What all devices are made with: plain, decay, wait, compact or no_caching. Before all else. */
+/* What all devices are made with: plain, decay, wait, compact, no_caching or guard. Before all else. */
 void scene_settings(const char *kind);
 
 /* How many operations are enough: fewer where they take longer. */

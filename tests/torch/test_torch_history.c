@@ -2,7 +2,7 @@
  * Histories and snapshots agree, and figures agree with statistics, whatever the program does: random
  * operations of several streams, of one thread and of several, on the sim driver, whose work lags behind.
  *
- * usage: test_torch_history plain|decay|wait|compact|no_caching
+ * usage: test_torch_history plain|decay|wait|compact|no_caching|guard
  */
 #define _GNU_SOURCE
 #include "torch/scene.h"

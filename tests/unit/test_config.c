@@ -12,8 +12,9 @@
 static int environment_cleared(void **state)
 {
     (void)state;
-    static const char *const names[] = { "VMM_DRIVER", "VMM_NO_CACHING", "VMM_LIMIT", "VMM_LOG" };
-    for (int i = 0; i < 4; i++)
+    static const char *const names[] = { "VMM_DRIVER", "VMM_NO_CACHING", "VMM_LIMIT",
+                                         "VMM_LOG",    "VMM_ZERO",       "VMM_GUARD" };
+    for (int i = 0; i < 6; i++)
         assert_int_equal(unsetenv(names[i]), 0);
     return 0;
 }
@@ -97,6 +98,14 @@ static void wrong_fields_are_named(void **state)
     in.no_caching = -1;
     assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
     assert_names("no_caching is -1");
+    in = (vmm_config)VMM_CONFIG_INIT;
+    in.zero = 2;
+    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_names("zero is 2");
+    in = (vmm_config)VMM_CONFIG_INIT;
+    in.guard = (vmm_guard)4;
+    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_names("guard is 4");
 }
 
 /* ---- Environment ------------------------------------------------------------------------------
@@ -151,6 +160,27 @@ static void caching_is_switched_off_by_the_environment(void **state)
         assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
         assert_names("VMM_NO_CACHING=");
     }
+}
+
+static void zeros_and_guards_come_from_the_environment(void **state)
+{
+    (void)state;
+    static const char *const words[] = { "off", "record", "on", "stop" };
+    vmm_config config;
+    for (int i = 0; i < 4; i++) {
+        set("VMM_GUARD", words[i]);
+        set("VMM_ZERO", i == 2 ? "1" : "0");
+        assert_ok(environment_read(&config));
+        assert_int_equal(config.guard, i);
+        assert_int_equal(config.zero, i == 2);
+    }
+    set("VMM_ZERO", "2");
+    assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
+    assert_names("VMM_ZERO=2");
+    set("VMM_ZERO", "0");
+    set("VMM_GUARD", "1");
+    assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
+    assert_names("VMM_GUARD=1: not one of the words that it knows: off, record, on, stop");
 }
 
 static void the_limit_comes_from_the_environment(void **state)
@@ -253,6 +283,7 @@ int main(void)
         CONFIG_TEST(wrong_fields_are_named),
         CONFIG_TEST(the_driver_comes_from_the_environment),
         CONFIG_TEST(caching_is_switched_off_by_the_environment),
+        CONFIG_TEST(zeros_and_guards_come_from_the_environment),
         CONFIG_TEST(the_limit_comes_from_the_environment),
         CONFIG_TEST(the_log_goes_to_a_file),
         CONFIG_TEST(a_log_that_cannot_be_opened_is_told),

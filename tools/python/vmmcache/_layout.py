@@ -46,7 +46,8 @@ class Config(ctypes.Structure):
         ("footprint_permille", u32), ("sharing", ctypes.c_int), ("compaction", ctypes.c_int),
         ("decay_ms", u32), ("decay_keep_bytes", u64), ("decay_thread", ctypes.c_int),
         ("clock", pointer), ("clock_context", pointer), ("pressure", PRESSURE_FN),
-        ("pressure_context", pointer), ("peer_devices", u64), ("marks", ctypes.c_int),
+        ("pressure_context", pointer), ("peer_devices", u64), ("zero", ctypes.c_int),
+        ("guard", ctypes.c_int), ("misuse", pointer), ("misuse_context", pointer), ("marks", ctypes.c_int),
     ]
 
 

@@ -1,0 +1,172 @@
+/* Free under a guard, and the quarantine: see guard.h. */
+#include "guard/canary.h"
+#include "guard/guard_internal.h"
+#include "policy/fence.h"
+#include "policy/handout.h"
+
+enum { KEPT_MOST = 4096 }; /* blocks in quarantine */
+
+/* Gives the pool a block back; on failure it stays where it was. */
+static vmm_status record_end(struct guard *guard, struct record *record)
+{
+    bool looks;
+    vmm_status status = vmm__handout_return(guard->cache, record->inner, &looks);
+    if (status == VMM_OK)
+        vmm__records_add_freed(&guard->records, record);
+    return status;
+}
+
+/* Looks at kept blocks, the oldest first, and gives them back until so many are left. */
+static void kept_end(const struct guard_call *call, uint64_t count, uint64_t bytes,
+                     struct finding *finding)
+{
+    struct guard *guard = call->cache->guard;
+    struct error_line line;
+    struct record *record;
+    vmm_status status = VMM_OK;
+    vmm__error_save(&line);
+    while (status == VMM_OK &&
+           (record = vmm__records_evict(&guard->records, count, bytes)) != NULL) {
+        uint64_t wrong;
+        if (vmm__canary_check(guard, record, guard->stream, &wrong) == VMM_ERR_CORRUPTED)
+            vmm__finding_note(call, record, wrong, finding);
+        status = record_end(guard, record);
+        if (status != VMM_OK)
+            vmm__records_add_kept(&guard->records, record);
+    }
+    vmm__error_restore(&line);
+}
+
+vmm_status vmm__guard_flush(const struct guard_call *call)
+{
+    struct guard *guard = call->cache->guard;
+    struct finding finding = { .first = { .text = "" } };
+    if (guard == NULL || !vmm__guard_watches(guard))
+        return VMM_OK;
+    vmm__lock_take(&guard->gate);
+    kept_end(call, 0, 0, &finding);
+    vmm__lock_drop(&guard->gate);
+    return vmm__finding_end(call, &finding, VMM_OK);
+}
+
+/* Whether graphs use a block's memory, also when it is free. */
+static bool is_held(vmm_cache *cache, uint64_t inner)
+{
+    vmm__fair_take(&cache->grow_lock);
+    const struct heap *heap = vmm__handout_heap(cache, inner);
+    bool held = heap != NULL && heap->pool->is_held;
+    vmm__fair_drop(&cache->grow_lock);
+    return held;
+}
+
+/* Waits for what other streams do with a block. False if not all of that can be waited for. */
+static bool uses_wait(vmm_cache *cache, uint64_t inner)
+{
+    if (vmm__cache_wait(cache) != VMM_OK)
+        return false;
+    struct heap *heap = vmm__handout_owner(cache, inner);
+    if (heap == NULL)
+        return false;
+    bool have_ended = vmm__uses_forget(&heap->pool->uses, inner);
+    vmm__biased_drop(&heap->pool->lock);
+    return have_ended;
+}
+
+/*
+ * Looks at a block that the program gives back, after its work. VMM_OK: it may be kept, as it is poison now.
+ * VMM_NOT_READY: it cannot, or has nothing to show. Poison comes first, so that the one wait is for both.
+ */
+static vmm_status block_inspect(const struct guard_call *call, struct record *record,
+                                struct finding *finding)
+{
+    struct guard *guard = call->cache->guard;
+    if (!record->is_watched || vmm__guard_is_captured(guard, record->stream))
+        return VMM_NOT_READY;
+    if (record->is_used && !uses_wait(guard->cache, record->inner))
+        return VMM_NOT_READY;
+    bool is_kept = !vmm__guard_is_large(record->bytes) && !is_held(guard->cache, record->inner);
+    if (is_kept && vmm__canary_poison(guard, record) != VMM_OK)
+        return VMM_NOT_READY;
+    uint64_t wrong;
+    vmm_status status = vmm__canary_check(guard, record, record->stream, &wrong);
+    if (status == VMM_ERR_CORRUPTED) {
+        vmm__finding_note(call, record, wrong, finding);
+        return VMM_NOT_READY; /* it would only be found again */
+    }
+    return status == VMM_OK && is_kept ? VMM_OK : VMM_NOT_READY;
+}
+
+static vmm_status watched_free(const struct guard_call *call, struct record *record, bool *looks,
+                               struct finding *finding)
+{
+    struct guard *guard = call->cache->guard;
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm_status status = block_inspect(call, record, finding);
+    vmm__error_restore(&line);
+    if (status == VMM_OK) {
+        vmm__records_add_kept(&guard->records, record);
+        kept_end(call, KEPT_MOST, guard->kept_bytes_most, finding);
+        return VMM_OK;
+    }
+    bool is_alone = record->is_alone;
+    status = vmm__handout_return(guard->cache, record->inner, looks);
+    if (status != VMM_OK)
+        return status;
+    vmm__records_add_freed(&guard->records, record);
+    if (is_alone)
+        vmm__fence_sweep(guard->cache);
+    return VMM_OK;
+}
+
+static vmm_status recorded_free(const struct guard_call *call, uint64_t address, bool *looks,
+                                struct finding *finding)
+{
+    struct guard *guard = call->cache->guard;
+    struct record *record = vmm__records_claim(&guard->records, address);
+    if (record == NULL)
+        return VMM_NOT_READY;
+    vmm__records_deed(&guard->records, &record->freed, call->caller);
+    vmm_status status = watched_free(call, record, looks, finding);
+    if (status == VMM_OK)
+        return VMM_OK;
+    record->freed.operation = 0;
+    vmm__records_add_live(&guard->records, record);
+    return status;
+}
+
+vmm_status vmm__guard_free(const struct guard_call *call, uint64_t address, bool *looks)
+{
+    struct guard *guard = call->cache->guard;
+    struct finding finding = { .first = { .text = "" } };
+    if (guard->mode == VMM_GUARD_OFF)
+        return vmm__handout_return(call->cache, address, looks);
+    if (vmm__guard_watches(guard))
+        vmm__lock_take(&guard->gate);
+    vmm_status status = recorded_free(call, address, looks, &finding);
+    if (vmm__guard_watches(guard))
+        vmm__lock_drop(&guard->gate);
+    if (status == VMM_NOT_READY)
+        return vmm__guard_unknown(call, address);
+    return vmm__finding_end(call, &finding, status);
+}
+
+vmm_status vmm__guard_inner(const struct guard_call *call, void **block)
+{
+    struct guard *guard = call->cache->guard;
+    uint64_t address = (uint64_t)(uintptr_t)*block;
+    if (guard == NULL || guard->mode == VMM_GUARD_OFF)
+        return VMM_OK;
+    vmm__lock_take(&guard->records.lock);
+    struct record *record = vmm__records_find_locked(&guard->records, address);
+    uint64_t inner = 0;
+    if (record != NULL) {
+        inner = record->inner;
+        record->is_used = record->is_used || call->is_use;
+    }
+    vmm__lock_drop(&guard->records.lock);
+    if (record == NULL)
+        return vmm__guard_unknown(call, address);
+    *block = (void *)(uintptr_t)inner;
+    return VMM_OK;
+}

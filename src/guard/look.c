@@ -1,0 +1,99 @@
+/* Looking at memory, and what a call has found: see guard_internal.h. */
+#include "guard/canary.h"
+#include "guard/guard_internal.h"
+
+void vmm__finding_note(const struct guard_call *call, const struct record *record, uint64_t wrong,
+                       struct finding *finding)
+{
+    struct misuse misuse;
+    vmm__misuse_begin(call, record, &misuse);
+    vmm__misuse_word_byte(call, wrong, &misuse);
+    vmm__misuse_note(call, &misuse);
+    if (finding->first.text[0] == '\0')
+        finding->first = misuse.line;
+}
+
+vmm_status vmm__finding_end(const struct guard_call *call, const struct finding *finding,
+                            vmm_status status)
+{
+    if (finding->first.text[0] == '\0')
+        return status;
+    vmm__misuse_tell(call, &finding->first);
+    return vmm__error(VMM_ERR_CORRUPTED, "%s", finding->first.text);
+}
+
+vmm_status vmm__guard_unknown(const struct guard_call *call, uint64_t address)
+{
+    struct record record;
+    struct misuse misuse;
+    bool is_known = vmm__records_suspect(&call->cache->guard->records, address, &record);
+    vmm__misuse_begin(call, is_known ? &record : NULL, &misuse);
+    vmm__misuse_word_pointer(call, address, &misuse);
+    vmm__misuse_note(call, &misuse);
+    vmm__misuse_tell(call, &misuse.line);
+    return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s", misuse.line.text);
+}
+
+bool vmm__guard_is_captured(const struct guard *guard, vmm_stream stream)
+{
+    bool is_capturing = true;
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__driver_capturing(guard->cache->driver, stream, &is_capturing);
+    vmm__error_restore(&line);
+    return is_capturing;
+}
+
+/* The record after one in a list. Nothing leaves a list while the gate is held. */
+static struct record *record_after(struct records *records, const struct record_list *list,
+                                   const struct record *record)
+{
+    vmm__lock_take(&records->lock);
+    struct record *next = record == NULL ? list->oldest : record->newer;
+    vmm__lock_drop(&records->lock);
+    return next;
+}
+
+/* Of a list, what was allocated before an operation: the canaries of others may be on their way. */
+static vmm_status list_check(const struct guard_call *call, const struct record_list *list,
+                             uint64_t before, struct finding *finding)
+{
+    struct guard *guard = call->cache->guard;
+    vmm_status first = VMM_OK;
+    for (struct record *record = record_after(&guard->records, list, NULL); record != NULL;
+         record = record_after(&guard->records, list, record)) {
+        if (!record->is_watched || record->allocated.operation > before)
+            continue;
+        uint64_t wrong;
+        vmm_status status = vmm__canary_check(guard, record, guard->stream, &wrong);
+        if (status == VMM_ERR_CORRUPTED)
+            vmm__finding_note(call, record, wrong, finding);
+        else if (first == VMM_OK)
+            first = status;
+    }
+    return first;
+}
+
+vmm_status vmm__guard_check_all(const struct guard_call *call, uint64_t before,
+                                struct finding *finding)
+{
+    struct guard *guard = call->cache->guard;
+    vmm_status live = list_check(call, &guard->records.live, before, finding);
+    vmm_status kept = list_check(call, &guard->records.kept, before, finding);
+    return live != VMM_OK ? live : kept;
+}
+
+vmm_status vmm__guard_check(const struct guard_call *call)
+{
+    struct guard *guard = call->cache->guard;
+    struct finding finding = { .first = { .text = "" } };
+    if (guard == NULL || !vmm__guard_watches(guard))
+        return VMM_OK;
+    vmm__lock_take(&guard->gate);
+    uint64_t before = vmm__records_operations(&guard->records);
+    vmm_status status = vmm__cache_wait(guard->cache);
+    if (status == VMM_OK)
+        status = vmm__guard_check_all(call, before, &finding);
+    vmm__lock_drop(&guard->gate);
+    return vmm__finding_end(call, &finding, status);
+}

@@ -1,0 +1,25 @@
+/* The public entry points that belong to guards: see "Hunting bugs" in include/vmmcache/vmmcache.h. */
+#include "base/error.h"
+#include "guard/guard.h"
+
+vmm_status vmm_guard_check(vmm_cache *cache)
+{
+    struct guard_call call = { .cache = cache,
+                               .function = "vmm_guard_check",
+                               .caller = __builtin_return_address(0) };
+    if (cache == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_guard_check: cache is NULL");
+    return vmm__guard_check(&call);
+}
+
+vmm_status vmm_misuse_write(vmm_cache *cache, FILE *out)
+{
+    if (cache == NULL || out == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_misuse_write: %s is NULL",
+                          cache == NULL ? "cache" : "out");
+    vmm__misuse_write(cache->guard, out);
+    if (ferror(out) != 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_misuse_write: the file could not be written");
+    return VMM_OK;
+}

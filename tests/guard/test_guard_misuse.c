@@ -1,0 +1,240 @@
+/* Pointers that name no live block: who is told what about whose block. */
+#include "guard_support.h"
+
+#include "base/hostmem.h"
+
+static const vmm_guard modes[] = { VMM_GUARD_RECORD, VMM_GUARD_ON };
+static const size_t sizes[] = { 1000, 70000, (5 << 20) - 1000 };
+
+/* Calls a function of (test, block) for each mode and size. */
+#define FOR_ALL(test, function)                                                                    \
+    for (int mode = 0; mode < 2; mode++) {                                                         \
+        for (int size = 0; size < 3; size++) {                                                     \
+            guard_begun(test, modes[mode], 0);                                                     \
+            function(test, sizes[size]);                                                           \
+            assert_ok(vmm__cache_check((test)->cache));                                            \
+        }                                                                                          \
+    }
+
+static void double_free(struct cache_test *test, size_t bytes)
+{
+    void *block = block_allocated_here(test, bytes, 1);
+    void *other = block_taken(test, 512, 1);
+    assert_ok(block_freed_here(test, block));
+    block_given(test, other);
+    assert_status(block_misused_here(test, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("vmm_free: 0x");
+    assert_says("was freed before by thread");
+    assert_says("2 operations ago, in block_freed_here+0x");
+    const char *story = story_read(test);
+    assert_text_has(story, "misuse: vmm_free: ");
+    assert_text_has(story, "#0 block_misused_here");
+    assert_text_has(story, "#0 block_allocated_here");
+    assert_text_has(story, "#0 block_freed_here");
+}
+
+static void a_double_free_names_both_stacks(void **state)
+{
+    struct cache_test *test = *state;
+    FOR_ALL(test, double_free);
+}
+
+static void pointer_inside(struct cache_test *test, size_t bytes)
+{
+    char *block = block_allocated_here(test, bytes, 1);
+    assert_status(block_misused_here(test, block + 512), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("lies 512 bytes inside the block of");
+    assert_says("that was allocated by thread");
+    assert_says("block_allocated_here");
+    assert_ok(vmm_free(test->cache, block));
+    assert_status(block_misused_here(test, block + 512), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("that was freed by thread");
+}
+
+static void a_pointer_inside_a_block_is_told_whose(void **state)
+{
+    struct cache_test *test = *state;
+    FOR_ALL(test, pointer_inside);
+}
+
+/* One past a block may be the next one's start, or in nothing; canaries lie there with VMM_GUARD_ON. */
+static void one_past_a_block_is_told_whose(void **state)
+{
+    struct cache_test *test = *state;
+    guard_begun(test, VMM_GUARD_ON, 0);
+    char *block = block_allocated_here(test, 1000, 1);
+    assert_status(block_misused_here(test, block + 1000), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("lies 0 bytes beyond the end of the block of 1000 bytes");
+    assert_status(block_misused_here(test, block - 512), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("lies 512 bytes before the block of 1000 bytes");
+    block_given(test, block);
+}
+
+static void use_after_free(struct cache_test *test, size_t bytes)
+{
+    void *block = block_allocated_here(test, bytes, 1);
+    block_used(test, block, bytes == sizes[0] ? 1 : 2); /* its own stream is no other */
+    assert_ok(vmm_pin(test->cache, block));
+    assert_ok(vmm_unpin(test->cache, block));
+    assert_ok(block_freed_here(test, block));
+    assert_status(vmm_use(test->cache, block, test->streams[2]), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("vmm_use: 0x");
+    assert_says("block_freed_here");
+    assert_status(vmm_pin(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("vmm_pin: 0x");
+    assert_status(vmm_unpin(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("vmm_unpin: 0x");
+}
+
+static void other_calls_know_freed_blocks_too(void **state)
+{
+    struct cache_test *test = *state;
+    FOR_ALL(test, use_after_free);
+}
+
+static void foreign_pointers_are_nobody_s(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        guard_begun(test, modes[mode], 0);
+        assert_text_has(story_read(test), "no misuse was found");
+        assert_status(vmm_free(test->cache, &mode), VMM_ERR_UNKNOWN_POINTER);
+        assert_says("is not an address of this cache's blocks");
+        assert_status(vmm_use(test->cache, NULL, NULL), VMM_ERR_UNKNOWN_POINTER);
+        assert_ok(vmm_free(test->cache, NULL));
+    }
+}
+
+struct told {
+    struct cache_test *test;
+    unsigned times;
+    char line[512];
+};
+
+/* It may call the cache. */
+static void told_of_misuse(void *context, const char *line)
+{
+    struct told *told = context;
+    told->times++;
+    (void)snprintf(told->line, sizeof told->line, "%s", line);
+    assert_text_has(story_read(told->test), line);
+    assert_ok(vmm_guard_check(told->test->cache));
+}
+
+static void the_program_is_told_of_the_first_misuse(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        struct told told = { .test = test };
+        vmm_config config = VMM_CONFIG_INIT;
+        config.guard = modes[mode];
+        config.misuse = told_of_misuse;
+        config.misuse_context = &told;
+        cache_restart(test, &config);
+        void *block = block_taken(test, 1000, 1);
+        block_given(test, block);
+        assert_int_equal(told.times, 0);
+        assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(told.times, 1);
+        assert_string_equal(told.line, vmm_last_error());
+        assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(told.times, 1);
+    }
+}
+
+struct log {
+    char text[16384];
+    size_t bytes;
+};
+
+static void log_line(void *context, const char *line)
+{
+    struct log *log = context;
+    log->bytes +=
+        (size_t)snprintf(log->text + log->bytes, sizeof log->text - log->bytes, "%s\n", line);
+}
+
+static void the_story_goes_to_the_log(void **state)
+{
+    struct cache_test *test = *state;
+    static struct log log;
+    log.bytes = 0;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.guard = VMM_GUARD_ON;
+    config.log = log_line;
+    config.log_context = &log;
+    cache_restart(test, &config);
+    void *block = block_allocated_here(test, 1000, 1);
+    bytes_written(test, block, 1000, 1, 1);
+    log.bytes = 0;
+    assert_status(block_freed_here(test, block), VMM_ERR_CORRUPTED);
+    assert_text_has(log.text, "misuse: vmm_free: ");
+    assert_text_has(log.text, "#0 block_allocated_here");
+    assert_text_has(log.text, "#0 block_freed_here");
+}
+
+/* Of the records of freed blocks the last 65536 stay: older ones are forgotten, not kept. */
+static void records_are_bounded(void **state)
+{
+    struct cache_test *test = *state;
+    guard_begun(test, VMM_GUARD_RECORD, 0);
+    uint64_t before = vmm__host_outstanding();
+    uint64_t after = 0;
+    for (int i = 0; i < 70000; i++) {
+        block_given(test, block_taken(test, 512, 0));
+        if (i == 66000)
+            after = vmm__host_outstanding();
+    }
+    assert_true(after > before);
+    assert_int_equal(vmm__host_outstanding(), after);
+}
+
+/* Without host memory for a record there is no block, and nothing has changed. */
+static void without_a_record_there_is_no_block(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        for (int size = 0; size < 3; size++) {
+            guard_begun(test, modes[mode], 0);
+            vmm_status status = VMM_ERR_HOST_OOM;
+            void *block = test;
+            for (uint64_t number = 1; status != VMM_OK; number++) {
+                (void)vmm__host_fail_at(number);
+                status = vmm_alloc(test->cache, sizes[size], test->streams[1], &block);
+                (void)vmm__host_fail_at(0);
+                assert_true(status == VMM_OK || status == VMM_ERR_HOST_OOM);
+                assert_true(status == VMM_OK || block == (void *)test);
+                assert_ok(vmm__cache_check(test->cache));
+                assert_true(number < 200);
+            }
+            block_given(test, block);
+        }
+    }
+}
+
+static void null_arguments_are_refused(void **state)
+{
+    struct cache_test *test = *state;
+    assert_status(vmm_guard_check(NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_misuse_write(NULL, stderr), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_misuse_write(test->cache, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_ok(vmm_guard_check(test->cache));
+    assert_text_has(story_read(test), "no misuse was found");
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        CACHE_TEST(a_double_free_names_both_stacks),
+        CACHE_TEST(a_pointer_inside_a_block_is_told_whose),
+        CACHE_TEST(one_past_a_block_is_told_whose),
+        CACHE_TEST(other_calls_know_freed_blocks_too),
+        CACHE_TEST(foreign_pointers_are_nobody_s),
+        CACHE_TEST(the_program_is_told_of_the_first_misuse),
+        CACHE_TEST(the_story_goes_to_the_log),
+        CACHE_TEST(records_are_bounded),
+        CACHE_TEST(without_a_record_there_is_no_block),
+        CACHE_TEST(null_arguments_are_refused),
+    };
+    CACHE_MAIN(tests);
+}
