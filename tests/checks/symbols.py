@@ -12,11 +12,12 @@ import sys
 import sources
 
 # glibc's checked forms (__printf_chk) count as the plain ones. What is left to end the process are those checks
-# themselves and __stack_chk_fail: memory has been overwritten by then, and nothing can be promised any more.
+# themselves and __stack_chk_fail: memory has been overwritten by then, and nothing can be promised any more. And, in
+# what Clang makes of libvmmcache_torch, std::terminate: C++'s answer to a caller's destructor that throws.
 ENDINGS = {"abort", "exit", "_exit", "_Exit", "quick_exit", "at_quick_exit", "__assert_fail", "__assert",
            "__assert_perror_fail", "raise", "gsignal", "kill", "tgkill", "pthread_kill", "pthread_exit", "alarm",
            "longjmp", "_longjmp", "siglongjmp", "err", "errx", "verr", "verrx", "error", "error_at_line",
-           "_ZSt9terminatev", "_ZSt10unexpectedv"}
+           "_ZSt10unexpectedv"}
 PRINTS = {"perror", "psignal", "printf", "vprintf", "puts", "putchar", "stdout"}
 PROGRAMS = {"system", "popen", "fork", "vfork", "posix_spawn", "posix_spawnp", "execl", "execle", "execlp", "execv",
             "execve", "execvp", "execvpe", "fexecve", "wordexp"}
