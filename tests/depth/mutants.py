@@ -96,7 +96,7 @@ def negations(code):
 def deletions(code):
     start = 0
     for line in code.splitlines(True):
-        if STATEMENT.match(line.rstrip("\n")):
+        if STATEMENT.match(line.rstrip()):
             first = start + len(line) - len(line.lstrip())
             yield "deleted", first, start + len(line.rstrip()), ";"
         start += len(line)
