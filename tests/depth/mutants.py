@@ -1,7 +1,7 @@
 """Mutants of C code: small faults, each in one place of a function, as a careless change would bring them in.
 
 What is not touched: comments, strings, directives of the preprocessor, anything outside of functions, the text and
-values of error messages, and lines that end in a comment `hint: why`, where a fault costs time and nothing else.
+values of error messages and log lines, and lines that end in a comment `hint: why`, where a fault costs time and nothing else.
 """
 import re
 
@@ -26,6 +26,7 @@ STATEMENT = re.compile(r"^ +(?:(?:\(void\))?[\w.\->]+\([^;]*\);|%s|[*\w.\->\[\]]
 class Mutant:
     def __init__(self, path, kind, start, end, text, code):
         self.path, self.kind, self.start, self.end, self.text = path, kind, start, end, text
+        self.number = 0  # among those of the file that look the same
         self.line = code.count("\n", 0, start) + 1
         self.before = code.splitlines()[self.line - 1]
         self.after = self.applied(code).splitlines()[self.line - 1]
@@ -34,7 +35,8 @@ class Mutant:
         return code[:self.start] + self.text + code[self.end:]
 
     def key(self):
-        return "%s: %s => %s" % (self.path, self.before.strip(), self.after.strip())
+        """Stays what it is when other lines change."""
+        return "%s: %s => %s (%d)" % (self.path, self.before.strip(), self.after.strip(), self.number)
 
     def diff(self):
         return "%s:%d (%s)\n- %s\n+ %s" % (self.path, self.line, self.kind, self.before.strip(), self.after.strip())
@@ -61,7 +63,7 @@ def bare(code):
     code = blanked(code, r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
     code = blanked(code, r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*$")
     code = blanked(code, r"\bsizeof\b[^;,)]*|\bcase [^:\n]*:|\b__attribute__\(\([^;{]*\)\)")
-    for found in re.finditer(r"\bvmm__error(\()", code):
+    for found in re.finditer(r"\bvmm__(?:error|cache_log)(\()", code):
         first = code.find(",", found.start(1))
         end = closing(code, found.start(1))
         if 0 < first < end:
@@ -107,4 +109,9 @@ def of_file(path, code):
     ground = bare(code)
     made = [Mutant(path, *place, code) for find in (swaps, numbers, negations, deletions)
             for place in find(ground)]
-    return sorted(made, key=lambda mutant: (mutant.start, mutant.kind, mutant.text))
+    made.sort(key=lambda mutant: (mutant.start, mutant.kind, mutant.text))
+    seen = {}
+    for mutant in made:
+        key = mutant.key()
+        mutant.number = seen[key] = seen.get(key, -1) + 1
+    return made

@@ -71,9 +71,9 @@ class Test:
     def time(self):
         begin = time.monotonic()
         what = self.run(600)
-        self.seconds = time.monotonic() - begin
+        self.seconds = time.monotonic() - begin if what is None else None
         if what is not None:
-            raise Failure("%s %s without any fault" % (self.name, what))
+            print("left out: %s %s here without any fault" % (self.name, what), flush=True)
 
     def fails(self):
         seconds = max(SECONDS_LEAST, SLOWER_MOST * self.seconds)
@@ -97,7 +97,9 @@ class Trials:
         if not self.tests:
             raise Failure("no test is called %s and has one of the labels" % only)
         self.time(os.path.join(work, "seconds.json"))
-        self.tests = [test for test in self.tests if test.seconds <= slowest]
+        self.tests = [test for test in self.tests if test.seconds is not None and test.seconds <= slowest]
+        if not self.tests:
+            raise Failure("no test is left")
 
     def time(self, path):
         """How long the tests take without a fault, unless that is known from before."""
