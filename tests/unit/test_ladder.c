@@ -113,6 +113,16 @@ static void finished_idle_chunks_go_just_enough(void **state)
     assert_int_equal(scene_reserved(scene), 5 * GRANULE);
 }
 
+/* Without a limit it is the driver that refuses: what the request needs goes, and no more. */
+static void idle_chunks_go_just_enough_for_a_driver_that_refuses(void **state)
+{
+    struct scene *scene = *state;
+    (void)territory(scene, &scene->other->large, 20, 8, 1);
+    struct request request = request_of(scene, 3 * GRANULE);
+    assert_int_equal(gave_from(scene, &request, IDLE_FINISHED), IDLE_FINISHED);
+    assert_int_equal(scene_reserved(scene), 5 * GRANULE);
+}
+
 /* What the request would grow goes last. */
 static void the_block_that_would_grow_stays(void **state)
 {
@@ -337,6 +347,7 @@ int main(void)
         POLICY_TEST(stealing_and_following_go_further),
         POLICY_TEST(memory_in_one_piece_is_followed_into),
         POLICY_TEST(finished_idle_chunks_go_just_enough),
+        POLICY_TEST(idle_chunks_go_just_enough_for_a_driver_that_refuses),
         POLICY_TEST(the_block_that_would_grow_stays),
         POLICY_TEST(idle_chunks_in_flight_are_waited_for),
         POLICY_TEST(stale_mappings_do_not_end_the_waiting),
