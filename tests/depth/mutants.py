@@ -89,10 +89,10 @@ def numbers(code):
             yield "number", found.start(), found.end(), str(value + 1)
 
 
-def negations(code):
+def negations(code, original):
     for found in CONDITION.finditer(code):
         end = closing(code, found.start(1)) + 1
-        yield "condition", found.start(1), end, "(!%s)" % code[found.start(1):end]
+        yield "condition", found.start(1), end, "(!%s)" % original[found.start(1):end]
 
 
 def deletions(code):
@@ -107,8 +107,8 @@ def deletions(code):
 def of_file(path, code):
     """All mutants of a file, in order."""
     ground = bare(code)
-    made = [Mutant(path, *place, code) for find in (swaps, numbers, negations, deletions)
-            for place in find(ground)]
+    places = [*swaps(ground), *numbers(ground), *negations(ground, code), *deletions(ground)]
+    made = [Mutant(path, *place, code) for place in places]
     made.sort(key=lambda mutant: (mutant.start, mutant.kind, mutant.text))
     seen = {}
     for mutant in made:
