@@ -96,6 +96,16 @@ static void small_heaps_are_checked_too(void **state)
     assert_found(checked(&row), row.heap->free_bytes, 0, "small heap");
 }
 
+static void territories_at_both_ends_of_the_arena_are_checked(void **state)
+{
+    struct engine *engine = *state;
+    struct row row = { .pool = engine->pool, .heap = &engine->pool->large };
+    struct block *low = engine_attached(engine, row.heap, 0, 1, 1);
+    struct block *high = engine_attached(engine, row.heap, ENGINE_GRANULES - 1, 1, 1);
+    assert_found(checked(&row), low->node.size, 512, "3: the index");
+    assert_found(checked(&row), high->is_pinned, true, "5: pinned blocks");
+}
+
 /* ---- Slabs ---------------------------------------------------------------------------------- */
 
 /* One object of 512 bytes is out. */
@@ -164,6 +174,7 @@ int main(void)
         ENGINE_TEST(an_index_that_does_not_fit_is_found),
         ENGINE_TEST(pins_that_do_not_add_up_are_found),
         ENGINE_TEST(small_heaps_are_checked_too),
+        ENGINE_TEST(territories_at_both_ends_of_the_arena_are_checked),
         ENGINE_TEST(bits_of_a_slab_that_overlap_are_found),
         ENGINE_TEST(slots_of_a_slab_that_name_another_block_are_found),
         ENGINE_TEST(slabs_in_a_wrong_list_are_found),

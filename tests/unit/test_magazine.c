@@ -230,6 +230,35 @@ static void a_thread_leaves_its_magazine_to_its_heir(void **state)
     identity_inherited(*state, true);
 }
 
+/* ---- When -------------------------------------------------------------------------------------- */
+
+static bool is_crowded_after(vmm_cache *cache, struct pool *pool, uint32_t waits, bool may_favour)
+{
+    pool->lock.waits = waits;
+    pool->lock.may_favour = may_favour;
+    atomic_store(&pool->lock.favourite, NULL);
+    vmm__cache_visit(cache, pool);
+    vmm__biased_drop(&pool->lock);
+    return atomic_load(&pool->is_crowded);
+}
+
+static void a_pool_is_crowded_once_threads_have_waited_32_times(void **state)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    vmm_cache *cache;
+    struct pool *pool;
+    assert_ok(vmm__cache_create_on(&config, *state, &cache));
+    assert_ok(vmm__cache_pool(cache, STREAM(1), &pool));
+    bool may_favour = pool->lock.may_favour;
+    assert_false(is_crowded_after(cache, pool, 0, true));
+    assert_false(is_crowded_after(cache, pool, 31, true));
+    assert_false(is_crowded_after(cache, pool, 32, false)); /* magazines need what favour needs */
+    assert_true(is_crowded_after(cache, pool, 32, true));
+    assert_true(is_crowded_after(cache, pool, 0, true)); /* for ever */
+    pool->lock.may_favour = may_favour;
+    assert_ok(vmm_destroy(cache));
+}
+
 /* ---- How many ---------------------------------------------------------------------------------- */
 
 enum { THREADS = 260, NUMBERED = 255 };
@@ -286,6 +315,7 @@ int main(void)
         SIM_TEST(idle_memory_decays_while_magazines_serve),
         SIM_TEST(a_favourite_leaves_its_seat_to_its_heir),
         SIM_TEST(a_thread_leaves_its_magazine_to_its_heir),
+        SIM_TEST(a_pool_is_crowded_once_threads_have_waited_32_times),
         SIM_TEST(each_thread_has_a_magazine_of_its_own_up_to_255),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
