@@ -17,7 +17,8 @@ static const char *cell_write(char *cell, enum unit unit, uint64_t value)
     if (unit == UNIT_BYTES)
         return vmm__size_write(cell, CELL_BYTES, value);
     if (unit == UNIT_NANOSECONDS && value < UINT64_C(1000000000))
-        (void)snprintf(cell, CELL_BYTES, "%.3f ms", (double)(value / 1000) / 1e3);
+        (void)snprintf(cell, CELL_BYTES, "%llu.%03llu ms", (unsigned long long)value / 1000000,
+                       (unsigned long long)value / 1000 % 1000);
     else if (unit == UNIT_NANOSECONDS)
         (void)snprintf(cell, CELL_BYTES, "%.1f s", (double)value / 1e9);
     else
