@@ -3,6 +3,7 @@
 # Appends to vmm_compile_options and vmm_link_options; vmm_fortify_options is for builds without sanitizers.
 include(CheckCCompilerFlag)
 include(CheckCSourceCompiles)
+include(CMakePushCheckState)
 
 set(vmm_harden_options -fstack-protector-strong -fstack-clash-protection)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
@@ -21,6 +22,7 @@ list(APPEND vmm_link_options -Wl,-z,relro,-z,now,-z,noexecstack)
 
 # Copies whose length is known only as the program runs are checked at level 3, where there is one. A Debug
 # build is not optimised, and the checks need that.
+cmake_push_check_state()
 set(CMAKE_REQUIRED_FLAGS "-O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -Werror")
 check_c_source_compiles("
   #include <features.h>
@@ -28,7 +30,7 @@ check_c_source_compiles("
   #error no level 3
   #endif
   int main(void) { return 0; }" vmm_has_fortify_3)
-unset(CMAKE_REQUIRED_FLAGS)
+cmake_pop_check_state()
 set(vmm_fortify_level $<IF:$<BOOL:${vmm_has_fortify_3}>,3,2>)
 set(vmm_fortify_options $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE>
                         $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=${vmm_fortify_level}>)
