@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import sys
 import time
 
@@ -120,6 +121,7 @@ def report(options, sample):
 
 def main():
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the test under way is ended, too
     os.makedirs(options.work, exist_ok=True)
     codes = sources(options.files)
     order = shuffled(codes, options.seed)

@@ -54,19 +54,24 @@ class Test:
         end = time.monotonic() + seconds
         process = subprocess.Popen(self.command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                    start_new_session=True, preexec_fn=limited)
-        what = None
-        while what is None:
+        try:
+            return self.outcome(process, end)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    @staticmethod
+    def outcome(process, end):
+        while True:
             try:
                 code = process.wait(0.05)
                 return None if code == 0 else "fails" if code > 0 else signal.Signals(-code).name
             except subprocess.TimeoutExpired:
                 if time.monotonic() > end:
-                    what = SLOW
-                elif memory_bytes(process) > MEMORY_MOST:
-                    what = "takes too much memory"
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return what
+                    return SLOW
+                if memory_bytes(process) > MEMORY_MOST:
+                    return "takes too much memory"
 
     def time(self):
         begin = time.monotonic()
