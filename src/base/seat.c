@@ -21,8 +21,8 @@ static bool seat_claim(struct seat *seat, uintptr_t self)
 struct seat *vmm__seat_mine(void)
 {
     uintptr_t self = vmm__thread_self();
-    uint64_t hash = (uint64_t)self * UINT64_C(0x9E3779B97F4A7C15) >> 32;
-    for (uint64_t i = 0; mine == NULL && i < SEATS; i++) {
+    uint64_t hash = (uint64_t)self * UINT64_C(0x9E3779B97F4A7C15) >> 32; /* hint: a hash */
+    for (uint64_t i = 0; mine == NULL && i < SEATS; i++) { /* hint: any seat will do */
         struct seat *seat = &seats[(hash + i) % SEATS];
         if (seat_claim(seat, self))
             mine = seat;

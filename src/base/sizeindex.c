@@ -78,9 +78,11 @@ static struct size_node *list_search(const struct size_index *index, unsigned li
 {
     uint64_t most = index->search_all ? UINT64_MAX : PROBES_MOST;
     struct size_node *node = index->heads[list];
-    for (; node != &index->nobody && most > 0; node = node->next, most--) {
+    for (; node != &index->nobody; node = node->next) {
         if (node->size >= size)
             return node;
+        if (--most == 0) /* hint: a bound on the effort */
+            break;
     }
     return NULL;
 }

@@ -58,8 +58,7 @@ static vmm_status neighbours_check(const struct heap *heap, const struct block *
 static vmm_status block_check(const struct heap *heap, const struct block *block,
                               struct tally *tally)
 {
-    if (block->node.size == 0 || block->node.size % heap->unit_bytes != 0 ||
-        (block->address - heap->directory->arena->address) % heap->unit_bytes != 0)
+    if (block->node.size == 0 || block->node.size % heap->unit_bytes != 0)
         return broken(heap, block->address, "4: not a multiple of the unit");
     if (vmm__directory_heap(heap->directory, block->address) != heap ||
         vmm__directory_heap(heap->directory, vmm__block_end(block) - 1) != heap)
@@ -76,25 +75,36 @@ static vmm_status block_check(const struct heap *heap, const struct block *block
     return status == VMM_OK ? neighbours_check(heap, block) : status;
 }
 
+/* All blocks of the territory that begins at an address; its end in *end. */
+static vmm_status territory_check(const struct heap *heap, uint64_t address, struct tally *tally,
+                                  uint64_t *end)
+{
+    const struct block *block = *vmm__directory_slot(heap->directory, address);
+    if (block == NULL || block->address != address || block->prev != NULL)
+        return broken(heap, address,
+                      "directory 2: a territory does not begin with its first block");
+    for (; block != NULL; block = block->next) {
+        vmm_status status = block_check(heap, block, tally);
+        if (status != VMM_OK)
+            return status;
+        *end = vmm__block_end(block);
+    }
+    return VMM_OK;
+}
+
 static vmm_status territories_check(const struct heap *heap, struct tally *tally)
 {
-    const struct directory *directory = heap->directory;
-    const struct arena *arena = directory->arena;
+    const struct arena *arena = heap->directory->arena;
     uint64_t granule = vmm__arena_next_taken(arena, 0);
     while (granule < arena->granules) {
         uint64_t address = vmm__arena_address(arena, granule);
         uint64_t end = address + arena->granule_bytes;
-        const struct block *block = NULL;
-        if (vmm__directory_heap(directory, address) == heap)
-            block = *vmm__directory_slot(directory, address);
-        while (block != NULL) {
-            vmm_status status = block_check(heap, block, tally);
+        if (vmm__directory_heap(heap->directory, address) == heap) {
+            vmm_status status = territory_check(heap, address, tally, &end);
             if (status != VMM_OK)
                 return status;
-            end = vmm__block_end(block);
-            block = block->next;
         }
-        end = (end - arena->address + arena->granule_bytes - 1) >> arena->granule_shift;
+        end = vmm__arena_granule(arena, end);
         granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
     }
     return VMM_OK;

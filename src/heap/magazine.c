@@ -72,7 +72,7 @@ static void magazine_leave(struct magazine *magazine)
 
 static struct magazine_known *known_at(struct magazine *magazine, uint64_t address)
 {
-    uint64_t hash = (address >> 9) * UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t hash = (address >> 9) * UINT64_C(0x9E3779B97F4A7C15); /* hint: a hash */
     return &magazine->known[hash >> (64 - MAGAZINE_KNOWN_BITS)];
 }
 

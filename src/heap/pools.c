@@ -24,7 +24,6 @@ void vmm__pools_add_apart(struct pools *pools, struct pool *pool)
     else
         pools->first = pool;
     pools->last = pool;
-    atomic_fetch_add_explicit(&pools->count, 1, memory_order_relaxed);
 }
 
 void vmm__pools_add(struct pools *pools, struct pool *pool)

@@ -20,7 +20,6 @@ struct pools {
     struct pool
         *recent; /* the one supplied last, and so on by recent_next; those never supplied are
                             not in this list; guarded by the grow lock */
-    _Atomic uint64_t count;
 };
 
 /* NULL if the stream has no pool yet. */

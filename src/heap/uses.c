@@ -5,7 +5,8 @@
 
 static struct use **bucket_of(struct uses *uses, uint64_t address)
 {
-    return &uses->buckets[(address >> 9) * UINT64_C(0x9E3779B97F4A7C15) >> 56];
+    uint64_t hash = (address >> 9) * UINT64_C(0x9E3779B97F4A7C15); /* hint: a hash */
+    return &uses->buckets[hash >> 56];
 }
 
 void vmm__uses_init(struct uses *uses)

@@ -55,7 +55,7 @@ static vmm_status candidates_find(struct meshing *meshing, const struct survey *
         meshing->candidates[meshing->count++] = candidate;
     }
     qsort(meshing->candidates, meshing->count, sizeof *meshing->candidates, by_parts);
-    meshing->count = vmm__min(meshing->count, CANDIDATES_MOST);
+    meshing->count = vmm__min(meshing->count, CANDIDATES_MOST); /* hint: a bound on the effort */
     return VMM_OK;
 }
 

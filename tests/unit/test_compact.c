@@ -48,7 +48,9 @@ static void places_that_do_not_overlap_share_a_chunk(void **state)
     assert_true(place_handle(scene, 10) == place_handle(scene, 20));
     assert_int_equal(scene->pool->large.free_bytes + scene->other->large.free_bytes, 0);
     lives_checked(scene);
+    assert_int_equal(scene->cache->compactions, 1);
     assert_status(compacted(scene, GRANULE), VMM_NOT_READY);
+    assert_int_equal(scene->cache->compactions, 1); /* it moved nothing */
 }
 
 static void three_places_and_then_a_ring_share_a_chunk(void **state)

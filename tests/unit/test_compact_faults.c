@@ -83,6 +83,31 @@ static void every_driver_call_may_fail(void **state)
     }
 }
 
+/* A driver that fails a copy, and not for want of memory, is not asked for another one. */
+static void a_copy_that_fails_is_the_last(void **state)
+{
+    uint64_t copy_failures = 0;
+    for (uint64_t call = 1; copy_failures == 0; call++) {
+        struct scene *scene = *state;
+        struct heap *heap = &scene->pool->large;
+        for (uint64_t granule = 10; granule < 50; granule += 20) {
+            (void)territory(scene, heap, granule, 8, 8);
+            (void)lived_at(scene, heap, scene_address(scene, granule + 3), MIB);
+        }
+        vmm__sim_fail_at(scene->driver, call, VMM_ERR_DRIVER, false);
+        vmm_status status = compacted(scene, UINT64_MAX);
+        vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
+        copy_failures = scene->driver->tally[DRIVER_CALL_copy].failures;
+        if (copy_failures > 0) {
+            assert_int_equal(status, VMM_ERR_DRIVER);
+            assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_copy), 1);
+        }
+        assert_int_equal(live_teardown(state), 0);
+        assert_int_equal(live_setup(state), 0);
+        assert_true(call < 100);
+    }
+}
+
 static void every_allocation_may_fail(void **state)
 {
     uint64_t least = mixture_least(state);
@@ -279,6 +304,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         LIVE_TEST(every_driver_call_may_fail),
+        LIVE_TEST(a_copy_that_fails_is_the_last),
         LIVE_TEST(every_allocation_may_fail),
         LIVE_TEST(a_ring_without_records_stays_as_it_is),
         LIVE_TEST(a_ring_that_moved_in_part_lends_nothing_in_vain),

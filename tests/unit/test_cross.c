@@ -43,6 +43,19 @@ static void parts_of_chunks_do_not_cross(void **state)
     assert_ok(vmm__cache_check(scene->cache));
 }
 
+/* The best fit has chunks that are used in part; a larger block has whole ones. */
+static void the_next_larger_block_is_tried(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    struct block *best = territory(scene, heap, 20, 4, 4);
+    (void)block_lived(heap, best, 512);
+    (void)territory(scene, heap, 40, 8, 4);
+    assert_ok(vmm__cross(scene->cache, &scene->other->large, 3 * GRANULE, IDLE_FINISHED));
+    assert_int_equal(scene->other->large.free_bytes, 4 * GRANULE);
+    assert_ok(vmm__cache_check(scene->cache));
+}
+
 static void work_in_flight_keeps_it_or_is_followed(void **state)
 {
     struct scene *scene = *state;
@@ -96,6 +109,7 @@ int main(void)
         POLICY_TEST(finished_memory_crosses),
         POLICY_TEST(memory_crosses_between_heaps_of_a_kind_only),
         POLICY_TEST(parts_of_chunks_do_not_cross),
+        POLICY_TEST(the_next_larger_block_is_tried),
         POLICY_TEST(work_in_flight_keeps_it_or_is_followed),
         POLICY_TEST(failures_pass_over),
         POLICY_TEST(memory_without_slots_is_not_lost),

@@ -56,6 +56,15 @@ static void other_streams_chunks_are_had_when_they_are_done(void **state)
     assert_int_equal(scene->other->large.free_bytes, 0);
 }
 
+static void a_single_granule_is_stolen_too(void **state)
+{
+    struct scene *scene = *state;
+    (void)territory(scene, &scene->other->large, 20, 1, 1);
+    assert_ok(grown(scene, &scene->pool->large, GRANULE, GROW_STEAL));
+    assert_int_equal(creates(scene), 1);
+    assert_int_equal(scene->other->large.free_bytes, 0);
+}
+
 static void other_streams_can_be_followed(void **state)
 {
     struct scene *scene = *state;
@@ -334,6 +343,7 @@ int main(void)
         POLICY_TEST(new_memory_can_be_used),
         POLICY_TEST(own_chunks_are_handed_over_in_flight),
         POLICY_TEST(other_streams_chunks_are_had_when_they_are_done),
+        POLICY_TEST(a_single_granule_is_stolen_too),
         POLICY_TEST(other_streams_can_be_followed),
         POLICY_TEST(small_heaps_give_to_large_ones_and_back),
         POLICY_TEST(what_the_site_builds_on_is_not_robbed),

@@ -28,6 +28,21 @@ static void taking_splits_and_giving_joins(void **state)
     engine_checked(engine);
 }
 
+/* Cutting a piece out of a block's middle takes two records: they are made before anything changes. */
+static void a_piece_of_the_middle_is_detached_with_one_record_left(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->large;
+    (void)engine_attached(engine, heap, 10, 8, 1);
+    while (heap->store.spare_count != 1)
+        (void)heap_taken(heap, 512);
+    struct block *rest = vmm__heap_cover(heap, engine_address(engine, 14));
+    assert_ok(vmm__heap_detach(heap, rest, engine_address(engine, 14), GRANULE));
+    vmm__memory_discard(&engine->memory, 14, 1, NULL, 0);
+    assert_null(vmm__directory_heap(&engine->directory, engine_address(engine, 14)));
+    assert_int_equal(engine_drained(engine), GRANULE);
+}
+
 static void the_best_fit_is_taken(void **state)
 {
     struct engine *engine = *state;
@@ -352,6 +367,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         ENGINE_TEST(taking_splits_and_giving_joins),
+        ENGINE_TEST(a_piece_of_the_middle_is_detached_with_one_record_left),
         ENGINE_TEST(the_best_fit_is_taken),
         ENGINE_TEST(territories_join_on_either_side),
         ENGINE_TEST(heaps_do_not_join_each_other),

@@ -15,7 +15,9 @@ enum {
     WAIT_PRIVATES,
     WAIT_GONE,
     ALL_IDLE,
-    WAIT_ALL
+    WAIT_ALL,
+    PRESSURE,
+    COMPACT
 };
 
 static struct request request_of(struct scene *scene, uint64_t bytes)
@@ -112,6 +114,43 @@ static void finished_idle_chunks_go_just_enough(void **state)
     struct request request = request_of(scene, 3 * GRANULE);
     assert_int_equal(gave_from(scene, &request, IDLE_FINISHED), IDLE_FINISHED);
     assert_int_equal(scene_reserved(scene), 5 * GRANULE);
+}
+
+/* Without a limit it is the driver that refuses: what the request needs goes, and no more. */
+static void idle_chunks_go_just_enough_for_a_driver_that_refuses(void **state)
+{
+    struct scene *scene = *state;
+    (void)territory(scene, &scene->other->large, 20, 8, 1);
+    struct request request = request_of(scene, 3 * GRANULE);
+    assert_int_equal(gave_from(scene, &request, IDLE_FINISHED), IDLE_FINISHED);
+    assert_int_equal(scene_reserved(scene), 5 * GRANULE);
+}
+
+/* What turned out to have finished goes back at once, though work in flight was what was looked for. */
+static void idle_chunks_whose_work_has_ended_go_at_once(void **state)
+{
+    struct scene *scene = *state;
+    (void)territory(scene, &scene->other->large, 20, 8, 1);
+    limit_reached(scene);
+    struct request request = request_of(scene, 3 * GRANULE);
+    assert_int_equal(gave_from(scene, &request, IDLE), IDLE);
+    assert_int_equal(scene_reserved(scene), 5 * GRANULE);
+    assert_int_equal(scene->driver->stalls, 0);
+}
+
+/* Even if all that is pinned came free: nobody is made to wait for that. */
+static void nothing_is_compacted_that_would_not_do(void **state)
+{
+    struct scene *scene = *state;
+    void *blocks[2];
+    for (int i = 0; i < 2; i++)
+        assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(1), &blocks[i]));
+    limit_reached(scene);
+    struct request request = request_of(scene, 3 * GRANULE);
+    assert_int_equal(gave_from(scene, &request, COMPACT), LADDER_TOP);
+    assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_device_wait), 0);
+    for (int i = 0; i < 2; i++)
+        assert_ok(vmm_free(scene->cache, blocks[i]));
 }
 
 /* What the request would grow goes last. */
@@ -338,6 +377,9 @@ int main(void)
         POLICY_TEST(stealing_and_following_go_further),
         POLICY_TEST(memory_in_one_piece_is_followed_into),
         POLICY_TEST(finished_idle_chunks_go_just_enough),
+        POLICY_TEST(idle_chunks_go_just_enough_for_a_driver_that_refuses),
+        POLICY_TEST(idle_chunks_whose_work_has_ended_go_at_once),
+        POLICY_TEST(nothing_is_compacted_that_would_not_do),
         POLICY_TEST(the_block_that_would_grow_stays),
         POLICY_TEST(idle_chunks_in_flight_are_waited_for),
         POLICY_TEST(stale_mappings_do_not_end_the_waiting),

@@ -1,4 +1,5 @@
 /* Magazines: threads that share a crowded pool and do what they should not. */
+#define _GNU_SOURCE
 #include "support/sim_support.h"
 
 #include "cache_on.h"
@@ -7,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 enum { ROUNDS = 20000, BLOCKS_AFTER = 64, SPINS_MOST = 1000, PAIRS = 200 };
 
@@ -228,6 +230,83 @@ static void a_thread_leaves_its_magazine_to_its_heir(void **state)
     identity_inherited(*state, true);
 }
 
+/* ---- When -------------------------------------------------------------------------------------- */
+
+static bool is_crowded_after(vmm_cache *cache, struct pool *pool, uint32_t waits, bool may_favour)
+{
+    pool->lock.waits = waits;
+    pool->lock.may_favour = may_favour;
+    atomic_store(&pool->lock.favourite, NULL);
+    vmm__cache_visit(cache, pool);
+    vmm__biased_drop(&pool->lock);
+    return atomic_load(&pool->is_crowded);
+}
+
+static void a_pool_is_crowded_once_threads_have_waited_32_times(void **state)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    vmm_cache *cache;
+    struct pool *pool;
+    assert_ok(vmm__cache_create_on(&config, *state, &cache));
+    assert_ok(vmm__cache_pool(cache, STREAM(1), &pool));
+    bool may_favour = pool->lock.may_favour;
+    assert_false(is_crowded_after(cache, pool, 0, true));
+    assert_false(is_crowded_after(cache, pool, 31, true));
+    assert_false(is_crowded_after(cache, pool, 32, false)); /* magazines need what favour needs */
+    assert_true(is_crowded_after(cache, pool, 32, true));
+    assert_true(is_crowded_after(cache, pool, 0, true)); /* for ever */
+    pool->lock.may_favour = may_favour;
+    assert_ok(vmm_destroy(cache));
+}
+
+/* ---- How many ---------------------------------------------------------------------------------- */
+
+enum { THREADS = 260, NUMBERED = 255 };
+
+/* Threads that are there at the same time: no two have the same identity. */
+struct crowd {
+    struct pool *pool;
+    struct magazine *magazines[THREADS];
+    _Atomic unsigned next;
+    _Atomic bool may_end;
+};
+
+static void *member_main(void *context)
+{
+    struct crowd *crowd = context;
+    vmm__pool_lock(crowd->pool);
+    crowd->magazines[atomic_fetch_add(&crowd->next, 1)] = vmm__magazine_find_locked(crowd->pool);
+    vmm__pool_unlock(crowd->pool);
+    while (!atomic_load(&crowd->may_end))
+        (void)usleep(1000);
+    return NULL;
+}
+
+static void each_thread_has_a_magazine_of_its_own_up_to_255(void **state)
+{
+    struct driver *driver = *state;
+    static pthread_t threads[THREADS];
+    static struct crowd crowd;
+    vmm_config config = VMM_CONFIG_INIT;
+    vmm_cache *cache;
+    assert_ok(vmm__cache_create_on(&config, driver, &cache));
+    crowd = (struct crowd){ .pool = NULL };
+    assert_ok(vmm__cache_pool(cache, STREAM(1), &crowd.pool));
+    for (unsigned i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, member_main, &crowd), 0);
+        while (atomic_load(&crowd.next) <= i)
+            (void)sched_yield();
+    }
+    atomic_store(&crowd.may_end, true);
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (unsigned i = 0; i < NUMBERED; i++)
+        assert_int_equal(crowd.magazines[i]->number, i + 1);
+    for (unsigned i = NUMBERED; i < THREADS; i++)
+        assert_null(crowd.magazines[i]);
+    assert_ok(vmm_destroy(cache));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -236,6 +315,8 @@ int main(void)
         SIM_TEST(idle_memory_decays_while_magazines_serve),
         SIM_TEST(a_favourite_leaves_its_seat_to_its_heir),
         SIM_TEST(a_thread_leaves_its_magazine_to_its_heir),
+        SIM_TEST(a_pool_is_crowded_once_threads_have_waited_32_times),
+        SIM_TEST(each_thread_has_a_magazine_of_its_own_up_to_255),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,26 @@ static void only_whole_chunks_are_runs(void **state)
     assert_int_equal(address, scene_address(scene, 28));
 }
 
+static void runs_are_cut_to_whole_chunks(void **state)
+{
+    struct scene *scene = *state;
+    const struct memory *memory = &scene->cache->memory;
+    struct heap *heap = &scene->pool->large;
+    struct block *block = territory(scene, heap, 20, 4, 1);
+    (void)territory(scene, heap, 24, 4, 2);
+    struct idle_run run = { .heap = heap, .address = block->address, .bytes = 8 * GRANULE };
+    static const struct {
+        uint64_t most_granules;
+        uint64_t granules;
+    } cuts[] = { { 9, 8 }, { 8, 8 }, { 7, 6 }, { 6, 6 }, { 5, 4 }, { 4, 4 }, { 3, 3 }, { 1, 1 } };
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        assert_true(vmm__idle_cut(memory, cuts[i].most_granules * GRANULE, &run));
+        assert_int_equal(run.bytes, cuts[i].granules * GRANULE);
+    }
+    assert_false(vmm__idle_cut(memory, GRANULE - 1, &run));
+    assert_int_equal(run.bytes, 0);
+}
+
 static uint64_t trimmed(struct scene *scene, struct trim_order *order)
 {
     uint64_t put_bytes = vmm__trim_idle(scene->cache, order);
@@ -181,6 +201,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         POLICY_TEST(only_whole_chunks_are_runs),
+        POLICY_TEST(runs_are_cut_to_whole_chunks),
         POLICY_TEST(enough_is_enough),
         POLICY_TEST(a_kept_block_stays),
         POLICY_TEST(finished_only_leaves_what_works),

@@ -1,0 +1,249 @@
+/* What the host driver refuses: calls that make no sense, and any call for which host memory is missing. */
+#include "support/host_support.h"
+
+#include "driver/host.h"
+#include "driver/sim.h"
+
+/* ---- Calls that make no sense ------------------------------------------------------------------ */
+
+static void sizes_of_no_whole_granules_are_refused(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t out = 5;
+    static const uint64_t wrong[] = { 0, 1, GRANULE - 1, GRANULE + 512 };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_status(vmm__driver_reserve(driver, wrong[i], &out), VMM_ERR_DRIVER);
+        assert_status(vmm__driver_create(driver, wrong[i], &out), VMM_ERR_DRIVER);
+    }
+    assert_status(vmm__driver_reserve(driver, UINT64_MAX - GRANULE + 1, &out),
+                  VMM_ERR_ADDRESS_SPACE);
+    assert_int_equal(out, 5);
+}
+
+static void handles_that_are_not_known_are_refused(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = reserved(driver, GRANULE);
+    uint64_t gone = created(driver, GRANULE);
+    assert_ok(vmm__driver_release(driver, gone, GRANULE));
+    assert_status(vmm__driver_map(driver, address, GRANULE, gone), VMM_ERR_DRIVER);
+    uint64_t handle = created(driver, GRANULE);
+    assert_int_not_equal(handle, gone); /* though it is the same slot */
+    mapped(driver, address, GRANULE, handle);
+    assert_ok(vmm__driver_release(driver, handle, GRANULE)); /* mapped still */
+    uint64_t other = reserved(driver, GRANULE);
+    static const uint64_t unknown[] = { 0, 1, UINT64_MAX };
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        assert_status(vmm__driver_map(driver, other, GRANULE, unknown[i]), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_map(driver, other, GRANULE, gone), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_map(driver, other, GRANULE, handle), VMM_ERR_DRIVER);
+}
+
+static void reservations_go_back_as_wholes(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t first = reserved(driver, 2 * GRANULE);
+    uint64_t second = reserved(driver, 4 * GRANULE);
+    assert_status(vmm__driver_address_free(driver, first + GRANULE, GRANULE), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_address_free(driver, first, GRANULE), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_address_free(driver, second, 6 * GRANULE), VMM_ERR_DRIVER);
+    assert_ok(vmm__driver_address_free(driver, first, 2 * GRANULE)); /* not the one reserved last */
+    assert_status(vmm__driver_address_free(driver, first, 2 * GRANULE), VMM_ERR_DRIVER);
+    assert_ok(vmm__driver_address_free(driver, second, 4 * GRANULE));
+}
+
+static void ranges_that_are_no_mappings_are_refused(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = reserved(driver, 8 * GRANULE);
+    mapped(driver, address, 2 * GRANULE, created(driver, 2 * GRANULE));
+    mapped(driver, address + 2 * GRANULE, 2 * GRANULE, created(driver, 2 * GRANULE));
+    static const struct {
+        uint64_t first;
+        uint64_t count;
+    } wrong[] = { { 0, 0 }, { 0, 1 }, { 1, 1 }, { 1, 3 },  { 0, 3 },
+                  { 0, 5 }, { 4, 1 }, { 0, 9 }, { 100, 1 } };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        uint64_t at = address + wrong[i].first * GRANULE;
+        assert_status(vmm__driver_unmap(driver, at, wrong[i].count * GRANULE), VMM_ERR_DRIVER);
+        assert_status(vmm__driver_access(driver, at, wrong[i].count * GRANULE), VMM_ERR_DRIVER);
+    }
+    filled(driver, address, 4 * GRANULE, 3, STREAM(1));
+    checked(driver, address, 4 * GRANULE, 3, STREAM(1));
+    assert_int_equal(mismatches(driver), 0);
+    assert_ok(vmm__driver_unmap(driver, address, 4 * GRANULE));
+}
+
+static void copies_touch_what_may_be_touched(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t good = memory(driver, GRANULE);
+    uint64_t bad = reserved(driver, GRANULE);
+    assert_status(vmm__driver_copy(driver, good, bad, GRANULE, STREAM(1)), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_copy(driver, bad, good, GRANULE, STREAM(1)), VMM_ERR_DRIVER);
+    assert_ok(vmm__driver_copy(driver, good, good, GRANULE, STREAM(1)));
+    assert_status(vmm__driver_fill(driver, bad, GRANULE, 1, STREAM(1)), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_check(driver, bad, GRANULE, 1, STREAM(1)), VMM_ERR_DRIVER);
+}
+
+static void captures_end_once_and_begin_once(void **state)
+{
+    struct driver *host = *state;
+    struct driver_options options = { 0 };
+    struct driver *sim;
+    assert_ok(vmm__driver_sim_open(&options, &sim));
+    struct driver *const drivers[] = { host, sim };
+    for (int i = 0; i < 2; i++) {
+        struct driver *driver = drivers[i];
+        assert_status(vmm__driver_capture_end(driver, STREAM(9)), VMM_ERR_DRIVER);
+        assert_ok(vmm__driver_capture_begin(driver, STREAM(9)));
+        assert_status(vmm__driver_capture_begin(driver, STREAM(9)), VMM_ERR_DRIVER);
+        assert_ok(vmm__driver_capture_end(driver, STREAM(9)));
+        assert_status(vmm__driver_capture_end(driver, STREAM(9)), VMM_ERR_DRIVER);
+        assert_status(vmm__driver_stream_destroy(driver, STREAM(10)), VMM_ERR_DRIVER);
+    }
+    vmm__driver_close(sim);
+}
+
+static void kinds_that_are_none_are_refused(void **state)
+{
+    (void)state;
+    struct driver_options options = { .device_bytes = 4 * GRANULE };
+    struct driver *driver = NULL;
+    static const int wrong[] = { -1, VMM_DRIVER_SIM + 1, 1000 };
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(vmm_has_driver((vmm_driver_kind)wrong[i]), 0);
+        assert_status(vmm__driver_open((vmm_driver_kind)wrong[i], &options, &driver),
+                      VMM_ERR_INVALID_ARGUMENT);
+    }
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_AUTO), 1);
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_HOST), 1);
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_SIM), 1);
+    vmm__driver_close(NULL);
+    assert_null(driver);
+}
+
+/* ---- Without host memory ------------------------------------------------------------------------ */
+
+typedef vmm_status (*step)(struct driver *driver);
+
+/* Every allocation of a step fails once: it says so, and succeeds when it is taken again. */
+static void step_swept(struct driver *driver, step call)
+{
+    for (uint64_t number = 1; number < 100; number++) {
+        (void)vmm__host_fail_at(number);
+        vmm_status status = call(driver);
+        (void)vmm__host_fail_at(0);
+        if (status == VMM_OK) {
+            assert_true(number > 1); /* it does allocate */
+            return;
+        }
+        assert_status(status, VMM_ERR_HOST_OOM);
+    }
+    fail_msg("a step allocates without end");
+}
+
+static vmm_status reserve_step(struct driver *driver)
+{
+    uint64_t address = 5;
+    vmm_status status = vmm__driver_reserve(driver, GRANULE, &address);
+    assert_true((status == VMM_OK) == (address != 5));
+    return status;
+}
+
+static vmm_status create_step(struct driver *driver)
+{
+    uint64_t handle = 5;
+    vmm_status status = vmm__driver_create(driver, GRANULE, &handle);
+    assert_true((status == VMM_OK) == (handle != 5));
+    return status;
+}
+
+static vmm_status event_step(struct driver *driver)
+{
+    void *event = driver;
+    vmm_status status = vmm__driver_event_create(driver, &event);
+    assert_true((status == VMM_OK) == (event != driver));
+    return status;
+}
+
+static vmm_status stream_step(struct driver *driver)
+{
+    vmm_stream stream = driver;
+    vmm_status status = vmm__driver_stream_create(driver, &stream);
+    assert_true((status == VMM_OK) == (stream != driver));
+    return status;
+}
+
+static vmm_status capture_step(struct driver *driver)
+{
+    return vmm__driver_capture_begin(driver, STREAM(21));
+}
+
+/* Names of streams that were not seen before; the queue of one grows. */
+static vmm_status work_step(struct driver *driver)
+{
+    vmm_status status = VMM_OK;
+    for (int i = 0; i < 100 && status == VMM_OK; i++)
+        status = vmm__driver_delay(driver, i == 0 ? 2000000 : 0, STREAM(22));
+    return status;
+}
+
+static void every_step_says_that_memory_is_missing(void **state)
+{
+    static const step steps[] = { reserve_step, create_step, event_step,
+                                  stream_step,  work_step,   capture_step };
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        step_swept(*state, steps[i]);
+    assert_ok(vmm__driver_capture_end(*state, STREAM(21)));
+    assert_ok(vmm__driver_device_wait(*state));
+}
+
+static void a_mapping_without_a_record_is_none(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = reserved(driver, GRANULE);
+    uint64_t handle = created(driver, GRANULE);
+    (void)vmm__host_fail_at(1);
+    assert_status(vmm__driver_map(driver, address, GRANULE, handle), VMM_ERR_HOST_OOM);
+    (void)vmm__host_fail_at(0);
+    assert_status(vmm__driver_unmap(driver, address, GRANULE), VMM_ERR_DRIVER);
+    mapped(driver, address, GRANULE, handle);
+}
+
+static void no_driver_is_opened_without_memory(void **state)
+{
+    (void)state;
+    uint64_t number = 0;
+    vmm_status status = VMM_ERR_HOST_OOM;
+    while (status == VMM_ERR_HOST_OOM && number < 100) {
+        struct driver_options options = { .device_bytes = 4 * GRANULE };
+        struct driver *driver = NULL;
+        uint64_t before = vmm__host_outstanding();
+        (void)vmm__host_fail_at(++number);
+        status = vmm__driver_host_open(&options, &driver);
+        (void)vmm__host_fail_at(0);
+        assert_true((status == VMM_OK) == (driver != NULL));
+        vmm__driver_close(driver);
+        assert_int_equal(vmm__host_outstanding(), before);
+    }
+    assert_int_equal(status, VMM_OK);
+    assert_true(number > 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HOST_TEST(sizes_of_no_whole_granules_are_refused),
+        HOST_TEST(handles_that_are_not_known_are_refused),
+        HOST_TEST(reservations_go_back_as_wholes),
+        HOST_TEST(ranges_that_are_no_mappings_are_refused),
+        HOST_TEST(copies_touch_what_may_be_touched),
+        HOST_TEST(captures_end_once_and_begin_once),
+        cmocka_unit_test(kinds_that_are_none_are_refused),
+        HOST_TEST(every_step_says_that_memory_is_missing),
+        HOST_TEST(a_mapping_without_a_record_is_none),
+        cmocka_unit_test(no_driver_is_opened_without_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

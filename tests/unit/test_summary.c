@@ -1,0 +1,102 @@
+/* The summary: a table that stays straight whatever its figures are, and says when it could not be written. */
+#define _GNU_SOURCE
+#include "support/sim_support.h"
+
+#include "cache_on.h"
+#include "policy/cache.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static vmm_cache *cache_made(struct driver *driver)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    vmm_cache *cache;
+    assert_ok(vmm__cache_create_on(&config, driver, &cache));
+    return cache;
+}
+
+static char *summary_of(vmm_cache *cache)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    assert_ok(vmm_summary_write(cache, out));
+    assert_int_equal(fclose(out), 0);
+    return text;
+}
+
+static void driver_time_is(vmm_cache *cache, uint64_t ns, const char *wanted)
+{
+    struct driver *driver = cache->driver;
+    atomic_store(&driver->tally[DRIVER_CALL_copy].clock_ns,
+                 ns - vmm__driver_clock_ns(driver) + driver->tally[DRIVER_CALL_copy].clock_ns);
+    char *text = summary_of(cache);
+    assert_non_null(strstr(text, wanted));
+    for (const char *at = strchr(text, '+'); *at != '\0'; at += strcspn(at, "\n") + 1)
+        assert_int_equal(strcspn(at, "\n"), strcspn(strchr(text, '+'), "\n"));
+    free(text);
+}
+
+static void long_times_fit_into_the_table(void **state)
+{
+    vmm_cache *cache = cache_made(*state);
+    driver_time_is(cache, 1815123, "| Driver time           |   1.815 ms |");
+    driver_time_is(cache, 999999999, "| Driver time           | 999.999 ms |");
+    driver_time_is(cache, 1000000000, "| Driver time           |      1.0 s |");
+    driver_time_is(cache, UINT64_C(86400) * 1000000000, "| Driver time           |  86400.0 s |");
+    assert_ok(vmm_destroy(cache));
+}
+
+static void the_driver_is_named_with_its_version(void **state)
+{
+    vmm_cache *cache = cache_made(*state);
+    struct driver *driver = cache->driver;
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(driver->version, sizeof driver->version, "%s", i == 0 ? "" : "12.8");
+        char *text = summary_of(cache);
+        assert_non_null(strstr(text, i == 0 ? "(sim driver)\n" : "(sim driver 12.8)\n"));
+        free(text);
+    }
+    assert_ok(vmm_destroy(cache));
+}
+
+static void files_that_cannot_be_written_are_told(void **state)
+{
+    vmm_cache *cache = cache_made(*state);
+    static const char *const modes[] = { "r", "w" };
+    static const char *const paths[] = { "/dev/null", "/dev/full" };
+    for (int i = 0; i < 2; i++) {
+        FILE *file = fopen(paths[i], modes[i]);
+        assert_non_null(file);
+        assert_status(vmm_summary_write(cache, file), VMM_ERR_INVALID_ARGUMENT);
+        (void)fclose(file);
+    }
+    assert_ok(vmm_destroy(cache));
+}
+
+static void memory_that_the_driver_does_not_tell_changes_nothing(void **state)
+{
+    struct driver *driver = *state;
+    vmm_cache *cache = cache_made(driver);
+    uint64_t free_bytes = 1;
+    uint64_t total_bytes = 2;
+    vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, false);
+    assert_status(vmm_device_memory(cache, &free_bytes, &total_bytes), VMM_ERR_DRIVER);
+    assert_true(free_bytes == 1 && total_bytes == 2);
+    assert_ok(vmm_device_memory(cache, &free_bytes, &total_bytes));
+    assert_int_equal(free_bytes, total_bytes);
+    assert_ok(vmm_destroy(cache));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SIM_TEST(long_times_fit_into_the_table),
+        SIM_TEST(the_driver_is_named_with_its_version),
+        SIM_TEST(files_that_cannot_be_written_are_told),
+        SIM_TEST(memory_that_the_driver_does_not_tell_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
