@@ -22,19 +22,25 @@ enum { FOOTPRINT_PERMILLE = 10, LARGEST_CHUNK_GRANULES = 16 };
 /* How often the library's thread looks in a period of decay. */
 enum { TICKS_A_PERIOD = 4 };
 
-static vmm_status missing_argument(const char *function, const char *argument)
-{
-    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
-}
-
 /* ---- Life --------------------------------------------------------------------------------- */
+
+/* From now on every request has a detour, at the beginning of which it fails. */
+static void device_lost(struct lost_watch *watch)
+{
+    vmm_cache *cache = (vmm_cache *)((char *)watch - offsetof(vmm_cache, lost_watch));
+    atomic_store_explicit(&cache->has_detour, true, memory_order_seq_cst);
+}
 
 static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
 {
+    vmm_status status = vmm__fork_watch(NULL);
+    if (status != VMM_OK)
+        return status;
     vmm_cache *cache = vmm__host_alloc(1, sizeof *cache);
     if (cache == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for the cache");
     cache->driver = driver;
+    cache->generation = vmm__fork_generation();
     cache->no_caching = config->no_caching != 0;
     atomic_init(&cache->has_detour, cache->no_caching);
     cache->largest_chunk_granules = LARGEST_CHUNK_GRANULES;
@@ -51,12 +57,14 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     vmm__privates_init(&cache->privates);
     vmm__timeline_init(&cache->copies, driver, NULL);
     uint64_t arena_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
-    vmm_status status = vmm__memory_init(&cache->memory, driver, arena_bytes, config->limit_bytes);
+    status = vmm__memory_init(&cache->memory, driver, arena_bytes, config->limit_bytes);
     if (status != VMM_OK)
         goto fail_memory;
     status = vmm__directory_init(&cache->directory, &cache->memory.arena);
     if (status != VMM_OK)
         goto fail_directory;
+    cache->lost_watch.tell = device_lost;
+    vmm__lost_watch(&driver->lost, &cache->lost_watch);
     *out = cache;
     return VMM_OK;
 
@@ -105,7 +113,7 @@ vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver,
 vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
 {
     if (out == NULL)
-        return missing_argument("vmm_create", "out");
+        return vmm__cache_missing("vmm_create", "out");
     vmm_config settings;
     vmm_status status = vmm__config_read(config, &settings);
     if (status == VMM_OK)
@@ -150,12 +158,16 @@ vmm_status vmm_destroy(vmm_cache *cache)
 {
     if (cache == NULL)
         return VMM_OK;
+    vmm_status admitted = vmm__cache_admit(cache, "vmm_destroy");
+    if (admitted != VMM_OK)
+        return admitted;
     vmm__ticker_stop(&cache->ticker);
     vmm_status waited = vmm__privates_work_wait(cache);
     vmm__directory_fini(&cache->directory);
     vmm__pools_fini(&cache->pools);
     vmm__timeline_fini(&cache->copies);
     vmm_status freed = vmm__memory_fini(&cache->memory);
+    vmm__lost_unwatch(&cache->driver->lost, &cache->lost_watch);
     if (cache->owns_driver)
         vmm__driver_close(cache->driver);
     if (cache->log_file != NULL && cache->log_file != stderr)
@@ -171,7 +183,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
 vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
 {
     if (cache == NULL || out == NULL)
-        return missing_argument("vmm_alloc", cache == NULL ? "cache" : "out");
+        return vmm__cache_missing("vmm_alloc", cache == NULL ? "cache" : "out");
     struct pool *pool = vmm__handout_enter(cache, stream);
     if (pool == NULL)
         return vmm__handout_visit(cache, bytes, stream, out);
@@ -207,7 +219,7 @@ static __attribute__((noinline)) void after_free(vmm_cache *cache)
 vmm_status vmm_free(vmm_cache *cache, void *ptr)
 {
     if (cache == NULL)
-        return missing_argument("vmm_free", "cache");
+        return vmm__cache_missing("vmm_free", "cache");
     if (ptr == NULL)
         return VMM_OK;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
@@ -245,10 +257,10 @@ static vmm_status block_use(vmm_cache *cache, const void *ptr, struct pool *user
 
 vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_use", "cache");
+    vmm_status status = vmm__cache_admit(cache, "vmm_use");
+    if (status != VMM_OK)
+        return status;
     struct pool *user = vmm__pools_find(&cache->pools, other);
-    vmm_status status = VMM_OK;
     if (user == NULL) { /* a stream gets a pool only for a block that is live */
         status = block_use(cache, ptr, NULL);
         if (status == VMM_OK)
@@ -259,14 +271,15 @@ vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
 
 static vmm_status block_pin(vmm_cache *cache, const char *function, const void *ptr, bool pinned)
 {
-    if (cache == NULL)
-        return missing_argument(function, "cache");
+    vmm_status status = vmm__cache_admit(cache, function);
+    if (status != VMM_OK)
+        return status;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct heap *heap = vmm__handout_owner(cache, address);
     if (heap == NULL)
         return unknown_pointer(function, ptr);
     struct pool *pool = heap->pool;
-    vmm_status status = vmm__pool_pin_locked(heap, address, pinned);
+    status = vmm__pool_pin_locked(heap, address, pinned);
     if (!pinned)
         atomic_fetch_add_explicit(&cache->unpins, 1, memory_order_relaxed);
     vmm__biased_drop(&pool->lock);
@@ -285,11 +298,12 @@ vmm_status vmm_unpin(vmm_cache *cache, void *ptr)
 
 vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_trim", "cache");
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_trim");
+    if (status != VMM_OK)
+        return status;
     vmm__cache_called(cache);
     uint64_t released_bytes;
-    vmm_status status = vmm__trim(cache, keep_bytes, &released_bytes);
+    status = vmm__trim(cache, keep_bytes, &released_bytes);
     if (status == VMM_OK && released != NULL)
         *released = released_bytes;
     return status;
@@ -297,18 +311,21 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 
 vmm_status vmm_wait(vmm_cache *cache)
 {
-    return cache == NULL ? missing_argument("vmm_wait", "cache") : vmm__cache_wait(cache);
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_wait");
+    return status == VMM_OK ? vmm__cache_wait(cache) : status;
 }
 
 vmm_status vmm_tick(vmm_cache *cache)
 {
-    return cache == NULL ? missing_argument("vmm_tick", "cache") : vmm__tick(cache);
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_tick");
+    return status == VMM_OK ? vmm__tick(cache) : status;
 }
 
 vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_limit_set", "cache");
+    vmm_status status = vmm__cache_admit(cache, "vmm_limit_set");
+    if (status != VMM_OK)
+        return status;
     vmm__fair_take(&cache->grow_lock);
     cache->memory.limit_bytes = limit_bytes;
     vmm__fair_drop(&cache->grow_lock);
@@ -317,8 +334,9 @@ vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
 
 vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context)
 {
-    if (cache == NULL)
-        return missing_argument("vmm_watch", "cache");
+    vmm_status status = vmm__cache_admit(cache, "vmm_watch");
+    if (status != VMM_OK)
+        return status;
     vmm__fair_take(&cache->grow_lock);
     vmm__cache_pools_lock(cache, NULL);
     cache->directory.watch = (struct watch){ .tell = watch, .context = context };
@@ -329,8 +347,11 @@ vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context)
 
 vmm_status vmm_log_write(vmm_cache *cache, const char *line)
 {
-    if (cache == NULL || line == NULL)
-        return missing_argument("vmm_log_write", cache == NULL ? "cache" : "line");
+    vmm_status status = vmm__cache_admit(cache, "vmm_log_write");
+    if (status != VMM_OK)
+        return status;
+    if (line == NULL)
+        return vmm__cache_missing("vmm_log_write", "line");
     vmm__cache_log(cache, "%s", line);
     return VMM_OK;
 }

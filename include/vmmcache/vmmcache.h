@@ -61,7 +61,8 @@ extern "C" {
     X(ERR_DRIVER, 8, "a driver call failed; vmm_last_error() names the call and its code")         \
     X(ERR_LOST, 9, "the device context is gone or broken; only vmm_destroy() is of use")           \
     X(NOT_READY, 10, "work in flight has not finished yet")                                        \
-    X(ERR_INTERNAL, 11, "the library found its own records inconsistent")
+    X(ERR_INTERNAL, 11, "the library found its own records inconsistent")                          \
+    X(ERR_FORKED, 12, "the cache belongs to the process that forked")
 
 typedef enum vmm_status {
 #define VMM_STATUS_ENUM(name, value, text) VMM_##name = value,

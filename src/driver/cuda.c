@@ -57,6 +57,7 @@ static void cuda_close(struct driver *driver)
     }
     (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
     (void)pthread_mutex_destroy(&cuda->kernels_lock);
+    vmm__driver_fini(driver);
     vmm__host_free(cuda, sizeof *cuda);
 }
 
@@ -178,7 +179,7 @@ vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct dr
     status = driver_fill_in(cuda, options);
     if (status != VMM_OK)
         goto fail_device;
-    cuda->base.ops = &cuda_ops;
+    vmm__driver_init(&cuda->base, &cuda_ops);
     *out = &cuda->base;
     return VMM_OK;
 

@@ -10,6 +10,8 @@
 #ifndef VMM_POLICY_CACHE_H
 #define VMM_POLICY_CACHE_H
 
+#include "base/error.h"
+#include "base/fork.h"
 #include "base/thread.h"
 #include "base/ticker.h"
 #include "heap/pools.h"
@@ -19,6 +21,8 @@
 
 struct vmm_cache {
     struct driver *driver;
+    uint64_t generation; /* of the process that made it: see base/fork.h */
+    struct lost_watch lost_watch;
     bool owns_driver;
     bool no_caching;
     bool is_fine;    /* chunks are small: see target.c; grow_lock guards it and the next */
@@ -59,6 +63,32 @@ struct vmm_cache {
     _Atomic uint64_t ooms;
     _Atomic uint64_t pressure_calls;
 };
+
+/*
+ * Whether a public call may go on: ERR_INVALID_ARGUMENT for no cache, ERR_FORKED for one of a parent process,
+ * of which nothing may be touched. The second is for calls that are of no use once the device is lost:
+ * ERR_LOST then.
+ */
+static inline vmm_status vmm__cache_admit(const struct vmm_cache *cache, const char *function)
+{
+    if (cache == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: cache is NULL", function);
+    return cache->generation == vmm__fork_generation() ? VMM_OK : vmm__fork_refuse(function);
+}
+
+static inline vmm_status vmm__cache_admit_work(const struct vmm_cache *cache, const char *function)
+{
+    vmm_status status = vmm__cache_admit(cache, function);
+    if (status == VMM_OK && vmm__driver_is_lost(cache->driver))
+        return vmm__lost_refuse(&cache->driver->lost);
+    return status;
+}
+
+/* The rest of what NULL may not be. */
+static inline vmm_status vmm__cache_missing(const char *function, const char *argument)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+}
 
 /* Writes one line to whoever listens. */
 void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)

@@ -30,9 +30,12 @@ static vmm_status pool_visit(struct vmm_cache *cache, struct pool *pool, uint64_
 vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
 {
     struct pool *pool;
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_alloc");
+    if (status != VMM_OK)
+        return status;
     bool has_detour = atomic_load_explicit(&cache->has_detour, memory_order_acquire);
-    vmm_status status = has_detour ? vmm__private_pool(cache, stream, &pool)
-                                   : vmm__cache_pool(cache, stream, &pool);
+    status = has_detour ? vmm__private_pool(cache, stream, &pool)
+                        : vmm__cache_pool(cache, stream, &pool);
     if (status != VMM_OK)
         return status;
     if (cache->no_caching) {
@@ -75,6 +78,9 @@ static bool magazine_keeps(struct vmm_cache *cache, struct pool *pool, uint64_t 
 
 vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *looks)
 {
+    vmm_status status = vmm__cache_admit(cache, "vmm_free");
+    if (status != VMM_OK)
+        return status;
     struct heap *heap = vmm__handout_heap(cache, address);
     if (heap != NULL && magazine_keeps(cache, heap->pool, address, looks))
         return VMM_OK;
@@ -87,7 +93,7 @@ vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *
         if (magazine != NULL)
             vmm__magazine_empty_locked(magazine, pool);
     }
-    vmm_status status = vmm__pool_give_locked(pool, heap, address);
+    status = vmm__pool_give_locked(pool, heap, address);
     *looks = vmm__decay_looks(&cache->decay, &pool->frees) || cache->no_caching;
     vmm__biased_drop(&pool->lock);
     return status;
