@@ -155,7 +155,7 @@ static int faults_seen;
         if (status == VMM_OK)                                                                      \
             break;                                                                                 \
         struct sim_census after = vmm__sim_census(driver);                                         \
-        assert_int_equal(status, VMM_ERR_DRIVER);                                                    \
+        assert_int_equal(status, VMM_ERR_DRIVER);                                                  \
         assert_non_null(strstr(vmm_last_error(), "made to fail as call"));                         \
         assert_memory_equal(&before, &after, sizeof before);                                       \
         assert_int_equal(vmm__driver_clock(driver), clock);                                        \
