@@ -16,13 +16,33 @@
 /* ---- Our context on the calling thread ---------------------------------------------------------
  */
 
+/* Whoever resets the device leaves a context that looks the same, and knows nothing of our memory. */
+static vmm_status context_check(const struct cuda_driver *cuda)
+{
+    unsigned long long id = 0;
+    if (!cuda->has_context_id)
+        return VMM_OK;
+    CUresult result = cuda->api->cuCtxGetId(cuda->context, &id);
+    if (result == CUDA_SUCCESS && id != cuda->context_id)
+        return vmm__error(VMM_ERR_LOST,
+                          "the context was reset: its id is %llu, and was %llu when the cache was "
+                          "made; all memory of the cache went with it",
+                          id, cuda->context_id);
+    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuCtxGetId");
+}
+
 vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *scope)
 {
     const struct cuda_api *api = cuda->api;
+    if (vmm__cuda_has_ended())
+        return vmm__error(VMM_ERR_LOST, "the process is about to end: CUDA is called no more");
     CUcontext current = NULL;
     CUresult result = api->cuCtxGetCurrent(&current);
     if (result != CUDA_SUCCESS)
         return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuCtxGetCurrent");
+    vmm_status status = context_check(cuda);
+    if (status != VMM_OK)
+        return status;
     scope->pushed = current != cuda->context;
     if (scope->pushed) {
         result = api->cuCtxPushCurrent_v2(cuda->context);
@@ -46,16 +66,28 @@ void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *sc
 /* ---- Close -------------------------------------------------------------------------------------
  */
 
-static void cuda_close(struct driver *driver)
+static void kernels_end(struct cuda_driver *cuda)
 {
-    struct cuda_driver *cuda = vmm__cuda_of(driver);
     struct cuda_scope scope;
-    if (cuda->kernels != NULL && vmm__cuda_enter(cuda, &scope) == VMM_OK) {
+    struct error_line line;
+    vmm__error_save(&line);
+    if (vmm__cuda_enter(cuda, &scope) == VMM_OK) {
         (void)cuda->api->cuCtxSynchronize();
         vmm__cuda_kernels_unload(cuda);
         vmm__cuda_leave(cuda, &scope);
     }
-    (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    vmm__error_restore(&line);
+}
+
+/* Of a lost device no more is said than that its context is not held any longer: only when all have let go of
+ * it can the process make another one. */
+static void cuda_close(struct driver *driver)
+{
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    if (cuda->kernels != NULL && !vmm__driver_is_lost(driver))
+        kernels_end(cuda);
+    if (!vmm__cuda_has_ended())
+        (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
     (void)pthread_mutex_destroy(&cuda->kernels_lock);
     vmm__driver_fini(driver);
     vmm__host_free(cuda, sizeof *cuda);
@@ -101,16 +133,6 @@ static const struct driver_ops cuda_ops = {
 /* ---- Open --------------------------------------------------------------------------------------
  */
 
-/* Whatever keeps CUDA from starting means that there is no device for us. */
-static vmm_status cuda_start(const struct cuda_api *api)
-{
-    CUresult result = api->cuInit(0);
-    if (result == CUDA_SUCCESS)
-        return VMM_OK;
-    (void)vmm__cuda_status(api, result, VMM_ERR_NO_DEVICE, "cuInit");
-    return VMM_ERR_NO_DEVICE;
-}
-
 static vmm_status device_find(const struct cuda_api *api, int ordinal, CUdevice *device)
 {
     int count = 0;
@@ -143,9 +165,7 @@ static vmm_status device_learn(struct cuda_driver *cuda)
 
 static vmm_status driver_fill_in(struct cuda_driver *cuda, const struct driver_options *options)
 {
-    vmm_status status = vmm__cuda_api_get(&cuda->api);
-    if (status == VMM_OK)
-        status = cuda_start(cuda->api);
+    vmm_status status = vmm__cuda_api_start(&cuda->api);
     if (status == VMM_OK)
         status = device_find(cuda->api, options->device, &cuda->device);
     if (status != VMM_OK)
@@ -154,8 +174,10 @@ static vmm_status driver_fill_in(struct cuda_driver *cuda, const struct driver_o
     if (result != CUDA_SUCCESS)
         return vmm__cuda_status(cuda->api, result, VMM_ERR_DEVICE_OOM,
                                 "cuDevicePrimaryCtxRetain(%d)", options->device);
+    cuda->has_context_id = cuda->api->cuCtxGetId != NULL &&
+                           cuda->api->cuCtxGetId(cuda->context, &cuda->context_id) == CUDA_SUCCESS;
     status = device_learn(cuda);
-    if (status != VMM_OK)
+    if (status != VMM_OK && !vmm__cuda_has_ended())
         (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
     return status;
 }

@@ -104,7 +104,9 @@ static vmm_status granularity_read(struct cuda_driver *cuda)
         return vmm__error(VMM_ERR_UNSUPPORTED,
                           "cuMemGetAllocationGranularity: %zu is not a power of two", granularity);
     cuda->base.granule_bytes = granularity;
-    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuMemGetAllocationGranularity");
+    vmm_status status =
+        vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuMemGetAllocationGranularity");
+    return status == VMM_ERR_DRIVER ? VMM_ERR_UNSUPPORTED : status;
 }
 
 vmm_status vmm__cuda_device_read(struct cuda_driver *cuda)
