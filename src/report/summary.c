@@ -16,8 +16,10 @@ static const char *cell_write(char *cell, enum unit unit, uint64_t value)
 {
     if (unit == UNIT_BYTES)
         return vmm__size_write(cell, CELL_BYTES, value);
-    if (unit == UNIT_NANOSECONDS)
+    if (unit == UNIT_NANOSECONDS && value < 1000000000)
         (void)snprintf(cell, CELL_BYTES, "%.3f ms", (double)value / 1e6);
+    else if (unit == UNIT_NANOSECONDS)
+        (void)snprintf(cell, CELL_BYTES, "%.1f s", (double)value / 1e9);
     else
         (void)snprintf(cell, CELL_BYTES, "%llu", (unsigned long long)value);
     return cell;
