@@ -30,10 +30,13 @@ static void counter_subtract(_Atomic uint64_t *counter, uint64_t amount)
 
 /*
  * D5: only the calls that ask for device memory can run out of it, and only reserve can run out of
- * addresses. What others report so is a failure of theirs: nobody's memory would help them.
+ * addresses. What others report so is a failure of theirs: nobody's memory would help them. And a device that
+ * is in use is there, whatever a call says.
  */
 static vmm_status status_settle(enum driver_call call, vmm_status status)
 {
+    if (status == VMM_ERR_NO_DEVICE)
+        return VMM_ERR_DRIVER;
     bool asks_for_memory =
         call == DRIVER_CALL_create || call == DRIVER_CALL_map || call == DRIVER_CALL_access;
     if ((status == VMM_ERR_DEVICE_OOM && !asks_for_memory) ||

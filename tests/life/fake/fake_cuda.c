@@ -48,7 +48,8 @@ CUresult fake_call(const char *call)
     if (is_made_to_fail(call))
         return (CUresult)fake_cuda.fail_result;
     if (process != getpid())
-        return fake_misuse(call, "CUDA was not started in this process", CUDA_ERROR_NOT_INITIALIZED);
+        return fake_misuse(call, "CUDA was not started in this process",
+                           CUDA_ERROR_NOT_INITIALIZED);
     return CUDA_SUCCESS;
 }
 

@@ -29,12 +29,13 @@ struct fake_cuda {
     int fail_result;
     uint64_t fail_from;
     bool fails_once;
-    _Atomic uint64_t fail_count;        /* calls of that name so far */
-    uint64_t holds[FAKE_DEVICES];       /* of primary contexts */
-    uint64_t resets;                    /* of all devices */
-    _Atomic uint64_t misuses;           /* calls that a careful program does not make */
-    char misuse[2 * FAKE_NAME_BYTES];   /* the first */
-    uint64_t (*outstanding)(int device); /* reservations, handles, mappings and events; 0: no context */
+    _Atomic uint64_t fail_count;      /* calls of that name so far */
+    uint64_t holds[FAKE_DEVICES];     /* of primary contexts */
+    uint64_t resets;                  /* of all devices */
+    _Atomic uint64_t misuses;         /* calls that a careful program does not make */
+    char misuse[2 * FAKE_NAME_BYTES]; /* the first */
+    uint64_t (*outstanding)(
+        int device); /* reservations, handles, mappings and events; 0: no context */
 };
 
 #endif

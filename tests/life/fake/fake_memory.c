@@ -52,7 +52,8 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
     return fake_result(__func__, status);
 }
 
-EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *property,
+EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity,
+                                              const CUmemAllocationProp *property,
                                               CUmemAllocationGranularity_flags flags)
 {
     (void)property;
@@ -169,7 +170,8 @@ EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes)
     return fake_result(__func__, status);
 }
 
-EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                                     CUstream stream)
 {
     CONTEXT_CALL_BEGIN();
     return fake_result(__func__, vmm__driver_copy(memory, to, from, bytes, stream));

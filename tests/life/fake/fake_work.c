@@ -159,10 +159,10 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const
     return CUDA_ERROR_NOT_FOUND;
 }
 
-EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                               unsigned block_x, unsigned block_y, unsigned block_z,
-                               unsigned shared_bytes, CUstream stream, void **parameters,
-                               void **extra)
+EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+                               unsigned grid_z, unsigned block_x, unsigned block_y,
+                               unsigned block_z, unsigned shared_bytes, CUstream stream,
+                               void **parameters, void **extra)
 {
     CONTEXT_CALL_BEGIN();
     if (grid_x == 0 || grid_y * grid_z * block_y * block_z != 1 || block_x == 0 ||
