@@ -31,11 +31,9 @@ static vmm_status context_check(const struct cuda_driver *cuda)
     return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuCtxGetId");
 }
 
-vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *scope)
+static vmm_status context_enter(const struct cuda_driver *cuda, struct cuda_scope *scope)
 {
     const struct cuda_api *api = cuda->api;
-    if (vmm__cuda_has_ended())
-        return vmm__error(VMM_ERR_LOST, "the process is about to end: CUDA is called no more");
     CUcontext current = NULL;
     CUresult result = api->cuCtxGetCurrent(&current);
     if (result != CUDA_SUCCESS)
@@ -54,6 +52,21 @@ vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *sc
     return VMM_OK;
 }
 
+static vmm_status has_ended(void)
+{
+    return vmm__error(VMM_ERR_LOST, "the process is about to end: CUDA is called no more");
+}
+
+vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *scope)
+{
+    if (!vmm__cuda_calls_begin())
+        return has_ended();
+    vmm_status status = context_enter(cuda, scope);
+    if (status != VMM_OK)
+        vmm__cuda_calls_end();
+    return status;
+}
+
 void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *scope)
 {
     CUstreamCaptureMode mode = scope->capture_mode;
@@ -61,10 +74,19 @@ void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *sc
     CUcontext popped;
     if (scope->pushed)
         (void)cuda->api->cuCtxPopCurrent_v2(&popped);
+    vmm__cuda_calls_end();
 }
 
 /* ---- Close -------------------------------------------------------------------------------------
  */
+
+static void context_release(const struct cuda_driver *cuda)
+{
+    if (!vmm__cuda_calls_begin())
+        return;
+    (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    vmm__cuda_calls_end();
+}
 
 static void kernels_end(struct cuda_driver *cuda)
 {
@@ -86,8 +108,7 @@ static void cuda_close(struct driver *driver)
     struct cuda_driver *cuda = vmm__cuda_of(driver);
     if (cuda->kernels != NULL && !vmm__driver_is_lost(driver))
         kernels_end(cuda);
-    if (!vmm__cuda_has_ended())
-        (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    context_release(cuda);
     (void)pthread_mutex_destroy(&cuda->kernels_lock);
     vmm__driver_fini(driver);
     vmm__host_free(cuda, sizeof *cuda);
@@ -163,22 +184,32 @@ static vmm_status device_learn(struct cuda_driver *cuda)
     return status;
 }
 
-static vmm_status driver_fill_in(struct cuda_driver *cuda, const struct driver_options *options)
+static vmm_status device_hold(struct cuda_driver *cuda, int ordinal)
 {
-    vmm_status status = vmm__cuda_api_start(&cuda->api);
-    if (status == VMM_OK)
-        status = device_find(cuda->api, options->device, &cuda->device);
+    vmm_status status = device_find(cuda->api, ordinal, &cuda->device);
     if (status != VMM_OK)
         return status;
     CUresult result = cuda->api->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device);
     if (result != CUDA_SUCCESS)
         return vmm__cuda_status(cuda->api, result, VMM_ERR_DEVICE_OOM,
-                                "cuDevicePrimaryCtxRetain(%d)", options->device);
+                                "cuDevicePrimaryCtxRetain(%d)", ordinal);
     cuda->has_context_id = cuda->api->cuCtxGetId != NULL &&
                            cuda->api->cuCtxGetId(cuda->context, &cuda->context_id) == CUDA_SUCCESS;
     status = device_learn(cuda);
-    if (status != VMM_OK && !vmm__cuda_has_ended())
-        (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    if (status != VMM_OK)
+        context_release(cuda);
+    return status;
+}
+
+static vmm_status driver_fill_in(struct cuda_driver *cuda, const struct driver_options *options)
+{
+    vmm_status status = vmm__cuda_api_start(&cuda->api);
+    if (status != VMM_OK)
+        return status;
+    if (!vmm__cuda_calls_begin())
+        return has_ended();
+    status = device_hold(cuda, options->device);
+    vmm__cuda_calls_end();
     return status;
 }
 

@@ -6,7 +6,7 @@
  * Invariants:
  *  1. once exit() has begun, or libcuda has said that it is ending, no call is made: it takes itself down
  *     meanwhile, and may crash whoever calls. Our handler is registered after libcuda was started, so it
- *     runs before libcuda's own;
+ *     runs before libcuda's own; it waits for calls of other threads that are under way, for a second at most;
  *  2. a child of fork() makes none if its parent had started libcuda: it cannot be used there, nor started.
  * Called by: cuda.c, any thread. api_lock guards loading and starting; the table never changes afterwards.
  */
@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char library_name[] = "libcuda.so.1";
 
@@ -30,6 +31,10 @@ static bool api_is_loaded;
 static bool is_started; /* or about to be */
 static bool is_forked;  /* a parent had started it */
 static _Atomic bool has_ended;
+static _Atomic unsigned calls_under_way; /* of all threads */
+static _Thread_local unsigned own_calls;
+
+enum { EXIT_WAIT_MS = 1000 };
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
@@ -95,14 +100,42 @@ static void child_begins(void)
     is_forked = is_forked || is_started;
 }
 
-static void end_begins(void)
+static void end_note(void)
 {
     atomic_store_explicit(&has_ended, true, memory_order_seq_cst);
 }
 
-bool vmm__cuda_has_ended(void)
+static bool has_cuda_ended(void)
 {
     return atomic_load_explicit(&has_ended, memory_order_seq_cst);
+}
+
+bool vmm__cuda_calls_begin(void)
+{
+    atomic_fetch_add_explicit(&calls_under_way, 1, memory_order_seq_cst);
+    own_calls++;
+    if (!has_cuda_ended())
+        return true;
+    vmm__cuda_calls_end();
+    return false;
+}
+
+void vmm__cuda_calls_end(void)
+{
+    own_calls--;
+    atomic_fetch_sub_explicit(&calls_under_way, 1, memory_order_seq_cst);
+}
+
+/* exit() may have been called out of a call of this very thread, by a signal. */
+static void exit_begins(void)
+{
+    static const struct timespec pause = { .tv_nsec = 1000000 };
+    end_note();
+    for (int i = 0; i < EXIT_WAIT_MS; i++) {
+        if (atomic_load_explicit(&calls_under_way, memory_order_seq_cst) <= own_calls)
+            return;
+        (void)nanosleep(&pause, NULL);
+    }
 }
 
 /* Whatever keeps CUDA from starting means that there is no device for us. */
@@ -113,7 +146,7 @@ static vmm_status api_init_locked(void)
         (void)vmm__cuda_status(&api_table, result, VMM_ERR_NO_DEVICE, "cuInit");
         return VMM_ERR_NO_DEVICE;
     }
-    if (atexit(end_begins) != 0)
+    if (atexit(exit_begins) != 0)
         return vmm__error(VMM_ERR_HOST_OOM, "cuda driver: no host memory to watch for exit()");
     return VMM_OK;
 }
@@ -124,7 +157,7 @@ static vmm_status api_start_locked(void)
         return vmm__error(VMM_ERR_FORKED, "cuda driver: this process is a child of one that had "
                                           "started CUDA, which a child cannot use; start it by "
                                           "spawn or forkserver");
-    if (vmm__cuda_has_ended())
+    if (has_cuda_ended())
         return vmm__error(VMM_ERR_NO_DEVICE, "cuda driver: the process is about to end");
     if (is_started)
         return VMM_OK;
@@ -202,7 +235,7 @@ vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_sta
     if (status == VMM_OK || status == VMM_NOT_READY)
         return status;
     if (result == CUDA_ERROR_DEINITIALIZED)
-        end_begins();
+        end_note();
     char call[160];
     va_list arguments;
     va_start(arguments, format);
@@ -210,10 +243,13 @@ vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_sta
     va_end(arguments);
     const char *name = NULL;
     const char *text = NULL;
-    if (vmm__cuda_has_ended() || api->cuGetErrorName(result, &name) != CUDA_SUCCESS)
+    bool may_call = vmm__cuda_calls_begin();
+    if (!may_call || api->cuGetErrorName(result, &name) != CUDA_SUCCESS)
         name = "unknown result";
-    if (vmm__cuda_has_ended() || api->cuGetErrorString(result, &text) != CUDA_SUCCESS)
+    if (!may_call || api->cuGetErrorString(result, &text) != CUDA_SUCCESS)
         text = "no text";
+    if (may_call)
+        vmm__cuda_calls_end();
     return vmm__error(status, "%s: %s (%d): %s", call, name, (int)result, text);
 }
 

@@ -87,8 +87,10 @@ struct cuda_api {
  * ERR_FORKED. */
 vmm_status vmm__cuda_api_start(const struct cuda_api **out);
 
-/* Whether exit() has begun, or libcuda said that it is ending: no call may be made any more. */
-bool vmm__cuda_has_ended(void);
+/* Calls of libcuda are made between these two, which may be nested. False once exit() has begun or libcuda has said
+ * that it is ending: then no call may be made any more, nor is there anything to end. */
+bool vmm__cuda_calls_begin(void);
+void vmm__cuda_calls_end(void);
 
 /*
  * The status of a result. A failure leaves its line: the call as `format` words it, then the name,
