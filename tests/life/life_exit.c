@@ -7,6 +7,7 @@
 #include "vmmcache/vmmcache.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,7 +24,7 @@ static vmm_cache *cache;
 static void *blocks[BLOCKS];
 static bool ends_with_cache; /* the destructor below frees the blocks and destroys the cache */
 static bool may_be_lost;     /* on cuda, once exit() has begun */
-static pthread_t first_thread;
+static sem_t first_ends;
 
 static void wrong(const char *what)
 {
@@ -113,12 +114,18 @@ static void *thread_exits(void *context)
     exit(WELL);
 }
 
-/* The process goes on without its first thread. */
+static void first_thread_ends(void *ends)
+{
+    (void)sem_post(ends);
+}
+
+/* The process goes on without its first thread, which is about to be gone. */
 static void *thread_outlives(void *context)
 {
     (void)context;
-    if (pthread_join(first_thread, NULL) != 0)
-        wrong("the first thread was not to be joined");
+    while (sem_wait(&first_ends) != 0)
+        continue;
+    pause_ms(5);
     if (vmm_trim(cache, 0, NULL) != VMM_OK)
         wrong("vmm_trim failed");
     exit(WELL);
@@ -129,6 +136,16 @@ static void thread_begun(void *(*function)(void *context))
     pthread_t thread;
     if (pthread_create(&thread, NULL, function, NULL) != 0)
         wrong("no thread");
+}
+
+static void first_thread_left(void)
+{
+    pthread_key_t key;
+    if (sem_init(&first_ends, 0, 0) != 0 || pthread_key_create(&key, first_thread_ends) != 0 ||
+        pthread_setspecific(key, &first_ends) != 0)
+        wrong("no key");
+    thread_begun(thread_outlives);
+    pthread_exit(NULL);
 }
 
 static void signal_exits(int signal)
@@ -158,9 +175,7 @@ static void way_taken(const char *way)
         thread_begun(thread_exits);
         (void)pause();
     } else if (strcmp(way, "first_thread") == 0) {
-        first_thread = pthread_self();
-        thread_begun(thread_outlives);
-        pthread_exit(NULL);
+        first_thread_left();
     } else if (strcmp(way, "signal") == 0) {
         signal_awaited();
     } else if (strcmp(way, "_exit") == 0) {
