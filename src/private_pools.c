@@ -7,7 +7,7 @@
 
 static vmm_status id_check(const vmm_cache *cache, const char *function, vmm_pool_id id)
 {
-    vmm_status status = vmm__cache_call_check(cache, function);
+    vmm_status status = vmm__cache_admit(cache, function);
     if (status != VMM_OK)
         return status;
     if (id.first == 0 && id.second == 0)
@@ -32,6 +32,8 @@ static void after_leaving(vmm_cache *cache)
 vmm_status vmm_pool_begin(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filter, void *context)
 {
     vmm_status status = id_check(cache, "vmm_pool_begin", id);
+    if (status == VMM_OK)
+        status = vmm__cache_admit_work(cache, "vmm_pool_begin");
     if (status != VMM_OK)
         return status;
     struct capture capture = { .id = id, .filter = filter, .context = context };

@@ -16,209 +16,6 @@
 #include "policy/supply.h"
 #include "policy/trim.h"
 
-#define DEFAULT_ARENA_BYTES (UINT64_C(1) << 44)
-
-/*
- * Reserved memory may exceed the peak of active memory by 1 % before idle chunks are stolen; chunks
- * have at most 16 granules. docs/design.md has the figures behind both.
- */
-enum { FOOTPRINT_PERMILLE = 10, LARGEST_CHUNK_GRANULES = 16 };
-
-/* How often the library's thread looks in a period of decay. */
-enum { TICKS_A_PERIOD = 4 };
-
-static vmm_status missing_argument(const char *function, const char *argument)
-{
-    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
-}
-
-/* ---- Life --------------------------------------------------------------------------------- */
-
-/* Where addresses are memory, no more than there have to be. */
-static uint64_t arena_wanted(const vmm_config *config, const struct driver *driver)
-{
-    if (driver->is_plain)
-        return driver->granule_bytes;
-    return config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
-}
-
-static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
-{
-    vmm_cache *cache = vmm__host_alloc(1, sizeof *cache);
-    if (cache == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for the cache");
-    cache->driver = driver;
-    cache->no_caching = config->no_caching != 0;
-    atomic_init(&cache->has_detour, cache->no_caching);
-    cache->largest_chunk_granules = LARGEST_CHUNK_GRANULES;
-    cache->footprint_permille =
-        config->footprint_permille != 0 ? config->footprint_permille : FOOTPRINT_PERMILLE;
-    cache->sharing = config->sharing;
-    cache->compaction = config->compaction;
-    vmm__decay_init(&cache->decay, config, cache);
-    cache->log = config->log;
-    cache->log_context = config->log_context;
-    cache->pressure = config->pressure;
-    cache->pressure_context = config->pressure_context;
-    vmm__fair_init(&cache->grow_lock);
-    vmm__privates_init(&cache->privates);
-    vmm__timeline_init(&cache->copies, driver, NULL);
-    vmm_status status =
-        vmm__memory_init(&cache->memory, driver, arena_wanted(config, driver), config->limit_bytes);
-    if (status != VMM_OK)
-        goto fail_memory;
-    status = vmm__directory_init(&cache->directory, &cache->memory.arena);
-    if (status != VMM_OK)
-        goto fail_directory;
-    if (config->marks != 0)
-        status = vmm__marks_open(cache);
-    if (status != VMM_OK)
-        goto fail_marks;
-    status = vmm__guard_open(cache, config);
-    if (status != VMM_OK)
-        goto fail_guard;
-    vmm__roll_enter(cache);
-    *out = cache;
-    return VMM_OK;
-
-fail_guard:
-    vmm__marks_close(cache);
-fail_marks:
-    vmm__directory_fini(&cache->directory);
-fail_directory:
-    (void)vmm__memory_fini(&cache->memory);
-fail_memory:
-    vmm__timeline_fini(&cache->copies);
-    vmm__privates_fini(&cache->privates);
-    vmm__fair_fini(&cache->grow_lock);
-    vmm__host_free(cache, sizeof *cache);
-    return status;
-}
-
-static void cache_tick(void *cache)
-{
-    (void)vmm__tick(cache);
-}
-
-/* The last step of creating: from here on the cache may be used by the thread, if there is to be one. */
-static vmm_status thread_start(const vmm_config *config, vmm_cache *cache)
-{
-    if (config->decay_thread == 0)
-        return VMM_OK;
-    return vmm__ticker_start(&cache->ticker, config->decay_ms / TICKS_A_PERIOD, cache_tick, cache);
-}
-
-vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver, vmm_cache **out)
-{
-    vmm_config settings;
-    vmm_cache *cache = NULL;
-    vmm_status status = vmm__config_read(config, &settings);
-    if (status == VMM_OK)
-        status = vmm__config_settle(&settings);
-    if (status == VMM_OK)
-        status = cache_open(&settings, driver, &cache);
-    if (status != VMM_OK)
-        return status;
-    status = thread_start(&settings, cache);
-    if (status == VMM_OK)
-        *out = cache;
-    else
-        (void)vmm_destroy(cache);
-    return status;
-}
-
-/* With marks the device is as large as the limit, unless it is to be something else: all of it is taken at once. */
-static uint64_t device_wanted(const vmm_config *config)
-{
-    bool is_limited = config->marks != 0 && config->device_bytes == 0;
-    return is_limited ? config->limit_bytes : config->device_bytes;
-}
-
-vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
-{
-    if (out == NULL)
-        return missing_argument("vmm_create", "out");
-    vmm_config settings;
-    vmm_status status = vmm__config_read(config, &settings);
-    if (status == VMM_OK)
-        status = vmm__config_environment(&settings);
-    if (status == VMM_OK)
-        status = vmm__config_settle(&settings);
-    if (status != VMM_OK)
-        return status;
-    struct driver_options options = { .device = settings.device,
-                                      .device_bytes = device_wanted(&settings),
-                                      .peer_devices = settings.peer_devices,
-                                      .is_plain = settings.marks != 0 };
-    struct error_line line;
-    vmm__error_save(&line);
-    struct driver *driver;
-    status = vmm__driver_open(settings.driver, &options, &driver);
-    if (status != VMM_OK)
-        return status;
-    vmm_cache *cache;
-    status = vmm__config_limit(driver->total_bytes, &settings);
-    if (status == VMM_OK)
-        status = cache_open(&settings, driver, &cache);
-    if (status != VMM_OK)
-        goto fail_cache;
-    cache->owns_driver = true;
-    status = vmm__config_log(cache);
-    if (status == VMM_OK)
-        status = thread_start(&settings, cache);
-    if (status != VMM_OK) {
-        (void)vmm_destroy(cache);
-        return status;
-    }
-    vmm__error_restore(&line);
-    *out = cache;
-    return VMM_OK;
-
-fail_cache:
-    vmm__driver_close(driver);
-    return status;
-}
-
-/* What this thread is in would go on with a cache that is gone. Of threads that end the same cache, one does. */
-static vmm_status destroy_begin(const vmm_cache *cache)
-{
-    if (vmm__callback_is_in(cache, false))
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_destroy: called by the function that the cache asks for memory");
-    vmm_status status = vmm__cache_call_check(cache, "vmm_destroy");
-    if (status == VMM_OK && !vmm__roll_strike(cache))
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_destroy: %p is none any more",
-                          (const void *)cache);
-    return status;
-}
-
-vmm_status vmm_destroy(vmm_cache *cache)
-{
-    if (cache == NULL)
-        return VMM_OK;
-    vmm_status status = destroy_begin(cache);
-    if (status != VMM_OK)
-        return status;
-    vmm__ticker_stop(&cache->ticker);
-    vmm_status waited = vmm__privates_work_wait(cache);
-    vmm_status found = vmm__guard_close(cache, waited == VMM_OK);
-    vmm__marks_close(cache);
-    vmm__directory_fini(&cache->directory);
-    vmm__pools_fini(&cache->pools);
-    vmm__timeline_fini(&cache->copies);
-    vmm_status freed = vmm__memory_fini(&cache->memory);
-    if (cache->owns_driver)
-        vmm__driver_close(cache->driver);
-    if (cache->log_file != NULL && cache->log_file != stderr)
-        (void)fclose(cache->log_file);
-    vmm__privates_fini(&cache->privates);
-    vmm__fair_fini(&cache->grow_lock);
-    vmm__host_free(cache, sizeof *cache);
-    if (waited != VMM_OK)
-        return waited;
-    return found != VMM_OK ? found : freed;
-}
-
 /* ---- Memory ------------------------------------------------------------------------------- */
 
 /* Who called the function that this is written in. */
@@ -241,7 +38,7 @@ alloc_apart(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out, const
 vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
 {
     if (cache == NULL || out == NULL)
-        return missing_argument("vmm_alloc", cache == NULL ? "cache" : "out");
+        return vmm__cache_missing("vmm_alloc", cache == NULL ? "cache" : "out");
     struct pool *pool = vmm__handout_enter(cache, stream);
     if (pool == NULL)
         return alloc_apart(cache, bytes, stream, out, CALLER);
@@ -293,7 +90,7 @@ static __attribute__((noinline)) vmm_status free_apart(vmm_cache *cache, const v
 vmm_status vmm_free(vmm_cache *cache, void *ptr)
 {
     if (cache == NULL)
-        return missing_argument("vmm_free", "cache");
+        return vmm__cache_missing("vmm_free", "cache");
     if (ptr == NULL)
         return VMM_OK;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
@@ -331,7 +128,7 @@ static vmm_status block_use(vmm_cache *cache, const void *ptr, struct pool *user
 
 vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_use");
+    vmm_status status = vmm__cache_admit(cache, "vmm_use");
     if (status != VMM_OK)
         return status;
     struct guard_call call = {
@@ -351,7 +148,7 @@ vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other)
 
 vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_stream_end");
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_stream_end");
     if (status != VMM_OK)
         return status;
     if (stream == NULL)
@@ -369,7 +166,7 @@ static vmm_status block_pin(const struct guard_call *call, void *ptr, bool pinne
 {
     vmm_cache *cache = call->cache;
     const char *function = call->function;
-    vmm_status status = vmm__cache_call_check(cache, function);
+    vmm_status status = vmm__cache_admit(cache, function);
     if (status == VMM_OK)
         status = vmm__guard_inner(call, &ptr);
     if (status != VMM_OK)
@@ -400,7 +197,7 @@ vmm_status vmm_unpin(vmm_cache *cache, void *ptr)
 
 vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_trim");
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_trim");
     if (status != VMM_OK)
         return status;
     vmm__cache_called(cache);
@@ -417,19 +214,19 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
 
 vmm_status vmm_wait(vmm_cache *cache)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_wait");
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_wait");
     return status == VMM_OK ? vmm__private_wait(cache) : status;
 }
 
 vmm_status vmm_tick(vmm_cache *cache)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_tick");
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_tick");
     return status == VMM_OK ? vmm__tick(cache) : status;
 }
 
 vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_limit_set");
+    vmm_status status = vmm__cache_admit(cache, "vmm_limit_set");
     if (status != VMM_OK)
         return status;
     vmm__fair_take(&cache->grow_lock);
@@ -440,7 +237,7 @@ vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
 
 vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_watch");
+    vmm_status status = vmm__cache_admit(cache, "vmm_watch");
     if (status != VMM_OK)
         return status;
     vmm__fair_take(&cache->grow_lock);
@@ -453,11 +250,11 @@ vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context)
 
 vmm_status vmm_log_write(vmm_cache *cache, const char *line)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_log_write");
+    vmm_status status = vmm__cache_admit(cache, "vmm_log_write");
     if (status != VMM_OK)
         return status;
     if (line == NULL)
-        return missing_argument("vmm_log_write", "line");
+        return vmm__cache_missing("vmm_log_write", "line");
     vmm__cache_log(cache, "%s", line);
     return VMM_OK;
 }

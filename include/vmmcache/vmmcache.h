@@ -18,8 +18,23 @@
  * With the cuda driver a cache lives in the device's primary context (the one that the CUDA runtime
  * uses), whatever context is current on the calling thread, and leaves that as it was. A stream is
  * known by its handle: call vmm_stream_end() before you destroy one that the cache has seen, and do not use
- * the per-thread default stream, whose handle means another stream on each thread. After fork() the
- * child may not use a cache of its parent.
+ * the per-thread default stream, whose handle means another stream on each thread.
+ *
+ * After fork() a cache belongs to the parent alone. In the child every call on it, vmm_destroy()
+ * included, returns ERR_FORKED at once and touches nothing, and vmm_free(cache, NULL) does nothing; what
+ * the child has of its records is given back by its exec() or exit. It may make caches of its own: not
+ * with the cuda driver, if the parent had started CUDA (ERR_FORKED).
+ *
+ * Once a driver call has found the device lost (the context was destroyed or reset, or a kernel broke it) the
+ * cache makes no driver call any more. vmm_alloc(), vmm_trim(), vmm_wait(), vmm_tick(),
+ * vmm_device_memory() and vmm_pool_begin() return ERR_LOST at once, with the line of the first call that
+ * found it; blocks can be freed, reports work, and vmm_destroy() gives back all host memory. A new cache
+ * may then be made if the device is well again.
+ *
+ * A program may end with caches alive: the driver takes their memory back. Exit handlers and destructors
+ * may free blocks and destroy caches; with the cuda driver those that run after the one that was registered
+ * by the first vmm_create() find the device lost. No call may be made by a signal handler, nor by exit
+ * handlers that one starts out of a call.
  *
  * What the program gives a cache to call (log, clock, filter, visitor, watch function) is called with locks
  * held and must not call that cache. A call of it from there does nothing and returns ERR_INVALID_ARGUMENT,
@@ -64,9 +79,11 @@ extern "C" {
     X(ERR_UNSUPPORTED, 6, "the device, driver or build cannot do this")                            \
     X(ERR_NO_DEVICE, 7, "no such device, or the driver library is missing")                        \
     X(ERR_DRIVER, 8, "a driver call failed; vmm_last_error() names the call and its code")         \
-    X(ERR_LOST, 9, "the device context is gone or broken; only vmm_destroy() is of use")           \
+    X(ERR_LOST, 9,                                                                                 \
+      "the device context is gone or broken; only vmm_free() and vmm_destroy() are of use")        \
     X(NOT_READY, 10, "work in flight has not finished yet")                                        \
     X(ERR_INTERNAL, 11, "the library found its own records inconsistent")                          \
+    X(ERR_FORKED, 12, "the cache belongs to the process that forked")                              \
     X(ERR_CORRUPTED, 13, "memory beyond a block, or after its free, was written")
 
 typedef enum vmm_status {
@@ -247,15 +264,17 @@ typedef struct vmm_config {
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (a field or an environment variable, named in the message),
  *           ERR_NO_DEVICE, ERR_UNSUPPORTED (the step that the device refused is named),
- *           ERR_HOST_OOM, ERR_ADDRESS_SPACE, ERR_DRIVER. Nothing is left behind.
+ *           ERR_HOST_OOM, ERR_DEVICE_OOM, ERR_ADDRESS_SPACE, ERR_DRIVER, ERR_LOST, ERR_FORKED (CUDA
+ *           was started before fork()). Nothing is left behind.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_create(const vmm_config *config, vmm_cache **out);
 
 /*
  * Does:     waits for the device to finish work that may touch the cache's memory, gives all memory
  *           and addresses back and ends the cache. Live blocks end with it. NULL does nothing.
- * Returns:  VMM_OK; else the first error of the driver, or ERR_CORRUPTED (VMM_GUARD_ON looks at all blocks a last
- *           time). The cache is gone in either case.
+ * Returns:  VMM_OK; else the first error of the driver, ERR_LOST if the device is lost, or ERR_CORRUPTED
+ *           (VMM_GUARD_ON looks at all blocks a last time). The cache is gone in any of these cases.
+ *           ERR_FORKED: nothing was done, the cache is a parent process's.
  * Threads:  no other call on this cache may be under way or follow.
  * On failure: ERR_INVALID_ARGUMENT, and nothing has happened: it is no cache (any more), or calls this
  *           program's function right now. Other calls on what is no cache any more are refused, too,
@@ -291,9 +310,9 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
  * Threads:  any; not only the thread that allocated.
  * On failure: ERR_UNKNOWN_POINTER (not the start of a live block of this cache: freed before,
  *           inside a block, or foreign; the pointer is looked up, never followed),
- *           ERR_INVALID_ARGUMENT (NULL cache), ERR_HOST_OOM, ERR_DRIVER or ERR_LOST (a block marked
- *           with vmm_use() needs events; the block stays live); with VMM_GUARD_ON ERR_CORRUPTED (what the guard
- *           found while it took the block back).
+ *           ERR_INVALID_ARGUMENT (NULL cache), ERR_HOST_OOM or ERR_DRIVER (a block marked with vmm_use()
+ *           needs events; the block stays live); with VMM_GUARD_ON ERR_CORRUPTED (what the guard found while
+ *           it took the block back). A lost device is no failure.
  */
 VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 
@@ -451,7 +470,7 @@ typedef int (*vmm_pool_filter)(void *context, vmm_stream stream);
  * Returns:  VMM_OK.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache, an id of zeros, an id that is begun and not ended),
- *           ERR_HOST_OOM.
+ *           ERR_HOST_OOM, ERR_LOST.
  */
 VMM_API vmm_status vmm_pool_begin(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filter,
                                   void *context);

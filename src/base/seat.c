@@ -18,6 +18,18 @@ static bool seat_claim(struct seat *seat, uintptr_t self)
                                                    memory_order_acq_rel, memory_order_relaxed);
 }
 
+/* No thread has this identity, which is an address. */
+#define NOBODY ((uintptr_t)1)
+
+void vmm__seats_leave(void)
+{
+    for (int i = 0; i < SEATS; i++) {
+        if (atomic_load_explicit(&seats[i].thread, memory_order_relaxed) != 0)
+            atomic_store_explicit(&seats[i].thread, NOBODY, memory_order_relaxed);
+    }
+    mine = NULL;
+}
+
 struct seat *vmm__seat_mine(void)
 {
     uintptr_t self = vmm__thread_self();

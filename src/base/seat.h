@@ -1,6 +1,7 @@
 /*
  * Seats: one for each thread, where others see which biased lock it is inside. A seat belongs to a thread's
- * identity for ever, so that a thread which was held up at the wrong moment disturbs nobody but itself.
+ * identity for ever, so that a thread which was held up at the wrong moment disturbs nobody but itself. After
+ * fork() the parent's seats are nobody's in the child, so that nobody there enters a lock of the parent's by one.
  *
  * Owns: the table of seats, which is shared by all caches of the process.
  * May be called by: base. Locks: none.
@@ -19,6 +20,9 @@ struct seat {
     _Alignas(64) _Atomic uintptr_t thread; /* 0: free */
     _Atomic(const void *) inside;          /* the lock; or it is about to see whether it may be */
 };
+
+/* In a child of fork(), by its only thread: leaves all seats that are taken to nobody. */
+void vmm__seats_leave(void);
 
 /* The calling thread's seat, given to it now if it has none; NULL if all are taken. */
 struct seat *vmm__seat_mine(void);

@@ -16,13 +16,31 @@
 /* ---- Our context on the calling thread ---------------------------------------------------------
  */
 
-vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *scope)
+/* Whoever resets the device leaves a context that looks the same, and knows nothing of our memory. */
+static vmm_status context_check(const struct cuda_driver *cuda)
+{
+    unsigned long long id = 0;
+    if (!cuda->has_context_id)
+        return VMM_OK;
+    CUresult result = cuda->api->cuCtxGetId(cuda->context, &id);
+    if (result == CUDA_SUCCESS && id != cuda->context_id)
+        return vmm__error(VMM_ERR_LOST,
+                          "the context was reset: its id is %llu, and was %llu when the cache was "
+                          "made; all memory of the cache went with it",
+                          id, cuda->context_id);
+    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuCtxGetId");
+}
+
+static vmm_status context_enter(const struct cuda_driver *cuda, struct cuda_scope *scope)
 {
     const struct cuda_api *api = cuda->api;
     CUcontext current = NULL;
     CUresult result = api->cuCtxGetCurrent(&current);
     if (result != CUDA_SUCCESS)
         return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuCtxGetCurrent");
+    vmm_status status = context_check(cuda);
+    if (status != VMM_OK)
+        return status;
     scope->pushed = current != cuda->context;
     if (scope->pushed) {
         result = api->cuCtxPushCurrent_v2(cuda->context);
@@ -34,6 +52,21 @@ vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *sc
     return VMM_OK;
 }
 
+static vmm_status has_ended(void)
+{
+    return vmm__error(VMM_ERR_LOST, "the process is about to end: CUDA is called no more");
+}
+
+vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *scope)
+{
+    if (!vmm__cuda_calls_begin())
+        return has_ended();
+    vmm_status status = context_enter(cuda, scope);
+    if (status != VMM_OK)
+        vmm__cuda_calls_end();
+    return status;
+}
+
 void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *scope)
 {
     CUstreamCaptureMode mode = scope->capture_mode;
@@ -41,22 +74,43 @@ void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *sc
     CUcontext popped;
     if (scope->pushed)
         (void)cuda->api->cuCtxPopCurrent_v2(&popped);
+    vmm__cuda_calls_end();
 }
 
 /* ---- Close -------------------------------------------------------------------------------------
  */
 
-static void cuda_close(struct driver *driver)
+static void context_release(const struct cuda_driver *cuda)
 {
-    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    if (!vmm__cuda_calls_begin())
+        return;
+    (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    vmm__cuda_calls_end();
+}
+
+static void kernels_end(struct cuda_driver *cuda)
+{
     struct cuda_scope scope;
-    if (cuda->kernels != NULL && vmm__cuda_enter(cuda, &scope) == VMM_OK) {
+    struct error_line line;
+    vmm__error_save(&line);
+    if (vmm__cuda_enter(cuda, &scope) == VMM_OK) {
         (void)cuda->api->cuCtxSynchronize();
         vmm__cuda_kernels_unload(cuda);
         vmm__cuda_leave(cuda, &scope);
     }
-    (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    vmm__error_restore(&line);
+}
+
+/* Of a lost device no more is said than that its context is not held any longer: only when all have let go of
+ * it can the process make another one. */
+static void cuda_close(struct driver *driver)
+{
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    if (cuda->kernels != NULL && !vmm__driver_is_lost(driver))
+        kernels_end(cuda);
+    context_release(cuda);
     (void)pthread_mutex_destroy(&cuda->kernels_lock);
+    vmm__driver_fini(driver);
     vmm__host_free(cuda, sizeof *cuda);
 }
 
@@ -102,16 +156,6 @@ static const struct driver_ops cuda_ops = {
 /* ---- Open --------------------------------------------------------------------------------------
  */
 
-/* Whatever keeps CUDA from starting means that there is no device for us. */
-static vmm_status cuda_start(const struct cuda_api *api)
-{
-    CUresult result = api->cuInit(0);
-    if (result == CUDA_SUCCESS)
-        return VMM_OK;
-    (void)vmm__cuda_status(api, result, VMM_ERR_NO_DEVICE, "cuInit");
-    return VMM_ERR_NO_DEVICE;
-}
-
 static vmm_status device_find(const struct cuda_api *api, int ordinal, CUdevice *device)
 {
     int count = 0;
@@ -142,22 +186,32 @@ static vmm_status device_learn(struct cuda_driver *cuda)
     return status;
 }
 
-static vmm_status driver_fill_in(struct cuda_driver *cuda, const struct driver_options *options)
+static vmm_status device_hold(struct cuda_driver *cuda, int ordinal)
 {
-    vmm_status status = vmm__cuda_api_get(&cuda->api);
-    if (status == VMM_OK)
-        status = cuda_start(cuda->api);
-    if (status == VMM_OK)
-        status = device_find(cuda->api, options->device, &cuda->device);
+    vmm_status status = device_find(cuda->api, ordinal, &cuda->device);
     if (status != VMM_OK)
         return status;
     CUresult result = cuda->api->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device);
     if (result != CUDA_SUCCESS)
         return vmm__cuda_status(cuda->api, result, VMM_ERR_DEVICE_OOM,
-                                "cuDevicePrimaryCtxRetain(%d)", options->device);
+                                "cuDevicePrimaryCtxRetain(%d)", ordinal);
+    cuda->has_context_id = cuda->api->cuCtxGetId != NULL &&
+                           cuda->api->cuCtxGetId(cuda->context, &cuda->context_id) == CUDA_SUCCESS;
     status = device_learn(cuda);
     if (status != VMM_OK)
-        (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
+        context_release(cuda);
+    return status;
+}
+
+static vmm_status driver_fill_in(struct cuda_driver *cuda, const struct driver_options *options)
+{
+    vmm_status status = vmm__cuda_api_start(&cuda->api);
+    if (status != VMM_OK)
+        return status;
+    if (!vmm__cuda_calls_begin())
+        return has_ended();
+    status = device_hold(cuda, options->device);
+    vmm__cuda_calls_end();
     return status;
 }
 
@@ -180,7 +234,7 @@ vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct dr
     status = driver_fill_in(cuda, options);
     if (status != VMM_OK)
         goto fail_device;
-    cuda->base.ops = &cuda_ops;
+    vmm__driver_init(&cuda->base, &cuda_ops);
     if (options->is_plain)
         status = vmm__cuda_plain_begin(cuda, &cuda_ops, options->device_bytes);
     if (status != VMM_OK)

@@ -1,25 +1,40 @@
 /*
- * The calls of libcuda, and what their results mean.
+ * The calls of libcuda, when they may be made, and what their results mean.
  *
  * Owns: the one table of calls of the process. libcuda is opened at run time, so that one binary
  * runs with and without a GPU, and is never closed, because its threads may outlive us.
- * Called by: cuda.c, any thread. api_lock guards the loading; the table never changes afterwards.
+ * Invariants:
+ *  1. once exit() has begun, or libcuda has said that it is ending, no call is made: it takes itself down
+ *     meanwhile, and may crash whoever calls. Our handler is registered after libcuda was started, so it
+ *     runs before libcuda's own; it waits for calls of other threads that are under way, for a second at most;
+ *  2. a child of fork() makes none if its parent had started libcuda: it cannot be used there, nor started.
+ * Called by: cuda.c, any thread. api_lock guards loading and starting; the table never changes afterwards.
  */
 #ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "base/error.h"
+#include "base/fork.h"
 #include "driver/cuda_internal.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char library_name[] = "libcuda.so.1";
 
 static pthread_mutex_t api_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cuda_api api_table;
 static bool api_is_loaded;
+static bool is_started; /* or about to be */
+static bool is_forked;  /* a parent had started it */
+static _Atomic bool has_ended;
+static _Atomic unsigned calls_under_way; /* of all threads */
+static _Thread_local unsigned own_calls;
+
+enum { EXIT_WAIT_MS = 1000 };
 
 /* ---- Loading --------------------------------------------------------------------------------- */
 
@@ -68,14 +83,100 @@ static vmm_status api_load_locked(void)
         return call_missing(#name, version);
     CUDA_CALL_MAP(API_RESOLVE)
 #undef API_RESOLVE
+#define API_RESOLVE(name, asked, version)                                                          \
+    (void)call_resolve(library, proc_address, #name, asked, version, &api_table.name);
+    CUDA_OPTIONAL_CALL_MAP(API_RESOLVE)
+#undef API_RESOLVE
     api_is_loaded = true;
     return VMM_OK;
 }
 
-vmm_status vmm__cuda_api_get(const struct cuda_api **out)
+/* ---- Starting -------------------------------------------------------------------------------- */
+
+/* Whoever held the lock is not in the child. */
+static void child_begins(void)
 {
-    pthread_mutex_lock(&api_lock);
+    api_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    is_forked = is_forked || is_started;
+}
+
+static void end_note(void)
+{
+    atomic_store_explicit(&has_ended, true, memory_order_seq_cst);
+}
+
+static bool has_cuda_ended(void)
+{
+    return atomic_load_explicit(&has_ended, memory_order_seq_cst);
+}
+
+bool vmm__cuda_calls_begin(void)
+{
+    atomic_fetch_add_explicit(&calls_under_way, 1, memory_order_seq_cst);
+    own_calls++;
+    if (!has_cuda_ended())
+        return true;
+    vmm__cuda_calls_end();
+    return false;
+}
+
+void vmm__cuda_calls_end(void)
+{
+    own_calls--;
+    atomic_fetch_sub_explicit(&calls_under_way, 1, memory_order_seq_cst);
+}
+
+/* exit() may have been called out of a call of this very thread, by a signal. */
+static void exit_begins(void)
+{
+    static const struct timespec pause = { .tv_nsec = 1000000 };
+    end_note();
+    for (int i = 0; i < EXIT_WAIT_MS; i++) {
+        if (atomic_load_explicit(&calls_under_way, memory_order_seq_cst) <= own_calls)
+            return;
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* Whatever keeps CUDA from starting means that there is no device for us. */
+static vmm_status api_init_locked(void)
+{
+    CUresult result = api_table.cuInit(0);
+    if (result != CUDA_SUCCESS) {
+        (void)vmm__cuda_status(&api_table, result, VMM_ERR_NO_DEVICE, "cuInit");
+        return VMM_ERR_NO_DEVICE;
+    }
+    if (atexit(exit_begins) != 0)
+        return vmm__error(VMM_ERR_HOST_OOM, "cuda driver: no host memory to watch for exit()");
+    return VMM_OK;
+}
+
+static vmm_status api_start_locked(void)
+{
+    if (is_forked)
+        return vmm__error(VMM_ERR_FORKED, "cuda driver: this process is a child of one that had "
+                                          "started CUDA, which a child cannot use; start it by "
+                                          "spawn or forkserver");
+    if (has_cuda_ended())
+        return vmm__error(VMM_ERR_NO_DEVICE, "cuda driver: the process is about to end");
+    if (is_started)
+        return VMM_OK;
     vmm_status status = api_load_locked();
+    if (status != VMM_OK)
+        return status;
+    is_started = true; /* for a fork() on another thread meanwhile */
+    status = api_init_locked();
+    is_started = status == VMM_OK;
+    return status;
+}
+
+vmm_status vmm__cuda_api_start(const struct cuda_api **out)
+{
+    vmm_status status = vmm__fork_watch(child_begins);
+    if (status != VMM_OK)
+        return status;
+    pthread_mutex_lock(&api_lock);
+    status = api_start_locked();
     pthread_mutex_unlock(&api_lock);
     if (status == VMM_OK)
         *out = &api_table;
@@ -84,9 +185,16 @@ vmm_status vmm__cuda_api_get(const struct cuda_api **out)
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
+/* Newer than the oldest header that we build with. */
+enum { TENSOR_MEMORY_LEAK = 721 };
+
+/*
+ * A device is lost when its context is gone or CUDA says that the process must be relaunched, or the context
+ * destroyed, to go on.
+ */
 static vmm_status status_of(CUresult result, vmm_status no_memory)
 {
-    switch (result) {
+    switch ((int)result) {
     case CUDA_SUCCESS:
         return VMM_OK;
     case CUDA_ERROR_NOT_READY:
@@ -111,6 +219,7 @@ static vmm_status status_of(CUresult result, vmm_status no_memory)
     case CUDA_ERROR_INVALID_ADDRESS_SPACE:
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
+    case TENSOR_MEMORY_LEAK:
     case CUDA_ERROR_MPS_CLIENT_TERMINATED:
     case CUDA_ERROR_EXTERNAL_DEVICE:
         return VMM_ERR_LOST;
@@ -125,6 +234,8 @@ vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_sta
     vmm_status status = status_of(result, no_memory);
     if (status == VMM_OK || status == VMM_NOT_READY)
         return status;
+    if (result == CUDA_ERROR_DEINITIALIZED)
+        end_note();
     char call[160];
     va_list arguments;
     va_start(arguments, format);
@@ -132,10 +243,13 @@ vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_sta
     va_end(arguments);
     const char *name = NULL;
     const char *text = NULL;
-    if (api->cuGetErrorName(result, &name) != CUDA_SUCCESS)
+    bool may_call = vmm__cuda_calls_begin();
+    if (!may_call || api->cuGetErrorName(result, &name) != CUDA_SUCCESS)
         name = "unknown result";
-    if (api->cuGetErrorString(result, &text) != CUDA_SUCCESS)
+    if (!may_call || api->cuGetErrorString(result, &text) != CUDA_SUCCESS)
         text = "no text";
+    if (may_call)
+        vmm__cuda_calls_end();
     return vmm__error(status, "%s: %s (%d): %s", call, name, (int)result, text);
 }
 

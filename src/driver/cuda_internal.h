@@ -77,14 +77,24 @@
     X(cuModuleGetFunction, "cuModuleGetFunction", 2000)                                            \
     X(cuLaunchKernel, "cuLaunchKernel", 4000)
 
+/* Calls that older drivers lack: NULL there. */
+#define CUDA_OPTIONAL_CALL_MAP(X) X(cuCtxGetId, "cuCtxGetId", 12000)
+
 struct cuda_api {
 #define CUDA_API_MEMBER(name, asked, version) __typeof__(name) *name;
     CUDA_CALL_MAP(CUDA_API_MEMBER)
+    CUDA_OPTIONAL_CALL_MAP(CUDA_API_MEMBER)
 #undef CUDA_API_MEMBER
 };
 
-/* Opens libcuda once for the process; it is never closed. ERR_NO_DEVICE, ERR_UNSUPPORTED. */
-vmm_status vmm__cuda_api_get(const struct cuda_api **out);
+/* Opens and starts libcuda once for the process; it is never closed. ERR_NO_DEVICE, ERR_UNSUPPORTED, ERR_HOST_OOM,
+ * ERR_FORKED. */
+vmm_status vmm__cuda_api_start(const struct cuda_api **out);
+
+/* Calls of libcuda are made between these two, which may be nested. False once exit() has begun or libcuda has said
+ * that it is ending: then no call may be made any more, nor is there anything to end. */
+bool vmm__cuda_calls_begin(void);
+void vmm__cuda_calls_end(void);
 
 /*
  * The status of a result. A failure leaves its line: the call as `format` words it, then the name,
@@ -102,6 +112,8 @@ struct cuda_driver {
     const struct cuda_api *api;
     CUdevice device;
     CUcontext context; /* the primary one, retained */
+    bool has_context_id;
+    unsigned long long context_id; /* another one once the context was reset */
     CUmemAllocationProp property;
     uint64_t peer_devices;                       /* as asked for */
     CUmemAccessDesc access[1 + CUDA_PEERS_MOST]; /* the device itself, and its peers */
@@ -128,7 +140,8 @@ static inline struct cuda_driver *vmm__cuda_of(struct driver *driver)
 
 /*
  * Between enter and leave, our context is current on this thread, and calls that a stream capture
- * of this process would forbid are allowed. leave puts both back.
+ * of this process would forbid are allowed. leave puts both back. ERR_LOST if the context is another one than
+ * when the driver was opened, or CUDA has ended.
  */
 struct cuda_scope {
     bool pushed;

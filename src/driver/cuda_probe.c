@@ -104,7 +104,9 @@ static vmm_status granularity_read(struct cuda_driver *cuda)
         return vmm__error(VMM_ERR_UNSUPPORTED,
                           "cuMemGetAllocationGranularity: %zu is not a power of two", granularity);
     cuda->base.granule_bytes = granularity;
-    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuMemGetAllocationGranularity");
+    vmm_status status =
+        vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuMemGetAllocationGranularity");
+    return status == VMM_ERR_DRIVER ? VMM_ERR_UNSUPPORTED : status;
 }
 
 vmm_status vmm__cuda_device_read(struct cuda_driver *cuda)
@@ -137,7 +139,9 @@ vmm_status vmm__cuda_device_read(struct cuda_driver *cuda)
 /* ---- Every memory call once ------------------------------------------------------------------ */
 
 struct probe {
-    const char *step; /* that was made last */
+    const char *step; /* that was made last, or that failed first */
+    vmm_status status;
+    char reason[320]; /* the line of that failure */
     uint64_t address; /* 0: not reserved */
     uint64_t handle;
     bool is_created;
@@ -185,43 +189,44 @@ static vmm_status probe_make(struct cuda_driver *cuda, struct probe *probe)
     return word_round_trip(cuda, probe->address);
 }
 
-/* Tries all of it whatever fails, and tells the first failure. */
-static vmm_status probe_undo(struct cuda_driver *cuda, struct probe *probe)
+/* Keeps the first failure of all, and its line. */
+static void probe_note(struct probe *probe, const char *step, vmm_status status)
+{
+    if (status == VMM_OK || probe->status != VMM_OK)
+        return;
+    probe->status = status;
+    probe->step = step;
+    (void)snprintf(probe->reason, sizeof probe->reason, "%s", vmm_last_error());
+}
+
+/* Tries what it can: addresses that are still mapped cannot be given back, memory can. */
+static void probe_undo(struct cuda_driver *cuda, struct probe *probe)
 {
     struct driver *driver = &cuda->base;
     uint64_t bytes = driver->granule_bytes;
-    vmm_status unmap = VMM_OK;
-    vmm_status release = VMM_OK;
-    vmm_status address_free = VMM_OK;
+    vmm_status unmapped = VMM_OK;
     if (probe->is_mapped)
-        unmap = vmm__cuda_unmap(driver, probe->address, bytes);
+        unmapped = vmm__cuda_unmap(driver, probe->address, bytes);
+    probe_note(probe, "unmap", unmapped);
     if (probe->is_created)
-        release = vmm__cuda_release(driver, probe->handle, bytes);
-    if (probe->address != 0)
-        address_free = vmm__cuda_address_free(driver, probe->address, bytes);
-    if (unmap != VMM_OK)
-        return unmap;
-    return release != VMM_OK ? release : address_free;
+        probe_note(probe, "release", vmm__cuda_release(driver, probe->handle, bytes));
+    if (probe->address != 0 && unmapped == VMM_OK)
+        probe_note(probe, "address free", vmm__cuda_address_free(driver, probe->address, bytes));
 }
 
 static vmm_status probe_run(struct cuda_driver *cuda)
 {
     struct probe probe = { .step = "start" };
-    char reason[320];
     vmm_status status = probe_make(cuda, &probe);
-    (void)snprintf(reason, sizeof reason, "%s", vmm_last_error());
-    vmm_status undone = probe_undo(cuda, &probe);
-    if (status == VMM_OK && undone != VMM_OK) {
-        status = undone;
-        probe.step = "undo";
-        (void)snprintf(reason, sizeof reason, "%s", vmm_last_error());
-    }
+    probe_note(&probe, probe.step, status);
+    probe_undo(cuda, &probe);
+    status = probe.status;
     if (status == VMM_OK)
         return VMM_OK;
     if (status != VMM_ERR_DEVICE_OOM && status != VMM_ERR_LOST)
         status = VMM_ERR_UNSUPPORTED;
     return vmm__error(status, "%s failed its self-test at '%s': %s", cuda->base.device_name,
-                      probe.step, reason);
+                      probe.step, probe.reason);
 }
 
 /* Where memory with the flag is refused though the device offers it, memory without it will do. */

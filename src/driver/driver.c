@@ -30,10 +30,13 @@ static void counter_subtract(_Atomic uint64_t *counter, uint64_t amount)
 
 /*
  * D5: only the calls that ask for device memory can run out of it, and only reserve can run out of
- * addresses. What others report so is a failure of theirs: nobody's memory would help them.
+ * addresses. What others report so is a failure of theirs: nobody's memory would help them. And a device that
+ * is in use is there, whatever a call says.
  */
 static vmm_status status_settle(enum driver_call call, vmm_status status)
 {
+    if (status == VMM_ERR_NO_DEVICE)
+        return VMM_ERR_DRIVER;
     bool asks_for_memory =
         call == DRIVER_CALL_create || call == DRIVER_CALL_map || call == DRIVER_CALL_access;
     if ((status == VMM_ERR_DEVICE_OOM && !asks_for_memory) ||
@@ -52,11 +55,15 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
     counter_add(&tally->host_ns, end.host_ns - start.host_ns);
     if (status != VMM_OK && status != VMM_NOT_READY)
         counter_add(&tally->failures, 1);
+    if (status == VMM_ERR_LOST)
+        vmm__lost_note(&driver->lost);
     return status_settle(call, status);
 }
 
 /* One counted and timed call of the table; the status is left in `status`. */
 #define DRIVER_CALL(driver, name, ...)                                                             \
+    if (vmm__driver_is_lost(driver))                                                               \
+        return vmm__lost_refuse(&(driver)->lost);                                                  \
     struct stopwatch start = stopwatch_start(driver);                                              \
     vmm_status status = (driver)->ops->name(__VA_ARGS__);                                          \
     status = call_end((driver), DRIVER_CALL_##name, start, status)
@@ -156,8 +163,8 @@ vmm_status vmm__driver_event_query(struct driver *driver, void *event)
 
 vmm_status vmm__driver_event_wait(struct driver *driver, void *event)
 {
-    counter_add(&driver->stalls, 1);
     DRIVER_CALL(driver, event_wait, driver, event);
+    counter_add(&driver->stalls, 1);
     return status;
 }
 
@@ -169,8 +176,8 @@ vmm_status vmm__driver_stream_wait(struct driver *driver, vmm_stream stream, voi
 
 vmm_status vmm__driver_device_wait(struct driver *driver)
 {
-    counter_add(&driver->stalls, 1);
     DRIVER_CALL(driver, device_wait, driver);
+    counter_add(&driver->stalls, 1);
     return status;
 }
 
@@ -207,46 +214,55 @@ uint64_t vmm__driver_clock(struct driver *driver)
     return driver->ops->clock(driver);
 }
 
+/* One call of the table that is neither counted nor timed. */
+#define DRIVER_WORK(driver, name, ...)                                                             \
+    if (vmm__driver_is_lost(driver))                                                               \
+        return vmm__lost_refuse(&(driver)->lost);                                                  \
+    vmm_status status = (driver)->ops->name(__VA_ARGS__);                                          \
+    if (status == VMM_ERR_LOST)                                                                    \
+        vmm__lost_note(&(driver)->lost);                                                           \
+    return status
+
 vmm_status vmm__driver_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                             vmm_stream stream)
 {
-    return driver->ops->fill(driver, address, bytes, word, stream);
+    DRIVER_WORK(driver, fill, driver, address, bytes, word, stream);
 }
 
 vmm_status vmm__driver_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                              vmm_stream stream)
 {
-    return driver->ops->check(driver, address, bytes, word, stream);
+    DRIVER_WORK(driver, check, driver, address, bytes, word, stream);
 }
 
 vmm_status vmm__driver_delay(struct driver *driver, uint64_t ns, vmm_stream stream)
 {
-    return driver->ops->delay(driver, ns, stream);
+    DRIVER_WORK(driver, delay, driver, ns, stream);
 }
 
 vmm_status vmm__driver_mismatches(struct driver *driver, uint64_t *places)
 {
-    return driver->ops->mismatches(driver, places);
+    DRIVER_WORK(driver, mismatches, driver, places);
 }
 
 vmm_status vmm__driver_stream_create(struct driver *driver, vmm_stream *stream)
 {
-    return driver->ops->stream_create(driver, stream);
+    DRIVER_WORK(driver, stream_create, driver, stream);
 }
 
 vmm_status vmm__driver_stream_destroy(struct driver *driver, vmm_stream stream)
 {
-    return driver->ops->stream_destroy(driver, stream);
+    DRIVER_WORK(driver, stream_destroy, driver, stream);
 }
 
 vmm_status vmm__driver_capture_begin(struct driver *driver, vmm_stream stream)
 {
-    return driver->ops->capture_begin(driver, stream);
+    DRIVER_WORK(driver, capture_begin, driver, stream);
 }
 
 vmm_status vmm__driver_capture_end(struct driver *driver, vmm_stream stream)
 {
-    return driver->ops->capture_end(driver, stream);
+    DRIVER_WORK(driver, capture_end, driver, stream);
 }
 
 uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call)
@@ -299,6 +315,17 @@ int vmm_has_driver(vmm_driver_kind driver)
     if (driver == VMM_DRIVER_CUDA)
         return vmm__driver_cuda_is_built();
     return (int)driver >= VMM_DRIVER_AUTO && (int)driver <= VMM_DRIVER_SIM;
+}
+
+void vmm__driver_init(struct driver *driver, const struct driver_ops *ops)
+{
+    driver->ops = ops;
+    vmm__lost_init(&driver->lost);
+}
+
+void vmm__driver_fini(struct driver *driver)
+{
+    vmm__lost_fini(&driver->lost);
 }
 
 void vmm__driver_close(struct driver *driver)

@@ -28,11 +28,15 @@
  *      leaves its line in vmm__error(), naming the call and, for cuda, the native code;
  *  D6. all operations may be called from any thread.
  *
+ * What the vmm__driver_*() functions add: once a call has returned ERR_LOST none is passed on any more (but for
+ * close and clock): each returns ERR_LOST with the line of the first, is not counted and does not wait.
+ *
  * May be called by: memory, heap (events only), policy, report, tools. Depends on: base.
  */
 #ifndef VMM_DRIVER_DRIVER_H
 #define VMM_DRIVER_DRIVER_H
 
+#include "driver/lost.h"
 #include "vmmcache/vmmcache.h"
 
 #include <stdatomic.h>
@@ -187,6 +191,8 @@ struct driver {
     bool clock_is_simulated; /* clock_ns differs from host_ns */
     bool is_plain;           /* each address has memory of its own: see cuda_plain.c */
 
+    struct lost lost;
+
     /* Kept by the calls below. Outstanding figures are what a census must find at zero. */
     struct driver_tally tally[DRIVER_CALL_COUNT];
     _Atomic uint64_t stalls;        /* event_wait, device_wait and read calls */
@@ -198,6 +204,10 @@ struct driver {
 };
 
 /* ---- The three implementations: one exported getter each ----------------------------------- */
+
+/* For them: the first step of open and the last of close, of a zeroed driver. */
+void vmm__driver_init(struct driver *driver, const struct driver_ops *ops);
+void vmm__driver_fini(struct driver *driver);
 
 struct driver_options {
     int device;            /* cuda: ordinal */
@@ -218,6 +228,11 @@ void vmm__driver_close(struct driver *driver);
 
 /* "auto", "cuda", "host" or "sim"; false for anything else. */
 bool vmm__driver_kind_parse(const char *text, vmm_driver_kind *out);
+
+static inline bool vmm__driver_is_lost(const struct driver *driver)
+{
+    return vmm__lost_is(&driver->lost);
+}
 
 /* ---- Calls, counted and timed ------------------------------------------------------------- */
 

@@ -28,6 +28,7 @@ static void host_close(struct driver *driver)
     struct host_driver *host = vmm__host_of(driver);
     vmm__host_work_close(&host->work);
     vmm__host_memory_close(&host->memory);
+    vmm__driver_fini(driver);
     vmm__host_free(host, sizeof *host);
 }
 
@@ -101,7 +102,7 @@ vmm_status vmm__driver_host_open(const struct driver_options *options, struct dr
     status = vmm__host_work_open(&host->work);
     if (status != VMM_OK)
         goto fail_work;
-    host->base.ops = &host_ops;
+    vmm__driver_init(&host->base, &host_ops);
     host->base.granule_bytes = HOST_GRANULE_BYTES;
     host->base.total_bytes = bytes;
     (void)snprintf(host->base.device_name, sizeof host->base.device_name, "host memory");

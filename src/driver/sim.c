@@ -101,6 +101,7 @@ static void sim_close(struct driver *driver)
     vmm__sim_order_free(sim);
     vmm__host_free(sim->runs.items, sim->runs.capacity * sizeof *sim->runs.items);
     (void)pthread_mutex_destroy(&sim->mutex);
+    vmm__driver_fini(driver);
     vmm__host_free(sim, sizeof *sim);
 }
 
@@ -301,7 +302,7 @@ vmm_status vmm__driver_sim_open(const struct driver_options *options, struct dri
         vmm__host_free(sim, sizeof *sim);
         return vmm__error(VMM_ERR_HOST_OOM, "sim: open: no mutex");
     }
-    sim->driver.ops = &sim_ops;
+    vmm__driver_init(&sim->driver, &sim_ops);
     sim->driver.granule_bytes = SIM_GRANULE_BYTES;
     sim->driver.total_bytes = total;
     sim->driver.clock_is_simulated = true;

@@ -96,7 +96,14 @@ vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
     if (vmm__uses_count(uses) == 0)
         return VMM_OK;
     uint64_t count;
+    struct error_line line;
+    vmm__error_save(&line);
     vmm_status status = uses_mark(uses, address, &count);
+    if (status == VMM_ERR_LOST) { /* no work is left, nor will this memory be handed out again */
+        use_list_free(uses_collect(uses, address));
+        vmm__error_restore(&line);
+        return VMM_OK;
+    }
     if (status != VMM_OK || count == 0)
         return status;
     struct wait *wait = vmm__host_alloc(1, sizeof *wait);

@@ -49,7 +49,8 @@ vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *t
 
 /*
  * Called when the block is freed. VMM_OK: no other stream uses it. VMM_NOT_READY: it waits now. A
- * failure (an event could not be recorded, ERR_HOST_OOM) leaves everything as it was.
+ * failure (an event could not be recorded, ERR_HOST_OOM) leaves everything as it was. On a device that is lost
+ * nothing has a use any more.
  */
 vmm_status vmm__uses_end(struct uses *uses, uint64_t address);
 

@@ -10,18 +10,33 @@
 
 enum { LOG_LINE_BYTES = 512 };
 
-vmm_status vmm__cache_call_check(const struct vmm_cache *cache, const char *function)
+vmm_status vmm__cache_missing(const char *function, const char *argument)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+}
+
+vmm_status vmm__cache_admit(const struct vmm_cache *cache, const char *function)
 {
     if (cache == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: cache is NULL", function);
+        return vmm__cache_missing(function, "cache");
     if (!vmm__roll_has(cache))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %p is no cache, or none any more",
                           function, (const void *)cache);
+    if (cache->generation != vmm__fork_generation())
+        return vmm__fork_refuse(function);
     if (vmm__callback_is_in(cache, true))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "%s: called by a function that the cache calls with locks held",
                           function);
     return VMM_OK;
+}
+
+vmm_status vmm__cache_admit_work(const struct vmm_cache *cache, const char *function)
+{
+    vmm_status status = vmm__cache_admit(cache, function);
+    if (status == VMM_OK && vmm__driver_is_lost(cache->driver))
+        return vmm__lost_refuse(&cache->driver->lost);
+    return status;
 }
 
 static void listener_tell(const struct vmm_cache *cache, const char *line)

@@ -10,6 +10,8 @@
 #ifndef VMM_POLICY_CACHE_H
 #define VMM_POLICY_CACHE_H
 
+#include "base/error.h"
+#include "base/fork.h"
 #include "base/thread.h"
 #include "base/ticker.h"
 #include "heap/pools.h"
@@ -30,6 +32,8 @@ struct guard_view {
 
 struct vmm_cache {
     struct driver *driver;
+    uint64_t generation; /* of the process that made it: see base/fork.h */
+    struct lost_watch lost_watch;
     struct marks
         *marks; /* NULL: no tool is told of blocks; else nobody enters a pool the fast way */
     bool owns_driver;
@@ -80,10 +84,15 @@ struct vmm_cache {
 };
 
 /*
- * For entry points: ERR_INVALID_ARGUMENT if there is no cache, or none any more, or if the program calls it from a function that
- * it calls itself with locks held.
+ * Whether a public call may go on: ERR_INVALID_ARGUMENT if there is no cache, or none any more, or if the program
+ * calls it from a function that it calls itself with locks held; ERR_FORKED for one of a parent process, of which
+ * nothing may be touched. The second is for calls that are of no use once the device is lost: ERR_LOST then.
  */
-vmm_status vmm__cache_call_check(const struct vmm_cache *cache, const char *function);
+vmm_status vmm__cache_admit(const struct vmm_cache *cache, const char *function);
+vmm_status vmm__cache_admit_work(const struct vmm_cache *cache, const char *function);
+
+/* The rest of what NULL may not be. */
+vmm_status vmm__cache_missing(const char *function, const char *argument);
 
 /* Writes one line to whoever listens. */
 void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)

@@ -30,7 +30,7 @@ static vmm_status pool_visit(struct vmm_cache *cache, struct pool *pool, uint64_
 /* The pool that a request belongs to. */
 static vmm_status pool_choose(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_alloc");
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_alloc");
     if (status != VMM_OK)
         return status;
     bool has_detour = atomic_load_explicit(&cache->has_detour, memory_order_acquire);
@@ -103,7 +103,7 @@ static bool magazine_keeps(struct vmm_cache *cache, struct pool *pool, uint64_t 
 
 vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *looks)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_free");
+    vmm_status status = vmm__cache_admit(cache, "vmm_free");
     if (status != VMM_OK)
         return status;
     struct heap *heap = vmm__handout_heap(cache, address);

@@ -2,6 +2,8 @@
  * Handing out and taking back: the ways into the pool of a stream or of an address. A favourite
  * enters; others visit, or use their magazine if the pool is crowded.
  *
+ * In a child of fork() no lock of the parent's has a favourite that lives (base/seat.h), and once the device is
+ * lost every request has a detour: so whoever enters need look for neither.
  * May be called by: entry. Takes pools' locks, the grow lock for a stream's first pool.
  */
 #ifndef VMM_POLICY_HANDOUT_H

@@ -43,11 +43,14 @@ static struct capture **capture_link(struct privates *privates, vmm_pool_id id)
     return link;
 }
 
-/* While captures are under way, every request asks whether it belongs to one. */
+/* While captures are under way, every request asks whether it belongs to one. A device may be lost meanwhile,
+ * and its watch set what is cleared here: so it is looked at last. */
 static void detour_set(struct vmm_cache *cache)
 {
     bool has_detour = cache->no_caching || cache->privates.captures != NULL;
-    atomic_store_explicit(&cache->has_detour, has_detour, memory_order_release);
+    atomic_store_explicit(&cache->has_detour, has_detour, memory_order_seq_cst);
+    if (vmm__driver_is_lost(cache->driver))
+        atomic_store_explicit(&cache->has_detour, true, memory_order_seq_cst);
 }
 
 static void captures_add(struct vmm_cache *cache, struct capture *capture)

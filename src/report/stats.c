@@ -80,11 +80,11 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
 
 vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_stats_get");
+    vmm_status status = vmm__cache_admit(cache, "vmm_stats_get");
     if (status != VMM_OK)
         return status;
     if (out == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stats_get: out is NULL");
+        return vmm__cache_missing("vmm_stats_get", "out");
     size_t size = out->struct_size;
     if (size < sizeof size + sizeof(vmm_figure) || size > STRUCT_BYTES_MOST)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
@@ -98,7 +98,7 @@ vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
 
 vmm_status vmm_stats_reset_peak(vmm_cache *cache)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_stats_reset_peak");
+    vmm_status status = vmm__cache_admit(cache, "vmm_stats_reset_peak");
     if (status != VMM_OK)
         return status;
     vmm__fair_take(&cache->grow_lock);
@@ -115,12 +115,12 @@ vmm_status vmm_stats_reset_peak(vmm_cache *cache)
 
 vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uint64_t *total_bytes)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_device_memory");
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_device_memory");
     if (status != VMM_OK)
         return status;
     if (free_bytes == NULL || total_bytes == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_device_memory: %s is NULL",
-                          free_bytes == NULL ? "free_bytes" : "total_bytes");
+        return vmm__cache_missing("vmm_device_memory",
+                                  free_bytes == NULL ? "free_bytes" : "total_bytes");
     uint64_t free_now;
     uint64_t total_now;
     status = vmm__driver_memory_info(cache->driver, &free_now, &total_now);

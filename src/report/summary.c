@@ -72,11 +72,11 @@ static void numbers_write(FILE *out, const vmm_stats *stats)
 
 vmm_status vmm_summary_write(vmm_cache *cache, FILE *out)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_summary_write");
+    vmm_status status = vmm__cache_admit(cache, "vmm_summary_write");
     if (status != VMM_OK)
         return status;
     if (out == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_summary_write: out is NULL");
+        return vmm__cache_missing("vmm_summary_write", "out");
     vmm_stats stats;
     vmm__stats_read(cache, &stats);
     const struct driver *driver = cache->driver;

@@ -142,11 +142,11 @@ static void chunk_visit(struct walk *walk, const struct chunk *chunk)
 
 vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
 {
-    vmm_status status = vmm__cache_call_check(cache, "vmm_walk");
+    vmm_status status = vmm__cache_admit(cache, "vmm_walk");
     if (status != VMM_OK)
         return status;
     if (visit == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_walk: visit is NULL");
+        return vmm__cache_missing("vmm_walk", "visit");
     struct walk walk = { .cache = cache, .visit = visit, .context = context };
     const struct arena *arena = &cache->memory.arena;
     vmm__fair_take(&cache->grow_lock);

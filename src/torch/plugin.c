@@ -3,6 +3,7 @@
 #include "torch/plugin.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/lock.h"
 
 #include <stdlib.h>
@@ -16,8 +17,7 @@ union settings {
 
 static struct lock opening = { PTHREAD_MUTEX_INITIALIZER };
 static union settings settings = { .config = VMM_CONFIG_INIT };
-static double limit_share; /* of the device; 0: settings have the limit */
-static bool is_fork_watched;
+static double limit_share;                     /* of the device; 0: settings have the limit */
 static bool is_made;                           /* a cache was: settings stay */
 static _Atomic int device_count;               /* as PyTorch told; 0: it did not */
 static _Thread_local uint64_t waiting_address; /* of the thread's last free that others wait for */
@@ -155,16 +155,6 @@ static void child_begins(void)
         atomic_store_explicit(&vmm__torch_mode, TORCH_FORKED, memory_order_relaxed);
 }
 
-static vmm_status fork_watch(void)
-{
-    if (is_fork_watched)
-        return VMM_OK;
-    if (pthread_atfork(NULL, NULL, child_begins) != 0)
-        return vmm__error(VMM_ERR_HOST_OOM, "no host memory to watch for fork()");
-    is_fork_watched = true;
-    return VMM_OK;
-}
-
 /* Kernels cannot use host memory: only a program that asks for it gets it where there is no GPU. */
 static vmm_driver_kind driver_chosen(vmm_driver_kind wanted)
 {
@@ -221,7 +211,7 @@ static vmm_status device_make_locked(struct torch_device *device, int ordinal)
 
 static vmm_status device_open_locked(struct torch_device *device, int ordinal)
 {
-    vmm_status status = fork_watch();
+    vmm_status status = vmm__fork_watch(child_begins);
     if (status != VMM_OK)
         return status;
     bool was_made = is_made;
@@ -234,7 +224,7 @@ static vmm_status device_open_locked(struct torch_device *device, int ordinal)
 
 vmm_status vmm__torch_forked_error(void)
 {
-    return vmm__error(VMM_ERR_LOST,
+    return vmm__error(VMM_ERR_FORKED,
                       "a process cannot use its parent's GPU memory after fork(); start "
                       "it by spawn or forkserver");
 }

@@ -42,7 +42,7 @@ static inline bool vmm__torch_records(void)
     return (vmm__torch_mode_now() & TORCH_RECORDS) != 0;
 }
 
-/* ERR_LOST, and the line that says why. */
+/* ERR_FORKED, and the line that says why. */
 vmm_status vmm__torch_forked_error(void);
 
 static inline vmm_cache *vmm__torch_cache_of(const struct torch_device *device)

@@ -303,7 +303,11 @@ static char *summary_text(struct cache_test *test)
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     assert_non_null(out);
-    assert_ok(vmm_summary_write(test->cache, out));
+    _Atomic uint64_t *driver_ns = &test->driver->tally[DRIVER_CALL_map].clock_ns;
+    atomic_fetch_add(driver_ns, 123456789000000); /* more than a day */
+    vmm_status status = vmm_summary_write(test->cache, out);
+    atomic_fetch_sub(driver_ns, 123456789000000);
+    assert_ok(status);
     assert_int_equal(fclose(out), 0);
     return text;
 }

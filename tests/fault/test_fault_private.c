@@ -1,7 +1,7 @@
 /*
  * A capture and its replays in which one driver call or one allocation of host memory fails, once or for
  * ever. Whatever fails, the capture is whole, replays keep their bytes and others theirs, and in the end
- * everything can be given back.
+ * everything can be given back; or the device is lost, and frees and the end of the cache are all that is left.
  */
 #include "support/sim_support.h"
 
@@ -89,6 +89,8 @@ static bool succeeded(struct run *run, vmm_status status, unsigned documented, c
 static void worked(struct run *run, const struct block *block, unsigned stream, bool is_check)
 {
     uint64_t address = (uintptr_t)block->address;
+    if (vmm__driver_is_lost(run->driver))
+        return;
     allocations_pause(run);
     if (is_check)
         sim_checked(run->driver, address, block->bytes, block->word, STREAM(stream));
@@ -187,23 +189,30 @@ static int filter(void *context, vmm_stream stream)
     return stream == STREAM(CAPTURED);
 }
 
+static void capture_changed(struct run *run, vmm_status (*change)(struct driver *, vmm_stream))
+{
+    vmm_status wanted = vmm__driver_is_lost(run->driver) ? VMM_ERR_LOST : VMM_OK;
+    assert_status(change(run->driver, STREAM(CAPTURED)), wanted);
+}
+
 static bool capture_run(struct run *run)
 {
     vmm_status status = vmm_pool_begin(run->cache, graph_id, filter, NULL);
-    if (!succeeded(run, status, STATUS_BIT(VMM_ERR_HOST_OOM), "vmm_pool_begin")) {
+    unsigned documented = STATUS_BIT(VMM_ERR_HOST_OOM) | STATUS_BIT(VMM_ERR_LOST);
+    if (!succeeded(run, status, documented, "vmm_pool_begin")) {
         assert_status(vmm_pool_end(run->cache, graph_id), VMM_ERR_INVALID_ARGUMENT);
         assert_status(vmm_pool_release(run->cache, graph_id), VMM_ERR_INVALID_ARGUMENT);
         return false;
     }
     allocations_pause(run);
-    assert_ok(vmm__driver_capture_begin(run->driver, STREAM(CAPTURED)));
+    capture_changed(run, vmm__driver_capture_begin);
     allocations_go_on(run);
     graph_captured(run);
     others_left(run, CAPTURED);
     others_had(run, CAPTURED);
     (void)succeeded(run, vmm_trim(run->cache, 0, NULL), FREE_STATUSES, "vmm_trim");
     others_left(run, CAPTURED);
-    assert_ok(vmm__driver_capture_end(run->driver, STREAM(CAPTURED)));
+    capture_changed(run, vmm__driver_capture_end);
     assert_ok(vmm_pool_end(run->cache, graph_id));
     return true;
 }
@@ -244,14 +253,10 @@ static void run_begin(struct run *run, uint64_t lag)
 }
 
 /* The next end of a capture finishes what a release could not. */
-static void run_end(struct run *run)
+static void everything_given_back(struct run *run)
 {
     static const vmm_pool_id other = { 0, 1 };
     vmm_stats stats = VMM_STATS_INIT;
-    for (unsigned i = 0; i < BLOCKS; i++) {
-        assert_ok(vmm_free(run->cache, run->blocks[i].address));
-        assert_ok(vmm_free(run->cache, run->graph[i].address));
-    }
     assert_ok(vmm_pool_begin(run->cache, other, NULL, NULL));
     assert_ok(vmm_pool_end(run->cache, other));
     assert_ok(vmm_pool_release(run->cache, other));
@@ -264,8 +269,20 @@ static void run_end(struct run *run)
     assert_int_equal(stats.active_bytes.current, 0);
     assert_int_equal(stats.reserved_bytes.current, 0);
     assert_ok(vmm_destroy(run->cache));
-    sim_assert_clean(run->driver);
     assert_true(sim_census_is_zero(run->driver));
+}
+
+static void run_end(struct run *run)
+{
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        assert_ok(vmm_free(run->cache, run->blocks[i].address));
+        assert_ok(vmm_free(run->cache, run->graph[i].address));
+    }
+    if (vmm__driver_is_lost(run->driver))
+        assert_status(vmm_destroy(run->cache), VMM_ERR_LOST);
+    else
+        everything_given_back(run);
+    sim_assert_clean(run->driver);
     vmm__driver_close(run->driver);
     assert_int_equal(vmm__host_outstanding(), 0);
 }

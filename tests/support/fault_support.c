@@ -117,7 +117,7 @@ static void allocations_go_on(struct run *run)
 /* Also when the driver would not map again what it had mapped: until it does, no work may touch it. */
 static bool is_unusable(const struct run *run)
 {
-    return run->is_lost || run->cache->memory.astray > 0;
+    return run->is_lost || vmm__driver_is_lost(run->driver) || run->cache->memory.astray > 0;
 }
 
 static void filled(struct run *run, struct holding *block)
@@ -258,6 +258,23 @@ static vmm_status cache_begin(struct run *run, const struct workload *workload)
     return status;
 }
 
+/* After all frees the cache holds nothing live, and has let go of no memory. */
+static void lost_given_up(struct run *run)
+{
+    void *out = run;
+    uint64_t calls = vmm__sim_calls(run->driver);
+    uint64_t reserved = stats_of(run).reserved_bytes.current;
+    for (int i = 0; i < SLOTS; i++)
+        assert_ok(vmm_free(run->cache, run->blocks[i].pointer));
+    assert_status(vmm_alloc(run->cache, 512, STREAM(0), &out), VMM_ERR_LOST);
+    assert_status(vmm_trim(run->cache, 0, NULL), VMM_ERR_LOST);
+    assert_ok(vmm__cache_check(run->cache));
+    assert_int_equal(stats_of(run).requested_bytes.current, 0);
+    assert_int_equal(stats_of(run).reserved_bytes.current, reserved);
+    assert_status(vmm_destroy(run->cache), VMM_ERR_LOST);
+    assert_int_equal(vmm__sim_calls(run->driver), calls);
+}
+
 static void everything_given_back(struct run *run)
 {
     assert_ok(vmm__driver_device_wait(run->driver));
@@ -279,6 +296,20 @@ static void everything_given_back(struct run *run)
     assert_ok(vmm_destroy(run->cache));
 }
 
+static void run_end(struct run *run, bool created)
+{
+    if (vmm__driver_is_lost(run->driver)) {
+        if (created)
+            lost_given_up(run);
+        return;
+    }
+    if (created)
+        everything_given_back(run);
+    for (unsigned i = 0; i < run->orphan_count; i++)
+        assert_ok(vmm__driver_event_destroy(run->driver, run->orphans[i]));
+    assert_true(sim_census_is_zero(run->driver));
+}
+
 uint64_t fault_run(const struct fault *fault)
 {
     const struct workload *workload = &workloads[fault->workload];
@@ -294,77 +325,14 @@ uint64_t fault_run(const struct fault *fault)
     uint64_t calls = vmm__sim_calls(run.driver);
     vmm__sim_fail_at(run.driver, 0, VMM_OK, false);
     run.fail_allocation = 0;
-    if (created)
-        everything_given_back(&run);
-    for (unsigned i = 0; i < run.orphan_count; i++)
-        assert_ok(vmm__driver_event_destroy(run.driver, run.orphans[i]));
+    run_end(&run, created);
     sim_assert_clean(run.driver);
-    assert_true(sim_census_is_zero(run.driver));
     vmm__driver_close(run.driver);
     assert_int_equal(vmm__host_outstanding(), run.host_bytes);
     return fault->allocation != 0 ? run.allocations : calls;
 }
 
-/* ---- Sweeps -------------------------------------------------------------------------------- */
-
-/* A test that fails must tell at which fault. */
-static const struct fault *fault_under_way;
-
-int fault_teardown(void **state)
-{
-    (void)state;
-    const struct fault *fault = fault_under_way;
-    (void)vmm__host_fail_at(0);
-    if (fault != NULL)
-        print_error("workload %u, driver call %llu (%s%s), allocation %llu\n", fault->workload,
-                    (unsigned long long)fault->call, vmm_status_name(fault->status),
-                    fault->for_ever ? ", for ever" : "", (unsigned long long)fault->allocation);
-    fault_under_way = NULL;
-    return 0;
-}
-
-static void fault_swept(struct fault fault)
-{
-    static struct fault kept;
-    kept = fault;
-    fault_under_way = &kept;
-    (void)fault_run(&fault);
-    fault_under_way = NULL;
-}
-
-static void calls_swept(unsigned workload, bool for_ever)
-{
-    static const vmm_status statuses[] = { VMM_ERR_DEVICE_OOM, VMM_ERR_DRIVER, VMM_ERR_LOST,
-                                           VMM_ERR_ADDRESS_SPACE };
-    /* Out of memory is what takes paths of its own; others are stopped by any status alike. */
-    static const uint64_t strides[] = { 1, 2, 4, 4 };
-    uint64_t calls = fault_run(&(struct fault){ .workload = workload });
-    assert_true(calls > 250);
-    unsigned most = workload == 0 ? 4 : 1; /* one workload with all statuses is enough */
-    for (unsigned i = 0; i < most; i++) {
-        uint64_t stride = strides[i] + (for_ever ? 1 : 0);
-        for (uint64_t call = 1 + i; call <= calls; call += stride)
-            fault_swept((struct fault){
-                .workload = workload, .call = call, .status = statuses[i], .for_ever = for_ever });
-    }
-}
-
-void fault_calls_swept(bool for_ever)
-{
-    for (unsigned i = 0; i < FAULT_WORKLOADS; i++)
-        calls_swept(i, for_ever);
-}
-
-void fault_allocations_swept(void)
-{
-    for (unsigned i = 0; i < FAULT_WORKLOADS; i++) {
-        uint64_t allocations =
-            fault_run(&(struct fault){ .workload = i, .allocation = UINT64_MAX });
-        assert_true(allocations > 100);
-        for (uint64_t number = 1; number <= allocations; number++)
-            fault_swept((struct fault){ .workload = i, .allocation = number });
-    }
-}
+/* ---- What workloads reach ------------------------------------------------------------------------- */
 
 static void reach_add(struct fault_reach *sum, const struct workload *workload)
 {

@@ -2,7 +2,8 @@
  * A workload on a cache over the sim driver, in which one driver call or one allocation of host memory
  * is made to fail, once or for ever. Whatever fails, the public call that was under way says so with a
  * status that its documentation names, the cache's records stay consistent, contents survive, and the
- * rest of the workload goes on. When the faults are over everything can be given back.
+ * rest of the workload goes on. When the faults are over everything can be given back; unless the device is
+ * lost: then frees succeed, all else is refused, and the end of the cache leaves no host memory.
  *
  * FAULT_TEST(test) tells on failure at which fault it was.
  */

@@ -316,7 +316,7 @@ static void a_forked_child_gets_none(void **)
         plugin.memory_fraction(0.5, 0);
         plugin.reset();
         bool has_none = plugin.cache(0) == nullptr && plugin.base(block, nullptr) == block;
-        has_none = has_none && plugin.history_start(1, nullptr, 0) == VMM_ERR_LOST;
+        has_none = has_none && plugin.history_start(1, nullptr, 0) == VMM_ERR_FORKED;
         _exit(fails && has_none ? 0 : 1);
     }
     int status = -1;

@@ -255,9 +255,9 @@ static void a_driver_that_fails_is_told(void **state)
     (void)used_chunk(scene, &scene->pool->large, 10, 8);
     ticked_at(scene, 1010);
     now_ms = 1020;
-    vmm__sim_fail_at(scene->driver, 1, VMM_ERR_LOST, true);
-    assert_status(vmm_tick(scene->cache), VMM_ERR_LOST);
-    assert_status(vmm_tick(scene->cache), VMM_ERR_LOST);
+    vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
+    assert_status(vmm_tick(scene->cache), VMM_ERR_DRIVER);
+    assert_status(vmm_tick(scene->cache), VMM_ERR_DRIVER);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_int_equal(scene_reserved(scene), 8 * GRANULE);
     ticked_at(scene, 1021);

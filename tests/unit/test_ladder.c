@@ -342,9 +342,9 @@ static void every_error_ends_the_climb(void **state)
     limit_reached(scene);
     struct request request = request_of(scene, 2 * GRANULE);
     struct ladder ladder = { .step = IDLE };
-    vmm__sim_fail_at(scene->driver, 1, VMM_ERR_LOST, true);
+    vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
     vmm__pool_lock(request.pool);
-    assert_status(vmm__ladder_climb(scene->cache, &request, &ladder), VMM_ERR_LOST);
+    assert_status(vmm__ladder_climb(scene->cache, &request, &ladder), VMM_ERR_DRIVER);
     vmm__pool_unlock(request.pool);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_ok(vmm__cache_check(scene->cache));

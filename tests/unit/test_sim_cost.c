@@ -155,7 +155,7 @@ static int faults_seen;
         if (status == VMM_OK)                                                                      \
             break;                                                                                 \
         struct sim_census after = vmm__sim_census(driver);                                         \
-        assert_int_equal(status, VMM_ERR_LOST);                                                    \
+        assert_int_equal(status, VMM_ERR_DRIVER);                                                  \
         assert_non_null(strstr(vmm_last_error(), "made to fail as call"));                         \
         assert_memory_equal(&before, &after, sizeof before);                                       \
         assert_int_equal(vmm__driver_clock(driver), clock);                                        \
@@ -197,7 +197,7 @@ static void every_call_is_numbered_and_can_fail_once(void **state)
     assert_int_equal(vmm__sim_calls(driver), ALL_CALLS);
     for (uint64_t number = 1; number <= ALL_CALLS; number++) {
         faults_seen = 0;
-        vmm__sim_fail_at(driver, number, VMM_ERR_LOST, false);
+        vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, false);
         all_calls(driver);
         assert_int_equal(faults_seen, 1);
         assert_int_equal(vmm__sim_faults_fired(driver), 1);

@@ -1,0 +1,55 @@
+/*
+ * Children of fork() that tests make: each runs a function and ends with what it returns, and what ended it
+ * otherwise is told.
+ *
+ * Define _GNU_SOURCE before the first header.
+ */
+#ifndef VMM_LIFE_CHILD_H
+#define VMM_LIFE_CHILD_H
+
+#include "support/test_support.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A child that does not end is ended by a signal after so many seconds. */
+enum { CHILD_SECONDS = 60 };
+
+/* Ends a child that found something wrong, with the line where. */
+#define CHILD_REQUIRES(condition)                                                                  \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            (void)dprintf(STDERR_FILENO, "%s:%d: in the child: %s; last error: %s\n", __FILE__,    \
+                          __LINE__, #condition, vmm_last_error());                                 \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static inline pid_t child_begun(void (*function)(void *context), void *context)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        (void)alarm(CHILD_SECONDS);
+        function(context);
+        _exit(0);
+    }
+    return child;
+}
+
+/* Whether the child ended with a status, and by no signal. */
+static inline bool child_ended(pid_t child, int wanted)
+{
+    int status = -1;
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return false;
+    if (WIFSIGNALED(status))
+        (void)dprintf(STDERR_FILENO, "a child was ended by signal %d\n", WTERMSIG(status));
+    return WIFEXITED(status) && WEXITSTATUS(status) == wanted;
+}
+
+static inline void child_runs(void (*function)(void *context), void *context)
+{
+    assert_true(child_ended(child_begun(function, context), 0));
+}
+
+#endif

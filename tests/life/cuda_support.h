@@ -1,0 +1,121 @@
+/*
+ * The fake libcuda (fake/fake_cuda.h) and caches on it, for tests whose functions run in children of their own
+ * (child.h), because CUDA is started once a process.
+ *
+ * Define _GNU_SOURCE before the first header.
+ */
+#ifndef VMM_LIFE_CUDA_SUPPORT_H
+#define VMM_LIFE_CUDA_SUPPORT_H
+
+#include "base/hostmem.h"
+#include "life/child.h"
+#include "life/fake/fake_cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCKS = 12 };
+
+/* ---- The fake ----------------------------------------------------------------------------------- */
+
+typedef int (*device_call)(int device);
+
+static void *library;
+static struct fake_cuda *fake;
+
+static inline void fake_opened(void)
+{
+    library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    CHILD_REQUIRES(library != NULL);
+    fake = dlsym(library, "fake_cuda");
+    CHILD_REQUIRES(fake != NULL);
+}
+
+/* A call of libcuda that the program makes itself. */
+static inline int device_called(const char *name, int device)
+{
+    device_call call;
+    void *found = dlsym(library, name);
+    CHILD_REQUIRES(found != NULL);
+    memcpy(&call, &found, sizeof call);
+    return call(device);
+}
+
+static inline void hold_taken(int device)
+{
+    int (*retain)(void **context, int device);
+    void *found = dlsym(library, "cuDevicePrimaryCtxRetain");
+    void *context;
+    memcpy(&retain, &found, sizeof retain);
+    CHILD_REQUIRES(retain(&context, device) == 0);
+}
+
+static inline void fault_set(const char *call, int result, uint64_t from, bool once)
+{
+    fake->fail_call[0] = '\0';
+    fake->fail_result = result;
+    fake->fail_from = from;
+    fake->fails_once = once;
+    fake->fail_count = 0;
+    (void)snprintf(fake->fail_call, sizeof fake->fail_call, "%s", call);
+}
+
+static inline void nothing_misused(void)
+{
+    if (fake->misuses != 0)
+        (void)fprintf(stderr, "misuse: %s\n", fake->misuse);
+    CHILD_REQUIRES(fake->misuses == 0);
+}
+
+/* ---- Caches ------------------------------------------------------------------------------------- */
+
+static inline vmm_status cache_wanted(vmm_driver_kind driver, int device, vmm_cache **out)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    config.driver = driver;
+    config.device = device;
+    config.arena_bytes = GIB;
+    config.peer_devices = UINT64_MAX;
+    return vmm_create(&config, out);
+}
+
+static inline vmm_cache *cache_made(int device)
+{
+    vmm_cache *cache = NULL;
+    CHILD_REQUIRES(cache_wanted(VMM_DRIVER_CUDA, device, &cache) == VMM_OK);
+    return cache;
+}
+
+/* Allocates what it can on three streams, of which others use some, and frees every other one. */
+static inline void blocks_had(vmm_cache *cache, void *blocks[BLOCKS])
+{
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        vmm_stream stream = (vmm_stream)(uintptr_t)(i % 3 * 16);
+        blocks[i] = NULL;
+        if (vmm_alloc(cache, i % 2 == 0 ? 700 : 3 * MIB, stream, &blocks[i]) != VMM_OK)
+            continue;
+        CHILD_REQUIRES(vmm_use(cache, blocks[i], (vmm_stream)48) == VMM_OK);
+        if (i % 4 < 2 && vmm_free(cache, blocks[i]) == VMM_OK)
+            blocks[i] = NULL;
+    }
+}
+
+static inline void blocks_left(vmm_cache *cache, void *blocks[BLOCKS])
+{
+    for (unsigned i = 0; i < BLOCKS; i++)
+        CHILD_REQUIRES(vmm_free(cache, blocks[i]) == VMM_OK);
+}
+
+static inline void all_works(int device)
+{
+    void *blocks[BLOCKS];
+    vmm_cache *cache = cache_made(device);
+    blocks_had(cache, blocks);
+    CHILD_REQUIRES(vmm_trim(cache, 0, NULL) == VMM_OK && vmm_wait(cache) == VMM_OK);
+    blocks_left(cache, blocks);
+    CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
+}
+
+#endif

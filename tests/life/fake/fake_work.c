@@ -1,0 +1,201 @@
+/* Events, streams and kernels of the fake libcuda, and its calls by name: see fake_internal.h. */
+#define _GNU_SOURCE
+#include "fake_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Events ------------------------------------------------------------------------------------- */
+
+/* Of a context that is no more it is of no use. */
+struct event {
+    unsigned long long context_id;
+    void *event;
+};
+
+EXPORT CUresult cuEventCreate(CUevent *out, unsigned flags)
+{
+    CONTEXT_CALL_BEGIN();
+    if (flags != CU_EVENT_DISABLE_TIMING)
+        return fake_misuse(__func__, "flags", CUDA_ERROR_INVALID_VALUE);
+    struct event *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        abort();
+    made->context_id = context->id;
+    vmm_status status = vmm__driver_event_create(memory, &made->event);
+    if (status == VMM_OK)
+        *out = (CUevent)(void *)made;
+    else
+        free(made);
+    return fake_result(__func__, status);
+}
+
+/* For calls on an event: `event` is the driver's. */
+#define EVENT_CALL_BEGIN(handle)                                                                   \
+    CONTEXT_CALL_BEGIN();                                                                          \
+    struct event *known = (struct event *)(void *)(handle);                                        \
+    if (known == NULL || known->context_id != context->id)                                         \
+        return fake_misuse(__func__, "an event of another context", CUDA_ERROR_INVALID_HANDLE);    \
+    void *event = known->event
+
+EXPORT CUresult cuEventDestroy_v2(CUevent handle)
+{
+    EVENT_CALL_BEGIN(handle);
+    vmm_status status = vmm__driver_event_destroy(memory, event);
+    if (status == VMM_OK)
+        free(known);
+    return fake_result(__func__, status);
+}
+
+EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream)
+{
+    EVENT_CALL_BEGIN(handle);
+    return fake_result(__func__, vmm__driver_event_record(memory, event, stream));
+}
+
+EXPORT CUresult cuEventQuery(CUevent handle)
+{
+    EVENT_CALL_BEGIN(handle);
+    return fake_result(__func__, vmm__driver_event_query(memory, event));
+}
+
+EXPORT CUresult cuEventSynchronize(CUevent handle)
+{
+    EVENT_CALL_BEGIN(handle);
+    return fake_result(__func__, vmm__driver_event_wait(memory, event));
+}
+
+EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned flags)
+{
+    EVENT_CALL_BEGIN(handle);
+    if (flags != 0)
+        return fake_misuse(__func__, "flags", CUDA_ERROR_INVALID_VALUE);
+    return fake_result(__func__, vmm__driver_stream_wait(memory, stream, event));
+}
+
+/* ---- Streams ------------------------------------------------------------------------------------ */
+
+EXPORT CUresult cuStreamCreate(CUstream *out, unsigned flags)
+{
+    (void)flags;
+    CONTEXT_CALL_BEGIN();
+    vmm_stream stream = NULL;
+    vmm_status status = vmm__driver_stream_create(memory, &stream);
+    *out = stream;
+    return fake_result(__func__, status);
+}
+
+EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
+{
+    CONTEXT_CALL_BEGIN();
+    return fake_result(__func__, vmm__driver_stream_destroy(memory, stream));
+}
+
+EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    CONTEXT_CALL_BEGIN();
+    bool is_capturing = false;
+    vmm_status asked = vmm__driver_capturing(memory, stream, &is_capturing);
+    *status = is_capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return fake_result(__func__, asked);
+}
+
+EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
+{
+    (void)mode;
+    CONTEXT_CALL_BEGIN();
+    return fake_result(__func__, vmm__driver_capture_begin(memory, stream));
+}
+
+/* Tests of the driver end captures that they broke. */
+EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
+{
+    CONTEXT_CALL_BEGIN();
+    *graph = NULL;
+    return vmm__driver_capture_end(memory, stream) == VMM_OK
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
+EXPORT CUresult cuGraphDestroy(CUgraph graph)
+{
+    (void)graph;
+    CALL_BEGIN();
+    return CUDA_SUCCESS;
+}
+
+/* ---- Kernels: those of the cuda driver, known by name ------------------------------------------- */
+
+static const char *const kernels[] = { "vmm_fill", "vmm_check", "vmm_delay" };
+
+EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    CONTEXT_CALL_BEGIN();
+    (void)memory;
+    if (strstr(image, "vmm_fill") == NULL)
+        return fake_misuse(__func__, "not the driver's kernels", CUDA_ERROR_INVALID_IMAGE);
+    *module = (CUmodule)context;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuModuleUnload(CUmodule module)
+{
+    (void)module;
+    CONTEXT_CALL_BEGIN();
+    (void)memory;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    (void)module;
+    CALL_BEGIN();
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(name, kernels[i]) == 0) {
+            *function = (CUfunction)(void *)&kernels[i];
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+                               unsigned grid_z, unsigned block_x, unsigned block_y,
+                               unsigned block_z, unsigned shared_bytes, CUstream stream,
+                               void **parameters, void **extra)
+{
+    CONTEXT_CALL_BEGIN();
+    if (grid_x == 0 || grid_y * grid_z * block_y * block_z != 1 || block_x == 0 ||
+        shared_bytes != 0 || extra != NULL)
+        return fake_misuse(__func__, "shape", CUDA_ERROR_INVALID_VALUE);
+    size_t kernel = (size_t)((const char *const *)(void *)function - kernels);
+    if (kernel == 2)
+        return fake_result(__func__,
+                           vmm__driver_delay(memory, *(const uint64_t *)parameters[0], stream));
+    uint64_t address = *(const CUdeviceptr *)parameters[0];
+    uint64_t bytes = *(const uint64_t *)parameters[1] * 4 + *(const uint32_t *)parameters[2];
+    uint32_t seed = *(const uint32_t *)parameters[3];
+    return fake_result(__func__, kernel == 0
+                                     ? vmm__driver_fill(memory, address, bytes, seed, stream)
+                                     : vmm__driver_check(memory, address, bytes, seed, stream));
+}
+
+/* ---- Calls by name ------------------------------------------------------------------------------ */
+
+EXPORT CUresult cuGetProcAddress_v2(const char *asked, void **found, int version, cuuint64_t flags,
+                                    CUdriverProcAddressQueryResult *state)
+{
+    (void)flags;
+#define PROC_ADDRESS(name, wanted, since)                                                          \
+    if (strcmp(asked, wanted) == 0 && version == (since)) {                                        \
+        __typeof__(name) *call = name;                                                             \
+        memcpy(found, &call, sizeof call);                                                         \
+        *state = CU_GET_PROC_ADDRESS_SUCCESS;                                                      \
+        return CUDA_SUCCESS;                                                                       \
+    }
+    CUDA_CALL_MAP(PROC_ADDRESS)
+    CUDA_OPTIONAL_CALL_MAP(PROC_ADDRESS)
+#undef PROC_ADDRESS
+    *state = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    return CUDA_ERROR_NOT_FOUND;
+}
