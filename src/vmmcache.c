@@ -63,7 +63,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
 fail_directory:
     (void)vmm__memory_fini(&cache->memory);
 fail_memory:
-    vmm__timeline_fini(&cache->copies);
+    (void)vmm__timeline_fini(&cache->copies);
     vmm__privates_fini(&cache->privates);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
@@ -146,16 +146,25 @@ fail_cache:
     return status;
 }
 
+static vmm_status first_of(vmm_status first, vmm_status status)
+{
+    return first != VMM_OK ? first : status;
+}
+
 vmm_status vmm_destroy(vmm_cache *cache)
 {
     if (cache == NULL)
         return VMM_OK;
     vmm__ticker_stop(&cache->ticker);
-    vmm_status waited = vmm__privates_work_wait(cache);
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm_status status = vmm__privates_work_wait(cache);
+    if (status != VMM_OK)
+        status = vmm__privates_work_wait(cache); /* as all that the driver refuses here */
     vmm__directory_fini(&cache->directory);
-    vmm__pools_fini(&cache->pools);
-    vmm__timeline_fini(&cache->copies);
-    vmm_status freed = vmm__memory_fini(&cache->memory);
+    status = first_of(status, vmm__pools_fini(&cache->pools));
+    status = first_of(status, vmm__timeline_fini(&cache->copies));
+    status = first_of(status, vmm__memory_fini(&cache->memory));
     if (cache->owns_driver)
         vmm__driver_close(cache->driver);
     if (cache->log_file != NULL && cache->log_file != stderr)
@@ -163,7 +172,9 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__privates_fini(&cache->privates);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
-    return waited != VMM_OK ? waited : freed;
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    return status;
 }
 
 /* ---- Memory ------------------------------------------------------------------------------- */

@@ -215,7 +215,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_create(const vmm_config *config, vmm_cache 
 /*
  * Does:     waits for the device to finish work that may touch the cache's memory, gives all memory
  *           and addresses back and ends the cache. Live blocks end with it. NULL does nothing.
- * Returns:  VMM_OK; else the first error of the driver. The cache is gone in either case.
+ * Returns:  VMM_OK, also if the driver refused something once; else the first error of the driver that
+ *           stayed. The cache is gone in either case.
  * Threads:  no other call on this cache may be under way or follow.
  */
 VMM_API vmm_status vmm_destroy(vmm_cache *cache);

@@ -32,16 +32,17 @@ vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct direc
     return VMM_OK;
 }
 
-void vmm__pool_close(struct pool *pool)
+vmm_status vmm__pool_close(struct pool *pool)
 {
     vmm__magazines_fini(pool);
     vmm__uses_fini(&pool->uses);
     vmm__slabs_fini(&pool->slabs);
     vmm__heap_fini(&pool->large);
     vmm__heap_fini(&pool->small);
-    vmm__timeline_fini(&pool->timeline);
+    vmm_status status = vmm__timeline_fini(&pool->timeline);
     vmm__biased_fini(&pool->lock);
     vmm__host_free(pool, sizeof *pool);
+    return status;
 }
 
 /* ---- The lock ----------------------------------------------------------------------------- */

@@ -67,8 +67,8 @@ struct memory {
 vmm_status vmm__memory_init(struct memory *memory, struct driver *driver, uint64_t arena_bytes,
                             uint64_t limit_bytes);
 
-/* Unmaps and releases every chunk, whatever its state: no work may be in flight. Returns the first
- * error and goes on. */
+/* Unmaps and releases every chunk, whatever its state: no work may be in flight. What the driver refuses is
+ * tried twice. Returns the first error that stays and goes on. */
 vmm_status vmm__memory_fini(struct memory *memory);
 
 /*
