@@ -87,6 +87,8 @@ vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver,
 {
     vmm_config settings;
     vmm_cache *cache = NULL;
+    struct error_line line;
+    vmm__error_save(&line);
     vmm_status status = vmm__config_read(config, &settings);
     if (status == VMM_OK)
         status = vmm__config_settle(&settings);
@@ -95,11 +97,13 @@ vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver,
     if (status != VMM_OK)
         return status;
     status = thread_start(&settings, cache);
-    if (status == VMM_OK)
-        *out = cache;
-    else
+    if (status != VMM_OK) {
         (void)vmm_destroy(cache);
-    return status;
+        return status;
+    }
+    vmm__error_restore(&line);
+    *out = cache;
+    return VMM_OK;
 }
 
 vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
@@ -197,22 +201,16 @@ static vmm_status unknown_pointer(const char *function, const void *ptr)
                       function, ptr);
 }
 
-/* For calls that do not fail if this does. */
-static __attribute__((noinline)) void tick_in_passing(vmm_cache *cache)
-{
-    struct error_line line;
-    vmm__error_save(&line);
-    (void)vmm__tick(cache);
-    vmm__error_restore(&line);
-}
-
-/* What may be due after a block was taken back. */
+/* What may be due after a block was taken back. The free does not fail if this does: what cannot go back now
+ * is tried again later. */
 static __attribute__((noinline)) void after_free(vmm_cache *cache)
 {
-    if (cache->no_caching)
-        (void)vmm__trim(cache, 0, NULL); /* what cannot go back now is tried again later */
-    else if (vmm__decay_is_due(&cache->decay))
-        tick_in_passing(cache);
+    struct error_line line;
+    if (!cache->no_caching && !vmm__decay_is_due(&cache->decay))
+        return;
+    vmm__error_save(&line);
+    (void)(cache->no_caching ? vmm__trim(cache, 0, NULL) : vmm__tick(cache));
+    vmm__error_restore(&line);
 }
 
 vmm_status vmm_free(vmm_cache *cache, void *ptr)
