@@ -208,7 +208,7 @@ typedef struct vmm_config {
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (a field or an environment variable, named in the message),
  *           ERR_NO_DEVICE, ERR_UNSUPPORTED (the step that the device refused is named),
- *           ERR_HOST_OOM, ERR_ADDRESS_SPACE, ERR_DRIVER. Nothing is left behind.
+ *           ERR_HOST_OOM, ERR_ADDRESS_SPACE, ERR_DRIVER, ERR_LOST. Nothing is left behind.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_create(const vmm_config *config, vmm_cache **out);
 
@@ -377,8 +377,8 @@ VMM_API vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id);
  *           cache does. Blocks that are still live stay until they are freed.
  * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no such pool in use), ERR_DRIVER, ERR_LOST (the wait
- *           failed: the use has ended, and a later call of the cache waits).
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no such pool in use), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM
+ *           (the wait failed: the use has ended, and a later call of the cache waits).
  */
 VMM_API vmm_status vmm_pool_release(vmm_cache *cache, vmm_pool_id id);
 
@@ -465,7 +465,7 @@ VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
  *           this program nor another one.
  * Returns:  VMM_OK and bytes in *free_bytes and *total_bytes.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL), ERR_DRIVER, ERR_LOST.
+ * On failure: ERR_INVALID_ARGUMENT (NULL), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM.
  */
 VMM_API vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uint64_t *total_bytes);
 
