@@ -16,7 +16,9 @@
  *     twins form a ring with exactly one owner of the handle;
  *  5. every held record is mapped, except `astray` of them: those that a re-backing took from their
  *     place and that the driver then refused to map again. Each drain tries to map them. Until then they
- *     neither move nor go to limbo nor leave their ring.
+ *     neither move nor go to limbo nor leave their ring;
+ *  6. every unused record is in the list of unused ones, every record in limbo in that of limbo, and no
+ *     other is.
  * Knows nothing of blocks, pools or why it is asked. May be called by: policy, report, entry.
  * Locks: the cache's grow lock guards all of it; figures may be read without.
  */
@@ -30,7 +32,8 @@
 enum chunk_state {
     CHUNK_UNUSED = 0, /* the record is free */
     CHUNK_HELD,       /* under blocks */
-    CHUNK_LIMBO       /* on its way back to the driver */
+    CHUNK_LIMBO,      /* on its way back to the driver */
+    CHUNK_STATES
 };
 
 struct chunk {
