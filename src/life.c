@@ -93,7 +93,7 @@ fail_marks:
 fail_directory:
     (void)vmm__memory_fini(&cache->memory);
 fail_memory:
-    vmm__timeline_fini(&cache->copies);
+    (void)vmm__timeline_fini(&cache->copies);
     vmm__privates_fini(&cache->privates);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
@@ -117,6 +117,8 @@ vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver,
 {
     vmm_config settings;
     vmm_cache *cache = NULL;
+    struct error_line line;
+    vmm__error_save(&line);
     vmm_status status = vmm__config_read(config, &settings);
     if (status == VMM_OK)
         status = vmm__config_settle(&settings);
@@ -125,11 +127,13 @@ vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver,
     if (status != VMM_OK)
         return status;
     status = thread_start(&settings, cache);
-    if (status == VMM_OK)
-        *out = cache;
-    else
+    if (status != VMM_OK) {
         (void)vmm_destroy(cache);
-    return status;
+        return status;
+    }
+    vmm__error_restore(&line);
+    *out = cache;
+    return VMM_OK;
 }
 
 /* With marks the device is as large as the limit, unless it is to be something else: all of it is taken at once. */
@@ -197,6 +201,11 @@ static vmm_status destroy_begin(const vmm_cache *cache)
     return status;
 }
 
+static vmm_status first_of(vmm_status first, vmm_status status)
+{
+    return first != VMM_OK ? first : status;
+}
+
 vmm_status vmm_destroy(vmm_cache *cache)
 {
     if (cache == NULL)
@@ -205,13 +214,17 @@ vmm_status vmm_destroy(vmm_cache *cache)
     if (status != VMM_OK)
         return status;
     vmm__ticker_stop(&cache->ticker);
-    vmm_status waited = vmm__privates_work_wait(cache);
-    vmm_status found = vmm__guard_close(cache, waited == VMM_OK);
+    struct error_line line;
+    vmm__error_save(&line);
+    status = vmm__privates_work_wait(cache);
+    if (status != VMM_OK)
+        status = vmm__privates_work_wait(cache); /* as all that the driver refuses here */
+    status = first_of(status, vmm__guard_close(cache, status == VMM_OK));
     vmm__marks_close(cache);
     vmm__directory_fini(&cache->directory);
-    vmm__pools_fini(&cache->pools);
-    vmm__timeline_fini(&cache->copies);
-    vmm_status freed = vmm__memory_fini(&cache->memory);
+    status = first_of(status, vmm__pools_fini(&cache->pools));
+    status = first_of(status, vmm__timeline_fini(&cache->copies));
+    status = first_of(status, vmm__memory_fini(&cache->memory));
     vmm__lost_unwatch(&cache->driver->lost, &cache->lost_watch);
     if (cache->owns_driver)
         vmm__driver_close(cache->driver);
@@ -220,7 +233,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__privates_fini(&cache->privates);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
-    if (waited != VMM_OK)
-        return waited;
-    return found != VMM_OK ? found : freed;
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    return status;
 }

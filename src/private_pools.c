@@ -22,11 +22,15 @@ static vmm_status id_wrong(const char *function, vmm_pool_id id, const char *wha
                       (unsigned long long)id.first, (unsigned long long)id.second, what);
 }
 
-/* Without caching, what is kept for nobody any more goes back. */
+/* Without caching, what is kept for nobody any more goes back. What cannot now is tried again later. */
 static void after_leaving(vmm_cache *cache)
 {
-    if (cache->no_caching)
-        (void)vmm__trim(cache, 0, NULL); /* what cannot go back now is tried again later */
+    struct error_line line;
+    if (!cache->no_caching)
+        return;
+    vmm__error_save(&line);
+    (void)vmm__trim(cache, 0, NULL);
+    vmm__error_restore(&line);
 }
 
 vmm_status vmm_pool_begin(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filter, void *context)

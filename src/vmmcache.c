@@ -57,22 +57,16 @@ static vmm_status unknown_pointer(const vmm_cache *cache, const char *function, 
         is_inside ? "no memory is there, or no more" : "it lies outside of the cache's arena");
 }
 
-/* For calls that do not fail if this does. */
-static __attribute__((noinline)) void tick_in_passing(vmm_cache *cache)
-{
-    struct error_line line;
-    vmm__error_save(&line);
-    (void)vmm__tick(cache);
-    vmm__error_restore(&line);
-}
-
-/* What may be due after a block was taken back. */
+/* What may be due after a block was taken back. The free does not fail if this does: what cannot go back now
+ * is tried again later. */
 static __attribute__((noinline)) void after_free(vmm_cache *cache)
 {
-    if (cache->no_caching)
-        (void)vmm__trim(cache, 0, NULL); /* what cannot go back now is tried again later */
-    else if (vmm__decay_is_due(&cache->decay))
-        tick_in_passing(cache);
+    struct error_line line;
+    if (!cache->no_caching && !vmm__decay_is_due(&cache->decay))
+        return;
+    vmm__error_save(&line);
+    (void)(cache->no_caching ? vmm__trim(cache, 0, NULL) : vmm__tick(cache));
+    vmm__error_restore(&line);
 }
 
 static __attribute__((noinline)) vmm_status free_apart(vmm_cache *cache, const void *ptr,

@@ -272,8 +272,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_create(const vmm_config *config, vmm_cache 
 /*
  * Does:     waits for the device to finish work that may touch the cache's memory, gives all memory
  *           and addresses back and ends the cache. Live blocks end with it. NULL does nothing.
- * Returns:  VMM_OK; else the first error of the driver, ERR_LOST if the device is lost, or ERR_CORRUPTED
- *           (VMM_GUARD_ON looks at all blocks a last time). The cache is gone in any of these cases.
+ * Returns:  VMM_OK, also if the driver refused something once; else the first error of the driver that
+ *           stayed, ERR_LOST if the device is lost, or ERR_CORRUPTED (VMM_GUARD_ON looks at all blocks a last time). The cache is gone in any of these cases.
  *           ERR_FORKED: nothing was done, the cache is a parent process's.
  * Threads:  no other call on this cache may be under way or follow.
  * On failure: ERR_INVALID_ARGUMENT, and nothing has happened: it is no cache (any more), or calls this
@@ -487,8 +487,8 @@ VMM_API vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id);
  *           stay until they are freed.
  * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no such pool in use), ERR_DRIVER, ERR_LOST (the wait
- *           failed: the use has ended, and one of those calls waits).
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no such pool in use), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM
+ *           (the wait failed: the use has ended, and one of those calls waits).
  */
 VMM_API vmm_status vmm_pool_release(vmm_cache *cache, vmm_pool_id id);
 
@@ -575,7 +575,7 @@ VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
  *           this program nor another one.
  * Returns:  VMM_OK and bytes in *free_bytes and *total_bytes.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL), ERR_DRIVER, ERR_LOST.
+ * On failure: ERR_INVALID_ARGUMENT (NULL), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM.
  */
 VMM_API vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uint64_t *total_bytes);
 

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local struct error_line last;
 
@@ -31,12 +32,12 @@ const char *vmm_last_error(void)
 
 void vmm__error_save(struct error_line *line)
 {
-    *line = last;
+    memcpy(line->text, last.text, strlen(last.text) + 1); /* mostly it is empty */
 }
 
 void vmm__error_restore(const struct error_line *line)
 {
-    last = *line;
+    memcpy(last.text, line->text, strlen(line->text) + 1);
 }
 
 const char *vmm_status_name(vmm_status status)

@@ -32,16 +32,17 @@ vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct direc
     return VMM_OK;
 }
 
-void vmm__pool_close(struct pool *pool)
+vmm_status vmm__pool_close(struct pool *pool)
 {
     vmm__magazines_fini(pool);
     vmm__uses_fini(&pool->uses);
     vmm__slabs_fini(&pool->slabs);
     vmm__heap_fini(&pool->large);
     vmm__heap_fini(&pool->small);
-    vmm__timeline_fini(&pool->timeline);
+    vmm_status status = vmm__timeline_fini(&pool->timeline);
     vmm__biased_fini(&pool->lock);
     vmm__host_free(pool, sizeof *pool);
+    return status;
 }
 
 /* ---- The lock ----------------------------------------------------------------------------- */
@@ -163,10 +164,19 @@ static vmm_status object_take(struct pool *pool, uint64_t bytes, void **out)
     return VMM_OK;
 }
 
+/* The request does not fail if the driver does not say what has ended. */
+static __attribute__((noinline)) void waits_look(struct pool *pool)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__pool_poll_locked(pool, POLL_ON_TAKE);
+    vmm__error_restore(&line);
+}
+
 vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out)
 {
     if (pool->uses.oldest != NULL)
-        (void)vmm__pool_poll_locked(pool, POLL_ON_TAKE);
+        waits_look(pool);
     if (bytes <= SLAB_LARGEST_BYTES)
         return object_take(pool, bytes, out);
     struct heap *heap = heap_for(pool, bytes);

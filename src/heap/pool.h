@@ -85,7 +85,8 @@ struct pool {
 
 vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct directory *directory,
                           struct ledger *ledger, struct pool **out);
-void vmm__pool_close(struct pool *pool);
+/* Returns the first error of the driver; the pool is gone in either case. */
+vmm_status vmm__pool_close(struct pool *pool);
 
 static inline bool vmm__pool_ids_equal(vmm_pool_id a, vmm_pool_id b)
 {

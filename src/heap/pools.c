@@ -69,11 +69,14 @@ void vmm__pools_touch(struct pools *pools, struct pool *pool)
     pools->recent = pool;
 }
 
-void vmm__pools_fini(struct pools *pools)
+vmm_status vmm__pools_fini(struct pools *pools)
 {
+    vmm_status first = VMM_OK;
     while (pools->first != NULL) {
         struct pool *pool = pools->first;
         pools->first = pool->next;
-        vmm__pool_close(pool);
+        vmm_status status = vmm__pool_close(pool);
+        first = first == VMM_OK ? status : first;
     }
+    return first;
 }

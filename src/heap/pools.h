@@ -38,7 +38,7 @@ void vmm__pools_show(struct pools *pools, struct pool *pool);
 /* Makes a pool the one that was supplied last. */
 void vmm__pools_touch(struct pools *pools, struct pool *pool);
 
-/* Closes all. */
-void vmm__pools_fini(struct pools *pools);
+/* Closes all; the first error of the driver. */
+vmm_status vmm__pools_fini(struct pools *pools);
 
 #endif

@@ -68,6 +68,15 @@ static vmm_status addresses_reserve(struct arena *arena, uint64_t bytes)
     }
 }
 
+/* What the driver refuses is tried once more. */
+static vmm_status addresses_free(const struct arena *arena)
+{
+    vmm_status status = vmm__driver_address_free(arena->driver, arena->address, arena->bytes);
+    if (status != VMM_OK)
+        status = vmm__driver_address_free(arena->driver, arena->address, arena->bytes);
+    return status;
+}
+
 vmm_status vmm__arena_init(struct arena *arena, struct driver *driver, uint64_t bytes)
 {
     *arena = (struct arena){ .driver = driver, .granule_bytes = driver->granule_bytes };
@@ -87,14 +96,14 @@ vmm_status vmm__arena_init(struct arena *arena, struct driver *driver, uint64_t 
     return VMM_OK;
 
 fail_table:
-    (void)vmm__driver_address_free(driver, arena->address, arena->bytes);
+    (void)addresses_free(arena);
     return status;
 }
 
 vmm_status vmm__arena_fini(struct arena *arena)
 {
     vmm__host_table_free(arena->edges, arena->granules * sizeof *arena->edges);
-    return vmm__driver_address_free(arena->driver, arena->address, arena->bytes);
+    return addresses_free(arena);
 }
 
 uint64_t vmm__arena_room_after(const struct arena *arena, uint64_t granule)

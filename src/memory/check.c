@@ -9,6 +9,7 @@ struct tally {
     uint64_t taken_granules;
     uint32_t twins;
     uint32_t astray;
+    uint32_t records[CHUNK_STATES]; /* by state */
 };
 
 static vmm_status place_check(const struct memory *memory, uint32_t id)
@@ -66,10 +67,21 @@ static vmm_status chunk_check(const struct memory *memory, uint32_t id, struct t
     return place_check(memory, id);
 }
 
+/* A list is as long as there are records of its state, and holds no others. */
+static bool list_is_whole(const struct memory *memory, uint32_t first, enum chunk_state state,
+                          uint32_t count)
+{
+    uint32_t id = first;
+    for (; id != 0 && count > 0 && memory->records[id].state == state; count--)
+        id = memory->records[id].next;
+    return id == 0 && count == 0;
+}
+
 vmm_status vmm__memory_check(const struct memory *memory)
 {
     struct tally tally = { .bytes = 0 };
     for (uint32_t id = 1; id < memory->record_high; id++) {
+        tally.records[memory->records[id].state]++;
         if (memory->records[id].state == CHUNK_UNUSED)
             continue;
         vmm_status status = chunk_check(memory, id, &tally);
@@ -86,5 +98,8 @@ vmm_status vmm__memory_check(const struct memory *memory)
         return vmm__error(VMM_ERR_INTERNAL,
                           "memory: invariants 4 and 5: %u twins and %u astray, not %u and %u",
                           tally.twins, tally.astray, memory->twins, memory->astray);
+    if (!list_is_whole(memory, memory->unused, CHUNK_UNUSED, tally.records[CHUNK_UNUSED]) ||
+        !list_is_whole(memory, memory->limbo_head, CHUNK_LIMBO, tally.records[CHUNK_LIMBO]))
+        return vmm__error(VMM_ERR_INTERNAL, "memory: invariant 6: a record is in no list");
     return vmm__arena_check(&memory->arena);
 }

@@ -189,16 +189,24 @@ vmm_status vmm__memory_init(struct memory *memory, struct driver *driver, uint64
     return VMM_OK;
 }
 
-vmm_status vmm__memory_fini(struct memory *memory)
+static vmm_status chunks_close(struct memory *memory)
 {
     vmm_status first = VMM_OK;
-    if (memory->astray > 0)
-        vmm__memory_mend(memory);
     for (uint32_t id = 1; id < memory->record_high; id++) {
         struct chunk *chunk = &memory->records[id];
         vmm_status status = chunk->state == CHUNK_UNUSED ? VMM_OK : vmm__chunk_close(memory, chunk);
         first = first == VMM_OK ? status : first;
     }
+    return first;
+}
+
+vmm_status vmm__memory_fini(struct memory *memory)
+{
+    if (memory->astray > 0)
+        vmm__memory_mend(memory);
+    vmm_status first = chunks_close(memory);
+    if (first != VMM_OK)
+        first = chunks_close(memory); /* what the driver refused is tried once more */
     vmm__host_table_free(memory->records, memory->record_limit * sizeof *memory->records);
     vmm__host_table_free(memory->pages, memory->arena.granules * sizeof *memory->pages);
     vmm_status status = vmm__arena_fini(&memory->arena);

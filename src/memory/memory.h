@@ -17,7 +17,9 @@
  *     twins form a ring with exactly one owner of the handle;
  *  5. every held record is mapped, except `astray` of them: those that a re-backing took from their
  *     place and that the driver then refused to map again. Each drain tries to map them. Until then they
- *     neither move nor go to limbo nor leave their ring.
+ *     neither move nor go to limbo nor leave their ring;
+ *  6. every unused record is in the list of unused ones, every record in limbo in that of limbo, and no
+ *     other is.
  * Knows nothing of blocks, pools or why it is asked. May be called by: policy, report, entry.
  * Locks: the cache's grow lock guards all of it; figures may be read without.
  */
@@ -31,7 +33,8 @@
 enum chunk_state {
     CHUNK_UNUSED = 0, /* the record is free */
     CHUNK_HELD,       /* under blocks */
-    CHUNK_LIMBO       /* on its way back to the driver */
+    CHUNK_LIMBO,      /* on its way back to the driver */
+    CHUNK_STATES
 };
 
 struct chunk {
@@ -68,8 +71,8 @@ struct memory {
 vmm_status vmm__memory_init(struct memory *memory, struct driver *driver, uint64_t arena_bytes,
                             uint64_t limit_bytes);
 
-/* Unmaps and releases every chunk, whatever its state: no work may be in flight. Returns the first
- * error and goes on. */
+/* Unmaps and releases every chunk, whatever its state: no work may be in flight. What the driver refuses is
+ * tried twice. Returns the first error that stays and goes on. */
 vmm_status vmm__memory_fini(struct memory *memory);
 
 /*

@@ -151,13 +151,22 @@ void vmm__timeline_init(struct timeline *timeline, struct driver *driver, vmm_st
     vmm__lock_init(&timeline->lock);
 }
 
-void vmm__timeline_fini(struct timeline *timeline)
+/* What the driver refuses is tried once more. */
+static vmm_status event_end(struct driver *driver, void *event)
 {
+    vmm_status status = event == NULL ? VMM_OK : vmm__driver_event_destroy(driver, event);
+    return status == VMM_OK ? VMM_OK : vmm__driver_event_destroy(driver, event);
+}
+
+vmm_status vmm__timeline_fini(struct timeline *timeline)
+{
+    vmm_status first = VMM_OK;
     for (unsigned i = 0; i < TIMELINE_MARKS; i++) {
-        if (timeline->marks[i].event != NULL)
-            (void)vmm__driver_event_destroy(timeline->driver, timeline->marks[i].event);
+        vmm_status status = event_end(timeline->driver, timeline->marks[i].event);
+        first = first == VMM_OK ? status : first;
     }
     vmm__lock_fini(&timeline->lock);
+    return first;
 }
 
 vmm_status vmm__timeline_mark(struct timeline *timeline, uint64_t epoch)

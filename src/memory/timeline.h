@@ -50,8 +50,8 @@ struct timeline {
 
 void vmm__timeline_init(struct timeline *timeline, struct driver *driver, vmm_stream stream);
 
-/* Destroys the events. Work need not be done. */
-void vmm__timeline_fini(struct timeline *timeline);
+/* Destroys the events, each tried twice. Work need not be done. Returns the first error and goes on. */
+vmm_status vmm__timeline_fini(struct timeline *timeline);
 
 /* The epoch to stamp what is given up now. */
 static inline uint64_t vmm__timeline_now(const struct timeline *timeline)

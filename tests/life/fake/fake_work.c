@@ -124,6 +124,26 @@ EXPORT CUresult cuGraphDestroy(CUgraph graph)
     return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream)
+{
+    CONTEXT_CALL_BEGIN();
+    return fake_result(__func__, vmm__driver_clear(memory, to, bytes, value, stream));
+}
+
+/* Done when it returns, which a copy into memory that is not pinned may be. */
+EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    CONTEXT_CALL_BEGIN();
+    struct driver_piece piece = { .address = from, .bytes = bytes, .to = to };
+    return fake_result(__func__, vmm__driver_read(memory, &piece, 1, stream));
+}
+
+EXPORT CUresult cuStreamSynchronize(CUstream stream)
+{
+    CONTEXT_CALL_BEGIN();
+    return fake_result(__func__, vmm__driver_read(memory, NULL, 0, stream));
+}
+
 /* ---- Kernels: those of the cuda driver, known by name ------------------------------------------- */
 
 static const char *const kernels[] = { "vmm_fill", "vmm_check", "vmm_delay" };

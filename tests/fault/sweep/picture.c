@@ -1,0 +1,95 @@
+/* What the program can see of a cache: see picture.h. */
+#include "picture.h"
+
+#include "point.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static int item_noted(void *context, const vmm_item *item)
+{
+    struct picture *picture = context;
+    bool is_held = item->state == VMM_ITEM_LIVE || item->state == VMM_ITEM_WAITING;
+    if (item->kind != VMM_ITEM_BLOCK || !is_held)
+        return 0;
+    if (picture->count == PICTURE_ITEMS)
+        sweep_broken("a picture of %d blocks is too small", PICTURE_ITEMS);
+    picture->items[picture->count++] =
+        (struct picture_item){ .state = item->state,
+                               .address = item->address,
+                               .bytes = item->bytes,
+                               .requested_bytes = item->requested_bytes,
+                               .stream = item->stream,
+                               .pool = item->pool,
+                               .is_small = item->is_small };
+    return 0;
+}
+
+void picture_take(vmm_cache *cache, struct picture *picture)
+{
+    picture->count = 0;
+    picture->stats = (vmm_stats)VMM_STATS_INIT;
+    sweep_sleep();
+    if (vmm_walk(cache, item_noted, picture) != VMM_OK ||
+        vmm_stats_get(cache, &picture->stats) != VMM_OK)
+        sweep_broken("a picture could not be taken: %s", vmm_last_error());
+    sweep_wake();
+}
+
+static bool items_equal(const struct picture_item *a, const struct picture_item *b)
+{
+    return a->state == b->state && a->address == b->address && a->bytes == b->bytes &&
+           a->requested_bytes == b->requested_bytes && a->stream == b->stream &&
+           a->pool.first == b->pool.first && a->pool.second == b->pool.second &&
+           a->is_small == b->is_small;
+}
+
+static const char *item_told(const struct picture_item *item, const char *what)
+{
+    static char text[160];
+    (void)snprintf(text, sizeof text, "the %s block of %" PRIu64 " bytes at 0x%" PRIx64 " %s",
+                   item->state == VMM_ITEM_LIVE ? "live" : "waiting", item->bytes, item->address,
+                   what);
+    return text;
+}
+
+/* Waiting blocks may have come free. */
+static const char *items_difference(const struct picture *before, const struct picture *after)
+{
+    unsigned at = 0;
+    for (unsigned i = 0; i < before->count; i++) {
+        const struct picture_item *item = &before->items[i];
+        if (at < after->count && items_equal(item, &after->items[at]))
+            at++;
+        else if (item->state == VMM_ITEM_LIVE)
+            return item_told(item, "has gone or changed");
+    }
+    return at < after->count ? item_told(&after->items[at], "has come or changed") : NULL;
+}
+
+static const char *figures_difference(const vmm_stats *before, const vmm_stats *after)
+{
+#define FIGURE_SAME(name)                                                                          \
+    if (memcmp(&before->name, &after->name, sizeof before->name) != 0)                             \
+        return #name " has changed";
+    FIGURE_SAME(requested_bytes)
+    FIGURE_SAME(allocated_bytes)
+    FIGURE_SAME(allocations)
+    FIGURE_SAME(unmovable_bytes)
+    FIGURE_SAME(limit_bytes)
+#undef FIGURE_SAME
+    if (after->active_bytes.current > before->active_bytes.current)
+        return "active_bytes has risen";
+    if (after->active_bytes.allocated != before->active_bytes.allocated)
+        return "active_bytes.allocated has changed";
+    if (after->active_bytes.peak != before->active_bytes.peak)
+        return "active_bytes.peak has changed";
+    return NULL;
+}
+
+const char *picture_difference(const struct picture *before, const struct picture *after)
+{
+    const char *difference = items_difference(before, after);
+    return difference != NULL ? difference : figures_difference(&before->stats, &after->stats);
+}

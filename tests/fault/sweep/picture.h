@@ -1,0 +1,45 @@
+/*
+ * What the program can see of a cache: its blocks and the figures that a call which failed must not
+ * have changed.
+ *
+ * Left out of the comparison, because the header allows it or because they count the attempt:
+ *  - chunks, reserved, idle and free memory: a request that failed for want of memory has first given
+ *    up idle memory of every stream, and what was mapped for it in vain goes back or is free;
+ *  - blocks that waited for other streams may have come free, which is what time does to them anyway
+ *    (the request waited for it), so active bytes may have become less;
+ *  - calls, stalls, waits, retries, failures, compactions, questions to the program;
+ *  - the number of streams: the cache knows a stream from the first call that names it.
+ *
+ * Owns nothing. May be called by: the workload.
+ */
+#ifndef SWEEP_PICTURE_H
+#define SWEEP_PICTURE_H
+
+#include "vmmcache/vmmcache.h"
+
+#include <stdbool.h>
+
+enum { PICTURE_ITEMS = 2048 };
+
+struct picture_item {
+    vmm_item_state state;
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t requested_bytes;
+    vmm_stream stream;
+    vmm_pool_id pool;
+    int is_small;
+};
+
+struct picture {
+    unsigned count;
+    struct picture_item items[PICTURE_ITEMS]; /* live and waiting, in rising order of address */
+    vmm_stats stats;
+};
+
+void picture_take(vmm_cache *cache, struct picture *picture);
+
+/* What differs, in one line; NULL: nothing that a call which failed may not have changed. */
+const char *picture_difference(const struct picture *before, const struct picture *after);
+
+#endif

@@ -1,0 +1,148 @@
+/*
+ * Faults in calls that do not fail for them: vmm_last_error() speaks of calls that failed, and the end of a
+ * cache leaves nothing that the driver takes back at a second attempt.
+ */
+#include "support/sim_support.h"
+
+#include "base/error.h"
+#include "cache_on.h"
+
+struct scene {
+    struct driver *driver;
+    vmm_cache *cache;
+};
+
+static void scene_begin(struct scene *scene, struct driver *driver, bool no_caching)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    config.no_caching = no_caching;
+    config.arena_bytes = 256 * MIB;
+    scene->driver = driver;
+    vmm__sim_lag_set(driver, 1000);
+    assert_ok(vmm__cache_create_on(&config, driver, &scene->cache));
+}
+
+static void *block_taken(const struct scene *scene, size_t bytes, unsigned stream)
+{
+    void *block;
+    assert_ok(vmm_alloc(scene->cache, bytes, STREAM(stream), &block));
+    sim_filled(scene->driver, (uintptr_t)block, bytes, 7, STREAM(stream));
+    return block;
+}
+
+/* Blocks that are live, free, and waiting for another stream. */
+static void memory_used(const struct scene *scene)
+{
+    (void)block_taken(scene, 3 * MIB, 1);
+    void *waiting = block_taken(scene, 5 * MIB, 1);
+    void *freed = block_taken(scene, 9 * MIB, 2);
+    assert_ok(vmm_use(scene->cache, waiting, STREAM(2)));
+    assert_ok(vmm_free(scene->cache, waiting));
+    assert_ok(vmm_free(scene->cache, freed));
+    assert_ok(vmm_trim(scene->cache, 0, NULL));
+}
+
+static void a_look_that_fails_leaves_no_line(void **state)
+{
+    struct scene scene;
+    void *block;
+    scene_begin(&scene, *state, false);
+    memory_used(&scene);
+    (void)vmm__error(VMM_OK, "%s", "as before");
+    vmm__sim_fail_at(scene.driver, 1, VMM_ERR_DRIVER, false);
+    assert_ok(vmm_alloc(scene.cache, 5000, STREAM(1), &block));
+    assert_true(vmm__sim_faults_fired(scene.driver) == 1);
+    assert_string_equal(vmm_last_error(), "as before");
+    assert_ok(vmm_destroy(scene.cache));
+}
+
+static void a_free_without_caching_leaves_no_line(void **state)
+{
+    struct scene scene;
+    scene_begin(&scene, *state, true);
+    void *block = block_taken(&scene, 3 * MIB, 1);
+    (void)vmm__error(VMM_OK, "%s", "as before");
+    vmm__sim_fail_at(scene.driver, 1, VMM_ERR_DRIVER, false);
+    assert_ok(vmm_free(scene.cache, block));
+    assert_true(vmm__sim_faults_fired(scene.driver) == 1);
+    assert_string_equal(vmm_last_error(), "as before");
+    assert_ok(vmm_destroy(scene.cache));
+}
+
+static void a_pool_that_ends_without_caching_leaves_no_line(void **state)
+{
+    static const vmm_pool_id id = { 1, 2 };
+    struct scene scene;
+    scene_begin(&scene, *state, true);
+    void *block = block_taken(&scene, 3 * MIB, 1);
+    vmm__sim_fail_at(scene.driver, 1, VMM_ERR_DRIVER, false);
+    assert_ok(vmm_free(scene.cache, block)); /* it does not go back */
+    assert_ok(vmm_pool_begin(scene.cache, id, NULL, NULL));
+    (void)vmm__error(VMM_OK, "%s", "as before");
+    vmm__sim_fail_at(scene.driver, 1, VMM_ERR_DRIVER, true);
+    assert_ok(vmm_pool_end(scene.cache, id));
+    assert_true(vmm__sim_faults_fired(scene.driver) > 0);
+    assert_string_equal(vmm_last_error(), "as before");
+    vmm__sim_fail_at(scene.driver, 0, VMM_OK, false);
+    assert_ok(vmm_pool_release(scene.cache, id));
+    assert_ok(vmm_destroy(scene.cache));
+}
+
+/* Ends a cache while call `number` fails; returns how many calls that made. */
+static uint64_t cache_ended(struct driver *driver, uint64_t number)
+{
+    struct scene scene;
+    scene_begin(&scene, driver, false);
+    memory_used(&scene);
+    (void)vmm__error(VMM_OK, "%s", "as before");
+    vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, false);
+    assert_ok(vmm_destroy(scene.cache));
+    assert_string_equal(vmm_last_error(), "as before");
+    uint64_t calls = vmm__sim_calls(driver);
+    vmm__sim_fail_at(driver, 0, VMM_OK, false);
+    sim_assert_clean(driver);
+    if (!sim_census_is_zero(driver))
+        fail_msg("call %llu failed once, and something is left", (unsigned long long)number);
+    return calls;
+}
+
+static void what_the_driver_refuses_once_does_not_stay(void **state)
+{
+    uint64_t calls = cache_ended(*state, 0);
+    assert_true(calls > 8);
+    for (uint64_t number = 1; number <= calls; number++)
+        (void)cache_ended(*state, number);
+}
+
+/* A fault in any call of the end that goes on for ever is told. */
+static void what_the_driver_refuses_for_ever_is_told(void **state)
+{
+    (void)state;
+    struct driver_options options = { 0 };
+    struct driver *driver;
+    struct scene scene;
+    assert_ok(vmm__driver_sim_open(&options, &driver));
+    uint64_t calls = cache_ended(driver, 0);
+    vmm__driver_close(driver);
+    for (uint64_t number = 1; number <= calls; number++) {
+        assert_ok(vmm__driver_sim_open(&options, &driver));
+        scene_begin(&scene, driver, false);
+        memory_used(&scene);
+        vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, true);
+        assert_status(vmm_destroy(scene.cache), VMM_ERR_DRIVER);
+        vmm__driver_close(driver);
+        assert_int_equal(vmm__host_outstanding(), 0);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        SIM_TEST(a_look_that_fails_leaves_no_line),
+        SIM_TEST(a_free_without_caching_leaves_no_line),
+        SIM_TEST(a_pool_that_ends_without_caching_leaves_no_line),
+        SIM_TEST(what_the_driver_refuses_once_does_not_stay),
+        cmocka_unit_test(what_the_driver_refuses_for_ever_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
