@@ -323,31 +323,6 @@ static void lines_are_as_wide_as_each_other(const char *text)
     }
 }
 
-static void the_summary_is_a_table_whatever_the_time(void **state)
-{
-    struct cache_test *test = *state;
-    static const struct {
-        uint64_t ns;
-        const char *text;
-    } times[] = {
-        { 999999499, " 999.999 ms |" },
-        { 999999500, " 1.00 s |" },
-        { UINT64_C(99999990000000), " 99999.99 s |" },
-        { UINT64_C(99999995000000), " 100000 s |" },
-    };
-    _Atomic uint64_t *spent = &test->driver->tally[DRIVER_CALL_map].clock_ns;
-    uint64_t before = *spent;
-    uint64_t others = cache_stats(test).driver_ns - before;
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
-        *spent = times[i].ns - others; /* the summary itself asks the driver for nothing */
-        char *text = summary_text(test);
-        assert_non_null(strstr(text, times[i].text));
-        lines_are_as_wide_as_each_other(text);
-        free(text);
-    }
-    *spent = before;
-}
-
 static void the_summary_has_every_figure(void **state)
 {
     struct cache_test *test = *state;
@@ -390,7 +365,6 @@ int main(int argc, char **argv)
         CACHE_TEST(what_must_not_move_is_counted),
         CACHE_TEST(the_line_of_a_failure_says_what_the_statistics_say),
         CACHE_TEST(the_summary_has_every_figure),
-        CACHE_TEST(the_summary_is_a_table_whatever_the_time),
         CACHE_TEST(a_file_that_takes_no_output_is_told),
     };
     CACHE_MAIN(tests);

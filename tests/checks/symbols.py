@@ -1,7 +1,7 @@
 """What the built library gives and takes.
 
 usage: symbols.py exports NM LIBRARY SOURCE...   it exports the functions marked VMM_API, exactly
-       symbols.py archive NM LIBRARY SOURCE...   these, and else names that begin with vmm__
+       symbols.py archive NM LIBRARY SOURCE...   these, and else names that begin with vmm__, or NVTX's own
        symbols.py imports NM LIBRARY             it cannot end the process, print to standard output, run
                                                  another program, or call what cannot be called safely
 """
@@ -25,6 +25,10 @@ UNSAFE = {"gets", "strcpy", "strcat", "stpcpy", "sprintf", "vsprintf", "scanf", 
           "strtok", "tmpnam", "tempnam", "mktemp", "getenv", "setenv", "putenv", "rand", "srand", "signal", "umask",
           "chdir", "setuid", "socket", "connect"}
 FORBIDDEN = ENDINGS | PRINTS | PROGRAMS | UNSAFE
+
+
+# NVTX is in headers alone: whoever includes them defines these, weak, and hidden where the library is shared.
+NVTX = r"nvtx|InitializeInjectionNvtx"
 
 
 def symbols(nm, library, *flags):
@@ -51,7 +55,7 @@ def archive(nm, library, *promising):
     defined = symbols(nm, library, "--extern-only", "--defined-only")
     faults = ["%s: promised, not defined" % name for name in promised - defined]
     faults += ["%s: defined, neither promised nor internal by its name" % name
-               for name in defined - promised if not name.startswith("vmm__")]
+               for name in defined - promised if not name.startswith("vmm__") and not re.match(NVTX, name)]
     sources.finish("archive", len(defined), sorted(faults))
 
 

@@ -174,7 +174,9 @@ void operation_missing(struct engine *engine, const struct operation *operation)
                             ? missing_memory_call(engine->cache, call)
                             : missing_report_call(engine->cache, call - MEMORY_CALLS);
     engine_leave(engine);
-    if (status != VMM_ERR_INVALID_ARGUMENT)
+    bool is_lost =
+        status == VMM_ERR_LOST && engine->is_lost; /* looked at before other arguments are */
+    if (status != VMM_ERR_INVALID_ARGUMENT && !is_lost)
         engine_trouble(engine, "missing argument %u: returned %s", call, vmm_status_name(status));
     if (vmm_block_bytes(NULL, 1) != 0 || vmm_destroy(NULL) != VMM_OK)
         engine_trouble(engine, "missing argument: something came of no cache");

@@ -43,9 +43,10 @@ static void long_times_fit_into_the_table(void **state)
 {
     vmm_cache *cache = cache_made(*state);
     driver_time_is(cache, 1815123, "| Driver time           |   1.815 ms |");
-    driver_time_is(cache, 999999999, "| Driver time           | 999.999 ms |");
-    driver_time_is(cache, 1000000000, "| Driver time           |      1.0 s |");
-    driver_time_is(cache, UINT64_C(86400) * 1000000000, "| Driver time           |  86400.0 s |");
+    driver_time_is(cache, 999999499, "| Driver time           | 999.999 ms |");
+    driver_time_is(cache, 999999500, "| Driver time           |     1.00 s |");
+    driver_time_is(cache, UINT64_C(86400) * 1000000000, "| Driver time           | 86400.00 s |");
+    driver_time_is(cache, UINT64_C(99999995000000), "| Driver time           |   100000 s |");
     assert_ok(vmm_destroy(cache));
 }
 

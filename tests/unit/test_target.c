@@ -104,14 +104,29 @@ static void small_heaps_have_single_granules(void **state)
 static void chunks_are_a_share_of_what_is_reserved(void **state)
 {
     (void)state;
-    const uint64_t reserved = 3200 * GRANULE;
-    assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 10), GRANULE), 10);
-    assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 20), GRANULE), 20);
+    const uint64_t reserved = 6400 * GRANULE;
+    assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 10), GRANULE), 20);
+    assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 20), GRANULE), 40);
     assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 100), GRANULE), 64);
-    assert_int_equal(chunk_of(cache_in_use(reserved / 32, reserved / 32, 10), GRANULE), 1);
+    assert_int_equal(chunk_of(cache_in_use(reserved / 64, reserved / 64, 10), GRANULE), 1);
     struct vmm_cache *cache = cache_in_use(reserved, reserved, 10);
     cache->is_fine = true;
-    assert_int_equal(chunk_of(cache, GRANULE), 2);
+    assert_int_equal(chunk_of(cache, GRANULE), 4);
+}
+
+/* Below 8 GiB with the default target, 4 GiB with twice the slack: half the memory, half the share. */
+static void chunks_shrink_in_small_programs(void **state)
+{
+    (void)state;
+    const uint64_t reserved = 4 * GIB; /* of which 1/320 is 6.4 granules */
+    assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 10), GRANULE), 3);
+    assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 20), GRANULE), 12);
+    assert_int_equal(chunk_of(cache_in_use(reserved / 2, reserved / 2, 20), GRANULE), 3);
+    struct vmm_cache *cache = cache_in_use(reserved, reserved, 10);
+    cache->is_fine = true;
+    assert_int_equal(chunk_of(cache, GRANULE), 1);
+    assert_int_equal(chunk_of(cache_of(reserved, reserved, 10), GRANULE),
+                     5); /* loads: 1/180, halved */
 }
 
 static void chunks_are_a_share_of_the_block(void **state)
@@ -150,7 +165,6 @@ static void chunks_are_larger_while_a_program_loads(void **state)
 {
     (void)state;
     const uint64_t reserved = 1800 * GRANULE;
-    assert_int_equal(chunk_of(cache_of(reserved, reserved, 10), GRANULE), 10);
     assert_int_equal(chunk_of(cache_of(10 * reserved, 10 * reserved, 10), GRANULE), 100);
     assert_int_equal(chunk_of(cache_of(100 * reserved, 100 * reserved, 10), GRANULE), 128);
     struct vmm_cache *cache = cache_of(10 * reserved, 10 * reserved, 10);
@@ -175,6 +189,7 @@ int main(void)
         cmocka_unit_test(the_upper_half_is_near),
         cmocka_unit_test(small_heaps_have_single_granules),
         cmocka_unit_test(chunks_are_a_share_of_what_is_reserved),
+        cmocka_unit_test(chunks_shrink_in_small_programs),
         cmocka_unit_test(chunks_are_a_share_of_the_block),
         cmocka_unit_test(chunks_are_smaller_near_the_limit),
         cmocka_unit_test(chunks_are_larger_where_closeness_is_lost),
