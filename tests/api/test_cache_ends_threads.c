@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { WORKERS = 4, ROUNDS = 1000, BLOCKS = 4, SHELVES = 3 };
+enum { WORKERS = 4, ROUNDS = 1000, BLOCKS = 4, SHELVES = 3, WARMED = 256 };
 
 struct worker {
     struct cache_test *test;
@@ -92,8 +92,26 @@ static void streams_of_threads_come_and_go(void **state)
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
+/* CUDA keeps memory for as many streams as there were at once, which is not the cache's. */
+static int many_streams_warmed(void **state)
+{
+    vmm_stream streams[WARMED];
+    if (cache_group_setup(state) != 0)
+        return -1;
+    struct driver *driver = ((struct cache_test *)*state)->driver;
+    for (unsigned i = 0; i < WARMED; i++) {
+        assert_ok(vmm__driver_stream_create(driver, &streams[i]));
+        assert_ok(vmm__driver_delay(driver, 1000, streams[i]));
+    }
+    assert_ok(vmm__driver_device_wait(driver));
+    for (unsigned i = 0; i < WARMED; i++)
+        assert_ok(vmm__driver_stream_destroy(driver, streams[i]));
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = { CACHE_TEST(streams_of_threads_come_and_go) };
-    CACHE_MAIN(tests);
+    driver_choice_read(argc, argv);
+    return cmocka_run_group_tests(tests, many_streams_warmed, cache_group_teardown);
 }

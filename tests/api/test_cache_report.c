@@ -314,13 +314,11 @@ static char *summary_text(struct cache_test *test)
 
 static void lines_are_as_wide_as_each_other(const char *text)
 {
-    size_t width = 0;
-    for (const char *line = strchr(text, '+'); line != NULL && *line != '\0';) {
-        size_t length = strcspn(line, "\n");
-        width = width == 0 ? length : width;
-        assert_int_equal(length, width);
-        line += length + 1;
-    }
+    const char *table = strchr(text, '+');
+    assert_non_null(table);
+    size_t width = strcspn(table, "\n");
+    for (size_t at = 0; table[at] != '\0'; at += width + 1)
+        assert_int_equal(strcspn(table + at, "\n"), width);
 }
 
 static void the_summary_has_every_figure(void **state)

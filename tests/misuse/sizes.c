@@ -13,9 +13,13 @@ static vmm_status take(struct stage *stage, uint64_t bytes)
 
 static vmm_status take_on_a_new_stream(struct stage *stage, uint64_t bytes)
 {
+    vmm_stream stream;
     void *out = stage;
-    vmm_status status = vmm_alloc(stage->cache, bytes, (vmm_stream)(uintptr_t)0xdeadbeef00, &out);
+    must_ok(vmm__driver_stream_create(stage->driver, &stream));
+    vmm_status status = vmm_alloc(stage->cache, bytes, stream, &out);
     must(out == stage);
+    must_ok(vmm_stream_end(stage->cache, stream));
+    must_ok(vmm__driver_stream_destroy(stage->driver, stream));
     return status;
 }
 
