@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { WORKERS = 4, ROUNDS = 1000, BLOCKS = 4, SHELVES = 3, WARMED = 256 };
+enum { WORKERS = 4, ROUNDS = 1000, BLOCKS = 4, SHELVES = 3, WARMED = 192 };
 
 struct worker {
     struct cache_test *test;
