@@ -70,8 +70,11 @@ static vmm_status record_begin(const struct guard_call *call, struct record *rec
     if (status != VMM_OK)
         return status;
     status = block_prepare(guard, record);
-    if (status == VMM_OK)
+    if (status == VMM_OK) {
+        const struct heap *heap = vmm__handout_heap(guard->cache, record->inner);
+        record->epoch = vmm__timeline_now(&heap->pool->timeline);
         return VMM_OK;
+    }
     struct error_line line;
     bool looks;
     vmm__error_save(&line);
