@@ -245,6 +245,24 @@ static void captured_blocks_are_left_alone(void **state)
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
+/* Nobody waits for a stream that is being captured, so its canaries may be on their way. */
+static void blocks_of_captured_streams_are_looked_at_later(void **state)
+{
+    struct cache_test *test = *state;
+    guard_begun(test, VMM_GUARD_ON, 0);
+    void *others = block_taken(test, SMALL, 0);
+    void *small = block_taken(test, SMALL, 1);
+    void *large = block_taken(test, LARGE, 1);
+    capture_begun(test, 1);
+    assert_ok(vmm_guard_check(test->cache));
+    capture_ended(test, 1);
+    bytes_written(test, small, SMALL, 1, 1);
+    assert_status(vmm_guard_check(test->cache), VMM_ERR_CORRUPTED);
+    assert_status(vmm_free(test->cache, small), VMM_ERR_CORRUPTED);
+    block_given(test, large);
+    block_given(test, others);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -261,6 +279,7 @@ int main(int argc, char **argv)
         CACHE_TEST(reports_know_blocks_as_the_program_does),
         CACHE_TEST(a_guard_needs_no_cache),
         CACHE_TEST(captured_blocks_are_left_alone),
+        CACHE_TEST(blocks_of_captured_streams_are_looked_at_later),
     };
     CACHE_MAIN(tests);
 }
