@@ -28,7 +28,8 @@ static void kept_end(const struct guard_call *call, uint64_t count, uint64_t byt
     while (status == VMM_OK &&
            (record = vmm__records_evict(&guard->records, count, bytes)) != NULL) {
         uint64_t wrong;
-        if (vmm__canary_check(guard, record, guard->stream, &wrong) == VMM_ERR_CORRUPTED)
+        if (vmm__guard_has_memory(guard, record) &&
+            vmm__canary_check(guard, record, guard->stream, &wrong) == VMM_ERR_CORRUPTED)
             vmm__finding_note(call, record, wrong, finding);
         status = record_end(guard, record);
         if (status != VMM_OK)
@@ -72,6 +73,17 @@ static bool uses_wait(vmm_cache *cache, uint64_t inner)
     return have_ended;
 }
 
+/* To the pool a kept block is live; that its bytes stay where they are was the program's wish, which has gone. */
+static void pin_end(vmm_cache *cache, uint64_t inner)
+{
+    struct heap *heap = vmm__handout_owner(cache, inner);
+    if (heap == NULL)
+        return;
+    (void)vmm__pool_pin_locked(heap, inner, false);
+    atomic_fetch_add_explicit(&cache->unpins, 1, memory_order_relaxed);
+    vmm__biased_drop(&heap->pool->lock);
+}
+
 /*
  * Looks at a block that the program gives back, after its work. VMM_OK: it may be kept, as it is poison now.
  * VMM_NOT_READY: it cannot, or has nothing to show. Poison comes first, so that the one wait is for both.
@@ -81,6 +93,8 @@ static vmm_status block_inspect(const struct guard_call *call, struct record *re
 {
     struct guard *guard = call->cache->guard;
     if (!record->is_watched || vmm__guard_is_captured(guard, record->stream))
+        return VMM_NOT_READY;
+    if (!vmm__guard_has_memory(guard, record))
         return VMM_NOT_READY;
     if (record->is_used && !uses_wait(guard->cache, record->inner))
         return VMM_NOT_READY;
@@ -105,6 +119,7 @@ static vmm_status watched_free(const struct guard_call *call, struct record *rec
     vmm_status status = block_inspect(call, record, finding);
     vmm__error_restore(&line);
     if (status == VMM_OK) {
+        pin_end(guard->cache, record->inner);
         vmm__records_add_kept(&guard->records, record);
         kept_end(call, KEPT_MOST, guard->kept_bytes_most, finding);
         return VMM_OK;

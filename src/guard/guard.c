@@ -1,6 +1,7 @@
 /* The guard: see guard.h. */
 #include "base/hostmem.h"
 #include "guard/guard_internal.h"
+#include "policy/privates.h"
 
 /* The quarantine: at most so many bytes, and this share of the device or limit. */
 enum { KEPT_SHARE = 16 };
@@ -108,7 +109,7 @@ vmm_status vmm__guard_close(vmm_cache *cache, bool work_has_ended)
     if (guard == NULL)
         return VMM_OK;
     if (vmm__guard_watches(guard) && work_has_ended)
-        (void)vmm__guard_check_all(&call, UINT64_MAX, &finding);
+        (void)vmm__guard_check_all(&call, !vmm__privates_capture(cache), &finding);
     status = vmm__finding_end(&call, &finding, status);
     if (vmm__guard_watches(guard)) {
         (void)vmm__driver_stream_destroy(cache->driver, guard->stream);

@@ -50,7 +50,8 @@ static inline bool vmm__guard_watches(const struct guard *guard)
 /* Puts a guard into a cache if its configuration asks for one, before there are pools. */
 vmm_status vmm__guard_open(vmm_cache *cache, const vmm_config *config);
 
-/* Looks for corruption a last time if work has ended, and ends the guard. ERR_CORRUPTED. */
+/* Looks for corruption a last time if work has ended, but for that of streams which are being captured, and ends the
+ * guard. ERR_CORRUPTED. */
 vmm_status vmm__guard_close(vmm_cache *cache, bool work_has_ended);
 
 /* What vmm_alloc() promises. */

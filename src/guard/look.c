@@ -1,6 +1,7 @@
 /* Looking at memory, and what a call has found: see guard_internal.h. */
 #include "guard/canary.h"
 #include "guard/guard_internal.h"
+#include "policy/handout.h"
 
 void vmm__finding_note(const struct guard_call *call, const struct record *record, uint64_t wrong,
                        struct finding *finding)
@@ -54,32 +55,67 @@ static struct record *record_after(struct records *records, const struct record_
     return next;
 }
 
-/* Of a list, what was allocated before an operation: the canaries of others may be on their way. */
-static vmm_status list_check(const struct guard_call *call, const struct record_list *list,
-                             uint64_t before, struct finding *finding)
+bool vmm__guard_has_memory(const struct guard *guard, const struct record *record)
+{
+    vmm_cache *cache = guard->cache;
+    const struct arena *arena = &cache->memory.arena;
+    vmm__fair_take(&cache->grow_lock);
+    bool has = true;
+    uint64_t last = vmm__arena_granule(arena, record->inner + record->inner_bytes - 1);
+    for (uint64_t at = vmm__arena_granule(arena, record->inner);
+         has && cache->memory.astray > 0 && at <= last;) {
+        const struct chunk *chunk = vmm__memory_chunk(&cache->memory, at);
+        has = chunk != NULL && chunk->is_mapped;
+        at = has ? chunk->first + chunk->granules : last;
+    }
+    vmm__fair_drop(&cache->grow_lock);
+    return has;
+}
+
+/* Whether the canaries of a live block are there. VMM_NOT_READY: they may be on their way, on a stream that is being
+ * captured and was not waited for, or as the block is new. */
+static vmm_status canaries_await(const struct guard *guard, const struct record *record)
+{
+    const struct heap *heap = vmm__handout_heap(guard->cache, record->inner);
+    return vmm__timeline_query(&heap->pool->timeline, record->epoch);
+}
+
+static vmm_status record_check(const struct guard_call *call, const struct record *record,
+                               bool work_has_ended, struct finding *finding)
 {
     struct guard *guard = call->cache->guard;
+    uint64_t wrong;
+    if (!vmm__guard_has_memory(guard, record))
+        return VMM_OK;
+    vmm_status status = record->is_kept || work_has_ended ? VMM_OK : canaries_await(guard, record);
+    if (status == VMM_OK)
+        status = vmm__canary_check(guard, record, guard->stream, &wrong);
+    if (status == VMM_ERR_CORRUPTED)
+        vmm__finding_note(call, record, wrong, finding);
+    return status == VMM_ERR_CORRUPTED || status == VMM_NOT_READY ? VMM_OK : status;
+}
+
+static vmm_status list_check(const struct guard_call *call, const struct record_list *list,
+                             bool work_has_ended, struct finding *finding)
+{
+    struct records *records = &call->cache->guard->records;
     vmm_status first = VMM_OK;
-    for (struct record *record = record_after(&guard->records, list, NULL); record != NULL;
-         record = record_after(&guard->records, list, record)) {
-        if (!record->is_watched || record->allocated.operation > before)
-            continue;
-        uint64_t wrong;
-        vmm_status status = vmm__canary_check(guard, record, guard->stream, &wrong);
-        if (status == VMM_ERR_CORRUPTED)
-            vmm__finding_note(call, record, wrong, finding);
-        else if (first == VMM_OK)
-            first = status;
+    for (struct record *record = record_after(records, list, NULL); record != NULL;
+         record = record_after(records, list, record)) {
+        vmm_status status = VMM_OK;
+        if (record->is_watched)
+            status = record_check(call, record, work_has_ended, finding);
+        first = first == VMM_OK ? status : first;
     }
     return first;
 }
 
-vmm_status vmm__guard_check_all(const struct guard_call *call, uint64_t before,
+vmm_status vmm__guard_check_all(const struct guard_call *call, bool work_has_ended,
                                 struct finding *finding)
 {
     struct guard *guard = call->cache->guard;
-    vmm_status live = list_check(call, &guard->records.live, before, finding);
-    vmm_status kept = list_check(call, &guard->records.kept, before, finding);
+    vmm_status live = list_check(call, &guard->records.live, work_has_ended, finding);
+    vmm_status kept = list_check(call, &guard->records.kept, work_has_ended, finding);
     return live != VMM_OK ? live : kept;
 }
 
@@ -90,10 +126,9 @@ vmm_status vmm__guard_check(const struct guard_call *call)
     if (guard == NULL || !vmm__guard_watches(guard))
         return VMM_OK;
     vmm__lock_take(&guard->gate);
-    uint64_t before = vmm__records_operations(&guard->records);
     vmm_status status = vmm__cache_wait(guard->cache);
     if (status == VMM_OK)
-        status = vmm__guard_check_all(call, before, &finding);
+        status = vmm__guard_check_all(call, false, &finding);
     vmm__lock_drop(&guard->gate);
     return vmm__finding_end(call, &finding, status);
 }

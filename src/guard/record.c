@@ -123,14 +123,6 @@ void vmm__records_deed(struct records *records, struct deed *deed, const void *c
     vmm__lock_drop(&records->lock);
 }
 
-uint64_t vmm__records_operations(struct records *records)
-{
-    vmm__lock_take(&records->lock);
-    uint64_t operations = records->operations;
-    vmm__lock_drop(&records->lock);
-    return operations;
-}
-
 void vmm__records_add_live(struct records *records, struct record *record)
 {
     vmm__lock_take(&records->lock);

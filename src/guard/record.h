@@ -31,6 +31,8 @@ struct record {
     uint64_t inner;   /* the pool's block, and */
     uint64_t inner_bytes;
     vmm_stream stream;
+    uint64_t
+        epoch; /* of the pool, when canaries were submitted: they are there once it has passed */
     bool is_watched; /* the bytes around it hold canaries */
     bool is_alone;   /* on granules of its own */
     bool is_used;    /* by other streams too */
@@ -72,9 +74,6 @@ void vmm__record_drop(struct record *record);
 
 /* Notes what the calling thread does now. */
 void vmm__records_deed(struct records *records, struct deed *deed, const void *caller);
-
-/* How many there were so far. */
-uint64_t vmm__records_operations(struct records *records);
 
 /* Puts a record where it belongs. */
 void vmm__records_add_live(struct records *records, struct record *record);

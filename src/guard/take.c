@@ -36,11 +36,16 @@ static vmm_status inner_take(struct guard *guard, struct record *record)
 static vmm_status inner_take_surely(const struct guard_call *call, struct record *record)
 {
     struct guard *guard = call->cache->guard;
+    struct error_line line;
+    vmm__error_save(&line);
     vmm_status status = inner_take(guard, record);
     if (!vmm__is_shortage(status) || guard->records.kept.count == 0)
         return status;
     (void)vmm__guard_flush(call);
-    return inner_take(guard, record);
+    status = inner_take(guard, record);
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    return status;
 }
 
 /* Writes what the block is to hold, and what is to be around it. */
@@ -65,8 +70,11 @@ static vmm_status record_begin(const struct guard_call *call, struct record *rec
     if (status != VMM_OK)
         return status;
     status = block_prepare(guard, record);
-    if (status == VMM_OK)
+    if (status == VMM_OK) {
+        const struct heap *heap = vmm__handout_heap(guard->cache, record->inner);
+        record->epoch = vmm__timeline_now(&heap->pool->timeline);
         return VMM_OK;
+    }
     struct error_line line;
     bool looks;
     vmm__error_save(&line);

@@ -1,6 +1,7 @@
 /* Blocks that lie apart, and what is behind them: see fence.h. */
 #include "policy/fence.h"
 #include "base/arith.h"
+#include "base/error.h"
 #include "policy/idle.h"
 
 /* From here on: the lower half is for heaps that grow. */
@@ -66,6 +67,8 @@ static void heap_sweep(struct vmm_cache *cache, struct heap *heap)
 
 void vmm__fence_sweep(struct vmm_cache *cache)
 {
+    struct error_line line;
+    vmm__error_save(&line);
     vmm__fair_take(&cache->grow_lock);
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         vmm__pool_lock(pool);
@@ -75,4 +78,5 @@ void vmm__fence_sweep(struct vmm_cache *cache)
     }
     (void)vmm__limbo_drain(&cache->memory, NULL);
     vmm__fair_drop(&cache->grow_lock);
+    vmm__error_restore(&line);
 }

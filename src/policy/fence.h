@@ -19,7 +19,7 @@ bool vmm__fence_site(const struct vmm_cache *cache, uint64_t count, uint64_t *gr
 void vmm__fence_put(struct vmm_cache *cache, uint64_t granule);
 
 /* Puts the memory of all blocks that lie apart and are free on its way back to the driver, but for those that graphs
- * hold; gives back what no work uses any more. Takes the grow lock. */
+ * hold; gives back what no work uses any more. What cannot go now goes later: no failure. Takes the grow lock. */
 void vmm__fence_sweep(struct vmm_cache *cache);
 
 #endif

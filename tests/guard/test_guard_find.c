@@ -114,7 +114,25 @@ static void the_quarantine_goes_before_memory_runs_out(void **state)
         blocks[i] = block_taken(test, 900000, 1);
     for (int i = 0; i < 8; i++)
         block_given(test, blocks[i]);
+    assert_status(vmm_free(NULL, NULL), VMM_ERR_INVALID_ARGUMENT);
     block_given(test, block_taken(test, CACHE_LIMIT, 0));
+    assert_says("vmm_free: "); /* what was tried first is not told */
+}
+
+/* A block in quarantine is live to its pool, but nobody wants its bytes where they are. */
+static void pins_end_with_the_free(void **state)
+{
+    static const size_t sizes[] = { 500, SMALL, 70000, LARGE };
+    struct cache_test *test = *state;
+    guard_begun(test, VMM_GUARD_ON, 0);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        void *block = block_taken(test, sizes[i], 1);
+        assert_ok(vmm_pin(test->cache, block));
+        assert_true(cache_stats(test).unmovable_bytes >= sizes[i]);
+        block_given(test, block);
+        assert_int_equal(cache_stats(test).unmovable_bytes, 0);
+    }
+    assert_ok(vmm__cache_check(test->cache));
 }
 
 static void addresses_of_large_blocks_are_new(void **state)
@@ -227,6 +245,24 @@ static void captured_blocks_are_left_alone(void **state)
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
+/* Nobody waits for a stream that is being captured, so its canaries may be on their way. */
+static void blocks_of_captured_streams_are_looked_at_later(void **state)
+{
+    struct cache_test *test = *state;
+    guard_begun(test, VMM_GUARD_ON, 0);
+    void *others = block_taken(test, SMALL, 0);
+    void *small = block_taken(test, SMALL, 1);
+    void *large = block_taken(test, LARGE, 1);
+    capture_begun(test, 1);
+    assert_ok(vmm_guard_check(test->cache));
+    capture_ended(test, 1);
+    bytes_written(test, small, SMALL, 1, 1);
+    assert_status(vmm_guard_check(test->cache), VMM_ERR_CORRUPTED);
+    assert_status(vmm_free(test->cache, small), VMM_ERR_CORRUPTED);
+    block_given(test, large);
+    block_given(test, others);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -238,10 +274,12 @@ int main(int argc, char **argv)
         CACHE_TEST(writes_after_free_are_found),
         CACHE_TEST(writes_after_free_are_found_before_reuse),
         CACHE_TEST(the_quarantine_goes_before_memory_runs_out),
+        CACHE_TEST(pins_end_with_the_free),
         CACHE_TEST(addresses_of_large_blocks_are_new),
         CACHE_TEST(reports_know_blocks_as_the_program_does),
         CACHE_TEST(a_guard_needs_no_cache),
         CACHE_TEST(captured_blocks_are_left_alone),
+        CACHE_TEST(blocks_of_captured_streams_are_looked_at_later),
     };
     CACHE_MAIN(tests);
 }

@@ -157,6 +157,8 @@ static void operation(struct run *run)
     struct holding *block = dice < 600 ? NULL : block_any(run);
     if (run->chapter->has_graphs && run_dice(run, 6))
         graph_operation(run);
+    else if (run->chapter->guard != VMM_GUARD_OFF && run_dice(run, 40))
+        (void)CALL(run, DRIVER_STATUSES, vmm_guard_check(run->cache));
     else if (dice < 30)
         cache_trimmed(run);
     else if (dice < 50)

@@ -1,7 +1,9 @@
 /* What the program can see of a cache: see picture.h. */
 #include "picture.h"
 
+#include "guard/guard.h"
 #include "point.h"
+#include "policy/cache.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,6 +28,19 @@ static int item_noted(void *context, const vmm_item *item)
     return 0;
 }
 
+struct guarded guarded_by(const vmm_cache *cache)
+{
+    struct guarded guarded = { .kept = 0 };
+    if (cache->guard == NULL)
+        return guarded;
+    const struct records *records = &cache->guard->records;
+    for (const struct record *live = records->live.oldest; live != NULL; live = live->newer)
+        guarded.canary_bytes += live->is_alone ? 0 : live->inner_bytes - live->bytes;
+    guarded.kept_bytes = records->kept.bytes;
+    guarded.kept = records->kept.count;
+    return guarded;
+}
+
 void picture_take(vmm_cache *cache, struct picture *picture)
 {
     picture->count = 0;
@@ -35,6 +50,8 @@ void picture_take(vmm_cache *cache, struct picture *picture)
         vmm_stats_get(cache, &picture->stats) != VMM_OK)
         sweep_broken("a picture could not be taken: %s", vmm_last_error());
     sweep_wake();
+    picture->guarded = guarded_by(cache);
+    picture->is_guarded = cache->guard != NULL;
 }
 
 static bool items_equal(const struct picture_item *a, const struct picture_item *b)
@@ -88,8 +105,36 @@ static const char *figures_difference(const vmm_stats *before, const vmm_stats *
     return NULL;
 }
 
+/* Of figures that the guard's quarantine is part of, and has left. */
+static const char *guarded_difference(const struct picture *before, const struct picture *after)
+{
+    uint64_t gone_bytes = before->guarded.kept_bytes - after->guarded.kept_bytes;
+    uint64_t gone = before->guarded.kept - after->guarded.kept;
+    const vmm_stats *was = &before->stats;
+    const vmm_stats *is = &after->stats;
+    if (before->guarded.canary_bytes != after->guarded.canary_bytes)
+        return "canaries have come or gone";
+    if (after->guarded.kept > before->guarded.kept)
+        return "a block has come into quarantine";
+    if (is->requested_bytes.current + gone_bytes != was->requested_bytes.current)
+        return "requested_bytes has changed";
+    if (is->allocations.current + gone != was->allocations.current)
+        return "allocations has changed";
+    if (is->allocated_bytes.current > was->allocated_bytes.current - gone_bytes ||
+        (gone == 0 && is->allocated_bytes.current != was->allocated_bytes.current))
+        return "allocated_bytes has changed";
+    if (is->active_bytes.current > was->active_bytes.current)
+        return "active_bytes has risen";
+    if (is->unmovable_bytes != was->unmovable_bytes)
+        return "unmovable_bytes has changed";
+    return is->limit_bytes != was->limit_bytes ? "limit_bytes has changed" : NULL;
+}
+
 const char *picture_difference(const struct picture *before, const struct picture *after)
 {
     const char *difference = items_difference(before, after);
-    return difference != NULL ? difference : figures_difference(&before->stats, &after->stats);
+    if (difference != NULL)
+        return difference;
+    return before->is_guarded ? guarded_difference(before, after)
+                              : figures_difference(&before->stats, &after->stats);
 }

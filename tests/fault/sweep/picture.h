@@ -8,7 +8,10 @@
  *  - blocks that waited for other streams may have come free, which is what time does to them anyway
  *    (the request waited for it), so active bytes may have become less;
  *  - calls, stalls, waits, retries, failures, compactions, questions to the program;
- *  - the number of streams: the cache knows a stream from the first call that names it.
+ *  - the number of streams: the cache knows a stream from the first call that names it;
+ *  - with a guard, what was in quarantine and has gone from there: it is given up before memory is short. And sums
+ *    and peaks: figures are those of the pools, and a block that could not be prepared was handed out by one, was
+ *    for a moment in use, and was given back.
  *
  * Owns nothing. May be called by: the workload.
  */
@@ -20,6 +23,13 @@
 #include <stdbool.h>
 
 enum { PICTURE_ITEMS = 2048 };
+
+/* What pools have handed out beyond what the program knows of. */
+struct guarded {
+    uint64_t canary_bytes; /* around live blocks */
+    uint64_t kept_bytes;   /* of blocks in quarantine */
+    uint64_t kept;         /* so many */
+};
 
 struct picture_item {
     vmm_item_state state;
@@ -35,7 +45,12 @@ struct picture {
     unsigned count;
     struct picture_item items[PICTURE_ITEMS]; /* live and waiting, in rising order of address */
     vmm_stats stats;
+    struct guarded guarded;
+    bool is_guarded;
 };
+
+/* Nothing in a cache without a guard. */
+struct guarded guarded_by(const vmm_cache *cache);
 
 void picture_take(vmm_cache *cache, struct picture *picture);
 

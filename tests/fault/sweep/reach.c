@@ -4,6 +4,7 @@
  */
 #include "run.h"
 
+#include "guard/guard.h"
 #include "point.h"
 #include "policy/cache.h"
 #include "policy/compact.h"
@@ -17,6 +18,7 @@
 #include "policy/steal.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* X(name): each must come up. */
 #define REACH_MAP(X)                                                                               \
@@ -43,7 +45,10 @@
     X(limits)                                                                                      \
     X(waiting)                                                                                     \
     X(pinned)                                                                                      \
-    X(watched)
+    X(watched)                                                                                     \
+    X(apart)                                                                                       \
+    X(quarantine)                                                                                  \
+    X(quarantine_given_up)
 
 static struct {
 #define REACH_FIELD(name) uint64_t name;
@@ -100,6 +105,15 @@ REACHED(mesh, is_done, vmm_status, vmm__mesh,
 REACHED(pressure, is_some, bool, vmm__pressure_ask,
         (struct vmm_cache * cache, struct pool *held, uint64_t bytes), cache, held, bytes)
 
+vmm_status __real_vmm__guard_flush(const struct guard_call *call);
+vmm_status __wrap_vmm__guard_flush(const struct guard_call *call);
+/* By an allocation; trims do it, too. */
+vmm_status __wrap_vmm__guard_flush(const struct guard_call *call)
+{
+    reach.quarantine_given_up += sweep_counts() && strcmp(call->function, "vmm_alloc") == 0;
+    return __real_vmm__guard_flush(call);
+}
+
 /* A chunk has two addresses while work goes on at the old one. */
 void reach_note(const struct run *run)
 {
@@ -110,6 +124,8 @@ void reach_note(const struct run *run)
     reach.limbo += memory->limbo_bytes > 0;
     reach.overdue += run->cache->order_stands || run->cache->decay.is_stuck;
     reach.twins += memory->twins > 0;
+    reach.apart += run->cache->fence_next > 0;
+    reach.quarantine += run->cache->guard != NULL && run->cache->guard->records.kept.count > 0;
 }
 
 void reach_add(const struct run *run, const vmm_stats *stats)

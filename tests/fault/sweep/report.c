@@ -52,10 +52,12 @@ static void stats_read(struct run *run)
     run->unmovable_bytes = vmm__max(run->unmovable_bytes, stats.unmovable_bytes);
     run->waiting_bytes =
         vmm__max(run->waiting_bytes, stats.active_bytes.current - stats.allocated_bytes.current);
-    if (stats.requested_bytes.current != run->live_bytes)
-        sweep_broken(
-            "operation %llu: %llu bytes are requested, not %llu", (unsigned long long)run->done,
-            (unsigned long long)stats.requested_bytes.current, (unsigned long long)run->live_bytes);
+    struct guarded guarded = guarded_by(run->cache);
+    uint64_t bytes = run->live_bytes + guarded.canary_bytes + guarded.kept_bytes;
+    if (stats.requested_bytes.current != bytes)
+        sweep_broken("operation %llu: %llu bytes are requested, not %llu",
+                     (unsigned long long)run->done,
+                     (unsigned long long)stats.requested_bytes.current, (unsigned long long)bytes);
 }
 
 static void device_asked(struct run *run)
