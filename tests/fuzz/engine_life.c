@@ -17,7 +17,9 @@
  *    3-6   no caching, one in 16 10    a log                               16-23  how much memory there is
  *    24-27 a fault while it is created, two in 16; 28-31 which
  *    11-12 how often everything is looked at: after each operation, each 8th, each 64th, when told to
- * The upper five bits of memory and footprint are left for later settings.
+ * The upper five bits of footprint:
+ *    0-15  work finishes by lag    16-29 in an order of one of seven kinds, chosen by the seed in bits    30-31 by lag
+ * Those of memory are left for later settings.
  */
 static unsigned bits_of(const struct operation *operation, unsigned first, unsigned count)
 {
@@ -112,7 +114,18 @@ static bool driver_is_empty(struct engine *engine)
     return memcmp(&census, &zero, sizeof zero) == 0;
 }
 
-static void driver_open(struct engine *engine)
+static void order_draw(struct engine *engine, const struct operation *operation)
+{
+    enum { FIRST = 16, KINDS = 2 * ORDER_KINDS };
+    unsigned drawn = operation->b / 8U;
+    if (drawn < FIRST || drawn >= FIRST + KINDS)
+        return;
+    engine->order = order_make((enum order_kind)((drawn - FIRST) % ORDER_KINDS), operation->number,
+                               MODEL_STREAMS);
+    order_begin(engine->driver, &engine->order);
+}
+
+static void driver_open(struct engine *engine, const struct operation *operation)
 {
     struct driver_options options = { .device_bytes = engine->device_bytes };
     engine_expect_ok(engine, "driver open", vmm__driver_sim_open(&options, &engine->driver));
@@ -122,6 +135,7 @@ static void driver_open(struct engine *engine)
     for (unsigned i = 1; i < MODEL_STREAMS; i++) /* the first is the default stream */
         engine_expect_ok(engine, "stream create",
                          vmm__driver_stream_create(engine->driver, &engine->streams[i]));
+    order_draw(engine, operation);
 }
 
 /* What fails leaves nothing behind; host memory is counted when the driver, which has some too, is closed. */
@@ -169,6 +183,8 @@ static void state_begin(struct engine *engine)
     plant_begin(&engine->plant);
     engine->watch.is_on = false;
     engine->watch.trouble = NULL;
+    engine->gone = 0;
+    engine->ended = 0;
     engine->known = 0;
     engine->captured = 0;
     engine->graph_bound = 0;
@@ -184,7 +200,7 @@ void engine_open(struct engine *engine, const struct operation *operation)
 {
     config_set(engine, operation);
     state_begin(engine);
-    driver_open(engine);
+    driver_open(engine, operation);
     if (engine_is_troubled(engine))
         return;
     cache_create(engine, operation);

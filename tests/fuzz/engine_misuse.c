@@ -50,6 +50,7 @@ void operation_wrong(struct engine *engine, const struct operation *operation)
                                          "vmm_use of a wrong pointer", "vmm_pin of a wrong pointer",
                                          "vmm_unpin of a wrong pointer" };
     unsigned call = operation->a % 4;
+    engine_stream_renew(engine, 1);
     uint64_t address = wrong_address(engine, operation);
     if (model_start(&engine->model, address) != NULL)
         return;

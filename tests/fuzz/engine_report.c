@@ -187,7 +187,7 @@ void engine_item_verify(struct engine *engine, const char *call, const vmm_item 
                        block->block_bytes, block->requested_bytes);
     if (item->kind != VMM_ITEM_BLOCK || item->state != VMM_ITEM_LIVE)
         engine_trouble(engine, "%s: %#" PRIx64 " is no live block", call, item->address);
-    if (item->stream != engine->streams[block->stream])
+    if (item->stream != block->handle)
         engine_trouble(engine, "%s: %#" PRIx64 " is of another stream", call, item->address);
     if (!is_of_pool && (is_named || block->is_of_pool_surely))
         engine_trouble(engine, "%s: %#" PRIx64 " is of another private pool", call, item->address);
