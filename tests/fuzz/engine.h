@@ -12,6 +12,7 @@
  *   engine_pool.c     private pools, captures, graphs and their launches
  *   engine_report.c   statistics, blocks found by address, the smaller reports
  *   engine_walk.c     walks and watches, against each other and the model
+ *   engine_guard.c    zeros, records, guards
  *   engine_misuse.c   wrong pointers, missing arguments, wrong settings
  *   plant.c           planted bugs, which show that bugs are found
  *
@@ -30,6 +31,9 @@
 enum { ENGINE_HEIR = 0 };
 
 enum { ENGINE_GRAPHS = 4, ENGINE_STEPS = 64, ENGINE_GRAPH_POOLS = 3 };
+
+/* Of an error. */
+enum { LINE_BYTES = 512 };
 
 /* Sets of statuses. */
 #define STATUS_BIT(name) (1U << VMM_##name)
@@ -60,6 +64,13 @@ struct engine_graph {
     unsigned stream; /* that was captured */
     unsigned count;
     struct engine_step steps[ENGINE_STEPS];
+};
+
+/* Pointers that named no live block, where the cache keeps records. */
+struct engine_misuse {
+    unsigned told;         /* how often the program was told of one */
+    bool is_known;         /* there was one */
+    char line[LINE_BYTES]; /* of the last */
 };
 
 /* Faults that wait to happen, counted in calls that the library makes. 0: none. */
@@ -117,10 +128,12 @@ struct engine {
     struct engine_graph graphs[ENGINE_GRAPHS];
     struct engine_filter filters[MODEL_POOLS];
     struct engine_watch watch;
-    struct order order;   /* in which work finishes, unless it is by lag */
-    unsigned gone;        /* a bit for each stream that has ended, and was not made anew */
-    unsigned ended;       /* how many have, since the cache was made */
-    unsigned known;       /* a bit for each stream that the cache has seen */
+    struct engine_misuse misuse;
+    struct order order; /* in which work finishes, unless it is by lag */
+    unsigned gone;      /* a bit for each stream that has ended, and was not made anew */
+    unsigned ended;     /* how many have, since the cache was made */
+    bool has_strays; /* one has gone without a word, where compaction may have lent of its memory */
+    unsigned known;  /* a bit for each stream that the cache has seen */
     unsigned captured;    /* a bit for each stream that is being captured: it takes no work */
     unsigned graph_bound; /* those of them that are captured for a graph */
     uint64_t clock_ns;
@@ -218,6 +231,23 @@ int engine_pressure(void *context, size_t bytes);
 
 /* Makes a stream anew if it has ended: the handle that was given back last is its. */
 void engine_stream_renew(struct engine *engine, unsigned stream);
+
+/* ---- engine_guard.c -------------------------------------------------------------------------- */
+
+/* Draws zero and guard from the upper five bits of memory. */
+void engine_guard_draw(struct engine *engine, unsigned drawn);
+
+/* Whether the cache's own statistics and chunks count canaries and quarantine, too. */
+static inline bool engine_is_padded(const struct engine *engine)
+{
+    return engine->config.guard >= VMM_GUARD_ON;
+}
+
+/* A new block must read as zeros if the cache promises that. */
+void engine_zeros_verify(struct engine *engine, const struct model_block *block);
+
+/* A call has found that a pointer names no live block: the program must have been told of the first one. */
+void engine_misuse_noted(struct engine *engine);
 
 /* ---- engine_pool.c --------------------------------------------------------------------------- */
 

@@ -88,7 +88,7 @@ static void refusal_verify(struct engine *engine, uint64_t bytes)
     const uint64_t granule = engine->driver->granule_bytes;
     const struct model *model = &engine->model;
     bool is_plain = engine->captured == 0 && !engine->was_hurt && engine->checks_every != 0 &&
-                    engine->config.arena_bytes == 0;
+                    engine->config.arena_bytes == 0 && !engine_is_padded(engine);
     if (!is_plain)
         return;
     vmm_stats stats = engine_stats(engine);
@@ -137,8 +137,10 @@ static void block_taken(struct engine *engine, unsigned slot, unsigned stream, u
     engine->known |= 1U << stream;
     model_add(&engine->model, slot, &block);
     engine_graph_take(engine, slot, &engine->model.blocks[slot]);
-    if (!engine_is_captured(engine, 1U << stream))
-        block_write(engine, &engine->model.blocks[slot], stream);
+    if (engine_is_captured(engine, 1U << stream))
+        return;
+    engine_zeros_verify(engine, &engine->model.blocks[slot]);
+    block_write(engine, &engine->model.blocks[slot], stream);
 }
 
 void operation_alloc(struct engine *engine, const struct operation *operation)
@@ -220,6 +222,8 @@ static void stale_given(struct engine *engine, const struct model_block *block)
     engine_leave(engine);
     (void)engine_expect(engine, "vmm_free of a freed block", status,
                         STATUS_BIT(ERR_UNKNOWN_POINTER), 0);
+    if (status == VMM_ERR_UNKNOWN_POINTER)
+        engine_misuse_noted(engine);
 }
 
 void operation_free(struct engine *engine, const struct operation *operation)

@@ -19,7 +19,7 @@
  *    11-12 how often everything is looked at: after each operation, each 8th, each 64th, when told to
  * The upper five bits of footprint:
  *    0-15  work finishes by lag    16-29 in an order of one of seven kinds, chosen by the seed in bits    30-31 by lag
- * Those of memory are left for later settings.
+ * Those of memory: see engine_guard_draw().
  */
 static unsigned bits_of(const struct operation *operation, unsigned first, unsigned count)
 {
@@ -103,6 +103,7 @@ static void config_set(struct engine *engine, const struct operation *operation)
         config->log_context = engine;
     }
     engine->checks_every = checks_every[bits_of(operation, 11, 2)];
+    engine_guard_draw(engine, operation->a / 8U);
 }
 
 /* ---- Creating -------------------------------------------------------------------------------- */
@@ -183,8 +184,10 @@ static void state_begin(struct engine *engine)
     plant_begin(&engine->plant);
     engine->watch.is_on = false;
     engine->watch.trouble = NULL;
+    engine->misuse = (struct engine_misuse){ .told = 0 };
     engine->gone = 0;
     engine->ended = 0;
+    engine->has_strays = false;
     engine->known = 0;
     engine->captured = 0;
     engine->graph_bound = 0;
@@ -234,6 +237,16 @@ static void emptiness_verify(struct engine *engine)
                        stats.active_bytes.current, stats.reserved_bytes.current, stats.limbo_bytes);
 }
 
+static void everything_trim(struct engine *engine)
+{
+    engine_expect_ok(engine, "vmm_wait", vmm_wait(engine->cache));
+    engine_expect_ok(engine, "vmm_trim", vmm_trim(engine->cache, 0, NULL));
+}
+
+/*
+ * What compaction had lent of the memory of a stream that is gone without a word comes back to it in a trim, after
+ * the wait: it takes another of both.
+ */
 void engine_empty(struct engine *engine)
 {
     struct model *model = &engine->model;
@@ -248,8 +261,9 @@ void engine_empty(struct engine *engine)
         return;
     engine_work_verify(engine);
     engine_verify(engine);
-    engine_expect_ok(engine, "vmm_wait", vmm_wait(engine->cache));
-    engine_expect_ok(engine, "vmm_trim", vmm_trim(engine->cache, 0, NULL));
+    everything_trim(engine);
+    if (engine->has_strays)
+        everything_trim(engine);
     emptiness_verify(engine);
 }
 

@@ -91,9 +91,10 @@ void operation_stream_end(struct engine *engine, const struct operation *operati
     }
     if (engine->is_lost || (is_silent && engine->captured != 0))
         return;
-    if (is_silent)
+    if (is_silent) {
         engine_work_verify(engine);
-    else if (!stream_tell(engine, stream, STATUS_BIT(OK)) || engine->is_lost)
+        engine->has_strays = engine->config.compaction != VMM_COMPACTION_OFF;
+    } else if (!stream_tell(engine, stream, STATUS_BIT(OK)) || engine->is_lost)
         return;
     stream_leave(engine, stream);
     stream_destroy(engine, stream);
