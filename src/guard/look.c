@@ -54,6 +54,12 @@ static struct record *record_after(struct records *records, const struct record_
     return next;
 }
 
+/* Nobody has waited for a stream that is being captured. Work on kept blocks has ended. */
+static bool may_be_under_way(const struct guard *guard, const struct record *record)
+{
+    return !record->is_kept && !record->is_left && vmm__guard_is_captured(guard, record->stream);
+}
+
 /* Of a list, what was allocated before an operation: the canaries of others may be on their way. */
 static vmm_status list_check(const struct guard_call *call, const struct record_list *list,
                              uint64_t before, struct finding *finding)
@@ -62,7 +68,8 @@ static vmm_status list_check(const struct guard_call *call, const struct record_
     vmm_status first = VMM_OK;
     for (struct record *record = record_after(&guard->records, list, NULL); record != NULL;
          record = record_after(&guard->records, list, record)) {
-        if (!record->is_watched || record->allocated.operation > before)
+        if (!record->is_watched || record->allocated.operation > before ||
+            may_be_under_way(guard, record))
             continue;
         uint64_t wrong;
         vmm_status status = vmm__canary_check(guard, record, guard->stream, &wrong);
@@ -81,6 +88,36 @@ vmm_status vmm__guard_check_all(const struct guard_call *call, uint64_t before,
     vmm_status live = list_check(call, &guard->records.live, before, finding);
     vmm_status kept = list_check(call, &guard->records.kept, before, finding);
     return live != VMM_OK ? live : kept;
+}
+
+/* Looks at one block in order of its stream, which makes the host wait for all work that the stream has. */
+static bool stream_wait(struct guard *guard, const struct record *record)
+{
+    struct error_line line;
+    uint64_t wrong;
+    vmm__error_save(&line);
+    vmm_status status = vmm__canary_check(guard, record, record->stream, &wrong);
+    vmm__error_restore(&line);
+    return status == VMM_OK || status == VMM_ERR_CORRUPTED;
+}
+
+/* The handle may be another stream's from now on. What cannot be waited for is watched no more. */
+void vmm__guard_leave(const struct guard_call *call, vmm_stream stream)
+{
+    struct guard *guard = call->cache->guard;
+    bool has_waited = false;
+    if (guard == NULL || !vmm__guard_watches(guard))
+        return;
+    vmm__lock_take(&guard->gate);
+    for (struct record *record = record_after(&guard->records, &guard->records.live, NULL);
+         record != NULL; record = record_after(&guard->records, &guard->records.live, record)) {
+        if (record->stream != stream || record->is_left)
+            continue;
+        has_waited = has_waited || (record->is_watched && stream_wait(guard, record));
+        record->is_watched = record->is_watched && has_waited;
+        record->is_left = true;
+    }
+    vmm__lock_drop(&guard->gate);
 }
 
 vmm_status vmm__guard_check(const struct guard_call *call)
