@@ -90,7 +90,7 @@ vmm_status vmm__guard_check_all(const struct guard_call *call, uint64_t before,
     return live != VMM_OK ? live : kept;
 }
 
-/* Looks at one block in order of its stream, which makes the host wait for all work that the stream has. */
+/* Looks at a block in order of its stream, which makes the host wait for its work, if it has canaries. */
 static bool stream_wait(struct guard *guard, const struct record *record)
 {
     struct error_line line;
@@ -105,7 +105,6 @@ static bool stream_wait(struct guard *guard, const struct record *record)
 void vmm__guard_leave(const struct guard_call *call, vmm_stream stream)
 {
     struct guard *guard = call->cache->guard;
-    bool has_waited = false;
     if (guard == NULL || !vmm__guard_watches(guard))
         return;
     vmm__lock_take(&guard->gate);
@@ -113,8 +112,7 @@ void vmm__guard_leave(const struct guard_call *call, vmm_stream stream)
          record != NULL; record = record_after(&guard->records, &guard->records.live, record)) {
         if (record->stream != stream || record->is_left)
             continue;
-        has_waited = has_waited || (record->is_watched && stream_wait(guard, record));
-        record->is_watched = record->is_watched && has_waited;
+        record->is_watched = record->is_watched && stream_wait(guard, record);
         record->is_left = true;
     }
     vmm__lock_drop(&guard->gate);
