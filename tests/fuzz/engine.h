@@ -132,8 +132,9 @@ struct engine {
     struct order order; /* in which work finishes, unless it is by lag */
     unsigned gone;      /* a bit for each stream that has ended, and was not made anew */
     unsigned ended;     /* how many have, since the cache was made */
-    bool has_strays; /* one has gone without a word, where compaction may have lent of its memory */
-    unsigned known;  /* a bit for each stream that the cache has seen */
+    bool
+        has_strays; /* one has gone without a word, where a trim may give its pool more memory back */
+    unsigned known;       /* a bit for each stream that the cache has seen */
     unsigned captured;    /* a bit for each stream that is being captured: it takes no work */
     unsigned graph_bound; /* those of them that are captured for a graph */
     uint64_t clock_ns;

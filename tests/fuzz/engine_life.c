@@ -244,8 +244,8 @@ static void everything_trim(struct engine *engine)
 }
 
 /*
- * What compaction had lent of the memory of a stream that is gone without a word comes back to it in a trim, after
- * the wait: it takes another of both.
+ * What compaction had lent, or a guard kept, of the memory of a stream that is gone without a word comes back to it in
+ * a trim, after the wait: it takes another of both.
  */
 void engine_empty(struct engine *engine)
 {

@@ -93,7 +93,8 @@ void operation_stream_end(struct engine *engine, const struct operation *operati
         return;
     if (is_silent) {
         engine_work_verify(engine);
-        engine->has_strays = engine->config.compaction != VMM_COMPACTION_OFF;
+        engine->has_strays =
+            engine->config.compaction != VMM_COMPACTION_OFF || engine_is_padded(engine);
     } else if (!stream_tell(engine, stream, STATUS_BIT(OK)) || engine->is_lost)
         return;
     stream_leave(engine, stream);
