@@ -150,6 +150,9 @@ vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
                           "vmm_stream_end: the default stream has no end");
     bool is_gone = false;
     status = vmm__stream_end(cache, stream, &is_gone);
+    struct guard_call call = { .cache = cache, .function = "vmm_stream_end" };
+    if (status == VMM_OK)
+        vmm__guard_leave(&call, stream);
     if (status != VMM_NOT_READY)
         return status;
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stream_end: stream %p %s", stream,

@@ -332,7 +332,7 @@ VMM_API vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other);
  *           as ever; work of other streams on them is told with vmm_use(), also of one that has the same
  *           handle. A later stream with that handle is another one: its work is made to wait, on the device, for
  *           what was submitted before the mark as soon as it is to have that memory.
- *           Never waits for the device.
+ *           Never waits for the device; with VMM_GUARD_ON it waits for the stream, if blocks of it are live.
  * Takes:    stream; no call with it may be under way, nor follow until the handle is another stream's, and no
  *           work may be submitted to it that uses blocks of the cache. One that the cache has never seen: nothing
  *           is done.

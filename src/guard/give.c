@@ -86,23 +86,26 @@ static void pin_end(vmm_cache *cache, uint64_t inner)
 
 /*
  * Looks at a block that the program gives back, after its work. VMM_OK: it may be kept, as it is poison now.
- * VMM_NOT_READY: it cannot, or has nothing to show. Poison comes first, so that the one wait is for both.
+ * VMM_NOT_READY: it cannot, or has nothing to show. Poison comes first, so that the one wait is for both; a stream
+ * that has ended writes none.
  */
 static vmm_status block_inspect(const struct guard_call *call, struct record *record,
                                 struct finding *finding)
 {
     struct guard *guard = call->cache->guard;
-    if (!record->is_watched || vmm__guard_is_captured(guard, record->stream))
+    vmm_stream stream = record->is_left ? guard->stream : record->stream;
+    if (!record->is_watched || vmm__guard_is_captured(guard, stream))
         return VMM_NOT_READY;
     if (!vmm__guard_has_memory(guard, record))
         return VMM_NOT_READY;
     if (record->is_used && !uses_wait(guard->cache, record->inner))
         return VMM_NOT_READY;
-    bool is_kept = !vmm__guard_is_large(record->bytes) && !is_held(guard->cache, record->inner);
+    bool is_kept = !record->is_left && !vmm__guard_is_large(record->bytes) &&
+                   !is_held(guard->cache, record->inner);
     if (is_kept && vmm__canary_poison(guard, record) != VMM_OK)
         return VMM_NOT_READY;
     uint64_t wrong;
-    vmm_status status = vmm__canary_check(guard, record, record->stream, &wrong);
+    vmm_status status = vmm__canary_check(guard, record, stream, &wrong);
     if (status == VMM_ERR_CORRUPTED) {
         vmm__finding_note(call, record, wrong, finding);
         return VMM_NOT_READY; /* it would only be found again */

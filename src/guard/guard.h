@@ -67,6 +67,9 @@ vmm_status vmm__guard_free(const struct guard_call *call, uint64_t address, bool
 /* Makes the program's address of a live block the pool's. ERR_UNKNOWN_POINTER. */
 vmm_status vmm__guard_inner(const struct guard_call *call, void **block);
 
+/* What the guard must do once vmm_stream_end() has marked a stream, which is still there. */
+void vmm__guard_leave(const struct guard_call *call, vmm_stream stream);
+
 /* Gives the pools back what is in quarantine. ERR_CORRUPTED, once all of it was. */
 vmm_status vmm__guard_flush(const struct guard_call *call);
 

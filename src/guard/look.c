@@ -87,7 +87,8 @@ static vmm_status record_check(const struct guard_call *call, const struct recor
     uint64_t wrong;
     if (!vmm__guard_has_memory(guard, record))
         return VMM_OK;
-    vmm_status status = record->is_kept || work_has_ended ? VMM_OK : canaries_await(guard, record);
+    bool has_ended = record->is_kept || record->is_left || work_has_ended;
+    vmm_status status = has_ended ? VMM_OK : canaries_await(guard, record);
     if (status == VMM_OK)
         status = vmm__canary_check(guard, record, guard->stream, &wrong);
     if (status == VMM_ERR_CORRUPTED)
@@ -117,6 +118,34 @@ vmm_status vmm__guard_check_all(const struct guard_call *call, bool work_has_end
     vmm_status live = list_check(call, &guard->records.live, work_has_ended, finding);
     vmm_status kept = list_check(call, &guard->records.kept, work_has_ended, finding);
     return live != VMM_OK ? live : kept;
+}
+
+/* Looks at a block in order of its stream, which makes the host wait for its work, if it has canaries. */
+static bool stream_wait(struct guard *guard, const struct record *record)
+{
+    struct error_line line;
+    uint64_t wrong;
+    vmm__error_save(&line);
+    vmm_status status = vmm__canary_check(guard, record, record->stream, &wrong);
+    vmm__error_restore(&line);
+    return status == VMM_OK || status == VMM_ERR_CORRUPTED;
+}
+
+/* The handle may be another stream's from now on. What cannot be waited for is watched no more. */
+void vmm__guard_leave(const struct guard_call *call, vmm_stream stream)
+{
+    struct guard *guard = call->cache->guard;
+    if (guard == NULL || !vmm__guard_watches(guard))
+        return;
+    vmm__lock_take(&guard->gate);
+    for (struct record *record = record_after(&guard->records, &guard->records.live, NULL);
+         record != NULL; record = record_after(&guard->records, &guard->records.live, record)) {
+        if (record->stream != stream || record->is_left)
+            continue;
+        record->is_watched = record->is_watched && stream_wait(guard, record);
+        record->is_left = true;
+    }
+    vmm__lock_drop(&guard->gate);
 }
 
 vmm_status vmm__guard_check(const struct guard_call *call)

@@ -37,6 +37,7 @@ struct record {
     bool is_alone;   /* on granules of its own */
     bool is_used;    /* by other streams too */
     bool is_kept;    /* in quarantine */
+    bool is_left;    /* its stream has ended, and the host has seen the end of its work */
     struct deed allocated;
     struct deed freed;
     struct record *next_by_address; /* in the same bucket */

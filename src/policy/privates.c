@@ -244,21 +244,29 @@ static bool stream_is_captured(const struct vmm_cache *cache, const struct pool 
     return is_captured && status != VMM_ERR_INVALID_ARGUMENT;
 }
 
-bool vmm__privates_capture(const struct vmm_cache *cache)
+static bool any_is_captured(const struct vmm_cache *cache)
 {
     const struct pool *pool = cache->pools.first;
-    if (cache->privates.captures != NULL)
-        return true;
     while (pool != NULL && !stream_is_captured(cache, pool))
         pool = pool->next;
     return pool != NULL;
 }
 
-/* If the driver refuses to wait once, it may do so for the streams, or for the next time. */
+bool vmm__privates_capture(const struct vmm_cache *cache)
+{
+    return cache->privates.captures != NULL || any_is_captured(cache);
+}
+
+/*
+ * Graphs are launched on streams that the cache does not know: only if one that it knows is being captured it is not
+ * the device that is waited for. If the driver refuses to wait once, it may do so for the streams, or for the next
+ * time; where a private pool is begun, a stream that nobody knows may be the reason.
+ */
 vmm_status vmm__privates_work_wait(struct vmm_cache *cache)
 {
-    vmm_status status = vmm__privates_capture(cache) ? vmm__cache_wait(cache)
-                                                     : vmm__driver_device_wait(cache->driver);
+    bool waits_for_streams = any_is_captured(cache);
+    vmm_status status =
+        waits_for_streams ? vmm__cache_wait(cache) : vmm__driver_device_wait(cache->driver);
     if (status == VMM_OK || status == VMM_ERR_LOST)
         return status;
     struct error_line line;

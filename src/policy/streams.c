@@ -10,16 +10,22 @@ static bool is_alive(const struct pool *pool, vmm_stream stream)
     return pool->stream == stream && !vmm__timeline_has_ended(&pool->timeline);
 }
 
+/* What waits in a pool for more goes, and is stamped by now: of a stream that is gone nothing could be told later. */
+static void pool_settle(struct pool *pool)
+{
+    vmm__pool_lock(pool);
+    if (!pool->is_held)
+        (void)vmm__pool_settle_locked(pool);
+    vmm__pool_unlock(pool);
+}
+
 /* Nobody comes back to it soon: what waits in it for more goes, and the rest is there for others. */
 static void pool_leave(struct vmm_cache *cache, struct pool *pool)
 {
     vmm__timeline_end(&pool->timeline);
     if (!pool->is_private)
         vmm__pools_hide(&cache->pools, pool);
-    vmm__pool_lock(pool);
-    if (!pool->is_held)
-        (void)vmm__pool_settle_locked(pool);
-    vmm__pool_unlock(pool);
+    pool_settle(pool);
 }
 
 static vmm_status end_locked(struct vmm_cache *cache, vmm_stream stream, bool *is_gone)
@@ -117,6 +123,8 @@ vmm_status vmm__stream_outwait(struct vmm_cache *cache, struct pool *pool)
 {
     vmm__fair_take(&cache->grow_lock);
     bool has_capture = vmm__privates_capture(cache);
+    if (!has_capture)
+        pool_settle(pool);
     vmm__fair_drop(&cache->grow_lock);
     return has_capture ? VMM_NOT_READY : vmm__timeline_outwait(&pool->timeline);
 }
@@ -127,6 +135,7 @@ vmm_status vmm__streams_outwait_locked(struct vmm_cache *cache)
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         if (!vmm__timeline_is_gone(&pool->timeline) || vmm__privates_capture(cache))
             continue;
+        pool_settle(pool);
         vmm_status waited = vmm__timeline_outwait(&pool->timeline);
         status = status == VMM_NOT_READY ? waited : status;
     }

@@ -8,9 +8,11 @@
  *   engine.c          runs, calls under faults, what a call may return, plain settings
  *   engine_life.c     caches: created with drawn settings, emptied, destroyed
  *   engine_block.c    blocks: allocated, used in legal order, given back
+ *   engine_stream.c   streams: they end, and their handles come back
  *   engine_pool.c     private pools, captures, graphs and their launches
  *   engine_report.c   statistics, blocks found by address, the smaller reports
  *   engine_walk.c     walks and watches, against each other and the model
+ *   engine_guard.c    zeros, records, guards
  *   engine_misuse.c   wrong pointers, missing arguments, wrong settings
  *   plant.c           planted bugs, which show that bugs are found
  *
@@ -23,8 +25,15 @@
 #include "plant.h"
 
 #include "cache_on.h"
+#include "support/order_support.h"
+
+/* The default stream, which never ends nor is captured, comes after the work of those that have ended. */
+enum { ENGINE_HEIR = 0 };
 
 enum { ENGINE_GRAPHS = 4, ENGINE_STEPS = 64, ENGINE_GRAPH_POOLS = 3 };
+
+/* Of an error. */
+enum { LINE_BYTES = 512 };
 
 /* Sets of statuses. */
 #define STATUS_BIT(name) (1U << VMM_##name)
@@ -55,6 +64,13 @@ struct engine_graph {
     unsigned stream; /* that was captured */
     unsigned count;
     struct engine_step steps[ENGINE_STEPS];
+};
+
+/* Pointers that named no live block, where the cache keeps records. */
+struct engine_misuse {
+    unsigned told;         /* how often the program was told of one */
+    bool is_known;         /* there was one */
+    char line[LINE_BYTES]; /* of the last */
 };
 
 /* Faults that wait to happen, counted in calls that the library makes. 0: none. */
@@ -106,12 +122,18 @@ struct engine {
     vmm_cache *cache;
     vmm_config config;
     void *event;
-    vmm_stream streams[MODEL_STREAMS];
+    vmm_stream streams[MODEL_STREAMS]; /* by handle */
     struct model model;
     struct engine_faults faults;
     struct engine_graph graphs[ENGINE_GRAPHS];
     struct engine_filter filters[MODEL_POOLS];
     struct engine_watch watch;
+    struct engine_misuse misuse;
+    struct order order; /* in which work finishes, unless it is by lag */
+    unsigned gone;      /* a bit for each stream that has ended, and was not made anew */
+    unsigned ended;     /* how many have, since the cache was made */
+    bool
+        has_strays; /* one has gone without a word, where a trim may give its pool more memory back */
     unsigned known;       /* a bit for each stream that the cache has seen */
     unsigned captured;    /* a bit for each stream that is being captured: it takes no work */
     unsigned graph_bound; /* those of them that are captured for a graph */
@@ -191,11 +213,42 @@ void engine_block_give(struct engine *engine, struct model_block *block);
 /* Lets later work of one stream come after all earlier work of another; neither is captured. */
 void engine_stream_follows(struct engine *engine, unsigned later, unsigned earlier);
 
+/* The stream that comes after all work of the block's own stream that other streams must follow. */
+static inline unsigned engine_block_keeper(const struct model_block *block)
+{
+    return block->stream == MODEL_STREAMS ? ENGINE_HEIR : block->stream;
+}
+
 /* Waits for all work; every check must have found what it should. No stream may be captured. */
 void engine_work_verify(struct engine *engine);
 
 /* The program is asked for memory. */
 int engine_pressure(void *context, size_t bytes);
+
+/* ---- engine_stream.c ------------------------------------------------------------------------- */
+
+/* The handle of a stream that has none: no stream's. */
+#define ENGINE_NO_STREAM ((vmm_stream)(uintptr_t)UINT64_MAX)
+
+/* Makes a stream anew if it has ended: the handle that was given back last is its. */
+void engine_stream_renew(struct engine *engine, unsigned stream);
+
+/* ---- engine_guard.c -------------------------------------------------------------------------- */
+
+/* Draws zero and guard from the upper five bits of memory. */
+void engine_guard_draw(struct engine *engine, unsigned drawn);
+
+/* Whether the cache's own statistics and chunks count canaries and quarantine, too. */
+static inline bool engine_is_padded(const struct engine *engine)
+{
+    return engine->config.guard >= VMM_GUARD_ON;
+}
+
+/* A new block must read as zeros if the cache promises that. */
+void engine_zeros_verify(struct engine *engine, const struct model_block *block);
+
+/* A call has found that a pointer names no live block: the program must have been told of the first one. */
+void engine_misuse_noted(struct engine *engine);
 
 /* ---- engine_pool.c --------------------------------------------------------------------------- */
 
@@ -229,9 +282,18 @@ void engine_watch_end(struct engine *engine);
 OPERATION_MAP(OPERATION_DECLARED)
 #undef OPERATION_DECLARED
 
-static inline unsigned operand_stream(uint8_t value)
+static inline unsigned operand_stream(struct engine *engine, uint8_t value)
 {
+    engine_stream_renew(engine, value % MODEL_STREAMS);
     return value % MODEL_STREAMS;
+}
+
+/* The default stream is not captured, nor does it end. */
+static inline unsigned operand_made_stream(struct engine *engine, uint8_t value)
+{
+    unsigned stream = 1 + value % (MODEL_STREAMS - 1);
+    engine_stream_renew(engine, stream);
+    return stream;
 }
 
 /* The live block of a slot; NULL: there is none. */

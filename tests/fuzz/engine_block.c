@@ -31,6 +31,8 @@ static void users_followed(struct engine *engine, const struct model_block *bloc
         if ((block->users >> user & 1) != 0)
             engine_stream_follows(engine, later, user);
     }
+    if (block->is_left)
+        engine_stream_follows(engine, later, ENGINE_HEIR);
 }
 
 static void block_read(struct engine *engine, const struct model_block *block, unsigned stream)
@@ -86,7 +88,7 @@ static void refusal_verify(struct engine *engine, uint64_t bytes)
     const uint64_t granule = engine->driver->granule_bytes;
     const struct model *model = &engine->model;
     bool is_plain = engine->captured == 0 && !engine->was_hurt && engine->checks_every != 0 &&
-                    engine->config.arena_bytes == 0;
+                    engine->config.arena_bytes == 0 && !engine_is_padded(engine);
     if (!is_plain)
         return;
     vmm_stats stats = engine_stats(engine);
@@ -124,6 +126,7 @@ static void block_taken(struct engine *engine, unsigned slot, unsigned stream, u
                                  .requested_bytes = bytes,
                                  .block_bytes = vmm_block_bytes(engine->cache, bytes),
                                  .stream = stream,
+                                 .handle = engine->streams[stream],
                                  .pool = model_pool_of(&engine->model, stream),
                                  .is_of_pool_surely = true };
     engine_list(engine, "%#" PRIx64 ", %" PRIu64 " bytes for %" PRIu64, block.address,
@@ -134,8 +137,10 @@ static void block_taken(struct engine *engine, unsigned slot, unsigned stream, u
     engine->known |= 1U << stream;
     model_add(&engine->model, slot, &block);
     engine_graph_take(engine, slot, &engine->model.blocks[slot]);
-    if (!engine_is_captured(engine, 1U << stream))
-        block_write(engine, &engine->model.blocks[slot], stream);
+    if (engine_is_captured(engine, 1U << stream))
+        return;
+    engine_zeros_verify(engine, &engine->model.blocks[slot]);
+    block_write(engine, &engine->model.blocks[slot], stream);
 }
 
 void operation_alloc(struct engine *engine, const struct operation *operation)
@@ -143,7 +148,7 @@ void operation_alloc(struct engine *engine, const struct operation *operation)
     enum { HUGE_SHIFT = 36 }; /* beyond, a request is made to be refused */
     struct model *model = &engine->model;
     unsigned slot = operation->a;
-    unsigned stream = operand_stream(operation->b);
+    unsigned stream = operand_stream(engine, operation->b);
     uint64_t bytes = operation->number;
     uint64_t live_bytes = model->requested_bytes.current;
     bool is_too_much = engine->live_most != 0 && bytes >> HUGE_SHIFT == 0 &&
@@ -174,12 +179,26 @@ void operation_alloc(struct engine *engine, const struct operation *operation)
 
 /* ---- Free ------------------------------------------------------------------------------------ */
 
+/* What is in a block, a last time: its own stream looks, or one that the cache knows to use it. */
+static void block_last_read(struct engine *engine, const struct model_block *block)
+{
+    unsigned reader = block->stream;
+    if (reader == MODEL_STREAMS) {
+        reader = 0;
+        while (reader < MODEL_STREAMS && (block->users >> reader & 1) == 0)
+            reader++;
+    }
+    if (reader == MODEL_STREAMS || engine_is_captured(engine, 1U << reader))
+        return;
+    engine_stream_follows(engine, reader, engine_block_keeper(block));
+    block_read(engine, block, reader);
+}
+
 /* A block that other streams use needs events. */
 void engine_block_give(struct engine *engine, struct model_block *block)
 {
-    unsigned faulty = (block->users & ~(1U << block->stream)) != 0 ? STATUS_FAULTS : 0;
-    if (!engine_is_captured(engine, 1U << block->stream))
-        block_read(engine, block, block->stream);
+    unsigned faulty = block->is_shared ? STATUS_FAULTS : 0;
+    block_last_read(engine, block);
     engine_list(engine, "%#" PRIx64, block->address);
     engine_enter(engine);
     vmm_status status =
@@ -203,6 +222,8 @@ static void stale_given(struct engine *engine, const struct model_block *block)
     engine_leave(engine);
     (void)engine_expect(engine, "vmm_free of a freed block", status,
                         STATUS_BIT(ERR_UNKNOWN_POINTER), 0);
+    if (status == VMM_ERR_UNKNOWN_POINTER)
+        engine_misuse_noted(engine);
 }
 
 void operation_free(struct engine *engine, const struct operation *operation)
@@ -219,7 +240,7 @@ void operation_free(struct engine *engine, const struct operation *operation)
 void operation_use(struct engine *engine, const struct operation *operation)
 {
     struct model_block *block = operand_block(engine, operation->a);
-    unsigned user = operand_stream(operation->b);
+    unsigned user = operand_stream(engine, operation->b);
     if (block == NULL)
         return;
     engine_enter(engine);
@@ -229,8 +250,10 @@ void operation_use(struct engine *engine, const struct operation *operation)
     if (!engine_expect(engine, "vmm_use", status, STATUS_BIT(OK), STATUS_BIT(ERR_HOST_OOM)))
         return;
     engine->known |= 1U << user;
-    if (user != block->stream)
-        block->users |= 1U << user;
+    if (user == block->stream)
+        return;
+    block->users |= 1U << user;
+    block->is_shared = true;
 }
 
 /* Whether work on the block may be submitted to a stream: the block's own, or one that the cache knows of. */
@@ -245,36 +268,36 @@ static bool work_is_legal(const struct engine *engine, const struct model_block 
 void operation_read(struct engine *engine, const struct operation *operation)
 {
     struct model_block *block = operand_block(engine, operation->a);
-    unsigned stream = operand_stream(operation->b);
+    unsigned stream = operand_stream(engine, operation->b);
     if (block == NULL || !work_is_legal(engine, block, stream))
         return;
-    engine_stream_follows(engine, stream, block->stream);
+    engine_stream_follows(engine, stream, engine_block_keeper(block));
     block_read(engine, block, stream);
 }
 
 void operation_write(struct engine *engine, const struct operation *operation)
 {
     struct model_block *block = operand_block(engine, operation->a);
-    unsigned stream = operand_stream(operation->b);
+    unsigned stream = operand_stream(engine, operation->b);
     if (block == NULL || !work_is_legal(engine, block, stream))
         return;
-    engine_stream_follows(engine, stream, block->stream);
+    engine_stream_follows(engine, stream, engine_block_keeper(block));
     users_followed(engine, block, stream);
     block_write(engine, block, stream);
-    engine_stream_follows(engine, block->stream, stream);
+    engine_stream_follows(engine, engine_block_keeper(block), stream);
 }
 
 /* Another stream reads, and the owner waits until it has: nothing to tell the cache. */
 void operation_lend(struct engine *engine, const struct operation *operation)
 {
     struct model_block *block = operand_block(engine, operation->a);
-    unsigned stream = operand_stream(operation->b);
-    if (block == NULL || !work_is_legal(engine, block, block->stream) ||
-        engine_is_captured(engine, 1U << stream))
+    unsigned stream = operand_stream(engine, operation->b);
+    if (block == NULL || block->stream == MODEL_STREAMS ||
+        !work_is_legal(engine, block, block->stream) || engine_is_captured(engine, 1U << stream))
         return;
-    engine_stream_follows(engine, stream, block->stream);
+    engine_stream_follows(engine, stream, engine_block_keeper(block));
     block_read(engine, block, stream);
-    engine_stream_follows(engine, block->stream, stream);
+    engine_stream_follows(engine, engine_block_keeper(block), stream);
 }
 
 static void block_pin(struct engine *engine, uint8_t slot, bool is_pinned)
@@ -305,7 +328,7 @@ void operation_unpin(struct engine *engine, const struct operation *operation)
 
 void operation_delay(struct engine *engine, const struct operation *operation)
 {
-    unsigned stream = operand_stream(operation->a);
+    unsigned stream = operand_stream(engine, operation->a);
     if (engine_is_captured(engine, 1U << stream) || engine->is_lost)
         return;
     engine_expect_ok(engine, "delay",

@@ -17,7 +17,9 @@
  *    3-6   no caching, one in 16 10    a log                               16-23  how much memory there is
  *    24-27 a fault while it is created, two in 16; 28-31 which
  *    11-12 how often everything is looked at: after each operation, each 8th, each 64th, when told to
- * The upper five bits of memory and footprint are left for later settings.
+ * The upper five bits of footprint:
+ *    0-15  work finishes by lag    16-29 in an order of one of seven kinds, chosen by the seed in bits    30-31 by lag
+ * Those of memory: see engine_guard_draw().
  */
 static unsigned bits_of(const struct operation *operation, unsigned first, unsigned count)
 {
@@ -101,6 +103,7 @@ static void config_set(struct engine *engine, const struct operation *operation)
         config->log_context = engine;
     }
     engine->checks_every = checks_every[bits_of(operation, 11, 2)];
+    engine_guard_draw(engine, operation->a / 8U);
 }
 
 /* ---- Creating -------------------------------------------------------------------------------- */
@@ -112,7 +115,18 @@ static bool driver_is_empty(struct engine *engine)
     return memcmp(&census, &zero, sizeof zero) == 0;
 }
 
-static void driver_open(struct engine *engine)
+static void order_draw(struct engine *engine, const struct operation *operation)
+{
+    enum { FIRST = 16, KINDS = 2 * ORDER_KINDS };
+    unsigned drawn = operation->b / 8U;
+    if (drawn < FIRST || drawn >= FIRST + KINDS)
+        return;
+    engine->order = order_make((enum order_kind)((drawn - FIRST) % ORDER_KINDS), operation->number,
+                               MODEL_STREAMS);
+    order_begin(engine->driver, &engine->order);
+}
+
+static void driver_open(struct engine *engine, const struct operation *operation)
 {
     struct driver_options options = { .device_bytes = engine->device_bytes };
     engine_expect_ok(engine, "driver open", vmm__driver_sim_open(&options, &engine->driver));
@@ -122,6 +136,7 @@ static void driver_open(struct engine *engine)
     for (unsigned i = 1; i < MODEL_STREAMS; i++) /* the first is the default stream */
         engine_expect_ok(engine, "stream create",
                          vmm__driver_stream_create(engine->driver, &engine->streams[i]));
+    order_draw(engine, operation);
 }
 
 /* What fails leaves nothing behind; host memory is counted when the driver, which has some too, is closed. */
@@ -169,6 +184,10 @@ static void state_begin(struct engine *engine)
     plant_begin(&engine->plant);
     engine->watch.is_on = false;
     engine->watch.trouble = NULL;
+    engine->misuse = (struct engine_misuse){ .told = 0 };
+    engine->gone = 0;
+    engine->ended = 0;
+    engine->has_strays = false;
     engine->known = 0;
     engine->captured = 0;
     engine->graph_bound = 0;
@@ -184,7 +203,7 @@ void engine_open(struct engine *engine, const struct operation *operation)
 {
     config_set(engine, operation);
     state_begin(engine);
-    driver_open(engine);
+    driver_open(engine, operation);
     if (engine_is_troubled(engine))
         return;
     cache_create(engine, operation);
@@ -218,6 +237,16 @@ static void emptiness_verify(struct engine *engine)
                        stats.active_bytes.current, stats.reserved_bytes.current, stats.limbo_bytes);
 }
 
+static void everything_trim(struct engine *engine)
+{
+    engine_expect_ok(engine, "vmm_wait", vmm_wait(engine->cache));
+    engine_expect_ok(engine, "vmm_trim", vmm_trim(engine->cache, 0, NULL));
+}
+
+/*
+ * What compaction had lent, or a guard kept, of the memory of a stream that is gone without a word comes back to it in
+ * a trim, after the wait: it takes another of both.
+ */
 void engine_empty(struct engine *engine)
 {
     struct model *model = &engine->model;
@@ -232,8 +261,9 @@ void engine_empty(struct engine *engine)
         return;
     engine_work_verify(engine);
     engine_verify(engine);
-    engine_expect_ok(engine, "vmm_wait", vmm_wait(engine->cache));
-    engine_expect_ok(engine, "vmm_trim", vmm_trim(engine->cache, 0, NULL));
+    everything_trim(engine);
+    if (engine->has_strays)
+        everything_trim(engine);
     emptiness_verify(engine);
 }
 

@@ -50,6 +50,7 @@ void operation_wrong(struct engine *engine, const struct operation *operation)
                                          "vmm_use of a wrong pointer", "vmm_pin of a wrong pointer",
                                          "vmm_unpin of a wrong pointer" };
     unsigned call = operation->a % 4;
+    engine_stream_renew(engine, 1);
     uint64_t address = wrong_address(engine, operation);
     if (model_start(&engine->model, address) != NULL)
         return;
@@ -60,6 +61,8 @@ void operation_wrong(struct engine *engine, const struct operation *operation)
     bool is_nothing = address == 0 && call == 0;
     unsigned legal = is_nothing ? STATUS_BIT(OK) : STATUS_BIT(ERR_UNKNOWN_POINTER);
     (void)engine_expect(engine, names[call], status, legal, 0);
+    if (status == VMM_ERR_UNKNOWN_POINTER)
+        engine_misuse_noted(engine);
 }
 
 /* ---- Missing arguments ----------------------------------------------------------------------- */
@@ -122,8 +125,14 @@ static vmm_status missing_memory_call(vmm_cache *cache, unsigned call)
         return vmm_pool_end(cache, id);
     case 14:
         return vmm_pool_release(cache, zeros);
-    default:
+    case 15:
         return vmm_pool_release(cache, id);
+    case 16:
+        return vmm_stream_end(NULL, ENGINE_NO_STREAM);
+    case 17:
+        return vmm_stream_end(cache, NULL);
+    default:
+        return vmm_guard_check(NULL);
     }
 }
 
@@ -159,6 +168,10 @@ static vmm_status missing_report_call(vmm_cache *cache, unsigned call)
         return vmm_device_memory(cache, &bytes, NULL);
     case 12:
         return vmm_watch(NULL, NULL, NULL);
+    case 13:
+        return vmm_misuse_write(NULL, stderr);
+    case 14:
+        return vmm_misuse_write(cache, NULL);
     default:
         return vmm_create(NULL, NULL);
     }
@@ -166,7 +179,7 @@ static vmm_status missing_report_call(vmm_cache *cache, unsigned call)
 
 void operation_missing(struct engine *engine, const struct operation *operation)
 {
-    enum { MEMORY_CALLS = 16, REPORT_CALLS = 14 };
+    enum { MEMORY_CALLS = 19, REPORT_CALLS = 16 };
     unsigned call = operation->a % (MEMORY_CALLS + REPORT_CALLS);
     engine->sums.misuses++;
     engine_enter(engine);
@@ -215,6 +228,12 @@ static void config_spoil(vmm_config *config, unsigned field, int value)
     case 8:
         config->decay_thread = 2 + value;
         break;
+    case 9:
+        config->zero = 2 + value;
+        break;
+    case 10:
+        config->guard = (vmm_guard)(4 + value);
+        break;
     default:
         config->decay_thread = 1; /* and nothing to decay */
         break;
@@ -223,7 +242,7 @@ static void config_spoil(vmm_config *config, unsigned field, int value)
 
 void operation_configure(struct engine *engine, const struct operation *operation)
 {
-    enum { FIELDS = 10 };
+    enum { FIELDS = 12 };
     vmm_config config = VMM_CONFIG_INIT;
     vmm_cache *cache = NULL;
     uint64_t outstanding = vmm__host_outstanding();

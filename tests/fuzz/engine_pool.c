@@ -10,12 +10,6 @@ static unsigned plain_pool(uint8_t value)
     return ENGINE_GRAPH_POOLS + value % (MODEL_POOLS - ENGINE_GRAPH_POOLS);
 }
 
-/* The default stream is not captured. */
-static unsigned captured_stream(uint8_t value)
-{
-    return 1 + value % (MODEL_STREAMS - 1);
-}
-
 /* ---- Pools ----------------------------------------------------------------------------------- */
 
 static int stream_passes(void *context, vmm_stream stream)
@@ -110,7 +104,7 @@ static void capture_end(struct engine *engine, unsigned stream)
 /* The cache can be careful only of streams that it knows. */
 void operation_capture_begin(struct engine *engine, const struct operation *operation)
 {
-    unsigned stream = captured_stream(operation->a);
+    unsigned stream = operand_made_stream(engine, operation->a);
     bool is_known = (engine->known >> stream & 1) != 0;
     if (is_known && !engine_is_captured(engine, 1U << stream))
         capture_begin(engine, stream);
@@ -118,7 +112,7 @@ void operation_capture_begin(struct engine *engine, const struct operation *oper
 
 void operation_capture_end(struct engine *engine, const struct operation *operation)
 {
-    unsigned stream = captured_stream(operation->a);
+    unsigned stream = operand_made_stream(engine, operation->a);
     if (((engine->captured & ~engine->graph_bound) >> stream & 1) != 0)
         capture_end(engine, stream);
 }
@@ -134,7 +128,7 @@ void operation_graph_begin(struct engine *engine, const struct operation *operat
 {
     struct engine_graph *graph = operand_graph(engine, operation->a);
     unsigned pool = operation->b % ENGINE_GRAPH_POOLS;
-    unsigned stream = captured_stream(operation->c);
+    unsigned stream = operand_made_stream(engine, operation->c);
     if (graph->state != GRAPH_NONE || engine_is_captured(engine, 1U << stream) ||
         !pool_begin(engine, pool, 1U << stream))
         return;
@@ -235,7 +229,7 @@ static void step_run(struct engine *engine, const struct engine_step *step, unsi
 void operation_graph_launch(struct engine *engine, const struct operation *operation)
 {
     struct engine_graph *graph = operand_graph(engine, operation->a);
-    unsigned stream = operand_stream(operation->b);
+    unsigned stream = operand_stream(engine, operation->b);
     unsigned *launched = &engine->model.pools[graph->pool].launched;
     if (graph->state != GRAPH_READY || engine->is_lost ||
         engine_is_captured(engine, 1U << stream | 1U << *launched))

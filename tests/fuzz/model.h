@@ -23,14 +23,18 @@ struct model_block {
         address; /* of the last block of the slot, also when it is live no more; 0: there was none */
     uint64_t requested_bytes;
     uint64_t block_bytes;
-    unsigned stream;
-    unsigned users; /* a bit for each stream that the cache was told of */
+    unsigned stream;   /* MODEL_STREAMS: it has ended */
+    vmm_stream handle; /* that the stream had */
+    unsigned users; /* a bit for each stream that the cache was told of, and that has not ended */
     unsigned pool;  /* of a private pool; MODEL_POOLS: of none */
     unsigned
         graph; /* that fills it in its launches; otherwise no work does. 0: none, else number + 1 */
     uint32_t word; /* that it is filled with; 0: nothing yet */
     bool is_live;
     bool is_pinned;
+    bool is_shared; /* the cache was told of another stream */
+    bool
+        is_left; /* its stream, or one of its users, has ended: the heir comes after that one's work */
     bool is_of_pool_surely; /* the private pool has been in use since it was handed out */
 };
 

@@ -68,7 +68,10 @@ enum operand { OPERAND_NONE, OPERAND_SIZE, OPERAND_COUNT, OPERAND_TIME, OPERAND_
     X(log, 2, "", "", "", "", NONE)                                                                \
     X(wrong, 40, "call", "place", "slot", "bytes", SIZE)                                           \
     X(missing, 8, "call", "", "", "", NONE)                                                        \
-    X(configure, 4, "field", "", "", "value", BITS)
+    X(configure, 4, "field", "", "", "value", BITS)                                                \
+    X(stream_end, 16, "stream", "silent", "", "", NONE)                                            \
+    X(guard_check, 3, "", "", "", "", NONE)                                                        \
+    X(misuse_write, 3, "", "", "", "", NONE)
 
 enum operation_code {
 #define OPERATION_ENUM(name, weight, a, b, c, number, operand) OPERATION_##name,
