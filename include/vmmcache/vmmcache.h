@@ -176,7 +176,8 @@ typedef int (*vmm_pressure_fn)(void *context, size_t bytes);
  *
  * RECORD: who allocated and freed each block, with stacks, which misuse is told with.
  * ON: and memory around blocks and after their end is watched, for which vmm_free() waits for the block's work.
- *     Blocks above 1 MiB end where the device faults, and do so as a whole once they are freed.
+ *     Blocks above 1 MiB end where the device faults, and do so as a whole once they are freed. Nothing is
+ *     compacted.
  * STOP: and the first misuse stops the process with SIGTRAP, once its story is in the log.
  */
 typedef enum vmm_guard {

@@ -28,8 +28,7 @@ static void kept_end(const struct guard_call *call, uint64_t count, uint64_t byt
     while (status == VMM_OK &&
            (record = vmm__records_evict(&guard->records, count, bytes)) != NULL) {
         uint64_t wrong;
-        if (vmm__guard_has_memory(guard, record) &&
-            vmm__canary_check(guard, record, guard->stream, &wrong) == VMM_ERR_CORRUPTED)
+        if (vmm__canary_check(guard, record, guard->stream, &wrong) == VMM_ERR_CORRUPTED)
             vmm__finding_note(call, record, wrong, finding);
         status = record_end(guard, record);
         if (status != VMM_OK)
@@ -95,8 +94,6 @@ static vmm_status block_inspect(const struct guard_call *call, struct record *re
     struct guard *guard = call->cache->guard;
     vmm_stream stream = record->is_left ? guard->stream : record->stream;
     if (!record->is_watched || vmm__guard_is_captured(guard, stream))
-        return VMM_NOT_READY;
-    if (!vmm__guard_has_memory(guard, record))
         return VMM_NOT_READY;
     if (record->is_used && !uses_wait(guard->cache, record->inner))
         return VMM_NOT_READY;

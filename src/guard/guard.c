@@ -91,6 +91,8 @@ vmm_status vmm__guard_open(vmm_cache *cache, const vmm_config *config)
     cache->guard = guard;
     cache->guard_view = &view;
     cache->has_fences = vmm__guard_watches(guard);
+    if (vmm__guard_watches(guard))
+        cache->compaction = VMM_COMPACTION_OFF; /* a place that is astray could not be looked at */
     return VMM_OK;
 
 fail_watch:

@@ -55,23 +55,6 @@ static struct record *record_after(struct records *records, const struct record_
     return next;
 }
 
-bool vmm__guard_has_memory(const struct guard *guard, const struct record *record)
-{
-    vmm_cache *cache = guard->cache;
-    const struct arena *arena = &cache->memory.arena;
-    vmm__fair_take(&cache->grow_lock);
-    bool has = true;
-    uint64_t last = vmm__arena_granule(arena, record->inner + record->inner_bytes - 1);
-    for (uint64_t at = vmm__arena_granule(arena, record->inner);
-         has && cache->memory.astray > 0 && at <= last;) {
-        const struct chunk *chunk = vmm__memory_chunk(&cache->memory, at);
-        has = chunk != NULL && chunk->is_mapped;
-        at = has ? chunk->first + chunk->granules : last;
-    }
-    vmm__fair_drop(&cache->grow_lock);
-    return has;
-}
-
 /* Whether the canaries of a live block are there. VMM_NOT_READY: they may be on their way, on a stream that is being
  * captured and was not waited for, or as the block is new. */
 static vmm_status canaries_await(const struct guard *guard, const struct record *record)
@@ -85,8 +68,6 @@ static vmm_status record_check(const struct guard_call *call, const struct recor
 {
     struct guard *guard = call->cache->guard;
     uint64_t wrong;
-    if (!vmm__guard_has_memory(guard, record))
-        return VMM_OK;
     bool has_ended = record->is_kept || record->is_left || work_has_ended;
     vmm_status status = has_ended ? VMM_OK : canaries_await(guard, record);
     if (status == VMM_OK)

@@ -53,8 +53,7 @@ static vmm_status block_prepare(struct guard *guard, struct record *record)
 {
     vmm_status status = VMM_OK;
     if (vmm__guard_watches(guard))
-        record->is_watched =
-            !vmm__guard_is_captured(guard, record->stream) && vmm__guard_has_memory(guard, record);
+        record->is_watched = !vmm__guard_is_captured(guard, record->stream);
     if (record->is_watched)
         status = vmm__canary_put(guard, record);
     uint64_t end = record->inner + record->inner_bytes;

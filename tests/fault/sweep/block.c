@@ -4,9 +4,15 @@
 #include "point.h"
 #include "policy/cache.h"
 
+/* The program may be asked for memory by a call that has lost the device and has not ended yet. */
+static bool is_lost(const struct run *run)
+{
+    return run->is_latched || vmm__driver_is_lost(run->driver);
+}
+
 bool run_is_unusable(const struct run *run)
 {
-    return run->is_latched || run->cache->memory.astray > 0;
+    return is_lost(run) || run->cache->memory.astray > 0;
 }
 
 /* ---- Work -------------------------------------------------------------------------------------- */
@@ -26,7 +32,7 @@ static void own_end(const struct run *run)
 
 void run_follow(struct run *run, unsigned later, unsigned earlier)
 {
-    if (later == earlier || run->is_latched)
+    if (later == earlier || is_lost(run))
         return;
     sweep_sleep();
     run_expect(run, "event record",
