@@ -3,15 +3,10 @@
  * No logic of their own. See include/vmmcache/vmmcache.h for what each promises.
  */
 #include "vmmcache/vmmcache.h"
-#include "base/callback.h"
 #include "base/error.h"
-#include "base/hostmem.h"
-#include "cache_on.h"
-#include "config.h"
 #include "guard/guard.h"
 #include "marks.h"
 #include "policy/handout.h"
-#include "policy/roll.h"
 #include "policy/streams.h"
 #include "policy/supply.h"
 #include "policy/trim.h"
