@@ -192,8 +192,9 @@ fail_cache:
 static vmm_status destroy_begin(const vmm_cache *cache)
 {
     if (vmm__callback_is_in(cache, false))
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_destroy: called by the function that the cache asks for memory");
+        return vmm__error(
+            VMM_ERR_INVALID_ARGUMENT,
+            "vmm_destroy: called by a function that the cache calls, which goes on with it");
     vmm_status status = vmm__cache_admit(cache, "vmm_destroy");
     if (status == VMM_OK && !vmm__roll_strike(cache))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_destroy: %p is none any more",

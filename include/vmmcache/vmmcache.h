@@ -38,8 +38,8 @@
  *
  * What the program gives a cache to call (log, clock, filter, visitor, watch function) is called with locks
  * held and must not call that cache. A call of it from there does nothing and returns ERR_INVALID_ARGUMENT,
- * vmm_destroy() included; only vmm_block_bytes() answers. The pressure function may call all but
- * vmm_destroy(), which is refused.
+ * vmm_destroy() included; only vmm_block_bytes() answers. The pressure function and the misuse function may
+ * call all but vmm_destroy(), which is refused; what they ask for is not asked of the pressure function.
  *
  * Plain C11 that also compiles as C++17; needs no CUDA header.
  */

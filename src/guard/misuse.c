@@ -1,4 +1,5 @@
 /* Misuse that was found: see misuse.h. */
+#include "base/callback.h"
 #include "guard/guard.h"
 
 #include <stdarg.h>
@@ -182,8 +183,12 @@ void vmm__misuse_tell(const struct guard_call *call, const struct error_line *li
     struct guard *guard = call->cache->guard;
     if (atomic_exchange_explicit(&guard->misuse.was_told, true, memory_order_relaxed))
         return;
-    if (guard->misuse.tell != NULL)
+    if (guard->misuse.tell != NULL) {
+        struct callback callback; /* the call goes on with the cache: it must not end in there */
+        vmm__callback_begin(&callback, guard->cache, false);
         guard->misuse.tell(guard->misuse.context, line->text);
+        vmm__callback_end(&callback);
+    }
     if (guard->mode == VMM_GUARD_STOP)
         process_stop();
 }

@@ -3,6 +3,11 @@
 
 #include "base/hostmem.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 static const vmm_guard modes[] = { VMM_GUARD_RECORD, VMM_GUARD_ON };
 static const size_t sizes[] = { 1000, 70000, (5 << 20) - 1000 };
 
@@ -142,6 +147,118 @@ static void the_program_is_told_of_the_first_misuse(void **state)
     }
 }
 
+/* It may not end the cache, with which the call that tells goes on. */
+static void told_and_ends(void *context, const char *line)
+{
+    struct told *told = context;
+    told->times++;
+    (void)line;
+    assert_status(vmm_destroy(told->test->cache), VMM_ERR_INVALID_ARGUMENT);
+}
+
+static void who_is_told_cannot_end_the_cache(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        struct told told = { .test = test };
+        vmm_config config = VMM_CONFIG_INIT;
+        config.guard = modes[mode];
+        config.misuse = told_and_ends;
+        config.misuse_context = &told;
+        cache_restart(test, &config);
+        void *block = block_taken(test, 1000, 1);
+        block_given(test, block);
+        assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(told.times, 1);
+        assert_ok(vmm__cache_check(test->cache));
+    }
+}
+
+/* Frees a live block, and a pointer that is none, out of each line of a story. */
+struct freeing_log {
+    struct cache_test *test;
+    char *live;
+    unsigned times;
+};
+
+static void line_frees(void *context, const char *line)
+{
+    struct freeing_log *log = context;
+    if (log->live == NULL || strncmp(line, "misuse", strlen("misuse")) != 0)
+        return;
+    log->times++;
+    assert_status(vmm_free(log->test->cache, log->live), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_free(log->test->cache, log->live + 8), VMM_ERR_INVALID_ARGUMENT);
+}
+
+static void a_log_that_frees_is_refused(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        struct freeing_log log = { .test = test };
+        vmm_config config = VMM_CONFIG_INIT;
+        config.guard = modes[mode];
+        config.log = line_frees;
+        config.log_context = &log;
+        cache_restart(test, &config);
+        void *block = block_taken(test, 1000, 1);
+        log.live = block_taken(test, 1000, 1);
+        assert_status(vmm_free(test->cache, log.live + 8), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(log.times, 1);
+        bool is_seen = modes[mode] == VMM_GUARD_ON;
+        if (is_seen)
+            bytes_written(test, block, 1000, 1, 1);
+        assert_status(vmm_free(test->cache, block), is_seen ? VMM_ERR_CORRUPTED : VMM_OK);
+        assert_int_equal(log.times, is_seen ? 2 : 1);
+        void *live = log.live;
+        log.live = NULL;
+        block_given(test, live);
+    }
+}
+
+struct checker {
+    struct cache_test *test;
+    _Atomic bool stops;
+};
+
+static void *guard_checked_for_ever(void *context)
+{
+    struct checker *checker = context;
+    while (!atomic_load(&checker->stops))
+        (void)vmm_guard_check(checker->test->cache);
+    return NULL;
+}
+
+/* Also of a pointer that names no block, and while another thread held the guard's locks. */
+static void a_child_frees_nothing(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        guard_begun(test, modes[mode], 0);
+        struct checker checker = { .test = test };
+        void *block = block_taken(test, 1000, 1);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, guard_checked_for_ever, &checker), 0);
+        for (int i = 0; i < 10; i++) {
+            int status;
+            pid_t child = fork();
+            if (child == 0) {
+                (void)alarm(20);
+                void *out;
+                bool is_refused = vmm_free(test->cache, block) == VMM_ERR_FORKED &&
+                                  vmm_free(test->cache, &checker) == VMM_ERR_FORKED &&
+                                  vmm_alloc(test->cache, 1000, NULL, &out) == VMM_ERR_FORKED;
+                _exit(is_refused ? 0 : 1);
+            }
+            assert_int_equal(waitpid(child, &status, 0), child);
+            assert_int_equal(status, 0);
+        }
+        atomic_store(&checker.stops, true);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        block_given(test, block);
+    }
+}
+
 struct log {
     char text[16384];
     size_t bytes;
@@ -231,6 +348,9 @@ int main(int argc, char **argv)
         CACHE_TEST(other_calls_know_freed_blocks_too),
         CACHE_TEST(foreign_pointers_are_nobody_s),
         CACHE_TEST(the_program_is_told_of_the_first_misuse),
+        CACHE_TEST(who_is_told_cannot_end_the_cache),
+        CACHE_TEST(a_log_that_frees_is_refused),
+        CACHE_TEST(a_child_frees_nothing),
         CACHE_TEST(the_story_goes_to_the_log),
         CACHE_TEST(records_are_bounded),
         CACHE_TEST(without_a_record_there_is_no_block),

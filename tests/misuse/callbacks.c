@@ -258,7 +258,7 @@ static int under_pressure(void *context, size_t bytes)
     void *block;
     (void)bytes;
     must_be(VMM_ERR_INVALID_ARGUMENT, vmm_destroy(stage->cache));
-    must(stage_error_says("vmm_destroy: called by the function that the cache asks for memory"));
+    must(stage_error_says("vmm_destroy: called by a function that the cache calls"));
     must_ok(vmm_alloc(stage->cache, 512, NULL, &block));
     must_ok(vmm_use(stage->cache, block, stage->streams[1]));
     must_ok(vmm_free(stage->cache, block));

@@ -62,7 +62,7 @@ static void on_the_stack(struct stage *stage, uint64_t value)
 
 static void on_the_heap(struct stage *stage, uint64_t value)
 {
-    static void *memory;
+    static void *volatile memory; /* an optimizer would drop it, and a leak be found */
     (void)value;
     memory = malloc(4096);
     must(memory != NULL);
