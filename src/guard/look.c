@@ -67,7 +67,7 @@ static vmm_status record_check(const struct guard_call *call, const struct recor
                                bool work_has_ended, struct finding *finding)
 {
     struct guard *guard = call->cache->guard;
-    uint64_t wrong;
+    uint64_t wrong = 0;
     bool has_ended = record->is_kept || record->is_left || work_has_ended;
     vmm_status status = has_ended ? VMM_OK : canaries_await(guard, record);
     if (status == VMM_OK)
