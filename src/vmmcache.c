@@ -21,16 +21,16 @@
 static __attribute__((noinline)) vmm_status
 alloc_apart(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out, const void *caller)
 {
+    if (cache->guard == NULL && cache->marks == NULL)
+        return vmm__handout_visit(cache, bytes, stream, out);
     struct guard_call call = { .cache = cache, .function = "vmm_alloc", .caller = caller };
-    vmm_status status = VMM_OK;
-    if (cache->guard != NULL)
-        status = vmm__cache_admit_work(cache, "vmm_alloc"); /* before any lock of the guard */
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_alloc"); /* before any of their locks */
     if (status != VMM_OK)
         return status;
     if (cache->guard != NULL)
         return vmm__guard_alloc(&call, bytes, stream, out);
     status = vmm__handout_visit(cache, bytes, stream, out);
-    if (status == VMM_OK && cache->marks != NULL)
+    if (status == VMM_OK)
         vmm__marks_set(cache, *out, bytes);
     return status;
 }
@@ -73,17 +73,14 @@ static __attribute__((noinline)) vmm_status free_apart(vmm_cache *cache, const v
                                                        bool *looks, const void *caller)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
+    if (cache->guard == NULL && cache->marks == NULL)
+        return vmm__handout_return(cache, address, looks);
     struct guard_call call = { .cache = cache, .function = "vmm_free", .caller = caller };
-    vmm_status status = VMM_OK;
-    if (cache->guard != NULL || cache->marks != NULL)
-        status = vmm__cache_admit(cache, "vmm_free"); /* before any of their locks */
+    vmm_status status = vmm__cache_admit(cache, "vmm_free"); /* before any of their locks */
     if (status != VMM_OK)
         return status;
-    if (cache->guard != NULL)
-        return vmm__guard_free(&call, address, looks);
-    if (cache->marks != NULL)
-        return vmm__marks_return(cache, ptr, looks);
-    return vmm__handout_return(cache, address, looks);
+    return cache->guard != NULL ? vmm__guard_free(&call, address, looks)
+                                : vmm__marks_return(cache, ptr, looks);
 }
 
 vmm_status vmm_free(vmm_cache *cache, void *ptr)

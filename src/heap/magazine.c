@@ -1,6 +1,7 @@
 /* What threads keep of a crowded pool: see magazine.h. */
 #include "heap/magazine.h"
 #include "base/hostmem.h"
+#include "base/seat.h"
 #include "base/thread.h"
 #include "heap/pool.h"
 
@@ -20,16 +21,22 @@ static _Thread_local struct {
 struct magazine *vmm__magazine_mine(const struct pool *pool)
 {
     unsigned i = pool->serial % REMEMBERED;
-    return remembered[i].serial == pool->serial ? remembered[i].magazine : NULL;
+    struct magazine *magazine =
+        remembered[i].serial == pool->serial ? remembered[i].magazine : NULL;
+    return magazine != NULL && vmm__seat_is_mine(magazine->seat) ? magazine : NULL;
 }
 
 static struct magazine *magazine_open(struct pool *pool)
 {
     uint8_t number = pool->magazines == NULL ? 1 : (uint8_t)(pool->magazines->number + 1);
-    struct magazine *magazine = number == 0 ? NULL : vmm__host_alloc(1, sizeof *magazine);
+    const struct seat *seat = vmm__seat_mine();
+    if (number == 0 || seat == NULL)
+        return NULL;
+    struct magazine *magazine = vmm__host_alloc(1, sizeof *magazine);
     if (magazine == NULL)
         return NULL;
     magazine->number = number;
+    magazine->seat = seat;
     magazine->thread = vmm__thread_self();
     magazine->next = pool->magazines;
     pool->magazines = magazine;

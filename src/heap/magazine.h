@@ -28,6 +28,7 @@
 #include "heap/place.h"
 
 struct pool;
+struct seat;
 
 enum { MAGAZINE_KEPT = 8, MAGAZINE_KNOWN_BITS = 6, MAGAZINE_KNOWN = 1 << MAGAZINE_KNOWN_BITS };
 
@@ -54,16 +55,18 @@ struct magazine {
     struct account_change allocated_bytes;
     struct account_change allocations;
     uintptr_t thread;
+    const struct seat *seat;                     /* the thread's, on which it uses the magazine */
     uint64_t frees;                              /* counted for decay, by the thread */
     struct magazine *next;                       /* of the pool's */
     struct magazine_kept kept[MAGAZINE_KEPT];    /* the last is the one given back last */
     struct magazine_known known[MAGAZINE_KNOWN]; /* by address; some of what the thread took */
 };
 
-/* The calling thread's magazine of a pool; NULL if it has none yet, or is not known to have. */
+/* The calling thread's magazine of a pool; NULL if it has none yet, is not known to have, or is away from its
+ * seat: in a child of fork(), and in functions of the program that are called with locks held. */
 struct magazine *vmm__magazine_mine(const struct pool *pool);
 
-/* The same, made with its first use; NULL if there is no host memory, or there are too many. */
+/* The same, made with its first use; NULL if there is no host memory or no seat, or there are too many. */
 struct magazine *vmm__magazine_find_locked(struct pool *pool);
 
 /* Takes a place of exactly block_bytes that is kept. False if there is none, or no slot for it in the

@@ -44,15 +44,27 @@ static vmm_status pool_hand_out(struct vmm_cache *cache, struct pool *pool, size
         vmm__cache_turn(cache, pool);
         return vmm__supply(cache, pool, bytes, out);
     }
-    struct magazine *magazine = is_crowded(pool) ? vmm__magazine_mine(pool) : NULL;
-    if (magazine != NULL && vmm__magazine_take(magazine, vmm__pool_place_bytes(bytes), bytes, out))
-        return VMM_OK;
     vmm_status status = pool_visit(cache, pool, bytes, out);
     return status == VMM_NOT_READY ? vmm__supply(cache, pool, bytes, out) : status;
 }
 
+/* From what a thread keeps of a crowded pool. */
+static bool magazine_hands_out(const struct vmm_cache *cache, size_t bytes, vmm_stream stream,
+                               void **out)
+{
+    struct pool *pool = vmm__pools_find(&cache->pools, stream);
+    if (pool == NULL || !is_crowded(pool) ||
+        atomic_load_explicit(&cache->has_detour, memory_order_acquire))
+        return false;
+    struct magazine *magazine = vmm__magazine_mine(pool);
+    return magazine != NULL &&
+           vmm__magazine_take(magazine, vmm__pool_place_bytes(bytes), bytes, out);
+}
+
 vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
 {
+    if (magazine_hands_out(cache, bytes, stream, out))
+        return VMM_OK;
     struct pool *pool;
     vmm_status status = pool_choose(cache, stream, &pool);
     return status == VMM_OK ? pool_hand_out(cache, pool, bytes, out) : status;
@@ -103,12 +115,12 @@ static bool magazine_keeps(struct vmm_cache *cache, struct pool *pool, uint64_t 
 
 vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *looks)
 {
-    vmm_status status = vmm__cache_admit(cache, "vmm_free");
-    if (status != VMM_OK)
-        return status;
     struct heap *heap = vmm__handout_heap(cache, address);
     if (heap != NULL && magazine_keeps(cache, heap->pool, address, looks))
         return VMM_OK;
+    vmm_status status = vmm__cache_admit(cache, "vmm_free");
+    if (status != VMM_OK)
+        return status;
     heap = vmm__handout_owner(cache, address);
     if (heap == NULL)
         return VMM_NOT_READY;

@@ -2,8 +2,9 @@
  * Handing out and taking back: the ways into the pool of a stream or of an address. A favourite
  * enters; others visit, or use their magazine if the pool is crowded.
  *
- * In a child of fork() no lock of the parent's has a favourite that lives (base/seat.h), and once the device is
- * lost every request has a detour: so whoever enters need look for neither.
+ * In a child of fork() no lock of the parent's has a favourite that lives, and no magazine's thread is on its seat
+ * (base/seat.h); the same goes for a thread that the program may not call from (base/callback.h); and once the
+ * device is lost every request has a detour. So whoever enters, or uses its magazine, need look for none of these.
  * May be called by: entry. Takes pools' locks, the grow lock for a stream's first pool.
  */
 #ifndef VMM_POLICY_HANDOUT_H

@@ -3,6 +3,7 @@
 #include "support/sim_support.h"
 
 #include "cache_on.h"
+#include "life/child.h"
 #include "policy/cache.h"
 
 #include <pthread.h>
@@ -307,6 +308,88 @@ static void each_thread_has_a_magazine_of_its_own_up_to_255(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
+/* ---- Who must not use it ----------------------------------------------------------------------- */
+
+/* A thread that could take `kept` of its magazine, and give `known` to it. */
+struct keeper {
+    vmm_cache *cache;
+    void *known;
+    vmm_status taking;
+    vmm_status giving;
+};
+
+static void keeper_tries(struct keeper *keeper)
+{
+    void *block;
+    keeper->taking = vmm_alloc(keeper->cache, 4096, STREAM(1), &block);
+    keeper->giving = vmm_free(keeper->cache, keeper->known);
+}
+
+static void keeper_listens(void *context, const char *line)
+{
+    struct keeper *keeper = context;
+    if (strcmp(line, "now") == 0)
+        keeper_tries(keeper);
+}
+
+static void keeper_is_a_child(void *context)
+{
+    struct keeper *keeper = context;
+    keeper_tries(keeper);
+    CHILD_REQUIRES(keeper->taking == VMM_ERR_FORKED);
+    CHILD_REQUIRES(keeper->giving == VMM_ERR_FORKED);
+}
+
+static void keeper_open(struct driver *driver, struct keeper *keeper)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    struct pool *pool;
+    void *kept;
+    config.log = keeper_listens;
+    config.log_context = keeper;
+    assert_ok(vmm__cache_create_on(&config, driver, &keeper->cache));
+    assert_ok(vmm__cache_pool(keeper->cache, STREAM(1), &pool));
+    vmm__biased_deny(&pool->lock);
+    atomic_store(&pool->is_crowded, true);
+    for (unsigned i = 0; i < 2; i++) { /* what the first one is given is new to the pool, too */
+        assert_ok(vmm_alloc(keeper->cache, 4096, STREAM(1), &kept));
+        assert_ok(vmm_free(keeper->cache, kept));
+    }
+    assert_ok(vmm_alloc(keeper->cache, 4096, STREAM(1), &kept));
+    assert_ok(vmm_alloc(keeper->cache, 4096, STREAM(1), &keeper->known));
+    assert_ok(vmm_free(keeper->cache, kept));
+    struct magazine *magazine = vmm__magazine_mine(pool);
+    assert_non_null(magazine);
+    assert_int_equal(magazine->kept_count, 1);
+}
+
+/* Both work again afterwards, which shows that they could have. */
+static void keeper_close(struct keeper *keeper)
+{
+    keeper_tries(keeper);
+    assert_ok(keeper->taking);
+    assert_ok(keeper->giving);
+    assert_ok(vmm_destroy(keeper->cache));
+}
+
+static void a_function_that_is_called_with_locks_held_uses_no_magazine(void **state)
+{
+    struct keeper keeper = { 0 };
+    keeper_open(*state, &keeper);
+    assert_ok(vmm_log_write(keeper.cache, "now"));
+    assert_int_equal(keeper.taking, VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(keeper.giving, VMM_ERR_INVALID_ARGUMENT);
+    keeper_close(&keeper);
+}
+
+static void a_child_of_fork_uses_no_magazine(void **state)
+{
+    struct keeper keeper = { 0 };
+    keeper_open(*state, &keeper);
+    child_runs(keeper_is_a_child, &keeper);
+    keeper_close(&keeper);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -317,6 +400,8 @@ int main(void)
         SIM_TEST(a_thread_leaves_its_magazine_to_its_heir),
         SIM_TEST(a_pool_is_crowded_once_threads_have_waited_32_times),
         SIM_TEST(each_thread_has_a_magazine_of_its_own_up_to_255),
+        SIM_TEST(a_function_that_is_called_with_locks_held_uses_no_magazine),
+        SIM_TEST(a_child_of_fork_uses_no_magazine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
