@@ -7,6 +7,10 @@ set -euo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$home/build/coverage
 
+case ${1:-} in '' | --missed) [ $# -le 1 ] ;; *) false ;; esac || {
+    echo "usage: tools/coverage.sh [--missed]" >&2
+    exit 2
+}
 command -v gcov >/dev/null || {
     echo "error: gcov is missing (Debian, Ubuntu: apt-get install gcc)" >&2
     exit 1
@@ -15,7 +19,7 @@ counters="--coverage -fprofile-update=atomic"
 CC=gcc CXX=g++ "$home/tools/build.sh" coverage -DVMM_BUILD_TOOLS=ON -DVMM_BUILD_TESTS=ON -DVMM_BUILD_BENCH=OFF \
     -DCMAKE_BUILD_TYPE=Debug -DVMM_CHECK=2 -DVMM_TEST_PATIENCE=10 -DCMAKE_C_FLAGS="$counters" -DCMAKE_CXX_FLAGS="$counters"
 find "$build" -name '*.gcda' -delete
-tests="unit|api|fault|torch|soak|fuzz|misuse|order|guard|life|security|depth"
+tests="unit|api|fault|torch|soak|thread|fuzz|misuse|guard|life|security|depth"
 if ! (cd "$build" && ctest -j "$(nproc)" -L "$tests" -LE gpu) >"$build/tests.log" 2>&1; then
     tail -n 30 "$build/tests.log" >&2
     echo "error: the figures below are those of tests that failed; all of $build/tests.log tells more" >&2

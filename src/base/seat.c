@@ -42,6 +42,11 @@ struct seat *vmm__seat_mine(void)
     return mine;
 }
 
+bool vmm__seat_is_taken(void)
+{
+    return mine != NULL && vmm__seat_is_mine(mine);
+}
+
 static void seat_set(uintptr_t thread)
 {
     if (mine != NULL)

@@ -27,6 +27,9 @@ void vmm__seats_leave(void);
 /* The calling thread's seat, given to it now if it has none; NULL if all are taken. */
 struct seat *vmm__seat_mine(void);
 
+/* Whether the calling thread is on its seat; false if it is away, or has none yet. */
+bool vmm__seat_is_taken(void);
+
 /* The calling thread is away from its seat, which stays its own, until it returns: it enters no lock. */
 void vmm__seat_leave(void);
 void vmm__seat_return(void);

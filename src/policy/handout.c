@@ -48,25 +48,28 @@ static vmm_status pool_hand_out(struct vmm_cache *cache, struct pool *pool, size
     return status == VMM_NOT_READY ? vmm__supply(cache, pool, bytes, out) : status;
 }
 
-/* From what a thread keeps of a crowded pool. */
-static bool magazine_hands_out(const struct vmm_cache *cache, size_t bytes, vmm_stream stream,
-                               void **out)
+/* From what the thread keeps of a crowded pool. */
+static bool magazine_hands_out(const struct pool *pool, size_t bytes, void **out)
 {
-    struct pool *pool = vmm__pools_find(&cache->pools, stream);
-    if (pool == NULL || !is_crowded(pool) ||
-        atomic_load_explicit(&cache->has_detour, memory_order_acquire))
-        return false;
-    struct magazine *magazine = vmm__magazine_mine(pool);
+    struct magazine *magazine = is_crowded(pool) ? vmm__magazine_mine(pool) : NULL;
     return magazine != NULL &&
            vmm__magazine_take(magazine, vmm__pool_place_bytes(bytes), bytes, out);
 }
 
+/* Whether nothing is to be refused, as mostly: what vmm__cache_admit() asks, but for the roll, for this handle has
+ * been followed already. */
+static bool is_usual(const struct vmm_cache *cache)
+{
+    return vmm__seat_is_taken() && cache->generation == vmm__fork_generation();
+}
+
 vmm_status vmm__handout_visit(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
 {
-    if (magazine_hands_out(cache, bytes, stream, out))
+    struct pool *pool = vmm__pools_find(&cache->pools, stream);
+    bool is_plain = pool != NULL && !atomic_load_explicit(&cache->has_detour, memory_order_acquire);
+    if (is_plain && magazine_hands_out(pool, bytes, out))
         return VMM_OK;
-    struct pool *pool;
-    vmm_status status = pool_choose(cache, stream, &pool);
+    vmm_status status = is_plain && is_usual(cache) ? VMM_OK : pool_choose(cache, stream, &pool);
     return status == VMM_OK ? pool_hand_out(cache, pool, bytes, out) : status;
 }
 
@@ -118,7 +121,7 @@ vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *
     struct heap *heap = vmm__handout_heap(cache, address);
     if (heap != NULL && magazine_keeps(cache, heap->pool, address, looks))
         return VMM_OK;
-    vmm_status status = vmm__cache_admit(cache, "vmm_free");
+    vmm_status status = is_usual(cache) ? VMM_OK : vmm__cache_admit(cache, "vmm_free");
     if (status != VMM_OK)
         return status;
     heap = vmm__handout_owner(cache, address);

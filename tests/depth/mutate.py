@@ -22,7 +22,7 @@ import time
 import mutants
 import trials
 
-CORE = r"^src/([^/]+|(base|memory|heap|policy|report)/[^/]+)\.[ch]$"
+CORE = r"^src/([^/]+|(base|memory|heap|policy|report|guard)/[^/]+)\.[ch]$"
 HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -36,7 +36,7 @@ def arguments():
     parser.add_argument("--work", default=os.path.join(HOME, "build", "mutate"))
     parser.add_argument("--files", default=CORE)
     parser.add_argument("--tests", default="")
-    parser.add_argument("--labels", default="unit,api,fault,soak,fuzz,misuse,order,guard,life")
+    parser.add_argument("--labels", default="unit,api,fault,soak,fuzz,misuse,guard,life")
     parser.add_argument("--slowest", type=float, default=20)
     return parser.parse_args()
 
