@@ -43,7 +43,8 @@ struct scene {
     void *blocks[BLOCKS];
     void *kept[2]; /* of a private pool */
     struct scene_thread threads[THREADS];
-    char line[512]; /* of the first cause */
+    char line[512];          /* of the first cause */
+    _Atomic bool is_noticed; /* threads are refused from now on */
 };
 
 #define CUDA_REQUIRES(call) CHILD_REQUIRES((call) == CUDA_SUCCESS)
@@ -186,8 +187,10 @@ static inline void cache_filled(struct scene *scene)
 
 /* ---- Threads on the fast path -------------------------------------------------------------------- */
 
+/* Ends with the first refusal, or when that has been due for many rounds. */
 static inline void *blocks_turned(void *context)
 {
+    unsigned late_rounds = 0;
     struct scene_thread *thread = context;
     do {
         void *block;
@@ -195,7 +198,8 @@ static inline void *blocks_turned(void *context)
         if (thread->status == VMM_OK)
             CHILD_REQUIRES(vmm_free(thread->scene->cache, block) == VMM_OK);
         atomic_fetch_add(&thread->rounds, 1);
-    } while (thread->status == VMM_OK);
+        late_rounds += atomic_load(&thread->scene->is_noticed);
+    } while (thread->status == VMM_OK && late_rounds < ROUNDS_LEAST);
     return NULL;
 }
 
@@ -215,6 +219,7 @@ static inline void threads_begun(struct scene *scene)
 
 static inline void threads_refused(struct scene *scene)
 {
+    atomic_store(&scene->is_noticed, true);
     for (unsigned i = 0; i < THREADS; i++) {
         CHILD_REQUIRES(pthread_join(scene->threads[i].thread, NULL) == 0);
         CHILD_REQUIRES(scene->threads[i].status == VMM_ERR_LOST);
