@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Shows on a machine with a GPU what docs/reliability.md, section 11, reports.
 #
-# usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only soak|marks|memcheck|tests]
+# usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only soak|marks|memcheck|initcheck|lost|tests]
 #
 #   BUILD      a build with tools and tests (build/release)
 #   --seconds  how long the soak of threads runs (300)
-#   --only     one part instead of all four, for machines that are to be had for minutes
+#   --only     one part instead of all six, for machines that are to be had for minutes
 #
 # Writes into FOLDER the machine and each part's output as text:
 #   machine.txt        GPU, driver, system, compute-sanitizer, date
 #   soak.txt           8 threads on 16 streams: filled and verified by kernels; one stream made to stand still
 #   marks-*.txt        compute-sanitizer on blocks that are marked: work that is in order, and planted errors
 #   memcheck.txt       compute-sanitizer on a short soak of threads
+#   initcheck-*.txt    compute-sanitizer on what is read: nothing that nobody wrote, and a planted error
+#   lost.txt           kernels that break the context under a cache, resets, contexts that go
 #   tests.txt          every test that needs a GPU
 #   summary.txt        a line of each: how it ended, and the command
 # Ends with 1 if one of them is not as it must be. compute-sanitizer does not work everywhere (not under gVisor).
@@ -19,7 +21,7 @@ set -euo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 usage() {
-    echo "usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only soak|marks|memcheck|tests]" >&2
+    echo "usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only soak|marks|memcheck|initcheck|lost|tests]" >&2
     exit 2
 }
 
@@ -35,16 +37,16 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
-case $only in all | soak | marks | memcheck | tests) ;; *) usage ;; esac
+case $only in all | soak | marks | memcheck | initcheck | lost | tests) ;; *) usage ;; esac
 
 mkdir -p "$folder"
 out=$(cd "$folder" && pwd)
 build=$(cd "$build" && pwd)
 failed=0
 
-for program in thread_soak overrun; do
-    [ -x "$build/bin/$program" ] || {
-        echo "error: $build/bin/$program is missing; build with -DVMM_BUILD_TOOLS=ON -DVMM_BUILD_TESTS=ON" >&2
+for program in bin/thread_soak bin/overrun tests/test_life_gpu_lost; do
+    [ -x "$build/$program" ] || {
+        echo "error: $build/$program is missing; build with -DVMM_BUILD_TOOLS=ON -DVMM_BUILD_TESTS=ON" >&2
         exit 2
     }
 done
@@ -68,6 +70,7 @@ run() {
 }
 
 sanitizer=(compute-sanitizer --tool memcheck --error-exitcode 9 --report-api-errors no)
+initcheck=(compute-sanitizer --tool initcheck --error-exitcode 9)
 
 # says NAME TEXT: whether the output has it.
 says() { grep -qF -- "$2" "$out/$1.txt"; }
@@ -115,6 +118,27 @@ part_memcheck() {
     ended memcheck "$status" "$(grep -F 'ERROR SUMMARY' "$out/memcheck.txt" || echo 'no summary')"
 }
 
+# Memory is written before it is read: nothing is reported. Nor may the planted read be missed, at its address.
+part_initcheck() {
+    local status=0 address
+    run initcheck-clean "${initcheck[@]}" "$build/bin/overrun" clean || status=$?
+    says initcheck-clean "ERROR SUMMARY: 0 errors" || status=1
+    ended initcheck-clean "$status" "$(grep -F 'ERROR SUMMARY' "$out/initcheck-clean.txt" || echo 'no summary')"
+    status=0
+    run initcheck-unwritten "${initcheck[@]}" "$build/bin/overrun" unwritten || true
+    address=$(sed -n 's/^planted: 1 byte at \(0x[0-9a-f]*\) .*/\1/p' "$out/initcheck-unwritten.txt")
+    { [ -n "$address" ] && says initcheck-unwritten "Uninitialized __global__ memory read of size 1 bytes" &&
+        grep -q "^=.*$address" "$out/initcheck-unwritten.txt" &&
+        says initcheck-unwritten "ERROR SUMMARY: 1 error"; } || status=1
+    ended initcheck-unwritten "$status" "$(grep -F 'ERROR SUMMARY' "$out/initcheck-unwritten.txt" || echo 'no summary')"
+}
+
+part_lost() {
+    local status=0
+    run lost "$build/tests/test_life_gpu_lost" || status=$?
+    ended lost "$status" "$(grep -E '^\[  (PASSED|FAILED)  \].*test' "$out/lost.txt" | paste -sd' ' || tail -n 2 "$out/lost.txt")"
+}
+
 part_tests() {
     local status=0
     run tests env -C "$build" ctest -L gpu --output-on-failure || status=$?
@@ -132,11 +156,15 @@ part_tests() {
 case $only in
 marks) part_marks ;;
 memcheck) part_memcheck ;;
+initcheck) part_initcheck ;;
+lost) part_lost ;;
 tests) part_tests ;;
 soak) part_soak ;;
 all)
     part_marks
     part_memcheck
+    part_initcheck
+    part_lost
     part_tests
     part_soak
     ;;

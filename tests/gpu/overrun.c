@@ -1,86 +1,34 @@
 /*
  * overrun: accesses that a tool has to report, and work that it must not, on a GPU.
  *
- * usage: overrun clean|beyond|beyond-large|after-free
+ * usage: overrun clean|beyond|beyond-large|after-free|unwritten
  *
- *   clean         blocks of many sizes on several streams are written from their first to their last byte, given back
- *                 while that runs, and had again; memory moves between streams under a limit
+ *   clean         blocks of many sizes on several streams are written and read from their first to their last byte,
+ *                 given back while that runs, and had again; memory moves between streams under a limit
  *   beyond        one byte is written behind a block of 1000 bytes
  *   beyond-large  one byte is written behind a block of 3 MiB and 1000 bytes
  *   after-free    the first byte of a block is written after the block was given back
+ *   unwritten     the first byte of a block is read that nobody has written
  *
  * The cache has marks (VMM_MARKS). Prints what is planted: "planted: 1 byte at ADDRESS behind/in BYTES bytes at
- * ADDRESS". By itself the GPU lets all of this pass; under compute-sanitizer --tool memcheck a planted access is
- * reported, and nothing else.
+ * ADDRESS". By itself the GPU lets all of this pass; under compute-sanitizer a planted access is reported, and nothing
+ * else: the last one by --tool initcheck, the others by --tool memcheck.
  *
  * Exit status: 0 all calls were well, 1 one failed, 2 wrong arguments, 77 no GPU.
  */
 #define _GNU_SOURCE
+#include "libcuda.h"
 #include "vmmcache/vmmcache.h"
 
-#include <cuda.h>
-#include <dlfcn.h>
 #include <inttypes.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define MIB UINT64_C(1048576)
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SKIPPED = 77 };
-enum { STREAMS = 3, BLOCKS = 24, ROUNDS = 600, THREADS = 64 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+enum { STREAMS = 3, BLOCKS = 24, ROUNDS = 600, VALUE = 7 };
 
-/* Each thread writes the bytes at its number, its number and the number of threads, and so on. */
-static const char kernel_text[] =
-    ".version 6.0\n"
-    ".target sm_52\n"
-    ".address_size 64\n"
-    ".visible .entry write(.param .u64 address_, .param .u64 bytes_)\n"
-    "{\n"
-    "    .reg .pred more;\n"
-    "    .reg .u16 value;\n"
-    "    .reg .u32 thread, threads;\n"
-    "    .reg .u64 address, bytes, place, step, at;\n"
-    "    ld.param.u64 address, [address_];\n"
-    "    ld.param.u64 bytes, [bytes_];\n"
-    "    cvta.to.global.u64 address, address;\n"
-    "    mov.u32 thread, %tid.x;\n"
-    "    mov.u32 threads, %ntid.x;\n"
-    "    cvt.u64.u32 place, thread;\n"
-    "    cvt.u64.u32 step, threads;\n"
-    "    mov.u16 value, 7;\n"
-    "next:\n"
-    "    setp.lt.u64 more, place, bytes;\n"
-    "    @!more bra done;\n"
-    "    add.u64 at, address, place;\n"
-    "    st.global.u8 [at], value;\n"
-    "    add.u64 place, place, step;\n"
-    "    bra next;\n"
-    "done:\n"
-    "    ret;\n"
-    "}\n";
-
-/* ---- libcuda --------------------------------------------------------------------------------- */
-
-/* X(name, exported name) */
-#define CALL_MAP(X)                                                                                \
-    X(cuInit, "cuInit")                                                                            \
-    X(cuDeviceGet, "cuDeviceGet")                                                                  \
-    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain")                                        \
-    X(cuCtxSetCurrent, "cuCtxSetCurrent")                                                          \
-    X(cuCtxSynchronize, "cuCtxSynchronize")                                                        \
-    X(cuStreamCreate, "cuStreamCreate")                                                            \
-    X(cuModuleLoadData, "cuModuleLoadData")                                                        \
-    X(cuModuleGetFunction, "cuModuleGetFunction")                                                  \
-    X(cuLaunchKernel, "cuLaunchKernel")
-
-static struct {
-#define CALL_MEMBER(name, exported) __typeof__(name) *name;
-    CALL_MAP(CALL_MEMBER)
-#undef CALL_MEMBER
-} cuda;
-
-static CUfunction kernel;
+static CUfunction writes;
+static CUfunction reads;
 static CUstream streams[STREAMS];
 
 static void must(const char *call, bool is_well)
@@ -93,46 +41,31 @@ static void must(const char *call, bool is_well)
 
 #define MUST(name, ...) must(#name, cuda.name(__VA_ARGS__) == CUDA_SUCCESS)
 
-static void call_find(void *library, const char *exported, void *member)
-{
-    void *found = dlsym(library, exported);
-    must(exported, found != NULL);
-    memcpy(member, &found, sizeof found);
-}
-
-static _Noreturn void no_gpu(const char *why)
-{
-    const char *required = getenv("VMM_REQUIRE_GPU");
-    (void)fprintf(stderr, "overrun: no GPU: %s\n", why);
-    exit(required != NULL && strcmp(required, "1") == 0 ? EXIT_FAILED : EXIT_SKIPPED);
-}
-
 static void cuda_opened(void)
 {
-    CUdevice device;
     CUcontext context;
     CUmodule module;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL)
-        no_gpu("libcuda.so.1 cannot be opened");
-#define CALL_FIND(name, exported) call_find(library, exported, &cuda.name);
-    CALL_MAP(CALL_FIND)
-#undef CALL_FIND
-    if (cuda.cuInit(0) != CUDA_SUCCESS || cuda.cuDeviceGet(&device, 0) != CUDA_SUCCESS)
-        no_gpu("cuInit or cuDeviceGet failed");
+    CUdevice device = libcuda_started("overrun");
     MUST(cuDevicePrimaryCtxRetain, &context, device);
-    MUST(cuCtxSetCurrent, context);
-    MUST(cuModuleLoadData, &module, kernel_text);
-    MUST(cuModuleGetFunction, &kernel, module, "write");
+    MUST(cuCtxPushCurrent, context);
+    MUST(cuModuleLoadData, &module, libcuda_kernels);
+    MUST(cuModuleGetFunction, &writes, module, "test_write");
+    MUST(cuModuleGetFunction, &reads, module, "test_read");
     for (unsigned i = 0; i < STREAMS; i++)
         MUST(cuStreamCreate, &streams[i], CU_STREAM_NON_BLOCKING);
 }
 
 static void bytes_written(void *address, uint64_t bytes, unsigned stream)
 {
+    must("cuLaunchKernel",
+         libcuda_written(writes, address, bytes, VALUE, streams[stream]) == CUDA_SUCCESS);
+}
+
+static void bytes_read(void *address, uint64_t bytes, unsigned stream)
+{
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
     void *parameters[] = { &at, &bytes };
-    MUST(cuLaunchKernel, kernel, 1, 1, 1, THREADS, 1, 1, 0, streams[stream], parameters, NULL);
+    must("cuLaunchKernel", libcuda_launched(reads, streams[stream], parameters) == CUDA_SUCCESS);
 }
 
 /* ---- Blocks ---------------------------------------------------------------------------------- */
@@ -160,12 +93,14 @@ static void block_given(vmm_cache *cache, void *block)
     must("vmm_free", vmm_free(cache, block) == VMM_OK);
 }
 
-static void planted(void *at, void *block, uint64_t bytes, const char *where)
+typedef void (*access_fn)(void *address, uint64_t bytes, unsigned stream);
+
+static void planted(access_fn access, void *at, void *block, uint64_t bytes, const char *where)
 {
     (void)printf("planted: 1 byte at %#" PRIx64 " %s %" PRIu64 " bytes at %#" PRIx64 "\n",
                  (uint64_t)(uintptr_t)at, where, bytes, (uint64_t)(uintptr_t)block);
     (void)fflush(stdout);
-    bytes_written(at, 1, 0);
+    access(at, 1, 0);
     (void)cuda.cuCtxSynchronize(); /* a tool may end the context there */
 }
 
@@ -191,6 +126,7 @@ static void run_clean(vmm_cache *cache)
         uint64_t bytes = bytes_drawn(round);
         blocks[slot] = block_taken(cache, bytes, stream);
         bytes_written(blocks[slot], bytes, stream);
+        bytes_read(blocks[slot], bytes, stream);
         if (round % 5 == 0) { /* while the work runs */
             block_given(cache, blocks[slot]);
             blocks[slot] = NULL;
@@ -207,7 +143,7 @@ static void run_beyond(vmm_cache *cache, uint64_t bytes)
     void *neighbour = block_taken(cache, bytes, 0); /* not where the byte falls */
     bytes_written(block, bytes, 0);
     MUST(cuCtxSynchronize);
-    planted(block + bytes, block, bytes, "behind");
+    planted(bytes_written, block + bytes, block, bytes, "behind");
     block_given(cache, neighbour);
     block_given(cache, block);
 }
@@ -218,7 +154,15 @@ static void run_after_free(vmm_cache *cache)
     void *block = block_taken(cache, BYTES, 0);
     bytes_written(block, BYTES, 0);
     block_given(cache, block);
-    planted(block, block, BYTES, "in what was");
+    planted(bytes_written, block, block, BYTES, "in what was");
+}
+
+static void run_unwritten(vmm_cache *cache)
+{
+    enum { BYTES = 1000 };
+    void *block = block_taken(cache, BYTES, 0);
+    planted(bytes_read, block, block, BYTES, "in");
+    block_given(cache, block);
 }
 
 static bool run(vmm_cache *cache, const char *what)
@@ -231,6 +175,8 @@ static bool run(vmm_cache *cache, const char *what)
         run_beyond(cache, 3 * MIB + 1000);
     else if (strcmp(what, "after-free") == 0)
         run_after_free(cache);
+    else if (strcmp(what, "unwritten") == 0)
+        run_unwritten(cache);
     else
         return false;
     return true;
@@ -242,7 +188,8 @@ int main(int argc, char **argv)
         cuda_opened();
     vmm_cache *cache = argc == 2 ? cache_made() : NULL;
     if (cache == NULL || !run(cache, argv[1])) {
-        (void)fprintf(stderr, "usage: %s clean|beyond|beyond-large|after-free\n", argv[0]);
+        (void)fprintf(stderr, "usage: %s clean|beyond|beyond-large|after-free|unwritten\n",
+                      argv[0]);
         return EXIT_USAGE;
     }
     must("vmm_destroy", vmm_destroy(cache) == VMM_OK);

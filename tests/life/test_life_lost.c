@@ -4,21 +4,14 @@
  * on the host.
  */
 #define _GNU_SOURCE
-#include "base/sanitizer.h"
+#include "life/lost_support.h"
 #include "support/cache_support.h"
 #include "support/sim_support.h"
 
 #include <pthread.h>
 #include <string.h>
-#include <time.h>
 
-enum { BLOCKS = 24, TIMED = 1000, REFUSED_NS = 1000 };
-
-#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(VMM_THREAD_SANITIZER)
-#define IS_SLOW true
-#else
-#define IS_SLOW false
-#endif
+enum { BLOCKS = 24 };
 
 struct scene {
     struct driver *driver;
@@ -76,53 +69,12 @@ static void device_lost(struct scene *scene)
     assert_non_null(strstr(scene->line, "made to fail"));
 }
 
-static uint64_t thread_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-static vmm_status call_made(struct scene *scene, unsigned number)
-{
-    void *out;
-    uint64_t bytes;
-    vmm_pool_id id = { 2, 0 };
-    switch (number) {
-    case 0:
-        return vmm_alloc(scene->cache, 600, STREAM(0), &out);
-    case 1:
-        return vmm_alloc(scene->cache, 64 * MIB, STREAM(1), &out);
-    case 2:
-        return vmm_alloc(scene->cache, 1, STREAM(44), &out);
-    case 3:
-        return vmm_trim(scene->cache, 0, NULL);
-    case 4:
-        return vmm_wait(scene->cache);
-    case 5:
-        return vmm_tick(scene->cache);
-    case 6:
-        return vmm_device_memory(scene->cache, &bytes, &bytes);
-    default:
-        return vmm_pool_begin(scene->cache, id, NULL, NULL);
-    }
-}
-
-enum { CALLS = 8 };
-
-/* Each in less than a microsecond of the thread's own time; builds without optimisation are slower. */
 static void everything_refused(struct scene *scene)
 {
     uint64_t calls = vmm__sim_calls(scene->driver);
-    for (unsigned number = 0; number < CALLS; number++) {
-        uint64_t begin = thread_ns();
-        for (int i = 0; i < TIMED; i++)
-            assert_status(call_made(scene, number), VMM_ERR_LOST);
-        uint64_t each = (thread_ns() - begin) / TIMED;
-        assert_string_equal(vmm_last_error(), scene->line);
-        if (each >= REFUSED_NS * (IS_SLOW ? 100 : 1))
-            fail_msg("call %u took %llu ns", number, (unsigned long long)each);
-    }
+    const char *trouble = refusal_trouble(scene->cache, scene->line);
+    if (trouble != NULL)
+        fail_msg("%s: %s", trouble, vmm_last_error());
     assert_int_equal(vmm__sim_calls(scene->driver), calls);
 }
 

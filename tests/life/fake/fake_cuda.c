@@ -10,6 +10,7 @@
 EXPORT struct fake_cuda fake_cuda;
 
 struct context fake_contexts[FAKE_DEVICES];
+static struct context own_context; /* of the program: it has no memory and no work */
 static int device_count = 2;
 static bool has_vmm = true;
 bool fake_has_peers = true;
@@ -188,6 +189,7 @@ static vmm_status context_make_locked(struct context *context)
     if (context->memory != NULL)
         return VMM_OK;
     context->id = ++last_id;
+    context->broken = 0;
     return vmm__driver_host_open(&options, &context->memory);
 }
 
@@ -254,6 +256,31 @@ EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *popped)
     if (depth == 0)
         return fake_misuse(__func__, "none is pushed", CUDA_ERROR_INVALID_CONTEXT);
     *popped = (CUcontext)stack[--depth];
+    return CUDA_SUCCESS;
+}
+
+/* Declared in CUDA's headers in other forms since. */
+CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device);
+
+EXPORT CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
+{
+    (void)device;
+    CALL_BEGIN();
+    if (flags != 0 || own_context.id != 0)
+        return fake_misuse(__func__, "a second one", CUDA_ERROR_INVALID_VALUE);
+    own_context.id = ++last_id;
+    *out = (CUcontext)&own_context;
+    return cuCtxPushCurrent_v2(*out);
+}
+
+EXPORT CUresult cuCtxDestroy_v2(CUcontext destroyed)
+{
+    CALL_BEGIN();
+    if ((struct context *)(void *)destroyed != &own_context || own_context.id == 0)
+        return fake_misuse(__func__, "not a context of the program", CUDA_ERROR_INVALID_CONTEXT);
+    own_context.id = 0;
+    if (fake_context() == &own_context)
+        depth--;
     return CUDA_SUCCESS;
 }
 

@@ -3,7 +3,8 @@
  *
  *   fake_cuda.c    start, devices, contexts
  *   fake_memory.c  memory
- *   fake_work.c    events, streams, kernels; finding calls by name
+ *   fake_work.c    events, streams; finding calls by name
+ *   fake_kernel.c  kernels
  */
 #ifndef VMM_FAKE_INTERNAL_H
 #define VMM_FAKE_INTERNAL_H
@@ -19,6 +20,8 @@ struct context {
     struct driver *memory; /* NULL: there is none now */
     unsigned long long id;
     uint64_t mismatches; /* where the kernels count them: the only memory that is not virtual */
+    _Atomic int
+        broken; /* what a kernel has made every call give until the context ends; 0: nothing */
 };
 
 extern struct fake_cuda fake_cuda;
@@ -49,6 +52,8 @@ CUresult fake_result(const char *call, vmm_status status);
         return fake_misuse(__func__, "no context is current", CUDA_ERROR_INVALID_CONTEXT);         \
     struct driver *memory = context->memory;                                                       \
     if (memory == NULL)                                                                            \
-    return CUDA_ERROR_CONTEXT_IS_DESTROYED
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;                                                    \
+    if (context->broken != 0)                                                                      \
+    return (CUresult)context->broken
 
 #endif

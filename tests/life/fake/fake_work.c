@@ -1,4 +1,4 @@
-/* Events, streams and kernels of the fake libcuda, and its calls by name: see fake_internal.h. */
+/* Events and streams of the fake libcuda, and its calls by name: see fake_internal.h. */
 #define _GNU_SOURCE
 #include "fake_internal.h"
 
@@ -142,62 +142,6 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
 {
     CONTEXT_CALL_BEGIN();
     return fake_result(__func__, vmm__driver_read(memory, NULL, 0, stream));
-}
-
-/* ---- Kernels: those of the cuda driver, known by name ------------------------------------------- */
-
-static const char *const kernels[] = { "vmm_fill", "vmm_check", "vmm_delay" };
-
-EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
-{
-    CONTEXT_CALL_BEGIN();
-    (void)memory;
-    if (strstr(image, "vmm_fill") == NULL)
-        return fake_misuse(__func__, "not the driver's kernels", CUDA_ERROR_INVALID_IMAGE);
-    *module = (CUmodule)context;
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuModuleUnload(CUmodule module)
-{
-    (void)module;
-    CONTEXT_CALL_BEGIN();
-    (void)memory;
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
-{
-    (void)module;
-    CALL_BEGIN();
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(name, kernels[i]) == 0) {
-            *function = (CUfunction)(void *)&kernels[i];
-            return CUDA_SUCCESS;
-        }
-    }
-    return CUDA_ERROR_NOT_FOUND;
-}
-
-EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
-                               unsigned grid_z, unsigned block_x, unsigned block_y,
-                               unsigned block_z, unsigned shared_bytes, CUstream stream,
-                               void **parameters, void **extra)
-{
-    CONTEXT_CALL_BEGIN();
-    if (grid_x == 0 || grid_y * grid_z * block_y * block_z != 1 || block_x == 0 ||
-        shared_bytes != 0 || extra != NULL)
-        return fake_misuse(__func__, "shape", CUDA_ERROR_INVALID_VALUE);
-    size_t kernel = (size_t)((const char *const *)(void *)function - kernels);
-    if (kernel == 2)
-        return fake_result(__func__,
-                           vmm__driver_delay(memory, *(const uint64_t *)parameters[0], stream));
-    uint64_t address = *(const CUdeviceptr *)parameters[0];
-    uint64_t bytes = *(const uint64_t *)parameters[1] * 4 + *(const uint32_t *)parameters[2];
-    uint32_t seed = *(const uint32_t *)parameters[3];
-    return fake_result(__func__, kernel == 0
-                                     ? vmm__driver_fill(memory, address, bytes, seed, stream)
-                                     : vmm__driver_check(memory, address, bytes, seed, stream));
 }
 
 /* ---- Calls by name ------------------------------------------------------------------------------ */

@@ -1,0 +1,80 @@
+/*
+ * What is refused once a device is lost: see vmmcache.h. For tests of drivers that can lose one.
+ *
+ * Define _GNU_SOURCE before the first header.
+ */
+#ifndef VMM_LIFE_LOST_SUPPORT_H
+#define VMM_LIFE_LOST_SUPPORT_H
+
+#include "base/sanitizer.h"
+#include "support/test_support.h"
+
+#include <string.h>
+#include <time.h>
+
+/* Each is refused in less than a microsecond of the thread's own time; builds without optimisation are slower. */
+#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(VMM_THREAD_SANITIZER)
+enum { REFUSED_NS = 100000 };
+#else
+enum { REFUSED_NS = 1000 };
+#endif
+
+enum { REFUSED_CALLS = 8, REFUSED_TIMES = 1000 };
+
+static inline uint64_t thread_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Streams are names only: nobody asks the driver about them. */
+static inline vmm_status refused_call(vmm_cache *cache, unsigned number)
+{
+    void *out;
+    uint64_t bytes;
+    vmm_pool_id id = { 2, 0 };
+    switch (number) {
+    case 0:
+        return vmm_alloc(cache, 600, NULL, &out);
+    case 1:
+        return vmm_alloc(cache, 64 * MIB, (vmm_stream)16, &out);
+    case 2:
+        return vmm_alloc(cache, 1, (vmm_stream)704, &out);
+    case 3:
+        return vmm_trim(cache, 0, NULL);
+    case 4:
+        return vmm_wait(cache);
+    case 5:
+        return vmm_tick(cache);
+    case 6:
+        return vmm_device_memory(cache, &bytes, &bytes);
+    default:
+        return vmm_pool_begin(cache, id, NULL, NULL);
+    }
+}
+
+/* NULL if the call is refused each time, at once and with that line; else what was otherwise. */
+static inline const char *refused_trouble(vmm_cache *cache, unsigned number, const char *line)
+{
+    uint64_t begin = thread_ns();
+    for (int i = 0; i < REFUSED_TIMES; i++) {
+        if (refused_call(cache, number) != VMM_ERR_LOST)
+            return "a call was not refused";
+    }
+    uint64_t each = (thread_ns() - begin) / REFUSED_TIMES;
+    if (strcmp(vmm_last_error(), line) != 0)
+        return "a call was refused with another line";
+    return each < REFUSED_NS ? NULL : "a call took long to be refused";
+}
+
+/* The same of all calls. */
+static inline const char *refusal_trouble(vmm_cache *cache, const char *line)
+{
+    const char *trouble = NULL;
+    for (unsigned number = 0; number < REFUSED_CALLS && trouble == NULL; number++)
+        trouble = refused_trouble(cache, number, line);
+    return trouble;
+}
+
+#endif
