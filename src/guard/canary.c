@@ -98,12 +98,15 @@ static vmm_status zone_check(struct guard *guard, struct zone zone, vmm_stream s
     return status;
 }
 
-vmm_status vmm__canary_check(struct guard *guard, const struct record *record, vmm_stream stream,
+/* What succeeds on a stream comes after all that failed there before. */
+vmm_status vmm__canary_check(struct guard *guard, struct record *record, vmm_stream stream,
                              uint64_t *wrong)
 {
     struct zone around[] = { zone_before(record), zone_beyond(record) };
     vmm_status status = zones_check(guard, around, 2, stream, wrong);
-    if (status != VMM_OK || !record->is_kept)
-        return status;
-    return zone_check(guard, zone_within(record), stream, wrong);
+    if (status == VMM_OK && record->is_kept && record->is_poison)
+        status = zone_check(guard, zone_within(record), stream, wrong);
+    if (stream == guard->stream)
+        record->is_doubtful = status != VMM_OK && status != VMM_ERR_CORRUPTED;
+    return status;
 }

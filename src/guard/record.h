@@ -33,11 +33,13 @@ struct record {
     vmm_stream stream;
     uint64_t
         epoch; /* of the pool, when canaries were submitted: they are there once it has passed */
-    bool is_watched; /* the bytes around it hold canaries */
-    bool is_alone;   /* on granules of its own */
-    bool is_used;    /* by other streams too */
-    bool is_kept;    /* in quarantine */
-    bool is_left;    /* its stream has ended, and the host has seen the end of its work */
+    bool is_watched;  /* the bytes around it hold canaries */
+    bool is_alone;    /* on granules of its own */
+    bool is_used;     /* by other streams too */
+    bool is_kept;     /* in quarantine */
+    bool is_poison;   /* so are its bytes */
+    bool is_doubtful; /* a look at it on the guard's stream has failed, which may go on there */
+    bool is_left;     /* its stream has ended, and the host has seen the end of its work */
     struct deed allocated;
     struct deed freed;
     struct record *next_by_address; /* in the same bucket */
