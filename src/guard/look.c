@@ -121,8 +121,11 @@ static void blocks_leave(struct guard *guard, vmm_stream stream)
          record != NULL; record = record_after(&guard->records, &guard->records.live, record)) {
         if (record->stream != stream || record->is_left)
             continue;
-        record->is_watched = record->is_watched && stream_wait(guard, record);
+        bool is_watched = record->is_watched && stream_wait(guard, record);
+        vmm__lock_take(&guard->records.lock);
+        record->is_watched = is_watched;
         record->is_left = true;
+        vmm__lock_drop(&guard->records.lock);
     }
 }
 
