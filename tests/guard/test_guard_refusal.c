@@ -35,6 +35,7 @@ static void blocks_fill(struct scene *scene, unsigned stream)
 
 static void scene_begin(struct scene *scene, struct cache_test *test)
 {
+    assert_int_equal(driver_choice_kind(), VMM_DRIVER_SIM); /* no other refuses numbered calls */
     vmm_config config = VMM_CONFIG_INIT;
     config.limit_bytes = CACHE_LIMIT;
     config.guard = VMM_GUARD_ON;
