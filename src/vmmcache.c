@@ -7,7 +7,6 @@
 #include "guard/guard.h"
 #include "marks.h"
 #include "policy/handout.h"
-#include "policy/streams.h"
 #include "policy/supply.h"
 #include "policy/trim.h"
 
@@ -151,10 +150,7 @@ vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_stream_end: the default stream has no end");
     bool is_gone = false;
-    status = vmm__stream_end(cache, stream, &is_gone);
-    struct guard_call call = { .cache = cache, .function = "vmm_stream_end" };
-    if (status == VMM_OK)
-        vmm__guard_leave(&call, stream);
+    status = vmm__guard_stream_end(cache, stream, &is_gone);
     if (status != VMM_NOT_READY)
         return status;
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stream_end: stream %p %s", stream,

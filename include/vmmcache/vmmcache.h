@@ -39,7 +39,8 @@
  * What the program gives a cache to call (log, clock, filter, visitor, watch function) is called with locks
  * held and must not call that cache. A call of it from there does nothing and returns ERR_INVALID_ARGUMENT,
  * vmm_destroy() included; only vmm_block_bytes() answers. The pressure function and the misuse function may
- * call all but vmm_destroy(), which is refused; what they ask for is not asked of the pressure function.
+ * call all but vmm_destroy(), which is refused; what they ask for is not asked of the pressure function. Of a
+ * misuse that vmm_destroy() finds the function is told while the cache ends: every call of that cache is refused then.
  *
  * Plain C11 that also compiles as C++17; needs no CUDA header.
  */
@@ -190,7 +191,8 @@ typedef enum vmm_guard {
 /*
  * Told of the first misuse that is found with vmm_config.guard: a pointer that names no live block, or memory that
  * was written beyond a block or after its end. The line is that of vmm_last_error(). Called on the thread whose
- * call found it, without locks: may call the cache.
+ * call found it, without locks: may call the cache, unless vmm_destroy() found it. The cache is ending then, and each
+ * call of it does nothing and returns ERR_INVALID_ARGUMENT; the story is in the log.
  */
 typedef void (*vmm_misuse_fn)(void *context, const char *line);
 

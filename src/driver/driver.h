@@ -17,7 +17,8 @@
  * The sim driver refuses and records what breaks these promises; the others may simply fail.
  *
  * What every driver promises:
- *  D1. an operation that fails has changed nothing;
+ *  D1. an operation that fails has changed nothing. Of clear and read work may be under way nevertheless, in
+ *      order of the stream; but a read that has returned writes to the host no more;
  *  D2. none of the memory operations waits for the device;
  *  D3. memory that was created, mapped and given access can be touched by work on any stream;
  *  D4. one handle may be mapped at several addresses at once;

@@ -37,7 +37,8 @@ void vmm__sim_order_set(struct driver *driver, sim_order_fn choose, void *contex
 /*
  * Fails numbered calls. Calls of the memory and event operations (those that are counted in
  * driver->tally) are numbered from 1 in the order in which they are made; numbering starts anew
- * here. Call `number` returns `status` without doing anything; with for_ever all later ones too.
+ * here. Call `number` returns `status` without doing anything; with for_ever all later ones too. Only clear and
+ * read have submitted their work then, as a driver may that refuses afterwards (D1).
  * number 0 turns it off.
  */
 void vmm__sim_fail_at(struct driver *driver, uint64_t number, vmm_status status, bool for_ever);

@@ -324,8 +324,9 @@ vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t b
                          vmm_stream stream);
 vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uint8_t value,
                           vmm_stream stream);
+/* waits: false if the host's wait for it is to be refused. */
 vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
-                         vmm_stream stream);
+                         vmm_stream stream, bool waits);
 vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream);
 
 /* ---- The driver ------------------------------------------------------------------------------ */

@@ -222,14 +222,15 @@ static vmm_status piece_tell(struct sim *sim, const struct driver_piece *wanted,
 }
 
 vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
-                         vmm_stream stream)
+                         vmm_stream stream, bool waits)
 {
     void *event;
     vmm_status status = VMM_OK;
     for (unsigned i = 0; i < count && status == VMM_OK; i++)
         status = piece_tell(sim, &pieces[i], stream);
-    if (status == VMM_OK)
-        status = vmm__sim_event_create(sim, &event);
+    if (status != VMM_OK || !waits)
+        return status;
+    status = vmm__sim_event_create(sim, &event);
     if (status != VMM_OK)
         return status;
     status = vmm__sim_event_record(sim, event, stream);

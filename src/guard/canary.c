@@ -98,12 +98,25 @@ static vmm_status zone_check(struct guard *guard, struct zone zone, vmm_stream s
     return status;
 }
 
-vmm_status vmm__canary_check(struct guard *guard, const struct record *record, vmm_stream stream,
+/* Whoever suspects the block copies its record meanwhile. */
+static void doubt_note(struct guard *guard, struct record *record, bool is_doubtful)
+{
+    if (record->is_doubtful == is_doubtful)
+        return;
+    vmm__lock_take(&guard->records.lock);
+    record->is_doubtful = is_doubtful;
+    vmm__lock_drop(&guard->records.lock);
+}
+
+/* What succeeds on a stream comes after all that failed there before. */
+vmm_status vmm__canary_check(struct guard *guard, struct record *record, vmm_stream stream,
                              uint64_t *wrong)
 {
     struct zone around[] = { zone_before(record), zone_beyond(record) };
     vmm_status status = zones_check(guard, around, 2, stream, wrong);
-    if (status != VMM_OK || !record->is_kept)
-        return status;
-    return zone_check(guard, zone_within(record), stream, wrong);
+    if (status == VMM_OK && record->is_kept && record->is_poison)
+        status = zone_check(guard, zone_within(record), stream, wrong);
+    if (stream == guard->stream)
+        doubt_note(guard, record, status != VMM_OK && status != VMM_ERR_CORRUPTED);
+    return status;
 }

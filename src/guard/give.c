@@ -7,13 +7,25 @@
 enum { KEPT_MOST = 4096 }; /* blocks in quarantine */
 
 /* Gives the pool a block back; on failure it stays where it was. */
-static vmm_status record_end(struct guard *guard, struct record *record)
+static vmm_status record_end(struct guard *guard, struct record *record, bool *looks)
 {
-    bool looks;
-    vmm_status status = vmm__handout_return(guard->cache, record->inner, &looks);
+    vmm_status status = vmm__handout_return(guard->cache, record->inner, looks);
     if (status == VMM_OK)
         vmm__records_add_freed(&guard->records, record);
     return status;
+}
+
+/* Looks at a kept block a last time, and gives it back. One that is doubtful then stays. */
+static vmm_status kept_give(const struct guard_call *call, struct record *record,
+                            struct finding *finding)
+{
+    struct guard *guard = call->cache->guard;
+    bool looks;
+    uint64_t wrong;
+    vmm_status status = vmm__canary_check(guard, record, guard->stream, &wrong);
+    if (status == VMM_ERR_CORRUPTED && record->is_watched)
+        vmm__finding_note(call, record, wrong, finding);
+    return record->is_doubtful ? status : record_end(guard, record, &looks);
 }
 
 /* Looks at kept blocks, the oldest first, and gives them back until so many are left. */
@@ -27,10 +39,7 @@ static void kept_end(const struct guard_call *call, uint64_t count, uint64_t byt
     vmm__error_save(&line);
     while (status == VMM_OK &&
            (record = vmm__records_evict(&guard->records, count, bytes)) != NULL) {
-        uint64_t wrong;
-        if (vmm__canary_check(guard, record, guard->stream, &wrong) == VMM_ERR_CORRUPTED)
-            vmm__finding_note(call, record, wrong, finding);
-        status = record_end(guard, record);
+        status = kept_give(call, record, finding);
         if (status != VMM_OK)
             vmm__records_add_kept(&guard->records, record);
     }
@@ -105,9 +114,20 @@ static vmm_status block_inspect(const struct guard_call *call, struct record *re
     vmm_status status = vmm__canary_check(guard, record, stream, &wrong);
     if (status == VMM_ERR_CORRUPTED) {
         vmm__finding_note(call, record, wrong, finding);
-        return VMM_NOT_READY; /* it would only be found again */
+        record->is_watched = false; /* it would only be found again */
+        return VMM_NOT_READY;
     }
     return status == VMM_OK && is_kept ? VMM_OK : VMM_NOT_READY;
+}
+
+/* What lay alone goes on to the driver. */
+static vmm_status unkept_give(struct guard *guard, struct record *record, bool *looks)
+{
+    bool is_alone = record->is_alone;
+    vmm_status status = record_end(guard, record, looks);
+    if (status == VMM_OK && is_alone)
+        vmm__fence_sweep(guard->cache);
+    return status;
 }
 
 static vmm_status watched_free(const struct guard_call *call, struct record *record, bool *looks,
@@ -118,19 +138,12 @@ static vmm_status watched_free(const struct guard_call *call, struct record *rec
     vmm__error_save(&line);
     vmm_status status = block_inspect(call, record, finding);
     vmm__error_restore(&line);
-    if (status == VMM_OK) {
-        pin_end(guard->cache, record->inner);
-        vmm__records_add_kept(&guard->records, record);
-        kept_end(call, KEPT_MOST, guard->kept_bytes_most, finding);
-        return VMM_OK;
-    }
-    bool is_alone = record->is_alone;
-    status = vmm__handout_return(guard->cache, record->inner, looks);
-    if (status != VMM_OK)
-        return status;
-    vmm__records_add_freed(&guard->records, record);
-    if (is_alone)
-        vmm__fence_sweep(guard->cache);
+    record->is_poison = status == VMM_OK;
+    if (!record->is_poison && !record->is_doubtful)
+        return unkept_give(guard, record, looks);
+    pin_end(guard->cache, record->inner);
+    vmm__records_add_kept(&guard->records, record);
+    kept_end(call, KEPT_MOST, guard->kept_bytes_most, finding);
     return VMM_OK;
 }
 

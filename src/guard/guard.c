@@ -110,8 +110,10 @@ vmm_status vmm__guard_close(vmm_cache *cache, bool work_has_ended)
     vmm_status status = VMM_OK;
     if (guard == NULL)
         return VMM_OK;
-    if (vmm__guard_watches(guard) && work_has_ended)
+    if (vmm__guard_watches(guard) && work_has_ended) {
         (void)vmm__guard_check_all(&call, !vmm__privates_capture(cache), &finding);
+        status = vmm__guard_settle(guard);
+    }
     status = vmm__finding_end(&call, &finding, status);
     if (vmm__guard_watches(guard)) {
         (void)vmm__driver_stream_destroy(cache->driver, guard->stream);

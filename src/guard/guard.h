@@ -12,8 +12,11 @@
  *  1. with a guard no pool is entered the fast way, so every call comes by here;
  *  2. nothing is written or read on a stream that is being captured but zeros: blocks that were allocated or
  *     freed there are not watched;
- *  3. when a block enters the quarantine, the host has seen its stream's work end;
- *  4. the pools, and the program, are called with no lock of the guard's but the gate held, the program's functions
+ *  3. when a block enters the quarantine as poison, the host has seen its stream's work end;
+ *  4. what the guard submits to a block's stream comes before the block goes back to its pool, and before the
+ *     stream's last mark, so whoever has the memory next comes after it; on the guard's own stream, it has ended
+ *     before: a block that is doubtful, as a look at it there failed, is in quarantine until one succeeds;
+ *  5. the pools, and the program, are called with no lock of the guard's but the gate held, the program's functions
  *     with none at all.
  * May be called by: entry. Locks: `gate` lets one thread at a time take blocks out of the program's hands and look
  * at memory, it guards the buffer; then the cache's locks; then records.lock, a leaf, which guards
@@ -51,7 +54,7 @@ static inline bool vmm__guard_watches(const struct guard *guard)
 vmm_status vmm__guard_open(vmm_cache *cache, const vmm_config *config);
 
 /* Looks for corruption a last time if work has ended, but for that of streams which are being captured, and ends the
- * guard. ERR_CORRUPTED. */
+ * guard. ERR_CORRUPTED; what the driver said, if a look may still be under way. */
 vmm_status vmm__guard_close(vmm_cache *cache, bool work_has_ended);
 
 /* What vmm_alloc() promises. */
@@ -62,13 +65,13 @@ vmm_status vmm__guard_alloc(const struct guard_call *call, size_t bytes, vmm_str
  * zeros are asked for: VMM_NOT_READY if the address is nobody's. */
 vmm_status vmm__guard_free(const struct guard_call *call, uint64_t address, bool *looks);
 
+/* What vmm_stream_end() promises, with or without a guard: see vmm__stream_end(). */
+vmm_status vmm__guard_stream_end(vmm_cache *cache, vmm_stream stream, bool *is_gone);
+
 /* The rest does nothing in a cache without a guard. */
 
 /* Makes the program's address of a live block the pool's. ERR_UNKNOWN_POINTER. */
 vmm_status vmm__guard_inner(const struct guard_call *call, void **block);
-
-/* What the guard must do once vmm_stream_end() has marked a stream, which is still there. */
-void vmm__guard_leave(const struct guard_call *call, vmm_stream stream);
 
 /* Gives the pools back what is in quarantine. ERR_CORRUPTED, once all of it was. */
 vmm_status vmm__guard_flush(const struct guard_call *call);

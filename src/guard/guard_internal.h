@@ -55,4 +55,7 @@ bool vmm__guard_is_captured(const struct guard *guard, vmm_stream stream);
 vmm_status vmm__guard_check_all(const struct guard_call *call, bool work_has_ended,
                                 struct finding *finding);
 
+/* At the end: makes sure that no look of the guard's is under way any more. */
+vmm_status vmm__guard_settle(struct guard *guard);
+
 #endif

@@ -2,6 +2,7 @@
 #include "guard/canary.h"
 #include "guard/guard_internal.h"
 #include "policy/handout.h"
+#include "policy/streams.h"
 
 void vmm__finding_note(const struct guard_call *call, const struct record *record, uint64_t wrong,
                        struct finding *finding)
@@ -63,7 +64,7 @@ static vmm_status canaries_await(const struct guard *guard, const struct record 
     return vmm__timeline_query(&heap->pool->timeline, record->epoch);
 }
 
-static vmm_status record_check(const struct guard_call *call, const struct record *record,
+static vmm_status record_check(const struct guard_call *call, struct record *record,
                                bool work_has_ended, struct finding *finding)
 {
     struct guard *guard = call->cache->guard;
@@ -101,32 +102,69 @@ vmm_status vmm__guard_check_all(const struct guard_call *call, bool work_has_end
     return live != VMM_OK ? live : kept;
 }
 
-/* Looks at a block in order of its stream, which makes the host wait for its work, if it has canaries. */
-static bool stream_wait(struct guard *guard, const struct record *record)
+/* Whether the work of a stream that has ended has, too, on the block of one of its records. The mark is there already:
+ * nothing more comes on the stream. */
+static bool stream_wait(const struct guard *guard, const struct record *record)
 {
+    struct timeline *timeline = &vmm__handout_heap(guard->cache, record->inner)->pool->timeline;
     struct error_line line;
-    uint64_t wrong;
     vmm__error_save(&line);
-    vmm_status status = vmm__canary_check(guard, record, record->stream, &wrong);
+    vmm_status status = vmm__timeline_wait(timeline, vmm__timeline_now(timeline));
     vmm__error_restore(&line);
-    return status == VMM_OK || status == VMM_ERR_CORRUPTED;
+    return status == VMM_OK;
 }
 
 /* The handle may be another stream's from now on. What cannot be waited for is watched no more. */
-void vmm__guard_leave(const struct guard_call *call, vmm_stream stream)
+static void blocks_leave(struct guard *guard, vmm_stream stream)
 {
-    struct guard *guard = call->cache->guard;
-    if (guard == NULL || !vmm__guard_watches(guard))
-        return;
-    vmm__lock_take(&guard->gate);
     for (struct record *record = record_after(&guard->records, &guard->records.live, NULL);
          record != NULL; record = record_after(&guard->records, &guard->records.live, record)) {
         if (record->stream != stream || record->is_left)
             continue;
-        record->is_watched = record->is_watched && stream_wait(guard, record);
+        bool is_watched = record->is_watched && stream_wait(guard, record);
+        vmm__lock_take(&guard->records.lock);
+        record->is_watched = is_watched;
         record->is_left = true;
+        vmm__lock_drop(&guard->records.lock);
     }
+}
+
+/* One step for whoever frees: nothing of the guard's is submitted to the stream after its last mark. */
+vmm_status vmm__guard_stream_end(vmm_cache *cache, vmm_stream stream, bool *is_gone)
+{
+    struct guard *guard = cache->guard;
+    if (guard == NULL || !vmm__guard_watches(guard))
+        return vmm__stream_end(cache, stream, is_gone);
+    vmm__lock_take(&guard->gate);
+    vmm_status status = vmm__stream_end(cache, stream, is_gone);
+    if (status == VMM_OK)
+        blocks_leave(guard, stream);
     vmm__lock_drop(&guard->gate);
+    return status;
+}
+
+/* A block that was looked at in vain is looked at twice more: nothing may be under way when its memory goes. */
+static vmm_status list_settle(struct guard *guard, const struct record_list *list)
+{
+    struct records *records = &guard->records;
+    vmm_status first = VMM_OK;
+    uint64_t wrong;
+    for (struct record *record = record_after(records, list, NULL); record != NULL;
+         record = record_after(records, list, record)) {
+        vmm_status status = VMM_OK;
+        for (int i = 0; i < 2 && record->is_doubtful; i++)
+            status = vmm__canary_check(guard, record, guard->stream, &wrong);
+        if (record->is_doubtful && first == VMM_OK)
+            first = status;
+    }
+    return first;
+}
+
+vmm_status vmm__guard_settle(struct guard *guard)
+{
+    vmm_status live = list_settle(guard, &guard->records.live);
+    vmm_status kept = list_settle(guard, &guard->records.kept);
+    return live != VMM_OK ? live : kept;
 }
 
 vmm_status vmm__guard_check(const struct guard_call *call)

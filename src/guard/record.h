@@ -6,8 +6,8 @@
  *     for as long as a call works on it, in none;
  *  2. live ones are found by the address that the program knows, live and kept ones by that of the pool's block;
  *  3. at most RECORDS_FREED_MOST are in the list of freed ones: the oldest serve again.
- * May be called by: guard. Locks: records.lock, a leaf, guards lists and tables; who has taken a record out of its
- * list has it for itself.
+ * May be called by: guard. Locks: records.lock, a leaf, guards lists and tables, and what changes in a record that is in
+ * one; who has taken a record out of its list has it for itself.
  */
 #ifndef VMM_GUARD_RECORD_H
 #define VMM_GUARD_RECORD_H
@@ -33,11 +33,13 @@ struct record {
     vmm_stream stream;
     uint64_t
         epoch; /* of the pool, when canaries were submitted: they are there once it has passed */
-    bool is_watched; /* the bytes around it hold canaries */
-    bool is_alone;   /* on granules of its own */
-    bool is_used;    /* by other streams too */
-    bool is_kept;    /* in quarantine */
-    bool is_left;    /* its stream has ended, and the host has seen the end of its work */
+    bool is_watched;  /* the bytes around it hold canaries */
+    bool is_alone;    /* on granules of its own */
+    bool is_used;     /* by other streams too */
+    bool is_kept;     /* in quarantine */
+    bool is_poison;   /* and its bytes hold poison */
+    bool is_doubtful; /* a look at it on the guard's stream has failed, which may go on there */
+    bool is_left;     /* its stream has ended, and the host has seen the end of its work */
     struct deed allocated;
     struct deed freed;
     struct record *next_by_address; /* in the same bucket */

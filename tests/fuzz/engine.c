@@ -230,14 +230,11 @@ void operation_clock(struct engine *engine, const struct operation *operation)
 /*
  * Numbers of calls are small: most operations make none or few. Where live bytes move, a driver that refuses
  * everything from some moment on can leave them without an address, or a copy under way: docs/design.md says so.
- * With a guard faults happen while a cache is made, and not later.
  */
 void operation_fault(struct engine *engine, const struct operation *operation)
 {
     enum { CALL_MOST = 64, FOR_EVER_ONE_IN = 4, LOST_ONE_IN = 16 };
     struct engine_faults *faults = &engine->faults;
-    if (engine_is_padded(engine))
-        return;
     faults->driver_call = 1 + operation->number % CALL_MOST;
     faults->for_ever =
         operation->b % FOR_EVER_ONE_IN == 1 && engine->config.compaction == VMM_COMPACTION_OFF;
@@ -249,8 +246,7 @@ void operation_fault(struct engine *engine, const struct operation *operation)
 void operation_host_fault(struct engine *engine, const struct operation *operation)
 {
     enum { CALL_MOST = 32 };
-    if (!engine_is_padded(engine))
-        engine->faults.host_call = 1 + operation->number % CALL_MOST;
+    engine->faults.host_call = 1 + operation->number % CALL_MOST;
 }
 
 void operation_fault_end(struct engine *engine, const struct operation *operation)

@@ -250,6 +250,9 @@ void engine_zeros_verify(struct engine *engine, const struct model_block *block)
 /* A call has found that a pointer names no live block: the program must have been told of the first one. */
 void engine_misuse_noted(struct engine *engine);
 
+/* Unless there was one, the program has been told of none. */
+void engine_misuse_none(struct engine *engine);
+
 /* ---- engine_pool.c --------------------------------------------------------------------------- */
 
 /* A block of a captured stream was handed out for a graph, or is given back. */

@@ -76,6 +76,13 @@ void engine_misuse_noted(struct engine *engine)
                        misuse->told);
 }
 
+void engine_misuse_none(struct engine *engine)
+{
+    const struct engine_misuse *misuse = &engine->misuse;
+    if (!misuse->is_known && misuse->told != 0)
+        engine_trouble(engine, "guard: told of a misuse where there was none: %s", misuse->line);
+}
+
 /* All use is legal: whatever is found is not there. */
 void operation_guard_check(struct engine *engine, const struct operation *operation)
 {

@@ -287,6 +287,7 @@ void engine_close(struct engine *engine)
     bool is_refused_often = engine->faults.for_ever || engine->sums.faults - faults > 1;
     bool may_race = engine->is_lost || (is_refused && (is_refused_often || engine->has_launched));
     (void)engine_expect(engine, "vmm_destroy", status, STATUS_BIT(OK), STATUS_FAULTS);
+    engine_misuse_none(engine);
     engine->cache = NULL;
     if (!engine->is_lost)
         engine_expect_ok(engine, "event destroy",

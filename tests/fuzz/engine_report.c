@@ -79,20 +79,32 @@ static void memory_verify(struct engine *engine, const vmm_stats *stats)
                        stats->reserved_bytes.current, model->ceiling_bytes);
 }
 
+/* With a guard canaries and what is in quarantine come to what the program has. */
+static void padded_verify(struct engine *engine, const vmm_stats *stats)
+{
+    const struct model *model = &engine->model;
+    if (stats->allocations.current < model->allocations.current ||
+        stats->requested_bytes.current < model->requested_bytes.current ||
+        stats->allocated_bytes.current < model->requested_bytes.current)
+        engine_trouble(engine, "stats: less is allocated than the program has");
+}
+
 void engine_stats_verify(struct engine *engine)
 {
     struct model *model = &engine->model;
     vmm_stats stats = engine_stats(engine);
     figures_verify(engine, &stats);
     number_verify(engine, "limit_bytes", stats.limit_bytes, model->limit_bytes);
+    number_verify(engine, "pressure_calls", stats.pressure_calls, model->pressure_calls);
     memory_verify(engine, &stats);
-    if (engine_is_padded(engine))
+    if (engine_is_padded(engine)) {
+        padded_verify(engine, &stats);
         return;
+    }
     figure_verify(engine, "requested_bytes", &stats.requested_bytes, &model->requested_bytes);
     figure_verify(engine, "allocated_bytes", &stats.allocated_bytes, &model->allocated_bytes);
     figure_verify(engine, "allocations", &stats.allocations, &model->allocations);
     number_verify(engine, "unmovable_bytes", stats.unmovable_bytes, model->unmovable_bytes);
-    number_verify(engine, "pressure_calls", stats.pressure_calls, model->pressure_calls);
     number_verify(engine, "ooms", stats.ooms, model->ooms);
 }
 

@@ -333,6 +333,7 @@ static void walk_verify(struct engine *engine)
 void engine_verify(struct engine *engine)
 {
     engine_stats_verify(engine);
+    engine_misuse_none(engine);
     if (!engine_is_troubled(engine))
         walk_verify(engine);
     vmm_status status = vmm__cache_check(engine->cache);

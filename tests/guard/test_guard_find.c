@@ -263,6 +263,56 @@ static void blocks_of_captured_streams_are_looked_at_later(void **state)
     block_given(test, others);
 }
 
+struct told {
+    struct cache_test *test;
+    void *live;
+    unsigned times;
+};
+
+/* Of a cache that is ending: it takes no call. */
+static void told_at_the_end(void *context, const char *line)
+{
+    struct told *told = context;
+    vmm_cache *cache = told->test->cache;
+    vmm_stats stats = VMM_STATS_INIT;
+    void *out = told;
+    told->times++;
+    assert_text_has(line, "vmm_destroy: the byte at ");
+    assert_status(vmm_alloc(cache, SMALL, told->test->streams[1], &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_ptr_equal(out, told);
+    assert_status(vmm_free(cache, told->live), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_use(cache, told->live, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_trim(cache, 0, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_stats_get(cache, &stats), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_guard_check(cache), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_misuse_write(cache, stderr), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_destroy(cache), VMM_ERR_INVALID_ARGUMENT);
+}
+
+/* Of a write beyond a live block, and of one into a freed one. */
+static void who_is_told_by_the_end_cannot_call(void **state)
+{
+    struct cache_test *test = *state;
+    for (int is_freed = 0; is_freed < 2; is_freed++) {
+        struct told told = { .test = test };
+        vmm_config config = VMM_CONFIG_INIT;
+        config.guard = VMM_GUARD_ON;
+        config.misuse = told_at_the_end;
+        config.misuse_context = &told;
+        cache_restart(test, &config);
+        void *block = block_taken(test, SMALL, 1);
+        told.live = block_taken(test, SMALL, 1);
+        if (is_freed != 0)
+            block_given(test, block);
+        bytes_written(test, block, is_freed != 0 ? 0 : SMALL, 1, 1);
+        assert_status(vmm_destroy(test->cache), VMM_ERR_CORRUPTED);
+        assert_says("vmm_destroy: the byte at ");
+        assert_int_equal(told.times, 1);
+        driver_choice_census_is_zero(test->driver);
+        assert_ok(vmm__cache_create_on(NULL, test->driver, &test->cache));
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -280,6 +330,7 @@ int main(int argc, char **argv)
         CACHE_TEST(a_guard_needs_no_cache),
         CACHE_TEST(captured_blocks_are_left_alone),
         CACHE_TEST(blocks_of_captured_streams_are_looked_at_later),
+        CACHE_TEST(who_is_told_by_the_end_cannot_call),
     };
     CACHE_MAIN(tests);
 }

@@ -36,7 +36,8 @@ struct guarded guarded_by(const vmm_cache *cache)
     const struct records *records = &cache->guard->records;
     for (const struct record *live = records->live.oldest; live != NULL; live = live->newer)
         guarded.canary_bytes += live->is_alone ? 0 : live->inner_bytes - live->bytes;
-    guarded.kept_bytes = records->kept.bytes;
+    for (const struct record *kept = records->kept.oldest; kept != NULL; kept = kept->newer)
+        guarded.kept_bytes += kept->is_alone ? kept->bytes : kept->inner_bytes;
     guarded.kept = records->kept.count;
     return guarded;
 }

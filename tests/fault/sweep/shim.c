@@ -2,6 +2,7 @@
 #include "shim.h"
 
 #include "base/error.h"
+#include "driver/sim.h"
 #include "point.h"
 
 static const struct driver_ops *real;
@@ -18,14 +19,25 @@ static bool fails(enum driver_call call, vmm_status *status)
     return true;
 }
 
+/* Work is submitted also if its call fails: see vmm__sim_fail_at(). Of other calls nothing is done. */
+static bool submits(enum driver_call call)
+{
+    return call == DRIVER_CALL_clear || call == DRIVER_CALL_read;
+}
+
 #define SHIM(name, parameters, ...)                                                                \
     static vmm_status shim_##name parameters                                                       \
     {                                                                                              \
         vmm_status status;                                                                         \
-        if (fails(DRIVER_CALL_##name, &status))                                                    \
+        bool is_failing = fails(DRIVER_CALL_##name, &status);                                      \
+        if (is_failing && !submits(DRIVER_CALL_##name))                                            \
             return status;                                                                         \
         sweep_sleep();                                                                             \
+        if (is_failing)                                                                            \
+            vmm__sim_fail_at(driver, 1, status, false);                                            \
         status = real->name(__VA_ARGS__);                                                          \
+        if (is_failing)                                                                            \
+            vmm__sim_fail_at(driver, 0, VMM_OK, false);                                            \
         sweep_wake();                                                                              \
         return status;                                                                             \
     }
