@@ -28,8 +28,10 @@
  * Once a driver call has found the device lost (the context was destroyed or reset, or a kernel broke it) the
  * cache makes no driver call any more. vmm_alloc(), vmm_trim(), vmm_wait(), vmm_tick(),
  * vmm_device_memory() and vmm_pool_begin() return ERR_LOST at once, with the line of the first call that
- * found it; blocks can be freed, reports work, and vmm_destroy() gives back all host memory. A new cache
- * may then be made if the device is well again.
+ * found it; blocks can be freed, which makes no driver call either, and reports work. vmm_destroy() gives back all
+ * host memory and, with the cuda driver, the device memory: it outlives the context, and stays taken until the
+ * process ends if the cache is left alive, or if the driver refuses to take something back, after which
+ * vmm_destroy() asks for no more. A new cache may then be made if the device is well again.
  *
  * A program may end with caches alive: the driver takes their memory back. Exit handlers and destructors
  * may free blocks and destroy caches; with the cuda driver those that run after the one that was registered
@@ -276,7 +278,9 @@ VMM_API VMM_NODISCARD vmm_status vmm_create(const vmm_config *config, vmm_cache 
  * Does:     waits for the device to finish work that may touch the cache's memory, gives all memory
  *           and addresses back and ends the cache. Live blocks end with it. NULL does nothing.
  * Returns:  VMM_OK, also if the driver refused something once; else the first error of the driver that
- *           stayed, ERR_LOST if the device is lost, or ERR_CORRUPTED (VMM_GUARD_ON looks at all blocks a last time). The cache is gone in any of these cases.
+ *           stayed, ERR_LOST if the device is lost (its memory went back all the same, if the driver took it),
+ *           or ERR_CORRUPTED (VMM_GUARD_ON looks at all blocks a last time). The cache is gone in any of these
+ *           cases.
  *           ERR_FORKED: nothing was done, the cache is a parent process's.
  * Threads:  no other call on this cache may be under way or follow.
  * On failure: ERR_INVALID_ARGUMENT, and nothing has happened: it is no cache (any more), or calls this

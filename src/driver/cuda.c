@@ -2,8 +2,9 @@
  * The cuda driver: an NVIDIA GPU through libcuda.so.1.
  *
  * Owns: the driver object and a hold on the device's primary context, the one that the CUDA runtime
- * uses too. Memory that a caller did not give back stays with that context: only the process's end
- * frees it for sure.
+ * uses too. Memory that is mapped does not belong to that context: what a caller does not give back stays taken
+ * until the process ends, whatever becomes of the context. Unmapping, releasing and freeing addresses work without
+ * one, and while it is broken or gone.
  * Called by: vmm__driver_open() and through the driver table. Any thread.
  */
 #ifdef VMM_WITH_CUDA
@@ -16,7 +17,7 @@
 /* ---- Our context on the calling thread ---------------------------------------------------------
  */
 
-/* Whoever resets the device leaves a context that looks the same, and knows nothing of our memory. */
+/* Whoever resets the device leaves a context that looks the same, and knows nothing of our work and our events. */
 static vmm_status context_check(const struct cuda_driver *cuda)
 {
     unsigned long long id = 0;
@@ -26,9 +27,15 @@ static vmm_status context_check(const struct cuda_driver *cuda)
     if (result == CUDA_SUCCESS && id != cuda->context_id)
         return vmm__error(VMM_ERR_LOST,
                           "the context was reset: its id is %llu, and was %llu when the cache was "
-                          "made; all memory of the cache went with it",
+                          "made; what its blocks hold is lost",
                           id, cuda->context_id);
     return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuCtxGetId");
+}
+
+static void captures_relax(const struct cuda_api *api, struct cuda_scope *scope)
+{
+    scope->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)api->cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
 }
 
 static vmm_status context_enter(const struct cuda_driver *cuda, struct cuda_scope *scope)
@@ -47,8 +54,7 @@ static vmm_status context_enter(const struct cuda_driver *cuda, struct cuda_scop
         if (result != CUDA_SUCCESS)
             return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuCtxPushCurrent");
     }
-    scope->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    (void)api->cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
+    captures_relax(api, scope);
     return VMM_OK;
 }
 
@@ -65,6 +71,17 @@ vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *sc
     if (status != VMM_OK)
         vmm__cuda_calls_end();
     return status;
+}
+
+vmm_status vmm__cuda_enter_to_give(const struct cuda_driver *cuda, struct cuda_scope *scope)
+{
+    if (!vmm__driver_is_lost(&cuda->base))
+        return vmm__cuda_enter(cuda, scope);
+    if (!vmm__cuda_calls_begin())
+        return has_ended();
+    scope->pushed = false;
+    captures_relax(cuda->api, scope);
+    return VMM_OK;
 }
 
 void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *scope)
@@ -235,6 +252,7 @@ vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct dr
     if (status != VMM_OK)
         goto fail_device;
     vmm__driver_init(&cuda->base, &cuda_ops);
+    atomic_init(&cuda->base.takes_back, !options->is_plain);
     if (options->is_plain)
         status = vmm__cuda_plain_begin(cuda, &cuda_ops, options->device_bytes);
     if (status != VMM_OK)

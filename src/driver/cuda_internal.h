@@ -150,19 +150,27 @@ struct cuda_scope {
 vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *scope);
 void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *scope);
 
+/* The same to give memory back: once the device is lost no context is asked for or made current. Memory that is mapped
+ * belongs to none, and outlives ours. */
+vmm_status vmm__cuda_enter_to_give(const struct cuda_driver *cuda, struct cuda_scope *scope);
+
 /*
- * Makes one call of libcuda in our context: declares `status` and `result`. What follows the call
+ * Makes one call of libcuda between enter() and leave: declares `status` and `result`. What follows the call
  * are the other arguments of vmm__cuda_status().
  */
-#define CUDA_CALL(cuda, call, ...)                                                                 \
+#define CUDA_CALL_WITHIN(enter, cuda, call, ...)                                                   \
     struct cuda_scope scope;                                                                       \
     CUresult result = CUDA_SUCCESS;                                                                \
-    vmm_status status = vmm__cuda_enter((cuda), &scope);                                           \
+    vmm_status status = enter((cuda), &scope);                                                     \
     if (status == VMM_OK) {                                                                        \
         result = (cuda)->api->call;                                                                \
         vmm__cuda_leave((cuda), &scope);                                                           \
         status = vmm__cuda_status((cuda)->api, result, __VA_ARGS__);                               \
     }
+
+#define CUDA_CALL(cuda, call, ...) CUDA_CALL_WITHIN(vmm__cuda_enter, cuda, call, __VA_ARGS__)
+#define CUDA_GIVE(cuda, call, ...)                                                                 \
+    CUDA_CALL_WITHIN(vmm__cuda_enter_to_give, cuda, call, __VA_ARGS__)
 
 /* ---- cuda_plain.c ---------------------------------------------------------------------------- */
 

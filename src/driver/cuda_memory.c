@@ -24,7 +24,7 @@ vmm_status vmm__cuda_reserve(struct driver *driver, uint64_t bytes, uint64_t *ad
 
 vmm_status vmm__cuda_address_free(struct driver *driver, uint64_t address, uint64_t bytes)
 {
-    CUDA_CALL(vmm__cuda_of(driver), cuMemAddressFree(address, bytes), VMM_ERR_HOST_OOM,
+    CUDA_GIVE(vmm__cuda_of(driver), cuMemAddressFree(address, bytes), VMM_ERR_HOST_OOM,
               "cuMemAddressFree(0x%" PRIx64 ", %" PRIu64 ")", address, bytes);
     return status;
 }
@@ -42,7 +42,7 @@ vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, uint64_t *han
 
 vmm_status vmm__cuda_release(struct driver *driver, uint64_t handle, uint64_t bytes)
 {
-    CUDA_CALL(vmm__cuda_of(driver), cuMemRelease(handle), VMM_ERR_HOST_OOM,
+    CUDA_GIVE(vmm__cuda_of(driver), cuMemRelease(handle), VMM_ERR_HOST_OOM,
               "cuMemRelease(0x%" PRIx64 ") of %" PRIu64 " bytes", handle, bytes);
     return status;
 }
@@ -56,7 +56,7 @@ vmm_status vmm__cuda_map(struct driver *driver, uint64_t address, uint64_t bytes
 
 vmm_status vmm__cuda_unmap(struct driver *driver, uint64_t address, uint64_t bytes)
 {
-    CUDA_CALL(vmm__cuda_of(driver), cuMemUnmap(address, bytes), VMM_ERR_HOST_OOM,
+    CUDA_GIVE(vmm__cuda_of(driver), cuMemUnmap(address, bytes), VMM_ERR_HOST_OOM,
               "cuMemUnmap(0x%" PRIx64 ", %" PRIu64 ")", address, bytes);
     return status;
 }

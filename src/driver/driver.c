@@ -61,12 +61,26 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
 }
 
 /* One counted and timed call of the table; the status is left in `status`. */
-#define DRIVER_CALL(driver, name, ...)                                                             \
-    if (vmm__driver_is_lost(driver))                                                               \
-        return vmm__lost_refuse(&(driver)->lost);                                                  \
+#define DRIVER_CALL_MADE(driver, name, ...)                                                        \
     struct stopwatch start = stopwatch_start(driver);                                              \
     vmm_status status = (driver)->ops->name(__VA_ARGS__);                                          \
     status = call_end((driver), DRIVER_CALL_##name, start, status)
+
+#define DRIVER_CALL(driver, name, ...)                                                             \
+    if (vmm__driver_is_lost(driver))                                                               \
+        return vmm__lost_refuse(&(driver)->lost);                                                  \
+    DRIVER_CALL_MADE(driver, name, __VA_ARGS__)
+
+/* The same of a call that gives memory back. A device that has refused one is not asked for thousands. */
+#define DRIVER_GIVE(driver, name, ...)                                                             \
+    bool was_lost = vmm__driver_is_lost(driver);                                                   \
+    if (was_lost && !atomic_load_explicit(&(driver)->takes_back, memory_order_relaxed))            \
+        return vmm__lost_refuse(&(driver)->lost);                                                  \
+    DRIVER_CALL_MADE(driver, name, __VA_ARGS__);                                                   \
+    if (was_lost && status != VMM_OK) {                                                            \
+        atomic_store_explicit(&(driver)->takes_back, false, memory_order_relaxed);                 \
+        return vmm__lost_refuse(&(driver)->lost);                                                  \
+    }
 
 vmm_status vmm__driver_reserve(struct driver *driver, uint64_t bytes, uint64_t *address)
 {
@@ -78,7 +92,7 @@ vmm_status vmm__driver_reserve(struct driver *driver, uint64_t bytes, uint64_t *
 
 vmm_status vmm__driver_address_free(struct driver *driver, uint64_t address, uint64_t bytes)
 {
-    DRIVER_CALL(driver, address_free, driver, address, bytes);
+    DRIVER_GIVE(driver, address_free, driver, address, bytes);
     if (status == VMM_OK)
         counter_subtract(&driver->reservations, 1);
     return status;
@@ -96,7 +110,7 @@ vmm_status vmm__driver_create(struct driver *driver, uint64_t bytes, uint64_t *h
 
 vmm_status vmm__driver_release(struct driver *driver, uint64_t handle, uint64_t bytes)
 {
-    DRIVER_CALL(driver, release, driver, handle, bytes);
+    DRIVER_GIVE(driver, release, driver, handle, bytes);
     if (status == VMM_OK) {
         counter_subtract(&driver->handles, 1);
         counter_subtract(&driver->created_bytes, bytes);
@@ -114,7 +128,7 @@ vmm_status vmm__driver_map(struct driver *driver, uint64_t address, uint64_t byt
 
 vmm_status vmm__driver_unmap(struct driver *driver, uint64_t address, uint64_t bytes)
 {
-    DRIVER_CALL(driver, unmap, driver, address, bytes);
+    DRIVER_GIVE(driver, unmap, driver, address, bytes);
     if (status == VMM_OK)
         counter_subtract(&driver->mapped_bytes, bytes);
     return status;

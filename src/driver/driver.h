@@ -30,7 +30,9 @@
  *  D6. all operations may be called from any thread.
  *
  * What the vmm__driver_*() functions add: once a call has returned ERR_LOST none is passed on any more (but for
- * close and clock): each returns ERR_LOST with the line of the first, is not counted and does not wait.
+ * close and clock): each returns ERR_LOST with the line of the first, is not counted and does not wait. Where memory
+ * outlives a lost context (takes_back) unmap, release and address_free are passed on until the first of them is
+ * refused, with that line, too: whoever owns something gives it back without asking whether the device is lost.
  *
  * May be called by: memory, heap (events only), policy, report, tools. Depends on: base.
  */
@@ -193,6 +195,7 @@ struct driver {
     bool is_plain;           /* each address has memory of its own: see cuda_plain.c */
 
     struct lost lost;
+    _Atomic bool takes_back; /* memory, though the device is lost; false once it has refused to */
 
     /* Kept by the calls below. Outstanding figures are what a census must find at zero. */
     struct driver_tally tally[DRIVER_CALL_COUNT];

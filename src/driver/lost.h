@@ -1,6 +1,7 @@
 /*
  * A device that is lost: once a driver call has said so, no other call is made, because none can succeed, some
- * hang and some crash. Each is refused with the line of the first cause instead.
+ * hang and some crash. Each is refused with the line of the first cause instead. Only memory may still be given back
+ * (driver.h).
  *
  * Owns: that line, and the list of who wants to be told. Invariants:
  *  1. a device that is lost stays lost, and its line does not change any more;

@@ -70,6 +70,8 @@ static vmm_status chunk_try(struct memory *memory, uint32_t id, struct drain *dr
 vmm_status vmm__limbo_drain(struct memory *memory, uint64_t *released)
 {
     struct drain drain = { .released_bytes = 0 };
+    if (vmm__driver_is_lost(memory->driver))
+        return vmm__lost_refuse(&memory->driver->lost);
     if (memory->astray > 0)
         vmm__memory_mend(memory);
     vmm_status first = VMM_OK;

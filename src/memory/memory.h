@@ -72,7 +72,7 @@ vmm_status vmm__memory_init(struct memory *memory, struct driver *driver, uint64
                             uint64_t limit_bytes);
 
 /* Unmaps and releases every chunk, whatever its state: no work may be in flight. What the driver refuses is
- * tried twice. Returns the first error that stays and goes on. */
+ * tried twice. Returns the first error that stays and goes on. A lost device is given what it still takes. */
 vmm_status vmm__memory_fini(struct memory *memory);
 
 /*
@@ -156,7 +156,7 @@ void vmm__limbo_put(struct memory *memory, struct chunk *chunk, struct timeline 
 /*
  * Gives back every chunk of limbo whose time has passed; never waits. released, may be NULL, grows
  * by the bytes given back. A chunk that the driver refuses to take stays in limbo; the first such
- * error is returned after all were tried.
+ * error is returned after all were tried. Once the device is lost limbo waits for the end of the cache: ERR_LOST.
  */
 vmm_status vmm__limbo_drain(struct memory *memory, uint64_t *released);
 

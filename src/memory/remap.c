@@ -67,8 +67,8 @@ void vmm__memory_mend(struct memory *memory)
             continue;
         memory->astray--;
         place_restore(memory, chunk);
-        if (chunk->is_mapped)
-            continue;
+        if (chunk->is_mapped || vmm__driver_is_lost(memory->driver))
+            continue; /* a lost device is not tried out: its first refusal is its last */
         place_clear(memory, chunk);
         memory->astray--;
         place_restore(memory, chunk);

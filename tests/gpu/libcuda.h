@@ -31,6 +31,7 @@
     X(cuCtxDestroy, "cuCtxDestroy_v2")                                                             \
     X(cuCtxSynchronize, "cuCtxSynchronize")                                                        \
     X(cuMemAddressReserve, "cuMemAddressReserve")                                                  \
+    X(cuMemAddressFree, "cuMemAddressFree")                                                        \
     X(cuMemGetInfo, "cuMemGetInfo_v2")                                                             \
     X(cuMemcpyDtoH, "cuMemcpyDtoH_v2")                                                             \
     X(cuStreamCreate, "cuStreamCreate")                                                            \

@@ -28,7 +28,7 @@ struct loss {
 
 /* ---- What breaks --------------------------------------------------------------------------------- */
 
-/* Where a block was whose memory has gone back; nothing else is as large. */
+/* Where a block was whose memory has gone back; nothing else that is free is as large. */
 static inline CUdeviceptr address_freed(struct scene *scene)
 {
     enum { LARGE_MIB = 128 };
@@ -50,6 +50,7 @@ static inline CUdeviceptr address_beyond(void)
 {
     CUdeviceptr address = 0;
     CUDA_REQUIRES(cuda.cuMemAddressReserve(&address, 2 * MIB, 0, 0, 0));
+    CUDA_REQUIRES(cuda.cuMemAddressFree(address, 2 * MIB));
     return address;
 }
 

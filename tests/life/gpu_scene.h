@@ -22,6 +22,8 @@
 
 enum { BLOCKS = 24, BLOCK_STREAMS = 3, THREADS = 2, STREAMS = BLOCK_STREAMS + THREADS };
 enum { SPIN_MS = 100, ROUNDS_LEAST = 1000, WRITTEN_MOST = 4096, ENDS_IN_S = 10 };
+/* What a cache holds at least is clearly more than what a context takes one time and not the other. */
+enum { HELD_MIB = 256, CONTEXT_MIB = 64 };
 
 struct scene_thread {
     struct scene *scene;
@@ -42,6 +44,7 @@ struct scene {
     vmm_cache *cache;
     void *blocks[BLOCKS];
     void *kept[2]; /* of a private pool */
+    void *held;    /* HELD_MIB */
     struct scene_thread threads[THREADS];
     char line[512];          /* of the first cause */
     _Atomic bool is_noticed; /* threads are refused from now on */
@@ -160,13 +163,14 @@ static inline void pool_filled(struct scene *scene)
     scene->kept[1] = NULL;
 }
 
-/* Live blocks, blocks that other streams use, and that wait for those, and memory to be given back, all with work
- * under way. */
+/* Live blocks, a large one among them, blocks that other streams use, and that wait for those, and memory to be given
+ * back, all with work under way. */
 static inline void cache_filled(struct scene *scene)
 {
     void *large;
     vmm_cache *cache = scene->cache;
     pool_filled(scene);
+    CHILD_REQUIRES(vmm_alloc(cache, HELD_MIB * MIB, scene->streams[1], &scene->held) == VMM_OK);
     CHILD_REQUIRES(vmm_alloc(cache, 8 * MIB, scene->streams[0], &large) == VMM_OK);
     for (unsigned i = 0; i < BLOCKS; i++) {
         CUstream stream = scene->streams[i % BLOCK_STREAMS];
@@ -266,6 +270,7 @@ static inline void all_freed(struct scene *scene)
             CHILD_REQUIRES(vmm_free(cache, scene->blocks[i]) == VMM_ERR_UNKNOWN_POINTER);
     }
     CHILD_REQUIRES(vmm_free(cache, scene->kept[0]) == VMM_OK);
+    CHILD_REQUIRES(vmm_free(cache, scene->held) == VMM_OK);
     vmm_status status = vmm_pool_release(cache, (vmm_pool_id){ 1, 0 });
     CHILD_REQUIRES(status == VMM_OK || status == VMM_ERR_LOST);
 }

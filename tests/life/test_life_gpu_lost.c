@@ -1,7 +1,8 @@
 /*
  * test_life_gpu_lost [SCENE]: a cache on a GPU whose device is lost: a kernel breaks the context, or the program
  * resets or destroys it. Each scene has a process of its own, because CUDA may be of no use afterwards; it must end by
- * itself, in time and with 0. Says what CUDA leaves open: which call notices, and whether a new cache can be made.
+ * itself, in time and with 0, and the end of the cache must have given its memory back. Says what CUDA leaves open:
+ * which call notices, and whether a new cache can be made.
  *
  * Runs on the libcuda that is found: the real one, or the fake. Skipped (77) without either, unless VMM_REQUIRE_GPU=1.
  */
@@ -22,13 +23,17 @@ static void nothing_left(const struct scene *scene)
     if (scene->fake != NULL && scene->fake->misuses != 0)
         (void)fprintf(stderr, "misuse: %s\n", scene->fake->misuse);
     CHILD_REQUIRES(scene->fake == NULL || scene->fake->misuses == 0);
+    CHILD_REQUIRES(scene->fake == NULL || scene->fake->taken(scene->device) == 0);
 }
 
-static void memory_told(const struct scene *scene)
+/* Nobody has a cache any more, and the program has a context. */
+static void memory_is_back(const struct scene *scene)
 {
+    uint64_t free_bytes = device_free();
     (void)printf("  free memory of the device: %llu MiB, and %llu MiB before\n",
-                 (unsigned long long)(device_free() / MIB),
+                 (unsigned long long)(free_bytes / MIB),
                  (unsigned long long)(scene->free_bytes / MIB));
+    CHILD_REQUIRES(free_bytes + CONTEXT_MIB * MIB > scene->free_bytes);
 }
 
 static void scene_ended(struct scene *scene)
@@ -43,8 +48,8 @@ static void new_cache_works(struct scene *scene, vmm_cache *cache)
 {
     device_held(scene);
     cache_works(scene, cache);
-    memory_told(scene);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
+    memory_is_back(scene);
     nothing_left(scene);
 }
 
@@ -109,6 +114,7 @@ static void run_beside(struct scene *scene, const struct loss *loss)
     block_verified(block, 3 * MIB, 5);
     cache_works(scene, cache);
     CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK && vmm_destroy(cache) == VMM_OK);
+    memory_is_back(scene);
     nothing_left(scene);
 }
 
@@ -146,6 +152,10 @@ static void run_two(struct scene *scene, const struct loss *loss)
     CHILD_REQUIRES(vmm_free(second, block) == VMM_OK);
     CHILD_REQUIRES(vmm_destroy(second) == VMM_ERR_LOST && strcmp(vmm_last_error(), line) == 0);
     nothing_left(scene);
+    if (loss->fault != RESET)
+        return;
+    device_held(scene);
+    memory_is_back(scene);
 }
 
 /* The program ends with the lost cache. */
@@ -155,6 +165,74 @@ static void run_left(struct scene *scene, const struct loss *loss)
     device_lost(scene, loss);
     if (!loss->is_silent)
         loss_noticed(scene, loss->finder);
+}
+
+/* ---- A second process looks on: one whose context is broken cannot be told what is free ----------- */
+
+enum stage { STAGE_FILLED, STAGE_NOTICED, STAGE_ENDED, STAGES };
+
+struct witness {
+    struct scene *scene;
+    const struct loss *loss;
+    int told[2]; /* pipe: a byte for each stage that the child has come to */
+    int seen[2]; /* pipe: a byte for each that was looked at */
+};
+
+static void byte_sent(int pipe)
+{
+    CHILD_REQUIRES(write(pipe, "", 1) == 1);
+}
+
+static void byte_awaited(int pipe)
+{
+    char byte;
+    CHILD_REQUIRES(read(pipe, &byte, 1) == 1);
+}
+
+static void stage_looked_at(const struct witness *witness)
+{
+    byte_sent(witness->told[1]);
+    byte_awaited(witness->seen[0]);
+}
+
+static void watched_begun(void *context)
+{
+    const struct witness *witness = context;
+    struct scene *scene = witness->scene;
+    (void)close(witness->told[0]);
+    (void)close(witness->seen[1]);
+    scene_begun(scene);
+    stage_looked_at(witness);
+    device_lost(scene, witness->loss);
+    loss_noticed(scene, witness->loss->finder);
+    stage_looked_at(witness);
+    lost_cache_obeys(scene);
+    scene_ended(scene);
+    stage_looked_at(witness);
+}
+
+/* The fake's memory is each process's own: there only the child looks. */
+static void run_watched(struct scene *scene, const struct loss *loss)
+{
+    uint64_t free_bytes[STAGES];
+    struct witness witness = { .scene = scene, .loss = loss };
+    CHILD_REQUIRES(pipe(witness.told) == 0 && pipe(witness.seen) == 0);
+    pid_t child = child_begun(watched_begun, &witness); /* before this process has started CUDA */
+    (void)close(witness.told[1]);
+    (void)close(witness.seen[0]);
+    device_opened(scene);
+    for (int stage = 0; stage < STAGES; stage++) {
+        byte_awaited(witness.told[0]);
+        free_bytes[stage] = device_free() / MIB;
+        byte_sent(witness.seen[1]);
+    }
+    CHILD_REQUIRES(child_ended(child, 0));
+    (void)printf(
+        "  free memory: %llu MiB with the cache, %llu once it was lost, %llu after its end\n",
+        (unsigned long long)free_bytes[STAGE_FILLED], (unsigned long long)free_bytes[STAGE_NOTICED],
+        (unsigned long long)free_bytes[STAGE_ENDED]);
+    CHILD_REQUIRES(scene->fake != NULL ||
+                   free_bytes[STAGE_ENDED] + CONTEXT_MIB > free_bytes[STAGE_NOTICED] + HELD_MIB);
 }
 
 /* ---- Contexts of the program's own: caches are in the primary one, whatever is current ----------- */
@@ -244,6 +322,9 @@ static const struct plot plots[] = {
     { "trap.two", run_two, { .fault = TRAP } },
     { "trap.left", run_left, { .fault = TRAP } },
     { "trap.unseen", run_left, { .fault = TRAP, .is_silent = true } },
+    { "trap.watched", run_watched, { .fault = TRAP } },
+    { "freed.watched", run_watched, { .fault = FREED } },
+    { "reset.watched", run_watched, { .fault = RESET } },
     { "reset.wait", run_reset, { .fault = RESET } },
     { "reset.alloc", run_reset, { .fault = RESET, .finder = BY_ALLOC } },
     { "reset.anew", run_reset, { .fault = RESET, .finder = BY_ALLOC, .is_anew = true } },

@@ -1,4 +1,5 @@
-/* Compaction when calls or host memory fail: no live byte is lost, and the next one does it all. */
+/* Compaction when calls or host memory fail: no live byte is lost, and the next one does it all. Or the device is lost,
+ * and all of its memory comes back. */
 #include "support/live_support.h"
 
 #include "policy/ladder.h"
@@ -61,6 +62,36 @@ static void compacted_again(void **state, uint64_t least, bool failed)
     assert_int_equal(scene->cache->memory.arena.free_granules, SCENE_GRANULES);
     assert_int_equal(live_teardown(state), 0);
     assert_int_equal(live_setup(state), 0);
+}
+
+/* Whatever was mapped halfway: a device whose memory outlives its loss has all of it back. */
+static void lost_scene_ended(void **state)
+{
+    struct scene *scene = *state;
+    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
+    assert_true(vmm__driver_is_lost(scene->driver));
+    assert_ok(vmm__cache_check(scene->cache));
+    assert_status(vmm_destroy(scene->cache), VMM_ERR_LOST);
+    struct sim_census census = vmm__sim_census(scene->driver);
+    assert_int_equal(census.reservations + census.mappings + census.handles, 0);
+    assert_int_equal(census.physical_bytes, 0);
+    vmm__driver_close(scene->driver);
+    assert_int_equal(vmm__host_outstanding(), 0);
+    assert_int_equal(live_setup(state), 0);
+}
+
+static void any_driver_call_may_lose_the_device(void **state)
+{
+    for (uint64_t call = 1;; call++) {
+        struct scene *scene = *state;
+        mixture_laid_out(scene);
+        atomic_store(&scene->driver->takes_back, true);
+        vmm__sim_fail_at(scene->driver, call, VMM_ERR_LOST, false);
+        (void)vmm__compact(scene->cache, NULL, UINT64_MAX);
+        if (vmm__sim_faults_fired(scene->driver) == 0)
+            return;
+        lost_scene_ended(state);
+    }
 }
 
 static void every_driver_call_may_fail(void **state)
@@ -304,6 +335,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         LIVE_TEST(every_driver_call_may_fail),
+        LIVE_TEST(any_driver_call_may_lose_the_device),
         LIVE_TEST(a_copy_that_fails_is_the_last),
         LIVE_TEST(every_allocation_may_fail),
         LIVE_TEST(a_ring_without_records_stays_as_it_is),

@@ -82,12 +82,21 @@ static void fake_ends(void)
     has_ended = true;
 }
 
+static uint64_t taken_of(const struct context *context)
+{
+    const struct driver *memory = context->memory;
+    return memory == NULL ? 0 : memory->reservations + memory->handles + memory->mapped_bytes;
+}
+
+static uint64_t taken(int device)
+{
+    return taken_of(&fake_contexts[device]);
+}
+
 static uint64_t outstanding(int device)
 {
     const struct driver *memory = fake_contexts[device].memory;
-    if (memory == NULL)
-        return 0;
-    return memory->reservations + memory->handles + memory->mapped_bytes + memory->events;
+    return memory == NULL ? 0 : taken(device) + memory->events;
 }
 
 static bool is_set(const char *name)
@@ -106,6 +115,7 @@ __attribute__((constructor)) static void environment_read(void)
     fake_cuda.fail_from = 1;
     if (fail != NULL)
         (void)sscanf(fail, "%47[^:]:%d", fake_cuda.fail_call, &fake_cuda.fail_result);
+    fake_cuda.taken = taken;
     fake_cuda.outstanding = outstanding;
 }
 
@@ -186,19 +196,30 @@ EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 static vmm_status context_make_locked(struct context *context)
 {
     struct driver_options options = { .device_bytes = (uint64_t)512 << 20 };
-    if (context->memory != NULL)
+    vmm_status status = VMM_OK;
+    if (context->is_made)
         return VMM_OK;
+    if (context->memory == NULL)
+        status = vmm__driver_host_open(&options, &context->memory);
     context->id = ++last_id;
     context->broken = 0;
-    return vmm__driver_host_open(&options, &context->memory);
+    context->is_made = status == VMM_OK;
+    return status;
 }
 
+/* Its work ends with it; of what it made, streams and events are known to no other. */
 static void context_end_locked(struct context *context)
 {
-    if (context->memory != NULL)
-        vmm__driver_close(context->memory);
-    context->memory = NULL;
+    context->is_made = false;
     context->mismatches = 0;
+    if (context->memory == NULL)
+        return;
+    if (taken_of(context) > 0) {
+        (void)vmm__driver_device_wait(context->memory);
+        return;
+    }
+    vmm__driver_close(context->memory);
+    context->memory = NULL;
 }
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
@@ -289,7 +310,7 @@ EXPORT CUresult cuCtxGetId(CUcontext asked, unsigned long long *id)
     CALL_BEGIN();
     const struct context *context = (const struct context *)(const void *)asked;
     *id = context->id;
-    return context->memory != NULL ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return context->is_made ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 EXPORT CUresult cuCtxSynchronize(void)

@@ -1,7 +1,8 @@
 /*
  * A libcuda.so.1 for tests of the cuda driver where there is no GPU: devices of host memory (the host driver's),
- * whose contexts can be reset, and any call of which can be made to fail. It is found as the real one is, by
- * name; LD_LIBRARY_PATH says where.
+ * whose contexts can be reset, and any call of which can be made to fail. As on a GPU, handles, mappings and reserved
+ * addresses outlive the context that made them, however it ended, and giving them back takes none. It is found as
+ * the real one is, by name; LD_LIBRARY_PATH says where.
  *
  * It refuses what CUDA refuses, and ends the process by abort() on a call that CUDA may crash in: after
  * exit() has taken it down. In a child of the process that started it every call fails.
@@ -29,13 +30,13 @@ struct fake_cuda {
     int fail_result;
     uint64_t fail_from;
     bool fails_once;
-    _Atomic uint64_t fail_count;      /* calls of that name so far */
-    uint64_t holds[FAKE_DEVICES];     /* of primary contexts */
-    uint64_t resets;                  /* of all devices */
-    _Atomic uint64_t misuses;         /* calls that a careful program does not make */
-    char misuse[2 * FAKE_NAME_BYTES]; /* the first */
-    uint64_t (*outstanding)(
-        int device); /* reservations, handles, mappings and events; 0: no context */
+    _Atomic uint64_t fail_count;         /* calls of that name so far */
+    uint64_t holds[FAKE_DEVICES];        /* of primary contexts */
+    uint64_t resets;                     /* of all devices */
+    _Atomic uint64_t misuses;            /* calls that a careful program does not make */
+    char misuse[2 * FAKE_NAME_BYTES];    /* the first */
+    uint64_t (*taken)(int device);       /* reservations, handles and bytes mapped */
+    uint64_t (*outstanding)(int device); /* and events */
 };
 
 #endif

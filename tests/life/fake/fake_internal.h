@@ -15,9 +15,11 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A primary context keeps its address for ever, like CUDA's, and has a new id each time that it is made. */
+/* A primary context keeps its address for ever, like CUDA's, and has a new id each time that it is made. The memory
+ * is the device's: it outlives the context while any of it is taken. */
 struct context {
-    struct driver *memory; /* NULL: there is none now */
+    _Atomic bool is_made; /* there is one now */
+    struct driver *memory;
     unsigned long long id;
     uint64_t mismatches; /* where the kernels count them: the only memory that is not virtual */
     _Atomic int
@@ -51,7 +53,7 @@ CUresult fake_result(const char *call, vmm_status status);
     if (context == NULL)                                                                           \
         return fake_misuse(__func__, "no context is current", CUDA_ERROR_INVALID_CONTEXT);         \
     struct driver *memory = context->memory;                                                       \
-    if (memory == NULL)                                                                            \
+    if (!context->is_made)                                                                         \
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;                                                    \
     if (context->broken != 0)                                                                      \
     return (CUresult)context->broken

@@ -8,8 +8,7 @@
 /* Records stay, so that a handle that is released twice is found out. */
 struct handle {
     struct handle *next;
-    struct context *context;
-    unsigned long long context_id;
+    struct context *context; /* of its device */
     uint64_t handle;
     size_t bytes;
     bool is_released;
@@ -17,28 +16,54 @@ struct handle {
 
 static _Atomic(struct handle *) handles;
 
+/* Reserved addresses: they tell the device. These records stay, too. */
+struct range {
+    struct range *next;
+    struct context *context;
+    uint64_t address;
+    size_t bytes;
+    _Atomic bool is_free;
+};
+
+static _Atomic(struct range *) ranges;
+
 static struct handle *handle_add(struct context *context, uint64_t made, size_t bytes)
 {
     struct handle *handle = calloc(1, sizeof *handle);
     if (handle == NULL)
         abort();
-    *handle = (struct handle){ .next = atomic_load(&handles),
-                               .context = context,
-                               .context_id = context->id,
-                               .handle = made,
-                               .bytes = bytes };
+    *handle = (struct handle){
+        .next = atomic_load(&handles), .context = context, .handle = made, .bytes = bytes
+    };
     while (!atomic_compare_exchange_weak(&handles, &handle->next, handle))
         continue;
     return handle;
 }
 
-/* NULL if the handle is of no use in the context. */
-static struct handle *handle_of(CUmemGenericAllocationHandle value, const struct context *context)
+static struct handle *handle_of(CUmemGenericAllocationHandle value)
 {
     struct handle *handle = (struct handle *)(uintptr_t)value;
-    bool is_good = handle != NULL && handle->context == context &&
-                   handle->context_id == context->id && !handle->is_released;
-    return is_good ? handle : NULL;
+    return handle != NULL && !handle->is_released ? handle : NULL;
+}
+
+static void range_add(struct context *context, uint64_t address, size_t bytes)
+{
+    struct range *range = calloc(1, sizeof *range);
+    if (range == NULL)
+        abort();
+    *range = (struct range){
+        .next = atomic_load(&ranges), .context = context, .address = address, .bytes = bytes
+    };
+    while (!atomic_compare_exchange_weak(&ranges, &range->next, range))
+        continue;
+}
+
+static struct range *range_of(uint64_t address)
+{
+    struct range *range = atomic_load(&ranges);
+    while (range != NULL && (range->is_free || address - range->address >= range->bytes))
+        range = range->next;
+    return range;
 }
 
 EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
@@ -73,13 +98,20 @@ EXPORT CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t a
     vmm_status status = vmm__driver_reserve(memory, bytes, &reserved);
     if (status == VMM_OK)
         *address = reserved;
+    if (status == VMM_OK)
+        range_add(context, reserved, bytes);
     return fake_result(__func__, status);
 }
 
 EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes)
 {
-    CONTEXT_CALL_BEGIN();
-    return fake_result(__func__, vmm__driver_address_free(memory, address, bytes));
+    CALL_BEGIN();
+    struct range *range = range_of(address);
+    if (range == NULL)
+        return fake_misuse(__func__, "not reserved", CUDA_ERROR_INVALID_VALUE);
+    vmm_status status = vmm__driver_address_free(range->context->memory, address, bytes);
+    range->is_free = status == VMM_OK;
+    return fake_result(__func__, status);
 }
 
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -98,11 +130,11 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle value)
 {
-    CONTEXT_CALL_BEGIN();
-    struct handle *handle = handle_of(value, context);
+    CALL_BEGIN();
+    struct handle *handle = handle_of(value);
     if (handle == NULL)
         return fake_misuse(__func__, "no such handle", CUDA_ERROR_INVALID_VALUE);
-    vmm_status status = vmm__driver_release(memory, handle->handle, handle->bytes);
+    vmm_status status = vmm__driver_release(handle->context->memory, handle->handle, handle->bytes);
     handle->is_released = status == VMM_OK;
     return fake_result(__func__, status);
 }
@@ -111,16 +143,23 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                          CUmemGenericAllocationHandle value, unsigned long long flags)
 {
     CONTEXT_CALL_BEGIN();
-    const struct handle *handle = handle_of(value, context);
-    if (handle == NULL || offset != 0 || flags != 0 || bytes != handle->bytes)
+    const struct handle *handle = handle_of(value);
+    if (handle == NULL || handle->context != context || offset != 0 || flags != 0 ||
+        bytes != handle->bytes)
         return fake_misuse(__func__, "arguments", CUDA_ERROR_INVALID_VALUE);
     return fake_result(__func__, vmm__driver_map(memory, address, bytes, handle->handle));
 }
 
+/* The work of a broken context has ended on a GPU; here some may be under way. */
 EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
-    CONTEXT_CALL_BEGIN();
-    return fake_result(__func__, vmm__driver_unmap(memory, address, bytes));
+    CALL_BEGIN();
+    const struct range *range = range_of(address);
+    if (range == NULL)
+        return fake_misuse(__func__, "not reserved", CUDA_ERROR_INVALID_VALUE);
+    if (range->context->broken != 0)
+        (void)vmm__driver_device_wait(range->context->memory);
+    return fake_result(__func__, vmm__driver_unmap(range->context->memory, address, bytes));
 }
 
 EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access,
@@ -139,6 +178,7 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAcc
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     CONTEXT_CALL_BEGIN();
+    (void)memory;
     if (bytes != sizeof context->mismatches)
         return fake_misuse(__func__, "more than one word", CUDA_ERROR_INVALID_VALUE);
     *address = (CUdeviceptr)(uintptr_t)&context->mismatches;
@@ -148,6 +188,7 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     CONTEXT_CALL_BEGIN();
+    (void)memory;
     return address == (CUdeviceptr)(uintptr_t)&context->mismatches
                ? CUDA_SUCCESS
                : fake_misuse(__func__, "unknown", CUDA_ERROR_INVALID_VALUE);
