@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 static const vmm_guard modes[] = { VMM_GUARD_RECORD, VMM_GUARD_ON };
+enum { LIVE_MANY = 64 };
 static const size_t sizes[] = { 1000, 70000, (5 << 20) - 1000 };
 
 /* Calls a function of (test, block) for each mode and size. */
@@ -294,9 +295,12 @@ static void the_story_goes_to_the_log(void **state)
 static void records_are_bounded(void **state)
 {
     struct cache_test *test = *state;
+    void *live[LIVE_MANY];
     guard_begun(test, VMM_GUARD_RECORD, 0);
     uint64_t before = vmm__host_outstanding();
     uint64_t after = 0;
+    for (int i = 0; i < LIVE_MANY; i++)
+        live[i] = block_taken(test, 512, 0);
     for (int i = 0; i < 70000; i++) {
         block_given(test, block_taken(test, 512, 0));
         if (i == 66000)
@@ -304,6 +308,11 @@ static void records_are_bounded(void **state)
     }
     assert_true(after > before);
     assert_int_equal(vmm__host_outstanding(), after);
+    for (int i = 0; i < LIVE_MANY; i++) /* one record more than may be kept, each time */
+        block_given(test, live[i]);
+    assert_true(vmm__host_outstanding() < after);
+    assert_status(block_misused_here(test, live[0]), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("was freed before by thread");
 }
 
 /* Without host memory for a record there is no block, and nothing has changed. */

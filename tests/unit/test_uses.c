@@ -72,6 +72,23 @@ static void a_wait_ends_with_the_other_s_work(void **state)
     assert_status(uses_poll(uses, UINT32_MAX, &address), VMM_NOT_READY);
 }
 
+/* Whoever looks at memory may go on once all others have ended. */
+static void uses_are_forgotten_that_have_ended(void **state)
+{
+    struct engine *engine = *state;
+    struct uses *uses = &engine->pool->uses;
+    other_busy(engine);
+    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
+    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->pool->timeline));
+    assert_ok(vmm__uses_add(uses, ADDRESS + 512, &engine->pool->timeline));
+    assert_false(vmm__uses_forget(uses, ADDRESS));
+    assert_int_equal(uses->count, 2);
+    other_idle(engine);
+    assert_true(vmm__uses_forget(uses, ADDRESS));
+    assert_int_equal(uses->count, 1);
+    assert_true(vmm__uses_forget(uses, ADDRESS));
+}
+
 static void the_host_can_wait(void **state)
 {
     struct engine *engine = *state;
@@ -178,10 +195,11 @@ static void many_uses_keep_apart(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        ENGINE_TEST(without_uses_nothing_waits),        ENGINE_TEST(a_use_counts_once),
-        ENGINE_TEST(a_wait_ends_with_the_other_s_work), ENGINE_TEST(the_host_can_wait),
-        ENGINE_TEST(a_short_poll_looks_at_the_oldest),  ENGINE_TEST(a_pass_asks_a_timeline_once),
-        ENGINE_TEST(failures_leave_the_block_live),     ENGINE_TEST(many_uses_keep_apart),
+        ENGINE_TEST(without_uses_nothing_waits),         ENGINE_TEST(a_use_counts_once),
+        ENGINE_TEST(a_wait_ends_with_the_other_s_work),  ENGINE_TEST(the_host_can_wait),
+        ENGINE_TEST(a_short_poll_looks_at_the_oldest),   ENGINE_TEST(a_pass_asks_a_timeline_once),
+        ENGINE_TEST(failures_leave_the_block_live),      ENGINE_TEST(many_uses_keep_apart),
+        ENGINE_TEST(uses_are_forgotten_that_have_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
