@@ -12,10 +12,10 @@ static _Thread_local struct seat *mine;
  * one of the same identity. */
 static bool seat_claim(struct seat *seat, uintptr_t self)
 {
-    uintptr_t thread = 0;
-    return vmm__seat_is_mine(seat) ||
-           atomic_compare_exchange_strong_explicit(&seat->thread, &thread, self,
-                                                   memory_order_acq_rel, memory_order_relaxed);
+    uintptr_t thread = atomic_load_explicit(&seat->thread, memory_order_relaxed);
+    return thread == self || (thread == 0 && atomic_compare_exchange_strong_explicit(
+                                                 &seat->thread, &thread, self, memory_order_acq_rel,
+                                                 memory_order_relaxed));
 }
 
 /* No thread has this identity, which is an address. */
@@ -47,18 +47,17 @@ bool vmm__seat_is_taken(void)
     return mine != NULL && vmm__seat_is_mine(mine);
 }
 
-static void seat_set(uintptr_t thread)
-{
-    if (mine != NULL)
-        atomic_store_explicit(&mine->thread, thread, memory_order_relaxed);
-}
-
+/* One that has none takes it now: else its identity's could be there already, or it could take one while it is away,
+ * and be on it. */
 void vmm__seat_leave(void)
 {
-    seat_set(THREAD_AWAY);
+    struct seat *seat = vmm__seat_mine();
+    if (seat != NULL)
+        atomic_store_explicit(&seat->thread, THREAD_AWAY, memory_order_relaxed);
 }
 
 void vmm__seat_return(void)
 {
-    seat_set(vmm__thread_self());
+    if (mine != NULL)
+        atomic_store_explicit(&mine->thread, vmm__thread_self(), memory_order_relaxed);
 }

@@ -30,7 +30,8 @@ struct seat *vmm__seat_mine(void);
 /* Whether the calling thread is on its seat; false if it is away, or has none yet. */
 bool vmm__seat_is_taken(void);
 
-/* The calling thread is away from its seat, which stays its own, until it returns: it enters no lock. */
+/* The calling thread is away from its seat, which stays its own, until it returns: it enters no lock. One that has no
+ * seat yet gets one to be away from. */
 void vmm__seat_leave(void);
 void vmm__seat_return(void);
 

@@ -247,11 +247,11 @@ vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct dr
         (void)vmm__error(status, "cuda driver: no memory for a lock");
         goto fail_lock;
     }
+    vmm__driver_init(&cuda->base, &cuda_ops);
     cuda->peer_devices = options->peer_devices;
     status = driver_fill_in(cuda, options);
     if (status != VMM_OK)
         goto fail_device;
-    vmm__driver_init(&cuda->base, &cuda_ops);
     atomic_init(&cuda->base.takes_back, !options->is_plain);
     if (options->is_plain)
         status = vmm__cuda_plain_begin(cuda, &cuda_ops, options->device_bytes);
@@ -261,8 +261,9 @@ vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct dr
     return VMM_OK;
 
 fail_plain:
-    (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    context_release(cuda);
 fail_device:
+    vmm__driver_fini(&cuda->base);
     (void)pthread_mutex_destroy(&cuda->kernels_lock);
 fail_lock:
     vmm__host_free(cuda, sizeof *cuda);

@@ -189,9 +189,12 @@ static vmm_status probe_make(struct cuda_driver *cuda, struct probe *probe)
     return word_round_trip(cuda, probe->address);
 }
 
-/* Keeps the first failure of all, and its line. */
-static void probe_note(struct probe *probe, const char *step, vmm_status status)
+/* Keeps the first failure of all, and its line. A lost device takes back what it has without its context. */
+static void probe_note(struct cuda_driver *cuda, struct probe *probe, const char *step,
+                       vmm_status status)
 {
+    if (status == VMM_ERR_LOST)
+        vmm__lost_note(&cuda->base.lost);
     if (status == VMM_OK || probe->status != VMM_OK)
         return;
     probe->status = status;
@@ -199,27 +202,36 @@ static void probe_note(struct probe *probe, const char *step, vmm_status status)
     (void)snprintf(probe->reason, sizeof probe->reason, "%s", vmm_last_error());
 }
 
-/* Tries what it can: addresses that are still mapped cannot be given back, memory can. */
+/* Tries what is left to do: addresses that are still mapped cannot be given back, memory can. */
 static void probe_undo(struct cuda_driver *cuda, struct probe *probe)
 {
     struct driver *driver = &cuda->base;
     uint64_t bytes = driver->granule_bytes;
-    vmm_status unmapped = VMM_OK;
-    if (probe->is_mapped)
-        unmapped = vmm__cuda_unmap(driver, probe->address, bytes);
-    probe_note(probe, "unmap", unmapped);
-    if (probe->is_created)
-        probe_note(probe, "release", vmm__cuda_release(driver, probe->handle, bytes));
-    if (probe->address != 0 && unmapped == VMM_OK)
-        probe_note(probe, "address free", vmm__cuda_address_free(driver, probe->address, bytes));
+    vmm_status status;
+    if (probe->is_mapped) {
+        status = vmm__cuda_unmap(driver, probe->address, bytes);
+        probe->is_mapped = status != VMM_OK;
+        probe_note(cuda, probe, "unmap", status);
+    }
+    if (probe->is_created) {
+        status = vmm__cuda_release(driver, probe->handle, bytes);
+        probe->is_created = status != VMM_OK;
+        probe_note(cuda, probe, "release", status);
+    }
+    if (probe->address != 0 && !probe->is_mapped) {
+        status = vmm__cuda_address_free(driver, probe->address, bytes);
+        probe->address = status == VMM_OK ? 0 : probe->address;
+        probe_note(cuda, probe, "address free", status);
+    }
 }
 
 static vmm_status probe_run(struct cuda_driver *cuda)
 {
     struct probe probe = { .step = "start" };
     vmm_status status = probe_make(cuda, &probe);
-    probe_note(&probe, probe.step, status);
+    probe_note(cuda, &probe, probe.step, status);
     probe_undo(cuda, &probe);
+    probe_undo(cuda, &probe); /* what the driver refused is tried once more */
     status = probe.status;
     if (status == VMM_OK)
         return VMM_OK;

@@ -75,6 +75,46 @@ static void a_device_that_refuses_a_call_is_named(void **state)
     child_runs(every_refusal, NULL);
 }
 
+/* Whether a cache can be made where a call, its fromth, gives a result; nothing is left of it, or of the attempt. */
+static bool begins_with_fault(const char *call, int result, uint64_t from, bool once)
+{
+    vmm_cache *cache = NULL;
+    fault_set(call, result, from, once);
+    vmm_status status = cache_wanted(VMM_DRIVER_CUDA, 0, &cache);
+    bool was_made = fake->fail_count >= from;
+    if (status == VMM_OK)
+        (void)vmm_destroy(cache);
+    fault_set("", 0, 1, true);
+    while (fake->holds[0] > 0) /* the fault was in letting go */
+        (void)device_called("cuDevicePrimaryCtxRelease_v2", 0);
+    if (fake->taken(0) != 0)
+        (void)fprintf(stderr, "%s %d from %llu\n", call, result, (unsigned long long)from);
+    CHILD_REQUIRES(fake->taken(0) == 0 && vmm__host_outstanding() == 0);
+    return !was_made;
+}
+
+static void every_beginning(void *context)
+{
+    static const int results[] = { 1, 2, 709, 719, 999 };
+    (void)context;
+    fake_opened();
+    all_works(0);
+    for (unsigned i = 0; i < sizeof results / sizeof *results; i++) {
+        for (uint64_t from = 1; !begins_with_fault("*", results[i], from, true); from++)
+            continue;
+    }
+    bool has_ids = dlsym(library, "cuCtxGetId") != NULL;
+    for (uint64_t from = 1; has_ids && !begins_with_fault("cuCtxGetId", 709, from, false); from++)
+        continue;
+    nothing_misused();
+}
+
+static void a_beginning_that_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    child_runs(every_beginning, NULL);
+}
+
 struct beginning {
     const char *environment;
     const char *value;
@@ -163,6 +203,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_that_refuses_a_call_is_named),
+        cmocka_unit_test(a_beginning_that_fails_leaves_nothing),
         cmocka_unit_test(a_device_that_does_not_begin_is_told),
         cmocka_unit_test(devices_are_told_apart),
     };
