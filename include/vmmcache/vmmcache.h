@@ -4,8 +4,8 @@
  * A cache reserves one huge range of device addresses once and maps physical memory into it on
  * demand. Every function is thread-safe on one cache, except that vmm_destroy() must be the last
  * call. Sizes are bytes. Results come through out-parameters, which are written only on success.
- * A call that fails changes nothing that the caller can see; vmm_last_error() then tells, for the
- * calling thread, what was wrong in one line.
+ * A call that fails changes nothing that the caller can see, unless its own text says so; vmm_last_error()
+ * then tells, for the calling thread, what was wrong in one line.
  *
  *   vmm_cache *cache;
  *   void *p;
@@ -26,12 +26,13 @@
  * with the cuda driver, if the parent had started CUDA (ERR_FORKED).
  *
  * Once a driver call has found the device lost (the context was destroyed or reset, or a kernel broke it) the
- * cache makes no driver call any more. vmm_alloc(), vmm_trim(), vmm_wait(), vmm_tick(),
- * vmm_device_memory() and vmm_pool_begin() return ERR_LOST at once, with the line of the first call that
- * found it; blocks can be freed, which makes no driver call either, and reports work. vmm_destroy() gives back all
- * host memory and, with the cuda driver, the device memory: it outlives the context, and stays taken until the
- * process ends if the cache is left alive, or if the driver refuses to take something back, after which
- * vmm_destroy() asks for no more. A new cache may then be made if the device is well again.
+ * cache makes no driver call any more. vmm_alloc(), vmm_trim(), vmm_wait(), vmm_tick(), vmm_stream_end(),
+ * vmm_device_memory(), vmm_guard_check() and vmm_pool_begin() return ERR_LOST at once, with the line of the
+ * first call that found it; blocks can be freed, which makes no driver call either, and reports work.
+ * vmm_destroy() gives back all host memory and, with the cuda driver, the device memory: it outlives the
+ * context, and stays taken until the process ends if the cache is left alive, or if the driver refuses to take
+ * something back, after which vmm_destroy() asks for no more. A new cache may then be made if the device is
+ * well again.
  *
  * A program may end with caches alive: the driver takes their memory back. Exit handlers and destructors
  * may free blocks and destroy caches; with the cuda driver those that run after the one that was registered
@@ -71,7 +72,8 @@ extern "C" {
 
 /* ---- Status ------------------------------------------------------------------------------- */
 
-/* X(name, value, text). Values never change meaning. */
+/* X(name, value, text). Values never change meaning. NOT_READY is the library's own: no function below
+ * returns it. ERR_INTERNAL comes only from builds of the library that check themselves (VMM_CHECK). */
 #define VMM_STATUS_MAP(X)                                                                          \
     X(OK, 0, "success")                                                                            \
     X(ERR_INVALID_ARGUMENT, 1, "an argument is outside what the call accepts")                     \
@@ -311,7 +313,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
 
 /*
  * Does:     takes a block back, in order of the stream that it was allocated on: work submitted to
- *           that stream may still be using it. Never waits for the device. NULL does nothing.
+ *           that stream may still be using it. Never waits for the device, but with VMM_GUARD_ON for that stream,
+ *           and with marks. NULL does nothing.
  * Returns:  VMM_OK.
  * Owns:     the block is the cache's again.
  * Threads:  any; not only the thread that allocated.
@@ -319,7 +322,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
  *           inside a block, or foreign; the pointer is looked up, never followed),
  *           ERR_INVALID_ARGUMENT (NULL cache), ERR_HOST_OOM or ERR_DRIVER (a block marked with vmm_use()
  *           needs events; the block stays live); with VMM_GUARD_ON ERR_CORRUPTED (what the guard found while
- *           it took the block back). A lost device is no failure.
+ *           it took the block back: the block is freed). A lost device is no failure.
  */
 VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 
@@ -493,7 +496,7 @@ VMM_API vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id);
  *           vmm_wait() after that capture does, or a request that would fail. Blocks that are still live
  *           stay until they are freed.
  * Returns:  VMM_OK.
- * Threads:  any.
+ * Threads:  any; what needs more than is cached waits meanwhile.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no such pool in use), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM
  *           (the wait failed: the use has ended, and one of those calls waits).
  */
@@ -546,7 +549,7 @@ typedef struct vmm_figure {
 
 /*
  * Set struct_size with VMM_STATS_INIT. From version 1.0 on both lists are closed: what later versions
- * count comes after driver_ns, and callers get as much as they know.
+ * count comes at the end, and callers get as much as they know.
  */
 typedef struct vmm_stats {
     size_t struct_size;
