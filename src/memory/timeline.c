@@ -185,15 +185,22 @@ vmm_status vmm__timeline_query(struct timeline *timeline, uint64_t epoch)
     return status;
 }
 
+/* Without the lock meanwhile, so that others can ask. The event may come to stand for a later mark, but only after it
+ * has passed for this one. */
+static vmm_status event_await(struct timeline *timeline, void *event)
+{
+    vmm__lock_drop(&timeline->lock);
+    vmm_status status = vmm__driver_event_wait(timeline->driver, event);
+    vmm__lock_take(&timeline->lock);
+    return status == VMM_OK ? marks_poll(timeline) : status;
+}
+
 vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch)
 {
     vmm__lock_take(&timeline->lock);
     vmm_status status = query_locked(timeline, epoch);
-    if (status == VMM_NOT_READY && epoch <= newest_epoch(timeline)) {
-        status = vmm__driver_event_wait(timeline->driver, mark_covering(timeline, epoch)->event);
-        if (status == VMM_OK)
-            status = marks_poll(timeline);
-    }
+    if (status == VMM_NOT_READY && epoch <= newest_epoch(timeline))
+        status = event_await(timeline, mark_covering(timeline, epoch)->event);
     vmm__lock_drop(&timeline->lock);
     return status;
 }

@@ -20,7 +20,7 @@
  * destroyed and that the driver does not know any more: only a wait for the device tells when its work
  * is done.
  * May be called by: memory (limbo), heap, policy.
- * Locks: its own, a leaf: nothing else is taken while it is held.
+ * Locks: its own, a leaf: nothing else is taken while it is held, and nobody waits for the device with it.
  */
 #ifndef VMM_MEMORY_TIMELINE_H
 #define VMM_MEMORY_TIMELINE_H
@@ -73,7 +73,7 @@ vmm_status vmm__timeline_mark(struct timeline *timeline, uint64_t epoch);
 /* VMM_OK if `epoch` has passed, VMM_NOT_READY if not; records a mark if there is none for it. */
 vmm_status vmm__timeline_query(struct timeline *timeline, uint64_t epoch);
 
-/* Makes the host wait until `epoch` has passed. */
+/* Makes the host wait until `epoch` has passed. Others may use the timeline meanwhile, but not end it. */
 vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch);
 
 /* Makes later work of `stream` wait until `epoch` has passed. The host does not wait. */
