@@ -31,12 +31,18 @@ CUresult fake_misuse(const char *call, const char *what, CUresult result)
 
 /* ---- Before each call ------------------------------------------------------------------------- */
 
+_Atomic bool fake_has_failed;
+
 static bool is_made_to_fail(const char *call)
 {
     if (strcmp(fake_cuda.fail_call, call) != 0 && strcmp(fake_cuda.fail_call, "*") != 0)
         return false;
     uint64_t number = atomic_fetch_add(&fake_cuda.fail_count, 1) + 1;
-    return fake_cuda.fails_once ? number == fake_cuda.fail_from : number >= fake_cuda.fail_from;
+    bool fails =
+        fake_cuda.fails_once ? number == fake_cuda.fail_from : number >= fake_cuda.fail_from;
+    if (fails)
+        atomic_store(&fake_has_failed, true);
+    return fails;
 }
 
 CUresult fake_call(const char *call)

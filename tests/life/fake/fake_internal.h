@@ -29,6 +29,7 @@ struct context {
 extern struct fake_cuda fake_cuda;
 extern struct context fake_contexts[FAKE_DEVICES];
 extern bool fake_has_peers;
+extern _Atomic bool fake_has_failed; /* some call was made to, so far */
 
 /* The context that is current on this thread; NULL: none. */
 struct context *fake_context(void);

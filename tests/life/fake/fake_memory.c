@@ -150,14 +150,15 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
     return fake_result(__func__, vmm__driver_map(memory, address, bytes, handle->handle));
 }
 
-/* The work of a broken context has ended on a GPU; here some may be under way. */
+/* The work of a broken context has ended on a GPU; here some may be under way, also where a test only said that it is
+ * broken. */
 EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
     CALL_BEGIN();
     const struct range *range = range_of(address);
     if (range == NULL)
         return fake_misuse(__func__, "not reserved", CUDA_ERROR_INVALID_VALUE);
-    if (range->context->broken != 0)
+    if (range->context->broken != 0 || atomic_load(&fake_has_failed))
         (void)vmm__driver_device_wait(range->context->memory);
     return fake_result(__func__, vmm__driver_unmap(range->context->memory, address, bytes));
 }
