@@ -19,7 +19,7 @@ enum { REFUSED_NS = 100000 };
 enum { REFUSED_NS = 1000 };
 #endif
 
-enum { REFUSED_CALLS = 8, REFUSED_TIMES = 1000 };
+enum { REFUSED_CALLS = 9, REFUSED_TIMES = 1000 };
 
 static inline uint64_t thread_ns(void)
 {
@@ -49,6 +49,8 @@ static inline vmm_status refused_call(vmm_cache *cache, unsigned number)
         return vmm_tick(cache);
     case 6:
         return vmm_device_memory(cache, &bytes, &bytes);
+    case 7:
+        return vmm_stream_end(cache, (vmm_stream)16);
     default:
         return vmm_pool_begin(cache, id, NULL, NULL);
     }

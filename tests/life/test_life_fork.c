@@ -77,6 +77,7 @@ static void memory_refused(const struct scene *scene)
     refused(vmm_trim(cache, 0, &released), "vmm_trim");
     refused(vmm_wait(cache), "vmm_wait");
     refused(vmm_tick(cache), "vmm_tick");
+    refused(vmm_stream_end(cache, scene->stream), "vmm_stream_end");
     refused(vmm_limit_set(cache, 1), "vmm_limit_set");
     CHILD_REQUIRES(out == cache && released == 7);
 }
@@ -99,6 +100,8 @@ static void reports_refused(const struct scene *scene)
     refused(vmm_walk(cache, nothing_visited, NULL), "vmm_walk");
     refused(vmm_find(cache, scene->live, &item), "vmm_find");
     refused(vmm_watch(cache, nothing_told, NULL), "vmm_watch");
+    refused(vmm_guard_check(cache), "vmm_guard_check");
+    refused(vmm_misuse_write(cache, stderr), "vmm_misuse_write");
 }
 
 static uint64_t driver_calls(const struct driver *driver)

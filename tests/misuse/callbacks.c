@@ -70,6 +70,8 @@ static void reports_are_refused(vmm_cache *cache, const struct stage *stage)
     refused(vmm_walk(cache, visit_on, NULL));
     refused(vmm_find(cache, stage->blocks[6].address, &item));
     refused(vmm_watch(cache, NULL, NULL));
+    refused(vmm_guard_check(cache));
+    refused(vmm_misuse_write(cache, stderr));
     refused(vmm_pool_begin(cache, nested_id, NULL, NULL));
     refused(vmm_pool_end(cache, nested_id));
     refused(vmm_pool_release(cache, nested_id));

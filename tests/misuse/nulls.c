@@ -36,6 +36,8 @@ enum call {
     WALK,
     FIND,
     WATCH,
+    GUARD_CHECK,
+    MISUSE_WRITE,
     DESTROY
 };
 
@@ -89,6 +91,10 @@ static vmm_status call_report(vmm_cache *cache, const void *block, uint64_t call
         return vmm_walk(cache, visit_nothing, NULL);
     case FIND:
         return vmm_find(cache, block, &item);
+    case GUARD_CHECK:
+        return vmm_guard_check(cache);
+    case MISUSE_WRITE:
+        return vmm_misuse_write(cache, stderr);
     default:
         return vmm_watch(cache, NULL, NULL);
     }
@@ -294,6 +300,8 @@ static const struct misuse cases[] = {
     NO_CACHE("vmm_walk", WALK),
     NO_CACHE("vmm_find", FIND),
     NO_CACHE("vmm_watch", WATCH),
+    NO_CACHE("vmm_guard_check", GUARD_CHECK),
+    NO_CACHE("vmm_misuse_write", MISUSE_WRITE),
     NOTHING("vmm_create into nothing", create_into_nothing, 0, "vmm_create: out is NULL"),
     NOTHING("vmm_create of a config into nothing", create_into_nothing, 1, "out is NULL"),
     NOTHING("vmm_alloc into nothing", alloc_into_nothing, 1, "vmm_alloc: out is NULL"),
@@ -325,6 +333,8 @@ static const struct misuse cases[] = {
     GONE("vmm_walk", WALK),
     GONE("vmm_find", FIND),
     GONE("vmm_watch", WATCH),
+    GONE("vmm_guard_check", GUARD_CHECK),
+    GONE("vmm_misuse_write", MISUSE_WRITE),
     GONE("vmm_destroy", DESTROY),
     { "vmm_destroy of what is no cache", NULL, call_of_what_is_no_cache, DESTROY,
       VMM_ERR_INVALID_ARGUMENT, "is no cache, or none any more", false },

@@ -63,6 +63,16 @@ static vmm_status trim_all(vmm_cache *cache)
     return vmm_trim(cache, 0, NULL);
 }
 
+static vmm_status stream_end(vmm_cache *cache)
+{
+    return vmm_stream_end(cache, (vmm_stream)(uintptr_t)8);
+}
+
+static vmm_status misuse(vmm_cache *cache)
+{
+    return vmm_misuse_write(cache, stderr);
+}
+
 static vmm_status limit_small(vmm_cache *cache)
 {
     return vmm_limit_set(cache, 1);
@@ -212,6 +222,7 @@ static const struct first firsts[] = {
     { "vmm_trim", trim_all, INVALID, VMM_OK },
     { "vmm_wait", vmm_wait, INVALID, VMM_OK },
     { "vmm_tick", vmm_tick, INVALID, VMM_OK },
+    { "vmm_stream_end", stream_end, INVALID, VMM_OK },
     { "vmm_limit_set", limit_small, INVALID, VMM_OK },
     { "vmm_pool_begin", pool_begin, INVALID, VMM_OK },
     { "vmm_pool_end", pool_end, INVALID, INVALID },
@@ -227,6 +238,8 @@ static const struct first firsts[] = {
     { "vmm_log_write", log_garbage, INVALID, VMM_OK },
     { "vmm_walk", walk, INVALID, VMM_OK },
     { "vmm_watch", watch_nobody, INVALID, VMM_OK },
+    { "vmm_guard_check", vmm_guard_check, INVALID, VMM_OK },
+    { "vmm_misuse_write", misuse, INVALID, VMM_OK },
     { "vmm_block_bytes", block_bytes, VMM_OK, VMM_OK },
     { "vmm_destroy of nothing", vmm_destroy, VMM_OK, VMM_OK },
     { "names and versions", names, VMM_OK, VMM_OK },
