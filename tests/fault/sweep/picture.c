@@ -72,17 +72,28 @@ static const char *item_told(const struct picture_item *item, const char *what)
     return text;
 }
 
+/* What left the quarantine may wait for other streams in its pool. */
+static bool may_have_come(const struct picture *before, const struct picture *after, unsigned at)
+{
+    return at < after->count && after->items[at].state == VMM_ITEM_WAITING &&
+           after->guarded.kept < before->guarded.kept;
+}
+
 /* Waiting blocks may have come free. */
 static const char *items_difference(const struct picture *before, const struct picture *after)
 {
     unsigned at = 0;
     for (unsigned i = 0; i < before->count; i++) {
         const struct picture_item *item = &before->items[i];
+        while (may_have_come(before, after, at) && !items_equal(item, &after->items[at]))
+            at++;
         if (at < after->count && items_equal(item, &after->items[at]))
             at++;
         else if (item->state == VMM_ITEM_LIVE)
             return item_told(item, "has gone or changed");
     }
+    while (may_have_come(before, after, at))
+        at++;
     return at < after->count ? item_told(&after->items[at], "has come or changed") : NULL;
 }
 
