@@ -71,9 +71,14 @@ static bool is_held(vmm_cache *cache, uint64_t inner)
 /* Waits for what other streams do with a block. False if not all of that can be waited for. */
 static bool uses_wait(vmm_cache *cache, uint64_t inner)
 {
+    struct heap *heap = vmm__handout_owner(cache, inner);
+    if (heap == NULL)
+        return false;
+    vmm__uses_stamp(&heap->pool->uses, inner);
+    vmm__biased_drop(&heap->pool->lock);
     if (vmm__cache_wait(cache) != VMM_OK)
         return false;
-    struct heap *heap = vmm__handout_owner(cache, inner);
+    heap = vmm__handout_owner(cache, inner);
     if (heap == NULL)
         return false;
     bool have_ended = vmm__uses_forget(&heap->pool->uses, inner);

@@ -116,6 +116,16 @@ vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
     return VMM_NOT_READY;
 }
 
+void vmm__uses_stamp(struct uses *uses, uint64_t address)
+{
+    if (vmm__uses_count(uses) == 0)
+        return;
+    for (struct use *use = *bucket_of(uses, address); use != NULL; use = use->next) {
+        if (use->address == address)
+            use->epoch = vmm__timeline_now(use->timeline);
+    }
+}
+
 bool vmm__uses_forget(struct uses *uses, uint64_t address)
 {
     if (vmm__uses_count(uses) == 0)
@@ -125,8 +135,7 @@ bool vmm__uses_forget(struct uses *uses, uint64_t address)
     while (*link != NULL) {
         struct use *use = *link;
         bool is_its = use->address == address;
-        if (!is_its ||
-            vmm__timeline_query(use->timeline, vmm__timeline_now(use->timeline)) != VMM_OK) {
+        if (!is_its || vmm__timeline_query(use->timeline, use->epoch) != VMM_OK) {
             forgot_all = forgot_all && !is_its;
             link = &use->next;
             continue;

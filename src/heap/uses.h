@@ -20,7 +20,7 @@ struct use {
     struct use *next; /* in its bucket, or among the uses of a wait */
     uint64_t address;
     struct timeline *timeline;
-    uint64_t epoch; /* of a wait */
+    uint64_t epoch; /* of a wait, or of a stamp */
 };
 
 struct wait {
@@ -54,7 +54,9 @@ vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *t
  */
 vmm_status vmm__uses_end(struct uses *uses, uint64_t address);
 
-/* Forgets the uses of a live block that have passed by now; false if there are others. */
+/* Notes what other streams do with a live block until now; and forgets what of that has passed since, false if not all
+ * has. Streams may have gone on with other things meanwhile. */
+void vmm__uses_stamp(struct uses *uses, uint64_t address);
 bool vmm__uses_forget(struct uses *uses, uint64_t address);
 
 /* One pass over the waits, oldest first, and what it found not to have passed on the way. */

@@ -81,9 +81,11 @@ static void uses_are_forgotten_that_have_ended(void **state)
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->pool->timeline));
     assert_ok(vmm__uses_add(uses, ADDRESS + 512, &engine->pool->timeline));
+    vmm__uses_stamp(uses, ADDRESS);
     assert_false(vmm__uses_forget(uses, ADDRESS));
     assert_int_equal(uses->count, 2);
     other_idle(engine);
+    engine_busy(engine, engine_address(engine, 0), GRANULE, 2); /* with something else */
     assert_true(vmm__uses_forget(uses, ADDRESS));
     assert_int_equal(uses->count, 1);
     assert_true(vmm__uses_forget(uses, ADDRESS));
