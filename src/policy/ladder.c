@@ -227,7 +227,8 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 
 enum { QUESTIONS_MOST = 64 };
 
-/* Others may have changed everything meanwhile: what the request had learned on its way is void. */
+/* Others may have changed everything meanwhile: what the request had learned on its way is void. What the program did
+ * may also have sent memory back that it does not speak of: its trim moves live bytes together, too. */
 static vmm_status step_pressure(struct vmm_cache *cache, struct request *request)
 {
     const struct block *beside;
@@ -235,7 +236,9 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
         return VMM_NOT_READY;
     request->questions++;
     uint64_t bytes = missing_bytes(cache, request, &beside);
-    if (!vmm__pressure_ask(cache, request->pool, bytes))
+    uint64_t reserved_bytes = vmm__figure_now(&cache->memory.reserved_bytes);
+    if (!vmm__pressure_ask(cache, request->pool, bytes) &&
+        vmm__figure_now(&cache->memory.reserved_bytes) >= reserved_bytes)
         return VMM_NOT_READY;
     request->from = GROW_TARGET;
     return VMM_OK;
