@@ -166,16 +166,8 @@ static vmm_status block_pin(const struct guard_call *call, void *ptr, bool pinne
         status = vmm__guard_inner(call, &ptr);
     if (status != VMM_OK)
         return status;
-    uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = vmm__handout_owner(cache, address);
-    if (heap == NULL)
-        return unknown_pointer(cache, function, ptr);
-    struct pool *pool = heap->pool;
-    status = vmm__pool_pin_locked(heap, address, pinned);
-    if (!pinned)
-        atomic_fetch_add_explicit(&cache->unpins, 1, memory_order_relaxed);
-    vmm__biased_drop(&pool->lock);
-    return status;
+    status = vmm__handout_pin(cache, (uint64_t)(uintptr_t)ptr, pinned);
+    return status == VMM_NOT_READY ? unknown_pointer(cache, function, ptr) : status;
 }
 
 vmm_status vmm_pin(vmm_cache *cache, void *ptr)

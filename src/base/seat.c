@@ -3,7 +3,8 @@
 
 #include <stddef.h>
 
-enum { THREAD_AWAY = 1 }; /* no thread's identity: those are addresses */
+/* Who is on a seat that is taken while its thread is away: no thread's identity, for those are addresses. */
+#define NOBODY ((uintptr_t)1)
 
 static struct seat seats[SEATS];
 static _Thread_local struct seat *mine;
@@ -17,9 +18,6 @@ static bool seat_claim(struct seat *seat, uintptr_t self)
                                                  &seat->thread, &thread, self, memory_order_acq_rel,
                                                  memory_order_relaxed));
 }
-
-/* No thread has this identity, which is an address. */
-#define NOBODY ((uintptr_t)1)
 
 void vmm__seats_leave(void)
 {
@@ -53,7 +51,7 @@ void vmm__seat_leave(void)
 {
     struct seat *seat = vmm__seat_mine();
     if (seat != NULL)
-        atomic_store_explicit(&seat->thread, THREAD_AWAY, memory_order_relaxed);
+        atomic_store_explicit(&seat->thread, NOBODY, memory_order_relaxed);
 }
 
 void vmm__seat_return(void)

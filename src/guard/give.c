@@ -86,17 +86,6 @@ static bool uses_wait(vmm_cache *cache, uint64_t inner)
     return have_ended;
 }
 
-/* To the pool a kept block is live; that its bytes stay where they are was the program's wish, which has gone. */
-static void pin_end(vmm_cache *cache, uint64_t inner)
-{
-    struct heap *heap = vmm__handout_owner(cache, inner);
-    if (heap == NULL)
-        return;
-    (void)vmm__pool_pin_locked(heap, inner, false);
-    atomic_fetch_add_explicit(&cache->unpins, 1, memory_order_relaxed);
-    vmm__biased_drop(&heap->pool->lock);
-}
-
 /*
  * Looks at a block that the program gives back, after its work. VMM_OK: it may be kept, as it is poison now.
  * VMM_NOT_READY: it cannot, or has nothing to show. Poison comes first, so that the one wait is for both; a stream
@@ -146,7 +135,8 @@ static vmm_status watched_free(const struct guard_call *call, struct record *rec
     record->is_poison = status == VMM_OK;
     if (!record->is_poison && !record->is_doubtful)
         return unkept_give(guard, record, looks);
-    pin_end(guard->cache, record->inner);
+    /* To the pool a kept block is live; that its bytes stay where they are was the program's wish. */
+    (void)vmm__handout_pin(guard->cache, record->inner, false);
     vmm__records_add_kept(&guard->records, record);
     kept_end(call, KEPT_MOST, guard->kept_bytes_most, finding);
     return VMM_OK;

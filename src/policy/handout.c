@@ -138,3 +138,16 @@ vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *
     vmm__biased_drop(&pool->lock);
     return status;
 }
+
+vmm_status vmm__handout_pin(struct vmm_cache *cache, uint64_t address, bool pinned)
+{
+    struct heap *heap = vmm__handout_owner(cache, address);
+    if (heap == NULL)
+        return VMM_NOT_READY;
+    struct pool *pool = heap->pool;
+    vmm_status status = vmm__pool_pin_locked(heap, address, pinned);
+    if (!pinned)
+        atomic_fetch_add_explicit(&cache->unpins, 1, memory_order_relaxed);
+    vmm__biased_drop(&pool->lock);
+    return status;
+}

@@ -71,4 +71,8 @@ struct heap *vmm__handout_owner(struct vmm_cache *cache, uint64_t address);
  * VMM_NOT_READY if the address is nobody's. */
 vmm_status vmm__handout_return(struct vmm_cache *cache, uint64_t address, bool *looks);
 
+/* Has the bytes of a live block stay where they are from now on, or no more. VMM_NOT_READY if the address is
+ * nobody's; else see vmm__pool_pin_locked(). */
+vmm_status vmm__handout_pin(struct vmm_cache *cache, uint64_t address, bool pinned);
+
 #endif
