@@ -46,12 +46,13 @@ bool vmm__guard_is_captured(const struct guard *guard, vmm_stream stream)
     return is_capturing;
 }
 
-/* The record after one in a list. Nothing leaves a list while the gate is held. */
-static struct record *record_after(struct records *records, const struct record_list *list,
-                                   const struct record *record)
+/* The record after one: live ones first, then kept ones. Nothing leaves its list while the gate is held. */
+static struct record *record_after(struct records *records, const struct record *record)
 {
     vmm__lock_take(&records->lock);
-    struct record *next = record == NULL ? list->oldest : record->newer;
+    struct record *next = record == NULL ? records->live.oldest : record->newer;
+    if (next == NULL && (record == NULL || !record->is_kept))
+        next = records->kept.oldest;
     vmm__lock_drop(&records->lock);
     return next;
 }
@@ -78,28 +79,19 @@ static vmm_status record_check(const struct guard_call *call, struct record *rec
     return status == VMM_ERR_CORRUPTED || status == VMM_NOT_READY ? VMM_OK : status;
 }
 
-static vmm_status list_check(const struct guard_call *call, const struct record_list *list,
-                             bool work_has_ended, struct finding *finding)
+vmm_status vmm__guard_check_all(const struct guard_call *call, bool work_has_ended,
+                                struct finding *finding)
 {
     struct records *records = &call->cache->guard->records;
     vmm_status first = VMM_OK;
-    for (struct record *record = record_after(records, list, NULL); record != NULL;
-         record = record_after(records, list, record)) {
+    for (struct record *record = record_after(records, NULL); record != NULL;
+         record = record_after(records, record)) {
         vmm_status status = VMM_OK;
         if (record->is_watched)
             status = record_check(call, record, work_has_ended, finding);
         first = first == VMM_OK ? status : first;
     }
     return first;
-}
-
-vmm_status vmm__guard_check_all(const struct guard_call *call, bool work_has_ended,
-                                struct finding *finding)
-{
-    struct guard *guard = call->cache->guard;
-    vmm_status live = list_check(call, &guard->records.live, work_has_ended, finding);
-    vmm_status kept = list_check(call, &guard->records.kept, work_has_ended, finding);
-    return live != VMM_OK ? live : kept;
 }
 
 /* Whether the work of a stream that has ended has, too, on the block of one of its records. The mark is there already:
@@ -117,8 +109,8 @@ static bool stream_wait(const struct guard *guard, const struct record *record)
 /* The handle may be another stream's from now on. What cannot be waited for is watched no more. */
 static void blocks_leave(struct guard *guard, vmm_stream stream)
 {
-    for (struct record *record = record_after(&guard->records, &guard->records.live, NULL);
-         record != NULL; record = record_after(&guard->records, &guard->records.live, record)) {
+    for (struct record *record = record_after(&guard->records, NULL);
+         record != NULL && !record->is_kept; record = record_after(&guard->records, record)) {
         if (record->stream != stream || record->is_left)
             continue;
         bool is_watched = record->is_watched && stream_wait(guard, record);
@@ -144,13 +136,12 @@ vmm_status vmm__guard_stream_end(vmm_cache *cache, vmm_stream stream, bool *is_g
 }
 
 /* A block that was looked at in vain is looked at twice more: nothing may be under way when its memory goes. */
-static vmm_status list_settle(struct guard *guard, const struct record_list *list)
+vmm_status vmm__guard_settle(struct guard *guard)
 {
-    struct records *records = &guard->records;
     vmm_status first = VMM_OK;
     uint64_t wrong;
-    for (struct record *record = record_after(records, list, NULL); record != NULL;
-         record = record_after(records, list, record)) {
+    for (struct record *record = record_after(&guard->records, NULL); record != NULL;
+         record = record_after(&guard->records, record)) {
         vmm_status status = VMM_OK;
         for (int i = 0; i < 2 && record->is_doubtful; i++)
             status = vmm__canary_check(guard, record, guard->stream, &wrong);
@@ -158,13 +149,6 @@ static vmm_status list_settle(struct guard *guard, const struct record_list *lis
             first = status;
     }
     return first;
-}
-
-vmm_status vmm__guard_settle(struct guard *guard)
-{
-    vmm_status live = list_settle(guard, &guard->records.live);
-    vmm_status kept = list_settle(guard, &guard->records.kept);
-    return live != VMM_OK ? live : kept;
 }
 
 vmm_status vmm__guard_check(const struct guard_call *call)

@@ -127,18 +127,25 @@ static void told_of_misuse(void *context, const char *line)
     assert_ok(vmm_guard_check(told->test->cache));
 }
 
+/* A cache whose misuse `tell` is told of, and a block of it that was freed. */
+static void *told_begun(struct told *told, vmm_guard mode, vmm_misuse_fn tell)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    config.guard = mode;
+    config.misuse = tell;
+    config.misuse_context = told;
+    cache_restart(told->test, &config);
+    void *block = block_taken(told->test, 1000, 1);
+    block_given(told->test, block);
+    return block;
+}
+
 static void the_program_is_told_of_the_first_misuse(void **state)
 {
     struct cache_test *test = *state;
     for (int mode = 0; mode < 2; mode++) {
         struct told told = { .test = test };
-        vmm_config config = VMM_CONFIG_INIT;
-        config.guard = modes[mode];
-        config.misuse = told_of_misuse;
-        config.misuse_context = &told;
-        cache_restart(test, &config);
-        void *block = block_taken(test, 1000, 1);
-        block_given(test, block);
+        void *block = told_begun(&told, modes[mode], told_of_misuse);
         assert_int_equal(told.times, 0);
         assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
         assert_int_equal(told.times, 1);
@@ -162,13 +169,7 @@ static void who_is_told_cannot_end_the_cache(void **state)
     struct cache_test *test = *state;
     for (int mode = 0; mode < 2; mode++) {
         struct told told = { .test = test };
-        vmm_config config = VMM_CONFIG_INIT;
-        config.guard = modes[mode];
-        config.misuse = told_and_ends;
-        config.misuse_context = &told;
-        cache_restart(test, &config);
-        void *block = block_taken(test, 1000, 1);
-        block_given(test, block);
+        void *block = told_begun(&told, modes[mode], told_and_ends);
         assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
         assert_int_equal(told.times, 1);
         assert_ok(vmm__cache_check(test->cache));
