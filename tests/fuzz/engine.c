@@ -132,6 +132,14 @@ bool engine_expect(struct engine *engine, const char *call, vmm_status status, u
     return status == VMM_OK;
 }
 
+bool engine_call(struct engine *engine, const char *name, vmm_status (*call)(vmm_cache *cache))
+{
+    engine_enter(engine);
+    vmm_status status = call(engine->cache);
+    engine_leave(engine);
+    return engine_expect(engine, name, status, STATUS_BIT(OK), STATUS_FAULTS);
+}
+
 void engine_expect_ok(struct engine *engine, const char *call, vmm_status status)
 {
     bool is_lost =

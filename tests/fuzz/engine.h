@@ -189,6 +189,10 @@ void engine_leave(struct engine *engine);
 bool engine_expect(struct engine *engine, const char *call, vmm_status status, unsigned legal,
                    unsigned faulty);
 
+/* Makes a call that has no argument but the cache, and expects it to succeed unless a fault happens. Returns whether
+ * it did. */
+bool engine_call(struct engine *engine, const char *name, vmm_status (*call)(vmm_cache *cache));
+
 /* A call of the tests' own on the driver. */
 void engine_expect_ok(struct engine *engine, const char *call, vmm_status status);
 

@@ -87,10 +87,7 @@ void engine_misuse_none(struct engine *engine)
 void operation_guard_check(struct engine *engine, const struct operation *operation)
 {
     (void)operation;
-    engine_enter(engine);
-    vmm_status status = vmm_guard_check(engine->cache);
-    engine_leave(engine);
-    (void)engine_expect(engine, "vmm_guard_check", status, STATUS_BIT(OK), STATUS_FAULTS);
+    (void)engine_call(engine, "vmm_guard_check", vmm_guard_check);
 }
 
 /* The story of the last one, or that there was none. */

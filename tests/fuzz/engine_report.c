@@ -166,20 +166,13 @@ void operation_trim(struct engine *engine, const struct operation *operation)
 void operation_tick(struct engine *engine, const struct operation *operation)
 {
     (void)operation;
-    engine_enter(engine);
-    vmm_status status = vmm_tick(engine->cache);
-    engine_leave(engine);
-    (void)engine_expect(engine, "vmm_tick", status, STATUS_BIT(OK), STATUS_FAULTS);
+    (void)engine_call(engine, "vmm_tick", vmm_tick);
 }
 
 void operation_wait(struct engine *engine, const struct operation *operation)
 {
     (void)operation;
-    engine_enter(engine);
-    vmm_status status = vmm_wait(engine->cache);
-    engine_leave(engine);
-    (void)engine_expect(engine, "vmm_wait", status, STATUS_BIT(OK), STATUS_FAULTS);
-    engine->has_waited = status == VMM_OK;
+    engine->has_waited = engine_call(engine, "vmm_wait", vmm_wait);
 }
 
 /* None, or from half to twice of what is reserved. */
