@@ -229,7 +229,11 @@ vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context)
         return status;
     vmm__fair_take(&cache->grow_lock);
     vmm__cache_pools_lock(cache, NULL);
-    cache->directory.watch = (struct watch){ .tell = watch, .context = context, .owner = cache };
+    cache->directory.watch =
+        (struct watch){ .tell = watch,
+                        .context = context,
+                        .owner = cache,
+                        .is_of_memory = cache->guard != NULL && vmm__guard_watches(cache->guard) };
     vmm__cache_pools_unlock(cache, NULL);
     vmm__fair_drop(&cache->grow_lock);
     return VMM_OK;

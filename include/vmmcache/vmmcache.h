@@ -663,6 +663,7 @@ VMM_API vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *ite
 /* Returns the bytes that a block for a request of so many bytes has; 0 if no block can have as many. */
 VMM_API uint64_t vmm_block_bytes(vmm_cache *cache, uint64_t bytes);
 
+/* With VMM_GUARD_ON all freed blocks are shown as free, so that the last two are not told. */
 typedef enum vmm_change_kind {
     VMM_CHANGE_MAP = 0,   /* memory is there from now on, for blocks of a stream */
     VMM_CHANGE_UNMAP = 1, /* it is there no more */

@@ -22,6 +22,8 @@ static void guard_show(struct guard *guard, vmm_item *item)
 {
     if (guard->mode == VMM_GUARD_OFF)
         return;
+    if (!vmm__guard_watches(guard) && item->state == VMM_ITEM_WAITING)
+        return;
     vmm__lock_take(&guard->records.lock);
     const struct record *record = vmm__records_find_inner_locked(&guard->records, item->address);
     if (record == NULL || record->is_kept) {

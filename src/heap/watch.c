@@ -7,7 +7,8 @@ void vmm__watch_tell(const struct heap *heap, vmm_change_kind kind, uint64_t add
                      uint64_t bytes)
 {
     const struct watch *watch = &heap->directory->watch;
-    if (watch->tell == NULL)
+    bool is_of_block = kind == VMM_CHANGE_WAIT || kind == VMM_CHANGE_FREE;
+    if (watch->tell == NULL || (is_of_block && watch->is_of_memory))
         return;
     vmm_change change = { .struct_size = sizeof change,
                           .kind = kind,

@@ -10,12 +10,15 @@
 
 #include "vmmcache/vmmcache.h"
 
+#include <stdbool.h>
+
 struct heap;
 
 struct watch {
     vmm_watch_fn tell; /* NULL: nobody */
     void *context;
     const void *owner; /* the cache: see base/callback.h */
+    bool is_of_memory; /* alone: not of blocks that wait, which a guard shows as free */
 };
 
 /* Tells of a change to memory of a heap. */

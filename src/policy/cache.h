@@ -24,7 +24,7 @@ struct guard;
 
 /* How reports see blocks that a guard has changed. Locks: none but the guard's own, a leaf. */
 struct guard_view {
-    /* Makes the item of a block that was handed out what the program knows of it; its state, if that is nothing. */
+    /* Makes the item of a block that is live or waits what the program knows of it; free, if that is nothing. */
     void (*show)(struct guard *guard, vmm_item *item);
     /* As vmm_block_bytes(), of bytes that the arena has. */
     uint64_t (*block_bytes)(const struct guard *guard, uint64_t bytes);

@@ -18,8 +18,9 @@ static void item_visit(struct walk *walk, vmm_item item)
 {
     const struct pool *pool = walk->heap == NULL ? NULL : walk->heap->pool;
     item.struct_size = sizeof item;
-    bool was_handed_out = item.kind == VMM_ITEM_BLOCK && item.state == VMM_ITEM_LIVE;
-    if (was_handed_out && walk->cache->guard != NULL)
+    bool is_taken = item.kind == VMM_ITEM_BLOCK &&
+                    (item.state == VMM_ITEM_LIVE || item.state == VMM_ITEM_WAITING);
+    if (is_taken && walk->cache->guard != NULL)
         walk->cache->guard_view->show(walk->cache->guard, &item);
     if (pool != NULL) {
         item.stream = pool->stream;

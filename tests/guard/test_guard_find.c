@@ -1,5 +1,6 @@
 /* What VMM_GUARD_ON finds: writes beyond blocks and after their free; and what it leaves alone. */
 #include "guard_support.h"
+#include "support/watch_support.h"
 
 enum { SMALL = 1000, LARGE = (3 << 20) - 100 };
 
@@ -263,6 +264,26 @@ static void blocks_of_captured_streams_are_looked_at_later(void **state)
     block_given(test, others);
 }
 
+/* The program's addresses are not the pool's: one that counts what waits must hear of none that it does not know. */
+static void what_is_freed_is_shown_as_free(void **state)
+{
+    struct cache_test *test = *state;
+    const size_t sizes[] = { SMALL, LARGE };
+    for (unsigned i = 0; i < 2; i++) {
+        guard_begun(test, VMM_GUARD_ON, 0);
+        struct model *model = watch_begun(test);
+        void *block = block_taken(test, sizes[i], 0);
+        assert_ok(vmm_use(test->cache, block, test->streams[1]));
+        capture_begun(test, 1); /* so what this stream does cannot be waited for */
+        block_given(test, block);
+        model_verified(test, model);
+        assert_int_equal(cache_survey(test).waiting_blocks, 0);
+        capture_ended(test, 1);
+        assert_int_equal(cache_stats(test).allocations.current, 0);
+        watch_ended(test, model);
+    }
+}
+
 struct told {
     struct cache_test *test;
     void *live;
@@ -330,6 +351,7 @@ int main(int argc, char **argv)
         CACHE_TEST(a_guard_needs_no_cache),
         CACHE_TEST(captured_blocks_are_left_alone),
         CACHE_TEST(blocks_of_captured_streams_are_looked_at_later),
+        CACHE_TEST(what_is_freed_is_shown_as_free),
         CACHE_TEST(who_is_told_by_the_end_cannot_call),
     };
     CACHE_MAIN(tests);
