@@ -10,6 +10,7 @@
 #include "base/lock.h"
 #include "vmmcache/vmmcache.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef void (*ticker_fn)(void *context);

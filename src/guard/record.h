@@ -16,6 +16,8 @@
 #include "guard/stack.h"
 #include "vmmcache/vmmcache.h"
 
+#include <stdbool.h>
+
 enum { RECORDS_FREED_MOST = 65536 };
 
 /* An allocation or a free. */

@@ -11,6 +11,7 @@
 #define VMM_POLICY_CACHE_H
 
 #include "base/error.h"
+#include "base/fair.h"
 #include "base/fork.h"
 #include "base/thread.h"
 #include "base/ticker.h"
