@@ -34,7 +34,7 @@ echo "== sanitizers: building (build/sanitize)"
 "$home/tools/build.sh" sanitize "${tests_on[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DVMM_CHECK=3 \
     -DVMM_SANITIZE=address,undefined -DVMM_BUILD_BENCH=OFF
 echo "== sanitizers: testing"
-run_ctest sanitize -L 'unit|api|fault|tools|soak' -LE gpu
+run_ctest sanitize -L 'unit|api|fault|fuzz|guard|life|misuse|security|soak|tools' -LE gpu
 
 echo "== ThreadSanitizer: building (build/thread)"
 "$home/tools/build.sh" thread --target thread_tests "${tests_on[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
