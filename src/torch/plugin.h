@@ -19,6 +19,7 @@ enum { TORCH_DEVICES = 64 };
 struct torch_device {
     _Atomic(vmm_cache *) cache; /* NULL: none was made yet */
     int ordinal;
+    bool has_guard;           /* or may have one */
     vmm_pressure_fn pressure; /* the program's */
     void *pressure_context;
     struct figures figures;
