@@ -189,6 +189,12 @@ static vmm_status cache_make_locked(struct torch_device *device, int ordinal, vm
         wanted.config.pressure = vmm__record_pressure;
         wanted.config.pressure_context = device;
     }
+    device->misuse = wanted.config.misuse;
+    device->misuse_context = wanted.config.misuse_context;
+    if (device->misuse != NULL) {
+        wanted.config.misuse = vmm__record_misuse;
+        wanted.config.misuse_context = device;
+    }
     return vmm_create(&wanted.config, out);
 }
 

@@ -22,6 +22,8 @@ struct torch_device {
     bool has_guard;           /* or may have one */
     vmm_pressure_fn pressure; /* the program's */
     void *pressure_context;
+    vmm_misuse_fn misuse; /* and this */
+    void *misuse_context;
     struct figures figures;
     struct history history;
     _Atomic uint64_t waits; /* blocks that were freed and that other streams still use */
