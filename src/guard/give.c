@@ -25,7 +25,12 @@ static vmm_status kept_give(const struct guard_call *call, struct record *record
     vmm_status status = vmm__canary_check(guard, record, guard->stream, &wrong);
     if (status == VMM_ERR_CORRUPTED && record->is_watched)
         vmm__finding_note(call, record, wrong, finding);
-    return record->is_doubtful ? status : record_end(guard, record, &looks);
+    if (record->is_doubtful)
+        return status;
+    status = record_end(guard, record, &looks);
+    if (status == VMM_OK)
+        atomic_fetch_add_explicit(&guard->given, 1, memory_order_relaxed);
+    return status;
 }
 
 /* Looks at kept blocks, the oldest first, and gives them back until so many are left. */

@@ -41,6 +41,7 @@ struct guard {
     struct lock gate;
     unsigned char *buffer;
     uint64_t kept_bytes_most; /* in quarantine */
+    _Atomic uint64_t given;   /* blocks that the quarantine has given back */
     struct records records;
     struct misuse_state misuse;
 };

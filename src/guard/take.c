@@ -32,19 +32,34 @@ static vmm_status inner_take(struct guard *guard, struct record *record)
     return VMM_OK;
 }
 
-/* Memory in quarantine is the first to be given up. What that finds is told; it is no fault of the allocation. */
+/* So often others may take what the quarantine has given back. */
+enum { TRIES_MOST = 64 };
+
+/*
+ * Memory in quarantine is given up before a request fails. What another thread has just taken out of it counts as well,
+ * for which the gate is waited for: therefore it is not asked what is kept, but what has been given back since the
+ * request was tried. What is found is told; it is no fault of the allocation.
+ */
 static vmm_status inner_take_surely(const struct guard_call *call, struct record *record)
 {
     struct guard *guard = call->cache->guard;
+    struct error_line before;
     struct error_line line;
-    vmm__error_save(&line);
-    vmm_status status = inner_take(guard, record);
-    if (!vmm__is_shortage(status) || guard->records.kept.count == 0)
-        return status;
-    (void)vmm__guard_flush(call);
-    status = inner_take(guard, record);
-    if (status == VMM_OK)
+    vmm_status status = VMM_OK;
+    bool has_more = true;
+    vmm__error_save(&before);
+    for (int i = 0; i < TRIES_MOST && has_more; i++) {
+        uint64_t given = atomic_load_explicit(&guard->given, memory_order_relaxed);
+        status = inner_take(guard, record);
+        if (!vmm__is_shortage(status))
+            break;
+        vmm__error_save(&line);
+        (void)vmm__guard_flush(call);
         vmm__error_restore(&line);
+        has_more = atomic_load_explicit(&guard->given, memory_order_relaxed) != given;
+    }
+    if (status == VMM_OK)
+        vmm__error_restore(&before);
     return status;
 }
 

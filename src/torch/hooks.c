@@ -154,7 +154,8 @@ vmm_status vmm__torch_pool_release(int ordinal, vmm_pool_id id)
 /* ---- Blocks of whichever device ------------------------------------------------------------- */
 
 /* Asks each cache until one knows the block. vmm_last_error() speaks of it only if none does. */
-static vmm_status caches_ask(vmm_status (*ask)(vmm_cache *cache, void *context), void *context)
+static vmm_status caches_ask(vmm_status (*ask)(const struct torch_device *device, void *context),
+                             void *context)
 {
     struct error_line line;
     vmm__error_save(&line);
@@ -163,7 +164,7 @@ static vmm_status caches_ask(vmm_status (*ask)(vmm_cache *cache, void *context),
         const struct torch_device *device = vmm__torch_find(ordinal);
         if (device == NULL)
             continue;
-        status = ask(vmm__torch_cache_of(device), context);
+        status = ask(device, context);
         if (status != VMM_ERR_UNKNOWN_POINTER)
             break;
     }
@@ -177,10 +178,10 @@ struct base_question {
     vmm_item item;
 };
 
-static vmm_status base_ask(vmm_cache *cache, void *context)
+static vmm_status base_ask(const struct torch_device *device, void *context)
 {
     struct base_question *question = context;
-    return vmm_find(cache, question->address, &question->item);
+    return vmm_find(vmm__torch_cache_of(device), question->address, &question->item);
 }
 
 void *vmm_torch_base(void *ptr, size_t *bytes)
@@ -195,12 +196,20 @@ void *vmm_torch_base(void *ptr, size_t *bytes)
 struct use_question {
     void *ptr;
     vmm_stream stream;
+    bool is_misuse; /* no cache has the block */
 };
 
-static vmm_status use_ask(vmm_cache *cache, void *context)
+/* To a guard a block of another device would be misuse: so it is looked for first, for which a cache without one need
+ * not wait for others. */
+static vmm_status use_ask(const struct torch_device *device, void *context)
 {
     const struct use_question *question = context;
-    return vmm_use(cache, question->ptr, question->stream);
+    vmm_cache *cache = vmm__torch_cache_of(device);
+    vmm_item item = VMM_ITEM_INIT;
+    vmm_status status = VMM_OK;
+    if (device->has_guard && !question->is_misuse)
+        status = vmm_find(cache, question->ptr, &item);
+    return status == VMM_OK ? vmm_use(cache, question->ptr, question->stream) : status;
 }
 
 void vmm_torch_record_stream(void *ptr, vmm_stream stream)
@@ -209,6 +218,10 @@ void vmm_torch_record_stream(void *ptr, vmm_stream stream)
         return;
     struct use_question question = { .ptr = ptr, .stream = stream };
     vmm_status status = caches_ask(use_ask, &question);
+    if (status == VMM_ERR_UNKNOWN_POINTER) {
+        question.is_misuse = true;
+        status = caches_ask(use_ask, &question);
+    }
     if (status != VMM_OK)
         vmm__torch_complain("vmm_torch_record_stream", status);
 }

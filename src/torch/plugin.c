@@ -155,11 +155,16 @@ static void child_begins(void)
         atomic_store_explicit(&vmm__torch_mode, TORCH_FORKED, memory_order_relaxed);
 }
 
+static const char *variable(const char *name)
+{
+    const char *said = secure_getenv(name);
+    return said == NULL || *said == '\0' ? NULL : said;
+}
+
 /* Kernels cannot use host memory: only a program that asks for it gets it where there is no GPU. */
 static vmm_driver_kind driver_chosen(vmm_driver_kind wanted)
 {
-    const char *said = secure_getenv("VMM_DRIVER");
-    bool is_said = said != NULL && *said != '\0';
+    bool is_said = variable("VMM_DRIVER") != NULL;
     return wanted == VMM_DRIVER_AUTO && !is_said ? VMM_DRIVER_CUDA : wanted;
 }
 
@@ -184,6 +189,12 @@ static vmm_status cache_make_locked(struct torch_device *device, int ordinal, vm
         wanted.config.pressure = vmm__record_pressure;
         wanted.config.pressure_context = device;
     }
+    device->misuse = wanted.config.misuse;
+    device->misuse_context = wanted.config.misuse_context;
+    if (device->misuse != NULL) {
+        wanted.config.misuse = vmm__record_misuse;
+        wanted.config.misuse_context = device;
+    }
     return vmm_create(&wanted.config, out);
 }
 
@@ -194,6 +205,7 @@ static vmm_status device_make_locked(struct torch_device *device, int ordinal)
     if (status != VMM_OK)
         return status;
     device->ordinal = ordinal;
+    device->has_guard = settings.config.guard != VMM_GUARD_OFF || variable("VMM_GUARD") != NULL;
     vmm__figures_init(&device->figures);
     vmm__history_init(&device->history);
     if (limit_share != 0.0)

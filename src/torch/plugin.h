@@ -19,8 +19,11 @@ enum { TORCH_DEVICES = 64 };
 struct torch_device {
     _Atomic(vmm_cache *) cache; /* NULL: none was made yet */
     int ordinal;
+    bool has_guard;           /* or may have one */
     vmm_pressure_fn pressure; /* the program's */
     void *pressure_context;
+    vmm_misuse_fn misuse; /* and this */
+    void *misuse_context;
     struct figures figures;
     struct history history;
     _Atomic uint64_t waits; /* blocks that were freed and that other streams still use */

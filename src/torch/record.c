@@ -11,6 +11,7 @@ struct call {
     uint64_t freed;     /* the block that it frees; 0: none */
     uint64_t completed; /* the number of that block's FREE_COMPLETED */
     bool waits;         /* it is not free yet */
+    bool is_over;       /* what is known of that block was forgotten already */
 };
 
 static struct lock recording = { PTHREAD_MUTEX_INITIALIZER };
@@ -156,7 +157,7 @@ static vmm_status free_tell(struct call *call, void *ptr, const struct known *bl
     if (status != VMM_OK && status != VMM_ERR_CORRUPTED) { /* which was taken back */
         vmm__history_strike(history, requested);
         vmm__history_strike(history, call->completed);
-    } else if (!call->waits) {
+    } else if (!call->waits && !call->is_over) {
         vmm__history_forget(history, call->freed);
     }
     return status;
@@ -176,7 +177,7 @@ vmm_status vmm__record_free(struct torch_device *device, void *ptr)
     } else {
         vmm__history_learn(&device->history, &block);
         status = free_tell(&call, ptr, &block);
-        if (status != VMM_OK && !was_known)
+        if (status != VMM_OK && !was_known && !call.is_over)
             vmm__history_forget(&device->history, call.freed);
     }
     call_leave(&call);
@@ -243,21 +244,48 @@ void vmm_torch_pressure_end(void)
     atomic_store_explicit(&pressure_ended, true, memory_order_release);
 }
 
+/* Leaves the call of a device that the thread is in, if it is in one, so that the program may do what it likes. */
+static struct call *call_pause(struct torch_device *device)
+{
+    struct call *call = innermost;
+    if (call == NULL || call->device != device)
+        return NULL;
+    innermost = NULL;
+    vmm__lock_drop(&device->history.order);
+    return call;
+}
+
+static void call_resume(struct call *call)
+{
+    if (call == NULL)
+        return;
+    vmm__lock_take(&call->device->history.order);
+    innermost = call;
+}
+
 int vmm__record_pressure(void *context, size_t bytes)
 {
     if (atomic_load_explicit(&pressure_ended, memory_order_acquire))
         return 0;
     struct torch_device *device = context;
-    struct call *call = innermost;
-    bool is_recorded = call != NULL && call->device == device;
-    if (!is_recorded)
-        return device->pressure(device->pressure_context, bytes);
-    innermost = NULL;
-    vmm__lock_drop(&device->history.order);
+    struct call *call = call_pause(device);
     int freed = device->pressure(device->pressure_context, bytes);
-    vmm__lock_take(&device->history.order);
-    innermost = call;
+    call_resume(call);
     return freed;
+}
+
+/* A block that is being freed has been: what is known of the address may be of another one from now on. */
+void vmm__record_misuse(void *context, const char *line)
+{
+    struct torch_device *device = context;
+    struct call *call = innermost;
+    if (call != NULL && call->device == device && call->freed != 0 && !call->waits) {
+        vmm__history_forget(&device->history, call->freed);
+        call->is_over = true;
+    }
+    call = call_pause(device);
+    device->misuse(device->misuse_context, line);
+    call_resume(call);
 }
 
 /* ---- Beginning and ending ------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
  * How events come to be in the order in which things came about: each call is made with the history's
  * `order` held, and so is a picture; a free is told before it is made, and struck should it fail, so that
  * nothing that the memory serves next can be told before, not even by a thread that trims in passing;
- * changes are told with the cache's locks held. While the program is asked for memory (vmm_config.pressure)
- * `order` is dropped: it may free blocks, or wait for a thread that does. What was live when recording began is known,
+ * changes are told with the cache's locks held. While the program is asked for memory (vmm_config.pressure), or told
+ * of a misuse, `order` is dropped: it may allocate, free blocks, take pictures, or wait for a thread that does. What was live when recording began is known,
  * though not told; changes are told from then on, and calls know that they are before. An allocation that was under way then is told when it has ended, or by a picture that finds
  * its block earlier.
  *
@@ -38,5 +38,8 @@ void vmm__record_newcomer(struct torch_device *device);
 
 /* Asks the program for memory: see vmm_pressure_fn. */
 int vmm__record_pressure(void *device, size_t bytes);
+
+/* Tells the program of a misuse: see vmm_misuse_fn. */
+void vmm__record_misuse(void *device, const char *line);
 
 #endif

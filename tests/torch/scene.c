@@ -13,8 +13,29 @@ enum { OPERATIONS = 4000 };
 static bool is_compact;
 static bool has_decay;
 static bool has_guard;
+static void (*misuse_expected)(void); /* NULL: none is */
 static unsigned operations = OPERATIONS;
 static int devices; /* that were used */
+
+/* A scene does nothing wrong, on whichever device it is. */
+static void misuse_fail(void *context, const char *line)
+{
+    (void)context;
+    if (misuse_expected == NULL)
+        fail_msg("%s", line);
+    else
+        misuse_expected();
+}
+
+void scene_misuse_expect(void (*expected)(void))
+{
+    misuse_expected = expected;
+}
+
+bool scene_is_guarded(void)
+{
+    return has_guard;
+}
 
 void scene_settings(const char *kind)
 {
@@ -32,6 +53,7 @@ void scene_settings(const char *kind)
     } else if (strcmp(kind, "guard") == 0) {
         has_guard = true;
         config.guard = VMM_GUARD_ON;
+        config.misuse = misuse_fail;
         config.zero = 1;
         operations = OPERATIONS / 8;
     } else if (strcmp(kind, "decay") == 0) {
@@ -92,6 +114,12 @@ void scene_drop(struct scene *scene, struct piece *piece)
 {
     vmm_torch_free(piece->address, piece->bytes, scene->device, scene_stream(piece->stream));
     *piece = (struct piece){ 0 };
+}
+
+void scene_overrun(struct scene *scene, const struct piece *piece)
+{
+    uint64_t end = (uint64_t)(uintptr_t)piece->address + piece->bytes;
+    assert_ok(vmm__driver_fill(scene_driver(scene), end, 8, 7, scene_stream(piece->stream)));
 }
 
 static void piece_take(struct scene *scene, struct piece *piece)

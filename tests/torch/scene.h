@@ -33,6 +33,10 @@ unsigned scene_operations(void);
 /* Whether memory comes and goes by itself, so that figures of memory do not stand still. */
 bool scene_decays(void);
 
+/* Whether all devices have a guard; and what is to be called when one tells of a misuse: NULL: none is to be told. */
+bool scene_is_guarded(void);
+void scene_misuse_expect(void (*expected)(void));
+
 /* A device that was not used before; lag: see vmm__sim_lag_set(). */
 struct scene scene_begin(uint64_t seed, uint64_t lag);
 
@@ -41,9 +45,10 @@ uint64_t scene_draw(struct scene *scene, uint64_t end);
 
 vmm_stream scene_stream(unsigned number);
 
-/* One random operation; and giving all back. */
+/* One random operation; giving back; a write of the program's beyond a block; and giving all back. */
 void scene_step(struct scene *scene);
 void scene_drop(struct scene *scene, struct piece *piece);
+void scene_overrun(struct scene *scene, const struct piece *piece);
 void scene_clear(struct scene *scene);
 
 /* Figures, statistics and the picture must say the same, if no other thread is at work. */

@@ -8,7 +8,7 @@
 #include "torch/scene.h"
 
 #include "base/hostmem.h"
-#include "torch/history.h"
+#include "torch/plugin.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -162,6 +162,60 @@ static void recording_comes_and_goes(void **state)
     (void)scene_check(&scene);
 }
 
+/* ---- Misuse --------------------------------------------------------------------------------- */
+
+static struct {
+    int device;
+    size_t bytes;
+    void *block;
+    unsigned told;
+} misused;
+
+/* What a program likes to know of a misuse; and what its other threads may do meanwhile. */
+static void misuse_look_into(void)
+{
+    const vmm_torch_snapshot *snapshot;
+    misused.told++;
+    assert_ok(vmm_torch_snapshot_take(misused.device, &snapshot));
+    (void)snapshot_play_back(snapshot);
+    vmm_torch_snapshot_drop(snapshot);
+    misused.block = vmm_torch_try_alloc(misused.bytes, misused.device, NULL);
+    assert_non_null(misused.block);
+}
+
+static void misuse_is_told_while_it_is_recorded(size_t bytes)
+{
+    struct scene scene = scene_begin(71, 0);
+    struct piece piece = { .bytes = bytes };
+    misused.device = scene.device;
+    misused.bytes = bytes;
+    misused.told = 0;
+    assert_ok(vmm_torch_history_start(1000, stack_now, 1));
+    piece.address = vmm_torch_try_alloc(bytes, scene.device, NULL);
+    assert_non_null(piece.address);
+    scene_overrun(&scene, &piece);
+    scene_misuse_expect(misuse_look_into);
+    scene_drop(&scene, &piece);
+    scene_misuse_expect(NULL);
+    assert_int_equal(misused.told, 1);
+    struct known known;
+    assert_true(vmm__history_recall(&vmm__torch_devices[scene.device].history,
+                                    (uint64_t)(uintptr_t)misused.block, &known));
+    (void)scene_check(&scene);
+    vmm_torch_free(misused.block, bytes, scene.device, NULL);
+    (void)scene_check(&scene);
+    assert_ok(vmm_torch_history_stop());
+}
+
+static void who_is_told_of_misuse_may_look_into_it(void **state)
+{
+    (void)state;
+    if (!scene_is_guarded())
+        return; /* nothing is found then */
+    misuse_is_told_while_it_is_recorded(1000);
+    misuse_is_told_while_it_is_recorded(3 * MIB - 8);
+}
+
 /* ---- Host memory ---------------------------------------------------------------------------- */
 
 /* Fails each allocation of host memory in turn, until a picture can be taken. */
@@ -251,6 +305,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_history_needs_host_memory_to_begin),
         cmocka_unit_test(nothing_is_pictured_before_the_first_use),
         cmocka_unit_test(times_never_fall),
+        cmocka_unit_test(who_is_told_of_misuse_may_look_into_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
