@@ -38,6 +38,6 @@ run_ctest sanitize -L 'unit|api|fault|fuzz|guard|life|misuse|security|soak|tools
 
 echo "== ThreadSanitizer: building (build/thread)"
 "$home/tools/build.sh" thread --target thread_tests "${tests_on[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DVMM_CHECK=1 -DVMM_SANITIZE=thread -DVMM_BUILD_BENCH=OFF -DVMM_BUILD_TORCH=OFF
+    -DVMM_CHECK=1 -DVMM_SANITIZE=thread -DVMM_BUILD_BENCH=OFF
 echo "== ThreadSanitizer: testing"
 TSAN_OPTIONS="halt_on_error=1 suppressions=" run_ctest thread -L thread -LE gpu

@@ -31,13 +31,13 @@
  * first call that found it; blocks can be freed, which makes no driver call either, and reports work.
  * vmm_destroy() gives back all host memory and, with the cuda driver, the device memory: it outlives the
  * context, and stays taken until the process ends if the cache is left alive, or if the driver refuses to take
- * something back, after which vmm_destroy() asks for no more. A new cache may then be made if the device is
- * well again.
+ * something back, after which vmm_destroy() asks for no more. A new cache may then be made if CUDA gives the
+ * process a context again: after a reset it does; after a kernel's error a process has to end.
  *
  * A program may end with caches alive: the driver takes their memory back. Exit handlers and destructors
  * may free blocks and destroy caches; with the cuda driver those that run after the one that was registered
- * by the first vmm_create() find the device lost. No call may be made by a signal handler, nor by exit
- * handlers that one starts out of a call.
+ * by the first vmm_create() find the device lost. No call may be made by a signal handler; nor by exit handlers,
+ * if exit() was called by a signal handler that came in the middle of a call.
  *
  * What the program gives a cache to call (log, clock, filter, visitor, watch function) is called with locks
  * held and must not call that cache. A call of it from there does nothing and returns ERR_INVALID_ARGUMENT,
@@ -313,8 +313,9 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
 
 /*
  * Does:     takes a block back, in order of the stream that it was allocated on: work submitted to
- *           that stream may still be using it. Never waits for the device, but with VMM_GUARD_ON for that stream,
- *           and with marks. NULL does nothing.
+ *           that stream may still be using it. Never waits for the device, but with marks, and with VMM_GUARD_ON: for
+ *           that stream, or all if vmm_use() told of others, and behind other threads' calls that do. NULL does
+ *           nothing.
  * Returns:  VMM_OK.
  * Owns:     the block is the cache's again.
  * Threads:  any; not only the thread that allocated.
@@ -342,7 +343,8 @@ VMM_API vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other);
  *           as ever; work of other streams on them is told with vmm_use(), also of one that has the same
  *           handle. A later stream with that handle is another one: its work is made to wait, on the device, for
  *           what was submitted before the mark as soon as it is to have that memory.
- *           Never waits for the device; with VMM_GUARD_ON it waits for the stream, if blocks of it are live.
+ *           Never waits for the device; with VMM_GUARD_ON it waits for the stream, if blocks of it are live, and
+ *           behind other threads' frees.
  * Takes:    stream; no call with it may be under way, nor follow until the handle is another stream's, and no
  *           work may be submitted to it that uses blocks of the cache. One that the cache has never seen: nothing
  *           is done.
@@ -367,7 +369,7 @@ VMM_API vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream);
  *           *released. If more than keep_bytes stay reserved, live bytes are moved together where
  *           vmm_config.compaction allows it. Never waits for work in flight, except to compact: with
  *           VMM_COMPACTION_AUTO only if the streams that the cache knows are idle, so that only others'
- *           work can make it wait.
+ *           work can make it wait; and with VMM_GUARD_ON, which has it wait behind other threads' frees.
  * Takes:    keep_bytes; released, may be NULL.
  * Returns:  VMM_OK and in *released the bytes given back by this call.
  * Threads:  any.
@@ -485,7 +487,8 @@ typedef int (*vmm_pool_filter)(void *context, vmm_stream stream);
 VMM_API vmm_status vmm_pool_begin(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filter,
                                   void *context);
 
-/* Ends what vmm_pool_begin() began. The filter is not called any more when this returns.
+/* Ends what vmm_pool_begin() began. The filter is not called any more when this returns. Waits for the device if
+ * the capture put off what vmm_pool_release() does; should that wait fail, a later call tries again.
  * ERR_INVALID_ARGUMENT: NULL cache, or nothing of that id is begun. Any thread. */
 VMM_API vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id);
 

@@ -42,7 +42,9 @@ static uint64_t guard_block_bytes(const struct guard *guard, uint64_t bytes)
     return shown_bytes(guard, bytes);
 }
 
-static const struct guard_view view = { .show = guard_show, .block_bytes = guard_block_bytes };
+static const struct guard_view view = { .show = guard_show,
+                                        .block_bytes = guard_block_bytes,
+                                        .give = vmm__guard_give };
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 

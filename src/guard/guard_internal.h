@@ -50,6 +50,9 @@ vmm_status vmm__guard_unknown(const struct guard_call *call, uint64_t address);
 /* Whether a stream is being captured. If the driver does not say, it may be. */
 bool vmm__guard_is_captured(const struct guard *guard, vmm_stream stream);
 
+/* See guard_view. */
+uint64_t vmm__guard_give(struct guard *guard);
+
 /* Looks at all blocks whose canaries are known to be there: at all, if the device has no work left. The caller holds
  * the gate. */
 vmm_status vmm__guard_check_all(const struct guard_call *call, bool work_has_ended,

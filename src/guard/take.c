@@ -32,35 +32,20 @@ static vmm_status inner_take(struct guard *guard, struct record *record)
     return VMM_OK;
 }
 
-/* So often others may take what the quarantine has given back. */
-enum { TRIES_MOST = 64 };
+/* The request that the thread makes of the pools; NULL: none. */
+static _Thread_local const struct guard_call *under_way;
 
-/*
- * Memory in quarantine is given up before a request fails. What another thread has just taken out of it counts as well,
- * for which the gate is waited for: therefore it is not asked what is kept, but what has been given back since the
- * request was tried. What is found is told; it is no fault of the allocation.
- */
-static vmm_status inner_take_surely(const struct guard_call *call, struct record *record)
+/* What is found in quarantine is told; it is no fault of the request that needs the memory. */
+uint64_t vmm__guard_give(struct guard *guard)
 {
-    struct guard *guard = call->cache->guard;
-    struct error_line before;
+    const struct guard_call *call = under_way;
     struct error_line line;
-    vmm_status status = VMM_OK;
-    bool has_more = true;
-    vmm__error_save(&before);
-    for (int i = 0; i < TRIES_MOST && has_more; i++) {
-        uint64_t given = atomic_load_explicit(&guard->given, memory_order_relaxed);
-        status = inner_take(guard, record);
-        if (!vmm__is_shortage(status))
-            break;
-        vmm__error_save(&line);
-        (void)vmm__guard_flush(call);
-        vmm__error_restore(&line);
-        has_more = atomic_load_explicit(&guard->given, memory_order_relaxed) != given;
-    }
-    if (status == VMM_OK)
-        vmm__error_restore(&before);
-    return status;
+    if (!vmm__guard_watches(guard) || call == NULL || call->cache != guard->cache)
+        return 0;
+    vmm__error_save(&line);
+    (void)vmm__guard_flush(call);
+    vmm__error_restore(&line);
+    return atomic_load_explicit(&guard->given, memory_order_relaxed);
 }
 
 /* Writes what the block is to hold, and what is to be around it. */
@@ -81,7 +66,10 @@ static vmm_status block_prepare(struct guard *guard, struct record *record)
 static vmm_status record_begin(const struct guard_call *call, struct record *record)
 {
     struct guard *guard = call->cache->guard;
-    vmm_status status = inner_take_surely(call, record);
+    const struct guard_call *outer = under_way;
+    under_way = call;
+    vmm_status status = inner_take(guard, record);
+    under_way = outer; /* of a request that asked the program for memory, or told it of misuse */
     if (status != VMM_OK)
         return status;
     status = block_prepare(guard, record);

@@ -23,12 +23,14 @@
 struct marks; /* of the entry floor */
 struct guard;
 
-/* How reports see blocks that a guard has changed. Locks: none but the guard's own, a leaf. */
+/* What others need of a guard. Reports, with any locks held, as they take none but a leaf of the guard's: */
 struct guard_view {
     /* Makes the item of a block that is live or waits what the program knows of it; free, if that is nothing. */
     void (*show)(struct guard *guard, vmm_item *item);
     /* As vmm_block_bytes(), of bytes that the arena has. */
     uint64_t (*block_bytes)(const struct guard *guard, uint64_t bytes);
+    /* And the ladder, without locks: gives the pools back what is in quarantine. Returns how many blocks ever were. */
+    uint64_t (*give)(struct guard *guard);
 };
 
 struct vmm_cache {

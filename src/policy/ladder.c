@@ -108,6 +108,19 @@ static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
  * mappings to wait for. */
 enum { WAITS_MOST = 1024 };
 
+/* What a guard keeps, or has just let others have. Others may have changed everything meanwhile, see step_pressure(). */
+static vmm_status step_quarantine(struct vmm_cache *cache, struct request *request)
+{
+    bool has_given = request->waits < WAITS_MOST &&
+                     vmm__pressure_quarantine(cache, request->pool, &request->given);
+    request->heap->index.search_all = true;
+    if (!has_given)
+        return VMM_NOT_READY;
+    request->waits++;
+    request->from = GROW_TARGET;
+    return VMM_OK;
+}
+
 /*
  * The oldest of limbo may be a stale mapping, which gives addresses but no memory: the waiting goes on
  * to the first chunk. The pool's lock is dropped meanwhile, so that frees never wait for the device.
@@ -244,11 +257,11 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
     return VMM_OK;
 }
 
-static const ladder_step ladder_steps[] = { step_passed,        step_steal,         step_follow,
-                                            step_idle_finished, step_idle,          step_wait_limbo,
-                                            step_wait_uses,     step_wait_privates, step_wait_gone,
-                                            step_all_idle,      step_wait_limbo,    step_pressure,
-                                            step_compact };
+static const ladder_step ladder_steps[] = { step_passed,        step_steal,     step_follow,
+                                            step_idle_finished, step_idle,      step_quarantine,
+                                            step_wait_limbo,    step_wait_uses, step_wait_privates,
+                                            step_wait_gone,     step_all_idle,  step_wait_limbo,
+                                            step_pressure,      step_compact };
 
 enum { LADDER_STEPS = sizeof ladder_steps / sizeof ladder_steps[0] };
 
@@ -258,8 +271,9 @@ vmm_status vmm__ladder_climb(struct vmm_cache *cache, struct request *request,
     while (ladder->step < LADDER_STEPS) {
         ladder_step step = ladder_steps[ladder->step];
         vmm_status status = step(cache, request);
-        if (status == VMM_OK && (step == step_wait_uses || step == step_wait_privates ||
-                                 step == step_wait_gone || step == step_pressure))
+        if (status == VMM_OK &&
+            (step == step_quarantine || step == step_wait_uses || step == step_wait_privates ||
+             step == step_wait_gone || step == step_pressure))
             ladder->step = 0; /* blocks came free: everything before may give again */
         if (status != VMM_NOT_READY)
             return status;

@@ -7,16 +7,18 @@
  *  3. other streams' idle memory too, with a wait put into the requesting stream;
  *  4. idle chunks, of any stream, whose work has finished: just enough of them;
  *  5. idle chunks whose work is still running: into limbo, just enough;
- *  6. the host waits for the oldest of limbo;
- *  7. the host waits for blocks that other streams use, for released private pools and for streams that are
+ *  6. the quarantine of a guard is given back, with no lock held, and what other threads have just taken out of it
+ *     counts, too; the request begins anew;
+ *  7. the host waits for the oldest of limbo;
+ *  8. the host waits for blocks that other streams use, for released private pools and for streams that are
  *     gone, and climbs from the start again;
- *  8. all idle chunks go, and the host waits for them;
- *  9. the program is asked for memory (vmm_config.pressure), with no lock held; if it says that it
+ *  9. all idle chunks go, and the host waits for them;
+ *  10. the program is asked for memory (vmm_config.pressure), with no lock held; if it says that it
  *     freed some, the request begins anew. At most 64 times a request;
- *  10. live bytes move together, so that what they pin comes free (compact.h).
+ *  11. live bytes move together, so that what they pin comes free (compact.h).
  *
  * May be called by: supply. Locks: the grow lock and the requesting pool's lock; steps that wait
- * for the device drop the pool's lock meanwhile, and step 9 both.
+ * for the device drop the pool's lock meanwhile, and steps 6 and 10 both.
  */
 #ifndef VMM_POLICY_LADDER_H
 #define VMM_POLICY_LADDER_H
@@ -32,6 +34,7 @@ struct request {
     enum grow_from from;  /* starts with GROW_TARGET; the ladder goes further */
     unsigned waits;       /* of the host, so far */
     unsigned questions;   /* to the program, so far */
+    uint64_t given;       /* by a guard's quarantine, when it was last asked; 0: never */
     bool was_compacted;   /* and tried once more, though that gave nothing back */
 };
 

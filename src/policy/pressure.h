@@ -5,6 +5,8 @@
  * again: it would never end. Who is being asked is known by thread, not by cache, because requests
  * of other threads that run out meanwhile have every right to ask.
  *
+ * Before that, a guard is asked for what is in quarantine.
+ *
  * May be called by: ladder.
  */
 #ifndef VMM_POLICY_PRESSURE_H
@@ -18,5 +20,9 @@
  * grow lock and the lock of `held`; both are dropped meanwhile, and everything may have changed.
  */
 bool vmm__pressure_ask(struct vmm_cache *cache, struct pool *held, uint64_t bytes);
+
+/* Has the quarantine given back. True if it has given blocks back since *given were, which is set anew: by this
+ * call, or another thread's. With the same locks, which are dropped, too. */
+bool vmm__pressure_quarantine(struct vmm_cache *cache, struct pool *held, uint64_t *given);
 
 #endif

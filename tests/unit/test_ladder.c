@@ -10,6 +10,7 @@ enum {
     FOLLOW,
     IDLE_FINISHED,
     IDLE,
+    QUARANTINE,
     WAIT_LIMBO,
     WAIT_USES,
     WAIT_PRIVATES,
