@@ -18,7 +18,7 @@
 enum { STAGE_STREAMS = 3, STAGE_BLOCKS = 21 };
 #define STAGE_DEVICE (256 * MIB) /* of sim and host */
 #define STAGE_LIMIT  (128 * MIB)
-#define STAGE_ARENA  (UINT64_C(1) << 38)
+#define STAGE_ARENA  (UINT64_C(1) << 39)
 
 struct stage_block {
     void *address; /* NULL: there is none */

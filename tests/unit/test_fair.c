@@ -46,9 +46,9 @@ static bool is_asleep(int id)
     FILE *file = fopen(name, "re");
     if (file == NULL)
         return false;
-    (void)fscanf(file, "%*d (%*[^)]) %c", &state);
+    bool is_read = fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
     (void)fclose(file);
-    return state == 'S';
+    return is_read && state == 'S';
 }
 
 /* Threads line up, each once the one before sleeps; then all have their turn. */
