@@ -59,14 +59,15 @@ static void what_it_left_goes_to_others_once_its_work_has_ended(void **state)
     block_given(test, left);
     stream_ended(test, 1);
     void *other = block_taken(test, LARGE, 2);
-    if (is_sure)
-        assert_ptr_not_equal(other, left);
+    bool is_in_flight = other != left; /* on cuda the work may have ended before */
+    assert_true(is_in_flight || !is_sure);
     block_filled(test, other, LARGE, 5, 2);
     assert_int_equal(cache_stalls(test), 0);
     flight_end(test);
     uint64_t created = cache_stats(test).create_calls;
     void *more = block_taken(test, LARGE, 3);
-    assert_int_equal(cache_stats(test).create_calls, created);
+    if (is_in_flight)
+        assert_int_equal(cache_stats(test).create_calls, created);
     block_filled(test, more, LARGE, 6, 3);
     block_checked(test, other, LARGE, 5, 2);
     block_given(test, more);
