@@ -1,9 +1,11 @@
 /* While a stream is being captured: nothing breaks the capture, and nothing that it forbids is missed after it. */
+#define _GNU_SOURCE
 #include "support/graph_support.h"
 
 #include "driver/sim.h"
 
 #include <string.h>
+#include <time.h>
 
 #define LARGE (8 * MIB)
 
@@ -287,6 +289,9 @@ static void graphs_get_what_finishes_meanwhile(void **state)
     block_filled(test, block, CACHE_LIMIT, 1, 1);
     block_given(test, block);
     graph_begun(test, &graph, 1, 1);
+    const struct timespec pause = { .tv_nsec =
+                                        50000000 }; /* nobody may wait for a device in a capture */
+    (void)nanosleep(&pause, NULL);
     assert_ptr_equal(graph_taken(test, &graph, CACHE_LIMIT), block);
     graph_ended(test, &graph);
     graph_emptied(test, &graph);
