@@ -6,18 +6,13 @@
 #ifndef VMM_LIFE_LOST_SUPPORT_H
 #define VMM_LIFE_LOST_SUPPORT_H
 
-#include "base/sanitizer.h"
 #include "support/test_support.h"
 
 #include <string.h>
 #include <time.h>
 
-/* Each is refused in less than a microsecond of the thread's own time; builds without optimisation are slower. */
-#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(VMM_THREAD_SANITIZER)
-enum { REFUSED_NS = 100000 };
-#else
-enum { REFUSED_NS = 1000 };
-#endif
+/* Each is refused in less than a microsecond of the thread's own time. */
+enum { REFUSED_NS = IS_SLOW_BUILD ? 100000 : 1000 };
 
 enum { REFUSED_CALLS = 9, REFUSED_TIMES = 1000 };
 

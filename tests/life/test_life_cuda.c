@@ -1,16 +1,11 @@
 /* The cuda driver where CUDA refuses to begin, or refuses any call of its self-test. */
 #define _GNU_SOURCE
-#include "base/sanitizer.h"
 #include "life/cuda_support.h"
 
 #include <time.h>
 
-/* Of the thread's own time; builds without optimisation, and sanitizers, are slower. */
-#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(VMM_THREAD_SANITIZER)
-enum { REFUSED_NS = 50000000 };
-#else
-enum { REFUSED_NS = 5000000 };
-#endif
+/* Of the thread's own time. */
+enum { REFUSED_NS = IS_SLOW_BUILD ? 50000000 : 5000000 };
 
 /* ---- Refusals ----------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /*
  * What every test uses: cmocka with the headers that it asks for, and checks of statuses that tell
- * what was wrong.
+ * what was wrong; and whether the build is slow on purpose.
  */
 #ifndef VMM_TEST_SUPPORT_H
 #define VMM_TEST_SUPPORT_H
@@ -13,7 +13,15 @@
 
 #include <cmocka.h>
 
+#include "base/sanitizer.h"
 #include "vmmcache/vmmcache.h"
+
+/* Whether times mean little: without optimisation, or with a sanitizer. */
+#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(VMM_THREAD_SANITIZER)
+enum { IS_SLOW_BUILD = 1 };
+#else
+enum { IS_SLOW_BUILD = 0 };
+#endif
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
