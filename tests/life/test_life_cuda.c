@@ -3,6 +3,7 @@
 #include "life/cuda_support.h"
 
 #include <time.h>
+#include <unistd.h>
 
 /* Of the thread's own time. */
 enum { REFUSED_NS = IS_SLOW_BUILD ? 50000000 : 5000000 };
@@ -42,13 +43,16 @@ static uint64_t refusal_told(const struct refusal *refusal, int result)
     return took;
 }
 
-/* Others on the machine cost a thread of its own time, too, so one that took long has more tries. */
+/* Others on the machine cost a thread of its own time, too, for as long as they are busy: so one that took long has more
+ * tries, a while later each. */
 static void refusal_is_quick(const struct refusal *refusal, int result)
 {
-    enum { TRIES = 5 };
+    enum { TRIES = 20, PAUSE_US = 20000 };
     bool is_quick = false;
     for (int i = 0; i < TRIES && !is_quick; i++) {
         hold_taken(0); /* so that the context stays, with what was left in it */
+        if (i > 0)
+            (void)usleep(PAUSE_US);
         is_quick = refusal_told(refusal, result) < REFUSED_NS;
         (void)device_called("cuDevicePrimaryCtxReset_v2", 0);
         (void)device_called("cuDevicePrimaryCtxRelease_v2", 0);
