@@ -1,5 +1,5 @@
-# Allocators that ours is measured against, each where it is found; glibc's is always there.
-# VMM_TORCH_DIR: PyTorch's folder, the one that holds include/ and lib/; empty: python3's.
+# The allocators that the benches compare with, each if it is found; glibc's is always present.
+# VMM_TORCH_DIR: PyTorch's folder, which holds include/ and lib/; empty: that of python3.
 set(VMM_TORCH_DIR "" CACHE PATH "PyTorch's folder, with include/ and lib/; empty: that of python3")
 
 find_package(CUDAToolkit QUIET)
@@ -15,7 +15,7 @@ if(NOT EXISTS "${bench_torch_dir}/include/c10/cuda/CUDACachingAllocator.h" OR NO
   set(bench_torch_dir "")
 endif()
 
-# RMM's interface differs between versions: only the one that peer_rmm.hpp speaks will do.
+# RMM's interface differs between versions: use RMM only if peer_rmm.hpp compiles with it.
 set(bench_rmm OFF)
 if(TARGET rmm::rmm AND TARGET CUDA::cudart_static)
   include(CheckCXXSourceCompiles)
@@ -33,18 +33,18 @@ if(TARGET rmm::rmm AND TARGET CUDA::cudart_static)
   unset(CMAKE_REQUIRED_FLAGS)
 endif()
 
-function(bench_tell name found)
+function(bench_report_peer name found)
   if(found)
     message(STATUS "bench: with ${name}")
   else()
-    message(STATUS "bench: without ${name}, which was not found, or in another version")
+    message(STATUS "bench: without ${name}: not found, or its version is not supported")
   endif()
 endfunction()
-bench_tell("cudaMalloc and cudaMallocAsync" "${CUDAToolkit_FOUND}")
-bench_tell("PyTorch" "${bench_torch_dir}")
-bench_tell("RMM" "${bench_rmm}")
+bench_report_peer("cudaMalloc and cudaMallocAsync" "${CUDAToolkit_FOUND}")
+bench_report_peer("PyTorch" "${bench_torch_dir}")
+bench_report_peer("RMM" "${bench_rmm}")
 
-# cudaMalloc, cudaMallocAsync. Static: the program then also starts where there is no toolkit.
+# cudaMalloc and cudaMallocAsync. Linked statically, so that the program also starts without a toolkit.
 function(bench_link_cudart target)
   if(TARGET CUDA::cudart_static)
     target_compile_definitions(${target} PRIVATE BENCH_WITH_CUDART)
@@ -59,7 +59,7 @@ function(bench_link_rmm target)
   endif()
 endfunction()
 
-# PyTorch's headers may want C++20; its libraries find their own needs at run time.
+# PyTorch's headers may need C++20; its libraries find their dependencies at run time.
 function(bench_link_torch target)
   set_target_properties(${target} PROPERTIES
     CXX_STANDARD 20 BUILD_RPATH "${bench_torch_dir}/lib" SKIP_BUILD_RPATH OFF)

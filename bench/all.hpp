@@ -1,4 +1,4 @@
-/* Which benches an allocator takes part in. */
+/* Registers the benches of each kind of allocator. */
 #ifndef VMM_BENCH_ALL_HPP
 #define VMM_BENCH_ALL_HPP
 
@@ -14,27 +14,27 @@
 namespace bench
 {
 
-/* Reads the options that are ours, which must come first; the rest is Google Benchmark's. */
+/* Reads this program's own options, which come first; Google Benchmark reads the rest. */
 void options_read(int &argc, char **argv);
 
-/* Runs what is registered; what main() returns. */
+/* Runs the registered benches; returns the exit status. */
 int run(int argc, char **argv);
 
-template <class A> bool begins()
+template <class A> bool is_available()
 {
     std::string why;
     bool available = A::available(why);
     if (available)
         benchmark::AddCustomContext(A::name(), why);
     else
-        std::fprintf(stderr, "bench: no benches of %s: %s\n", A::name(), why.c_str());
+        std::fprintf(stderr, "bench: skips %s: %s\n", A::name(), why.c_str());
     return available;
 }
 
-/* All that allocators of device memory can do; heap is for ours on sim. */
+/* Registers every bench of device allocators, except `heap`, which is for vmmcache on sim. */
 template <class A> void register_all()
 {
-    if (!begins<A>())
+    if (!is_available<A>())
         return;
     register_pair<A>();
     if constexpr (!A::is_slow) {
@@ -46,17 +46,17 @@ template <class A> void register_all()
     register_growth<A>();
 }
 
-/* What a looser footprint is for. */
+/* Registers the bench that a looser footprint affects. */
 template <class A> void register_loose()
 {
-    if (begins<A>())
+    if (is_available<A>())
         register_trace<A>();
 }
 
-/* What does not need a device. */
+/* Registers the benches that need no device. */
 template <class A> void register_host()
 {
-    if (!begins<A>())
+    if (!is_available<A>())
         return;
     register_pair<A>();
     register_threads<A>();

@@ -1,20 +1,20 @@
 /*
- * What an allocator is to the benches, and ours.
+ * The interface of an allocator that the benches measure, and vmmcache's implementation of it.
  *
- *   static name(), place()     "vmmcache-cuda"; the device its blocks live on
- *   static available(why)      whether it can be measured here
+ *   static name(), place()     "vmmcache-cuda"; the device of its blocks
+ *   static available(why)      whether this machine can run it; why: its version, or the reason
  *   static alignment           of every block
- *   static is_slow             every call goes to the driver: few iterations, no traces
- *   static caches              it keeps what is freed, without a call of the driver
- *   static trims               trim() gives that back
- *   static is_ours             it is held to more than others
- *   static thread_begin()      what each thread must do before it calls
- *   alloc(bytes, stream)       nullptr on failure, which ok() and error() remember
+ *   static is_slow             every call reaches the driver: few iterations, no traces
+ *   static caches              keeps freed memory, and reuses it without a driver call
+ *   static trims               trim() releases that memory
+ *   static is_ours             it must pass checks that the peers need not pass
+ *   static thread_begin()      each thread calls it before any other function
+ *   alloc(bytes, stream)       nullptr on failure; ok() and error() report the first failure
  *   free(address, bytes, stream)
- *   trim()                     gives back all that is idle, where it trims
- *   read()                     its figures
+ *   trim()                     releases all idle memory, if `trims`
+ *   read()                     its statistics
  *
- * A new one holds nothing yet. alloc(), free() and trim() may be called by several threads.
+ * A new object holds no memory. Several threads may call alloc(), free() and trim().
  */
 #ifndef VMM_BENCH_ALLOCATOR_HPP
 #define VMM_BENCH_ALLOCATOR_HPP
@@ -27,10 +27,10 @@
 namespace bench
 {
 
-/* -1 where an allocator does not know. */
+/* A field is -1 if the allocator does not report it. */
 struct figures {
-    std::int64_t calls = -1;     /* of the driver, that change mappings or physical memory */
-    std::int64_t driver_ns = -1; /* of the host, spent in driver calls */
+    std::int64_t calls = -1;     /* driver calls that change mappings or physical memory */
+    std::int64_t driver_ns = -1; /* host time spent in driver calls */
     std::int64_t reserved = -1;
     std::int64_t reserved_peak = -1;
     std::int64_t live = -1; /* blocks */
@@ -67,7 +67,7 @@ template <driver_choice choice, unsigned permille = 0> class vmmcache
     vmmcache()
     {
         if (floor_cache_create(place().driver(), permille, &cache_) != VMM_OK)
-            broken();
+            fail_first();
     }
     ~vmmcache()
     {
@@ -76,28 +76,28 @@ template <driver_choice choice, unsigned permille = 0> class vmmcache
     vmmcache(const vmmcache &) = delete;
     vmmcache &operator=(const vmmcache &) = delete;
 
-    void *alloc(std::size_t bytes, void *stream)
+    void *alloc(std::size_t bytes, vmm_stream stream)
     {
         void *address = nullptr;
         if (vmm_alloc(cache_, bytes, stream, &address) != VMM_OK)
-            broken();
+            fail_first();
         return address;
     }
     void free(void *address, std::size_t, void *)
     {
         if (vmm_free(cache_, address) != VMM_OK)
-            broken();
+            fail_first();
     }
     void trim()
     {
         if (vmm_trim(cache_, 0, nullptr) != VMM_OK)
-            broken();
+            fail_first();
     }
     figures read()
     {
         vmm_stats stats = VMM_STATS_INIT;
         if (vmm_stats_get(cache_, &stats) != VMM_OK)
-            broken();
+            fail_first();
         figures found;
         found.calls =
             static_cast<std::int64_t>(stats.create_calls + stats.map_calls + stats.access_calls +
@@ -115,11 +115,11 @@ template <driver_choice choice, unsigned permille = 0> class vmmcache
     }
     std::string error() const
     {
-        return "vmmcache: a call failed; the first said: " + error_;
+        return "vmmcache: a call failed; the first error: " + error_;
     }
 
   private:
-    void broken()
+    void fail_first()
     {
         if (!failed_.exchange(true))
             error_ = vmm_last_error();

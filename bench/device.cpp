@@ -7,10 +7,10 @@
 namespace
 {
 
-/* More than any bench needs: 139 GiB of live blocks must not meet the end of the device. */
+/* Larger than any bench needs: 139 GiB of live blocks must fit. */
 constexpr std::uint64_t sim_bytes = std::uint64_t{ 192 } << 30;
 
-/* Of plain memory, so much is written at each end of a block. */
+/* In host memory, only so many bytes at each end of a block are written. */
 constexpr std::size_t touched_bytes = 64;
 
 bool host_touch(const std::vector<bench::block> &blocks)
@@ -66,7 +66,7 @@ device &device::host()
 
 void device::close()
 {
-    for (void *stream : streams_)
+    for (vmm_stream stream : streams_)
         (void)floor_stream_destroy(driver_, stream);
     streams_.clear();
     if (driver_ != nullptr)
@@ -90,12 +90,12 @@ std::string device::describe() const
     return std::string(floor_device_name(driver_)) + (version.empty() ? "" : "; ") + version;
 }
 
-void *device::stream(unsigned number)
+vmm_stream device::stream(unsigned number)
 {
     if (is_host_)
         return nullptr;
     while (streams_.size() <= number) {
-        void *made = nullptr;
+        vmm_stream made = nullptr;
         if (floor_stream_create(driver_, &made) != VMM_OK)
             return nullptr;
         streams_.push_back(made);
@@ -103,7 +103,7 @@ void *device::stream(unsigned number)
     return streams_[number];
 }
 
-bool device::delay(std::uint64_t ns, void *stream)
+bool device::delay(std::uint64_t ns, vmm_stream stream)
 {
     return is_host_ || floor_delay(driver_, ns, stream) == VMM_OK;
 }

@@ -1,8 +1,8 @@
 /*
- * Where blocks live: a device with its streams, or the host's memory. Opened once for the process, so
- * that no bench pays for a context.
+ * The memory that blocks live in: a device with its streams, or host memory. Opened once for the process, so
+ * that no bench measures the creation of a context.
  *
- * Owns: the driver and the streams made on it. stream() and touch() are for one thread at a time.
+ * Owns: the driver and the streams created on it. Only one thread at a time may call stream() and touch().
  */
 #ifndef VMM_BENCH_DEVICE_HPP
 #define VMM_BENCH_DEVICE_HPP
@@ -16,11 +16,11 @@
 namespace bench
 {
 
-/* A block as a bench remembers it. */
+/* A live block of a bench. */
 struct block {
     char *address = nullptr;
     std::size_t bytes = 0;
-    void *stream = nullptr;
+    vmm_stream stream = nullptr;
 };
 
 class device
@@ -28,7 +28,7 @@ class device
   public:
     static device &sim();
     static device &cuda();
-    static device &host(); /* no driver: plain memory, and streams are nothing */
+    static device &host(); /* no driver: plain memory; streams are null */
     static void close_all();
 
     bool ok() const
@@ -43,13 +43,13 @@ class device
     {
         return driver_;
     }
-    std::string describe() const; /* or why it did not open */
+    std::string describe() const; /* or the reason why it did not open */
 
-    void *stream(unsigned number); /* made at its first use */
-    bool delay(std::uint64_t ns, void *stream);
+    vmm_stream stream(unsigned number); /* created at its first use */
+    bool delay(std::uint64_t ns, vmm_stream stream);
     bool wait(); /* for all work */
 
-    /* Writes bytes of their own into each block, in stream order, and then finds them there. */
+    /* Writes a different pattern into each block, in stream order, and then checks the patterns. */
     bool touch(const std::vector<block> &blocks);
 
   private:
@@ -63,7 +63,7 @@ class device
     struct driver *driver_ = nullptr;
     bool is_host_ = false;
     std::string error_;
-    std::vector<void *> streams_;
+    std::vector<vmm_stream> streams_;
 };
 
 } // namespace bench

@@ -1,7 +1,7 @@
 /* See floor.h. */
 #include "floor.h"
 
-#include "cache_on.h"
+#include "api/create_on.h"
 #include "driver/driver.h"
 
 vmm_status floor_open(vmm_driver_kind kind, uint64_t device_bytes, struct driver **out)

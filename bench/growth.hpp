@@ -1,6 +1,6 @@
 /*
- * Physical memory on its way in and out: 32 GiB taken by an empty allocator in blocks of one size, and
- * all of it given back; the same while a kernel runs on another stream.
+ * Throughput of growing and trimming: an empty allocator takes 32 GiB in blocks of one size and releases all of
+ * it; the trim is also measured while a kernel runs on another stream.
  */
 #ifndef VMM_BENCH_GROWTH_HPP
 #define VMM_BENCH_GROWTH_HPP
@@ -17,12 +17,12 @@ inline double milliseconds(double seconds)
     return seconds * 1e3;
 }
 
-/* Seconds that taking all blocks needed; own time is what the driver's calls do not explain. */
+/* Seconds to allocate all blocks. "own" time is the time outside driver calls. */
 template <class A>
 double growth_time(benchmark::State &state, A &allocator, std::vector<block> &blocks,
                    std::size_t bytes)
 {
-    void *stream = A::place().stream(0);
+    vmm_stream stream = A::place().stream(0);
     figures before = allocator.read();
     auto start = clock::now();
     for (block &b : blocks)
@@ -38,18 +38,18 @@ double growth_time(benchmark::State &state, A &allocator, std::vector<block> &bl
     return seconds;
 }
 
-/* What a trim left: ours must leave nothing; what others keep is told. */
+/* Reports the memory left after a trim; vmmcache must leave none. */
 template <class A> void report_kept(benchmark::State &state, A &allocator)
 {
     std::int64_t kept = allocator.read().reserved;
     if (!allocator.ok())
         fail(state, allocator.error());
     else if (kept > 0 && A::is_ours)
-        fail(state, "trim gave back less than was idle");
+        fail(state, "trim did not release all idle memory");
     state.counters["kept_gib"] = static_cast<double>(kept) / static_cast<double>(gib);
 }
 
-/* Seconds that giving everything back needed. */
+/* Seconds to release all memory. */
 template <class A> double trim_time(benchmark::State &state, A &allocator)
 {
     A::place().wait();
@@ -80,7 +80,7 @@ template <class A> void growth(benchmark::State &state, std::size_t bytes)
     }
 }
 
-/* A kernel of 200 ms runs on a stream that has no block: whoever waits for it takes as long. */
+/* A kernel of 200 ms runs on a stream without blocks: a trim that waits for it takes as long. */
 template <class A> void trim_busy(benchmark::State &state, std::size_t bytes)
 {
     constexpr std::uint64_t kernel_ns = 200 * 1000 * 1000;
@@ -91,7 +91,7 @@ template <class A> void trim_busy(benchmark::State &state, std::size_t bytes)
         for (block &b : blocks)
             b = block_alloc(allocator, bytes, place.stream(0));
         blocks_free(allocator, blocks);
-        place.delay(1, place.stream(1)); /* loads the kernel */
+        place.delay(1, place.stream(1)); /* loads the kernel, so that it is not measured */
         place.wait();
         auto start = clock::now();
         place.delay(kernel_ns, place.stream(1));
@@ -99,7 +99,7 @@ template <class A> void trim_busy(benchmark::State &state, std::size_t bytes)
         double trimmed = seconds_since(start);
         place.wait();
         if (seconds_since(start) * 1e9 < static_cast<double>(kernel_ns))
-            fail(state, "the kernel was shorter than it should be");
+            fail(state, "the kernel ran for less time than requested");
         report_kept(state, allocator);
         state.SetIterationTime(trimmed);
         state.counters["trim_ms"] = milliseconds(trimmed);

@@ -1,6 +1,6 @@
 /*
- * Whether cost grows with the heap: replacements of 2-MiB blocks, with few and many live, from the oldest
- * to the youngest and at random. Many at random miss the processor's cache with each step.
+ * Whether cost grows with the heap: replaces 2-MiB blocks of small and large live sets, oldest first, or at random.
+ * Random replacement in a large set misses the processor's cache at each step.
  */
 #ifndef VMM_BENCH_HEAP_HPP
 #define VMM_BENCH_HEAP_HPP
@@ -12,11 +12,11 @@
 namespace bench
 {
 
-/* Live blocks in memory that was taken in large pieces, which is quicker. */
+/* Fills the heap with live blocks. Grows in large pieces first, which is faster. */
 template <class A>
 std::vector<block> heap_fill(A &allocator, std::size_t live_bytes, std::size_t bytes)
 {
-    void *stream = A::place().stream(0);
+    vmm_stream stream = A::place().stream(0);
     std::vector<block> large(live_bytes / gib), live(live_bytes / bytes);
     for (block &b : large)
         b = block_alloc(allocator, gib, stream);
@@ -26,7 +26,7 @@ std::vector<block> heap_fill(A &allocator, std::size_t live_bytes, std::size_t b
     return live;
 }
 
-/* Each iteration is a round of replacements; their median is reported, so that one heap does for all. */
+/* Each iteration is a round of replacements in the same heap; the result is the median of the rounds. */
 template <class A> void heap(benchmark::State &state, std::size_t live_bytes, bool is_random)
 {
     constexpr std::size_t bytes = 2 * mib, drawn_count = 1 << 16;

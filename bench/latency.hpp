@@ -1,18 +1,18 @@
 /*
- * How long single allocations of one thread take while another grows and trims on a stream of its own:
- * pairs of 512 bytes, or replacements in a mixed live set. The clock's own time, about 20 ns, is in it.
+ * Latency of single allocations of one thread while another thread grows and trims on its own stream: pairs of
+ * 512 bytes, or replacements in a mixed live set. Includes the clock's own time, about 20 ns.
  */
 #ifndef VMM_BENCH_LATENCY_HPP
 #define VMM_BENCH_LATENCY_HPP
 
-#include "crew.hpp"
 #include "pair.hpp"
+#include "workers.hpp"
 
 namespace bench
 {
 
-/* Takes 1 GiB in pieces, frees it and gives all back, over and over; rounds. */
-template <class A> std::size_t disturb(A &allocator, const std::atomic<bool> &stop)
+/* Repeats: allocates 1 GiB in pieces, frees it and trims. Returns the number of rounds. */
+template <class A> std::size_t grow_and_trim(A &allocator, const std::atomic<bool> &stop)
 {
     std::vector<block> blocks(16);
     std::size_t rounds = 0;
@@ -25,7 +25,7 @@ template <class A> std::size_t disturb(A &allocator, const std::atomic<bool> &st
     return rounds;
 }
 
-/* Nanoseconds of each allocation of a live set that is replaced for a while; sorted. */
+/* Replaces blocks of a live set for a while; returns the nanoseconds of each allocation, sorted. */
 template <class A>
 std::vector<float> latencies(A &allocator, std::vector<block> &live,
                              const std::vector<replacement> &drawn)
@@ -74,12 +74,12 @@ template <class A> void latency(benchmark::State &state, bool is_mixed)
         std::atomic<bool> stop{ false };
         std::vector<float> sorted;
         std::size_t rounds = 0;
-        double seconds = crew_run<A>(2, [&](unsigned thread) {
+        double seconds = threads_run<A>(2, [&](unsigned thread) {
             if (thread == 0) {
                 sorted = latencies(allocator, live, drawn);
                 stop = true;
             } else
-                rounds = disturb(allocator, stop);
+                rounds = grow_and_trim(allocator, stop);
         });
         state.SetIterationTime(seconds);
         report_latencies(state, sorted);

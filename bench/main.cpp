@@ -1,8 +1,8 @@
 /*
- * Every bench of every allocator that this build has and this machine can run.
+ * Runs every bench for every allocator that this build includes and this machine can run.
  *
  * usage: vmmcache_bench [--quick] [OPTION OF GOOGLE BENCHMARK]...
- *   --quick   for tests: one short repetition of each
+ *   --quick   for tests: one short repetition of each bench
  */
 #include "all.hpp"
 #include "peer_glibc.hpp"

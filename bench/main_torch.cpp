@@ -1,4 +1,4 @@
-/* The benches of PyTorch's allocator, in a program of their own: see peer_torch.hpp. */
+/* The benches of PyTorch's allocator, in a separate program: see peer_torch.hpp. */
 #include "all.hpp"
 #include "peer_torch.hpp"
 

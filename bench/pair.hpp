@@ -1,4 +1,4 @@
-/* An allocation and its free: of one size; and as one of 2000 live blocks of mixed sizes. */
+/* An allocation and its free: of one size, and within 2000 live blocks of mixed sizes. */
 #ifndef VMM_BENCH_PAIR_HPP
 #define VMM_BENCH_PAIR_HPP
 
@@ -7,7 +7,7 @@
 namespace bench
 {
 
-/* Replaces blocks of `live` as drawn, from the first on. */
+/* Replaces blocks of `live` in the order drawn. */
 template <class A>
 void replacements_run(A &allocator, std::vector<block> &live, const std::vector<replacement> &drawn)
 {
@@ -19,9 +19,9 @@ void replacements_run(A &allocator, std::vector<block> &live, const std::vector<
     }
 }
 
-/* A live set that has come to rest: the replacements of one round need the driver no more. */
+/* Returns a steady live set: a round of replacements makes no more driver calls. */
 template <class A>
-std::vector<block> live_set(A &allocator, std::size_t count, void *stream,
+std::vector<block> live_set(A &allocator, std::size_t count, vmm_stream stream,
                             const std::vector<replacement> &drawn)
 {
     constexpr int most_rounds = 20;
@@ -41,11 +41,11 @@ std::vector<block> live_set(A &allocator, std::size_t count, void *stream,
 template <class A> void pair(benchmark::State &state, std::size_t bytes)
 {
     A allocator;
-    void *stream = A::place().stream(0);
+    vmm_stream stream = A::place().stream(0);
     allocator.free(allocator.alloc(bytes, stream), bytes, stream);
     figures before = allocator.read();
     for (auto _ : state)
-        allocator.free(seen(allocator.alloc(bytes, stream)), bytes, stream);
+        allocator.free(keep(allocator.alloc(bytes, stream)), bytes, stream);
     figures after = allocator.read();
     report_calls(state, before, after);
     if (A::caches && after.calls != before.calls)

@@ -1,6 +1,6 @@
 /*
- * The CUDA runtime's own: cudaMalloc, which asks the driver each time, and cudaMallocAsync with a pool
- * of its own that keeps everything until it is trimmed.
+ * The CUDA runtime's allocators: cudaMalloc, which calls the driver each time, and cudaMallocAsync with a pool
+ * that keeps all memory until a trim.
  */
 #ifndef VMM_BENCH_PEER_CUDA_HPP
 #define VMM_BENCH_PEER_CUDA_HPP
@@ -12,7 +12,7 @@
 namespace bench
 {
 
-/* What both share: the device, and the first error. */
+/* The device and the first error, for both. */
 class cuda_peer
 {
   public:
@@ -111,13 +111,13 @@ class cuda_malloc_async : public cuda_peer
     cuda_malloc_async(const cuda_malloc_async &) = delete;
     cuda_malloc_async &operator=(const cuda_malloc_async &) = delete;
 
-    void *alloc(std::size_t bytes, void *stream)
+    void *alloc(std::size_t bytes, vmm_stream stream)
     {
         void *address = nullptr;
         auto handle = static_cast<cudaStream_t>(stream);
         return check(cudaMallocFromPoolAsync(&address, bytes, pool_, handle)) ? address : nullptr;
     }
-    void free(void *address, std::size_t, void *stream)
+    void free(void *address, std::size_t, vmm_stream stream)
     {
         check(cudaFreeAsync(address, static_cast<cudaStream_t>(stream)));
     }

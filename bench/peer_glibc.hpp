@@ -1,4 +1,4 @@
-/* malloc() and free() of the C library: a floor that every machine can run. No device, no streams. */
+/* malloc() and free() of the C library: a reference that every machine can run. No device, no streams. */
 #ifndef VMM_BENCH_PEER_GLIBC_HPP
 #define VMM_BENCH_PEER_GLIBC_HPP
 

@@ -1,4 +1,4 @@
-/* RAPIDS Memory Manager: its pool and its arena, over cudaMalloc. */
+/* The pool and the arena of RAPIDS Memory Manager, over cudaMalloc. */
 #ifndef VMM_BENCH_PEER_RMM_HPP
 #define VMM_BENCH_PEER_RMM_HPP
 
@@ -22,7 +22,7 @@ namespace bench
 
 using rmm_upstream = rmm::mr::cuda_memory_resource;
 
-/* Both begin with little, and grow as they are asked. They give nothing back before their end. */
+/* Both start almost empty and grow on demand. They release no memory before their end. */
 inline auto rmm_make(rmm::mr::pool_memory_resource<rmm_upstream> *, rmm_upstream *upstream)
 {
     return std::make_unique<rmm::mr::pool_memory_resource<rmm_upstream>>(upstream, 0);
@@ -42,7 +42,7 @@ template <class Resource> class rmm_peer : public cuda_peer
     rmm_peer() : resource_(rmm_make(static_cast<Resource *>(nullptr), &upstream_))
     {
     }
-    void *alloc(std::size_t bytes, void *stream)
+    void *alloc(std::size_t bytes, vmm_stream stream)
     {
         try {
             return resource_->allocate(bytes, view(stream));
@@ -51,7 +51,7 @@ template <class Resource> class rmm_peer : public cuda_peer
             return nullptr;
         }
     }
-    void free(void *address, std::size_t bytes, void *stream)
+    void free(void *address, std::size_t bytes, vmm_stream stream)
     {
         resource_->deallocate(address, bytes, view(stream));
     }
@@ -64,7 +64,7 @@ template <class Resource> class rmm_peer : public cuda_peer
     }
 
   private:
-    static rmm::cuda_stream_view view(void *stream)
+    static rmm::cuda_stream_view view(vmm_stream stream)
     {
         return rmm::cuda_stream_view(static_cast<cudaStream_t>(stream));
     }

@@ -1,7 +1,7 @@
 /*
- * PyTorch's caching allocator, called from C++ as PyTorch itself calls it. There is one in the process,
- * native or with expandable segments, as the environment said when the process began
- * (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True): the other needs another run.
+ * PyTorch's caching allocator, called from C++ as PyTorch itself calls it. The process has only one. The environment
+ * at the start of the process decides whether it is native or has expandable segments
+ * (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), so each kind needs a run of its own.
  */
 #ifndef VMM_BENCH_PEER_TORCH_HPP
 #define VMM_BENCH_PEER_TORCH_HPP
@@ -49,22 +49,22 @@ class torch
         (void)cudaSetDevice(0);
     }
 
-    /* The process has one: it is emptied, and its peaks begin anew. */
+    /* There is one allocator for all benches: empty it and reset its peaks. */
     torch()
     {
         trim();
         c10::cuda::CUDACachingAllocator::resetPeakStats(0);
         if (read().reserved != 0)
-            broken("memory of the bench before is left");
+            fail_first("memory of an earlier bench is left");
     }
 
-    void *alloc(std::size_t bytes, void *stream)
+    void *alloc(std::size_t bytes, vmm_stream stream)
     {
         try {
             return c10::cuda::CUDACachingAllocator::raw_alloc_with_stream(
                 bytes, static_cast<cudaStream_t>(stream));
         } catch (const std::exception &thrown) {
-            broken(thrown.what());
+            fail_first(thrown.what());
             return nullptr;
         }
     }
@@ -96,7 +96,7 @@ class torch
     }
 
   private:
-    void broken(const char *text)
+    void fail_first(const char *text)
     {
         if (!failed_.exchange(true))
             error_ = text;

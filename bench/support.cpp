@@ -8,7 +8,7 @@
 
 namespace
 {
-bool any_failed; /* Google Benchmark ends with 0 even so */
+bool any_failed; /* Google Benchmark exits with 0 even after errors */
 }
 
 namespace bench
@@ -75,7 +75,7 @@ std::string blocks_fault(const std::vector<block> &blocks, std::size_t alignment
             return "two live blocks overlap";
         end = b.address + b.bytes;
     }
-    return place.touch(blocks) ? "" : "a block does not keep its bytes";
+    return place.touch(blocks) ? "" : "a block does not keep its contents";
 }
 
 void report_calls(benchmark::State &state, const figures &before, const figures &after)

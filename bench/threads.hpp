@@ -1,27 +1,27 @@
 /*
- * Many threads: pairs of 1 to 16 threads, each with a stream of its own or all with one; and pairs of
- * threads of which one allocates and the other frees.
+ * Many threads: pairs on 1 to 16 threads, each with a stream of its own or all on one stream; and pairs of threads
+ * where one allocates and the other frees.
  */
 #ifndef VMM_BENCH_THREADS_HPP
 #define VMM_BENCH_THREADS_HPP
 
-#include "crew.hpp"
+#include "workers.hpp"
 
 #include <array>
 
 namespace bench
 {
 
-/* From one thread to one other. */
-class ring
+/* A queue from one thread to another. */
+class queue
 {
   public:
     void push(void *address)
     {
         std::size_t at = pushed_.load(std::memory_order_relaxed);
-        while (at - popped_.load(std::memory_order_acquire) == slots)
+        while (at - popped_.load(std::memory_order_acquire) == capacity)
             std::this_thread::yield();
-        held_[at % slots] = address;
+        slots_[at % capacity] = address;
         pushed_.store(at + 1, std::memory_order_release);
     }
     void *pop()
@@ -29,52 +29,52 @@ class ring
         std::size_t at = popped_.load(std::memory_order_relaxed);
         while (pushed_.load(std::memory_order_acquire) == at)
             std::this_thread::yield();
-        void *address = held_[at % slots];
+        void *address = slots_[at % capacity];
         popped_.store(at + 1, std::memory_order_release);
         return address;
     }
 
-    static constexpr std::size_t slots = 256;
+    static constexpr std::size_t capacity = 256;
 
   private:
     alignas(64) std::atomic<std::size_t> pushed_{ 0 };
     alignas(64) std::atomic<std::size_t> popped_{ 0 };
-    alignas(64) std::array<void *, slots> held_{};
+    alignas(64) std::array<void *, capacity> slots_{};
 };
 
-template <class A> std::vector<void *> streams_of(unsigned count, bool shared)
+template <class A> std::vector<vmm_stream> streams_of(unsigned count, bool shared)
 {
-    std::vector<void *> streams(count);
+    std::vector<vmm_stream> streams(count);
     for (unsigned i = 0; i < count; i++)
         streams[i] = A::place().stream(shared ? 0 : i);
     return streams;
 }
 
-/* `each` blocks of every stream, which threads take at once. */
+/* Allocates `each` blocks of every stream, on all threads at once. */
 template <class A>
-std::vector<block> together_alloc(A &allocator, std::size_t each, std::size_t bytes,
-                                  const std::vector<void *> &streams)
+std::vector<block> concurrent_alloc(A &allocator, std::size_t each, std::size_t bytes,
+                                    const std::vector<vmm_stream> &streams)
 {
     std::vector<block> blocks(each * streams.size());
-    crew_run<A>(static_cast<unsigned>(streams.size()), [&](unsigned thread) {
+    threads_run<A>(static_cast<unsigned>(streams.size()), [&](unsigned thread) {
         for (std::size_t i = 0; i < each; i++)
             blocks[thread * each + i] = block_alloc(allocator, bytes, streams[thread]);
     });
     return blocks;
 }
 
-/* Blocks that threads took at once, with none freed meanwhile, must be apart. */
+/* Fails the bench if blocks that threads allocate at once overlap. Frees none until all are allocated. */
 template <class A>
-void verify_together(benchmark::State &state, A &allocator, std::size_t bytes,
-                     const std::vector<void *> &streams)
+void verify_concurrent(benchmark::State &state, A &allocator, std::size_t bytes,
+                       const std::vector<vmm_stream> &streams)
 {
-    std::vector<block> blocks = together_alloc(allocator, 16, bytes, streams);
+    std::vector<block> blocks = concurrent_alloc(allocator, 16, bytes, streams);
     verify_blocks(state, allocator, blocks);
     blocks_free(allocator, blocks);
     verify_empty(state, allocator);
 }
 
-/* Times one batch of run(operations), in which `width` threads or pairs of them each do all of it. */
+/* Times one batch of run(operations), in which each of `width` threads, or pairs of threads, makes all of them. */
 template <class A, class F>
 void batch_time(benchmark::State &state, A &allocator, unsigned width, F run)
 {
@@ -91,39 +91,39 @@ template <class A>
 void threads(benchmark::State &state, std::size_t bytes, unsigned count, bool shared)
 {
     A allocator;
-    std::vector<void *> streams = streams_of<A>(count, shared);
+    std::vector<vmm_stream> streams = streams_of<A>(count, shared);
     batch_time(state, allocator, count, [&](std::size_t operations) {
-        return crew_run<A>(count, [&](unsigned thread) {
+        return threads_run<A>(count, [&](unsigned thread) {
             for (std::size_t i = 0; i < operations; i++) {
-                void *address = seen(allocator.alloc(bytes, streams[thread]));
+                void *address = keep(allocator.alloc(bytes, streams[thread]));
                 allocator.free(address, bytes, streams[thread]);
             }
         });
     });
-    verify_together(state, allocator, bytes, streams);
+    verify_concurrent(state, allocator, bytes, streams);
 }
 
 template <class A> void handoff(benchmark::State &state, std::size_t bytes, unsigned pairs)
 {
     A allocator;
-    std::vector<void *> streams = streams_of<A>(pairs, false);
-    std::vector<ring> rings(pairs);
-    /* As many as can be on their way: what follows needs the driver no more. */
-    std::vector<block> most = together_alloc(allocator, ring::slots + 2, bytes, streams);
+    std::vector<vmm_stream> streams = streams_of<A>(pairs, false);
+    std::vector<queue> queues(pairs);
+    /* Grows to the largest number of blocks under way, so that the batch makes no driver calls. */
+    std::vector<block> most = concurrent_alloc(allocator, queue::capacity + 2, bytes, streams);
     blocks_free(allocator, most);
     batch_time(state, allocator, pairs, [&](std::size_t operations) {
-        return crew_run<A>(2 * pairs, [&](unsigned thread) {
-            ring &ring = rings[thread / 2];
-            void *stream = streams[thread / 2];
+        return threads_run<A>(2 * pairs, [&](unsigned thread) {
+            queue &queue = queues[thread / 2];
+            vmm_stream stream = streams[thread / 2];
             for (std::size_t i = 0; i < operations; i++) {
                 if (thread % 2 == 0)
-                    ring.push(allocator.alloc(bytes, stream));
-                else if (void *address = ring.pop(); address != nullptr)
+                    queue.push(allocator.alloc(bytes, stream));
+                else if (void *address = queue.pop(); address != nullptr)
                     allocator.free(address, bytes, stream);
             }
         });
     });
-    verify_together(state, allocator, bytes, streams);
+    verify_concurrent(state, allocator, bytes, streams);
 }
 
 template <class A> void register_threads()

@@ -6,21 +6,21 @@
 namespace
 {
 
-struct trace_free_of {
+struct trace_deleter {
     void operator()(struct trace *trace) const
     {
         trace_free(trace);
         delete trace;
     }
 };
-using trace_owned = std::unique_ptr<struct trace, trace_free_of>;
+using trace_ptr = std::unique_ptr<struct trace, trace_deleter>;
 
 } // namespace
 
 const struct trace *bench::trace_find(const char *name, std::string &why)
 {
-    static std::map<std::string, trace_owned> known;
-    trace_owned &slot = known[name];
+    static std::map<std::string, trace_ptr> loaded;
+    trace_ptr &slot = loaded[name];
     if (slot != nullptr)
         return slot.get();
     auto *read = new struct trace();

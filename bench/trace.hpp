@@ -1,7 +1,7 @@
 /*
- * Recorded programs, replayed whole: a first pass with an allocator that holds nothing, passes that warm
- * it up, and later passes, which find it as the steps of a training loop do. No kernels run: what is
- * timed is the allocator and its driver's calls.
+ * Replays recorded programs: a first pass with an empty allocator, passes that warm it up, and later passes, which
+ * find it in the state that the steps of a training loop do. No kernels run, so the time is that of the allocator
+ * and its driver calls.
  */
 #ifndef VMM_BENCH_TRACE_HPP
 #define VMM_BENCH_TRACE_HPP
@@ -11,19 +11,19 @@
 #include <memory>
 
 extern "C" {
-#include "fragtest/trace.h"
+#include "fragtest/trace/trace.h"
 }
 
 namespace bench
 {
 
-/* The shipped trace of a name, read at its first use; NULL with an error in `why`. */
+/* Returns the bundled trace of a name, read at its first use; NULL with the error in `why`. */
 const struct trace *trace_find(const char *name, std::string &why);
 
-/* The blocks that are live after the first `operations`. */
+/* The numbers of the blocks that are live after the first `operations`. */
 std::vector<std::uint32_t> trace_live(const struct trace &trace, std::uint32_t operations);
 
-/* One trace with one allocator. */
+/* Replays one trace with one allocator. */
 template <class A> class replay
 {
   public:
@@ -35,7 +35,7 @@ template <class A> class replay
         }
     }
 
-    /* Seconds of the operations; what the trace leaves live is freed afterwards. */
+    /* Returns the seconds of the operations; frees the blocks that the trace leaves live afterwards. */
     double pass(A &allocator)
     {
         auto start = clock::now();
@@ -46,7 +46,7 @@ template <class A> class replay
         return seconds;
     }
 
-    /* Stops halfway and looks at what is live there. */
+    /* Stops halfway and checks the live blocks. */
     void verify(benchmark::State &state, A &allocator)
     {
         std::vector<block> live;
@@ -60,7 +60,7 @@ template <class A> class replay
 
   private:
     /* Stream 0 of a trace is the default stream. */
-    void *stream_of(std::uint32_t dense) const
+    vmm_stream stream_of(std::uint32_t dense) const
     {
         return trace_.stream_numbers[0] == dense + 1 ? nullptr : A::place().stream(dense);
     }
@@ -81,7 +81,7 @@ template <class A> class replay
     std::vector<block> blocks_;
 };
 
-/* A pass and what the driver did in it, under names that begin with `which`. */
+/* Times a pass and reports the driver's part of it, in counters whose names begin with `which`. */
 template <class A>
 double pass_report(benchmark::State &state, A &allocator, replay<A> &replay, const char *which,
                    double operations)

@@ -1,42 +1,39 @@
 #!/usr/bin/env bash
-# Measures every allocator that this machine has with the same benches, in one go, and writes
-# docs/benchmarks.md with its pictures. With a GPU and 16 cores it takes about five minutes.
+# Measures every allocator that this machine has with the same benches, and writes docs/results/benchmarks.md with its charts.
+# With a GPU and 16 cores it takes about five minutes.
 #
-# usage: tools/bench.sh OUT [BUILD [CMAKE-ARGUMENT]...]
-#   OUT     folder for what was measured
-#   BUILD   name of the build below build/ (bench)
+# usage: tools/bench.sh OUT      OUT: folder for the measurements
 #
+# CMAKE_PREFIX_PATH in the environment says where RMM and others are, if CMake does not find them.
 # Writes into OUT:
-#   bench.json              ours, glibc, cudaMalloc, cudaMallocAsync, RMM, as far as found
-#   torch-native.json       PyTorch's allocator, where PyTorch and a GPU are found
+#   bench.json              vmmcache, glibc, cudaMalloc, cudaMallocAsync and RMM, if they are found
+#   torch-native.json       PyTorch's allocator, if PyTorch and a GPU are found
 #   torch-expandable.json   the same with expandable segments
 #   *.txt                   the same for people
-#   machine.txt             the machine, versions, commands and how long they took
-# Ends with 1 if a bench found a wrong result.
+#   machine.txt             the machine, versions, commands and their times
+# Exits with 1 if a bench found a wrong result.
 set -euo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-if [ $# -lt 1 ]; then
-    echo "usage: tools/bench.sh OUT [BUILD [CMAKE-ARGUMENT]...]" >&2
+if [ $# -ne 1 ]; then
+    echo "usage: tools/bench.sh OUT" >&2
     exit 2
 fi
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
-name=${2:-bench}
-shift $(($# < 2 ? $# : 2))
-bin=$home/build/$name/bin
+build=$home/build/tools
+bin=$build/bin
 machine=$out/machine.txt
 failed=0
 
 "$home/tools/setup.sh" cc cxx make cmake python3 zlib benchmark
-echo "== building (build/$name)"
-"$home/tools/build.sh" "$name" -DCMAKE_BUILD_TYPE=Release -DVMM_BUILD_TOOLS=ON -DVMM_BUILD_BENCH=ON \
-    -DVMM_BUILD_TESTS=OFF "$@"
+echo "== building (build/tools)"
+"$home/tools/build.sh" tools
 rm -f "$out"/*.json
 
 has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi --id=0 >/dev/null 2>&1; }
 
-cached() { sed -n "s/^$1:[A-Z]*=//p" "$home/build/$name/CMakeCache.txt"; }
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 
 describe() {
     echo "cpu: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) CPUs"
@@ -63,7 +60,7 @@ measure() {
         grep -i error "$out/$file.txt" >&2 || tail -n 5 "$out/$file.txt" >&2
         failed=1
     fi
-    # One that crashed, or was ended for its time, left half a file.
+    # A bench that crashed or timed out leaves an incomplete file.
     python3 -m json.tool "$out/$file.json" >/dev/null 2>&1 || rm -f "$out/$file.json"
 }
 
@@ -74,6 +71,6 @@ if has_gpu && [ -x "$bin/vmmcache_bench_torch" ]; then
     measure torch-expandable vmmcache_bench_torch PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True \
         PYTORCH_ALLOC_CONF=expandable_segments:True
 fi
-"$home/tools/bench_report.py" "$out" "$home/docs/benchmarks.md"
-echo "== written: docs/benchmarks.md, docs/benchmarks/"
+"$home/tools/bench_report.py" "$out" "$home/docs/results/benchmarks.md"
+echo "== written: docs/results/benchmarks.md, docs/results/benchmarks/"
 exit "$failed"

@@ -1,6 +1,6 @@
-"""The bars that the benches are held to, and whether they are met.
+"""The bars of the benches, and whether the measurements meet them.
 
-May be imported by: bench_report.py.
+Imported by: bench_report.py.
 """
 from bench_data import EXPANDABLE, NATIVE, OURS_SIM
 
@@ -9,7 +9,7 @@ KERNEL_MS = 200.0
 
 
 class Bar:
-    """One line: what is asked, what was measured; met is None where it could not be measured."""
+    """One row: the bar and the measurement; met is None if it could not be measured."""
 
     def __init__(self, figure, bar, measured, met):
         self.figure, self.bar, self.measured, self.met = figure, bar, measured, met
@@ -24,7 +24,7 @@ def unmeasured(figure, bar):
 
 
 def faster(data, bench, arguments, most_ns, least_ratio, figure, bar):
-    """Ours takes at most most_ns, and the fastest peer least_ratio times as long, for each argument."""
+    """For each argument vmmcache takes at most most_ns, and the fastest peer takes least_ratio times as long."""
     slowest, ratios = None, []
     for argument in arguments:
         ours, peer = data.figure(bench, data.ours, argument), data.best_peer(bench, argument)
@@ -71,7 +71,7 @@ def later_passes(data):
 
 
 def first_pass(data, peer, least, figure, bar):
-    """Faster than the peer on at least so large a share of the traces."""
+    """vmmcache is faster than the peer on more than this share of the traces."""
     wins, slower = 0, []
     traces = data.arguments("trace")
     for trace in traces:
@@ -81,7 +81,7 @@ def first_pass(data, peer, least, figure, bar):
             return unmeasured(figure, bar)
         wins += ours < theirs
         if ours >= theirs:
-            slower.append("%s %.2f x as long" % (trace, ours / theirs))
+            slower.append("%s takes %.2f x as long" % (trace, ours / theirs))
     text = "%d of %d%s" % (wins, len(traces), slower and "; " + ", ".join(slower) or "")
     return Bar(figure, bar, text, wins > least * len(traces) or wins == len(traces))
 
@@ -132,7 +132,7 @@ def growth_of(data, bench):
 
 
 def sim_heap(data):
-    """At random each step misses the processor's cache, so the order of age tells what the library does."""
+    """Replaced at random, each step misses the processor's cache, so the bar is for replacement oldest first."""
     figure, bar = "sim: 139 GiB of 2-MiB blocks against 1 GiB", "within 30 %, oldest first"
     aged, random = (growth_of(data, bench) for bench in ("heap", "heap_random"))
     if aged is None or random is None:

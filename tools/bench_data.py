@@ -1,24 +1,24 @@
-"""What tools/bench.sh measured: medians by bench, allocator and argument.
+"""Reads the measurements of tools/bench.sh: medians by bench, allocator and argument.
 
-May be imported by: bench_report.py, bench_bars.py, bench_svg.py.
+Imported by: bench_report.py, bench_bars.py, bench_svg.py.
 """
 import json
 import os
 import statistics
 
-# Ours first; then who works on the same device, then the floor.
+# vmmcache first; then the other allocators of the device, then the reference on the host.
 OURS_CUDA, OURS_SIM, OURS_LOOSE = "vmmcache-cuda", "vmmcache-sim", "vmmcache-cuda-loose"
 NATIVE, EXPANDABLE = "torch-native", "torch-expandable"
 ALLOCATORS = (OURS_CUDA, OURS_LOOSE, OURS_SIM, NATIVE, EXPANDABLE, "cudaMallocAsync", "cudaMalloc", "rmm-pool",
               "rmm-arena", "glibc")
 FILES = ("bench", "torch-native", "torch-expandable")
-# What Google Benchmark puts into a row beside figures.
+# Fields of Google Benchmark that are not figures.
 NOT_FIGURES = ("family_index", "per_family_instance_index", "repetitions", "repetition_index",
                "threads", "iterations")
 
 
 def parts(run_name):
-    """The bench, its allocator and its arguments; Google Benchmark appends how it was run."""
+    """The bench, its allocator and its arguments, without what Google Benchmark appends to the name."""
     bench, allocator, *rest = [part for part in run_name.split("/")
                                if ":" not in part and part != "manual_time"]
     return bench, allocator, "/".join(rest)
@@ -62,12 +62,12 @@ class Data:
                     figures.setdefault(name, []).append(value)
 
     def figure(self, bench, allocator, argument="", name="real_time"):
-        """The median, or None where it was not measured."""
+        """The median, or None if it was not measured."""
         values = self.rows.get((bench, allocator, argument), {}).get(name)
         return statistics.median(values) if values else None
 
     def arguments(self, bench):
-        """In the order of the benches."""
+        """The arguments, in the order of the benches."""
         return list(dict.fromkeys(argument for found, _, argument in self.rows if found == bench))
 
     def best_peer(self, bench, argument, name="real_time", highest=False):
@@ -77,6 +77,3 @@ class Data:
         if not found:
             return None
         return max(found) if highest else min(found)
-
-    def told(self, key):
-        return [rest[0] for name, *rest in self.machine if name == key]

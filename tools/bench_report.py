@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Writes docs/benchmarks.md and its pictures from what tools/bench.sh measured.
+"""Writes docs/results/benchmarks.md and its charts from the measurements of tools/bench.sh.
 
 usage: tools/bench_report.py FOLDER DOCUMENT
 
-Every figure comes from FOLDER. Pictures go into the folder that is named as DOCUMENT is, without its
-ending.
+Every figure comes from FOLDER. The charts' folder has the name of DOCUMENT without its extension.
 """
 import os
 import sys
@@ -18,8 +17,8 @@ from markdown import table
 PERCENTILES = (("p50_ns", "p50"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("max_ns", "max"))
 
 
-def shown(value, scale=1.0):
-    """Three digits that count."""
+def format_digits(value, scale=1.0):
+    """Three significant digits."""
     if value is None:
         return "-"
     value *= scale
@@ -29,27 +28,27 @@ def shown(value, scale=1.0):
 
 
 def ratio(data, row, name, scale, highest):
-    """How many times better ours is than the best peer."""
+    """How many times better vmmcache is than the best peer."""
     bench, argument = row
     ours, peer = data.figure(bench, data.ours, argument, name), \
         data.best_peer(bench, argument, name, highest)
     if not ours or not peer or not peer[0]:
         return "-"
-    return "%s (%s)" % (shown(ours / peer[0] if highest else peer[0] / ours), peer[1])
+    return "%s (%s)" % (format_digits(ours / peer[0] if highest else peer[0] / ours), peer[1])
 
 
-def compared(data, head, rows, name="real_time", scale=1.0, highest=False):
-    """A table with a column for each allocator that has a figure in it. rows: (label, bench, argument)."""
+def comparison(data, head, rows, name="real_time", scale=1.0, highest=False):
+    """A table with a column for each allocator that has a figure. rows: (label, bench, argument)."""
     columns = [allocator for allocator in data.allocators
                if any(data.figure(bench, allocator, argument, name) is not None
                       for _, bench, argument in rows)]
     if not columns:
         return ["Not measured here."]
-    lines = [[label] + [shown(data.figure(bench, allocator, argument, name), scale)
+    lines = [[label] + [format_digits(data.figure(bench, allocator, argument, name), scale)
                         for allocator in columns] +
              [ratio(data, (bench, argument), name, scale, highest)]
              for label, bench, argument in rows]
-    return table([head, *columns, "ours, times better than the best peer"], lines)
+    return table([head, *columns, "vmmcache, times better than the best peer"], lines)
 
 
 def rows_of(data, bench):
@@ -65,14 +64,14 @@ def figures_of(data, bench, figures):
             values = [data.figure(bench, allocator, argument, name) for name, _, _ in figures]
             if any(value is not None for value in values):
                 lines.append([argument, allocator] +
-                             [shown(value, scale) for value, (_, _, scale) in zip(values, figures)])
+                             [format_digits(value, scale) for value, (_, _, scale) in zip(values, figures)])
     return table(["", "allocator"] + [label for _, label, _ in figures], lines, texts=2)
 
 
 def machine_part(data):
     yield "# Benches"
     yield ""
-    yield "Written by `tools/bench_report.py` from what `tools/bench.sh` measured, in one go:"
+    yield "Written by `tools/bench_report.py` from one run of `tools/bench.sh`:"
     yield ""
     yield "```"
     for line in data.machine:
@@ -81,10 +80,10 @@ def machine_part(data):
         yield "%s: %s" % (name, text)
     yield "```"
     yield ""
-    yield ("Figures are medians of repetitions of at least 50 ms. Every bench verifies its blocks: none "
-           "overlap, all are aligned and keep their bytes (on a GPU by kernels), and none is left. "
-           "`vmmcache-sim` is ours on a driver that has rules only: what the library costs by itself. "
-           "`glibc` is malloc and free of host memory, a floor.")
+    yield ("Figures are medians of repetitions of at least 50 ms. Every bench checks its blocks: no two overlap, all are "
+           "aligned and keep their contents (checked by kernels on a GPU), and no live block is left. "
+           "`vmmcache-sim` is vmmcache on a simulated driver whose calls only keep books: the cost of the library "
+           "itself. `glibc` is malloc and free of host memory, as a reference.")
 
 
 def bars_part(data):
@@ -93,7 +92,7 @@ def bars_part(data):
     yield from table(["figure", "bar", "measured", "met"], [bar.cells() for bar in bars(data)], texts=4)
     if not data.has_gpu:
         yield ""
-        yield "There was no GPU here, which the other bars need."
+        yield "The other bars need a GPU, and this machine has none."
 
 
 def picture(name, title):
@@ -105,7 +104,7 @@ def pairs_part(data):
     yield ""
     yield picture("pair", "ns a pair, by size")
     yield ""
-    yield from compared(data, "size", rows_of(data, "pair") +
+    yield from comparison(data, "size", rows_of(data, "pair") +
                         [("2000 live, 512 B to 8 MiB", "mixed", "")])
 
 
@@ -113,14 +112,14 @@ def threads_part(data):
     yield "## Threads, in million pairs a second"
     for bench, title in (("threads", "Each thread with a stream of its own"),
                          ("shared", "All threads with one stream"),
-                         ("handoff", "Half of the threads allocate, the others free what they pass on")):
+                         ("handoff", "Half of the threads allocate and hand the blocks to the others, which free them")):
         yield ""
         yield "### " + title
         yield ""
         if bench != "handoff":
             yield picture(bench, title)
             yield ""
-        yield from compared(data, "size, threads", rows_of(data, bench), "items_per_second", 1e-6,
+        yield from comparison(data, "size, threads", rows_of(data, bench), "items_per_second", 1e-6,
                             highest=True)
 
 
@@ -128,16 +127,16 @@ def trace_part(data):
     yield "## Traces, in ns an operation"
     if OURS_LOOSE in data.allocators:
         yield ""
-        yield ("*%s* may reserve 5 %% more than what is active (`footprint_permille = 50`); by default it is "
-               "1 %%." % OURS_LOOSE)
-    for name, title in (("first_ns", "First pass, the driver's calls included"),
-                        ("later_ns", "A later pass, after five that warm up")):
+        yield ("*%s* may reserve 5 %% more than is active (`footprint_permille = 50`); the default is 1 %%."
+               % OURS_LOOSE)
+    for name, title in (("first_ns", "First pass, including driver calls"),
+                        ("later_ns", "A later pass, after five warm-up passes")):
         yield ""
         yield "### " + title
         yield ""
-        yield from compared(data, "trace", rows_of(data, "trace"), name)
+        yield from comparison(data, "trace", rows_of(data, "trace"), name)
     yield ""
-    yield "### What the driver did, and the footprint: peak reserved over peak live memory"
+    yield "### Driver calls, and the footprint: peak reserved over peak live memory"
     yield ""
     yield from figures_of(data, "trace", (
         ("first_calls", "calls, first pass", 1), ("first_driver_ms", "driver ms", 1),
@@ -146,7 +145,7 @@ def trace_part(data):
 
 
 def growth_part(data):
-    yield "## 32 GiB taken and given back"
+    yield "## Growing by 32 GiB, and releasing it"
     for bench, name, title, highest in (
             ("growth", "growth_gib_s", "Growth, in GiB/s", True),
             ("growth", "trim_gib_s", "Trim, in GiB/s", True),
@@ -154,9 +153,9 @@ def growth_part(data):
         yield ""
         yield "### " + title
         yield ""
-        yield from compared(data, "blocks of", rows_of(data, bench), name, highest=highest)
+        yield from comparison(data, "blocks of", rows_of(data, bench), name, highest=highest)
     yield ""
-    yield "### Driver calls, own time, and what a trim left"
+    yield "### Driver calls, own time, and memory left by a trim"
     yield ""
     yield from figures_of(data, "growth", (
         ("driver_calls", "driver calls of the growth", 1), ("driver_ms", "driver ms", 1),
@@ -169,25 +168,25 @@ def latency_part(data):
     yield ""
     yield picture("latency", "microseconds of an allocation, by percentile")
     yield ""
-    yield "The other thread takes 1 GiB in pieces of 64 MiB on its own stream, frees it and trims, over and over."
+    yield "The other thread repeats: allocate 1 GiB in pieces of 64 MiB on its own stream, free it and trim."
     for argument in data.arguments("latency"):
         yield ""
         yield "### " + argument
         yield ""
         yield from table(["", *(label for _, label in PERCENTILES)],
-                         [[name] + [shown(data.figure("latency", name, argument, figure))
+                         [[name] + [format_digits(data.figure("latency", name, argument, figure))
                                     for figure, _ in PERCENTILES]
                           for name in data.allocators
                           if data.figure("latency", name, argument) is not None])
 
 
 def heap_part(data):
-    yield "## Whether cost grows with the heap: 2-MiB blocks, replaced one by one, in ns"
+    yield "## Cost by heap size: 2-MiB blocks, replaced one by one, in ns"
     yield ""
-    for order, bench in (("From the oldest to the youngest", "heap"), ("At random", "heap_random")):
+    for order, bench in (("Oldest first", "heap"), ("At random", "heap_random")):
         yield "### " + order
         yield ""
-        yield from compared(data, "live", rows_of(data, bench), "pair_ns")
+        yield from comparison(data, "live", rows_of(data, bench), "pair_ns")
 
 
 def threads_lines(data, bench, size):
@@ -203,7 +202,7 @@ def threads_lines(data, bench, size):
 
 
 def bars_picture(data, title, rows, upright, scale):
-    """rows: (label, bench, argument, figure); None where nobody has a figure."""
+    """rows: (label, bench, argument, figure). Returns None if no allocator has a figure."""
     groups = []
     for label, bench, argument, figure in rows:
         found = {name: data.figure(bench, name, argument, figure) for name in data.allocators}

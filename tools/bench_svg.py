@@ -1,20 +1,20 @@
-"""Pictures of what the benches measured, as SVG: lines over threads, and bars side by side.
+"""Charts of the benches' measurements, as SVG: lines over threads, and bars side by side.
 
-May be imported by: bench_report.py. Looks as footprint_svg.py does, whose frame it uses.
+Imported by: bench_report.py. Uses the frame of footprint_svg.py, so that all charts look alike.
 """
 import math
 
 from bench_data import ALLOCATORS, OURS_LOOSE
 from footprint_svg import BOTTOM, HEIGHT, LEFT, LINE_COLOURS, RIGHT, WIDTH, Picture, log_ticks
 
-# What is in no picture takes no colour.
+# Allocators that are in no chart need no colour.
 COLOURS = dict(zip((name for name in ALLOCATORS if name != OURS_LOOSE),
                    LINE_COLOURS[:1] + LINE_COLOURS[5:] + LINE_COLOURS[1:5] +
                    ("#1b7c83", "#a475f9", "#8b949e")))
 
 
 class LogPicture(Picture):
-    """Upright by powers of ten; one colour an allocator."""
+    """A chart with a logarithmic vertical axis and one colour for each allocator."""
 
     def __init__(self, title, allocators, values):
         super().__init__(title, [(name, COLOURS[name], 3) for name in allocators])
@@ -34,7 +34,7 @@ class LogPicture(Picture):
 
 
 class ThreadsPicture(LogPicture):
-    """Pairs a second over threads, one line an allocator."""
+    """Pairs per second over threads, one line for each allocator."""
 
     def __init__(self, title, lines):
         """lines: {allocator: [(threads, millions of pairs a second)]}"""
@@ -58,11 +58,11 @@ class ThreadsPicture(LogPicture):
             for x, y in places:
                 self.svg.append('<circle cx="%.1f" cy="%.1f" r="2.2" fill="%s"/>' %
                                 (x, y, COLOURS[name]))
-        return self.written()
+        return self.to_svg()
 
 
 class BarsPicture(LogPicture):
-    """Groups of bars, one bar an allocator."""
+    """Groups of bars, one bar for each allocator."""
 
     def __init__(self, title, allocators, groups, upright):
         """groups: [(name, {allocator: value})]"""
@@ -87,4 +87,4 @@ class BarsPicture(LogPicture):
             self.bars_draw(left + room * 0.1, room * 0.8, bars)
             self.text(left + room / 2, HEIGHT - BOTTOM + 17, name)
         self.names("", self.upright)
-        return self.written()
+        return self.to_svg()

@@ -1,24 +1,26 @@
 #!/usr/bin/env bash
-# Configures and builds one build directory below build/. Quiet unless it fails.
+# Configures and builds one preset of CMakePresets.json in build/PRESET. Prints nothing unless it fails.
 #
-# usage: tools/build.sh NAME [--target TARGET] [CMAKE-ARGUMENT]...      --target: only that, not everything
+# usage: tools/build.sh PRESET [--target TARGET]      --target: builds only that
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-name=$1
+case "$#:${2:-}" in
+1:) ;;
+3:--target) ;;
+*)
+    echo "usage: tools/build.sh PRESET [--target TARGET]" >&2
+    exit 2
+    ;;
+esac
+preset=$1
 shift
-target=()
-if [ "${1:-}" = --target ]; then
-    target=(--target "$2")
-    shift 2
-fi
-mkdir -p "build/$name"
-log=build/$name/build.log
+mkdir -p build
+log=build/$preset.log
 
-if ! { cmake -S . -B "build/$name" "$@" && cmake --build "build/$name" -j "$(nproc)" ${target[@]+"${target[@]}"}; } \
-    >"$log" 2>&1; then
+if ! { cmake --preset "$preset" && cmake --build --preset "$preset" -j "$(nproc)" "$@"; } >"$log" 2>&1; then
     tail -n 60 "$log" >&2
-    echo "error: build/$name could not be built; the end of what happened is above, all of it in $log" >&2
+    echo "error: preset $preset could not be built; the end of the log is above, all of it in $log" >&2
     exit 1
 fi
 grep -h "LEFT OUT" "$log" | sed 's/^-- /   /' || true

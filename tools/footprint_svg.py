@@ -1,32 +1,32 @@
-"""Pictures of footprint as SVG: memory over time, and what the knob costs.
+"""Charts of footprint as SVG: memory over time, and the cost of the footprint knob.
 
-May be imported by: plot_footprint.py, bench_svg.py, bench_report.py. Needs nothing but the standard library.
+Imported by: plot_footprint.py, bench_svg.py, bench_report.py. Needs only the standard library.
 """
 import math
 import os
 
 GIB = 2.0 ** 30
 
-# Readable on white and on black: the background is transparent.
+# Readable on white and on black, because the background is transparent.
 TEXT = "#6e7781"
 LIVE = "#8b949e"
-COLOURS = {"block-splitting": "#e16f24", "expandable": "#388bfd", "vmmcache": "#2da44e",
+COLOURS = {"block-downsizing": "#e16f24", "expandable": "#388bfd", "vmmcache": "#2da44e",
            "vmmcache, waiting": "#bf3989"}
 LINE_COLOURS = ("#2da44e", "#388bfd", "#e16f24", "#bf3989", "#8250df", "#bf8700")
 
 WIDTH, HEIGHT = 860, 340
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 40, 44
 LEGEND_STEP = 18
-LETTER = 6.6      # pixels of a letter, on average
-TOLERANCE = 0.35  # pixels that a simplified line may be off
+LETTER = 6.6      # average width of a letter, in pixels
+TOLERANCE = 0.35  # error of a simplified line, in pixels
 
 
-def simplified(points):
-    """The fewest of the points that leave the line where it is, to TOLERANCE (Douglas, Peucker)."""
+def simplify(points):
+    """The fewest of the points that keep the line within TOLERANCE (Douglas, Peucker)."""
     keep = {0, len(points) - 1}
-    spans = [(0, len(points) - 1)]
-    while spans:
-        first, last = spans.pop()
+    segments = [(0, len(points) - 1)]
+    while segments:
+        first, last = segments.pop()
         (x0, y0), (x1, y1) = points[first], points[last]
         length = math.hypot(x1 - x0, y1 - y0) or 1.0
         far, at = 0.0, None
@@ -37,7 +37,7 @@ def simplified(points):
                 far, at = off, number
         if far > TOLERANCE:
             keep.add(at)
-            spans += [(first, at), (at, last)]
+            segments += [(first, at), (at, last)]
     return [points[number] for number in sorted(keep)]
 
 
@@ -72,10 +72,10 @@ def pictures_write(folder, pictures):
 
 
 class Picture:
-    """What all pictures have: a frame, texts, lines and a legend above."""
+    """The frame, texts, lines and legend that all charts have."""
 
     def __init__(self, title, legend):
-        """legend: (text, colour, height of its sign); it decides where the frame begins."""
+        """legend: (text, colour, height of its sign); the frame starts below it."""
         self.title = title
         self.svg = []
         self.top_edge = TOP
@@ -101,7 +101,7 @@ class Picture:
             x += width + 16
 
     def level(self, y, text, strong=False):
-        """A line across, with its value to the left."""
+        """A horizontal line, with its value to the left."""
         self.line([(LEFT, y), (WIDTH - RIGHT, y)],
                   'stroke="%s" stroke-opacity="%s"' % (TEXT, "0.9" if strong else "0.25"))
         self.text(LEFT - 6, y + 4, text, "end")
@@ -111,7 +111,7 @@ class Picture:
         self.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, across)
         self.text(14, middle, upright, more=' transform="rotate(-90 14 %.1f)"' % middle)
 
-    def written(self):
+    def to_svg(self):
         texts = [part for part in self.svg if part.startswith("<text")]
         others = [part for part in self.svg if not part.startswith("<text")]
         return "\n".join([
@@ -122,16 +122,16 @@ class Picture:
 
 
 class TimePicture(Picture):
-    """One trace: live memory, and what each policy reserved, over its operations."""
+    """One trace: live memory, and the memory that each policy reserved, over its operations."""
 
-    def __init__(self, trace, runs, apart_bytes):
-        """runs: {policy: Run}; apart_bytes: peak apart, drawn where it is above peak live."""
+    def __init__(self, trace, runs, bound_bytes):
+        """runs: {policy: Run}; bound_bytes: the lower bound, drawn if it is above peak live."""
         self.runs = runs
         live = max(next(iter(runs.values())).live)
-        self.apart = apart_bytes / GIB if apart_bytes > live else None
+        self.bound = bound_bytes / GIB if bound_bytes > live else None
         entries = [("live: peak %.2f" % (live / GIB), LIVE, 10)]
-        if self.apart:
-            entries.append(("streams apart: peak %.2f" % self.apart, LIVE, 1))
+        if self.bound:
+            entries.append(("lower bound %.2f" % self.bound, LIVE, 1))
         entries += [("%s: %.2f (&#215; %.3f)" % (name, max(run.reserved) / GIB,
                                                  max(run.reserved) / live), COLOURS[name], 3)
                     for name, run in runs.items()]
@@ -154,12 +154,12 @@ class TimePicture(Picture):
         self.names(unit, "GiB")
 
     def points(self, ops, values):
-        """The highest value of each pixel, so that a short peak stays as wide as can be seen."""
+        """The highest value of each pixel, so that a short peak stays visible."""
         highest = {}
         for op, value in zip(ops, values):
             pixel = int(self.x(op))
             highest[pixel] = max(value, highest.get(pixel, 0))
-        return simplified([(pixel, self.y(value / GIB)) for pixel, value in highest.items()])
+        return simplify([(pixel, self.y(value / GIB)) for pixel, value in highest.items()])
 
     def draw(self):
         self.axes()
@@ -168,25 +168,25 @@ class TimePicture(Picture):
         floor = self.y(0)
         area = [(points[0][0], floor)] + points + [(points[-1][0], floor)]
         self.line(area, 'fill="%s" fill-opacity="0.45"' % LIVE)
-        if self.apart:
-            self.line([(LEFT, self.y(self.apart)), (WIDTH - RIGHT, self.y(self.apart))],
+        if self.bound:
+            self.line([(LEFT, self.y(self.bound)), (WIDTH - RIGHT, self.y(self.bound))],
                       'stroke="%s" stroke-dasharray="6 4"' % LIVE)
         for name, run in self.runs.items():
             self.line(self.points(run.ops, run.reserved), 'stroke="%s" stroke-width="%s"' %
                       (COLOURS[name], "2" if name.startswith("vmmcache") else "1.5"))
-        return self.written()
+        return self.to_svg()
 
 
 class KnobPicture(Picture):
-    """What each value of the knob costs and gives: excess over driver time, both by powers of ten,
-    one line a trace, a dot for each value."""
+    """The effect of each value of the knob: excess memory over driver time, both logarithmic, with a line for each trace
+    and a dot for each value."""
 
-    LEAST = 0.1  # %, of excess that can be shown
+    LEAST = 0.1  # %, the smallest excess that a chart shows
 
     def __init__(self, lines, default):
-        """lines: {trace: [(knob, driver ms, footprint)]}; default: the knob that is marked."""
+        """lines: {trace: [(knob, driver ms, footprint)]}; default: the knob with a larger dot."""
         colours = dict(zip(lines, LINE_COLOURS))
-        super().__init__("what the footprint knob costs and gives",
+        super().__init__("footprint and driver time by knob",
                          [(trace, colours[trace], 3) for trace in lines])
         self.colours, self.default = colours, default
         self.lines = {trace: [(knob, ms, max(100 * (footprint - 1), self.LEAST))
@@ -217,7 +217,7 @@ class KnobPicture(Picture):
         self.level(HEIGHT - BOTTOM, "", strong=True)
         for ms in log_ticks(*self.across):
             self.text(self.x(ms), HEIGHT - BOTTOM + 17, "%g" % ms)
-        self.names("driver ms of the first pass", "% above what is needed")
+        self.names("driver ms of the first pass", "% above the least possible")
 
     def dot(self, trace, knob, x, y):
         self.svg.append('<circle cx="%.1f" cy="%.1f" r="%s" fill="%s"/>' %
@@ -232,4 +232,4 @@ class KnobPicture(Picture):
                 self.dot(trace, knob, x, y)
             for at in (0, -1):
                 self.text(places[at][0], places[at][1] - 7, points[at][0])
-        return self.written()
+        return self.to_svg()

@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# Shows on a machine with a GPU what docs/reliability.md, section 11, reports.
+# Tests reliability on a machine with a GPU, for docs/results/reliability.md, "On a GPU".
 #
-# usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only soak|marks|memcheck|initcheck|lost|tests]
+# usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only workers|marks|memcheck|initcheck|lost|tests]
 #
-#   BUILD      a build with tools and tests (build/release)
-#   --seconds  how long the soak of threads runs (300)
-#   --only     one part instead of all six, for machines that are to be had for minutes
+#   BUILD      a build with tools and tests (tools/build.sh release: build/release)
+#   --seconds  how long the stress test of threads runs (300)
+#   --only     one part instead of all six, for machines that are available for minutes only
 #
-# Writes into FOLDER the machine and each part's output as text:
+# Writes the machine and each part's output into FOLDER, as text:
 #   machine.txt        GPU, driver, system, compute-sanitizer, date
-#   soak.txt           8 threads on 16 streams: filled and verified by kernels; one stream made to stand still
-#   marks-*.txt        compute-sanitizer on blocks that are marked: work that is in order, and planted errors
-#   memcheck.txt       compute-sanitizer on a short soak of threads
-#   initcheck-*.txt    compute-sanitizer on what is read: nothing that nobody wrote, and a planted error
-#   lost.txt           kernels that break the context under a cache, resets, contexts that go
+#   workers.txt        8 threads on 16 streams: blocks filled and checked by kernels; one stream is stalled
+#   marks-*.txt        compute-sanitizer with NVTX annotations of blocks: correct work, and seeded bugs
+#   memcheck.txt       compute-sanitizer on a short stress test of threads
+#   initcheck-*.txt    compute-sanitizer on reads: no uninitialised reads, and a seeded bug
+#   lost.txt           kernels that break the context under a cache, resets, contexts that end
 #   tests.txt          every test that needs a GPU
-#   summary.txt        a line of each: how it ended, and the command
-# Ends with 1 if one of them is not as it must be. compute-sanitizer does not work everywhere (not under gVisor).
+#   summary.txt        a line for each part: its result, and the command
+# Exits with 1 if a part failed. compute-sanitizer does not work everywhere (not under gVisor).
 set -euo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 usage() {
-    echo "usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only soak|marks|memcheck|initcheck|lost|tests]" >&2
+    echo "usage: tools/gpu_reliability.sh FOLDER BUILD [--seconds N] [--only workers|marks|memcheck|initcheck|lost|tests]" >&2
     exit 2
 }
 
@@ -37,29 +37,29 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
-case $only in all | soak | marks | memcheck | initcheck | lost | tests) ;; *) usage ;; esac
+case $only in all | workers | marks | memcheck | initcheck | lost | tests) ;; *) usage ;; esac
 
 mkdir -p "$folder"
 out=$(cd "$folder" && pwd)
 build=$(cd "$build" && pwd)
 failed=0
 
-for program in bin/thread_soak bin/overrun tests/test_life_gpu_lost; do
+for program in bin/stress_workers bin/overrun tests/test_life_gpu_lost; do
     [ -x "$build/$program" ] || {
-        echo "error: $build/$program is missing; build with -DVMM_BUILD_TOOLS=ON -DVMM_BUILD_TESTS=ON" >&2
+        echo "error: $build/$program is missing; tools/build.sh release makes it" >&2
         exit 2
     }
 done
 export VMM_REQUIRE_GPU=1
 
-# ended NAME STATUS WHAT: a line of the summary.
+# ended NAME STATUS WHAT: writes a line of the summary.
 ended() {
     local verdict=ok
     [ "$2" -eq 0 ] || { verdict=FAILED && failed=1; }
     echo "$verdict: $1: $3" | tee -a "$out/summary.txt"
 }
 
-# run NAME COMMAND...: its output into NAME.txt, after the command; returns its status.
+# run NAME COMMAND...: writes the command and its output to NAME.txt; returns its status.
 run() {
     local file=$out/$1.txt status=0
     shift
@@ -72,19 +72,19 @@ run() {
 sanitizer=(compute-sanitizer --tool memcheck --error-exitcode 9 --report-api-errors no)
 initcheck=(compute-sanitizer --tool initcheck --error-exitcode 9)
 
-# says NAME TEXT: whether the output has it.
+# says NAME TEXT: whether the output contains the text.
 says() { grep -qF -- "$2" "$out/$1.txt"; }
 
-# Blocks that are used as they may be: nothing is reported.
-marks_clean() {
+# Correct use of blocks: the tool must report nothing.
+nvtx_clean() {
     local status=0
     run marks-clean "${sanitizer[@]}" --nvtx yes "$build/bin/overrun" clean || status=$?
     says marks-clean "ERROR SUMMARY: 0 errors" || status=1
     ended marks-clean "$status" "$(grep -F 'ERROR SUMMARY' "$out/marks-clean.txt" || echo 'no summary')"
 }
 
-# marks_planted NAME: exactly the planted access is reported, at its address.
-marks_planted() {
+# nvtx_planted NAME: the tool must report exactly the access of the seeded bug, at its address.
+nvtx_planted() {
     local name=marks-$1 status=0 address block
     run "$name" "${sanitizer[@]}" --nvtx yes --destroy-on-device-error kernel "$build/bin/overrun" "$1" || true
     address=$(sed -n 's/^planted: 1 byte at \(0x[0-9a-f]*\) .*/\1/p' "$out/$name.txt")
@@ -97,28 +97,28 @@ marks_planted() {
     ended "$name" "$status" "$(sed -n 's/^planted: //p' "$out/$name.txt"): $(grep -F 'ERROR SUMMARY' "$out/$name.txt" || true)"
 }
 
-part_soak() {
+part_workers() {
     local status=0
-    run soak "$build/bin/thread_soak" cuda --threads 8 --streams 16 --seconds "$seconds" --stall 5 || status=$?
-    ended soak "$status" "$(grep -E '^thread_soak: [0-9]+ threads' "$out/soak.txt" || tail -n 2 "$out/soak.txt")"
+    run workers "$build/bin/stress_workers" cuda --threads 8 --streams 16 --seconds "$seconds" --stall 5 || status=$?
+    ended workers "$status" "$(grep -E '^stress_workers: [0-9]+ threads' "$out/workers.txt" || tail -n 2 "$out/workers.txt")"
 }
 
-part_marks() {
-    marks_clean
-    marks_planted beyond
-    marks_planted beyond-large
-    marks_planted after-free
+part_nvtx() {
+    nvtx_clean
+    nvtx_planted beyond
+    nvtx_planted beyond-large
+    nvtx_planted after-free
 }
 
 part_memcheck() {
     local status=0
-    run memcheck "${sanitizer[@]}" "$build/bin/thread_soak" cuda --threads 4 --streams 8 --seconds 30 --limit 512MiB ||
+    run memcheck "${sanitizer[@]}" "$build/bin/stress_workers" cuda --threads 4 --streams 8 --seconds 30 --limit 512MiB ||
         status=$?
     says memcheck "ERROR SUMMARY: 0 errors" || status=1
     ended memcheck "$status" "$(grep -F 'ERROR SUMMARY' "$out/memcheck.txt" || echo 'no summary')"
 }
 
-# Memory is written before it is read: nothing is reported. Nor may the planted read be missed, at its address.
+# Memory is written before it is read: the tool must report nothing. It must report the read of the seeded bug.
 part_initcheck() {
     local status=0 address
     run initcheck-clean "${initcheck[@]}" "$build/bin/overrun" clean || status=$?
@@ -154,19 +154,19 @@ part_tests() {
 } >"$out/machine.txt" 2>&1
 : >"$out/summary.txt"
 case $only in
-marks) part_marks ;;
+marks) part_nvtx ;;
 memcheck) part_memcheck ;;
 initcheck) part_initcheck ;;
 lost) part_lost ;;
 tests) part_tests ;;
-soak) part_soak ;;
+workers) part_workers ;;
 all)
-    part_marks
+    part_nvtx
     part_memcheck
     part_initcheck
     part_lost
     part_tests
-    part_soak
+    part_workers
     ;;
 esac
 exit "$failed"

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Measures on a machine with a GPU what docs/h200.md reports, in less than four minutes.
+# Measures what docs/results/h200.md reports, on a machine with a GPU, in less than four minutes.
 #
-# usage: tools/h200.sh FOLDER [BUILD]      BUILD: a build with tools and tests (build/release)
-#        tools/h200_report.py FOLDER >docs/h200.md
+# usage: tools/h200.sh FOLDER [BUILD]      BUILD: a build with tools and tests (build/release: tools/build.sh release)
+#        tools/h200_report.py FOLDER >docs/results/h200.md
 #
 # Writes into FOLDER:
 #   all.json       all policies, no limit, two passes, verified
-#   cuda1..3.json  vmmcache, no limit, one pass, nothing but its own driver calls on the GPU
+#   cuda1..3.json  vmmcache, no limit, one pass; the GPU runs only its driver calls
 #   sim.json       the same on the sim driver
 #   limit.json     all policies in 102 % of peak live memory, verified
-#   tight.json     vmmcache in 100.5 %, verified: compaction has to help
+#   tight.json     vmmcache in 100.5 %, verified: needs compaction
 #   wait.json      vmmcache with streams that wait for each other, two passes, verified
-#   trims.json     vmmcache, all it can give back given back at 20 random moments, verified
+#   trims.json     vmmcache, trimmed completely at 20 random moments, verified
 #   default.txt    fragtest without arguments
 #   log.txt        machine, commands and their exit status, API tests, GPU memory before and after
-# A policy that dies under a limit is a result. Ends with 1 if an API test fails, if a command does
-# something else than to survive or die, or if GPU memory is lost.
+# A policy that runs out of memory under a limit is a valid result. Exits with 1 if an API test fails, if a command
+# fails in any other way, or if GPU memory is lost.
 set -euo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -32,7 +32,7 @@ failed=0
 
 for needed in "$fragtest" "$build/tests"; do
     [ -e "$needed" ] || {
-        echo "error: $needed is missing; build with -DVMM_BUILD_TOOLS=ON -DVMM_BUILD_TESTS=ON" >&2
+        echo "error: $needed is missing; tools/build.sh release makes it" >&2
         exit 2
     }
 done
@@ -41,10 +41,10 @@ command -v nvidia-smi >/dev/null || {
     exit 2
 }
 
-# smi FIELD: of the first GPU.
+# smi FIELD: a property of the first GPU.
 smi() { nvidia-smi --id=0 --query-gpu="$1" --format=csv,noheader; }
 
-# run_fragtest FILE ARGUMENT...: into FILE, and JSON when its name says so.
+# run_fragtest FILE ARGUMENT...: writes the output to FILE, as JSON if its name ends so.
 run_fragtest() {
     local file=$1 status=0
     shift
@@ -58,7 +58,7 @@ run_fragtest() {
     [ "$status" -le 1 ] || failed=1
 }
 
-# run_test NAME: an API test on the GPU; cmocka's closing lines in one.
+# run_test NAME: runs an API test on the GPU and logs cmocka's closing lines as one line.
 run_test() {
     local status=0 said
     said=$(VMM_REQUIRE_GPU=1 timeout 150 "$build/tests/$1" cuda 2>&1) || status=$?
@@ -86,10 +86,12 @@ done
 run_fragtest sim.json --driver sim "${traces[@]}" --policy vmmcache --memory none
 run_fragtest default.txt
 run_fragtest limit.json --driver cuda "${traces[@]}" --policy all --memory 102% --verify
-run_fragtest tight.json --driver cuda "${traces[@]}" --policy vmmcache --memory 100.5% --verify
+run_fragtest tight.json --driver cuda "${traces[@]}" --policy vmmcache --memory 100.5% --verify \
+    --compaction on
 run_fragtest wait.json --driver cuda --trace encoder_streams --policy vmmcache --memory none --passes 2 \
-    --verify --sharing wait
-run_fragtest trims.json --driver cuda "${traces[@]}" --policy vmmcache --memory none --verify --trims 20
+    --verify --reuse stream_wait
+run_fragtest trims.json --driver cuda "${traces[@]}" --policy vmmcache --memory none --verify --trims 20 \
+    --compaction on
 for file in "$home"/tests/api/test_*.c; do
     name=${file##*/}
     run_test "${name%.c}"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes docs/h200.md from what tools/h200.sh measured.
+"""Writes docs/results/h200.md from the measurements of tools/h200.sh.
 
-usage: tools/h200_report.py FOLDER >docs/h200.md
+usage: tools/h200_report.py FOLDER >docs/results/h200.md
 
-Every figure comes from the files of FOLDER or from tests/data/peers.csv. Ends with 1 if the sim
-driver is further off than it may be.
+Every figure comes from the files of FOLDER or from tests/data/peers.csv. Exits with 1 if the sim driver's clock is off by
+more than its bar.
 """
 import csv
 import json
@@ -16,13 +16,13 @@ import textwrap
 from markdown import table
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-POLICIES = ("block-splitting", "expandable", "vmmcache")
+POLICIES = ("block-downsizing", "expandable", "vmmcache")
 VERIFIED = {True: "yes", False: "NO", None: "-"}
-MOST_DIFFERENCE = 25.0  # %, of the sim driver's time from the device's
+MOST_DIFFERENCE = 25.0  # %, between the sim driver's time and the device's
 
 
 class Data:
-    """What the folder holds: runs by trace and policy, and the lines of the log."""
+    """The measurements: runs by trace and policy, and the lines of the log."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -50,21 +50,21 @@ class Data:
     def runs(self, name):
         return {(run["trace"], run["policy"]): run for run in self.json(name)["runs"]}
 
-    def logged(self, key):
+    def log_values(self, key):
         return [value for name, value in self.log if name == key]
 
     def device_ms(self, trace):
         return statistics.median(runs[trace, "vmmcache"]["driver_ms"] for runs in self.device)
 
 
-def among(values, form="%.0f"):
-    """The range of some figures."""
+def range_text(values, form="%.0f"):
+    """The range of some values."""
     texts = form % min(values), form % max(values)
     return texts[0] if texts[0] == texts[1] else "%s to %s" % texts
 
 
 def paragraph(text, indent=""):
-    """Lines of at most 104 characters."""
+    """Wraps a text to lines of at most 104 characters."""
     yield from textwrap.wrap(text, 104, subsequent_indent=indent, break_on_hyphens=False,
                              break_long_words=False)
 
@@ -75,33 +75,33 @@ def is_good(run):
 
 def machine_part(data):
     every = " ".join("--trace " + trace for trace in sorted(data.traces))
-    memory = data.logged("gpu")[0].split(", ")[-1]
+    memory = data.log_values("gpu")[0].split(", ")[-1]
     yield "# Measured on an H200"
     yield ""
     yield "Machine: %s; %s of GPU memory." % (data.machine, memory)
     yield ""
-    yield "Written by `tools/h200_report.py` from what `tools/h200.sh` measured (kept in `docs/h200/`) with:"
+    yield "Written by `tools/h200_report.py` from measurements of `tools/h200.sh` (stored in `docs/results/h200/`) with:"
     yield ""
     yield "```sh"
     yield "TRACES=\"%s\"" % every
-    for line in data.logged("run"):
+    for line in data.log_values("run"):
         yield line.split(": ", 1)[1].replace(every, "$TRACES")
     yield "```"
     yield ""
     yield from paragraph(
         "The traces are requests of real programs, recorded under PyTorch 2.11 on an H200. Driver ms is "
-        "the host's time in calls of the CUDA driver; ns per operation is all of a policy's time, those "
-        "calls included, over the allocations and frees of the trace.")
+        "the host's time in calls of the CUDA driver; ns per operation is a policy's whole time, including "
+        "those calls, divided by the allocations and frees of the trace.")
 
 
 def footprint_part(data):
     yield ""
     yield "## Footprint"
     yield from paragraph(
-        "Peak reserved over peak live memory, no limit. The columns in italics are the real ones, measured "
-        "on an H200 (`tests/data/peers.csv`); the others are fragtest's policies. *Busy*: every block is "
-        "filled and checked by kernels, two passes, so that work on freed memory is often still running when "
-        "another stream asks. *Quiet*: no work on the GPU, one pass.")
+        "Peak reserved over peak live memory, no limit. The columns in italics are the real allocators, measured "
+        "on an H200 (`tests/data/peers.csv`); the others are fragtest's policies. *Busy*: kernels fill and check "
+        "every block, two passes, so that work on freed memory often still runs when another stream makes a "
+        "request. *Quiet*: no work on the GPU, one pass.")
     yield ""
     rows = []
     for trace in data.traces:
@@ -114,7 +114,7 @@ def footprint_part(data):
         rows.append([trace, "%.2f" % (data.all[trace, "vmmcache"]["peak_live_mib"] / 1024)] +
                     ["%.3f" % value for value in
                      (ours[0], real[0], ours[1], real[1], real[2], ours[2], quiet)])
-    yield from table(["trace", "peak live GiB", "block-splitting", "*PyTorch native*", "expandable",
+    yield from table(["trace", "peak live GiB", "block-downsizing", "*PyTorch native*", "expandable",
                       "*PyTorch expandable*", "*cudaMallocAsync*", "vmmcache, busy",
                       "vmmcache, quiet"], rows)
 
@@ -130,12 +130,12 @@ def sim_part(data):
     yield "## The sim driver's clock"
     yield from paragraph(
         "vmmcache's driver ms in one pass, no work on the GPU: the median of three runs on the H200 against "
-        "the sim driver's modelled time. It may differ by %.0f %%; at worst it differs by %.0f %%." %
+        "the sim driver's modelled time. The bar is a difference of %.0f %%; the largest is %.0f %%." %
         (MOST_DIFFERENCE, abs(worst)))
     if abs(worst) > MOST_DIFFERENCE:
         yield from paragraph(
-            "That is too much on this machine: calls cost a different time from one H200 machine to the "
-            "next. On those that the clock was fitted to, it differed by 7 %.")
+            "The bar is not met on this machine: the time of driver calls differs from one H200 machine to the "
+            "next. On the machines that the clock was fitted to, the difference was 7 %.")
     yield ""
     rows = []
     for trace in data.traces:
@@ -153,8 +153,8 @@ def passes_part(data):
     yield ""
     yield "## Time"
     yield from paragraph(
-        "The same trace twice in a row, no limit, every block filled when it is handed out and checked when "
-        "it is freed, by kernels. Stalls are waits of the host for the GPU.")
+        "The same trace twice in a row, no limit. Kernels fill every block after its allocation and check it before "
+        "its free. Stalls are waits of the host for the GPU.")
     yield ""
     rows = []
     for trace in data.traces:
@@ -172,7 +172,7 @@ def outcome_text(run):
     if run["ok"]:
         return "%s, %.0f ms" % ("survived" if is_good(run) else "survived, WRONG DATA",
                                 run["driver_ms"])
-    return "died at %.0f %%" % (100 * run["ops_done"] / run["ops"])
+    return "out of memory at %.0f %%" % (100 * run["ops_done"] / run["ops"])
 
 
 def limit_percent(data):
@@ -206,7 +206,7 @@ def tight_part(data):
     yield ""
     yield "## In %.1f %% of peak live memory" % (100 * run["limit_mib"] / run["peak_live_mib"])
     yield from paragraph(
-        "vmmcache alone, one pass, verified: live bytes are moved together where nothing else helps. Stalls "
+        "vmmcache alone, one pass, verified: compaction moves live bytes if nothing else frees enough. Stalls "
         "are waits of the host, for the device and for its copies.")
     yield ""
     rows = []
@@ -220,8 +220,8 @@ def wait_part(data):
     yield ""
     yield "## Streams that wait for each other"
     yield from paragraph(
-        "Two passes, verified, no limit: a stream that needs memory which another one's work still uses "
-        "waits for it on the device (`--sharing wait`).")
+        "Two passes, verified, no limit: a stream that reuses memory of another stream's unfinished work waits "
+        "for that work on the device (`--reuse stream_wait`).")
     yield ""
     rows = []
     for trace, policy in data.wait:
@@ -236,11 +236,11 @@ def wait_part(data):
 def trims_part(data):
     run = data.trims[data.traces[0], "vmmcache"]
     yield ""
-    yield "## Giving memory back"
+    yield "## Trimming"
     yield from paragraph(
-        "All that can be given back is, at %d random moments of each trace, after the device has finished; "
-        "verified. *Most beyond live* is the worst of what stayed reserved. The bar is live bytes plus 2 %% "
-        "and 16 MiB." % run["trims"])
+        "Trims completely at %d random moments of each trace, after the device has finished; verified. *Most "
+        "beyond live* is the largest amount that stayed reserved above live memory. The bar is live bytes plus "
+        "2 %% and 16 MiB." % run["trims"])
     yield ""
     rows = []
     for trace in data.traces:
@@ -248,24 +248,24 @@ def trims_part(data):
         rows.append([trace, "%.1f MiB" % run["trim_worst_excess_mib"],
                      "%.1f MiB" % run["trim_worst_live_mib"], "%d" % run["trims_over_bar"],
                      VERIFIED[run["verified"]]])
-    yield from table(["trace", "most beyond live", "live then", "over the bar", "verified"], rows)
+    yield from table(["trace", "most beyond live", "live at that moment", "over the bar", "verified"], rows)
 
 
 def moved_part(data):
     yield ""
     yield "## Growth while work runs"
     yield from paragraph(
-        "A block of 64 MiB is used by a kernel of 50 ms and freed; a larger block is asked for while the "
-        "kernel runs. The chunks are handed over under new addresses; the host never waits. 20 rounds each "
+        "A kernel of 50 ms uses a block of 64 MiB, which is freed; a larger block is requested while the kernel "
+        "runs. The cache maps the chunks at new addresses; the host never waits. 20 rounds each "
         "(`tests/api/test_cache_handover.c`).")
     yield ""
     yield "```"
-    yield from data.logged("moved")
+    yield from data.log_values("moved")
     yield "```"
 
 
 def default_part(data):
-    """The closing table of the run without arguments; its pictures are in README.md."""
+    """The closing table of the run without arguments; its charts are in README.md."""
     start = next(number for number, line in enumerate(data.default) if " operations, limit " in line)
     yield ""
     yield "## fragtest without arguments"
@@ -275,15 +275,15 @@ def default_part(data):
 
 
 def tests_part(data):
-    before, after = data.logged("memory before")[0], data.logged("memory after")[0]
+    before, after = data.log_values("memory before")[0], data.log_values("memory after")[0]
     yield ""
     yield "## API tests on the GPU"
-    yield "GPU memory in use before everything above: %s; after it and the tests: %s." % (before, after)
+    yield "GPU memory in use before all of these measurements: %s; after them and the tests: %s." % (before, after)
     yield ""
     yield "```"
-    for line in data.logged("test"):
-        status, name, said = line.split(": ", 2)
-        yield "%-24s %s  %s" % (name, "ok    " if status == "0" else "FAILED", said)
+    for line in data.log_values("test"):
+        status, name, output = line.split(": ", 2)
+        yield "%-24s %s  %s" % (name, "ok    " if status == "0" else "FAILED", output)
     yield "```"
 
 
@@ -291,61 +291,61 @@ def first_ms(data, policy):
     return [data.all[trace, policy]["driver_ms_per_pass"][0] for trace in data.traces]
 
 
-def memory_shown(data):
+def memory_text(data):
     quiet = [runs[trace, "vmmcache"]["footprint"] for runs in data.device for trace in data.traces]
     busy = [data.all[trace, "vmmcache"]["footprint"] for trace in data.traces]
     survivors = tuple(sum(is_good(data.limit[trace, policy]) for trace in data.traces)
                       for policy in reversed(POLICIES))
     return ("* **Memory.** vmmcache reserves %s times the live memory while the GPU is quiet, and %s times "
-            "while it is busy: what another stream's work may still use is not taken, and new memory is "
-            "asked for instead. In %.0f %% of the live memory it survives %d of %d traces, expandable %d, "
-            "block-splitting %d." % (among(quiet, "%.2f"), among(busy, "%.2f"), limit_percent(data),
+            "while it is busy: it does not reuse memory that another stream's work may still use, and creates "
+            "new memory instead. In %.0f %% of the live memory it completes %d of %d traces, expandable %d, "
+            "block-downsizing %d." % (range_text(quiet, "%.2f"), range_text(busy, "%.2f"), limit_percent(data),
                                      survivors[0], len(data.traces), survivors[1], survivors[2]))
 
 
 def driver_ms(data, policies, number):
-    return among([data.all[trace, policy]["driver_ms_per_pass"][number]
+    return range_text([data.all[trace, policy]["driver_ms_per_pass"][number]
                   for trace in data.traces for policy in policies])
 
 
-def price_shown(data):
+def driver_time_text(data):
     slower = [trace for trace in data.traces
               if data.all[trace, "vmmcache"]["ns_per_op"][1] >
-              2 * data.all[trace, "block-splitting"]["ns_per_op"][1]]
-    text = ("* **The price.** A first pass of vmmcache spends %s ms in the driver, of expandable %s, of "
-            "block-splitting %s: memory is mapped in smaller pieces, and moves. A second pass of vmmcache "
+              2 * data.all[trace, "block-downsizing"]["ns_per_op"][1]]
+    text = ("* **Driver time.** A first pass of vmmcache spends %s ms in the driver, of expandable %s, of "
+            "block-downsizing %s: vmmcache maps memory in smaller pieces, and moves them. A second pass of vmmcache "
             "spends %s ms, of the other two %s." %
             (driver_ms(data, ["vmmcache"], 0), driver_ms(data, ["expandable"], 0),
-             driver_ms(data, ["block-splitting"], 0), driver_ms(data, ["vmmcache"], 1),
+             driver_ms(data, ["block-downsizing"], 0), driver_ms(data, ["vmmcache"], 1),
              driver_ms(data, POLICIES[:2], 1)))
     if slower:
-        text += (" In that second pass an operation still takes more than twice as long as with "
-                 "block-splitting on %s." % ", ".join(slower))
+        text += (" In the second pass an operation still takes more than twice as long as with "
+                 "block-downsizing on %s." % ", ".join(slower))
     return text
 
 
-def waits_shown(data):
+def waits_text(data):
     free = [data.all[trace, "vmmcache"] for trace in data.traces]
     limited = [data.limit[trace, "vmmcache"] for trace in data.traces]
     others = [run for runs in (data.tight, data.wait, data.trims) for run in runs.values()]
-    return ("* **Waits and contents.** Without a limit vmmcache made the host wait for the GPU %d times, in "
-            "%.0f %% of the live memory %d times. In %d of %d verified runs of vmmcache every block held "
-            "what was written to it." %
+    return ("* **Waits and contents.** Without a limit the host waited for the GPU %d times under vmmcache, in "
+            "%.0f %% of the live memory %d times. In %d of %d verified runs of vmmcache every block kept its "
+            "contents." %
             (sum(run["stalls"] for run in free), limit_percent(data),
              sum(run["stalls"] for run in limited),
              sum(run["verified"] is True for run in free + limited + others),
              len(free + limited + others)))
 
 
-def shows_part(data):
-    """What the tables say, in words; each figure is looked up."""
+def results_part(data):
+    """The results in words, with figures from the data."""
     yield ""
-    yield "## What it shows"
-    for text in (memory_shown(data), price_shown(data), waits_shown(data)):
+    yield "## Results"
+    for text in (memory_text(data), driver_time_text(data), waits_text(data)):
         yield from paragraph(text, "  ")
 
 
-PARTS = (machine_part, shows_part, footprint_part, sim_part, passes_part, limit_part, tight_part,
+PARTS = (machine_part, results_part, footprint_part, sim_part, passes_part, limit_part, tight_part,
          wait_part, trims_part, moved_part, default_part, tests_part)
 
 
@@ -355,10 +355,10 @@ def main(folder):
     off = {trace: value for trace, value in differences(data).items()
            if abs(value) > MOST_DIFFERENCE}
     for trace, value in off.items():
-        print("error: %s: the sim driver is off by %+.0f %%" % (trace, value), file=sys.stderr)
+        print("error: %s: the sim driver's clock is off by %+.0f %%" % (trace, value), file=sys.stderr)
     sys.exit(1 if off else 0)
 
 
 if len(sys.argv) != 2:
-    sys.exit("usage: tools/h200_report.py FOLDER >docs/h200.md")
+    sys.exit("usage: tools/h200_report.py FOLDER >docs/results/h200.md")
 main(sys.argv[1])

@@ -1,19 +1,19 @@
-"""What the tools that write documents share: tables, and the regions of a document that are theirs.
+"""Shared by the tools that write documents: tables, and the generated regions of a document.
 
-May be imported by: scripts in tools/.
+Imported by: scripts in tools/.
 """
 
 
 def table(head, rows, texts=1):
-    """Lines of a table; the first columns are text, the others are figures."""
+    """The lines of a table; the first `texts` columns are text, the others figures."""
     yield "| " + " | ".join(head) + " |"
     yield "|" + "---|" * texts + "--:|" * (len(head) - texts)
     for row in rows:
         yield "| " + " | ".join(row) + " |"
 
 
-def region_replaced(text, name, writer, lines):
-    """The text with the lines between the two marks of a region replaced."""
+def replace_region(text, name, writer, lines):
+    """Replaces the lines between the two nvtx of a region; returns the text."""
     begin, end = "<!-- %s by %s -->\n" % (name, writer), "<!-- end of %s -->" % name
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)

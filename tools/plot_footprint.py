@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/footprint.md and draws its pictures from what fragtest measured.
+"""Writes the tables of docs/results/footprint.md and draws its charts from fragtest's measurements.
 
 usage: tools/plot_footprint.py FOLDER DOCUMENT
 
-tools/plot_footprint.sh fills FOLDER, and says what its files are, and does all of it. Pictures go into
-the folder that is named as DOCUMENT is, without its ending; each table replaces what lies between its
-two marks in DOCUMENT. Ends with 1 if the baselines depend on the lag, or a run did not survive.
+tools/plot_footprint.sh fills FOLDER, describes its files, and calls this. The charts' folder has the name of DOCUMENT
+without its extension; each table replaces the lines between its two nvtx in DOCUMENT. Exits with 1 if the baselines
+depend on the lag, or if a run failed.
 """
 import csv
 import json
@@ -13,9 +13,9 @@ import os
 import sys
 
 from footprint_svg import GIB, KnobPicture, TimePicture, pictures_write
-from markdown import region_replaced, table
+from markdown import replace_region, table
 
-BASELINES = ("block-splitting", "expandable")
+BASELINES = ("block-downsizing", "expandable")
 LAGS = ("0", "100", "1000", "10000")
 KNOBS = ("1", "2", "5", "10", "20", "50", "100", "250", "any")
 DEFAULT_KNOB = "10"
@@ -24,7 +24,7 @@ WAITS = STREAMS + ", waiting"
 
 
 class Run:
-    """A trace through a policy over time: its samples, in order."""
+    """The samples of a trace under a policy, in order."""
 
     def __init__(self):
         self.ops, self.live, self.reserved = [], [], []
@@ -46,7 +46,7 @@ def timelines(path):
 
 
 class Data:
-    """What the folder holds."""
+    """The measurements of a folder."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -54,7 +54,7 @@ class Data:
         self.traces = list(dict.fromkeys(trace for trace, _ in self.baselines))
         if any(run["peak_reserved_mib"] != self.baselines[key]["peak_reserved_mib"]
                for key, run in self.runs("baselines-10000").items()):
-            raise SystemExit("the baselines depend on the lag: one column is not enough for them")
+            raise SystemExit("the baselines depend on the lag, so one column is not enough for them")
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -65,18 +65,18 @@ class Data:
             runs = {(run["trace"], run["policy"]): run for run in json.load(file)["runs"]}
         for (trace, policy), run in runs.items():
             if not run["ok"]:
-                raise SystemExit("%s: %s died in %s: %s" % (name, policy, trace, run["reason"]))
+                raise SystemExit("%s: %s failed in %s: %s" % (name, policy, trace, run["reason"]))
         return runs
 
     def vmmcache(self, name):
-        """{trace: run}, and the streams that wait under a name of their own."""
+        """{trace: run}, and the run with waiting streams under a separate name."""
         runs = {trace: run for (trace, policy), run in self.runs(name).items()
                 if policy == "vmmcache"}
         runs[WAITS] = self.runs(name + "-wait")[STREAMS, "vmmcache"]
         return runs
 
     def rows(self):
-        """The traces, and once more the one of several streams."""
+        """The traces, with the trace of several streams twice."""
         at = self.traces.index(STREAMS) + 1
         return self.traces[:at] + [WAITS] + self.traces[at:]
 
@@ -99,16 +99,16 @@ def footprints(data):
 
 
 def streams(data):
-    head = ["lag", "peak live", "peak apart", "finished: reserved", "/ apart", "/ live", "driver ms",
+    head = ["lag", "peak live", "lower bound", "finished: reserved", "/ lower bound", "/ live", "driver ms",
             "wait: reserved", "/ live", "driver ms"]
     rows = []
     for lag in LAGS:
         runs = data.vmmcache("lag-" + lag)
-        finished, waits = runs[STREAMS], runs[WAITS]
+        completed, stream_waits = runs[STREAMS], runs[WAITS]
         rows.append([lag, "%.0f MiB" % finished["peak_live_mib"],
-                     "%.0f MiB" % finished["peak_apart_mib"],
+                     "%.0f MiB" % finished["lower_bound_mib"],
                      "%.0f MiB" % finished["peak_reserved_mib"],
-                     ratio(finished["footprint_apart"]), ratio(finished["footprint"]),
+                     ratio(finished["over_lower_bound"]), ratio(finished["footprint"]),
                      "%.0f" % finished["driver_ms"],
                      "%.0f MiB" % waits["peak_reserved_mib"], ratio(waits["footprint"]),
                      "%.0f" % waits["driver_ms"]])
@@ -130,10 +130,10 @@ def times(data):
     return table(head + ["waits of the host"], rows)
 
 
-def compared(data, name, cell):
-    """A row for each trace: the baselines, vmmcache without and with compaction."""
-    every, off = data.runs(name + "-auto"), data.runs(name + "-off")
-    head = ["trace", *BASELINES, "vmmcache, compaction off", "auto"]
+def comparison(data, name, cell):
+    """A row for each trace: the baselines, and vmmcache without and with compaction."""
+    every, off = data.runs(name + "-on"), data.runs(name + "-off")
+    head = ["trace", *BASELINES, "vmmcache, compaction off", "on"]
     return table(head, [[trace, *[cell(every[trace, policy]) for policy in BASELINES],
                          cell(off[trace, "vmmcache"]), cell(every[trace, "vmmcache"])]
                         for trace in data.traces])
@@ -151,8 +151,8 @@ def trims_cell(run):
 
 
 def knob_footprint(trace, run):
-    """Streams that do not wait for each other need what is tied up apart."""
-    return run["footprint_apart" if trace == STREAMS else "footprint"]
+    """Streams that do not wait for each other are measured against their lower bound."""
+    return run["over_lower_bound" if trace == STREAMS else "footprint"]
 
 
 def knob_cell(trace, run):
@@ -179,14 +179,14 @@ def knob_lines(data):
 
 def pictures(data):
     """(name, SVG)"""
-    apart = data.vmmcache("lag-1000")
+    lagged = data.vmmcache("lag-1000")
     traces = timelines(data.path("time.csv"))
     waits = timelines(data.path("time-wait.csv"))[STREAMS]["vmmcache"]
     for trace, runs in traces.items():
         if trace == STREAMS:
             runs["vmmcache, waiting"] = waits
-        apart_bytes = apart[trace]["peak_apart_mib"] * 2 ** 20
-        yield trace, TimePicture(trace, runs, apart_bytes).draw()
+        bound_bytes = lagged[trace]["lower_bound_mib"] * 2 ** 20
+        yield trace, TimePicture(trace, runs, bound_bytes).draw()
     yield "knob", KnobPicture(knob_lines(data), DEFAULT_KNOB).draw()
 
 
@@ -197,9 +197,9 @@ def main(folder, document):
         text = file.read()
     for name, lines in (("footprints", footprints(data)), ("streams", streams(data)),
                         ("times", times(data)), ("knob", knob(data)),
-                        ("least", compared(data, "least", least_cell)),
-                        ("trims", compared(data, "trims", trims_cell))):
-        text = region_replaced(text, name, "tools/plot_footprint.py", lines)
+                        ("least", comparison(data, "least", least_cell)),
+                        ("trims", comparison(data, "trims", trims_cell))):
+        text = replace_region(text, name, "tools/plot_footprint.py", lines)
     with open(document, "w", encoding="utf-8") as file:
         file.write(text)
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs what a build needs and this machine lacks, with apt-get (Debian, Ubuntu).
+# Installs the packages that a build needs and this machine does not have, with apt-get (Debian, Ubuntu).
 #
 # usage: tools/setup.sh NEED...
-#   "?" after a need: go on without it if it cannot be installed.
-# Each need has a probe; only those whose probe fails are installed. Quiet unless it fails.
+#   "?" after a need: continue without it if it cannot be installed.
+# Each need has a probe; only needs whose probe fails are installed. Prints nothing if all are present.
 set -euo pipefail
 
 known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang valgrind"
@@ -13,7 +13,8 @@ die() {
     exit 1
 }
 
-# compiles COMPILER LANGUAGE HEADER [FLAG]: a program that includes it, after what cmocka.h wants.
+# compiles COMPILER LANGUAGE HEADER [FLAG]: whether a program that includes the header compiles, after the headers that
+# cmocka.h requires.
 compiles() {
     printf '#include <%s>\n' stddef.h stdarg.h stdint.h setjmp.h "$3" |
         cat - <(echo 'int main(void) { return 0; }') |
@@ -50,7 +51,7 @@ as_root() {
     fi
 }
 
-# Needs that are missing: "NEED" or "NEED?".
+# Prints the needs that are missing: "NEED" or "NEED?".
 missing() {
     local need
     for need in "$@"; do
@@ -58,14 +59,14 @@ missing() {
     done
 }
 
-# Refused ones are named by the second round of probes. APT prints into the log.
+# Installs packages. The second round of probes reports those that failed. APT's output goes to the log.
 install_packages() {
     local log
     log=$(mktemp)
     export DEBIAN_FRONTEND=noninteractive
     as_root apt-get update -qq >"$log" 2>&1 || true
     for need in "$@"; do
-        # The names of packages are a list of words.
+        # The names of packages are a list of words, so they are not quoted.
         # shellcheck disable=SC2046
         as_root env DEBIAN_FRONTEND=noninteractive \
             apt-get install -y -qq --no-install-recommends $(package "${need%\?}") \
@@ -85,16 +86,16 @@ main() {
         packages+=" $(package "${need%\?}")"
     done
     if ! command -v apt-get >/dev/null 2>&1; then
-        echo "note: there is no apt-get here to install:$packages" >&2
+        echo "note: apt-get is missing; please install:$packages" >&2
     elif [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null 2>&1; then
-        echo "note: neither root nor sudo here to install:$packages" >&2
+        echo "note: root or sudo is required to install:$packages" >&2
     else
         echo "== installing$packages"
         install_packages "${absent[@]}"
     fi
     for need in $(missing "${absent[@]}"); do
         case $need in
-        *\?) echo "note: going on without $(package "${need%\?}")" >&2 ;;
+        *\?) echo "note: continuing without $(package "${need%\?}")" >&2 ;;
         *) die "could not install '$(package "$need")', which is needed to build; please install it" ;;
         esac
     done

@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Runs PyTorch on libvmmcache on a machine with a GPU: what docs/torchbench.md and docs/pytorch.md show.
+# Runs PyTorch on libvmmcache on a machine with a GPU, for docs/results/torchbench.md and docs/pytorch.md.
 #
 # usage: tools/torchbench.sh FOLDER [BUILD] [PART...]
-#        tools/torchbench/report.py FOLDER docs/torchbench.md
+#        tools/torchbench/report.py FOLDER docs/results/torchbench.md
 #        tools/torchbench/tour.py --splice FOLDER/tour.json docs/pytorch.md
 #
 # BUILD: a build with libvmmcache_torch.so (build/release). Parts, by default all, in this order:
-#   checks    libraries, streams, graphs and neighbours, under PyTorch's allocator and ours   (2 minutes)
-#   tour      what guides to PyTorch's memory teach; out of memory                            (1)
+#   checks    libraries, streams and graphs, under PyTorch's allocator and vmmcache           (2 minutes)
+#   tour      the programs of guides to PyTorch's memory; out of memory                       (1)
 #   equality  the same training under both, compared                                         (1)
 #   steps     step times, peaks and results of real models, three allocators                  (6)
 #   cap       the largest sizes that train under a limit                                      (3)
-# Two GPUs: DEVICES=2. Repetitions of steps: REPEAT=3; some of the models: WORKLOADS=gnn,llm. Seconds after which a part begins no process: BUDGET=520.
+# Environment: DEVICES=2 for two GPUs; REPEAT=3 repetitions of steps; WORKLOADS=gnn,llm for some of the models;
+# BUDGET=520 seconds after which a part starts no process.
 #
 # Writes into FOLDER: log.txt (machine, versions, commands and their status), checks.txt, tour.txt, tour.json,
-# equality.txt, steps.txt, cap.txt and results.tar.gz. Ends with 1 if a check, the tour or the comparison fails.
+# equality.txt, steps.txt, cap.txt and results.tar.gz. Exits with 1 if a check, the tour or the comparison fails.
 set -uo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -32,7 +33,7 @@ failed=0
 
 VMMCACHE_LIBRARY=$(find "$build" -name libvmmcache_torch.so -print -quit)
 [ -n "$VMMCACHE_LIBRARY" ] || {
-    echo "error: there is no libvmmcache_torch.so in $build" >&2
+    echo "error: there is no libvmmcache_torch.so in $build; tools/build.sh release makes one" >&2
     exit 2
 }
 VMMCACHE_LIBRARY=$(realpath "$VMMCACHE_LIBRARY")
@@ -41,7 +42,7 @@ export PYTHONPATH=$home/tools/python${PYTHONPATH:+:$PYTHONPATH}
 results=$out/results
 mkdir -p "$results"
 
-# run FILE SECONDS COMMAND...: adds what it says to the file.
+# run FILE SECONDS COMMAND...: appends the command's output to the file.
 run() {
     local file=$1 seconds=$2 status=0 start=$SECONDS
     shift 2
@@ -74,7 +75,7 @@ for part in $parts; do
     checks)
         run checks.txt 300 python3 "$bench/gpu_checks.py" --devices "${DEVICES:-1}" || failed=1
         run checks.txt 300 python3 "$bench/gpu_checks.py" --allocator native --devices "${DEVICES:-1}" ||
-            echo "note: a check fails under PyTorch's own allocator, too" | tee -a "$log"
+            echo "note: a check also fails under PyTorch's own allocator" | tee -a "$log"
         ;;
     tour) run tour.txt 240 python3 "$bench/tour.py" "$out/tour.json" || failed=1 ;;
     equality) run equality.txt 300 python3 "$bench/equality.py" "$results/equality.json" || failed=1 ;;
@@ -83,7 +84,7 @@ for part in $parts; do
             ${WORKLOADS:+--workloads "$WORKLOADS"} --repeat "${REPEAT:-2}" --seconds "${BUDGET:-520}" || failed=1
         ;;
     *)
-        echo "error: no part $part" >&2
+        echo "error: unknown part $part" >&2
         exit 2
         ;;
     esac

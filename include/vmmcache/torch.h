@@ -1,13 +1,12 @@
 /*
- * libvmmcache_torch: what PyTorch, CuPy and the Python package `vmmcache` need of the library.
+ * libvmmcache_torch: the interface that PyTorch, CuPy and the Python package `vmmcache` use.
  *
- * The shared library contains all of libvmmcache and exports its interface, too. It keeps one cache a
- * device, made with that device's first use: an allocation, a limit or a private pool. Where neither
- * vmm_config.driver nor VMM_DRIVER names a driver it is CUDA: unlike vmm_create() it never takes host memory
- * because there is no GPU. Everything here is thread-safe.
+ * The shared library contains all of libvmmcache and exports its interface too. It keeps one cache per device
+ * and creates it at the device's first use: an allocation, a limit or a graph pool. Every function here is
+ * thread-safe.
  *
- * The hooks have the signatures that torch.cuda.memory.CUDAPluggableAllocator wants; the three that
- * begin, end and release private pools speak a C++ ABI and are declared where they are defined
+ * The hooks have the signatures that torch.cuda.memory.CUDAPluggableAllocator expects. The three hooks that
+ * begin, end and release graph pools have a C++ ABI and are declared where they are defined
  * (src/torch/abi.cpp): vmm_torch_pool_begin, vmm_torch_pool_end, vmm_torch_pool_release.
  */
 #ifndef VMMCACHE_TORCH_H
@@ -22,96 +21,99 @@ extern "C" {
 /* ---- Set-up ------------------------------------------------------------------------------- */
 
 /*
- * Does:     sets what caches are made with; the field `device` is ignored. Without this call they are made
- *           with all defaults and the environment.
+ * Does:     sets the configuration of the caches; ignores the field `device`. Without this call, caches use
+ *           the defaults and the environment.
  * Returns:  VMM_OK.
- * On failure: ERR_INVALID_ARGUMENT: a field is wrong, or a cache was made already.
+ * On failure: ERR_INVALID_ARGUMENT: a field is wrong, or a cache exists already.
  */
 VMM_API vmm_status vmm_torch_configure(const vmm_config *config);
 
 /*
- * Does:     limits caches that are made from now on to a share of their device's memory, whatever
- *           vmm_config.limit_bytes and VMM_LIMIT say; 0: they count again.
+ * Does:     limits each cache created from now on to a share of its device's memory. The share overrides
+ *           vmm_config.limit_bytes and VMM_LIMIT; a share of 0 restores them.
  * Returns:  VMM_OK.
- * On failure: ERR_INVALID_ARGUMENT: the share is not from 0 to 1, or a cache was made already.
+ * On failure: ERR_INVALID_ARGUMENT: the share is not from 0 to 1, or a cache exists already.
  */
 VMM_API vmm_status vmm_torch_limit_share(double share);
 
-/* Returns the cache of a device; NULL if it was not used yet. It lives as long as the
- * process. */
+/* Returns the cache of a device, or NULL before the device's first use. It lives as long as the process. */
 VMM_API vmm_cache *vmm_torch_cache(int device);
 
 /* ---- Hooks -------------------------------------------------------------------------------- */
 
-/* Allocates on a device. Returns NULL for 0 bytes, and never for more: a failure is thrown with our report.
- * Want of memory, or of addresses, is a c10::OutOfMemoryError where PyTorch is loaded and has it, else a
- * std::bad_alloc; all else is a std::runtime_error. */
+/* Allocates on a device. Returns NULL for 0 bytes only. A failure throws an exception with the library's report:
+ * if memory or addresses ran out, c10::OutOfMemoryError where PyTorch is loaded and defines it, else
+ * std::bad_alloc; for any other failure std::runtime_error. */
 VMM_API void *vmm_torch_alloc(size_t bytes, int device, vmm_stream stream);
 
-/* The same without exceptions: NULL on failure, and vmm_last_error() has the report. */
+/* The same without exceptions: returns NULL on failure, and vmm_last_error() holds the report. */
 VMM_API void *vmm_torch_try_alloc(size_t bytes, int device, vmm_stream stream);
 
-/* Takes a block back; `bytes` as it was asked for, or 0: then they are looked up. An error is kept for
- * vmm_last_error() and told to the log, as those of all hooks below: PyTorch cannot be told. */
+/* Frees a block. `bytes` is the size requested; if it is 0, the function looks the size up. PyTorch's interface has
+ * no way to return an error, so this hook and those below write it to the log and keep it for vmm_last_error(). */
 VMM_API void vmm_torch_free(void *ptr, size_t bytes, int device, vmm_stream stream);
 
-/* Says how many devices there are: others are refused from then on. 0: nobody knows. */
+/* The same, but ignores `bytes` and looks the size up, which takes longer. For PyTorch 2.5 to 2.8: these may pass
+ * the size of an earlier block at the same address, which would falsify the statistics for good. */
+VMM_API void vmm_torch_free_unsized(void *ptr, size_t bytes, int device, vmm_stream stream);
+
+/* Sets the number of devices: later calls for other devices fail. 0: the number is unknown. */
 VMM_API void vmm_torch_init(int device_count);
 
-/* empty_cache(): waits for the work of every cache's streams, as PyTorch's own allocator does, so that what was
- * just freed goes back too, and trims it. */
+/* empty_cache(): waits for the work of every cache's streams, as PyTorch's own allocator does, so that blocks just
+ * freed are released too; then trims every cache. */
 VMM_API void vmm_torch_reset(void);
 
-/* Limits a device's cache to a share of the device's memory, from 0 to 1, which is no limit. */
+/* Limits a device's cache to a share of the device's memory, from 0 to 1; 1 removes the limit. */
 VMM_API void vmm_torch_memory_fraction(double fraction, int device);
 
-/* The start of the block that an address lies in, and its bytes; the address itself and 0 if there is
- * none. */
+/* Returns the start of the block that contains an address, and the block's size in *bytes. If no block contains
+ * it, returns the address itself and a size of 0. */
 VMM_API void *vmm_torch_base(void *ptr, size_t *bytes);
 
 VMM_API void vmm_torch_record_stream(void *ptr, vmm_stream stream);
 
-/* The most that one request could get on a device now; 0 if that is not known. PyTorch has no hook for
- * this: it stands in the place of a member function, whose object is the first argument. */
+/* Stores the largest size that a single request could get on a device now; 0 if it is unknown. PyTorch has no hook
+ * for this: the function replaces a member function, so its first argument is the object. */
 VMM_API void vmm_torch_cache_info(void *allocator, int8_t device, size_t *largest_bytes);
 
-/* Is told of a request that failed for want of memory, before the program is: the device, the bytes that
- * were asked for, the limit or what the device has, and what of that nobody has taken. Called without locks,
- * by several threads at once: may take snapshots, free and allocate. */
-typedef void (*vmm_torch_shortage_fn)(int device, uint64_t bytes, uint64_t most_bytes,
-                                      uint64_t free_bytes);
+/* Receives each request that ran out of memory, before the program sees the failure: the device, the bytes
+ * requested, the limit (or the device's memory), and how much of it is free on the device. Called without locks and
+ * by several threads at once; it may take snapshots, free and allocate. */
+typedef void (*vmm_torch_oom_fn)(int device, uint64_t bytes, uint64_t most_bytes,
+                                 uint64_t free_bytes);
 
-/* Sets who is told; NULL: nobody. The one before may be called still by requests that are under way. */
-VMM_API void vmm_torch_shortage_watch(vmm_torch_shortage_fn watch);
+/* Sets that function; NULL removes it. Requests under way may still call the previous one. */
+VMM_API void vmm_torch_oom_listen(vmm_torch_oom_fn watch);
 
-/* Ends asking the program for memory (vmm_config.pressure), for good: for a program whose function cannot be
- * called any more. Questions that are under way may go on. */
+/* Stops calls of vmm_config.pressure for good, for a program whose function can no longer be called. Calls under
+ * way may still finish. */
 VMM_API void vmm_torch_pressure_end(void);
 
-/* ---- Figures ------------------------------------------------------------------------------ */
+/* ---- Statistics --------------------------------------------------------------------------- */
 
-/* What vmm_stats does not tell apart: requests of up to 1 MiB, and larger ones. */
-typedef struct vmm_torch_kind_figures {
-    vmm_figure requested_bytes;
-    vmm_figure allocated_bytes;
-    vmm_figure active_bytes;
-    vmm_figure reserved_bytes;
-    vmm_figure allocations;
-    vmm_figure active; /* blocks */
-} vmm_torch_kind_figures;
+/* Statistics that vmm_stats does not separate: requests of up to 1 MiB (small), and larger ones. */
+typedef struct vmm_torch_kind_stats {
+    vmm_stat requested_bytes;
+    vmm_stat allocated_bytes;
+    vmm_stat active_bytes;
+    vmm_stat reserved_bytes;
+    vmm_stat allocations;
+    vmm_stat active; /* blocks */
+} vmm_torch_kind_stats;
 
-typedef struct vmm_torch_figures {
+typedef struct vmm_torch_stats {
     size_t struct_size;
-    vmm_torch_kind_figures small;
-    vmm_torch_kind_figures large;
-} vmm_torch_figures;
+    vmm_torch_kind_stats small;
+    vmm_torch_kind_stats large;
+} vmm_torch_stats;
 
-/* Figures of a device; all zero if it has no cache yet. ERR_INVALID_ARGUMENT: NULL, or a struct_size that
- * is too small. */
-VMM_API vmm_status vmm_torch_figures_get(int device, vmm_torch_figures *out);
+/* Reads the statistics of a device; all are zero if it has no cache yet. ERR_INVALID_ARGUMENT: `out` is NULL, or
+ * its struct_size is too small. */
+VMM_API vmm_status vmm_torch_stats_get(int device, vmm_torch_stats *out);
 
-/* Sets peaks to current values, and of `accumulated` also what was ever allocated and freed to zero. */
-VMM_API vmm_status vmm_torch_figures_reset(int device, int accumulated);
+/* Sets peaks to the current values; if `accumulated`, also sets the totals of allocated and freed to zero. */
+VMM_API vmm_status vmm_torch_stats_reset(int device, int accumulated);
 
 /* ---- History and snapshots ---------------------------------------------------------------- */
 
@@ -135,11 +137,11 @@ typedef enum vmm_torch_action {
 VMM_API const char *vmm_torch_action_word(int action);
 
 typedef struct vmm_torch_event {
-    uint64_t address; /* oom: bytes that the device has free */
-    uint64_t bytes;   /* alloc, free: as requested; segments: of memory */
+    uint64_t address; /* OOM: bytes that are free on the device */
+    uint64_t bytes;   /* ALLOC, FREE: as requested; SEGMENT: of memory */
     uint64_t stream;
     uint64_t time_us; /* since 1970 */
-    uint64_t stack;   /* what vmm_torch_stack_fn returned; 0: none */
+    uint64_t stack;   /* the result of vmm_torch_stack_fn; 0: none */
     vmm_pool_id pool;
     int32_t action;
     int32_t device;
@@ -149,12 +151,12 @@ typedef struct vmm_torch_block {
     uint64_t address;
     uint64_t bytes;
     uint64_t requested_bytes;
-    uint64_t stack; /* of its allocation, if recorded */
+    uint64_t stack; /* of its allocation, if recorded; else 0 */
     int32_t state;  /* vmm_item_state */
     int32_t reserved;
 } vmm_torch_block;
 
-/* Mapped memory without a gap, of one stream, pool and kind. Its blocks tile it. */
+/* Contiguous mapped memory of one stream, pool and kind. Its blocks tile it. */
 typedef struct vmm_torch_segment {
     uint64_t address;
     uint64_t bytes;
@@ -168,37 +170,37 @@ typedef struct vmm_torch_segment {
 
 typedef struct vmm_torch_snapshot {
     size_t struct_size;
-    const vmm_torch_segment *segments; /* by rising address */
+    const vmm_torch_segment *segments; /* by ascending address */
     const vmm_torch_block *blocks;
     const vmm_torch_event *events; /* oldest first */
     uint64_t segment_count;
     uint64_t block_count;
     uint64_t event_count;
-    uint64_t lost_events; /* older than the history holds */
+    uint64_t lost_events; /* events overwritten because the history was full */
 } vmm_torch_snapshot;
 
-/* Names the calling thread's stack by a number that is not 0. Called without locks, by allocations and
- * frees that are under way also when recording has just ended. */
+/* Returns a number, not 0, that identifies the calling thread's stack. Called without locks. Allocations and frees
+ * under way may still call it just after recording has stopped. */
 typedef uint64_t (*vmm_torch_stack_fn)(void);
 
 /*
- * Does:     begins to record events of all devices, the last `entries` of each; a history that is recorded
- *           already ends first. Recording makes allocations and frees of a device one at a time.
- * Takes:    entries > 0; stack, asked at each allocation, and at each free too if `free_stacks`; NULL: no
- *           stacks.
+ * Does:     starts recording the events of all devices and keeps the last `entries` of each; a recording under
+ *           way is stopped first. While recording, allocations and frees of a device run one at a time.
+ * Takes:    entries > 0; stack, called at each allocation, and at each free too if `free_stacks`; NULL records
+ *           no stacks.
  * Returns:  VMM_OK.
  * On failure: ERR_INVALID_ARGUMENT, ERR_HOST_OOM.
  */
 VMM_API vmm_status vmm_torch_history_start(uint64_t entries, vmm_torch_stack_fn stack,
                                            int free_stacks);
 
-/* Ends recording and forgets what was recorded, stacks of live blocks too. */
+/* Stops recording and discards the histories, including the stacks of live blocks. */
 VMM_API vmm_status vmm_torch_history_stop(void);
 
 /*
- * Does:     takes a picture of a device's memory and history, which agree with each other: played back from
- *           the picture, each event finds what it changes.
- * Returns:  VMM_OK and the picture in *out; empty if the device has no cache.
+ * Does:     takes a snapshot of a device's memory and history. The two agree: a replay of the events that ends at
+ *           the snapshot finds every block and segment that an event changes.
+ * Returns:  VMM_OK and the snapshot in *out; it is empty if the device has no cache.
  * Owns:     the caller, until vmm_torch_snapshot_drop().
  * On failure: ERR_INVALID_ARGUMENT (NULL), ERR_HOST_OOM.
  */

@@ -1,11 +1,9 @@
 /*
  * libvmmcache: device memory for CUDA programs, without fragmentation.
  *
- * A cache reserves one huge range of device addresses once and maps physical memory into it on
- * demand. Every function is thread-safe on one cache, except that vmm_destroy() must be the last
- * call. Sizes are bytes. Results come through out-parameters, which are written only on success.
- * A call that fails changes nothing that the caller can see, unless its own text says so; vmm_last_error()
- * then tells, for the calling thread, what was wrong in one line.
+ * A cache reserves a large range of device addresses (its arena) and maps physical memory into it
+ * on demand. vmm_alloc() and vmm_free() work in stream order, like cudaMallocAsync() and
+ * cudaFreeAsync().
  *
  *   vmm_cache *cache;
  *   void *p;
@@ -15,37 +13,56 @@
  *       vmm_destroy(cache);
  *   }
  *
- * With the cuda driver a cache lives in the device's primary context (the one that the CUDA runtime
- * uses), whatever context is current on the calling thread, and leaves that as it was. A stream is
- * known by its handle: call vmm_stream_end() before you destroy one that the cache has seen, and do not use
- * the per-thread default stream, whose handle means another stream on each thread.
+ * Conventions. Sizes are bytes. A function writes its out-parameters only on success. A function
+ * that fails changes nothing that the caller can see, unless its text says otherwise;
+ * vmm_last_error() then describes the failure in one line. Every call with a NULL cache fails with
+ * ERR_INVALID_ARGUMENT, unless its text says otherwise.
  *
- * After fork() a cache belongs to the parent alone. In the child every call on it, vmm_destroy()
- * included, returns ERR_FORKED at once and touches nothing, and vmm_free(cache, NULL) does nothing; what
- * the child has of its records is given back by its exec() or exit. It may make caches of its own: not
- * with the cuda driver, if the parent had started CUDA (ERR_FORKED).
+ * Threads. Any thread may call any function on any cache at any time, with one exception:
+ * vmm_destroy() must be the last call on its cache. Signal handlers must not call the library. If a
+ * signal handler that interrupted a call of the library calls exit(), exit handlers must not call
+ * the library either.
  *
- * Once a driver call has found the device lost (the context was destroyed or reset, or a kernel broke it) the
- * cache makes no driver call any more. vmm_alloc(), vmm_trim(), vmm_wait(), vmm_tick(), vmm_stream_end(),
- * vmm_device_memory(), vmm_guard_check() and vmm_pool_begin() return ERR_LOST at once, with the line of the
- * first call that found it; blocks can be freed, which makes no driver call either, and reports work.
- * vmm_destroy() gives back all host memory and, with the cuda driver, the device memory: it outlives the
- * context, and stays taken until the process ends if the cache is left alive, or if the driver refuses to take
- * something back, after which vmm_destroy() asks for no more. A new cache may then be made if CUDA gives the
- * process a context again: after a reset it does; after a kernel's error a process has to end.
+ * Context. With the CUDA driver, a cache lives in the device's primary context, which the CUDA
+ * runtime also uses. A call may run under any current context and leaves the current context
+ * unchanged.
  *
- * A program may end with caches alive: the driver takes their memory back. Exit handlers and destructors
- * may free blocks and destroy caches; with the cuda driver those that run after the one that was registered
- * by the first vmm_create() find the device lost. No call may be made by a signal handler; nor by exit handlers,
- * if exit() was called by a signal handler that came in the middle of a call.
+ * Streams. A cache identifies a stream by its handle. Call vmm_stream_end() before you destroy a
+ * stream that the cache has seen: the cache asks CUDA about the streams that it knows, and CUDA may
+ * crash when it is asked about a destroyed one (measured with driver 580.159 on an H200). The
+ * per-thread default stream is not supported: its handle means another stream on each thread.
  *
- * What the program gives a cache to call (log, clock, filter, visitor, watch function) is called with locks
- * held and must not call that cache. A call of it from there does nothing and returns ERR_INVALID_ARGUMENT,
- * vmm_destroy() included; only vmm_block_bytes() answers. The pressure function and the misuse function may
- * call all but vmm_destroy(), which is refused; what they ask for is not asked of the pressure function. Of a
- * misuse that vmm_destroy() finds the function is told while the cache ends: every call of that cache is refused then.
+ * Callbacks. A cache calls the program's functions (log, clock, filter, visitor, listener) with
+ * locks held. Such a function must not call the same cache: a call does nothing and returns
+ * ERR_INVALID_ARGUMENT; only vmm_block_bytes() works. The pressure function and the misuse function
+ * are called without locks and may call every function except vmm_destroy(). A request that the
+ * pressure function makes does not call it again. If vmm_destroy() detects a misuse, it calls the
+ * misuse function during teardown; calls that the function makes on the same cache fail. A callback
+ * must return to the library. If it throws an exception, calls longjmp() or ends its thread, locks
+ * stay locked and the cache may be left inconsistent: the next call on the cache can hang or crash.
+ * A C++ callback must catch all exceptions.
  *
- * Plain C11 that also compiles as C++17; needs no CUDA header.
+ * fork(). A cache belongs to the process that created it. In a child process, every call on the
+ * cache returns ERR_FORKED and does nothing, except vmm_free(cache, NULL), which returns VMM_OK.
+ * The child's copy of the cache's records is released when the child calls exec() or exits. The
+ * child may create its own caches, but with the CUDA driver only if the parent had not started CUDA
+ * before fork() (ERR_FORKED).
+ *
+ * Lost device. A device is lost if its context was destroyed or reset, or if a kernel broke it.
+ * After a driver call reports this, the cache makes no further driver call. vmm_alloc(),
+ * vmm_trim(), vmm_compact(), vmm_wait(), vmm_poll(), vmm_stream_end(), vmm_device_memory(),
+ * vmm_debug_check() and vmm_pool_begin() then return ERR_LOST and the line of the first call that
+ * failed. vmm_free() and the functions that report still work. vmm_destroy() releases all host
+ * memory and, with the CUDA driver, the device memory, which outlives the context. If the program
+ * does not destroy the cache, or if the driver refuses to release something, that device memory
+ * stays allocated until the process ends. A new cache can be created if CUDA gives the process a
+ * new context: it does after a reset, but not after an error in a kernel.
+ *
+ * Exit. A program may exit without destroying its caches: the driver releases their memory. Exit
+ * handlers and destructors may free blocks and destroy caches. With the CUDA driver, a handler that
+ * runs after the handler that the first vmm_create() registered finds the device lost.
+ *
+ * This header is C11 and C++17, and needs no CUDA header.
  */
 #ifndef VMMCACHE_H
 #define VMMCACHE_H
@@ -55,7 +72,7 @@
 #include <stdio.h>
 
 #define VMM_VERSION_MAJOR 0
-#define VMM_VERSION_MINOR 1
+#define VMM_VERSION_MINOR 2
 #define VMM_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -72,8 +89,8 @@ extern "C" {
 
 /* ---- Status ------------------------------------------------------------------------------- */
 
-/* X(name, value, text). Values never change meaning. NOT_READY is the library's own: no function below
- * returns it. ERR_INTERNAL comes only from builds of the library that check themselves (VMM_CHECK). */
+/* X(name, value, text). The value of a name never changes. The value 10 is unused. Only builds of
+ * the library with VMM_CHECK return ERR_INTERNAL. */
 #define VMM_STATUS_MAP(X)                                                                          \
     X(OK, 0, "success")                                                                            \
     X(ERR_INVALID_ARGUMENT, 1, "an argument is outside what the call accepts")                     \
@@ -85,8 +102,7 @@ extern "C" {
     X(ERR_NO_DEVICE, 7, "no such device, or the driver library is missing")                        \
     X(ERR_DRIVER, 8, "a driver call failed; vmm_last_error() names the call and its code")         \
     X(ERR_LOST, 9,                                                                                 \
-      "the device context is gone or broken; only vmm_free() and vmm_destroy() are of use")        \
-    X(NOT_READY, 10, "work in flight has not finished yet")                                        \
+      "the device context is gone or broken; free blocks, report, and destroy the cache")          \
     X(ERR_INTERNAL, 11, "the library found its own records inconsistent")                          \
     X(ERR_FORKED, 12, "the cache belongs to the process that forked")                              \
     X(ERR_CORRUPTED, 13, "memory beyond a block, or after its free, was written")
@@ -97,164 +113,208 @@ typedef enum vmm_status {
 #undef VMM_STATUS_ENUM
 } vmm_status;
 
-/* Returns the symbolic name of a status, such as "VMM_ERR_DEVICE_OOM". Never NULL. Any thread. */
+/*
+ * Returns:  the name of a status, such as "VMM_ERR_DEVICE_OOM"; never NULL.
+ * Threads:  any.
+ */
 VMM_API const char *vmm_status_name(vmm_status status);
 
-/* Returns one sentence about a status. Never NULL. Any thread. */
+/*
+ * Returns:  one sentence that explains a status; never NULL.
+ * Threads:  any.
+ */
 VMM_API const char *vmm_status_text(vmm_status status);
 
 /*
- * Returns one line about the last call that failed on this thread: what was asked, what was wrong
- * and, for a driver call, its name and native code. Empty if none has failed. Owned by the library
- * and valid until the thread's next failing call.
+ * Returns:  one line that describes the last failed call of the calling thread: the request, the
+ *           cause and, for a driver call, its name and error code. Empty if no call of the thread
+ *           has failed.
+ * Owns:     the library. The string is valid until the thread's next call that fails.
+ * Threads:  any.
  */
 VMM_API const char *vmm_last_error(void);
 
-/* Returns the version of the library in use, "major.minor.patch". Any thread. */
+/*
+ * Returns:  the version of the linked library, "major.minor.patch".
+ * Threads:  any.
+ */
 VMM_API const char *vmm_version(void);
 
 /* ---- Configuration ------------------------------------------------------------------------ */
 
 typedef struct vmm_cache vmm_cache;
 
-/* A CUstream / cudaStream_t; NULL is the default stream. Other drivers take any value as a name. */
-typedef void *vmm_stream;
+/* CUstream and cudaStream_t are this type, so both convert without a cast. NULL is the default
+ * stream. The host and sim drivers accept any value as the name of a stream. */
+typedef struct CUstream_st *vmm_stream;
 
 typedef enum vmm_driver_kind {
-    VMM_DRIVER_AUTO = 0, /* CUDA where there is a GPU, else the host driver */
-    VMM_DRIVER_CUDA = 1, /* an NVIDIA GPU through libcuda.so.1 */
-    VMM_DRIVER_HOST = 2, /* ordinary memory of this machine; for tests, tools and examples */
-    VMM_DRIVER_SIM = 3   /* rules and costs only: addresses must not be touched */
+    VMM_DRIVER_DEFAULT = 0, /* the value of VMM_DRIVER, else CUDA; never host memory by default */
+    VMM_DRIVER_CUDA = 1,    /* an NVIDIA GPU, through libcuda.so.1 */
+    VMM_DRIVER_HOST = 2,    /* ordinary memory of this machine, for tests, tools and examples */
+    VMM_DRIVER_SIM = 3      /* a simulation without memory: do not access the addresses */
 } vmm_driver_kind;
 
-/* Returns whether this build of the library has a driver: without the toolkit's headers it has none for
- * CUDA. Asks no device. Any thread. */
+/*
+ * Returns:  non-zero if this build of the library contains a driver. A build without the headers of
+ *           the CUDA toolkit has no CUDA driver. Does not query a device.
+ * Threads:  any.
+ */
 VMM_API int vmm_has_driver(vmm_driver_kind driver);
 
-/* Receives one line of text without a newline. May be called by several threads at once, with locks
- * held: must not call the cache. */
+/* Receives one line of text without a newline. Several threads may call it at once, with locks
+ * held: it must not call the cache. */
 typedef void (*vmm_log_fn)(void *context, const char *line);
 
-/* Memory that another stream freed and its work still uses: see vmm_config.sharing. */
-typedef enum vmm_sharing {
-    VMM_SHARING_FINISHED = 0, /* left alone; new memory is taken instead: streams stay concurrent */
-    VMM_SHARING_WAIT = 1      /* taken, and the stream that needs it waits for that work: streams
-                                 may run one after the other, but share one memory */
-} vmm_sharing;
+/* A setting that is on or off. ON is 1, so that `config.zero = 1` works. OFF differs from DEFAULT:
+ * it overrides the environment. */
+typedef enum vmm_switch {
+    VMM_DEFAULT = 0, /* the value of the environment variable, else off */
+    VMM_ON = 1,
+    VMM_OFF = 2
+} vmm_switch;
 
 /*
- * Compaction moves live bytes to other physical memory under their own addresses, so that memory
- * pinned by a few live bytes comes free: before a request fails for want of memory, and in
- * vmm_trim(). It first waits for all work of the device's context.
+ * When a stream may reuse memory that another stream has freed.
  *
- * If another thread submits work on blocks of the cache while a call compacts, live data is silently
- * corrupted, or the work faults. The library cannot see who submits work; therefore it is off unless
- * the program asks for it. Nor may it be on where a wait for the whole context can deadlock: kernels
- * that wait for the host, or for another process that waits for this thread. What knows a block by its
- * physical place (exported, registered with a network card) is kept out of it with vmm_pin(), called
- * before it is registered.
+ * COMPLETED: after the other stream's work on it has completed; until then a request maps new
+ * memory. Streams stay concurrent.
+ *
+ * STREAM_WAIT: at once; the stream that reuses it waits, on the device, for the other stream's
+ * work. Streams share memory, but may run one after the other.
+ */
+typedef enum vmm_reuse {
+    VMM_REUSE_DEFAULT = 0, /* the value of VMM_REUSE, else COMPLETED */
+    VMM_REUSE_COMPLETED = 1,
+    VMM_REUSE_STREAM_WAIT = 2
+} vmm_reuse;
+
+/*
+ * Compaction copies live bytes to other physical memory and maps that at their old addresses. It
+ * releases memory that a few live bytes pin. It first waits for all work of the device's context.
+ *
+ * If another thread submits work on blocks of the cache while a call compacts, live data is
+ * silently corrupted, or the work faults. The library cannot detect this. Therefore compaction is
+ * off by default. A program enables it for every request and trim with VMM_COMPACTION_ON, or runs
+ * it once with vmm_compact(). Do neither where waiting for the whole context can deadlock: for
+ * example if a kernel waits for the host, or for another process that waits for this thread. If
+ * something identifies a block by its physical memory (an export, a registration with a network
+ * card), call vmm_pin() on the block first.
+ *
+ * With VMM_COMPACTION_ON, vmm_alloc() compacts before it returns ERR_DEVICE_OOM, and vmm_trim()
+ * compacts if releasing idle memory is not enough. The program guarantees that no thread submits
+ * work on blocks of the cache during these two calls.
  */
 typedef enum vmm_compaction {
-    VMM_COMPACTION_OFF = 0,
-    VMM_COMPACTION_AUTO = 1, /* as long as only one thread has allocated, freed, used, pinned or
-                                trimmed; from the first call of a second one on no more. vmm_trim()
-                                compacts only if all streams that the cache knows are idle. For
-                                programs in which that thread also submits all work */
-    VMM_COMPACTION_ON = 2    /* the program promises that no thread submits work on blocks of the
-                                cache while any vmm_alloc() or vmm_trim() is under way */
+    VMM_COMPACTION_DEFAULT = 0, /* the value of VMM_COMPACTION, else off */
+    VMM_COMPACTION_OFF = 1,     /* only vmm_compact() compacts */
+    VMM_COMPACTION_ON = 2
 } vmm_compaction;
 
-/* No footprint target: idle chunks never move, only before out-of-memory. */
+/* Values of limit_bytes and decay_ms that override the environment: no limit, no decay. */
+#define VMM_NO_LIMIT UINT64_MAX
+#define VMM_NO_DECAY UINT32_MAX
+
+/* No footprint target: idle chunks move only if a request would otherwise run out of memory. */
 #define VMM_FOOTPRINT_ANY UINT32_MAX
 
 /*
- * Asked for memory before a request fails for want of `bytes` bytes more. Called without locks: may
- * free blocks of the cache and trim it. Returns non-zero if it freed something: the request is then
- * tried again, and this function asked again should it still fail, at most 64 times a request.
- * May be called by several threads at once. May allocate from the cache, but what it asks for itself
- * fails without this function being called again on the same thread.
+ * The pressure function. A request calls it if it needs `bytes` more bytes and would otherwise
+ * fail. It returns non-zero if it freed something: the request then retries, and calls it again if
+ * the retry fails, at most 64 times per request. Called without locks; several threads may call it
+ * at once. It may free blocks, trim and allocate. A request that it makes does not call it again on
+ * the same thread.
  */
 typedef int (*vmm_pressure_fn)(void *context, size_t bytes);
 
 /*
- * Modes for hunting bugs of the program, which cost time and memory: docs/reliability.md, section 6.
+ * Modes that find bugs of the program. They cost time and memory: docs/guide.md, "Debug mode". Each
+ * mode includes the mode before it.
  *
- * RECORD: who allocated and freed each block, with stacks, which misuse is told with.
- * ON: and memory around blocks and after their end is watched, for which vmm_free() waits for the block's work.
- *     Blocks above 1 MiB end where the device faults, and do so as a whole once they are freed. Nothing is
- *     compacted.
- * STOP: and the first misuse stops the process with SIGTRAP, once its story is in the log.
+ * With VMM_DEBUG_ON, vmm_free() waits for the block's work and the cache does not compact. An
+ * access beyond the end of a block of more than 1 MiB faults on the device, and so does an access
+ * to such a block after its free.
  */
-typedef enum vmm_guard {
-    VMM_GUARD_OFF = 0,
-    VMM_GUARD_RECORD = 1,
-    VMM_GUARD_ON = 2,
-    VMM_GUARD_STOP = 3
-} vmm_guard;
+typedef enum vmm_debug_mode {
+    VMM_DEBUG_DEFAULT = 0, /* the value of VMM_DEBUG, else OFF */
+    VMM_DEBUG_OFF = 1,
+    VMM_DEBUG_RECORD = 2, /* records the stacks that allocated and freed each block, for reports */
+    VMM_DEBUG_ON = 3,     /* also detects writes beyond blocks and into freed blocks */
+    VMM_DEBUG_STOP = 4    /* the first misuse also raises SIGTRAP, after its report is in the log */
+} vmm_debug_mode;
 
 /*
- * Told of the first misuse that is found with vmm_config.guard: a pointer that names no live block, or memory that
- * was written beyond a block or after its end. The line is that of vmm_last_error(). Called on the thread whose
- * call found it, without locks: may call the cache, unless vmm_destroy() found it. The cache is ending then, and each
- * call of it does nothing and returns ERR_INVALID_ARGUMENT; the story is in the log.
+ * The misuse function. The cache calls it for the first misuse that vmm_config.debug detects: a
+ * pointer that is not a live block, or a write beyond a block or into a freed block. `line` is the
+ * text that vmm_last_error() returns; the log has the full report. Called without locks, on the
+ * thread whose call detected the misuse. It may call the cache, unless vmm_destroy() detected the
+ * misuse: calls on the cache then return ERR_INVALID_ARGUMENT.
  */
 typedef void (*vmm_misuse_fn)(void *context, const char *line);
 
-/* Nanoseconds of a clock that never goes back. Called with locks held: must not call the cache. */
+/* Returns the nanoseconds of a monotonic clock. Called with locks held: must not call the cache. */
 typedef uint64_t (*vmm_clock_fn)(void *context);
 
 /*
- * Zero in a field means its default. Set struct_size with VMM_CONFIG_INIT; a library older than
- * the caller refuses fields that it does not know unless they are zero.
+ * The configuration of a cache. Zero in a field selects the default: the value of the field's
+ * environment variable if it is set, else the default stated here. Any other value overrides the
+ * environment. Initialize with VMM_CONFIG_INIT, which sets struct_size. A library older than the
+ * caller accepts a field that it does not know only if the field is zero.
  */
 typedef struct vmm_config {
     size_t struct_size;
     int device;             /* ordinal of the device */
-    vmm_driver_kind driver; /* environment: VMM_DRIVER=auto|cuda|host|sim, when this is AUTO */
-    uint64_t device_bytes;  /* host and sim, cuda with marks: capacity of the pretended device */
-    uint64_t limit_bytes;   /* most physical memory to hold; environment: VMM_LIMIT=SIZE|N% */
-    uint64_t arena_bytes;   /* device addresses to reserve; default 2^44, halved on refusal */
-    int no_caching;         /* 1: every allocation goes to the driver and back, to hunt bugs;
-                               environment: VMM_NO_CACHING=1 */
-    vmm_log_fn log;         /* gets a line for each growth, trim and failure;
-                               environment: VMM_LOG=stderr|FILE */
+    vmm_driver_kind driver; /* environment: VMM_DRIVER=cuda|host|sim */
+    uint64_t device_bytes;  /* host, sim, and cuda with nvtx: capacity of the simulated device */
+    uint64_t limit_bytes;   /* most physical memory to reserve; default: no limit;
+                               environment: VMM_LIMIT=SIZE|N% */
+    uint64_t arena_bytes;   /* most device addresses to reserve; default 2^44. The cache starts with
+                               at most 4 times the device's memory and reserves more on demand */
+    vmm_switch no_caching;  /* on: every allocation maps memory and every free releases it, to find
+                               bugs; environment: VMM_NO_CACHING=0|1 */
+    vmm_log_fn log; /* receives a line for each growth, trim and failure, and for blocks that are
+                       live at vmm_destroy(); environment: VMM_LOG=stderr|FILE */
     void *log_context;
     uint32_t footprint_permille; /* how far reserved memory may exceed the peak of active memory, in
-                                    thousandths, before idle chunks move rather than new memory is
-                                    taken: 1 (tight; more driver calls) to 1000, default 10, or
-                                    VMM_FOOTPRINT_ANY; docs/footprint.md has what each costs;
-                                    environment: VMM_FOOTPRINT=N|any */
-    vmm_sharing sharing;         /* environment: VMM_SHARING=finished|wait */
-    vmm_compaction compaction;   /* environment: VMM_COMPACTION=off|auto|on */
-    uint32_t decay_ms;           /* memory idle for this long (at most twice) goes back to the
-                                    driver; 0: only when asked; environment: VMM_DECAY_MS=N */
-    uint64_t decay_keep_bytes;   /* idle memory that decay leaves */
-    int decay_thread;            /* 1: a thread of the library calls vmm_tick() in time; 0: calls of
-                                    the cache notice the time by themselves, and vmm_tick() is
-                                    there for programs that pause */
-    vmm_clock_fn clock;          /* for decay; NULL: the host's monotonic clock */
+                                    thousandths, before idle chunks move instead of mapping new
+                                    memory: 1 (least memory, most driver calls) to 1000, or
+                                    VMM_FOOTPRINT_ANY; default 10. docs/results/footprint.md shows
+                                    the cost of each; environment: VMM_FOOTPRINT=N|any */
+    vmm_reuse reuse;             /* environment: VMM_REUSE=completed|stream_wait */
+    vmm_compaction compaction;   /* environment: VMM_COMPACTION=off|on */
+    uint32_t decay_ms;           /* the cache releases memory that was idle for this long, at the
+                                    latest after twice as long; default: no decay;
+                                    environment: VMM_DECAY_MS=N */
+    uint64_t decay_keep_bytes;   /* idle memory that decay does not release */
+    vmm_switch decay_thread;     /* on: a thread of the library calls vmm_poll() on time; off: slow
+                                    paths and one free in 64 check the time; a program that pauses
+                                    should call vmm_poll() */
+    vmm_clock_fn clock;          /* for decay and time budgets; NULL: the host's monotonic clock */
     void *clock_context;
     vmm_pressure_fn pressure; /* NULL: none */
     void *pressure_context;
-    uint64_t peer_devices; /* cuda: bit n: device n may read and write the cache's memory; ordinals
-                              beyond the last device, and the cache's own, are ignored */
-    int zero; /* 1: every block reads as zeros when it is handed out, so that nobody sees what others
-                 left. They are written in order of the block's stream: other streams that use it
-                 come after that; environment: VMM_ZERO=1 */
-    vmm_guard guard; /* environment: VMM_GUARD=off|record|on|stop */
-    vmm_misuse_fn misuse;
+    uint64_t peer_devices; /* cuda: if bit n is set, device n may access the cache's memory. The
+                              cache ignores its own device and devices that do not exist */
+    vmm_switch zero; /* on: a block contains zeros when vmm_alloc() returns it. cuda, sim: the zeros
+                        are written in stream order; order other streams that use the block after
+                        the allocation. A capture records the write, and each launch of the graph
+                        repeats it. host: vmm_alloc() waits for the stream's work, also during a
+                        capture, and returns after writing the zeros; environment: VMM_ZERO=0|1 */
+    vmm_debug_mode debug; /* environment: VMM_DEBUG=off|record|on|stop */
+    vmm_misuse_fn misuse; /* NULL: none */
     void *misuse_context;
-    int marks; /* 1: blocks are marked for tools such as compute-sanitizer, which then report an access beyond
-                  the end of one, or after vmm_free(), which waits for the device; cuda: twice limit_bytes
-                  (0: 3/4 of free memory) is allocated at once; not with compaction, zero or guard;
-                  environment: VMM_MARKS=1 */
+    vmm_switch nvtx; /* on: registers blocks through NVTX for tools such as compute-sanitizer, which
+                        then report an access beyond the end of a block or after vmm_free().
+                        vmm_free() waits for the device. cuda: allocates twice limit_bytes at once
+                        (without a limit: 3/4 of the free memory). Excludes compaction, zero and
+                        debug; environment: VMM_NVTX=0|1 */
 } vmm_config;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_AUTO, 0, 0, 0, 0, NULL, NULL, 0, \
-    VMM_SHARING_FINISHED, VMM_COMPACTION_OFF, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, VMM_GUARD_OFF, \
-    NULL, NULL, 0 }
+#define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL,   \
+    NULL, 0, VMM_REUSE_DEFAULT, VMM_COMPACTION_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL, \
+    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -263,159 +323,111 @@ typedef struct vmm_config {
 /* ---- Life --------------------------------------------------------------------------------- */
 
 /*
- * Does:     opens a device and reserves the cache's address range; maps no memory yet.
- * Takes:    config, or NULL for device 0 and all defaults; environment variables fill in fields
- *           that are zero.
- * Returns:  VMM_OK and the new cache in *out.
- * Owns:     the caller owns the cache and ends it with vmm_destroy().
+ * Does:     opens a device and reserves the cache's arena; maps no memory yet.
+ * Takes:    config; NULL: device 0 and all defaults. Environment variables fill in fields that are
+ *           zero.
+ * Returns:  VMM_OK and the new cache in *out. The cache is on a GPU unless the program or
+ *           VMM_DRIVER selects another driver.
+ * Owns:     the caller, until vmm_destroy().
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (a field or an environment variable, named in the message),
- *           ERR_NO_DEVICE, ERR_UNSUPPORTED (the step that the device refused is named),
- *           ERR_HOST_OOM, ERR_DEVICE_OOM, ERR_ADDRESS_SPACE, ERR_DRIVER, ERR_LOST, ERR_FORKED (CUDA
- *           was started before fork()). Nothing is left behind.
+ * On failure: ERR_INVALID_ARGUMENT (a wrong field or environment variable; the line names it),
+ *           ERR_NO_DEVICE (no GPU is usable; the line says how to select host memory),
+ *           ERR_UNSUPPORTED (the selected driver cannot do what the cache needs; the line names the
+ *           step), ERR_HOST_OOM, ERR_DEVICE_OOM, ERR_ADDRESS_SPACE, ERR_DRIVER, ERR_LOST,
+ *           ERR_FORKED (the parent process started CUDA before fork()). The call leaves nothing
+ *           behind.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_create(const vmm_config *config, vmm_cache **out);
 
 /*
- * Does:     waits for the device to finish work that may touch the cache's memory, gives all memory
- *           and addresses back and ends the cache. Live blocks end with it. NULL does nothing.
- * Returns:  VMM_OK, also if the driver refused something once; else the first error of the driver that
- *           stayed, ERR_LOST if the device is lost (its memory went back all the same, if the driver took it),
- *           or ERR_CORRUPTED (VMM_GUARD_ON looks at all blocks a last time). The cache is gone in any of these
- *           cases.
- *           ERR_FORKED: nothing was done, the cache is a parent process's.
- * Threads:  no other call on this cache may be under way or follow.
- * On failure: ERR_INVALID_ARGUMENT, and nothing has happened: it is no cache (any more), or calls this
- *           program's function right now. Other calls on what is no cache any more are refused, too,
- *           except vmm_alloc(), vmm_free() and vmm_block_bytes(), which must not be made.
+ * Does:     waits until the device has finished work that may use the cache's memory, releases all
+ *           memory and addresses and destroys the cache, including its live blocks. NULL does
+ *           nothing.
+ * Returns:  VMM_OK, also if the driver refused a release once and a retry succeeded. Each of the
+ *           following also destroys the cache: the first error of the driver that persisted;
+ *           ERR_LOST if the device is lost (its memory was released if the driver allowed that);
+ *           ERR_CORRUPTED if the last check with VMM_DEBUG_ON found a misuse.
+ * Threads:  no other call on this cache may be under way or follow. A later call on the pointer
+ *           fails with ERR_INVALID_ARGUMENT, except vmm_alloc(), vmm_free() and vmm_block_bytes(),
+ *           whose behaviour is then undefined.
+ * On failure: ERR_INVALID_ARGUMENT (not a cache, or called inside one of the cache's own
+ *           callbacks), ERR_FORKED (the cache belongs to a parent process). The call has done
+ *           nothing.
  */
 VMM_API vmm_status vmm_destroy(vmm_cache *cache);
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
 /*
- * Does:     hands out a block of at least `bytes` bytes for use on `stream`, in stream order: work
- *           submitted to the stream before a block was freed is ordered before its next use.
- * Takes:    bytes; 0 gives a unique pointer that must not be dereferenced.
- * Returns:  VMM_OK and in *out a device address, a multiple of 512. Contents are undefined, or zeros if
- *           vmm_config.zero says so.
- * Owns:     the caller owns the block until vmm_free().
- * Threads:  any.
- * On failure: ERR_DEVICE_OOM after idle memory of every stream was given up for this request, the
- *           host waited for work in flight, the program was asked (vmm_config.pressure) and live
- *           bytes were moved together where vmm_config.compaction allows it (vmm_last_error() says
- *           what there was and what would help), ERR_ADDRESS_SPACE, ERR_HOST_OOM,
- *           ERR_INVALID_ARGUMENT (NULL cache or out, more bytes than the arena), ERR_DRIVER,
+ * Does:     allocates a block of at least `bytes` bytes for use on `stream`, in stream order: work
+ *           submitted to the stream before a block was freed runs before work that uses the same
+ *           memory next.
+ * Takes:    bytes; 0 returns a unique pointer that must not be dereferenced. stream: belongs to the
+ *           cache's context; NULL and CU_STREAM_LEGACY are the default stream. CU_STREAM_PER_THREAD
+ *           is refused.
+ * Returns:  VMM_OK and a device address in *out, a multiple of 512. The contents are undefined, or
+ *           zeros if vmm_config.zero is on.
+ * Owns:     the caller, until vmm_free().
+ * Costs:    each stream with live blocks has its own granules (2 MiB): at least one for blocks of
+ *           up to 1 MiB and one for larger blocks. A stream may use memory that another stream has
+ *           freed after that stream's work has completed. When memory runs out, a block of up to 1
+ *           MiB may lie in another stream's granule; vmm_find() then reports that stream, and after
+ *           vmm_free() the block waits for the work of both streams. A stream without memory costs
+ *           about 2 KiB on the host.
+ * Threads:  any. A request that needs more than its stream's cached memory waits for such requests
+ *           of other threads, also while one of them waits for the device.
+ * On failure: ERR_DEVICE_OOM: memory ran out after the call released the idle memory of all
+ *           streams, waited for work in flight, called vmm_config.pressure and, if
+ *           vmm_config.compaction is on, compacted; vmm_last_error() says how the memory is used
+ *           and what would help.
+ *           ERR_ADDRESS_SPACE: the arena has no free range that is large enough. If the request
+ *           exceeds the whole arena, the call fails at once: see vmm_config.arena_bytes.
+ *           ERR_INVALID_ARGUMENT (NULL cache or out; an unusable stream), ERR_HOST_OOM, ERR_DRIVER,
  *           ERR_LOST.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream,
                                            void **out);
 
 /*
- * Does:     takes a block back, in order of the stream that it was allocated on: work submitted to
- *           that stream may still be using it. Never waits for the device, but with marks, and with VMM_GUARD_ON: for
- *           that stream, or all if vmm_use() told of others, and behind other threads' calls that do. NULL does
- *           nothing.
- * Returns:  VMM_OK.
- * Owns:     the block is the cache's again.
- * Threads:  any; not only the thread that allocated.
- * On failure: ERR_UNKNOWN_POINTER (not the start of a live block of this cache: freed before,
- *           inside a block, or foreign; the pointer is looked up, never followed),
- *           ERR_INVALID_ARGUMENT (NULL cache), ERR_HOST_OOM or ERR_DRIVER (a block marked with vmm_use()
- *           needs events; the block stays live); with VMM_GUARD_ON ERR_CORRUPTED (what the guard found while
- *           it took the block back: the block is freed). A lost device is no failure.
+ * Does:     frees a block in order of the stream that it was allocated on: work already submitted
+ *           to that stream may still use it. NULL does nothing. The call does not wait for the
+ *           device, except with nvtx and with VMM_DEBUG_ON. VMM_DEBUG_ON waits for the block's
+ *           stream, or for all streams if vmm_record_stream() named others, and for frees of other
+ *           threads.
+ * Returns:  VMM_OK, also if the device is lost.
+ * Owns:     the cache owns the block again.
+ * Threads:  any, not only the thread that allocated the block.
+ * On failure: ERR_UNKNOWN_POINTER (not the start of a live block of this cache: already freed,
+ *           inside a block, or foreign; the call looks the pointer up and does not dereference it),
+ *           ERR_INVALID_ARGUMENT (NULL cache). ERR_HOST_OOM, ERR_DRIVER: no event could be recorded
+ *           for a block that vmm_record_stream() named; the block stays live. ERR_CORRUPTED
+ *           (VMM_DEBUG_ON): the call detected a misuse; the block is free.
  */
 VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 
 /*
- * Does:     tells the cache that work on another stream uses the block (PyTorch: record_stream).
- *           After vmm_free() it is not handed out before that stream's work up to the free is done.
- * Returns:  VMM_OK, also when `other` is the block's own stream.
- * Threads:  any, while the block is live.
- * On failure: ERR_UNKNOWN_POINTER, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
- */
-VMM_API vmm_status vmm_use(vmm_cache *cache, void *ptr, vmm_stream other);
-
-/*
- * Does:     tells the cache that a stream is about to be destroyed; its work need not be done. Marks the moment on
- *           the stream, and asks the driver nothing about the handle from then on. What is free of the
- *           stream's memory goes to others once that work has ended. Its live blocks stay valid: free them
- *           as ever; work of other streams on them is told with vmm_use(), also of one that has the same
- *           handle. A later stream with that handle is another one: its work is made to wait, on the device, for
- *           what was submitted before the mark as soon as it is to have that memory.
- *           Never waits for the device; with VMM_GUARD_ON it waits for the stream, if blocks of it are live, and
- *           behind other threads' frees.
- * Takes:    stream; no call with it may be under way, nor follow until the handle is another stream's, and no
- *           work may be submitted to it that uses blocks of the cache. One that the cache has never seen: nothing
- *           is done.
- * Returns:  VMM_OK: the stream may be destroyed.
- * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache; the default stream, which has no end; a stream that is being
- *           captured, or was destroyed before), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM (the moment could not be
- *           marked).
- *
- * A program that destroys streams without this call must see to it itself that their work is done before. With
- * cuda it must also keep them as long as the cache: what CUDA does with a handle that is none is undefined.
- * Where the driver notices (host and sim do, CUDA often), nothing fails: what is free of the stream's
- * memory stays until the host waits for the device, as vmm_wait() does, and a request before it fails.
- */
-VMM_API vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream);
-
-/*
- * Does:     gives idle physical memory back to the driver until at most keep_bytes stay reserved,
- *           or nothing more is idle. Live blocks and their addresses stay. Idle memory whose last
- *           work is still running stays usable for its stream, and goes back by itself once that
- *           has ended (at a later call that needs the driver, or vmm_tick()); it is not counted in
- *           *released. If more than keep_bytes stay reserved, live bytes are moved together where
- *           vmm_config.compaction allows it. Never waits for work in flight, except to compact: with
- *           VMM_COMPACTION_AUTO only if the streams that the cache knows are idle, so that only others'
- *           work can make it wait; and with VMM_GUARD_ON, which has it wait behind other threads' frees.
- * Takes:    keep_bytes; released, may be NULL.
- * Returns:  VMM_OK and in *released the bytes given back by this call.
- * Threads:  any.
- * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache). Memory that
- *           could go back has gone back; what the driver refused to take is tried again later. With
- *           VMM_GUARD_ON ERR_CORRUPTED (found in freed blocks; all else was done).
- */
-VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released);
-
-/*
- * Does:     makes the host wait until the work has ended that was submitted so far to the streams that the cache
- *           knows, but for those that are being captured. A vmm_trim() after it finds everything that is idle
- *           finished, and so what released private pools held, unless a capture is under way.
- * Returns:  VMM_OK.
- * Threads:  any; others go on meanwhile.
- * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
- */
-VMM_API vmm_status vmm_wait(vmm_cache *cache);
-
-/*
- * Does:     what has become due: gives back memory that was idle for vmm_config.decay_ms, and memory
- *           that an earlier vmm_trim() found in use by work that has ended since. For timers and
- *           event loops of programs that pause; never waits for the device, nor for another thread that
- *           allocates or trims (it then leaves what is due to the next occasion).
- * Returns:  VMM_OK.
- * Threads:  any.
- * On failure: as vmm_trim().
- */
-VMM_API vmm_status vmm_tick(vmm_cache *cache);
-
-/*
- * Does:     keeps a block's bytes in the physical memory where they are, for as long as the block is
- *           live: for memory that something else than work of this device knows by its physical
- *           place (exported, registered with a network card, part of a captured graph that runs
- *           while others allocate). vmm_unpin() ends that, and so does vmm_free(); pinning twice is
- *           pinning once.
+ * Does:     prevents a live block's bytes from moving to other physical memory (compaction). Use it
+ *           if something other than this device's work identifies the memory physically: an export,
+ *           a registration with a network card, a captured graph that runs while other threads
+ *           allocate. Pinning a pinned block again has no effect. vmm_unpin() and vmm_free() end
+ *           the pin.
  * Returns:  VMM_OK.
  * Threads:  any, while the block is live.
  * On failure: ERR_UNKNOWN_POINTER, ERR_INVALID_ARGUMENT (NULL cache).
  */
 VMM_API vmm_status vmm_pin(vmm_cache *cache, void *ptr);
+
+/*
+ * Does:     ends the pin of a live block; a block that is not pinned stays unpinned.
+ * Returns:  VMM_OK.
+ * Threads:  any, while the block is live.
+ * On failure: ERR_UNKNOWN_POINTER, ERR_INVALID_ARGUMENT (NULL cache).
+ */
 VMM_API vmm_status vmm_unpin(vmm_cache *cache, void *ptr);
 
 /*
- * Does:     changes the most physical memory that the cache may hold (vmm_config.limit_bytes). What it
- *           holds already is not given back by this call; trim for that.
+ * Does:     sets the most physical memory that the cache may reserve (vmm_config.limit_bytes). The
+ *           call releases no memory; call vmm_trim() for that.
  * Takes:    limit_bytes; 0: no limit.
  * Returns:  VMM_OK.
  * Threads:  any.
@@ -423,122 +435,211 @@ VMM_API vmm_status vmm_unpin(vmm_cache *cache, void *ptr);
  */
 VMM_API vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes);
 
-/* ---- Hunting bugs ------------------------------------------------------------------------- */
-
 /*
- * Does:     with VMM_GUARD_ON, looks whether anything was written beyond live blocks, or into freed ones that nobody
- *           has got yet. Waits for the work of all streams, but for those that are being captured.
- * Returns:  VMM_OK; also without a guard, when there is nothing to look at.
- * Threads:  any; frees of others wait meanwhile.
- * On failure: ERR_CORRUPTED (the line says where, and whose memory it is; the rest was looked at too),
- *           ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
- */
-VMM_API vmm_status vmm_guard_check(vmm_cache *cache);
-
-/*
- * Does:     writes the last misuse that vmm_config.guard found: its line, and who allocated and freed the block,
- *           with stacks.
- * Returns:  VMM_OK; also when there was none, which it then says.
+ * Does:     releases idle physical memory to the driver until at most keep_bytes stay reserved or
+ *           no idle memory is left. Live blocks keep their addresses. Idle memory whose work is
+ *           still running stays usable for its stream; a later call that needs the driver, or
+ *           vmm_poll(), releases it after the work has ended. If more than keep_bytes stay reserved
+ *           and vmm_config.compaction is on, the call compacts. The call waits for the device only
+ *           to compact. With VMM_DEBUG_ON it waits for frees of other threads.
+ * Takes:    keep_bytes; released, may be NULL.
+ * Returns:  VMM_OK and the bytes that this call released in *released.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL, or the file could not be written).
+ * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache). The call
+ *           released what it could; a later call retries the rest. ERR_CORRUPTED (VMM_DEBUG_ON): a
+ *           freed block was written to; the trim itself succeeded.
  */
-VMM_API vmm_status vmm_misuse_write(vmm_cache *cache, FILE *out);
-
-/* ---- Private pools: memory of captured graphs --------------------------------------------- */
+VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released);
 
 /*
- * A captured graph uses the same addresses each time that it is launched, on any stream, without the
- * allocator being asked. So what is allocated while it is captured comes from a private pool: until that is
- * released nothing of it, live or free, is handed to anybody else, moved or given back.
+ * Does:     releases physical memory that a few live bytes pin. Call it when the program submits no
+ *           work: at the end of a training step, in an idle server. The call waits for all work of
+ *           the device's context, releases idle memory, and copies the live bytes of partly free
+ *           chunks to new memory, which it maps at their old addresses. Blocks, pointers and
+ *           contents stay. It skips chunks that contain a block under vmm_pin(), memory of graph
+ *           pools in use, and chunks whose copy does not fit. It works with any value of
+ *           vmm_config.compaction. The caller guarantees that no thread submits work on blocks of
+ *           this cache during the call.
+ * Takes:    budget_ms: after so many milliseconds the call starts no further copy; 0: no limit. The
+ *           budget interrupts neither the wait for the device nor a copy under way (tens of MiB).
+ *           The call copies first what releases most memory per copied byte. moved_bytes and
+ *           released_bytes may be NULL.
+ * Returns:  VMM_OK, also if there was nothing to gain; the bytes copied in *moved_bytes; the
+ *           decrease of reserved memory in *released_bytes.
+ * Threads:  any. Other calls that need more than cached memory wait for this call.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache, or a capture is under way that the wait would
+ *           invalidate), ERR_UNSUPPORTED (nvtx or VMM_DEBUG_ON prevent moves), ERR_DRIVER,
+ *           ERR_LOST, ERR_HOST_OOM. Memory that the call released stays released; no live byte is
+ *           lost. If the driver refuses to map live memory again (ERR_DRIVER, ERR_DEVICE_OOM), work
+ *           on that memory faults until a later call that releases memory has mapped it.
+ */
+VMM_API vmm_status vmm_compact(vmm_cache *cache, uint32_t budget_ms, uint64_t *moved_bytes,
+                               uint64_t *released_bytes);
+
+/*
+ * Does:     does the work that is due: releases memory that was idle for vmm_config.decay_ms, and
+ *           memory that an earlier vmm_trim() found in use by work that has ended since. For timers
+ *           and event loops of programs that pause. The call waits neither for the device nor for a
+ *           thread that allocates or trims; in that case a later call does the work.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: as vmm_trim().
+ */
+VMM_API vmm_status vmm_poll(vmm_cache *cache);
+
+/* ---- Streams ------------------------------------------------------------------------------ */
+
+/*
+ * Does:     declares that work on another stream uses a block (PyTorch: record_stream). After
+ *           vmm_free(), the cache reuses the block only after the work that the other stream had at
+ *           the free has ended.
+ * Returns:  VMM_OK, also if `other` is the block's own stream.
+ * Threads:  any, while the block is live.
+ * On failure: ERR_UNKNOWN_POINTER, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache; a stream that
+ *           vmm_alloc() would refuse).
+ */
+VMM_API vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream other);
+
+/*
+ * Does:     declares that the program is about to destroy a stream; the stream's work may still
+ *           run. The call records an event on the stream; afterwards the cache does not pass the
+ *           handle to the driver. Other streams may use the stream's free memory after its work has
+ *           ended. The stream's live blocks stay valid: free them as usual, and declare work of
+ *           other streams on them with vmm_record_stream(), also for a new stream with the same
+ *           handle. If a new stream with that handle gets the old stream's memory, its work waits,
+ *           on the device, for the recorded event. The call does not wait for the device, except
+ *           with VMM_DEBUG_ON: it then waits for the stream if it has live blocks, and for frees of
+ *           other threads.
+ * Takes:    stream. No other call may use it until the handle belongs to a new stream, and the
+ *           program must not submit work to it that uses blocks of the cache. If the cache has
+ *           never seen the stream, the call does nothing.
+ * Returns:  VMM_OK: the program may destroy the stream.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache; the default stream; CU_STREAM_PER_THREAD; a stream
+ *           that is being captured or was already destroyed); ERR_DRIVER, ERR_LOST, ERR_HOST_OOM
+ *           (no event could be recorded).
+ *
+ * A program that destroys streams without this call must itself wait for their work first. With the
+ * CUDA driver it must also not destroy them before the cache: CUDA's behaviour with a destroyed
+ * handle is undefined. If the driver detects a destroyed stream (host and sim do, CUDA often does),
+ * calls do not fail, but the stream's free memory stays unused until the host waits for the device:
+ * in vmm_wait(), or in a request that would otherwise fail.
+ */
+VMM_API vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream);
+
+/*
+ * Does:     waits until the work submitted so far to all streams that the cache has seen has ended,
+ *           except streams that are being captured. A vmm_trim() after it can release all idle
+ *           memory and, unless a capture is under way, the free memory of released graph pools.
+ * Returns:  VMM_OK.
+ * Threads:  any; calls of other threads proceed meanwhile.
+ * On failure: ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_wait(vmm_cache *cache);
+
+/* ---- Pools of graphs ---------------------------------------------------------------------- */
+
+/*
+ * A captured graph uses the same addresses at each launch, on any stream, without calling the
+ * allocator. Therefore blocks that are allocated during a capture come from a graph pool. Until the
+ * program releases the pool, the cache does not use the pool's memory for other requests, move it
+ * or release it, whether blocks in it are live or free.
  *
  *   vmm_pool_begin(cache, id, filter, context);
  *   ... cuStreamBeginCapture, work, vmm_alloc, vmm_free, cuStreamEndCapture ...
  *   vmm_pool_end(cache, id);
- *   ... cuGraphLaunch, as often as you like ...
- *   vmm_pool_release(cache, id);      once the graph is gone
+ *   ... cuGraphLaunch, any number of times ...
+ *   vmm_pool_release(cache, id);      after the graph has been destroyed
  *
- * No event is recorded on a stream that is being captured, nor waited for; memory that only such an
- * event would tell to be free stays where it is until the capture has ended.
+ * The cache neither records events on a stream that is being captured nor waits for one. Memory
+ * that needs such an event before its reuse stays unused until the capture has ended.
  */
 
-/* Names a private pool: two numbers of the program's own (PyTorch's MempoolId_t), not both 0. */
+/* Identifies a graph pool: two numbers that the program chooses (PyTorch's MempoolId_t), not both
+ * 0. */
 typedef struct vmm_pool_id {
     uint64_t first;
     uint64_t second;
 } vmm_pool_id;
 
-/* Returns non-zero if requests of a stream belong to the pool. Called with a lock held, by any thread that
- * allocates: must not call the cache. */
+/* Returns non-zero if requests of a stream belong to the pool. Any thread that allocates may call
+ * it, with a lock held: it must not call the cache. */
 typedef int (*vmm_pool_filter)(void *context, vmm_stream stream);
 
 /*
- * Does:     from now on, until vmm_pool_end(), requests whose stream passes the filter come from the private
- *           pool of that id, which is made by its first vmm_pool_begin(). Each vmm_pool_begin() is a use of
- *           the pool, which one vmm_pool_release() ends. If several pools are begun, the one that was begun
- *           last is asked first. Marks the moment on each stream that is not being captured, so that
- *           memory whose work has ended can be told from other while the capture is under way: best
- *           called before the capture begins.
+ * Does:     starts to route requests to a graph pool, until vmm_pool_end(): requests whose stream
+ *           passes the filter allocate from it. The first vmm_pool_begin() of an id creates the
+ *           pool. Each vmm_pool_begin() adds a use of the pool, which one vmm_pool_release() ends.
+ *           If several pools are active, the cache asks the filter of the latest first. The call
+ *           records an event on each stream that is not being captured, so that during the capture
+ *           the cache can tell which memory is free. Call it before the capture begins.
  * Takes:    filter; NULL: every stream.
  * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache, an id of zeros, an id that is begun and not ended),
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache, an id of zeros, an id that is already active),
  *           ERR_HOST_OOM, ERR_LOST.
  */
 VMM_API vmm_status vmm_pool_begin(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filter,
                                   void *context);
 
-/* Ends what vmm_pool_begin() began. The filter is not called any more when this returns. Waits for the device if
- * the capture put off what vmm_pool_release() does; should that wait fail, a later call tries again.
- * ERR_INVALID_ARGUMENT: NULL cache, or nothing of that id is begun. Any thread. */
+/*
+ * Does:     stops the routing that vmm_pool_begin() started. The cache does not call the filter
+ *           after the return. If a vmm_pool_release() during the capture deferred its wait, the
+ *           call waits for the device; if that wait fails, a later call retries it.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no active pool has this id).
+ */
 VMM_API vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id);
 
 /*
- * Does:     ends one use of a private pool. With the last one its free memory becomes like any other, once
- *           the device has finished all work (graphs may have been launched on any stream): the call
- *           waits for that, unless a capture is under way, which forbids it; then a vmm_pool_end() or
- *           vmm_wait() after that capture does, or a request that would fail. Blocks that are still live
- *           stay until they are freed.
+ * Does:     ends one use of a graph pool. With the last use, the pool's free memory becomes
+ *           available to all requests after the device has finished all work, because graphs may
+ *           have been launched on any stream. The call waits for that. During a capture it cannot
+ *           wait; then a vmm_pool_end() or vmm_wait() after the capture waits, or a request that
+ *           would otherwise fail. Live blocks stay until they are freed.
  * Returns:  VMM_OK.
- * Threads:  any; what needs more than is cached waits meanwhile.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no such pool in use), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM
- *           (the wait failed: the use has ended, and one of those calls waits).
+ * Threads:  any. Other calls that need more than cached memory wait for this call.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no pool in use has this id). ERR_DRIVER,
+ *           ERR_LOST, ERR_HOST_OOM: the wait failed; the use has ended, and a later call retries
+ *           the wait.
  */
 VMM_API vmm_status vmm_pool_release(vmm_cache *cache, vmm_pool_id id);
 
-/* ---- Reports ------------------------------------------------------------------------------ */
+/* ---- Statistics --------------------------------------------------------------------------- */
 
-/* One figure over time: now, its highest value, and all that was ever added and taken away. */
-typedef struct vmm_figure {
+/* A statistic over time. allocated and freed are the sums of all increases and decreases. */
+typedef struct vmm_stat {
     uint64_t current;
     uint64_t peak;
     uint64_t allocated;
     uint64_t freed;
-} vmm_figure;
+} vmm_stat;
 
-/* X(name, unit, label): figures with current, peak, allocated, freed. */
-#define VMM_FIGURE_MAP(X)                                                                          \
-    X(requested_bytes, BYTES, "Requested (live)") /* asked for and not freed */                    \
-    X(allocated_bytes, BYTES, "Allocated")        /* the same, rounded up to blocks */             \
-    X(active_bytes, BYTES, "Active")              /* allocated, or freed and used elsewhere */     \
-    X(reserved_bytes, BYTES, "Reserved")          /* physical memory held from the driver */       \
+/* X(name, unit, label): statistics of type vmm_stat. */
+#define VMM_STAT_MAP(X)                                                                            \
+    X(requested_bytes, BYTES, "Requested (live)") /* requested sizes of live blocks */             \
+    X(allocated_bytes, BYTES, "Allocated")        /* sizes of live blocks */                       \
+    X(active_bytes, BYTES, "Active")              /* live, or freed and in use by other streams */ \
+    X(reserved_bytes, BYTES, "Reserved")          /* physical memory of the cache */               \
     X(allocations, COUNT, "Allocations")          /* live blocks */                                \
-    X(chunks, COUNT, "Chunks")                    /* physical handles held */
+    X(chunks, COUNT, "Chunks")                    /* physical handles of the cache */
 
-/* X(name, unit, label): plain numbers. Calls are counted since vmm_create(). */
-#define VMM_NUMBER_MAP(X)                                                                          \
-    X(idle_bytes, BYTES, "Idle")      /* reserved, in chunks under no active block or slab */      \
-    X(limbo_bytes, BYTES, "In limbo") /* waits for an event, then goes back */                     \
+/* X(name, unit, label): statistics that are one number. Calls are counted since vmm_create(). */
+#define VMM_VALUE_MAP(X)                                                                           \
+    X(idle_bytes, BYTES, "Idle")      /* reserved, in chunks without an active block or a slab */  \
+    X(limbo_bytes, BYTES, "In limbo") /* waits for an event before its release */                  \
     X(largest_free_bytes, BYTES, "Largest hole")    /* the largest free mapped block */            \
-    X(pinned_bytes, BYTES, "Pinned by live blocks") /* free, in chunks that are not idle */        \
-    X(unmovable_bytes, BYTES, "Must not move")      /* of blocks under vmm_pin() */                \
+    X(pinned_bytes, BYTES, "Pinned by live blocks") /* free, beside live blocks of a chunk */      \
+    X(unmovable_bytes, BYTES, "Must not move")      /* live blocks that vmm_pin() keeps */         \
     X(compactions, COUNT, "Compactions")            /* that moved live bytes */                    \
-    X(pressure_calls, COUNT, "Pressure calls")      /* times that the program was asked */         \
-    X(limit_bytes, BYTES, "Limit (0: none)")        /* most to hold */                             \
+    X(pressure_calls, COUNT, "Pressure calls")      /* calls of vmm_config.pressure */             \
+    X(limit_bytes, BYTES, "Limit (0: none)")        /* of reserved_bytes */                        \
     X(streams, COUNT, "Streams")                    /* pools in use */                             \
-    X(retries, COUNT, "Retries")           /* allocations that first had to free memory */         \
-    X(ooms, COUNT, "Out of memory")        /* allocations that failed for want of memory */        \
+    X(retries, COUNT, "Retries")                    /* allocations that needed a reclaim step */   \
+    X(ooms, COUNT, "Out of memory")        /* allocations that failed because memory ran out */    \
     X(stalls, COUNT, "Stalls")             /* waits of the host for the device */                  \
-    X(stream_waits, COUNT, "Stream waits") /* waits put into one stream for another */             \
+    X(stream_waits, COUNT, "Stream waits") /* waits of one stream for another */                   \
     X(reserve_calls, COUNT, "reserve")                                                             \
     X(address_free_calls, COUNT, "address free")                                                   \
     X(create_calls, COUNT, "create")                                                               \
@@ -548,76 +649,117 @@ typedef struct vmm_figure {
     X(release_calls, COUNT, "release")                                                             \
     X(event_calls, COUNT, "events")                                                                \
     X(driver_ns, NANOSECONDS, "Driver time")                                                       \
-    X(kept_bytes, BYTES, "Kept for graphs") /* free, in private pools that are in use */
+    X(retained_bytes, BYTES, "Kept for graphs") /* free, in graph pools that are in use */         \
+    X(stale_streams, COUNT, "Stale streams")    /* known as destroyed without vmm_stream_end() */
 
-/*
- * Set struct_size with VMM_STATS_INIT. From version 1.0 on both lists are closed: what later versions
- * count comes at the end, and callers get as much as they know.
- */
+/* Initialize with VMM_STATS_INIT, which sets struct_size. From version 1.0 on, a later version adds
+ * statistics only at the end of VMM_VALUE_MAP, and a caller gets those that it knows. */
 typedef struct vmm_stats {
     size_t struct_size;
-#define VMM_STATS_FIGURE(name, unit, label) vmm_figure name;
-    VMM_FIGURE_MAP(VMM_STATS_FIGURE)
-#undef VMM_STATS_FIGURE
-#define VMM_STATS_NUMBER(name, unit, label) uint64_t name;
-    VMM_NUMBER_MAP(VMM_STATS_NUMBER)
-#undef VMM_STATS_NUMBER
+#define VMM_STATS_STAT(name, unit, label) vmm_stat name;
+    VMM_STAT_MAP(VMM_STATS_STAT)
+#undef VMM_STATS_STAT
+#define VMM_STATS_VALUE(name, unit, label) uint64_t name;
+    VMM_VALUE_MAP(VMM_STATS_VALUE)
+#undef VMM_STATS_VALUE
 } vmm_stats;
 
 /* clang-format off */
-#define VMM_STATS_NO_FIGURE(name, unit, label) , { 0, 0, 0, 0 }
-#define VMM_STATS_NO_NUMBER(name, unit, label) , 0
+#define VMM_STATS_NO_STAT(name, unit, label) , { 0, 0, 0, 0 }
+#define VMM_STATS_NO_VALUE(name, unit, label) , 0
 #define VMM_STATS_INIT { sizeof(vmm_stats)                                                         \
-    VMM_FIGURE_MAP(VMM_STATS_NO_FIGURE) VMM_NUMBER_MAP(VMM_STATS_NO_NUMBER) }
+    VMM_STAT_MAP(VMM_STATS_NO_STAT) VMM_VALUE_MAP(VMM_STATS_NO_VALUE) }
 /* clang-format on */
 
 /*
- * Does:     fills *out; out->struct_size tells how much of it the caller knows.
- * Returns:  VMM_OK. Figures agree with each other when no other thread is allocating. Peaks are exact as
- *           long as one thread makes all calls. Others may come out too high: where threads wait for each
- *           other on one stream, by what each keeps of it (64 MiB at most, or one block); where they
- *           work on several streams at once, by 4 MiB and 1/256 of the peak for each stream, or
- *           up to 1/8 while megabytes are taken and given back every few microseconds.
+ * Does:     reads all statistics into *out, as far as out->struct_size reaches.
+ * Returns:  VMM_OK. Statistics are consistent with each other if no other thread allocates. Peaks
+ *           are exact if one thread makes all calls. Otherwise they may be too high: if threads
+ *           share a stream, by what each thread caches of it (at most 64 MiB, or one block); if
+ *           threads use several streams, by 4 MiB and 1/256 of the peak per stream, or by up to 1/8
+ *           if threads allocate and free megabytes every few microseconds.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size too small for any figure, or too large).
+ * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size that is too small for any statistic or
+ *           too large).
  */
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
 /*
- * Does:     asks the driver how much memory the device has, and how much of it nobody has taken: neither
- *           this program nor another one.
+ * Does:     sets the peak of every statistic to its current value.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_stats_reset_peak(vmm_cache *cache);
+
+/*
+ * Does:     asks the driver for the size of the device's memory, and for the part that is free:
+ *           allocated neither by this program nor by another.
  * Returns:  VMM_OK and bytes in *free_bytes and *total_bytes.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM.
  */
 VMM_API vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uint64_t *total_bytes);
 
-/* Sets the peak of every figure to its current value. ERR_INVALID_ARGUMENT for NULL. Any thread. */
-VMM_API vmm_status vmm_stats_reset_peak(vmm_cache *cache);
+/*
+ * Does:     returns the size of the block that a request of `bytes` bytes gets.
+ * Returns:  bytes; 0 if the request is larger than any block can be, or if the cache is NULL.
+ * Threads:  any; callbacks may call it too.
+ */
+VMM_API uint64_t vmm_block_bytes(vmm_cache *cache, uint64_t bytes);
 
 /*
- * Does:     writes the table of all statistics that a person reads.
- * Returns:  VMM_OK. The file stays the caller's.
+ * Does:     writes a table of all statistics, for people to read.
+ * Takes:    out, which stays open.
+ * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL, or the file could not be written).
+ * On failure: ERR_INVALID_ARGUMENT (NULL, or writing to the file failed).
  */
 VMM_API vmm_status vmm_summary_write(vmm_cache *cache, FILE *out);
 
-/* Writes a line to the cache's log, for what is built on it; nothing where nobody asked for a log.
- * ERR_INVALID_ARGUMENT: NULL. Any thread. */
+/*
+ * Does:     writes a line to the cache's log, for libraries built on the cache. Without a log it
+ *           does nothing.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL).
+ */
 VMM_API vmm_status vmm_log_write(vmm_cache *cache, const char *line);
+
+/* ---- Debug mode --------------------------------------------------------------------------- */
+
+/*
+ * Does:     with VMM_DEBUG_ON, checks whether the program wrote beyond live blocks, or into freed
+ *           blocks that the cache has not reused. Waits for the work of all streams except those
+ *           that are being captured.
+ * Returns:  VMM_OK, also in the other modes, where there is nothing to check.
+ * Threads:  any; frees of other threads wait for this call.
+ * On failure: ERR_CORRUPTED (the line names the address and the block; the call checked the rest
+ *           too), ERR_DRIVER, ERR_LOST, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_debug_check(vmm_cache *cache);
+
+/*
+ * Does:     writes a report of the last misuse that vmm_config.debug detected: its line, and the
+ *           stacks that allocated and freed the block. If there was no misuse, it writes that.
+ * Takes:    out, which stays open.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL, or writing to the file failed).
+ */
+VMM_API vmm_status vmm_debug_report(vmm_cache *cache, FILE *out);
+
+/* ---- Walk and listener -------------------------------------------------------------------- */
 
 typedef enum vmm_item_kind {
     VMM_ITEM_CHUNK = 0, /* one mapped physical handle */
-    VMM_ITEM_BLOCK = 1, /* a run of arena bytes, handed out or free */
-    VMM_ITEM_TWIN = 2   /* a second address of a chunk: blocks at both live in one memory */
+    VMM_ITEM_BLOCK = 1  /* a range of arena addresses, live or free */
 } vmm_item_kind;
 
 typedef enum vmm_item_state {
-    VMM_ITEM_FREE = 0,    /* block: free; chunk: idle */
-    VMM_ITEM_LIVE = 1,    /* block: handed out; chunk: under an active block, or a slab */
-    VMM_ITEM_WAITING = 2, /* block: freed, used by another stream; chunk: in limbo */
-    VMM_ITEM_LENT = 3     /* block: free, but the memory serves a block at a twin's address */
+    VMM_ITEM_FREE = 0, /* block: free; chunk: idle */
+    VMM_ITEM_LIVE = 1, /* block: allocated; chunk: contains part of an active block or of a slab */
+    VMM_ITEM_WAITING = 2 /* block: freed, but in use by other streams; chunk: in limbo */
 } vmm_item_state;
 
 typedef struct vmm_item {
@@ -626,10 +768,10 @@ typedef struct vmm_item {
     vmm_item_state state;
     uint64_t address;
     uint64_t bytes;
-    uint64_t requested_bytes; /* blocks handed out: as asked for; else 0 */
-    vmm_stream stream;        /* whose pool it is in */
-    vmm_pool_id pool;         /* of a private pool; else zeros */
-    int is_small; /* among the blocks of up to 1 MiB, which lie apart from larger ones */
+    uint64_t requested_bytes; /* live blocks: the requested size; else 0 */
+    vmm_stream stream;        /* of the pool that contains it */
+    vmm_pool_id pool;         /* of the graph pool; zeros: none */
+    int is_small;             /* blocks of up to 1 MiB, which share no chunk with larger blocks */
 } vmm_item;
 
 /* clang-format off */
@@ -640,62 +782,61 @@ typedef struct vmm_item {
 #endif
 /* clang-format on */
 
-/* Returns 0 to go on; any other value ends the walk. Called with locks held: must not call the
- * cache. */
+/* Returns 0 to continue the walk; any other value ends it. Called with locks held: must not call
+ * the cache. */
 typedef int (*vmm_visitor)(void *context, const vmm_item *item);
 
 /*
- * Does:     visits every chunk and every block in rising order of address: a chunk before the
- *           blocks that start in it. Small blocks that share a slab are visited one by one.
- * Returns:  VMM_OK, also when the visitor ended the walk.
- * Threads:  any; other calls wait meanwhile.
+ * Does:     visits every chunk and every block in ascending order of addresses, each chunk before
+ *           the blocks that start in it. It visits each block of a slab on its own.
+ * Returns:  VMM_OK, also if the visitor ended the walk.
+ * Threads:  any; other calls wait for this call.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).
  */
 VMM_API vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context);
 
 /*
- * Does:     finds the live block that an address lies in.
- * Takes:    address; item, whose struct_size (VMM_ITEM_INIT) says how much of it the caller knows.
- * Returns:  VMM_OK and the block in *item.
+ * Does:     finds the live block that contains an address.
+ * Takes:    address; item, initialized with VMM_ITEM_INIT.
+ * Returns:  VMM_OK and the block in *item, as far as item->struct_size reaches.
  * Threads:  any.
- * On failure: ERR_UNKNOWN_POINTER (no live block is there), ERR_INVALID_ARGUMENT (NULL, or a struct_size
- *           too small or too large).
+ * On failure: ERR_UNKNOWN_POINTER (no live block contains the address), ERR_INVALID_ARGUMENT (NULL,
+ *           or a struct_size that is too small or too large).
  */
 VMM_API vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *item);
 
-/* Returns the bytes that a block for a request of so many bytes has; 0 if no block can have as many. */
-VMM_API uint64_t vmm_block_bytes(vmm_cache *cache, uint64_t bytes);
-
-/* With VMM_GUARD_ON all freed blocks are shown as free, so that the last two are not told. */
+/* Kinds of changes. With VMM_DEBUG_ON the cache reports every freed block as free, and no WAIT or
+ * FREE. */
 typedef enum vmm_change_kind {
-    VMM_CHANGE_MAP = 0,   /* memory is there from now on, for blocks of a stream */
-    VMM_CHANGE_UNMAP = 1, /* it is there no more */
+    VMM_CHANGE_MAP = 0,   /* memory was mapped for blocks of a stream */
+    VMM_CHANGE_UNMAP = 1, /* that memory was unmapped */
     VMM_CHANGE_WAIT = 2,  /* a block was freed that other streams still use */
-    VMM_CHANGE_FREE = 3   /* such a block has come free */
+    VMM_CHANGE_FREE = 3   /* such a block became free */
 } vmm_change_kind;
 
-/* A change that the caller of vmm_alloc() and vmm_free() does not see. */
+/* A change that the callers of vmm_alloc() and vmm_free() cannot observe. */
 typedef struct vmm_change {
-    size_t struct_size; /* how much of it the library fills */
+    size_t struct_size; /* how much of the struct the library has filled in */
     vmm_change_kind kind;
     uint64_t address;
     uint64_t bytes;
     vmm_stream stream;
-    vmm_pool_id pool; /* as in vmm_item, and so is the next */
-    int is_small;
+    vmm_pool_id pool; /* as in vmm_item */
+    int is_small;     /* as in vmm_item */
 } vmm_change;
 
-/* Receives a change, on the thread whose call brings it about, with locks held: must not call the cache. */
-typedef void (*vmm_watch_fn)(void *context, const vmm_change *change);
+/* Receives a change, on the thread whose call causes it. Called with locks held: must not call the
+ * cache. */
+typedef void (*vmm_listener)(void *context, const vmm_change *change);
 
 /*
- * Does:     tells every change to a function from now on; NULL ends that. A new function takes the place
- *           of the one before.
- * Returns:  VMM_OK. When this returns, the function before is not called any more.
+ * Does:     sets the function that receives every change from now on; it replaces the previous
+ *           function. NULL removes it.
+ * Returns:  VMM_OK. After the return, the cache does not call the previous function.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache).
  */
-VMM_API vmm_status vmm_watch(vmm_cache *cache, vmm_watch_fn watch, void *context);
+VMM_API vmm_status vmm_listen(vmm_cache *cache, vmm_listener watch, void *context);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /*
  * Arithmetic on sizes and addresses. Owns nothing, stores nothing.
  *
- * Alignments are powers of two. The checked forms return false instead of wrapping round.
+ * Alignments are powers of two. The checked forms return false instead of wrapping around.
  * May be called by: everything.
  */
 #ifndef VMM_BASE_ARITH_H
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* No version will have a larger public struct: more is a struct_size that nobody set. */
+/* No version will have a larger public struct: a larger struct_size was never set by the caller. */
 enum { STRUCT_BYTES_MOST = 4096 };
 
 static inline bool vmm__add_checked(uint64_t a, uint64_t b, uint64_t *sum)

@@ -18,7 +18,7 @@ static long membarrier(int command)
     return syscall(SYS_membarrier, command, 0, 0);
 }
 
-static void process_register(void)
+static void register_process(void)
 {
     is_ready = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 &&
                membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
@@ -26,12 +26,12 @@ static void process_register(void)
 
 bool vmm__barrier_is_ready(void)
 {
-    (void)pthread_once(&once, process_register);
+    (void)pthread_once(&once, register_process);
     return is_ready;
 }
 
-/* The whole pause, also when signals come. */
-static void whole_pause(long ns)
+/* Sleeps for the whole time, even if signals arrive. */
+static void pause_whole(long ns)
 {
     struct timespec left = { .tv_nsec = ns };
     while (nanosleep(&left, &left) != 0 && errno == EINTR)
@@ -41,10 +41,10 @@ static void whole_pause(long ns)
 void vmm__barrier_all(void)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    /* A system that offered it and refuses now (a filter of system calls was set meanwhile) leaves
-     * only time: no processor keeps a store to itself for a thousandth of a second. */
+    /* The call may fail after it worked before, if the program has installed a filter of system calls since. Then
+     * only time helps: every processor makes a store visible within a millisecond. */
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
-        whole_pause(1000000);
+        pause_whole(1000000);
 }
 
 void vmm__barrier_pause(unsigned round)
@@ -52,5 +52,5 @@ void vmm__barrier_pause(unsigned round)
     if (round < 64)
         (void)sched_yield();
     else
-        whole_pause(20000);
+        pause_whole(20000);
 }

@@ -1,11 +1,10 @@
 /*
- * A memory barrier that one thread has all threads of the process execute, so that the other side of
- * an agreement between them needs none: who runs often orders its accesses for the compiler only, who
- * comes seldom pays for both (membarrier(2), "private expedited"; the idea is that of user-space RCU,
- * Desnoyers et al., IEEE TPDS 2012).
+ * A memory barrier that one thread makes all threads of the process execute. It serves a pair of code paths: the
+ * frequent one orders its accesses for the compiler only, and the rare one pays for both (membarrier(2), "private
+ * expedited"; the idea is that of user-space RCU, Desnoyers et al., IEEE TPDS 2012).
  *
- * Under ThreadSanitizer, which knows nothing of it, the side that runs often uses a fence, too.
- * Owns: nothing but whether the system has it. May be called by: base.
+ * ThreadSanitizer does not know membarrier(), so under it the frequent path uses a fence, too.
+ * Owns: one flag, whether the system has the barrier. May be called by: base.
  */
 #ifndef VMM_BASE_BARRIER_H
 #define VMM_BASE_BARRIER_H
@@ -15,17 +14,17 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Whether the system offers it; registers the process with the first call. Any thread. */
+/* Returns whether the system has the barrier. The first call registers the process. Any thread. */
 bool vmm__barrier_is_ready(void);
 
-/* Every thread of the process has executed a full barrier between call and return. Only if ready. */
+/* Makes every thread of the process execute a full barrier before this call returns. Requires is_ready(). */
 void vmm__barrier_all(void);
 
-/* Lets other threads run while one waits for what another does in a moment; round counts from 0. After
- * some rounds it sleeps: a thread of real-time priority never yields to one of lower. */
+/* Lets other threads run while this one polls; `round` counts from 0. It yields first and sleeps in later rounds,
+ * because a thread of real-time priority never yields to one of lower priority. */
 void vmm__barrier_pause(unsigned round);
 
-/* The side that runs often: orders a store before a later load, as seen by who calls barrier_all. */
+/* For the frequent path: orders a store before a later load, as seen by a thread that calls barrier_all(). */
 static inline void vmm__barrier_light(void)
 {
 #ifdef VMM_THREAD_SANITIZER

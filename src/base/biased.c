@@ -4,13 +4,14 @@
 #include <sched.h>
 #include <stddef.h>
 
-/* A barrier costs as much as a few hundred visits. */
-enum { PATIENCE_FIRST = 16, PATIENCE_MOST = 1024 };
+/* A barrier costs as much as a few hundred calls of lock_slow(). */
+enum { REBIAS_THRESHOLD_FIRST = 16, REBIAS_THRESHOLD_MOST = 1024 };
 
 void vmm__biased_init(struct biased_lock *lock)
 {
-    *lock = (struct biased_lock){ .may_favour = vmm__barrier_is_ready() };
+    *lock = (struct biased_lock){ .may_bias = vmm__barrier_is_ready() };
     (void)pthread_mutex_init(&lock->mutex, NULL);
+    VMM_LOCK_SET_RANK(lock, LOCK_RANK_POOL);
 }
 
 void vmm__biased_fini(struct biased_lock *lock)
@@ -18,63 +19,70 @@ void vmm__biased_fini(struct biased_lock *lock)
     (void)pthread_mutex_destroy(&lock->mutex);
 }
 
-void vmm__biased_deny(struct biased_lock *lock)
+void vmm__biased_disable(struct biased_lock *lock)
 {
-    lock->may_favour = false;
+    lock->may_bias = false;
 }
 
-/* Makes nobody the favourite, with the mutex held. What is done between enter() and drop() is short. */
-static void favourite_dismiss(struct biased_lock *lock, struct seat *seat)
+/* Removes the bias and waits until the former bias owner is not inside. That wait is short: so is the work of
+ * holders that used lock_fast(). */
+static void bias_revoke_locked(struct biased_lock *lock, struct thread_slot *thread_slot)
 {
-    atomic_store_explicit(&lock->favourite, NULL, memory_order_relaxed);
+    atomic_store_explicit(&lock->bias_owner, NULL, memory_order_relaxed);
     vmm__barrier_all();
-    for (unsigned i = 0; atomic_load_explicit(&seat->inside, memory_order_acquire) == lock; i++)
+    for (unsigned i = 0; atomic_load_explicit(&thread_slot->inside, memory_order_acquire) == lock;
+         i++)
         vmm__barrier_pause(i);
-    uint32_t patience = lock->patience == 0 ? PATIENCE_FIRST : lock->patience * 2;
-    lock->patience = patience < PATIENCE_MOST ? patience : PATIENCE_MOST;
+    uint32_t threshold =
+        lock->rebias_threshold == 0 ? REBIAS_THRESHOLD_FIRST : lock->rebias_threshold * 2;
+    lock->rebias_threshold = threshold < REBIAS_THRESHOLD_MOST ? threshold : REBIAS_THRESHOLD_MOST;
     lock->visits = 0;
 }
 
-/* The mutex is held; from here on its holder is alone. */
-static void others_exclude(struct biased_lock *lock)
+/* Makes the holder of the mutex the only holder of the lock. */
+static void others_exclude_locked(struct biased_lock *lock)
 {
-    struct seat *seat = atomic_load_explicit(&lock->favourite, memory_order_relaxed);
-    if (seat != NULL && !vmm__seat_is_mine(seat))
-        favourite_dismiss(lock, seat);
+    struct thread_slot *thread_slot = atomic_load_explicit(&lock->bias_owner, memory_order_relaxed);
+    if (thread_slot != NULL && !vmm__thread_slot_is_mine(thread_slot))
+        bias_revoke_locked(lock, thread_slot);
+    VMM_LOCK_TAKE(lock);
 }
 
-void vmm__biased_take(struct biased_lock *lock)
+void vmm__biased_lock(struct biased_lock *lock)
 {
+    VMM_LOCK_ORDER(lock);
     (void)pthread_mutex_lock(&lock->mutex);
-    others_exclude(lock);
+    others_exclude_locked(lock);
 }
 
-void vmm__biased_take_second(struct biased_lock *lock)
+void vmm__biased_lock_second(struct biased_lock *lock)
 {
 #ifdef VMM_THREAD_SANITIZER
+    VMM_LOCK_ORDER(lock);
     while (pthread_mutex_trylock(&lock->mutex) != 0)
         (void)sched_yield();
-    others_exclude(lock);
+    others_exclude_locked(lock);
 #else
-    vmm__biased_take(lock);
+    vmm__biased_lock(lock);
 #endif
 }
 
-void vmm__biased_visit(struct biased_lock *lock)
+void vmm__biased_lock_slow(struct biased_lock *lock)
 {
+    VMM_LOCK_ORDER(lock);
     bool waited = pthread_mutex_trylock(&lock->mutex) != 0;
     if (waited)
         (void)pthread_mutex_lock(&lock->mutex);
-    others_exclude(lock);
+    others_exclude_locked(lock);
     lock->waits += waited;
     uintptr_t self = vmm__thread_self();
     lock->visits = lock->visitor == self ? lock->visits + 1 : 0;
     lock->visitor = self;
-    if (lock->may_favour && lock->visits >= lock->patience)
-        atomic_store_explicit(&lock->favourite, vmm__seat_mine(), memory_order_release);
+    if (lock->may_bias && lock->visits >= lock->rebias_threshold)
+        atomic_store_explicit(&lock->bias_owner, vmm__thread_slot_mine(), memory_order_release);
 }
 
-void vmm__biased_leave(struct biased_lock *lock)
+void vmm__biased_unlock_fast(struct biased_lock *lock)
 {
     (void)pthread_mutex_unlock(&lock->mutex);
 }

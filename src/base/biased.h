@@ -1,84 +1,91 @@
 /*
- * A lock that is biased to the thread that takes it most: that thread takes it without an atomic
- * read-modify-write, and all others pay for it (Kawachiya et al., "Lock Reservation", OOPSLA 2002).
- * Two ways in: enter(), or else visit(), for short work on a fast path, and take() for all else; they
- * exclude each other.
+ * A lock that is biased to the thread that takes it most, its bias owner. The bias owner takes the lock without an
+ * atomic read-modify-write; every other thread pays for that with a process-wide barrier (Kawachiya et al., "Lock
+ * Reservation", OOPSLA 2002). The fast path takes the lock for short work: lock_fast(), and if that fails lock_slow(),
+ * which may make the thread the bias owner. All other callers use lock(). The three exclude each other.
  *
  * Owns: the mutex. Invariants:
- *  1. whoever is inside is the favourite and came by enter() (`inside` is its seat), or holds the mutex
- *     while nobody else is the favourite;
- *  2. favourite changes only under the mutex: to a thread's seat by that thread, and to NULL by a
- *     thread that then waits until the former favourite is not inside.
- * A thread that has lost the bias gets it back only when it has come `patience` times in a row, so
- * that threads which take turns do not pay for a barrier each time. A thread is inside one biased lock at a
- * time by enter().
+ *  1. the holder either is the bias owner and took the lock by lock_fast() (`inside` is its thread slot), or holds the
+ *     mutex while no other thread is the bias owner;
+ *  2. the bias owner changes only under the mutex: a thread sets its own slot, or a thread sets NULL and then waits
+ *     until the former bias owner is not inside.
+ * A thread that has lost the bias gets it back only after it has called lock_slow() `rebias_threshold` times in a row,
+ * so that threads that alternate do not pay for a barrier each time. A thread holds one biased lock at a time by
+ * lock_fast().
  * May be called by: everything above base.
  */
 #ifndef VMM_BASE_BIASED_H
 #define VMM_BASE_BIASED_H
 
 #include "base/barrier.h"
-#include "base/seat.h"
+#include "base/lock_rank.h"
+#include "base/thread_slot.h"
 
 struct biased_lock {
-    _Atomic(struct seat *) favourite; /* may enter without the mutex; NULL: nobody */
-    struct seat *inside;              /* who is inside by enter(); NULL: not by enter() */
+    _Atomic(struct thread_slot *) bias_owner; /* may take the lock without the mutex; NULL: none */
+    struct thread_slot
+        *inside; /* the slot of a holder that used lock_fast(); NULL: no such holder */
     pthread_mutex_t mutex;
-    uintptr_t visitor;
-    uint32_t visits; /* of `visitor`, in a row, by the mutex */
-    uint32_t patience;
-    uint32_t waits;  /* visits that found the mutex taken */
-    bool may_favour; /* the system has what it takes, and it is wanted */
+    uintptr_t visitor; /* the thread that called lock_slow() last; guarded by the mutex */
+    uint32_t visits;   /* its further calls in a row */
+    uint32_t rebias_threshold;
+    uint32_t waits; /* calls of lock_slow() that found the mutex taken */
+    bool may_bias;  /* the system has the barrier, and the lock is not disabled */
+    VMM_LOCK_CHECK_MEMBER
 };
 
+/* Has the rank of a pool's lock. */
 void vmm__biased_init(struct biased_lock *lock);
 void vmm__biased_fini(struct biased_lock *lock);
 
-/* Nobody becomes the favourite, so nobody enters. Before the first use. */
-void vmm__biased_deny(struct biased_lock *lock);
+/* Keeps every thread from becoming the bias owner, so lock_fast() always fails. Call it before the first use. */
+void vmm__biased_disable(struct biased_lock *lock);
 
-/* For whoever is not on the fast path, or stays inside for long. */
-void vmm__biased_take(struct biased_lock *lock);
+/* For callers that are not on the fast path, or hold the lock for long. */
+void vmm__biased_lock(struct biased_lock *lock);
 
 /*
- * As vmm__biased_take(), for a second pool's lock. The grow lock makes the order of the two irrelevant,
- * but ThreadSanitizer sees only that both orders occur; of locks that are tried it does not complain.
+ * As vmm__biased_lock(), for the lock of a second pool. The grow lock makes the order of the two irrelevant, but
+ * ThreadSanitizer sees that both orders occur. It does not report locks that are taken by trying.
  */
-void vmm__biased_take_second(struct biased_lock *lock);
+void vmm__biased_lock_second(struct biased_lock *lock);
 
-/* Takes the lock for a short time if the thread is the favourite; false if it is not. */
-static inline bool vmm__biased_enter(struct biased_lock *lock)
+/* Takes the lock for short work if the thread is the bias owner; otherwise returns false. */
+static inline bool vmm__biased_lock_fast(struct biased_lock *lock)
 {
-    struct seat *seat = atomic_load_explicit(&lock->favourite, memory_order_acquire);
-    if (seat == NULL || !vmm__seat_is_mine(seat))
+    struct thread_slot *thread_slot = atomic_load_explicit(&lock->bias_owner, memory_order_acquire);
+    if (thread_slot == NULL || !vmm__thread_slot_is_mine(thread_slot))
         return false;
-    vmm__seat_inherit(seat);
-    atomic_store_explicit(&seat->inside, lock, memory_order_relaxed);
+    VMM_LOCK_ORDER(lock);
+    vmm__thread_slot_inherit(thread_slot);
+    atomic_store_explicit(&thread_slot->inside, lock, memory_order_relaxed);
     vmm__barrier_light();
-    if (atomic_load_explicit(&lock->favourite, memory_order_relaxed) == seat) {
-        lock->inside = seat;
+    if (atomic_load_explicit(&lock->bias_owner, memory_order_relaxed) == thread_slot) {
+        lock->inside = thread_slot;
+        VMM_LOCK_TAKE(lock);
         return true;
     }
-    atomic_store_explicit(&seat->inside, NULL, memory_order_release);
+    atomic_store_explicit(&thread_slot->inside, NULL, memory_order_release);
     return false;
 }
 
-/* Takes the lock for whoever could not enter, who may become the favourite by that. */
-void vmm__biased_visit(struct biased_lock *lock);
+/* Takes the lock after lock_fast() failed, and may make the thread the bias owner. */
+void vmm__biased_lock_slow(struct biased_lock *lock);
 
-/* For drop(): of who is not the favourite. */
-void vmm__biased_leave(struct biased_lock *lock);
+/* For vmm__biased_unlock(): releases a lock that was not taken by lock_fast(). */
+void vmm__biased_unlock_fast(struct biased_lock *lock);
 
-/* Drops the lock, however it was taken. */
-static inline void vmm__biased_drop(struct biased_lock *lock)
+/* Releases the lock, however it was taken. */
+static inline void vmm__biased_unlock(struct biased_lock *lock)
 {
-    struct seat *seat = lock->inside;
-    if (seat == NULL) {
-        vmm__biased_leave(lock);
+    struct thread_slot *thread_slot = lock->inside;
+    VMM_LOCK_RELEASE(lock);
+    if (thread_slot == NULL) {
+        vmm__biased_unlock_fast(lock);
         return;
     }
     lock->inside = NULL;
-    atomic_store_explicit(&seat->inside, NULL, memory_order_release);
+    atomic_store_explicit(&thread_slot->inside, NULL, memory_order_release);
 }
 
 #endif

@@ -1,31 +1,31 @@
 /*
- * The calling thread's last error: one line of text beside the status that a call returns.
+ * The calling thread's last error: one line of text for the status that a call returns.
  *
- * Owns: one buffer for each thread. May be called by: everything. Locks: none (thread-local).
+ * Owns: one buffer per thread. May be called by: everything. Locks: none (thread-local).
  */
 #ifndef VMM_BASE_ERROR_H
 #define VMM_BASE_ERROR_H
 
-#include "vmmcache/vmmcache.h"
+#include "base/outcome.h"
 
 #include <stdbool.h>
 
-/* Keeps the line and returns `status`, so that a failing function ends in one statement. */
+/* Stores the line and returns `status`, so that a function can fail in one statement. */
 vmm_status vmm__error(vmm_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Makes one line of a text that may quote others': no line ends, nor what steers a terminal. */
+/* Replaces line ends and terminal control characters by '?', because the text may quote input. */
 void vmm__line_make(char *text);
 
-/* Whether a call failed for want of what others may give up: memory of the device, or addresses. */
-static inline bool vmm__is_shortage(vmm_status status)
+/* Returns whether a call failed because device memory or addresses ran out, which a reclaim may free. */
+static inline bool vmm__is_oom(vmm_status status)
 {
     return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
 }
 
 /*
- * A call that may fail inside and succeed all the same keeps the line from before and puts it back
- * in the end: vmm_last_error() speaks of calls that failed.
+ * vmm_last_error() describes calls that failed. A call that succeeds although a step inside it failed saves the line
+ * before that step and restores it afterwards.
  */
 struct error_line {
     char text[512];

@@ -1,11 +1,11 @@
-/* A lock in the order of asking: see fair.h. */
+/* A lock in the order of requests: see fair.h. */
 #include "base/fair.h"
 
 #include <stddef.h>
 
 struct fair_waiter {
-    pthread_cond_t turn;
-    bool has_turn;
+    pthread_cond_t received;
+    bool has_lock;
     struct fair_waiter *next;
 };
 
@@ -15,6 +15,7 @@ void vmm__fair_init(struct fair_lock *lock)
     lock->is_taken = false;
     lock->first = NULL;
     lock->last = NULL;
+    VMM_LOCK_SET_RANK(lock, LOCK_RANK_GROW);
 }
 
 void vmm__fair_fini(struct fair_lock *lock)
@@ -22,49 +23,54 @@ void vmm__fair_fini(struct fair_lock *lock)
     (void)pthread_mutex_destroy(&lock->mutex);
 }
 
-/* Waits at the end of the line, until who is before has handed the lock over. */
-static void turn_wait_locked(struct fair_lock *lock)
+/* Waits at the end of the queue until the thread before passes the lock on. */
+static void queue_wait_locked(struct fair_lock *lock)
 {
-    struct fair_waiter waiter = { .has_turn = false };
-    (void)pthread_cond_init(&waiter.turn, NULL);
+    struct fair_waiter waiter = { .has_lock = false };
+    (void)pthread_cond_init(&waiter.received, NULL);
     if (lock->first == NULL)
         lock->first = &waiter;
     else
         lock->last->next = &waiter;
     lock->last = &waiter;
-    while (!waiter.has_turn)
-        (void)pthread_cond_wait(&waiter.turn, &lock->mutex);
-    (void)pthread_cond_destroy(&waiter.turn);
+    while (!waiter.has_lock)
+        (void)pthread_cond_wait(&waiter.received, &lock->mutex);
+    (void)pthread_cond_destroy(&waiter.received);
 }
 
-void vmm__fair_take(struct fair_lock *lock)
+void vmm__fair_lock(struct fair_lock *lock)
 {
+    VMM_LOCK_ORDER(lock);
     (void)pthread_mutex_lock(&lock->mutex);
     if (lock->is_taken)
-        turn_wait_locked(lock);
+        queue_wait_locked(lock);
     lock->is_taken = true;
     (void)pthread_mutex_unlock(&lock->mutex);
+    VMM_LOCK_TAKE(lock);
 }
 
-bool vmm__fair_try(struct fair_lock *lock)
+bool vmm__fair_try_lock(struct fair_lock *lock)
 {
     (void)pthread_mutex_lock(&lock->mutex);
-    bool is_free = !lock->is_taken;
+    bool was_free = !lock->is_taken;
     lock->is_taken = true;
     (void)pthread_mutex_unlock(&lock->mutex);
-    return is_free;
+    if (was_free)
+        VMM_LOCK_TAKE(lock);
+    return was_free;
 }
 
-void vmm__fair_drop(struct fair_lock *lock)
+void vmm__fair_unlock(struct fair_lock *lock)
 {
+    VMM_LOCK_RELEASE(lock);
     (void)pthread_mutex_lock(&lock->mutex);
     struct fair_waiter *next = lock->first;
     lock->is_taken = next != NULL;
     if (next != NULL) {
         lock->first = next->next;
-        next->has_turn = true;
-        (void)pthread_cond_signal(
-            &next->turn); /* it goes once it has the mutex, and its place with it */
+        next->has_lock = true;
+        /* The waiter, with its place in the queue, is gone once it gets the mutex. */
+        (void)pthread_cond_signal(&next->received);
     }
     (void)pthread_mutex_unlock(&lock->mutex);
 }

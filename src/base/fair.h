@@ -1,14 +1,16 @@
 /*
- * A lock that is had in the order of asking. A mutex may be taken again by who has just dropped it before
- * one that waits has woken up: a thread that grows and trims all the time kept others waiting for seconds.
+ * A lock that threads get in the order in which they ask for it. A thread that unlocks a plain mutex may lock it again
+ * before a waiting thread has woken up: one thread that grew and trimmed all the time made others wait for seconds.
  *
- * Owns: nothing; who waits keeps its place in the line on its own stack. Invariants:
- *  1. somebody waits only while the lock is taken;
- *  2. a drop with a line hands the lock to the first, and wakes nobody else.
- * May be called by: all. Locks: `mutex` guards the rest, for moments.
+ * Owns: nothing; each waiting thread keeps its place in the queue on its own stack. Invariants:
+ *  1. a thread waits only while the lock is taken;
+ *  2. unlocking with a queue passes the lock to the first thread in it, and wakes no other thread.
+ * May be called by: everything. Locks: `mutex` guards the other fields, for short sections.
  */
 #ifndef VMM_BASE_FAIR_H
 #define VMM_BASE_FAIR_H
+
+#include "base/lock_rank.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -18,18 +20,20 @@ struct fair_waiter;
 struct fair_lock {
     pthread_mutex_t mutex;
     bool is_taken;
-    struct fair_waiter *first; /* who waits */
+    struct fair_waiter *first; /* the queue */
     struct fair_waiter *last;
+    VMM_LOCK_CHECK_MEMBER
 };
 
+/* Has the rank of a grow lock. */
 void vmm__fair_init(struct fair_lock *lock);
 void vmm__fair_fini(struct fair_lock *lock);
 
-void vmm__fair_take(struct fair_lock *lock);
+void vmm__fair_lock(struct fair_lock *lock);
 
-/* False if somebody else has it. */
-bool vmm__fair_try(struct fair_lock *lock);
+/* Returns false, without waiting, if the lock is taken. */
+bool vmm__fair_try_lock(struct fair_lock *lock);
 
-void vmm__fair_drop(struct fair_lock *lock);
+void vmm__fair_unlock(struct fair_lock *lock);
 
 #endif

@@ -1,26 +1,27 @@
-/* What a child of fork() must know: see fork.h. */
+/* The generation of the process, and functions that a child of fork() calls: see fork.h. */
 #include "base/fork.h"
 #include "base/error.h"
-#include "base/seat.h"
+#include "base/thread_slot.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { FUNCTIONS_MOST = 4 }; /* one a part of the library */
+enum { FUNCTIONS_MOST = 4 }; /* at least one for each caller of vmm__fork_watch() */
 
 _Atomic uint64_t vmm__fork_generations = 1;
 
-/* The watching guards the rest. The functions themselves are read by children without it. */
-static pthread_mutex_t watching = PTHREAD_MUTEX_INITIALIZER;
+/* Guards what follows. A child reads the functions without it. */
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool is_watched;
 static _Atomic(fork_fn) functions[FUNCTIONS_MOST];
 
-static void child_begins(void)
+static void child_begin(void)
 {
     atomic_fetch_add_explicit(&vmm__fork_generations, 1, memory_order_relaxed);
-    watching = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER; /* whoever held it is not here */
-    vmm__seats_leave();
+    watch_lock = (pthread_mutex_t)
+        PTHREAD_MUTEX_INITIALIZER; /* the child does not have the thread that held it */
+    vmm__thread_slots_leave();
     for (int i = 0; i < FUNCTIONS_MOST; i++) {
         fork_fn function = atomic_load_explicit(&functions[i], memory_order_acquire);
         if (function != NULL)
@@ -30,7 +31,7 @@ static void child_begins(void)
 
 static vmm_status watch_refused(void)
 {
-    return vmm__error(VMM_ERR_HOST_OOM, "no host memory to watch for fork()");
+    return vmm__error(VMM_ERR_HOST_OOM, "no host memory to register a handler for fork()");
 }
 
 static vmm_status function_add_locked(fork_fn added)
@@ -49,13 +50,13 @@ static vmm_status function_add_locked(fork_fn added)
 
 vmm_status vmm__fork_watch(fork_fn function)
 {
-    (void)pthread_mutex_lock(&watching);
+    (void)pthread_mutex_lock(&watch_lock);
     if (!is_watched)
-        is_watched = pthread_atfork(NULL, NULL, child_begins) == 0;
+        is_watched = pthread_atfork(NULL, NULL, child_begin) == 0;
     vmm_status status = is_watched ? VMM_OK : watch_refused();
     if (status == VMM_OK && function != NULL)
         status = function_add_locked(function);
-    (void)pthread_mutex_unlock(&watching);
+    (void)pthread_mutex_unlock(&watch_lock);
     return status;
 }
 

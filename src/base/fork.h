@@ -1,13 +1,12 @@
 /*
- * Processes: a child of fork() has a copy of its parent's records, but none of the threads that may have
- * been changing them, and nothing of CUDA. So what belongs to the parent is told from what the child
- * makes itself, and left alone.
+ * Children of fork(). A child has a copy of its parent's records, but not the threads that may have been changing them,
+ * and no CUDA. Objects store the generation of the process that created them, so that a child leaves its parent's
+ * objects alone.
  *
- * Owns: the process's generation, and the list of functions that a child calls. Invariants:
+ * Owns: the generation of the process, and the list of functions that a child calls. Invariants:
  *  1. the generation is 1 in the process that loaded the library, and one more in each child;
- *  2. it changes, and the functions are called, before the child's fork() returns, by its only thread.
- * What is not made by fork() (clone(), vfork(), _Fork()) is no child in this sense, and must not use the
- * library before it calls exec().
+ *  2. the child's only thread changes it and calls the functions before fork() returns in the child.
+ * Processes that clone(), vfork() or _Fork() create are not covered: they must not use the library before exec().
  * May be called by: everything.
  */
 #ifndef VMM_BASE_FORK_H
@@ -27,11 +26,11 @@ static inline uint64_t vmm__fork_generation(void)
     return atomic_load_explicit(&vmm__fork_generations, memory_order_relaxed);
 }
 
-/* From now on children count, and call child_begins() if that is not NULL; once, however often it is asked
- * for. A child function must take no lock. ERR_HOST_OOM. Any thread. */
-vmm_status vmm__fork_watch(fork_fn child_begins);
+/* From now on each child raises the generation and calls child_begin() unless that is NULL. A function that is
+ * registered twice is called once. It must take no lock. ERR_HOST_OOM. Any thread. */
+vmm_status vmm__fork_watch(fork_fn child_begin);
 
-/* The status of whatever a child asks of its parent's: ERR_FORKED, and the line that says what. */
+/* Returns ERR_FORKED, with an error line, for a call of `function` on a parent's object. */
 vmm_status vmm__fork_refuse(const char *function);
 
 #endif

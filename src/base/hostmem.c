@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LINE_BYTES = 64 }; /* of the processor's cache */
+enum { LINE_BYTES = 64 }; /* a cache line of the processor */
 
 static _Atomic uint64_t outstanding_bytes;
-static _Atomic uint64_t fail_number; /* 0: none is made to fail, and none is counted */
+static _Atomic uint64_t fail_number; /* 0: no allocation fails, and none is counted */
 static _Atomic uint64_t fail_count;
 
 static void outstanding_change(size_t freed, size_t allocated)
@@ -20,8 +20,8 @@ static void outstanding_change(size_t freed, size_t allocated)
                               memory_order_relaxed);
 }
 
-/* Whether this allocation is the one that a test wants to fail. */
-static bool is_made_to_fail(void)
+/* Returns whether a test wants this allocation to fail. */
+static bool must_fail(void)
 {
     uint64_t number = atomic_load_explicit(&fail_number, memory_order_relaxed);
     return number != 0 &&
@@ -34,7 +34,7 @@ uint64_t vmm__host_fail_at(uint64_t number)
     return atomic_exchange_explicit(&fail_count, 0, memory_order_relaxed);
 }
 
-/* Records that fill lines have lines of their own: threads do not share them by chance. */
+/* Large records start at a cache line, so that two records used by different threads share none. */
 static void *lines_alloc(size_t bytes)
 {
     void *memory;
@@ -49,7 +49,7 @@ static void *lines_alloc(size_t bytes)
 void *vmm__host_alloc(size_t count, size_t bytes_each)
 {
     size_t bytes;
-    if (is_made_to_fail() || __builtin_mul_overflow(count, bytes_each, &bytes))
+    if (must_fail() || __builtin_mul_overflow(count, bytes_each, &bytes))
         return NULL;
     void *memory = bytes < LINE_BYTES ? calloc(1, bytes) : lines_alloc(bytes);
     if (memory != NULL)
@@ -59,7 +59,7 @@ void *vmm__host_alloc(size_t count, size_t bytes_each)
 
 void *vmm__host_resize(void *memory, size_t old_bytes, size_t new_bytes)
 {
-    void *resized = is_made_to_fail() ? NULL : realloc(memory, new_bytes);
+    void *resized = must_fail() ? NULL : realloc(memory, new_bytes);
     if (resized != NULL)
         outstanding_change(old_bytes, new_bytes);
     return resized;
@@ -75,7 +75,7 @@ void vmm__host_free(void *memory, size_t bytes)
 
 void *vmm__host_table_alloc(size_t bytes)
 {
-    if (is_made_to_fail())
+    if (must_fail())
         return NULL;
     void *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

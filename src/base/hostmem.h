@@ -1,7 +1,7 @@
 /*
- * The only place of the library that asks the system for host memory.
+ * The only module of the library that asks the system for host memory.
  *
- * Owns: nothing; counts what is outstanding so that tests can take a census.
+ * Owns: a count of the outstanding bytes, with which tests find leaks.
  * May be called by: everything. Locks: none (atomic counters).
  */
 #ifndef VMM_BASE_HOSTMEM_H
@@ -10,29 +10,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Zeroed memory, or NULL. 64 bytes or more begin at a line of the processor's cache. */
+/* Returns zeroed memory, or NULL. Memory of 64 bytes or more starts at a cache line. */
 void *vmm__host_alloc(size_t count, size_t bytes_each);
 
-/* Grows an array; the new part is not zeroed. NULL leaves the old array as it was. */
+/* Grows an array and does not zero the new part. On failure returns NULL and keeps the old array. */
 void *vmm__host_resize(void *memory, size_t old_bytes, size_t new_bytes);
 
-/* `bytes` as given to alloc or resize. NULL does nothing. */
+/* `bytes` is the size that was passed to alloc or resize. Does nothing for NULL. */
 void vmm__host_free(void *memory, size_t bytes);
 
 /*
- * A large zeroed table of which only touched pages cost memory (an anonymous mapping); NULL when
- * the system refuses. Freed with vmm__host_table_free() and the same size.
+ * Returns a large zeroed table, or NULL. Only pages that are touched cost memory (an anonymous mapping). Free it with
+ * vmm__host_table_free() and the same size.
  */
 void *vmm__host_table_alloc(size_t bytes);
 void vmm__host_table_free(void *table, size_t bytes);
 
 /*
- * For tests: makes the `number`th allocation from now on fail, counting those of all kinds and
- * threads from 1; 0 turns it off. Returns how many were counted since the last such call.
+ * For tests: makes the `number`th allocation from now on fail, counted from 1 over all kinds and threads; 0 turns this
+ * off. Returns how many allocations were counted since the previous call.
  */
 uint64_t vmm__host_fail_at(uint64_t number);
 
-/* Bytes handed out and not given back, tables not counted by page but by size. */
+/* Returns the bytes that are allocated and not freed. A table counts with its whole size. */
 uint64_t vmm__host_outstanding(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Whether ThreadSanitizer watches: defines VMM_THREAD_SANITIZER then. May be called by: base. */
+/* Defines VMM_THREAD_SANITIZER in builds with ThreadSanitizer. May be called by: base. */
 #ifndef VMM_BASE_SANITIZER_H
 #define VMM_BASE_SANITIZER_H
 

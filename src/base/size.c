@@ -28,8 +28,8 @@ static const char *digits_parse(const char *text, double *number)
 }
 
 /*
- * A decimal number at the start of a text; no sign, blanks, exponents or names. Not strtod(), whose
- * decimal sign is the locale's.
+ * Parses a decimal number at the start of a text, without sign, blanks or exponent. strtod() would read the locale's
+ * decimal point.
  */
 static bool number_parse(const char *text, double *number, const char **rest)
 {
@@ -93,4 +93,15 @@ char *vmm__size_write(char *text, size_t text_bytes, uint64_t bytes)
     else
         (void)snprintf(text, text_bytes, "%.0f %ciB", number, unit_letters[power - 1]);
     return text;
+}
+
+struct size_text vmm__size_text(uint64_t bytes)
+{
+    struct size_text written;
+    if (bytes >= UINT64_C(1) << 20)
+        (void)snprintf(written.text, sizeof written.text, "%.1f MiB", (double)bytes / (1 << 20));
+    else
+        (void)snprintf(written.text, sizeof written.text, "%u KiB",
+                       (unsigned)(bytes + 1023) / 1024);
+    return written;
 }

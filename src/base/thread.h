@@ -1,4 +1,4 @@
-/* The calling thread's identity: another for each thread that is alive. May be called by: everything. */
+/* The identity of the calling thread: unique among the threads that are alive. May be called by: everything. */
 #ifndef VMM_BASE_THREAD_H
 #define VMM_BASE_THREAD_H
 

@@ -1,4 +1,4 @@
-/* A function called in time: see ticker.h. */
+/* A thread that calls a function periodically: see ticker.h. */
 #define _GNU_SOURCE
 #include "base/ticker.h"
 #include "base/error.h"
@@ -21,17 +21,17 @@ static struct timespec time_in(uint64_t milliseconds)
     return at;
 }
 
-/* False when the ticker was stopped meanwhile. */
+/* Returns false if the ticker was stopped meanwhile. */
 static bool ticker_pause(struct ticker *ticker)
 {
     struct timespec until = time_in(ticker->pause_ms);
     int waited = 0;
-    vmm__lock_take(&ticker->lock);
+    vmm__mutex_lock(&ticker->lock);
     while (!ticker->stops && waited != ETIMEDOUT)
         waited = pthread_cond_timedwait(&ticker->stopped, &ticker->lock.mutex, &until);
-    bool goes_on = !ticker->stops;
-    vmm__lock_drop(&ticker->lock);
-    return goes_on;
+    bool continues = !ticker->stops;
+    vmm__mutex_unlock(&ticker->lock);
+    return continues;
 }
 
 static void *ticker_main(void *context)
@@ -42,7 +42,7 @@ static void *ticker_main(void *context)
     return NULL;
 }
 
-/* The thread begins with the signal mask of its maker: signals are for the program's own threads. */
+/* Blocks all signals in the new thread, which inherits the mask: the program's own threads handle its signals. */
 static int thread_start(struct ticker *ticker)
 {
     sigset_t all;
@@ -68,8 +68,7 @@ static int condition_init(pthread_cond_t *condition)
 
 static vmm_status start_failed(int failure)
 {
-    return vmm__error(VMM_ERR_HOST_OOM, "ticker: no thread could be started: %s",
-                      strerror(failure));
+    return vmm__error(VMM_ERR_HOST_OOM, "ticker: could not start a thread: %s", strerror(failure));
 }
 
 vmm_status vmm__ticker_start(struct ticker *ticker, uint64_t pause_ms, ticker_fn function,
@@ -81,7 +80,7 @@ vmm_status vmm__ticker_start(struct ticker *ticker, uint64_t pause_ms, ticker_fn
     int failure = condition_init(&ticker->stopped);
     if (failure != 0)
         return start_failed(failure);
-    vmm__lock_init(&ticker->lock);
+    vmm__mutex_init(&ticker->lock);
     failure = thread_start(ticker);
     if (failure != 0)
         goto fail_thread;
@@ -89,7 +88,7 @@ vmm_status vmm__ticker_start(struct ticker *ticker, uint64_t pause_ms, ticker_fn
     return VMM_OK;
 
 fail_thread:
-    vmm__lock_fini(&ticker->lock);
+    vmm__mutex_fini(&ticker->lock);
     (void)pthread_cond_destroy(&ticker->stopped);
     return start_failed(failure);
 }
@@ -98,12 +97,12 @@ void vmm__ticker_stop(struct ticker *ticker)
 {
     if (!ticker->runs)
         return;
-    vmm__lock_take(&ticker->lock);
+    vmm__mutex_lock(&ticker->lock);
     ticker->stops = true;
     (void)pthread_cond_signal(&ticker->stopped);
-    vmm__lock_drop(&ticker->lock);
+    vmm__mutex_unlock(&ticker->lock);
     (void)pthread_join(ticker->thread, NULL);
-    vmm__lock_fini(&ticker->lock);
+    vmm__mutex_fini(&ticker->lock);
     (void)pthread_cond_destroy(&ticker->stopped);
     ticker->runs = false;
 }

@@ -1,13 +1,13 @@
 /*
- * A ticker: a thread that calls a function over and over, with a pause between, until it is stopped.
+ * A ticker: a thread that calls a function periodically until it is stopped.
  *
- * Owns: its thread, which takes no signals. Knows nothing of what it calls.
- * May be called by: entry. Locks: its own, not held while the function runs.
+ * Owns: its thread, which blocks all signals. May be called by: api. Locks: its own, which it does not hold while the
+ * function runs.
  */
 #ifndef VMM_BASE_TICKER_H
 #define VMM_BASE_TICKER_H
 
-#include "base/lock.h"
+#include "base/mutex.h"
 #include "vmmcache/vmmcache.h"
 
 #include <stdbool.h>
@@ -20,19 +20,18 @@ struct ticker {
     ticker_fn function;
     void *context;
     uint64_t pause_ms;
-    bool runs; /* the thread is there; for start and stop only */
-    struct lock lock;
+    bool runs; /* the thread exists; only start and stop use it */
+    struct mutex lock;
     pthread_cond_t stopped;
     bool stops; /* guarded by the lock */
 };
 
-/* Calls function(context) every pause_ms milliseconds from now on, at least 1. Stays where it is while
- * it runs. ERR_HOST_OOM: there is no such thread, and nothing is left behind. */
+/* Starts a thread that calls function(context) with a pause of pause_ms milliseconds, at least 1, before each call. The
+ * struct must not move while the ticker runs. ERR_HOST_OOM: no thread was started and there is nothing to stop. */
 vmm_status vmm__ticker_start(struct ticker *ticker, uint64_t pause_ms, ticker_fn function,
                              void *context);
 
-/* Returns when the last call has ended and the thread is gone. A zeroed ticker that was never started,
- * or one that was stopped, has nothing to stop. */
+/* Stops the thread and waits until it has ended. Does nothing to a ticker that is all zeros or was stopped already. */
 void vmm__ticker_stop(struct ticker *ticker);
 
 #endif

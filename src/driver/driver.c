@@ -1,4 +1,4 @@
-/* The counted and timed calls through the table: see driver.h. */
+/* Dispatches driver calls through the table, and counts and times them. See driver.h. */
 #define _GNU_SOURCE
 #include "driver/driver.h"
 #include "base/clock.h"
@@ -29,11 +29,11 @@ static void counter_subtract(_Atomic uint64_t *counter, uint64_t amount)
 }
 
 /*
- * D5: only the calls that ask for device memory can run out of it, and only reserve can run out of
- * addresses. What others report so is a failure of theirs: nobody's memory would help them. And a device that
- * is in use is there, whatever a call says.
+ * Enforces D5. Only create, map and access may report DEVICE_OOM, and only reserve may report
+ * ADDRESS_SPACE: from any other call, freeing memory would not help the caller, so the status
+ * becomes ERR_DRIVER. An open device exists, so NO_DEVICE becomes ERR_DRIVER as well.
  */
-static vmm_status status_settle(enum driver_call call, vmm_status status)
+static vmm_status status_normalize(enum driver_call call, vmm_status status)
 {
     if (status == VMM_ERR_NO_DEVICE)
         return VMM_ERR_DRIVER;
@@ -53,15 +53,15 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
     counter_add(&tally->calls, 1);
     counter_add(&tally->clock_ns, end.clock_ns - start.clock_ns);
     counter_add(&tally->host_ns, end.host_ns - start.host_ns);
-    if (status != VMM_OK && status != VMM_NOT_READY)
+    if (status != VMM_OK && status != VMM__PENDING)
         counter_add(&tally->failures, 1);
     if (status == VMM_ERR_LOST)
         vmm__lost_note(&driver->lost);
-    return status_settle(call, status);
+    return status_normalize(call, status);
 }
 
-/* One counted and timed call of the table; the status is left in `status`. */
-#define DRIVER_CALL_MADE(driver, name, ...)                                                        \
+/* Makes one counted and timed call and declares `status` with its result. */
+#define DRIVER_CALL_TIMED(driver, name, ...)                                                       \
     struct stopwatch start = stopwatch_start(driver);                                              \
     vmm_status status = (driver)->ops->name(__VA_ARGS__);                                          \
     status = call_end((driver), DRIVER_CALL_##name, start, status)
@@ -69,22 +69,31 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
 #define DRIVER_CALL(driver, name, ...)                                                             \
     if (vmm__driver_is_lost(driver))                                                               \
         return vmm__lost_refuse(&(driver)->lost);                                                  \
-    DRIVER_CALL_MADE(driver, name, __VA_ARGS__)
+    DRIVER_CALL_TIMED(driver, name, __VA_ARGS__)
 
-/* The same of a call that gives memory back. A device that has refused one is not asked for thousands. */
-#define DRIVER_GIVE(driver, name, ...)                                                             \
+/*
+ * Like DRIVER_CALL, for calls that release something. After the first refusal on a lost device, no
+ * further release is attempted.
+ */
+#define DRIVER_RELEASE(driver, name, ...)                                                          \
     bool was_lost = vmm__driver_is_lost(driver);                                                   \
-    if (was_lost && !atomic_load_explicit(&(driver)->takes_back, memory_order_relaxed))            \
+    if (was_lost && !atomic_load_explicit(&(driver)->accepts_release, memory_order_relaxed))       \
         return vmm__lost_refuse(&(driver)->lost);                                                  \
-    DRIVER_CALL_MADE(driver, name, __VA_ARGS__);                                                   \
+    DRIVER_CALL_TIMED(driver, name, __VA_ARGS__);                                                  \
     if (was_lost && status != VMM_OK) {                                                            \
-        atomic_store_explicit(&(driver)->takes_back, false, memory_order_relaxed);                 \
+        atomic_store_explicit(&(driver)->accepts_release, false, memory_order_relaxed);            \
         return vmm__lost_refuse(&(driver)->lost);                                                  \
     }
 
 vmm_status vmm__driver_reserve(struct driver *driver, uint64_t bytes, uint64_t *address)
 {
-    DRIVER_CALL(driver, reserve, driver, bytes, address);
+    return vmm__driver_reserve_at(driver, bytes, 0, address);
+}
+
+vmm_status vmm__driver_reserve_at(struct driver *driver, uint64_t bytes, uint64_t hint,
+                                  uint64_t *address)
+{
+    DRIVER_CALL(driver, reserve, driver, bytes, hint, address);
     if (status == VMM_OK)
         counter_add(&driver->reservations, 1);
     return status;
@@ -92,7 +101,7 @@ vmm_status vmm__driver_reserve(struct driver *driver, uint64_t bytes, uint64_t *
 
 vmm_status vmm__driver_address_free(struct driver *driver, uint64_t address, uint64_t bytes)
 {
-    DRIVER_GIVE(driver, address_free, driver, address, bytes);
+    DRIVER_RELEASE(driver, address_free, driver, address, bytes);
     if (status == VMM_OK)
         counter_subtract(&driver->reservations, 1);
     return status;
@@ -110,7 +119,7 @@ vmm_status vmm__driver_create(struct driver *driver, uint64_t bytes, uint64_t *h
 
 vmm_status vmm__driver_release(struct driver *driver, uint64_t handle, uint64_t bytes)
 {
-    DRIVER_GIVE(driver, release, driver, handle, bytes);
+    DRIVER_RELEASE(driver, release, driver, handle, bytes);
     if (status == VMM_OK) {
         counter_subtract(&driver->handles, 1);
         counter_subtract(&driver->created_bytes, bytes);
@@ -128,7 +137,7 @@ vmm_status vmm__driver_map(struct driver *driver, uint64_t address, uint64_t byt
 
 vmm_status vmm__driver_unmap(struct driver *driver, uint64_t address, uint64_t bytes)
 {
-    DRIVER_GIVE(driver, unmap, driver, address, bytes);
+    DRIVER_RELEASE(driver, unmap, driver, address, bytes);
     if (status == VMM_OK)
         counter_subtract(&driver->mapped_bytes, bytes);
     return status;
@@ -201,6 +210,18 @@ vmm_status vmm__driver_capturing(struct driver *driver, vmm_stream stream, bool 
     return status;
 }
 
+vmm_status vmm__driver_any_stream(struct driver *driver, vmm_stream stream)
+{
+    (void)driver;
+    (void)stream;
+    return VMM_OK;
+}
+
+vmm_status vmm__driver_stream_check(struct driver *driver, vmm_stream stream)
+{
+    return driver->ops->stream_check(driver, stream);
+}
+
 vmm_status vmm__driver_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
                             vmm_stream stream)
 {
@@ -228,8 +249,8 @@ uint64_t vmm__driver_clock(struct driver *driver)
     return driver->ops->clock(driver);
 }
 
-/* One call of the table that is neither counted nor timed. */
-#define DRIVER_WORK(driver, name, ...)                                                             \
+/* Makes one call that is neither counted nor timed. */
+#define DRIVER_CALL_UNCOUNTED(driver, name, ...)                                                   \
     if (vmm__driver_is_lost(driver))                                                               \
         return vmm__lost_refuse(&(driver)->lost);                                                  \
     vmm_status status = (driver)->ops->name(__VA_ARGS__);                                          \
@@ -240,43 +261,43 @@ uint64_t vmm__driver_clock(struct driver *driver)
 vmm_status vmm__driver_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                             vmm_stream stream)
 {
-    DRIVER_WORK(driver, fill, driver, address, bytes, word, stream);
+    DRIVER_CALL_UNCOUNTED(driver, fill, driver, address, bytes, word, stream);
 }
 
 vmm_status vmm__driver_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
                              vmm_stream stream)
 {
-    DRIVER_WORK(driver, check, driver, address, bytes, word, stream);
+    DRIVER_CALL_UNCOUNTED(driver, check, driver, address, bytes, word, stream);
 }
 
 vmm_status vmm__driver_delay(struct driver *driver, uint64_t ns, vmm_stream stream)
 {
-    DRIVER_WORK(driver, delay, driver, ns, stream);
+    DRIVER_CALL_UNCOUNTED(driver, delay, driver, ns, stream);
 }
 
 vmm_status vmm__driver_mismatches(struct driver *driver, uint64_t *places)
 {
-    DRIVER_WORK(driver, mismatches, driver, places);
+    DRIVER_CALL_UNCOUNTED(driver, mismatches, driver, places);
 }
 
 vmm_status vmm__driver_stream_create(struct driver *driver, vmm_stream *stream)
 {
-    DRIVER_WORK(driver, stream_create, driver, stream);
+    DRIVER_CALL_UNCOUNTED(driver, stream_create, driver, stream);
 }
 
 vmm_status vmm__driver_stream_destroy(struct driver *driver, vmm_stream stream)
 {
-    DRIVER_WORK(driver, stream_destroy, driver, stream);
+    DRIVER_CALL_UNCOUNTED(driver, stream_destroy, driver, stream);
 }
 
 vmm_status vmm__driver_capture_begin(struct driver *driver, vmm_stream stream)
 {
-    DRIVER_WORK(driver, capture_begin, driver, stream);
+    DRIVER_CALL_UNCOUNTED(driver, capture_begin, driver, stream);
 }
 
 vmm_status vmm__driver_capture_end(struct driver *driver, vmm_stream stream)
 {
-    DRIVER_WORK(driver, capture_end, driver, stream);
+    DRIVER_CALL_UNCOUNTED(driver, capture_end, driver, stream);
 }
 
 uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call)
@@ -300,20 +321,29 @@ uint64_t vmm__driver_host_ns(const struct driver *driver)
     return sum;
 }
 
-static vmm_status driver_open_auto(const struct driver_options *options, struct driver **out)
+/*
+ * Never falls back to another driver: kernels that receive host addresses would corrupt the
+ * program. Only an explicit choice selects host or sim.
+ */
+static vmm_status driver_open_default(const struct driver_options *options, struct driver **out)
 {
+    struct error_line reason;
     vmm_status status = vmm__driver_cuda_open(options, out);
-    if (status == VMM_ERR_NO_DEVICE || status == VMM_ERR_UNSUPPORTED)
-        status = vmm__driver_host_open(options, out);
-    return status;
+    if (status != VMM_ERR_NO_DEVICE && status != VMM_ERR_UNSUPPORTED)
+        return status;
+    vmm__error_save(&reason);
+    return vmm__error(VMM_ERR_NO_DEVICE,
+                      "%.280s; to run without a GPU, select host memory (VMM_DRIVER_HOST or "
+                      "VMM_DRIVER=host) or the simulator (VMM_DRIVER_SIM or VMM_DRIVER=sim)",
+                      reason.text);
 }
 
 vmm_status vmm__driver_open(vmm_driver_kind kind, const struct driver_options *options,
                             struct driver **out)
 {
     switch (kind) {
-    case VMM_DRIVER_AUTO:
-        return driver_open_auto(options, out);
+    case VMM_DRIVER_DEFAULT:
+        return driver_open_default(options, out);
     case VMM_DRIVER_CUDA:
         return vmm__driver_cuda_open(options, out);
     case VMM_DRIVER_HOST:
@@ -328,12 +358,13 @@ int vmm_has_driver(vmm_driver_kind driver)
 {
     if (driver == VMM_DRIVER_CUDA)
         return vmm__driver_cuda_is_built();
-    return (int)driver >= VMM_DRIVER_AUTO && (int)driver <= VMM_DRIVER_SIM;
+    return (int)driver >= VMM_DRIVER_DEFAULT && (int)driver <= VMM_DRIVER_SIM;
 }
 
 void vmm__driver_init(struct driver *driver, const struct driver_ops *ops)
 {
     driver->ops = ops;
+    driver->has_aliases = true;
     vmm__lost_init(&driver->lost);
 }
 
@@ -350,8 +381,10 @@ void vmm__driver_close(struct driver *driver)
 
 bool vmm__driver_kind_parse(const char *text, vmm_driver_kind *out)
 {
-    static const char *const names[] = { "auto", "cuda", "host", "sim" };
-    for (int kind = 0; kind < 4; kind++) {
+    static const char *const names[] = {
+        [VMM_DRIVER_CUDA] = "cuda", [VMM_DRIVER_HOST] = "host", [VMM_DRIVER_SIM] = "sim"
+    };
+    for (int kind = VMM_DRIVER_CUDA; kind <= VMM_DRIVER_SIM; kind++) {
         if (strcmp(text, names[kind]) == 0) {
             *out = (vmm_driver_kind)kind;
             return true;

@@ -1,4 +1,4 @@
-/* A device that is lost: see lost.h. */
+/* The lost device: see lost.h. */
 #include "driver/lost.h"
 
 #include <stddef.h>
@@ -6,25 +6,26 @@
 void vmm__lost_init(struct lost *lost)
 {
     atomic_init(&lost->is_lost, false);
-    vmm__lock_init(&lost->lock);
-    lost->watches = NULL;
+    vmm__mutex_init(&lost->lock);
+    lost->listeners = NULL;
 }
 
 void vmm__lost_fini(struct lost *lost)
 {
-    vmm__lock_fini(&lost->lock);
+    vmm__mutex_fini(&lost->lock);
 }
 
 void vmm__lost_note(struct lost *lost)
 {
-    vmm__lock_take(&lost->lock);
+    vmm__mutex_lock(&lost->lock);
     if (!vmm__lost_is(lost)) {
         vmm__error_save(&lost->line);
         atomic_store_explicit(&lost->is_lost, true, memory_order_seq_cst);
-        for (struct lost_watch *watch = lost->watches; watch != NULL; watch = watch->next)
-            watch->tell(watch);
+        for (struct lost_listener *listener = lost->listeners; listener != NULL;
+             listener = listener->next)
+            listener->notify(listener);
     }
-    vmm__lock_drop(&lost->lock);
+    vmm__mutex_unlock(&lost->lock);
 }
 
 vmm_status vmm__lost_refuse(const struct lost *lost)
@@ -33,23 +34,23 @@ vmm_status vmm__lost_refuse(const struct lost *lost)
     return VMM_ERR_LOST;
 }
 
-void vmm__lost_watch(struct lost *lost, struct lost_watch *watch)
+void vmm__lost_listen(struct lost *lost, struct lost_listener *listener)
 {
-    vmm__lock_take(&lost->lock);
-    watch->next = lost->watches;
-    lost->watches = watch;
+    vmm__mutex_lock(&lost->lock);
+    listener->next = lost->listeners;
+    lost->listeners = listener;
     if (vmm__lost_is(lost))
-        watch->tell(watch);
-    vmm__lock_drop(&lost->lock);
+        listener->notify(listener);
+    vmm__mutex_unlock(&lost->lock);
 }
 
-void vmm__lost_unwatch(struct lost *lost, struct lost_watch *watch)
+void vmm__lost_unlisten(struct lost *lost, struct lost_listener *listener)
 {
-    vmm__lock_take(&lost->lock);
-    struct lost_watch **link = &lost->watches;
-    while (*link != NULL && *link != watch)
+    vmm__mutex_lock(&lost->lock);
+    struct lost_listener **link = &lost->listeners;
+    while (*link != NULL && *link != listener)
         link = &(*link)->next;
     if (*link != NULL)
-        *link = watch->next;
-    vmm__lock_drop(&lost->lock);
+        *link = listener->next;
+    vmm__mutex_unlock(&lost->lock);
 }

@@ -1,32 +1,36 @@
 /*
- * A device that is lost: once a driver call has said so, no other call is made, because none can succeed, some
- * hang and some crash. Each is refused with the line of the first cause instead. Only memory may still be given back
- * (driver.h).
+ * The lost device. Once a driver call reports ERR_LOST, no other call is made, because none can
+ * succeed and some hang or crash. Each call fails with the line of the first failure instead. Only
+ * releases may still reach the driver (driver.h).
  *
- * Owns: that line, and the list of who wants to be told. Invariants:
- *  1. a device that is lost stays lost, and its line does not change any more;
- *  2. whoever watches is told once, after that.
- * May be called by: driver; policy watches. `lock` guards the line until the device is lost, and the list.
+ * Owns: that line and the list of listeners. Invariants:
+ *  1. a lost device stays lost, and its line never changes;
+ *  2. each listener is called once, after the device is lost.
+ * May be called by: driver; api registers listeners. `lock` guards the list, and the line until
+ * the device is lost.
  */
 #ifndef VMM_DRIVER_LOST_H
 #define VMM_DRIVER_LOST_H
 
 #include "base/error.h"
-#include "base/lock.h"
+#include "base/mutex.h"
 
 #include <stdatomic.h>
 
-/* Embedded in what wants to be told. tell() is called with a lock held: it must not call the driver. */
-struct lost_watch {
-    void (*tell)(struct lost_watch *watch);
-    struct lost_watch *next;
+/*
+ * Embedded in the listener's own struct. notify() runs with `lock` held and must not call the
+ * driver.
+ */
+struct lost_listener {
+    void (*notify)(struct lost_listener *listener);
+    struct lost_listener *next;
 };
 
 struct lost {
     _Atomic bool is_lost;
     struct error_line line;
-    struct lock lock;
-    struct lost_watch *watches;
+    struct mutex lock;
+    struct lost_listener *listeners;
 };
 
 void vmm__lost_init(struct lost *lost);
@@ -37,14 +41,17 @@ static inline bool vmm__lost_is(const struct lost *lost)
     return atomic_load_explicit(&lost->is_lost, memory_order_seq_cst);
 }
 
-/* The calling thread's last error is why the device is lost, unless one was before. */
+/*
+ * Marks the device as lost, with the calling thread's last error as the reason. Does nothing if it
+ * is already lost.
+ */
 void vmm__lost_note(struct lost *lost);
 
-/* ERR_LOST, with the line of the first cause. */
+/* Returns ERR_LOST with the line of the first failure. */
 vmm_status vmm__lost_refuse(const struct lost *lost);
 
-/* Whoever comes too late is told at once. */
-void vmm__lost_watch(struct lost *lost, struct lost_watch *watch);
-void vmm__lost_unwatch(struct lost *lost, struct lost_watch *watch);
+/* Registers a listener; calls it immediately if the device is already lost. */
+void vmm__lost_listen(struct lost *lost, struct lost_listener *listener);
+void vmm__lost_unlisten(struct lost *lost, struct lost_listener *listener);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Stands in for the cuda driver in builds without the CUDA toolkit's headers.
+ * Replaces the cuda driver in builds without the CUDA toolkit's headers.
  *
  * Called by: driver.c, any thread.
  */

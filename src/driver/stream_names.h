@@ -1,8 +1,8 @@
 /*
- * Names that the drivers without a GPU make up for streams: as with CUDA's handles, one that was destroyed
- * comes back as another stream's, the last one first, and until then means nothing.
+ * Stream names for the drivers without a GPU. As with CUDA's handles, a new stream gets the name of
+ * a destroyed one, the most recent first; until then the name is invalid.
  *
- * Owns: the list of destroyed names.
+ * Owns: the list of destroyed names, and a table of destroyed and recorded names.
  * May be called by: sim, host; under the lock that guards their streams.
  */
 #ifndef VMM_DRIVER_STREAM_NAMES_H
@@ -13,20 +13,41 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct stream_names {
-    uint64_t made;
-    vmm_stream *gone;
-    uint32_t gone_count;
-    uint32_t gone_capacity;
+struct stream_name {
+    vmm_stream name;
+    bool is_used;  /* false: the entry is free */
+    bool is_stale; /* the last stream of that name was destroyed and the name not reused */
 };
 
-/* The name for a new stream. */
+struct stream_names {
+    uint64_t generated;
+    struct stream_name *entries; /* hash table with linear probing */
+    uint64_t count;
+    uint64_t capacity; /* 0 or a power of two */
+    vmm_stream *destroyed;
+    uint32_t destroyed_count;
+    uint32_t destroyed_capacity;
+};
+
+/* Returns a name for a new stream. */
 vmm_stream vmm__stream_names_take(struct stream_names *names);
 
-/* Notes that a stream was destroyed, whoever named it. False: no host memory, and nothing changed. */
+/*
+ * Records the name of a stream for which the driver has no record at present. False: out of host
+ * memory, nothing changed.
+ */
+bool vmm__stream_names_note(struct stream_names *names, vmm_stream name);
+
+/* True if the stream was recorded and not destroyed since. */
+bool vmm__stream_names_has(const struct stream_names *names, vmm_stream name);
+
+/*
+ * Records that the stream was destroyed, whether its name was generated or the caller's. False: out
+ * of host memory, nothing changed.
+ */
 bool vmm__stream_names_drop(struct stream_names *names, vmm_stream name);
 
-/* ERR_INVALID_ARGUMENT for the name of a stream that was destroyed, and a line that says which call had it. */
+/* Returns ERR_INVALID_ARGUMENT, with a line that names the call, if the stream was destroyed. */
 vmm_status vmm__stream_names_check(const struct stream_names *names, const char *call,
                                    vmm_stream name);
 

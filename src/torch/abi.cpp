@@ -1,10 +1,10 @@
 /*
- * What of PyTorch's plug-in interface speaks C++: the allocation that throws, and private pools, whose
- * requests a function object picks out. PyTorch's headers are not needed: its exception is made through
- * symbols of the libraries that are loaded already.
+ * The part of PyTorch's plug-in interface that is C++: the allocation hook that throws, and graph pools, which
+ * select their requests with a std::function. PyTorch's headers are not needed: the code builds PyTorch's
+ * exception through symbols of the loaded libraries.
  *
- * Owns: copies of the function objects of pools that are begun.
- * May be called by: nobody within. Locks: `begun_lock`, a leaf, guards the list of copies.
+ * Owns: copies of the filters of the pools that are open.
+ * Called by: PyTorch only. Locks: `open_pools_lock`, a leaf, guards the list of copies.
  */
 #include "torch/abi.h"
 
@@ -32,11 +32,11 @@ namespace
 
 /* ---- Exceptions ----------------------------------------------------------------------------- */
 
-/* Where PyTorch is not loaded, or does not have what we look for. */
-class shortage : public std::bad_alloc
+/* Used if PyTorch is not loaded or does not have the symbols. */
+class out_of_memory : public std::bad_alloc
 {
   public:
-    explicit shortage(const std::string &text)
+    explicit out_of_memory(const std::string &text)
     {
         text_[text.copy(text_, sizeof text_ - 1)] = '\0';
     }
@@ -59,10 +59,10 @@ using error_constructor = void (*)(void *self, std::string message,
 struct torch_error {
     error_constructor construct;
     std::type_info *type;
-    void **functions; /* of the class: its destructor comes first */
+    void **functions; /* the virtual table; the destructor is its first entry */
 };
 
-/* c10::OutOfMemoryError adds nothing to c10::Error, which has about 130 bytes. */
+/* c10::OutOfMemoryError adds no fields to c10::Error, which has about 130 bytes. */
 constexpr size_t error_bytes = 1024;
 
 void *symbol_of(const char *library, const char *name)
@@ -71,18 +71,18 @@ void *symbol_of(const char *library, const char *name)
     if (handle == nullptr)
         return nullptr;
     void *symbol = dlsym(handle, name);
-    (void)dlclose(handle); /* it was loaded before, and stays */
+    (void)dlclose(handle); /* the library was loaded before and stays loaded */
     return symbol;
 }
 
-/* The class is defined wherever it is thrown or caught. */
+/* Every library that throws or catches the class defines it. */
 void *class_symbol(const char *name)
 {
     void *symbol = symbol_of("libc10_cuda.so", name);
     return symbol != nullptr ? symbol : symbol_of("libtorch_python.so", name);
 }
 
-bool torch_error_find(torch_error *error)
+bool torch_error_resolve(torch_error *error)
 {
     void *construct = symbol_of("libc10.so", ERROR_CONSTRUCTOR);
     void *type = class_symbol("_ZTIN3c1016OutOfMemoryErrorE");
@@ -113,80 +113,79 @@ bool torch_error_find(torch_error *error)
 [[noreturn]] void failure_throw(size_t bytes, int device, vmm_status status)
 {
     char size[32];
-    std::string message = vmm__is_shortage(status)
-                              ? "vmmcache: CUDA out of memory. Tried to allocate "
-                              : "vmmcache: cannot allocate ";
+    std::string message = vmm__is_oom(status) ? "vmmcache: CUDA out of memory. Tried to allocate "
+                                              : "vmmcache: cannot allocate ";
     message += vmm__size_write(size, sizeof size, bytes);
     message += ". GPU " + std::to_string(device) + ": " + vmm_last_error();
-    if (!vmm__is_shortage(status))
+    if (!vmm__is_oom(status))
         throw std::runtime_error(message);
     torch_error error;
-    if (torch_error_find(&error))
+    if (torch_error_resolve(&error))
         torch_error_throw(error, message);
-    throw shortage(message);
+    throw out_of_memory(message);
 }
 
-/* ---- Pools that are begun ------------------------------------------------------------------- */
+/* ---- Open pools ----------------------------------------------------------------------------- */
 
 using stream_filter = std::function<bool(void *)>;
 using pool_pair = std::pair<unsigned long long, unsigned long long>; /* PyTorch's MempoolId_t */
 
-struct begun {
+struct open_pool {
     int device;
     pool_pair id;
     stream_filter filter;
-    begun *next;
+    open_pool *next;
 };
 
-std::mutex begun_lock;
-begun *begun_first;
+std::mutex open_pools_lock;
+open_pool *open_pools;
 
 vmm_pool_id id_of(const pool_pair &id)
 {
     return vmm_pool_id{ id.first, id.second };
 }
 
-/* The cache calls it through C, which no exception may cross. */
-int stream_passes(void *context, vmm_stream stream)
+/* The cache calls this through C, which no exception may cross. */
+int filter_call(void *context, vmm_stream stream)
 {
     try {
-        return static_cast<begun *>(context)->filter(stream) ? 1 : 0;
+        return static_cast<open_pool *>(context)->filter(stream) ? 1 : 0;
     } catch (...) {
         return 0;
     }
 }
 
-begun *begun_make(int device, const pool_pair &id, stream_filter filter)
+open_pool *open_pool_create(int device, const pool_pair &id, stream_filter filter)
 {
-    void *memory = vmm__host_alloc(1, sizeof(begun));
+    void *memory = vmm__host_alloc(1, sizeof(open_pool));
     if (memory == nullptr)
         throw std::bad_alloc();
-    return new (memory) begun{ device, id, std::move(filter), nullptr };
+    return new (memory) open_pool{ device, id, std::move(filter), nullptr };
 }
 
-void begun_drop(begun *dropped)
+void open_pool_destroy(open_pool *pool)
 {
-    if (dropped == nullptr)
+    if (pool == nullptr)
         return;
-    dropped->~begun();
-    vmm__host_free(dropped, sizeof *dropped);
+    pool->~open_pool();
+    vmm__host_free(pool, sizeof *pool);
 }
 
-void begun_enter(begun *entered)
+void open_pool_add(open_pool *pool)
 {
-    std::lock_guard<std::mutex> guard(begun_lock);
-    entered->next = begun_first;
-    begun_first = entered;
+    std::lock_guard<std::mutex> debug(open_pools_lock);
+    pool->next = open_pools;
+    open_pools = pool;
 }
 
-/* nullptr if nothing of that id is begun. */
-begun *begun_leave(int device, const pool_pair &id)
+/* Returns nullptr if no pool of that id is open. */
+open_pool *open_pool_remove(int device, const pool_pair &id)
 {
-    std::lock_guard<std::mutex> guard(begun_lock);
-    begun **link = &begun_first;
+    std::lock_guard<std::mutex> debug(open_pools_lock);
+    open_pool **link = &open_pools;
     while (*link != nullptr && ((*link)->device != device || (*link)->id != id))
         link = &(*link)->next;
-    begun *found = *link;
+    open_pool *found = *link;
     if (found != nullptr)
         *link = found->next;
     return found;
@@ -203,32 +202,33 @@ extern "C" void *vmm_torch_alloc(size_t bytes, int device, vmm_stream stream)
     return ptr;
 }
 
-/* Throws if it fails: a capture whose memory came from elsewhere would be replayed wrongly. */
+/* Throws on failure: a capture that used other memory would replay wrongly. */
 extern "C" VMM_API void vmm_torch_pool_begin(int device, pool_pair id, stream_filter filter)
 {
     bool has_filter = static_cast<bool>(filter);
-    begun *made = begun_make(device, id, std::move(filter));
+    open_pool *pool = open_pool_create(device, id, std::move(filter));
     vmm_status status =
-        vmm__torch_pool_begin(device, id_of(id), has_filter ? stream_passes : nullptr, made);
+        vmm__torch_pool_begin(device, id_of(id), has_filter ? filter_call : nullptr, pool);
     if (status == VMM_OK) {
-        begun_enter(made);
+        open_pool_add(pool);
         return;
     }
-    begun_drop(made);
-    throw std::runtime_error(std::string("vmmcache: a private pool cannot begin on GPU ") +
+    open_pool_destroy(pool);
+    throw std::runtime_error(std::string("vmmcache: cannot begin a graph pool on GPU ") +
                              std::to_string(device) + ": " + vmm_last_error());
 }
 
 extern "C" VMM_API void vmm_torch_pool_end(int device, pool_pair id)
 {
-    begun *ended = begun_leave(device, id); /* first: another thread may begin it anew at once */
+    /* Before the call: after it, another thread may begin the same id. */
+    open_pool *pool = open_pool_remove(device, id);
     vmm_status status = vmm__torch_pool_end(device, id_of(id));
     if (status == VMM_OK) {
-        begun_drop(ended);
+        open_pool_destroy(pool);
         return;
     }
-    if (ended != nullptr)
-        begun_enter(ended);
+    if (pool != nullptr)
+        open_pool_add(pool);
     vmm__torch_complain("vmm_torch_pool_end", status);
 }
 

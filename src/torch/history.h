@@ -1,53 +1,56 @@
 /*
- * The history of one device: its last events, and what is known of the blocks in them.
+ * The history of one device: its last events, and the live map of the blocks in them.
  *
- * Owns: the ring of events and the table of blocks. Invariants:
+ * Owns: the ring of events and the live map. Invariants:
  *  1. while it is open, event number n (from 0) is at events[n % capacity], for the last `capacity` n;
- *  2. events are in the order in which things came about: see record.h, which tells them;
- *  3. times of events never fall, also where the clock is set back;
- *  4. an event that turned out not to have happened is struck, and no copy has it.
- * May be called by: torch. Locks: `order` is the recorder's (record.h) and comes before the cache's
- * locks; `lock` guards all else and is a leaf, which may be taken with any lock held.
+ *  2. events are in the order in which the changes happened: record.h says how;
+ *  3. the times of events never decrease, even if the clock is set back;
+ *  4. an event that turned out not to have happened is cancelled, and no copy contains it.
+ * Called by: torch. Locks: `order` belongs to the recorder (record.h) and is taken before the cache's
+ * locks; `lock` guards all other fields and is a leaf: it may be taken with any other lock held.
  */
 #ifndef VMM_TORCH_HISTORY_H
 #define VMM_TORCH_HISTORY_H
 
-#include "base/lock.h"
-#include "torch/known.h"
+#include "base/mutex.h"
+#include "torch/live_map.h"
 
 struct history {
-    struct lock order;
-    struct lock lock;
+    struct mutex order;
+    struct mutex lock;
     bool is_open;
     vmm_torch_event *events;
     uint64_t capacity;
-    uint64_t most;      /* that capacity grows to */
-    uint64_t pushed;    /* events so far */
-    uint64_t latest_us; /* time of the last of them */
-    struct known_table known;
+    uint64_t most;      /* the largest capacity */
+    uint64_t pushed;    /* number of events so far */
+    uint64_t latest_us; /* time of the last event */
+    struct known_table live_map;
 };
 
 void vmm__history_init(struct history *history);
 
-/* Empties it, to learn of blocks; ERR_HOST_OOM. From open() on it takes events. close() forgets all. */
+/* prepare() empties the history and lets it learn blocks; ERR_HOST_OOM. From open() on it accepts events. close()
+ * discards everything. */
 vmm_status vmm__history_prepare(struct history *history, uint64_t entries);
 void vmm__history_open(struct history *history);
 void vmm__history_close(struct history *history);
 
-/* Adds an event, whose time is now, or that of the last if the clock was set back. Returns its number; if the history is closed, nothing happens. */
+/* Adds an event with the present time, or the time of the last event if the clock was set back. Returns its number.
+ * Does nothing if the history is closed. */
 uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event);
-void vmm__history_strike(struct history *history, uint64_t number);
+/* Cancels the event of that number, if the ring still has it. */
+void vmm__history_cancel(struct history *history, uint64_t number);
 
-/* What is known of a block; false if nothing is. What a closed history is told is forgotten. */
-bool vmm__history_recall(struct history *history, uint64_t address, struct known *out);
-void vmm__history_learn(struct history *history, const struct known *entry);
+/* The live map. recall() returns false if the address has no entry. A closed history learns nothing. */
+bool vmm__history_recall(struct history *history, uint64_t address, struct live_map *out);
+void vmm__history_learn(struct history *history, const struct live_map *entry);
 void vmm__history_forget(struct history *history, uint64_t address);
 
-/* How many events there were so far. */
+/* Returns the number of events so far. */
 uint64_t vmm__history_length(struct history *history);
 
 /*
- * Copies the events before number `end`, oldest first, into memory of the caller's: vmm__host_free() with
+ * Copies the events before number `end`, oldest first, into memory that the caller frees: vmm__host_free() with
  * capacity events. ERR_HOST_OOM.
  */
 struct history_copy {

@@ -1,35 +1,33 @@
-/* The caches of a process: see plugin.h. */
+/* Settings, and the creation of caches: see plugin.h. */
 #define _GNU_SOURCE
 #include "torch/plugin.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/fork.h"
-#include "base/lock.h"
+#include "base/mutex.h"
+#include "torch/record.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The program's, which may be longer than we know: its fields go to vmm_create() as they are. */
+/* The program's vmm_config may be longer than this version's; its fields go to vmm_create() unchanged. */
 union settings {
     vmm_config config;
     unsigned char bytes[4096];
 };
 
-static struct lock opening = { PTHREAD_MUTEX_INITIALIZER };
+static struct mutex opening = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static union settings settings = { .config = VMM_CONFIG_INIT };
-static double limit_share;                     /* of the device; 0: settings have the limit */
-static bool is_made;                           /* a cache was: settings stay */
-static _Atomic int device_count;               /* as PyTorch told; 0: it did not */
-static _Thread_local uint64_t waiting_address; /* of the thread's last free that others wait for */
-
-struct torch_device vmm__torch_devices[TORCH_DEVICES];
-_Atomic unsigned vmm__torch_mode;
+static double limit_share;       /* of the device; 0: the settings have the limit */
+static bool has_caches;          /* a cache exists, or is being created: settings are fixed */
+static _Atomic int device_count; /* from vmm_torch_init(); 0: unknown */
+static _Thread_local uint64_t waiting_address; /* last freed block; 0: no stream uses it */
 
 /* ---- Settings ------------------------------------------------------------------------------- */
 
-/* Whether the fields are as vmm_create() wants them: it makes a cache on no device, and ends it. Its log
- * gets a line, unless that is NULL. */
-static vmm_status settings_try(const union settings *wanted, const char *line)
+/* Checks the fields as vmm_create() does: creates a cache on the simulator and destroys it. Writes a line to its log,
+ * unless `line` is NULL. */
+static vmm_status settings_check(const union settings *wanted, const char *line)
 {
     union settings trial = *wanted;
     trial.config.driver = VMM_DRIVER_SIM;
@@ -43,13 +41,13 @@ static vmm_status settings_try(const union settings *wanted, const char *line)
     return vmm_destroy(cache);
 }
 
-static vmm_status unmade_check_locked(const char *function)
+static vmm_status settings_check_open_locked(const char *function)
 {
-    if (!is_made)
+    if (!has_caches)
         return VMM_OK;
     return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                       "%s: a device was opened before, by an allocation, a limit or a "
-                      "look at its free memory; call it earlier",
+                      "query of its free memory; call it earlier",
                       function);
 }
 
@@ -66,14 +64,14 @@ vmm_status vmm_torch_configure(const vmm_config *config)
     wanted.config.struct_size = bytes < sizeof *config ? sizeof *config : bytes;
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
         return vmm__torch_forked_error();
-    vmm_status status = settings_try(&wanted, NULL);
+    vmm_status status = settings_check(&wanted, NULL);
     if (status != VMM_OK)
         return status;
-    vmm__lock_take(&opening);
-    status = unmade_check_locked("vmm_torch_configure");
+    vmm__mutex_lock(&opening);
+    status = settings_check_open_locked("vmm_torch_configure");
     if (status == VMM_OK)
         settings = wanted;
-    vmm__lock_drop(&opening);
+    vmm__mutex_unlock(&opening);
     return status;
 }
 
@@ -84,16 +82,16 @@ vmm_status vmm_torch_limit_share(double share)
                           "vmm_torch_limit_share: a share of %g is not from 0 to 1", share);
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
         return vmm__torch_forked_error();
-    vmm__lock_take(&opening);
-    vmm_status status = unmade_check_locked("vmm_torch_limit_share");
+    vmm__mutex_lock(&opening);
+    vmm_status status = settings_check_open_locked("vmm_torch_limit_share");
     if (status == VMM_OK)
         limit_share = share;
-    vmm__lock_drop(&opening);
+    vmm__mutex_unlock(&opening);
     return status;
 }
 
-/* Any cache's: all were made with the same log. NULL if there is none. */
-static vmm_cache *some_cache(void)
+/* Returns any cache, as all have the same log; NULL if there is none. */
+static vmm_cache *cache_find_any(void)
 {
     for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
         vmm_cache *cache = vmm_torch_cache(ordinal);
@@ -106,31 +104,31 @@ static vmm_cache *some_cache(void)
 void vmm__torch_complain(const char *hook, vmm_status status)
 {
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
-        return; /* the lock may be held by a thread that is not there */
+        return; /* a thread of the parent may have held the lock */
     struct error_line kept;
     struct error_line line;
     vmm__error_save(&kept);
     (void)snprintf(line.text, sizeof line.text, "%s: %s: %.400s", hook, vmm_status_name(status),
                    kept.text);
-    vmm_cache *cache = some_cache();
+    vmm_cache *cache = cache_find_any();
     if (cache != NULL) {
         (void)vmm_log_write(cache, line.text);
         return;
     }
-    vmm__lock_take(&opening);
+    vmm__mutex_lock(&opening);
     union settings now = settings;
-    vmm__lock_drop(&opening);
-    (void)settings_try(&now, line.text);
+    vmm__mutex_unlock(&opening);
+    (void)settings_check(&now, line.text);
     vmm__error_restore(&kept);
 }
 
 /* ---- Making caches -------------------------------------------------------------------------- */
 
-/* The cache's locks are held. */
-static void change_note(void *context, const vmm_change *change)
+/* Called with the cache's locks held. */
+static void change_handle(void *context, const vmm_change *change)
 {
     struct torch_device *device = context;
-    vmm__figures_change(&device->figures, change);
+    vmm__torch_stats_change(&device->stats, change);
     if (vmm__torch_records())
         vmm__record_change(device, change);
     if (change->kind == VMM_CHANGE_WAIT) {
@@ -147,25 +145,18 @@ bool vmm__torch_waits(const void *ptr)
     return true;
 }
 
-/* Only this thread is left of the parent's, and any lock may be held by one that is not. A child of a
- * process without caches may have its own. */
-static void child_begins(void)
+/* The child has no other threads, and any lock may have been held by one of them: it must not touch the caches. A
+ * child of a process without caches may create its own. */
+static void fork_child_mark(void)
 {
-    if (is_made)
+    if (has_caches)
         atomic_store_explicit(&vmm__torch_mode, TORCH_FORKED, memory_order_relaxed);
 }
 
-static const char *variable(const char *name)
+static const char *environment_find(const char *name)
 {
-    const char *said = secure_getenv(name);
-    return said == NULL || *said == '\0' ? NULL : said;
-}
-
-/* Kernels cannot use host memory: only a program that asks for it gets it where there is no GPU. */
-static vmm_driver_kind driver_chosen(vmm_driver_kind wanted)
-{
-    bool is_said = variable("VMM_DRIVER") != NULL;
-    return wanted == VMM_DRIVER_AUTO && !is_said ? VMM_DRIVER_CUDA : wanted;
+    const char *value = secure_getenv(name);
+    return value == NULL || *value == '\0' ? NULL : value;
 }
 
 vmm_status vmm__torch_limit(vmm_cache *cache, double share)
@@ -178,11 +169,10 @@ vmm_status vmm__torch_limit(vmm_cache *cache, double share)
     return vmm_limit_set(cache, vmm__max(1, (uint64_t)(share * (double)total_bytes)));
 }
 
-static vmm_status cache_make_locked(struct torch_device *device, int ordinal, vmm_cache **out)
+static vmm_status cache_create_locked(struct torch_device *device, int ordinal, vmm_cache **out)
 {
     union settings wanted = settings;
     wanted.config.device = ordinal;
-    wanted.config.driver = driver_chosen(wanted.config.driver);
     device->pressure = wanted.config.pressure;
     device->pressure_context = wanted.config.pressure_context;
     if (device->pressure != NULL) {
@@ -198,20 +188,22 @@ static vmm_status cache_make_locked(struct torch_device *device, int ordinal, vm
     return vmm_create(&wanted.config, out);
 }
 
-static vmm_status device_make_locked(struct torch_device *device, int ordinal)
+static vmm_status device_create_locked(struct torch_device *device, int ordinal)
 {
     vmm_cache *cache;
-    vmm_status status = cache_make_locked(device, ordinal, &cache);
+    vmm_status status = cache_create_locked(device, ordinal, &cache);
     if (status != VMM_OK)
         return status;
     device->ordinal = ordinal;
-    device->has_guard = settings.config.guard != VMM_GUARD_OFF || variable("VMM_GUARD") != NULL;
-    vmm__figures_init(&device->figures);
+    vmm_debug_mode debug = settings.config.debug;
+    device->has_debug =
+        debug == VMM_DEBUG_DEFAULT ? environment_find("VMM_DEBUG") != NULL : debug != VMM_DEBUG_OFF;
+    vmm__torch_stats_init(&device->stats);
     vmm__history_init(&device->history);
     if (limit_share != 0.0)
         status = vmm__torch_limit(cache, limit_share);
     if (status == VMM_OK)
-        status = vmm_watch(cache, change_note, device);
+        status = vmm_listen(cache, change_handle, device);
     if (status != VMM_OK) {
         (void)vmm_destroy(cache);
         return status;
@@ -223,22 +215,16 @@ static vmm_status device_make_locked(struct torch_device *device, int ordinal)
 
 static vmm_status device_open_locked(struct torch_device *device, int ordinal)
 {
-    vmm_status status = vmm__fork_watch(child_begins);
+    vmm_status status = vmm__fork_watch(fork_child_mark);
     if (status != VMM_OK)
         return status;
-    bool was_made = is_made;
-    is_made = true; /* for a fork() on another thread meanwhile, whose child cannot go on */
-    status = device_make_locked(device, ordinal);
+    bool had_caches = has_caches;
+    has_caches =
+        true; /* first: a child that another thread forks meanwhile must not use the cache */
+    status = device_create_locked(device, ordinal);
     if (status != VMM_OK)
-        is_made = was_made;
+        has_caches = had_caches;
     return status;
-}
-
-vmm_status vmm__torch_forked_error(void)
-{
-    return vmm__error(VMM_ERR_FORKED,
-                      "a process cannot use its parent's GPU memory after fork(); start "
-                      "it by spawn or forkserver");
 }
 
 static vmm_status ordinal_check(int ordinal)
@@ -259,10 +245,10 @@ vmm_status vmm__torch_open(int ordinal, struct torch_device **out)
     vmm_status status = device != NULL ? VMM_OK : ordinal_check(ordinal);
     if (device == NULL && status == VMM_OK) {
         device = &vmm__torch_devices[ordinal];
-        vmm__lock_take(&opening);
+        vmm__mutex_lock(&opening);
         if (vmm__torch_cache_of(device) == NULL)
             status = device_open_locked(device, ordinal);
-        vmm__lock_drop(&opening);
+        vmm__mutex_unlock(&opening);
     }
     if (status == VMM_OK)
         *out = device;

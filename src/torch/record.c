@@ -1,36 +1,35 @@
-/* Recording: see record.h. */
+/* The recorder: see record.h. */
 #include "torch/record.h"
 #include "base/error.h"
-#include "torch/plugin.h"
 
-/* A call of a cache that is being recorded: what its changes want to know. */
+/* A recorded call of a cache, for the changes that the cache reports during the call. */
 struct call {
     struct torch_device *device;
     struct call *outer;
     uint64_t stack;
-    uint64_t freed;     /* the block that it frees; 0: none */
+    uint64_t freed;     /* the block that the call frees; 0: none */
     uint64_t completed; /* the number of that block's FREE_COMPLETED */
-    bool waits;         /* it is not free yet */
-    bool is_over;       /* what is known of that block was forgotten already */
+    bool waits;         /* other streams still use that block */
+    bool is_forgotten;  /* the live map no longer has that block */
 };
 
-static struct lock recording = { PTHREAD_MUTEX_INITIALIZER };
-static uint64_t entries_kept; /* of each device; 0: nothing is recorded */
+static struct mutex recording = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+static uint64_t entries_kept; /* of each device; 0: not recording */
 static _Atomic(vmm_torch_stack_fn) stack_fn;
-static _Atomic bool asks_frees; /* for stacks */
+static _Atomic bool records_free_stacks;
 static _Atomic bool pressure_ended;
 static _Thread_local struct call *innermost;
 
-static uint64_t stack_ask(bool is_free)
+static uint64_t stack_get(bool is_free)
 {
-    vmm_torch_stack_fn ask = atomic_load_explicit(&stack_fn, memory_order_acquire);
-    bool asks = !is_free || atomic_load_explicit(&asks_frees, memory_order_relaxed);
-    return ask != NULL && asks ? ask() : 0;
+    vmm_torch_stack_fn get = atomic_load_explicit(&stack_fn, memory_order_acquire);
+    bool is_wanted = !is_free || atomic_load_explicit(&records_free_stacks, memory_order_relaxed);
+    return get != NULL && is_wanted ? get() : 0;
 }
 
 static void call_enter(struct call *call)
 {
-    vmm__lock_take(&call->device->history.order);
+    vmm__mutex_lock(&call->device->history.order);
     call->outer = innermost;
     innermost = call;
 }
@@ -38,13 +37,13 @@ static void call_enter(struct call *call)
 static void call_leave(struct call *call)
 {
     innermost = call->outer;
-    vmm__lock_drop(&call->device->history.order);
+    vmm__mutex_unlock(&call->device->history.order);
 }
 
-/* ---- Telling -------------------------------------------------------------------------------- */
+/* ---- Events --------------------------------------------------------------------------------- */
 
-static uint64_t block_tell(struct torch_device *device, vmm_torch_action action,
-                           const struct known *block, uint64_t stack)
+static uint64_t block_record(struct torch_device *device, vmm_torch_action action,
+                             const struct live_map *block, uint64_t stack)
 {
     vmm_torch_event event = { .address = block->address,
                               .bytes = block->requested_bytes,
@@ -56,16 +55,16 @@ static uint64_t block_tell(struct torch_device *device, vmm_torch_action action,
     return vmm__history_push(&device->history, &event);
 }
 
-static struct known block_of(const vmm_item *item)
+static struct live_map block_of(const vmm_item *item)
 {
-    return (struct known){ .address = item->address,
-                           .requested_bytes = item->requested_bytes,
-                           .stream = (uint64_t)(uintptr_t)item->stream,
-                           .pool = item->pool };
+    return (struct live_map){ .address = item->address,
+                              .requested_bytes = item->requested_bytes,
+                              .stream = (uint64_t)(uintptr_t)item->stream,
+                              .pool = item->pool };
 }
 
-/* What the cache knows of a live block. */
-static bool block_find(const struct torch_device *device, const void *ptr, struct known *out)
+/* Asks the cache about a live block. */
+static bool block_find(const struct torch_device *device, const void *ptr, struct live_map *out)
 {
     vmm_item item = VMM_ITEM_INIT;
     struct error_line line;
@@ -78,15 +77,16 @@ static bool block_find(const struct torch_device *device, const void *ptr, struc
     return item.address == (uint64_t)(uintptr_t)ptr;
 }
 
-static void alloc_tell(struct torch_device *device, struct known *block, uint64_t stack)
+static void alloc_record(struct torch_device *device, struct live_map *block, uint64_t stack)
 {
     block->stack = stack;
     block->is_told = true;
     vmm__history_learn(&device->history, block);
-    (void)block_tell(device, VMM_TORCH_ALLOC, block, stack);
+    (void)block_record(device, VMM_TORCH_ALLOC, block, stack);
 }
 
-static void oom_tell(struct torch_device *device, uint64_t bytes, vmm_stream stream, uint64_t stack)
+static void oom_record(struct torch_device *device, uint64_t bytes, vmm_stream stream,
+                       uint64_t stack)
 {
     vmm_torch_event event = { .bytes = bytes,
                               .stream = (uint64_t)(uintptr_t)stream,
@@ -106,58 +106,58 @@ static void oom_tell(struct torch_device *device, uint64_t bytes, vmm_stream str
 vmm_status vmm__record_alloc(struct torch_device *device, size_t bytes, vmm_stream stream,
                              void **out)
 {
-    struct call call = { .device = device, .stack = stack_ask(false) };
-    struct known block;
+    struct call call = { .device = device, .stack = stack_get(false) };
+    struct live_map block;
     call_enter(&call);
     vmm_status status = vmm_alloc(vmm__torch_cache_of(device), bytes, stream, out);
-    if (status == VMM_OK && block_find(device, *out, &block)) /* it knows of private pools */
-        alloc_tell(device, &block, call.stack);
-    else if (vmm__is_shortage(status))
-        oom_tell(device, bytes, stream, call.stack);
+    if (status == VMM_OK && block_find(device, *out, &block)) /* the cache knows the block's pool */
+        alloc_record(device, &block, call.stack);
+    else if (vmm__is_oom(status))
+        oom_record(device, bytes, stream, call.stack);
     call_leave(&call);
     return status;
 }
 
 void vmm__record_late_alloc(struct torch_device *device, const void *ptr)
 {
-    struct call call = { .device = device, .stack = stack_ask(false) };
-    struct known block;
+    struct call call = { .device = device, .stack = stack_get(false) };
+    struct live_map block;
     call_enter(&call);
     bool is_known =
         vmm__history_recall(&device->history, (uint64_t)(uintptr_t)ptr, &block) && block.is_told;
     if (!is_known && block_find(device, ptr, &block))
-        alloc_tell(device, &block, call.stack);
+        alloc_record(device, &block, call.stack);
     call_leave(&call);
 }
 
-/* If what is known of the address is not of the block that lies there now. */
+/* Forgets an entry that describes the block that was freed, not one that lies there now. */
 void vmm__record_late_free(struct torch_device *device, const void *ptr)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct known block;
-    vmm__lock_take(&device->history.order);
+    struct live_map block;
+    vmm__mutex_lock(&device->history.order);
     if (vmm__history_recall(&device->history, address, &block) && !block.is_told)
         vmm__history_forget(&device->history, address);
-    vmm__lock_drop(&device->history.order);
+    vmm__mutex_unlock(&device->history.order);
 }
 
 void vmm__record_found(struct torch_device *device, const vmm_item *item)
 {
-    struct known block = block_of(item);
-    alloc_tell(device, &block, 0);
+    struct live_map block = block_of(item);
+    alloc_record(device, &block, 0);
 }
 
-/* Frees a block that `known` says all about, and forgets it unless other streams still use it. */
-static vmm_status free_tell(struct call *call, void *ptr, const struct known *block)
+/* Frees a block that the live map has, and forgets it unless other streams still use it. */
+static vmm_status free_record(struct call *call, void *ptr, const struct live_map *block)
 {
     struct history *history = &call->device->history;
-    uint64_t requested = block_tell(call->device, VMM_TORCH_FREE_REQUESTED, block, call->stack);
-    call->completed = block_tell(call->device, VMM_TORCH_FREE_COMPLETED, block, call->stack);
+    uint64_t requested = block_record(call->device, VMM_TORCH_FREE_REQUESTED, block, call->stack);
+    call->completed = block_record(call->device, VMM_TORCH_FREE_COMPLETED, block, call->stack);
     vmm_status status = vmm_free(vmm__torch_cache_of(call->device), ptr);
-    if (status != VMM_OK && status != VMM_ERR_CORRUPTED) { /* which was taken back */
-        vmm__history_strike(history, requested);
-        vmm__history_strike(history, call->completed);
-    } else if (!call->waits && !call->is_over) {
+    if (status != VMM_OK && status != VMM_ERR_CORRUPTED) { /* a corrupted block was freed */
+        vmm__history_cancel(history, requested);
+        vmm__history_cancel(history, call->completed);
+    } else if (!call->waits && !call->is_forgotten) {
         vmm__history_forget(history, call->freed);
     }
     return status;
@@ -166,18 +166,18 @@ static vmm_status free_tell(struct call *call, void *ptr, const struct known *bl
 vmm_status vmm__record_free(struct torch_device *device, void *ptr)
 {
     struct call call = { .device = device,
-                         .stack = stack_ask(true),
+                         .stack = stack_get(true),
                          .freed = (uint64_t)(uintptr_t)ptr };
-    struct known block;
+    struct live_map block;
     vmm_status status;
     call_enter(&call);
     bool was_known = vmm__history_recall(&device->history, call.freed, &block);
     if (!was_known && !block_find(device, ptr, &block)) {
-        status = vmm_free(vmm__torch_cache_of(device), ptr); /* says what is wrong */
+        status = vmm_free(vmm__torch_cache_of(device), ptr); /* it reports the misuse */
     } else {
         vmm__history_learn(&device->history, &block);
-        status = free_tell(&call, ptr, &block);
-        if (status != VMM_OK && !was_known && !call.is_over)
+        status = free_record(&call, ptr, &block);
+        if (status != VMM_OK && !was_known && !call.is_forgotten)
             vmm__history_forget(&device->history, call.freed);
     }
     call_leave(&call);
@@ -186,8 +186,8 @@ vmm_status vmm__record_free(struct torch_device *device, void *ptr)
 
 /* ---- Changes -------------------------------------------------------------------------------- */
 
-static void segment_tell(struct torch_device *device, vmm_torch_action action,
-                         const vmm_change *change)
+static void segment_record(struct torch_device *device, vmm_torch_action action,
+                           const vmm_change *change)
 {
     const struct call *call = innermost;
     vmm_torch_event event = { .address = change->address,
@@ -200,41 +200,41 @@ static void segment_tell(struct torch_device *device, vmm_torch_action action,
     (void)vmm__history_push(&device->history, &event);
 }
 
-static void wait_tell(struct torch_device *device, const vmm_change *change)
+static void wait_record(struct torch_device *device, const vmm_change *change)
 {
     struct call *call = innermost;
     if (call == NULL || call->device != device || call->freed != change->address)
         return;
-    vmm__history_strike(&device->history, call->completed);
+    vmm__history_cancel(&device->history, call->completed);
     call->waits = true;
 }
 
-static void completed_tell(struct torch_device *device, const vmm_change *change)
+static void completed_record(struct torch_device *device, const vmm_change *change)
 {
-    struct known block;
+    struct live_map block;
     if (!vmm__history_recall(&device->history, change->address, &block))
-        block = (struct known){ .address = change->address,
-                                .requested_bytes = change->bytes,
-                                .stream = (uint64_t)(uintptr_t)change->stream,
-                                .pool = change->pool };
+        block = (struct live_map){ .address = change->address,
+                                   .requested_bytes = change->bytes,
+                                   .stream = (uint64_t)(uintptr_t)change->stream,
+                                   .pool = change->pool };
     vmm__history_forget(&device->history, change->address);
-    (void)block_tell(device, VMM_TORCH_FREE_COMPLETED, &block, 0);
+    (void)block_record(device, VMM_TORCH_FREE_COMPLETED, &block, 0);
 }
 
 void vmm__record_change(struct torch_device *device, const vmm_change *change)
 {
     switch (change->kind) {
     case VMM_CHANGE_MAP:
-        segment_tell(device, VMM_TORCH_SEGMENT_MAP, change);
+        segment_record(device, VMM_TORCH_SEGMENT_MAP, change);
         break;
     case VMM_CHANGE_UNMAP:
-        segment_tell(device, VMM_TORCH_SEGMENT_UNMAP, change);
+        segment_record(device, VMM_TORCH_SEGMENT_UNMAP, change);
         break;
     case VMM_CHANGE_WAIT:
-        wait_tell(device, change);
+        wait_record(device, change);
         break;
     case VMM_CHANGE_FREE:
-        completed_tell(device, change);
+        completed_record(device, change);
         break;
     }
 }
@@ -244,14 +244,14 @@ void vmm_torch_pressure_end(void)
     atomic_store_explicit(&pressure_ended, true, memory_order_release);
 }
 
-/* Leaves the call of a device that the thread is in, if it is in one, so that the program may do what it likes. */
+/* Leaves the device's call that the thread is in, if any, so that the program may call any function. */
 static struct call *call_pause(struct torch_device *device)
 {
     struct call *call = innermost;
     if (call == NULL || call->device != device)
         return NULL;
     innermost = NULL;
-    vmm__lock_drop(&device->history.order);
+    vmm__mutex_unlock(&device->history.order);
     return call;
 }
 
@@ -259,7 +259,7 @@ static void call_resume(struct call *call)
 {
     if (call == NULL)
         return;
-    vmm__lock_take(&call->device->history.order);
+    vmm__mutex_lock(&call->device->history.order);
     innermost = call;
 }
 
@@ -274,63 +274,63 @@ int vmm__record_pressure(void *context, size_t bytes)
     return freed;
 }
 
-/* A block that is being freed has been: what is known of the address may be of another one from now on. */
+/* The cache has released the block that is being freed: its address may belong to another block from now on. */
 void vmm__record_misuse(void *context, const char *line)
 {
     struct torch_device *device = context;
     struct call *call = innermost;
     if (call != NULL && call->device == device && call->freed != 0 && !call->waits) {
         vmm__history_forget(&device->history, call->freed);
-        call->is_over = true;
+        call->is_forgotten = true;
     }
     call = call_pause(device);
     device->misuse(device->misuse_context, line);
     call_resume(call);
 }
 
-/* ---- Beginning and ending ------------------------------------------------------------------- */
+/* ---- Start and stop ------------------------------------------------------------------------- */
 
-static int block_visit(void *context, const vmm_item *item)
+static int live_block_visit(void *context, const vmm_item *item)
 {
     struct torch_device *device = context;
-    struct known block = block_of(item);
+    struct live_map block = block_of(item);
     if (item->kind == VMM_ITEM_BLOCK && item->state == VMM_ITEM_LIVE)
         vmm__history_learn(&device->history, &block);
     return 0;
 }
 
-static vmm_status device_begin(struct torch_device *device)
+static vmm_status device_start(struct torch_device *device)
 {
-    vmm__lock_take(&device->history.order);
+    vmm__mutex_lock(&device->history.order);
     vmm_status status = vmm__history_prepare(&device->history, entries_kept);
     if (status == VMM_OK)
-        status = vmm_walk(vmm__torch_cache_of(device), block_visit, device);
+        status = vmm_walk(vmm__torch_cache_of(device), live_block_visit, device);
     if (status == VMM_OK)
         vmm__history_open(&device->history);
-    vmm__lock_drop(&device->history.order);
+    vmm__mutex_unlock(&device->history.order);
     return status;
 }
 
-static void device_end(struct torch_device *device)
+static void device_stop(struct torch_device *device)
 {
-    vmm__lock_take(&device->history.order);
+    vmm__mutex_lock(&device->history.order);
     vmm__history_close(&device->history);
-    vmm__lock_drop(&device->history.order);
+    vmm__mutex_unlock(&device->history.order);
 }
 
-static void recording_end_locked(void)
+static void recording_stop_locked(void)
 {
     atomic_store_explicit(&stack_fn, NULL, memory_order_relaxed);
     entries_kept = 0;
     for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
         struct torch_device *device = vmm__torch_find(ordinal);
         if (device != NULL)
-            device_end(device);
+            device_stop(device);
     }
     atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_RECORDS, memory_order_relaxed);
 }
 
-static vmm_status recording_begin_locked(uint64_t entries)
+static vmm_status recording_start_locked(uint64_t entries)
 {
     vmm_status status = VMM_OK;
     entries_kept = entries;
@@ -338,10 +338,10 @@ static vmm_status recording_begin_locked(uint64_t entries)
     for (int ordinal = 0; ordinal < TORCH_DEVICES && status == VMM_OK; ordinal++) {
         struct torch_device *device = vmm__torch_find(ordinal);
         if (device != NULL)
-            status = device_begin(device);
+            status = device_start(device);
     }
     if (status != VMM_OK)
-        recording_end_locked();
+        recording_stop_locked();
     return status;
 }
 
@@ -351,12 +351,12 @@ vmm_status vmm_torch_history_start(uint64_t entries, vmm_torch_stack_fn stack, i
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_torch_history_start: entries is 0");
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
         return vmm__torch_forked_error();
-    vmm__lock_take(&recording);
-    recording_end_locked();
-    atomic_store_explicit(&asks_frees, free_stacks != 0, memory_order_relaxed);
+    vmm__mutex_lock(&recording);
+    recording_stop_locked();
+    atomic_store_explicit(&records_free_stacks, free_stacks != 0, memory_order_relaxed);
     atomic_store_explicit(&stack_fn, stack, memory_order_release);
-    vmm_status status = recording_begin_locked(entries);
-    vmm__lock_drop(&recording);
+    vmm_status status = recording_start_locked(entries);
+    vmm__mutex_unlock(&recording);
     return status;
 }
 
@@ -364,18 +364,18 @@ vmm_status vmm_torch_history_stop(void)
 {
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
         return vmm__torch_forked_error();
-    vmm__lock_take(&recording);
-    recording_end_locked();
-    vmm__lock_drop(&recording);
+    vmm__mutex_lock(&recording);
+    recording_stop_locked();
+    vmm__mutex_unlock(&recording);
     return VMM_OK;
 }
 
 void vmm__record_newcomer(struct torch_device *device)
 {
-    vmm__lock_take(&recording);
+    vmm__mutex_lock(&recording);
     if (entries_kept > 0)
-        (void)device_begin(device);
-    vmm__lock_drop(&recording);
+        (void)device_start(device);
+    vmm__mutex_unlock(&recording);
 }
 
 const char *vmm_torch_action_word(int action)

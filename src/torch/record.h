@@ -1,45 +1,45 @@
 /*
- * Recording: calls of a cache that are told to its history, and changes that the cache tells of.
+ * The recorder: makes calls of a cache and records them in its history, with the changes that the cache reports.
  *
- * How events come to be in the order in which things came about: each call is made with the history's
- * `order` held, and so is a picture; a free is told before it is made, and struck should it fail, so that
- * nothing that the memory serves next can be told before, not even by a thread that trims in passing;
- * changes are told with the cache's locks held. While the program is asked for memory (vmm_config.pressure), or told
- * of a misuse, `order` is dropped: it may allocate, free blocks, take pictures, or wait for a thread that does. What was live when recording began is known,
- * though not told; changes are told from then on, and calls know that they are before. An allocation that was under way then is told when it has ended, or by a picture that finds
- * its block earlier.
+ * The order of events is the order in which the changes happened, because
+ *  1. each recorded call, and each snapshot, holds the history's `order`;
+ *  2. a free is recorded before it is made, and cancelled if it fails: so no reuse of the memory can be recorded
+ *     before the free, even if another thread trims meanwhile;
+ *  3. changes are recorded with the cache's locks held.
+ * The recorder releases `order` while it calls the program's pressure or misuse function, because that function may
+ * allocate, free, take snapshots, or wait for a thread that does.
+ * Blocks that were live when recording started are in the live map without an ALLOC event. An allocation under way
+ * at that moment is recorded when it ends, or by the first snapshot that finds its block.
  *
- * Owns: the settings of recording. May be called by: torch. Locks: `recording` guards the settings; it
- * comes before a history's `order`.
+ * Owns: the settings of the recording. Called by: torch. Locks: `recording` guards the settings; it is taken
+ * before a history's `order`.
  */
 #ifndef VMM_TORCH_RECORD_H
 #define VMM_TORCH_RECORD_H
 
-#include "torch/history.h"
+#include "torch/device.h"
 
-struct torch_device;
-
-/* vmm_alloc() and vmm_free(), told. The last: *waits says whether other streams still use the block. */
+/* vmm_alloc() and vmm_free(), recorded. */
 vmm_status vmm__record_alloc(struct torch_device *device, size_t bytes, vmm_stream stream,
                              void **out);
 vmm_status vmm__record_free(struct torch_device *device, void *ptr);
 
-/* A block was handed out, or taken back, without being told; and one that a picture finds, with the
- * cache's locks and `order` held. */
+/* Record a block that was allocated, or freed, by a call that began before recording started; and one that a
+ * snapshot finds, with the cache's locks and `order` held. */
 void vmm__record_late_alloc(struct torch_device *device, const void *ptr);
 void vmm__record_late_free(struct torch_device *device, const void *ptr);
 void vmm__record_found(struct torch_device *device, const vmm_item *item);
 
-/* A change of the device's cache, whose locks are held. */
+/* Records a change of the device's cache, whose locks are held. */
 void vmm__record_change(struct torch_device *device, const vmm_change *change);
 
-/* A device has got its cache: it is recorded, too, if any are. */
+/* Starts recording a device that has just got its cache, if other devices are being recorded. */
 void vmm__record_newcomer(struct torch_device *device);
 
-/* Asks the program for memory: see vmm_pressure_fn. */
+/* Calls the program's pressure function: see vmm_pressure_fn. */
 int vmm__record_pressure(void *device, size_t bytes);
 
-/* Tells the program of a misuse: see vmm_misuse_fn. */
+/* Calls the program's misuse function: see vmm_misuse_fn. */
 void vmm__record_misuse(void *device, const char *line);
 
 #endif

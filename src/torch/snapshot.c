@@ -1,134 +1,135 @@
 /*
- * Pictures of a device: a walk over its memory, put together to segments that blocks tile, and a copy of its
- * history from the same moment.
+ * Snapshots of a device: walks its memory, joins the chunks to segments that blocks tile, and copies the history
+ * of the same moment.
  *
- * Owns: the pictures that were taken and not dropped.
- * May be called by: nobody within; they are the library's interface. Locks: the history's `order` while one
- * is taken. The events are those up to the walk's end, while which the cache's memory cannot change.
+ * Owns: the snapshots until vmm_torch_snapshot_drop().
+ * Called by: the Python package only. Locks: holds the history's `order` while it takes a snapshot. The copied
+ * events end where the walk ends, because the cache's memory cannot change during a walk.
  */
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
-#include "torch/plugin.h"
+#include "torch/record.h"
 
 #include <stddef.h>
 
 enum { CAPACITY_FIRST = 64 };
 
 /* An array that grows. */
-struct row {
+struct array {
     void *items;
     uint64_t item_bytes;
     uint64_t capacity;
     uint64_t count;
 };
 
-struct picture {
-    vmm_torch_snapshot snapshot; /* what the program sees of it */
-    struct row segments;
-    struct row blocks;
+struct builder {
+    vmm_torch_snapshot snapshot; /* the part that the program sees */
+    struct array segments;
+    struct array blocks;
     struct history_copy history;
     struct torch_device *device;
-    uint64_t history_end; /* events before it are the picture's */
-    uint64_t cursor;      /* blocks have come so far in the last segment */
+    uint64_t history_end; /* the snapshot has the events before this number */
+    uint64_t cursor;      /* end of the blocks added to the last segment */
     vmm_status status;
 };
 
-/* NULL, and the picture's status says so, without host memory. */
-static void *row_add(struct picture *picture, struct row *row)
+/* Returns a new item of the array. If host memory runs out, sets the status and returns NULL. */
+static void *array_add(struct builder *builder, struct array *array)
 {
-    if (row->count == row->capacity) {
-        uint64_t capacity = vmm__max(CAPACITY_FIRST, row->capacity * 2);
-        void *items = vmm__host_resize(row->items, row->capacity * row->item_bytes,
-                                       capacity * row->item_bytes);
+    if (array->count == array->capacity) {
+        uint64_t capacity = vmm__max(CAPACITY_FIRST, array->capacity * 2);
+        void *items = vmm__host_resize(array->items, array->capacity * array->item_bytes,
+                                       capacity * array->item_bytes);
         if (items == NULL) {
-            picture->status = vmm__error(VMM_ERR_HOST_OOM, "no host memory for a snapshot");
+            builder->status = vmm__error(VMM_ERR_HOST_OOM, "no host memory for a snapshot");
             return NULL;
         }
-        row->items = items;
-        row->capacity = capacity;
+        array->items = items;
+        array->capacity = capacity;
     }
-    return (unsigned char *)row->items + row->count++ * row->item_bytes;
+    return (unsigned char *)array->items + array->count++ * array->item_bytes;
 }
 
-static vmm_torch_segment *segment_last(const struct picture *picture)
+static vmm_torch_segment *segment_last(const struct builder *builder)
 {
-    vmm_torch_segment *segments = picture->segments.items;
-    return picture->segments.count == 0 ? NULL : &segments[picture->segments.count - 1];
+    vmm_torch_segment *segments = builder->segments.items;
+    return builder->segments.count == 0 ? NULL : &segments[builder->segments.count - 1];
 }
 
 /* ---- Blocks --------------------------------------------------------------------------------- */
 
-/* A free block grows by what is free behind it. */
-static bool free_block_extend(struct picture *picture, const vmm_torch_segment *segment,
+/* Adds a free block to the free block before it, if there is one. */
+static bool free_block_extend(struct builder *builder, const vmm_torch_segment *segment,
                               const vmm_torch_block *block)
 {
-    vmm_torch_block *blocks = picture->blocks.items;
+    vmm_torch_block *blocks = builder->blocks.items;
     if (segment->block_count == 0 || block->state != VMM_ITEM_FREE ||
-        blocks[picture->blocks.count - 1].state != VMM_ITEM_FREE)
+        blocks[builder->blocks.count - 1].state != VMM_ITEM_FREE)
         return false;
-    blocks[picture->blocks.count - 1].bytes += block->bytes;
+    blocks[builder->blocks.count - 1].bytes += block->bytes;
     return true;
 }
 
-static void block_put(struct picture *picture, const vmm_torch_block *block)
+static void block_append(struct builder *builder, const vmm_torch_block *block)
 {
-    vmm_torch_segment *segment = segment_last(picture);
-    picture->cursor = block->address + block->bytes;
-    if (free_block_extend(picture, segment, block))
+    vmm_torch_segment *segment = segment_last(builder);
+    builder->cursor = block->address + block->bytes;
+    if (free_block_extend(builder, segment, block))
         return;
-    vmm_torch_block *slot = row_add(picture, &picture->blocks);
+    vmm_torch_block *slot = array_add(builder, &builder->blocks);
     if (slot == NULL)
         return;
     *slot = *block;
     segment->block_count++;
 }
 
-/* What no block has said anything of is free: the ends of slabs. */
-static void gap_fill(struct picture *picture, uint64_t end)
+/* Adds the memory before `end` that no block covers, such as the end of a slab, as a free block. */
+static void gap_fill(struct builder *builder, uint64_t end)
 {
-    if (picture->cursor < end)
-        block_put(picture, &(vmm_torch_block){ .address = picture->cursor,
-                                               .bytes = end - picture->cursor,
-                                               .state = VMM_ITEM_FREE });
+    if (builder->cursor < end)
+        block_append(builder, &(vmm_torch_block){ .address = builder->cursor,
+                                                  .bytes = end - builder->cursor,
+                                                  .state = VMM_ITEM_FREE });
 }
 
-/* What the history knows of a block that is handed out, or freed and still used. */
-static void known_add(struct picture *picture, const vmm_item *item, vmm_torch_block *block)
+/* Adds what the live map has of a block that is live, or freed and still used by other streams. */
+static void history_add(struct builder *builder, const vmm_item *item, vmm_torch_block *block)
 {
     if (item->state != VMM_ITEM_LIVE && item->state != VMM_ITEM_WAITING)
         return;
-    struct known known;
-    bool is_known = vmm__history_recall(&picture->device->history, item->address, &known);
+    struct live_map live_map;
+    bool is_known = vmm__history_recall(&builder->device->history, item->address, &live_map);
     bool is_live = item->state == VMM_ITEM_LIVE;
-    if (is_live && is_known && known.requested_bytes != item->requested_bytes)
-        is_known = false; /* another block that was there when recording began */
+    if (is_live && is_known && live_map.requested_bytes != item->requested_bytes)
+        is_known =
+            false; /* the entry is of an earlier block that was live when recording started */
     if (is_known) {
-        block->requested_bytes = known.requested_bytes;
-        block->stack = known.stack;
+        block->requested_bytes = live_map.requested_bytes;
+        block->stack = live_map.stack;
     } else if (is_live) {
-        vmm__record_found(picture->device, item);
+        vmm__record_found(builder->device, item);
     } else {
         block->requested_bytes = item->bytes;
     }
 }
 
-static void block_add(struct picture *picture, const vmm_item *item)
+static void block_add(struct builder *builder, const vmm_item *item)
 {
-    if (segment_last(picture) == NULL)
+    if (segment_last(builder) == NULL)
         return;
     vmm_torch_block block = { .address = item->address,
                               .bytes = item->bytes,
                               .requested_bytes = item->requested_bytes,
                               .state = (int32_t)item->state };
-    known_add(picture, item, &block);
-    gap_fill(picture, item->address);
-    block_put(picture, &block);
+    history_add(builder, item, &block);
+    gap_fill(builder, item->address);
+    block_append(builder, &block);
 }
 
 /* ---- Segments ------------------------------------------------------------------------------- */
 
-static bool segment_goes_on(const vmm_torch_segment *segment, const vmm_item *item)
+static bool segment_continues(const vmm_torch_segment *segment, const vmm_item *item)
 {
     return segment != NULL && segment->address + segment->bytes == item->address &&
            segment->stream == (uint64_t)(uintptr_t)item->stream &&
@@ -136,113 +137,112 @@ static bool segment_goes_on(const vmm_torch_segment *segment, const vmm_item *it
            segment->is_small == item->is_small;
 }
 
-static void segment_end(struct picture *picture)
+static void segment_end(struct builder *builder)
 {
-    const vmm_torch_segment *segment = segment_last(picture);
+    const vmm_torch_segment *segment = segment_last(builder);
     if (segment != NULL)
-        gap_fill(picture, segment->address + segment->bytes);
+        gap_fill(builder, segment->address + segment->bytes);
 }
 
-static void segment_add(struct picture *picture, const vmm_item *item)
+static void segment_add(struct builder *builder, const vmm_item *item)
 {
-    vmm_torch_segment *last = segment_last(picture);
-    if (segment_goes_on(last, item)) {
+    vmm_torch_segment *last = segment_last(builder);
+    if (segment_continues(last, item)) {
         last->bytes += item->bytes;
         return;
     }
-    segment_end(picture);
-    vmm_torch_segment *segment = row_add(picture, &picture->segments);
+    segment_end(builder);
+    vmm_torch_segment *segment = array_add(builder, &builder->segments);
     if (segment == NULL)
         return;
     *segment = (vmm_torch_segment){ .address = item->address,
                                     .bytes = item->bytes,
                                     .stream = (uint64_t)(uintptr_t)item->stream,
                                     .pool = item->pool,
-                                    .first_block = picture->blocks.count,
+                                    .first_block = builder->blocks.count,
                                     .is_small = item->is_small,
-                                    .device = picture->device->ordinal };
-    picture->cursor = item->address;
+                                    .device = builder->device->ordinal };
+    builder->cursor = item->address;
 }
 
-/* ---- Taking and dropping -------------------------------------------------------------------- */
+/* ---- Taking and dropping a snapshot --------------------------------------------------------- */
 
 static int item_visit(void *context, const vmm_item *item)
 {
-    struct picture *picture = context;
-    bool is_memory = item->kind == VMM_ITEM_CHUNK || item->kind == VMM_ITEM_TWIN;
+    struct builder *builder = context;
     if (item->kind == VMM_ITEM_BLOCK)
-        block_add(picture, item);
-    else if (is_memory && item->state != VMM_ITEM_WAITING) /* what is in limbo is gone */
-        segment_add(picture, item);
-    picture->history_end = vmm__history_length(&picture->device->history);
-    return picture->status != VMM_OK;
+        block_add(builder, item);
+    else if (item->state != VMM_ITEM_WAITING) /* memory in limbo is unmapped */
+        segment_add(builder, item);
+    builder->history_end = vmm__history_length(&builder->device->history);
+    return builder->status != VMM_OK;
 }
 
-static vmm_status picture_take_locked(struct picture *picture)
+static vmm_status builder_fill_locked(struct builder *builder)
 {
-    struct torch_device *device = picture->device;
+    struct torch_device *device = builder->device;
     vmm_torch_event event = { .action = VMM_TORCH_SNAPSHOT, .device = device->ordinal };
     (void)vmm__history_push(&device->history, &event);
-    picture->history_end = vmm__history_length(&device->history);
-    vmm_status status = vmm_walk(vmm__torch_cache_of(device), item_visit, picture);
-    if (status != VMM_OK || picture->status != VMM_OK)
-        return status != VMM_OK ? status : picture->status;
-    segment_end(picture);
-    return vmm__history_copy(&device->history, picture->history_end, &picture->history);
+    builder->history_end = vmm__history_length(&device->history);
+    vmm_status status = vmm_walk(vmm__torch_cache_of(device), item_visit, builder);
+    if (status != VMM_OK || builder->status != VMM_OK)
+        return status != VMM_OK ? status : builder->status;
+    segment_end(builder);
+    return vmm__history_copy(&device->history, builder->history_end, &builder->history);
 }
 
-static vmm_status picture_take(struct picture *picture)
+static vmm_status builder_fill(struct builder *builder)
 {
-    vmm__lock_take(&picture->device->history.order);
-    vmm_status status = picture_take_locked(picture);
-    vmm__lock_drop(&picture->device->history.order);
-    return status != VMM_OK ? status : picture->status;
+    vmm__mutex_lock(&builder->device->history.order);
+    vmm_status status = builder_fill_locked(builder);
+    vmm__mutex_unlock(&builder->device->history.order);
+    return status != VMM_OK ? status : builder->status;
 }
 
-static void picture_show(struct picture *picture)
+static void builder_publish(struct builder *builder)
 {
-    picture->snapshot.segments = picture->segments.items;
-    picture->snapshot.segment_count = picture->segments.count;
-    picture->snapshot.blocks = picture->blocks.items;
-    picture->snapshot.block_count = picture->blocks.count;
-    picture->snapshot.events = picture->history.events;
-    picture->snapshot.event_count = picture->history.count;
-    picture->snapshot.lost_events = picture->history.lost;
+    builder->snapshot.segments = builder->segments.items;
+    builder->snapshot.segment_count = builder->segments.count;
+    builder->snapshot.blocks = builder->blocks.items;
+    builder->snapshot.block_count = builder->blocks.count;
+    builder->snapshot.events = builder->history.events;
+    builder->snapshot.event_count = builder->history.count;
+    builder->snapshot.lost_events = builder->history.lost;
 }
 
 vmm_status vmm_torch_snapshot_take(int device, const vmm_torch_snapshot **out)
 {
     if (out == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_torch_snapshot_take: out is NULL");
-    struct picture *picture = vmm__host_alloc(1, sizeof *picture);
-    if (picture == NULL)
+    struct builder *builder = vmm__host_alloc(1, sizeof *builder);
+    if (builder == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "no host memory for a snapshot");
-    picture->snapshot.struct_size = sizeof picture->snapshot;
-    picture->segments.item_bytes = sizeof(vmm_torch_segment);
-    picture->blocks.item_bytes = sizeof(vmm_torch_block);
-    picture->device = vmm__torch_find(device);
-    vmm_status status = picture->device == NULL ? VMM_OK : picture_take(picture);
-    picture_show(picture);
+    builder->snapshot.struct_size = sizeof builder->snapshot;
+    builder->segments.item_bytes = sizeof(vmm_torch_segment);
+    builder->blocks.item_bytes = sizeof(vmm_torch_block);
+    builder->device = vmm__torch_find(device);
+    vmm_status status = builder->device == NULL ? VMM_OK : builder_fill(builder);
+    builder_publish(builder);
     if (status == VMM_OK)
-        *out = &picture->snapshot;
+        *out = &builder->snapshot;
     else
-        vmm_torch_snapshot_drop(&picture->snapshot);
+        vmm_torch_snapshot_drop(&builder->snapshot);
     return status;
 }
 
-static void row_drop(struct row *row)
+static void array_free(struct array *array)
 {
-    vmm__host_free(row->items, row->capacity * row->item_bytes);
+    vmm__host_free(array->items, array->capacity * array->item_bytes);
 }
 
 void vmm_torch_snapshot_drop(const vmm_torch_snapshot *snapshot)
 {
     if (snapshot == NULL)
         return;
-    struct picture *picture = (struct picture *)(uintptr_t)snapshot; /* its first field */
-    row_drop(&picture->segments);
-    row_drop(&picture->blocks);
-    vmm__host_free(picture->history.events,
-                   picture->history.capacity * sizeof *picture->history.events);
-    vmm__host_free(picture, sizeof *picture);
+    struct builder *builder = (struct builder *)(uintptr_t)snapshot; /* its first field */
+    array_free(&builder->segments);
+    array_free(&builder->blocks);
+    vmm__host_free(builder->history.events,
+                   builder->history.capacity * sizeof *builder->history.events);
+    vmm__host_free(builder, sizeof *builder);
 }

@@ -1,11 +1,11 @@
 /*
- * How large a workspace may be, for who tries several: cuDNN, in PyTorch's benchmark mode.
- * May be called by: nobody within; it is the library's interface. Locks: none of its own.
+ * How large a workspace may be, for libraries that try several sizes: cuDNN in PyTorch's benchmark mode.
+ * Called by: PyTorch and the Python package only. Locks: none of its own.
  */
 #include "torch/plugin.h"
 
-/* What one request could get at once: memory that nobody has taken, up to the limit, and what is idle. */
-static vmm_status room_find(vmm_cache *cache, uint64_t *bytes)
+/* The most that one request could get: free memory of the device, up to the limit, and idle memory of the cache. */
+static vmm_status largest_request_find(vmm_cache *cache, uint64_t *bytes)
 {
     uint64_t room, total;
     vmm_stats stats = VMM_STATS_INIT;
@@ -32,7 +32,7 @@ void vmm_torch_cache_info(void *allocator, int8_t ordinal, size_t *largest_bytes
     uint64_t bytes = 0;
     vmm_status status = vmm__torch_open(ordinal, &device);
     if (status == VMM_OK)
-        status = room_find(vmm__torch_cache_of(device), &bytes);
+        status = largest_request_find(vmm__torch_cache_of(device), &bytes);
     if (status != VMM_OK)
         vmm__torch_complain("vmm_torch_cache_info", status);
     *largest_bytes = (size_t)bytes;

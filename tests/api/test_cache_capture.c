@@ -1,6 +1,6 @@
 /* While a stream is being captured: nothing breaks the capture, and nothing that it forbids is missed after it. */
 #define _GNU_SOURCE
-#include "driver/sim.h"
+#include "driver/sim/sim.h"
 #include "support/graph_support.h"
 
 #include <string.h>
@@ -33,41 +33,41 @@ static void all_reported(struct cache_test *test)
     assert_status(vmm_find(test->cache, &item, &item), VMM_ERR_UNKNOWN_POINTER);
     assert_ok(vmm_device_memory(test->cache, &bytes, &bytes));
     assert_ok(vmm_stats_reset_peak(test->cache));
-    cache_verified(test);
+    cache_verify(test);
 }
 
 /* Blocks between live ones, freed while work on them is under way, on all streams but a captured one. */
-static void pieces_made(struct cache_test *test, unsigned captured)
+static void pieces_create(struct cache_test *test, unsigned captured)
 {
     enum { PIECES = 12 };
     void *pieces[PIECES];
     for (unsigned i = 0; i < PIECES; i++) {
         unsigned stream = i % CACHE_STREAMS;
-        pieces[i] = block_taken(test, 3 * MIB, stream);
+        pieces[i] = block_alloc(test, 3 * MIB, stream);
         if (i % 3 == 0)
-            block_used(test, pieces[i], (stream + i) % CACHE_STREAMS);
+            block_use(test, pieces[i], (stream + i) % CACHE_STREAMS);
         if (stream != captured)
-            block_filled(test, pieces[i], 3 * MIB, i, stream);
+            block_fill(test, pieces[i], 3 * MIB, i, stream);
     }
     for (unsigned i = 0; i < PIECES; i += 3)
-        block_given(test, pieces[i]);
+        block_free(test, pieces[i]);
     for (unsigned i = 0; i < PIECES; i++) {
         if (i % 3 != 0)
-            block_given(test, pieces[i]);
+            block_free(test, pieces[i]);
     }
 }
 
 static void everything_done(struct cache_test *test, const struct graph *graph)
 {
     for (unsigned round = 0; round < 2; round++) {
-        pieces_made(test, graph->stream);
-        memory_exhausted(test, graph);
-        (void)cache_trimmed(test, 0);
+        pieces_create(test, graph->stream);
+        memory_exhaust(test, graph);
+        (void)cache_trim(test, 0);
         assert_ok(vmm_limit_set(test->cache, CACHE_LIMIT / 2));
-        memory_exhausted(test, graph);
+        memory_exhaust(test, graph);
         assert_ok(vmm_limit_set(test->cache, CACHE_LIMIT));
-        pieces_made(test, graph->stream);
-        assert_ok(vmm_tick(test->cache));
+        pieces_create(test, graph->stream);
+        assert_ok(vmm_poll(test->cache));
         all_reported(test);
     }
 }
@@ -76,23 +76,23 @@ static void capture_survives(struct cache_test *test, const vmm_config *config, 
 {
     cache_restart(test, config);
     lag_set(lag, test);
-    pieces_made(test, CACHE_STREAMS);
+    pieces_create(test, CACHE_STREAMS);
     struct graph graph;
-    graph_begun(test, &graph, 1, 2);
-    void *before = graph_taken(test, &graph, LARGE);
-    graph_given(test, &graph, graph_taken(test, &graph, 5 * MIB));
+    graph_begin(test, &graph, 1, 2);
+    void *before = graph_alloc(test, &graph, LARGE);
+    graph_free(test, &graph, graph_alloc(test, &graph, 5 * MIB));
     everything_done(test, &graph);
-    graph_given(test, &graph, before);
-    (void)graph_taken(test, &graph, MIB);
-    graph_ended(test, &graph);
+    graph_free(test, &graph, before);
+    (void)graph_alloc(test, &graph, MIB);
+    graph_end(test, &graph);
     for (unsigned stream = 1; stream < CACHE_STREAMS; stream++) {
-        graph_replayed(test, &graph, stream);
-        work_verified(test);
+        graph_replay(test, &graph, stream);
+        work_verify(test);
     }
-    graph_emptied(test, &graph);
-    graph_released(test, &graph);
-    work_verified(test);
-    (void)cache_trimmed(test, 0);
+    graph_empty(test, &graph);
+    graph_release(test, &graph);
+    work_verify(test);
+    (void)cache_trim(test, 0);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
@@ -103,16 +103,16 @@ static void nothing_breaks_a_capture(void **state)
     for (unsigned i = 0; i < 12; i++) {
         vmm_config config = VMM_CONFIG_INIT;
         config.limit_bytes = CACHE_LIMIT;
-        config.sharing = i % 2 == 0 ? VMM_SHARING_FINISHED : VMM_SHARING_WAIT;
+        config.reuse = i % 2 == 0 ? VMM_REUSE_COMPLETED : VMM_REUSE_STREAM_WAIT;
         config.compaction = (vmm_compaction)(i / 2 % 3);
         config.decay_ms = i / 6;
-        config.decay_thread = (int)i / 6;
+        config.decay_thread = (vmm_switch)(i / 6);
         capture_survives(test, &config, lags[i % 3]);
     }
 }
 
 /* Nobody told the cache of this capture. */
-static void nothing_breaks_a_capture_that_was_not_told(void **state)
+static void nothing_breaks_an_unannounced_capture(void **state)
 {
     struct cache_test *test = *state;
     vmm_config config = VMM_CONFIG_INIT;
@@ -120,23 +120,23 @@ static void nothing_breaks_a_capture_that_was_not_told(void **state)
     config.compaction = VMM_COMPACTION_ON;
     cache_restart(test, &config);
     struct graph graph;
-    graph_mixed(test, &graph, 1, 1);
-    block_given(test, block_taken(test, LARGE, 2));
-    capture_begun(test, 2);
-    graph_emptied(test, &graph);
-    graph_released(test, &graph);
-    pieces_made(test, 2);
+    graph_mix(test, &graph, 1, 1);
+    block_free(test, block_alloc(test, LARGE, 2));
+    capture_begin(test, 2);
+    graph_empty(test, &graph);
+    graph_release(test, &graph);
+    pieces_create(test, 2);
     void *pieces[3];
     for (unsigned i = 0; i < 3; i++)
-        pieces[i] = block_taken(test, 3 * MIB, 3);
-    block_given(test, pieces[1]);
-    (void)cache_trimmed(test, 0);
-    capture_ended(test, 2);
-    void *block = block_taken(test, CACHE_LIMIT - 16 * MIB, 3); /* which takes what was released */
-    block_given(test, block);
-    block_given(test, pieces[0]);
-    block_given(test, pieces[2]);
-    cache_verified(test);
+        pieces[i] = block_alloc(test, 3 * MIB, 3);
+    block_free(test, pieces[1]);
+    (void)cache_trim(test, 0);
+    capture_end(test, 2);
+    void *block = block_alloc(test, CACHE_LIMIT - 16 * MIB, 3); /* which takes what was released */
+    block_free(test, block);
+    block_free(test, pieces[0]);
+    block_free(test, pieces[2]);
+    cache_verify(test);
 }
 
 /* ---- Uses ------------------------------------------------------------------------------------ */
@@ -146,21 +146,21 @@ static void blocks_wait_for_a_stream_that_is_captured(void **state)
     struct cache_test *test = *state;
     for (int i = 0; i < MIXED; i++) {
         struct graph graph;
-        void *block = block_taken(test, mixed_sizes[i], 1);
-        block_used(test, block, 2);
-        graph_begun(test, &graph, 1, 2);
-        block_given(test, block);
-        assert_int_equal(cache_survey(test).waiting_blocks, 1);
-        void *other = block_taken(test, mixed_sizes[i], 1);
+        void *block = block_alloc(test, mixed_sizes[i], 1);
+        block_use(test, block, 2);
+        graph_begin(test, &graph, 1, 2);
+        block_free(test, block);
+        assert_int_equal(cache_scan(test).waiting_blocks, 1);
+        void *other = block_alloc(test, mixed_sizes[i], 1);
         assert_ptr_not_equal(other, block);
-        (void)cache_trimmed(test, 0);
-        assert_int_equal(cache_survey(test).waiting_blocks, 1);
-        graph_ended(test, &graph);
-        work_verified(test);
-        (void)cache_trimmed(test, SIZE_MAX);
-        assert_int_equal(cache_survey(test).waiting_blocks, 0);
-        block_given(test, other);
-        graph_released(test, &graph);
+        (void)cache_trim(test, 0);
+        assert_int_equal(cache_scan(test).waiting_blocks, 1);
+        graph_end(test, &graph);
+        work_verify(test);
+        (void)cache_trim(test, SIZE_MAX);
+        assert_int_equal(cache_scan(test).waiting_blocks, 0);
+        block_free(test, other);
+        graph_release(test, &graph);
     }
 }
 
@@ -168,129 +168,129 @@ static void blocks_of_a_graph_wait_for_others(void **state)
 {
     struct cache_test *test = *state;
     struct graph graph;
-    graph_begun(test, &graph, 1, 2);
-    void *block = graph_taken(test, &graph, LARGE);
-    block_used(test, block, 3);
+    graph_begin(test, &graph, 1, 2);
+    void *block = graph_alloc(test, &graph, LARGE);
+    block_use(test, block, 3);
     lag_set(UINT64_C(1) << 40, test);
-    block_filled(test, block, LARGE, 3, 3);
-    graph_given(test, &graph, block);
+    block_fill(test, block, LARGE, 3, 3);
+    graph_free(test, &graph, block);
     if (driver_choice_kind() == VMM_DRIVER_SIM)
-        assert_ptr_not_equal(graph_taken(test, &graph, LARGE), block);
-    stream_finished(test, 3);
-    assert_ptr_equal(graph_taken(test, &graph, LARGE), block);
-    graph_ended(test, &graph);
-    graph_emptied(test, &graph);
-    graph_released(test, &graph);
+        assert_ptr_not_equal(graph_alloc(test, &graph, LARGE), block);
+    stream_finish(test, 3);
+    assert_ptr_equal(graph_alloc(test, &graph, LARGE), block);
+    graph_end(test, &graph);
+    graph_empty(test, &graph);
+    graph_release(test, &graph);
 }
 
 /* What waits for the captured stream is no reason not to wait for the rest. */
-static void a_shortage_waits_for_streams_that_are_not_captured(void **state)
+static void an_oom_waits_for_streams_that_are_not_captured(void **state)
 {
     struct cache_test *test = *state;
     struct graph graph;
-    void *stuck = block_taken(test, MIB, 0); /* in the pool that is asked first */
-    void *block = block_taken(test, CACHE_LIMIT / 2, 1);
-    block_used(test, stuck, 2);
-    block_used(test, block, 3);
-    graph_begun(test, &graph, 1, 2);
+    void *stuck = block_alloc(test, MIB, 0); /* in the pool that is asked first */
+    void *block = block_alloc(test, CACHE_LIMIT / 2, 1);
+    block_use(test, stuck, 2);
+    block_use(test, block, 3);
+    graph_begin(test, &graph, 1, 2);
     lag_set(UINT64_C(1) << 40, test);
-    block_filled(test, block, CACHE_LIMIT / 2, 1, 3);
-    block_given(test, stuck);
-    block_given(test, block);
-    void *large = block_taken(test, CACHE_LIMIT / 4 * 3, 1);
-    graph_ended(test, &graph);
-    graph_released(test, &graph);
-    block_given(test, large);
+    block_fill(test, block, CACHE_LIMIT / 2, 1, 3);
+    block_free(test, stuck);
+    block_free(test, block);
+    void *large = block_alloc(test, CACHE_LIMIT / 4 * 3, 1);
+    graph_end(test, &graph);
+    graph_release(test, &graph);
+    block_free(test, large);
 }
 
-static void a_shortage_waits_for_memory_that_no_capture_holds(void **state)
+static void an_oom_waits_for_memory_outside_captures(void **state)
 {
     struct cache_test *test = *state;
     struct graph graph;
-    void *stuck = block_taken(test, LARGE, 2);
-    void *block = block_taken(test, CACHE_LIMIT / 2, 3);
+    void *stuck = block_alloc(test, LARGE, 2);
+    void *block = block_alloc(test, CACHE_LIMIT / 2, 3);
     lag_set(UINT64_C(1) << 40, test);
-    graph_begun(test, &graph, 1, 2);
-    block_filled(test, block, CACHE_LIMIT / 2, 1, 3);
-    block_given(test, stuck);
-    block_given(test, block);
-    void *large = block_taken(test, CACHE_LIMIT / 4 * 3, 1);
-    graph_given(test, &graph, graph_taken(test, &graph, LARGE));
-    graph_ended(test, &graph);
-    graph_released(test, &graph);
-    block_given(test, large);
+    graph_begin(test, &graph, 1, 2);
+    block_fill(test, block, CACHE_LIMIT / 2, 1, 3);
+    block_free(test, stuck);
+    block_free(test, block);
+    void *large = block_alloc(test, CACHE_LIMIT / 4 * 3, 1);
+    graph_free(test, &graph, graph_alloc(test, &graph, LARGE));
+    graph_end(test, &graph);
+    graph_release(test, &graph);
+    block_free(test, large);
 }
 
 /* ---- What a graph gets ------------------------------------------------------------------------ */
 
 /* A graph would not wait again when it is launched. */
-static void graphs_get_what_has_finished(void **state)
+static void graphs_reuse_completed_blocks(void **state)
 {
     struct cache_test *test = *state;
     vmm_config config = VMM_CONFIG_INIT;
-    config.sharing = VMM_SHARING_WAIT;
+    config.reuse = VMM_REUSE_STREAM_WAIT;
     cache_restart(test, &config);
     for (unsigned stream = 1; stream < 3; stream++) {
         struct graph graph;
-        void *busy = block_taken(test, 4 * LARGE, stream);
+        void *busy = block_alloc(test, 4 * LARGE, stream);
         bool is_sure = flight_begin(test, busy, 4 * LARGE, stream);
-        block_given(test, busy);
+        block_free(test, busy);
         uint64_t waits = cache_stats(test).stream_waits;
-        graph_begun(test, &graph, stream, 1);
+        graph_begin(test, &graph, stream, 1);
         for (int i = 0; i < 4; i++) {
-            char *block = graph_taken(test, &graph, mixed_sizes[i]);
+            char *block = graph_alloc(test, &graph, mixed_sizes[i]);
             assert_true(!is_sure || (size_t)(block - (char *)busy) >= 4 * LARGE);
         }
         assert_int_equal(cache_stats(test).stream_waits, waits);
-        graph_ended(test, &graph);
-        graph_replayed(test, &graph, 3);
+        graph_end(test, &graph);
+        graph_replay(test, &graph, 3);
         flight_end(test);
-        graph_emptied(test, &graph);
-        graph_released(test, &graph);
+        graph_empty(test, &graph);
+        graph_release(test, &graph);
     }
 }
 
 /* The pool has begun, and its stream is not captured yet: the stream could wait, but launches would not. */
-static void graphs_get_what_has_finished_before_their_capture(void **state)
+static void graphs_reuse_blocks_completed_before_the_capture(void **state)
 {
     struct cache_test *test = *state;
     static const vmm_pool_id id = { 1, 1 };
     vmm_config config = VMM_CONFIG_INIT;
-    config.sharing = VMM_SHARING_WAIT;
+    config.reuse = VMM_REUSE_STREAM_WAIT;
     config.limit_bytes = CACHE_LIMIT;
     cache_restart(test, &config);
     for (unsigned round = 0; round < 2; round++) {
-        void *busy = block_taken(test, CACHE_LIMIT / 2, 2);
+        void *busy = block_alloc(test, CACHE_LIMIT / 2, 2);
         lag_set(UINT64_C(1) << 40, test);
-        block_filled(test, busy, CACHE_LIMIT / 2, 1, 2);
-        block_given(test, busy);
+        block_fill(test, busy, CACHE_LIMIT / 2, 1, 2);
+        block_free(test, busy);
         uint64_t waits = cache_stats(test).stream_waits;
         assert_ok(vmm_pool_begin(test->cache, id, graph_filter, &test->streams[1]));
         size_t bytes = round == 0 ? 16 * MIB : CACHE_LIMIT / 4 * 3; /* then there is no other */
-        void *block = block_taken(test, bytes, 1);
+        void *block = block_alloc(test, bytes, 1);
         assert_int_equal(cache_stats(test).stream_waits, waits);
-        block_filled(test, block, bytes, 2, 3); /* a launch elsewhere */
+        block_fill(test, block, bytes, 2, 3); /* a launch elsewhere */
         assert_ok(vmm_pool_end(test->cache, id));
-        block_given(test, block);
+        block_free(test, block);
         assert_ok(vmm_pool_release(test->cache, id));
         lag_set(0, test);
     }
 }
 
 /* What was freed before the capture began and has finished meanwhile need not be taken anew. */
-static void graphs_get_what_finishes_meanwhile(void **state)
+static void graphs_reuse_blocks_that_complete_during_the_capture(void **state)
 {
     struct cache_test *test = *state;
     struct graph graph;
-    void *block = block_taken(test, CACHE_LIMIT, 1);
-    block_filled(test, block, CACHE_LIMIT, 1, 1);
-    block_given(test, block);
-    graph_begun(test, &graph, 1, 1);
-    (void)usleep(50000); /* nobody may wait for a device in a capture */
-    assert_ptr_equal(graph_taken(test, &graph, CACHE_LIMIT), block);
-    graph_ended(test, &graph);
-    graph_emptied(test, &graph);
-    graph_released(test, &graph);
+    void *block = block_alloc(test, CACHE_LIMIT, 1);
+    block_fill(test, block, CACHE_LIMIT, 1, 1);
+    block_free(test, block);
+    graph_begin(test, &graph, 1, 1);
+    (void)usleep(50000); /* a capture forbids waits for the device */
+    assert_ptr_equal(graph_alloc(test, &graph, CACHE_LIMIT), block);
+    graph_end(test, &graph);
+    graph_empty(test, &graph);
+    graph_release(test, &graph);
 }
 
 /* ---- Release ---------------------------------------------------------------------------------- */
@@ -301,44 +301,44 @@ static void a_release_waits_for_captures_to_end(void **state)
     struct graph first;
     struct graph second;
     struct graph third;
-    graph_begun(test, &first, 1, 1);
-    graph_given(test, &first, graph_taken(test, &first, CACHE_LIMIT / 2));
-    graph_ended(test, &first);
-    graph_begun(test, &second, 2, 2);
-    graph_begun(test, &third, 3, 3);
-    graph_released(test, &first);
+    graph_begin(test, &first, 1, 1);
+    graph_free(test, &first, graph_alloc(test, &first, CACHE_LIMIT / 2));
+    graph_end(test, &first);
+    graph_begin(test, &second, 2, 2);
+    graph_begin(test, &third, 3, 3);
+    graph_release(test, &first);
     assert_status(vmm_pool_release(test->cache, first.id), VMM_ERR_INVALID_ARGUMENT);
-    assert_int_equal(cache_stats(test).kept_bytes, CACHE_LIMIT / 2);
+    assert_int_equal(cache_stats(test).retained_bytes, CACHE_LIMIT / 2);
     void *block = NULL;
     assert_status(vmm_alloc(test->cache, CACHE_LIMIT, NULL, &block), VMM_ERR_DEVICE_OOM);
-    graph_ended(test, &second);
-    assert_int_equal(cache_stats(test).kept_bytes, CACHE_LIMIT / 2);
-    graph_ended(test, &third);
-    assert_int_equal(cache_stats(test).kept_bytes, 0);
-    block = block_taken(test, CACHE_LIMIT, 0);
-    block_given(test, block);
-    graph_released(test, &second);
-    graph_released(test, &third);
+    graph_end(test, &second);
+    assert_int_equal(cache_stats(test).retained_bytes, CACHE_LIMIT / 2);
+    graph_end(test, &third);
+    assert_int_equal(cache_stats(test).retained_bytes, 0);
+    block = block_alloc(test, CACHE_LIMIT, 0);
+    block_free(test, block);
+    graph_release(test, &second);
+    graph_release(test, &third);
 }
 
-static void a_name_that_leaves_can_begin_again(void **state)
+static void a_pool_id_can_begin_again_during_its_release(void **state)
 {
     struct cache_test *test = *state;
     struct graph graph;
     struct graph other;
-    graph_mixed(test, &graph, 1, 1);
-    graph_begun(test, &other, 2, 2);
-    graph_released(test, &graph);
+    graph_mix(test, &graph, 1, 1);
+    graph_begin(test, &other, 2, 2);
+    graph_release(test, &graph);
     assert_ok(vmm_pool_begin(test->cache, graph.id, graph_filter, &test->streams[1]));
     assert_ok(vmm_pool_end(test->cache, graph.id));
-    graph_ended(test, &other);
-    memory_exhausted(test, &graph);
-    graph_replayed(test, &graph, 3);
-    work_verified(test);
-    graph_emptied(test, &graph);
-    graph_released(test, &graph);
-    graph_released(test, &other);
-    assert_int_equal(cache_stats(test).kept_bytes, 0);
+    graph_end(test, &other);
+    memory_exhaust(test, &graph);
+    graph_replay(test, &graph, 3);
+    work_verify(test);
+    graph_empty(test, &graph);
+    graph_release(test, &graph);
+    graph_release(test, &other);
+    assert_int_equal(cache_stats(test).retained_bytes, 0);
 }
 
 /* The use ends with the capture that is under way still. */
@@ -346,13 +346,13 @@ static void a_pool_can_be_released_while_it_is_begun(void **state)
 {
     struct cache_test *test = *state;
     struct graph graph;
-    graph_begun(test, &graph, 1, 1);
-    graph_given(test, &graph, graph_taken(test, &graph, LARGE));
-    graph_released(test, &graph);
-    block_given(test, block_taken(test, LARGE, 1));
-    cache_verified(test);
-    graph_ended(test, &graph);
-    assert_int_equal(cache_stats(test).kept_bytes, 0);
+    graph_begin(test, &graph, 1, 1);
+    graph_free(test, &graph, graph_alloc(test, &graph, LARGE));
+    graph_release(test, &graph);
+    block_free(test, block_alloc(test, LARGE, 1));
+    cache_verify(test);
+    graph_end(test, &graph);
+    assert_int_equal(cache_stats(test).retained_bytes, 0);
     assert_status(vmm_pool_release(test->cache, graph.id), VMM_ERR_INVALID_ARGUMENT);
 }
 
@@ -361,40 +361,33 @@ static void a_cache_can_end_during_a_capture(void **state)
     struct cache_test *test = *state;
     for (unsigned told = 0; told < 2; told++) {
         struct graph graph = { .stream = 1 };
-        void *block = block_taken(test, LARGE, 2);
+        void *block = block_alloc(test, LARGE, 2);
         if (told == 1) {
-            graph_begun(test, &graph, 1, 1);
-            (void)graph_taken(test, &graph, LARGE);
+            graph_begin(test, &graph, 1, 1);
+            (void)graph_alloc(test, &graph, LARGE);
         } else {
-            block_given(test, block_taken(test, LARGE, 1));
-            capture_begun(test, 1);
+            block_free(test, block_alloc(test, LARGE, 1));
+            capture_begin(test, 1);
         }
         lag_set(1000, test);
-        block_filled(test, block, LARGE, 1, 2);
+        block_fill(test, block, LARGE, 1, 2);
         if (driver_choice_kind() == VMM_DRIVER_CUDA)
-            stream_finished(test, 2);
+            stream_finish(test, 2);
         cache_restart(test, NULL);
-        capture_ended(test, 1);
+        capture_end(test, 1);
         lag_set(0, test);
     }
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(nothing_breaks_a_capture),
-        CACHE_TEST(nothing_breaks_a_capture_that_was_not_told),
-        CACHE_TEST(blocks_wait_for_a_stream_that_is_captured),
-        CACHE_TEST(blocks_of_a_graph_wait_for_others),
-        CACHE_TEST(a_shortage_waits_for_streams_that_are_not_captured),
-        CACHE_TEST(a_shortage_waits_for_memory_that_no_capture_holds),
-        CACHE_TEST(graphs_get_what_has_finished),
-        CACHE_TEST(graphs_get_what_has_finished_before_their_capture),
-        CACHE_TEST(graphs_get_what_finishes_meanwhile),
-        CACHE_TEST(a_release_waits_for_captures_to_end),
-        CACHE_TEST(a_name_that_leaves_can_begin_again),
-        CACHE_TEST(a_pool_can_be_released_while_it_is_begun),
-        CACHE_TEST(a_cache_can_end_during_a_capture),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(nothing_breaks_a_capture), CACHE_TEST(nothing_breaks_an_unannounced_capture),
+           CACHE_TEST(blocks_wait_for_a_stream_that_is_captured),
+           CACHE_TEST(blocks_of_a_graph_wait_for_others),
+           CACHE_TEST(an_oom_waits_for_streams_that_are_not_captured),
+           CACHE_TEST(an_oom_waits_for_memory_outside_captures),
+           CACHE_TEST(graphs_reuse_completed_blocks),
+           CACHE_TEST(graphs_reuse_blocks_completed_before_the_capture),
+           CACHE_TEST(graphs_reuse_blocks_that_complete_during_the_capture),
+           CACHE_TEST(a_release_waits_for_captures_to_end),
+           CACHE_TEST(a_pool_id_can_begin_again_during_its_release),
+           CACHE_TEST(a_pool_can_be_released_while_it_is_begun),
+           CACHE_TEST(a_cache_can_end_during_a_capture))

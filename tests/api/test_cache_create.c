@@ -53,7 +53,7 @@ static int open_files(void)
 }
 
 /* Nothing of the process is left behind by a cache's life. */
-static void a_life_leaves_nothing(void **state)
+static void create_and_destroy_leave_nothing(void **state)
 {
     (void)state;
     vmm_config config = chosen_config();
@@ -86,7 +86,7 @@ static void wrong_arguments_leave_nothing(void **state)
     assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "device"));
     config = chosen_config();
-    config.no_caching = 2;
+    config.no_caching = (vmm_switch)3;
     assert_status(vmm_create(&config, &cache), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "no_caching"));
     config = chosen_config();
@@ -97,7 +97,7 @@ static void wrong_arguments_leave_nothing(void **state)
     assert_int_equal(vmm__host_outstanding(), host_bytes);
 }
 
-static void a_device_that_is_not_there_is_told(void **state)
+static void a_missing_device_is_reported(void **state)
 {
     (void)state;
     vmm_config config = chosen_config();
@@ -109,11 +109,11 @@ static void a_device_that_is_not_there_is_told(void **state)
     assert_non_null(strstr(vmm_last_error(), "4711"));
 }
 
-static void arenas_of_any_size_are_made(void **state)
+static void arenas_of_any_size_are_created(void **state)
 {
     (void)state;
-    static const uint64_t sizes[] = { 1,   2 * MIB + 1,       64 * MIB,          4 * GIB,
-                                      TIB, UINT64_C(1) << 46, UINT64_C(1) << 50, UINT64_MAX };
+    static const uint64_t sizes[] = { 64 * MIB + 1,      4 * GIB,           TIB,
+                                      UINT64_C(1) << 46, UINT64_C(1) << 50, UINT64_MAX };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         vmm_config config = chosen_config();
         config.arena_bytes = sizes[i];
@@ -124,7 +124,69 @@ static void arenas_of_any_size_are_made(void **state)
     }
 }
 
-static void two_caches_keep_apart(void **state)
+/* Also where it is less than the device's memory. */
+static void no_more_addresses_than_allowed_are_used(void **state)
+{
+    (void)state;
+    vmm_config config = chosen_config();
+    config.limit_bytes = 0;
+    config.arena_bytes = 3 * LARGE + 1;
+    vmm_cache *cache = cache_created(&config);
+    vmm_status status = VMM_OK;
+    int blocks = 0;
+    for (void *block; blocks < 5 && status == VMM_OK; blocks += status == VMM_OK)
+        status = vmm_alloc(cache, LARGE, NULL, &block);
+    assert_int_equal(status, VMM_ERR_ADDRESS_SPACE);
+    assert_in_range(blocks, 1, 3);
+    assert_non_null(strstr(vmm_last_error(), "arena_bytes allows 26.0 MiB"));
+    assert_ok(vmm_destroy(cache));
+}
+
+enum { CACHES = 64 };
+
+/* Each with the addresses that a cache has by default. */
+static void many_caches_live_at_once(void **state)
+{
+    (void)state;
+    static vmm_cache *caches[CACHES];
+    vmm_config config = VMM_CONFIG_INIT;
+    config.driver = driver_choice_kind();
+    for (int i = 0; i < CACHES; i++) {
+        caches[i] = cache_created(&config);
+        (void)block_of(caches[i], LARGE);
+        assert_int_equal(stats_of(caches[i]).reserve_calls, 1);
+    }
+    for (int i = 0; i < CACHES; i++)
+        assert_ok(vmm_destroy(caches[i]));
+}
+
+/* Small blocks of many streams lie so that there is no room for a large one between them. */
+static void a_cache_outgrows_its_first_addresses(void **state)
+{
+    (void)state;
+    enum { PLACES = 16 };
+    vmm_config config = chosen_config();
+    config.limit_bytes = 0;
+    config.device_bytes = 64 * MIB;
+    if (config.driver == VMM_DRIVER_CUDA)
+        return; /* its device has as much memory as it has, and the first addresses go on for long */
+    vmm_cache *cache = cache_created(&config);
+    void *blocks[PLACES];
+    for (int i = 0; i < PLACES; i++)
+        assert_ok(vmm_alloc(cache, 2000, (vmm_stream)(uintptr_t)(0x101 + i), &blocks[i]));
+    assert_int_equal(stats_of(cache).reserve_calls, 1);
+    uint8_t *large = NULL;
+    assert_ok(vmm_alloc(cache, 3 * LARGE, (vmm_stream)(uintptr_t)0x101, (void **)&large));
+    assert_int_equal(stats_of(cache).reserve_calls, 2);
+    if (config.driver == VMM_DRIVER_HOST)
+        memset(large, 1, 3 * LARGE);
+    assert_ok(vmm_free(cache, large));
+    for (int i = 0; i < PLACES; i++)
+        assert_ok(vmm_free(cache, blocks[i]));
+    assert_ok(vmm_destroy(cache));
+}
+
+static void two_caches_share_no_memory(void **state)
 {
     (void)state;
     vmm_config config = chosen_config();
@@ -195,7 +257,7 @@ static void the_log_gets_growth_trim_and_failure(void **state)
 /* ---- A cache that does not cache ----------------------------------------------------------------
  */
 
-static void without_caching_everything_goes_back(void **state)
+static void without_caching_all_memory_is_released(void **state)
 {
     (void)state;
     vmm_config config = chosen_config();
@@ -231,17 +293,17 @@ static void without_caching_the_limit_holds(void **state)
     void *block = block_of(cache, CACHE_LIMIT);
     void *other;
     assert_status(vmm_alloc(cache, 1, NULL, &other), VMM_ERR_DEVICE_OOM);
-    assert_status(vmm_alloc(cache, SIZE_MAX, NULL, &other), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_alloc(cache, SIZE_MAX, NULL, &other), VMM_ERR_ADDRESS_SPACE);
     assert_ok(vmm_free(cache, block));
     block = block_of(cache, CACHE_LIMIT);
-    assert_ok(vmm_use(cache, block, NULL));
+    assert_ok(vmm_record_stream(cache, block, NULL));
     assert_ok(vmm_destroy(cache));
 }
 
 /* ---- Names ------------------------------------------------------------------------------------
  */
 
-static void drivers_that_were_built_are_told(void **state)
+static void built_drivers_are_reported(void **state)
 {
     (void)state;
     vmm_config config = VMM_CONFIG_INIT;
@@ -252,7 +314,7 @@ static void drivers_that_were_built_are_told(void **state)
                       strstr(vmm_last_error(), "this build has no CUDA driver") != NULL;
     assert_int_equal(vmm_has_driver(VMM_DRIVER_CUDA), !is_missing);
     assert_ok(vmm_destroy(cache));
-    assert_int_equal(vmm_has_driver(VMM_DRIVER_AUTO), 1);
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_DEFAULT), 1);
     assert_int_equal(vmm_has_driver(VMM_DRIVER_HOST), 1);
     assert_int_equal(vmm_has_driver(VMM_DRIVER_SIM), 1);
     assert_int_equal(vmm_has_driver((vmm_driver_kind)4), 0);
@@ -271,15 +333,18 @@ int main(int argc, char **argv)
 {
     driver_choice_read(argc, argv);
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_life_leaves_nothing),
+        cmocka_unit_test(create_and_destroy_leave_nothing),
         cmocka_unit_test(wrong_arguments_leave_nothing),
-        cmocka_unit_test(a_device_that_is_not_there_is_told),
-        cmocka_unit_test(arenas_of_any_size_are_made),
-        cmocka_unit_test(two_caches_keep_apart),
+        cmocka_unit_test(a_missing_device_is_reported),
+        cmocka_unit_test(arenas_of_any_size_are_created),
+        cmocka_unit_test(no_more_addresses_than_allowed_are_used),
+        cmocka_unit_test(many_caches_live_at_once),
+        cmocka_unit_test(a_cache_outgrows_its_first_addresses),
+        cmocka_unit_test(two_caches_share_no_memory),
         cmocka_unit_test(the_log_gets_growth_trim_and_failure),
-        cmocka_unit_test(without_caching_everything_goes_back),
+        cmocka_unit_test(without_caching_all_memory_is_released),
         cmocka_unit_test(without_caching_the_limit_holds),
-        cmocka_unit_test(drivers_that_were_built_are_told),
+        cmocka_unit_test(built_drivers_are_reported),
         cmocka_unit_test(the_version_is_the_header_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

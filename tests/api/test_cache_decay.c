@@ -27,7 +27,7 @@ static struct cache_test *decaying(void **state, uint64_t keep_bytes, int thread
     config.limit_bytes = CACHE_LIMIT;
     config.decay_ms = PERIOD_MS;
     config.decay_keep_bytes = keep_bytes;
-    config.decay_thread = thread;
+    config.decay_thread = (vmm_switch)thread;
     config.clock = clock_read;
     config.clock_context = &now_ms;
     cache_restart(test, &config);
@@ -41,7 +41,7 @@ static void time_passes(uint64_t ms)
 
 static void ticked(struct cache_test *test)
 {
-    assert_ok(vmm_tick(test->cache));
+    assert_ok(vmm_poll(test->cache));
 }
 
 static uint64_t reserved_now(struct cache_test *test)
@@ -56,17 +56,17 @@ static uint64_t memory_made_idle(struct cache_test *test)
     enum { SIZES = sizeof sizes / sizeof sizes[0] };
     void *blocks[SIZES];
     for (uint32_t i = 0; i < SIZES; i++) {
-        blocks[i] = block_taken(test, sizes[i], i % CACHE_STREAMS);
-        block_filled(test, blocks[i], sizes[i], i, i % CACHE_STREAMS);
+        blocks[i] = block_alloc(test, sizes[i], i % CACHE_STREAMS);
+        block_fill(test, blocks[i], sizes[i], i, i % CACHE_STREAMS);
     }
-    work_verified(test);
+    work_verify(test);
     for (int i = 0; i < SIZES; i++)
-        block_given(test, blocks[i]);
+        block_free(test, blocks[i]);
     assert_true(reserved_now(test) > 2 * LARGE);
     return reserved_now(test);
 }
 
-static void idle_memory_goes_after_one_to_two_periods(void **state)
+static void idle_memory_decays_after_one_to_two_periods(void **state)
 {
     struct cache_test *test = decaying(state, 0, 0);
     uint64_t reserved = memory_made_idle(test);
@@ -83,44 +83,44 @@ static void idle_memory_goes_after_one_to_two_periods(void **state)
     ticked(test);
     assert_int_equal(reserved_now(test), 0);
     assert_int_equal(cache_stalls(test), 0);
-    cache_verified(test);
+    cache_verify(test);
 }
 
 static void memory_in_use_stays(void **state)
 {
     struct cache_test *test = decaying(state, 0, 0);
-    void *live = block_taken(test, LARGE, 0);
-    void *idle = block_taken(test, LARGE, 1);
-    void *used = block_taken(test, LARGE, 2);
-    block_filled(test, live, LARGE, 7, 0);
-    block_given(test, idle);
+    void *live = block_alloc(test, LARGE, 0);
+    void *idle = block_alloc(test, LARGE, 1);
+    void *used = block_alloc(test, LARGE, 2);
+    block_fill(test, live, LARGE, 7, 0);
+    block_free(test, idle);
     for (int i = 0; i < 5; i++) {
-        block_given(test, used);
+        block_free(test, used);
         time_passes(PERIOD_MS);
         ticked(test);
-        used = block_taken(test, LARGE, 2);
-        block_filled(test, used, LARGE, 8, 2);
+        used = block_alloc(test, LARGE, 2);
+        block_fill(test, used, LARGE, 8, 2);
     }
-    work_verified(test);
+    work_verify(test);
     ticked(test);
     assert_int_equal(reserved_now(test), 2 * LARGE);
-    block_checked(test, live, LARGE, 7, 0);
-    block_checked(test, used, LARGE, 8, 2);
-    work_verified(test);
-    block_given(test, live);
-    block_given(test, used);
-    cache_verified(test);
+    block_check(test, live, LARGE, 7, 0);
+    block_check(test, used, LARGE, 8, 2);
+    work_verify(test);
+    block_free(test, live);
+    block_free(test, used);
+    cache_verify(test);
 }
 
-static void the_floor_stays(void **state)
+static void decay_leaves_keep_bytes(void **state)
 {
     struct cache_test *test = decaying(state, 2 * LARGE, 0);
-    void *live = block_taken(test, 2 * LARGE, 3);
+    void *live = block_alloc(test, 2 * LARGE, 3);
     void *blocks[6];
     for (unsigned i = 0; i < 6; i++)
-        blocks[i] = block_taken(test, LARGE, i % 2);
+        blocks[i] = block_alloc(test, LARGE, i % 2);
     for (int i = 0; i < 6; i++)
-        block_given(test, blocks[i]);
+        block_free(test, blocks[i]);
     for (int i = 0; i < 4; i++) {
         time_passes(PERIOD_MS);
         ticked(test);
@@ -128,15 +128,15 @@ static void the_floor_stays(void **state)
     vmm_stats stats = cache_stats(test);
     assert_in_range(stats.idle_bytes, 2 * LARGE, 3 * LARGE);
     assert_int_equal(stats.reserved_bytes.current, stats.idle_bytes + 2 * LARGE);
-    block_given(test, live);
+    block_free(test, live);
 }
 
-static void memory_in_flight_stays_usable_and_goes_later(void **state)
+static void memory_in_flight_stays_usable_until_released(void **state)
 {
     struct cache_test *test = decaying(state, 0, 0);
-    void *block = block_taken(test, LARGE, 1);
+    void *block = block_alloc(test, LARGE, 1);
     bool is_sure = flight_begin(test, block, LARGE, 1);
-    block_given(test, block);
+    block_free(test, block);
     for (int i = 0; i < 4 && is_sure; i++) {
         time_passes(PERIOD_MS);
         ticked(test);
@@ -144,7 +144,7 @@ static void memory_in_flight_stays_usable_and_goes_later(void **state)
     if (is_sure) {
         assert_int_equal(cache_stats(test).idle_bytes, LARGE);
         uint64_t creates = cache_stats(test).create_calls;
-        block_given(test, block_taken(test, LARGE, 1));
+        block_free(test, block_alloc(test, LARGE, 1));
         assert_int_equal(cache_stats(test).create_calls, creates);
     }
     time_passes(PERIOD_MS);
@@ -155,17 +155,17 @@ static void memory_in_flight_stays_usable_and_goes_later(void **state)
     ticked(test);
     assert_int_equal(reserved_now(test), 0);
     assert_int_equal(cache_stalls(test), 0);
-    cache_verified(test);
+    cache_verify(test);
 }
 
 /* ---- Who notices the time --------------------------------------------------------------------- */
 
-/* Memory of stream 1 that one more look will find overdue. */
-static struct cache_test *nearly_overdue(void **state)
+/* Memory of stream 1 that one more look will find expired. */
+static struct cache_test *nearly_expired(void **state)
 {
     struct cache_test *test = decaying(state, 0, 0);
-    void *block = block_taken(test, LARGE, 1);
-    block_given(test, block);
+    void *block = block_alloc(test, LARGE, 1);
+    block_free(test, block);
     time_passes(PERIOD_MS);
     ticked(test);
     assert_int_equal(reserved_now(test), LARGE);
@@ -174,36 +174,36 @@ static struct cache_test *nearly_overdue(void **state)
 
 static void an_allocation_that_grows_notices(void **state)
 {
-    struct cache_test *test = nearly_overdue(state);
+    struct cache_test *test = nearly_expired(state);
     time_passes(PERIOD_MS);
-    void *block = block_taken(test, 100, 2); /* has room for new memory, and no use for the old */
+    void *block = block_alloc(test, 100, 2); /* has room for new memory, and no use for the old */
     assert_int_equal(reserved_now(test), 2 * MIB);
-    block_given(test, block);
+    block_free(test, block);
 }
 
 static void a_trim_notices(void **state)
 {
-    struct cache_test *test = nearly_overdue(state);
-    assert_int_equal(cache_trimmed(test, SIZE_MAX), 0);
+    struct cache_test *test = nearly_expired(state);
+    assert_int_equal(cache_trim(test, SIZE_MAX), 0);
     time_passes(PERIOD_MS);
-    assert_int_equal(cache_trimmed(test, SIZE_MAX), LARGE);
+    assert_int_equal(cache_trim(test, SIZE_MAX), LARGE);
 }
 
 static void frees_notice(void **state)
 {
-    struct cache_test *test = nearly_overdue(state);
-    void *live = block_taken(test, 100, 2);
+    struct cache_test *test = nearly_expired(state);
+    void *live = block_alloc(test, 100, 2);
     time_passes(PERIOD_MS);
     for (int i = 0; i < 100; i++)
-        block_given(test, block_taken(test, 100, 2));
+        block_free(test, block_alloc(test, 100, 2));
     assert_int_equal(reserved_now(test), 2 * MIB);
-    block_given(test, live);
+    block_free(test, live);
 }
 
 /* Allocations that fail, and a cache that does not cache, live with decay. */
-static void it_bears_with_everything(void **state)
+static void decay_works_with_failures_and_no_caching(void **state)
 {
-    struct cache_test *test = nearly_overdue(state);
+    struct cache_test *test = nearly_expired(state);
     void *block;
     time_passes(PERIOD_MS);
     assert_status(vmm_alloc(test->cache, CACHE_LIMIT + 1, NULL, &block), VMM_ERR_DEVICE_OOM);
@@ -212,10 +212,10 @@ static void it_bears_with_everything(void **state)
     config.no_caching = 1;
     config.decay_ms = 1;
     cache_restart(test, &config);
-    block = block_taken(test, LARGE, 1);
-    block_filled(test, block, LARGE, 1, 1);
-    work_verified(test);
-    block_given(test, block);
+    block = block_alloc(test, LARGE, 1);
+    block_fill(test, block, LARGE, 1, 1);
+    work_verify(test);
+    block_free(test, block);
     assert_int_equal(reserved_now(test), 0);
 }
 
@@ -234,22 +234,22 @@ static void nothing_reserved_awaited(struct cache_test *test)
     assert_int_equal(reserved_now(test), 0);
 }
 
-static void the_thread_gives_back_what_nobody_asks_for(void **state)
+static void the_thread_releases_idle_memory(void **state)
 {
     struct cache_test *test = *state;
     vmm_config config = VMM_CONFIG_INIT;
     config.decay_ms = PERIOD_MS;
     config.decay_thread = 1;
     cache_restart(test, &config);
-    void *block = block_taken(test, LARGE, 1);
+    void *block = block_alloc(test, LARGE, 1);
     slept_ms(3 * PERIOD_MS);
     assert_int_equal(reserved_now(test), LARGE);
-    block_given(test, block);
+    block_free(test, block);
     nothing_reserved_awaited(test);
-    cache_verified(test);
+    cache_verify(test);
 }
 
-static void the_thread_goes_by_the_program_s_clock(void **state)
+static void the_thread_uses_the_configured_clock(void **state)
 {
     struct cache_test *test = decaying(state, 0, 1);
     uint64_t reserved = memory_made_idle(test);
@@ -268,10 +268,10 @@ static void the_thread_goes_by_the_program_s_clock(void **state)
 static void the_thread_follows_an_order(void **state)
 {
     struct cache_test *test = decaying(state, 0, 1);
-    void *block = block_taken(test, LARGE, 1);
+    void *block = block_alloc(test, LARGE, 1);
     (void)flight_begin(test, block, LARGE, 1);
-    block_given(test, block);
-    (void)cache_trimmed(test, 0);
+    block_free(test, block);
+    (void)cache_trim(test, 0);
     flight_end(test);
     nothing_reserved_awaited(test);
 }
@@ -284,8 +284,8 @@ static void caches_end_while_their_threads_run(void **state)
     config.decay_thread = 1;
     for (long round = 0; round < 20; round++) {
         cache_restart(test, &config);
-        block_given(test, block_taken(test, LARGE, 1));
-        (void)block_taken(test, LARGE, 2);
+        block_free(test, block_alloc(test, LARGE, 1));
+        (void)block_alloc(test, LARGE, 2);
         slept_ms(round % 4);
     }
 }
@@ -299,9 +299,9 @@ static void without_a_thread_nothing_is_left_behind(void **state)
     config.decay_thread = 1;
     uint64_t host_bytes = vmm__host_outstanding();
     uint64_t reservations = test->driver->reservations;
-    size_t stack_bytes = threads_prevented();
+    size_t stack_bytes = threads_prevent();
     vmm_status status = vmm__cache_create_on(&config, test->driver, &cache);
-    threads_allowed(stack_bytes);
+    threads_allow(stack_bytes);
     assert_status(status, VMM_ERR_HOST_OOM);
     assert_non_null(strstr(vmm_last_error(), "thread"));
     assert_ptr_equal(cache, test);
@@ -309,22 +309,12 @@ static void without_a_thread_nothing_is_left_behind(void **state)
     assert_int_equal(test->driver->reservations, reservations);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(idle_memory_goes_after_one_to_two_periods),
-        CACHE_TEST(memory_in_use_stays),
-        CACHE_TEST(the_floor_stays),
-        CACHE_TEST(memory_in_flight_stays_usable_and_goes_later),
-        CACHE_TEST(an_allocation_that_grows_notices),
-        CACHE_TEST(a_trim_notices),
-        CACHE_TEST(frees_notice),
-        CACHE_TEST(it_bears_with_everything),
-        CACHE_TEST(the_thread_gives_back_what_nobody_asks_for),
-        CACHE_TEST(the_thread_goes_by_the_program_s_clock),
-        CACHE_TEST(the_thread_follows_an_order),
-        CACHE_TEST(caches_end_while_their_threads_run),
-        CACHE_TEST(without_a_thread_nothing_is_left_behind),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(idle_memory_decays_after_one_to_two_periods), CACHE_TEST(memory_in_use_stays),
+           CACHE_TEST(decay_leaves_keep_bytes),
+           CACHE_TEST(memory_in_flight_stays_usable_until_released),
+           CACHE_TEST(an_allocation_that_grows_notices), CACHE_TEST(a_trim_notices),
+           CACHE_TEST(frees_notice), CACHE_TEST(decay_works_with_failures_and_no_caching),
+           CACHE_TEST(the_thread_releases_idle_memory),
+           CACHE_TEST(the_thread_uses_the_configured_clock),
+           CACHE_TEST(the_thread_follows_an_order), CACHE_TEST(caches_end_while_their_threads_run),
+           CACHE_TEST(without_a_thread_nothing_is_left_behind))

@@ -17,7 +17,7 @@ static void stream_ended(struct cache_test *test, unsigned stream)
 }
 
 /* Returns whether the handle is the one that was destroyed last: sim and host see to it, CUDA may. */
-static bool stream_renewed(struct cache_test *test, unsigned stream)
+static bool stream_recreate(struct cache_test *test, unsigned stream)
 {
     vmm_stream before = test->streams[stream];
     assert_ok(vmm__driver_stream_create(test->driver, &test->streams[stream]));
@@ -32,64 +32,56 @@ static uint64_t stream_waits(struct cache_test *test)
 }
 
 /* A block that was used, and given back. */
-static void *block_left(struct cache_test *test, size_t bytes, unsigned stream, uint32_t word)
+static void *block_alloc_and_free(struct cache_test *test, size_t bytes, unsigned stream,
+                                  uint32_t word)
 {
-    void *block = block_taken(test, bytes, stream);
-    block_filled(test, block, bytes, word, stream);
-    block_given(test, block);
+    void *block = block_alloc(test, bytes, stream);
+    block_fill(test, block, bytes, word, stream);
+    block_free(test, block);
     return block;
-}
-
-static void everything_goes(struct cache_test *test)
-{
-    work_verified(test);
-    cache_verified(test);
-    (void)cache_trimmed(test, 0);
-    assert_int_equal(cache_stats(test).active_bytes.current, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
 /* ---- What is free --------------------------------------------------------------------------- */
 
-static void what_it_left_goes_to_others_once_its_work_has_ended(void **state)
+static void other_streams_reuse_memory_of_an_ended_stream(void **state)
 {
     struct cache_test *test = *state;
-    void *left = block_taken(test, LARGE, 1);
+    void *left = block_alloc(test, LARGE, 1);
     bool is_sure = flight_begin(test, left, LARGE, 1);
-    block_given(test, left);
+    block_free(test, left);
     stream_ended(test, 1);
-    void *other = block_taken(test, LARGE, 2);
+    void *other = block_alloc(test, LARGE, 2);
     bool is_in_flight = other != left; /* on cuda the work may have ended before */
     assert_true(is_in_flight || !is_sure);
-    block_filled(test, other, LARGE, 5, 2);
+    block_fill(test, other, LARGE, 5, 2);
     assert_int_equal(cache_stalls(test), 0);
     flight_end(test);
     uint64_t created = cache_stats(test).create_calls;
-    void *more = block_taken(test, LARGE, 3);
+    void *more = block_alloc(test, LARGE, 3);
     if (is_in_flight)
         assert_int_equal(cache_stats(test).create_calls, created);
-    block_filled(test, more, LARGE, 6, 3);
-    block_checked(test, other, LARGE, 5, 2);
-    block_given(test, more);
-    block_given(test, other);
-    (void)stream_renewed(test, 1);
-    everything_goes(test);
+    block_fill(test, more, LARGE, 6, 3);
+    block_check(test, other, LARGE, 5, 2);
+    block_free(test, more);
+    block_free(test, other);
+    (void)stream_recreate(test, 1);
+    cache_verify_empty(test);
 }
 
 /* Small blocks, slabs, what is warm and what is trimmed: nothing of it stays behind. */
-static void nothing_of_it_stays_behind(void **state)
+static void an_ended_stream_leaves_nothing(void **state)
 {
     static const size_t sizes[] = { 1, 600, 9000, MIB, 3 * MIB, LARGE };
     struct cache_test *test = *state;
     for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        (void)block_left(test, sizes[i], 1, i + 1);
+        (void)block_alloc_and_free(test, sizes[i], 1, i + 1);
     stream_ended(test, 1);
-    work_verified(test);
+    work_verify(test);
     uint64_t created = cache_stats(test).create_calls;
-    block_given(test, block_taken(test, 900 << 10, 2)); /* where slabs were */
+    block_free(test, block_alloc(test, 900 << 10, 2)); /* where slabs were */
     assert_int_equal(cache_stats(test).create_calls, created);
-    everything_goes(test);
-    (void)stream_renewed(test, 1);
+    cache_verify_empty(test);
+    (void)stream_recreate(test, 1);
 }
 
 /* ---- The same handle ------------------------------------------------------------------------ */
@@ -98,38 +90,38 @@ static void nothing_of_it_stays_behind(void **state)
 static void the_same_handle_waits_on_the_device(void **state)
 {
     struct cache_test *test = *state;
-    void *left = block_taken(test, LARGE, 1);
+    void *left = block_alloc(test, LARGE, 1);
     bool is_sure = flight_begin(test, left, LARGE, 1);
-    block_given(test, left);
+    block_free(test, left);
     stream_ended(test, 1);
-    bool is_same = stream_renewed(test, 1);
-    void *block = block_taken(test, LARGE, 1);
+    bool is_same = stream_recreate(test, 1);
+    void *block = block_alloc(test, LARGE, 1);
     if (is_same)
         assert_ptr_equal(block, left);
     if (is_same && is_sure)
         assert_int_equal(stream_waits(test), 1);
-    block_filled(test, block, LARGE, 5, 1);
+    block_fill(test, block, LARGE, 5, 1);
     assert_int_equal(cache_stalls(test), 0);
     flight_end(test);
-    block_checked(test, block, LARGE, 5, 1);
-    block_given(test, block);
-    everything_goes(test);
+    block_check(test, block, LARGE, 5, 1);
+    block_free(test, block);
+    cache_verify_empty(test);
 }
 
-static void a_handle_whose_work_has_ended_waits_for_nothing(void **state)
+static void a_reused_handle_without_work_does_not_wait(void **state)
 {
     struct cache_test *test = *state;
-    void *left = block_left(test, LARGE, 1, 3);
-    work_verified(test);
+    void *left = block_alloc_and_free(test, LARGE, 1, 3);
+    work_verify(test);
     stream_ended(test, 1);
-    bool is_same = stream_renewed(test, 1);
+    bool is_same = stream_recreate(test, 1);
     uint64_t waits = stream_waits(test);
-    void *block = block_taken(test, LARGE, 1);
+    void *block = block_alloc(test, LARGE, 1);
     if (is_same && driver_choice_kind() != VMM_DRIVER_CUDA)
         assert_ptr_equal(block, left);
     assert_int_equal(stream_waits(test), waits);
-    block_given(test, block);
-    everything_goes(test);
+    block_free(test, block);
+    cache_verify_empty(test);
 }
 
 /* Many end, none is waited for, and neither memory nor records grow. */
@@ -139,20 +131,20 @@ static void streams_come_and_go(void **state)
     struct cache_test *test = *state;
     uint64_t reserved = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {
-        void *large = block_left(test, LARGE, 1, 2 * round);
-        void *small = block_left(test, 4096, 1, 2 * round + 1);
-        block_used(test, block_taken(test, 512, 2), 1);
+        void *large = block_alloc_and_free(test, LARGE, 1, 2 * round);
+        void *small = block_alloc_and_free(test, 4096, 1, 2 * round + 1);
+        block_use(test, block_alloc(test, 512, 2), 1);
         assert_ptr_not_equal(large, small);
         stream_ended(test, 1);
-        (void)stream_renewed(test, 1);
+        (void)stream_recreate(test, 1);
         if (round == ROUNDS / 3)
             reserved = cache_stats(test).reserved_bytes.current;
     }
     assert_true(cache_stats(test).reserved_bytes.current <= reserved + LARGE);
     assert_true(cache_stats(test).streams <= 3);
     assert_int_equal(cache_stalls(test), 0);
-    work_verified(test);
-    cache_verified(test);
+    work_verify(test);
+    cache_verify(test);
 }
 
 /* ---- What is live --------------------------------------------------------------------------- */
@@ -160,41 +152,41 @@ static void streams_come_and_go(void **state)
 static void live_blocks_outlive_their_stream(void **state)
 {
     struct cache_test *test = *state;
-    void *live = block_taken(test, LARGE, 1);
-    block_filled(test, live, LARGE, 9, 1);
-    stream_follows(test, 2, 1);
+    void *live = block_alloc(test, LARGE, 1);
+    block_fill(test, live, LARGE, 9, 1);
+    stream_follow(test, 2, 1);
     stream_ended(test, 1);
-    block_used(test, live, 2);
-    block_checked(test, live, LARGE, 9, 2);
-    bool is_same = stream_renewed(test, 1);
-    void *other = block_taken(test, LARGE, 1);
+    block_use(test, live, 2);
+    block_check(test, live, LARGE, 9, 2);
+    bool is_same = stream_recreate(test, 1);
+    void *other = block_alloc(test, LARGE, 1);
     assert_ptr_not_equal(other, live);
-    block_filled(test, other, LARGE, 10, 1);
-    block_checked(test, live, LARGE, 9, 2);
-    block_given(test, live);
+    block_fill(test, other, LARGE, 10, 1);
+    block_check(test, live, LARGE, 9, 2);
+    block_free(test, live);
     if (is_same)
-        block_given(test, other);
+        block_free(test, other);
     else
         assert_ok(vmm_free(test->cache, other));
-    everything_goes(test);
+    cache_verify_empty(test);
 }
 
 /* It is free only once the work that was there when the stream ended is done. */
-static void a_block_freed_after_the_end_waits_for_the_mark(void **state)
+static void a_block_freed_after_stream_end_waits_for_its_event(void **state)
 {
     struct cache_test *test = *state;
-    void *live = block_taken(test, LARGE, 1);
+    void *live = block_alloc(test, LARGE, 1);
     bool is_sure = flight_begin(test, live, LARGE, 1);
     stream_ended(test, 1);
-    block_given(test, live);
-    void *other = block_taken(test, LARGE, 2);
+    block_free(test, live);
+    void *other = block_alloc(test, LARGE, 2);
     if (is_sure)
         assert_ptr_not_equal(other, live);
-    block_filled(test, other, LARGE, 4, 2);
+    block_fill(test, other, LARGE, 4, 2);
     flight_end(test);
-    block_given(test, other);
-    (void)stream_renewed(test, 1);
-    everything_goes(test);
+    block_free(test, other);
+    (void)stream_recreate(test, 1);
+    cache_verify_empty(test);
 }
 
 /* A block that another stream uses, which ends before the block is freed, or after. */
@@ -202,79 +194,79 @@ static void users_end_too(void **state)
 {
     struct cache_test *test = *state;
     for (unsigned round = 0; round < 2; round++) {
-        void *block = block_taken(test, LARGE, 1);
-        block_used(test, block, 2);
+        void *block = block_alloc(test, LARGE, 1);
+        block_use(test, block, 2);
         bool is_sure = flight_begin(test, block, LARGE, 2);
         if (round == 0)
             stream_ended(test, 2);
-        block_given(test, block);
+        block_free(test, block);
         if (round == 1)
             stream_ended(test, 2);
-        (void)stream_renewed(test, 2);
-        void *other = block_taken(test, LARGE, 1);
+        (void)stream_recreate(test, 2);
+        void *other = block_alloc(test, LARGE, 1);
         if (is_sure)
             assert_ptr_not_equal(other, block);
-        block_filled(test, other, LARGE, 4, 1);
+        block_fill(test, other, LARGE, 4, 1);
         flight_end(test);
-        block_given(test, other);
-        everything_goes(test);
+        block_free(test, other);
+        cache_verify_empty(test);
     }
 }
 
 /* ---- Refusals ------------------------------------------------------------------------------- */
 
-static void what_cannot_end_is_refused(void **state)
+static void invalid_stream_ends_are_refused(void **state)
 {
     struct cache_test *test = *state;
     assert_status(vmm_stream_end(NULL, test->streams[1]), VMM_ERR_INVALID_ARGUMENT);
     assert_status(vmm_stream_end(test->cache, NULL), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_stream_end(test->cache, test->streams[3])); /* which the cache has never seen */
-    void *block = block_taken(test, LARGE, 1);
-    capture_begun(test, 1);
+    void *block = block_alloc(test, LARGE, 1);
+    capture_begin(test, 1);
     assert_status(vmm_stream_end(test->cache, test->streams[1]), VMM_ERR_INVALID_ARGUMENT);
-    capture_ended(test, 1);
-    block_given(test, block);
-    assert_ptr_equal(block_taken(test, LARGE, 1), block);
+    capture_end(test, 1);
+    block_free(test, block);
+    assert_ptr_equal(block_alloc(test, LARGE, 1), block);
     assert_ok(vmm_stream_end(test->cache, test->streams[1]));
     assert_ok(vmm_stream_end(test->cache, test->streams[1]));
-    block_given(test, block);
+    block_free(test, block);
 }
 
-/* ---- Private pools -------------------------------------------------------------------------- */
+/* ---- Graph pools -------------------------------------------------------------------------- */
 
-static void private_pools_outlive_the_stream(void **state)
+static void graph_pools_outlive_their_stream(void **state)
 {
     struct cache_test *test = *state;
     for (unsigned round = 0; round < 3; round++) {
         struct graph graph;
-        graph_mixed(test, &graph, 1, 1);
+        graph_mix(test, &graph, 1, 1);
         stream_ended(test, 1);
-        graph_replayed(test, &graph, 2 + round % 2);
-        work_verified(test);
-        (void)stream_renewed(test, 1);
+        graph_replay(test, &graph, 2 + round % 2);
+        work_verify(test);
+        (void)stream_recreate(test, 1);
         if (round == 1) { /* on another stream with the same handle, for the same pool */
             struct graph again;
-            graph_mixed(test, &again, 1, 1);
-            graph_emptied(test, &again);
-            graph_released(test, &again);
+            graph_mix(test, &again, 1, 1);
+            graph_empty(test, &again);
+            graph_release(test, &again);
         }
-        graph_emptied(test, &graph);
-        graph_released(test, &graph);
-        everything_goes(test);
+        graph_empty(test, &graph);
+        graph_release(test, &graph);
+        cache_verify_empty(test);
     }
 }
 
 /* What was live when the pool was released goes with the stream's last mark, too. */
-static void what_a_private_pool_leaves_goes_without_its_stream(void **state)
+static void memory_of_a_released_graph_pool_is_freed_without_its_stream(void **state)
 {
     struct cache_test *test = *state;
     struct graph graph;
-    graph_mixed(test, &graph, 1, 1);
+    graph_mix(test, &graph, 1, 1);
     stream_ended(test, 1);
-    graph_released(test, &graph);
-    graph_emptied(test, &graph);
-    everything_goes(test);
-    (void)stream_renewed(test, 1);
+    graph_release(test, &graph);
+    graph_empty(test, &graph);
+    cache_verify_empty(test);
+    (void)stream_recreate(test, 1);
 }
 
 /* ---- Without a word ------------------------------------------------------------------------- */
@@ -285,86 +277,78 @@ static bool may_be_destroyed_without_a_word(void)
     return driver_choice_kind() != VMM_DRIVER_CUDA;
 }
 
-static void a_stream_that_is_gone_keeps_its_memory_until_the_host_waits(void **state)
+static void memory_of_a_destroyed_stream_stays_until_the_host_waits(void **state)
 {
     struct cache_test *test = *state;
     if (!may_be_destroyed_without_a_word())
         return;
-    void *used = block_taken(test, LARGE, 2);
-    void *left = block_taken(test, LARGE, 1);
-    block_used(test, used, 1);
+    void *used = block_alloc(test, LARGE, 2);
+    void *left = block_alloc(test, LARGE, 1);
+    block_use(test, used, 1);
     (void)flight_begin(test, left, LARGE, 1);
-    block_given(test, left);
+    block_free(test, left);
     stream_destroyed(test, 1);
     assert_status(vmm_stream_end(test->cache, test->streams[1]), VMM_ERR_INVALID_ARGUMENT);
-    block_given(test, used);
+    block_free(test, used);
     for (unsigned round = 0; round < 3; round++) {
-        void *other = block_taken(test, LARGE, 2);
+        void *other = block_alloc(test, LARGE, 2);
         assert_ptr_not_equal(other, left);
         assert_ptr_not_equal(other, used);
-        block_given(test, other);
-        (void)cache_trimmed(test, 0);
-        assert_ok(vmm_tick(test->cache));
+        block_free(test, other);
+        (void)cache_trim(test, 0);
+        assert_ok(vmm_poll(test->cache));
     }
     assert_int_equal(cache_stalls(test), 0);
     flight_end(test);
     assert_ok(vmm_wait(test->cache));
     assert_true(cache_stalls(test) > 0);
-    everything_goes(test);
-    (void)stream_renewed(test, 1);
+    cache_verify_empty(test);
+    (void)stream_recreate(test, 1);
 }
 
 /* A request that needs it waits for it, and so does the end. */
-static void a_request_waits_for_a_stream_that_is_gone(void **state)
+static void a_request_waits_for_an_ended_stream(void **state)
 {
     struct cache_test *test = *state;
     if (!may_be_destroyed_without_a_word())
         return;
-    (void)block_left(test, 100 * MIB, 1, 1);
-    (void)block_left(test, MIB, 1, 2);
+    (void)block_alloc_and_free(test, 100 * MIB, 1, 1);
+    (void)block_alloc_and_free(test, MIB, 1, 2);
     stream_destroyed(test, 1);
     for (unsigned round = 0; round < 2; round++) {
-        void *block = block_taken(test, 100 * MIB, 2);
-        block_filled(test, block, 100 * MIB, 3, 2);
-        block_given(test, block);
+        void *block = block_alloc(test, 100 * MIB, 2);
+        block_fill(test, block, 100 * MIB, 3, 2);
+        block_free(test, block);
     }
-    (void)stream_renewed(test, 1);
-    work_verified(test);
+    (void)stream_recreate(test, 1);
+    work_verify(test);
 }
 
-static void a_private_pool_of_a_stream_that_is_gone_is_let_go(void **state)
+static void a_graph_pool_of_an_ended_stream_is_released(void **state)
 {
     struct cache_test *test = *state;
     if (!may_be_destroyed_without_a_word())
         return;
     struct graph graph;
-    graph_mixed(test, &graph, 1, 1);
-    (void)block_left(test, LARGE, 1, 1);
+    graph_mix(test, &graph, 1, 1);
+    (void)block_alloc_and_free(test, LARGE, 1, 1);
     stream_destroyed(test, 1);
-    graph_emptied(test, &graph);
-    graph_released(test, &graph);
+    graph_empty(test, &graph);
+    graph_release(test, &graph);
     assert_ok(vmm_wait(test->cache));
-    (void)stream_renewed(test, 1);
-    everything_goes(test);
+    (void)stream_recreate(test, 1);
+    cache_verify_empty(test);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(what_it_left_goes_to_others_once_its_work_has_ended),
-        CACHE_TEST(nothing_of_it_stays_behind),
-        CACHE_TEST(the_same_handle_waits_on_the_device),
-        CACHE_TEST(a_handle_whose_work_has_ended_waits_for_nothing),
-        CACHE_TEST(streams_come_and_go),
-        CACHE_TEST(live_blocks_outlive_their_stream),
-        CACHE_TEST(a_block_freed_after_the_end_waits_for_the_mark),
-        CACHE_TEST(users_end_too),
-        CACHE_TEST(what_cannot_end_is_refused),
-        CACHE_TEST(private_pools_outlive_the_stream),
-        CACHE_TEST(what_a_private_pool_leaves_goes_without_its_stream),
-        CACHE_TEST(a_stream_that_is_gone_keeps_its_memory_until_the_host_waits),
-        CACHE_TEST(a_request_waits_for_a_stream_that_is_gone),
-        CACHE_TEST(a_private_pool_of_a_stream_that_is_gone_is_let_go),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(other_streams_reuse_memory_of_an_ended_stream),
+           CACHE_TEST(an_ended_stream_leaves_nothing),
+           CACHE_TEST(the_same_handle_waits_on_the_device),
+           CACHE_TEST(a_reused_handle_without_work_does_not_wait), CACHE_TEST(streams_come_and_go),
+           CACHE_TEST(live_blocks_outlive_their_stream),
+           CACHE_TEST(a_block_freed_after_stream_end_waits_for_its_event),
+           CACHE_TEST(users_end_too), CACHE_TEST(invalid_stream_ends_are_refused),
+           CACHE_TEST(graph_pools_outlive_their_stream),
+           CACHE_TEST(memory_of_a_released_graph_pool_is_freed_without_its_stream),
+           CACHE_TEST(memory_of_a_destroyed_stream_stays_until_the_host_waits),
+           CACHE_TEST(a_request_waits_for_an_ended_stream),
+           CACHE_TEST(a_graph_pool_of_an_ended_stream_is_released))

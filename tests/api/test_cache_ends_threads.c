@@ -13,7 +13,7 @@ struct worker {
     const char *trouble; /* assertions belong to the main thread */
 };
 
-/* Blocks that outlive their streams; whoever finds one frees it. */
+/* Blocks that outlive their streams; any thread that finds one frees it. */
 static _Atomic(void *) shelves[SHELVES];
 
 static bool block_works(struct cache_test *test, void *block, size_t bytes, uint32_t word,
@@ -84,11 +84,11 @@ static void streams_of_threads_come_and_go(void **state)
             fail_msg("worker %u: %s", i, workers[i].trouble);
     }
     for (unsigned i = 0; i < SHELVES; i++)
-        block_given(test, atomic_exchange(&shelves[i], NULL));
-    work_verified(test);
-    cache_verified(test);
+        block_free(test, atomic_exchange(&shelves[i], NULL));
+    work_verify(test);
+    cache_verify(test);
     assert_true(cache_stats(test).streams <= 16 * WORKERS);
-    (void)cache_trimmed(test, 0);
+    (void)cache_trim(test, 0);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 

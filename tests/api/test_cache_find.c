@@ -68,8 +68,8 @@ static void slot_turned(struct cache_test *test, struct known *known, uint64_t *
     if (known->is_live) {
         known->is_live = false;
         if (random_next(seed) % 3 == 0)
-            block_used(test, known->block, (unsigned)(random_next(seed) % CACHE_STREAMS));
-        block_given(test, known->block);
+            block_use(test, known->block, (unsigned)(random_next(seed) % CACHE_STREAMS));
+        block_free(test, known->block);
         return;
     }
     known->bytes = random_bytes(seed, 5 * MIB);
@@ -83,7 +83,7 @@ static void slot_turned(struct cache_test *test, struct known *known, uint64_t *
     known->is_live = true;
 }
 
-static void what_is_live_is_found_at_each_byte(void **state)
+static void live_blocks_are_found_at_each_byte(void **state)
 {
     struct cache_test *test = *state;
     struct known *knowns = calloc(SLOTS, sizeof *knowns);
@@ -98,12 +98,12 @@ static void what_is_live_is_found_at_each_byte(void **state)
         if (round % 250 == 0)
             all_compared(test, knowns);
         if (round % 700 == 0)
-            (void)cache_trimmed(test, random_next(&seed) % CACHE_LIMIT);
+            (void)cache_trim(test, random_next(&seed) % CACHE_LIMIT);
     }
     all_compared(test, knowns);
     for (unsigned i = 0; i < SLOTS; i++) {
         if (knowns[i].is_live)
-            block_given(test, knowns[i].block);
+            block_free(test, knowns[i].block);
     }
     free(knowns);
 }
@@ -131,13 +131,13 @@ static void a_walk_and_a_search_agree(void **state)
     struct visit visit = { .knowns = calloc(SLOTS, sizeof *visit.knowns) };
     void *blocks[48];
     for (unsigned i = 0; i < 48; i++) {
-        blocks[i] = block_taken(test, mixed_sizes[i % MIXED] / 2 + 1, i % CACHE_STREAMS);
+        blocks[i] = block_alloc(test, mixed_sizes[i % MIXED] / 2 + 1, i % CACHE_STREAMS);
         if (i % 4 == 1)
-            block_used(test, blocks[i], 2);
+            block_use(test, blocks[i], 2);
     }
     (void)flight_begin(test, blocks[2], 512, 2);
     for (unsigned i = 0; i < 48; i += 2)
-        block_given(test, blocks[i + (i % 4) / 2]);
+        block_free(test, blocks[i + (i % 4) / 2]);
     assert_ok(vmm_walk(test->cache, live_listed, &visit));
     assert_true(visit.count < SLOTS);
     for (unsigned i = 0; i < visit.count; i++) {
@@ -147,7 +147,7 @@ static void a_walk_and_a_search_agree(void **state)
             nothing_found(test, known->block + known->bytes - 1);
             continue;
         }
-        assert_int_equal(block_found(test, known->block).bytes, known->bytes);
+        assert_int_equal(block_find(test, known->block).bytes, known->bytes);
     }
     flight_end(test);
     free(visit.knowns);
@@ -158,7 +158,7 @@ static void a_walk_and_a_search_agree(void **state)
 static void foreign_addresses_are_not_found(void **state)
 {
     struct cache_test *test = *state;
-    char *block = block_taken(test, 8 * MIB, 1);
+    char *block = block_alloc(test, 8 * MIB, 1);
     int here = 0;
     nothing_found(test, NULL);
     nothing_found(test, &here);
@@ -167,16 +167,16 @@ static void foreign_addresses_are_not_found(void **state)
     nothing_found(test, block + 8 * MIB);
     nothing_found(test, block + GIB);
     nothing_found(test, block - 1);
-    block_given(test, block);
+    block_free(test, block);
     nothing_found(test, block);
-    (void)cache_trimmed(test, 0);
+    (void)cache_trim(test, 0);
     nothing_found(test, block);
 }
 
-static void a_caller_gets_what_it_knows(void **state)
+static void items_of_an_older_caller_fit_its_struct(void **state)
 {
     struct cache_test *test = *state;
-    void *block = block_taken(test, 777, 1);
+    void *block = block_alloc(test, 777, 1);
     vmm_item item = { .struct_size = offsetof(vmm_item, stream) };
     vmm_stream untouched = (vmm_stream)&item;
     item.stream = untouched;
@@ -191,14 +191,14 @@ static void a_caller_gets_what_it_knows(void **state)
     assert_ok(vmm_find(test->cache, block, &longer.item));
     assert_int_equal(longer.item.struct_size, sizeof longer);
     assert_int_equal(longer.later, 9);
-    block_given(test, block);
+    block_free(test, block);
 }
 
-static void wrong_arguments_are_told(void **state)
+static void wrong_arguments_are_reported(void **state)
 {
     struct cache_test *test = *state;
     vmm_item item = VMM_ITEM_INIT;
-    void *block = block_taken(test, 777, 1);
+    void *block = block_alloc(test, 777, 1);
     assert_status(vmm_find(NULL, block, &item), VMM_ERR_INVALID_ARGUMENT);
     assert_non_null(strstr(vmm_last_error(), "vmm_find: cache is NULL"));
     assert_status(vmm_find(test->cache, block, NULL), VMM_ERR_INVALID_ARGUMENT);
@@ -211,7 +211,7 @@ static void wrong_arguments_are_told(void **state)
     item.struct_size = sizeof item;
     assert_status(vmm_find(test->cache, &item, &item), VMM_ERR_UNKNOWN_POINTER);
     assert_non_null(strstr(vmm_last_error(), "is in no live block"));
-    block_given(test, block);
+    block_free(test, block);
 }
 
 /* The arena's bytes: a driver may reserve more than it was asked for. */
@@ -240,11 +240,11 @@ static void sizes_are_known_before(void **state)
         config.arena_bytes = GIB;
         cache_restart(test, &config);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-            void *block = block_taken(test, sizes[i], 1);
-            vmm_item item = block_found(test, block);
+            void *block = block_alloc(test, sizes[i], 1);
+            vmm_item item = block_find(test, block);
             assert_int_equal(item.bytes, vmm_block_bytes(test->cache, sizes[i]));
             assert_true(item.bytes >= sizes[i]);
-            block_given(test, block);
+            block_free(test, block);
         }
         uint64_t most = most_bytes(test->cache);
         assert_true(most >= GIB);
@@ -297,7 +297,7 @@ static void *hand_main(void *context)
     return NULL;
 }
 
-static void what_threads_keep_is_not_live(void **state)
+static void cached_blocks_of_threads_are_not_live(void **state)
 {
     struct cache_test *test = *state;
     static pthread_barrier_t barrier;
@@ -312,7 +312,7 @@ static void what_threads_keep_is_not_live(void **state)
     for (int i = 0; i < THREADS; i++) {
         assert_false(hands[i].is_troubled);
         for (int j = 0; j < HELD; j++) {
-            assert_int_equal(block_found(test, hands[i].held[j]).requested_bytes, 20000);
+            assert_int_equal(block_find(test, hands[i].held[j]).requested_bytes, 20000);
             nothing_found(test, hands[i].given[j]);
         }
     }
@@ -320,18 +320,13 @@ static void what_threads_keep_is_not_live(void **state)
     for (int i = 0; i < THREADS; i++) {
         (void)pthread_join(hands[i].thread, NULL);
         for (int j = 0; j < HELD; j++)
-            block_given(test, hands[i].held[j]);
+            block_free(test, hands[i].held[j]);
     }
     (void)pthread_barrier_destroy(&barrier);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(what_is_live_is_found_at_each_byte), CACHE_TEST(a_walk_and_a_search_agree),
-        CACHE_TEST(foreign_addresses_are_not_found),    CACHE_TEST(a_caller_gets_what_it_knows),
-        CACHE_TEST(wrong_arguments_are_told),           CACHE_TEST(sizes_are_known_before),
-        CACHE_TEST(what_threads_keep_is_not_live),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(live_blocks_are_found_at_each_byte), CACHE_TEST(a_walk_and_a_search_agree),
+           CACHE_TEST(foreign_addresses_are_not_found),
+           CACHE_TEST(items_of_an_older_caller_fit_its_struct),
+           CACHE_TEST(wrong_arguments_are_reported), CACHE_TEST(sizes_are_known_before),
+           CACHE_TEST(cached_blocks_of_threads_are_not_live))

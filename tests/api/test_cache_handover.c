@@ -7,11 +7,11 @@
 
 #include <stdio.h>
 
-#define MS        UINT64_C(1000000)
-#define WORK_NS   (50 * MS)
-#define GROWTH_NS (10 * MS)
-#define FENCE     (4 * MIB)
-enum { ROUNDS = 20, FENCES = 2 };
+#define MS         UINT64_C(1000000)
+#define WORK_NS    (50 * MS)
+#define GROWTH_NS  (10 * MS)
+#define GUARD_PAGE (4 * MIB)
+enum { ROUNDS = 20, GUARD_PAGES = 2 };
 
 /* Giving access takes the host driver a quarter of a millisecond a granule, because it prefaults:
  * there the blocks are smaller. */
@@ -29,9 +29,9 @@ static uint64_t new_bytes(void)
 struct scene {
     unsigned from; /* stream of the old block */
     unsigned to;   /* stream of the new one */
-    vmm_sharing sharing;
+    vmm_reuse reuse;
     void *old;
-    void *fences[FENCES];
+    void *guard_pages[GUARD_PAGES];
 };
 
 /* What one growth took. */
@@ -41,13 +41,13 @@ struct growth {
     bool work_ran;  /* when it was over */
 };
 
-static void fences_touched(struct cache_test *test, struct scene *scene, bool are_checked)
+static void guard_pages_touched(struct cache_test *test, struct scene *scene, bool are_checked)
 {
-    for (uint32_t i = 0; i < FENCES; i++) {
+    for (uint32_t i = 0; i < GUARD_PAGES; i++) {
         if (are_checked)
-            block_checked(test, scene->fences[i], FENCE, 70 + i, scene->from);
+            block_check(test, scene->guard_pages[i], GUARD_PAGE, 70 + i, scene->from);
         else
-            block_filled(test, scene->fences[i], FENCE, 70 + i, scene->from);
+            block_fill(test, scene->guard_pages[i], GUARD_PAGE, 70 + i, scene->from);
     }
 }
 
@@ -55,21 +55,21 @@ static void fences_touched(struct cache_test *test, struct scene *scene, bool ar
 static void scene_begin(struct cache_test *test, struct scene *scene)
 {
     vmm_config config = VMM_CONFIG_INIT;
-    config.sharing = scene->sharing;
-    config.limit_bytes = FENCES * FENCE + new_bytes();
+    config.reuse = scene->reuse;
+    config.limit_bytes = GUARD_PAGES * GUARD_PAGE + new_bytes();
     cache_restart(test, &config);
-    scene->fences[0] = block_taken(test, FENCE, scene->from);
-    scene->old = block_taken(test, old_bytes(), scene->from);
-    scene->fences[1] = block_taken(test, FENCE, scene->from);
-    fences_touched(test, scene, false);
+    scene->guard_pages[0] = block_alloc(test, GUARD_PAGE, scene->from);
+    scene->old = block_alloc(test, old_bytes(), scene->from);
+    scene->guard_pages[1] = block_alloc(test, GUARD_PAGE, scene->from);
+    guard_pages_touched(test, scene, false);
 }
 
 static void work_submitted(struct cache_test *test, struct scene *scene, unsigned stream)
 {
     assert_ok(vmm__driver_delay(test->driver, WORK_NS, test->streams[stream]));
     if (stream == scene->from) {
-        block_filled(test, scene->old, old_bytes(), 1, stream);
-        block_checked(test, scene->old, old_bytes(), 1, stream);
+        block_fill(test, scene->old, old_bytes(), 1, stream);
+        block_check(test, scene->old, old_bytes(), 1, stream);
     }
 }
 
@@ -82,12 +82,12 @@ static struct growth block_grown(struct cache_test *test, struct scene *scene, u
     assert_ok(vmm__driver_event_record(test->driver, event, test->streams[busy]));
     vmm_stats before = cache_stats(test);
     uint64_t start = vmm__driver_clock(test->driver);
-    *block = block_taken(test, new_bytes(), scene->to);
+    *block = block_alloc(test, new_bytes(), scene->to);
     struct growth growth = { .ns = vmm__driver_clock(test->driver) - start };
     vmm_status status = vmm__driver_event_query(test->driver, event);
     vmm_stats after = cache_stats(test);
-    assert_true(status == VMM_OK || status == VMM_NOT_READY);
-    growth.work_ran = status == VMM_NOT_READY;
+    assert_true(status == VMM_OK || status == VMM__PENDING);
+    growth.work_ran = status == VMM__PENDING;
     growth.moved = after.map_calls - before.map_calls;
     growth.moved -= after.create_calls - before.create_calls;
     assert_int_equal(after.stalls, before.stalls);
@@ -95,16 +95,16 @@ static struct growth block_grown(struct cache_test *test, struct scene *scene, u
     return growth;
 }
 
-/* The new block is whole, and nobody else's memory is in it. */
-static void block_proven(struct cache_test *test, struct scene *scene, void *block)
+/* The new block has all of its bytes and overlaps no other live block. */
+static void block_prove(struct cache_test *test, struct scene *scene, void *block)
 {
-    block_filled(test, block, new_bytes(), 2, scene->to);
-    fences_touched(test, scene, true);
-    block_checked(test, block, new_bytes(), 2, scene->to);
-    cache_verified(test);
-    work_verified(test);
-    block_given(test, block);
-    assert_int_equal(cache_stats(test).reserved_bytes.peak, FENCES * FENCE + new_bytes());
+    block_fill(test, block, new_bytes(), 2, scene->to);
+    guard_pages_touched(test, scene, true);
+    block_check(test, block, new_bytes(), 2, scene->to);
+    cache_verify(test);
+    work_verify(test);
+    block_free(test, block);
+    assert_int_equal(cache_stats(test).reserved_bytes.peak, GUARD_PAGES * GUARD_PAGE + new_bytes());
 }
 
 static int ns_compared(const void *one, const void *other)
@@ -141,7 +141,7 @@ static void growths_judged(struct growth *growths, const char *what)
     assert_true(late <= allowed);
 }
 
-static void own_memory_is_handed_over_under_work(void **state)
+static void the_same_stream_reuses_memory_under_work(void **state)
 {
     struct cache_test *test = *state;
     struct growth growths[ROUNDS];
@@ -149,17 +149,17 @@ static void own_memory_is_handed_over_under_work(void **state)
         struct scene scene = { .from = 1, .to = 1 };
         void *block;
         scene_begin(test, &scene);
-        work_verified(test);
+        work_verify(test);
         work_submitted(test, &scene, 1);
-        block_given(test, scene.old);
+        block_free(test, scene.old);
         growths[round] = block_grown(test, &scene, 1, &block);
-        block_proven(test, &scene, block);
+        block_prove(test, &scene, block);
     }
     growths_judged(growths, "own memory, in use");
 }
 
 /* The stream that asks is at work; the one that the memory comes from is not. */
-static void finished_memory_of_others_moves_under_work(void **state)
+static void completed_memory_of_others_is_remapped_under_work(void **state)
 {
     struct cache_test *test = *state;
     struct growth growths[ROUNDS];
@@ -167,44 +167,38 @@ static void finished_memory_of_others_moves_under_work(void **state)
         struct scene scene = { .from = 2, .to = 1 };
         void *block;
         scene_begin(test, &scene);
-        block_filled(test, scene.old, old_bytes(), 1, 2);
-        work_verified(test);
-        block_given(test, scene.old);
+        block_fill(test, scene.old, old_bytes(), 1, 2);
+        work_verify(test);
+        block_free(test, scene.old);
         work_submitted(test, &scene, 1);
         uint64_t waits = cache_stats(test).stream_waits;
         growths[round] = block_grown(test, &scene, 1, &block);
         assert_int_equal(cache_stats(test).stream_waits, waits);
-        block_proven(test, &scene, block);
+        block_prove(test, &scene, block);
     }
     growths_judged(growths, "memory of a stream that has finished");
 }
 
 /* The other stream's work runs on the very memory: the stream waits for it, the host does not. */
-static void memory_of_others_in_use_is_waited_for_by_the_stream(void **state)
+static void a_stream_waits_for_memory_that_others_use(void **state)
 {
     struct cache_test *test = *state;
     struct growth growths[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
-        struct scene scene = { .from = 2, .to = 1, .sharing = VMM_SHARING_WAIT };
+        struct scene scene = { .from = 2, .to = 1, .reuse = VMM_REUSE_STREAM_WAIT };
         void *block;
         scene_begin(test, &scene);
-        work_verified(test);
+        work_verify(test);
         work_submitted(test, &scene, 2);
-        block_given(test, scene.old);
+        block_free(test, scene.old);
         uint64_t waits = cache_stats(test).stream_waits;
         growths[round] = block_grown(test, &scene, 2, &block);
         assert_true(cache_stats(test).stream_waits > waits || !growths[round].work_ran);
-        block_proven(test, &scene, block);
+        block_prove(test, &scene, block);
     }
     growths_judged(growths, "memory of a stream that has not finished");
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(own_memory_is_handed_over_under_work),
-        CACHE_TEST(finished_memory_of_others_moves_under_work),
-        CACHE_TEST(memory_of_others_in_use_is_waited_for_by_the_stream),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(the_same_stream_reuses_memory_under_work),
+           CACHE_TEST(completed_memory_of_others_is_remapped_under_work),
+           CACHE_TEST(a_stream_waits_for_memory_that_others_use))

@@ -7,10 +7,18 @@
 #define LARGE (8 * MIB)
 enum { PIECES = (int)(CACHE_LIMIT / LARGE) };
 
-static void all_taken(struct cache_test *test, void *blocks[PIECES], unsigned stream)
+static void all_alloc(struct cache_test *test, void *blocks[PIECES], unsigned stream)
 {
     for (int i = 0; i < PIECES; i++)
-        blocks[i] = block_taken(test, LARGE, stream);
+        blocks[i] = block_alloc(test, LARGE, stream);
+}
+
+/* Allocates all blocks on stream 1; each is filled with its index. */
+static void all_fill(struct cache_test *test, void **blocks)
+{
+    all_alloc(test, blocks, 1);
+    for (uint32_t i = 0; i < PIECES; i++)
+        block_fill(test, blocks[i], LARGE, i, 1);
 }
 
 static void assert_refused(struct cache_test *test, size_t bytes, unsigned stream)
@@ -23,17 +31,17 @@ static void assert_refused(struct cache_test *test, size_t bytes, unsigned strea
 static void the_limit_can_be_used_to_the_last_byte(void **state)
 {
     struct cache_test *test = *state;
-    void *block = block_taken(test, CACHE_LIMIT, 0);
+    void *block = block_alloc(test, CACHE_LIMIT, 0);
     assert_int_equal(cache_stats(test).reserved_bytes.current, CACHE_LIMIT);
     assert_int_equal(cache_stats(test).limit_bytes, CACHE_LIMIT);
     assert_refused(test, 1, 0);
     assert_refused(test, 1, 1);
-    block_given(test, block);
+    block_free(test, block);
     assert_refused(test, CACHE_LIMIT + 1, 0);
-    block = block_taken(test, CACHE_LIMIT, 1);
-    block_given(test, block);
+    block = block_alloc(test, CACHE_LIMIT, 1);
+    block_free(test, block);
     assert_int_equal(cache_stats(test).reserved_bytes.peak, CACHE_LIMIT);
-    cache_verified(test);
+    cache_verify(test);
 }
 
 static void the_limit_is_never_passed(void **state)
@@ -50,7 +58,7 @@ static void the_limit_is_never_passed(void **state)
             if (status != VMM_OK)
                 assert_status(status, VMM_ERR_DEVICE_OOM);
         } else {
-            block_given(test, *slot);
+            block_free(test, *slot);
             *slot = NULL;
         }
         assert_true(test->driver->created_bytes <= CACHE_LIMIT);
@@ -58,16 +66,16 @@ static void the_limit_is_never_passed(void **state)
     assert_true(cache_stats(test).ooms > 0);
     assert_true(cache_stats(test).retries >= cache_stats(test).ooms);
     assert_true(cache_stats(test).reserved_bytes.peak <= CACHE_LIMIT);
-    cache_verified(test);
+    cache_verify(test);
 }
 
-static void a_refusal_says_what_was_free(void **state)
+static void a_failed_allocation_reports_free_memory(void **state)
 {
     struct cache_test *test = *state;
     void *blocks[PIECES];
-    all_taken(test, blocks, 1);
-    block_given(test, blocks[3]);
-    block_given(test, blocks[7]);
+    all_alloc(test, blocks, 1);
+    block_free(test, blocks[3]);
+    block_free(test, blocks[7]);
     assert_refused(test, 3 * LARGE + 1, 1);
     static const char *const parts[] = { "needed 24.0 MiB",   "112.0 MiB live", "reserved",
                                          "128.0 MiB (limit)", "idle",           "pinned",
@@ -84,7 +92,7 @@ struct live_sums {
     uint64_t hash;
 };
 
-static int live_summed(void *context, const vmm_item *item)
+static int live_sum(void *context, const vmm_item *item)
 {
     struct live_sums *sums = context;
     if (item->kind == VMM_ITEM_BLOCK && item->state != VMM_ITEM_FREE)
@@ -92,36 +100,34 @@ static int live_summed(void *context, const vmm_item *item)
     return 0;
 }
 
-static void a_refusal_changes_nothing(void **state)
+static void a_failed_allocation_changes_nothing(void **state)
 {
     struct cache_test *test = *state;
     void *blocks[PIECES];
-    all_taken(test, blocks, 1);
-    for (uint32_t i = 0; i < PIECES; i++)
-        block_filled(test, blocks[i], LARGE, i, 1);
-    block_given(test, blocks[3]);
+    all_fill(test, blocks);
+    block_free(test, blocks[3]);
     struct live_sums sums_before = { 0 };
     struct live_sums sums_after = { 0 };
-    assert_ok(vmm_walk(test->cache, live_summed, &sums_before));
+    assert_ok(vmm_walk(test->cache, live_sum, &sums_before));
     vmm_stats before = cache_stats(test);
     assert_refused(test, 2 * LARGE, 1);
     assert_refused(test, 2 * LARGE, 2);
     assert_refused(test, LARGE + MIB, 3);
     vmm_stats after = cache_stats(test);
-    assert_ok(vmm_walk(test->cache, live_summed, &sums_after));
+    assert_ok(vmm_walk(test->cache, live_sum, &sums_after));
     assert_int_equal(sums_before.hash, sums_after.hash);
-    assert_memory_equal(&before.requested_bytes, &after.requested_bytes, sizeof(vmm_figure));
-    assert_memory_equal(&before.allocated_bytes, &after.allocated_bytes, sizeof(vmm_figure));
-    assert_memory_equal(&before.active_bytes, &after.active_bytes, sizeof(vmm_figure));
-    assert_memory_equal(&before.allocations, &after.allocations, sizeof(vmm_figure));
+    assert_memory_equal(&before.requested_bytes, &after.requested_bytes, sizeof(vmm_stat));
+    assert_memory_equal(&before.allocated_bytes, &after.allocated_bytes, sizeof(vmm_stat));
+    assert_memory_equal(&before.active_bytes, &after.active_bytes, sizeof(vmm_stat));
+    assert_memory_equal(&before.allocations, &after.allocations, sizeof(vmm_stat));
     assert_int_equal(after.ooms, before.ooms + 3);
     assert_true(after.reserved_bytes.current <= before.reserved_bytes.current);
-    cache_verified(test);
+    cache_verify(test);
     for (uint32_t i = 0; i < PIECES; i++) {
         if (i != 3)
-            block_checked(test, blocks[i], LARGE, i, 1);
+            block_check(test, blocks[i], LARGE, i, 1);
     }
-    blocks[3] = block_taken(test, LARGE, 2);
+    blocks[3] = block_alloc(test, LARGE, 2);
 }
 
 /* A cache that only splits and joins blocks fails here. */
@@ -129,21 +135,19 @@ static void scattered_idle_memory_serves_a_large_block(void **state)
 {
     struct cache_test *test = *state;
     void *blocks[PIECES];
-    all_taken(test, blocks, 1);
-    for (uint32_t i = 0; i < PIECES; i++)
-        block_filled(test, blocks[i], LARGE, i, 1);
+    all_fill(test, blocks);
     for (int i = 0; i < PIECES; i += 2)
-        block_given(test, blocks[i]);
+        block_free(test, blocks[i]);
     for (unsigned stream = 1; stream < 3; stream++) {
-        void *large = block_taken(test, CACHE_LIMIT / 2, stream);
-        block_filled(test, large, CACHE_LIMIT / 2, 99, stream);
-        block_checked(test, large, CACHE_LIMIT / 2, 99, stream);
-        block_given(test, large);
+        void *large = block_alloc(test, CACHE_LIMIT / 2, stream);
+        block_fill(test, large, CACHE_LIMIT / 2, 99, stream);
+        block_check(test, large, CACHE_LIMIT / 2, 99, stream);
+        block_free(test, large);
     }
     for (uint32_t i = 1; i < PIECES; i += 2)
-        block_checked(test, blocks[i], LARGE, i, 1);
+        block_check(test, blocks[i], LARGE, i, 1);
     assert_int_equal(cache_stats(test).ooms, 0);
-    cache_verified(test);
+    cache_verify(test);
 }
 
 static void small_idle_memory_serves_large_blocks_and_back(void **state)
@@ -154,12 +158,12 @@ static void small_idle_memory_serves_large_blocks_and_back(void **state)
         void *blocks[SMALLS];
         size_t bytes = (size_t)(CACHE_LIMIT / SMALLS);
         for (int i = 0; i < SMALLS; i++)
-            blocks[i] = block_taken(test, bytes, round % 2);
+            blocks[i] = block_alloc(test, bytes, round % 2);
         assert_refused(test, bytes, 2);
         for (int i = 0; i < SMALLS; i++)
-            block_given(test, blocks[i]);
-        block_given(test, block_taken(test, CACHE_LIMIT, round / 2));
-        cache_verified(test);
+            block_free(test, blocks[i]);
+        block_free(test, block_alloc(test, CACHE_LIMIT, round / 2));
+        cache_verify(test);
     }
 }
 
@@ -174,18 +178,18 @@ static void empty_slabs_serve_other_sizes(void **state)
     void **fillers = calloc(FILLERS, sizeof *fillers);
     void *objects[8];
     for (size_t i = 0; i < 8; i++)
-        objects[i] = block_taken(test, (i + 1) * 1024, 0);
+        objects[i] = block_alloc(test, (i + 1) * 1024, 0);
     int count = 0;
     for (size_t bytes = MIB; bytes > 8192; bytes /= 2) {
         while (vmm_alloc(test->cache, bytes, test->streams[0], &fillers[count]) == VMM_OK)
             count++;
     }
     for (size_t i = 0; i < 8; i++)
-        block_given(test, objects[i]);
-    void *block = block_taken(test, 400000, 0);
-    block_given(test, block);
+        block_free(test, objects[i]);
+    void *block = block_alloc(test, 400000, 0);
+    block_free(test, block);
     free(fillers);
-    cache_verified(test);
+    cache_verify(test);
 }
 
 static void a_limit_below_the_granule_allows_nothing(void **state)
@@ -197,7 +201,7 @@ static void a_limit_below_the_granule_allows_nothing(void **state)
     assert_refused(test, 0, 0);
     assert_refused(test, 1, 1);
     assert_refused(test, LARGE, 0);
-    cache_verified(test);
+    cache_verify(test);
 }
 
 static void odd_limits_hold(void **state)
@@ -206,11 +210,11 @@ static void odd_limits_hold(void **state)
     vmm_config config = VMM_CONFIG_INIT;
     config.limit_bytes = 5 * test->driver->granule_bytes + 12345;
     cache_restart(test, &config);
-    void *block = block_taken(test, 5 * test->driver->granule_bytes, 0);
+    void *block = block_alloc(test, 5 * test->driver->granule_bytes, 0);
     assert_refused(test, 12345, 0);
-    block_given(test, block);
+    block_free(test, block);
     assert_refused(test, config.limit_bytes, 0);
-    block_given(test, block_taken(test, 4 * test->driver->granule_bytes + 1, 1));
+    block_free(test, block_alloc(test, 4 * test->driver->granule_bytes + 1, 1));
 }
 
 /* vmm_last_error() speaks of calls that failed, not of what was tried on the way to success. */
@@ -230,9 +234,9 @@ static void *success_after_retry(void *context)
 static void retries_leave_no_error(void **state)
 {
     struct cache_test *test = *state;
-    void *block = block_taken(test, CACHE_LIMIT, 1);
+    void *block = block_alloc(test, CACHE_LIMIT, 1);
     bool is_sure = flight_begin(test, block, CACHE_LIMIT, 1);
-    block_given(test, block);
+    block_free(test, block);
     pthread_t thread;
     void *trouble = NULL;
     assert_int_equal(pthread_create(&thread, NULL, success_after_retry, test), 0);
@@ -243,18 +247,18 @@ static void retries_leave_no_error(void **state)
         assert_true(cache_stats(test).retries > 0);
 }
 
-static void the_device_tells_its_memory(void **state)
+static void device_memory_is_reported(void **state)
 {
     struct cache_test *test = *state;
     uint64_t free_before, free_bytes, total_bytes;
     assert_ok(vmm_device_memory(test->cache, &free_before, &total_bytes));
     assert_int_equal(total_bytes, test->driver->total_bytes);
     assert_true(free_before <= total_bytes);
-    void *block = block_taken(test, CACHE_LIMIT, 0);
+    void *block = block_alloc(test, CACHE_LIMIT, 0);
     assert_ok(vmm_device_memory(test->cache, &free_bytes, &total_bytes));
     assert_true(free_bytes <=
                 free_before - CACHE_LIMIT); /* a real driver may take some for itself */
-    block_given(test, block);
+    block_free(test, block);
     free_bytes = 1;
     assert_status(vmm_device_memory(NULL, &free_bytes, &total_bytes), VMM_ERR_INVALID_ARGUMENT);
     assert_status(vmm_device_memory(test->cache, &free_bytes, NULL), VMM_ERR_INVALID_ARGUMENT);
@@ -262,20 +266,12 @@ static void the_device_tells_its_memory(void **state)
     assert_int_equal(free_bytes, 1);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(the_limit_can_be_used_to_the_last_byte),
-        CACHE_TEST(the_limit_is_never_passed),
-        CACHE_TEST(a_refusal_says_what_was_free),
-        CACHE_TEST(a_refusal_changes_nothing),
-        CACHE_TEST(scattered_idle_memory_serves_a_large_block),
-        CACHE_TEST(small_idle_memory_serves_large_blocks_and_back),
-        CACHE_TEST(empty_slabs_serve_other_sizes),
-        CACHE_TEST(a_limit_below_the_granule_allows_nothing),
-        CACHE_TEST(odd_limits_hold),
-        CACHE_TEST(retries_leave_no_error),
-        CACHE_TEST(the_device_tells_its_memory),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(the_limit_can_be_used_to_the_last_byte),
+           CACHE_TEST(the_limit_is_never_passed),
+           CACHE_TEST(a_failed_allocation_reports_free_memory),
+           CACHE_TEST(a_failed_allocation_changes_nothing),
+           CACHE_TEST(scattered_idle_memory_serves_a_large_block),
+           CACHE_TEST(small_idle_memory_serves_large_blocks_and_back),
+           CACHE_TEST(empty_slabs_serve_other_sizes),
+           CACHE_TEST(a_limit_below_the_granule_allows_nothing), CACHE_TEST(odd_limits_hold),
+           CACHE_TEST(retries_leave_no_error), CACHE_TEST(device_memory_is_reported))

@@ -13,8 +13,8 @@ struct program {
     struct cache_test *test;
     pthread_mutex_t lock;
     void *spare[PIECES]; /* NULL: none */
-    unsigned each;       /* spares freed when it is asked */
-    size_t wanted;       /* allocated when it is asked; 0: nothing */
+    unsigned each;       /* blocks of spare[] that one call of the pressure callback frees */
+    size_t wanted;       /* bytes that the callback allocates; 0: none */
     void *got;
     bool trims;
     unsigned asked;
@@ -35,7 +35,7 @@ static unsigned spares_freed(struct program *program)
     return freed;
 }
 
-static int program_asked(void *context, size_t bytes)
+static int pressure_callback(void *context, size_t bytes)
 {
     struct program *program = context;
     vmm_cache *cache = program->test->cache;
@@ -51,18 +51,18 @@ static int program_asked(void *context, size_t bytes)
     return freed > 0;
 }
 
-/* All of the limit lies under spare blocks. */
-static void program_begins(struct cache_test *test, struct program *program)
+/* Blocks that the callback may free fill the limit. */
+static void program_begin(struct cache_test *test, struct program *program)
 {
     vmm_config config = VMM_CONFIG_INIT;
     config.limit_bytes = CACHE_LIMIT;
-    config.pressure = program_asked;
+    config.pressure = pressure_callback;
     config.pressure_context = program;
     program->test = test;
     assert_int_equal(pthread_mutex_init(&program->lock, NULL), 0);
     cache_restart(test, &config);
     for (int i = 0; i < PIECES; i++)
-        program->spare[i] = block_taken(test, LARGE, (unsigned)i % 2);
+        program->spare[i] = block_alloc(test, LARGE, (unsigned)i % 2);
     assert_int_equal(program->asked, 0);
 }
 
@@ -70,21 +70,21 @@ static void program_ends(struct cache_test *test, struct program *program)
 {
     assert_int_equal(program->broken, 0);
     assert_int_equal(cache_stats(test).pressure_calls, program->asked);
-    cache_verified(test);
+    cache_verify(test);
     (void)pthread_mutex_destroy(&program->lock);
 }
 
-static void a_program_that_frees_blocks_is_served(void **state)
+static void a_callback_that_frees_blocks_lets_the_request_succeed(void **state)
 {
     struct cache_test *test = *state;
     for (unsigned each = 1; each <= 5; each += 2) {
         struct program program = { .each = each, .trims = each == 3 };
-        program_begins(test, &program);
-        void *block = block_taken(test, 5 * LARGE, 2);
+        program_begin(test, &program);
+        void *block = block_alloc(test, 5 * LARGE, 2);
         assert_int_equal(program.asked, (5 + each - 1) / each);
         assert_true(program.bytes > 0 && program.bytes <= 5 * LARGE);
-        block_filled(test, block, 5 * LARGE, 1, 2);
-        block_checked(test, block, 5 * LARGE, 1, 2);
+        block_fill(test, block, 5 * LARGE, 1, 2);
+        block_check(test, block, 5 * LARGE, 1, 2);
         assert_int_equal(cache_stats(test).ooms, 0);
         assert_true(cache_stats(test).reserved_bytes.peak <= CACHE_LIMIT);
         program_ends(test, &program);
@@ -96,21 +96,21 @@ static void freed_blocks_may_still_be_in_use(void **state)
 {
     struct cache_test *test = *state;
     struct program program = { .each = 2 };
-    program_begins(test, &program);
+    program_begin(test, &program);
     (void)flight_begin(test, program.spare[0], LARGE, 0);
-    void *block = block_taken(test, 2 * LARGE, 2);
-    block_filled(test, block, 2 * LARGE, 1, 2);
-    block_checked(test, block, 2 * LARGE, 1, 2);
+    void *block = block_alloc(test, 2 * LARGE, 2);
+    block_fill(test, block, 2 * LARGE, 1, 2);
+    block_check(test, block, 2 * LARGE, 1, 2);
     flight_end(test);
     assert_int_equal(program.asked, 1);
     program_ends(test, &program);
 }
 
-static void a_program_that_frees_nothing_is_asked_once(void **state)
+static void a_callback_that_frees_nothing_is_called_once(void **state)
 {
     struct cache_test *test = *state;
     struct program program = { .each = 0 };
-    program_begins(test, &program);
+    program_begin(test, &program);
     void *out = test;
     for (unsigned round = 1; round <= 3; round++) {
         assert_status(vmm_alloc(test->cache, LARGE, test->streams[2], &out), VMM_ERR_DEVICE_OOM);
@@ -121,43 +121,43 @@ static void a_program_that_frees_nothing_is_asked_once(void **state)
     program_ends(test, &program);
 }
 
-static void nobody_is_asked_while_there_is_memory(void **state)
+static void the_callback_is_not_called_while_memory_is_free(void **state)
 {
     struct cache_test *test = *state;
     struct program program = { .each = 1 };
-    program_begins(test, &program);
+    program_begin(test, &program);
     program.each = PIECES;
     (void)spares_freed(&program);
-    block_given(test, block_taken(test, CACHE_LIMIT, 2));
-    block_given(test, block_taken(test, LARGE, 3));
+    block_free(test, block_alloc(test, CACHE_LIMIT, 2));
+    block_free(test, block_alloc(test, LARGE, 3));
     assert_int_equal(program.asked, 0);
     program_ends(test, &program);
 }
 
-static void a_program_may_allocate_what_it_freed(void **state)
+static void a_callback_may_allocate_what_it_freed(void **state)
 {
     struct cache_test *test = *state;
     struct program program = { .each = 3, .wanted = LARGE };
-    program_begins(test, &program);
-    void *block = block_taken(test, 2 * LARGE, 2);
+    program_begin(test, &program);
+    void *block = block_alloc(test, 2 * LARGE, 2);
     assert_int_equal(program.asked, 1);
     assert_non_null(program.got);
-    block_given(test, program.got);
-    block_given(test, block);
+    block_free(test, program.got);
+    block_free(test, block);
     program_ends(test, &program);
 }
 
 /* It would be asked for ever. */
-static void a_program_s_own_request_does_not_ask_it(void **state)
+static void a_request_from_the_callback_does_not_call_it(void **state)
 {
     struct cache_test *test = *state;
     struct program program = { .each = 1, .wanted = CACHE_LIMIT };
-    program_begins(test, &program);
-    void *block = block_taken(test, 2 * LARGE, 2);
+    program_begin(test, &program);
+    void *block = block_alloc(test, 2 * LARGE, 2);
     assert_int_equal(program.asked, 2);
     assert_null(program.got);
     assert_int_equal(cache_stats(test).ooms, 2);
-    block_given(test, block);
+    block_free(test, block);
     program_ends(test, &program);
 }
 
@@ -167,7 +167,7 @@ struct worker {
     const char *trouble;
 };
 
-/* Takes as much as may be had, by and by; nobody gives anything back but the program. */
+/* Allocates until every block that the callback may free has been freed. */
 static void *worker_main(void *argument)
 {
     struct worker *worker = argument;
@@ -175,16 +175,16 @@ static void *worker_main(void *argument)
     for (int round = 0; round < PIECES / 2 && worker->trouble == NULL; round++) {
         void *block = NULL;
         if (vmm_alloc(test->cache, LARGE, test->streams[worker->stream], &block) != VMM_OK)
-            worker->trouble = "an allocation failed though there were spares";
+            worker->trouble = "an allocation failed although the callback could free more";
     }
     return NULL;
 }
 
-static void threads_ask_beside_each_other(void **state)
+static void threads_call_the_callback_concurrently(void **state)
 {
     struct cache_test *test = *state;
     struct program program = { .each = 1 };
-    program_begins(test, &program);
+    program_begin(test, &program);
     struct worker workers[2] = { { .test = test, .stream = 2 }, { .test = test, .stream = 3 } };
     pthread_t threads[2];
     for (int i = 0; i < 2; i++)
@@ -201,16 +201,10 @@ static void threads_ask_beside_each_other(void **state)
     program_ends(test, &program);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(a_program_that_frees_blocks_is_served),
-        CACHE_TEST(freed_blocks_may_still_be_in_use),
-        CACHE_TEST(a_program_that_frees_nothing_is_asked_once),
-        CACHE_TEST(nobody_is_asked_while_there_is_memory),
-        CACHE_TEST(a_program_may_allocate_what_it_freed),
-        CACHE_TEST(a_program_s_own_request_does_not_ask_it),
-        CACHE_TEST(threads_ask_beside_each_other),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(a_callback_that_frees_blocks_lets_the_request_succeed),
+           CACHE_TEST(freed_blocks_may_still_be_in_use),
+           CACHE_TEST(a_callback_that_frees_nothing_is_called_once),
+           CACHE_TEST(the_callback_is_not_called_while_memory_is_free),
+           CACHE_TEST(a_callback_may_allocate_what_it_freed),
+           CACHE_TEST(a_request_from_the_callback_does_not_call_it),
+           CACHE_TEST(threads_call_the_callback_concurrently))

@@ -22,7 +22,7 @@ static void null_arguments_are_refused(void **state)
 static void a_struct_size_too_small_is_refused(void **state)
 {
     struct cache_test *test = *state;
-    for (size_t size = 0; size < sizeof(size_t) + sizeof(vmm_figure); size++) {
+    for (size_t size = 0; size < sizeof(size_t) + sizeof(vmm_stat); size++) {
         vmm_stats stats;
         memset(&stats, 0x5a, sizeof stats);
         stats.struct_size = size;
@@ -32,18 +32,18 @@ static void a_struct_size_too_small_is_refused(void **state)
     }
 }
 
-static void callers_get_what_they_know(void **state)
+static void stats_of_an_older_caller_fit_its_struct(void **state)
 {
     struct cache_test *test = *state;
-    void *block = block_taken(test, LARGE, 0);
+    void *block = block_alloc(test, LARGE, 0);
     vmm_stats all = cache_stats(test);
-    for (size_t size = sizeof(size_t) + sizeof(vmm_figure); size <= sizeof all; size += 8) {
+    for (size_t size = sizeof(size_t) + sizeof(vmm_stat); size <= sizeof all; size += 8) {
         vmm_stats stats;
         memset(&stats, 0x5a, sizeof stats);
         stats.struct_size = size;
         assert_ok(vmm_stats_get(test->cache, &stats));
         assert_int_equal(stats.struct_size, size);
-        assert_memory_equal(&stats.requested_bytes, &all.requested_bytes, sizeof(vmm_figure));
+        assert_memory_equal(&stats.requested_bytes, &all.requested_bytes, sizeof(vmm_stat));
         for (size_t i = size; i < sizeof stats; i++)
             assert_int_equal(((unsigned char *)&stats)[i], 0x5a);
     }
@@ -53,10 +53,10 @@ static void callers_get_what_they_know(void **state)
     } newer = { .stats.struct_size = sizeof newer };
     assert_ok(vmm_stats_get(test->cache, &newer.stats));
     assert_int_equal(newer.stats.requested_bytes.current, LARGE);
-    block_given(test, block);
+    block_free(test, block);
 }
 
-static void assert_figure(vmm_figure figure, uint64_t current, uint64_t peak, uint64_t allocated)
+static void assert_stat(vmm_stat figure, uint64_t current, uint64_t peak, uint64_t allocated)
 {
     assert_int_equal(figure.current, current);
     assert_int_equal(figure.peak, peak);
@@ -64,47 +64,47 @@ static void assert_figure(vmm_figure figure, uint64_t current, uint64_t peak, ui
     assert_int_equal(figure.freed, allocated - current);
 }
 
-static void figures_add_up(void **state)
+static void stats_add_up(void **state)
 {
     struct cache_test *test = *state;
-    void *large = block_taken(test, LARGE + 1, 0);
-    void *tiny = block_taken(test, 100, 0);
+    void *large = block_alloc(test, LARGE + 1, 0);
+    void *tiny = block_alloc(test, 100, 0);
     vmm_stats stats = cache_stats(test);
-    assert_figure(stats.requested_bytes, LARGE + 101, LARGE + 101, LARGE + 101);
-    assert_figure(stats.allocated_bytes, LARGE + 1024, LARGE + 1024, LARGE + 1024);
-    assert_figure(stats.active_bytes, LARGE + 1024, LARGE + 1024, LARGE + 1024);
-    assert_figure(stats.allocations, 2, 2, 2);
-    block_given(test, large);
+    assert_stat(stats.requested_bytes, LARGE + 101, LARGE + 101, LARGE + 101);
+    assert_stat(stats.allocated_bytes, LARGE + 1024, LARGE + 1024, LARGE + 1024);
+    assert_stat(stats.active_bytes, LARGE + 1024, LARGE + 1024, LARGE + 1024);
+    assert_stat(stats.allocations, 2, 2, 2);
+    block_free(test, large);
     stats = cache_stats(test);
-    assert_figure(stats.requested_bytes, 100, LARGE + 101, LARGE + 101);
-    assert_figure(stats.allocations, 1, 2, 2);
-    block_given(test, tiny);
-    block_given(test, block_taken(test, 3 * MIB, 0));
+    assert_stat(stats.requested_bytes, 100, LARGE + 101, LARGE + 101);
+    assert_stat(stats.allocations, 1, 2, 2);
+    block_free(test, tiny);
+    block_free(test, block_alloc(test, 3 * MIB, 0));
     stats = cache_stats(test);
-    assert_figure(stats.requested_bytes, 0, LARGE + 101, LARGE + 3 * MIB + 101);
-    assert_figure(stats.allocations, 0, 2, 3);
-    cache_verified(test);
+    assert_stat(stats.requested_bytes, 0, LARGE + 101, LARGE + 3 * MIB + 101);
+    assert_stat(stats.allocations, 0, 2, 3);
+    cache_verify(test);
 }
 
 static void peaks_can_be_reset(void **state)
 {
     struct cache_test *test = *state;
-    void *stays = block_taken(test, LARGE, 0);
-    block_given(test, block_taken(test, 4 * LARGE, 0));
-    work_verified(test);
-    (void)cache_trimmed(test, 0);
+    void *stays = block_alloc(test, LARGE, 0);
+    block_free(test, block_alloc(test, 4 * LARGE, 0));
+    work_verify(test);
+    (void)cache_trim(test, 0);
     assert_ok(vmm_stats_reset_peak(test->cache));
     vmm_stats stats = cache_stats(test);
-    assert_figure(stats.requested_bytes, LARGE, LARGE, 5 * LARGE);
+    assert_stat(stats.requested_bytes, LARGE, LARGE, 5 * LARGE);
     assert_int_equal(stats.allocated_bytes.peak, stats.allocated_bytes.current);
     assert_int_equal(stats.active_bytes.peak, stats.active_bytes.current);
     assert_int_equal(stats.reserved_bytes.peak, stats.reserved_bytes.current);
     assert_int_equal(stats.chunks.peak, stats.chunks.current);
     assert_int_equal(stats.allocations.peak, 1);
-    void *more = block_taken(test, LARGE, 0);
+    void *more = block_alloc(test, LARGE, 0);
     assert_int_equal(cache_stats(test).requested_bytes.peak, 2 * LARGE);
-    block_given(test, more);
-    block_given(test, stays);
+    block_free(test, more);
+    block_free(test, stays);
 }
 
 /* Memory created for a block that fits none of the holes of a peak that is over. */
@@ -112,13 +112,13 @@ static uint64_t created_after_a_peak(struct cache_test *test, bool resets)
 {
     void *blocks[12];
     for (int i = 0; i < 12; i++)
-        blocks[i] = block_taken(test, 4 * MIB, 0);
+        blocks[i] = block_alloc(test, 4 * MIB, 0);
     for (int i = 0; i < 12; i += 2)
-        block_given(test, blocks[i]);
+        block_free(test, blocks[i]);
     if (resets)
         assert_ok(vmm_stats_reset_peak(test->cache));
     uint64_t before = cache_stats(test).reserved_bytes.allocated;
-    (void)block_taken(test, LARGE, 0);
+    (void)block_alloc(test, LARGE, 0);
     return cache_stats(test).reserved_bytes.allocated - before;
 }
 
@@ -136,17 +136,17 @@ static void resetting_peaks_changes_no_decision(void **state)
 static void idle_memory_is_what_a_trim_would_free(void **state)
 {
     struct cache_test *test = *state;
-    void *blocks[3] = { block_taken(test, LARGE, 0), block_taken(test, 300000, 0),
-                        block_taken(test, 3 * LARGE + MIB, 1) };
+    void *blocks[3] = { block_alloc(test, LARGE, 0), block_alloc(test, 300000, 0),
+                        block_alloc(test, 3 * LARGE + MIB, 1) };
     for (int i = 0; i < 3; i++) {
-        block_given(test, blocks[i]);
-        cache_verified(test);
+        block_free(test, blocks[i]);
+        cache_verify(test);
     }
     uint64_t idle = cache_stats(test).idle_bytes;
     assert_int_equal(idle, cache_stats(test).reserved_bytes.current);
     assert_true(cache_stats(test).largest_free_bytes >= 3 * LARGE + MIB);
-    work_verified(test);
-    assert_int_equal(cache_trimmed(test, 0), idle);
+    work_verify(test);
+    assert_int_equal(cache_trim(test, 0), idle);
     assert_int_equal(cache_stats(test).largest_free_bytes, 0);
 }
 
@@ -155,9 +155,9 @@ static void calls_and_streams_are_counted(void **state)
     struct cache_test *test = *state;
     vmm_stats before = cache_stats(test);
     for (unsigned stream = 0; stream < 3; stream++)
-        block_given(test, block_taken(test, LARGE, stream));
-    work_verified(test);
-    (void)cache_trimmed(test, 0);
+        block_free(test, block_alloc(test, LARGE, stream));
+    work_verify(test);
+    (void)cache_trim(test, 0);
     vmm_stats after = cache_stats(test);
     assert_int_equal(before.streams, 0);
     assert_int_equal(after.streams, 3);
@@ -179,12 +179,12 @@ static void free_memory_is_idle_or_pinned(void **state)
     uint64_t granule = test->driver->granule_bytes;
     void *blocks[9];
     for (unsigned i = 0; i < 9; i++)
-        blocks[i] = block_taken(test, granule / 2 * 3, i % 2);
+        blocks[i] = block_alloc(test, granule / 2 * 3, i % 2);
     assert_int_equal(cache_stats(test).pinned_bytes, cache_stats(test).reserved_bytes.current -
                                                          cache_stats(test).allocated_bytes.current -
                                                          cache_stats(test).idle_bytes);
     for (unsigned i = 0; i < 9; i++) {
-        block_given(test, blocks[i]);
+        block_free(test, blocks[i]);
         vmm_stats stats = cache_stats(test);
         assert_int_equal(stats.pinned_bytes + stats.idle_bytes + stats.allocated_bytes.current,
                          stats.reserved_bytes.current);
@@ -196,16 +196,16 @@ static void free_memory_is_idle_or_pinned(void **state)
 static void assert_unmovable(struct cache_test *test, uint64_t bytes)
 {
     assert_int_equal(cache_stats(test).unmovable_bytes, bytes);
-    cache_verified(test);
+    cache_verify(test);
 }
 
-static void what_must_not_move_is_counted(void **state)
+static void unmovable_bytes_are_counted(void **state)
 {
     struct cache_test *test = *state;
-    void *large = block_taken(test, LARGE + 1, 0);
-    void *small = block_taken(test, 100000, 1);
-    void *tiny = block_taken(test, 700, 1);
-    void *other = block_taken(test, 700, 1);
+    void *large = block_alloc(test, LARGE + 1, 0);
+    void *small = block_alloc(test, 100000, 1);
+    void *tiny = block_alloc(test, 700, 1);
+    void *other = block_alloc(test, 700, 1);
     assert_unmovable(test, 0);
     for (int round = 0; round < 2; round++) {
         assert_ok(vmm_pin(test->cache, large));
@@ -220,15 +220,15 @@ static void what_must_not_move_is_counted(void **state)
         assert_ok(vmm_unpin(test->cache, other));
         assert_unmovable(test, LARGE + 512 + 1024);
     }
-    block_used(test, large, 2);
+    block_use(test, large, 2);
     (void)flight_begin(test, large, LARGE, 2);
-    block_given(test, large); /* it waits, and is not live any more */
+    block_free(test, large); /* it waits, and is not live any more */
     assert_unmovable(test, 1024);
-    block_given(test, tiny);
+    block_free(test, tiny);
     assert_unmovable(test, 0);
     assert_status(vmm_pin(test->cache, tiny), VMM_ERR_UNKNOWN_POINTER);
     flight_end(test);
-    assert_ptr_equal(block_taken(test, 700, 1), tiny); /* pinned no longer */
+    assert_ptr_equal(block_alloc(test, 700, 1), tiny); /* pinned no longer */
     assert_unmovable(test, 0);
 }
 
@@ -246,16 +246,23 @@ static struct told line_read(const char *line)
     struct told told = { .missing = 0 };
     void *pinner;
     double most;
-    int found = sscanf(line,
-                       "needed %lf MiB on stream %p: %lf MiB live, %lf MiB reserved of %lf MiB "
-                       "(limit), %lf MiB idle (%lf MiB in flight), %lf MiB pinned beside live "
-                       "blocks in %llu chunks (most by stream %p: %lf MiB), largest hole %lf MiB, "
-                       "%lf MiB in limbo; the limit is %lf MiB too small",
-                       &told.needed, &told.stream, &told.live, &told.reserved, &told.limit,
-                       &told.idle, &told.busy, &told.pinned, &told.chunks, &pinner, &most,
-                       &told.hole, &told.limbo, &told.missing);
-    if (found != 14)
+    char idle_unit[2];
+    char busy_unit[2];
+    char limbo_unit[2];
+    int found =
+        sscanf(line,
+               "needed %lf MiB on stream %p: %lf MiB live, %lf MiB reserved of %lf MiB "
+               "(limit), %lf %1[KM]iB idle (%lf %1[KM]iB in flight), %lf MiB pinned beside live "
+               "blocks in %llu chunks (most by stream %p: %lf MiB), largest hole %lf MiB, "
+               "%lf %1[KM]iB in limbo; the limit is %lf MiB too small",
+               &told.needed, &told.stream, &told.live, &told.reserved, &told.limit, &told.idle,
+               idle_unit, &told.busy, busy_unit, &told.pinned, &told.chunks, &pinner, &most,
+               &told.hole, &told.limbo, limbo_unit, &told.missing);
+    if (found != 17)
         fail_msg("%d figures are in: %s", found, line);
+    told.idle /= *idle_unit == 'K' ? 1024 : 1;
+    told.busy /= *busy_unit == 'K' ? 1024 : 1;
+    told.limbo /= *limbo_unit == 'K' ? 1024 : 1;
     assert_true(most > 0 && most <= told.pinned);
     return told;
 }
@@ -272,9 +279,9 @@ static void the_line_of_a_failure_says_what_the_statistics_say(void **state)
     enum { PIECES = (int)(CACHE_LIMIT / LARGE) };
     void *blocks[2 * PIECES];
     for (unsigned i = 0; i < 2 * PIECES; i++)
-        blocks[i] = block_taken(test, LARGE / 2 - 700000, 1 + i % 3);
+        blocks[i] = block_alloc(test, LARGE / 2 - 700000, 1 + i % 3);
     for (unsigned i = 0; i < 2 * PIECES; i += 5)
-        block_given(test, blocks[i]);
+        block_free(test, blocks[i]);
     void *out = NULL;
     assert_status(vmm_alloc(test->cache, 6 * LARGE, test->streams[2], &out), VMM_ERR_DEVICE_OOM);
     struct told told = line_read(vmm_last_error());
@@ -291,7 +298,7 @@ static void the_line_of_a_failure_says_what_the_statistics_say(void **state)
     assert_true(told.busy <= told.idle);
     assert_true(told.chunks > 0 && told.chunks <= stats.chunks.current);
     assert_true(told.missing > 0 && told.missing <= told.needed);
-    cache_verified(test);
+    cache_verify(test);
 }
 
 /* ---- Summary ----------------------------------------------------------------------------------
@@ -322,14 +329,14 @@ static void lines_are_as_wide_as_each_other(const char *text)
         assert_int_equal(strcspn(table + at, "\n"), width);
 }
 
-static void the_summary_has_every_figure(void **state)
+static void the_summary_has_every_stat(void **state)
 {
     struct cache_test *test = *state;
-    void *block = block_taken(test, 3 * MIB, 0);
+    void *block = block_alloc(test, 3 * MIB, 0);
     char *text = summary_text(test);
 #define LABEL_IS_THERE(name, unit, label) assert_non_null(strstr(text, label));
-    VMM_FIGURE_MAP(LABEL_IS_THERE)
-    VMM_NUMBER_MAP(LABEL_IS_THERE)
+    VMM_STAT_MAP(LABEL_IS_THERE)
+    VMM_VALUE_MAP(LABEL_IS_THERE)
 #undef LABEL_IS_THERE
     assert_non_null(strstr(text, vmm_version()));
     assert_non_null(strstr(text, test->driver->ops->name));
@@ -337,10 +344,10 @@ static void the_summary_has_every_figure(void **state)
     assert_non_null(strstr(text, "128 MiB"));
     lines_are_as_wide_as_each_other(text);
     free(text);
-    block_given(test, block);
+    block_free(test, block);
 }
 
-static void a_file_that_takes_no_output_is_told(void **state)
+static void a_failed_write_is_reported(void **state)
 {
     struct cache_test *test = *state;
     FILE *full = fopen("/dev/full", "w");
@@ -349,22 +356,11 @@ static void a_file_that_takes_no_output_is_told(void **state)
     (void)fclose(full);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(null_arguments_are_refused),
-        CACHE_TEST(a_struct_size_too_small_is_refused),
-        CACHE_TEST(callers_get_what_they_know),
-        CACHE_TEST(figures_add_up),
-        CACHE_TEST(peaks_can_be_reset),
-        CACHE_TEST(resetting_peaks_changes_no_decision),
-        CACHE_TEST(idle_memory_is_what_a_trim_would_free),
-        CACHE_TEST(calls_and_streams_are_counted),
-        CACHE_TEST(free_memory_is_idle_or_pinned),
-        CACHE_TEST(what_must_not_move_is_counted),
-        CACHE_TEST(the_line_of_a_failure_says_what_the_statistics_say),
-        CACHE_TEST(the_summary_has_every_figure),
-        CACHE_TEST(a_file_that_takes_no_output_is_told),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(null_arguments_are_refused), CACHE_TEST(a_struct_size_too_small_is_refused),
+           CACHE_TEST(stats_of_an_older_caller_fit_its_struct), CACHE_TEST(stats_add_up),
+           CACHE_TEST(peaks_can_be_reset), CACHE_TEST(resetting_peaks_changes_no_decision),
+           CACHE_TEST(idle_memory_is_what_a_trim_would_free),
+           CACHE_TEST(calls_and_streams_are_counted), CACHE_TEST(free_memory_is_idle_or_pinned),
+           CACHE_TEST(unmovable_bytes_are_counted),
+           CACHE_TEST(the_line_of_a_failure_says_what_the_statistics_say),
+           CACHE_TEST(the_summary_has_every_stat), CACHE_TEST(a_failed_write_is_reported))

@@ -1,67 +1,67 @@
-/* Blocks and the order of work: reuse on one stream, across streams, and vmm_use. */
+/* Blocks and the order of work: reuse on one stream, across streams, and vmm_record_stream. */
 #include "support/cache_support.h"
 
-#include "driver/sim.h"
+#include "driver/sim/sim.h"
 
 #define LARGE (8 * MIB)
 
 static bool walk_has(struct cache_test *test, uint64_t waiting_bytes)
 {
-    return cache_survey(test).waiting_bytes == waiting_bytes;
+    return cache_scan(test).waiting_bytes == waiting_bytes;
 }
 
-static void own_work_in_flight_is_no_hindrance(void **state)
+static void own_work_in_flight_does_not_prevent_reuse(void **state)
 {
     struct cache_test *test = *state;
-    void *first = block_taken(test, LARGE, 1);
+    void *first = block_alloc(test, LARGE, 1);
     (void)flight_begin(test, first, LARGE, 1);
-    block_given(test, first);
-    void *second = block_taken(test, LARGE, 1);
+    block_free(test, first);
+    void *second = block_alloc(test, LARGE, 1);
     assert_ptr_equal(second, first);
     assert_int_equal(cache_stalls(test), 0);
     flight_end(test);
-    block_given(test, second);
+    block_free(test, second);
 }
 
-static void other_streams_do_not_get_memory_in_flight(void **state)
+static void other_streams_do_not_reuse_memory_in_flight(void **state)
 {
     struct cache_test *test = *state;
-    void *first = block_taken(test, LARGE, 1);
+    void *first = block_alloc(test, LARGE, 1);
     bool is_sure = flight_begin(test, first, LARGE, 1);
-    block_given(test, first);
-    void *second = block_taken(test, LARGE, 2);
+    block_free(test, first);
+    void *second = block_alloc(test, LARGE, 2);
     if (is_sure)
         assert_ptr_not_equal(second, first);
-    block_filled(test, second, LARGE, 3, 2);
-    block_checked(test, second, LARGE, 3, 2);
+    block_fill(test, second, LARGE, 3, 2);
+    block_check(test, second, LARGE, 3, 2);
     assert_int_equal(cache_stalls(test), 0);
     flight_end(test);
-    block_given(test, second);
-    cache_verified(test);
+    block_free(test, second);
+    cache_verify(test);
 }
 
-static void finished_memory_crosses_between_streams(void **state)
+static void completed_memory_is_reused_by_other_streams(void **state)
 {
     struct cache_test *test = *state;
     static const size_t sizes[] = { LARGE, MIB, 5 * MIB, 600 };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        void *first = block_taken(test, sizes[i], 1);
-        block_filled(test, first, sizes[i], 1, 1);
-        block_given(test, first);
-        work_verified(test);
-        (void)cache_trimmed(test, 32 * MIB); /* gives empty slabs to their heap */
+        void *first = block_alloc(test, sizes[i], 1);
+        block_fill(test, first, sizes[i], 1, 1);
+        block_free(test, first);
+        work_verify(test);
+        (void)cache_trim(test, 32 * MIB); /* gives empty slabs to their heap */
         uint64_t calls = cache_stats(test).create_calls;
-        void *second = block_taken(test, sizes[i], 2);
+        void *second = block_alloc(test, sizes[i], 2);
         if (sizes[i] > MIB)
             assert_int_equal(cache_stats(test).create_calls, calls);
-        block_given(test, second);
-        cache_verified(test);
-        (void)cache_trimmed(test, 0);
+        block_free(test, second);
+        cache_verify(test);
+        (void)cache_trim(test, 0);
     }
 }
 
 /* Pieces between live blocks, their last work still running, move together without new memory. */
-static void own_memory_is_handed_over_in_flight(void **state)
+static void the_same_stream_reuses_memory_in_flight(void **state)
 {
     struct cache_test *test = *state;
     enum { PIECES = 8 };
@@ -70,39 +70,39 @@ static void own_memory_is_handed_over_in_flight(void **state)
     cache_restart(test, &config);
     void *blocks[PIECES];
     for (int i = 0; i < PIECES; i++)
-        blocks[i] = block_taken(test, LARGE, 1);
+        blocks[i] = block_alloc(test, LARGE, 1);
     (void)flight_begin(test, blocks[0], LARGE, 1);
     for (uint32_t i = 0; i < PIECES; i++)
-        block_filled(test, blocks[i], LARGE, i, 1);
+        block_fill(test, blocks[i], LARGE, i, 1);
     for (int i = 0; i < PIECES; i += 2)
-        block_given(test, blocks[i]);
+        block_free(test, blocks[i]);
     uint64_t calls = cache_stats(test).create_calls;
-    void *whole = block_taken(test, PIECES / 2 * LARGE, 1);
+    void *whole = block_alloc(test, PIECES / 2 * LARGE, 1);
     assert_int_equal(cache_stats(test).create_calls, calls);
     assert_int_equal(cache_stalls(test), 0);
-    cache_verified(test);
-    block_filled(test, whole, PIECES / 2 * LARGE, 99, 1);
+    cache_verify(test);
+    block_fill(test, whole, PIECES / 2 * LARGE, 99, 1);
     for (uint32_t i = 1; i < PIECES; i += 2)
-        block_checked(test, blocks[i], LARGE, i, 1);
-    block_checked(test, whole, PIECES / 2 * LARGE, 99, 1);
+        block_check(test, blocks[i], LARGE, i, 1);
+    block_check(test, whole, PIECES / 2 * LARGE, 99, 1);
     flight_end(test);
-    cache_verified(test);
+    cache_verify(test);
 }
 
 /* The limit leaves no other choice than the memory that the other stream's work still uses. */
 static void pressure_makes_streams_follow(void **state)
 {
     struct cache_test *test = *state;
-    void *first = block_taken(test, CACHE_LIMIT, 1);
+    void *first = block_alloc(test, CACHE_LIMIT, 1);
     (void)flight_begin(test, first, CACHE_LIMIT, 1);
-    block_given(test, first);
-    void *second = block_taken(test, CACHE_LIMIT, 2);
-    block_filled(test, second, CACHE_LIMIT, 3, 2);
-    block_checked(test, second, CACHE_LIMIT, 3, 2);
+    block_free(test, first);
+    void *second = block_alloc(test, CACHE_LIMIT, 2);
+    block_fill(test, second, CACHE_LIMIT, 3, 2);
+    block_check(test, second, CACHE_LIMIT, 3, 2);
     assert_int_equal(cache_stalls(test), 0);
     flight_end(test);
-    block_given(test, second);
-    cache_verified(test);
+    block_free(test, second);
+    cache_verify(test);
 }
 
 static void used_blocks_wait(void **state)
@@ -111,25 +111,25 @@ static void used_blocks_wait(void **state)
     static const size_t sizes[] = { LARGE, 100000, 512 };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         size_t bytes = sizes[i];
-        void *first = block_taken(test, bytes, 1);
+        void *first = block_alloc(test, bytes, 1);
         uint64_t active = cache_stats(test).active_bytes.current;
-        block_used(test, first, 2);
+        block_use(test, first, 2);
         bool is_sure = flight_begin(test, first, bytes, 2);
-        block_given(test, first);
+        block_free(test, first);
         assert_int_equal(cache_stalls(test), 0);
         assert_int_equal(cache_stats(test).allocated_bytes.current, 0);
-        void *second = block_taken(test, bytes, 1);
+        void *second = block_alloc(test, bytes, 1);
         if (is_sure) {
             assert_ptr_not_equal(second, first);
             assert_true(walk_has(test, active));
             assert_status(vmm_free(test->cache, first), VMM_ERR_UNKNOWN_POINTER);
-            assert_status(vmm_use(test->cache, first, NULL), VMM_ERR_UNKNOWN_POINTER);
+            assert_status(vmm_record_stream(test->cache, first, NULL), VMM_ERR_UNKNOWN_POINTER);
             assert_int_equal(cache_stats(test).active_bytes.current, 2 * active);
-            cache_verified(test);
+            cache_verify(test);
         }
-        block_given(test, second);
+        block_free(test, second);
         flight_end(test);
-        (void)cache_trimmed(test, 0);
+        (void)cache_trim(test, 0);
         assert_true(walk_has(test, 0));
         assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
         assert_int_equal(cache_stats(test).active_bytes.current, 0);
@@ -139,67 +139,67 @@ static void used_blocks_wait(void **state)
 static void used_blocks_come_back_without_a_trim(void **state)
 {
     struct cache_test *test = *state;
-    void *first = block_taken(test, LARGE, 1);
-    block_used(test, first, 2);
+    void *first = block_alloc(test, LARGE, 1);
+    block_use(test, first, 2);
     (void)flight_begin(test, first, LARGE, 2);
-    block_given(test, first);
+    block_free(test, first);
     flight_end(test);
-    void *second = block_taken(test, LARGE, 1);
+    void *second = block_alloc(test, LARGE, 1);
     assert_ptr_equal(second, first);
-    block_given(test, second);
+    block_free(test, second);
 }
 
 static void every_user_is_waited_for(void **state)
 {
     struct cache_test *test = *state;
-    void *first = block_taken(test, LARGE, 1);
-    block_filled(test, first, LARGE, 1, 1);
+    void *first = block_alloc(test, LARGE, 1);
+    block_fill(test, first, LARGE, 1, 1);
     for (unsigned round = 0; round < 3; round++) {
-        block_used(test, first, 2);
-        block_used(test, first, 0);
-        block_used(test, first, 3);
+        block_use(test, first, 2);
+        block_use(test, first, 0);
+        block_use(test, first, 3);
     }
-    stream_follows(test, 3, 1);
+    stream_follow(test, 3, 1);
     bool is_sure = flight_begin(test, first, LARGE, 3);
-    block_given(test, first);
-    void *second = block_taken(test, LARGE, 1);
+    block_free(test, first);
+    void *second = block_alloc(test, LARGE, 1);
     if (is_sure)
         assert_ptr_not_equal(first, second);
-    block_given(test, second);
+    block_free(test, second);
     flight_end(test);
-    cache_verified(test);
+    cache_verify(test);
 }
 
 /* Two blocks that wait for a busy stream do not keep later ones from coming back. */
-static void stuck_blocks_hold_up_no_others(void **state)
+static void waiting_blocks_delay_no_others(void **state)
 {
     struct cache_test *test = *state;
     void *stuck[2];
     for (int i = 0; i < 2; i++) {
-        stuck[i] = block_taken(test, 4096, 1);
-        block_used(test, stuck[i], 2);
+        stuck[i] = block_alloc(test, 4096, 1);
+        block_use(test, stuck[i], 2);
     }
     (void)flight_begin(test, stuck[0], 4096, 2);
-    block_given(test, stuck[0]);
-    block_given(test, stuck[1]);
+    block_free(test, stuck[0]);
+    block_free(test, stuck[1]);
     for (int round = 0; round < 1000; round++) {
-        void *block = block_taken(test, LARGE, 1);
-        block_used(test, block, 3);
-        block_given(test, block);
+        void *block = block_alloc(test, LARGE, 1);
+        block_use(test, block, 3);
+        block_free(test, block);
     }
     assert_true(cache_stats(test).reserved_bytes.peak <= CACHE_LIMIT / 2);
     flight_end(test);
 }
 
-static void a_block_s_own_stream_is_no_other(void **state)
+static void recording_the_own_stream_changes_nothing(void **state)
 {
     struct cache_test *test = *state;
-    void *first = block_taken(test, LARGE, 1);
-    block_used(test, first, 1);
+    void *first = block_alloc(test, LARGE, 1);
+    block_use(test, first, 1);
     (void)flight_begin(test, first, LARGE, 1);
-    block_given(test, first);
+    block_free(test, first);
     assert_true(walk_has(test, 0));
-    assert_ptr_equal(block_taken(test, LARGE, 1), first);
+    assert_ptr_equal(block_alloc(test, LARGE, 1), first);
     flight_end(test);
 }
 
@@ -208,15 +208,15 @@ static void uses_end_with_their_block(void **state)
     struct cache_test *test = *state;
     static const size_t sizes[] = { LARGE, 512 };
     for (size_t i = 0; i < 2; i++) {
-        void *first = block_taken(test, sizes[i], 1);
-        block_used(test, first, 2);
-        block_given(test, first);
-        work_verified(test);
-        void *second = block_taken(test, sizes[i], 1);
+        void *first = block_alloc(test, sizes[i], 1);
+        block_use(test, first, 2);
+        block_free(test, first);
+        work_verify(test);
+        void *second = block_alloc(test, sizes[i], 1);
         (void)flight_begin(test, second, sizes[i], 1);
-        block_given(test, second);
+        block_free(test, second);
         assert_true(walk_has(test, 0));
-        assert_ptr_equal(block_taken(test, sizes[i], 1), second);
+        assert_ptr_equal(block_alloc(test, sizes[i], 1), second);
         flight_end(test);
     }
 }
@@ -224,38 +224,38 @@ static void uses_end_with_their_block(void **state)
 static void pressure_waits_for_used_blocks(void **state)
 {
     struct cache_test *test = *state;
-    void *first = block_taken(test, CACHE_LIMIT, 1);
-    block_filled(test, first, CACHE_LIMIT, 1, 1);
-    block_used(test, first, 2);
-    stream_follows(test, 2, 1);
+    void *first = block_alloc(test, CACHE_LIMIT, 1);
+    block_fill(test, first, CACHE_LIMIT, 1, 1);
+    block_use(test, first, 2);
+    stream_follow(test, 2, 1);
     if (driver_choice_kind() == VMM_DRIVER_SIM)
         vmm__sim_lag_set(test->driver, 1000);
-    block_checked(test, first, CACHE_LIMIT, 1, 2);
-    block_given(test, first);
-    void *second = block_taken(test, CACHE_LIMIT, 1);
-    block_filled(test, second, CACHE_LIMIT, 2, 1);
-    block_checked(test, second, CACHE_LIMIT, 2, 1);
-    block_given(test, second);
-    cache_verified(test);
+    block_check(test, first, CACHE_LIMIT, 1, 2);
+    block_free(test, first);
+    void *second = block_alloc(test, CACHE_LIMIT, 1);
+    block_fill(test, second, CACHE_LIMIT, 2, 1);
+    block_check(test, second, CACHE_LIMIT, 2, 1);
+    block_free(test, second);
+    cache_verify(test);
 }
 
-static void the_end_comes_with_blocks_in_every_state(void **state)
+static void destroy_accepts_blocks_in_every_state(void **state)
 {
     struct cache_test *test = *state;
     static const size_t sizes[] = { LARGE, 200000, 512 };
     for (int i = 0; i < 9; i++) {
-        void *block = block_taken(test, sizes[i % 3], 1);
-        block_filled(test, block, sizes[i % 3], 1, 1);
+        void *block = block_alloc(test, sizes[i % 3], 1);
+        block_fill(test, block, sizes[i % 3], 1, 1);
         if (i < 3)
             continue;
-        block_used(test, block, 2);
-        stream_follows(test, 2, 1);
+        block_use(test, block, 2);
+        stream_follow(test, 2, 1);
         if (i == 3)
             (void)flight_begin(test, block, sizes[i % 3], 2);
         if (i < 6)
-            block_given(test, block);
+            block_free(test, block);
     }
-    (void)cache_trimmed(test, 0);
+    (void)cache_trim(test, 0);
     if (driver_choice_kind() == VMM_DRIVER_HOST)
         flight_end(test); /* its kernel waits for the host */
 }
@@ -275,14 +275,14 @@ struct live {
 /* Now and then another stream reads the block too, after the work so far. */
 static void live_end(struct cache_test *test, struct live *live, uint64_t *seed)
 {
-    block_checked(test, live->block, live->bytes, live->word, live->stream);
+    block_check(test, live->block, live->bytes, live->word, live->stream);
     unsigned other = (unsigned)(random_next(seed) % CACHE_STREAMS);
     if (random_next(seed) % 3 == 0) {
-        stream_follows(test, other, live->stream);
-        block_used(test, live->block, other);
-        block_checked(test, live->block, live->bytes, live->word, other);
+        stream_follow(test, other, live->stream);
+        block_use(test, live->block, other);
+        block_check(test, live->block, live->bytes, live->word, other);
     }
-    block_given(test, live->block);
+    block_free(test, live->block);
     live->block = NULL;
 }
 
@@ -291,12 +291,7 @@ static void live_begin(struct cache_test *test, struct live *live, uint64_t *see
     live->bytes = random_bytes(seed, 24 * MIB);
     live->stream = (unsigned)(random_next(seed) % CACHE_STREAMS);
     live->word = word;
-    vmm_status status =
-        vmm_alloc(test->cache, live->bytes, test->streams[live->stream], &live->block);
-    if (status == VMM_ERR_DEVICE_OOM)
-        return;
-    assert_ok(status);
-    block_filled(test, live->block, live->bytes, word, live->stream);
+    block_try_fill(test, live->bytes, live->stream, word, &live->block);
 }
 
 static void contents_survive_on(struct cache_test *test, uint64_t seed)
@@ -309,17 +304,17 @@ static void contents_survive_on(struct cache_test *test, uint64_t seed)
         else
             live_begin(test, live, &seed, round);
         if (round % 700 == 0)
-            (void)cache_trimmed(test, random_next(&seed) % CACHE_LIMIT);
+            (void)cache_trim(test, random_next(&seed) % CACHE_LIMIT);
         if (round % 300 == 0)
-            cache_verified(test);
+            cache_verify(test);
     }
     for (int i = 0; i < SLOTS; i++) {
         if (lives[i].block != NULL)
             live_end(test, &lives[i], &seed);
     }
     free(lives);
-    work_verified(test);
-    (void)cache_trimmed(test, 0);
+    work_verify(test);
+    (void)cache_trim(test, 0);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
@@ -335,23 +330,14 @@ static void contents_survive_crossing_streams(void **state)
     }
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(own_work_in_flight_is_no_hindrance),
-        CACHE_TEST(other_streams_do_not_get_memory_in_flight),
-        CACHE_TEST(finished_memory_crosses_between_streams),
-        CACHE_TEST(own_memory_is_handed_over_in_flight),
-        CACHE_TEST(pressure_makes_streams_follow),
-        CACHE_TEST(used_blocks_wait),
-        CACHE_TEST(used_blocks_come_back_without_a_trim),
-        CACHE_TEST(every_user_is_waited_for),
-        CACHE_TEST(stuck_blocks_hold_up_no_others),
-        CACHE_TEST(a_block_s_own_stream_is_no_other),
-        CACHE_TEST(uses_end_with_their_block),
-        CACHE_TEST(pressure_waits_for_used_blocks),
-        CACHE_TEST(the_end_comes_with_blocks_in_every_state),
-        CACHE_TEST(contents_survive_crossing_streams),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(own_work_in_flight_does_not_prevent_reuse),
+           CACHE_TEST(other_streams_do_not_reuse_memory_in_flight),
+           CACHE_TEST(completed_memory_is_reused_by_other_streams),
+           CACHE_TEST(the_same_stream_reuses_memory_in_flight),
+           CACHE_TEST(pressure_makes_streams_follow), CACHE_TEST(used_blocks_wait),
+           CACHE_TEST(used_blocks_come_back_without_a_trim), CACHE_TEST(every_user_is_waited_for),
+           CACHE_TEST(waiting_blocks_delay_no_others),
+           CACHE_TEST(recording_the_own_stream_changes_nothing),
+           CACHE_TEST(uses_end_with_their_block), CACHE_TEST(pressure_waits_for_used_blocks),
+           CACHE_TEST(destroy_accepts_blocks_in_every_state),
+           CACHE_TEST(contents_survive_crossing_streams))

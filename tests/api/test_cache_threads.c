@@ -29,7 +29,7 @@ struct worker {
     struct exchange *exchange;
     pthread_t thread;
     unsigned number;
-    bool has_one_stream; /* shared by all, and every block is freed by whoever happens to have it */
+    bool has_one_stream; /* all threads share it, and any thread may free any block */
     uint64_t requested_bytes;
     uint64_t allocations;
     const char *trouble; /* assertions belong to the main thread */
@@ -109,13 +109,13 @@ static int item_looked_at(void *context, const vmm_item *item)
     return rises ? 0 : 1;
 }
 
-static const char *figures_trouble(const vmm_stats *stats)
+static const char *stats_trouble(const vmm_stats *stats)
 {
-#define FIGURE_LOOKED_AT(name, unit, label)                                                        \
+#define STAT_LOOKED_AT(name, unit, label)                                                          \
     if (stats->name.freed > stats->name.allocated || stats->name.current > stats->name.peak)       \
         return "figures contradict each other: " #name;
-    VMM_FIGURE_MAP(FIGURE_LOOKED_AT)
-#undef FIGURE_LOOKED_AT
+    VMM_STAT_MAP(STAT_LOOKED_AT)
+#undef STAT_LOOKED_AT
     return NULL;
 }
 
@@ -132,7 +132,7 @@ static void *observer_main(void *context)
             vmm_walk(cache, item_looked_at, &last) != VMM_OK)
             worker->trouble = "a report failed";
         else
-            worker->trouble = figures_trouble(&stats);
+            worker->trouble = stats_trouble(&stats);
         if (vmm__cache_check(cache) != VMM_OK)
             worker->trouble = "an invariant is broken";
         size_t keep = random_next(&seed) % CACHE_LIMIT;
@@ -144,8 +144,8 @@ static void *observer_main(void *context)
     return NULL;
 }
 
-/* Exact once nobody calls any more, whatever was posted when. */
-static void sums_compared(struct cache_test *test, const struct worker *workers)
+/* The sums are exact when no call is under way. */
+static void sums_compare(struct cache_test *test, const struct worker *workers)
 {
     uint64_t requested_bytes = 0;
     uint64_t allocations = 0;
@@ -180,7 +180,7 @@ static void workers_run(struct cache_test *test, struct exchange *exchange, bool
     trouble = trouble == NULL ? observer.trouble : trouble;
     if (trouble != NULL)
         fail_msg("%s", trouble);
-    sums_compared(test, workers);
+    sums_compare(test, workers);
 }
 
 static void exchange_emptied(struct cache_test *test, struct exchange *exchange)
@@ -197,10 +197,10 @@ static void threads_share(struct cache_test *test, bool has_one_stream)
     struct exchange exchange = { .mutex = PTHREAD_MUTEX_INITIALIZER };
     workers_run(test, &exchange, has_one_stream);
     exchange_emptied(test, &exchange);
-    work_verified(test);
-    cache_verified(test);
+    work_verify(test);
+    cache_verify(test);
     assert_int_equal(cache_stats(test).allocations.current, 0);
-    (void)cache_trimmed(test, 0);
+    (void)cache_trim(test, 0);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
@@ -255,23 +255,23 @@ static bool goes_on_beside_a_wait(struct cache_test *test)
 {
     struct waiter waiter = { .cache = test->cache };
     pthread_t thread;
-    void *pending = block_taken(test, 3 * MIB, 1);
+    void *pending = block_alloc(test, 3 * MIB, 1);
     assert_ok(vmm__driver_delay(test->driver, STALL_NS, test->streams[1]));
-    block_given(test, pending);
+    block_free(test, pending);
     assert_int_equal(pthread_create(&thread, NULL, waiter_main, &waiter), 0);
     (void)usleep(150 * 1000); /* it waits by now */
     uint64_t begin_ns = vmm__clock_ns();
-    (void)cache_trimmed(test, 0);
-    void *other = block_taken(test, 5 * MIB, 2);
+    (void)cache_trim(test, 0);
+    void *other = block_alloc(test, 5 * MIB, 2);
     uint64_t took_ns = vmm__clock_ns() - begin_ns;
-    block_given(test, other);
+    block_free(test, other);
     (void)pthread_join(thread, NULL);
     assert_ok(waiter.status);
     return took_ns < STALL_NS / 4;
 }
 
 /* One attempt says it: the others are for machines that have no time for this thread. sim's work takes none. */
-static void a_wait_holds_nobody_else_up(void **state)
+static void a_wait_blocks_no_other_thread(void **state)
 {
     struct cache_test *test = *state;
     bool went_on = driver_choice_kind() == VMM_DRIVER_SIM;
@@ -280,14 +280,6 @@ static void a_wait_holds_nobody_else_up(void **state)
     assert_true(went_on);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(threads_share_a_cache),
-        CACHE_TEST(threads_share_a_stream),
-        CACHE_TEST(threads_share_a_cache_that_does_not_cache),
-        CACHE_TEST(threads_share_a_cache_that_decays),
-        CACHE_TEST(a_wait_holds_nobody_else_up),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(threads_share_a_cache), CACHE_TEST(threads_share_a_stream),
+           CACHE_TEST(threads_share_a_cache_that_does_not_cache),
+           CACHE_TEST(threads_share_a_cache_that_decays), CACHE_TEST(a_wait_blocks_no_other_thread))

@@ -19,7 +19,7 @@ static void a_walk_can_end_early(void **state)
     struct cache_test *test = *state;
     void *blocks[20];
     for (unsigned i = 0; i < 20; i++)
-        blocks[i] = block_taken(test, i % 2 == 0 ? 512 : 3 * MIB, i % 3);
+        blocks[i] = block_alloc(test, i % 2 == 0 ? 512 : 3 * MIB, i % 3);
     struct counter all = { 0 };
     assert_ok(vmm_walk(test->cache, visits_counted, &all));
     assert_true(all.seen > 40);
@@ -29,7 +29,7 @@ static void a_walk_can_end_early(void **state)
         assert_int_equal(some.seen, most);
     }
     for (int i = 0; i < 20; i++)
-        block_given(test, blocks[i]);
+        block_free(test, blocks[i]);
 }
 
 struct search {
@@ -54,7 +54,7 @@ static void every_block_is_visited_once(void **state)
     static const size_t sizes[] = { 0, 1, 777, 8192, 8193, MIB, MIB + 1, 5 * MIB + 3 };
     for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         unsigned stream = i % CACHE_STREAMS;
-        struct search search = { .address = (uintptr_t)block_taken(test, sizes[i], stream) };
+        struct search search = { .address = (uintptr_t)block_alloc(test, sizes[i], stream) };
         assert_ok(vmm_walk(test->cache, block_searched, &search));
         assert_int_equal(search.hits, 1);
         assert_int_equal(search.found.state, VMM_ITEM_LIVE);
@@ -64,30 +64,23 @@ static void every_block_is_visited_once(void **state)
     }
 }
 
-/* Slabs of odd sizes come to lie over the borders of chunks. */
+/* Slabs of odd sizes cross the borders of chunks. */
 static void slabs_over_chunk_borders_are_walked_in_order(void **state)
 {
     struct cache_test *test = *state;
     enum { OBJECTS = 3000 };
     void **objects = calloc(OBJECTS, sizeof *objects);
     for (size_t i = 0; i < OBJECTS; i++)
-        objects[i] = block_taken(test, 1 + i * 2711 % 8192, 0);
-    cache_verified(test);
+        objects[i] = block_alloc(test, 1 + i * 2711 % 8192, 0);
+    cache_verify(test);
     for (size_t i = 0; i < OBJECTS; i += 2)
-        block_given(test, objects[i]);
-    cache_verified(test);
+        block_free(test, objects[i]);
+    cache_verify(test);
     for (size_t i = 1; i < OBJECTS; i += 2)
-        block_given(test, objects[i]);
-    cache_verified(test);
+        block_free(test, objects[i]);
+    cache_verify(test);
     free(objects);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(a_walk_can_end_early),
-        CACHE_TEST(every_block_is_visited_once),
-        CACHE_TEST(slabs_over_chunk_borders_are_walked_in_order),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(a_walk_can_end_early), CACHE_TEST(every_block_is_visited_once),
+           CACHE_TEST(slabs_over_chunk_borders_are_walked_in_order))

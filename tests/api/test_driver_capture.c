@@ -1,12 +1,12 @@
 /*
- * What every driver promises of streams that are being captured. What breaks a capture is tried where that
- * is written down: a GPU may know more of it.
+ * Guarantees of every driver about stream captures, on the driver that the first argument names.
+ * Operations that break a capture run on host and sim only.
  */
 #include "support/driver_choice.h"
 #include "support/driver_steps.h"
 
 #include "base/hostmem.h"
-#include "driver/sim.h"
+#include "driver/sim/sim.h"
 
 #define CAPTURE_TEST(name) cmocka_unit_test_setup_teardown(name, capture_setup, capture_teardown)
 
@@ -32,7 +32,7 @@ static bool is_captured(struct driver *driver, vmm_stream stream)
     return is_capturing;
 }
 
-static void a_capture_is_told_from_its_begin_to_its_end(void **state)
+static void a_capture_is_reported_while_active(void **state)
 {
     struct driver *driver = *state;
     vmm_stream stream = stream_new(driver);
@@ -61,14 +61,14 @@ static void other_streams_work_during_a_capture(void **state)
     vmm_stream other = stream_new(driver);
     void *before = event_new(driver);
     void *event = event_new(driver);
-    filled(driver, region.address, region.bytes, 1, stream);
+    memory_fill(driver, region.address, region.bytes, 1, stream);
     assert_ok(vmm__driver_event_record(driver, before, stream));
     assert_ok(vmm__driver_capture_begin(driver, stream));
-    assert_ok(vmm__driver_stream_wait(driver, other, before)); /* it is no part of the capture */
-    checked(driver, region.address, region.bytes, 1, other);
+    assert_ok(vmm__driver_stream_wait(driver, other, before)); /* is not part of the capture */
+    memory_check(driver, region.address, region.bytes, 1, other);
     assert_ok(vmm__driver_event_wait(driver, before));
     assert_ok(vmm__driver_event_query(driver, before));
-    filled(driver, region.address, region.bytes, 2, other);
+    memory_fill(driver, region.address, region.bytes, 2, other);
     assert_ok(vmm__driver_event_record(driver, event, other));
     assert_ok(vmm__driver_event_wait(driver, event));
     assert_ok(vmm__driver_event_query(driver, event));
@@ -76,7 +76,7 @@ static void other_streams_work_during_a_capture(void **state)
     assert_ok(vmm__driver_create(driver, region.each, &handle));
     assert_ok(vmm__driver_release(driver, handle, region.each));
     assert_ok(vmm__driver_capture_end(driver, stream));
-    checked(driver, region.address, region.bytes, 2, stream);
+    memory_check(driver, region.address, region.bytes, 2, stream);
     assert_int_equal(mismatches(driver), 0);
     assert_ok(vmm__driver_event_destroy(driver, before));
     assert_ok(vmm__driver_event_destroy(driver, event));
@@ -85,94 +85,94 @@ static void other_streams_work_during_a_capture(void **state)
     region_close(driver, &region);
 }
 
-/* ---- What breaks a capture ---------------------------------------------------------------------- */
+/* ---- What breaks a capture ------------------------------------------------------------------- */
 
-struct broken {
+struct capture {
     struct driver *driver;
-    vmm_stream stream; /* that is captured */
+    vmm_stream stream; /* under capture */
     uint64_t address;
-    void *event; /* of another stream's work */
+    void *event; /* recorded on another stream */
 };
 
-static vmm_status work_submitted(const struct broken *broken)
+static vmm_status submit_work(const struct capture *capture)
 {
-    return vmm__driver_fill(broken->driver, broken->address, 512, 1, broken->stream);
+    return vmm__driver_fill(capture->driver, capture->address, 512, 1, capture->stream);
 }
 
-static vmm_status captured_event_asked(const struct broken *broken)
+static vmm_status query_captured_event(const struct capture *capture)
 {
-    assert_ok(vmm__driver_event_record(broken->driver, broken->event, broken->stream));
-    vmm_status status = vmm__driver_event_query(broken->driver, broken->event);
-    return status == VMM_NOT_READY ? VMM_OK : status;
+    assert_ok(vmm__driver_event_record(capture->driver, capture->event, capture->stream));
+    vmm_status status = vmm__driver_event_query(capture->driver, capture->event);
+    return status == VMM__PENDING ? VMM_OK : status;
 }
 
-static vmm_status captured_event_waited_for(const struct broken *broken)
+static vmm_status wait_for_captured_event(const struct capture *capture)
 {
-    assert_ok(vmm__driver_event_record(broken->driver, broken->event, broken->stream));
-    return vmm__driver_event_wait(broken->driver, broken->event);
+    assert_ok(vmm__driver_event_record(capture->driver, capture->event, capture->stream));
+    return vmm__driver_event_wait(capture->driver, capture->event);
 }
 
-static vmm_status captured_event_followed(const struct broken *broken)
+static vmm_status order_after_captured_event(const struct capture *capture)
 {
-    assert_ok(vmm__driver_event_record(broken->driver, broken->event, broken->stream));
-    return vmm__driver_stream_wait(broken->driver, NULL, broken->event);
+    assert_ok(vmm__driver_event_record(capture->driver, capture->event, capture->stream));
+    return vmm__driver_stream_wait(capture->driver, NULL, capture->event);
 }
 
-static vmm_status stream_made_to_wait(const struct broken *broken)
+static vmm_status make_stream_wait(const struct capture *capture)
 {
-    return vmm__driver_stream_wait(broken->driver, broken->stream, broken->event);
+    return vmm__driver_stream_wait(capture->driver, capture->stream, capture->event);
 }
 
-static vmm_status device_waited_for(const struct broken *broken)
+static vmm_status wait_for_device(const struct capture *capture)
 {
-    return vmm__driver_device_wait(broken->driver);
+    return vmm__driver_device_wait(capture->driver);
 }
 
-typedef vmm_status (*breaker)(const struct broken *broken);
+typedef vmm_status (*breaker)(const struct capture *capture);
 
-/* The stream is as before afterwards, and the next capture whole. */
-static void capture_broken(const struct broken *broken, breaker breaks)
+/* Afterwards the stream works as before, and its next capture is valid. */
+static void assert_capture_breaks(const struct capture *capture, breaker breaks)
 {
-    struct driver *driver = broken->driver;
+    struct driver *driver = capture->driver;
     vmm_stream other = stream_new(driver);
-    filled(driver, broken->address, 512, 1, other);
-    assert_ok(vmm__driver_event_record(driver, broken->event, other));
-    assert_ok(vmm__driver_capture_begin(driver, broken->stream));
-    assert_status(breaks(broken), VMM_ERR_DRIVER);
-    assert_true(is_captured(driver, broken->stream));
-    assert_status(vmm__driver_capture_end(driver, broken->stream), VMM_ERR_DRIVER);
-    assert_false(is_captured(driver, broken->stream));
-    assert_ok(vmm__driver_capture_begin(driver, broken->stream));
-    assert_ok(vmm__driver_capture_end(driver, broken->stream));
+    memory_fill(driver, capture->address, 512, 1, other);
+    assert_ok(vmm__driver_event_record(driver, capture->event, other));
+    assert_ok(vmm__driver_capture_begin(driver, capture->stream));
+    assert_status(breaks(capture), VMM_ERR_DRIVER);
+    assert_true(is_captured(driver, capture->stream));
+    assert_status(vmm__driver_capture_end(driver, capture->stream), VMM_ERR_DRIVER);
+    assert_false(is_captured(driver, capture->stream));
+    assert_ok(vmm__driver_capture_begin(driver, capture->stream));
+    assert_ok(vmm__driver_capture_end(driver, capture->stream));
     assert_ok(vmm__driver_device_wait(driver));
-    assert_ok(breaks(broken));
+    assert_ok(breaks(capture));
     assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_stream_destroy(driver, other));
 }
 
-static void a_capture_is_broken_by_what_cuda_forbids(void **state)
+static void forbidden_operations_break_a_capture(void **state)
 {
     static const breaker breakers[] = {
-        work_submitted,          captured_event_asked, captured_event_waited_for,
-        captured_event_followed, stream_made_to_wait,  device_waited_for
+        submit_work,      query_captured_event, wait_for_captured_event, order_after_captured_event,
+        make_stream_wait, wait_for_device
     };
     struct driver *driver = *state;
     bool is_sim = driver_choice_kind() == VMM_DRIVER_SIM;
     struct region region = region_open(driver, 1, 1);
-    struct broken broken = { .driver = driver, .address = region.address };
+    struct capture capture = { .driver = driver, .address = region.address };
     for (unsigned i = 0; i < 6 && driver_choice_kind() != VMM_DRIVER_CUDA; i++) {
-        broken.stream = stream_new(driver);
-        broken.event = event_new(driver);
-        capture_broken(&broken, breakers[i]);
+        capture.stream = stream_new(driver);
+        capture.event = event_new(driver);
+        assert_capture_breaks(&capture, breakers[i]);
         if (is_sim)
             assert_int_equal(vmm__sim_violations(driver, NULL), i + 1);
-        assert_ok(vmm__driver_event_destroy(driver, broken.event));
-        assert_ok(vmm__driver_stream_destroy(driver, broken.stream));
+        assert_ok(vmm__driver_event_destroy(driver, capture.event));
+        assert_ok(vmm__driver_stream_destroy(driver, capture.stream));
     }
     region_close(driver, &region);
 }
 
-/* It is the capture's, which is whole; recorded again, the event is as any other. */
+/* The event belongs to a valid capture; recorded again, it is an ordinary event. */
 static void a_captured_event_can_be_recorded_again(void **state)
 {
     struct driver *driver = *state;
@@ -195,10 +195,10 @@ int main(int argc, char **argv)
 {
     driver_choice_read(argc, argv);
     const struct CMUnitTest tests[] = {
-        CAPTURE_TEST(a_capture_is_told_from_its_begin_to_its_end),
+        CAPTURE_TEST(a_capture_is_reported_while_active),
         CAPTURE_TEST(other_streams_work_during_a_capture),
         CAPTURE_TEST(a_captured_event_can_be_recorded_again),
-        CAPTURE_TEST(a_capture_is_broken_by_what_cuda_forbids),
+        CAPTURE_TEST(forbidden_operations_break_a_capture),
     };
     return cmocka_run_group_tests_name(argv[1], tests, NULL, NULL);
 }

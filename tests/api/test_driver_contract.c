@@ -1,12 +1,12 @@
 /*
- * What every driver promises (driver.h, D1 to D6), on the driver that the first argument names.
- * Each test leaves nothing outstanding, and none breaks a promise of the callers.
+ * Guarantees of every driver (driver.h, D1 to D6), on the driver that the first argument names.
+ * Each test leaves nothing outstanding and keeps the callers' guarantees.
  */
 #include "support/driver_choice.h"
 #include "support/driver_steps.h"
 
 #include "base/hostmem.h"
-#include "driver/sim.h"
+#include "driver/sim/sim.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 #define CONTRACT_TEST(name) cmocka_unit_test_setup_teardown(name, contract_setup, contract_teardown)
 
-/* Capacity of the pretended devices; a GPU has what it has. */
+/* Capacity of host and sim; a GPU has its own. */
 #define CAPACITY (128 * MIB)
 
 static int contract_setup(void **state)
@@ -33,42 +33,41 @@ static int contract_teardown(void **state)
     return vmm__host_outstanding() == 0 ? 0 : -1;
 }
 
-/* ---- Fill and check
- * ------------------------------------------------------------------------------ */
+/* ---- Fill and check -------------------------------------------------------------------------- */
 
-static void what_was_filled_is_found(void **state)
+static void check_accepts_filled_memory(void **state)
 {
     struct driver *driver = *state;
     struct region region = region_open(driver, 1, 8);
     for (uint32_t bytes = 1; bytes <= 5000; bytes++) {
         uint64_t block = region.address + bytes % 16 * 8192;
-        filled(driver, block, bytes, bytes, NULL);
-        checked(driver, block, bytes, bytes, NULL);
+        memory_fill(driver, block, bytes, bytes, NULL);
+        memory_check(driver, block, bytes, bytes, NULL);
     }
     static const uint64_t large[] = { 65535, 65536, 1048577, 2097152, 2097153, 16777215, 16777216 };
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
-        filled(driver, region.address, large[i], 70000, NULL);
-        checked(driver, region.address, large[i], 70000, NULL);
+        memory_fill(driver, region.address, large[i], 70000, NULL);
+        memory_check(driver, region.address, large[i], 70000, NULL);
     }
     assert_int_equal(mismatches(driver), 0);
     region_close(driver, &region);
 }
 
-static void what_was_overwritten_is_found_different(void **state)
+static void check_detects_overwritten_memory(void **state)
 {
     struct driver *driver = *state;
     struct region region = region_open(driver, 1, 1);
     uint64_t whole = region.address;
-    filled(driver, whole, 8192, 1, NULL);
-    checked(driver, whole, 8192, 1, NULL);
+    memory_fill(driver, whole, 8192, 1, NULL);
+    memory_check(driver, whole, 8192, 1, NULL);
     assert_int_equal(mismatches(driver), 0);
-    checked(driver, whole, 8192, 2, NULL);
+    memory_check(driver, whole, 8192, 2, NULL);
     uint64_t wrong_word = mismatches(driver);
     assert_true(wrong_word > 0);
-    filled(driver, whole + 2048, 512, 2, NULL);
-    checked(driver, whole + 2048, 512, 2, NULL);
+    memory_fill(driver, whole + 2048, 512, 2, NULL);
+    memory_check(driver, whole + 2048, 512, 2, NULL);
     assert_int_equal(mismatches(driver), wrong_word);
-    checked(driver, whole, 8192, 1, NULL);
+    memory_check(driver, whole, 8192, 1, NULL);
     uint64_t wrong_part = mismatches(driver) - wrong_word;
     assert_true(wrong_part > 0);
     assert_true(wrong_part <= wrong_word);
@@ -80,33 +79,32 @@ static void fill_spans_handles(void **state)
     struct driver *driver = *state;
     struct region region = region_open(driver, 6, 2);
     uint64_t block = region.address + region.each - 3 * 512;
-    filled(driver, region.address, region.bytes, 5, NULL);
-    checked(driver, region.address, region.bytes, 5, NULL);
-    filled(driver, block, 3 * region.each + 777, 6, NULL);
-    checked(driver, block, 3 * region.each + 777, 6, NULL);
+    memory_fill(driver, region.address, region.bytes, 5, NULL);
+    memory_check(driver, region.address, region.bytes, 5, NULL);
+    memory_fill(driver, block, 3 * region.each + 777, 6, NULL);
+    memory_check(driver, block, 3 * region.each + 777, 6, NULL);
     assert_int_equal(mismatches(driver), 0);
     region_close(driver, &region);
 }
 
-static void copy_carries_the_contents(void **state)
+static void copy_transfers_the_contents(void **state)
 {
     struct driver *driver = *state;
     struct region from = region_open(driver, 3, 1);
     struct region to = region_open(driver, 1, 3);
-    filled(driver, from.address, from.bytes, 8, NULL);
+    memory_fill(driver, from.address, from.bytes, 8, NULL);
     assert_ok(vmm__driver_copy(driver, to.address, from.address, from.bytes, NULL));
-    filled(driver, from.address, from.bytes, 9, NULL);
-    checked(driver, to.address, to.bytes, 8, NULL);
-    filled(driver, from.address + 512, 1024, 10, NULL);
+    memory_fill(driver, from.address, from.bytes, 9, NULL);
+    memory_check(driver, to.address, to.bytes, 8, NULL);
+    memory_fill(driver, from.address + 512, 1024, 10, NULL);
     assert_ok(vmm__driver_copy(driver, to.address + 4096, from.address + 512, 1024, NULL));
-    checked(driver, to.address + 4096, 1024, 10, NULL);
+    memory_check(driver, to.address + 4096, 1024, 10, NULL);
     assert_int_equal(mismatches(driver), 0);
     region_close(driver, &from);
     region_close(driver, &to);
 }
 
-/* ---- Order
- * --------------------------------------------------------------------------------------- */
+/* ---- Order ----------------------------------------------------------------------------------- */
 
 static void a_stream_keeps_its_order(void **state)
 {
@@ -114,15 +112,15 @@ static void a_stream_keeps_its_order(void **state)
     struct region region = region_open(driver, 1, 4);
     vmm_stream stream = stream_new(driver);
     for (uint32_t round = 0; round < 200; round++) {
-        filled(driver, region.address, region.bytes, round, stream);
-        checked(driver, region.address, region.bytes, round, stream);
+        memory_fill(driver, region.address, region.bytes, round, stream);
+        memory_check(driver, region.address, region.bytes, round, stream);
     }
     assert_int_equal(mismatches(driver), 0);
     assert_ok(vmm__driver_stream_destroy(driver, stream));
     region_close(driver, &region);
 }
 
-static void an_event_passes_with_the_work_before_it(void **state)
+static void an_event_completes_with_preceding_work(void **state)
 {
     struct driver *driver = *state;
     struct region region = region_open(driver, 1, 4);
@@ -132,14 +130,14 @@ static void an_event_passes_with_the_work_before_it(void **state)
     assert_ok(vmm__driver_event_wait(driver, event));
     assert_ok(vmm__driver_stream_wait(driver, stream, event));
     for (uint32_t round = 0; round < 50; round++) {
-        filled(driver, region.address, region.bytes, round, stream);
+        memory_fill(driver, region.address, region.bytes, round, stream);
         assert_ok(vmm__driver_event_record(driver, event, stream));
         vmm_status status = vmm__driver_event_query(driver, event);
-        assert_true(status == VMM_OK || status == VMM_NOT_READY);
+        assert_true(status == VMM_OK || status == VMM__PENDING);
         assert_ok(vmm__driver_event_wait(driver, event));
         assert_ok(vmm__driver_event_query(driver, event));
     }
-    checked(driver, region.address, region.bytes, 49, NULL);
+    memory_check(driver, region.address, region.bytes, 49, NULL);
     assert_int_equal(mismatches(driver), 0);
     assert_ok(vmm__driver_event_destroy(driver, event));
     assert_ok(vmm__driver_stream_destroy(driver, stream));
@@ -154,10 +152,10 @@ static void a_stream_waits_for_another(void **state)
     vmm_stream reader = stream_new(driver);
     void *event = event_new(driver);
     for (uint32_t round = 0; round < 100; round++) {
-        filled(driver, region.address, region.bytes, round, writer);
-        ordered_after(driver, reader, writer, event);
-        checked(driver, region.address, region.bytes, round, reader);
-        ordered_after(driver, writer, reader, event);
+        memory_fill(driver, region.address, region.bytes, round, writer);
+        stream_order_after(driver, reader, writer, event);
+        memory_check(driver, region.address, region.bytes, round, reader);
+        stream_order_after(driver, writer, reader, event);
     }
     assert_int_equal(mismatches(driver), 0);
     assert_ok(vmm__driver_event_destroy(driver, event));
@@ -166,27 +164,26 @@ static void a_stream_waits_for_another(void **state)
     region_close(driver, &region);
 }
 
-/* ---- Mappings
- * ------------------------------------------------------------------------------------ */
+/* ---- Mappings -------------------------------------------------------------------------------- */
 
-/* Work still runs at the old address when the handle gets its new one; nobody waits. */
+/* Work still runs at the old address when the handle is mapped at the new one; no thread waits. */
 static void a_handle_moves_while_work_runs(void **state)
 {
     struct driver *driver = *state;
     uint64_t bytes = 16 * driver->granule_bytes;
-    uint64_t arena = reserved(driver, 2 * bytes);
-    uint64_t handle = created(driver, bytes);
+    uint64_t arena = address_reserve(driver, 2 * bytes);
+    uint64_t handle = handle_create(driver, bytes);
     void *event = event_new(driver);
     uint64_t at = arena;
     assert_ok(vmm__driver_map(driver, at, bytes, handle));
     assert_ok(vmm__driver_access(driver, at, bytes));
     for (uint32_t round = 0; round < 50; round++) {
         uint64_t next = at == arena ? arena + bytes : arena;
-        filled(driver, at, bytes, round, NULL);
+        memory_fill(driver, at, bytes, round, NULL);
         assert_ok(vmm__driver_event_record(driver, event, NULL));
         assert_ok(vmm__driver_map(driver, next, bytes, handle));
         assert_ok(vmm__driver_access(driver, next, bytes));
-        checked(driver, next, bytes, round, NULL);
+        memory_check(driver, next, bytes, round, NULL);
         assert_ok(vmm__driver_event_wait(driver, event));
         assert_ok(vmm__driver_unmap(driver, at, bytes));
         at = next;
@@ -202,19 +199,20 @@ static void aliases_show_the_same_memory(void **state)
 {
     struct driver *driver = *state;
     uint64_t bytes = 2 * driver->granule_bytes;
-    uint64_t arena = reserved(driver, 4 * bytes);
-    uint64_t handle = created(driver, bytes);
+    uint64_t arena = address_reserve(driver, 4 * bytes);
+    uint64_t handle = handle_create(driver, bytes);
+    assert_true(driver->has_aliases);
     for (uint64_t i = 0; i < 4; i++)
         assert_ok(vmm__driver_map(driver, arena + i * bytes, bytes, handle));
     assert_ok(vmm__driver_access(driver, arena, 4 * bytes));
     for (uint32_t round = 0; round < 100; round++) {
-        filled(driver, arena + round % 4 * bytes, bytes, round, NULL);
-        checked(driver, arena + (round + 1) % 4 * bytes, bytes, round, NULL);
-        checked(driver, arena + (round + 2) % 4 * bytes, bytes, round, NULL);
+        memory_fill(driver, arena + round % 4 * bytes, bytes, round, NULL);
+        memory_check(driver, arena + (round + 1) % 4 * bytes, bytes, round, NULL);
+        memory_check(driver, arena + (round + 2) % 4 * bytes, bytes, round, NULL);
     }
     assert_int_equal(mismatches(driver), 0);
     assert_ok(vmm__driver_unmap(driver, arena, 2 * bytes));
-    checked(driver, arena + 3 * bytes, bytes, 99, NULL);
+    memory_check(driver, arena + 3 * bytes, bytes, 99, NULL);
     assert_int_equal(mismatches(driver), 0);
     assert_ok(vmm__driver_unmap(driver, arena + 2 * bytes, 2 * bytes));
     assert_ok(vmm__driver_release(driver, handle, bytes));
@@ -225,14 +223,14 @@ static void contents_stay_with_the_handle(void **state)
 {
     struct driver *driver = *state;
     uint64_t bytes = driver->granule_bytes;
-    uint64_t address = reserved(driver, bytes);
-    uint64_t handles[2] = { created(driver, bytes), created(driver, bytes) };
+    uint64_t address = address_reserve(driver, bytes);
+    uint64_t handles[2] = { handle_create(driver, bytes), handle_create(driver, bytes) };
     for (uint32_t round = 0; round < 20; round++) {
         assert_ok(vmm__driver_map(driver, address, bytes, handles[round % 2]));
         assert_ok(vmm__driver_access(driver, address, bytes));
         if (round >= 2)
-            checked(driver, address, bytes, round - 2, NULL);
-        filled(driver, address, bytes, round, NULL);
+            memory_check(driver, address, bytes, round - 2, NULL);
+        memory_fill(driver, address, bytes, round, NULL);
         assert_ok(vmm__driver_device_wait(driver));
         assert_ok(vmm__driver_unmap(driver, address, bytes));
     }
@@ -246,18 +244,17 @@ static void mappings_outlive_the_release(void **state)
 {
     struct driver *driver = *state;
     struct region region = region_open(driver, 2, 1);
-    filled(driver, region.address, region.bytes, 3, NULL);
+    memory_fill(driver, region.address, region.bytes, 3, NULL);
     assert_ok(vmm__driver_device_wait(driver));
     for (int i = 0; i < 2; i++)
         assert_ok(vmm__driver_release(driver, region.handles[i], region.each));
-    checked(driver, region.address, region.bytes, 3, NULL);
+    memory_check(driver, region.address, region.bytes, 3, NULL);
     assert_int_equal(mismatches(driver), 0);
     assert_ok(vmm__driver_unmap(driver, region.address, region.bytes));
     assert_ok(vmm__driver_address_free(driver, region.address, region.bytes));
 }
 
-/* ---- Limits
- * -------------------------------------------------------------------------------------- */
+/* ---- Limits ---------------------------------------------------------------------------------- */
 
 static uint64_t free_bytes(struct driver *driver)
 {
@@ -269,7 +266,7 @@ static uint64_t free_bytes(struct driver *driver)
     return free_now;
 }
 
-static void too_much_is_refused_and_changes_nothing(void **state)
+static void oversized_requests_fail_without_changes(void **state)
 {
     struct driver *driver = *state;
     struct region region = region_open(driver, 1, 1);
@@ -284,14 +281,14 @@ static void too_much_is_refused_and_changes_nothing(void **state)
     assert_int_equal(untouched, 77);
     assert_int_equal(driver->handles, 1);
     assert_int_equal(free_bytes(driver), before);
-    filled(driver, region.address, region.bytes, 1, NULL);
-    checked(driver, region.address, region.bytes, 1, NULL);
+    memory_fill(driver, region.address, region.bytes, 1, NULL);
+    memory_check(driver, region.address, region.bytes, 1, NULL);
     assert_int_equal(mismatches(driver), 0);
     region_close(driver, &region);
 }
 
-/* Halving the size until a granule is refused takes all there is, however it is scattered. */
-static void memory_is_used_to_the_last_granule(void **state)
+/* Halves the size until a granule is refused: that uses all memory, even if it is scattered. */
+static void all_memory_can_be_used(void **state)
 {
     struct driver *driver = *state;
     enum { MOST = 4096 };
@@ -320,10 +317,9 @@ static void memory_is_used_to_the_last_granule(void **state)
     region_close(driver, &region);
 }
 
-/* ---- Threads
- * ------------------------------------------------------------------------------------- */
+/* ---- Threads --------------------------------------------------------------------------------- */
 
-/* No assertions here: they must run on the test's own thread. */
+/* Makes no assertions: cmocka needs them on the test's own thread. */
 static void *thread_main(void *argument)
 {
     struct driver *driver = argument;
@@ -370,19 +366,19 @@ int main(int argc, char **argv)
 {
     driver_choice_read(argc, argv);
     const struct CMUnitTest tests[] = {
-        CONTRACT_TEST(what_was_filled_is_found),
-        CONTRACT_TEST(what_was_overwritten_is_found_different),
+        CONTRACT_TEST(check_accepts_filled_memory),
+        CONTRACT_TEST(check_detects_overwritten_memory),
         CONTRACT_TEST(fill_spans_handles),
-        CONTRACT_TEST(copy_carries_the_contents),
+        CONTRACT_TEST(copy_transfers_the_contents),
         CONTRACT_TEST(a_stream_keeps_its_order),
-        CONTRACT_TEST(an_event_passes_with_the_work_before_it),
+        CONTRACT_TEST(an_event_completes_with_preceding_work),
         CONTRACT_TEST(a_stream_waits_for_another),
         CONTRACT_TEST(a_handle_moves_while_work_runs),
         CONTRACT_TEST(aliases_show_the_same_memory),
         CONTRACT_TEST(contents_stay_with_the_handle),
         CONTRACT_TEST(mappings_outlive_the_release),
-        CONTRACT_TEST(too_much_is_refused_and_changes_nothing),
-        CONTRACT_TEST(memory_is_used_to_the_last_granule),
+        CONTRACT_TEST(oversized_requests_fail_without_changes),
+        CONTRACT_TEST(all_memory_can_be_used),
         CONTRACT_TEST(any_thread_may_call),
     };
     return cmocka_run_group_tests_name(argv[1], tests, NULL, NULL);

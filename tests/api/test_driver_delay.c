@@ -1,4 +1,4 @@
-/* Delays: work of a known length, on the driver that the first argument names. */
+/* Delays: work of a known duration, on the driver that the first argument names. */
 #include "support/driver_choice.h"
 #include "support/driver_steps.h"
 
@@ -8,13 +8,13 @@
 #define CAPACITY         (64 * MIB)
 #define MS               UINT64_C(1000000)
 
-/* Two clocks of two machines, the host's and the device's, need not agree to the last bit. */
+/* The clocks of the host and the device do not agree exactly. */
 #define NEARLY(ns) ((ns) / 50 * 49)
 
 static int delay_setup(void **state)
 {
     struct driver *driver = driver_choice_open(CAPACITY);
-    assert_ok(vmm__driver_delay(driver, 0, NULL)); /* what loads with the first work is loaded */
+    assert_ok(vmm__driver_delay(driver, 0, NULL)); /* loads the kernels */
     assert_ok(vmm__driver_device_wait(driver));
     *state = driver;
     return 0;
@@ -27,17 +27,17 @@ static int delay_teardown(void **state)
     return vmm__host_outstanding() == 0 ? 0 : -1;
 }
 
-/* Asks until the event has passed; returns how long that took by the driver's clock. */
-static uint64_t event_polled(struct driver *driver, void *event, uint64_t since)
+/* Queries the event until it is complete; returns the elapsed time on the driver's clock. */
+static uint64_t poll_event(struct driver *driver, void *event, uint64_t since)
 {
     vmm_status status = vmm__driver_event_query(driver, event);
-    while (status == VMM_NOT_READY)
+    while (status == VMM__PENDING)
         status = vmm__driver_event_query(driver, event);
     assert_ok(status);
     return vmm__driver_clock(driver) - since;
 }
 
-static void a_delay_is_work_of_that_length(void **state)
+static void a_delay_takes_its_duration(void **state)
 {
     struct driver *driver = *state;
     void *event = event_new(driver);
@@ -46,8 +46,8 @@ static void a_delay_is_work_of_that_length(void **state)
         uint64_t start = vmm__driver_clock(driver);
         assert_ok(vmm__driver_delay(driver, ns, stream));
         assert_ok(vmm__driver_event_record(driver, event, stream));
-        assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
-        assert_true(event_polled(driver, event, start) >= NEARLY(ns));
+        assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
+        assert_true(poll_event(driver, event, start) >= NEARLY(ns));
     }
     assert_ok(vmm__driver_stream_destroy(driver, stream));
     assert_ok(vmm__driver_event_destroy(driver, event));
@@ -61,23 +61,23 @@ static void delays_of_a_stream_add_up(void **state)
     for (int i = 0; i < 4; i++)
         assert_ok(vmm__driver_delay(driver, 5 * MS, NULL));
     assert_ok(vmm__driver_event_record(driver, event, NULL));
-    assert_true(event_polled(driver, event, start) >= NEARLY(20 * MS));
+    assert_true(poll_event(driver, event, start) >= NEARLY(20 * MS));
     assert_ok(vmm__driver_event_destroy(driver, event));
 }
 
-static void work_behind_a_delay_comes_after_it(void **state)
+static void work_after_a_delay_waits_for_it(void **state)
 {
     struct driver *driver = *state;
     struct region region = region_open(driver, 1, 2);
     vmm_stream delayed = stream_new(driver);
     vmm_stream follower = stream_new(driver);
     void *event = event_new(driver);
-    filled(driver, region.address, region.bytes, 1, delayed);
+    memory_fill(driver, region.address, region.bytes, 1, delayed);
     assert_ok(vmm__driver_delay(driver, 10 * MS, delayed));
-    filled(driver, region.address, region.bytes, 2, delayed);
-    ordered_after(driver, follower, delayed, event);
-    checked(driver, region.address, region.bytes, 2, follower);
-    assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+    memory_fill(driver, region.address, region.bytes, 2, delayed);
+    stream_order_after(driver, follower, delayed, event);
+    memory_check(driver, region.address, region.bytes, 2, follower);
+    assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
     assert_int_equal(mismatches(driver), 0);
     assert_ok(vmm__driver_event_query(driver, event));
     assert_ok(vmm__driver_event_destroy(driver, event));
@@ -86,8 +86,8 @@ static void work_behind_a_delay_comes_after_it(void **state)
     region_close(driver, &region);
 }
 
-/* Nothing of an ended delay is left over for the next one. */
-static void a_wait_of_the_host_ends_a_delay(void **state)
+/* The rest of an ended delay does not extend the next one. */
+static void a_host_wait_finishes_a_delay(void **state)
 {
     struct driver *driver = *state;
     void *event = event_new(driver);
@@ -104,14 +104,14 @@ static void a_wait_of_the_host_ends_a_delay(void **state)
     uint64_t start = vmm__driver_clock(driver);
     assert_ok(vmm__driver_delay(driver, MS, NULL));
     assert_ok(vmm__driver_event_record(driver, event, NULL));
-    uint64_t taken = event_polled(driver, event, start);
+    uint64_t taken = poll_event(driver, event, start);
     assert_true(taken >= NEARLY(MS));
     if (driver_choice_kind() == VMM_DRIVER_SIM)
         assert_true(taken < 2 * MS);
     assert_ok(vmm__driver_event_destroy(driver, event));
 }
 
-static void delays_are_counted_nowhere(void **state)
+static void delays_are_not_counted(void **state)
 {
     struct driver *driver = *state;
     uint64_t clock_ns = vmm__driver_clock_ns(driver);
@@ -126,9 +126,9 @@ int main(int argc, char **argv)
 {
     driver_choice_read(argc, argv);
     const struct CMUnitTest tests[] = {
-        DELAY_TEST(a_delay_is_work_of_that_length),     DELAY_TEST(delays_of_a_stream_add_up),
-        DELAY_TEST(work_behind_a_delay_comes_after_it), DELAY_TEST(a_wait_of_the_host_ends_a_delay),
-        DELAY_TEST(delays_are_counted_nowhere),
+        DELAY_TEST(a_delay_takes_its_duration),      DELAY_TEST(delays_of_a_stream_add_up),
+        DELAY_TEST(work_after_a_delay_waits_for_it), DELAY_TEST(a_host_wait_finishes_a_delay),
+        DELAY_TEST(delays_are_not_counted),
     };
     return cmocka_run_group_tests_name(argv[1], tests, NULL, NULL);
 }

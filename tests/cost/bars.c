@@ -1,11 +1,11 @@
 /*
- * What holds without a GPU, on the sim driver and in one run: a pair of 512 bytes costs at most 3 times
- * one of the C library; and 139 GiB of live 2-MiB blocks cost at most 1.3 times as much an operation as
- * 1 GiB of them, replaced from the oldest to the youngest. Replaced at random they miss the processor's cache at each
- * step, as any records of 71168 blocks do; that is told, too, and no bar. Both sides of a comparison take turns, and the best round of each counts: a busy machine
- * only ever makes rounds longer.
+ * Bars that hold without a GPU, on the sim driver and within one run: a pair of 512 bytes costs at most 3 times a pair
+ * of the C library; and with 139 GiB of live 2-MiB blocks an operation costs at most 1.3 times as much as with 1 GiB of
+ * them, replaced oldest first. Replaced at random, the records of 71168 blocks miss the processor's cache at each step;
+ * that figure is printed and has no bar. Both sides of a comparison alternate, and the best round of each counts,
+ * because other load only makes rounds longer.
  *
- * Ends with 1 if a bar is not met.
+ * Exits with 1 if a bar is not met.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "cost.h"
@@ -31,7 +31,7 @@ static double least(double a, double b)
     return a < b ? a : b;
 }
 
-static bool bar_tell(const char *what, double ours, double other, double most)
+static bool bar_report(const char *what, double ours, double other, double most)
 {
     bool met = ours <= most * other;
     printf("%-34s %8.1f ns %8.1f ns %6.2f x, at most %.1f x: %s\n", what, ours, other, ours / other,
@@ -41,8 +41,8 @@ static bool bar_tell(const char *what, double ours, double other, double most)
 
 /* ---- A pair against the C library's ---------------------------------------------------------- */
 
-/* The compiler may not leave out what nobody looks at. */
-static void *seen(void *address)
+/* Keeps the compiler from removing an allocation whose result is unused. */
+static void *keep(void *address)
 {
     __asm__ volatile("" : "+r"(address) : : "memory");
     return address;
@@ -52,7 +52,7 @@ static double library_round(void)
 {
     double start = now_ns();
     for (unsigned i = 0; i < PAIRS; i++)
-        free(seen(malloc(PAIR_BYTES)));
+        free(keep(malloc(PAIR_BYTES)));
     return (now_ns() - start) / PAIRS;
 }
 
@@ -60,7 +60,7 @@ static double cache_round(vmm_cache *cache)
 {
     double start = now_ns();
     for (unsigned i = 0; i < PAIRS; i++)
-        cost_free(cache, seen(cost_alloc(cache, PAIR_BYTES)));
+        cost_free(cache, keep(cost_alloc(cache, PAIR_BYTES)));
     return (now_ns() - start) / PAIRS;
 }
 
@@ -73,7 +73,7 @@ static bool pair_bar(void)
         library = least(library, library_round());
     }
     cost_cache_end(cache);
-    return bar_tell("pair of 512 B: vmmcache, malloc", ours, library, 3.0);
+    return bar_report("pair of 512 B: vmmcache, malloc", ours, library, 3.0);
 }
 
 /* ---- A large heap against a small one --------------------------------------------------------- */
@@ -81,13 +81,13 @@ static bool pair_bar(void)
 struct heap {
     vmm_cache *cache;
     struct cost_block *live;
-    struct cost_draw *draws; /* DRAWS from the oldest to the youngest, and DRAWS at random */
+    struct cost_draw *draws; /* DRAWS oldest first, then DRAWS at random */
     size_t count;
 };
 
 enum order { OLDEST_FIRST, AT_RANDOM };
 
-/* Memory is taken in large pieces, which is quicker, and handed out in small ones. */
+/* Grows the cache in large pieces, which is faster than in small ones. */
 static void heap_grow(vmm_cache *cache, uint64_t bytes)
 {
     void *pieces[256];
@@ -154,7 +154,7 @@ static bool heap_bar(void)
     heaps_compare(&small, &large, OLDEST_FIRST, &few, &many);
     heap_end(&small);
     heap_end(&large);
-    return bar_tell("2-MiB blocks: 139 GiB, 1 GiB live", many, few, 1.3);
+    return bar_report("2-MiB blocks: 139 GiB, 1 GiB live", many, few, 1.3);
 }
 
 int main(void)

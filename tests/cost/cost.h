@@ -1,6 +1,6 @@
 /*
- * What the programs that count and time the hot path share: a cache on the sim driver, whose calls are
- * bookkeeping only, and what is drawn before anything is counted. A failure ends the program.
+ * Shared by the programs that count and time the hot path: a cache on the sim driver, whose calls only keep books, and
+ * random choices made before the measurement. A failure ends the program.
  */
 #ifndef VMM_TEST_COST_H
 #define VMM_TEST_COST_H
@@ -18,7 +18,7 @@ struct cost_block {
     size_t bytes;
 };
 
-/* Which live block is replaced, and by how many bytes. */
+/* The live block to replace, and the size of its replacement. */
 struct cost_draw {
     size_t index;
     size_t bytes;
@@ -73,12 +73,12 @@ static inline uint64_t cost_random(uint64_t *state)
     return *state;
 }
 
-/* No block may be live, and the library's figures must say so. Ends the cache. */
+/* Requires that the statistics show no live block, and destroys the cache. */
 static inline void cost_cache_end(vmm_cache *cache)
 {
     vmm_stats stats = VMM_STATS_INIT;
     cost_require(vmm_stats_get(cache, &stats) == VMM_OK, "vmm_stats_get");
-    cost_require(stats.allocations.current == 0, "blocks are left");
+    cost_require(stats.allocations.current == 0, "live blocks are left");
     cost_require(vmm_destroy(cache) == VMM_OK, "vmm_destroy");
 }
 

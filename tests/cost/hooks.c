@@ -1,10 +1,10 @@
 /*
- * What PyTorch's hooks cost beside the calls that they make: the same pairs of an allocation and a free through
- * both, on the sim driver.
+ * The cost of PyTorch's hooks beside the calls that they make: the same pairs of an allocation and a free through both,
+ * on the sim driver.
  *
- * usage: hooks BYTES|recorded COUNT   does a number of pairs through the hooks, for callgrind to count; or
- *                                     pairs of 512 bytes while a history is recorded
- *        hooks times                  tells the best round of each
+ * usage: hooks BYTES|recorded COUNT   makes COUNT pairs through the hooks, for callgrind to count; recorded: pairs of
+ *                                     512 bytes while a history is recorded
+ *        hooks times                  prints the best round of each
  */
 #define _POSIX_C_SOURCE 200809L
 #include "cost.h"
@@ -28,13 +28,13 @@ static void hooks_open(void)
     cost_require(vmm_torch_try_alloc(0, 0, NULL) == NULL, "vmm_torch_try_alloc");
 }
 
-static void hooks_do(size_t bytes, unsigned long count)
+static void hooks_run(size_t bytes, unsigned long count)
 {
     for (unsigned long i = 0; i < count; i++)
         vmm_torch_free(vmm_torch_alloc(bytes, 0, NULL), bytes, 0, NULL);
 }
 
-static void calls_do(size_t bytes, unsigned long count)
+static void calls_run(size_t bytes, unsigned long count)
 {
     vmm_cache *cache = vmm_torch_cache(0);
     for (unsigned long i = 0; i < count; i++)
@@ -46,22 +46,22 @@ static void recording_begin(void)
     cost_require(vmm_torch_history_start(ENTRIES, NULL, 0) == VMM_OK, "vmm_torch_history_start");
 }
 
-static double round_ns(void (*pairs_do)(size_t bytes, unsigned long count), size_t bytes)
+static double round_ns(void (*pairs_run)(size_t bytes, unsigned long count), size_t bytes)
 {
     struct timespec start;
     struct timespec end;
     (void)clock_gettime(CLOCK_MONOTONIC, &start);
-    pairs_do(bytes, PAIRS);
+    pairs_run(bytes, PAIRS);
     (void)clock_gettime(CLOCK_MONOTONIC, &end);
     return ((double)(end.tv_sec - start.tv_sec) * 1e9 + (double)(end.tv_nsec - start.tv_nsec)) /
            PAIRS;
 }
 
-static void times_tell(const char *what, size_t bytes)
+static void times_report(const char *what, size_t bytes)
 {
-    double calls = round_ns(calls_do, bytes), hooks = round_ns(hooks_do, bytes);
+    double calls = round_ns(calls_run, bytes), hooks = round_ns(hooks_run, bytes);
     for (unsigned i = 0; i < ROUNDS; i++) {
-        double call = round_ns(calls_do, bytes), hook = round_ns(hooks_do, bytes);
+        double call = round_ns(calls_run, bytes), hook = round_ns(hooks_run, bytes);
         calls = call < calls ? call : calls;
         hooks = hook < hooks ? hook : hooks;
     }
@@ -72,12 +72,12 @@ static void times_tell(const char *what, size_t bytes)
 int main(int argc, char **argv)
 {
     hooks_open();
-    hooks_do(512, 1);
+    hooks_run(512, 1);
     if (argc == 2 && strcmp(argv[1], "times") == 0) {
-        times_tell("pair of 512 B", 512);
-        times_tell("pair of 2.5 MiB", 2621440);
+        times_report("pair of 512 B", 512);
+        times_report("pair of 2.5 MiB", 2621440);
         recording_begin();
-        times_tell("pair of 512 B, recorded", 512);
+        times_report("pair of 512 B, recorded", 512);
         return 0;
     }
     if (argc != 3) {
@@ -87,6 +87,6 @@ int main(int argc, char **argv)
     bool is_recorded = strcmp(argv[1], "recorded") == 0;
     if (is_recorded)
         recording_begin();
-    hooks_do(is_recorded ? 512 : strtoul(argv[1], NULL, 10), strtoul(argv[2], NULL, 10));
+    hooks_run(is_recorded ? 512 : strtoul(argv[1], NULL, 10), strtoul(argv[2], NULL, 10));
     return 0;
 }

@@ -1,14 +1,14 @@
 /*
- * Does a number of pairs, an allocation and a free each, and nothing else that depends on the number:
- * callgrind counts its instructions with two numbers, and what the start cost cancels.
+ * Makes a number of pairs, an allocation and a free each. Nothing else depends on the number, so the difference of two
+ * instruction counts of callgrind leaves out the start-up.
  *
- * usage: pairs BYTES|crowded|mixed COUNT
- *   crowded: pairs of 512 bytes in a pool that threads crowd, by the magazine of one that cannot enter
- *   mixed:   replacements in a live set of 2000 blocks of 512 B to 8 MiB, after rounds in which the cache
- *            has come to hold what they need
+ * usage: pairs BYTES|contended|mixed COUNT
+ *   contended: pairs of 512 bytes in a contended pool, through the magazine of a thread that cannot enter the pool
+ *   mixed:     replacements in a live set of 2000 blocks of 512 B to 8 MiB, after warm-up rounds that grow the cache to
+ *              what the set needs
  */
+#include "cache/cache.h"
 #include "cost.h"
-#include "policy/cache.h"
 
 #include <string.h>
 
@@ -16,24 +16,24 @@
 #define DRAWS       8192
 #define WARM_ROUNDS 4
 
-static void pairs_do(vmm_cache *cache, size_t bytes, unsigned long count)
+static void pairs_run(vmm_cache *cache, size_t bytes, unsigned long count)
 {
     cost_free(cache, cost_alloc(cache, bytes));
     for (unsigned long i = 0; i < count; i++)
         cost_free(cache, cost_alloc(cache, bytes));
 }
 
-/* What threads come to by themselves that wait for each other, but not always as soon. */
-static void pool_crowd(vmm_cache *cache)
+/* Puts the pool at once into the state that threads waiting for each other would reach after some time. */
+static void pool_contend(vmm_cache *cache)
 {
     struct pool *pool;
     cost_require(vmm__cache_pool(cache, NULL, &pool) == VMM_OK, "vmm__cache_pool");
-    vmm__biased_deny(&pool->lock);
-    atomic_store(&pool->is_crowded, true);
+    vmm__biased_disable(&pool->lock);
+    atomic_store(&pool->is_contended, true);
 }
 
-/* As many of each power of two, and evenly within one. */
-static void draws_make(struct cost_draw *draws)
+/* Draws sizes uniformly over powers of two, and uniformly within each. */
+static void draws_fill(struct cost_draw *draws)
 {
     uint64_t state = 1;
     for (size_t i = 0; i < DRAWS; i++) {
@@ -43,11 +43,11 @@ static void draws_make(struct cost_draw *draws)
     }
 }
 
-static void mixed_do(vmm_cache *cache, unsigned long count)
+static void mixed_run(vmm_cache *cache, unsigned long count)
 {
     static struct cost_draw draws[DRAWS];
     static struct cost_block live[LIVE];
-    draws_make(draws);
+    draws_fill(draws);
     for (size_t i = 0; i < LIVE; i++)
         live[i].address = cost_alloc(cache, draws[i].bytes);
     for (unsigned long i = 0; i < WARM_ROUNDS * DRAWS + count; i++)
@@ -59,18 +59,18 @@ static void mixed_do(vmm_cache *cache, unsigned long count)
 int main(int argc, char **argv)
 {
     if (argc != 3) {
-        fprintf(stderr, "usage: pairs BYTES|mixed COUNT\n");
+        fprintf(stderr, "usage: pairs BYTES|contended|mixed COUNT\n");
         return 2;
     }
     unsigned long count = strtoul(argv[2], NULL, 10);
     vmm_cache *cache = cost_cache_create();
-    bool is_crowded = strcmp(argv[1], "crowded") == 0;
-    if (is_crowded)
-        pool_crowd(cache);
+    bool is_contended = strcmp(argv[1], "contended") == 0;
+    if (is_contended)
+        pool_contend(cache);
     if (strcmp(argv[1], "mixed") == 0)
-        mixed_do(cache, count);
+        mixed_run(cache, count);
     else
-        pairs_do(cache, is_crowded ? 512 : strtoul(argv[1], NULL, 10), count);
+        pairs_run(cache, is_contended ? 512 : strtoul(argv[1], NULL, 10), count);
     cost_cache_end(cache);
     return 0;
 }

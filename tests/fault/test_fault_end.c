@@ -4,8 +4,8 @@
  */
 #include "support/sim_support.h"
 
+#include "api/create_on.h"
 #include "base/error.h"
-#include "cache_on.h"
 
 struct scene {
     struct driver *driver;
@@ -22,21 +22,21 @@ static void scene_begin(struct scene *scene, struct driver *driver, bool no_cach
     assert_ok(vmm__cache_create_on(&config, driver, &scene->cache));
 }
 
-static void *block_taken(const struct scene *scene, size_t bytes, unsigned stream)
+static void *block_alloc(const struct scene *scene, size_t bytes, unsigned stream)
 {
     void *block;
     assert_ok(vmm_alloc(scene->cache, bytes, STREAM(stream), &block));
-    sim_filled(scene->driver, (uintptr_t)block, bytes, 7, STREAM(stream));
+    sim_fill(scene->driver, (uintptr_t)block, bytes, 7, STREAM(stream));
     return block;
 }
 
 /* Blocks that are live, free, and waiting for another stream. */
 static void memory_used(const struct scene *scene)
 {
-    (void)block_taken(scene, 3 * MIB, 1);
-    void *waiting = block_taken(scene, 5 * MIB, 1);
-    void *freed = block_taken(scene, 9 * MIB, 2);
-    assert_ok(vmm_use(scene->cache, waiting, STREAM(2)));
+    (void)block_alloc(scene, 3 * MIB, 1);
+    void *waiting = block_alloc(scene, 5 * MIB, 1);
+    void *freed = block_alloc(scene, 9 * MIB, 2);
+    assert_ok(vmm_record_stream(scene->cache, waiting, STREAM(2)));
     assert_ok(vmm_free(scene->cache, waiting));
     assert_ok(vmm_free(scene->cache, freed));
     assert_ok(vmm_trim(scene->cache, 0, NULL));
@@ -60,7 +60,7 @@ static void a_free_without_caching_leaves_no_line(void **state)
 {
     struct scene scene;
     scene_begin(&scene, *state, true);
-    void *block = block_taken(&scene, 3 * MIB, 1);
+    void *block = block_alloc(&scene, 3 * MIB, 1);
     (void)vmm__error(VMM_OK, "%s", "as before");
     vmm__sim_fail_at(scene.driver, 1, VMM_ERR_DRIVER, false);
     assert_ok(vmm_free(scene.cache, block));
@@ -74,7 +74,7 @@ static void a_pool_that_ends_without_caching_leaves_no_line(void **state)
     static const vmm_pool_id id = { 1, 2 };
     struct scene scene;
     scene_begin(&scene, *state, true);
-    void *block = block_taken(&scene, 3 * MIB, 1);
+    void *block = block_alloc(&scene, 3 * MIB, 1);
     vmm__sim_fail_at(scene.driver, 1, VMM_ERR_DRIVER, false);
     assert_ok(vmm_free(scene.cache, block)); /* it does not go back */
     assert_ok(vmm_pool_begin(scene.cache, id, NULL, NULL));
@@ -114,8 +114,8 @@ static void what_the_driver_refuses_once_does_not_stay(void **state)
         (void)cache_ended(*state, number);
 }
 
-/* A fault in any call of the end that goes on for ever is told. */
-static void what_the_driver_refuses_for_ever_is_told(void **state)
+/* vmm_destroy() reports a call that fails every time. */
+static void permanent_failures_are_reported(void **state)
 {
     (void)state;
     struct driver_options options = { 0 };
@@ -142,7 +142,7 @@ int main(void)
         SIM_TEST(a_free_without_caching_leaves_no_line),
         SIM_TEST(a_pool_that_ends_without_caching_leaves_no_line),
         SIM_TEST(what_the_driver_refuses_once_does_not_stay),
-        cmocka_unit_test(what_the_driver_refuses_for_ever_is_told),
+        cmocka_unit_test(permanent_failures_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
 /*
  * libcuda for programs that submit work of their own to a device beside a cache, and kernels for it:
  *
- *   test_write(address, bytes, value): each of `bytes` bytes becomes the low byte of the 32-bit `value`
+ *   test_write(address, bytes, value): sets each of `bytes` bytes to the low byte of the 32-bit `value`
  *   test_read(address, bytes): reads each byte
- *   test_spin(ns): one thread that reads the device's clock until ns nanoseconds have passed
- *   test_trap(), test_assert(), test_misaligned(address): break the context, each with a result of its own
+ *   test_spin(ns): one thread reads the device's clock until ns nanoseconds have passed
+ *   test_trap(), test_assert(), test_misaligned(address): break the context, each with a different result
  *
- * Included by one file of a program, which then has its own `cuda`. Define _GNU_SOURCE before the first header.
+ * One file of a program includes this, and has its own `cuda`. Define _GNU_SOURCE before the first header.
  */
 #ifndef VMM_TEST_LIBCUDA_H
 #define VMM_TEST_LIBCUDA_H
@@ -42,7 +42,7 @@
 enum { LIBCUDA_SKIPPED = 77, LIBCUDA_FAILED = 1, LIBCUDA_THREADS = 64 };
 
 /* clang-format off */
-/* The rest of a kernel: each thread does this to the bytes at its number, its number and the number of threads, ... */
+/* The body of a kernel: thread n executes the instruction on bytes n, n + threads, n + 2 * threads, ... */
 #define LIBCUDA_EACH_BYTE(instruction)         \
     "    .reg .pred more;\n"                   \
     "    .reg .u32 thread, threads;\n"         \
@@ -113,17 +113,17 @@ static const char libcuda_kernels[] =
     "    mov.u64 text, words;\n"
     "    cvta.global.u64 text, text;\n"
     "    {\n"
-    "    .param .b64 said;\n"
+    "    .param .b64 message;\n"
     "    .param .b64 file;\n"
     "    .param .b32 line;\n"
     "    .param .b64 where;\n"
     "    .param .b64 width;\n"
-    "    st.param.b64 [said], text;\n"
+    "    st.param.b64 [message], text;\n"
     "    st.param.b64 [file], text;\n"
     "    st.param.b32 [line], 1;\n"
     "    st.param.b64 [where], text;\n"
     "    st.param.b64 [width], 1;\n"
-    "    call.uni __assertfail, (said, file, line, where, width);\n"
+    "    call.uni __assertfail, (message, file, line, where, width);\n"
     "    }\n"
     "    ret;\n"
     "}\n";
@@ -136,7 +136,7 @@ static struct {
 #undef LIBCUDA_MEMBER
 } cuda;
 
-/* False: there is no such call, and `member` is NULL. */
+/* Finds a function; returns false and sets `member` to NULL if libcuda does not have it. */
 static inline bool libcuda_find(const char *exported, void *member)
 {
     void *found = dlsym(cuda.library, exported);
@@ -144,7 +144,7 @@ static inline bool libcuda_find(const char *exported, void *member)
     return found != NULL;
 }
 
-/* Ends the program as one that has no GPU: skipped, unless VMM_REQUIRE_GPU=1. */
+/* Ends the program if there is no GPU: skipped, or failed if VMM_REQUIRE_GPU=1. */
 static inline _Noreturn void libcuda_missing(const char *program, const char *why)
 {
     const char *required = getenv("VMM_REQUIRE_GPU");
@@ -153,8 +153,8 @@ static inline _Noreturn void libcuda_missing(const char *program, const char *wh
     exit(is_required ? LIBCUDA_FAILED : LIBCUDA_SKIPPED);
 }
 
-/* Starts libcuda, and finds its first device. */
-static inline CUdevice libcuda_started(const char *program)
+/* Starts libcuda; returns its first device. */
+static inline CUdevice libcuda_start(const char *program)
 {
     CUdevice device = 0;
     cuda.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -170,18 +170,18 @@ static inline CUdevice libcuda_started(const char *program)
     return device;
 }
 
-/* One block of LIBCUDA_THREADS threads. */
-static inline CUresult libcuda_launched(CUfunction kernel, CUstream stream, void **parameters)
+/* Launches one block of LIBCUDA_THREADS threads. */
+static inline CUresult libcuda_launch(CUfunction kernel, CUstream stream, void **parameters)
 {
     return cuda.cuLaunchKernel(kernel, 1, 1, 1, LIBCUDA_THREADS, 1, 1, 0, stream, parameters, NULL);
 }
 
-static inline CUresult libcuda_written(CUfunction kernel, void *address, uint64_t bytes,
-                                       uint32_t value, CUstream stream)
+static inline CUresult libcuda_write(CUfunction kernel, void *address, uint64_t bytes,
+                                     uint32_t value, CUstream stream)
 {
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
     void *parameters[] = { &at, &bytes, &value };
-    return libcuda_launched(kernel, stream, parameters);
+    return libcuda_launch(kernel, stream, parameters);
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* A tool that listens to marks: see listener.h. */
+/* A tool that receives NVTX annotations: see listener.h. */
 #include "listener.h"
 
 #include <nvtx3/nvToolsExtMem.h>
@@ -15,7 +15,7 @@ struct range {
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct listener_heard heard;
+static struct listener_heard state;
 static struct range heap;
 static struct range regions[REGIONS];
 
@@ -25,7 +25,7 @@ static struct range range_of(const void *described)
     return (struct range){ .address = (uintptr_t)range->ptr, .bytes = range->size };
 }
 
-static bool ranges_meet(struct range one, struct range other)
+static bool ranges_overlap(struct range one, struct range other)
 {
     return one.address < other.address + other.bytes && other.address < one.address + one.bytes;
 }
@@ -36,10 +36,10 @@ static bool is_inside(struct range inner, struct range outer)
            inner.address + inner.bytes <= outer.address + outer.bytes;
 }
 
-static bool meets_any(struct range range)
+static bool overlaps_any(struct range range)
 {
-    for (uint64_t i = 0; i < heard.regions; i++) {
-        if (ranges_meet(range, regions[i]))
+    for (uint64_t i = 0; i < state.regions; i++) {
+        if (ranges_overlap(range, regions[i]))
             return true;
     }
     return false;
@@ -48,80 +48,85 @@ static bool meets_any(struct range range)
 static uint64_t region_at(uint64_t address)
 {
     uint64_t i = 0;
-    while (i < heard.regions && regions[i].address != address)
+    while (i < state.regions && regions[i].address != address)
         i++;
     return i;
 }
 
-/* ---- What the library tells ------------------------------------------------------------------ */
+/* ---- Calls of the library -------------------------------------------------------------------- */
 
-static nvtxMemHeapHandle_t heap_registered(nvtxDomainHandle_t domain, const nvtxMemHeapDesc_t *told)
+static nvtxMemHeapHandle_t heap_register(nvtxDomainHandle_t domain,
+                                         const nvtxMemHeapDesc_t *description)
 {
     (void)domain;
     pthread_mutex_lock(&mutex);
-    bool is_sound = heard.heaps == 0 && told->usage == NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR &&
-                    told->type == NVTX_MEM_TYPE_VIRTUAL_ADDRESS &&
-                    told->extCompatID == NVTX_EXT_COMPATID_MEM && told->structSize == sizeof *told;
-    if (is_sound) {
-        heap = range_of(told->typeSpecificDesc);
-        heard.heaps++;
-        heard.heap_address = heap.address;
-        heard.heap_bytes = heap.bytes;
+    bool is_valid = state.heaps == 0 &&
+                    description->usage == NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR &&
+                    description->type == NVTX_MEM_TYPE_VIRTUAL_ADDRESS &&
+                    description->extCompatID == NVTX_EXT_COMPATID_MEM &&
+                    description->structSize == sizeof *description;
+    if (is_valid) {
+        heap = range_of(description->typeSpecificDesc);
+        state.heaps++;
+        state.heap_address = heap.address;
+        state.heap_bytes = heap.bytes;
     } else {
-        heard.refused++;
+        state.refused++;
     }
     pthread_mutex_unlock(&mutex);
-    return is_sound ? (nvtxMemHeapHandle_t)(uintptr_t)heap.address : NULL;
+    return is_valid ? (nvtxMemHeapHandle_t)(uintptr_t)heap.address : NULL;
 }
 
-static void heap_unregistered(nvtxDomainHandle_t domain, nvtxMemHeapHandle_t handle)
+static void heap_unregister(nvtxDomainHandle_t domain, nvtxMemHeapHandle_t handle)
 {
     (void)domain;
     pthread_mutex_lock(&mutex);
-    if (heard.heaps == 1 && (uintptr_t)handle == heap.address) {
-        heard.heaps = 0;
-        heard.regions = 0;
+    if (state.heaps == 1 && (uintptr_t)handle == heap.address) {
+        state.heaps = 0;
+        state.regions = 0;
     } else {
-        heard.refused++;
-    }
-    pthread_mutex_unlock(&mutex);
-}
-
-static void regions_registered(nvtxDomainHandle_t domain, const nvtxMemRegionsRegisterBatch_t *told)
-{
-    (void)domain;
-    struct range range = range_of(told->regionDescElements);
-    pthread_mutex_lock(&mutex);
-    if (told->regionCount == 1 && heard.heaps == 1 && (uintptr_t)told->heap == heap.address &&
-        range.bytes > 0 && is_inside(range, heap) && !meets_any(range) && heard.regions < REGIONS) {
-        regions[heard.regions++] = range;
-        heard.registered++;
-    } else {
-        heard.refused++;
+        state.refused++;
     }
     pthread_mutex_unlock(&mutex);
 }
 
-static void regions_unregistered(nvtxDomainHandle_t domain,
-                                 const nvtxMemRegionsUnregisterBatch_t *told)
+static void regions_register(nvtxDomainHandle_t domain,
+                             const nvtxMemRegionsRegisterBatch_t *description)
+{
+    (void)domain;
+    struct range range = range_of(description->regionDescElements);
+    pthread_mutex_lock(&mutex);
+    if (description->regionCount == 1 && state.heaps == 1 &&
+        (uintptr_t)description->heap == heap.address && range.bytes > 0 && is_inside(range, heap) &&
+        !overlaps_any(range) && state.regions < REGIONS) {
+        regions[state.regions++] = range;
+        state.registered++;
+    } else {
+        state.refused++;
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+static void regions_unregister(nvtxDomainHandle_t domain,
+                               const nvtxMemRegionsUnregisterBatch_t *description)
 {
     (void)domain;
     pthread_mutex_lock(&mutex);
-    uint64_t found = region_at((uintptr_t)told->refElements->pointer);
-    if (told->refType == NVTX_MEM_REGION_REF_TYPE_POINTER && told->refCount == 1 &&
-        found < heard.regions)
-        regions[found] = regions[--heard.regions];
+    uint64_t found = region_at((uintptr_t)description->refElements->pointer);
+    if (description->refType == NVTX_MEM_REGION_REF_TYPE_POINTER && description->refCount == 1 &&
+        found < state.regions)
+        regions[found] = regions[--state.regions];
     else
-        heard.refused++;
+        state.refused++;
     pthread_mutex_unlock(&mutex);
 }
 
-/* ---- What tests ask -------------------------------------------------------------------------- */
+/* ---- Calls of the tests ---------------------------------------------------------------------- */
 
 __attribute__((visibility("default"))) struct listener_heard listener_heard(void)
 {
     pthread_mutex_lock(&mutex);
-    struct listener_heard now = heard;
+    struct listener_heard now = state;
     pthread_mutex_unlock(&mutex);
     return now;
 }
@@ -130,12 +135,12 @@ __attribute__((visibility("default"))) uint64_t listener_region(uint64_t address
 {
     pthread_mutex_lock(&mutex);
     uint64_t found = region_at(address);
-    uint64_t bytes = found < heard.regions ? regions[found].bytes : 0;
+    uint64_t bytes = found < state.regions ? regions[found].bytes : 0;
     pthread_mutex_unlock(&mutex);
     return bytes;
 }
 
-/* ---- How NVTX finds them --------------------------------------------------------------------- */
+/* ---- Entry points for NVTX ------------------------------------------------------------------- */
 
 __attribute__((visibility("default"))) int
 InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t *module)
@@ -143,14 +148,14 @@ InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t *module)
     if (module->moduleId != NVTX_EXT_MODULEID_MEM)
         return 0;
     intptr_t *slots = module->segments[0].functionSlots;
-    slots[NVTX3EXT_CBID_nvtxMemHeapRegister] = (intptr_t)heap_registered;
-    slots[NVTX3EXT_CBID_nvtxMemHeapUnregister] = (intptr_t)heap_unregistered;
-    slots[NVTX3EXT_CBID_nvtxMemRegionsRegister] = (intptr_t)regions_registered;
-    slots[NVTX3EXT_CBID_nvtxMemRegionsUnregister] = (intptr_t)regions_unregistered;
+    slots[NVTX3EXT_CBID_nvtxMemHeapRegister] = (intptr_t)heap_register;
+    slots[NVTX3EXT_CBID_nvtxMemHeapUnregister] = (intptr_t)heap_unregister;
+    slots[NVTX3EXT_CBID_nvtxMemRegionsRegister] = (intptr_t)regions_register;
+    slots[NVTX3EXT_CBID_nvtxMemRegionsUnregister] = (intptr_t)regions_unregister;
     return 1;
 }
 
-/* NVTX asks for this one too, for what is not about memory. */
+/* NVTX also calls this one, for annotations other than memory. */
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get)
 {
     (void)get;

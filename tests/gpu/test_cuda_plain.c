@@ -1,8 +1,8 @@
-/* Plain memory of the cuda driver, on a libcuda that is this test's: allocations are the host's. */
+/* Plain memory of the cuda driver, on a fake libcuda that allocates host memory. */
 #define _GNU_SOURCE
+#include "api/create_on.h"
 #include "base/clock.h"
-#include "cache_on.h"
-#include "driver/cuda_internal.h"
+#include "driver/cuda/internal.h"
 #include "support/cache_support.h"
 
 #include <string.h>
@@ -14,13 +14,13 @@
 
 enum { BLOCKS = 200, ROUNDS = 20000 };
 
-/* ---- A libcuda ------------------------------------------------------------------------------- */
+/* ---- The fake libcuda ------------------------------------------------------------------------ */
 
-static uint64_t taken_bytes;  /* by cuMemAlloc */
-static uint64_t offset_bytes; /* from where a granule begins to where allocations do */
+static uint64_t allocated_bytes; /* by cuMemAlloc */
+static uint64_t offset_bytes;    /* of allocations from the start of a granule */
 static unsigned calls;
 
-static CUresult memory_take(CUdeviceptr *address, size_t bytes)
+static CUresult memory_allocate(CUdeviceptr *address, size_t bytes)
 {
     calls++;
     if (bytes > FREE)
@@ -29,28 +29,28 @@ static CUresult memory_take(CUdeviceptr *address, size_t bytes)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert_ptr_not_equal(memory, MAP_FAILED);
     uint64_t aligned = ((uint64_t)(uintptr_t)memory + GRANULE - 1) / GRANULE * GRANULE;
-    *address = aligned + offset_bytes; /* the mapping is left to the end of the process */
-    taken_bytes = bytes;
+    *address = aligned + offset_bytes; /* the mapping stays until the process ends */
+    allocated_bytes = bytes;
     return CUDA_SUCCESS;
 }
 
-static CUresult memory_give(CUdeviceptr address)
+static CUresult memory_free(CUdeviceptr address)
 {
     assert_true(address != 0);
-    taken_bytes = 0;
+    allocated_bytes = 0;
     return CUDA_SUCCESS;
 }
 
-static CUresult memory_tell(size_t *free_bytes, size_t *total_bytes)
+static CUresult memory_info(size_t *free_bytes, size_t *total_bytes)
 {
     *free_bytes = FREE;
     *total_bytes = 2 * FREE;
     return CUDA_SUCCESS;
 }
 
-static CUresult context_tell(CUcontext *context)
+static CUresult context_get(CUcontext *context)
 {
-    *context = NULL; /* that of the driver below */
+    *context = NULL; /* the context of the driver below */
     return CUDA_SUCCESS;
 }
 
@@ -60,7 +60,7 @@ static CUresult mode_exchange(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
-static CUresult text_tell(CUresult result, const char **text)
+static CUresult text_get(CUresult result, const char **text)
 {
     (void)result;
     *text = "a result of this test";
@@ -68,24 +68,24 @@ static CUresult text_tell(CUresult result, const char **text)
 }
 
 static const struct cuda_api api = {
-    .cuMemAlloc_v2 = memory_take,
-    .cuMemFree_v2 = memory_give,
-    .cuMemGetInfo_v2 = memory_tell,
-    .cuCtxGetCurrent = context_tell,
+    .cuMemAlloc_v2 = memory_allocate,
+    .cuMemFree_v2 = memory_free,
+    .cuMemGetInfo_v2 = memory_info,
+    .cuCtxGetCurrent = context_get,
     .cuThreadExchangeStreamCaptureMode = mode_exchange,
-    .cuGetErrorName = text_tell,
-    .cuGetErrorString = text_tell,
+    .cuGetErrorName = text_get,
+    .cuGetErrorString = text_get,
 };
 
-/* ---- The rest of a table: all work has finished when it is submitted ------------------------- */
+/* ---- The rest of the driver: all work finishes at once --------------------------------------- */
 
-static vmm_status event_make(struct driver *driver, void **event)
+static vmm_status event_create(struct driver *driver, void **event)
 {
     *event = driver;
     return VMM_OK;
 }
 
-static vmm_status event_ask(struct driver *driver, void *event)
+static vmm_status event_done(struct driver *driver, void *event)
 {
     (void)driver;
     (void)event;
@@ -95,7 +95,7 @@ static vmm_status event_ask(struct driver *driver, void *event)
 static vmm_status event_record(struct driver *driver, void *event, vmm_stream stream)
 {
     (void)stream;
-    return event_ask(driver, event);
+    return event_done(driver, event);
 }
 
 static vmm_status stream_wait(struct driver *driver, vmm_stream stream, void *event)
@@ -109,7 +109,7 @@ static vmm_status device_wait(struct driver *driver)
     return VMM_OK;
 }
 
-static vmm_status capture_ask(struct driver *driver, vmm_stream stream, bool *is_capturing)
+static vmm_status capture_get(struct driver *driver, vmm_stream stream, bool *is_capturing)
 {
     (void)driver;
     (void)stream;
@@ -125,20 +125,21 @@ static uint64_t clock_read(struct driver *driver)
 
 static const struct driver_ops ops = {
     .name = "cuda",
-    .event_create = event_make,
-    .event_destroy = event_ask,
+    .event_create = event_create,
+    .event_destroy = event_done,
     .event_record = event_record,
-    .event_query = event_ask,
-    .event_wait = event_ask,
+    .event_query = event_done,
+    .event_wait = event_done,
     .stream_wait = stream_wait,
     .device_wait = device_wait,
-    .capturing = capture_ask,
+    .capturing = capture_get,
+    .stream_check = vmm__driver_any_stream,
     .clock = clock_read,
 };
 
 static struct cuda_driver cuda;
 
-static struct driver *plain_begun(uint64_t device_bytes)
+static struct driver *plain_start(uint64_t device_bytes)
 {
     memset(&cuda, 0, sizeof cuda);
     cuda.api = &api;
@@ -154,42 +155,42 @@ static struct driver *plain_begun(uint64_t device_bytes)
 static void addresses_are_one_allocation(void **state)
 {
     (void)state;
-    struct driver *driver = plain_begun(DEVICE);
+    struct driver *driver = plain_start(DEVICE);
     uint64_t address = 0;
     uint64_t other = 0;
     calls = 0;
     assert_ok(vmm__driver_reserve(driver, 2 * DEVICE, &address));
     assert_int_equal(calls, 1);
-    assert_int_equal(taken_bytes, 2 * DEVICE);
-    assert_int_equal(address, cuda.plain_allocation); /* a heap has to begin with an allocation */
+    assert_int_equal(allocated_bytes, 2 * DEVICE);
+    assert_int_equal(address, cuda.plain_allocation); /* where an NVTX heap must start */
     assert_int_equal(address % GRANULE, 0);
     assert_status(vmm__driver_reserve(driver, GRANULE, &other), VMM_ERR_ADDRESS_SPACE);
     assert_ok(vmm__driver_address_free(driver, address, 2 * DEVICE));
-    assert_int_equal(taken_bytes, 0);
+    assert_int_equal(allocated_bytes, 0);
 }
 
-static void an_allocation_within_a_granule_is_made_larger(void **state)
+static void unaligned_allocation_is_enlarged(void **state)
 {
     (void)state;
-    struct driver *driver = plain_begun(DEVICE);
+    struct driver *driver = plain_start(DEVICE);
     uint64_t address = 0;
     offset_bytes = 512;
     assert_ok(vmm__driver_reserve(driver, 2 * DEVICE, &address));
     offset_bytes = 0;
-    assert_int_equal(taken_bytes, 2 * DEVICE + GRANULE);
+    assert_int_equal(allocated_bytes, 2 * DEVICE + GRANULE);
     assert_int_equal(address % GRANULE, 0);
     assert_true(address >= cuda.plain_allocation);
     assert_ok(vmm__driver_address_free(driver, address, 2 * DEVICE));
 }
 
-static void more_than_there_is_is_refused(void **state)
+static void request_beyond_the_device_is_refused(void **state)
 {
     (void)state;
     uint64_t address = 7;
-    struct driver *driver = plain_begun(DEVICE);
+    struct driver *driver = plain_start(DEVICE);
     assert_status(vmm__driver_reserve(driver, 2 * DEVICE + GRANULE, &address),
                   VMM_ERR_ADDRESS_SPACE);
-    driver = plain_begun(FREE); /* and twice as many addresses are not to be had */
+    driver = plain_start(FREE); /* twice as many addresses are more than the device has */
     assert_status(vmm__driver_reserve(driver, 2 * FREE, &address), VMM_ERR_ADDRESS_SPACE);
     assert_int_equal(address, 7);
     assert_int_equal(cuda.plain_allocation, 0);
@@ -200,7 +201,7 @@ static void more_than_there_is_is_refused(void **state)
 static void handles_are_counted(void **state)
 {
     (void)state;
-    struct driver *driver = plain_begun(DEVICE);
+    struct driver *driver = plain_start(DEVICE);
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
     uint64_t one = 0;
@@ -218,11 +219,11 @@ static void handles_are_counted(void **state)
     assert_int_equal(free_bytes, DEVICE - GRANULE);
 }
 
-static void a_device_is_what_most_of_free_memory_is_good_for(void **state)
+static void default_size_is_most_of_free_memory(void **state)
 {
     (void)state;
-    assert_int_equal(plain_begun(0)->total_bytes, FREE / 4 * 3 / 2);
-    assert_int_equal(plain_begun(GRANULE + 1)->total_bytes, GRANULE);
+    assert_int_equal(plain_start(0)->total_bytes, FREE / 4 * 3 / 2);
+    assert_int_equal(plain_start(GRANULE + 1)->total_bytes, GRANULE);
     assert_status(vmm__cuda_plain_begin(&cuda, &ops, GRANULE - 1), VMM_ERR_DEVICE_OOM);
 }
 
@@ -234,23 +235,23 @@ struct written {
     unsigned char byte;
 };
 
-static void block_verified(const struct written *block)
+static void block_verify(const struct written *block)
 {
     assert_int_equal(block->address[0], block->byte);
     assert_int_equal(memcmp(block->address, block->address + 1, block->bytes - 1), 0);
 }
 
-static void block_turned(vmm_cache *cache, struct written *block, uint64_t *seed)
+static void block_toggle(vmm_cache *cache, struct written *block, uint64_t *seed)
 {
     if (block->address != NULL) {
-        block_verified(block);
+        block_verify(block);
         assert_ok(vmm_free(cache, block->address));
         block->address = NULL;
         return;
     }
     void *address;
     block->bytes = 1 + random_next(seed) % (random_next(seed) % 8 == 0 ? 3 * MIB : 30000);
-    vmm_stream stream = (vmm_stream)(uintptr_t)(1 + random_next(seed) % 4); /* NOLINT */
+    vmm_stream stream = (vmm_stream)(uintptr_t)(16 + random_next(seed) % 4); /* NOLINT */
     vmm_status status = vmm_alloc(cache, block->bytes, stream, &address);
     if (status == VMM_ERR_DEVICE_OOM)
         return;
@@ -260,27 +261,27 @@ static void block_turned(vmm_cache *cache, struct written *block, uint64_t *seed
     memset(address, block->byte, block->bytes);
 }
 
-/* Each block keeps its bytes, whatever moves around it. */
-static void a_cache_works_on_it(void **state)
+/* Each block keeps its contents while chunks move. */
+static void cache_works_on_plain_memory(void **state)
 {
     (void)state;
     static struct written blocks[BLOCKS];
-    struct driver *driver = plain_begun(DEVICE);
+    struct driver *driver = plain_start(DEVICE);
     vmm_cache *cache;
     uint64_t seed = 5;
     assert_ok(vmm__cache_create_on(NULL, driver, &cache));
-    assert_int_equal(taken_bytes, 2 * DEVICE);
+    assert_int_equal(allocated_bytes, 2 * DEVICE);
     for (unsigned i = 0; i < ROUNDS; i++) {
-        block_turned(cache, &blocks[random_next(&seed) % BLOCKS], &seed);
+        block_toggle(cache, &blocks[random_next(&seed) % BLOCKS], &seed);
         if (i % 512 == 0)
             assert_ok(vmm_trim(cache, 0, NULL));
     }
     assert_ok(vmm__cache_check(cache));
     vmm_stats stats = VMM_STATS_INIT;
     assert_ok(vmm_stats_get(cache, &stats));
-    assert_true(stats.map_calls > stats.create_calls); /* chunks moved */
+    assert_true(stats.map_calls > stats.create_calls); /* chunks were moved */
     assert_ok(vmm_destroy(cache));
-    assert_int_equal(taken_bytes, 0);
+    assert_int_equal(allocated_bytes, 0);
     assert_int_equal(cuda.plain_bytes, 0);
     assert_int_equal(driver->handles, 0);
 }
@@ -289,11 +290,11 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_are_one_allocation),
-        cmocka_unit_test(an_allocation_within_a_granule_is_made_larger),
-        cmocka_unit_test(more_than_there_is_is_refused),
+        cmocka_unit_test(unaligned_allocation_is_enlarged),
+        cmocka_unit_test(request_beyond_the_device_is_refused),
         cmocka_unit_test(handles_are_counted),
-        cmocka_unit_test(a_device_is_what_most_of_free_memory_is_good_for),
-        cmocka_unit_test(a_cache_works_on_it),
+        cmocka_unit_test(default_size_is_most_of_free_memory),
+        cmocka_unit_test(cache_works_on_plain_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,9 @@
 #   cmake CMAKE SOURCE PREFIX LIBDIR WORK CC CXX     find_package(vmmcache), shared and static
 #   pkgconfig (the same arguments)                   pkg-config, shared and static
 #   fragtest PREFIX                                  runs the installed program on installed data
+#   components CMAKE BUILD CONFIG PREFIX             each component has its files and no others
+#   uninstall CMAKE BUILD CONFIG PREFIX              what was installed is removed
+#   subproject CMAKE SOURCE WORK CC                  add_subdirectory(), without a C++ compiler
 set -eu
 
 fail() {
@@ -11,10 +14,23 @@ fail() {
     exit 1
 }
 
+# Before 1.0 the soname carries the minor version, too.
+soname_check() { # PREFIX
+    number() { sed -n "s/^#define VMM_VERSION_$1 \\([0-9]*\\)$/\\1/p" "$prefix/include/vmmcache/vmmcache.h"; }
+    prefix=$1
+    expected=$(number MAJOR)
+    [ "$expected" != 0 ] || expected=0.$(number MINOR)
+    for library in "$prefix"/lib*/libvmmcache*.so; do
+        readelf -d "$library" | grep -qF "soname: [$(basename "$library").$expected]" ||
+            fail "the soname of $library does not end in .$expected"
+    done
+}
+
 stage() { # CMAKE BUILD CONFIG STAGE PREFIX
     rm -rf "$4" "$5"
     "$1" --install "$2" --config "$3" --prefix "$4"
     mv "$4" "$5"
+    soname_check "$5"
     if grep -rlIF -e "$4" "$5/lib"* "$5/include"; then
         fail "the files above name the directory that they were installed into"
     fi
@@ -66,6 +82,82 @@ use_fragtest() { # PREFIX
         fail "the installed fragtest ended with status $?"
 }
 
+install_component() { # CMAKE BUILD CONFIG PREFIX COMPONENT
+    "$1" --install "$2" --config "$3" --prefix "$4/$5" --component "$5" >/dev/null
+}
+
+# has PREFIX PATTERN...: each names a file.
+has() {
+    folder=$1
+    shift
+    for pattern; do
+        [ -n "$(find "$folder" -path "$folder/$pattern")" ] || fail "$folder has no $pattern"
+    done
+}
+
+has_no() { # PREFIX PATTERN...
+    folder=$1
+    shift
+    for pattern; do
+        [ -z "$(find "$folder" -path "$folder/$pattern")" ] || fail "$folder has $pattern"
+    done
+}
+
+components() { # CMAKE BUILD CONFIG PREFIX
+    rm -rf "$4"
+    for component in runtime development; do
+        install_component "$1" "$2" "$3" "$4" "$component"
+    done
+    has "$4/runtime" 'lib*/libvmmcache.so.*'
+    has_no "$4/runtime" 'include*' '*.a' '*.so' '*.pc' 'bin*' 'share*'
+    has "$4/development" 'include/vmmcache/vmmcache.h' 'lib*/libvmmcache.so' 'lib*/libvmmcache.a' \
+        'lib*/cmake/vmmcache/vmmcacheConfig.cmake' 'lib*/pkgconfig/vmmcache.pc'
+    has_no "$4/development" 'bin*' 'share*' 'lib*/libvmmcache.so.*'
+    if [ -x "$2/bin/fragtest" ]; then
+        install_component "$1" "$2" "$3" "$4" tools
+        has "$4/tools" 'bin/fragtest' 'share/vmmcache/traces/*'
+        has_no "$4/tools" 'lib*' 'include*'
+    fi
+}
+
+uninstall() { # CMAKE BUILD CONFIG PREFIX
+    rm -rf "$4"
+    "$1" --install "$2" --config "$3" --prefix "$4" >/dev/null
+    [ -n "$(find "$4" -type f)" ] || fail "nothing was installed"
+    "$1" --build "$2" --target uninstall >/dev/null
+    [ -z "$(find "$4" ! -type d)" ] || fail "not removed: $(find "$4" ! -type d)"
+}
+
+# The other project links what BUILD_SHARED_LIBS asks for.
+subproject() { # CMAKE SOURCE WORK CC
+    rm -rf "$3"
+    mkdir -p "$3/source"
+    cp "$2/tests/install/example.c" "$3/source/"
+    cat >"$3/source/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.21)
+project(parent LANGUAGES C)
+add_subdirectory("$2" vmmcache)
+add_executable(example example.c)
+target_link_libraries(example PRIVATE vmmcache::vmmcache)
+if(TARGET vmmcache_torch OR TARGET fragtest OR TARGET uninstall OR CMAKE_BUILD_TYPE)
+  message(FATAL_ERROR "the subproject does what it was not asked for")
+endif()
+END
+    for libraries in "" -DBUILD_SHARED_LIBS=ON -DBUILD_SHARED_LIBS=OFF; do
+        kind=shared
+        [ "$libraries" != -DBUILD_SHARED_LIBS=OFF ] || kind=static
+        # shellcheck disable=SC2086
+        "$1" -S "$3/source" -B "$3/$kind" -DCMAKE_C_COMPILER="$4" -DCMAKE_CXX_COMPILER=/nonexistent $libraries >/dev/null
+        "$1" --build "$3/$kind" --target example >/dev/null
+        run_example "$3/$kind/example" "$kind"
+        has_no "$3/$kind/vmmcache" vmmcacheConfig.cmake
+    done
+    "$1" -S "$3/source" -B "$3/asked" -DCMAKE_C_COMPILER="$4" -DVMM_INSTALL=ON >/dev/null
+    "$1" --build "$3/asked" >/dev/null
+    "$1" --install "$3/asked" --prefix "$3/prefix" >/dev/null
+    has "$3/prefix" 'include/vmmcache/vmmcache.h' 'lib*/libvmmcache.a'
+}
+
 action=$1
 shift
 case $action in
@@ -73,5 +165,8 @@ stage) stage "$@" ;;
 cmake) use_cmake "$@" ;;
 pkgconfig) use_pkgconfig "$@" ;;
 fragtest) use_fragtest "$@" ;;
+components) components "$@" ;;
+uninstall) uninstall "$@" ;;
+subproject) subproject "$@" ;;
 *) fail "unknown test '$action'" ;;
 esac

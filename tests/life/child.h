@@ -1,6 +1,5 @@
 /*
- * Children of fork() that tests make: each runs a function and ends with what it returns, and what ended it
- * otherwise is told.
+ * Children that tests fork: each runs a function and exits with 0. If a child ends otherwise, the parent prints how.
  *
  * Define _GNU_SOURCE before the first header.
  */
@@ -12,10 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A child that does not end is ended by a signal after so many seconds. */
+/* A signal ends a child that runs longer than so many seconds. */
 enum { CHILD_SECONDS = 60 };
 
-/* Ends a child that found something wrong, with the line where. */
+/* Ends a child whose condition does not hold, and prints the line. */
 #define CHILD_REQUIRES(condition)                                                                  \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -36,14 +35,14 @@ static inline pid_t child_begun(void (*function)(void *context), void *context)
     return child;
 }
 
-/* Whether the child ended with a status, and by no signal. */
+/* Whether the child exited with this status, and not by a signal. */
 static inline bool child_ended(pid_t child, int wanted)
 {
     int status = -1;
     if (child < 0 || waitpid(child, &status, 0) != child)
         return false;
     if (WIFSIGNALED(status))
-        (void)dprintf(STDERR_FILENO, "a child was ended by signal %d\n", WTERMSIG(status));
+        (void)dprintf(STDERR_FILENO, "signal %d ended a child\n", WTERMSIG(status));
     return WIFEXITED(status) && WEXITSTATUS(status) == wanted;
 }
 

@@ -1,6 +1,6 @@
 /*
- * The fake libcuda (fake/fake_cuda.h) and caches on it, for tests whose functions run in children of their own
- * (child.h), because CUDA is started once a process.
+ * The fake libcuda (fake/fake_cuda.h) and caches on it. Each test runs in a child (child.h), because a process starts
+ * CUDA only once.
  *
  * Define _GNU_SOURCE before the first header.
  */
@@ -25,7 +25,7 @@ typedef int (*device_call)(int device);
 static void *library;
 static struct fake_cuda *fake;
 
-static inline void fake_opened(void)
+static inline void fake_open(void)
 {
     library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     CHILD_REQUIRES(library != NULL);
@@ -33,8 +33,8 @@ static inline void fake_opened(void)
     CHILD_REQUIRES(fake != NULL);
 }
 
-/* A call of libcuda that the program makes itself. */
-static inline int device_called(const char *name, int device)
+/* Calls a function of libcuda as the program itself would. */
+static inline int device_call_by_name(const char *name, int device)
 {
     device_call call;
     void *found = dlsym(library, name);
@@ -43,7 +43,7 @@ static inline int device_called(const char *name, int device)
     return call(device);
 }
 
-static inline void hold_taken(int device)
+static inline void context_retain(int device)
 {
     int (*retain)(void **context, int device);
     void *found = dlsym(library, "cuDevicePrimaryCtxRetain");
@@ -62,7 +62,7 @@ static inline void fault_set(const char *call, int result, uint64_t from, bool o
     (void)snprintf(fake->fail_call, sizeof fake->fail_call, "%s", call);
 }
 
-static inline void nothing_misused(void)
+static inline void fake_check_misuses(void)
 {
     if (fake->misuses != 0)
         (void)fprintf(stderr, "misuse: %s\n", fake->misuse);
@@ -71,7 +71,7 @@ static inline void nothing_misused(void)
 
 /* ---- Caches ------------------------------------------------------------------------------------- */
 
-static inline vmm_status cache_wanted(vmm_driver_kind driver, int device, vmm_cache **out)
+static inline vmm_status cache_try_create(vmm_driver_kind driver, int device, vmm_cache **out)
 {
     vmm_config config = VMM_CONFIG_INIT;
     config.driver = driver;
@@ -81,40 +81,40 @@ static inline vmm_status cache_wanted(vmm_driver_kind driver, int device, vmm_ca
     return vmm_create(&config, out);
 }
 
-static inline vmm_cache *cache_made(int device)
+static inline vmm_cache *cache_create(int device)
 {
     vmm_cache *cache = NULL;
-    CHILD_REQUIRES(cache_wanted(VMM_DRIVER_CUDA, device, &cache) == VMM_OK);
+    CHILD_REQUIRES(cache_try_create(VMM_DRIVER_CUDA, device, &cache) == VMM_OK);
     return cache;
 }
 
-/* Allocates what it can on three streams, of which others use some, and frees every other one. */
-static inline void blocks_had(vmm_cache *cache, void *blocks[BLOCKS])
+/* Allocates as much as possible on three streams, records another stream for each block, and frees every other one. */
+static inline void blocks_allocate(vmm_cache *cache, void *blocks[BLOCKS])
 {
     for (unsigned i = 0; i < BLOCKS; i++) {
         vmm_stream stream = (vmm_stream)(uintptr_t)(i % 3 * 16);
         blocks[i] = NULL;
         if (vmm_alloc(cache, i % 2 == 0 ? 700 : 3 * MIB, stream, &blocks[i]) != VMM_OK)
             continue;
-        CHILD_REQUIRES(vmm_use(cache, blocks[i], (vmm_stream)48) == VMM_OK);
+        CHILD_REQUIRES(vmm_record_stream(cache, blocks[i], (vmm_stream)48) == VMM_OK);
         if (i % 4 < 2 && vmm_free(cache, blocks[i]) == VMM_OK)
             blocks[i] = NULL;
     }
 }
 
-static inline void blocks_left(vmm_cache *cache, void *blocks[BLOCKS])
+static inline void blocks_free(vmm_cache *cache, void *blocks[BLOCKS])
 {
     for (unsigned i = 0; i < BLOCKS; i++)
         CHILD_REQUIRES(vmm_free(cache, blocks[i]) == VMM_OK);
 }
 
-static inline void all_works(int device)
+static inline void cache_check_works(int device)
 {
     void *blocks[BLOCKS];
-    vmm_cache *cache = cache_made(device);
-    blocks_had(cache, blocks);
+    vmm_cache *cache = cache_create(device);
+    blocks_allocate(cache, blocks);
     CHILD_REQUIRES(vmm_trim(cache, 0, NULL) == VMM_OK && vmm_wait(cache) == VMM_OK);
-    blocks_left(cache, blocks);
+    blocks_free(cache, blocks);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
 }
 

@@ -1,4 +1,4 @@
-"""Ends programs in every way while a cache is in every state; each must end as it should, by no signal.
+"""Ends programs in every way while a cache is in every state; each must exit with the expected status, not by a signal.
 
 usage: exit_matrix.py DRIVER RUNS LIFE_EXIT LIFE_DLCLOSE LIBRARY
 
@@ -12,23 +12,23 @@ import time
 WAYS = ("return", "destroy", "thread", "_exit", "atexit_before", "atexit_after", "destructor",
         "first_thread", "signal")
 STATES = ("live", "pending", "decay", "capture")
-WELL = 7
+EXPECTED = 7
 SKIPPED = 77
 SECONDS = 60
 
 
-def ended(command):
-    """What ended the program, in words; empty if it was as it should be."""
+def run(command):
+    """Says how the program ended; empty if it ended as expected."""
     try:
         result = subprocess.run(command, timeout=SECONDS, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True, check=False)
     except subprocess.TimeoutExpired:
-        return "did not end in %d s" % SECONDS
-    if result.returncode == WELL:
+        return "did not end within %d s" % SECONDS
+    if result.returncode == EXPECTED:
         return ""
     if result.returncode < 0:
         return "ended by signal %d: %s" % (-result.returncode, result.stdout.strip())
-    return "ended with %d: %s" % (result.returncode, result.stdout.strip())
+    return "ended with status %d: %s" % (result.returncode, result.stdout.strip())
 
 
 def device_is_missing(life_exit, driver):
@@ -46,11 +46,11 @@ def main(driver, runs, life_exit, life_dlclose, library):
     faults = 0
     begin = time.monotonic()
     for command in commands * runs:
-        fault = ended(command)
+        fault = run(command)
         if fault:
             faults += 1
             print("%s: %s" % (" ".join(command[1:]), fault))
-    print("exit_matrix: %s: %d programs in %.1f s, %d ended badly" %
+    print("exit_matrix: %s: %d programs in %.1f s, %d failed" %
           (driver, len(commands) * runs, time.monotonic() - begin, faults))
     return 1 if faults else 0
 

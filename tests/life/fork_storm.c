@@ -1,7 +1,7 @@
 /*
- * fork_storm FORKS: eight threads allocate, fill, check and free blocks of host memory, and fork in between,
- * that often altogether. Each child is refused what it asks of the cache, whatever the other threads were in
- * the middle of, and ends at once. Ends with 0 if nothing went wrong.
+ * fork_storm FORKS: eight threads allocate, fill, check and free blocks of host memory, and fork, FORKS times together.
+ * Each child's calls on the cache are refused at once, whatever locks the other threads held, and the child exits.
+ * Exits with 0 if nothing failed.
  */
 #define _GNU_SOURCE
 #include "life/child.h"
@@ -27,7 +27,7 @@ static atomic_ulong forked;
 static atomic_ulong operations;
 static atomic_bool has_failed;
 
-static void failed(const char *what)
+static void report_failure(const char *what)
 {
     (void)fprintf(stderr, "fork_storm: %s; last error: %s\n", what, vmm_last_error());
     atomic_store(&has_failed, true);
@@ -42,7 +42,7 @@ static uint64_t thread_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static void child_asks(void *context)
+static void child_try_calls(void *context)
 {
     const struct block *block = context;
     void *out = NULL;
@@ -58,10 +58,10 @@ static void child_asks(void *context)
     CHILD_REQUIRES(thread_ns() - begin < 5 * CALL_NS);
 }
 
-static void fork_made(struct block *block)
+static void fork_once(struct block *block)
 {
-    if (!child_ended(child_begun(child_asks, block), 0))
-        failed("a child ended badly");
+    if (!child_ended(child_begun(child_try_calls, block), 0))
+        report_failure("a child failed");
     atomic_fetch_add(&forked, 1);
 }
 
@@ -73,13 +73,13 @@ static bool is_filled(const struct block *block)
            memcmp(block->address, block->address + 1, block->bytes - 1) == 0;
 }
 
-static void block_changed(struct block *block, unsigned *seed, vmm_stream stream)
+static void block_toggle(struct block *block, unsigned *seed, vmm_stream stream)
 {
     if (block->address != NULL) {
         if (!is_filled(block))
-            failed("a block has changed");
+            report_failure("the contents of a block changed");
         if (vmm_free(cache, block->address) != VMM_OK)
-            failed("vmm_free failed");
+            report_failure("vmm_free failed");
         block->address = NULL;
         return;
     }
@@ -87,7 +87,7 @@ static void block_changed(struct block *block, unsigned *seed, vmm_stream stream
     block->bytes = 2 + (size_t)rand_r(seed) % (rand_r(seed) % 8 == 0 ? 1500000 : 9000);
     block->byte = (unsigned char)rand_r(seed);
     if (vmm_alloc(cache, block->bytes, stream, &address) != VMM_OK) {
-        failed("vmm_alloc failed");
+        report_failure("vmm_alloc failed");
         return;
     }
     block->address = address;
@@ -99,18 +99,18 @@ static void *thread_main(void *context)
     unsigned number = *(const unsigned *)context;
     unsigned seed = number;
     struct block blocks[SLOTS] = { { .address = NULL } };
-    vmm_stream stream = (vmm_stream)(uintptr_t)(number % 3); /* they share pools */
+    vmm_stream stream = (vmm_stream)(uintptr_t)(number % 3 * 16); /* threads share pools */
     while (!atomic_load(&has_failed) && atomic_fetch_sub(&forks_left, 1) > 0) {
         for (int i = 0; i < ROUNDS; i++)
-            block_changed(&blocks[(unsigned)rand_r(&seed) % SLOTS], &seed, stream);
+            block_toggle(&blocks[(unsigned)rand_r(&seed) % SLOTS], &seed, stream);
         if (rand_r(&seed) % 4 == 0 && vmm_trim(cache, 0, NULL) != VMM_OK)
-            failed("vmm_trim failed");
+            report_failure("vmm_trim failed");
         atomic_fetch_add(&operations, ROUNDS);
-        fork_made(&blocks[0]);
+        fork_once(&blocks[0]);
     }
     for (int i = 0; i < SLOTS; i++) {
         if (blocks[i].address != NULL)
-            block_changed(&blocks[i], &seed, stream);
+            block_toggle(&blocks[i], &seed, stream);
     }
     return NULL;
 }
@@ -143,13 +143,13 @@ int main(int argc, char **argv)
     config.decay_thread = 1;
     atomic_store(&forks_left, forks);
     if (vmm_create(&config, &cache) != VMM_OK) {
-        failed("vmm_create failed");
+        report_failure("vmm_create failed");
         return 1;
     }
     bool is_well = storm_run();
     is_well = vmm_destroy(cache) == VMM_OK && is_well;
     (void)printf("%lu forks of %d threads, %lu operations of the parent: %s\n",
                  atomic_load(&forked), THREADS, atomic_load(&operations),
-                 is_well ? "well" : "NOT WELL");
+                 is_well ? "ok" : "FAILED");
     return is_well ? 0 : 1;
 }

@@ -1,12 +1,12 @@
 /*
- * After the loss, for test_life_gpu_lost: what the end of the cache leaves, and whether there can be another one.
+ * For test_life_gpu_lost: what a lost cache leaves after vmm_destroy(), and whether a new cache can be created.
  */
 #ifndef VMM_LIFE_GPU_AFTER_H
 #define VMM_LIFE_GPU_AFTER_H
 
 #include "life/gpu_loss.h"
 
-static inline void nothing_left(const struct scene *scene)
+static inline void check_nothing_left(const struct scene *scene)
 {
     CHILD_REQUIRES(vmm__host_outstanding() == 0);
     if (scene->fake != NULL && scene->fake->misuses != 0)
@@ -15,8 +15,8 @@ static inline void nothing_left(const struct scene *scene)
     CHILD_REQUIRES(scene->fake == NULL || scene->fake->taken(scene->device) == 0);
 }
 
-/* Nobody has a cache any more, and the program has a context. */
-static inline void memory_is_back(const struct scene *scene)
+/* Requires that the device's memory is free again, except for the program's own context. */
+static inline void check_memory_released(const struct scene *scene)
 {
     uint64_t free_bytes = device_free();
     (void)printf("  free memory of the device: %llu MiB, and %llu MiB before\n",
@@ -25,46 +25,46 @@ static inline void memory_is_back(const struct scene *scene)
     CHILD_REQUIRES(free_bytes + CONTEXT_MIB * MIB > scene->free_bytes);
 }
 
-static inline void scene_ended(struct scene *scene)
+static inline void scene_end(struct scene *scene)
 {
-    uint64_t took = lost_cache_ended(scene);
+    uint64_t took = lost_cache_destroy(scene);
     (void)printf("  vmm_destroy took %llu us\n", (unsigned long long)(took / 1000));
-    nothing_left(scene);
+    check_nothing_left(scene);
 }
 
-/* A cache that can be made works. */
-static inline void new_cache_works(struct scene *scene, vmm_cache *cache)
+/* Requires that a newly created cache works. */
+static inline void new_cache_check(struct scene *scene, vmm_cache *cache)
 {
-    device_held(scene);
-    cache_works(scene, cache);
+    device_retain(scene);
+    cache_check_works(scene, cache);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
-    memory_is_back(scene);
-    nothing_left(scene);
+    check_memory_released(scene);
+    check_nothing_left(scene);
 }
 
-/* As long as somebody holds the broken context there is no other; whether there is one afterwards, or after a reset, is
- * CUDA's to say. */
-static inline void new_cache_tried(struct scene *scene)
+/* While any reference to the broken context exists, vmm_create() fails. Whether it succeeds afterwards, or after a reset,
+ * depends on CUDA. */
+static inline void new_cache_try(struct scene *scene)
 {
     vmm_cache *cache = NULL;
-    vmm_status status = cache_wanted(scene, &cache);
+    vmm_status status = cache_try_create(scene, &cache);
     (void)printf("  a new cache: %s: %s\n", vmm_status_name(status), vmm_last_error());
     CHILD_REQUIRES(status == VMM_ERR_LOST && cache == NULL);
-    nothing_left(scene);
+    check_nothing_left(scene);
     CUresult result = cuda.cuDevicePrimaryCtxRelease(scene->device);
-    status = cache_wanted(scene, &cache);
-    (void)printf("  once the program has let go (%d): %s: %s\n", (int)result,
-                 vmm_status_name(status), status == VMM_OK ? "well" : vmm_last_error());
+    status = cache_try_create(scene, &cache);
+    (void)printf("  after the program released its context (%d): %s: %s\n", (int)result,
+                 vmm_status_name(status), status == VMM_OK ? "ok" : vmm_last_error());
     CHILD_REQUIRES(status == VMM_OK || (status == VMM_ERR_LOST && scene->fake == NULL));
     if (status != VMM_OK) {
         result = cuda.cuDevicePrimaryCtxReset(scene->device);
-        status = cache_wanted(scene, &cache);
+        status = cache_try_create(scene, &cache);
         (void)printf("  after a reset (%d): %s: %s\n", (int)result, vmm_status_name(status),
-                     status == VMM_OK ? "well" : vmm_last_error());
+                     status == VMM_OK ? "ok" : vmm_last_error());
     }
     if (status == VMM_OK)
-        new_cache_works(scene, cache);
-    nothing_left(scene);
+        new_cache_check(scene, cache);
+    check_nothing_left(scene);
 }
 
 #endif

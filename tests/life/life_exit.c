@@ -1,9 +1,10 @@
 /*
- * life_exit DRIVER WAY STATE: a program that ends in one of many ways while a cache is in some state. It ends
- * with 7 if all went well, with 77 if there is no such device, and by a signal or with another status if
- * something went wrong. What ends it is below; test_life_exit runs all of it.
+ * life_exit DRIVER WAY STATE: a program that ends in one of many ways while a cache is in some state. Exits with 7 if
+ * every call succeeded, with 77 if there is no such device; any other status, or a signal, is a failure. exit_matrix.py
+ * runs all combinations.
  */
 #define _GNU_SOURCE
+#include "second_stream.h"
 #include "vmmcache/vmmcache.h"
 
 #include <pthread.h>
@@ -18,18 +19,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WELL = 7, WRONG = 3, NO_DEVICE = 77, BLOCKS = 32, TICK_MS = 1 };
+enum { EXIT_EXPECTED = 7, EXIT_FAILED = 3, NO_DEVICE = 77, BLOCKS = 32, TICK_MS = 1 };
 
 static vmm_cache *cache;
 static void *blocks[BLOCKS];
 static bool ends_with_cache; /* the destructor below frees the blocks and destroys the cache */
-static bool may_be_lost;     /* on cuda, once exit() has begun */
+static bool may_be_lost;     /* exit() may have ended CUDA before vmm_destroy() */
 static sem_t first_ends;
 
-static void wrong(const char *what)
+static void fail(const char *what)
 {
     (void)fprintf(stderr, "life_exit: %s; last error: %s\n", what, vmm_last_error());
-    _exit(WRONG);
+    _exit(EXIT_FAILED);
 }
 
 static void pause_ms(long ms)
@@ -38,153 +39,154 @@ static void pause_ms(long ms)
     (void)nanosleep(&pause, NULL);
 }
 
+static vmm_stream second_stream;
+
 /* ---- States ------------------------------------------------------------------------------------- */
 
 static vmm_stream stream_of(unsigned number)
 {
-    return (vmm_stream)(uintptr_t)(number %
-                                   2); /* 0 and 1: the legacy default stream, by both names */
+    return number % 2 == 0 ? NULL : second_stream;
 }
 
-static void blocks_had(void)
+static void blocks_allocate(void)
 {
     for (unsigned i = 0; i < BLOCKS; i++) {
         size_t bytes = i % 2 == 0 ? 900 : (size_t)2 << 20;
         if (vmm_alloc(cache, bytes, stream_of(i / 2), &blocks[i]) != VMM_OK)
-            wrong("vmm_alloc failed");
+            fail("vmm_alloc failed");
     }
 }
 
-static void block_left(unsigned i)
+static void block_free(unsigned i)
 {
     if (vmm_free(cache, blocks[i]) != VMM_OK)
-        wrong("vmm_free failed");
+        fail("vmm_free failed");
     blocks[i] = NULL;
 }
 
-/* Freed, and used by another stream: they wait until somebody looks. */
-static void frees_pend(void)
+/* Frees blocks that another stream used: they wait until a call polls that stream. */
+static void free_pending(void)
 {
     for (unsigned i = 0; i < BLOCKS; i += 2) {
-        if (vmm_use(cache, blocks[i], stream_of(i / 2 + 1)) != VMM_OK)
-            wrong("vmm_use failed");
-        block_left(i);
+        if (vmm_record_stream(cache, blocks[i], stream_of(i / 2 + 1)) != VMM_OK)
+            fail("vmm_record_stream failed");
+        block_free(i);
     }
 }
 
-static void decay_runs(void)
+static void decay_start(void)
 {
     for (unsigned i = 1; i < BLOCKS; i += 2)
-        block_left(i);
-    pause_ms(2 * TICK_MS); /* the thread gives memory back about now */
+        block_free(i);
+    pause_ms(2 * TICK_MS); /* the background thread releases memory meanwhile */
 }
 
-static void state_entered(const char *state)
+static void state_enter(const char *state)
 {
-    blocks_had();
+    blocks_allocate();
     if (strcmp(state, "pending") == 0)
-        frees_pend();
+        free_pending();
     else if (strcmp(state, "decay") == 0)
-        decay_runs();
+        decay_start();
     else if (strcmp(state, "capture") == 0 &&
              vmm_pool_begin(cache, (vmm_pool_id){ 1, 1 }, NULL, NULL) != VMM_OK)
-        wrong("vmm_pool_begin failed");
+        fail("vmm_pool_begin failed");
 }
 
 /* ---- Ends --------------------------------------------------------------------------------------- */
 
-static void cache_ended(void)
+static void cache_destroy(void)
 {
     for (unsigned i = 0; i < BLOCKS; i++)
-        block_left(i);
+        block_free(i);
     vmm_status status = vmm_destroy(cache);
     if (status != VMM_OK && !(may_be_lost && status == VMM_ERR_LOST))
-        wrong("vmm_destroy failed");
+        fail("vmm_destroy failed");
 }
 
-__attribute__((destructor)) static void destructor_runs(void)
+__attribute__((destructor)) static void destructor_run(void)
 {
     if (ends_with_cache)
-        cache_ended();
+        cache_destroy();
 }
 
-static void *thread_exits(void *context)
+static void *thread_exit(void *context)
 {
     (void)context;
-    exit(WELL);
+    exit(EXIT_EXPECTED);
 }
 
-static void first_thread_ends(void *ends)
+static void first_thread_notify(void *ends)
 {
     (void)sem_post(ends);
 }
 
-/* The process goes on without its first thread, which is about to be gone. */
-static void *thread_outlives(void *context)
+/* Continues the process after its first thread has ended. */
+static void *thread_outlive(void *context)
 {
     (void)context;
     while (sem_wait(&first_ends) != 0)
         continue;
     pause_ms(5);
     if (vmm_trim(cache, 0, NULL) != VMM_OK)
-        wrong("vmm_trim failed");
-    exit(WELL);
+        fail("vmm_trim failed");
+    exit(EXIT_EXPECTED);
 }
 
-static void thread_begun(void *(*function)(void *context))
+static void thread_start(void *(*function)(void *context))
 {
     pthread_t thread;
     if (pthread_create(&thread, NULL, function, NULL) != 0)
-        wrong("no thread");
+        fail("pthread_create failed");
 }
 
-static void first_thread_left(void)
+static void first_thread_leave(void)
 {
     pthread_key_t key;
-    if (sem_init(&first_ends, 0, 0) != 0 || pthread_key_create(&key, first_thread_ends) != 0 ||
+    if (sem_init(&first_ends, 0, 0) != 0 || pthread_key_create(&key, first_thread_notify) != 0 ||
         pthread_setspecific(key, &first_ends) != 0)
-        wrong("no key");
-    thread_begun(thread_outlives);
+        fail("sem_init or pthread_key_create failed");
+    thread_start(thread_outlive);
     pthread_exit(NULL);
 }
 
-static void signal_exits(int signal)
+static void signal_exit(int signal)
 {
     (void)signal;
-    exit(WELL);
+    exit(EXIT_EXPECTED);
 }
 
-/* SIGTERM comes while blocks are taken and given back. */
-static void signal_awaited(void)
+/* SIGALRM arrives while blocks are allocated and freed. */
+static void signal_await(void)
 {
     struct itimerval soon = { .it_value = { .tv_usec = 3000 } };
-    (void)signal(SIGALRM, signal_exits);
-    (void)signal(SIGTERM, signal_exits);
+    (void)signal(SIGALRM, signal_exit);
+    (void)signal(SIGTERM, signal_exit);
     (void)setitimer(ITIMER_REAL, &soon, NULL);
     for (;;) {
         void *block;
         if (vmm_alloc(cache, (size_t)4 << 20, stream_of(0), &block) != VMM_OK ||
             vmm_free(cache, block) != VMM_OK || vmm_trim(cache, 0, NULL) != VMM_OK)
-            wrong("a call failed");
+            fail("a call failed");
     }
 }
 
-static void way_taken(const char *way)
+static void way_take(const char *way)
 {
     if (strcmp(way, "thread") == 0) {
-        thread_begun(thread_exits);
+        thread_start(thread_exit);
         (void)pause();
     } else if (strcmp(way, "first_thread") == 0) {
-        first_thread_left();
+        first_thread_leave();
     } else if (strcmp(way, "signal") == 0) {
-        signal_awaited();
+        signal_await();
     } else if (strcmp(way, "_exit") == 0) {
-        _exit(WELL);
+        _exit(EXIT_EXPECTED);
     } else if (strcmp(way, "destructor") == 0) {
         ends_with_cache = true;
     } else if (strcmp(way, "destroy") == 0) {
         may_be_lost = false;
-        cache_ended();
+        cache_destroy();
     }
 }
 
@@ -205,18 +207,21 @@ int main(int argc, char **argv)
     config.decay_ms = TICK_MS;
     config.decay_thread = strcmp(argv[3], "decay") == 0;
     may_be_lost = config.driver == VMM_DRIVER_CUDA;
-    if (strcmp(way, "atexit_before") == 0 && atexit(cache_ended) != 0)
-        wrong("no atexit");
+    if (strcmp(way, "atexit_before") == 0 && atexit(cache_destroy) != 0)
+        fail("atexit failed");
     vmm_status status = vmm_create(&config, &cache);
     if (status == VMM_ERR_NO_DEVICE || status == VMM_ERR_UNSUPPORTED) {
         (void)fprintf(stderr, "life_exit: %s\n", vmm_last_error());
         _exit(NO_DEVICE);
     }
     if (status != VMM_OK)
-        wrong("vmm_create failed");
-    if (strcmp(way, "atexit_after") == 0 && atexit(cache_ended) != 0)
-        wrong("no atexit");
-    state_entered(argv[3]);
-    way_taken(way);
-    return WELL;
+        fail("vmm_create failed");
+    second_stream = second_stream_create(config.driver);
+    if (second_stream == NULL)
+        fail("no second stream");
+    if (strcmp(way, "atexit_after") == 0 && atexit(cache_destroy) != 0)
+        fail("atexit failed");
+    state_enter(argv[3]);
+    way_take(way);
+    return EXIT_EXPECTED;
 }

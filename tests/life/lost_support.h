@@ -1,5 +1,5 @@
 /*
- * What is refused once a device is lost: see vmmcache.h. For tests of drivers that can lose one.
+ * The calls that fail once a device is lost: see vmmcache.h. For tests of drivers that can lose a device.
  *
  * Define _GNU_SOURCE before the first header.
  */
@@ -11,10 +11,10 @@
 #include <string.h>
 #include <time.h>
 
-/* Each is refused in less than a microsecond of the thread's own time. */
+/* Each call fails in less than a microsecond of the thread's own time. */
 enum { REFUSED_NS = IS_SLOW_BUILD ? 100000 : 1000 };
 
-enum { REFUSED_CALLS = 9, REFUSED_TIMES = 1000 };
+enum { REFUSED_CALLS = 10, REFUSED_TIMES = 1000 };
 
 static inline uint64_t thread_ns(void)
 {
@@ -23,7 +23,7 @@ static inline uint64_t thread_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* Streams are names only: nobody asks the driver about them. */
+/* The streams do not exist: no call may pass them to the driver. */
 static inline vmm_status refused_call(vmm_cache *cache, unsigned number)
 {
     void *out;
@@ -41,37 +41,39 @@ static inline vmm_status refused_call(vmm_cache *cache, unsigned number)
     case 4:
         return vmm_wait(cache);
     case 5:
-        return vmm_tick(cache);
+        return vmm_poll(cache);
     case 6:
         return vmm_device_memory(cache, &bytes, &bytes);
     case 7:
         return vmm_stream_end(cache, (vmm_stream)16);
+    case 8:
+        return vmm_compact(cache, 0, NULL, NULL);
     default:
         return vmm_pool_begin(cache, id, NULL, NULL);
     }
 }
 
-/* NULL if the call is refused each time, at once and with that line; else what was otherwise. */
-static inline const char *refused_trouble(vmm_cache *cache, unsigned number, const char *line)
+/* Returns NULL if the call fails each time, at once and with this error; else a message that says what is wrong. */
+static inline const char *refused_call_check(vmm_cache *cache, unsigned number, const char *line)
 {
     uint64_t begin = thread_ns();
     for (int i = 0; i < REFUSED_TIMES; i++) {
         if (refused_call(cache, number) != VMM_ERR_LOST)
-            return "a call was not refused";
+            return "a call did not fail with VMM_ERR_LOST";
     }
     uint64_t each = (thread_ns() - begin) / REFUSED_TIMES;
     if (strcmp(vmm_last_error(), line) != 0)
-        return "a call was refused with another line";
-    return each < REFUSED_NS ? NULL : "a call took long to be refused";
+        return "a call failed with another error";
+    return each < REFUSED_NS ? NULL : "a call took too long to fail";
 }
 
-/* The same of all calls. */
-static inline const char *refusal_trouble(vmm_cache *cache, const char *line)
+/* The same for all calls. */
+static inline const char *refused_calls_check(vmm_cache *cache, const char *line)
 {
-    const char *trouble = NULL;
-    for (unsigned number = 0; number < REFUSED_CALLS && trouble == NULL; number++)
-        trouble = refused_trouble(cache, number, line);
-    return trouble;
+    const char *fault = NULL;
+    for (unsigned number = 0; number < REFUSED_CALLS && fault == NULL; number++)
+        fault = refused_call_check(cache, number, line);
+    return fault;
 }
 
 #endif

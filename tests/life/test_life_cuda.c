@@ -1,4 +1,4 @@
-/* The cuda driver where CUDA refuses to begin, or refuses any call of its self-test. */
+/* The cuda driver if CUDA cannot start, or refuses any call of the driver's self-test. */
 #define _GNU_SOURCE
 #include "life/cuda_support.h"
 
@@ -19,150 +19,150 @@ static uint64_t thread_ns(void)
 
 struct refusal {
     const char *call;
-    const char *told;
-    bool leaves; /* what it refuses to take back */
+    const char *text;
+    bool leaves; /* the refused call was to release memory, which stays */
 };
 
-/* Returns how long it took. */
-static uint64_t refusal_told(const struct refusal *refusal, int result)
+/* Creates a cache, which must fail with an error that names the call. Returns the time that it took. */
+static uint64_t refusal_check(const struct refusal *refusal, int result)
 {
     vmm_cache *out = NULL;
     fault_set(refusal->call, result, 1, false);
     uint64_t host_bytes = vmm__host_outstanding();
     uint64_t holds = fake->holds[0];
     uint64_t begin = thread_ns();
-    vmm_status status = cache_wanted(VMM_DRIVER_CUDA, 0, &out);
+    vmm_status status = cache_try_create(VMM_DRIVER_CUDA, 0, &out);
     uint64_t took = thread_ns() - begin;
     CHILD_REQUIRES(status == VMM_ERR_UNSUPPORTED && out == NULL);
-    if (strstr(vmm_last_error(), refusal->told) == NULL)
-        (void)fprintf(stderr, "%s is not told in: %s\n", refusal->told, vmm_last_error());
-    CHILD_REQUIRES(strstr(vmm_last_error(), refusal->told) != NULL);
+    if (strstr(vmm_last_error(), refusal->text) == NULL)
+        (void)fprintf(stderr, "'%s' is missing in: %s\n", refusal->text, vmm_last_error());
+    CHILD_REQUIRES(strstr(vmm_last_error(), refusal->text) != NULL);
     CHILD_REQUIRES(vmm__host_outstanding() == host_bytes && fake->holds[0] == holds);
     CHILD_REQUIRES(refusal->leaves || fake->outstanding(0) == 0);
     fault_set("", 0, 1, false);
     return took;
 }
 
-/* Others on the machine cost a thread of its own time, too, for as long as they are busy: so one that took long has more
- * tries, a while later each. */
-static void refusal_is_quick(const struct refusal *refusal, int result)
+/* Other processes also slow the thread's own time while they are busy. So a slow refusal is tried again, a while later
+ * each time. */
+static void refusal_check_time(const struct refusal *refusal, int result)
 {
     enum { TRIES = 20, PAUSE_US = 20000 };
     bool is_quick = false;
     for (int i = 0; i < TRIES && !is_quick; i++) {
-        hold_taken(0); /* so that the context stays, with what was left in it */
+        context_retain(0); /* keeps what a refused call leaves, until the reset below */
         if (i > 0)
             (void)usleep(PAUSE_US);
-        is_quick = refusal_told(refusal, result) < REFUSED_NS;
-        (void)device_called("cuDevicePrimaryCtxReset_v2", 0);
-        (void)device_called("cuDevicePrimaryCtxRelease_v2", 0);
+        is_quick = refusal_check(refusal, result) < REFUSED_NS;
+        (void)device_call_by_name("cuDevicePrimaryCtxReset_v2", 0);
+        (void)device_call_by_name("cuDevicePrimaryCtxRelease_v2", 0);
     }
     CHILD_REQUIRES(is_quick);
 }
 
-static void every_refusal(void *context)
+static void refusals_run(void *context)
 {
     static const struct refusal refusals[] = {
-        { .call = "cuMemGetAllocationGranularity", .told = "cuMemGetAllocationGranularity" },
-        { .call = "cuMemAddressReserve", .told = "'reserve': cuMemAddressReserve" },
-        { .call = "cuMemCreate", .told = "'create': cuMemCreate" },
-        { .call = "cuMemMap", .told = "'map': cuMemMap" },
-        { .call = "cuMemSetAccess", .told = "'set access': cuMemSetAccess" },
-        { .call = "cuMemcpyHtoD_v2", .told = "'write and read'" },
-        { .call = "cuMemcpyDtoH_v2", .told = "'write and read'" },
-        { .call = "cuMemUnmap", .told = "'unmap': cuMemUnmap", .leaves = true },
-        { .call = "cuMemRelease", .told = "'release': cuMemRelease", .leaves = true },
-        { .call = "cuMemAddressFree", .told = "'address free': cuMemAddressFree", .leaves = true },
+        { .call = "cuMemGetAllocationGranularity", .text = "cuMemGetAllocationGranularity" },
+        { .call = "cuMemAddressReserve", .text = "'reserve': cuMemAddressReserve" },
+        { .call = "cuMemCreate", .text = "'create': cuMemCreate" },
+        { .call = "cuMemMap", .text = "'map': cuMemMap" },
+        { .call = "cuMemSetAccess", .text = "'set access': cuMemSetAccess" },
+        { .call = "cuMemcpyHtoD_v2", .text = "'write and read'" },
+        { .call = "cuMemcpyDtoH_v2", .text = "'write and read'" },
+        { .call = "cuMemUnmap", .text = "'unmap': cuMemUnmap", .leaves = true },
+        { .call = "cuMemRelease", .text = "'release': cuMemRelease", .leaves = true },
+        { .call = "cuMemAddressFree", .text = "'address free': cuMemAddressFree", .leaves = true },
     };
     static const int results[] = { 801, 800, 999 };
     (void)context;
-    fake_opened();
-    all_works(0);
+    fake_open();
+    cache_check_works(0);
     for (unsigned i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         for (unsigned j = 0; j < 3; j++)
-            refusal_is_quick(&refusals[i], results[j]);
+            refusal_check_time(&refusals[i], results[j]);
     }
-    all_works(0);
+    cache_check_works(0);
 }
 
-static void a_device_that_refuses_a_call_is_named(void **state)
+static void refused_self_test_call_is_named(void **state)
 {
     (void)state;
-    child_runs(every_refusal, NULL);
+    child_runs(refusals_run, NULL);
 }
 
-/* Whether a cache can be made where a call, its fromth, gives a result; nothing is left of it, or of the attempt. */
-static bool begins_with_fault(const char *call, int result, uint64_t from, bool once)
+/* Whether creating a cache makes fewer than `from` calls of this name, so that the fault never occurs. The cache, or the
+ * failed attempt, must leave nothing. */
+static bool create_misses_fault(const char *call, int result, uint64_t from, bool once)
 {
     vmm_cache *cache = NULL;
     fault_set(call, result, from, once);
-    vmm_status status = cache_wanted(VMM_DRIVER_CUDA, 0, &cache);
+    vmm_status status = cache_try_create(VMM_DRIVER_CUDA, 0, &cache);
     bool was_made = fake->fail_count >= from;
     if (status == VMM_OK)
         (void)vmm_destroy(cache);
     fault_set("", 0, 1, true);
-    while (fake->holds[0] > 0) /* the fault was in letting go */
-        (void)device_called("cuDevicePrimaryCtxRelease_v2", 0);
+    while (fake->holds[0] > 0) /* the release itself failed */
+        (void)device_call_by_name("cuDevicePrimaryCtxRelease_v2", 0);
     if (fake->taken(0) != 0)
         (void)fprintf(stderr, "%s %d from %llu\n", call, result, (unsigned long long)from);
     CHILD_REQUIRES(fake->taken(0) == 0 && vmm__host_outstanding() == 0);
     return !was_made;
 }
 
-static void every_beginning(void *context)
+static void failing_creates_run(void *context)
 {
     static const int results[] = { 1, 2, 709, 719, 999 };
     (void)context;
-    fake_opened();
-    all_works(0);
+    fake_open();
+    cache_check_works(0);
     for (unsigned i = 0; i < sizeof results / sizeof *results; i++) {
-        for (uint64_t from = 1; !begins_with_fault("*", results[i], from, true); from++)
+        for (uint64_t from = 1; !create_misses_fault("*", results[i], from, true); from++)
             continue;
     }
     bool has_ids = dlsym(library, "cuCtxGetId") != NULL;
-    for (uint64_t from = 1; has_ids && !begins_with_fault("cuCtxGetId", 709, from, false); from++)
+    for (uint64_t from = 1; has_ids && !create_misses_fault("cuCtxGetId", 709, from, false); from++)
         continue;
-    nothing_misused();
+    fake_check_misuses();
 }
 
-static void a_beginning_that_fails_leaves_nothing(void **state)
+static void failed_create_leaves_nothing(void **state)
 {
     (void)state;
-    child_runs(every_beginning, NULL);
+    child_runs(failing_creates_run, NULL);
 }
 
-struct beginning {
+struct start {
     const char *environment;
     const char *value;
     vmm_status status;
-    const char *told;
+    const char *text;
 };
 
-static void beginning_fails(void *context)
+static void start_fail(void *context)
 {
-    const struct beginning *beginning = context;
+    const struct start *start = context;
     vmm_cache *cache = NULL;
-    (void)setenv(beginning->environment, beginning->value, 1);
-    vmm_status status = cache_wanted(VMM_DRIVER_CUDA, 0, &cache);
-    if (status != beginning->status || strstr(vmm_last_error(), beginning->told) == NULL)
-        (void)fprintf(stderr, "%s: %s\n", beginning->value, vmm_status_name(status));
-    CHILD_REQUIRES(status == beginning->status && cache == NULL);
-    CHILD_REQUIRES(strstr(vmm_last_error(), beginning->told) != NULL);
+    (void)setenv(start->environment, start->value, 1);
+    vmm_status status = cache_try_create(VMM_DRIVER_CUDA, 0, &cache);
+    if (status != start->status || strstr(vmm_last_error(), start->text) == NULL)
+        (void)fprintf(stderr, "%s: %s\n", start->value, vmm_status_name(status));
+    CHILD_REQUIRES(status == start->status && cache == NULL);
+    CHILD_REQUIRES(strstr(vmm_last_error(), start->text) != NULL);
     CHILD_REQUIRES(vmm__host_outstanding() == 0);
-    status = cache_wanted(VMM_DRIVER_AUTO, 0, &cache);
-    bool is_none =
-        beginning->status == VMM_ERR_NO_DEVICE || beginning->status == VMM_ERR_UNSUPPORTED;
-    CHILD_REQUIRES(status == (is_none ? VMM_OK : beginning->status));
-    if (status == VMM_OK)
-        CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
-    fake_opened();
+    status = cache_try_create(VMM_DRIVER_DEFAULT, 0, &cache);
+    bool is_none = start->status == VMM_ERR_NO_DEVICE || start->status == VMM_ERR_UNSUPPORTED;
+    CHILD_REQUIRES(status == (is_none ? VMM_ERR_NO_DEVICE : start->status) && cache == NULL);
+    CHILD_REQUIRES(strstr(vmm_last_error(), start->text) != NULL);
+    CHILD_REQUIRES(is_none == (strstr(vmm_last_error(), "VMM_DRIVER=host") != NULL));
+    fake_open();
     CHILD_REQUIRES(fake->holds[0] == 0);
-    nothing_misused();
+    fake_check_misuses();
 }
 
-static void a_device_that_does_not_begin_is_told(void **state)
+static void failed_start_is_reported(void **state)
 {
-    static const struct beginning beginnings[] = {
+    static const struct start starts[] = {
         { "FAKE_CUDA_DEVICES", "0", VMM_ERR_NO_DEVICE, "cuInit" },
         { "FAKE_CUDA_NO_VMM", "1", VMM_ERR_UNSUPPORTED, "no virtual memory management" },
         { "FAKE_CUDA_FAIL", "cuInit:999", VMM_ERR_NO_DEVICE, "cuInit" },
@@ -182,9 +182,9 @@ static void a_device_that_does_not_begin_is_told(void **state)
         { "FAKE_CUDA_FAIL", "cuMemCreate:700", VMM_ERR_LOST, "'create': cuMemCreate" },
     };
     (void)state;
-    for (unsigned i = 0; i < sizeof beginnings / sizeof *beginnings; i++) {
-        struct beginning beginning = beginnings[i];
-        child_runs(beginning_fails, &beginning);
+    for (unsigned i = 0; i < sizeof starts / sizeof *starts; i++) {
+        struct start start = starts[i];
+        child_runs(start_fail, &start);
     }
 }
 
@@ -192,14 +192,14 @@ static void devices_and_peers(void *context)
 {
     (void)context;
     vmm_cache *out = NULL;
-    CHILD_REQUIRES(cache_wanted(VMM_DRIVER_CUDA, 2, &out) == VMM_ERR_NO_DEVICE);
+    CHILD_REQUIRES(cache_try_create(VMM_DRIVER_CUDA, 2, &out) == VMM_ERR_NO_DEVICE);
     CHILD_REQUIRES(strstr(vmm_last_error(), "no device 2; there are 2") != NULL);
-    CHILD_REQUIRES(cache_wanted(VMM_DRIVER_CUDA, -1, &out) != VMM_OK && out == NULL);
-    all_works(0);
-    all_works(1);
-    fake_opened();
+    CHILD_REQUIRES(cache_try_create(VMM_DRIVER_CUDA, -1, &out) != VMM_OK && out == NULL);
+    cache_check_works(0);
+    cache_check_works(1);
+    fake_open();
     CHILD_REQUIRES(fake->holds[0] == 0 && fake->holds[1] == 0);
-    nothing_misused();
+    fake_check_misuses();
 }
 
 static void devices_without_peers(void *context)
@@ -208,20 +208,50 @@ static void devices_without_peers(void *context)
     devices_and_peers(context);
 }
 
-static void devices_are_told_apart(void **state)
+static void devices_and_peers_work(void **state)
 {
     (void)state;
     child_runs(devices_and_peers, NULL);
     child_runs(devices_without_peers, NULL);
 }
 
+/* ---- Streams ------------------------------------------------------------------------------------ */
+
+/* The call fails with a line that names the cause, and the cache keeps no record of the stream. */
+static void foreign_stream(void *context)
+{
+    vmm_stream foreign = (vmm_stream)(uintptr_t)FAKE_FOREIGN_STREAM;
+    void *block = NULL;
+    void *none = NULL;
+    vmm_stats stats = VMM_STATS_INIT;
+    (void)context;
+    fake_open();
+    vmm_cache *cache = cache_create(0);
+    CHILD_REQUIRES(vmm_alloc(cache, 512, (vmm_stream)16, &block) == VMM_OK);
+    CHILD_REQUIRES(vmm_alloc(cache, 512, foreign, &none) == VMM_ERR_INVALID_ARGUMENT);
+    CHILD_REQUIRES(strstr(vmm_last_error(), "belongs to another context") != NULL);
+    CHILD_REQUIRES(vmm_record_stream(cache, block, foreign) == VMM_ERR_INVALID_ARGUMENT);
+    CHILD_REQUIRES(strstr(vmm_last_error(), "primary context of device 0") != NULL);
+    CHILD_REQUIRES(none == NULL && vmm_stats_get(cache, &stats) == VMM_OK);
+    CHILD_REQUIRES(stats.streams == 1 && stats.stale_streams == 0);
+    CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK && vmm_destroy(cache) == VMM_OK);
+    fake_check_misuses();
+}
+
+static void a_stream_of_another_context_is_refused(void **state)
+{
+    (void)state;
+    child_runs(foreign_stream, NULL);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_that_refuses_a_call_is_named),
-        cmocka_unit_test(a_beginning_that_fails_leaves_nothing),
-        cmocka_unit_test(a_device_that_does_not_begin_is_told),
-        cmocka_unit_test(devices_are_told_apart),
+        cmocka_unit_test(refused_self_test_call_is_named),
+        cmocka_unit_test(failed_create_leaves_nothing),
+        cmocka_unit_test(failed_start_is_reported),
+        cmocka_unit_test(devices_and_peers_work),
+        cmocka_unit_test(a_stream_of_another_context_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

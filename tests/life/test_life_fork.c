@@ -1,19 +1,19 @@
 /*
- * fork(): the child is refused whatever it asks of its parent's cache, at once and whoever held what lock;
- * it may make caches of its own; the parent notices nothing.
+ * fork(): every call of the child on its parent's cache fails at once, even if a thread of the parent held a lock. The
+ * child may create caches of its own. The parent is not affected.
  */
 #define _GNU_SOURCE
 #include "base/hostmem.h"
 #include "base/sanitizer.h"
+#include "cache/cache.h"
 #include "life/child.h"
-#include "policy/cache.h"
 #include "support/cache_support.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
-/* ThreadSanitizer ends children that start threads: there they do without, and without the host driver. */
+/* ThreadSanitizer kills children that start threads: there they start none, and do not use the host driver. */
 #ifdef VMM_THREAD_SANITIZER
 enum { CHILD_THREADS = 0 };
 #else
@@ -24,12 +24,12 @@ enum { CALL_NS = 1000000 };
 
 struct scene {
     struct cache_test *test;
-    vmm_stream stream; /* whose pool the thread enters the fast way */
+    vmm_stream stream; /* the thread takes the fast path of this stream's pool */
     void *live;
     void *used;
 };
 
-/* ---- What a child is told -------------------------------------------------------------------- */
+/* ---- Calls of a child ------------------------------------------------------------------------- */
 
 static uint64_t thread_ns(void)
 {
@@ -38,21 +38,21 @@ static uint64_t thread_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static int nothing_visited(void *context, const vmm_item *item)
+static int visit_continue(void *context, const vmm_item *item)
 {
     (void)context;
     (void)item;
     return 0;
 }
 
-static void nothing_told(void *context, const vmm_change *change)
+static void change_ignore(void *context, const vmm_change *change)
 {
     (void)context;
     (void)change;
 }
 
-/* The call is refused, says so, and takes its time from nobody. */
-#define refused(call, function)                                                                    \
+/* Requires that the call fails, names itself in the error, and does not wait. */
+#define require_refused(call, function)                                                            \
     do {                                                                                           \
         uint64_t begin = thread_ns();                                                              \
         vmm_status status = (call);                                                                \
@@ -62,46 +62,47 @@ static void nothing_told(void *context, const vmm_change *change)
         CHILD_REQUIRES(took < CALL_NS);                                                            \
     } while (0)
 
-static void memory_refused(const struct scene *scene)
+static void memory_calls_try(const struct scene *scene)
 {
     vmm_cache *cache = scene->test->cache;
     void *out = cache;
     size_t released = 7;
-    refused(vmm_alloc(cache, 512, scene->stream, &out), "vmm_alloc");
-    refused(vmm_alloc(cache, 512, (vmm_stream)77, &out), "vmm_alloc");
-    refused(vmm_free(cache, scene->live), "vmm_free");
-    refused(vmm_free(cache, &out), "vmm_free");
-    refused(vmm_use(cache, scene->live, (vmm_stream)78), "vmm_use");
-    refused(vmm_pin(cache, scene->live), "vmm_pin");
-    refused(vmm_unpin(cache, scene->live), "vmm_unpin");
-    refused(vmm_trim(cache, 0, &released), "vmm_trim");
-    refused(vmm_wait(cache), "vmm_wait");
-    refused(vmm_tick(cache), "vmm_tick");
-    refused(vmm_stream_end(cache, scene->stream), "vmm_stream_end");
-    refused(vmm_limit_set(cache, 1), "vmm_limit_set");
+    require_refused(vmm_alloc(cache, 512, scene->stream, &out), "vmm_alloc");
+    require_refused(vmm_alloc(cache, 512, (vmm_stream)77, &out), "vmm_alloc");
+    require_refused(vmm_free(cache, scene->live), "vmm_free");
+    require_refused(vmm_free(cache, &out), "vmm_free");
+    require_refused(vmm_record_stream(cache, scene->live, (vmm_stream)78), "vmm_record_stream");
+    require_refused(vmm_pin(cache, scene->live), "vmm_pin");
+    require_refused(vmm_unpin(cache, scene->live), "vmm_unpin");
+    require_refused(vmm_trim(cache, 0, &released), "vmm_trim");
+    require_refused(vmm_wait(cache), "vmm_wait");
+    require_refused(vmm_poll(cache), "vmm_poll");
+    require_refused(vmm_compact(cache, 0, NULL, NULL), "vmm_compact");
+    require_refused(vmm_stream_end(cache, scene->stream), "vmm_stream_end");
+    require_refused(vmm_limit_set(cache, 1), "vmm_limit_set");
     CHILD_REQUIRES(out == cache && released == 7);
 }
 
-static void reports_refused(const struct scene *scene)
+static void report_calls_try(const struct scene *scene)
 {
     vmm_cache *cache = scene->test->cache;
     vmm_stats stats = VMM_STATS_INIT;
     vmm_item item = VMM_ITEM_INIT;
     uint64_t bytes = 0;
     vmm_pool_id id = { 1, 2 };
-    refused(vmm_pool_begin(cache, id, NULL, NULL), "vmm_pool_begin");
-    refused(vmm_pool_end(cache, id), "vmm_pool_end");
-    refused(vmm_pool_release(cache, id), "vmm_pool_release");
-    refused(vmm_stats_get(cache, &stats), "vmm_stats_get");
-    refused(vmm_stats_reset_peak(cache), "vmm_stats_reset_peak");
-    refused(vmm_device_memory(cache, &bytes, &bytes), "vmm_device_memory");
-    refused(vmm_summary_write(cache, stderr), "vmm_summary_write");
-    refused(vmm_log_write(cache, "line"), "vmm_log_write");
-    refused(vmm_walk(cache, nothing_visited, NULL), "vmm_walk");
-    refused(vmm_find(cache, scene->live, &item), "vmm_find");
-    refused(vmm_watch(cache, nothing_told, NULL), "vmm_watch");
-    refused(vmm_guard_check(cache), "vmm_guard_check");
-    refused(vmm_misuse_write(cache, stderr), "vmm_misuse_write");
+    require_refused(vmm_pool_begin(cache, id, NULL, NULL), "vmm_pool_begin");
+    require_refused(vmm_pool_end(cache, id), "vmm_pool_end");
+    require_refused(vmm_pool_release(cache, id), "vmm_pool_release");
+    require_refused(vmm_stats_get(cache, &stats), "vmm_stats_get");
+    require_refused(vmm_stats_reset_peak(cache), "vmm_stats_reset_peak");
+    require_refused(vmm_device_memory(cache, &bytes, &bytes), "vmm_device_memory");
+    require_refused(vmm_summary_write(cache, stderr), "vmm_summary_write");
+    require_refused(vmm_log_write(cache, "line"), "vmm_log_write");
+    require_refused(vmm_walk(cache, visit_continue, NULL), "vmm_walk");
+    require_refused(vmm_find(cache, scene->live, &item), "vmm_find");
+    require_refused(vmm_listen(cache, change_ignore, NULL), "vmm_listen");
+    require_refused(vmm_debug_check(cache), "vmm_debug_check");
+    require_refused(vmm_debug_report(cache, stderr), "vmm_debug_report");
 }
 
 static uint64_t driver_calls(const struct driver *driver)
@@ -112,100 +113,111 @@ static uint64_t driver_calls(const struct driver *driver)
     return calls;
 }
 
-static void calls_refused(const struct scene *scene)
+static void calls_try(const struct scene *scene)
 {
     uint64_t calls = driver_calls(scene->test->driver);
-    memory_refused(scene);
-    reports_refused(scene);
-    refused(vmm_destroy(scene->test->cache), "vmm_destroy");
-    refused(vmm_destroy(scene->test->cache), "vmm_destroy");
+    memory_calls_try(scene);
+    report_calls_try(scene);
+    require_refused(vmm_destroy(scene->test->cache), "vmm_destroy");
+    require_refused(vmm_destroy(scene->test->cache), "vmm_destroy");
     CHILD_REQUIRES(driver_calls(scene->test->driver) == calls);
 }
 
-static void everything_refused(void *context)
+static void all_calls_try(void *context)
 {
     uint64_t host_bytes = vmm__host_outstanding();
-    calls_refused(context);
+    calls_try(context);
     CHILD_REQUIRES(vmm__host_outstanding() == host_bytes);
 }
 
 /* ---- Parents ----------------------------------------------------------------------------------- */
 
-static struct scene scene_begun(struct cache_test *test)
+static struct scene scene_start(struct cache_test *test)
 {
     struct scene scene = { .test = test, .stream = test->streams[0] };
-    scene.used = block_taken(test, 600, 1);
-    block_used(test, scene.used, 2);
-    scene.live = block_taken(test, 3 * MIB, 0);
-    block_filled(test, scene.live, 3 * MIB, 5, 0);
+    scene.used = block_alloc(test, 600, 1);
+    block_use(test, scene.used, 2);
+    scene.live = block_alloc(test, 3 * MIB, 0);
+    block_fill(test, scene.live, 3 * MIB, 5, 0);
     for (int i = 0; i < 100; i++)
-        block_given(test, block_taken(test, 512, 0));
-    assert_non_null(test->cache->turn); /* the fast way is open */
-    assert_ptr_equal(test->cache->turn, vmm__pools_find(&test->cache->pools, scene.stream));
+        block_free(test, block_alloc(test, 512, 0));
+    assert_non_null(test->cache->active_pool); /* the fast path is open */
+    assert_ptr_equal(test->cache->active_pool, vmm__pools_find(&test->cache->pools, scene.stream));
     return scene;
 }
 
-static void scene_ended(struct scene *scene)
+static void scene_end(struct scene *scene)
 {
-    block_checked(scene->test, scene->live, 3 * MIB, 5, 0);
-    block_given(scene->test, scene->live);
-    block_given(scene->test, scene->used);
+    block_check(scene->test, scene->live, 3 * MIB, 5, 0);
+    block_free(scene->test, scene->live);
+    block_free(scene->test, scene->used);
     for (int i = 0; i < 100; i++)
-        block_given(scene->test, block_taken(scene->test, 512, 0));
-    cache_verified(scene->test);
+        block_free(scene->test, block_alloc(scene->test, 512, 0));
+    cache_verify(scene->test);
 }
 
-static void a_child_is_refused_everything(void **state)
+static void calls_of_a_child_fail(void **state)
 {
-    struct scene scene = scene_begun(*state);
-    child_runs(everything_refused, &scene);
-    scene_ended(&scene);
+    struct scene scene = scene_start(*state);
+    child_runs(all_calls_try, &scene);
+    scene_end(&scene);
 }
 
-/* Held by a thread that is not in the child: each lock that there is. */
+/* A thread that does not exist in the child holds every lock. */
 struct holder {
     vmm_cache *cache;
     pthread_barrier_t holds;
     pthread_barrier_t ends;
 };
 
-static void *locks_held(void *context)
+static void *locks_hold(void *context)
 {
     struct holder *holder = context;
     vmm_cache *cache = holder->cache;
-    vmm__fair_take(&cache->grow_lock);
+    vmm__fair_lock(&cache->grow_lock);
     vmm__cache_pools_lock(cache, NULL);
-    vmm__lock_take(&cache->privates.lock);
-    vmm__lock_take(&cache->driver->lost.lock);
+    vmm__mutex_lock(&cache->graph_pools.lock);
     (void)pthread_barrier_wait(&holder->holds);
     (void)pthread_barrier_wait(&holder->ends);
-    vmm__lock_drop(&cache->driver->lost.lock);
-    vmm__lock_drop(&cache->privates.lock);
+    vmm__mutex_unlock(&cache->graph_pools.lock);
     vmm__cache_pools_unlock(cache, NULL);
-    vmm__fair_drop(&cache->grow_lock);
+    vmm__fair_unlock(&cache->grow_lock);
     return NULL;
 }
 
-static void locks_of_other_threads_are_not_waited_for(void **state)
+/* The other leaf: one thread holds one leaf at most. */
+static void *lost_lock_hold(void *context)
 {
-    struct scene scene = scene_begun(*state);
+    struct holder *holder = context;
+    vmm__mutex_lock(&holder->cache->driver->lost.lock);
+    (void)pthread_barrier_wait(&holder->holds);
+    (void)pthread_barrier_wait(&holder->ends);
+    vmm__mutex_unlock(&holder->cache->driver->lost.lock);
+    return NULL;
+}
+
+static void child_does_not_wait_for_locks(void **state)
+{
+    struct scene scene = scene_start(*state);
     struct holder holder = { .cache = scene.test->cache };
-    pthread_t thread;
-    assert_int_equal(pthread_barrier_init(&holder.holds, NULL, 2), 0);
-    assert_int_equal(pthread_barrier_init(&holder.ends, NULL, 2), 0);
-    assert_int_equal(pthread_create(&thread, NULL, locks_held, &holder), 0);
+    pthread_t thread, leaf_thread;
+    assert_int_equal(pthread_barrier_init(&holder.holds, NULL, 3), 0);
+    assert_int_equal(pthread_barrier_init(&holder.ends, NULL, 3), 0);
+    assert_int_equal(pthread_create(&thread, NULL, locks_hold, &holder), 0);
+    assert_int_equal(pthread_create(&leaf_thread, NULL, lost_lock_hold, &holder), 0);
     (void)pthread_barrier_wait(&holder.holds);
-    child_runs(everything_refused, &scene);
+    child_runs(all_calls_try, &scene);
     (void)pthread_barrier_wait(&holder.ends);
     assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(pthread_join(leaf_thread, NULL), 0);
     (void)pthread_barrier_destroy(&holder.holds);
     (void)pthread_barrier_destroy(&holder.ends);
-    scene_ended(&scene);
+    scene_end(&scene);
 }
 
 /* ---- Caches of children ------------------------------------------------------------------------ */
 
-static void *blocks_had(void *cache)
+static void *blocks_cycle(void *cache)
 {
     void *blocks[8] = { NULL };
     for (int i = 0; i < 4000; i++) {
@@ -218,7 +230,7 @@ static void *blocks_had(void *cache)
     return NULL;
 }
 
-static vmm_cache *own_cache(void)
+static vmm_cache *own_cache_create(void)
 {
     vmm_config config = VMM_CONFIG_INIT;
     config.driver = CHILD_THREADS > 0 ? driver_choice_kind() : VMM_DRIVER_SIM;
@@ -230,25 +242,25 @@ static vmm_cache *own_cache(void)
     return cache;
 }
 
-static void own_cache_is_used(void *context)
+static void own_cache_use(void *context)
 {
-    vmm_cache *cache = own_cache();
-    (void)blocks_had(cache);
+    vmm_cache *cache = own_cache_create();
+    (void)blocks_cycle(cache);
     pthread_t threads[CHILD_THREADS + 1];
     for (int i = 0; i < CHILD_THREADS; i++)
-        CHILD_REQUIRES(pthread_create(&threads[i], NULL, blocks_had, cache) == 0);
-    calls_refused(context);
+        CHILD_REQUIRES(pthread_create(&threads[i], NULL, blocks_cycle, cache) == 0);
+    calls_try(context);
     for (int i = 0; i < CHILD_THREADS; i++)
         CHILD_REQUIRES(pthread_join(threads[i], NULL) == 0);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
-    everything_refused(context);
+    all_calls_try(context);
 }
 
-static void a_child_makes_its_own(void **state)
+static void child_creates_its_own_cache(void **state)
 {
-    struct scene scene = scene_begun(*state);
-    child_runs(own_cache_is_used, &scene);
-    scene_ended(&scene);
+    struct scene scene = scene_start(*state);
+    child_runs(own_cache_use, &scene);
+    scene_end(&scene);
 }
 
 struct generations {
@@ -256,29 +268,29 @@ struct generations {
     int left;
 };
 
-/* Each is refused what all before it made. */
-static void generation_lives(void *context)
+/* Each generation's calls on all caches made before it fail. */
+static void generation_run(void *context)
 {
     struct generations *generations = context;
-    everything_refused(generations->scene);
-    vmm_cache *cache = own_cache();
-    (void)blocks_had(cache);
+    all_calls_try(generations->scene);
+    vmm_cache *cache = own_cache_create();
+    (void)blocks_cycle(cache);
     if (generations->left-- > 0)
-        CHILD_REQUIRES(child_ended(child_begun(generation_lives, context), 0));
-    (void)blocks_had(cache);
+        CHILD_REQUIRES(child_ended(child_begun(generation_run, context), 0));
+    (void)blocks_cycle(cache);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
 }
 
-static void so_does_a_child_of_a_child(void **state)
+static void grandchildren_create_their_own_caches(void **state)
 {
-    struct scene scene = scene_begun(*state);
+    struct scene scene = scene_start(*state);
     struct generations generations = { .scene = &scene, .left = 3 };
-    child_runs(generation_lives, &generations);
-    scene_ended(&scene);
+    child_runs(generation_run, &generations);
+    scene_end(&scene);
 }
 
-/* A thread that comes after the fork may get the identity of one that the child has not. */
-static void *favourite_became(void *cache)
+/* A thread started after the fork may get the id of a thread that does not exist in the child. */
+static void *bias_owner_become(void *cache)
 {
     for (int i = 0; i < 64; i++) {
         void *block;
@@ -288,43 +300,36 @@ static void *favourite_became(void *cache)
     return NULL;
 }
 
-static void *thread_refused(void *scene)
+static void *thread_try_calls(void *scene)
 {
-    memory_refused(scene);
+    memory_calls_try(scene);
     return NULL;
 }
 
-static void threads_refused(void *scene)
+static void threads_try_calls(void *scene)
 {
     for (int i = 0; i < CHILD_THREADS; i++) {
         pthread_t thread;
-        CHILD_REQUIRES(pthread_create(&thread, NULL, thread_refused, scene) == 0);
+        CHILD_REQUIRES(pthread_create(&thread, NULL, thread_try_calls, scene) == 0);
         CHILD_REQUIRES(pthread_join(thread, NULL) == 0);
     }
 }
 
-static void threads_of_a_child_are_strangers(void **state)
+static void threads_of_a_child_are_not_bias_owners(void **state)
 {
     struct cache_test *test = *state;
-    struct scene scene = scene_begun(test);
+    struct scene scene = scene_start(test);
     scene.stream = (vmm_stream)9;
     for (int i = 0; i < 4; i++) {
         pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, favourite_became, test->cache), 0);
+        assert_int_equal(pthread_create(&thread, NULL, bias_owner_become, test->cache), 0);
         assert_int_equal(pthread_join(thread, NULL), 0);
     }
-    child_runs(threads_refused, &scene);
-    scene_ended(&scene);
+    child_runs(threads_try_calls, &scene);
+    scene_end(&scene);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(a_child_is_refused_everything),
-        CACHE_TEST(locks_of_other_threads_are_not_waited_for),
-        CACHE_TEST(a_child_makes_its_own),
-        CACHE_TEST(so_does_a_child_of_a_child),
-        CACHE_TEST(threads_of_a_child_are_strangers),
-    };
-    CACHE_MAIN(tests);
-}
+CACHE_MAIN(CACHE_TEST(calls_of_a_child_fail), CACHE_TEST(child_does_not_wait_for_locks),
+           CACHE_TEST(child_creates_its_own_cache),
+           CACHE_TEST(grandchildren_create_their_own_caches),
+           CACHE_TEST(threads_of_a_child_are_not_bias_owners))

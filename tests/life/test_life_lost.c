@@ -1,7 +1,6 @@
 /*
- * A device that is lost: after the first driver call that says so the cache makes none any more. What needs the
- * device fails at once with the first line, blocks can be freed, and the end of the cache leaves nothing behind
- * on the host.
+ * A lost device: after the first driver call that reports the loss, the cache makes no driver calls. Calls that need the
+ * device fail at once with the first error, blocks can be freed, and vmm_destroy() leaves nothing on the host.
  */
 #define _GNU_SOURCE
 #include "life/lost_support.h"
@@ -17,7 +16,7 @@ struct scene {
     struct driver *driver;
     vmm_cache *cache;
     void *blocks[BLOCKS];
-    char line[512]; /* of the first cause */
+    char line[512]; /* the error of the call that detected the loss */
 };
 
 static struct scene the_scene;
@@ -28,7 +27,7 @@ static int scene_setup(void **state)
     *scene = (struct scene){ .driver = NULL };
     struct driver_options options = { .device_bytes = 256 * MIB };
     assert_ok(vmm__driver_sim_open(&options, &scene->driver));
-    vmm__sim_lag_set(scene->driver, 1000); /* all work is under way for long */
+    vmm__sim_lag_set(scene->driver, 1000); /* work stays under way for long */
     vmm_config config = VMM_CONFIG_INIT;
     config.compaction = VMM_COMPACTION_ON;
     assert_ok(vmm__cache_create_on(&config, scene->driver, &scene->cache));
@@ -43,15 +42,16 @@ static int scene_teardown(void **state)
     return vmm__host_outstanding() == 0 ? 0 : -1;
 }
 
-/* Blocks of three streams, some used by another; some freed while work is under way, one pool private. */
-static void scene_filled(struct scene *scene)
+/* Allocates blocks on three streams, some used by other streams; frees some while work is under way; begins a graph
+ * pool. */
+static void scene_fill(struct scene *scene)
 {
     for (unsigned i = 0; i < BLOCKS; i++) {
         size_t bytes = i % 2 == 0 ? 600 * (i + 1) : 2 * MIB;
         assert_ok(vmm_alloc(scene->cache, bytes, STREAM(i % 3), &scene->blocks[i]));
         assert_ok(
             vmm__driver_fill(scene->driver, (uintptr_t)scene->blocks[i], bytes, i, STREAM(i % 3)));
-        assert_ok(vmm_use(scene->cache, scene->blocks[i], STREAM(i % 5)));
+        assert_ok(vmm_record_stream(scene->cache, scene->blocks[i], STREAM(i % 5)));
     }
     for (unsigned i = 0; i < BLOCKS; i += 4) {
         assert_ok(vmm_free(scene->cache, scene->blocks[i]));
@@ -60,7 +60,7 @@ static void scene_filled(struct scene *scene)
     assert_ok(vmm_pool_begin(scene->cache, (vmm_pool_id){ 1, 0 }, NULL, NULL));
 }
 
-static void device_lost(struct scene *scene)
+static void device_lose(struct scene *scene)
 {
     uint64_t bytes;
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_LOST, false);
@@ -69,16 +69,16 @@ static void device_lost(struct scene *scene)
     assert_non_null(strstr(scene->line, "made to fail"));
 }
 
-static void everything_refused(struct scene *scene)
+static void calls_check_refused(struct scene *scene)
 {
     uint64_t calls = vmm__sim_calls(scene->driver);
-    const char *trouble = refusal_trouble(scene->cache, scene->line);
-    if (trouble != NULL)
-        fail_msg("%s: %s", trouble, vmm_last_error());
+    const char *fault = refused_calls_check(scene->cache, scene->line);
+    if (fault != NULL)
+        fail_msg("%s: %s", fault, vmm_last_error());
     assert_int_equal(vmm__sim_calls(scene->driver), calls);
 }
 
-static void everything_freed(struct scene *scene)
+static void blocks_free(struct scene *scene)
 {
     uint64_t calls = vmm__sim_calls(scene->driver);
     (void)vmm_free(scene->cache, scene);
@@ -90,11 +90,11 @@ static void everything_freed(struct scene *scene)
             assert_status(vmm_free(scene->cache, scene->blocks[i]), VMM_ERR_UNKNOWN_POINTER);
     }
     (void)vmm_free(scene->cache, scene);
-    assert_string_equal(vmm_last_error(), line); /* frees that succeed leave the line alone */
+    assert_string_equal(vmm_last_error(), line); /* successful frees keep the last error */
     assert_int_equal(vmm__sim_calls(scene->driver), calls);
 }
 
-static void reports_work(struct scene *scene, bool is_empty)
+static void reports_check(struct scene *scene, bool is_empty)
 {
     vmm_stats stats = VMM_STATS_INIT;
     vmm_item item = VMM_ITEM_INIT;
@@ -104,12 +104,12 @@ static void reports_work(struct scene *scene, bool is_empty)
     if (!is_empty) {
         assert_ok(vmm_find(scene->cache, scene->blocks[1], &item));
         assert_ok(vmm_pin(scene->cache, scene->blocks[1]));
-        assert_ok(vmm_use(scene->cache, scene->blocks[1], STREAM(3)));
+        assert_ok(vmm_record_stream(scene->cache, scene->blocks[1], STREAM(3)));
     }
     assert_ok(vmm__cache_check(scene->cache));
 }
 
-static void cache_ended(struct scene *scene)
+static void cache_destroy(struct scene *scene)
 {
     uint64_t calls = vmm__sim_calls(scene->driver);
     uint64_t begin = thread_ns();
@@ -119,49 +119,49 @@ static void cache_ended(struct scene *scene)
     assert_int_equal(vmm__sim_calls(scene->driver), calls);
 }
 
-static void a_lost_device_is_asked_no_more(void **state)
+static void lost_device_gets_no_calls(void **state)
 {
     struct scene *scene = *state;
-    scene_filled(scene);
-    device_lost(scene);
-    everything_refused(scene);
-    reports_work(scene, false);
-    everything_freed(scene);
-    reports_work(scene, true);
+    scene_fill(scene);
+    device_lose(scene);
+    calls_check_refused(scene);
+    reports_check(scene, false);
+    blocks_free(scene);
+    reports_check(scene, true);
     assert_ok(vmm_pool_end(scene->cache, (vmm_pool_id){ 1, 0 }));
     assert_ok(vmm_pool_release(scene->cache, (vmm_pool_id){ 1, 0 }));
-    everything_refused(scene); /* the end of a capture opens no fast way */
-    cache_ended(scene);
+    calls_check_refused(scene); /* the end of a capture must not open the fast path */
+    cache_destroy(scene);
 }
 
-static void live_blocks_end_with_the_cache(void **state)
+static void destroy_releases_live_blocks(void **state)
 {
     struct scene *scene = *state;
-    scene_filled(scene);
-    device_lost(scene);
-    cache_ended(scene);
+    scene_fill(scene);
+    device_lose(scene);
+    cache_destroy(scene);
 }
 
-/* The call of a free that finds the device lost is the first: it succeeds all the same. */
-static void a_free_may_find_it_lost(void **state)
+/* The driver call of a free is the first to detect the loss; the free succeeds nevertheless. */
+static void free_may_detect_the_loss(void **state)
 {
     struct scene *scene = *state;
-    scene_filled(scene);
+    scene_fill(scene);
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_LOST, false);
-    assert_ok(
-        vmm_free(scene->cache, scene->blocks[3])); /* used by another stream: needs an event */
+    /* Another stream uses the block, so the free records an event. */
+    assert_ok(vmm_free(scene->cache, scene->blocks[3]));
     assert_int_equal(vmm__sim_calls(scene->driver), 1);
     scene->blocks[3] = NULL;
     void *out;
     assert_status(vmm_alloc(scene->cache, 600, STREAM(0), &out), VMM_ERR_LOST);
     (void)snprintf(scene->line, sizeof scene->line, "%s", vmm_last_error());
-    everything_refused(scene);
-    everything_freed(scene);
-    cache_ended(scene);
+    calls_check_refused(scene);
+    blocks_free(scene);
+    cache_destroy(scene);
 }
 
-/* Whoever allocates the fast way is refused as well, on whatever thread, and so are two caches of a device. */
-static void *allocations_end(void *context)
+/* A thread on the fast path gets the error too, and so does a second cache of the device. */
+static void *allocate_until_refused(void *context)
 {
     struct scene *scene = context;
     vmm_status status = VMM_OK;
@@ -174,7 +174,7 @@ static void *allocations_end(void *context)
     return status == VMM_ERR_LOST ? NULL : scene;
 }
 
-static void every_thread_and_cache_is_told(void **state)
+static void every_thread_and_cache_is_refused(void **state)
 {
     struct scene *scene = *state;
     pthread_t thread;
@@ -182,32 +182,32 @@ static void every_thread_and_cache_is_told(void **state)
     void *out;
     assert_ok(vmm__cache_create_on(NULL, scene->driver, &second));
     assert_ok(vmm_alloc(second, 700, NULL, &out));
-    scene_filled(scene);
+    scene_fill(scene);
     assert_ok(vmm_pool_end(scene->cache, (vmm_pool_id){ 1, 0 }));
-    assert_int_equal(pthread_create(&thread, NULL, allocations_end, scene), 0);
-    device_lost(scene);
+    assert_int_equal(pthread_create(&thread, NULL, allocate_until_refused, scene), 0);
+    device_lose(scene);
     void *failed;
     assert_int_equal(pthread_join(thread, &failed), 0);
     assert_null(failed);
     assert_ok(vmm_free(second, out));
     assert_status(vmm_alloc(second, 700, NULL, &out), VMM_ERR_LOST);
     assert_status(vmm_destroy(second), VMM_ERR_LOST);
-    everything_freed(scene);
-    cache_ended(scene);
+    blocks_free(scene);
+    cache_destroy(scene);
 }
 
-/* A cache on a device that is lost is not made, and leaves nothing. */
-static void nothing_begins_on_a_lost_device(void **state)
+/* A cache cannot be created on a lost device, and the attempt leaves nothing. */
+static void no_cache_starts_on_a_lost_device(void **state)
 {
     struct scene *scene = *state;
-    scene_filled(scene);
-    device_lost(scene);
+    scene_fill(scene);
+    device_lose(scene);
     uint64_t host_bytes = vmm__host_outstanding();
     vmm_cache *out = NULL;
     assert_status(vmm__cache_create_on(NULL, scene->driver, &out), VMM_ERR_LOST);
     assert_null(out);
     assert_int_equal(vmm__host_outstanding(), host_bytes);
-    cache_ended(scene);
+    cache_destroy(scene);
 }
 
 #define LOST_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
@@ -215,9 +215,9 @@ static void nothing_begins_on_a_lost_device(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        LOST_TEST(a_lost_device_is_asked_no_more),  LOST_TEST(live_blocks_end_with_the_cache),
-        LOST_TEST(a_free_may_find_it_lost),         LOST_TEST(every_thread_and_cache_is_told),
-        LOST_TEST(nothing_begins_on_a_lost_device),
+        LOST_TEST(lost_device_gets_no_calls),        LOST_TEST(destroy_releases_live_blocks),
+        LOST_TEST(free_may_detect_the_loss),         LOST_TEST(every_thread_and_cache_is_refused),
+        LOST_TEST(no_cache_starts_on_a_lost_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ class FiguresTest(GpuTest):
         self.assertTrue(able["cudnn_benchmark"], able)
 
 
-class ShortageTest(GpuTest):
+class OomTest(GpuTest):
     def test_it_is_caught_and_the_process_goes_on(self):
         vmmcache.set_memory_limit(torch.cuda.memory_reserved() + 256 * MIB)
         with self.assertRaises(torch.OutOfMemoryError) as caught:

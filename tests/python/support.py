@@ -30,9 +30,9 @@ def has_cuda():
 
 
 def run_python(code, fake=False, **environment):
-    """Runs a program of its own; with fake, beside a PyTorch and a CuPy of which there is only the
-    interface. (exit status, all that it said)"""
-    ours = {**os.environ, **environment}
+    """Runs a program in a process of its own and returns (exit status, all of its output). fake: with tests' own
+    modules torch and cupy, which have only the interface. Warnings are silent unless PYTHONWARNINGS is given."""
+    ours = {**os.environ, "PYTHONWARNINGS": "ignore", **environment}
     if fake:
         ours["PYTHONPATH"] = os.pathsep.join([FAKE, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, "-B", "-c", code], env=ours, text=True, check=False,

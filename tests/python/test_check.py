@@ -35,7 +35,7 @@ def segment(address, blocks, stream=0, device=0):
 
 
 def sound():
-    """A live block, one that waits, free memory; how they came to be."""
+    """A live block, one that waits, free memory; and the events that made them."""
     blocks = [block(BASE, 2 * MIB, "active_allocated", 2 * MIB - 100),
               block(BASE + 2 * MIB, 4 * MIB, "active_pending_free", 4 * MIB), block(BASE + 6 * MIB, 2 * MIB)]
     trace = [event("segment_map", BASE, 4 * MIB, 1), event("alloc", BASE, 3 * MIB, 1),

@@ -85,7 +85,7 @@ class SnapshotFileTest(LibraryTest):
     def _is_none(self):
         status, said = self.examined()
         self.assertEqual(status, 1, said)
-        self.assertIn("is no snapshot: ", said)
+        self.assertIn("is not a snapshot: ", said)
         self.assertEqual(said.count("\n"), 1, said)
 
     def test_garbage_is_told_whatever_it_makes_of_the_reader(self):
@@ -93,7 +93,7 @@ class SnapshotFileTest(LibraryTest):
                         b"\x80\x04\x95" + 8 * b"\xff" + b"."):
             with open(self.path, "wb") as file:
                 file.write(garbage)
-            self.assertIn("is no snapshot", self.examined()[1], garbage)
+            self.assertIn("is not a snapshot", self.examined()[1], garbage)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""install_cupy() into a CuPy of which there is only the interface."""
+"""install_cupy() into a fake CuPy that has only the interface."""
 import unittest
 
 from support import ProgramTest

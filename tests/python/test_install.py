@@ -1,4 +1,4 @@
-"""install() into a PyTorch of which there is only the interface, each case in a process of its own."""
+"""install() into a fake PyTorch that has only the interface, each case in a process of its own."""
 import os
 import unittest
 
@@ -46,7 +46,7 @@ class RefusalTest(ProgramTest):
     def test_settings_that_make_no_sense_leave_pytorch_as_it_was(self):
         self.succeeds(BEGIN + """
 try:
-    vmmcache.install(sharing='never')
+    vmmcache.install(reuse='never')
 except ValueError:
     pass
 assert torch._C.current is None and not vmmcache.is_installed()
@@ -80,7 +80,7 @@ print(sorted(name for name in os.environ if name.startswith('VMM_') and name not
     def test_a_default_that_is_given_undoes_a_variable(self):
         self.assertEqual(self.told("no_caching=False", VMM_NO_CACHING="1"), ["limit 0", "kept", "[]"])
         self.assertEqual(self.told("limit=0", VMM_LIMIT="50%"), ["limit 0", "kept", "[]"])
-        for given in ("compaction='off'", "sharing='finished'", "decay_ms=0", "footprint=10"):
+        for given in ("compaction='off'", "reuse='completed'", "decay_ms=0", "footprint=10"):
             name = "VMM_" + given.partition("=")[0].upper()
             self.assertEqual(self.told(given, **{name: "of no sense"})[-1], "[]")
 
@@ -96,7 +96,7 @@ print(sorted(name for name in os.environ if name.startswith('VMM_') and name not
     def test_settings_that_are_refused_leave_the_environment_alone(self):
         self.succeeds(BEGIN + """
 import os
-for given in ({'sharing': 'never'}, {'decay_thread': True}):
+for given in ({'reuse': 'never'}, {'decay_thread': True}):
     try:
         vmmcache.install(limit=0, **given)
     except (ValueError, vmmcache.InstallError):
@@ -111,7 +111,7 @@ class InstallTest(ProgramTest):
         for driver in ("", "cuda"):
             self.fails(BEGIN + "vmmcache.install()\nvmmcache.mem_get_info()",
                        "cannot be opened" if has_cuda() else "was built without the CUDA driver", VMM_DRIVER=driver, CUDA_VISIBLE_DEVICES="")
-        self.succeeds(BEGIN + "vmmcache.install()\nvmmcache.mem_get_info()", VMM_DRIVER="auto",
+        self.succeeds(BEGIN + "vmmcache.install()\nvmmcache.mem_get_info()", VMM_DRIVER="host",
                       CUDA_VISIBLE_DEVICES="")
 
     def test_settings_may_change_after_a_device_that_could_not_be_opened(self):
@@ -180,6 +180,21 @@ assert able['cuda_graphs'] and able['record_stream'] and able['installed'], able
 assert able['missing_hooks'] == [] and able['torch'] == torch.__version__, able
 """)
 
+    def test_sizes_of_versions_that_mix_them_up_are_not_trusted(self):
+        """PyTorch 2.5 to 2.8 may free a block with the size of the block that was at its address before."""
+        for version in ("2.5.0", "2.6.0+cu124", "2.8.1"):
+            self.succeeds(BEGIN + f"""
+torch.__version__ = '{version}'
+vmmcache.install()
+tensor = torch.cuda.caching_allocator_alloc(8 * MIB)
+torch._C.current.blocks[tensor] = (512, 0)
+torch.cuda.caching_allocator_delete(tensor)
+stats = torch.cuda.memory_stats()
+for name in ('allocated_bytes', 'requested_bytes', 'active_bytes', 'allocation'):
+    for pool in ('all', 'large_pool', 'small_pool'):
+        assert stats[name + '.' + pool + '.current'] == 0, (name, pool)
+""")
+
     def test_hooks_that_a_version_lacks_are_told(self):
         self.succeeds(BEGIN + """
 torch._C._CUDAPluggableAllocator.missing = ('set_release_pool', 'set_record_stream_fn')
@@ -190,10 +205,67 @@ assert not able['cuda_graphs'] and not able['record_stream'], able
 """)
 
     def test_without_patch_pytorch_answers_as_before(self):
-        self.fails(BEGIN + "vmmcache.install()\ntorch.cuda.memory_allocated()", "does not yet support")
+        self.fails(BEGIN + "vmmcache.install(patch=False)\ntorch.cuda.memory_allocated()",
+                   "does not yet support")
+
+
+class WarningTest(ProgramTest):
+    """What install() says once, in one line."""
+
+    def warnings(self, given="", before="", **environment):
+        said = self.succeeds(BEGIN + f"""
+import warnings
+{before}
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter('always')
+    vmmcache.install({given})
+    vmmcache.install({given})
+assert all(warning.category is vmmcache.VmmWarning and warning.filename == '<string>' for warning in caught)
+for warning in caught:
+    print(warning.message)
+""", PYTHONWARNINGS="", **environment)
+        return said.splitlines()
+
+    def test_install_says_what_does_not_work(self):
+        self.assertEqual(self.warnings(), [
+            "these do not work with vmmcache: torch.cuda.MemPool, sharing CUDA tensors with other processes, "
+            "NCCL's registration of tensor memory, torch.compile(mode='reduce-overhead') without "
+            "install(plain_graphs=True)"])
+        self.assertEqual(self.warnings("plain_graphs=True"), [
+            "these do not work with vmmcache: torch.cuda.MemPool, sharing CUDA tensors with other processes, "
+            "NCCL's registration of tensor memory"])
+
+    def test_old_versions_lack_more(self):
+        line, = self.warnings(before="torch._C._CUDAPluggableAllocator.missing = "
+                                     "('set_release_pool', 'set_record_stream_fn')")
+        self.assertTrue(line.endswith(", CUDA graphs, Tensor.record_stream"), line)
+
+    def test_capabilities_say_it_too(self):
+        self.succeeds(BEGIN + """
+vmmcache.install(plain_graphs=True)
+unsupported = vmmcache.capabilities()['unsupported']
+assert len(unsupported) == 3 and unsupported[0] == 'torch.cuda.MemPool', unsupported
+""")
+
+    def test_expandable_segments_do_nothing(self):
+        for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+            for value in ("expandable_segments:True", "max_split_size_mb:64, expandable_segments : true"):
+                lines = self.warnings(**{name: value})
+                self.assertEqual(len(lines), 2, lines)
+                self.assertTrue(lines[0].startswith(f"{name} has expandable_segments:True, which does nothing"),
+                                lines)
+            for value in ("expandable_segments:False", "max_split_size_mb:64", ""):
+                self.assertEqual(len(self.warnings(**{name: value})), 1)
 
 
 class PatchTest(ProgramTest):
+    def test_it_is_the_default(self):
+        self.succeeds(BEGIN + """
+vmmcache.install()
+assert torch.cuda.memory_allocated() == 0
+assert 'torch._C._cuda_memoryStats' in vmmcache.capabilities()['patched']
+""")
+
     def test_functions_of_pytorch_answer_from_the_library(self):
         self.succeeds(BEGIN + """
 from torch.cuda import memory_stats, max_memory_allocated as imported_before
@@ -212,6 +284,55 @@ torch.cuda.caching_allocator_delete(tensor)
 torch.cuda.reset_peak_memory_stats()
 torch.cuda.reset_accumulated_memory_stats()
 assert imported_before() == 0 and memory_stats()['allocated_bytes.all.freed'] == 0
+""")
+
+    def test_torch_accelerator_answers_from_the_library(self):
+        self.succeeds(BEGIN + """
+accelerator = torch.accelerator
+vmmcache.install(patch=True)
+assert accelerator.memory_stats() == {}  # as PyTorch's own before CUDA is used
+tensor = torch.cuda.caching_allocator_alloc(8 * MIB)
+assert accelerator.memory_stats()['allocation.all.current'] == 1
+assert accelerator.memory_allocated() == 8 * MIB and accelerator.max_memory_allocated() == 8 * MIB
+assert accelerator.memory_reserved() >= 8 * MIB
+assert accelerator.get_memory_info() == vmmcache.mem_get_info()
+torch.cuda.caching_allocator_delete(tensor)
+accelerator.empty_cache()
+assert accelerator.memory_reserved() == 0 and accelerator.max_memory_reserved() >= 8 * MIB
+accelerator.reset_peak_memory_stats()
+accelerator.reset_accumulated_memory_stats()
+assert accelerator.max_memory_reserved() == 0
+assert accelerator.memory_stats()['allocated_bytes.all.freed'] == 0
+""")
+
+    def test_history_is_known_to_be_enabled(self):
+        """Graph trees record history for a while, unless the program records it already."""
+        self.succeeds(BEGIN + """
+vmmcache.install(patch=True)
+assert torch._C._cuda_isHistoryEnabled() is False
+memory._record_memory_history()
+assert torch._C._cuda_isHistoryEnabled() is True
+memory._record_memory_history('state', context=None)
+assert torch._C._cuda_isHistoryEnabled() is True
+memory._record_memory_history(None)
+assert torch._C._cuda_isHistoryEnabled() is False
+""")
+
+    def test_graph_trees_say_what_to_do(self):
+        for call in ("_cuda_checkPoolLiveAllocations(0, (0, 1), set())", "_cuda_getCheckpointState(0, (0, 1))",
+                     "_cuda_setCheckpointPoolState(0, None, [], [])"):
+            self.fails(BEGIN + f"vmmcache.install(patch=True)\ntorch._C.{call}", "VmmError",
+                       "torch.compile(mode='reduce-overhead')", "install(plain_graphs=True)")
+
+    def test_arguments_of_later_versions_are_accepted(self):
+        self.succeeds(BEGIN + """
+vmmcache.install(patch=True)
+torch._C._cuda_record_memory_history('all', 'all', 'all', 1000, False, False, False, [], record_host=True)
+torch._C._cuda_record_memory_history('all', 'all', 'all', 1000, False, False, False, [], True)
+picture = torch._C._cuda_memorySnapshot(None, record_host=True)
+assert vmmcache.check_snapshot(picture) == []
+assert torch._C._cuda_memorySnapshot((0, 0, False), True)['device_traces'] == [[]]
+torch._C._cuda_record_memory_history_legacy(False, record_host=True)
 """)
 
     def test_history_and_snapshots_too(self):
@@ -249,8 +370,8 @@ assert torch.cuda.get_per_process_memory_fraction() == 0.25
 
     def test_a_later_patch_is_no_other_setting(self):
         self.succeeds(BEGIN + """
+vmmcache.install(patch=False)
 vmmcache.install()
-vmmcache.install(patch=True)
 assert torch.cuda.memory_allocated() == 0
 assert 'torch.cuda.memory_allocated' in vmmcache.capabilities()['patched']
 """)

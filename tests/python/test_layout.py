@@ -34,8 +34,8 @@ def fields(text, name):
 class LayoutTest(unittest.TestCase):
     def test_figures_and_numbers_are_those_of_the_header(self):
         text = header("vmmcache.h")
-        self.assertEqual(list(_layout.FIGURES), map_names(text, "VMM_FIGURE_MAP"))
-        self.assertEqual(list(_layout.NUMBERS), map_names(text, "VMM_NUMBER_MAP"))
+        self.assertEqual(list(_layout.FIGURES), map_names(text, "VMM_STAT_MAP"))
+        self.assertEqual(list(_layout.NUMBERS), map_names(text, "VMM_VALUE_MAP"))
 
     def test_the_version_is_that_of_the_header(self):
         numbers = dict(re.findall(r"#define VMM_VERSION_(\w+) +(\d+)", header("vmmcache.h")))
@@ -51,8 +51,8 @@ class LayoutTest(unittest.TestCase):
     def test_structures_have_the_fields_of_the_headers(self):
         for name, structure, text in (
                 ("vmm_config", _layout.Config, header("vmmcache.h")),
-                ("vmm_torch_kind_figures", _layout.KindFigures, header("torch.h")),
-                ("vmm_torch_figures", _layout.TorchFigures, header("torch.h")),
+                ("vmm_torch_kind_stats", _layout.KindFigures, header("torch.h")),
+                ("vmm_torch_stats", _layout.TorchFigures, header("torch.h")),
                 ("vmm_torch_snapshot", _layout.Snapshot, header("torch.h"))):
             with self.subTest(name):
                 self.assertEqual([field[0] for field in structure._fields_], fields(text, name))
@@ -70,9 +70,9 @@ class LayoutTest(unittest.TestCase):
     def test_the_library_refuses_structures_that_are_too_small(self):
         library = _library.load()
         figures = _layout.TorchFigures(struct_size=ctypes.sizeof(_layout.TorchFigures) - 1)
-        self.assertNotEqual(library.vmm_torch_figures_get(0, ctypes.byref(figures)), 0)
+        self.assertNotEqual(library.vmm_torch_stats_get(0, ctypes.byref(figures)), 0)
         figures.struct_size += 1
-        self.assertEqual(library.vmm_torch_figures_get(0, ctypes.byref(figures)), 0)
+        self.assertEqual(library.vmm_torch_stats_get(0, ctypes.byref(figures)), 0)
 
     def test_the_library_takes_a_configuration_of_this_size(self):
         status, said = run_python("from vmmcache._config import configure; configure()")

@@ -47,7 +47,7 @@ assert _member._is_writable(address) == before
 
     def test_without_patch_nothing_is_changed(self):
         self.succeeds(BEGIN + """
-vmmcache.install()
+vmmcache.install(patch=False)
 assert not vmmcache.capabilities()['cudnn_benchmark']
 assert library.ask_cache_info(0) == 12345
 """)

@@ -32,15 +32,15 @@ class SizesTest(unittest.TestCase):
 class SettingsTest(unittest.TestCase):
     def test_settings_that_make_no_sense_are_refused(self):
         from vmmcache._config import configure
-        for settings in ({"footprint": 5000}, {"footprint": -1}, {"sharing": "never"},
+        for settings in ({"footprint": 5000}, {"footprint": -1}, {"reuse": "never"},
                          {"compaction": "maybe"}, {"decay_ms": -5}, {"peers": [64]},
                          {"decay_keep": "50%"}, {"decay_keep": 1 << 64}, {"limit": "lots"}, {"limit": 1 << 64},
-                         {"sharing": []}):
+                         {"reuse": []}):
             with self.assertRaises(ValueError, msg=settings):
                 configure(**settings)
         for settings, hint in (({"footprint": "tight"}, "'any'"), ({"footprint": 0.01}, "thousandths"),
                                ({"peers": 1}, "a list of device ordinals"),
-                               ({"pressure": 3}, "is a function"), ({"no_caching": "False"}, "True or False"),
+                               ({"pressure": 3}, "must be a function"), ({"no_caching": "False"}, "True or False"),
                                ({"no_caching": []}, "True or False")):
             with self.assertRaisesRegex(TypeError, hint, msg=settings):
                 configure(**settings)
@@ -50,7 +50,7 @@ class SettingsTest(unittest.TestCase):
             from support import alloc, MIB
             from vmmcache import _figures, _library
             from vmmcache._config import configure
-            configure(limit='24MiB', footprint='any', sharing='wait', compaction='on', decay_ms=5,
+            configure(limit='24MiB', footprint='any', reuse='stream_wait', compaction='on', decay_ms=5,
                       decay_keep='1MiB', peers=[0, 1], pressure=lambda size: print('asked for', size))
             alloc(16 * MIB)
             assert _figures.Figures(0).number('limit_bytes') == 24 * MIB

@@ -174,7 +174,7 @@ class SnapshotTest(LibraryTest):
                     self.free(held.pop(draw.randrange(len(held))))
                 else:
                     held.append(self.alloc(draw.choice((200, 9000, 300_000, 3 * MIB, 21 * MIB)),
-                                           stream=seed))
+                                           stream=16 * seed))
                 if draw.random() < 0.01:
                     vmmcache.empty_cache()
 
@@ -239,9 +239,9 @@ class PrivatePoolTest(LibraryTest):
                     self.free(held.pop(draw.randrange(len(held))))
                     continue
                 held.append(self.alloc(draw.choice((200, 9000, 300_000, 3 * MIB, 21 * MIB)),
-                                       stream=draw.randrange(3)))
+                                       stream=16 * draw.randrange(3)))
                 if draw.random() < 0.3:
-                    _library.load().vmm_torch_record_stream(held[-1], draw.randrange(3))
+                    _library.load().vmm_torch_record_stream(held[-1], 16 * draw.randrange(3))
             if captures:
                 self.pool("end", turn)
                 self.pool("release", turn)

@@ -1,14 +1,14 @@
-"""What the linker and the compiler were asked to do is in the built library.
+"""Checks that the built library has the hardening that the build asks for.
 
-usage: hardening.py READELF LIBRARY MACHINE [checked]    checked: copies are, by _FORTIFY_SOURCE
+usage: hardening.py READELF LIBRARY MACHINE [checked]    checked: calls of string functions use _FORTIFY_SOURCE
 
-MACHINE is CMake's word for the processor. What cannot be told from a library: -fstack-clash-protection.
+MACHINE is CMake's name of the processor. -fstack-clash-protection leaves no trace in a library, so it is not checked.
 """
 import re
 import subprocess
 import sys
 
-# What a function that may be called indirectly begins with: endbr64; or bti c, paciasp, pacibsp.
+# The first instruction of a function that may be called indirectly: endbr64; or bti c, paciasp, pacibsp.
 LANDINGS = {"x86_64": ("f30f1efa",), "aarch64": ("5f2403d5", "3f2303d5", "7f2303d5")}
 
 
@@ -19,10 +19,10 @@ def output(readelf, library, *options):
 
 def header_faults(headers):
     if "GNU_RELRO" not in headers:
-        yield "no GNU_RELRO: tables of addresses stay writable"
+        yield "no GNU_RELRO: address tables stay writable"
     stack = re.search(r"GNU_STACK.*", headers)
     if stack is None or re.search(r"\bR?W?E\b", stack.group(0)):
-        yield "the stack may be executed"
+        yield "the stack is executable"
     for line in re.findall(r"^ +LOAD .*", headers, re.M):
         if re.search(r" RWE ", line):
             yield "a segment is writable and executable: " + line.strip()
@@ -30,21 +30,21 @@ def header_faults(headers):
 
 def dynamic_faults(dynamic):
     if not re.search(r"BIND_NOW|\(FLAGS_1\).*\bNOW\b", dynamic):
-        yield "no BIND_NOW: addresses of functions are looked up, and written, later"
+        yield "no BIND_NOW: functions are resolved lazily, so their table stays writable"
     for word in ("TEXTREL", "RPATH", "RUNPATH"):
         if re.search(r"\(%s\)" % word, dynamic):
             yield word
 
 
 def sections(readelf, library):
-    """(first address, offset in the file, bytes) of each section that has both."""
+    """Yields (first address, offset in the file, bytes) of each section with contents."""
     pattern = r"\[ *\d+\] \S+ +PROGBITS +([0-9a-f]+) ([0-9a-f]+) ([0-9a-f]+)"
     return [tuple(int(part, 16) for part in found)
             for found in re.findall(pattern, output(readelf, library, "-S"))]
 
 
 def landing_faults(readelf, library, wanted):
-    """Exported functions are called through pointers of whoever loads the library."""
+    """Exported functions are called through pointers, so each must begin with a landing."""
     with open(library, "rb") as file:
         content = file.read()
     places = sections(readelf, library)
@@ -57,7 +57,7 @@ def landing_faults(readelf, library, wanted):
         offset = next(address - first + at for first, at, size in places
                       if first <= address < first + size)
         if content[offset:offset + 4].hex() not in wanted:
-            yield "%s does not begin with a landing for indirect branches" % name
+            yield "%s does not begin with a landing instruction for indirect branches" % name
 
 
 def symbol_faults(symbols, is_checked):

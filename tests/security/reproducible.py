@@ -1,8 +1,8 @@
-"""The same sources give the same libraries, bit by bit, in whichever folders they lie and are built.
+"""Checks that the same sources give identical libraries, whatever folders hold the sources and the build.
 
 usage: reproducible.py CMAKE ROOT WORK LIBRARY... -- OPTION...
 
-Builds a copy of the sources elsewhere, with the options, and compares each LIBRARY with the one of its name.
+Builds a copy of the sources in another folder, with the options, and compares each LIBRARY with its counterpart.
 """
 import os
 import shutil
@@ -18,8 +18,8 @@ def run(*command):
         sys.exit("reproducible: %s failed" % " ".join(command))
 
 
-def copied(root, work):
-    """The sources of the library, in a folder whose name has another length."""
+def copy_sources(root, work):
+    """Copies the sources of the library to a folder whose name has another length; returns it."""
     to = os.path.join(work, "a", "copy", "of", "the", "sources")
     shutil.rmtree(work, ignore_errors=True)
     os.makedirs(to)
@@ -43,7 +43,7 @@ def content(path):
 
 def main(cmake, root, work, *rest):
     libraries, options = rest[:rest.index("--")], rest[rest.index("--") + 1:]
-    source, build = copied(root, work), os.path.join(work, "build")
+    source, build = copy_sources(root, work), os.path.join(work, "build")
     run(cmake, "-S", source, "-B", build, "-DVMM_BUILD_TOOLS=OFF", "-DVMM_BUILD_TESTS=OFF",
         "-DVMM_BUILD_BENCH=OFF", *options)
     run(cmake, "--build", build, "--parallel", "2")

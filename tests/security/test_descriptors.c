@@ -1,9 +1,9 @@
 /*
- * File descriptors and mappings of a process with a cache: few, its own, gone with the cache, and none of them
- * executable.
+ * File descriptors and mappings of a process with a cache: there are few, children do not inherit them, vmm_destroy()
+ * closes them, and no mapping is executable.
  *
- * Run as `test_descriptors list` it prints how many descriptors it was born with: that is how the tests see what a
- * program inherits that they start.
+ * Run as `test_descriptors list` it exits with the number of descriptors it inherited: the tests use that to see what a
+ * program started by the process inherits.
  */
 #define _GNU_SOURCE
 #include "support/host_support.h"
@@ -17,11 +17,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FEW = 64 }; /* descriptors that a process may have */
+enum { FEW = 64 }; /* limit of descriptors */
 
 static const char log_path[] = "test_descriptors.log";
 
-/* Without the one that looks. */
+/* Counts open descriptors, without the one used for counting. */
 static int descriptors_open(void)
 {
     DIR *listing = opendir("/proc/self/fd");
@@ -49,8 +49,8 @@ static int descriptors_inherited(void)
     return WEXITSTATUS(status);
 }
 
-/* Everything that may open something: the log, the thread, workers, blocks. */
-static vmm_cache *cache_at_work(void)
+/* Creates a cache that opens everything it can: the log, the background thread, workers, blocks. */
+static vmm_cache *cache_start(void)
 {
     vmm_config config = VMM_CONFIG_INIT;
     config.driver = VMM_DRIVER_HOST;
@@ -69,12 +69,12 @@ static vmm_cache *cache_at_work(void)
     return cache;
 }
 
-static void nothing_is_inherited_and_nothing_is_left(void **state)
+static void descriptors_are_not_inherited_and_are_closed(void **state)
 {
     (void)state;
     int before = descriptors_open();
     int inherited = descriptors_inherited();
-    vmm_cache *cache = cache_at_work();
+    vmm_cache *cache = cache_start();
     assert_int_equal(descriptors_open(), before + 2); /* the memory file and the log */
     assert_int_equal(descriptors_inherited(), inherited);
     assert_ok(vmm_destroy(cache));
@@ -83,8 +83,8 @@ static void nothing_is_inherited_and_nothing_is_left(void **state)
     assert_int_equal(unlink(log_path), 0);
 }
 
-/* The test above would not see anything if the child were blind. */
-static void what_is_not_closed_on_exec_is_seen(void **state)
+/* Negative control: the count includes a descriptor that is inherited. */
+static void inherited_descriptor_is_counted(void **state)
 {
     (void)state;
     int inherited = descriptors_inherited();
@@ -104,7 +104,7 @@ static void limit_set(rlim_t most, struct rlimit *before)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-static void many_handles_and_100_gib_of_mappings_need_one_descriptor(void **state)
+static void handles_and_mappings_need_one_descriptor(void **state)
 {
     (void)state;
     enum { HANDLES = FEW + 16 };
@@ -116,9 +116,9 @@ static void many_handles_and_100_gib_of_mappings_need_one_descriptor(void **stat
     limit_set(FEW, &before);
     assert_ok(vmm__driver_host_open(&options, &driver));
     for (int i = 0; i < HANDLES; i++)
-        (void)created(driver, GRANULE);
-    uint64_t handle = created(driver, piece);
-    uint64_t address = reserved(driver, 100 * GIB);
+        (void)handle_create(driver, GRANULE);
+    uint64_t handle = handle_create(driver, piece);
+    uint64_t address = address_reserve(driver, 100 * GIB);
     for (uint64_t at = 0; at < 100 * GIB; at += piece)
         assert_ok(vmm__driver_map(driver, address + at, piece, handle));
     assert_ok(vmm__driver_access(driver, address, piece));
@@ -131,7 +131,7 @@ static void many_handles_and_100_gib_of_mappings_need_one_descriptor(void **stat
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-static void a_cache_works_with_few_descriptors(void **state)
+static void cache_works_with_few_descriptors(void **state)
 {
     (void)state;
     struct rlimit before;
@@ -150,8 +150,8 @@ static void a_cache_works_with_few_descriptors(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* `most` is what the process may have open: it has `open_before` of them. */
-static void creation_is_refused(int most, const char *log, vmm_status wanted, const char *words)
+/* Creates a cache while the process may have `most` descriptors open; it must fail. */
+static void create_refused(int most, const char *log, vmm_status wanted, const char *words)
 {
     struct rlimit before;
     vmm_config config = VMM_CONFIG_INIT;
@@ -169,15 +169,15 @@ static void creation_is_refused(int most, const char *log, vmm_status wanted, co
 }
 
 /* The descriptors in use are 0 to one less than the lowest that is free. */
-static void no_descriptor_left_is_no_lack_of_memory(void **state)
+static void missing_descriptors_are_not_reported_as_oom(void **state)
 {
     (void)state;
     int open_before = descriptors_open();
     int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
     assert_true(lowest >= 0);
     assert_int_equal(close(lowest), 0);
-    creation_is_refused(lowest, "", VMM_ERR_DRIVER, "EMFILE: RLIMIT_NOFILE");
-    creation_is_refused(lowest + 1, log_path, VMM_ERR_INVALID_ARGUMENT, "Too many open files");
+    create_refused(lowest, "", VMM_ERR_DRIVER, "EMFILE: RLIMIT_NOFILE");
+    create_refused(lowest + 1, log_path, VMM_ERR_INVALID_ARGUMENT, "Too many open files");
     assert_int_equal(descriptors_open(), open_before);
 }
 
@@ -205,13 +205,13 @@ static struct mapping_count mappings_executable(void)
     return count;
 }
 
-static void no_mapping_can_be_executed(void **state)
+static void mappings_are_not_executable(void **state)
 {
     (void)state;
     struct mapping_count before = mappings_executable();
     assert_true(before.executable > 0);
     assert_int_equal(before.writable_too, 0);
-    vmm_cache *cache = cache_at_work();
+    vmm_cache *cache = cache_start();
     struct mapping_count at_work = mappings_executable();
     assert_ok(vmm_destroy(cache));
     assert_int_equal(unlink(log_path), 0);
@@ -224,12 +224,12 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "list") == 0)
         return descriptors_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_not_closed_on_exec_is_seen),
-        cmocka_unit_test(nothing_is_inherited_and_nothing_is_left),
-        cmocka_unit_test(many_handles_and_100_gib_of_mappings_need_one_descriptor),
-        cmocka_unit_test(a_cache_works_with_few_descriptors),
-        cmocka_unit_test(no_descriptor_left_is_no_lack_of_memory),
-        cmocka_unit_test(no_mapping_can_be_executed),
+        cmocka_unit_test(inherited_descriptor_is_counted),
+        cmocka_unit_test(descriptors_are_not_inherited_and_are_closed),
+        cmocka_unit_test(handles_and_mappings_need_one_descriptor),
+        cmocka_unit_test(cache_works_with_few_descriptors),
+        cmocka_unit_test(missing_descriptors_are_not_reported_as_oom),
+        cmocka_unit_test(mappings_are_not_executable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

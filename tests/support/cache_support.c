@@ -4,9 +4,9 @@
 
 #include "base/arith.h"
 #include "base/hostmem.h"
-#include "driver/host.h"
-#include "driver/sim.h"
-#include "policy/cache.h"
+#include "cache/cache.h"
+#include "driver/host/host.h"
+#include "driver/sim/sim.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static void cache_close(struct cache_test *test)
 }
 
 /* What guards do with memory, on a stream of its own as theirs is. */
-static void driver_warm_guard(struct driver *driver, void *block)
+static void driver_warm_debug(struct driver *driver, void *block)
 {
     vmm_stream stream;
     unsigned char bytes[512];
@@ -58,16 +58,16 @@ static void driver_warm(struct cache_test *test)
 {
     cache_open(test, NULL);
     for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
-        void *block = block_taken(test, 4 * MIB, stream);
-        block_filled(test, block, 4 * MIB, 1, stream);
-        block_checked(test, block, 4 * MIB, 1, stream);
-        block_used(test, block, (stream + 1) % CACHE_STREAMS);
-        block_given(test, block);
+        void *block = block_alloc(test, 4 * MIB, stream);
+        block_fill(test, block, 4 * MIB, 1, stream);
+        block_check(test, block, 4 * MIB, 1, stream);
+        block_use(test, block, (stream + 1) % CACHE_STREAMS);
+        block_free(test, block);
     }
-    void *block = block_taken(test, 4 * MIB, 0);
-    driver_warm_guard(test->driver, block);
-    block_given(test, block);
-    work_verified(test);
+    void *block = block_alloc(test, 4 * MIB, 0);
+    driver_warm_debug(test->driver, block);
+    block_free(test, block);
+    work_verify(test);
     assert_ok(vmm_destroy(test->cache));
 }
 
@@ -107,7 +107,7 @@ int cache_teardown(void **state)
     struct cache_test *test = *state;
     for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
         if (test->captured[stream])
-            capture_ended(test, stream);
+            capture_end(test, stream);
     }
     flight_end(test);
     cache_close(test);
@@ -122,7 +122,7 @@ void cache_restart(struct cache_test *test, const vmm_config *config)
 
 /* ---- Steps that must succeed ---------------------------------------------------------------- */
 
-void *block_taken(struct cache_test *test, size_t bytes, unsigned stream)
+void *block_alloc(struct cache_test *test, size_t bytes, unsigned stream)
 {
     void *block = NULL;
     assert_ok(vmm_alloc(test->cache, bytes, test->streams[stream], &block));
@@ -131,17 +131,17 @@ void *block_taken(struct cache_test *test, size_t bytes, unsigned stream)
     return block;
 }
 
-void block_given(struct cache_test *test, void *block)
+void block_free(struct cache_test *test, void *block)
 {
     assert_ok(vmm_free(test->cache, block));
 }
 
-void block_used(struct cache_test *test, void *block, unsigned stream)
+void block_use(struct cache_test *test, void *block, unsigned stream)
 {
-    assert_ok(vmm_use(test->cache, block, test->streams[stream]));
+    assert_ok(vmm_record_stream(test->cache, block, test->streams[stream]));
 }
 
-size_t cache_trimmed(struct cache_test *test, size_t keep_bytes)
+size_t cache_trim(struct cache_test *test, size_t keep_bytes)
 {
     size_t released = SIZE_MAX;
     assert_ok(vmm_trim(test->cache, keep_bytes, &released));
@@ -161,20 +161,29 @@ uint64_t cache_stalls(struct cache_test *test)
     return cache_stats(test).stalls - test->stalls;
 }
 
-void block_filled(struct cache_test *test, void *block, size_t bytes, uint32_t word,
-                  unsigned stream)
+void block_fill(struct cache_test *test, void *block, size_t bytes, uint32_t word, unsigned stream)
 {
     assert_ok(vmm__driver_fill(test->driver, (uintptr_t)block, bytes, word, test->streams[stream]));
 }
 
-void block_checked(struct cache_test *test, void *block, size_t bytes, uint32_t word,
-                   unsigned stream)
+void block_try_fill(struct cache_test *test, size_t bytes, unsigned stream, uint32_t word,
+                    void **block)
+{
+    *block = NULL;
+    vmm_status status = vmm_alloc(test->cache, bytes, test->streams[stream], block);
+    if (status == VMM_ERR_DEVICE_OOM)
+        return;
+    assert_ok(status);
+    block_fill(test, *block, bytes, word, stream);
+}
+
+void block_check(struct cache_test *test, void *block, size_t bytes, uint32_t word, unsigned stream)
 {
     assert_ok(
         vmm__driver_check(test->driver, (uintptr_t)block, bytes, word, test->streams[stream]));
 }
 
-void work_verified(struct cache_test *test)
+void work_verify(struct cache_test *test)
 {
     uint64_t places;
     assert_ok(vmm__driver_mismatches(test->driver, &places));
@@ -183,7 +192,7 @@ void work_verified(struct cache_test *test)
     assert_int_equal(places, 0);
 }
 
-void stream_follows(struct cache_test *test, unsigned later, unsigned earlier)
+void stream_follow(struct cache_test *test, unsigned later, unsigned earlier)
 {
     void *event;
     assert_ok(vmm__driver_event_create(test->driver, &event));
@@ -192,13 +201,13 @@ void stream_follows(struct cache_test *test, unsigned later, unsigned earlier)
     assert_ok(vmm__driver_event_destroy(test->driver, event));
 }
 
-void capture_begun(struct cache_test *test, unsigned stream)
+void capture_begin(struct cache_test *test, unsigned stream)
 {
     assert_ok(vmm__driver_capture_begin(test->driver, test->streams[stream]));
     test->captured[stream] = true;
 }
 
-void capture_ended(struct cache_test *test, unsigned stream)
+void capture_end(struct cache_test *test, unsigned stream)
 {
     test->captured[stream] = false;
     assert_ok(vmm__driver_capture_end(test->driver, test->streams[stream]));
@@ -222,7 +231,7 @@ bool flight_begin(struct cache_test *test, void *block, size_t bytes, unsigned s
     if (kind == VMM_DRIVER_HOST)
         assert_ok(vmm__host_launch(test->driver, flight_kernel, NULL, test->streams[stream]));
     for (int i = 0; i < (kind == VMM_DRIVER_CUDA ? CUDA_FILLS : 1); i++)
-        block_filled(test, block, bytes, 77, stream);
+        block_fill(test, block, bytes, 77, stream);
     return kind != VMM_DRIVER_CUDA;
 }
 
@@ -231,7 +240,7 @@ void flight_end(struct cache_test *test)
     atomic_store(&flight_goes_on, false);
     if (driver_choice_kind() == VMM_DRIVER_SIM)
         vmm__sim_lag_set(test->driver, 0);
-    work_verified(test);
+    work_verify(test);
 }
 
 /* ---- Surveys -------------------------------------------------------------------------------- */
@@ -240,7 +249,7 @@ void flight_end(struct cache_test *test)
 enum { SLACK_BYTES = 1536 };
 
 struct tour {
-    struct survey sums;
+    struct occupancy_scan sums;
     vmm_item chunk;      /* the last one seen */
     uint64_t block_end;  /* of the last block */
     const char *trouble; /* asserting inside a visit would leave locks behind */
@@ -267,13 +276,7 @@ static void chunk_toured(struct tour *tour, const vmm_item *item)
         tour->trouble = "a chunk does not lie behind the one before";
     if (item->bytes == 0 || item->requested_bytes != 0)
         tour->trouble = "a chunk with strange figures";
-    if (item->kind == VMM_ITEM_TWIN && item->state != VMM_ITEM_LIVE)
-        tour->trouble = "a twin that is idle or in limbo";
     tour->chunk = *item;
-    if (item->kind == VMM_ITEM_TWIN) {
-        tour->sums.twins++;
-        return;
-    }
     tour->sums.chunks++;
     tour->sums.chunk_bytes += item->bytes;
     if (item->state == VMM_ITEM_FREE && !is_kept(item))
@@ -301,10 +304,8 @@ static void block_toured(struct tour *tour, const vmm_item *item)
     if (item->requested_bytes > item->bytes || item->bytes == 0)
         tour->trouble = "a block smaller than asked for";
     tour->block_end = item->address + item->bytes;
-    struct survey *sums = &tour->sums;
-    if (item->state == VMM_ITEM_LENT) {
-        sums->lent_bytes += item->bytes;
-    } else if (item->state == VMM_ITEM_LIVE) {
+    struct occupancy_scan *sums = &tour->sums;
+    if (item->state == VMM_ITEM_LIVE) {
         sums->live_blocks++;
         sums->live_bytes += item->bytes;
         sums->requested_bytes += item->requested_bytes;
@@ -312,7 +313,7 @@ static void block_toured(struct tour *tour, const vmm_item *item)
         sums->waiting_blocks++;
         sums->waiting_bytes += item->bytes;
     } else if (is_kept(item)) {
-        sums->kept_bytes += item->bytes;
+        sums->retained_bytes += item->bytes;
     } else if (item->bytes > sums->largest_free_bytes) {
         sums->largest_free_bytes = item->bytes;
     }
@@ -330,7 +331,7 @@ static int item_toured(void *context, const vmm_item *item)
     return tour->trouble != NULL;
 }
 
-struct survey cache_survey(struct cache_test *test)
+struct occupancy_scan cache_scan(struct cache_test *test)
 {
     struct tour tour = { .trouble = NULL };
     assert_ok(vmm_walk(test->cache, item_toured, &tour));
@@ -341,38 +342,49 @@ struct survey cache_survey(struct cache_test *test)
     return tour.sums;
 }
 
-static void figures_verified(struct cache_test *test)
+static void stats_verified(struct cache_test *test)
 {
     assert_ok(vmm__cache_check(test->cache));
-    struct survey survey = cache_survey(test);
+    struct occupancy_scan occupancy_scan = cache_scan(test);
     vmm_stats stats = cache_stats(test);
-    assert_int_equal(stats.requested_bytes.current, survey.requested_bytes);
-    assert_int_equal(stats.allocated_bytes.current, survey.live_bytes);
-    assert_int_equal(stats.active_bytes.current, survey.live_bytes + survey.waiting_bytes);
-    assert_int_equal(stats.allocations.current, survey.live_blocks);
-    assert_int_equal(stats.reserved_bytes.current, survey.chunk_bytes);
-    assert_int_equal(stats.chunks.current, survey.chunks);
-    assert_int_equal(stats.idle_bytes, survey.idle_bytes);
-    assert_int_equal(stats.limbo_bytes, survey.limbo_bytes);
-    assert_true(stats.kept_bytes <= survey.kept_bytes); /* but for what is free in slabs */
-#define FIGURE_VERIFIED(name, unit, label)                                                         \
+    assert_int_equal(stats.requested_bytes.current, occupancy_scan.requested_bytes);
+    assert_int_equal(stats.allocated_bytes.current, occupancy_scan.live_bytes);
+    assert_int_equal(stats.active_bytes.current,
+                     occupancy_scan.live_bytes + occupancy_scan.waiting_bytes);
+    assert_int_equal(stats.allocations.current, occupancy_scan.live_blocks);
+    assert_int_equal(stats.reserved_bytes.current, occupancy_scan.chunk_bytes);
+    assert_int_equal(stats.chunks.current, occupancy_scan.chunks);
+    assert_int_equal(stats.idle_bytes, occupancy_scan.idle_bytes);
+    assert_int_equal(stats.limbo_bytes, occupancy_scan.limbo_bytes);
+    assert_true(stats.retained_bytes <=
+                occupancy_scan.retained_bytes); /* but for what is free in slabs */
+#define STAT_VERIFIED(name, unit, label)                                                           \
     assert_true(stats.name.peak >= stats.name.current);                                            \
     assert_int_equal(stats.name.allocated - stats.name.freed, stats.name.current);
-    VMM_FIGURE_MAP(FIGURE_VERIFIED)
-#undef FIGURE_VERIFIED
-    assert_int_equal(test->driver->created_bytes, survey.chunk_bytes);
-    assert_true(test->driver->mapped_bytes >= survey.chunk_bytes); /* stale mappings wait */
+    VMM_STAT_MAP(STAT_VERIFIED)
+#undef STAT_VERIFIED
+    assert_int_equal(test->driver->created_bytes, occupancy_scan.chunk_bytes);
+    assert_true(test->driver->mapped_bytes >= occupancy_scan.chunk_bytes); /* stale mappings wait */
 }
 
 /* The cache's own thread, which gives memory back, rests meanwhile. */
-void cache_verified(struct cache_test *test)
+void cache_verify(struct cache_test *test)
 {
     struct ticker *ticker = &test->cache->ticker;
     bool ticks = ticker->runs;
     vmm__ticker_stop(ticker);
-    figures_verified(test);
+    stats_verified(test);
     if (ticks)
         assert_ok(vmm__ticker_start(ticker, ticker->pause_ms, ticker->function, ticker->context));
+}
+
+void cache_verify_empty(struct cache_test *test)
+{
+    work_verify(test);
+    cache_verify(test);
+    (void)cache_trim(test, 0);
+    assert_int_equal(cache_stats(test).active_bytes.current, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
 /* ---- Random blocks -------------------------------------------------------------------------- */

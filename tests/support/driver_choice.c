@@ -1,7 +1,7 @@
 /* The driver that a test runs on: see driver_choice.h. */
 #include "support/driver_choice.h"
 
-#include "driver/sim.h"
+#include "driver/sim/sim.h"
 #include "support/test_support.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SKIPPED = 77 };
 
-static vmm_driver_kind chosen_kind = VMM_DRIVER_AUTO;
+static vmm_driver_kind chosen_kind = VMM_DRIVER_DEFAULT;
 
 static bool gpu_is_required(void)
 {
@@ -44,7 +44,7 @@ static void chosen_driver_try(const char *program, const char *name)
 void driver_choice_parse(int argc, char **argv)
 {
     if (argc < 2 || !vmm__driver_kind_parse(argv[1], &chosen_kind) ||
-        chosen_kind == VMM_DRIVER_AUTO) {
+        chosen_kind == VMM_DRIVER_DEFAULT) {
         (void)fprintf(stderr, "usage: %s sim|host|cuda\n", argv[0]);
         exit(EXIT_USAGE);
     }
@@ -77,9 +77,9 @@ static void sim_census_is_zero(struct driver *driver)
     assert_int_equal(census.handles, 0);
     assert_int_equal(census.physical_bytes, 0);
     assert_int_equal(census.events, 0);
-    const char *story;
-    if (vmm__sim_violations(driver, &story) != 0)
-        fail_msg("the sim driver saw a violation: %s", story);
+    const char *report_text;
+    if (vmm__sim_violations(driver, &report_text) != 0)
+        fail_msg("the sim driver saw a violation: %s", report_text);
 }
 
 void driver_choice_census_is_zero(struct driver *driver)

@@ -1,5 +1,5 @@
 /*
- * The steps that tests of a driver take, whatever driver it is: each must succeed.
+ * The steps of tests that run on any driver: each must succeed.
  */
 #ifndef VMM_DRIVER_STEPS_H
 #define VMM_DRIVER_STEPS_H
@@ -23,7 +23,7 @@ struct region {
     uint64_t handles[8];
 };
 
-static inline uint64_t reserved(struct driver *driver, uint64_t bytes)
+static inline uint64_t address_reserve(struct driver *driver, uint64_t bytes)
 {
     uint64_t address;
     assert_ok(vmm__driver_reserve(driver, bytes, &address));
@@ -31,7 +31,7 @@ static inline uint64_t reserved(struct driver *driver, uint64_t bytes)
     return address;
 }
 
-static inline uint64_t created(struct driver *driver, uint64_t bytes)
+static inline uint64_t handle_create(struct driver *driver, uint64_t bytes)
 {
     uint64_t handle;
     assert_ok(vmm__driver_create(driver, bytes, &handle));
@@ -43,9 +43,9 @@ static inline struct region region_open(struct driver *driver, uint64_t handles,
 {
     struct region region = { .each = granules_each * driver->granule_bytes };
     region.bytes = handles * region.each;
-    region.address = reserved(driver, region.bytes);
+    region.address = address_reserve(driver, region.bytes);
     for (uint64_t i = 0; i < handles; i++) {
-        region.handles[i] = created(driver, region.each);
+        region.handles[i] = handle_create(driver, region.each);
         assert_ok(vmm__driver_map(driver, region.address + i * region.each, region.each,
                                   region.handles[i]));
     }
@@ -62,14 +62,14 @@ static inline void region_close(struct driver *driver, const struct region *regi
     assert_ok(vmm__driver_address_free(driver, region->address, region->bytes));
 }
 
-static inline void filled(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                          vmm_stream stream)
+static inline void memory_fill(struct driver *driver, uint64_t address, uint64_t bytes,
+                               uint32_t word, vmm_stream stream)
 {
     assert_ok(vmm__driver_fill(driver, address, bytes, word, stream));
 }
 
-static inline void checked(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                           vmm_stream stream)
+static inline void memory_check(struct driver *driver, uint64_t address, uint64_t bytes,
+                                uint32_t word, vmm_stream stream)
 {
     assert_ok(vmm__driver_check(driver, address, bytes, word, stream));
 }
@@ -88,9 +88,9 @@ static inline vmm_stream stream_new(struct driver *driver)
     return stream;
 }
 
-/* `stream` goes on only after what `before` has been given so far. */
-static inline void ordered_after(struct driver *driver, vmm_stream stream, vmm_stream before,
-                                 void *event)
+/* Orders later work of `stream` after all earlier work of `before`. */
+static inline void stream_order_after(struct driver *driver, vmm_stream stream, vmm_stream before,
+                                      void *event)
 {
     assert_ok(vmm__driver_event_record(driver, event, before));
     assert_ok(vmm__driver_stream_wait(driver, stream, event));

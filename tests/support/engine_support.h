@@ -1,17 +1,17 @@
 /*
- * The floors below policy, put together by hand on a small sim device: 64 MiB of memory, an arena
+ * The layers below the cache, assembled by hand on a small sim device: 64 MiB of memory, an arena
  * of 64 granules, two pools of streams 1 and 2.
  *
- * Use ENGINE_TEST(test); *state is the struct engine. The teardown gives all back and takes a
- * census.
+ * Use ENGINE_TEST(test); *state is the struct engine. The teardown releases all memory and checks
+ * that nothing is left.
  */
 #ifndef VMM_ENGINE_SUPPORT_H
 #define VMM_ENGINE_SUPPORT_H
 
 #include "support/sim_support.h"
 
-#include "heap/pool.h"
-#include "memory/memory.h"
+#include "pool/pool.h"
+#include "vm/vm.h"
 
 #include <stdlib.h>
 
@@ -19,11 +19,17 @@
 
 enum { ENGINE_GRANULES = 64 };
 
+#define ENGINE_LIMITS                                                                              \
+    (struct memory_limits)                                                                         \
+    {                                                                                              \
+        .first_arena_bytes = ENGINE_GRANULES * GRANULE, .arena_bytes = ENGINE_GRANULES * GRANULE   \
+    }
+
 struct engine {
     struct driver *driver;
-    struct memory memory;
+    struct vm memory;
     struct directory directory;
-    struct ledger ledger;
+    struct totals totals;
     struct pool *pool;
     struct pool *other;
 };
@@ -34,12 +40,12 @@ static inline int engine_setup(void **state)
     struct engine *engine = calloc(1, sizeof *engine);
     *state = engine;
     assert_ok(vmm__driver_sim_open(&options, &engine->driver));
-    assert_ok(vmm__memory_init(&engine->memory, engine->driver, GRANULE, 0));
+    assert_ok(vmm__vm_init(&engine->memory, engine->driver, ENGINE_LIMITS));
     assert_int_equal(engine->memory.arena.granules, ENGINE_GRANULES);
     assert_ok(vmm__directory_init(&engine->directory, &engine->memory.arena));
-    assert_ok(vmm__pool_open(STREAM(1), engine->driver, &engine->directory, &engine->ledger,
+    assert_ok(vmm__pool_open(STREAM(1), engine->driver, &engine->directory, &engine->totals,
                              &engine->pool));
-    assert_ok(vmm__pool_open(STREAM(2), engine->driver, &engine->directory, &engine->ledger,
+    assert_ok(vmm__pool_open(STREAM(2), engine->driver, &engine->directory, &engine->totals,
                              &engine->other));
     return 0;
 }
@@ -53,7 +59,7 @@ static inline int engine_teardown(void **state)
     vmm__directory_fini(&engine->directory);
     vmm__pool_close(engine->pool);
     vmm__pool_close(engine->other);
-    assert_ok(vmm__memory_fini(&engine->memory));
+    assert_ok(vmm__vm_fini(&engine->memory));
     sim_assert_clean(engine->driver);
     assert_true(sim_census_is_zero(engine->driver));
     vmm__driver_close(engine->driver);
@@ -68,26 +74,25 @@ static inline uint64_t engine_address(const struct engine *engine, uint64_t gran
 }
 
 /* New memory, ready for use. */
-static inline void engine_mapped(struct engine *engine, uint64_t granule, uint64_t count,
-                                 uint32_t chunk_granules)
+static inline void engine_map(struct engine *engine, uint64_t granule, uint64_t count,
+                              uint32_t chunk_granules)
 {
     vmm__arena_take(&engine->memory.arena, granule, count);
-    assert_ok(vmm__memory_map(&engine->memory, granule, count, chunk_granules));
-    assert_ok(vmm__memory_access(&engine->memory, granule, count));
+    assert_ok(vmm__vm_map(&engine->memory, granule, count, chunk_granules));
+    assert_ok(vmm__vm_access(&engine->memory, granule, count));
 }
 
 /* The same for a heap; returns the free block that it is part of. */
-static inline struct block *engine_attached(struct engine *engine, struct heap *heap,
-                                            uint64_t granule, uint64_t count,
-                                            uint32_t chunk_granules)
+static inline struct block *engine_attach(struct engine *engine, struct heap *heap,
+                                          uint64_t granule, uint64_t count, uint32_t chunk_granules)
 {
     struct block *block;
-    engine_mapped(engine, granule, count, chunk_granules);
+    engine_map(engine, granule, count, chunk_granules);
     assert_ok(vmm__heap_attach(heap, engine_address(engine, granule), count * GRANULE, 0, &block));
     return block;
 }
 
-static inline struct block *heap_taken(struct heap *heap, uint64_t bytes)
+static inline struct block *heap_take(struct heap *heap, uint64_t bytes)
 {
     struct block *block;
     assert_ok(vmm__heap_take(heap, bytes, &block));
@@ -96,45 +101,45 @@ static inline struct block *heap_taken(struct heap *heap, uint64_t bytes)
     return block;
 }
 
-static inline void engine_checked(struct engine *engine)
+static inline void engine_check(struct engine *engine)
 {
-    assert_ok(vmm__memory_check(&engine->memory));
+    assert_ok(vmm__vm_check(&engine->memory));
     assert_ok(vmm__pool_check_locked(engine->pool));
     assert_ok(vmm__pool_check_locked(engine->other));
 }
 
-static inline uint64_t engine_reserved(const struct engine *engine)
+static inline uint64_t engine_reserved_bytes(const struct engine *engine)
 {
-    return vmm__figure_now(&engine->memory.reserved_bytes);
+    return vmm__stat_now(&engine->memory.reserved_bytes);
 }
 
 static inline struct chunk *engine_chunk(const struct engine *engine, uint64_t granule)
 {
-    return vmm__memory_chunk(&engine->memory, granule);
+    return vmm__vm_chunk(&engine->memory, granule);
 }
 
-/* Drains limbo; returns the bytes that went back. */
-static inline uint64_t engine_drained(struct engine *engine)
+/* Drains limbo; returns the released bytes. */
+static inline uint64_t engine_drain(struct engine *engine)
 {
     uint64_t released = 0;
     assert_ok(vmm__limbo_drain(&engine->memory, &released));
-    engine_checked(engine);
+    engine_check(engine);
     return released;
 }
 
-/* Everything held is mapped where it belongs. */
-static inline void engine_nothing_is_astray(struct engine *engine)
+/* Requires that each chunk in use is mapped at its address. */
+static inline void engine_assert_nothing_remap_pending(struct engine *engine)
 {
-    assert_int_equal(engine->memory.astray, 0);
-    engine_checked(engine);
+    assert_int_equal(engine->memory.remap_pending, 0);
+    engine_check(engine);
 }
 
 /* Work that goes on until sim_mismatches() or a wait of the host. */
-static inline void engine_busy(struct engine *engine, uint64_t address, uint64_t bytes,
-                               unsigned stream)
+static inline void engine_make_busy(struct engine *engine, uint64_t address, uint64_t bytes,
+                                    unsigned stream)
 {
     vmm__sim_lag_set(engine->driver, UINT64_C(1) << 40);
-    sim_filled(engine->driver, address, bytes, 1, STREAM(stream));
+    sim_fill(engine->driver, address, bytes, 1, STREAM(stream));
 }
 
 #endif

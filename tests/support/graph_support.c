@@ -6,21 +6,21 @@ int graph_filter(void *context, vmm_stream stream)
     return *(const vmm_stream *)context == stream;
 }
 
-void graph_begun(struct cache_test *test, struct graph *graph, uint64_t id, unsigned stream)
+void graph_begin(struct cache_test *test, struct graph *graph, uint64_t id, unsigned stream)
 {
     *graph = (struct graph){ .id = { id, 1 }, .stream = stream };
     graph->filtered = test->streams[stream];
     assert_ok(vmm_pool_begin(test->cache, graph->id, graph_filter, &graph->filtered));
-    capture_begun(test, stream);
+    capture_begin(test, stream);
 }
 
-void graph_ended(struct cache_test *test, struct graph *graph)
+void graph_end(struct cache_test *test, struct graph *graph)
 {
-    capture_ended(test, graph->stream);
+    capture_end(test, graph->stream);
     assert_ok(vmm_pool_end(test->cache, graph->id));
 }
 
-void graph_released(struct cache_test *test, const struct graph *graph)
+void graph_release(struct cache_test *test, const struct graph *graph)
 {
     assert_ok(vmm_pool_release(test->cache, graph->id));
 }
@@ -49,7 +49,7 @@ static struct graph_step *step_find(struct graph *graph, const void *block)
     return NULL;
 }
 
-void *graph_wanted(struct cache_test *test, struct graph *graph, size_t bytes)
+void *graph_try_alloc(struct cache_test *test, struct graph *graph, size_t bytes)
 {
     void *block = NULL;
     vmm_status status = vmm_alloc(test->cache, bytes, test->streams[graph->stream], &block);
@@ -61,33 +61,33 @@ void *graph_wanted(struct cache_test *test, struct graph *graph, size_t bytes)
     return block;
 }
 
-void *graph_taken(struct cache_test *test, struct graph *graph, size_t bytes)
+void *graph_alloc(struct cache_test *test, struct graph *graph, size_t bytes)
 {
-    void *block = graph_wanted(test, graph, bytes);
+    void *block = graph_try_alloc(test, graph, bytes);
     if (block == NULL)
         fail_msg("no memory for a graph: %s", vmm_last_error());
     return block;
 }
 
-void graph_given(struct cache_test *test, struct graph *graph, void *block)
+void graph_free(struct cache_test *test, struct graph *graph, void *block)
 {
     const struct graph_step *filled = step_find(graph, block);
     assert_non_null(filled);
     struct graph_step checked = *filled;
     checked.is_check = true;
     step_add(graph, checked);
-    block_given(test, block);
+    block_free(test, block);
 }
 
 static void step_replayed(struct cache_test *test, const struct graph_step *step, unsigned stream)
 {
     if (step->is_check)
-        block_checked(test, step->block, step->bytes, step->word, stream);
+        block_check(test, step->block, step->bytes, step->word, stream);
     else
-        block_filled(test, step->block, step->bytes, step->word, stream);
+        block_fill(test, step->block, step->bytes, step->word, stream);
 }
 
-void graph_replayed(struct cache_test *test, const struct graph *graph, unsigned stream)
+void graph_replay(struct cache_test *test, const struct graph *graph, unsigned stream)
 {
     struct graph whole = *graph;
     for (unsigned i = 0; i < graph->count; i++)
@@ -95,16 +95,16 @@ void graph_replayed(struct cache_test *test, const struct graph *graph, unsigned
     for (unsigned i = 0; i < graph->count; i++) {
         const struct graph_step *step = &whole.steps[i];
         if (step_find(&whole, step->block) == step)
-            block_checked(test, step->block, step->bytes, step->word, stream);
+            block_check(test, step->block, step->bytes, step->word, stream);
     }
 }
 
-void graph_emptied(struct cache_test *test, struct graph *graph)
+void graph_empty(struct cache_test *test, struct graph *graph)
 {
     for (unsigned i = 0; i < graph->count; i++) {
         struct graph_step *step = &graph->steps[i];
         if (step_find(graph, step->block) == step)
-            block_given(test, step->block);
+            block_free(test, step->block);
     }
 }
 
@@ -112,18 +112,18 @@ void graph_emptied(struct cache_test *test, struct graph *graph)
 
 const size_t mixed_sizes[MIXED] = { 8 * MIB, 512, 3 * MIB, 100000, 8192, MIB };
 
-void graph_mixed(struct cache_test *test, struct graph *graph, uint64_t id, unsigned stream)
+void graph_mix(struct cache_test *test, struct graph *graph, uint64_t id, unsigned stream)
 {
-    graph_begun(test, graph, id, stream);
+    graph_begin(test, graph, id, stream);
     for (int i = 0; i < 2 * MIXED; i++) {
-        void *block = graph_taken(test, graph, mixed_sizes[i % MIXED]);
+        void *block = graph_alloc(test, graph, mixed_sizes[i % MIXED]);
         if (i % 2 == 0)
-            graph_given(test, graph, block);
+            graph_free(test, graph, block);
     }
-    graph_ended(test, graph);
+    graph_end(test, graph);
 }
 
-void memory_exhausted(struct cache_test *test, const struct graph *graph)
+void memory_exhaust(struct cache_test *test, const struct graph *graph)
 {
     enum { MOST = 4096 };
     void **blocks = calloc(MOST, sizeof *blocks);
@@ -139,20 +139,20 @@ void memory_exhausted(struct cache_test *test, const struct graph *graph)
         if (status == VMM_ERR_DEVICE_OOM)
             continue;
         assert_ok(status);
-        assert_false(graph_meets(graph, blocks[count], bytes));
-        block_filled(test, blocks[count], bytes, count, stream);
+        assert_false(graph_overlaps(graph, blocks[count], bytes));
+        block_fill(test, blocks[count], bytes, count, stream);
         count++;
     }
     assert_true(refused > 0);
-    cache_verified(test);
+    cache_verify(test);
     while (count > 0)
-        block_given(test, blocks[--count]);
+        block_free(test, blocks[--count]);
     free(blocks);
 }
 
 /* ---- Looking -------------------------------------------------------------------------------- */
 
-bool graph_meets(const struct graph *graph, const void *block, size_t bytes)
+bool graph_overlaps(const struct graph *graph, const void *block, size_t bytes)
 {
     uintptr_t low = (uintptr_t)block;
     for (unsigned i = 0; i < graph->count; i++) {
@@ -163,7 +163,7 @@ bool graph_meets(const struct graph *graph, const void *block, size_t bytes)
     return false;
 }
 
-void stream_finished(struct cache_test *test, unsigned stream)
+void stream_finish(struct cache_test *test, unsigned stream)
 {
     void *event;
     assert_ok(vmm__driver_event_create(test->driver, &event));
@@ -172,7 +172,7 @@ void stream_finished(struct cache_test *test, unsigned stream)
     assert_ok(vmm__driver_event_destroy(test->driver, event));
 }
 
-vmm_item block_found(struct cache_test *test, const void *block)
+vmm_item block_find(struct cache_test *test, const void *block)
 {
     vmm_item item = VMM_ITEM_INIT;
     assert_ok(vmm_find(test->cache, block, &item));

@@ -8,9 +8,7 @@
 
 #include "support/policy_support.h"
 
-#include "policy/compact.h"
-#include "policy/mesh.h"
-#include "policy/ring.h"
+#include "cache/compact/compact.h"
 
 #define LIVE_TEST(name) cmocka_unit_test_setup_teardown(name, live_setup, live_teardown)
 
@@ -18,26 +16,26 @@ enum { LIVES_MOST = 96, PART_BYTES = 4096 };
 
 struct live {
     struct heap *heap;
-    uint64_t address; /* 0: given back */
+    uint64_t address; /* 0: freed */
     uint64_t bytes;
 };
 
 static struct live lives[LIVES_MOST];
 static unsigned live_count;
 
-/* What a block at an address holds. */
+/* The contents of a live block at an address. */
 static inline uint32_t live_word(uint64_t address)
 {
     return (uint32_t)(address >> 9) | 1;
 }
 
-static inline void lives_checked(struct scene *scene)
+static inline void live_blocks_check(struct scene *scene)
 {
     for (unsigned i = 0; i < live_count; i++) {
         const struct live *live = &lives[i];
         if (live->address != 0)
-            sim_checked(scene->driver, live->address, live->bytes, live_word(live->address),
-                        live->heap->pool->stream);
+            sim_check(scene->driver, live->address, live->bytes, live_word(live->address),
+                      live->heap->pool->stream);
     }
     if (sim_mismatches(scene->driver) != 0)
         fail_msg("%s", vmm__sim_mismatch(scene->driver));
@@ -47,7 +45,9 @@ static inline void lives_checked(struct scene *scene)
 static inline int live_setup(void **state)
 {
     live_count = 0;
-    return scene_setup(state);
+    int status = scene_setup(state);
+    ((struct scene *)*state)->cache->compaction = VMM_COMPACTION_ON;
+    return status;
 }
 
 static inline int live_teardown(void **state)
@@ -55,32 +55,41 @@ static inline int live_teardown(void **state)
     struct scene *scene = *state;
     (void)vmm__host_fail_at(0);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
-    vmm__memory_mend(&scene->cache->memory);
-    lives_checked(scene);
+    vmm__vm_remap_pending(&scene->cache->vm);
+    live_blocks_check(scene);
     return scene_teardown(state);
 }
 
-/* Makes free bytes of a heap a live block that is filled. */
-static inline struct block *lived_at(struct scene *scene, struct heap *heap, uint64_t address,
-                                     uint64_t bytes)
+/* Makes free bytes of a heap a live block and fills it. */
+static inline struct block *live_block_at(struct scene *scene, struct heap *heap, uint64_t address,
+                                          uint64_t bytes)
 {
-    assert_ok(vmm__heap_lend(heap, address, bytes)); /* which cuts them out of the free block */
-    struct block *block = vmm__heap_cover(heap, address);
-    block->state = BLOCK_LIVE;
+    struct block *below = vmm__heap_cover(heap, address);
+    struct block *block;
+    uint64_t below_bytes = address - below->address;
+    uint64_t granule = vmm__arena_granule(heap->directory->arena, below->address);
+    uint64_t granules = vmm__arena_granule(heap->directory->arena, address) - granule + 1;
+    uint64_t epoch = vmm__directory_epoch(heap->directory, granule, granules);
+    if (below_bytes > 0)
+        assert_ok(vmm__heap_take_from(heap, below, below_bytes, &below));
+    assert_ok(vmm__heap_take_from(heap, vmm__heap_cover(heap, address), bytes, &block));
+    if (below_bytes > 0)
+        (void)vmm__heap_give(heap, below, epoch);
+    vmm__heap_settle(heap);
     block->requested_bytes = bytes;
-    sim_filled(scene->driver, address, bytes, live_word(address), heap->pool->stream);
+    sim_fill(scene->driver, address, bytes, live_word(address), heap->pool->stream);
     assert_true(live_count < LIVES_MOST);
     lives[live_count++] = (struct live){ .heap = heap, .address = address, .bytes = bytes };
     return block;
 }
 
-/* Keeps a live block's bytes where they are. */
-static inline void live_pinned(struct heap *heap, const struct block *block)
+/* Pins a live block, so that compaction does not move it. */
+static inline void live_block_pin(struct heap *heap, const struct block *block)
 {
     assert_ok(vmm__pool_pin_locked(heap, block->address, true));
 }
 
-static inline void live_given(struct scene *scene, uint64_t address)
+static inline void live_block_free(struct scene *scene, uint64_t address)
 {
     for (unsigned i = 0; i < live_count; i++) {
         struct live *live = &lives[i];
@@ -96,46 +105,32 @@ static inline void live_given(struct scene *scene, uint64_t address)
 }
 
 /* A granule of a heap in a chunk of its own, live in some of its parts. */
-static inline struct block *place_lived(struct scene *scene, struct heap *heap, uint64_t granule,
-                                        unsigned part, unsigned parts)
+static inline struct block *live_block_place(struct scene *scene, struct heap *heap,
+                                             uint64_t granule, unsigned part, unsigned parts)
 {
-    (void)territory(scene, heap, granule, 1, 1);
-    return lived_at(scene, heap, scene_address(scene, granule) + (uint64_t)part * PART_BYTES,
-                    (uint64_t)parts * PART_BYTES);
+    (void)extent(scene, heap, granule, 1, 1);
+    return live_block_at(scene, heap, scene_address(scene, granule) + (uint64_t)part * PART_BYTES,
+                         (uint64_t)parts * PART_BYTES);
 }
 
 static inline struct chunk *scene_chunk(struct scene *scene, uint64_t granule)
 {
-    return vmm__memory_chunk(&scene->cache->memory, granule);
+    return vmm__vm_chunk(&scene->cache->vm, granule);
 }
 
-/* The handle that a place is mapped to. */
+/* The handle that is mapped at a granule. */
 static inline uint64_t place_handle(struct scene *scene, uint64_t granule)
 {
-    const struct memory *memory = &scene->cache->memory;
-    const struct chunk *chunk = scene_chunk(scene, granule);
-    while (chunk->is_alias)
-        chunk = &memory->records[chunk->twin];
-    return chunk->handle;
+    return scene_chunk(scene, granule)->handle;
 }
 
-static inline vmm_status compacted(struct scene *scene, uint64_t bytes)
+static inline vmm_status scene_compact(struct scene *scene, uint64_t bytes)
 {
+    vmm__fair_lock(&scene->cache->grow_lock);
     vmm_status status = vmm__compact(scene->cache, NULL, bytes);
+    vmm__fair_unlock(&scene->cache->grow_lock);
     assert_ok(vmm__cache_check(scene->cache));
     return status;
-}
-
-/* Meshes by hand what a survey finds. */
-static inline void scene_meshed(struct scene *scene)
-{
-    struct survey survey;
-    assert_ok(vmm__driver_device_wait(scene->driver));
-    assert_ok(vmm__survey_take(scene->cache, &survey));
-    assert_ok(vmm__mesh(scene->cache, &survey, UINT64_MAX));
-    vmm__survey_end(&survey);
-    assert_ok(vmm__limbo_drain(&scene->cache->memory, NULL));
-    assert_ok(vmm__cache_check(scene->cache));
 }
 
 #endif

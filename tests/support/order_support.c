@@ -1,7 +1,7 @@
 /* Adversaries that choose which work finishes: see order_support.h. */
 #include "support/order_support.h"
 
-#include "random.h"
+#include "fragtest/trace/random.h"
 
 enum { STEP_MOST = 4 }; /* one in so many times a step ends */
 

@@ -5,24 +5,23 @@
 #ifndef VMM_ORDER_SUPPORT_H
 #define VMM_ORDER_SUPPORT_H
 
-#include "driver/sim.h"
+#include "driver/sim/sim.h"
 
 enum order_kind {
     ORDER_RANDOM,    /* any stream, any number of pieces at a step */
     ORDER_NEWEST,    /* what was submitted last, and a few pieces at a step */
     ORDER_OLDEST,    /* what was submitted first, and a few pieces at a step */
     ORDER_BACKWARDS, /* each stream in turn, from the last to the first */
-    ORDER_STALL,     /* one stream never gets on by itself, all others at once */
-    ORDER_RUN,       /* one stream gets on at once, no other does by itself */
-    ORDER_HOLD,      /* nothing gets on by itself */
+    ORDER_STALL,     /* one stream makes no progress by itself; the others finish at once */
+    ORDER_RUN,       /* one stream finishes at once; the others make no progress by themselves */
+    ORDER_HOLD,      /* no stream makes progress by itself */
     ORDER_KINDS
 };
 
 struct order {
     enum order_kind kind;
     uint64_t random; /* state */
-    uint64_t
-        turn; /* BACKWARDS: pieces so far; STALL, RUN: of which stream, by its name modulo `streams` */
+    uint64_t turn; /* BACKWARDS: pieces so far; STALL, RUN: the stream, its name modulo `streams` */
     uint64_t streams;
     bool is_in_step; /* BACKWARDS: the piece of this step was chosen */
 };

@@ -1,18 +1,18 @@
 /*
  * A whole cache on a small sim device, with its insides open: 64 MiB of memory, an arena of 64
- * granules, two pools of streams 1 and 2. Territories are laid out by hand.
+ * granules, two pools of streams 1 and 2. The test lays out extents by hand.
  *
- * Use POLICY_TEST(test); *state is the struct scene. The teardown destroys the cache and takes a
- * census. One thread: no locks are taken.
+ * Use POLICY_TEST(test); *state is the struct scene. The teardown destroys the cache and checks
+ * that nothing is left. One thread: no locks are taken.
  */
 #ifndef VMM_POLICY_SUPPORT_H
 #define VMM_POLICY_SUPPORT_H
 
 #include "support/sim_support.h"
 
-#include "cache_on.h"
-#include "policy/cache.h"
-#include "policy/grow.h"
+#include "api/create_on.h"
+#include "cache/cache.h"
+#include "cache/grow/grow.h"
 
 #define POLICY_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
 
@@ -30,12 +30,11 @@ static inline int scene_setup(void **state)
     static struct scene scene;
     struct driver_options options = { .device_bytes = SCENE_GRANULES / 2 * GRANULE };
     vmm_config config = VMM_CONFIG_INIT;
-    config.arena_bytes = 1; /* rounded up to twice the device */
-    config.compaction = VMM_COMPACTION_AUTO;
+    config.arena_bytes = SCENE_GRANULES * GRANULE; /* twice the device */
     scene = (struct scene){ .cache = NULL };
     assert_ok(vmm__driver_sim_open(&options, &scene.driver));
     assert_ok(vmm__cache_create_on(&config, scene.driver, &scene.cache));
-    assert_int_equal(scene.cache->memory.arena.granules, SCENE_GRANULES);
+    assert_int_equal(scene.cache->vm.arena.granules, SCENE_GRANULES);
     assert_ok(vmm__cache_pool(scene.cache, STREAM(1), &scene.pool));
     assert_ok(vmm__cache_pool(scene.cache, STREAM(2), &scene.other));
     *state = &scene;
@@ -60,48 +59,48 @@ static inline int scene_teardown(void **state)
 
 static inline uint64_t scene_address(const struct scene *scene, uint64_t granule)
 {
-    return vmm__arena_address(&scene->cache->memory.arena, granule);
+    return vmm__arena_address(&scene->cache->vm.arena, granule);
 }
 
 /* New memory for a heap; returns the free block that it is part of. */
-static inline struct block *territory(struct scene *scene, struct heap *heap, uint64_t granule,
-                                      uint64_t count, uint32_t chunk_granules)
+static inline struct block *extent(struct scene *scene, struct heap *heap, uint64_t granule,
+                                   uint64_t count, uint32_t chunk_granules)
 {
-    struct memory *memory = &scene->cache->memory;
+    struct vm *memory = &scene->cache->vm;
     struct block *block;
     vmm__pools_touch(&scene->cache->pools, heap->pool);
     vmm__arena_take(&memory->arena, granule, count);
-    assert_ok(vmm__memory_map(memory, granule, count, chunk_granules));
-    assert_ok(vmm__memory_access(memory, granule, count));
+    assert_ok(vmm__vm_map(memory, granule, count, chunk_granules));
+    assert_ok(vmm__vm_access(memory, granule, count));
     assert_ok(vmm__heap_attach(heap, scene_address(scene, granule), count * GRANULE, 0, &block));
     return block;
 }
 
-/* A live block at a place of a free one's low end. */
-static inline struct block *block_lived(struct heap *heap, struct block *block, uint64_t bytes)
+/* Makes the low end of a free block a live block. */
+static inline struct block *block_make_live(struct heap *heap, struct block *block, uint64_t bytes)
 {
     struct block *out;
     assert_ok(vmm__heap_take_from(heap, block, bytes, &out));
     return out;
 }
 
-/* Work of the block's stream that goes on until the host waits; then the block is given back. */
-static inline struct block *block_given_busy(struct scene *scene, struct heap *heap,
-                                             struct block *block)
+/* Submits work on the block that lasts until the host waits, then frees the block. */
+static inline struct block *block_free_busy(struct scene *scene, struct heap *heap,
+                                            struct block *block)
 {
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
-    sim_filled(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
+    sim_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
     return vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
 }
 
-static inline uint64_t scene_reserved(const struct scene *scene)
+static inline uint64_t scene_reserved_bytes(const struct scene *scene)
 {
-    return vmm__figure_now(&scene->cache->memory.reserved_bytes);
+    return vmm__stat_now(&scene->cache->vm.reserved_bytes);
 }
 
-/* Growing by hand; the cache is in order afterwards, whatever came of it. */
-static inline vmm_status grown(struct scene *scene, struct heap *heap, uint64_t bytes,
-                               enum grow_from from)
+/* Grows a heap and checks all invariants afterwards, on success and on failure. */
+static inline vmm_status scene_grow(struct scene *scene, struct heap *heap, uint64_t bytes,
+                                    enum grow_from from)
 {
     struct block *block;
     vmm_status status = vmm__grow(scene->cache, heap, bytes, from, &block);

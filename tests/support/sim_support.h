@@ -11,13 +11,14 @@
 
 #include "base/hostmem.h"
 #include "driver/driver.h"
-#include "driver/sim.h"
+#include "driver/sim/sim.h"
 
 #include <string.h>
 
 #define SIM_TEST(name) cmocka_unit_test_setup_teardown(name, sim_setup, sim_teardown)
 #define GRANULE        (2 * MIB)
-#define STREAM(number) ((vmm_stream)(uintptr_t)(number))
+/* 0 is the default stream; CUDA reserves 1 and 2. */
+#define STREAM(number) ((vmm_stream)(uintptr_t)((number) == 0 ? 0 : 0x100 + (number)))
 
 static inline int sim_setup(void **state)
 {
@@ -39,52 +40,51 @@ static inline int sim_teardown(void **state)
     return -1;
 }
 
-static inline uint64_t sim_reserved(struct driver *driver, uint64_t bytes)
+static inline uint64_t sim_reserve(struct driver *driver, uint64_t bytes)
 {
     uint64_t address;
     assert_ok(vmm__driver_reserve(driver, bytes, &address));
     return address;
 }
 
-static inline uint64_t sim_created(struct driver *driver, uint64_t bytes)
+static inline uint64_t sim_create(struct driver *driver, uint64_t bytes)
 {
     uint64_t handle;
     assert_ok(vmm__driver_create(driver, bytes, &handle));
     return handle;
 }
 
-static inline void sim_mapped(struct driver *driver, uint64_t address, uint64_t bytes,
-                              uint64_t handle)
+static inline void sim_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle)
 {
     assert_ok(vmm__driver_map(driver, address, bytes, handle));
     assert_ok(vmm__driver_access(driver, address, bytes));
 }
 
-/* Fresh addresses with fresh memory of one handle under them, ready for use. */
+/* Reserves addresses and maps one new handle there. */
 static inline uint64_t sim_memory(struct driver *driver, uint64_t bytes, uint64_t *handle)
 {
-    uint64_t address = sim_reserved(driver, bytes);
-    uint64_t created = sim_created(driver, bytes);
-    sim_mapped(driver, address, bytes, created);
+    uint64_t address = sim_reserve(driver, bytes);
+    uint64_t created = sim_create(driver, bytes);
+    sim_map(driver, address, bytes, created);
     if (handle != NULL)
         *handle = created;
     return address;
 }
 
 /* Work on the sim driver's memory that must be accepted. */
-static inline void sim_filled(struct driver *driver, uint64_t address, uint64_t bytes,
-                              uint32_t word, vmm_stream stream)
+static inline void sim_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                            vmm_stream stream)
 {
     assert_ok(vmm__driver_fill(driver, address, bytes, word, stream));
 }
 
-static inline void sim_checked(struct driver *driver, uint64_t address, uint64_t bytes,
-                               uint32_t word, vmm_stream stream)
+static inline void sim_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                             vmm_stream stream)
 {
     assert_ok(vmm__driver_check(driver, address, bytes, word, stream));
 }
 
-static inline void *sim_recorded(struct driver *driver, vmm_stream stream)
+static inline void *sim_record(struct driver *driver, vmm_stream stream)
 {
     void *event;
     assert_ok(vmm__driver_event_create(driver, &event));
@@ -92,7 +92,7 @@ static inline void *sim_recorded(struct driver *driver, vmm_stream stream)
     return event;
 }
 
-/* The first violation must tell a story with this in it. */
+/* Requires this number of violations, and this text in the first report. */
 static inline void sim_assert_violations(struct driver *driver, uint64_t count, const char *part)
 {
     const char *text;
@@ -115,7 +115,7 @@ static inline uint64_t sim_mismatches(struct driver *driver)
     return places;
 }
 
-/* The call on `driver` is refused, says why, and leaves all as it was, the clock included. */
+/* The call on `driver` must fail with a message and change nothing, including the clock. */
 #define assert_refused(call, status, part)                                                         \
     do {                                                                                           \
         struct sim_census before = vmm__sim_census(driver);                                        \

@@ -1,6 +1,6 @@
 /*
- * Makes threads impossible to start, as if the machine had no room for them: their stacks would have
- * to be larger than its addresses. One thread: nobody else may start any meanwhile.
+ * Makes pthread_create() fail, as on a machine without memory: the default stack size exceeds the address space. The
+ * test must be the only thread that starts threads.
  *
  * Define _GNU_SOURCE before the first header.
  */
@@ -11,7 +11,7 @@
 
 #include <pthread.h>
 
-/* Returns the stack that threads had before. */
+/* Returns the previous default stack size. */
 static inline size_t thread_stacks_set(size_t bytes)
 {
     pthread_attr_t attributes;
@@ -24,12 +24,12 @@ static inline size_t thread_stacks_set(size_t bytes)
     return before;
 }
 
-static inline size_t threads_prevented(void)
+static inline size_t threads_prevent(void)
 {
     return thread_stacks_set((size_t)1 << 62);
 }
 
-static inline void threads_allowed(size_t before)
+static inline void threads_allow(size_t before)
 {
     assert_int_equal(thread_stacks_set(before), (size_t)1 << 62);
 }

@@ -8,7 +8,7 @@
 
 #include "support/sim_support.h"
 
-#include "memory/timeline.h"
+#include "vm/timeline.h"
 
 #define SCENE_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
 
@@ -41,10 +41,10 @@ static inline int scene_teardown(void **state)
     return sim_teardown(&driver);
 }
 
-/* Submits work and returns the epoch of what is given up after it. */
-static inline uint64_t worked(struct scene *scene)
+/* Submits work and returns the epoch of a block that is freed after it. */
+static inline uint64_t work_start(struct scene *scene)
 {
-    sim_filled(scene->driver, scene->address, GRANULE, 1, STREAM(1));
+    sim_fill(scene->driver, scene->address, GRANULE, 1, STREAM(1));
     return vmm__timeline_now(&scene->timeline);
 }
 

@@ -9,7 +9,7 @@
 
 #include "support/test_support.h"
 
-#include "fragtest/trace.h"
+#include "fragtest/trace/trace.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,10 +62,28 @@ static inline struct trace test_trace(const char *text)
     return trace;
 }
 
+/* The most columns of a line, escape codes not counted. */
+static inline unsigned widest_line(const char *text)
+{
+    unsigned widest = 0;
+    unsigned columns = 0;
+
+    for (; *text != '\0'; text++) {
+        if (*text == '\033')
+            text += strcspn(text, "m");
+        else if (*text == '\n')
+            columns = 0;
+        else
+            columns += ((unsigned char)*text & 0xC0) != 0x80;
+        widest = columns > widest ? columns : widest;
+    }
+    return widest;
+}
+
 static inline void assert_contains(const char *text, const char *part)
 {
     if (strstr(text, part) == NULL)
-        fail_msg("\"%s\" lacks \"%s\"", text, part);
+        fail_msg("\"%s\" does not contain \"%s\"", text, part);
 }
 
 #endif

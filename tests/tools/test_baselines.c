@@ -4,9 +4,9 @@
  */
 #include "fragtest_support.h"
 
-#include "fragtest/replay.h"
-#include "fragtest/shipped.h"
-#include "fragtest/sizes.h"
+#include "fragtest/replay/replay.h"
+#include "fragtest/report/sizes.h"
+#include "fragtest/trace/bundled_traces.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -83,7 +83,7 @@ static void test_baselines_agree(void **state)
         char path[4096];
         struct trace trace;
         struct trace_error error;
-        shipped_find(peers[i].trace, path, sizeof(path));
+        bundled_trace_find(peers[i].trace, path, sizeof(path));
         if (!trace_read(path, &trace, &error))
             fail_msg("%s", error.text);
         assert_int_equal(trace.op_count, peers[i].ops);

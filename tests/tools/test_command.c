@@ -1,55 +1,9 @@
 /*
  * The program itself, as scripts use it: what it ends with, and what goes to which output.
  */
-#include "fragtest_support.h"
+#include "command_support.h"
 
-#include <stdlib.h>
-#include <sys/wait.h>
-
-enum { OUTPUT_BYTES = 1 << 16 };
-
-struct run {
-    char output[OUTPUT_BYTES];
-    int code;
-};
-
-static struct run ran;
-
-/* Runs the fragtest that was built beside this test; `rest` is the command line after its name. */
-static void command_run(const char *rest)
-{
-    char command[8192];
-    struct test_path own = test_path("");
-
-    *strrchr(own.text, '/') = '\0';
-    (void)snprintf(command, sizeof(command), "'%.4000s/../bin/fragtest' %s", own.text, rest);
-    FILE *out = popen(command, "r");
-    assert_non_null(out);
-    size_t length = fread(ran.output, 1, OUTPUT_BYTES - 1, out);
-    ran.output[length] = '\0';
-    int status = pclose(out);
-    assert_true(WIFEXITED(status));
-    ran.code = WEXITSTATUS(status);
-}
-
-static void command_expect(const char *rest, int code)
-{
-    command_run(rest);
-    if (ran.code != code)
-        fail_msg("fragtest %s: ended with %d, not %d:\n%s", rest, ran.code, code, ran.output);
-}
-
-/* Bad usage and bad traces: one line, and nothing else. */
-static void command_refuse(const char *rest, const char *part)
-{
-    char line[4096];
-
-    (void)snprintf(line, sizeof(line), "%s 2>&1", rest);
-    command_expect(line, 2);
-    assert_contains(ran.output, part);
-    assert_int_equal(strncmp(ran.output, "fragtest: ", 10), 0);
-    assert_int_equal(strcspn(ran.output, "\n"), strlen(ran.output) - 1);
-}
+#include "fragtest/trace/workload.h"
 
 static void test_help(void **state)
 {
@@ -57,6 +11,34 @@ static void test_help(void **state)
     command_expect("--help", 0);
     assert_contains(ran.output, "--policy");
     assert_contains(ran.output, "sawtooth");
+    struct run help = ran;
+    command_expect("-h", 0);
+    assert_string_equal(ran.output, help.output);
+}
+
+static void test_version_and_lists(void **state)
+{
+    (void)state;
+    command_expect("--version", 0);
+    assert_contains(ran.output, "fragtest, libvmmcache ");
+    assert_contains(ran.output, vmm_version());
+    command_expect("--workload list", 0);
+    for (unsigned i = 0; i < WORKLOAD_COUNT; i++)
+        assert_contains(ran.output, workload_name(i));
+}
+
+/* What was mistyped is answered with the nearest name, or with all names. */
+static void test_near_names(void **state)
+{
+    (void)state;
+    command_refuse("--traec gnn", "unknown option \"--traec\"; did you mean --trace?");
+    command_refuse("--memmory=8GiB", "did you mean --memory?");
+    command_refuse("--workload saw", "knows no \"saw\"; did you mean sawtooth?");
+    command_refuse("--workload xyz", "choose from steady, varlen, serving, sawtooth");
+    command_refuse("--policy vmcache", "did you mean vmmcache?");
+    command_refuse("--driver sim --trace llm_genrate", "did you mean llm_generate?");
+    command_refuse("--driver sim --trace resnet",
+                   "; choose from detection, encoder_streams, gnn, llm_generate, llm_train_varlen");
 }
 
 static void test_bad_usage(void **state)
@@ -64,7 +46,7 @@ static void test_bad_usage(void **state)
     (void)state;
     command_refuse("--fast", "unknown option");
     command_refuse("--memory much", "--memory takes");
-    command_refuse("--sharing \"$(printf 'wait\\nwait')\"", "not \"wait?wait\"");
+    command_refuse("--reuse \"$(printf 'wait\\nwait')\"", "not \"wait?wait\"");
     command_refuse("--driver sim --trace /no/such.trace", "/no/such.trace:1: cannot open");
     command_refuse("--driver sim --trace no_such_name", "no_such_name:1: cannot open");
     command_refuse("--driver sim --trace gnn --json /no/such/folder/x", "cannot write");
@@ -84,6 +66,32 @@ static void test_bad_trace(void **state)
     (void)unlink(path.text);
 }
 
+/* Runs it with what `producer` writes as its standard input. */
+static void piped_run(const char *producer, const char *rest)
+{
+    char line[4600];
+
+    (void)snprintf(line, sizeof(line), "--version >/dev/null; %s | \"$FRAGTEST\" %s", producer,
+                   rest);
+    command_run(line);
+}
+
+static void test_trace_from_standard_input(void **state)
+{
+    (void)state;
+    piped_run("printf '+ 1 4096 0\\n- 1\\n'", "--driver sim --trace - --quiet");
+    assert_int_equal(strncmp(ran.output, "stdin, 2 operations, sim driver\n", 32), 0);
+    piped_run("printf '+ 1 4096 0\\n- 1\\n' | gzip", "--driver sim --trace=- --quiet");
+    assert_int_equal(strncmp(ran.output, "stdin, 2 operations, sim driver\n", 32), 0);
+    piped_run("printf '+ 1 4096 0\\n- 2\\n'", "--driver sim --trace - 2>&1");
+    assert_int_equal(ran.code, 2);
+    assert_string_equal(ran.output,
+                        "fragtest: stdin:2: id 2 is freed but not live: unknown or freed before\n");
+    command_refuse("--driver sim --trace - --quiet </dev/null", "stdin:1: no operations");
+    command_refuse("--driver sim --trace - --trace gnn --trace -",
+                   "--trace - may be given only once");
+}
+
 static void test_vmmcache_survives(void **state)
 {
     (void)state;
@@ -92,6 +100,22 @@ static void test_vmmcache_survives(void **state)
     assert_contains(ran.output, "block-splitting failed");
     assert_contains(ran.output, "block-splitting: needed");
     assert_int_equal(strncmp(ran.output, "encoder_streams, 97117 operations", 33), 0);
+}
+
+/* Without --driver, fragtest chooses, and says so in one line even if it is to be quiet. */
+static void test_driver_is_chosen_by_name(void **state)
+{
+    (void)state;
+    (void)setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    command_expect("--workload steady --policy vmmcache --quiet 2>&1 >/dev/null", 0);
+    assert_int_equal(strncmp(ran.output, "fragtest: using the host driver (ordinary memory): ", 51),
+                     0);
+    assert_int_equal(strcspn(ran.output, "\n"), strlen(ran.output) - 1);
+    command_expect("--workload steady --policy vmmcache --quiet --driver host 2>&1 >/dev/null", 0);
+    assert_null(strstr(ran.output, "using"));
+    command_run("--workload steady --driver cuda 2>&1");
+    assert_int_equal(ran.code, 2);
+    (void)unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 static void test_pictures(void **state)
@@ -165,11 +189,11 @@ static void test_json_file(void **state)
 static void test_trims_and_settings(void **state)
 {
     (void)state;
-    command_expect("--driver sim --workload serving --lag 100 --sharing wait --footprint any "
+    command_expect("--driver sim --workload serving --lag 100 --reuse stream_wait --footprint any "
                    "--trims 10 --policy all --quiet 2>&1",
                    0);
     assert_contains(ran.output, "after trim");
-    assert_contains(ran.output, "apart");
+    assert_contains(ran.output, "lower bound");
     command_expect("--driver sim --workload steady --compaction off --trims 10 --quiet "
                    "--policy expandable,vmmcache --json - 2>/dev/null",
                    0);
@@ -197,9 +221,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_help),
+        cmocka_unit_test(test_version_and_lists),
+        cmocka_unit_test(test_near_names),
         cmocka_unit_test(test_bad_usage),
         cmocka_unit_test(test_bad_trace),
+        cmocka_unit_test(test_trace_from_standard_input),
         cmocka_unit_test(test_vmmcache_survives),
+        cmocka_unit_test(test_driver_is_chosen_by_name),
         cmocka_unit_test(test_pictures),
         cmocka_unit_test(test_death_ends_with_one),
         cmocka_unit_test(test_json_alone_on_stdout),

@@ -3,7 +3,7 @@
  */
 #include "fragtest_support.h"
 
-#include "fragtest/csv.h"
+#include "fragtest/report/csv.h"
 
 #include <stdlib.h>
 

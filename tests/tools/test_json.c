@@ -3,7 +3,7 @@
  */
 #include "fragtest_support.h"
 
-#include "fragtest/json.h"
+#include "fragtest/report/json.h"
 
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ static struct result good_result(const struct trace *trace, struct replay_pass *
             .ops_done = 7,
             .peak_live_bytes = 2 * MIB,
             .peak_busy_bytes = 7 * MIB / 2,
-            .peak_apart_bytes = 5 * MIB / 2,
+            .lower_bound_bytes = 5 * MIB / 2,
             .peak_reserved_bytes = 3 * MIB,
             .driver_ns = 1500000,
             .stalls = 2,
@@ -34,7 +34,7 @@ static struct result good_result(const struct trace *trace, struct replay_pass *
                        .worst_excess_bytes = 5 * MIB / 4,
                        .worst_live_bytes = 7 * MIB / 4 },
         },
-        .settings = { .footprint_permille = 50, .sharing = VMM_SHARING_WAIT,
+        .settings = { .footprint_permille = 50, .reuse = VMM_REUSE_STREAM_WAIT,
                       .compaction = VMM_COMPACTION_OFF },
     };
     passes[0] = (struct replay_pass){ .driver_ns = 1250000, .ns_per_op = 321.04 };
@@ -71,12 +71,12 @@ static void test_all_fields(void **state)
     json_expect(&result, 1, "a machine",
                 "{\"machine\":\"a machine\",\"runs\":[\n"
                 "{\"trace\":\"gnn\",\"policy\":\"vmmcache\",\"driver\":\"sim\","
-                "\"settings\":{\"footprint_permille\":50,\"sharing\":\"wait\","
+                "\"settings\":{\"footprint_permille\":50,\"reuse\":\"stream_wait\","
                 "\"compaction\":\"off\"},\"limit_mib\":3.000,"
                 "\"ok\":true,\"ops\":7,\"ops_done\":7,\"peak_live_mib\":2.000,"
-                "\"peak_busy_mib\":3.500,\"peak_apart_mib\":2.500,\"peak_reserved_mib\":3.000,"
+                "\"peak_busy_mib\":3.500,\"lower_bound_mib\":2.500,\"peak_reserved_mib\":3.000,"
                 "\"footprint\":1.50000,"
-                "\"footprint_apart\":1.20000,\"least_mib\":1.500,\"trims\":100,"
+                "\"over_lower_bound\":1.20000,\"least_mib\":1.500,\"trims\":100,"
                 "\"trim_worst_excess_mib\":1.250,\"trim_worst_live_mib\":1.750,"
                 "\"trims_over_bar\":3,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
                 "\"unmap\":4,\"release\":5},\"driver_ms\":1.500,\"ns_per_op\":[321.0,40.0],"
@@ -105,9 +105,9 @@ static void test_what_is_not_there_is_null(void **state)
                 "{\"trace\":\"t\",\"policy\":\"expandable\",\"driver\":\"sim\",\"settings\":null,"
                 "\"limit_mib\":null,"
                 "\"ok\":false,\"ops\":7,\"ops_done\":0,\"peak_live_mib\":2.000,"
-                "\"peak_busy_mib\":3.500,\"peak_apart_mib\":2.500,\"peak_reserved_mib\":3.000,"
+                "\"peak_busy_mib\":3.500,\"lower_bound_mib\":2.500,\"peak_reserved_mib\":3.000,"
                 "\"footprint\":1.50000,"
-                "\"footprint_apart\":1.20000,\"least_mib\":null,\"trims\":0,"
+                "\"over_lower_bound\":1.20000,\"least_mib\":null,\"trims\":0,"
                 "\"trim_worst_excess_mib\":null,\"trim_worst_live_mib\":null,"
                 "\"trims_over_bar\":null,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
                 "\"unmap\":4,\"release\":5},\"driver_ms\":1.500,\"ns_per_op\":[],"
@@ -135,12 +135,14 @@ static void settings_expect(struct policy_settings settings, const char *part)
 static void test_settings(void **state)
 {
     (void)state;
-    settings_expect((struct policy_settings){ 0 },
-                    "\"settings\":{\"footprint_permille\":null,\"sharing\":\"finished\","
-                    "\"compaction\":\"off\"},");
+    settings_expect(
+        (struct policy_settings){ .reuse = VMM_REUSE_COMPLETED, .compaction = VMM_COMPACTION_OFF },
+        "\"settings\":{\"footprint_permille\":null,\"reuse\":\"completed\","
+        "\"compaction\":\"off\"},");
     settings_expect((struct policy_settings){ .footprint_permille = VMM_FOOTPRINT_ANY,
+                                              .reuse = VMM_REUSE_COMPLETED,
                                               .compaction = VMM_COMPACTION_ON },
-                    "\"settings\":{\"footprint_permille\":\"any\",\"sharing\":\"finished\","
+                    "\"settings\":{\"footprint_permille\":\"any\",\"reuse\":\"completed\","
                     "\"compaction\":\"on\"},");
 }
 

@@ -1,7 +1,7 @@
 /* The command line: what every option means, and that nothing odd is let through. */
 #include "fragtest_support.h"
 
-#include "fragtest/options.h"
+#include "fragtest/cli/options.h"
 
 #define MOST_WORDS 32
 
@@ -41,7 +41,7 @@ static void test_no_arguments(void **state)
 
     (void)state;
     line_accept(&parsed, "");
-    assert_int_equal(parsed.options.driver, VMM_DRIVER_AUTO);
+    assert_int_equal(parsed.options.driver, VMM_DRIVER_DEFAULT);
     assert_int_equal(parsed.options.source_count, 1);
     assert_string_equal(parsed.options.sources[0].name, "encoder_streams");
     assert_false(parsed.options.sources[0].is_workload);
@@ -52,8 +52,8 @@ static void test_no_arguments(void **state)
     assert_false(parsed.options.least);
     assert_int_equal(parsed.options.trims, 0);
     assert_int_equal(parsed.options.settings.footprint_permille, 0);
-    assert_int_equal(parsed.options.settings.sharing, VMM_SHARING_FINISHED);
-    assert_int_equal(parsed.options.settings.compaction, VMM_COMPACTION_AUTO);
+    assert_int_equal(parsed.options.settings.reuse, VMM_REUSE_COMPLETED);
+    assert_int_equal(parsed.options.settings.compaction, VMM_COMPACTION_OFF);
     assert_int_equal(options_limit(&parsed.options, 1000), 1050);
 }
 
@@ -65,7 +65,7 @@ static void test_all_options(void **state)
     line_accept(&parsed, "--driver sim --trace a.gz --workload steady --trace=b --policy "
                          "vmmcache,expandable --memory 1644MiB --passes 3 --lag 1000 --least "
                          "--json out.json --timeline=out.csv --quiet --trims 100 --footprint=50 "
-                         "--sharing wait --compaction on");
+                         "--reuse stream_wait --compaction on");
     assert_int_equal(parsed.options.driver, VMM_DRIVER_SIM);
     assert_int_equal(parsed.options.source_count, 3);
     assert_string_equal(parsed.options.sources[0].name, "a.gz");
@@ -77,7 +77,7 @@ static void test_all_options(void **state)
     assert_int_equal(parsed.options.lag, 1000);
     assert_int_equal(parsed.options.trims, 100);
     assert_int_equal(parsed.options.settings.footprint_permille, 50);
-    assert_int_equal(parsed.options.settings.sharing, VMM_SHARING_WAIT);
+    assert_int_equal(parsed.options.settings.reuse, VMM_REUSE_STREAM_WAIT);
     assert_int_equal(parsed.options.settings.compaction, VMM_COMPACTION_ON);
     assert_true(parsed.options.least && parsed.options.quiet);
     assert_false(parsed.options.verify);
@@ -117,14 +117,13 @@ static void test_settings(void **state)
         const char *line;
         struct policy_settings settings;
     } cases[] = {
-        { "--footprint 1", { .footprint_permille = 1, .compaction = VMM_COMPACTION_AUTO } },
-        { "--footprint 1000", { .footprint_permille = 1000, .compaction = VMM_COMPACTION_AUTO } },
+        { "--footprint 1", { .footprint_permille = 1, .compaction = VMM_COMPACTION_OFF } },
+        { "--footprint 1000", { .footprint_permille = 1000, .compaction = VMM_COMPACTION_OFF } },
         { "--footprint any",
-          { .footprint_permille = VMM_FOOTPRINT_ANY, .compaction = VMM_COMPACTION_AUTO } },
-        { "--sharing wait --sharing finished",
-          { .sharing = VMM_SHARING_FINISHED, .compaction = VMM_COMPACTION_AUTO } },
+          { .footprint_permille = VMM_FOOTPRINT_ANY, .compaction = VMM_COMPACTION_OFF } },
+        { "--reuse stream_wait --reuse completed", { .compaction = VMM_COMPACTION_OFF } },
         { "--compaction off", { .compaction = VMM_COMPACTION_OFF } },
-        { "--compaction on --compaction auto", { .compaction = VMM_COMPACTION_AUTO } },
+        { "--compaction off --compaction on", { .compaction = VMM_COMPACTION_ON } },
     };
     struct parsed parsed;
 
@@ -133,7 +132,7 @@ static void test_settings(void **state)
         line_accept(&parsed, cases[i].line);
         const struct policy_settings *settings = &parsed.options.settings;
         assert_int_equal(settings->footprint_permille, cases[i].settings.footprint_permille);
-        assert_int_equal(settings->sharing, cases[i].settings.sharing);
+        assert_int_equal(settings->reuse, VMM_REUSE_COMPLETED); /* the last word, or the default */
         assert_int_equal(settings->compaction, cases[i].settings.compaction);
     }
 }
@@ -143,6 +142,12 @@ static void test_help(void **state)
     struct parsed parsed;
 
     (void)state;
+    line_parse(&parsed, "--driver sim -h");
+    assert_int_equal(parsed.outcome, OPTIONS_HELP);
+    line_parse(&parsed, "--version");
+    assert_int_equal(parsed.outcome, OPTIONS_VERSION);
+    line_parse(&parsed, "--workload list --quiet");
+    assert_int_equal(parsed.outcome, OPTIONS_WORKLOADS);
     line_parse(&parsed, "--driver sim --help");
     assert_int_equal(parsed.outcome, OPTIONS_HELP);
 }
@@ -190,12 +195,13 @@ static const struct {
     { "--footprint 4294967295", "--footprint takes" },
     { "--footprint any1", "--footprint takes" },
     { "--footprint 1%", "--footprint takes" },
-    { "--sharing", "--sharing needs a value" },
-    { "--sharing waits", "--sharing takes finished, wait, not \"waits\"" },
-    { "--sharing WAIT", "--sharing takes" },
-    { "--compaction 1", "--compaction takes off, auto, on, not \"1\"" },
+    { "--reuse", "--reuse needs a value" },
+    { "--reuse waits", "--reuse takes completed, stream_wait, not \"waits\"" },
+    { "--reuse WAIT", "--reuse takes" },
+    { "--compaction 1", "--compaction takes off, on, not \"1\"" },
+    { "--compaction auto", "--compaction takes off, on, not \"auto\"" },
     { "--compaction=of", "--compaction takes" },
-    { "--sharing a\nb\033[2J", "--sharing takes finished, wait, not \"a?b?[2J\"" },
+    { "--reuse a\nb\033[2J", "--reuse takes completed, stream_wait, not \"a?b?[2J\"" },
     { "--json - --timeline -", "cannot both go to stdout" },
 };
 

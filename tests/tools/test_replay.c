@@ -3,8 +3,8 @@
  */
 #include "fragtest_support.h"
 
-#include "fragtest/replay.h"
-#include "fragtest/search.h"
+#include "fragtest/replay/replay.h"
+#include "fragtest/replay/search.h"
 #include "support/sim_support.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void run_well(const struct replay_request *request, struct replay_outcome
 /* 3 MiB live at most; a small and a large segment for the native policy. */
 static const char two_blocks[] = "+ 1 1048576 0\n+ 2 2097152 0\n- 1\n- 2\n";
 
-static void test_figures(void **state)
+static void test_stats(void **state)
 {
     struct trace trace = test_trace(two_blocks);
     struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
@@ -44,7 +44,7 @@ static void test_figures(void **state)
     assert_int_equal(outcome.ops, 4);
     assert_int_equal(outcome.ops_done, 4);
     assert_true(outcome.peak_live_bytes == 3 * MIB);
-    assert_true(outcome.peak_apart_bytes == 3 * MIB);
+    assert_true(outcome.lower_bound_bytes == 3 * MIB);
     assert_true(outcome.peak_reserved_bytes == 22 * MIB);
     assert_true(replay_footprint(&outcome) > 7.33 && replay_footprint(&outcome) < 7.34);
     assert_int_equal(outcome.calls[DRIVER_CALL_create], 2);
@@ -106,8 +106,8 @@ static void test_busy_bytes_with_lag(void **state)
         request.lag = 100;
         run_well(&request, &outcome);
         assert_true(outcome.peak_live_bytes == 4 * MIB);
-        assert_true(outcome.peak_apart_bytes == 8 * MIB);
-        assert_true(replay_footprint_apart(&outcome) >= 1);
+        assert_true(outcome.lower_bound_bytes == 8 * MIB);
+        assert_true(replay_over_lower_bound(&outcome) >= 1);
         replay_outcome_free(&outcome);
     }
     trace_free(&trace);
@@ -356,7 +356,7 @@ static void test_leak_is_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(test_figures),
+        SIM_TEST(test_stats),
         SIM_TEST(test_driver_time_is_modelled),
         SIM_TEST(test_second_pass_needs_no_driver),
         SIM_TEST(test_busy_bytes_with_lag),

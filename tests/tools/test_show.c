@@ -1,9 +1,9 @@
 /* What people see: the picture, the table, the verdict and the exit code. */
 #include "fragtest_support.h"
 
-#include "fragtest/picture.h"
-#include "fragtest/sizes.h"
-#include "fragtest/table.h"
+#include "fragtest/report/picture.h"
+#include "fragtest/report/sizes.h"
+#include "fragtest/report/table.h"
 
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ static struct result result_make(const struct policy_ops *policy, bool ok)
             .ops = 1000,
             .ops_done = ok ? 1000 : 500,
             .peak_live_bytes = 8 * MIB,
-            .peak_apart_bytes = 8 * MIB,
+            .lower_bound_bytes = 8 * MIB,
             .peak_reserved_bytes = 10 * MIB,
             .passes = passes,
             .pass_count = 1,
@@ -101,15 +101,71 @@ static void test_picture_marks_the_death(void **state)
 
 static void test_picture_fits_a_terminal(void **state)
 {
+    static const unsigned widths[] = { 40, 41, 57, 80, 100, 143, 500 };
     struct shown shown;
-    char *rest;
 
     (void)state;
     picture_make(&shown, (struct style){ .utf8 = false }, true);
-    for (char *line = strtok_r(shown.text, "\n", &rest); line != NULL;
-         line = strtok_r(NULL, "\n", &rest))
-        assert_true(strlen(line) < 80);
+    assert_int_equal(widest_line(shown.text), 77);
     free(shown.text);
+    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
+        unsigned width = widths[i];
+        for (int ok = 0; ok < 2; ok++) {
+            picture_make(&shown, (struct style){ .utf8 = true, .colour = true, .width = width },
+                         ok);
+            assert_int_equal(widest_line(shown.text), width < 143 ? width : 143);
+            assert_contains(shown.text, "100 %");
+            assert_int_equal(count_of(shown.text, "✗"), 1 - ok);
+            free(shown.text);
+        }
+    }
+}
+
+static void test_legend_fits_a_terminal(void **state)
+{
+    struct shown shown;
+
+    (void)state;
+    shown_begin(&shown);
+    picture_legend(shown.out, (struct style){ .utf8 = true, .width = 40 });
+    assert_int_equal(fclose(shown.out), 0);
+    assert_true(widest_line(shown.text) <= 40);
+    assert_contains(shown.text, "█ live   ");
+    assert_contains(shown.text, "✗ out of memory\n");
+    free(shown.text);
+}
+
+/* A table that is too wide is folded: each part begins with the policies, and nothing is lost. */
+static void test_table_folds(void **state)
+{
+    struct result results[2] = { result_make(policy_block_splitting(), false),
+                                 result_make(policy_vmmcache(), true) };
+    struct table_columns columns = { .least = true, .trims = true };
+    static const char *const headers[] = { "outcome",   "peak live",  "peak reserved", "footprint",
+                                           "least",     "after trim", "driver calls",  "stalls",
+                                           "driver ms", "ns/op",      "verified" };
+    struct shown shown;
+
+    (void)state;
+    results[1].outcome.pass_count = 2;
+    results[1].least_bytes = 9 * MIB;
+    (void)snprintf(results[0].outcome.reason, sizeof(results[0].outcome.reason),
+                   "needed 9.00 MiB contiguous; 1.00 MiB free in 7 pieces, largest 300 KiB");
+    for (unsigned width = 40; width < 200; width += 7) {
+        shown_begin(&shown);
+        table_write(shown.out, width, results, 2, &columns);
+        verdict_write(shown.out, width, results, 2);
+        assert_int_equal(fclose(shown.out), 0);
+        assert_true(widest_line(shown.text) <= width);
+        unsigned parts = count_of(shown.text, "policy  ");
+        assert_int_equal(count_of(shown.text, "vmmcache   "), parts);
+        assert_true(width < 100 ? parts > 1 : parts >= 1);
+        for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++)
+            assert_true(count_of(shown.text, headers[i]) >= 1);
+        assert_contains(shown.text, "9.00 MiB (1.125)");
+        assert_contains(shown.text, "250, then 40");
+        free(shown.text);
+    }
 }
 
 static void test_table(void **state)
@@ -122,7 +178,7 @@ static void test_table(void **state)
     results[1].outcome.pass_count = 2;
     results[1].least_bytes = 9 * MIB;
     shown_begin(&shown);
-    table_write(shown.out, results, 2, &(struct table_columns){ .least = true });
+    table_write(shown.out, 0, results, 2, &(struct table_columns){ .least = true });
     assert_int_equal(fclose(shown.out), 0);
     assert_contains(shown.text, "gnn, 1000 operations, limit 10.0 MiB");
     assert_contains(shown.text, "block-splitting  died at 501/1000");
@@ -131,7 +187,7 @@ static void test_table(void **state)
     assert_contains(shown.text, "9.00 MiB (1.125)");
     assert_contains(shown.text, "250, then 40");
     assert_contains(shown.text, "  block-splitting: needed 9 MiB\n");
-    assert_null(strstr(shown.text, "apart"));
+    assert_null(strstr(shown.text, "lower bound"));
     assert_null(strstr(shown.text, "after trim"));
     free(shown.text);
 }
@@ -142,23 +198,23 @@ static void test_table_columns(void **state)
     struct result results[3] = { result_make(policy_vmmcache(), true),
                                  result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
-    struct table_columns columns = { .trims = true, .apart = true };
+    struct table_columns columns = { .trims = true, .lower_bound = true };
     struct shown shown;
 
     (void)state;
     results[0].outcome.trims = (struct trims_outcome){ .count = 1, .worst_excess_bytes = 3 * MIB };
     results[1].trace = &streams;
     results[2].trace = &streams;
-    results[2].outcome.peak_apart_bytes = 9 * MIB;
+    results[2].outcome.lower_bound_bytes = 9 * MIB;
     shown_begin(&shown);
-    table_write(shown.out, results, 3, &columns);
+    table_write(shown.out, 0, results, 3, &columns);
     assert_int_equal(fclose(shown.out), 0);
     assert_int_equal(count_of(shown.text, "after trim"), 2);
     assert_contains(shown.text, " +3.00 MiB ");
     assert_null(strstr(shown.text, "least"));
     const char *second = strstr(shown.text, "four, 1000 operations");
     assert_non_null(second);
-    assert_true(strstr(shown.text, "apart") > second);
+    assert_true(strstr(shown.text, "lower bound") > second);
     assert_contains(second, " 9.00 MiB (1.111) ");
     assert_contains(second, " 8.00 MiB ");
     assert_null(strstr(second, "8.00 MiB ("));
@@ -173,7 +229,7 @@ static void test_verdict(void **state)
 
     (void)state;
     shown_begin(&shown);
-    verdict_write(shown.out, results, 2);
+    verdict_write(shown.out, 0, results, 2);
     assert_int_equal(fclose(shown.out), 0);
     assert_string_equal(shown.text, "vmmcache survived and verified; block-splitting failed.\n");
     free(shown.text);
@@ -222,6 +278,8 @@ int main(void)
         cmocka_unit_test(test_picture_in_ascii),
         cmocka_unit_test(test_picture_marks_the_death),
         cmocka_unit_test(test_picture_fits_a_terminal),
+        cmocka_unit_test(test_legend_fits_a_terminal),
+        cmocka_unit_test(test_table_folds),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_table_columns),
         cmocka_unit_test(test_verdict),

@@ -1,10 +1,11 @@
 /* The ordered set and the id map, each against a plain array, and the built-in workloads. */
 #include "fragtest_support.h"
 
-#include "fragtest/idmap.h"
-#include "fragtest/ordered.h"
-#include "fragtest/random.h"
-#include "fragtest/workload.h"
+#include "fragtest/cli/nearest.h"
+#include "fragtest/policies/ordered.h"
+#include "fragtest/trace/idmap.h"
+#include "fragtest/trace/random.h"
+#include "fragtest/trace/workload.h"
 
 #include <stdlib.h>
 
@@ -112,7 +113,7 @@ static void test_workloads(void **state)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct trace first;
         struct trace second;
-        assert_true(workload_exists(names[i]));
+        assert_string_equal(workload_name((unsigned)i), names[i]);
         assert_true(workload_make(names[i], &first));
         assert_true(workload_make(names[i], &second));
         assert_string_equal(first.name, names[i]);
@@ -133,17 +134,44 @@ static void test_unknown_workload(void **state)
     struct trace trace;
 
     (void)state;
-    assert_false(workload_exists("idle"));
     assert_false(workload_make("idle", &trace));
+}
+
+static void near_expect(const char *typed, const char *text)
+{
+    static const char *const names[] = { "alpha", "alphabet", "beta", "--gamma" };
+    struct nearest_text nearest = nearest_name(typed, strlen(typed), names, 4);
+
+    assert_string_equal(nearest.text, text);
+}
+
+static void test_nearest_name(void **state)
+{
+    char longest[80];
+    const char *many[60];
+
+    (void)state;
+    near_expect("alpah", "did you mean alpha?");
+    near_expect("alphabe", "did you mean alphabet?");
+    near_expect("be", "did you mean beta?");
+    near_expect("--gama", "did you mean --gamma?");
+    near_expect("omega-minus", "choose from alpha, alphabet, beta, --gamma");
+    near_expect("", "choose from alpha, alphabet, beta, --gamma");
+    memset(longest, 'x', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    near_expect(longest, "choose from alpha, alphabet, beta, --gamma");
+    for (unsigned i = 0; i < 60; i++)
+        many[i] = "name";
+    struct nearest_text nearest = nearest_name("zz", 2, many, 60);
+    assert_string_equal(nearest.text + strlen(nearest.text) - 9, "name, ...");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ordered_set),
-        cmocka_unit_test(test_idmap),
-        cmocka_unit_test(test_workloads),
-        cmocka_unit_test(test_unknown_workload),
+        cmocka_unit_test(test_ordered_set),  cmocka_unit_test(test_idmap),
+        cmocka_unit_test(test_workloads),    cmocka_unit_test(test_unknown_workload),
+        cmocka_unit_test(test_nearest_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

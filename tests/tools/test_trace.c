@@ -33,6 +33,32 @@ static void test_reads_operations(void **state)
     trace_free(&trace);
 }
 
+/* The example of docs/trace-format.md is a trace, and what the page says of it is so. */
+static void test_reads_the_documented_example(void **state)
+{
+    static char page[1 << 16];
+    FILE *file = fopen(VMM_TEST_DATA_DIR "/../../docs/trace-format.md", "r");
+
+    (void)state;
+    assert_non_null(file);
+    page[fread(page, 1, sizeof(page) - 1, file)] = '\0';
+    assert_int_equal(fclose(file), 0);
+    char *example = strstr(page, "```trace\n");
+    assert_non_null(example);
+    example += strlen("```trace\n");
+    char *end = strstr(example, "```");
+    assert_non_null(end);
+    *end = '\0';
+    struct trace trace = test_trace(example);
+    assert_int_equal(trace.op_count, 5);
+    assert_int_equal(trace.block_count, 3);
+    assert_int_equal(trace.stream_count, 2);
+    assert_int_equal(trace.peak_live_bytes, 7340032);
+    assert_int_equal(trace.live_bytes, 1048576);
+    assert_true(trace.blocks[2].live);
+    trace_free(&trace);
+}
+
 static void test_name_is_the_file(void **state)
 {
     struct test_path path = test_path("gnn.trace.gz");
@@ -244,6 +270,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_operations),
+        cmocka_unit_test(test_reads_the_documented_example),
         cmocka_unit_test(test_name_is_the_file),
         cmocka_unit_test(test_largest_block),
         cmocka_unit_test(test_refuses_bad_lines),

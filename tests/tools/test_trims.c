@@ -2,8 +2,8 @@
 #include "fragtest_support.h"
 
 #include "base/error.h"
-#include "fragtest/replay.h"
-#include "fragtest/trims.h"
+#include "fragtest/replay/replay.h"
+#include "fragtest/replay/trims.h"
 #include "support/sim_support.h"
 
 /* ---- Moments --------------------------------------------------------------------------------- */
@@ -162,7 +162,7 @@ static void test_vmmcache(void **state)
     replay_outcome_free(&outcome);
 }
 
-/* The waits before trims are on nobody's bill. */
+/* The waits before trims are not counted. */
 static void test_waits_cost_nothing(void **state)
 {
     static const char growing[] = "+ 1 1048576 0\n+ 2 2097152 0\n+ 3 30000000 0\n";
@@ -238,7 +238,7 @@ static void test_settings_reach_vmmcache(void **state)
         const char *part;
     } cases[] = {
         { { .footprint_permille = 5000 }, "footprint_permille is 5000" },
-        { { .sharing = (vmm_sharing)7 }, "sharing is 7" },
+        { { .reuse = (vmm_reuse)7 }, "reuse is 7" },
         { { .compaction = (vmm_compaction)7 }, "compaction is 7" },
     };
     static vmm_stream streams[1];

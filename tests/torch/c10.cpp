@@ -28,8 +28,9 @@ Error::~Error()
 
 const char *Error::what() const noexcept
 {
-    return caller_ == nullptr && backtrace_ == nullptr && context_.empty() ? message_.c_str()
-                                                                           : "not as it was made";
+    return caller_ == nullptr && backtrace_ == nullptr && context_.empty()
+               ? message_.c_str()
+               : "changed since construction";
 }
 
 } // namespace c10

@@ -1,6 +1,6 @@
 /*
- * What libvmmcache_torch looks for in PyTorch's libraries, under the very names: classes that this
- * directory's libc10.so and libc10_cuda.so define.
+ * The classes that libvmmcache_torch looks up in PyTorch's libraries, under the same names. This directory's
+ * libc10.so and libc10_cuda.so define them.
  */
 #ifndef VMM_TEST_C10_HPP
 #define VMM_TEST_C10_HPP
@@ -28,7 +28,7 @@ class C10_API Error : public std::exception
     Error(std::string message, Backtrace backtrace, const void *caller);
     const char *what() const noexcept override;
 
-    static int alive; /* how many there are */
+    static int alive; /* number of live objects */
 
   private:
     std::string message_;
@@ -46,7 +46,7 @@ class C10_API OutOfMemoryError : public Error
     using Error::Error;
 };
 
-/* Has the classes' records put into the library that defines it. */
+/* Its definition makes the library that contains it emit the class's type information. */
 C10_API void memory_error_throw(const char *text);
 
 } // namespace c10

@@ -1,6 +1,6 @@
 /*
- * The hooks as PyTorch finds them: addresses in a library that it opens, cast to what its plug-in
- * interface says they are.
+ * The hooks as PyTorch finds them: looked up in a library that it opens, and cast to the types of its plug-in
+ * interface.
  */
 #ifndef VMM_TEST_HOOKS_HPP
 #define VMM_TEST_HOOKS_HPP
@@ -22,6 +22,7 @@ using mempool_id = std::pair<unsigned long long, unsigned long long>;
 struct hooks {
     std::function<void *(size_t, int, cuda_stream)> alloc;
     std::function<void(void *, size_t, int, cuda_stream)> free;
+    std::function<void(void *, size_t, int, cuda_stream)> free_unsized;
     std::function<void(int)> init;
     std::function<void()> reset;
     std::function<void(double, int)> memory_fraction;
@@ -33,8 +34,8 @@ struct hooks {
     decltype(&vmm_torch_try_alloc) try_alloc;
     decltype(&vmm_torch_configure) configure;
     decltype(&vmm_torch_cache) cache;
-    decltype(&vmm_torch_figures_get) figures_get;
-    decltype(&vmm_torch_figures_reset) figures_reset;
+    decltype(&vmm_torch_stats_get) torch_stats_get;
+    decltype(&vmm_torch_stats_reset) torch_stats_reset;
     decltype(&vmm_torch_history_start) history_start;
     decltype(&vmm_torch_history_stop) history_stop;
     decltype(&vmm_stats_get) stats_get;
@@ -60,6 +61,8 @@ inline hooks hooks_open(const char *path)
     hooks found;
     found.alloc = hook_find<void *(size_t, int, cuda_stream)>(library, "vmm_torch_alloc");
     found.free = hook_find<void(void *, size_t, int, cuda_stream)>(library, "vmm_torch_free");
+    found.free_unsized =
+        hook_find<void(void *, size_t, int, cuda_stream)>(library, "vmm_torch_free_unsized");
     found.init = hook_find<void(int)>(library, "vmm_torch_init");
     found.reset = hook_find<void()>(library, "vmm_torch_reset");
     found.memory_fraction = hook_find<void(double, int)>(library, "vmm_torch_memory_fraction");
@@ -73,8 +76,8 @@ inline hooks hooks_open(const char *path)
     HOOK_FIND(try_alloc, vmm_torch_try_alloc);
     HOOK_FIND(configure, vmm_torch_configure);
     HOOK_FIND(cache, vmm_torch_cache);
-    HOOK_FIND(figures_get, vmm_torch_figures_get);
-    HOOK_FIND(figures_reset, vmm_torch_figures_reset);
+    HOOK_FIND(torch_stats_get, vmm_torch_stats_get);
+    HOOK_FIND(torch_stats_reset, vmm_torch_stats_reset);
     HOOK_FIND(history_start, vmm_torch_history_start);
     HOOK_FIND(history_stop, vmm_torch_history_stop);
     HOOK_FIND(stats_get, vmm_stats_get);

@@ -1,4 +1,4 @@
-/* Histories played backwards: see playback.h. */
+/* Replays histories backwards: see playback.h. */
 #include "torch/playback.h"
 
 #include <inttypes.h>
@@ -7,8 +7,8 @@
 
 #define GRANULE_BYTES (2 * MIB)
 
-/* A granule by its address, or a block. */
-struct thing {
+/* A granule, or a block. */
+struct item {
     uint64_t address;
     uint64_t bytes;
     uint64_t stream;
@@ -16,30 +16,30 @@ struct thing {
     int32_t state;
 };
 
-/* Things by rising address. */
-struct shelf {
-    struct thing *things;
+/* Items by ascending address. */
+struct table {
+    struct item *items;
     size_t count;
     size_t capacity;
 };
 
 struct play {
-    struct shelf granules;
-    struct shelf blocks;
+    struct table granules;
+    struct table blocks;
     const vmm_torch_event *event;
     uint64_t number;
 };
 
-/* ---- Shelves -------------------------------------------------------------------------------- */
+/* ---- Sorted arrays -------------------------------------------------------------------------- */
 
-/* The first thing that does not lie below an address. */
-static size_t shelf_place(const struct shelf *shelf, uint64_t address)
+/* The index of the first item at or above an address. */
+static size_t table_index(const struct table *table, uint64_t address)
 {
     size_t low = 0;
-    size_t high = shelf->count;
+    size_t high = table->count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (shelf->things[middle].address < address)
+        if (table->items[middle].address < address)
             low = middle + 1;
         else
             high = middle;
@@ -47,55 +47,54 @@ static size_t shelf_place(const struct shelf *shelf, uint64_t address)
     return low;
 }
 
-static struct thing *shelf_find(const struct shelf *shelf, uint64_t address)
+static struct item *table_find(const struct table *table, uint64_t address)
 {
-    size_t place = shelf_place(shelf, address);
-    bool found = place < shelf->count && shelf->things[place].address == address;
-    return found ? &shelf->things[place] : NULL;
+    size_t index = table_index(table, address);
+    bool found = index < table->count && table->items[index].address == address;
+    return found ? &table->items[index] : NULL;
 }
 
-static void shelf_add(struct shelf *shelf, const struct thing *thing)
+static void table_add(struct table *table, const struct item *item)
 {
-    if (shelf->count == shelf->capacity) {
-        shelf->capacity = shelf->capacity == 0 ? 256 : shelf->capacity * 2;
-        shelf->things = realloc(shelf->things, shelf->capacity * sizeof *shelf->things);
-        assert_non_null(shelf->things);
+    if (table->count == table->capacity) {
+        table->capacity = table->capacity == 0 ? 256 : table->capacity * 2;
+        table->items = realloc(table->items, table->capacity * sizeof *table->items);
+        assert_non_null(table->items);
     }
-    size_t place = shelf_place(shelf, thing->address);
-    memmove(&shelf->things[place + 1], &shelf->things[place],
-            (shelf->count - place) * sizeof *thing);
-    shelf->things[place] = *thing;
-    shelf->count++;
+    size_t index = table_index(table, item->address);
+    memmove(&table->items[index + 1], &table->items[index], (table->count - index) * sizeof *item);
+    table->items[index] = *item;
+    table->count++;
 }
 
-static void shelf_remove(struct shelf *shelf, const struct thing *thing)
+static void table_remove(struct table *table, const struct item *item)
 {
-    size_t place = (size_t)(thing - shelf->things);
-    memmove(&shelf->things[place], &shelf->things[place + 1],
-            (shelf->count - place - 1) * sizeof *thing);
-    shelf->count--;
+    size_t index = (size_t)(item - table->items);
+    memmove(&table->items[index], &table->items[index + 1],
+            (table->count - index - 1) * sizeof *item);
+    table->count--;
 }
 
-/* Whether any thing has bytes in a range. */
-static bool shelf_overlaps(const struct shelf *shelf, uint64_t address, uint64_t bytes)
+/* Whether any item overlaps a range. */
+static bool table_overlaps(const struct table *table, uint64_t address, uint64_t bytes)
 {
-    size_t place = shelf_place(shelf, address);
-    if (place < shelf->count && shelf->things[place].address < address + bytes)
+    size_t index = table_index(table, address);
+    if (index < table->count && table->items[index].address < address + bytes)
         return true;
-    return place > 0 && shelf->things[place - 1].address + shelf->things[place - 1].bytes > address;
+    return index > 0 && table->items[index - 1].address + table->items[index - 1].bytes > address;
 }
 
-/* ---- The picture ---------------------------------------------------------------------------- */
+/* ---- The snapshot --------------------------------------------------------------------------- */
 
 static void granules_map(struct play *play, uint64_t address, uint64_t bytes, uint64_t stream)
 {
     assert_int_equal(address % GRANULE_BYTES, 0);
     assert_int_equal(bytes % GRANULE_BYTES, 0);
     for (uint64_t offset = 0; offset < bytes; offset += GRANULE_BYTES) {
-        assert_null(shelf_find(&play->granules, address + offset));
-        shelf_add(&play->granules, &(struct thing){ .address = address + offset,
-                                                    .bytes = GRANULE_BYTES,
-                                                    .stream = stream });
+        assert_null(table_find(&play->granules, address + offset));
+        table_add(&play->granules, &(struct item){ .address = address + offset,
+                                                   .bytes = GRANULE_BYTES,
+                                                   .stream = stream });
     }
 }
 
@@ -110,20 +109,20 @@ static void blocks_read(struct play *play, const vmm_torch_segment *segment,
         assert_int_equal(block->address, cursor);
         assert_true(block->bytes > 0);
         assert_true(block->requested_bytes <= block->bytes);
-        assert_false(was_free && is_free); /* it would be one block */
+        assert_false(was_free && is_free); /* adjacent free blocks are one block */
         was_free = is_free;
         cursor += block->bytes;
         if (block->state == VMM_ITEM_LIVE || block->state == VMM_ITEM_WAITING)
-            shelf_add(&play->blocks, &(struct thing){ .address = block->address,
-                                                      .bytes = block->requested_bytes,
-                                                      .stream = segment->stream,
-                                                      .stack = block->stack,
-                                                      .state = block->state });
+            table_add(&play->blocks, &(struct item){ .address = block->address,
+                                                     .bytes = block->requested_bytes,
+                                                     .stream = segment->stream,
+                                                     .stack = block->stack,
+                                                     .state = block->state });
     }
     assert_int_equal(cursor, segment->address + segment->bytes);
 }
 
-static void picture_read(struct play *play, const vmm_torch_snapshot *snapshot)
+static void snapshot_read(struct play *play, const vmm_torch_snapshot *snapshot)
 {
     uint64_t end = 0;
     uint64_t blocks = 0;
@@ -158,45 +157,47 @@ static void event_require(const struct play *play, bool holds, const char *why)
         event_fail(play, why);
 }
 
-/* All of the range must be mapped for the event's stream. */
+/* Requires that the whole range is mapped for the event's stream. */
 static void range_require(const struct play *play, uint64_t bytes)
 {
     uint64_t first = play->event->address & ~(GRANULE_BYTES - 1);
     for (uint64_t at = first; at < play->event->address + bytes; at += GRANULE_BYTES) {
-        const struct thing *granule = shelf_find(&play->granules, at);
-        event_require(play, granule != NULL, "no memory is there");
-        event_require(play, granule->stream == play->event->stream, "another stream's memory");
+        const struct item *granule = table_find(&play->granules, at);
+        event_require(play, granule != NULL, "the memory is not mapped");
+        event_require(play, granule->stream == play->event->stream,
+                      "the memory belongs to another stream");
     }
 }
 
 static void alloc_undo(struct play *play)
 {
     const vmm_torch_event *event = play->event;
-    struct thing *block = shelf_find(&play->blocks, event->address);
-    event_require(play, block != NULL, "no block is there");
+    struct item *block = table_find(&play->blocks, event->address);
+    event_require(play, block != NULL, "there is no block");
     event_require(play, block->state == VMM_ITEM_LIVE, "the block is not live");
     event_require(play, block->bytes == event->bytes, "the block has another size");
-    event_require(play, block->stack == event->stack || block->stack == 0, "another stack");
+    event_require(play, block->stack == event->stack || block->stack == 0,
+                  "the block has another stack");
     range_require(play, event->bytes);
-    shelf_remove(&play->blocks, block);
+    table_remove(&play->blocks, block);
 }
 
 static void free_completed_undo(struct play *play)
 {
     const vmm_torch_event *event = play->event;
     range_require(play, event->bytes);
-    event_require(play, !shelf_overlaps(&play->blocks, event->address, event->bytes),
-                  "a block is there");
-    shelf_add(&play->blocks, &(struct thing){ .address = event->address,
-                                              .bytes = event->bytes,
-                                              .stream = event->stream,
-                                              .state = VMM_ITEM_WAITING });
+    event_require(play, !table_overlaps(&play->blocks, event->address, event->bytes),
+                  "a block overlaps it");
+    table_add(&play->blocks, &(struct item){ .address = event->address,
+                                             .bytes = event->bytes,
+                                             .stream = event->stream,
+                                             .state = VMM_ITEM_WAITING });
 }
 
 static void free_requested_undo(struct play *play)
 {
-    struct thing *block = shelf_find(&play->blocks, play->event->address);
-    event_require(play, block != NULL, "no block is there");
+    struct item *block = table_find(&play->blocks, play->event->address);
+    event_require(play, block != NULL, "there is no block");
     event_require(play, block->state == VMM_ITEM_WAITING, "the block is not freed");
     event_require(play, block->bytes == play->event->bytes, "the block has another size");
     block->state = VMM_ITEM_LIVE;
@@ -206,17 +207,17 @@ static void segment_map_undo(struct play *play)
 {
     const vmm_torch_event *event = play->event;
     range_require(play, event->bytes);
-    event_require(play, !shelf_overlaps(&play->blocks, event->address, event->bytes),
-                  "a block is in it");
+    event_require(play, !table_overlaps(&play->blocks, event->address, event->bytes),
+                  "a block overlaps it");
     for (uint64_t offset = 0; offset < event->bytes; offset += GRANULE_BYTES)
-        shelf_remove(&play->granules, shelf_find(&play->granules, event->address + offset));
+        table_remove(&play->granules, table_find(&play->granules, event->address + offset));
 }
 
 static void segment_unmap_undo(struct play *play)
 {
     const vmm_torch_event *event = play->event;
-    event_require(play, !shelf_overlaps(&play->granules, event->address, event->bytes),
-                  "memory is there");
+    event_require(play, !table_overlaps(&play->granules, event->address, event->bytes),
+                  "the memory is mapped already");
     granules_map(play, event->address, event->bytes, event->stream);
 }
 
@@ -242,7 +243,7 @@ static void event_undo(struct play *play)
     case VMM_TORCH_OOM:
         return;
     }
-    print_error("an event of action %d\n", (int)play->event->action);
+    print_error("event with unknown action %d\n", (int)play->event->action);
     fail();
 }
 
@@ -250,7 +251,7 @@ struct playback snapshot_play_back(const vmm_torch_snapshot *snapshot)
 {
     struct play play = { 0 };
     struct playback first = { 0 };
-    picture_read(&play, snapshot);
+    snapshot_read(&play, snapshot);
     for (uint64_t number = snapshot->event_count; number-- > 0;) {
         play.event = &snapshot->events[number];
         play.number = number;
@@ -260,11 +261,11 @@ struct playback snapshot_play_back(const vmm_torch_snapshot *snapshot)
     }
     first.granules = play.granules.count;
     for (size_t i = 0; i < play.blocks.count; i++) {
-        first.live += play.blocks.things[i].state == VMM_ITEM_LIVE;
-        first.waiting += play.blocks.things[i].state == VMM_ITEM_WAITING;
+        first.live += play.blocks.items[i].state == VMM_ITEM_LIVE;
+        first.waiting += play.blocks.items[i].state == VMM_ITEM_WAITING;
     }
-    free(play.granules.things);
-    free(play.blocks.things);
+    free(play.granules.items);
+    free(play.blocks.items);
     return first;
 }
 

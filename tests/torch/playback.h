@@ -1,8 +1,8 @@
 /*
- * Plays the history of a snapshot backwards, from the picture that it comes with: each event is undone, and
- * must find what it changes. Fails the running test if one does not.
+ * Replays the history of a snapshot backwards from the snapshot: undoes each event, which must find what it
+ * changed. Fails the running test if it does not.
  *
- * Memory is known by granules of 2 MiB, blocks by their addresses.
+ * Tracks memory by granules of 2 MiB, and blocks by their addresses.
  */
 #ifndef VMM_TEST_PLAYBACK_H
 #define VMM_TEST_PLAYBACK_H
@@ -10,18 +10,18 @@
 #include "support/test_support.h"
 #include "vmmcache/torch.h"
 
-/* What was there before the first event: how many granules were mapped, and how many blocks were live, or
- * freed and still used. */
+/* The state before the first event: mapped granules, live blocks, and blocks that are freed and still used by other
+ * streams. */
 struct playback {
     uint64_t granules;
     uint64_t live;
     uint64_t waiting;
 };
 
-/* Checks that segments rise and that blocks tile them, then plays back. */
+/* Checks that segments ascend and that blocks tile them, then undoes the events. */
 struct playback snapshot_play_back(const vmm_torch_snapshot *snapshot);
 
-/* Sums over the picture. */
+/* Sums over the snapshot. */
 struct picture_sums {
     uint64_t mapped_bytes;
     uint64_t live;

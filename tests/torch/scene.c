@@ -1,8 +1,8 @@
-/* Random programs: see scene.h. */
+/* Random programs on one device: see scene.h. */
 #define _GNU_SOURCE
 #include "torch/scene.h"
-#include "driver/sim.h"
-#include "policy/cache.h"
+#include "cache/cache.h"
+#include "driver/sim/sim.h"
 #include "support/cache_support.h"
 #include "torch/abi.h"
 
@@ -12,12 +12,12 @@ enum { OPERATIONS = 4000 };
 
 static bool is_compact;
 static bool has_decay;
-static bool has_guard;
-static void (*misuse_expected)(void); /* NULL: none is */
+static bool has_debug;
+static void (*misuse_expected)(void); /* NULL: no misuse is expected */
 static unsigned operations = OPERATIONS;
-static int devices; /* that were used */
+static int devices; /* number of devices used so far */
 
-/* A scene does nothing wrong, on whichever device it is. */
+/* Fails the test, unless it expects a misuse. */
 static void misuse_fail(void *context, const char *line)
 {
     (void)context;
@@ -34,7 +34,7 @@ void scene_misuse_expect(void (*expected)(void))
 
 bool scene_is_guarded(void)
 {
-    return has_guard;
+    return has_debug;
 }
 
 void scene_settings(const char *kind)
@@ -46,13 +46,13 @@ void scene_settings(const char *kind)
     if (is_compact)
         config.compaction = VMM_COMPACTION_ON;
     else if (strcmp(kind, "wait") == 0)
-        config.sharing = VMM_SHARING_WAIT;
+        config.reuse = VMM_REUSE_STREAM_WAIT;
     else if (strcmp(kind, "no_caching") == 0) {
         config.no_caching = 1;
         operations = OPERATIONS / 8;
     } else if (strcmp(kind, "guard") == 0) {
-        has_guard = true;
-        config.guard = VMM_GUARD_ON;
+        has_debug = true;
+        config.debug = VMM_DEBUG_ON;
         config.misuse = misuse_fail;
         config.zero = 1;
         operations = OPERATIONS / 8;
@@ -61,8 +61,8 @@ void scene_settings(const char *kind)
         config.decay_ms = 1;
         config.decay_thread = 1;
     }
-    bool is_known = is_compact || config.sharing != VMM_SHARING_FINISHED || config.no_caching ||
-                    has_decay || has_guard || strcmp(kind, "plain") == 0;
+    bool is_known = is_compact || config.reuse == VMM_REUSE_STREAM_WAIT || config.no_caching ||
+                    has_decay || has_debug || strcmp(kind, "plain") == 0;
     if (!is_known || vmm_torch_configure(&config) != VMM_OK)
         abort();
 }
@@ -94,7 +94,7 @@ static struct driver *scene_driver(const struct scene *scene)
 
 struct scene scene_begin(uint64_t seed, uint64_t lag)
 {
-    struct scene scene = { .device = devices++, .seed = seed, .is_alone = true };
+    struct scene scene = { .device = devices++, .seed = seed, .is_detached_request = true };
     void *first = vmm_torch_try_alloc(MIB, scene.device, NULL);
     assert_non_null(first);
     vmm__sim_lag_set(scene_driver(&scene), lag);
@@ -122,7 +122,7 @@ void scene_overrun(struct scene *scene, const struct piece *piece)
     assert_ok(vmm__driver_fill(scene_driver(scene), end, 8, 7, scene_stream(piece->stream)));
 }
 
-static void piece_take(struct scene *scene, struct piece *piece)
+static void piece_allocate(struct scene *scene, struct piece *piece)
 {
     piece->bytes = random_bytes(&scene->seed, 24 * MIB);
     piece->stream = (unsigned)scene_draw(scene, SCENE_STREAMS);
@@ -131,7 +131,7 @@ static void piece_take(struct scene *scene, struct piece *piece)
         piece_touch(scene, piece, piece->stream);
 }
 
-static void piece_lend(struct scene *scene, const struct piece *piece)
+static void piece_record_stream(struct scene *scene, const struct piece *piece)
 {
     unsigned other = (unsigned)scene_draw(scene, SCENE_STREAMS);
     vmm_torch_record_stream(piece->address, scene_stream(other));
@@ -144,7 +144,7 @@ static int filter_one(void *context, vmm_stream stream)
     return stream == context;
 }
 
-/* A private pool is begun, ended, or released, as comes next. */
+/* Begins a graph pool, or ends and releases the one that is open. */
 static void pool_step(struct scene *scene)
 {
     vmm_pool_id id = { (uint64_t)scene->device + 1, scene->pools };
@@ -166,12 +166,12 @@ void scene_step(struct scene *scene)
     uint64_t dice = scene_draw(scene, 1000);
     if (dice < 3)
         vmm_torch_reset();
-    else if (dice < 6 && scene->is_alone)
+    else if (dice < 6 && scene->is_detached_request)
         pool_step(scene);
     else if (piece->address == NULL)
-        piece_take(scene, piece);
+        piece_allocate(scene, piece);
     else if (dice < 200)
-        piece_lend(scene, piece);
+        piece_record_stream(scene, piece);
     else
         scene_drop(scene, piece);
 }
@@ -188,41 +188,42 @@ void scene_clear(struct scene *scene)
 
 /* ---- Checks --------------------------------------------------------------------------------- */
 
-static uint64_t both(vmm_figure small, vmm_figure large)
+static uint64_t sum_current(vmm_stat small, vmm_stat large)
 {
     return small.current + large.current;
 }
 
-void scene_figures_check(const struct scene *scene, const vmm_torch_snapshot *snapshot)
+void scene_stats_check(const struct scene *scene, const vmm_torch_snapshot *snapshot)
 {
-    vmm_torch_figures told = { .struct_size = sizeof told };
+    vmm_torch_stats read = { .struct_size = sizeof read };
     vmm_stats stats = VMM_STATS_INIT;
     struct picture_sums sums = snapshot_sums(snapshot);
-    assert_ok(vmm_torch_figures_get(scene->device, &told));
+    assert_ok(vmm_torch_stats_get(scene->device, &read));
     assert_ok(vmm_stats_get(vmm_torch_cache(scene->device), &stats));
-    if (has_guard) { /* the cache counts canaries and the quarantine */
-        assert_int_equal(both(told.small.allocations, told.large.allocations), sums.live);
-        assert_int_equal(both(told.small.requested_bytes, told.large.requested_bytes),
+    if (has_debug) { /* the cache counts canaries and the quarantine too */
+        assert_int_equal(sum_current(read.small.allocations, read.large.allocations), sums.live);
+        assert_int_equal(sum_current(read.small.requested_bytes, read.large.requested_bytes),
                          sums.requested_bytes);
         return;
     }
-    assert_int_equal(both(told.small.allocations, told.large.allocations),
+    assert_int_equal(sum_current(read.small.allocations, read.large.allocations),
                      stats.allocations.current);
-    assert_int_equal(both(told.small.requested_bytes, told.large.requested_bytes),
+    assert_int_equal(sum_current(read.small.requested_bytes, read.large.requested_bytes),
                      stats.requested_bytes.current);
-    assert_int_equal(both(told.small.allocated_bytes, told.large.allocated_bytes),
+    assert_int_equal(sum_current(read.small.allocated_bytes, read.large.allocated_bytes),
                      stats.allocated_bytes.current);
-    assert_int_equal(told.small.allocations.allocated + told.large.allocations.allocated,
+    assert_int_equal(read.small.allocations.allocated + read.large.allocations.allocated,
                      stats.allocations.allocated);
     assert_int_equal(sums.live, stats.allocations.current);
     assert_int_equal(sums.requested_bytes, stats.requested_bytes.current);
     if (scene_decays())
         return;
-    assert_int_equal(both(told.small.active_bytes, told.large.active_bytes),
+    assert_int_equal(sum_current(read.small.active_bytes, read.large.active_bytes),
                      stats.active_bytes.current);
     assert_int_equal(sums.active_bytes, stats.active_bytes.current);
-    assert_int_equal(both(told.small.active, told.large.active), sums.live + sums.waiting);
-    assert_int_equal(both(told.small.reserved_bytes, told.large.reserved_bytes), sums.mapped_bytes);
+    assert_int_equal(sum_current(read.small.active, read.large.active), sums.live + sums.waiting);
+    assert_int_equal(sum_current(read.small.reserved_bytes, read.large.reserved_bytes),
+                     sums.mapped_bytes);
     if (!is_compact)
         assert_int_equal(sums.mapped_bytes, stats.reserved_bytes.current - stats.limbo_bytes);
 }
@@ -232,8 +233,8 @@ struct playback scene_check(const struct scene *scene)
     const vmm_torch_snapshot *snapshot;
     assert_ok(vmm_torch_snapshot_take(scene->device, &snapshot));
     struct playback first = snapshot_play_back(snapshot);
-    if (scene->is_alone)
-        scene_figures_check(scene, snapshot);
+    if (scene->is_detached_request)
+        scene_stats_check(scene, snapshot);
     vmm_torch_snapshot_drop(snapshot);
     return first;
 }

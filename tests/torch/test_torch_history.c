@@ -1,6 +1,6 @@
 /*
- * Histories and snapshots agree, and figures agree with statistics, whatever the program does: random
- * operations of several streams, of one thread and of several, on the sim driver, whose work lags behind.
+ * Histories and snapshots agree, and the two kinds of statistics agree, after random operations of several streams,
+ * on one thread and on several, on the sim driver, whose work lags behind.
  *
  * usage: test_torch_history plain|decay|wait|compact|no_caching|guard
  */
@@ -8,7 +8,7 @@
 #include "torch/scene.h"
 
 #include "base/hostmem.h"
-#include "torch/plugin.h"
+#include "torch/device.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -48,25 +48,25 @@ static void sequence_check(uint64_t seed, uint64_t entries, uint64_t lag, double
     const vmm_torch_snapshot *after;
     assert_ok(vmm_torch_snapshot_take(scene.device, &after));
     assert_int_equal(after->event_count, 0);
-    scene_figures_check(&scene, after);
+    scene_stats_check(&scene, after);
     vmm_torch_snapshot_drop(after);
 }
 
-static void random_operations_are_told_in_order(void **state)
+static void random_operations_are_recorded_in_order(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++)
         sequence_check(seed, UINT64_MAX, seed % 3 == 0 ? 0 : seed * 7, 1.0);
 }
 
-static void so_they_are_where_memory_is_scarce(void **state)
+static void order_holds_when_memory_is_scarce(void **state)
 {
     (void)state;
     for (uint64_t seed = 11; seed <= 14; seed++)
         sequence_check(seed, UINT64_MAX, seed % 2 * 20, 0.3);
 }
 
-static void so_they_are_in_short_histories(void **state)
+static void order_holds_in_short_histories(void **state)
 {
     (void)state;
     sequence_check(21, 1, 9, 0.5);
@@ -74,8 +74,8 @@ static void so_they_are_in_short_histories(void **state)
     sequence_check(23, 3000, 9, 0.5);
 }
 
-/* A clock that was set back, of which a push cannot know more than the event before it. */
-static void times_never_fall(void **state)
+/* Simulates a clock that was set back: a push only knows the time of the event before it. */
+static void event_times_never_decrease(void **state)
 {
     (void)state;
     static struct history history;
@@ -107,58 +107,58 @@ static void *worker_run(void *context)
     return NULL;
 }
 
-static void crew_run(const struct scene *scene, struct worker *crew)
+static void workers_start(const struct scene *scene, struct worker *workers)
 {
     for (unsigned i = 0; i < THREADS; i++) {
-        crew[i].scene = *scene;
-        crew[i].scene.is_alone = false;
-        crew[i].scene.seed = scene->seed + 1000 * (i + 1);
-        assert_int_equal(pthread_create(&crew[i].thread, NULL, worker_run, &crew[i]), 0);
+        workers[i].scene = *scene;
+        workers[i].scene.is_detached_request = false;
+        workers[i].scene.seed = scene->seed + 1000 * (i + 1);
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
     }
 }
 
-static void threads_are_told_in_one_order(void **state)
+static void threads_are_recorded_in_one_order(void **state)
 {
     (void)state;
-    static struct worker crew[THREADS];
+    static struct worker workers[THREADS];
     struct scene scene = scene_begin(31, 11);
-    scene.is_alone = false;
+    scene.is_detached_request = false;
     assert_ok(vmm_torch_history_start(UINT64_MAX, stack_now, 0));
-    crew_run(&scene, crew);
+    workers_start(&scene, workers);
     for (unsigned i = 0; i < 8; i++)
         (void)scene_check(&scene);
     for (unsigned i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_join(crew[i].thread, NULL), 0);
-    scene.is_alone = true;
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+    scene.is_detached_request = true;
     (void)scene_check(&scene);
     for (unsigned i = 0; i < THREADS; i++)
-        scene_clear(&crew[i].scene);
+        scene_clear(&workers[i].scene);
     (void)scene_check(&scene);
     assert_ok(vmm_torch_history_stop());
 }
 
-/* Recording begins and ends while threads are at work. */
-static void recording_comes_and_goes(void **state)
+/* Recording starts and stops while threads are at work. */
+static void recording_starts_and_stops_under_load(void **state)
 {
     (void)state;
-    static struct worker crew[THREADS];
+    static struct worker workers[THREADS];
     struct scene scene = scene_begin(41, 3);
-    scene.is_alone = false;
-    crew_run(&scene, crew);
+    scene.is_detached_request = false;
+    workers_start(&scene, workers);
     const struct timespec pause = { .tv_nsec = 1000000 };
     for (unsigned i = 0; i < 8; i++) {
         assert_ok(vmm_torch_history_start(50 * (i + 1), stack_now, 0));
-        (void)nanosleep(&pause, NULL); /* calls that were under way end */
+        (void)nanosleep(&pause, NULL); /* lets calls under way finish */
         (void)scene_check(&scene);
         if (i % 2 == 0)
             assert_ok(vmm_torch_history_stop());
     }
     for (unsigned i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_join(crew[i].thread, NULL), 0);
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
     assert_ok(vmm_torch_history_stop());
     for (unsigned i = 0; i < THREADS; i++)
-        scene_clear(&crew[i].scene);
-    scene.is_alone = true;
+        scene_clear(&workers[i].scene);
+    scene.is_detached_request = true;
     (void)scene_check(&scene);
 }
 
@@ -168,14 +168,14 @@ static struct {
     int device;
     size_t bytes;
     void *block;
-    unsigned told;
+    unsigned reports;
 } misused;
 
-/* What a program likes to know of a misuse; and what its other threads may do meanwhile. */
-static void misuse_look_into(void)
+/* A program's misuse function may take a snapshot and allocate, as other threads may meanwhile. */
+static void misuse_inspect(void)
 {
     const vmm_torch_snapshot *snapshot;
-    misused.told++;
+    misused.reports++;
     assert_ok(vmm_torch_snapshot_take(misused.device, &snapshot));
     (void)snapshot_play_back(snapshot);
     vmm_torch_snapshot_drop(snapshot);
@@ -183,43 +183,52 @@ static void misuse_look_into(void)
     assert_non_null(misused.block);
 }
 
-static void misuse_is_told_while_it_is_recorded(size_t bytes)
+static void misuse_check_while_recording(size_t bytes)
 {
     struct scene scene = scene_begin(71, 0);
     struct piece piece = { .bytes = bytes };
     misused.device = scene.device;
     misused.bytes = bytes;
-    misused.told = 0;
+    misused.reports = 0;
     assert_ok(vmm_torch_history_start(1000, stack_now, 1));
     piece.address = vmm_torch_try_alloc(bytes, scene.device, NULL);
     assert_non_null(piece.address);
     scene_overrun(&scene, &piece);
-    scene_misuse_expect(misuse_look_into);
+    scene_misuse_expect(misuse_inspect);
     scene_drop(&scene, &piece);
     scene_misuse_expect(NULL);
-    assert_int_equal(misused.told, 1);
-    struct known known;
+    assert_int_equal(misused.reports, 1);
+    struct live_map live_map;
     assert_true(vmm__history_recall(&vmm__torch_devices[scene.device].history,
-                                    (uint64_t)(uintptr_t)misused.block, &known));
+                                    (uint64_t)(uintptr_t)misused.block, &live_map));
     (void)scene_check(&scene);
     vmm_torch_free(misused.block, bytes, scene.device, NULL);
     (void)scene_check(&scene);
     assert_ok(vmm_torch_history_stop());
 }
 
-static void who_is_told_of_misuse_may_look_into_it(void **state)
+static void misuse_function_may_snapshot_and_allocate(void **state)
 {
     (void)state;
     if (!scene_is_guarded())
-        return; /* nothing is found then */
-    misuse_is_told_while_it_is_recorded(1000);
-    misuse_is_told_while_it_is_recorded(3 * MIB - 8);
+        return; /* only debug mode detects the overrun */
+    misuse_check_while_recording(1000);
+    misuse_check_while_recording(3 * MIB - 8);
 }
 
 /* ---- Host memory ---------------------------------------------------------------------------- */
 
-/* Fails each allocation of host memory in turn, until a picture can be taken. */
-static void a_picture_needs_host_memory_or_leaves_nothing(void **state)
+/* A walk gives records of empty slabs back, so the first one may change how much host memory is in use. */
+static uint64_t host_bytes_after_a_walk(int device)
+{
+    const vmm_torch_snapshot *snapshot = NULL;
+    assert_ok(vmm_torch_snapshot_take(device, &snapshot));
+    vmm_torch_snapshot_drop(snapshot);
+    return vmm__host_outstanding();
+}
+
+/* Fails each allocation of host memory in turn, until the snapshot succeeds. */
+static void snapshot_without_host_memory_leaves_nothing(void **state)
 {
     (void)state;
     struct scene scene = scene_begin(51, 0);
@@ -227,7 +236,7 @@ static void a_picture_needs_host_memory_or_leaves_nothing(void **state)
     assert_ok(vmm_torch_history_start(5000, stack_now, 1));
     for (unsigned i = 0; i < 500; i++)
         scene_step(&scene);
-    uint64_t before = vmm__host_outstanding();
+    uint64_t before = host_bytes_after_a_walk(scene.device);
     uint64_t number = 0;
     vmm_status status;
     do {
@@ -240,20 +249,20 @@ static void a_picture_needs_host_memory_or_leaves_nothing(void **state)
             assert_int_equal(vmm__host_outstanding(), before);
     } while (status == VMM_ERR_HOST_OOM);
     assert_ok(status);
-    assert_true(number > 3); /* itself, events, segments, blocks */
+    assert_true(number > 3); /* one each for the snapshot, events, segments and blocks */
     (void)snapshot_play_back(snapshot);
     vmm_torch_snapshot_drop(snapshot);
     scene_clear(&scene);
     assert_ok(vmm_torch_history_stop());
 }
 
-/* A history needs memory when it begins; later it goes on with what it has. */
-static void a_history_needs_host_memory_to_begin(void **state)
+/* A history needs host memory when it starts; later it continues with what it has. */
+static void history_needs_host_memory_only_to_start(void **state)
 {
     (void)state;
     struct scene scene = scene_begin(61, 0);
     assert_status(vmm_torch_history_start(0, NULL, 0), VMM_ERR_INVALID_ARGUMENT);
-    uint64_t before = vmm__host_outstanding();
+    uint64_t before = host_bytes_after_a_walk(scene.device);
     (void)vmm__host_fail_at(1);
     vmm_status status = vmm_torch_history_start(5000, NULL, 0);
     (void)vmm__host_fail_at(0);
@@ -276,7 +285,7 @@ static void a_history_needs_host_memory_to_begin(void **state)
     assert_ok(vmm_torch_history_stop());
 }
 
-static void nothing_is_pictured_before_the_first_use(void **state)
+static void snapshot_is_empty_before_first_use(void **state)
 {
     (void)state;
     const vmm_torch_snapshot *snapshot;
@@ -296,16 +305,16 @@ int main(int argc, char **argv)
 {
     scene_settings(argc > 1 ? argv[1] : "plain");
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_operations_are_told_in_order),
-        cmocka_unit_test(so_they_are_where_memory_is_scarce),
-        cmocka_unit_test(so_they_are_in_short_histories),
-        cmocka_unit_test(threads_are_told_in_one_order),
-        cmocka_unit_test(recording_comes_and_goes),
-        cmocka_unit_test(a_picture_needs_host_memory_or_leaves_nothing),
-        cmocka_unit_test(a_history_needs_host_memory_to_begin),
-        cmocka_unit_test(nothing_is_pictured_before_the_first_use),
-        cmocka_unit_test(times_never_fall),
-        cmocka_unit_test(who_is_told_of_misuse_may_look_into_it),
+        cmocka_unit_test(random_operations_are_recorded_in_order),
+        cmocka_unit_test(order_holds_when_memory_is_scarce),
+        cmocka_unit_test(order_holds_in_short_histories),
+        cmocka_unit_test(threads_are_recorded_in_one_order),
+        cmocka_unit_test(recording_starts_and_stops_under_load),
+        cmocka_unit_test(snapshot_without_host_memory_leaves_nothing),
+        cmocka_unit_test(history_needs_host_memory_only_to_start),
+        cmocka_unit_test(snapshot_is_empty_before_first_use),
+        cmocka_unit_test(event_times_never_decrease),
+        cmocka_unit_test(misuse_function_may_snapshot_and_allocate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

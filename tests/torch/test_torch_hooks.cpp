@@ -1,5 +1,5 @@
 /*
- * Each hook, called as PyTorch calls it, and misused as nobody should.
+ * Each hook, called as PyTorch calls it, and with wrong arguments.
  *
  * usage: test_torch_hooks sim|host
  */
@@ -18,19 +18,19 @@
 
 static hooks plugin;
 static vmm_driver_kind driver;
-static std::string logged;                 /* the last line */
-static std::function<int(size_t)> pressed; /* what asking for memory does */
+static std::string logged;                     /* the last line */
+static std::function<int(size_t)> on_pressure; /* the pressure function of the running test */
 
 static constexpr uint64_t device_bytes = 256 * MIB;
 
-static void log_keep(void *, const char *line)
+static void log_store(void *, const char *line)
 {
     logged = line;
 }
 
-static int pressure_pass(void *, size_t bytes)
+static int pressure_forward(void *, size_t bytes)
 {
-    return pressed ? pressed(bytes) : 0;
+    return on_pressure ? on_pressure(bytes) : 0;
 }
 
 static bool has(const std::string &text, const char *part)
@@ -40,12 +40,12 @@ static bool has(const std::string &text, const char *part)
     return text.find(part) != std::string::npos;
 }
 
-static vmm_torch_figures figures_of(int device)
+static vmm_torch_stats torch_stats_of(int device)
 {
-    vmm_torch_figures figures = {};
-    figures.struct_size = sizeof figures;
-    assert_ok(plugin.figures_get(device, &figures));
-    return figures;
+    vmm_torch_stats torch_stats = {};
+    torch_stats.struct_size = sizeof torch_stats;
+    assert_ok(plugin.torch_stats_get(device, &torch_stats));
+    return torch_stats;
 }
 
 static vmm_stats stats_of(int device)
@@ -70,13 +70,13 @@ static std::string alloc_failure(size_t bytes, int device)
 
 /* ---- Before the first cache ----------------------------------------------------------------- */
 
-static void nothing_is_there_before_the_first_use(void **)
+static void hooks_work_before_first_use(void **)
 {
     int local = 0;
     size_t bytes = 7;
     assert_null(plugin.cache(0));
-    assert_int_equal(figures_of(0).small.allocations.allocated, 0);
-    assert_ok(plugin.figures_reset(0, 1));
+    assert_int_equal(torch_stats_of(0).small.allocations.allocated, 0);
+    assert_ok(plugin.torch_stats_reset(0, 1));
     plugin.reset();
     plugin.free(nullptr, 1, 0, stream_of(0));
     plugin.free(&local, 4, 0, stream_of(0));
@@ -104,11 +104,11 @@ static void settings_are_checked(void **)
     assert_true(has(plugin.last_error(), "footprint_permille"));
     config.footprint_permille = 0;
     config.device_bytes = device_bytes;
-    config.log = log_keep;
-    config.pressure = pressure_pass;
+    config.log = log_store;
+    config.pressure = pressure_forward;
     config.driver = driver;
     assert_ok(plugin.configure(&config));
-    /* A caller from later, whose new field has its default, or has not. */
+    /* A later version's struct: accepted while its new field is 0, else unsupported. */
     std::vector<unsigned char> later(sizeof config + 16);
     std::memcpy(later.data(), &config, sizeof config);
     reinterpret_cast<vmm_config *>(later.data())->struct_size = later.size();
@@ -120,7 +120,7 @@ static void settings_are_checked(void **)
 
 /* ---- Blocks --------------------------------------------------------------------------------- */
 
-static void blocks_are_had_and_given_back(void **)
+static void alloc_and_free_update_statistics(void **)
 {
     void *small = plugin.alloc(1000, 0, stream_of(0));
     void *large = plugin.alloc(3 * MIB, 0, stream_of(0x40));
@@ -128,42 +128,61 @@ static void blocks_are_had_and_given_back(void **)
     assert_non_null(large);
     if (driver == VMM_DRIVER_HOST)
         std::memset(large, 7, 3 * MIB);
-    vmm_torch_figures figures = figures_of(0);
-    assert_int_equal(figures.small.requested_bytes.current, 1000);
-    assert_int_equal(figures.small.allocated_bytes.current, 1024);
-    assert_int_equal(figures.large.requested_bytes.current, 3 * MIB);
-    assert_int_equal(figures.small.active.current, 1);
-    assert_true(figures.large.reserved_bytes.current >= 3 * MIB);
-    assert_true(figures.small.reserved_bytes.current >= 2 * MIB);
+    vmm_torch_stats torch_stats = torch_stats_of(0);
+    assert_int_equal(torch_stats.small.requested_bytes.current, 1000);
+    assert_int_equal(torch_stats.small.allocated_bytes.current, 1024);
+    assert_int_equal(torch_stats.large.requested_bytes.current, 3 * MIB);
+    assert_int_equal(torch_stats.small.active.current, 1);
+    assert_true(torch_stats.large.reserved_bytes.current >= 3 * MIB);
+    assert_true(torch_stats.small.reserved_bytes.current >= 2 * MIB);
     plugin.free(small, 1000, 0, stream_of(0));
-    plugin.free(large, 0, 0, stream_of(0)); /* who does not know */
-    figures = figures_of(0);
-    assert_int_equal(figures.small.allocated_bytes.current, 0);
-    assert_int_equal(figures.large.active_bytes.current, 0);
-    assert_int_equal(figures.large.requested_bytes.freed, 3 * MIB);
-    assert_int_equal(figures.large.requested_bytes.peak, 3 * MIB);
-    assert_ok(plugin.figures_reset(0, 1));
-    figures = figures_of(0);
-    assert_int_equal(figures.large.requested_bytes.peak, 0);
-    assert_int_equal(figures.large.requested_bytes.allocated, 0);
-    assert_int_equal(figures.large.reserved_bytes.allocated, 0);
-    assert_int_equal(figures.large.reserved_bytes.peak, figures.large.reserved_bytes.current);
+    plugin.free(large, 0, 0, stream_of(0)); /* 0: the hook looks the size up */
+    torch_stats = torch_stats_of(0);
+    assert_int_equal(torch_stats.small.allocated_bytes.current, 0);
+    assert_int_equal(torch_stats.large.active_bytes.current, 0);
+    assert_int_equal(torch_stats.large.requested_bytes.freed, 3 * MIB);
+    assert_int_equal(torch_stats.large.requested_bytes.peak, 3 * MIB);
+    assert_ok(plugin.torch_stats_reset(0, 1));
+    torch_stats = torch_stats_of(0);
+    assert_int_equal(torch_stats.large.requested_bytes.peak, 0);
+    assert_int_equal(torch_stats.large.requested_bytes.allocated, 0);
+    assert_int_equal(torch_stats.large.reserved_bytes.allocated, 0);
+    assert_int_equal(torch_stats.large.reserved_bytes.peak,
+                     torch_stats.large.reserved_bytes.current);
 }
 
-static void zero_bytes_are_nothing(void **)
+/* free_unsized() ignores the caller's size, which may be the size of another block. */
+static void free_unsized_looks_the_size_up(void **)
 {
-    uint64_t before = figures_of(0).small.allocations.allocated;
+    void *large = plugin.alloc(3 * MIB, 0, stream_of(0));
+    void *small = plugin.alloc(1000, 0, stream_of(0));
+    plugin.free_unsized(large, 512, 0, stream_of(0));
+    plugin.free_unsized(small, 3 * MIB, 0, stream_of(0));
+    plugin.free_unsized(nullptr, 512, 0, stream_of(0));
+    vmm_torch_stats torch_stats = torch_stats_of(0);
+    for (const vmm_torch_kind_stats *kind : { &torch_stats.small, &torch_stats.large }) {
+        assert_int_equal(kind->requested_bytes.current, 0);
+        assert_int_equal(kind->allocated_bytes.current, 0);
+        assert_int_equal(kind->active_bytes.current, 0);
+        assert_int_equal(kind->allocations.current, 0);
+        assert_int_equal(kind->active.current, 0);
+    }
+}
+
+static void zero_bytes_give_null(void **)
+{
+    uint64_t before = torch_stats_of(0).small.allocations.allocated;
     assert_null(plugin.alloc(0, 0, stream_of(0)));
     assert_null(plugin.try_alloc(0, 0, nullptr));
     assert_null(plugin.alloc(0, 999, stream_of(0)));
-    assert_int_equal(figures_of(0).small.allocations.allocated, before);
+    assert_int_equal(torch_stats_of(0).small.allocations.allocated, before);
 }
 
 static void foreign_pointers_change_nothing(void **)
 {
     char local[64];
     auto *block = static_cast<char *>(plugin.alloc(5000, 0, stream_of(0)));
-    vmm_torch_figures before = figures_of(0);
+    vmm_torch_stats before = torch_stats_of(0);
     for (void *wrong : { static_cast<void *>(local), static_cast<void *>(block + 512) }) {
         logged.clear();
         plugin.free(wrong, 5000, 0, stream_of(0));
@@ -171,17 +190,17 @@ static void foreign_pointers_change_nothing(void **)
         plugin.free(wrong, 0, 0, stream_of(0));
         plugin.record_stream(wrong, stream_of(1));
     }
-    vmm_torch_figures after = figures_of(0);
+    vmm_torch_stats after = torch_stats_of(0);
     assert_memory_equal(&before, &after, sizeof before);
     plugin.free(block, 5000, 0, stream_of(0));
     logged.clear();
     plugin.free(block, 5000, 0, stream_of(0));
     assert_true(has(logged, "VMM_ERR_UNKNOWN_POINTER"));
     plugin.free(block, 5000, 1000000, stream_of(0));
-    assert_int_equal(figures_of(0).small.allocations.current, 0);
+    assert_int_equal(torch_stats_of(0).small.allocations.current, 0);
 }
 
-static void a_block_is_found_by_any_of_its_addresses(void **)
+static void base_finds_a_block_by_any_address(void **)
 {
     auto *block = static_cast<char *>(plugin.alloc(3 * MIB, 0, stream_of(0)));
     size_t bytes = 0;
@@ -193,24 +212,24 @@ static void a_block_is_found_by_any_of_its_addresses(void **)
     assert_int_equal(bytes, 0);
 }
 
-static void used_blocks_stay_active(void **)
+static void recorded_blocks_stay_active(void **)
 {
     void *block = plugin.alloc(2 * MIB, 0, stream_of(0x40));
     logged.clear();
     plugin.record_stream(block, stream_of(0x50));
     assert_true(logged.empty());
     plugin.free(block, 2 * MIB, 0, stream_of(0x40));
-    vmm_torch_figures figures = figures_of(0);
-    assert_int_equal(figures.large.allocated_bytes.current, 0);
-    assert_int_equal(figures.large.active_bytes.current, stats_of(0).active_bytes.current);
-    plugin.reset(); /* the other stream has nothing to do */
-    assert_int_equal(figures_of(0).large.active_bytes.current, 0);
-    assert_int_equal(figures_of(0).large.active.current, 0);
+    vmm_torch_stats torch_stats = torch_stats_of(0);
+    assert_int_equal(torch_stats.large.allocated_bytes.current, 0);
+    assert_int_equal(torch_stats.large.active_bytes.current, stats_of(0).active_bytes.current);
+    plugin.reset(); /* the other stream has no work */
+    assert_int_equal(torch_stats_of(0).large.active_bytes.current, 0);
+    assert_int_equal(torch_stats_of(0).large.active.current, 0);
 }
 
 /* ---- Failures ------------------------------------------------------------------------------- */
 
-static void memory_that_ends_is_told(void **)
+static void out_of_memory_is_reported(void **)
 {
     std::string text = alloc_failure(2 * device_bytes, 0);
     assert_int_equal(text.find("vmmcache: CUDA out of memory. Tried to allocate 512 MiB. GPU 0: "),
@@ -221,7 +240,7 @@ static void memory_that_ends_is_told(void **)
     plugin.free(block, MIB, 0, stream_of(0));
 }
 
-static void devices_that_are_not_there_are_told(void **)
+static void missing_devices_are_reported(void **)
 {
     assert_true(has(alloc_failure(MIB, -1), "no device -1"));
     assert_true(has(alloc_failure(MIB, 64), "vmmcache: cannot allocate 1.0 MiB. GPU 64: "));
@@ -235,7 +254,7 @@ static void devices_that_are_not_there_are_told(void **)
     assert_true(has(logged, "no device 64"));
 }
 
-static void shares_limit(void **)
+static void fraction_limits_memory(void **)
 {
     plugin.reset();
     plugin.memory_fraction(0.25, 0);
@@ -252,7 +271,7 @@ static void shares_limit(void **)
     plugin.free(block, device_bytes / 2, 0, stream_of(0));
 }
 
-static void a_reset_gives_all_devices_memory_back(void **)
+static void reset_releases_memory_of_all_devices(void **)
 {
     for (int device = 0; device < 2; device++) {
         void *block = plugin.alloc(8 * MIB, device, stream_of(0));
@@ -262,45 +281,45 @@ static void a_reset_gives_all_devices_memory_back(void **)
     plugin.reset();
     for (int device = 0; device < 2; device++) {
         assert_int_equal(stats_of(device).reserved_bytes.current, 0);
-        assert_int_equal(figures_of(device).large.reserved_bytes.current, 0);
+        assert_int_equal(torch_stats_of(device).large.reserved_bytes.current, 0);
     }
 }
 
-static void settings_stay_once_used(void **)
+static void settings_are_fixed_after_first_use(void **)
 {
     vmm_config config = VMM_CONFIG_INIT;
     assert_status(plugin.configure(&config), VMM_ERR_INVALID_ARGUMENT);
     assert_true(has(plugin.last_error(), "opened before"));
 }
 
-/* Also while calls are recorded one at a time: what is asked may use the hooks, on any thread. */
-static void a_program_that_is_asked_frees(void **)
+/* The pressure function may use the hooks, on any thread, also while calls are recorded one at a time. */
+static void pressure_function_may_free(void **)
 {
-    void *held = plugin.alloc(device_bytes / 2, 0, stream_of(0));
+    void *block = plugin.alloc(device_bytes / 2, 0, stream_of(0));
     for (bool records : { false, true }) {
-        int asked = 0;
+        int calls = 0;
         if (records)
             assert_ok(plugin.history_start(100, nullptr, 0));
-        pressed = [&](size_t) {
-            if (asked++ > 0)
+        on_pressure = [&](size_t) {
+            if (calls++ > 0)
                 return 0;
-            std::thread([&] { plugin.free(held, device_bytes / 2, 0, stream_of(0)); }).join();
+            std::thread([&] { plugin.free(block, device_bytes / 2, 0, stream_of(0)); }).join();
             void *other = plugin.try_alloc(MIB, 0, nullptr);
             plugin.free(other, MIB, 0, stream_of(0));
             return 1;
         };
-        held = plugin.alloc(device_bytes * 3 / 4, 0, stream_of(0));
-        assert_int_equal(asked, 1);
-        plugin.free(held, device_bytes * 3 / 4, 0, stream_of(0));
-        held = plugin.alloc(device_bytes / 2, 0, stream_of(0));
+        block = plugin.alloc(device_bytes * 3 / 4, 0, stream_of(0));
+        assert_int_equal(calls, 1);
+        plugin.free(block, device_bytes * 3 / 4, 0, stream_of(0));
+        block = plugin.alloc(device_bytes / 2, 0, stream_of(0));
     }
-    pressed = nullptr;
-    plugin.free(held, device_bytes / 2, 0, stream_of(0));
+    on_pressure = nullptr;
+    plugin.free(block, device_bytes / 2, 0, stream_of(0));
     assert_ok(plugin.history_stop());
 }
 
-/* A child of fork() has none of the parent's memory; it must not hang, crash or report. */
-static void a_forked_child_gets_none(void **)
+/* A child of fork() has no caches: a hook called there must not hang, crash or log. */
+static void forked_child_has_no_caches(void **)
 {
     void *block = plugin.alloc(MIB, 0, stream_of(0));
     pid_t child = fork();
@@ -325,32 +344,33 @@ static void a_forked_child_gets_none(void **)
     plugin.free(block, MIB, 0, stream_of(0));
 }
 
-static void threads_share_the_hooks(void **)
+static void hooks_are_thread_safe(void **)
 {
-    std::vector<std::thread> crew;
+    std::vector<std::thread> workers;
     for (unsigned number = 0; number < 4; number++) {
-        crew.emplace_back([number] {
+        workers.emplace_back([number] {
             std::vector<void *> blocks(16);
             for (unsigned i = 0; i < 4000; i++) {
                 size_t bytes = (i % 16 == 0 ? 2 * MIB : 512) + (number + 1) * (i % 16 + 1);
                 void *&block = blocks[i % blocks.size()];
                 if (block != nullptr)
-                    plugin.free(block, bytes, 0, stream_of(number));
-                block = plugin.alloc(bytes, 0, stream_of(number));
+                    plugin.free(block, bytes, 0, stream_of(0x10 + number));
+                block = plugin.alloc(bytes, 0, stream_of(0x10 + number));
             }
             for (unsigned i = 0; i < 16; i++)
-                plugin.free(blocks[i], 0, 0, stream_of(number));
+                plugin.free(blocks[i], 0, 0, stream_of(0x10 + number));
         });
     }
-    for (std::thread &thread : crew)
+    for (std::thread &thread : workers)
         thread.join();
-    vmm_torch_figures figures = figures_of(0);
+    vmm_torch_stats torch_stats = torch_stats_of(0);
     vmm_stats stats = stats_of(0);
-    assert_int_equal(figures.small.allocations.current + figures.large.allocations.current, 0);
+    assert_int_equal(torch_stats.small.allocations.current + torch_stats.large.allocations.current,
+                     0);
     assert_int_equal(stats.allocations.current, 0);
-    assert_int_equal(figures.large.requested_bytes.current, 0);
-    assert_int_equal(figures.small.active_bytes.current, 0);
-    assert_true(figures.small.allocations.allocated >= 4 * 3750);
+    assert_int_equal(torch_stats.large.requested_bytes.current, 0);
+    assert_int_equal(torch_stats.small.active_bytes.current, 0);
+    assert_true(torch_stats.small.allocations.allocated >= 4 * 3750);
 }
 
 int main(int argc, char **argv)
@@ -359,20 +379,21 @@ int main(int argc, char **argv)
     plugin = hooks_open(VMM_TORCH_LIBRARY);
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(settings_are_checked),
-        cmocka_unit_test(nothing_is_there_before_the_first_use),
-        cmocka_unit_test(blocks_are_had_and_given_back),
-        cmocka_unit_test(zero_bytes_are_nothing),
+        cmocka_unit_test(hooks_work_before_first_use),
+        cmocka_unit_test(alloc_and_free_update_statistics),
+        cmocka_unit_test(free_unsized_looks_the_size_up),
+        cmocka_unit_test(zero_bytes_give_null),
         cmocka_unit_test(foreign_pointers_change_nothing),
-        cmocka_unit_test(a_block_is_found_by_any_of_its_addresses),
-        cmocka_unit_test(used_blocks_stay_active),
-        cmocka_unit_test(memory_that_ends_is_told),
-        cmocka_unit_test(devices_that_are_not_there_are_told),
-        cmocka_unit_test(shares_limit),
-        cmocka_unit_test(a_reset_gives_all_devices_memory_back),
-        cmocka_unit_test(settings_stay_once_used),
-        cmocka_unit_test(a_program_that_is_asked_frees),
-        cmocka_unit_test(a_forked_child_gets_none),
-        cmocka_unit_test(threads_share_the_hooks),
+        cmocka_unit_test(base_finds_a_block_by_any_address),
+        cmocka_unit_test(recorded_blocks_stay_active),
+        cmocka_unit_test(out_of_memory_is_reported),
+        cmocka_unit_test(missing_devices_are_reported),
+        cmocka_unit_test(fraction_limits_memory),
+        cmocka_unit_test(reset_releases_memory_of_all_devices),
+        cmocka_unit_test(settings_are_fixed_after_first_use),
+        cmocka_unit_test(pressure_function_may_free),
+        cmocka_unit_test(forked_child_has_no_caches),
+        cmocka_unit_test(hooks_are_thread_safe),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,6 +1,6 @@
 /*
- * Private pools through the hooks that speak C++: which requests a function object picks out, and how long it
- * is kept.
+ * Graph pools through the hooks that have a C++ ABI: which requests a filter selects, and how long the library
+ * keeps the filter.
  */
 #include "torch/hooks.hpp"
 
@@ -14,28 +14,28 @@
 static hooks plugin;
 static std::string logged; /* the last line */
 
-static void log_keep(void *, const char *line)
+static void log_store(void *, const char *line)
 {
     logged = line;
 }
 
-struct pool_question {
+struct pool_query {
     uint64_t address;
     vmm_pool_id pool;
 };
 
 static mempool_id pool_of(const void *block)
 {
-    pool_question question = { reinterpret_cast<uint64_t>(block), { 0, 0 } };
+    pool_query query = { reinterpret_cast<uint64_t>(block), { 0, 0 } };
     vmm_visitor visit = [](void *context, const vmm_item *item) {
-        auto *asked = static_cast<pool_question *>(context);
-        if (item->kind != VMM_ITEM_BLOCK || item->address != asked->address)
+        auto *wanted = static_cast<pool_query *>(context);
+        if (item->kind != VMM_ITEM_BLOCK || item->address != wanted->address)
             return 0;
-        asked->pool = item->pool;
+        wanted->pool = item->pool;
         return 1;
     };
-    assert_ok(plugin.walk(plugin.cache(0), visit, &question));
-    return mempool_id(question.pool.first, question.pool.second);
+    assert_ok(plugin.walk(plugin.cache(0), visit, &query));
+    return mempool_id(query.pool.first, query.pool.second);
 }
 
 static const mempool_id none(0, 0);
@@ -48,7 +48,7 @@ static void assert_pool(void *block, const mempool_id &wanted)
     assert_int_equal(got.second, wanted.second);
 }
 
-static void a_function_picks_out_requests(void **)
+static void filter_selects_requests(void **)
 {
     cuda_stream captured = stream_of(0x40);
     auto witness = std::make_shared<int>(0);
@@ -56,14 +56,14 @@ static void a_function_picks_out_requests(void **)
         ++*witness;
         return stream == captured;
     });
-    assert_int_equal(witness.use_count(), 2); /* it is kept */
+    assert_int_equal(witness.use_count(), 2); /* the library keeps a copy */
     void *inside = plugin.alloc(MIB, 0, captured);
     void *outside = plugin.alloc(MIB, 0, stream_of(0x50));
     assert_true(*witness >= 2);
     assert_pool(inside, graph);
     assert_pool(outside, none);
     plugin.pool_end(0, graph);
-    assert_int_equal(witness.use_count(), 1); /* no more */
+    assert_int_equal(witness.use_count(), 1); /* it has dropped the copy */
     void *later = plugin.alloc(MIB, 0, captured);
     assert_pool(later, none);
     for (void *block : { inside, outside, later })
@@ -72,7 +72,7 @@ static void a_function_picks_out_requests(void **)
     assert_true(logged.find("pool") == std::string::npos);
 }
 
-static void no_function_picks_out_all(void **)
+static void no_filter_selects_all_requests(void **)
 {
     plugin.pool_begin(0, graph, nullptr);
     void *block = plugin.alloc(MIB, 0, stream_of(0x60));
@@ -82,7 +82,7 @@ static void no_function_picks_out_all(void **)
     plugin.pool_release(0, graph);
 }
 
-static void a_function_that_throws_picks_out_none(void **)
+static void throwing_filter_selects_no_request(void **)
 {
     plugin.pool_begin(0, graph, [](cuda_stream) -> bool { throw std::runtime_error("no"); });
     void *block = plugin.alloc(MIB, 0, stream_of(0x40));
@@ -105,9 +105,9 @@ static std::string begin_failure(int device, const mempool_id &id)
     return text;
 }
 
-static void misuse_is_told(void **)
+static void misuse_is_reported(void **)
 {
-    assert_true(begin_failure(0, none).find("private pool cannot begin on GPU 0") !=
+    assert_true(begin_failure(0, none).find("cannot begin a graph pool on GPU 0") !=
                 std::string::npos);
     assert_true(begin_failure(99, graph).find("no device 99") != std::string::npos);
     plugin.pool_begin(0, graph, nullptr);
@@ -123,7 +123,7 @@ static void misuse_is_told(void **)
     assert_true(logged.find("device 99 has no cache") != std::string::npos);
 }
 
-static void pools_of_many_devices_are_told_apart(void **)
+static void devices_have_separate_pools(void **)
 {
     auto first = std::make_shared<int>(0);
     auto second = std::make_shared<int>(0);
@@ -138,7 +138,7 @@ static void pools_of_many_devices_are_told_apart(void **)
     plugin.pool_release(1, graph);
 }
 
-/* Begins and ends one pool again and again, when nobody else has; false: its function was not kept. */
+/* Begins and ends the pool, unless another thread has begun it. Returns false if a filter was not kept while open. */
 static bool pool_contend(unsigned rounds)
 {
     auto witness = std::make_shared<int>(0);
@@ -156,7 +156,7 @@ static bool pool_contend(unsigned rounds)
     return is_kept;
 }
 
-static void threads_may_begin_a_pool_in_turn(void **)
+static void threads_may_begin_the_same_pool(void **)
 {
     enum { THREADS = 6, ROUNDS = 4000 };
     std::vector<std::thread> threads;
@@ -174,19 +174,19 @@ static int plugin_open(void **)
     plugin = hooks_open(VMM_TORCH_LIBRARY);
     vmm_config config = VMM_CONFIG_INIT;
     config.driver = VMM_DRIVER_SIM;
-    config.log = log_keep;
+    config.log = log_store;
     return plugin.configure(&config);
 }
 
 int main()
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_function_picks_out_requests),
-        cmocka_unit_test(no_function_picks_out_all),
-        cmocka_unit_test(a_function_that_throws_picks_out_none),
-        cmocka_unit_test(misuse_is_told),
-        cmocka_unit_test(pools_of_many_devices_are_told_apart),
-        cmocka_unit_test(threads_may_begin_a_pool_in_turn),
+        cmocka_unit_test(filter_selects_requests),
+        cmocka_unit_test(no_filter_selects_all_requests),
+        cmocka_unit_test(throwing_filter_selects_no_request),
+        cmocka_unit_test(misuse_is_reported),
+        cmocka_unit_test(devices_have_separate_pools),
+        cmocka_unit_test(threads_may_begin_the_same_pool),
     };
     return cmocka_run_group_tests(tests, plugin_open, nullptr);
 }

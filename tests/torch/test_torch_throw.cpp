@@ -1,4 +1,4 @@
-/* Running out of memory as PyTorch sees it: an exception of its own class, which says what was wrong. */
+/* Running out of memory throws PyTorch's own exception, with the library's report. */
 #include "torch/c10.hpp"
 #include "torch/hooks.hpp"
 
@@ -7,7 +7,7 @@
 
 static hooks plugin;
 
-static void memory_ends_in_pytorchs_exception(void **)
+static void out_of_memory_throws_pytorchs_exception(void **)
 {
     bool caught = false;
     try {
@@ -24,7 +24,7 @@ static void memory_ends_in_pytorchs_exception(void **)
     assert_int_equal(c10::Error::alive, 0);
 }
 
-static void more_than_there_are_addresses_is_no_other_error(void **)
+static void request_beyond_address_space_throws_the_same(void **)
 {
     for (size_t bytes : { size_t(1) << 45, SIZE_MAX }) {
         bool caught = false;
@@ -37,7 +37,7 @@ static void more_than_there_are_addresses_is_no_other_error(void **)
     }
 }
 
-static void it_is_caught_as_its_parents_and_goes_on(void **)
+static void exception_is_caught_by_base_class(void **)
 {
     int caught = 0;
     for (int i = 0; i < 100; i++) {
@@ -55,21 +55,21 @@ static void it_is_caught_as_its_parents_and_goes_on(void **)
     plugin.free(block, MIB, 0, stream_of(0));
 }
 
-static void a_device_that_is_not_there_is_named(void **)
+static void missing_device_is_named(void **)
 {
     try {
         (void)plugin.alloc(MIB, 77, stream_of(0));
         fail();
     } catch (const c10::OutOfMemoryError &) {
-        fail_msg("a device that is not there is no want of memory");
+        fail_msg("a missing device was reported as out of memory");
     } catch (const std::runtime_error &error) {
         assert_non_null(std::strstr(error.what(), "cannot allocate 1.0 MiB. GPU 77: "));
         assert_non_null(std::strstr(error.what(), "no device 77"));
     }
 }
 
-/* What the library's records say must be what a throw of the class itself says. */
-static void the_class_itself_is_caught_alike(void **)
+/* An exception that PyTorch throws itself is caught by the same handler as the library's. */
+static void pytorchs_own_throw_is_caught(void **)
 {
     bool caught = false;
     try {
@@ -92,11 +92,11 @@ static int plugin_open(void **)
 int main()
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_ends_in_pytorchs_exception),
-        cmocka_unit_test(more_than_there_are_addresses_is_no_other_error),
-        cmocka_unit_test(it_is_caught_as_its_parents_and_goes_on),
-        cmocka_unit_test(a_device_that_is_not_there_is_named),
-        cmocka_unit_test(the_class_itself_is_caught_alike),
+        cmocka_unit_test(out_of_memory_throws_pytorchs_exception),
+        cmocka_unit_test(request_beyond_address_space_throws_the_same),
+        cmocka_unit_test(exception_is_caught_by_base_class),
+        cmocka_unit_test(missing_device_is_named),
+        cmocka_unit_test(pytorchs_own_throw_is_caught),
     };
     return cmocka_run_group_tests(tests, plugin_open, nullptr);
 }

@@ -1,6 +1,6 @@
-"""Stands for torchbench's worker: does with each workload what its name says.
+"""A replacement for torchbench's worker: its behaviour depends on the workload's name.
 
-Started by test_jobs.py.
+test_jobs.py starts it.
 """
 import json
 import os

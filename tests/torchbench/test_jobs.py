@@ -1,4 +1,4 @@
-"""jobs.py: whatever becomes of a worker, each workload ends with a record."""
+"""jobs.py: however a worker ends, each workload has a record."""
 import contextlib
 import io
 import json
@@ -20,7 +20,7 @@ class Jobs(unittest.TestCase):
         self.folder = folder.name
 
     def run_job(self, *names):
-        """{workload: its error}"""
+        """Returns {(kind, workload): its error}."""
         with contextlib.redirect_stdout(io.StringIO()):
             jobs.Job("steps", "native", 0, dict.fromkeys(names, 3), self.folder).run()
         found = {}
@@ -31,27 +31,27 @@ class Jobs(unittest.TestCase):
                 found[record["kind"], record["workload"]] = record["error"]
         return found
 
-    def test_all_end_well(self):
+    def test_all_succeed(self):
         self.assertEqual(self.run_job("a", "b"), {("steps", "a"): None, ("steps", "b"): None})
 
-    def test_who_dies_is_to_blame_and_the_rest_goes_on(self):
+    def test_dead_worker_fails_its_workload_only(self):
         found = self.run_job("a", "crash", "b")
         self.assertIn("signal 9", found["steps", "crash"]["message"])
         self.assertIsNone(found["steps", "a"])
         self.assertIsNone(found["steps", "b"])
 
-    def test_a_spoiled_device_costs_nobody_else(self):
+    def test_broken_device_fails_its_workload_only(self):
         found = self.run_job("spoil", "b")
         self.assertEqual(found["steps", "spoil"]["message"], "spoiled")
         self.assertIsNone(found["steps", "b"])
         self.assertEqual(len(found), 2)
 
-    def test_who_does_not_even_begin_fails_everywhere(self):
+    def test_worker_that_does_not_start_fails_every_workload(self):
         found = self.run_job("lame", "b")
         self.assertEqual({key: error["type"] for key, error in found.items()},
                          {("steps", "lame"): "process died", ("steps", "b"): "process died"})
 
-    def test_a_bad_end_after_the_last_workload_is_told(self):
+    def test_failure_after_the_last_workload_is_reported(self):
         found = self.run_job("a", "late")
         self.assertIsNone(found["steps", "late"])
         self.assertIn("status 7", found["exit", "steps"]["message"])

@@ -1,4 +1,4 @@
-"""results.py: what is compared with what, and the words for it."""
+"""results.py: comparisons, and the words for them."""
 import json
 import math
 import os
@@ -43,7 +43,7 @@ class Results(unittest.TestCase):
         self.assertIn("noise unknown", self.data(native[0], far).verdict("llm", "vmmcache"))
         self.assertEqual(self.data(*native).verdict("llm", "vmmcache"), "-")
 
-    def test_figures_are_of_the_steps_after_the_warm_ones(self):
+    def test_figures_exclude_warm_up_steps(self):
         data = self.data(record("native", 0, [1.0]), record("vmmcache", 0, [1.0], times=[9.0, 1.0, 4.0, 4.0]))
         self.assertEqual(data.median("llm", "native", results.step_median), 2.0)
         self.assertEqual(data.median("llm", "native", results.total), 6.0)
@@ -51,7 +51,7 @@ class Results(unittest.TestCase):
         self.assertAlmostEqual(data.median("llm", "native", results.footprint), 1.05)
         self.assertEqual(data.median("llm", "native", results.used), 300)
 
-    def test_quiet_steps_are_each_as_fast_as_in_the_quietest_repetition(self):
+    def test_quiet_steps_take_the_fastest_repetition_of_each(self):
         data = self.data(record("native", 0, [1.0], times=[9.0, 1.0, 8.0, 2.0]),
                          record("native", 1, [1.0], times=[9.0, 7.0, 3.0, 9.0]),
                          record("vmmcache", 0, [1.0], times=[9.0, 5.0, 4.0, 9.0]))
@@ -59,12 +59,12 @@ class Results(unittest.TestCase):
         self.assertEqual(data.quiet_ratio("llm", "vmmcache"), 2.5)
         self.assertIsNone(data.quiet_ratio("gnn", "vmmcache"))
 
-    def test_noise_is_of_all_of_pytorchs_own_runs(self):
+    def test_noise_includes_all_runs_of_pytorchs_allocators(self):
         data = self.data(record("native", 0, [1.0]), record("expandable", 0, [1.2]),
                          record("vmmcache", 0, [1.1]))
         self.assertIn("within noise", data.verdict("llm", "vmmcache"))
 
-    def test_who_failed_is_told_and_has_no_figures(self):
+    def test_failures_are_reported_without_figures(self):
         error = {"type": "RuntimeError", "message": "no", "traceback": []}
         data = self.data(record("native", 0, [1.0]), record("vmmcache", 0, [], error=error, times=[]),
                          record("vmmcache", 1, [], error=error, times=[]))

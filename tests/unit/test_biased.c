@@ -1,4 +1,4 @@
-/* A lock biased to one thread: who becomes the favourite, who stops being it, and what it waits for. */
+/* A lock biased to one thread: how a thread gets and loses the bias. */
 #define _GNU_SOURCE
 #include "support/test_support.h"
 
@@ -22,52 +22,52 @@ static int lock_teardown(void **state)
 {
     struct biased_lock *lock = *state;
     assert_null(lock->inside);
-    assert_null(atomic_load(&vmm__seat_mine()->inside));
+    assert_null(atomic_load(&vmm__thread_slot_mine()->inside));
     vmm__biased_fini(lock);
     free(lock);
     return 0;
 }
 
-/* ---- What a thread does, one thread at a time ----------------------------------------------- */
+/* ---- Actors: threads that run one call at a time -------------------------------------------- */
 
-enum deed { DEED_ENTER, DEED_VISIT, DEED_TAKE, DEED_TAKE_SECOND };
+enum way { LOCK_FAST, LOCK_SLOW, LOCK, LOCK_SECOND };
 
-/* One thread that does a deed whenever it is asked to: threads stay alive, so their identities differ. */
+/* A thread that takes and releases the lock on request. All actors are alive at once, so their identities differ. */
 struct actor {
     struct biased_lock *lock;
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    enum deed deed;
-    unsigned asked; /* deeds */
+    enum way way;
+    unsigned requested;
     unsigned done;
-    bool is_over;
-    bool was_inside; /* by the last deed */
+    bool must_end;
+    bool has_locked; /* the last request */
 };
 
-static bool deed_done(struct biased_lock *lock, enum deed deed)
+static bool lock_and_unlock(struct biased_lock *lock, enum way way)
 {
-    bool is_inside = true;
-    if (deed == DEED_ENTER)
-        is_inside = vmm__biased_enter(lock);
-    else if (deed == DEED_VISIT)
-        vmm__biased_visit(lock);
-    else if (deed == DEED_TAKE)
-        vmm__biased_take(lock);
+    bool is_locked = true;
+    if (way == LOCK_FAST)
+        is_locked = vmm__biased_lock_fast(lock);
+    else if (way == LOCK_SLOW)
+        vmm__biased_lock_slow(lock);
+    else if (way == LOCK)
+        vmm__biased_lock(lock);
     else
-        vmm__biased_take_second(lock);
-    if (is_inside)
-        vmm__biased_drop(lock);
-    return is_inside;
+        vmm__biased_lock_second(lock);
+    if (is_locked)
+        vmm__biased_unlock(lock);
+    return is_locked;
 }
 
 static void *actor_main(void *context)
 {
     struct actor *actor = context;
     (void)pthread_mutex_lock(&actor->mutex);
-    while (!actor->is_over) {
-        while (actor->done < actor->asked) {
-            actor->was_inside = deed_done(actor->lock, actor->deed);
+    while (!actor->must_end) {
+        while (actor->done < actor->requested) {
+            actor->has_locked = lock_and_unlock(actor->lock, actor->way);
             actor->done++;
         }
         (void)pthread_cond_broadcast(&actor->changed);
@@ -88,108 +88,108 @@ static void actor_begin(struct actor *actor, struct biased_lock *lock)
 static void actor_end(struct actor *actor)
 {
     (void)pthread_mutex_lock(&actor->mutex);
-    actor->is_over = true;
+    actor->must_end = true;
     (void)pthread_cond_broadcast(&actor->changed);
     (void)pthread_mutex_unlock(&actor->mutex);
     assert_int_equal(pthread_join(actor->thread, NULL), 0);
 }
 
-/* The last of `times` deeds of the thread got inside. */
-static bool acted(struct actor *actor, enum deed deed, unsigned times)
+/* Lets the thread lock and unlock `times` times; returns whether it got the lock the last time. */
+static bool act(struct actor *actor, enum way way, unsigned times)
 {
     (void)pthread_mutex_lock(&actor->mutex);
-    actor->deed = deed;
-    actor->asked += times;
+    actor->way = way;
+    actor->requested += times;
     (void)pthread_cond_broadcast(&actor->changed);
-    while (actor->done < actor->asked)
+    while (actor->done < actor->requested)
         (void)pthread_cond_wait(&actor->changed, &actor->mutex);
-    bool was_inside = actor->was_inside;
+    bool has_locked = actor->has_locked;
     (void)pthread_mutex_unlock(&actor->mutex);
-    return was_inside;
+    return has_locked;
 }
 
-/* Visits until the thread may enter; returns how many it took, at most `most`. */
-static unsigned visits_until_favourite(struct actor *actor, unsigned most)
+/* Calls lock_slow() until lock_fast() succeeds; returns how many calls that took, at most `most`. */
+static unsigned slow_locks_until_bias(struct actor *actor, unsigned most)
 {
     unsigned visits = 0;
-    while (visits < most && !acted(actor, DEED_ENTER, 1)) {
-        (void)acted(actor, DEED_VISIT, 1);
+    while (visits < most && !act(actor, LOCK_FAST, 1)) {
+        (void)act(actor, LOCK_SLOW, 1);
         visits++;
     }
     return visits;
 }
 
-/* ---- The favourite -------------------------------------------------------------------------- */
+/* ---- The bias owner -------------------------------------------------------------------------- */
 
-static void nobody_enters_a_new_lock(void **state)
+static void fast_lock_fails_on_a_new_lock(void **state)
 {
     struct biased_lock *lock = *state;
-    assert_false(vmm__biased_enter(lock));
-    vmm__biased_take(lock);
-    vmm__biased_drop(lock);
-    assert_false(vmm__biased_enter(lock));
+    assert_false(vmm__biased_lock_fast(lock));
+    vmm__biased_lock(lock);
+    vmm__biased_unlock(lock);
+    assert_false(vmm__biased_lock_fast(lock));
 }
 
-static void the_first_visitor_becomes_the_favourite(void **state)
+static void first_slow_lock_gets_the_bias(void **state)
 {
     struct biased_lock *lock = *state;
-    assert_true(lock->may_favour);
-    vmm__biased_visit(lock);
-    vmm__biased_drop(lock);
+    assert_true(lock->may_bias);
+    vmm__biased_lock_slow(lock);
+    vmm__biased_unlock(lock);
     for (int i = 0; i < 3; i++) {
-        assert_true(vmm__biased_enter(lock));
+        assert_true(vmm__biased_lock_fast(lock));
         assert_non_null(lock->inside);
-        vmm__biased_drop(lock);
+        vmm__biased_unlock(lock);
         assert_null(lock->inside);
     }
 }
 
-static void others_do_not_enter(void **state)
+static void fast_lock_fails_for_other_threads(void **state)
 {
     struct actor actors[2];
     for (int i = 0; i < 2; i++)
         actor_begin(&actors[i], *state);
-    (void)acted(&actors[0], DEED_VISIT, 1);
-    assert_false(acted(&actors[1], DEED_ENTER, 1));
-    assert_true(acted(&actors[0], DEED_ENTER, 1));
+    (void)act(&actors[0], LOCK_SLOW, 1);
+    assert_false(act(&actors[1], LOCK_FAST, 1));
+    assert_true(act(&actors[0], LOCK_FAST, 1));
     for (int i = 0; i < 2; i++)
         actor_end(&actors[i]);
 }
 
-/* Taking, and visiting, from another thread ends the bias; the own thread's taking does not. */
-static void others_dismiss_the_favourite(void **state)
+/* Each other way to lock revokes the bias of another thread, and keeps that of the own thread. */
+static void other_threads_revoke_the_bias(void **state)
 {
-    static const enum deed deeds[] = { DEED_TAKE, DEED_TAKE_SECOND, DEED_VISIT };
+    static const enum way ways[] = { LOCK, LOCK_SECOND, LOCK_SLOW };
     for (int i = 0; i < 3; i++) {
         struct biased_lock *lock = *state;
         struct actor actors[2];
         for (int j = 0; j < 2; j++)
             actor_begin(&actors[j], lock);
-        lock->patience = 0;
-        (void)acted(&actors[0], DEED_VISIT, 1);
-        (void)acted(&actors[0], deeds[i], 1);
-        assert_true(acted(&actors[0], DEED_ENTER, 1));
-        (void)acted(&actors[1], deeds[i], 1);
-        assert_false(acted(&actors[0], DEED_ENTER, 1));
-        assert_null(atomic_load(&lock->favourite));
+        lock->rebias_threshold = 0;
+        (void)act(&actors[0], LOCK_SLOW, 1);
+        (void)act(&actors[0], ways[i], 1);
+        assert_true(act(&actors[0], LOCK_FAST, 1));
+        (void)act(&actors[1], ways[i], 1);
+        assert_false(act(&actors[0], LOCK_FAST, 1));
+        assert_null(atomic_load(&lock->bias_owner));
         for (int j = 0; j < 2; j++)
             actor_end(&actors[j]);
     }
 }
 
-/* Each dismissal doubles what the next favourite has to show, up to a bound. */
-static void patience_grows(void **state)
+/* Each revocation doubles the threshold, up to a bound. */
+static void revocation_doubles_the_threshold(void **state)
 {
     struct biased_lock *lock = *state;
     struct actor actors[2];
     for (int i = 0; i < 2; i++)
         actor_begin(&actors[i], lock);
-    (void)acted(&actors[0], DEED_VISIT, 1);
+    (void)act(&actors[0], LOCK_SLOW, 1);
     unsigned before = 0;
     for (int round = 0; round < 10; round++) {
-        (void)acted(&actors[1], DEED_TAKE, 1);
-        unsigned visits = visits_until_favourite(&actors[0], 5000);
-        assert_int_equal(visits, lock->patience);
+        (void)act(&actors[1], LOCK, 1);
+        unsigned visits = slow_locks_until_bias(&actors[0], 5000);
+        assert_int_equal(visits, lock->rebias_threshold);
         assert_true(round == 0 ? visits == 16 : visits == (before < 1024 ? 2 * before : before));
         before = visits;
     }
@@ -198,26 +198,26 @@ static void patience_grows(void **state)
         actor_end(&actors[i]);
 }
 
-/* Threads that take turns never come `patience` times in a row: no barrier is paid for again. */
-static void visits_in_a_row_count(void **state)
+/* Threads that alternate never reach the threshold, so they pay for no further barrier. */
+static void only_slow_locks_in_a_row_count(void **state)
 {
     struct biased_lock *lock = *state;
     struct actor actors[2];
     for (int i = 0; i < 2; i++)
         actor_begin(&actors[i], lock);
-    (void)acted(&actors[0], DEED_VISIT, 1);
+    (void)act(&actors[0], LOCK_SLOW, 1);
     for (int round = 0; round < 100; round++) {
-        (void)acted(&actors[(round + 1) % 2], DEED_VISIT, 10);
-        assert_null(atomic_load(&lock->favourite));
+        (void)act(&actors[(round + 1) % 2], LOCK_SLOW, 10);
+        assert_null(atomic_load(&lock->bias_owner));
     }
-    assert_int_equal(lock->patience, 16);
-    (void)acted(&actors[0], DEED_VISIT, 17); /* the first of a row counts as none */
-    assert_true(acted(&actors[0], DEED_ENTER, 1));
+    assert_int_equal(lock->rebias_threshold, 16);
+    (void)act(&actors[0], LOCK_SLOW, 17); /* the first in a row counts as 0 */
+    assert_true(act(&actors[0], LOCK_FAST, 1));
     for (int i = 0; i < 2; i++)
         actor_end(&actors[i]);
 }
 
-static void every_thread_may_become_the_favourite(void **state)
+static void every_thread_can_get_the_bias(void **state)
 {
     enum { THREADS = 11 };
     struct biased_lock *lock = *state;
@@ -225,94 +225,94 @@ static void every_thread_may_become_the_favourite(void **state)
     for (int i = 0; i < THREADS; i++)
         actor_begin(&actors[i], lock);
     for (int i = 0; i < THREADS; i++) {
-        (void)acted(&actors[i], DEED_VISIT, 1100);
-        assert_true(acted(&actors[i], DEED_ENTER, 1));
+        (void)act(&actors[i], LOCK_SLOW, 1100);
+        assert_true(act(&actors[i], LOCK_FAST, 1));
     }
     for (int i = 0; i < THREADS; i++)
         actor_end(&actors[i]);
 }
 
-/* A favourite that is no more is dismissed like any other; a thread of its identity may follow it. */
-static void threads_may_end(void **state)
+/* The bias of an ended thread can be revoked, and a new thread may have its identity. */
+static void bias_owner_may_end(void **state)
 {
     struct biased_lock *lock = *state;
     for (int i = 0; i < 24; i++) {
         struct actor actor;
         actor_begin(&actor, lock);
-        (void)acted(&actor, DEED_VISIT, 1100);
-        (void)acted(&actor, DEED_ENTER, 1);
+        (void)act(&actor, LOCK_SLOW, 1100);
+        (void)act(&actor, LOCK_FAST, 1);
         actor_end(&actor);
-        vmm__biased_take(lock);
-        assert_null(atomic_load(&lock->favourite));
-        vmm__biased_drop(lock);
+        vmm__biased_lock(lock);
+        assert_null(atomic_load(&lock->bias_owner));
+        vmm__biased_unlock(lock);
     }
 }
 
-static void without_a_barrier_it_is_a_mutex(void **state)
+static void disabled_lock_is_a_mutex(void **state)
 {
     struct biased_lock *lock = *state;
-    lock->may_favour = false;
+    lock->may_bias = false;
     struct actor actors[2];
     for (int i = 0; i < 2; i++)
         actor_begin(&actors[i], lock);
     for (int i = 0; i < 2; i++) {
-        (void)acted(&actors[i], DEED_VISIT, 2000);
-        assert_false(acted(&actors[i], DEED_ENTER, 1));
-        assert_true(acted(&actors[i], DEED_TAKE, 1));
+        (void)act(&actors[i], LOCK_SLOW, 2000);
+        assert_false(act(&actors[i], LOCK_FAST, 1));
+        assert_true(act(&actors[i], LOCK, 1));
     }
-    assert_int_equal(lock->patience, 0);
-    assert_null(atomic_load(&lock->favourite));
+    assert_int_equal(lock->rebias_threshold, 0);
+    assert_null(atomic_load(&lock->bias_owner));
     for (int i = 0; i < 2; i++)
         actor_end(&actors[i]);
 }
 
-/* A thread that takes the lock, and says so. */
-struct taker {
+/* A thread that takes the lock once. */
+struct locker {
     struct biased_lock *lock;
-    atomic_bool has_it;
+    atomic_bool had_lock;
 };
 
-static void *taker_main(void *context)
+static void *locker_main(void *context)
 {
-    struct taker *taker = context;
-    vmm__biased_take(taker->lock);
-    atomic_store(&taker->has_it, true);
-    vmm__biased_drop(taker->lock);
+    struct locker *locker = context;
+    vmm__biased_lock(locker->lock);
+    atomic_store(&locker->had_lock, true);
+    vmm__biased_unlock(locker->lock);
     return NULL;
 }
 
-static void the_favourite_inside_is_waited_for(void **state)
+static void lock_waits_for_the_bias_owner_inside(void **state)
 {
     const struct timespec pause = { .tv_nsec = 20000000 };
-    struct taker taker = { .lock = *state };
+    struct locker locker = { .lock = *state };
     pthread_t thread;
-    vmm__biased_visit(taker.lock);
-    vmm__biased_drop(taker.lock);
-    assert_true(vmm__biased_enter(taker.lock));
-    assert_int_equal(pthread_create(&thread, NULL, taker_main, &taker), 0);
-    while (atomic_load(&taker.lock->favourite) != NULL)
+    vmm__biased_lock_slow(locker.lock);
+    vmm__biased_unlock(locker.lock);
+    assert_true(vmm__biased_lock_fast(locker.lock));
+    assert_int_equal(pthread_create(&thread, NULL, locker_main, &locker), 0);
+    while (atomic_load(&locker.lock->bias_owner) != NULL)
         (void)sched_yield();
     (void)nanosleep(&pause, NULL);
-    bool came_too_early = atomic_load(&taker.has_it);
-    vmm__biased_drop(taker.lock);
+    bool was_too_early = atomic_load(&locker.had_lock);
+    vmm__biased_unlock(locker.lock);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_false(came_too_early);
-    assert_true(atomic_load(&taker.has_it));
+    assert_false(was_too_early);
+    assert_true(atomic_load(&locker.had_lock));
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        BIASED_TEST(nobody_enters_a_new_lock),
-        BIASED_TEST(the_first_visitor_becomes_the_favourite),
-        BIASED_TEST(others_do_not_enter),
-        BIASED_TEST(others_dismiss_the_favourite),
-        BIASED_TEST(patience_grows),
-        BIASED_TEST(visits_in_a_row_count),
-        BIASED_TEST(every_thread_may_become_the_favourite),
-        BIASED_TEST(threads_may_end),
-        BIASED_TEST(without_a_barrier_it_is_a_mutex),
-        BIASED_TEST(the_favourite_inside_is_waited_for),
+        BIASED_TEST(fast_lock_fails_on_a_new_lock),
+        BIASED_TEST(first_slow_lock_gets_the_bias),
+        BIASED_TEST(fast_lock_fails_for_other_threads),
+        BIASED_TEST(other_threads_revoke_the_bias),
+        BIASED_TEST(revocation_doubles_the_threshold),
+        BIASED_TEST(only_slow_locks_in_a_row_count),
+        BIASED_TEST(every_thread_can_get_the_bias),
+        BIASED_TEST(bias_owner_may_end),
+        BIASED_TEST(disabled_lock_is_a_mutex),
+        BIASED_TEST(lock_waits_for_the_bias_owner_inside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,208 +1,208 @@
-/* A lock biased to one thread excludes all others, however they meet. */
+/* A biased lock excludes all other threads, in every combination of its ways to lock. */
 #include "support/test_support.h"
 
 #include "base/biased.h"
 
 #include <sched.h>
 
-/* What the lock guards: plain memory, so that ThreadSanitizer sees who should not be there. */
+/* Plain memory that the lock guards, so that ThreadSanitizer sees an access without the lock. */
 struct guarded {
     struct biased_lock lock;
     uint64_t count;
-    uintptr_t insider;
+    uintptr_t holder;
     uint64_t collisions;
-    uint64_t entries; /* by enter() */
+    uint64_t fast_locks; /* by lock_fast() */
 };
 
-struct crowd {
+struct worker {
     struct guarded *guarded;
     pthread_t thread;
     unsigned rounds;
-    unsigned takes_every; /* rounds; 0: never */
-    bool resets;          /* patience, so that the bias changes hands often */
+    unsigned locks_every; /* rounds; 0: never */
+    bool resets;          /* the threshold, so that the bias changes often */
 };
 
-/* Now and then long enough for another thread to come all the way to the wait for who is inside. */
+/* Takes long enough, once in 256 changes, for another thread to reach its wait for the holder. */
 static void guarded_change(struct guarded *guarded)
 {
     uintptr_t self = vmm__thread_self();
-    if (guarded->insider != 0)
+    if (guarded->holder != 0)
         guarded->collisions++;
-    guarded->insider = self;
+    guarded->holder = self;
     guarded->count++;
     for (volatile unsigned i = guarded->count % 256 == 0 ? 5000 : 4; i > 0; i--)
         continue;
-    if (guarded->insider != self)
+    if (guarded->holder != self)
         guarded->collisions++;
-    guarded->insider = 0;
+    guarded->holder = 0;
 }
 
-static void *crowd_main(void *context)
+static void *worker_main(void *context)
 {
-    struct crowd *crowd = context;
-    struct guarded *guarded = crowd->guarded;
-    for (unsigned round = 1; round <= crowd->rounds; round++) {
-        bool is_entered = false;
-        if (crowd->takes_every != 0 && round % crowd->takes_every == 0)
-            vmm__biased_take(&guarded->lock);
-        else if (vmm__biased_enter(&guarded->lock))
-            is_entered = true;
+    struct worker *worker = context;
+    struct guarded *guarded = worker->guarded;
+    for (unsigned round = 1; round <= worker->rounds; round++) {
+        bool is_fast = false;
+        if (worker->locks_every != 0 && round % worker->locks_every == 0)
+            vmm__biased_lock(&guarded->lock);
+        else if (vmm__biased_lock_fast(&guarded->lock))
+            is_fast = true;
         else
-            vmm__biased_visit(&guarded->lock);
+            vmm__biased_lock_slow(&guarded->lock);
         guarded_change(guarded);
-        guarded->entries += is_entered;
-        if (crowd->resets && !is_entered)
-            guarded->lock.patience = 0;
-        vmm__biased_drop(&guarded->lock);
+        guarded->fast_locks += is_fast;
+        if (worker->resets && !is_fast)
+            guarded->lock.rebias_threshold = 0;
+        vmm__biased_unlock(&guarded->lock);
     }
     return NULL;
 }
 
-enum { CROWD = 6, CROWD_ROUNDS = 6000 };
+enum { WORKERS = 6, ROUNDS = 6000 };
 
-static uint64_t crowd_run(unsigned threads, unsigned rounds, bool may_favour)
+static uint64_t run_workers(unsigned threads, unsigned rounds, bool may_bias)
 {
     struct guarded guarded = { .count = 0 };
-    struct crowd crowds[16];
+    struct worker workers[16];
     vmm__biased_init(&guarded.lock);
-    guarded.lock.may_favour = may_favour;
+    guarded.lock.may_bias = may_bias;
     for (unsigned i = 0; i < threads; i++) {
-        /* The first only enters and visits; the others take now and then, the last always. */
-        crowds[i] = (struct crowd){ .guarded = &guarded,
-                                    .rounds = rounds,
-                                    .takes_every = i == 0             ? 0
-                                                   : i == threads - 1 ? 1
-                                                                      : 40 * i,
-                                    .resets = i % 2 == 1 };
-        assert_int_equal(pthread_create(&crowds[i].thread, NULL, crowd_main, &crowds[i]), 0);
+        /* The first never calls lock(), the last always, the others every 40th, 80th ... round. */
+        workers[i] = (struct worker){ .guarded = &guarded,
+                                      .rounds = rounds,
+                                      .locks_every = i == 0             ? 0
+                                                     : i == threads - 1 ? 1
+                                                                        : 40 * i,
+                                      .resets = i % 2 == 1 };
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
     }
     for (unsigned i = 0; i < threads; i++)
-        assert_int_equal(pthread_join(crowds[i].thread, NULL), 0);
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
     assert_int_equal(guarded.collisions, 0);
     assert_int_equal(guarded.count, (uint64_t)threads * rounds);
     vmm__biased_fini(&guarded.lock);
-    return guarded.entries;
+    return guarded.fast_locks;
 }
 
-static void crowds_exclude_each_other(void **state)
+static void threads_exclude_each_other(void **state)
 {
     (void)state;
-    assert_true(crowd_run(CROWD, CROWD_ROUNDS, true) > 0);
-    assert_true(crowd_run(2, 2 * CROWD_ROUNDS, true) > 0);
-    (void)crowd_run(16, CROWD_ROUNDS / 4, true);
-    assert_int_equal(crowd_run(CROWD, CROWD_ROUNDS / 4, false), 0);
+    assert_true(run_workers(WORKERS, ROUNDS, true) > 0);
+    assert_true(run_workers(2, 2 * ROUNDS, true) > 0);
+    (void)run_workers(16, ROUNDS / 4, true);
+    assert_int_equal(run_workers(WORKERS, ROUNDS / 4, false), 0);
 }
 
-/* ---- Changing hands ------------------------------------------------------------------------- */
+/* ---- Changes of the bias -------------------------------------------------------------------- */
 
-enum { HAND_OVERS = 6000 };
+enum { BIAS_CHANGES = 6000 };
 
-struct dancer {
+struct rival {
     struct guarded *guarded;
     pthread_t thread;
-    _Atomic unsigned *favoured; /* times that a thread became the favourite */
+    _Atomic unsigned *biased; /* times that a thread got the bias */
 };
 
-/* Each visit makes the visitor the favourite, and dismisses the one before while it may be entering. */
-static void *dancer_main(void *context)
+/* Each lock_slow() gets the bias, and revokes another thread's while that thread may be in lock_fast(). */
+static void *rival_main(void *context)
 {
-    struct dancer *dancer = context;
-    struct guarded *guarded = dancer->guarded;
-    while (atomic_load(dancer->favoured) < HAND_OVERS) {
-        for (int i = 0; i < 50 && vmm__biased_enter(&guarded->lock); i++) {
+    struct rival *rival = context;
+    struct guarded *guarded = rival->guarded;
+    while (atomic_load(rival->biased) < BIAS_CHANGES) {
+        for (int i = 0; i < 50 && vmm__biased_lock_fast(&guarded->lock); i++) {
             guarded_change(guarded);
-            vmm__biased_drop(&guarded->lock);
+            vmm__biased_unlock(&guarded->lock);
         }
-        vmm__biased_take(&guarded->lock);
-        guarded->lock.patience = 0;
-        vmm__biased_drop(&guarded->lock);
-        vmm__biased_visit(&guarded->lock);
+        vmm__biased_lock(&guarded->lock);
+        guarded->lock.rebias_threshold = 0;
+        vmm__biased_unlock(&guarded->lock);
+        vmm__biased_lock_slow(&guarded->lock);
         guarded_change(guarded);
-        if (atomic_load(&guarded->lock.favourite) != NULL)
-            (void)atomic_fetch_add(dancer->favoured, 1);
-        vmm__biased_drop(&guarded->lock);
+        if (atomic_load(&guarded->lock.bias_owner) != NULL)
+            (void)atomic_fetch_add(rival->biased, 1);
+        vmm__biased_unlock(&guarded->lock);
     }
     return NULL;
 }
 
-static void the_bias_changes_hands_thousands_of_times(void **state)
+static void the_bias_changes_thousands_of_times(void **state)
 {
     (void)state;
     struct guarded guarded = { .count = 0 };
-    _Atomic unsigned favoured = 0;
-    struct dancer dancers[4];
+    _Atomic unsigned biased = 0;
+    struct rival rivals[4];
     vmm__biased_init(&guarded.lock);
     for (int i = 0; i < 4; i++) {
-        dancers[i] = (struct dancer){ .guarded = &guarded, .favoured = &favoured };
-        assert_int_equal(pthread_create(&dancers[i].thread, NULL, dancer_main, &dancers[i]), 0);
+        rivals[i] = (struct rival){ .guarded = &guarded, .biased = &biased };
+        assert_int_equal(pthread_create(&rivals[i].thread, NULL, rival_main, &rivals[i]), 0);
     }
     for (int i = 0; i < 4; i++)
-        assert_int_equal(pthread_join(dancers[i].thread, NULL), 0);
+        assert_int_equal(pthread_join(rivals[i].thread, NULL), 0);
     assert_int_equal(guarded.collisions, 0);
-    assert_true(atomic_load(&favoured) >= HAND_OVERS);
+    assert_true(atomic_load(&biased) >= BIAS_CHANGES);
     vmm__biased_fini(&guarded.lock);
 }
 
-struct duel {
+struct owner {
     struct guarded *guarded;
     pthread_t thread;
-    atomic_bool goes_on;
+    atomic_bool must_run;
 };
 
-/* The favourite again and again, as nobody has patience. */
-static void *duel_main(void *context)
+/* Gets the bias back each time, because it resets the threshold. */
+static void *owner_main(void *context)
 {
-    struct duel *duel = context;
-    struct guarded *guarded = duel->guarded;
-    while (atomic_load(&duel->goes_on)) {
-        bool is_entered = vmm__biased_enter(&guarded->lock);
-        if (!is_entered)
-            vmm__biased_visit(&guarded->lock);
-        guarded->lock.patience = 0;
-        guarded->entries += is_entered;
+    struct owner *owner = context;
+    struct guarded *guarded = owner->guarded;
+    while (atomic_load(&owner->must_run)) {
+        bool is_fast = vmm__biased_lock_fast(&guarded->lock);
+        if (!is_fast)
+            vmm__biased_lock_slow(&guarded->lock);
+        guarded->lock.rebias_threshold = 0;
+        guarded->fast_locks += is_fast;
         guarded_change(guarded);
-        vmm__biased_drop(&guarded->lock);
+        vmm__biased_unlock(&guarded->lock);
     }
     return NULL;
 }
 
-/* The favourite enters at the moment when it is dismissed. */
-static void entering_and_dismissing_meet(void **state)
+/* The bias owner is in lock_fast() while its bias is revoked. */
+static void fast_lock_races_with_revocation(void **state)
 {
-    enum { DISMISSALS = 4000 };
+    enum { REVOCATIONS = 4000 };
     (void)state;
     struct guarded guarded = { .count = 0 };
-    struct duel duel = { .guarded = &guarded, .goes_on = true };
+    struct owner owner = { .guarded = &guarded, .must_run = true };
     vmm__biased_init(&guarded.lock);
-    assert_int_equal(pthread_create(&duel.thread, NULL, duel_main, &duel), 0);
-    for (int dismissals = 0; dismissals < DISMISSALS; dismissals++) {
-        while (atomic_load(&guarded.lock.favourite) == NULL)
+    assert_int_equal(pthread_create(&owner.thread, NULL, owner_main, &owner), 0);
+    for (int revocations = 0; revocations < REVOCATIONS; revocations++) {
+        while (atomic_load(&guarded.lock.bias_owner) == NULL)
             (void)sched_yield();
-        vmm__biased_take(&guarded.lock);
+        vmm__biased_lock(&guarded.lock);
         guarded_change(&guarded);
-        vmm__biased_drop(&guarded.lock);
+        vmm__biased_unlock(&guarded.lock);
     }
-    atomic_store(&duel.goes_on, false);
-    assert_int_equal(pthread_join(duel.thread, NULL), 0);
+    atomic_store(&owner.must_run, false);
+    assert_int_equal(pthread_join(owner.thread, NULL), 0);
     assert_int_equal(guarded.collisions, 0);
-    assert_true(guarded.entries > 0);
+    assert_true(guarded.fast_locks > 0);
     vmm__biased_fini(&guarded.lock);
 }
 
-/* Threads that begin and end while others work, so that identities and seats are used again. */
-static void *short_life_main(void *context)
+/* Threads begin and end while others work, so that new threads inherit identities and slots. */
+static void *short_lived_main(void *context)
 {
     struct guarded *guarded = context;
     for (int i = 0; i < 200; i++) {
-        if (!vmm__biased_enter(&guarded->lock))
-            vmm__biased_visit(&guarded->lock);
+        if (!vmm__biased_lock_fast(&guarded->lock))
+            vmm__biased_lock_slow(&guarded->lock);
         guarded_change(guarded);
-        vmm__biased_drop(&guarded->lock);
+        vmm__biased_unlock(&guarded->lock);
     }
     return NULL;
 }
 
-static void short_lives_exclude_each_other(void **state)
+static void short_lived_threads_exclude_each_other(void **state)
 {
     (void)state;
     struct guarded guarded = { .count = 0 };
@@ -210,8 +210,8 @@ static void short_lives_exclude_each_other(void **state)
     for (int round = 0; round < 100; round++) {
         pthread_t threads[3];
         for (int i = 0; i < 3; i++)
-            assert_int_equal(pthread_create(&threads[i], NULL, short_life_main, &guarded), 0);
-        (void)short_life_main(&guarded);
+            assert_int_equal(pthread_create(&threads[i], NULL, short_lived_main, &guarded), 0);
+        (void)short_lived_main(&guarded);
         for (int i = 0; i < 3; i++)
             assert_int_equal(pthread_join(threads[i], NULL), 0);
     }
@@ -223,10 +223,10 @@ static void short_lives_exclude_each_other(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crowds_exclude_each_other),
-        cmocka_unit_test(the_bias_changes_hands_thousands_of_times),
-        cmocka_unit_test(entering_and_dismissing_meet),
-        cmocka_unit_test(short_lives_exclude_each_other),
+        cmocka_unit_test(threads_exclude_each_other),
+        cmocka_unit_test(the_bias_changes_thousands_of_times),
+        cmocka_unit_test(fast_lock_races_with_revocation),
+        cmocka_unit_test(short_lived_threads_exclude_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,18 +2,18 @@
 #define _GNU_SOURCE
 #include "support/test_support.h"
 
+#include "api/config.h"
 #include "base/hostmem.h"
-#include "config.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static int environment_cleared(void **state)
+static int environment_clear(void **state)
 {
     (void)state;
     static const char *const names[] = { "VMM_DRIVER", "VMM_NO_CACHING", "VMM_LIMIT",
-                                         "VMM_LOG",    "VMM_ZERO",       "VMM_GUARD" };
+                                         "VMM_LOG",    "VMM_ZERO",       "VMM_DEBUG" };
     for (int i = 0; i < 6; i++)
         assert_int_equal(unsetenv(names[i]), 0);
     return 0;
@@ -26,7 +26,7 @@ static void set(const char *name, const char *value)
 
 #define assert_names(part) assert_non_null(strstr(vmm_last_error(), part))
 
-static void null_is_all_defaults(void **state)
+static void null_selects_all_defaults(void **state)
 {
     (void)state;
     vmm_config out;
@@ -36,8 +36,8 @@ static void null_is_all_defaults(void **state)
     assert_memory_equal(&out, &zero, sizeof out);
 }
 
-/* A caller of an older version knows fewer fields; the rest must count as zero. */
-static void older_callers_are_understood(void **state)
+/* A caller of an older version has fewer fields; the others are zero. */
+static void callers_of_older_versions_are_accepted(void **state)
 {
     (void)state;
     vmm_config in;
@@ -47,14 +47,14 @@ static void older_callers_are_understood(void **state)
     vmm_config out;
     assert_ok(vmm__config_read(&in, &out));
     assert_int_equal(out.device, 3);
-    assert_int_equal(out.driver, VMM_DRIVER_AUTO);
+    assert_int_equal(out.driver, VMM_DRIVER_DEFAULT);
     assert_int_equal(out.limit_bytes, 0);
     assert_int_equal(out.no_caching, 0);
     assert_null((void *)(uintptr_t)out.log);
     assert_int_equal(out.struct_size, sizeof out);
 }
 
-static void newer_callers_are_understood_if_they_ask_for_nothing_new(void **state)
+static void callers_of_newer_versions_are_accepted_if_new_fields_are_zero(void **state)
 {
     (void)state;
     struct {
@@ -68,7 +68,7 @@ static void newer_callers_are_understood_if_they_ask_for_nothing_new(void **stat
     assert_status(vmm__config_read(&in.config, &out), VMM_ERR_UNSUPPORTED);
 }
 
-static void struct_sizes_beyond_reason_are_refused(void **state)
+static void impossible_struct_sizes_are_refused(void **state)
 {
     (void)state;
     static const size_t sizes[] = { 0, 1, 8, 11, 100000, SIZE_MAX / 2, SIZE_MAX };
@@ -80,7 +80,7 @@ static void struct_sizes_beyond_reason_are_refused(void **state)
     }
 }
 
-static void wrong_fields_are_named(void **state)
+static void errors_name_the_field(void **state)
 {
     (void)state;
     vmm_config out;
@@ -95,17 +95,17 @@ static void wrong_fields_are_named(void **state)
     in.driver = (vmm_driver_kind)-1;
     assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
     in = (vmm_config)VMM_CONFIG_INIT;
-    in.no_caching = -1;
+    in.no_caching = (vmm_switch)-1;
     assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("no_caching is -1");
+    assert_names("no_caching is -1, not a value of vmm_switch");
     in = (vmm_config)VMM_CONFIG_INIT;
-    in.zero = 2;
+    in.zero = (vmm_switch)3;
     assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("zero is 2");
+    assert_names("zero is 3");
     in = (vmm_config)VMM_CONFIG_INIT;
-    in.guard = (vmm_guard)4;
+    in.debug = (vmm_debug_mode)5;
     assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("guard is 4");
+    assert_names("debug is 5");
 }
 
 /* ---- Environment ------------------------------------------------------------------------------
@@ -117,10 +117,10 @@ static vmm_status environment_read(vmm_config *config)
     return vmm__config_environment(config);
 }
 
-static void the_driver_comes_from_the_environment(void **state)
+static void environment_sets_the_driver(void **state)
 {
     (void)state;
-    static const char *const names[] = { "auto", "cuda", "host", "sim" };
+    static const char *const names[] = { "", "cuda", "host", "sim" };
     vmm_config config;
     for (int kind = 0; kind < 4; kind++) {
         set("VMM_DRIVER", names[kind]);
@@ -134,21 +134,21 @@ static void the_driver_comes_from_the_environment(void **state)
     assert_int_equal(config.driver, VMM_DRIVER_SIM);
     set("VMM_DRIVER", "");
     assert_ok(environment_read(&config));
-    assert_int_equal(config.driver, VMM_DRIVER_AUTO);
-    static const char *const wrong[] = { "CUDA", "gpu", " sim", "sim ", "0" };
-    for (int i = 0; i < 5; i++) {
+    assert_int_equal(config.driver, VMM_DRIVER_DEFAULT);
+    static const char *const wrong[] = { "CUDA", "gpu", " sim", "sim ", "0", "auto" };
+    for (int i = 0; i < 6; i++) {
         set("VMM_DRIVER", wrong[i]);
         assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
         assert_names("VMM_DRIVER=");
     }
 }
 
-static void caching_is_switched_off_by_the_environment(void **state)
+static void environment_disables_caching(void **state)
 {
     (void)state;
     vmm_config config;
     static const char *const good[] = { "0", "1", "" };
-    static const int wanted[] = { 0, 1, 0 };
+    static const vmm_switch wanted[] = { VMM_OFF, VMM_ON, VMM_DEFAULT };
     for (int i = 0; i < 3; i++) {
         set("VMM_NO_CACHING", good[i]);
         assert_ok(environment_read(&config));
@@ -162,46 +162,44 @@ static void caching_is_switched_off_by_the_environment(void **state)
     }
 }
 
-static void zeros_and_guards_come_from_the_environment(void **state)
+static void environment_sets_zero_and_debug(void **state)
 {
     (void)state;
     static const char *const words[] = { "off", "record", "on", "stop" };
     vmm_config config;
     for (int i = 0; i < 4; i++) {
-        set("VMM_GUARD", words[i]);
+        set("VMM_DEBUG", words[i]);
         set("VMM_ZERO", i == 2 ? "1" : "0");
         assert_ok(environment_read(&config));
-        assert_int_equal(config.guard, i);
-        assert_int_equal(config.zero, i == 2);
+        assert_int_equal(config.debug, VMM_DEBUG_OFF + i);
+        assert_int_equal(config.zero, i == 2 ? VMM_ON : VMM_OFF);
     }
     set("VMM_ZERO", "2");
     assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
     assert_names("VMM_ZERO=2");
     set("VMM_ZERO", "0");
-    set("VMM_GUARD", "1");
+    set("VMM_DEBUG", "1");
     assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("VMM_GUARD=1: not one of the words that it knows: off, record, on, stop");
+    assert_names("VMM_DEBUG=1: not one of: off, record, on, stop");
 }
 
-static void the_limit_comes_from_the_environment(void **state)
+static void environment_sets_the_limit(void **state)
 {
     (void)state;
     static const struct {
         const char *text;
         uint64_t bytes;
-    } good[] = { { "8GiB", 8 * GIB },
-                 { "1.5G", 3 * GIB / 2 },
-                 { "50%", 40 * GIB },
-                 { "4096", 4096 },
-                 { "", 0 } };
-    for (int i = 0; i < 5; i++) {
+    } good[] = { { "8GiB", 8 * GIB },  { "1.5G", 3 * GIB / 2 }, { "50%", 40 * GIB },
+                 { "100%", 80 * GIB }, { "4096", 4096 },        { "", 0 } };
+    for (int i = 0; i < 6; i++) {
         vmm_config config = VMM_CONFIG_INIT;
         set("VMM_LIMIT", good[i].text);
         assert_ok(vmm__config_limit(80 * GIB, &config));
         assert_int_equal(config.limit_bytes, good[i].bytes);
     }
-    static const char *const wrong[] = { "0", "0%", "lots", "8GB", "-1", "8 GiB", "1e9", "100 %" };
-    for (int i = 0; i < 8; i++) {
+    static const char *const wrong[] = { "0",     "0%",  "lots",  "8GB",  "-1",
+                                         "8 GiB", "1e9", "100 %", "120%", "100.1%" };
+    for (int i = 0; i < 10; i++) {
         vmm_config config = VMM_CONFIG_INIT;
         set("VMM_LIMIT", wrong[i]);
         assert_status(vmm__config_limit(80 * GIB, &config), VMM_ERR_INVALID_ARGUMENT);
@@ -212,14 +210,14 @@ static void the_limit_comes_from_the_environment(void **state)
     }
 }
 
-/* A cache of the sim driver, made the public way, so that the environment counts. */
-static vmm_status sim_created_by_environment(vmm_cache **cache)
+/* Creates a cache of the sim driver with vmm_create(), which reads the environment. */
+static vmm_status sim_create_by_environment(vmm_cache **cache)
 {
     set("VMM_DRIVER", "sim");
     return vmm_create(NULL, cache);
 }
 
-static void the_log_goes_to_a_file(void **state)
+static void log_appends_to_a_file(void **state)
 {
     (void)state;
     char path[] = "/tmp/vmm-log-XXXXXX";
@@ -229,7 +227,7 @@ static void the_log_goes_to_a_file(void **state)
     for (int round = 0; round < 2; round++) {
         vmm_cache *cache;
         void *block;
-        assert_ok(sim_created_by_environment(&cache));
+        assert_ok(sim_create_by_environment(&cache));
         assert_ok(vmm_alloc(cache, 5 * MIB, NULL, &block));
         assert_ok(vmm_destroy(cache));
     }
@@ -244,19 +242,19 @@ static void the_log_goes_to_a_file(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void a_log_that_cannot_be_opened_is_told(void **state)
+static void create_fails_if_the_log_cannot_be_opened(void **state)
 {
     (void)state;
     uint64_t host_bytes = vmm__host_outstanding();
     vmm_cache *cache = (vmm_cache *)&host_bytes;
     set("VMM_LOG", "/no/such/folder/log");
-    assert_status(sim_created_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(sim_create_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
     assert_names("VMM_LOG=/no/such/folder/log");
     assert_ptr_equal(cache, &host_bytes);
     assert_int_equal(vmm__host_outstanding(), host_bytes);
 }
 
-static void wrong_variables_leave_nothing(void **state)
+static void wrong_variables_leak_nothing(void **state)
 {
     (void)state;
     static const char *const names[] = { "VMM_NO_CACHING", "VMM_LIMIT" };
@@ -264,7 +262,7 @@ static void wrong_variables_leave_nothing(void **state)
         vmm_cache *cache;
         set(names[i], "nonsense");
         uint64_t host_bytes = vmm__host_outstanding();
-        assert_status(sim_created_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
+        assert_status(sim_create_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
         assert_names(names[i]);
         assert_int_equal(vmm__host_outstanding(), host_bytes);
         assert_int_equal(unsetenv(names[i]), 0);
@@ -274,20 +272,20 @@ static void wrong_variables_leave_nothing(void **state)
 int main(void)
 {
 #define CONFIG_TEST(name)                                                                          \
-    cmocka_unit_test_setup_teardown(name, environment_cleared, environment_cleared)
+    cmocka_unit_test_setup_teardown(name, environment_clear, environment_clear)
     static const struct CMUnitTest tests[] = {
-        CONFIG_TEST(null_is_all_defaults),
-        CONFIG_TEST(older_callers_are_understood),
-        CONFIG_TEST(newer_callers_are_understood_if_they_ask_for_nothing_new),
-        CONFIG_TEST(struct_sizes_beyond_reason_are_refused),
-        CONFIG_TEST(wrong_fields_are_named),
-        CONFIG_TEST(the_driver_comes_from_the_environment),
-        CONFIG_TEST(caching_is_switched_off_by_the_environment),
-        CONFIG_TEST(zeros_and_guards_come_from_the_environment),
-        CONFIG_TEST(the_limit_comes_from_the_environment),
-        CONFIG_TEST(the_log_goes_to_a_file),
-        CONFIG_TEST(a_log_that_cannot_be_opened_is_told),
-        CONFIG_TEST(wrong_variables_leave_nothing),
+        CONFIG_TEST(null_selects_all_defaults),
+        CONFIG_TEST(callers_of_older_versions_are_accepted),
+        CONFIG_TEST(callers_of_newer_versions_are_accepted_if_new_fields_are_zero),
+        CONFIG_TEST(impossible_struct_sizes_are_refused),
+        CONFIG_TEST(errors_name_the_field),
+        CONFIG_TEST(environment_sets_the_driver),
+        CONFIG_TEST(environment_disables_caching),
+        CONFIG_TEST(environment_sets_zero_and_debug),
+        CONFIG_TEST(environment_sets_the_limit),
+        CONFIG_TEST(log_appends_to_a_file),
+        CONFIG_TEST(create_fails_if_the_log_cannot_be_opened),
+        CONFIG_TEST(wrong_variables_leak_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

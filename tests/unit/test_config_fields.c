@@ -1,21 +1,21 @@
-/* Configuration, field by field: the bounds of each, and each from the environment, where a field that is set
- * counts for more. */
+/* The fields of the configuration: bounds, environment variables, and fields that override the environment. */
 #define _GNU_SOURCE
 #include "support/test_support.h"
 
-#include "config.h"
+#include "api/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static int environment_cleared(void **state)
+static int environment_clear(void **state)
 {
     (void)state;
-    static const char *const names[] = { "VMM_DRIVER",  "VMM_NO_CACHING", "VMM_FOOTPRINT",
-                                         "VMM_SHARING", "VMM_COMPACTION", "VMM_DECAY_MS",
-                                         "VMM_LOG" };
+    static const char *const names[] = { "VMM_DRIVER", "VMM_NO_CACHING", "VMM_FOOTPRINT",
+                                         "VMM_REUSE",  "VMM_COMPACTION", "VMM_DECAY_MS",
+                                         "VMM_LOG",    "VMM_ZERO",       "VMM_DEBUG",
+                                         "VMM_NVTX",   "VMM_LIMIT" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_int_equal(unsetenv(names[i]), 0);
     return 0;
@@ -23,14 +23,14 @@ static int environment_cleared(void **state)
 
 /* ---- Bounds --------------------------------------------------------------------------------- */
 
-static void is_taken(const vmm_config *config)
+static void check_accepted(const vmm_config *config)
 {
     vmm_config out;
     assert_ok(vmm__config_read(config, &out));
     assert_memory_equal(&out, config, sizeof out);
 }
 
-static void is_refused(const vmm_config *config, const char *words)
+static void check_refused(const vmm_config *config, const char *words)
 {
     vmm_config out;
     assert_status(vmm__config_read(config, &out), VMM_ERR_INVALID_ARGUMENT);
@@ -41,38 +41,41 @@ static void is_refused(const vmm_config *config, const char *words)
     do {                                                                                           \
         vmm_config config = VMM_CONFIG_INIT;                                                       \
         config.field = (type)(least);                                                              \
-        is_taken(&config);                                                                         \
+        check_accepted(&config);                                                                   \
         config.field = (type)(most);                                                               \
-        is_taken(&config);                                                                         \
+        check_accepted(&config);                                                                   \
         config.field = (type)((most) + 1);                                                         \
-        is_refused(&config, "config: " #field " is ");                                             \
+        check_refused(&config, "config: " #field " is ");                                          \
         config.field = (type)((least)-1);                                                          \
-        is_refused(&config, "config: " #field " is ");                                             \
+        check_refused(&config, "config: " #field " is ");                                          \
     } while (0)
 
 static void fields_have_bounds(void **state)
 {
     (void)state;
-    assert_bounds(vmm_driver_kind, driver, VMM_DRIVER_AUTO, VMM_DRIVER_SIM);
-    assert_bounds(int, no_caching, 0, 1);
-    assert_bounds(vmm_sharing, sharing, VMM_SHARING_FINISHED, VMM_SHARING_WAIT);
-    assert_bounds(vmm_compaction, compaction, VMM_COMPACTION_OFF, VMM_COMPACTION_ON);
-    assert_bounds(int, decay_thread, 0, 1);
+    assert_bounds(vmm_driver_kind, driver, VMM_DRIVER_DEFAULT, VMM_DRIVER_SIM);
+    assert_bounds(vmm_switch, no_caching, VMM_DEFAULT, VMM_OFF);
+    assert_bounds(vmm_reuse, reuse, VMM_REUSE_DEFAULT, VMM_REUSE_STREAM_WAIT);
+    assert_bounds(vmm_compaction, compaction, VMM_COMPACTION_DEFAULT, VMM_COMPACTION_ON);
+    assert_bounds(vmm_switch, decay_thread, VMM_DEFAULT, VMM_OFF);
+    assert_bounds(vmm_switch, zero, VMM_DEFAULT, VMM_OFF);
+    assert_bounds(vmm_debug_mode, debug, VMM_DEBUG_DEFAULT, VMM_DEBUG_STOP);
+    assert_bounds(vmm_switch, nvtx, VMM_DEFAULT, VMM_OFF);
 }
 
-static void a_footprint_is_a_share_or_any(void **state)
+static void footprint_is_permille_or_any(void **state)
 {
     (void)state;
     vmm_config config = VMM_CONFIG_INIT;
     config.footprint_permille = 1000;
-    is_taken(&config);
+    check_accepted(&config);
     config.footprint_permille = VMM_FOOTPRINT_ANY;
-    is_taken(&config);
+    check_accepted(&config);
     config.footprint_permille = 1001;
-    is_refused(&config, "footprint_permille is 1001");
+    check_refused(&config, "footprint_permille is 1001");
 }
 
-static void a_thread_needs_something_to_do(void **state)
+static void decay_thread_needs_decay(void **state)
 {
     (void)state;
     vmm_config config = VMM_CONFIG_INIT;
@@ -86,8 +89,8 @@ static void a_thread_needs_something_to_do(void **state)
     assert_ok(vmm__config_settle(&config));
 }
 
-/* Some bytes beyond what is known, none of them set, are no reason to refuse; one more than the most is. */
-static void struct_sizes_end_at_a_page(void **state)
+/* Unknown fields are accepted if they are zero and struct_size is at most a page. */
+static void struct_sizes_are_at_most_a_page(void **state)
 {
     (void)state;
     static union {
@@ -119,7 +122,7 @@ static vmm_status environment_read(const char *name, const char *text, vmm_confi
     return status;
 }
 
-static void is_nonsense(const char *name, const char *text)
+static void check_variable_refused(const char *name, const char *text)
 {
     vmm_config config;
     char start[64];
@@ -128,38 +131,37 @@ static void is_nonsense(const char *name, const char *text)
     assert_int_equal(strncmp(vmm_last_error(), start, strlen(start)), 0);
 }
 
-static void words_are_read(void **state)
+static void variables_accept_words(void **state)
 {
     (void)state;
     vmm_config config;
-    assert_ok(environment_read("VMM_SHARING", "finished", &config));
-    assert_int_equal(config.sharing, VMM_SHARING_FINISHED);
-    assert_ok(environment_read("VMM_SHARING", "wait", &config));
-    assert_int_equal(config.sharing, VMM_SHARING_WAIT);
+    assert_ok(environment_read("VMM_REUSE", "completed", &config));
+    assert_int_equal(config.reuse, VMM_REUSE_COMPLETED);
+    assert_ok(environment_read("VMM_REUSE", "stream_wait", &config));
+    assert_int_equal(config.reuse, VMM_REUSE_STREAM_WAIT);
     assert_ok(environment_read("VMM_COMPACTION", "off", &config));
     assert_int_equal(config.compaction, VMM_COMPACTION_OFF);
-    assert_ok(environment_read("VMM_COMPACTION", "auto", &config));
-    assert_int_equal(config.compaction, VMM_COMPACTION_AUTO);
     assert_ok(environment_read("VMM_COMPACTION", "on", &config));
     assert_int_equal(config.compaction, VMM_COMPACTION_ON);
-    is_nonsense("VMM_SHARING", "waits");
-    is_nonsense("VMM_COMPACTION", "ON");
-    is_nonsense("VMM_DRIVER", "gpu");
-    is_nonsense("VMM_NO_CACHING", "2");
+    check_variable_refused("VMM_REUSE", "waits");
+    check_variable_refused("VMM_COMPACTION", "ON");
+    check_variable_refused("VMM_COMPACTION", "auto");
+    check_variable_refused("VMM_DRIVER", "gpu");
+    check_variable_refused("VMM_NO_CACHING", "2");
 }
 
-/* A message shows all words that a variable knows, and no more. */
-static void a_wrong_word_is_told_the_right_ones(void **state)
+/* The message lists exactly the words of the variable. */
+static void errors_list_the_known_words(void **state)
 {
     (void)state;
-    is_nonsense("VMM_SHARING", "all");
-    assert_non_null(strstr(vmm_last_error(), "knows: finished, wait"));
+    check_variable_refused("VMM_REUSE", "all");
+    assert_non_null(strstr(vmm_last_error(), "not one of: completed, stream_wait"));
     assert_null(strstr(vmm_last_error(), "wait,"));
-    is_nonsense("VMM_COMPACTION", "all");
-    assert_non_null(strstr(vmm_last_error(), "knows: off, auto, on"));
+    check_variable_refused("VMM_COMPACTION", "all");
+    assert_non_null(strstr(vmm_last_error(), "not one of: off, on"));
 }
 
-static void numbers_are_read(void **state)
+static void variables_accept_numbers(void **state)
 {
     (void)state;
     vmm_config config;
@@ -176,21 +178,21 @@ static void numbers_are_read(void **state)
     static const char *const wrong[] = { "-1",  " 1",  "1 ",   "+1",
                                          "ten", "1e3", "0x10", "99999999999999999999" };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        is_nonsense("VMM_FOOTPRINT", wrong[i]);
-        is_nonsense("VMM_DECAY_MS", wrong[i]);
+        check_variable_refused("VMM_FOOTPRINT", wrong[i]);
+        check_variable_refused("VMM_DECAY_MS", wrong[i]);
     }
-    is_nonsense("VMM_FOOTPRINT", "1001");
-    is_nonsense("VMM_FOOTPRINT", "anything");
-    is_nonsense("VMM_DECAY_MS", "4294967296");
-    is_nonsense("VMM_DECAY_MS", "9:");
+    check_variable_refused("VMM_FOOTPRINT", "1001");
+    check_variable_refused("VMM_FOOTPRINT", "anything");
+    check_variable_refused("VMM_DECAY_MS", "4294967296");
+    check_variable_refused("VMM_DECAY_MS", "9:");
 }
 
-static void what_is_set_counts_for_more(void **state)
+static void fields_override_the_environment(void **state)
 {
     (void)state;
     static const char *const settings[][2] = {
         { "VMM_DRIVER", "sim" },     { "VMM_NO_CACHING", "nonsense" },
-        { "VMM_FOOTPRINT", "any" },  { "VMM_SHARING", "nonsense" },
+        { "VMM_FOOTPRINT", "any" },  { "VMM_REUSE", "nonsense" },
         { "VMM_COMPACTION", "off" }, { "VMM_DECAY_MS", "nonsense" }
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
@@ -199,27 +201,96 @@ static void what_is_set_counts_for_more(void **state)
     config.driver = VMM_DRIVER_HOST;
     config.no_caching = 1;
     config.footprint_permille = 7;
-    config.sharing = VMM_SHARING_WAIT;
+    config.reuse = VMM_REUSE_STREAM_WAIT;
     config.compaction = VMM_COMPACTION_ON;
     config.decay_ms = 9;
     vmm_config given = config;
     assert_ok(vmm__config_environment(&config));
     assert_memory_equal(&config, &given, sizeof config);
+    config.compaction = VMM_COMPACTION_OFF;
+    assert_int_equal(setenv("VMM_COMPACTION", "on", 1), 0);
+    assert_ok(vmm__config_environment(&config));
+    assert_int_equal(config.compaction, VMM_COMPACTION_OFF);
+    given = config;
     assert_int_equal(setenv("VMM_FOOTPRINT", "nonsense", 1), 0);
     assert_ok(vmm__config_environment(&config));
     assert_memory_equal(&config, &given, sizeof config);
+}
+
+static const char *const loud[][2] = {
+    { "VMM_NO_CACHING", "1" },  { "VMM_REUSE", "stream_wait" }, { "VMM_COMPACTION", "on" },
+    { "VMM_ZERO", "1" },        { "VMM_DEBUG", "on" },          { "VMM_NVTX", "1" },
+    { "VMM_FOOTPRINT", "any" }, { "VMM_DECAY_MS", "1" },        { "VMM_LIMIT", "4MiB" },
+};
+
+static vmm_config quiet_config(void)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    config.driver = VMM_DRIVER_SIM;
+    config.no_caching = VMM_OFF;
+    config.reuse = VMM_REUSE_COMPLETED;
+    config.compaction = VMM_COMPACTION_OFF;
+    config.zero = VMM_OFF;
+    config.debug = VMM_DEBUG_OFF;
+    config.nvtx = VMM_OFF;
+    config.footprint_permille = 10;
+    config.decay_ms = VMM_NO_DECAY;
+    config.limit_bytes = VMM_NO_LIMIT;
+    return config;
+}
+
+/* "Off" or "none" in a field overrides "on" in the environment. */
+static void explicit_off_overrides_the_environment(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof loud / sizeof *loud; i++)
+        assert_int_equal(setenv(loud[i][0], loud[i][1], 1), 0);
+    vmm_config config = quiet_config();
+    vmm_config given = config;
+    assert_ok(vmm__config_environment(&config));
+    assert_ok(vmm__config_limit(GIB, &config));
+    assert_memory_equal(&config, &given, sizeof config);
+    vmm_cache *cache;
+    assert_ok(vmm_create(&config, &cache));
+    assert_false(cache->no_caching);
+    assert_int_equal(cache->reuse, VMM_REUSE_COMPLETED);
+    assert_int_equal(cache->compaction, VMM_COMPACTION_OFF);
+    assert_null(cache->debug);
+    assert_null(cache->nvtx);
+    assert_int_equal(cache->footprint_permille, 10);
+    assert_int_equal(cache->vm.limit_bytes, 0);
+    assert_int_equal(cache->decay.period_ns, 0);
+    assert_ok(vmm_destroy(cache));
+}
+
+/* Without a field and a variable, the default is off. */
+static void defaults_are_off(void **state)
+{
+    (void)state;
+    vmm_config config = VMM_CONFIG_INIT;
+    vmm_config quiet = quiet_config();
+    assert_ok(vmm__config_settle(&config));
+    assert_ok(vmm__config_settle(&quiet));
+    assert_int_equal(config.no_caching, quiet.no_caching);
+    assert_int_equal(config.reuse, quiet.reuse);
+    assert_int_equal(config.compaction, quiet.compaction);
+    assert_int_equal(config.zero, quiet.zero);
+    assert_int_equal(config.debug, quiet.debug);
+    assert_int_equal(config.nvtx, quiet.nvtx);
+    assert_int_equal(config.decay_thread, VMM_OFF);
+    assert_int_equal(config.decay_ms, quiet.decay_ms);
 }
 
 /* ---- The log ---------------------------------------------------------------------------------- */
 
 static unsigned lines;
 
-static void line_counted(void *context, const char *line)
+static void line_count(void *context, const char *line)
 {
     lines += context == &lines && strncmp(line, "grow: ", 6) == 0;
 }
 
-/* What a cache that grows once writes to stderr meanwhile. */
+/* Returns what a cache that grows once writes to stderr. */
 static size_t stderr_of(const vmm_config *config, char *text, size_t size)
 {
     int ends[2];
@@ -243,7 +314,7 @@ static size_t stderr_of(const vmm_config *config, char *text, size_t size)
     return (size_t)bytes;
 }
 
-static void the_log_goes_to_stderr(void **state)
+static void log_writes_to_stderr(void **state)
 {
     (void)state;
     vmm_config config = VMM_CONFIG_INIT;
@@ -255,9 +326,9 @@ static void the_log_goes_to_stderr(void **state)
     assert_int_equal(setenv("VMM_LOG", "stderr", 1), 0);
     assert_true(stderr_of(&config, text, sizeof text) > 0);
     assert_int_equal(strncmp(text, "vmmcache: grow: ", 16), 0);
-    assert_true(dprintf(STDERR_FILENO, "%s", "") == 0); /* it was not closed with the cache */
+    assert_true(dprintf(STDERR_FILENO, "%s", "") == 0); /* vmm_destroy() did not close it */
     lines = 0;
-    config.log = line_counted;
+    config.log = line_count;
     config.log_context = &lines;
     assert_int_equal(stderr_of(&config, text, sizeof text), 0);
     assert_int_equal(lines, 1);
@@ -266,17 +337,19 @@ static void the_log_goes_to_stderr(void **state)
 int main(void)
 {
 #define CONFIG_TEST(name)                                                                          \
-    cmocka_unit_test_setup_teardown(name, environment_cleared, environment_cleared)
+    cmocka_unit_test_setup_teardown(name, environment_clear, environment_clear)
     static const struct CMUnitTest tests[] = {
         CONFIG_TEST(fields_have_bounds),
-        CONFIG_TEST(a_footprint_is_a_share_or_any),
-        CONFIG_TEST(a_thread_needs_something_to_do),
-        CONFIG_TEST(struct_sizes_end_at_a_page),
-        CONFIG_TEST(words_are_read),
-        CONFIG_TEST(a_wrong_word_is_told_the_right_ones),
-        CONFIG_TEST(numbers_are_read),
-        CONFIG_TEST(what_is_set_counts_for_more),
-        CONFIG_TEST(the_log_goes_to_stderr),
+        CONFIG_TEST(footprint_is_permille_or_any),
+        CONFIG_TEST(decay_thread_needs_decay),
+        CONFIG_TEST(struct_sizes_are_at_most_a_page),
+        CONFIG_TEST(variables_accept_words),
+        CONFIG_TEST(errors_list_the_known_words),
+        CONFIG_TEST(variables_accept_numbers),
+        CONFIG_TEST(fields_override_the_environment),
+        CONFIG_TEST(explicit_off_overrides_the_environment),
+        CONFIG_TEST(defaults_are_off),
+        CONFIG_TEST(log_writes_to_stderr),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

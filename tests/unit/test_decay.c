@@ -1,8 +1,8 @@
-/* Decay: what is overdue when, how much of it goes, what it asks of the driver, who looks. */
+/* Decay: when memory expires, how much is released, driver calls, and who polls. */
 #include "support/policy_support.h"
 
-#include "policy/idle.h"
-#include "policy/trim.h"
+#include "cache/reclaim/trim.h"
+#include "cache/reuse/idle_scan.h"
 
 static uint64_t now_ms;
 
@@ -12,8 +12,8 @@ static uint64_t clock_read(void *context)
     return now_ms * 1000000;
 }
 
-/* A period of ten milliseconds begins. */
-static void decay_begins(struct scene *scene, uint64_t keep_bytes)
+/* Begins a period of ten milliseconds. */
+static void decay_begin(struct scene *scene, uint64_t keep_bytes)
 {
     vmm_config config = VMM_CONFIG_INIT;
     config.decay_ms = 10;
@@ -24,282 +24,282 @@ static void decay_begins(struct scene *scene, uint64_t keep_bytes)
     vmm__decay_init(&scene->cache->decay, &config, scene->cache);
 }
 
-static void ticked_at(struct scene *scene, uint64_t ms)
+static void poll_at(struct scene *scene, uint64_t ms)
 {
     now_ms = ms;
-    assert_ok(vmm_tick(scene->cache));
+    assert_ok(vmm_poll(scene->cache));
     assert_ok(vmm__cache_check(scene->cache));
 }
 
-/* A chunk that was used and given back now. */
-static struct block *used_chunk(struct scene *scene, struct heap *heap, uint64_t granule,
-                                uint32_t granules)
+/* Uses a new chunk and frees it. */
+static struct block *use_chunk(struct scene *scene, struct heap *heap, uint64_t granule,
+                               uint32_t granules)
 {
     struct block *block =
-        block_lived(heap, territory(scene, heap, granule, granules, granules), granules * GRANULE);
-    sim_filled(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
+        block_make_live(heap, extent(scene, heap, granule, granules, granules), granules * GRANULE);
+    sim_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
     return vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
 }
 
-static void it_goes_after_one_to_two_periods(void **state)
+static void memory_expires_after_one_to_two_periods(void **state)
 {
     struct scene *scene = *state;
-    decay_begins(scene, 0);
-    (void)used_chunk(scene, &scene->pool->large, 10, 4);
-    ticked_at(scene, 1009);
-    (void)used_chunk(scene, &scene->other->large, 30, 2);
-    ticked_at(scene, 1010);
-    assert_int_equal(scene_reserved(scene), 6 * GRANULE);
-    (void)used_chunk(scene, &scene->other->small, 50, 1);
-    ticked_at(scene, 1019);
-    assert_int_equal(scene_reserved(scene), 7 * GRANULE);
-    ticked_at(scene, 1020);
-    assert_int_equal(scene_reserved(scene), GRANULE);
-    ticked_at(scene, 1030);
-    assert_int_equal(scene_reserved(scene), 0);
+    decay_begin(scene, 0);
+    (void)use_chunk(scene, &scene->pool->large, 10, 4);
+    poll_at(scene, 1009);
+    (void)use_chunk(scene, &scene->other->large, 30, 2);
+    poll_at(scene, 1010);
+    assert_int_equal(scene_reserved_bytes(scene), 6 * GRANULE);
+    (void)use_chunk(scene, &scene->other->small, 50, 1);
+    poll_at(scene, 1019);
+    assert_int_equal(scene_reserved_bytes(scene), 7 * GRANULE);
+    poll_at(scene, 1020);
+    assert_int_equal(scene_reserved_bytes(scene), GRANULE);
+    poll_at(scene, 1030);
+    assert_int_equal(scene_reserved_bytes(scene), 0);
     assert_int_equal(scene->driver->stalls, 0);
 }
 
-/* A look that comes late ends one period, not several: nobody knows what happened in between. */
-static void periods_without_a_look_are_one(void **state)
+/* A late poll ends one period, not several, because the cache cannot know when the memory was used. */
+static void a_late_poll_ends_one_period(void **state)
 {
     struct scene *scene = *state;
-    decay_begins(scene, 0);
-    (void)used_chunk(scene, &scene->pool->large, 10, 4);
-    ticked_at(scene, 5000);
-    assert_int_equal(scene_reserved(scene), 4 * GRANULE);
-    ticked_at(scene, 5009);
-    assert_int_equal(scene_reserved(scene), 4 * GRANULE);
-    ticked_at(scene, 5010);
-    assert_int_equal(scene_reserved(scene), 0);
+    decay_begin(scene, 0);
+    (void)use_chunk(scene, &scene->pool->large, 10, 4);
+    poll_at(scene, 5000);
+    assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
+    poll_at(scene, 5009);
+    assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
+    poll_at(scene, 5010);
+    assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-/* Epochs end for other reasons, too: only a period's end makes anything older. */
-static void trims_do_not_make_it_older(void **state)
+/* Epochs end for other reasons, too; only the end of a period ages memory. */
+static void trims_do_not_age_memory(void **state)
 {
     struct scene *scene = *state;
-    decay_begins(scene, 0);
-    (void)used_chunk(scene, &scene->pool->large, 10, 4);
+    decay_begin(scene, 0);
+    (void)use_chunk(scene, &scene->pool->large, 10, 4);
     for (int i = 0; i < 3; i++)
         assert_ok(vmm_trim(scene->cache, SIZE_MAX, NULL));
-    ticked_at(scene, 1010);
-    assert_int_equal(scene_reserved(scene), 4 * GRANULE);
-    ticked_at(scene, 1020);
-    assert_int_equal(scene_reserved(scene), 0);
+    poll_at(scene, 1010);
+    assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
+    poll_at(scene, 1020);
+    assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-static void what_is_used_again_stays(void **state)
+static void memory_in_use_does_not_expire(void **state)
 {
     struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
-    decay_begins(scene, 0);
-    struct block *block = used_chunk(scene, heap, 10, 4);
+    decay_begin(scene, 0);
+    struct block *block = use_chunk(scene, heap, 10, 4);
     for (uint64_t ms = 1010; ms < 1200; ms += 10) {
-        block = block_lived(heap, block, 3 * GRANULE);
+        block = block_make_live(heap, block, 3 * GRANULE);
         block = vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
-        ticked_at(scene, ms);
-        assert_int_equal(scene_reserved(scene), 4 * GRANULE);
+        poll_at(scene, ms);
+        assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
     }
-    ticked_at(scene, 1200);
-    assert_int_equal(scene_reserved(scene), 0);
+    poll_at(scene, 1200);
+    assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-/* The floor is of idle memory, live memory is not part of it; and it is never undercut by a chunk. */
-static void the_floor_stays(void **state)
+/* decay_keep_bytes counts idle memory only, and a whole chunk never goes below it. */
+static void decay_keeps_the_floor(void **state)
 {
     struct scene *scene = *state;
-    decay_begins(scene, 5 * GRANULE);
+    decay_begin(scene, 5 * GRANULE);
     for (uint64_t granule = 10; granule < 30; granule += 5)
-        (void)used_chunk(scene, &scene->pool->large, granule, 4);
-    struct block *live = territory(scene, &scene->other->large, 40, 8, 8);
-    live = block_lived(&scene->other->large, live, 8 * GRANULE);
-    ticked_at(scene, 1010);
-    ticked_at(scene, 1020);
-    assert_int_equal(scene_reserved(scene), 8 * GRANULE + 8 * GRANULE);
-    ticked_at(scene, 1030);
-    assert_int_equal(scene_reserved(scene), 16 * GRANULE);
+        (void)use_chunk(scene, &scene->pool->large, granule, 4);
+    struct block *live = extent(scene, &scene->other->large, 40, 8, 8);
+    live = block_make_live(&scene->other->large, live, 8 * GRANULE);
+    poll_at(scene, 1010);
+    poll_at(scene, 1020);
+    assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE + 8 * GRANULE);
+    poll_at(scene, 1030);
+    assert_int_equal(scene_reserved_bytes(scene), 16 * GRANULE);
     (void)vmm__heap_give(&scene->other->large, live, vmm__timeline_now(&scene->other->timeline));
-    ticked_at(scene, 1040);
-    assert_int_equal(scene_reserved(scene), 8 * GRANULE);
-    ticked_at(scene, 1050);
-    assert_int_equal(scene_reserved(scene), 8 * GRANULE);
+    poll_at(scene, 1040);
+    assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE);
+    poll_at(scene, 1050);
+    assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE);
 }
 
-/* Until the work that it waits for has ended, each look costs one question. */
-static void what_works_stays_and_is_asked_for_once(void **state)
+/* While the work runs, each poll costs one driver call. */
+static void unfinished_memory_stays_and_costs_one_query(void **state)
 {
     struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
-    decay_begins(scene, 0);
-    struct block *block = block_lived(heap, territory(scene, heap, 10, 8, 2), 8 * GRANULE);
-    (void)block_given_busy(scene, heap, block);
-    ticked_at(scene, 1010);
-    ticked_at(scene, 1020);
-    assert_int_equal(scene_reserved(scene), 8 * GRANULE);
+    decay_begin(scene, 0);
+    struct block *block = block_make_live(heap, extent(scene, heap, 10, 8, 2), 8 * GRANULE);
+    (void)block_free_busy(scene, heap, block);
+    poll_at(scene, 1010);
+    poll_at(scene, 1020);
+    assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE);
     assert_true(scene->cache->decay.is_stuck);
     assert_int_equal(heap->free_bytes, 8 * GRANULE);
     uint64_t calls = vmm__sim_calls(scene->driver);
-    ticked_at(scene, 1021);
+    poll_at(scene, 1021);
     assert_int_equal(vmm__sim_calls(scene->driver), calls + 1);
     assert_true(vmm__decay_is_due(&scene->cache->decay));
     assert_int_equal(sim_mismatches(scene->driver), 0);
-    ticked_at(scene, 1022);
-    assert_int_equal(scene_reserved(scene), 0);
+    poll_at(scene, 1022);
+    assert_int_equal(scene_reserved_bytes(scene), 0);
     assert_false(vmm__decay_is_due(&scene->cache->decay));
     assert_int_equal(scene->driver->stalls, 0);
 }
 
-/* What an order found at work goes back later, and no more than the order said. */
-static void an_order_stands_until_its_work_has_ended(void **state)
+/* Memory that a trim found unfinished is released later, down to the trim target. */
+static void a_trim_target_lasts_until_its_work_finishes(void **state)
 {
     struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
-    struct block *block = block_lived(heap, territory(scene, heap, 10, 8, 2), 8 * GRANULE);
-    (void)block_given_busy(scene, heap, block);
+    struct block *block = block_make_live(heap, extent(scene, heap, 10, 8, 2), 8 * GRANULE);
+    (void)block_free_busy(scene, heap, block);
     size_t released;
     assert_ok(vmm_trim(scene->cache, 3 * GRANULE, &released));
     assert_int_equal(released, 0);
-    assert_true(scene->cache->order_stands);
+    assert_true(scene->cache->has_trim_target);
     uint64_t calls = vmm__sim_calls(scene->driver);
-    assert_ok(vmm_tick(scene->cache));
+    assert_ok(vmm_poll(scene->cache));
     assert_int_equal(vmm__sim_calls(scene->driver), calls + 1);
-    (void)used_chunk(scene, &scene->other->large, 30, 2);
+    (void)use_chunk(scene, &scene->other->large, 30, 2);
     assert_int_equal(sim_mismatches(scene->driver), 0);
-    assert_ok(vmm_tick(scene->cache));
-    assert_int_equal(scene_reserved(scene), 2 * GRANULE);
-    assert_false(scene->cache->order_stands);
-    assert_false(vmm__trim_may_be_due(scene->cache));
+    assert_ok(vmm_poll(scene->cache));
+    assert_int_equal(scene_reserved_bytes(scene), 2 * GRANULE);
+    assert_false(scene->cache->has_trim_target);
+    assert_false(vmm__trim_may_have_expired(scene->cache));
 }
 
-static void an_order_that_is_met_stands_no_more(void **state)
+static void a_trim_target_that_is_met_ends(void **state)
 {
     struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
-    (void)used_chunk(scene, &scene->other->large, 30, 2);
-    struct block *block = block_lived(heap, territory(scene, heap, 10, 2, 2), 2 * GRANULE);
+    (void)use_chunk(scene, &scene->other->large, 30, 2);
+    struct block *block = block_make_live(heap, extent(scene, heap, 10, 2, 2), 2 * GRANULE);
     assert_ok(vmm__timeline_wait(&scene->other->timeline, 1));
-    (void)block_given_busy(scene, heap, block);
+    (void)block_free_busy(scene, heap, block);
     assert_ok(vmm_trim(scene->cache, 4 * GRANULE, NULL));
-    assert_false(scene->cache->order_stands);
-    assert_ok(vmm_trim(scene->cache, 2 * GRANULE, NULL)); /* the other one's is enough */
-    assert_int_equal(scene_reserved(scene), 2 * GRANULE);
-    assert_false(scene->cache->order_stands);
+    assert_false(scene->cache->has_trim_target);
+    assert_ok(vmm_trim(scene->cache, 2 * GRANULE, NULL)); /* the other stream's chunk is enough */
+    assert_int_equal(scene_reserved_bytes(scene), 2 * GRANULE);
+    assert_false(scene->cache->has_trim_target);
     assert_ok(vmm_trim(scene->cache, 0, NULL));
-    assert_true(scene->cache->order_stands);
+    assert_true(scene->cache->has_trim_target);
     assert_ok(vmm_trim(scene->cache, SIZE_MAX, NULL));
-    assert_false(scene->cache->order_stands);
+    assert_false(scene->cache->has_trim_target);
 }
 
-/* Empty slabs, and blocks that other streams have done with, grow old like everything else. */
-static void nothing_hides_from_it(void **state)
+/* Empty slabs, and blocks whose uses by other streams have finished, expire like other memory. */
+static void slabs_and_used_blocks_expire(void **state)
 {
     struct scene *scene = *state;
     void *object;
     void *block;
-    decay_begins(scene, 0);
+    decay_begin(scene, 0);
     assert_ok(vmm_alloc(scene->cache, 100, STREAM(1), &object));
     assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(1), &block));
-    assert_ok(vmm_use(scene->cache, block, STREAM(2)));
+    assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
     assert_ok(vmm_free(scene->cache, object));
     assert_ok(vmm_free(scene->cache, block));
-    assert_int_equal(scene_reserved(scene), 4 * GRANULE);
-    ticked_at(scene, 1010);
-    ticked_at(scene, 1020);
-    assert_int_equal(scene_reserved(scene), 0);
+    assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
+    poll_at(scene, 1010);
+    poll_at(scene, 1020);
+    assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-static void frees_look_once_in_a_while(void **state)
+static void one_free_in_64_polls(void **state)
 {
     struct scene *scene = *state;
-    void *objects[2 * DECAY_LOOK_FREES];
-    decay_begins(scene, 0);
-    (void)used_chunk(scene, &scene->other->large, 30, 2);
-    for (int i = 0; i < 2 * DECAY_LOOK_FREES; i++)
+    void *objects[2 * DECAY_POLL_FREES];
+    decay_begin(scene, 0);
+    (void)use_chunk(scene, &scene->other->large, 30, 2);
+    for (int i = 0; i < 2 * DECAY_POLL_FREES; i++)
         assert_ok(vmm_alloc(scene->cache, 100, STREAM(1), &objects[i]));
     now_ms = 1010;
     uint64_t epoch = vmm__timeline_now(&scene->pool->timeline);
-    for (int i = 0; i < DECAY_LOOK_FREES; i++) {
+    for (int i = 0; i < DECAY_POLL_FREES; i++) {
         assert_int_equal(vmm__timeline_now(&scene->pool->timeline), epoch);
         assert_ok(vmm_free(scene->cache, objects[i]));
     }
     assert_int_equal(vmm__timeline_now(&scene->pool->timeline), epoch + 1);
     now_ms = 1020;
-    for (int i = DECAY_LOOK_FREES; i < 2 * DECAY_LOOK_FREES; i++) {
-        assert_int_equal(scene_reserved(scene), 3 * GRANULE);
+    for (int i = DECAY_POLL_FREES; i < 2 * DECAY_POLL_FREES; i++) {
+        assert_int_equal(scene_reserved_bytes(scene), 3 * GRANULE);
         assert_ok(vmm_free(scene->cache, objects[i]));
     }
-    assert_int_equal(scene_reserved(scene), GRANULE);
+    assert_int_equal(scene_reserved_bytes(scene), GRANULE);
 }
 
-/* A look in passing never waits for the lock, whose owner may be waiting for the device. */
-static void a_look_waits_for_nobody(void **state)
+/* A poll never waits for the grow lock, whose holder may be waiting for the device. */
+static void a_poll_does_not_wait_for_the_grow_lock(void **state)
 {
     struct scene *scene = *state;
-    decay_begins(scene, 0);
-    (void)used_chunk(scene, &scene->pool->large, 10, 4);
-    ticked_at(scene, 1010);
+    decay_begin(scene, 0);
+    (void)use_chunk(scene, &scene->pool->large, 10, 4);
+    poll_at(scene, 1010);
     now_ms = 1020;
-    vmm__fair_take(&scene->cache->grow_lock);
-    assert_ok(vmm_tick(scene->cache));
-    vmm__fair_drop(&scene->cache->grow_lock);
-    assert_int_equal(scene_reserved(scene), 4 * GRANULE);
-    assert_ok(vmm_tick(scene->cache));
-    assert_int_equal(scene_reserved(scene), 0);
+    vmm__fair_lock(&scene->cache->grow_lock);
+    assert_ok(vmm_poll(scene->cache));
+    vmm__fair_unlock(&scene->cache->grow_lock);
+    assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
+    assert_ok(vmm_poll(scene->cache));
+    assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-/* A driver that fails keeps the memory; a later look tries again. */
-static void a_driver_that_fails_is_told(void **state)
+/* If the driver fails, the memory stays, and a later poll tries again. */
+static void a_driver_error_is_reported(void **state)
 {
     struct scene *scene = *state;
-    decay_begins(scene, 0);
-    (void)used_chunk(scene, &scene->pool->large, 10, 8);
-    ticked_at(scene, 1010);
+    decay_begin(scene, 0);
+    (void)use_chunk(scene, &scene->pool->large, 10, 8);
+    poll_at(scene, 1010);
     now_ms = 1020;
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
-    assert_status(vmm_tick(scene->cache), VMM_ERR_DRIVER);
-    assert_status(vmm_tick(scene->cache), VMM_ERR_DRIVER);
+    assert_status(vmm_poll(scene->cache), VMM_ERR_DRIVER);
+    assert_status(vmm_poll(scene->cache), VMM_ERR_DRIVER);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
-    assert_int_equal(scene_reserved(scene), 8 * GRANULE);
-    ticked_at(scene, 1021);
-    assert_int_equal(scene_reserved(scene), 0);
+    assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE);
+    poll_at(scene, 1021);
+    assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-/* The same without host memory for the cut. */
-static void host_memory_that_lacks_is_told(void **state)
+/* The same without host memory for the block records. */
+static void missing_host_memory_is_reported(void **state)
 {
     struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
-    decay_begins(scene, 0);
-    struct block *block = used_chunk(scene, heap, 10, 8);
+    decay_begin(scene, 0);
+    struct block *block = use_chunk(scene, heap, 10, 8);
     uint64_t epoch = vmm__timeline_now(&scene->pool->timeline);
-    (void)used_chunk(scene, heap, 30, 2);
+    (void)use_chunk(scene, heap, 30, 2);
     while (heap->store.spare_count > 0)
-        block = block_lived(heap, block, 512)->next;
-    ticked_at(scene, 1010);
+        block = block_make_live(heap, block, 512)->next;
+    poll_at(scene, 1010);
     assert_ok(vmm__timeline_query(&scene->pool->timeline, epoch));
     now_ms = 1020;
     (void)vmm__host_fail_at(1);
-    assert_status(vmm_tick(scene->cache), VMM_ERR_HOST_OOM);
+    assert_status(vmm_poll(scene->cache), VMM_ERR_HOST_OOM);
     (void)vmm__host_fail_at(0);
-    assert_int_equal(scene_reserved(scene), 10 * GRANULE);
-    ticked_at(scene, 1021);
-    assert_int_equal(scene_reserved(scene), 8 * GRANULE);
+    assert_int_equal(scene_reserved_bytes(scene), 10 * GRANULE);
+    poll_at(scene, 1021);
+    assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE);
 }
 
-static void a_cache_without_it_never_looks(void **state)
+static void a_cache_without_decay_never_polls(void **state)
 {
     struct scene *scene = *state;
-    (void)used_chunk(scene, &scene->pool->large, 10, 4);
-    assert_false(vmm__trim_may_be_due(scene->cache));
-    for (int i = 0; i < 3 * DECAY_LOOK_FREES; i++)
-        assert_false(vmm__decay_looks(&scene->cache->decay, &scene->pool->frees));
+    (void)use_chunk(scene, &scene->pool->large, 10, 4);
+    assert_false(vmm__trim_may_have_expired(scene->cache));
+    for (int i = 0; i < 3 * DECAY_POLL_FREES; i++)
+        assert_false(vmm__decay_should_poll(&scene->cache->decay, &scene->pool->frees));
     uint64_t epoch = vmm__timeline_now(&scene->pool->timeline);
-    assert_ok(vmm_tick(scene->cache));
+    assert_ok(vmm_poll(scene->cache));
     assert_int_equal(vmm__timeline_now(&scene->pool->timeline), epoch);
-    assert_int_equal(scene_reserved(scene), 4 * GRANULE);
+    assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
 }
 
-static void disorder_is_found(void **state)
+static void the_check_finds_wrong_epochs(void **state)
 {
     struct scene *scene = *state;
     scene->pool->decayed.latest_epoch = 1;
@@ -313,21 +313,21 @@ static void disorder_is_found(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        POLICY_TEST(it_goes_after_one_to_two_periods),
-        POLICY_TEST(periods_without_a_look_are_one),
-        POLICY_TEST(trims_do_not_make_it_older),
-        POLICY_TEST(what_is_used_again_stays),
-        POLICY_TEST(the_floor_stays),
-        POLICY_TEST(what_works_stays_and_is_asked_for_once),
-        POLICY_TEST(an_order_stands_until_its_work_has_ended),
-        POLICY_TEST(an_order_that_is_met_stands_no_more),
-        POLICY_TEST(nothing_hides_from_it),
-        POLICY_TEST(frees_look_once_in_a_while),
-        POLICY_TEST(a_look_waits_for_nobody),
-        POLICY_TEST(a_driver_that_fails_is_told),
-        POLICY_TEST(host_memory_that_lacks_is_told),
-        POLICY_TEST(a_cache_without_it_never_looks),
-        POLICY_TEST(disorder_is_found),
+        POLICY_TEST(memory_expires_after_one_to_two_periods),
+        POLICY_TEST(a_late_poll_ends_one_period),
+        POLICY_TEST(trims_do_not_age_memory),
+        POLICY_TEST(memory_in_use_does_not_expire),
+        POLICY_TEST(decay_keeps_the_floor),
+        POLICY_TEST(unfinished_memory_stays_and_costs_one_query),
+        POLICY_TEST(a_trim_target_lasts_until_its_work_finishes),
+        POLICY_TEST(a_trim_target_that_is_met_ends),
+        POLICY_TEST(slabs_and_used_blocks_expire),
+        POLICY_TEST(one_free_in_64_polls),
+        POLICY_TEST(a_poll_does_not_wait_for_the_grow_lock),
+        POLICY_TEST(a_driver_error_is_reported),
+        POLICY_TEST(missing_host_memory_is_reported),
+        POLICY_TEST(a_cache_without_decay_never_polls),
+        POLICY_TEST(the_check_finds_wrong_epochs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

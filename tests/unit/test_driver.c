@@ -1,4 +1,4 @@
-/* The counted calls: tallies, what is outstanding, names of kinds. On the sim driver. */
+/* Counted calls, outstanding counts, and names of driver kinds, on the sim driver. */
 #include "support/sim_support.h"
 
 static uint64_t failures(const struct driver *driver, enum driver_call call)
@@ -19,13 +19,13 @@ static void every_call_is_counted(void **state)
     assert_false(is_capturing);
     unsigned char byte;
     struct driver_piece piece = { other, sizeof byte, &byte };
-    void *event = sim_recorded(driver, STREAM(1));
+    void *event = sim_record(driver, STREAM(1));
     assert_ok(vmm__driver_event_query(driver, event));
     assert_ok(vmm__driver_event_wait(driver, event));
     assert_ok(vmm__driver_stream_wait(driver, STREAM(2), event));
     assert_ok(vmm__driver_event_destroy(driver, event));
     assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
-    sim_filled(driver, address, GRANULE, 1, NULL);
+    sim_fill(driver, address, GRANULE, 1, NULL);
     assert_ok(vmm__driver_copy(driver, other, address, GRANULE, NULL));
     assert_ok(vmm__driver_clear(driver, other, GRANULE, 0, NULL));
     assert_ok(vmm__driver_read(driver, &piece, 1, NULL));
@@ -68,25 +68,25 @@ static void failures_are_counted_and_change_nothing(void **state)
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
 }
 
-/* An event that has not passed is no failure. */
-static void not_ready_is_no_failure(void **state)
+/* A pending event is not a failure. */
+static void a_pending_event_is_not_a_failure(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 100);
-    sim_filled(driver, address, GRANULE, 1, STREAM(1));
-    void *event = sim_recorded(driver, STREAM(1));
-    assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+    sim_fill(driver, address, GRANULE, 1, STREAM(1));
+    void *event = sim_record(driver, STREAM(1));
+    assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
     assert_int_equal(failures(driver, DRIVER_CALL_event_query), 0);
     assert_ok(vmm__driver_event_destroy(driver, event));
 }
 
-/* D5: nobody above must take another call's failure for a want of memory or of addresses. */
-static void only_those_that_ask_can_lack(void **state)
+/* D5: a failure of any other call must not look like out of memory or addresses. */
+static void only_allocating_calls_report_out_of_memory(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle;
-    uint64_t address = sim_reserved(driver, GRANULE);
+    uint64_t address = sim_reserve(driver, GRANULE);
     void *event;
     vmm__sim_fail_at(driver, 1, VMM_ERR_DEVICE_OOM, true);
     assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
@@ -102,7 +102,7 @@ static void only_those_that_ask_can_lack(void **state)
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
 }
 
-static void kinds_have_names(void **state)
+static void kind_names_are_parsed(void **state)
 {
     (void)state;
     vmm_driver_kind kind = VMM_DRIVER_HOST;
@@ -122,9 +122,11 @@ static void kinds_have_names(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        SIM_TEST(every_call_is_counted),   SIM_TEST(failures_are_counted_and_change_nothing),
-        SIM_TEST(not_ready_is_no_failure), SIM_TEST(only_those_that_ask_can_lack),
-        SIM_TEST(kinds_have_names),
+        SIM_TEST(every_call_is_counted),
+        SIM_TEST(failures_are_counted_and_change_nothing),
+        SIM_TEST(a_pending_event_is_not_a_failure),
+        SIM_TEST(only_allocating_calls_report_out_of_memory),
+        SIM_TEST(kind_names_are_parsed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
-/* Statuses, the thread's last error, and figures. */
+/* Statuses, the thread's last error, and statistics. */
 #include "support/test_support.h"
 
 #include "base/error.h"
-#include "base/figure.h"
+#include "base/stat.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void every_status_has_a_name_and_a_text(void **state)
     assert_non_null(vmm_status_text((vmm_status)-1));
 }
 
-static void the_last_error_is_kept(void **state)
+static void last_error_is_saved_and_restored(void **state)
 {
     (void)state;
     assert_string_equal(vmm_last_error(), "");
@@ -29,8 +29,8 @@ static void the_last_error_is_kept(void **state)
     assert_string_equal(vmm_last_error(), "call 7 failed");
     struct error_line line;
     vmm__error_save(&line);
-    (void)vmm__error(VMM_ERR_LOST, "gone");
-    assert_string_equal(vmm_last_error(), "gone");
+    (void)vmm__error(VMM_ERR_LOST, "lost");
+    assert_string_equal(vmm_last_error(), "lost");
     vmm__error_restore(&line);
     assert_string_equal(vmm_last_error(), "call 7 failed");
 }
@@ -45,7 +45,7 @@ static void long_errors_are_cut(void **state)
     assert_in_range(strlen(vmm_last_error()), 200, 600);
 }
 
-static void what_is_quoted_breaks_no_line(void **state)
+static void quoted_text_breaks_no_line(void **state)
 {
     (void)state;
     (void)vmm__error(VMM_ERR_DRIVER, "VMM_LIMIT=%s", "one\ntwo\r\t\x1b[2J\x7f\xc3\xa4");
@@ -57,11 +57,11 @@ static void *other_main(void *context)
     (void)context;
     const char *text = vmm_last_error();
     bool was_empty = *text == '\0';
-    (void)vmm__error(VMM_ERR_LOST, "of the other thread");
+    (void)vmm__error(VMM_ERR_LOST, "other thread");
     return was_empty ? NULL : "not empty";
 }
 
-static void threads_have_their_own(void **state)
+static void each_thread_has_its_own_error(void **state)
 {
     (void)state;
     (void)vmm__error(VMM_ERR_DRIVER, "mine");
@@ -73,54 +73,54 @@ static void threads_have_their_own(void **state)
     assert_string_equal(vmm_last_error(), "mine");
 }
 
-/* ---- Figures ----------------------------------------------------------------------------------
+/* ---- Statistics ----------------------------------------------------------------------------------
  */
 
-static void figures_count(void **state)
+static void stats_count(void **state)
 {
     (void)state;
-    struct figure figure = { 0 };
-    vmm__figure_add(&figure, 10);
-    vmm__figure_subtract(&figure, 4);
-    vmm__figure_add(&figure, 1);
-    vmm_figure read = vmm__figure_read(&figure);
+    struct atomic_stat stat = { 0 };
+    vmm__stat_add(&stat, 10);
+    vmm__stat_subtract(&stat, 4);
+    vmm__stat_add(&stat, 1);
+    vmm_stat read = vmm__stat_read(&stat);
     assert_int_equal(read.current, 7);
     assert_int_equal(read.peak, 10);
     assert_int_equal(read.allocated, 11);
     assert_int_equal(read.freed, 4);
-    vmm__figure_reset_peak(&figure);
-    assert_int_equal(vmm__figure_read(&figure).peak, 7);
+    vmm__stat_reset_peak(&stat);
+    assert_int_equal(vmm__stat_read(&stat).peak, 7);
 }
 
 static void *adder_main(void *context)
 {
-    struct figure *figure = context;
+    struct atomic_stat *stat = context;
     for (int i = 0; i < 200000; i++) {
-        vmm__figure_add(figure, 3);
-        vmm__figure_subtract(figure, 3);
+        vmm__stat_add(stat, 3);
+        vmm__stat_subtract(stat, 3);
     }
     return NULL;
 }
 
-/* However others add meanwhile: never fewer allocated than current, never a peak below current. */
-static void figures_never_contradict_themselves(void **state)
+/* While other threads add, allocated and peak are never below current. */
+static void reads_are_consistent_while_others_add(void **state)
 {
     (void)state;
-    struct figure figure = { 0 };
+    struct atomic_stat stat = { 0 };
     pthread_t threads[3];
     for (int i = 0; i < 3; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, adder_main, &figure), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, adder_main, &stat), 0);
     unsigned wrong = 0;
     for (int i = 0; i < 300000; i++) {
-        vmm_figure read = vmm__figure_read(&figure);
+        vmm_stat read = vmm__stat_read(&stat);
         wrong += read.current > read.peak || read.freed > read.allocated;
         if (i % 100 == 0)
-            vmm__figure_reset_peak(&figure);
+            vmm__stat_reset_peak(&stat);
     }
     for (int i = 0; i < 3; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(wrong, 0);
-    vmm_figure end = vmm__figure_read(&figure);
+    vmm_stat end = vmm__stat_read(&stat);
     assert_int_equal(end.current, 0);
     assert_int_equal(end.allocated, 3 * 3 * 200000);
     assert_int_equal(end.freed, end.allocated);
@@ -130,12 +130,12 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_has_a_name_and_a_text),
-        cmocka_unit_test(the_last_error_is_kept),
-        cmocka_unit_test(what_is_quoted_breaks_no_line),
+        cmocka_unit_test(last_error_is_saved_and_restored),
+        cmocka_unit_test(quoted_text_breaks_no_line),
         cmocka_unit_test(long_errors_are_cut),
-        cmocka_unit_test(threads_have_their_own),
-        cmocka_unit_test(figures_count),
-        cmocka_unit_test(figures_never_contradict_themselves),
+        cmocka_unit_test(each_thread_has_its_own_error),
+        cmocka_unit_test(stats_count),
+        cmocka_unit_test(reads_are_consistent_while_others_add),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* A fair lock: who has it next, and who is woken for that. */
+/* A fair lock: which thread gets it next, and how many threads wake for that. */
 #define _GNU_SOURCE
 #include "support/test_support.h"
 
@@ -9,32 +9,32 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { THREADS = 200, TURNS = 50 };
+enum { THREADS = 200, ROUNDS = 50 };
 
-struct line {
+struct queue {
     struct fair_lock lock;
-    unsigned had; /* guarded by the lock: how many have had it */
+    unsigned count; /* threads that had the lock; guarded by it */
 };
 
-struct asker {
-    struct line *line;
+struct waiter {
+    struct queue *queue;
     pthread_t thread;
-    atomic_int id;  /* of the thread, once it is about to ask */
-    unsigned place; /* in the order of having it */
+    atomic_int id;  /* of the thread, once it is about to lock */
+    unsigned place; /* in the order in which threads got the lock */
     long sleeps;
 };
 
-static void *lock_asked(void *context)
+static void *waiter_main(void *context)
 {
-    struct asker *asker = context;
-    struct line *line = asker->line;
-    atomic_store(&asker->id, gettid());
-    vmm__fair_take(&line->lock);
-    asker->place = line->had++;
-    vmm__fair_drop(&line->lock);
+    struct waiter *waiter = context;
+    struct queue *queue = waiter->queue;
+    atomic_store(&waiter->id, gettid());
+    vmm__fair_lock(&queue->lock);
+    waiter->place = queue->count++;
+    vmm__fair_unlock(&queue->lock);
     struct rusage usage;
     (void)getrusage(RUSAGE_THREAD, &usage);
-    asker->sleeps = usage.ru_nvcsw;
+    waiter->sleeps = usage.ru_nvcsw;
     return NULL;
 }
 
@@ -51,83 +51,83 @@ static bool is_asleep(int id)
     return is_read && state == 'S';
 }
 
-/* Threads line up, each once the one before sleeps; then all have their turn. */
-static void line_served(struct line *line, struct asker *askers)
+/* Each thread waits once the one before it sleeps; then all of them get the lock. */
+static void run_queue(struct queue *queue, struct waiter *waiters)
 {
-    *line = (struct line){ .had = 0 };
-    vmm__fair_init(&line->lock);
-    vmm__fair_take(&line->lock);
+    *queue = (struct queue){ .count = 0 };
+    vmm__fair_init(&queue->lock);
+    vmm__fair_lock(&queue->lock);
     for (unsigned i = 0; i < THREADS; i++) {
-        askers[i] = (struct asker){ .line = line };
-        assert_int_equal(pthread_create(&askers[i].thread, NULL, lock_asked, &askers[i]), 0);
-        while (atomic_load(&askers[i].id) == 0 || !is_asleep(askers[i].id))
+        waiters[i] = (struct waiter){ .queue = queue };
+        assert_int_equal(pthread_create(&waiters[i].thread, NULL, waiter_main, &waiters[i]), 0);
+        while (atomic_load(&waiters[i].id) == 0 || !is_asleep(waiters[i].id))
             (void)sched_yield();
     }
-    assert_false(vmm__fair_try(&line->lock));
-    vmm__fair_drop(&line->lock);
+    assert_false(vmm__fair_try_lock(&queue->lock));
+    vmm__fair_unlock(&queue->lock);
     for (unsigned i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_join(askers[i].thread, NULL), 0);
-    assert_true(vmm__fair_try(&line->lock));
-    vmm__fair_drop(&line->lock);
-    vmm__fair_fini(&line->lock);
+        assert_int_equal(pthread_join(waiters[i].thread, NULL), 0);
+    assert_true(vmm__fair_try_lock(&queue->lock));
+    vmm__fair_unlock(&queue->lock);
+    vmm__fair_fini(&queue->lock);
 }
 
-static void it_is_had_in_the_order_of_asking(void **state)
+static void threads_get_the_lock_in_order(void **state)
 {
-    static struct line line;
-    static struct asker askers[THREADS];
+    static struct queue queue;
+    static struct waiter waiters[THREADS];
     (void)state;
-    line_served(&line, askers);
+    run_queue(&queue, waiters);
     for (unsigned i = 0; i < THREADS; i++)
-        assert_int_equal(askers[i].place, i);
+        assert_int_equal(waiters[i].place, i);
 }
 
-/* A thread sleeps until its turn, and may find the mutex taken once or twice. */
-static void a_drop_wakes_one(void **state)
+/* A thread sleeps until it gets the lock, and may find the inner mutex taken once or twice. */
+static void unlock_wakes_one_thread(void **state)
 {
-    static struct line line;
-    static struct asker askers[THREADS];
+    static struct queue queue;
+    static struct waiter waiters[THREADS];
     long sleeps = 0;
     (void)state;
-    line_served(&line, askers);
+    run_queue(&queue, waiters);
     for (unsigned i = 0; i < THREADS; i++)
-        sleeps += askers[i].sleeps;
+        sleeps += waiters[i].sleeps;
     assert_in_range(sleeps, THREADS, 5 * THREADS);
 }
 
-static void *turns_taken(void *context)
+static void *counter_main(void *context)
 {
-    struct line *line = context;
-    for (unsigned i = 0; i < TURNS; i++) {
-        vmm__fair_take(&line->lock);
-        unsigned had = line->had;
+    struct queue *queue = context;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        vmm__fair_lock(&queue->lock);
+        unsigned count = queue->count;
         (void)sched_yield();
-        line->had = had + 1;
-        vmm__fair_drop(&line->lock);
+        queue->count = count + 1;
+        vmm__fair_unlock(&queue->lock);
     }
     return NULL;
 }
 
-static void one_at_a_time_has_it(void **state)
+static void one_thread_has_the_lock(void **state)
 {
-    static struct line line;
+    static struct queue queue;
     pthread_t threads[THREADS];
     (void)state;
-    vmm__fair_init(&line.lock);
+    vmm__fair_init(&queue.lock);
     for (unsigned i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, turns_taken, &line), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, counter_main, &queue), 0);
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
-    assert_int_equal(line.had, THREADS * TURNS);
-    vmm__fair_fini(&line.lock);
+    assert_int_equal(queue.count, THREADS * ROUNDS);
+    vmm__fair_fini(&queue.lock);
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_had_in_the_order_of_asking),
-        cmocka_unit_test(a_drop_wakes_one),
-        cmocka_unit_test(one_at_a_time_has_it),
+        cmocka_unit_test(threads_get_the_lock_in_order),
+        cmocka_unit_test(unlock_wakes_one_thread),
+        cmocka_unit_test(one_thread_has_the_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

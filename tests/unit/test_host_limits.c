@@ -1,4 +1,4 @@
-/* The host driver and the system: limits that it runs into, and what it leaves behind on close. */
+/* System limits that the host driver reaches, and what remains after close. */
 #define _GNU_SOURCE
 #include "support/host_support.h"
 
@@ -11,13 +11,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* ---- Limits of the system ----------------------------------------------------------------------
- */
+/* ---- System limits --------------------------------------------------------------------------- */
 
 enum { FILLER_LIMIT = 1 << 20 };
 
-/* Uses up every mapping that the system allows the process. Returns how many it took; 0: cannot. */
-static uint64_t mappings_exhaust(void **filler)
+/*
+ * Uses up all mappings that the system allows this process. Returns their number, or 0 if the limit
+ * is too high.
+ */
+static uint64_t exhaust_mappings(void **filler)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *range = mmap(NULL, FILLER_LIMIT * page, PROT_NONE,
@@ -31,44 +33,44 @@ static uint64_t mappings_exhaust(void **filler)
     return done < FILLER_LIMIT / 2 ? done : 0;
 }
 
-static void too_many_mappings_is_an_error_that_changes_nothing(void **state)
+static void too_many_mappings_fail_without_changes(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = reserved(driver, 64 * GRANULE);
-    uint64_t single[2] = { created(driver, GRANULE), created(driver, GRANULE) };
-    uint64_t hole = created(driver, GRANULE);
-    uint64_t rest = created(driver, 61 * GRANULE);
-    assert_ok(vmm__driver_release(driver, hole, GRANULE));
+    uint64_t address = address_reserve(driver, 64 * GRANULE);
+    uint64_t single[2] = { handle_create(driver, GRANULE), handle_create(driver, GRANULE) };
+    uint64_t freed = handle_create(driver, GRANULE);
+    uint64_t rest = handle_create(driver, 61 * GRANULE);
+    assert_ok(vmm__driver_release(driver, freed, GRANULE));
     assert_ok(vmm__driver_release(driver, single[0], GRANULE));
-    uint64_t scattered = created(driver, 2 * GRANULE);
-    mapped(driver, address + 8 * GRANULE, GRANULE, single[1]);
+    uint64_t scattered = handle_create(driver, 2 * GRANULE);
+    handle_map(driver, address + 8 * GRANULE, GRANULE, single[1]);
     *word_at(address + 8 * GRANULE) = 3;
 
     void *filler;
-    uint64_t taken = mappings_exhaust(&filler);
+    uint64_t count = exhaust_mappings(&filler);
     vmm_status map = VMM_OK;
     vmm_status unmap = VMM_ERR_DRIVER;
     bool names_the_limit = false;
-    if (taken != 0) {
+    if (count != 0) {
         map = vmm__driver_map(driver, address, 2 * GRANULE, scattered);
         names_the_limit = strstr(vmm_last_error(), "max_map_count") != NULL;
         unmap = vmm__driver_unmap(driver, address + 8 * GRANULE, GRANULE);
     }
     assert_int_equal(munmap(filler, (size_t)FILLER_LIMIT * (size_t)sysconf(_SC_PAGESIZE)), 0);
-    if (taken == 0) {
-        print_message("not reached: vm.max_map_count is beyond %d\n", FILLER_LIMIT);
+    if (count == 0) {
+        print_message("skipped: vm.max_map_count exceeds %d\n", FILLER_LIMIT);
         skip();
     }
     assert_int_equal(map, VMM_ERR_HOST_OOM);
     assert_true(names_the_limit);
     assert_int_equal(unmap, VMM_OK);
-    mapped(driver, address, 2 * GRANULE, scattered);
-    mapped(driver, address + 8 * GRANULE, GRANULE, single[1]);
+    handle_map(driver, address, 2 * GRANULE, scattered);
+    handle_map(driver, address + 8 * GRANULE, GRANULE, single[1]);
     assert_int_equal(*word_at(address + 8 * GRANULE), 3);
     assert_ok(vmm__driver_release(driver, rest, 61 * GRANULE));
 }
 
-static void limits_of_the_process_are_told_apart(void **state)
+static void process_limits_are_named(void **state)
 {
     (void)state;
     struct driver_options options = { .device_bytes = 64 * GRANULE };
@@ -98,10 +100,9 @@ static void limits_of_the_process_are_told_apart(void **state)
     assert_int_equal(vmm__host_outstanding(), 0);
 }
 
-/* ---- Close -------------------------------------------------------------------------------------
- */
+/* ---- Close ----------------------------------------------------------------------------------- */
 
-static int entries(const char *folder)
+static int count_entries(const char *folder)
 {
     int count = 0;
     DIR *listing = opendir(folder);
@@ -112,18 +113,18 @@ static int entries(const char *folder)
     return count;
 }
 
-/* A thread that was joined can stay listed for a moment longer. */
-static int threads_after_exit(int wanted)
+/* A joined thread can remain listed for a moment. */
+static int count_threads(int wanted)
 {
-    int found = entries("/proc/self/task");
+    int found = count_entries("/proc/self/task");
     for (int tries = 0; tries < 1000 && found != wanted; tries++) {
         (void)usleep(1000);
-        found = entries("/proc/self/task");
+        found = count_entries("/proc/self/task");
     }
     return found;
 }
 
-static int memfd_mappings(void)
+static int count_memfd_mappings(void)
 {
     char line[512];
     int count = 0;
@@ -135,46 +136,46 @@ static int memfd_mappings(void)
     return count;
 }
 
-static void *joined_thread(void *argument)
+static void *return_argument(void *argument)
 {
     return argument;
 }
 
-/* Sanitizers start a thread of their own beside the first one of the program. */
-static void thread_runtime_settle(void)
+/* Sanitizers start an additional thread with the program's first one. */
+static void start_thread_runtime(void)
 {
     pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, joined_thread, NULL), 0);
+    assert_int_equal(pthread_create(&thread, NULL, return_argument, NULL), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
 static void close_leaves_nothing(void **state)
 {
     (void)state;
-    thread_runtime_settle();
-    int descriptors = entries("/proc/self/fd");
-    int threads = threads_after_exit(1);
+    start_thread_runtime();
+    int descriptors = count_entries("/proc/self/fd");
+    int threads = count_threads(1);
     for (int round = 0; round < 3; round++) {
         struct driver_options options = { .device_bytes = 16 * GRANULE };
         struct driver *driver;
         assert_ok(vmm__driver_host_open(&options, &driver));
-        uint64_t address = reserved(driver, GIB);
-        uint64_t handle = created(driver, GRANULE);
-        mapped(driver, address, GRANULE, handle);
-        mapped(driver, address + 4 * GRANULE, GRANULE, handle);
+        uint64_t address = address_reserve(driver, GIB);
+        uint64_t handle = handle_create(driver, GRANULE);
+        handle_map(driver, address, GRANULE, handle);
+        handle_map(driver, address + 4 * GRANULE, GRANULE, handle);
         assert_ok(vmm__driver_release(driver, handle, GRANULE));
-        (void)created(driver, 3 * GRANULE);
+        (void)handle_create(driver, 3 * GRANULE);
         void *event;
         assert_ok(vmm__driver_event_create(driver, &event));
         assert_ok(vmm__driver_fill(driver, address, GRANULE, 1, NULL));
         assert_ok(vmm__driver_event_record(driver, event, NULL));
-        assert_true(entries("/proc/self/task") > threads);
-        assert_int_equal(memfd_mappings(), 2);
+        assert_true(count_entries("/proc/self/task") > threads);
+        assert_int_equal(count_memfd_mappings(), 2);
         vmm__driver_close(driver);
         assert_int_equal(vmm__host_outstanding(), 0);
-        assert_int_equal(memfd_mappings(), 0);
-        assert_int_equal(entries("/proc/self/fd"), descriptors);
-        assert_int_equal(threads_after_exit(threads), threads);
+        assert_int_equal(count_memfd_mappings(), 0);
+        assert_int_equal(count_entries("/proc/self/fd"), descriptors);
+        assert_int_equal(count_threads(threads), threads);
     }
 }
 
@@ -207,8 +208,8 @@ static void default_capacity_is_half_of_the_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HOST_TEST(too_many_mappings_is_an_error_that_changes_nothing),
-        cmocka_unit_test(limits_of_the_process_are_told_apart),
+        HOST_TEST(too_many_mappings_fail_without_changes),
+        cmocka_unit_test(process_limits_are_named),
         cmocka_unit_test(close_leaves_nothing),
         cmocka_unit_test(descriptor_closes_on_exec),
         cmocka_unit_test(default_capacity_is_half_of_the_memory),

@@ -1,4 +1,7 @@
-/* The host driver's memory: extents, handles, mappings; what promises it keeps and checks. */
+/*
+ * The host driver's memory: extents, handles and mappings; its guarantees, and its checks of the
+ * callers'.
+ */
 #define _GNU_SOURCE
 #include "support/host_support.h"
 
@@ -13,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Sanitizers take part of the addresses for themselves. */
+/* Sanitizers occupy part of the address space. */
 #if defined(__has_feature)
 #define HAS_FEATURE(name) __has_feature(name)
 #else
@@ -36,7 +39,7 @@ static uint64_t free_granules(struct driver *driver)
     return free_bytes / GRANULE;
 }
 
-/* In a child: false if reading ended it by a signal, or found something else than `wanted`. */
+/* Reads in a child process. False if a signal ends it or it reads another value than `wanted`. */
 static bool child_reads(uint64_t address, uint64_t wanted)
 {
     pid_t child = fork();
@@ -51,21 +54,21 @@ static bool child_reads(uint64_t address, uint64_t wanted)
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* ---- What is promised ------------------------------------------------------------------------ */
+/* ---- Guarantees ------------------------------------------------------------------------------ */
 
-static void scattered_granules_make_one_handle(void **state)
+static void a_handle_can_use_scattered_granules(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = reserved(driver, 64 * GRANULE);
+    uint64_t address = address_reserve(driver, 64 * GRANULE);
     uint64_t handles[64];
     for (int i = 0; i < 64; i++)
-        handles[i] = created(driver, GRANULE);
+        handles[i] = handle_create(driver, GRANULE);
     for (int i = 0; i < 64; i += 2)
         assert_ok(vmm__driver_release(driver, handles[i], GRANULE));
     assert_int_equal(free_granules(driver), 32);
-    uint64_t scattered = created(driver, 32 * GRANULE);
+    uint64_t scattered = handle_create(driver, 32 * GRANULE);
     assert_int_equal(free_granules(driver), 0);
-    mapped(driver, address, 32 * GRANULE, scattered);
+    handle_map(driver, address, 32 * GRANULE, scattered);
     for (uint64_t i = 0; i < 32; i++)
         *word_at(address + i * GRANULE) = i + 1;
     for (uint64_t i = 0; i < 32; i++)
@@ -78,10 +81,10 @@ static void scattered_granules_make_one_handle(void **state)
     assert_ok(vmm__driver_address_free(driver, address, 64 * GRANULE));
 }
 
-static void no_granule_is_handed_out_twice(void **state)
+static void no_granule_has_two_owners(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = reserved(driver, 64 * GRANULE);
+    uint64_t address = address_reserve(driver, 64 * GRANULE);
     uint64_t handles[8] = { 0 };
     uint64_t sizes[8] = { 0 };
     uint64_t random = 1;
@@ -96,8 +99,8 @@ static void no_granule_is_handed_out_twice(void **state)
             assert_ok(vmm__driver_release(driver, handles[slot], sizes[slot] * GRANULE));
         }
         sizes[slot] = 1 + (random >> 40) % 8;
-        handles[slot] = created(driver, sizes[slot] * GRANULE);
-        mapped(driver, place, sizes[slot] * GRANULE, handles[slot]);
+        handles[slot] = handle_create(driver, sizes[slot] * GRANULE);
+        handle_map(driver, place, sizes[slot] * GRANULE, handles[slot]);
         for (uint64_t i = 0; i < sizes[slot]; i++)
             *word_at(place + i * GRANULE) = slot * 100 + i;
     }
@@ -106,10 +109,10 @@ static void no_granule_is_handed_out_twice(void **state)
 static void memory_outlives_release_until_the_last_unmap(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = reserved(driver, 2 * GRANULE);
-    uint64_t handle = created(driver, GRANULE);
-    mapped(driver, address, GRANULE, handle);
-    mapped(driver, address + GRANULE, GRANULE, handle);
+    uint64_t address = address_reserve(driver, 2 * GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
+    handle_map(driver, address, GRANULE, handle);
+    handle_map(driver, address + GRANULE, GRANULE, handle);
     *word_at(address) = 7;
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
     assert_int_equal(*word_at(address + GRANULE), 7);
@@ -122,8 +125,8 @@ static void memory_outlives_release_until_the_last_unmap(void **state)
     assert_ok(vmm__driver_address_free(driver, address, 2 * GRANULE));
 }
 
-/* What the process's own files without a name hold: those of others come and go. */
-static uint64_t file_kib(void)
+/* KiB in this process's own memfds; files of other processes change meanwhile. */
+static uint64_t memfd_kib(void)
 {
     char target[256] = "";
     struct stat file;
@@ -141,25 +144,25 @@ static uint64_t file_kib(void)
     return blocks / 2;
 }
 
-static void create_takes_memory_now_and_release_gives_it_back(void **state)
+static void create_allocates_and_release_frees_memory(void **state)
 {
     struct driver *driver = *state;
-    uint64_t before = file_kib();
-    uint64_t handle = created(driver, 64 * GRANULE);
-    uint64_t held = file_kib();
+    uint64_t before = memfd_kib();
+    uint64_t handle = handle_create(driver, 64 * GRANULE);
+    uint64_t during = memfd_kib();
     assert_ok(vmm__driver_release(driver, handle, 64 * GRANULE));
-    uint64_t after = file_kib();
-    assert_true(held >= before + 100 * 1024);
-    assert_true(after + 100 * 1024 <= held);
+    uint64_t after = memfd_kib();
+    assert_true(during >= before + 100 * 1024);
+    assert_true(after + 100 * 1024 <= during);
 }
 
-static void untouchable_without_mapping_and_access(void **state)
+static void memory_needs_mapping_and_access(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = reserved(driver, 2 * GRANULE);
-    uint64_t handle = created(driver, GRANULE);
+    uint64_t address = address_reserve(driver, 2 * GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
     assert_false(child_reads(address, 0));
-    mapped(driver, address, GRANULE, handle);
+    handle_map(driver, address, GRANULE, handle);
     *word_at(address) = 1;
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     assert_ok(vmm__driver_map(driver, address, GRANULE, handle));
@@ -171,23 +174,23 @@ static void untouchable_without_mapping_and_access(void **state)
     assert_false(child_reads(address, 0));
 }
 
-static void children_do_not_see_it(void **state)
+static void children_do_not_inherit_mappings(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = reserved(driver, GRANULE);
-    mapped(driver, address, GRANULE, created(driver, GRANULE));
+    uint64_t address = address_reserve(driver, GRANULE);
+    handle_map(driver, address, GRANULE, handle_create(driver, GRANULE));
     *word_at(address) = 42;
     assert_false(child_reads(address, 42));
     assert_int_equal(*word_at(address), 42);
 }
 
-static void huge_reservations(void **state)
+static void huge_reservations_work(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = reserved(driver, HUGE_BYTES);
+    uint64_t address = address_reserve(driver, HUGE_BYTES);
     assert_int_equal(address % GRANULE, 0);
     uint64_t last = address + HUGE_BYTES - GRANULE;
-    mapped(driver, last, GRANULE, created(driver, GRANULE));
+    handle_map(driver, last, GRANULE, handle_create(driver, GRANULE));
     *word_at(last) = 1;
     assert_ok(vmm__driver_unmap(driver, last, GRANULE));
     assert_ok(vmm__driver_address_free(driver, address, HUGE_BYTES));
@@ -200,17 +203,16 @@ static void huge_reservations(void **state)
     assert_non_null(strstr(vmm_last_error(), "reserve"));
 }
 
-/* ---- Broken promises are refused and change nothing -------------------------------------------
- */
+/* ---- Invalid calls fail without changes ------------------------------------------------------ */
 
-static void broken_promises_are_refused(void **state)
+static void invalid_calls_are_refused(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = reserved(driver, 8 * GRANULE);
-    uint64_t one = created(driver, GRANULE);
-    uint64_t two = created(driver, 2 * GRANULE);
-    mapped(driver, address, 2 * GRANULE, two);
-    mapped(driver, address + 2 * GRANULE, GRANULE, one);
+    uint64_t address = address_reserve(driver, 8 * GRANULE);
+    uint64_t one = handle_create(driver, GRANULE);
+    uint64_t two = handle_create(driver, 2 * GRANULE);
+    handle_map(driver, address, 2 * GRANULE, two);
+    handle_map(driver, address + 2 * GRANULE, GRANULE, one);
     *word_at(address) = 11;
     void *own = mmap(NULL, 4 * GRANULE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(own != MAP_FAILED);
@@ -239,7 +241,7 @@ static void broken_promises_are_refused(void **state)
     assert_ok(vmm__driver_unmap(driver, address, 3 * GRANULE));
     assert_ok(vmm__driver_release(driver, one, GRANULE));
     assert_status(vmm__driver_release(driver, one, GRANULE), VMM_ERR_DRIVER);
-    uint64_t again = created(driver, GRANULE);
+    uint64_t again = handle_create(driver, GRANULE);
     assert_int_not_equal(again, one);
     assert_status(vmm__driver_release(driver, one, GRANULE), VMM_ERR_DRIVER);
     assert_ok(vmm__driver_release(driver, again, GRANULE));
@@ -252,14 +254,14 @@ static void broken_promises_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HOST_TEST(scattered_granules_make_one_handle),
-        HOST_TEST(no_granule_is_handed_out_twice),
+        HOST_TEST(a_handle_can_use_scattered_granules),
+        HOST_TEST(no_granule_has_two_owners),
         HOST_TEST(memory_outlives_release_until_the_last_unmap),
-        HOST_TEST(create_takes_memory_now_and_release_gives_it_back),
-        HOST_TEST(untouchable_without_mapping_and_access),
-        HOST_TEST(children_do_not_see_it),
-        HOST_TEST(huge_reservations),
-        HOST_TEST(broken_promises_are_refused),
+        HOST_TEST(create_allocates_and_release_frees_memory),
+        HOST_TEST(memory_needs_mapping_and_access),
+        HOST_TEST(children_do_not_inherit_mappings),
+        HOST_TEST(huge_reservations_work),
+        HOST_TEST(invalid_calls_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

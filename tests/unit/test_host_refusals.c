@@ -1,12 +1,12 @@
-/* What the host driver refuses: calls that make no sense, and any call for which host memory is missing. */
+/* What the host driver refuses: invalid calls, and every call that runs out of host memory. */
 #include "support/host_support.h"
 
-#include "driver/host.h"
-#include "driver/sim.h"
+#include "driver/host/host.h"
+#include "driver/sim/sim.h"
 
-/* ---- Calls that make no sense ------------------------------------------------------------------ */
+/* ---- Invalid calls --------------------------------------------------------------------------- */
 
-static void sizes_of_no_whole_granules_are_refused(void **state)
+static void partial_granules_are_refused(void **state)
 {
     struct driver *driver = *state;
     uint64_t out = 5;
@@ -20,44 +20,44 @@ static void sizes_of_no_whole_granules_are_refused(void **state)
     assert_int_equal(out, 5);
 }
 
-static void handles_that_are_not_known_are_refused(void **state)
+static void unknown_handles_are_refused(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = reserved(driver, GRANULE);
-    uint64_t gone = created(driver, GRANULE);
-    assert_ok(vmm__driver_release(driver, gone, GRANULE));
-    assert_status(vmm__driver_map(driver, address, GRANULE, gone), VMM_ERR_DRIVER);
-    uint64_t handle = created(driver, GRANULE);
-    assert_int_not_equal(handle, gone); /* though it is the same slot */
-    mapped(driver, address, GRANULE, handle);
-    assert_ok(vmm__driver_release(driver, handle, GRANULE)); /* mapped still */
-    uint64_t other = reserved(driver, GRANULE);
+    uint64_t address = address_reserve(driver, GRANULE);
+    uint64_t released = handle_create(driver, GRANULE);
+    assert_ok(vmm__driver_release(driver, released, GRANULE));
+    assert_status(vmm__driver_map(driver, address, GRANULE, released), VMM_ERR_DRIVER);
+    uint64_t handle = handle_create(driver, GRANULE);
+    assert_int_not_equal(handle, released); /* although it uses the same slot */
+    handle_map(driver, address, GRANULE, handle);
+    assert_ok(vmm__driver_release(driver, handle, GRANULE)); /* still mapped */
+    uint64_t other = address_reserve(driver, GRANULE);
     static const uint64_t unknown[] = { 0, 1, UINT64_MAX };
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         assert_status(vmm__driver_map(driver, other, GRANULE, unknown[i]), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_map(driver, other, GRANULE, gone), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_map(driver, other, GRANULE, released), VMM_ERR_DRIVER);
     assert_status(vmm__driver_map(driver, other, GRANULE, handle), VMM_ERR_DRIVER);
 }
 
-static void reservations_go_back_as_wholes(void **state)
+static void reservations_are_freed_whole(void **state)
 {
     struct driver *driver = *state;
-    uint64_t first = reserved(driver, 2 * GRANULE);
-    uint64_t second = reserved(driver, 4 * GRANULE);
+    uint64_t first = address_reserve(driver, 2 * GRANULE);
+    uint64_t second = address_reserve(driver, 4 * GRANULE);
     assert_status(vmm__driver_address_free(driver, first + GRANULE, GRANULE), VMM_ERR_DRIVER);
     assert_status(vmm__driver_address_free(driver, first, GRANULE), VMM_ERR_DRIVER);
     assert_status(vmm__driver_address_free(driver, second, 6 * GRANULE), VMM_ERR_DRIVER);
-    assert_ok(vmm__driver_address_free(driver, first, 2 * GRANULE)); /* not the one reserved last */
+    assert_ok(vmm__driver_address_free(driver, first, 2 * GRANULE)); /* not the last reservation */
     assert_status(vmm__driver_address_free(driver, first, 2 * GRANULE), VMM_ERR_DRIVER);
     assert_ok(vmm__driver_address_free(driver, second, 4 * GRANULE));
 }
 
-static void ranges_that_are_no_mappings_are_refused(void **state)
+static void partial_mappings_are_refused(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = reserved(driver, 8 * GRANULE);
-    mapped(driver, address, 2 * GRANULE, created(driver, 2 * GRANULE));
-    mapped(driver, address + 2 * GRANULE, 2 * GRANULE, created(driver, 2 * GRANULE));
+    uint64_t address = address_reserve(driver, 8 * GRANULE);
+    handle_map(driver, address, 2 * GRANULE, handle_create(driver, 2 * GRANULE));
+    handle_map(driver, address + 2 * GRANULE, 2 * GRANULE, handle_create(driver, 2 * GRANULE));
     static const struct {
         uint64_t first;
         uint64_t count;
@@ -68,17 +68,17 @@ static void ranges_that_are_no_mappings_are_refused(void **state)
         assert_status(vmm__driver_unmap(driver, at, wrong[i].count * GRANULE), VMM_ERR_DRIVER);
         assert_status(vmm__driver_access(driver, at, wrong[i].count * GRANULE), VMM_ERR_DRIVER);
     }
-    filled(driver, address, 4 * GRANULE, 3, STREAM(1));
-    checked(driver, address, 4 * GRANULE, 3, STREAM(1));
+    memory_fill(driver, address, 4 * GRANULE, 3, STREAM(1));
+    memory_check(driver, address, 4 * GRANULE, 3, STREAM(1));
     assert_int_equal(mismatches(driver), 0);
     assert_ok(vmm__driver_unmap(driver, address, 4 * GRANULE));
 }
 
-static void copies_touch_what_may_be_touched(void **state)
+static void work_requires_accessible_memory(void **state)
 {
     struct driver *driver = *state;
-    uint64_t good = memory(driver, GRANULE);
-    uint64_t bad = reserved(driver, GRANULE);
+    uint64_t good = memory_map(driver, GRANULE);
+    uint64_t bad = address_reserve(driver, GRANULE);
     assert_status(vmm__driver_copy(driver, good, bad, GRANULE, STREAM(1)), VMM_ERR_DRIVER);
     assert_status(vmm__driver_copy(driver, bad, good, GRANULE, STREAM(1)), VMM_ERR_DRIVER);
     assert_ok(vmm__driver_copy(driver, good, good, GRANULE, STREAM(1)));
@@ -86,7 +86,7 @@ static void copies_touch_what_may_be_touched(void **state)
     assert_status(vmm__driver_check(driver, bad, GRANULE, 1, STREAM(1)), VMM_ERR_DRIVER);
 }
 
-static void captures_end_once_and_begin_once(void **state)
+static void captures_begin_and_end_once(void **state)
 {
     struct driver *host = *state;
     struct driver_options options = { 0 };
@@ -105,7 +105,7 @@ static void captures_end_once_and_begin_once(void **state)
     vmm__driver_close(sim);
 }
 
-static void kinds_that_are_none_are_refused(void **state)
+static void unknown_kinds_are_refused(void **state)
 {
     (void)state;
     struct driver_options options = { .device_bytes = 4 * GRANULE };
@@ -116,26 +116,26 @@ static void kinds_that_are_none_are_refused(void **state)
         assert_status(vmm__driver_open((vmm_driver_kind)wrong[i], &options, &driver),
                       VMM_ERR_INVALID_ARGUMENT);
     }
-    assert_int_equal(vmm_has_driver(VMM_DRIVER_AUTO), 1);
+    assert_int_equal(vmm_has_driver(VMM_DRIVER_DEFAULT), 1);
     assert_int_equal(vmm_has_driver(VMM_DRIVER_HOST), 1);
     assert_int_equal(vmm_has_driver(VMM_DRIVER_SIM), 1);
     vmm__driver_close(NULL);
     assert_null(driver);
 }
 
-/* ---- Without host memory ------------------------------------------------------------------------ */
+/* ---- Without host memory --------------------------------------------------------------------- */
 
 typedef vmm_status (*step)(struct driver *driver);
 
-/* Every allocation of a step fails once: it says so, and succeeds when it is taken again. */
-static void step_swept(struct driver *driver, step call)
+/* Fails every allocation of a step in turn: the step reports it, and a repeated step succeeds. */
+static void sweep_step(struct driver *driver, step call)
 {
     for (uint64_t number = 1; number < 100; number++) {
         (void)vmm__host_fail_at(number);
         vmm_status status = call(driver);
         (void)vmm__host_fail_at(0);
         if (status == VMM_OK) {
-            assert_true(number > 1); /* it does allocate */
+            assert_true(number > 1); /* the step does allocate */
             return;
         }
         assert_status(status, VMM_ERR_HOST_OOM);
@@ -169,9 +169,9 @@ static vmm_status event_step(struct driver *driver)
 
 static vmm_status stream_step(struct driver *driver)
 {
-    vmm_stream stream = driver;
+    vmm_stream stream = (vmm_stream)driver;
     vmm_status status = vmm__driver_stream_create(driver, &stream);
-    assert_true((status == VMM_OK) == (stream != driver));
+    assert_true((status == VMM_OK) == (stream != (vmm_stream)driver));
     return status;
 }
 
@@ -180,7 +180,7 @@ static vmm_status capture_step(struct driver *driver)
     return vmm__driver_capture_begin(driver, STREAM(21));
 }
 
-/* Names of streams that were not seen before; the queue of one grows. */
+/* Uses new stream names; the queue of one stream grows. */
 static vmm_status work_step(struct driver *driver)
 {
     vmm_status status = VMM_OK;
@@ -189,29 +189,29 @@ static vmm_status work_step(struct driver *driver)
     return status;
 }
 
-static void every_step_says_that_memory_is_missing(void **state)
+static void every_step_reports_out_of_memory(void **state)
 {
     static const step steps[] = { reserve_step, create_step, event_step,
                                   stream_step,  work_step,   capture_step };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        step_swept(*state, steps[i]);
+        sweep_step(*state, steps[i]);
     assert_ok(vmm__driver_capture_end(*state, STREAM(21)));
     assert_ok(vmm__driver_device_wait(*state));
 }
 
-static void a_mapping_without_a_record_is_none(void **state)
+static void a_failed_map_leaves_no_mapping(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = reserved(driver, GRANULE);
-    uint64_t handle = created(driver, GRANULE);
+    uint64_t address = address_reserve(driver, GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
     (void)vmm__host_fail_at(1);
     assert_status(vmm__driver_map(driver, address, GRANULE, handle), VMM_ERR_HOST_OOM);
     (void)vmm__host_fail_at(0);
     assert_status(vmm__driver_unmap(driver, address, GRANULE), VMM_ERR_DRIVER);
-    mapped(driver, address, GRANULE, handle);
+    handle_map(driver, address, GRANULE, handle);
 }
 
-static void no_driver_is_opened_without_memory(void **state)
+static void open_fails_without_host_memory(void **state)
 {
     (void)state;
     uint64_t number = 0;
@@ -234,16 +234,16 @@ static void no_driver_is_opened_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HOST_TEST(sizes_of_no_whole_granules_are_refused),
-        HOST_TEST(handles_that_are_not_known_are_refused),
-        HOST_TEST(reservations_go_back_as_wholes),
-        HOST_TEST(ranges_that_are_no_mappings_are_refused),
-        HOST_TEST(copies_touch_what_may_be_touched),
-        HOST_TEST(captures_end_once_and_begin_once),
-        cmocka_unit_test(kinds_that_are_none_are_refused),
-        HOST_TEST(every_step_says_that_memory_is_missing),
-        HOST_TEST(a_mapping_without_a_record_is_none),
-        cmocka_unit_test(no_driver_is_opened_without_memory),
+        HOST_TEST(partial_granules_are_refused),
+        HOST_TEST(unknown_handles_are_refused),
+        HOST_TEST(reservations_are_freed_whole),
+        HOST_TEST(partial_mappings_are_refused),
+        HOST_TEST(work_requires_accessible_memory),
+        HOST_TEST(captures_begin_and_end_once),
+        cmocka_unit_test(unknown_kinds_are_refused),
+        HOST_TEST(every_step_reports_out_of_memory),
+        HOST_TEST(a_failed_map_leaves_no_mapping),
+        cmocka_unit_test(open_fails_without_host_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

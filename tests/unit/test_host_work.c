@@ -1,19 +1,18 @@
 /*
  * The host driver's work: order within a stream, independence between streams, events, bounded
- * queues, patterns. Kernels that wait at a gate hold a stream for as long as a test wants.
+ * queues, patterns. Kernels that wait at a gate block a stream for as long as a test needs.
  */
 #define _GNU_SOURCE
 #include "support/host_support.h"
 
-#include "driver/host.h"
+#include "driver/host/host.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* ---- Gates and traces --------------------------------------------------------------------------
- */
+/* ---- Gates and traces ------------------------------------------------------------------------ */
 
 struct gate {
     pthread_mutex_t lock;
@@ -76,8 +75,7 @@ static void step_kernel(void *context)
     step->trace->seen[place] = step->number;
 }
 
-/* ---- Order -------------------------------------------------------------------------------------
- */
+/* ---- Order ----------------------------------------------------------------------------------- */
 
 static void stream_runs_in_order(void **state)
 {
@@ -93,7 +91,7 @@ static void stream_runs_in_order(void **state)
         assert_int_equal(trace.seen[i], i);
 }
 
-static void events_capture_what_was_submitted_before(void **state)
+static void events_cover_work_before_their_record(void **state)
 {
     struct driver *driver = *state;
     struct gate first = GATE_INIT;
@@ -107,13 +105,13 @@ static void events_capture_what_was_submitted_before(void **state)
     assert_ok(vmm__driver_event_record(driver, event, STREAM(1)));
     gate_close(driver, &second, STREAM(1));
     assert_ok(vmm__driver_event_query(driver, early));
-    assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+    assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
     gate_open(&first);
     gate_reach(&second);
     assert_ok(vmm__driver_event_query(driver, event));
     assert_ok(vmm__driver_event_wait(driver, event));
     assert_ok(vmm__driver_event_record(driver, event, STREAM(1)));
-    assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+    assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
     assert_ok(vmm__driver_event_record(driver, event, STREAM(2)));
     assert_ok(vmm__driver_event_query(driver, event));
     gate_open(&second);
@@ -122,7 +120,7 @@ static void events_capture_what_was_submitted_before(void **state)
     assert_ok(vmm__driver_event_destroy(driver, early));
 }
 
-static void waiting_streams_hold_no_worker(void **state)
+static void waiting_streams_occupy_no_worker(void **state)
 {
     struct driver *driver = *state;
     static struct trace trace;
@@ -140,7 +138,7 @@ static void waiting_streams_hold_no_worker(void **state)
     }
     assert_ok(vmm__driver_event_record(driver, done, STREAM(10)));
     assert_ok(vmm__driver_stream_wait(driver, STREAM(10), event));
-    /* With one core there is one worker, and the gate has it. */
+    /* On one core the only worker waits at the gate. */
     if (sysconf(_SC_NPROCESSORS_ONLN) > 1) {
         assert_ok(vmm__host_launch(driver, step_kernel, &free_step, STREAM(2)));
         void *passed = event_new(driver);
@@ -150,7 +148,7 @@ static void waiting_streams_hold_no_worker(void **state)
         assert_int_equal(trace.count, 1);
         assert_int_equal(trace.seen[0], 2);
     }
-    assert_status(vmm__driver_event_query(driver, done), VMM_NOT_READY);
+    assert_status(vmm__driver_event_query(driver, done), VMM__PENDING);
     int before = atomic_load(&trace.count);
     gate_open(&gate);
     assert_ok(vmm__driver_device_wait(driver));
@@ -184,8 +182,7 @@ static void waits_chain_through_streams(void **state)
         assert_int_equal(trace.seen[i], i);
 }
 
-/* ---- Queues ------------------------------------------------------------------------------------
- */
+/* ---- Queues ---------------------------------------------------------------------------------- */
 
 struct flood {
     struct driver *driver;
@@ -207,7 +204,7 @@ static void *flood_main(void *argument)
     return flood;
 }
 
-static void full_queues_block_the_submitter_only(void **state)
+static void full_queues_block_only_the_submitter(void **state)
 {
     struct driver *driver = *state;
     static struct flood flood;
@@ -248,20 +245,19 @@ static void destroyed_streams_finish_their_work(void **state)
     assert_ok(vmm__driver_stream_destroy(driver, stream));
     assert_status(vmm__driver_stream_destroy(driver, stream), VMM_ERR_DRIVER);
     assert_ok(vmm__driver_stream_destroy(driver, other));
-    assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+    assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
     gate_open(&gate);
     assert_ok(vmm__driver_event_wait(driver, event));
     assert_int_equal(trace.count, 1);
     assert_ok(vmm__driver_event_destroy(driver, event));
 }
 
-/* ---- Patterns ----------------------------------------------------------------------------------
- */
+/* ---- Patterns -------------------------------------------------------------------------------- */
 
-static void check_counts_units_that_differ(void **state)
+static void check_counts_differing_units(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = memory(driver, GRANULE);
+    uint64_t address = memory_map(driver, GRANULE);
     unsigned char *bytes = (unsigned char *)(uintptr_t)address;
     assert_ok(vmm__driver_fill(driver, address, 10 * 512 + 3, 1234, NULL));
     assert_ok(vmm__driver_device_wait(driver));
@@ -280,7 +276,7 @@ static void check_counts_units_that_differ(void **state)
 static void fill_stays_within_the_block(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = memory(driver, GRANULE);
+    uint64_t address = memory_map(driver, GRANULE);
     const unsigned char *bytes = (const unsigned char *)(uintptr_t)address;
     for (uint64_t size = 1; size < 1600; size++) {
         assert_ok(vmm__driver_fill(driver, address + 4096 - size, size, 9, NULL));
@@ -291,7 +287,7 @@ static void fill_stays_within_the_block(void **state)
         assert_int_equal(bytes[i], 0);
 }
 
-/* Two threads, two streams each, the same blocks filled and checked in turn. */
+/* Each thread fills and checks its own block on two alternating streams. */
 static void *hammer_main(void *argument)
 {
     struct driver *driver = argument;
@@ -332,12 +328,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HOST_TEST(stream_runs_in_order),
-        HOST_TEST(events_capture_what_was_submitted_before),
-        HOST_TEST(waiting_streams_hold_no_worker),
+        HOST_TEST(events_cover_work_before_their_record),
+        HOST_TEST(waiting_streams_occupy_no_worker),
         HOST_TEST(waits_chain_through_streams),
-        HOST_TEST(full_queues_block_the_submitter_only),
+        HOST_TEST(full_queues_block_only_the_submitter),
         HOST_TEST(destroyed_streams_finish_their_work),
-        HOST_TEST(check_counts_units_that_differ),
+        HOST_TEST(check_counts_differing_units),
         HOST_TEST(fill_stays_within_the_block),
         HOST_TEST(any_thread_may_call),
     };

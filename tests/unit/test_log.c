@@ -1,23 +1,23 @@
-/* The log, word for word: what a line tells is what has happened. */
+/* The text of each log line. */
 #include "support/sim_support.h"
 
-#include "cache_on.h"
-#include "policy/cache.h"
+#include "api/create_on.h"
+#include "cache/cache.h"
 
 #include <stdio.h>
 
 static char latest[256];
 
-static void line_kept(void *context, const char *line)
+static void line_record(void *context, const char *line)
 {
     assert_ptr_equal(context, latest);
     (void)snprintf(latest, sizeof latest, "%s", line);
 }
 
-static vmm_cache *cache_logging(struct driver *driver, uint64_t limit_bytes)
+static vmm_cache *cache_create_with_log(struct driver *driver, uint64_t limit_bytes)
 {
     vmm_config config = VMM_CONFIG_INIT;
-    config.log = line_kept;
+    config.log = line_record;
     config.log_context = latest;
     config.limit_bytes = limit_bytes;
     vmm_cache *cache;
@@ -25,31 +25,56 @@ static vmm_cache *cache_logging(struct driver *driver, uint64_t limit_bytes)
     return cache;
 }
 
-static void *allocated(vmm_cache *cache, size_t bytes)
+static void *allocate(vmm_cache *cache, size_t bytes)
 {
     void *block;
     assert_ok(vmm_alloc(cache, bytes, STREAM(7), &block));
     return block;
 }
 
-static void growth_is_told(void **state)
+static void growth_is_logged(void **state)
 {
-    vmm_cache *cache = cache_logging(*state, 0);
+    vmm_cache *cache = cache_create_with_log(*state, 0);
     char wanted[256];
-    uint64_t address = (uint64_t)(uintptr_t)allocated(cache, 5 * MIB);
-    (void)snprintf(wanted, sizeof wanted, "grow: stream 0x7: 3 granules at 0x%llx, reserved 6 MiB",
+    uint64_t address = (uint64_t)(uintptr_t)allocate(cache, 5 * MIB);
+    (void)snprintf(wanted, sizeof wanted,
+                   "grow: stream 0x107: 3 granules at 0x%llx, reserved 6 MiB",
                    (unsigned long long)address);
     assert_string_equal(latest, wanted);
-    address = (uint64_t)(uintptr_t)allocated(cache, 8 * MIB);
+    address = (uint64_t)(uintptr_t)allocate(cache, 8 * MIB);
     assert_non_null(strstr(latest, "reserved 14 MiB"));
     assert_ok(vmm_destroy(cache));
 }
 
-static void trims_are_told(void **state)
+static void live_blocks_are_logged_at_destroy(void **state)
 {
-    vmm_cache *cache = cache_logging(*state, 0);
-    void *small = allocated(cache, 6 * MIB);
-    void *large = allocated(cache, 10 * MIB);
+    vmm_cache *cache = cache_create_with_log(*state, 0);
+    char wanted[256];
+    (void)allocate(cache, 1000);
+    void *third = allocate(cache, 700 * 1024);
+    void *first = allocate(cache, 8 * MIB);
+    void *second = allocate(cache, 3 * MIB);
+    assert_ok(vmm_free(cache, allocate(cache, 16 * MIB)));
+    assert_ok(vmm_destroy(cache));
+    (void)snprintf(
+        wanted, sizeof wanted,
+        "destroy: 4 blocks of 11.7 MiB were not freed; the largest: 8.0 MiB at 0x%llx "
+        "(stream 0x107), 3.0 MiB at 0x%llx (stream 0x107), 700 KiB at 0x%llx (stream 0x107)",
+        (unsigned long long)(uintptr_t)first, (unsigned long long)(uintptr_t)second,
+        (unsigned long long)(uintptr_t)third);
+    assert_string_equal(latest, wanted);
+    cache = cache_create_with_log(*state, 0);
+    assert_ok(vmm_free(cache, allocate(cache, MIB)));
+    latest[0] = '\0';
+    assert_ok(vmm_destroy(cache));
+    assert_string_equal(latest, "");
+}
+
+static void trims_are_logged(void **state)
+{
+    vmm_cache *cache = cache_create_with_log(*state, 0);
+    void *small = allocate(cache, 6 * MIB);
+    void *large = allocate(cache, 10 * MIB);
     assert_ok(vmm_free(cache, large));
     assert_ok(vmm_trim(cache, 0, NULL));
     assert_string_equal(latest, "trim: kept 6 MiB, released 10 MiB, 0 MiB in limbo");
@@ -59,9 +84,9 @@ static void trims_are_told(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
-static void failures_are_told(void **state)
+static void failures_are_logged(void **state)
 {
-    vmm_cache *cache = cache_logging(*state, 4 * MIB);
+    vmm_cache *cache = cache_create_with_log(*state, 4 * MIB);
     void *block;
     char wanted[600];
     assert_status(vmm_alloc(cache, 5 * MIB, STREAM(7), &block), VMM_ERR_DEVICE_OOM);
@@ -75,9 +100,10 @@ static void failures_are_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(growth_is_told),
-        SIM_TEST(trims_are_told),
-        SIM_TEST(failures_are_told),
+        SIM_TEST(growth_is_logged),
+        SIM_TEST(live_blocks_are_logged_at_destroy),
+        SIM_TEST(trims_are_logged),
+        SIM_TEST(failures_are_logged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

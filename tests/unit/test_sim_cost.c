@@ -1,31 +1,29 @@
-/*
- * The sim driver's clock against what was measured on an H200, its numbered faults, and threads.
- */
+/* The sim driver's clock compared with measurements on an H200; injected faults; threads. */
 #include "support/sim_support.h"
 
 #include <pthread.h>
 
 /* ---- The clock ------------------------------------------------------------------------------- */
 
-/* Within per cent of what was measured, in tenths of microseconds. */
+/* Asserts that `ns` is within `percent` of the measured time, given in tenths of microseconds. */
 static void assert_near(const char *what, uint64_t ns, uint64_t measured_us10, uint64_t percent)
 {
     uint64_t measured = measured_us10 * 100;
-    uint64_t apart = ns > measured ? ns - measured : measured - ns;
-    if (apart * 100 > measured * percent)
+    uint64_t difference = ns > measured ? ns - measured : measured - ns;
+    if (difference * 100 > measured * percent)
         print_error("%s: %llu ns, measured %llu ns\n", what, (unsigned long long)ns,
                     (unsigned long long)measured);
-    assert_true(apart * 100 <= measured * percent);
+    assert_true(difference * 100 <= measured * percent);
 }
 
-/* What the call adds to the clock. */
+/* The time that the call adds to the clock. */
 #define cost_of(call)                                                                              \
     (clock_before = vmm__driver_clock(driver), assert_status(call, VMM_OK),                        \
      vmm__driver_clock(driver) - clock_before)
 
 /*
- * Medians of an H200 in tenths of microseconds, and how far the clock may be off in per cent: 15,
- * but for what the straight-line fits themselves miss by more.
+ * Medians of an H200 in tenths of microseconds, and the permitted deviation of the clock in per
+ * cent: 15, or more where the straight-line fits deviate more.
  */
 struct cost_row {
     uint64_t mib;
@@ -40,14 +38,14 @@ static const struct cost_row cost_rows[] = {
     { 1024, 300, 11, 710, 350, 6660, 46, 15 },
 };
 
-static void calls_cost_what_they_do_on_an_h200(void **state)
+static void call_costs_match_an_h200(void **state)
 {
     struct driver *driver = *state;
     uint64_t clock_before;
     for (size_t index = 0; index < sizeof cost_rows / sizeof *cost_rows; index++) {
         const struct cost_row *row = &cost_rows[index];
         uint64_t bytes = row->mib * MIB;
-        uint64_t address = sim_reserved(driver, bytes);
+        uint64_t address = sim_reserve(driver, bytes);
         uint64_t handle;
         assert_near("create", cost_of(vmm__driver_create(driver, bytes, &handle)), row->create,
                     row->create_percent);
@@ -59,7 +57,7 @@ static void calls_cost_what_they_do_on_an_h200(void **state)
     }
 }
 
-static void small_calls_cost_what_they_do_on_an_h200(void **state)
+static void small_call_costs_match_an_h200(void **state)
 {
     struct driver *driver = *state;
     uint64_t clock_before;
@@ -79,15 +77,15 @@ static void small_calls_cost_what_they_do_on_an_h200(void **state)
 
 static uint64_t map_64_handles(struct driver *driver, uint64_t *handles)
 {
-    uint64_t address = sim_reserved(driver, 64 * GRANULE);
+    uint64_t address = sim_reserve(driver, 64 * GRANULE);
     for (uint64_t place = 0; place < 64; place++) {
-        handles[place] = sim_created(driver, GRANULE);
+        handles[place] = sim_create(driver, GRANULE);
         assert_ok(vmm__driver_map(driver, address + place * GRANULE, GRANULE, handles[place]));
     }
     return address;
 }
 
-static void the_bill_is_per_mapping(void **state)
+static void each_mapping_is_charged(void **state)
 {
     struct driver *driver = *state;
     uint64_t clock_before;
@@ -99,7 +97,7 @@ static void the_bill_is_per_mapping(void **state)
                 15);
 }
 
-static void access_again_is_cheap(void **state)
+static void repeated_access_is_cheap(void **state)
 {
     struct driver *driver = *state;
     uint64_t clock_before;
@@ -110,7 +108,7 @@ static void access_again_is_cheap(void **state)
                 550, 15);
 }
 
-static void release_is_paid_at_release(void **state)
+static void release_is_charged_at_release(void **state)
 {
     struct driver *driver = *state;
     uint64_t clock_before;
@@ -120,7 +118,7 @@ static void release_is_paid_at_release(void **state)
     assert_int_equal(cost_of(vmm__driver_unmap(driver, address, 128 * MIB)), 20000 + 128 * 14);
 }
 
-static void work_costs_no_driver_time(void **state)
+static void work_adds_no_driver_time(void **state)
 {
     struct driver *driver = *state;
     uint64_t clock_before;
@@ -129,7 +127,7 @@ static void work_costs_no_driver_time(void **state)
     assert_int_equal(cost_of(vmm__driver_check(driver, address, MIB, 1, NULL)), 0);
 }
 
-static void the_tally_is_the_clock(void **state)
+static void tallies_sum_to_the_clock(void **state)
 {
     struct driver *driver = *state;
     uint64_t handles[64];
@@ -146,7 +144,7 @@ enum { ALL_CALLS = 17 };
 
 static int faults_seen;
 
-/* A call that may fail by a fault: it must then have changed nothing, and work when made again. */
+/* A call that may get an injected fault: it must then change nothing, and succeed when repeated. */
 #define step(call)                                                                                 \
     do {                                                                                           \
         struct sim_census before = vmm__sim_census(driver);                                        \
@@ -163,8 +161,8 @@ static int faults_seen;
         assert_ok(call);                                                                           \
     } while (0)
 
-/* Every kind of numbered call. */
-static void all_calls(struct driver *driver)
+/* Makes one call of every numbered kind. */
+static void make_all_calls(struct driver *driver)
 {
     uint64_t address;
     uint64_t handle;
@@ -193,12 +191,12 @@ static void all_calls(struct driver *driver)
 static void every_call_is_numbered_and_can_fail_once(void **state)
 {
     struct driver *driver = *state;
-    all_calls(driver);
+    make_all_calls(driver);
     assert_int_equal(vmm__sim_calls(driver), ALL_CALLS);
     for (uint64_t number = 1; number <= ALL_CALLS; number++) {
         faults_seen = 0;
         vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, false);
-        all_calls(driver);
+        make_all_calls(driver);
         assert_int_equal(faults_seen, 1);
         assert_int_equal(vmm__sim_faults_fired(driver), 1);
         assert_int_equal(vmm__sim_calls(driver), ALL_CALLS + 1);
@@ -206,12 +204,12 @@ static void every_call_is_numbered_and_can_fail_once(void **state)
     }
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
     faults_seen = 0;
-    all_calls(driver);
+    make_all_calls(driver);
     assert_int_equal(faults_seen, 0);
     sim_assert_clean(driver);
 }
 
-static void a_fault_hits_its_own_call(void **state)
+static void a_fault_hits_the_numbered_call(void **state)
 {
     struct driver *driver = *state;
     uint64_t address;
@@ -224,7 +222,7 @@ static void a_fault_hits_its_own_call(void **state)
     assert_ok(vmm__driver_create(driver, GRANULE, &handle));
 }
 
-static void faults_for_ever_go_on(void **state)
+static void permanent_faults_persist(void **state)
 {
     struct driver *driver = *state;
     uint64_t address;
@@ -315,16 +313,16 @@ static void threads_share_one_driver(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(calls_cost_what_they_do_on_an_h200),
-        SIM_TEST(small_calls_cost_what_they_do_on_an_h200),
-        SIM_TEST(the_bill_is_per_mapping),
-        SIM_TEST(access_again_is_cheap),
-        SIM_TEST(release_is_paid_at_release),
-        SIM_TEST(work_costs_no_driver_time),
-        SIM_TEST(the_tally_is_the_clock),
+        SIM_TEST(call_costs_match_an_h200),
+        SIM_TEST(small_call_costs_match_an_h200),
+        SIM_TEST(each_mapping_is_charged),
+        SIM_TEST(repeated_access_is_cheap),
+        SIM_TEST(release_is_charged_at_release),
+        SIM_TEST(work_adds_no_driver_time),
+        SIM_TEST(tallies_sum_to_the_clock),
         SIM_TEST(every_call_is_numbered_and_can_fail_once),
-        SIM_TEST(a_fault_hits_its_own_call),
-        SIM_TEST(faults_for_ever_go_on),
+        SIM_TEST(a_fault_hits_the_numbered_call),
+        SIM_TEST(permanent_faults_persist),
         SIM_TEST(work_for_tests_is_not_numbered),
         SIM_TEST(threads_share_one_driver),
     };

@@ -1,6 +1,6 @@
 /*
- * CUDA's rules for mappings and access, as the sim driver enforces them, and what it lets pass but
- * tells as a violation: a test each.
+ * CUDA's rules for mappings and access: those that the sim driver enforces, and those whose breach
+ * it records as a violation.
  */
 #include "support/sim_support.h"
 
@@ -9,8 +9,8 @@
 static void map_refuses_part_of_a_handle(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, 8 * GRANULE);
-    uint64_t handle = sim_created(driver, 4 * GRANULE);
+    uint64_t address = sim_reserve(driver, 8 * GRANULE);
+    uint64_t handle = sim_create(driver, 4 * GRANULE);
     assert_refused(vmm__driver_map(driver, address, 2 * GRANULE, handle), VMM_ERR_DRIVER,
                    "whole handle");
     assert_refused(vmm__driver_map(driver, address, 8 * GRANULE, handle), VMM_ERR_DRIVER,
@@ -18,33 +18,33 @@ static void map_refuses_part_of_a_handle(void **state)
     assert_ok(vmm__driver_map(driver, address, 4 * GRANULE, handle));
 }
 
-static void map_refuses_odd_addresses_and_sizes(void **state)
+static void map_refuses_unaligned_ranges(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, 8 * GRANULE);
-    uint64_t handle = sim_created(driver, GRANULE);
+    uint64_t address = sim_reserve(driver, 8 * GRANULE);
+    uint64_t handle = sim_create(driver, GRANULE);
     assert_refused(vmm__driver_map(driver, address + MIB, GRANULE, handle), VMM_ERR_DRIVER,
                    "granule");
     assert_refused(vmm__driver_map(driver, address, MIB, handle), VMM_ERR_DRIVER, "granule");
     assert_refused(vmm__driver_map(driver, address, 0, handle), VMM_ERR_DRIVER, "granule");
 }
 
-static void map_refuses_over_a_live_mapping(void **state)
+static void map_refuses_a_mapped_range(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, 8 * GRANULE);
-    uint64_t handle = sim_created(driver, 4 * GRANULE);
+    uint64_t address = sim_reserve(driver, 8 * GRANULE);
+    uint64_t handle = sim_create(driver, 4 * GRANULE);
     assert_ok(vmm__driver_map(driver, address + 3 * GRANULE, 4 * GRANULE, handle));
     for (uint64_t shift = 0; shift < 4; shift++)
         assert_refused(vmm__driver_map(driver, address + shift * GRANULE, 4 * GRANULE, handle),
                        VMM_ERR_DRIVER, "already mapped");
 }
 
-static void map_refuses_outside_of_reservations(void **state)
+static void map_refuses_unreserved_addresses(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, 4 * GRANULE);
-    uint64_t handle = sim_created(driver, GRANULE);
+    uint64_t address = sim_reserve(driver, 4 * GRANULE);
+    uint64_t handle = sim_create(driver, GRANULE);
     const char *part = "not reserved";
     assert_refused(vmm__driver_map(driver, 0, GRANULE, handle), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_map(driver, address - GRANULE, GRANULE, handle), VMM_ERR_DRIVER,
@@ -53,12 +53,12 @@ static void map_refuses_outside_of_reservations(void **state)
                    part);
 }
 
-static void map_refuses_across_the_end_of_a_reservation(void **state)
+static void map_refuses_to_cross_a_reservation_end(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, 4 * GRANULE);
-    sim_reserved(driver, 4 * GRANULE);
-    uint64_t handle = sim_created(driver, 2 * GRANULE);
+    uint64_t address = sim_reserve(driver, 4 * GRANULE);
+    sim_reserve(driver, 4 * GRANULE);
+    uint64_t handle = sim_create(driver, 2 * GRANULE);
     assert_refused(vmm__driver_map(driver, address + 3 * GRANULE, 2 * GRANULE, handle),
                    VMM_ERR_DRIVER, "crosses the end");
 }
@@ -68,7 +68,7 @@ static void map_refuses_released_handles(void **state)
     struct driver *driver = *state;
     uint64_t handle;
     sim_memory(driver, GRANULE, &handle);
-    uint64_t address = sim_reserved(driver, GRANULE);
+    uint64_t address = sim_reserve(driver, GRANULE);
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
     assert_refused(vmm__driver_map(driver, address, GRANULE, handle), VMM_ERR_DRIVER,
                    "not a handle");
@@ -78,10 +78,10 @@ static void map_refuses_released_handles(void **state)
 static void one_handle_maps_at_many_addresses(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, 16 * GRANULE);
-    uint64_t handle = sim_created(driver, 2 * GRANULE);
+    uint64_t address = sim_reserve(driver, 16 * GRANULE);
+    uint64_t handle = sim_create(driver, 2 * GRANULE);
     for (uint64_t index = 0; index < 8; index++)
-        sim_mapped(driver, address + index * 2 * GRANULE, 2 * GRANULE, handle);
+        sim_map(driver, address + index * 2 * GRANULE, 2 * GRANULE, handle);
     assert_int_equal(vmm__sim_census(driver).mappings, 8);
     assert_int_equal(vmm__sim_census(driver).physical_bytes, 2 * GRANULE);
     assert_ok(vmm__driver_unmap(driver, address, 16 * GRANULE));
@@ -91,33 +91,33 @@ static void one_handle_maps_at_many_addresses(void **state)
 
 /* ---- Unmap and access ------------------------------------------------------------------------ */
 
-/* Mappings of 2, 1 and 2 granules that touch, then a hole, then one of 2 granules. */
-static uint64_t four_mappings(struct driver *driver)
+/* Mappings of 2, 1 and 2 adjacent granules, then a gap, then one of 2 granules. */
+static uint64_t make_four_mappings(struct driver *driver)
 {
-    uint64_t address = sim_reserved(driver, 10 * GRANULE);
+    uint64_t address = sim_reserve(driver, 10 * GRANULE);
     static const uint64_t places[][2] = { { 0, 2 }, { 2, 1 }, { 3, 2 }, { 6, 2 } };
     for (size_t index = 0; index < 4; index++)
         assert_ok(vmm__driver_map(driver, address + places[index][0] * GRANULE,
                                   places[index][1] * GRANULE,
-                                  sim_created(driver, places[index][1] * GRANULE)));
+                                  sim_create(driver, places[index][1] * GRANULE)));
     return address;
 }
 
 typedef vmm_status (*range_call)(struct driver *driver, uint64_t address, uint64_t bytes);
 
-static void refuses_ranges_that_are_not_whole_mappings(struct driver *driver, range_call call)
+static void assert_whole_mappings_required(struct driver *driver, range_call call)
 {
-    uint64_t address = four_mappings(driver);
+    uint64_t address = make_four_mappings(driver);
     const char *part = "part of a mapping";
-    const char *hole = "not mapped throughout";
+    const char *gap = "not completely mapped";
     assert_refused(call(driver, address, GRANULE), VMM_ERR_DRIVER, part);
     assert_refused(call(driver, address + GRANULE, GRANULE), VMM_ERR_DRIVER, part);
     assert_refused(call(driver, address + GRANULE, 2 * GRANULE), VMM_ERR_DRIVER, part);
     assert_refused(call(driver, address, 4 * GRANULE), VMM_ERR_DRIVER, part);
-    assert_refused(call(driver, address, 8 * GRANULE), VMM_ERR_DRIVER, hole);
-    assert_refused(call(driver, address, 6 * GRANULE), VMM_ERR_DRIVER, hole);
-    assert_refused(call(driver, address + 5 * GRANULE, GRANULE), VMM_ERR_DRIVER, hole);
-    assert_refused(call(driver, address + 8 * GRANULE, 2 * GRANULE), VMM_ERR_DRIVER, hole);
+    assert_refused(call(driver, address, 8 * GRANULE), VMM_ERR_DRIVER, gap);
+    assert_refused(call(driver, address, 6 * GRANULE), VMM_ERR_DRIVER, gap);
+    assert_refused(call(driver, address + 5 * GRANULE, GRANULE), VMM_ERR_DRIVER, gap);
+    assert_refused(call(driver, address + 8 * GRANULE, 2 * GRANULE), VMM_ERR_DRIVER, gap);
     assert_refused(call(driver, address + 8 * GRANULE, 3 * GRANULE), VMM_ERR_DRIVER, "crosses");
     assert_refused(call(driver, address + 10 * GRANULE, GRANULE), VMM_ERR_DRIVER, "not reserved");
     assert_refused(call(driver, address, 2 * GRANULE - 512), VMM_ERR_DRIVER, "granule");
@@ -127,16 +127,16 @@ static void refuses_ranges_that_are_not_whole_mappings(struct driver *driver, ra
 }
 
 /* Measured on an H200 with CUDA 13.0: unknown error (999). */
-static void a_handle_wants_access_before_its_oldest_mapping_goes(void **state)
+static void access_after_losing_the_oldest_mapping_blocks_maps(void **state)
 {
     struct driver *driver = *state;
-    uint64_t handle = sim_created(driver, GRANULE);
-    uint64_t at = sim_reserved(driver, 8 * GRANULE);
+    uint64_t handle = sim_create(driver, GRANULE);
+    uint64_t at = sim_reserve(driver, 8 * GRANULE);
     for (int i = 0; i < 2; i++) {
         assert_ok(vmm__driver_map(driver, at, GRANULE, handle));
         assert_ok(vmm__driver_map(driver, at + GRANULE, GRANULE, handle));
         assert_ok(vmm__driver_unmap(driver, at, GRANULE));
-        if (i == 0) /* a third one in time saves it */
+        if (i == 0) /* a third mapping before the unmapped one's successor gets access avoids it */
             assert_ok(vmm__driver_map(driver, at + 2 * GRANULE, GRANULE, handle));
         assert_ok(vmm__driver_access(driver, at + GRANULE, GRANULE));
         vmm_status status = vmm__driver_map(driver, at + 3 * GRANULE, GRANULE, handle);
@@ -145,43 +145,44 @@ static void a_handle_wants_access_before_its_oldest_mapping_goes(void **state)
         if (i == 0)
             assert_ok(vmm__driver_unmap(driver, at + 2 * GRANULE, 2 * GRANULE));
     }
-    sim_mapped(driver, at, GRANULE, handle);
+    sim_map(driver, at, GRANULE, handle);
     sim_assert_violations(driver, 1, "cannot be mapped again");
 }
 
-static void unmap_takes_whole_mappings_only(void **state)
+static void unmap_requires_whole_mappings(void **state)
 {
     struct driver *driver = *state;
-    refuses_ranges_that_are_not_whole_mappings(driver, vmm__driver_unmap);
+    assert_whole_mappings_required(driver, vmm__driver_unmap);
     assert_int_equal(vmm__sim_census(driver).mappings, 0);
 }
 
-static void access_takes_whole_mappings_only(void **state)
+static void access_requires_whole_mappings(void **state)
 {
-    refuses_ranges_that_are_not_whole_mappings(*state, vmm__driver_access);
+    assert_whole_mappings_required(*state, vmm__driver_access);
 }
 
-static void unmap_refuses_a_second_time(void **state)
+static void unmap_refuses_an_unmapped_range(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
-    assert_refused(vmm__driver_unmap(driver, address, GRANULE), VMM_ERR_DRIVER, "not mapped");
+    assert_refused(vmm__driver_unmap(driver, address, GRANULE), VMM_ERR_DRIVER,
+                   "not completely mapped");
 }
 
-/* ---- Violations: passed, but told ------------------------------------------------------------ */
+/* ---- Violations: accepted, but recorded ------------------------------------------------------ */
 
-static void touching_without_access_is_told(void **state)
+static void use_without_access_is_a_violation(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, GRANULE);
-    uint64_t handle = sim_created(driver, GRANULE);
+    uint64_t address = sim_reserve(driver, GRANULE);
+    uint64_t handle = sim_create(driver, GRANULE);
     assert_ok(vmm__driver_map(driver, address, GRANULE, handle));
     assert_ok(vmm__driver_fill(driver, address, 512, 1, NULL));
     sim_assert_violations(driver, 1, "without access");
 }
 
-static void access_is_lost_with_the_mapping(void **state)
+static void unmap_removes_access(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle;
@@ -195,11 +196,11 @@ static void access_is_lost_with_the_mapping(void **state)
     sim_assert_violations(driver, 1, "without access");
 }
 
-static void touching_what_is_not_mapped_is_told_once(void **state)
+static void use_of_unmapped_memory_is_one_violation(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, 4 * GRANULE);
-    sim_mapped(driver, address, GRANULE, sim_created(driver, GRANULE));
+    uint64_t address = sim_reserve(driver, 4 * GRANULE);
+    sim_map(driver, address, GRANULE, sim_create(driver, GRANULE));
     assert_ok(vmm__driver_fill(driver, address, 4 * GRANULE, 1, NULL));
     sim_assert_violations(driver, 1, "not mapped");
     assert_ok(vmm__driver_check(driver, address + 4 * GRANULE - 512, 1024, 1, NULL));
@@ -208,23 +209,23 @@ static void touching_what_is_not_mapped_is_told_once(void **state)
     sim_assert_violations(driver, 3, "not mapped");
 }
 
-static void work_beyond_all_addresses_is_refused(void **state)
+static void work_beyond_the_address_space_is_refused(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    const char *part = "beyond all addresses";
+    const char *part = "exceeds the address space";
     assert_refused(vmm__driver_fill(driver, address, UINT64_MAX, 1, NULL), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_check(driver, UINT64_MAX, 2, 1, NULL), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_copy(driver, UINT64_MAX, address, 2, NULL), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_copy(driver, address, UINT64_MAX, 2, NULL), VMM_ERR_DRIVER, part);
 }
 
-static void dead_events_are_refused_and_told(void **state)
+static void destroyed_events_are_refused_and_recorded(void **state)
 {
     struct driver *driver = *state;
-    void *event = sim_recorded(driver, NULL);
+    void *event = sim_record(driver, NULL);
     assert_ok(vmm__driver_event_destroy(driver, event));
-    void *next = sim_recorded(driver, NULL);
+    void *next = sim_record(driver, NULL);
     const char *part = "not an event";
     assert_refused(vmm__driver_event_record(driver, event, NULL), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_event_query(driver, event), VMM_ERR_DRIVER, part);
@@ -235,7 +236,7 @@ static void dead_events_are_refused_and_told(void **state)
     assert_ok(vmm__driver_event_destroy(driver, next));
 }
 
-static void the_first_violation_is_kept(void **state)
+static void the_first_violation_line_is_kept(void **state)
 {
     struct driver *driver = *state;
     assert_status(vmm__driver_release(driver, 99, GRANULE), VMM_ERR_DRIVER);
@@ -248,22 +249,22 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SIM_TEST(map_refuses_part_of_a_handle),
-        SIM_TEST(map_refuses_odd_addresses_and_sizes),
-        SIM_TEST(map_refuses_over_a_live_mapping),
-        SIM_TEST(map_refuses_outside_of_reservations),
-        SIM_TEST(map_refuses_across_the_end_of_a_reservation),
+        SIM_TEST(map_refuses_unaligned_ranges),
+        SIM_TEST(map_refuses_a_mapped_range),
+        SIM_TEST(map_refuses_unreserved_addresses),
+        SIM_TEST(map_refuses_to_cross_a_reservation_end),
         SIM_TEST(map_refuses_released_handles),
         SIM_TEST(one_handle_maps_at_many_addresses),
-        SIM_TEST(a_handle_wants_access_before_its_oldest_mapping_goes),
-        SIM_TEST(unmap_takes_whole_mappings_only),
-        SIM_TEST(access_takes_whole_mappings_only),
-        SIM_TEST(unmap_refuses_a_second_time),
-        SIM_TEST(touching_without_access_is_told),
-        SIM_TEST(access_is_lost_with_the_mapping),
-        SIM_TEST(touching_what_is_not_mapped_is_told_once),
-        SIM_TEST(work_beyond_all_addresses_is_refused),
-        SIM_TEST(dead_events_are_refused_and_told),
-        SIM_TEST(the_first_violation_is_kept),
+        SIM_TEST(access_after_losing_the_oldest_mapping_blocks_maps),
+        SIM_TEST(unmap_requires_whole_mappings),
+        SIM_TEST(access_requires_whole_mappings),
+        SIM_TEST(unmap_refuses_an_unmapped_range),
+        SIM_TEST(use_without_access_is_a_violation),
+        SIM_TEST(unmap_removes_access),
+        SIM_TEST(use_of_unmapped_memory_is_one_violation),
+        SIM_TEST(work_beyond_the_address_space_is_refused),
+        SIM_TEST(destroyed_events_are_refused_and_recorded),
+        SIM_TEST(the_first_violation_line_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

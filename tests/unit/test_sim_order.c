@@ -1,79 +1,82 @@
-/* What work on the sim driver is ordered after: races found, and each way to avoid them. */
+/*
+ * The order between pieces of work on the sim driver: it detects races, and each way to avoid them
+ * works.
+ */
 #include "support/sim_support.h"
 
 #define A STREAM(0xa)
 #define B STREAM(0xb)
 #define C STREAM(0xc)
 
-static void one_stream_is_in_order(void **state)
+static void work_on_one_stream_is_ordered(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 100);
     for (uint32_t word = 1; word < 9; word++) {
-        sim_filled(driver, address, 4096, word, A);
-        sim_checked(driver, address, 4096, word, A);
+        sim_fill(driver, address, 4096, word, A);
+        sim_check(driver, address, 4096, word, A);
     }
     assert_int_equal(sim_mismatches(driver), 0);
     sim_assert_clean(driver);
 }
 
-static void a_write_after_a_write_elsewhere_races(void **state)
+static void a_write_races_with_another_streams_write(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_filled(driver, address, 4096, 1, A);
-    sim_filled(driver, address + 512, 512, 2, B);
+    sim_fill(driver, address, 4096, 1, A);
+    sim_fill(driver, address + 512, 512, 2, B);
     sim_assert_violations(driver, 1, "races");
 }
 
-static void a_read_after_a_write_elsewhere_races(void **state)
+static void a_read_races_with_another_streams_write(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_filled(driver, address, 4096, 1, A);
-    sim_checked(driver, address, 4096, 1, B);
-    sim_assert_violations(driver, 1, "with work 1 of stream 0xa");
+    sim_fill(driver, address, 4096, 1, A);
+    sim_check(driver, address, 4096, 1, B);
+    sim_assert_violations(driver, 1, "with work 1 of stream 0x10a");
 }
 
-static void a_write_after_a_read_elsewhere_races(void **state)
+static void a_write_races_with_another_streams_read(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_filled(driver, address, 4096, 1, A);
+    sim_fill(driver, address, 4096, 1, A);
     assert_ok(vmm__driver_device_wait(driver));
-    sim_checked(driver, address + 512, 512, 2, B);
-    sim_filled(driver, address + 2048, 512, 2, A);
+    sim_check(driver, address + 512, 512, 2, B);
+    sim_fill(driver, address + 2048, 512, 2, A);
     sim_assert_clean(driver);
-    sim_filled(driver, address, 4096, 3, A);
-    sim_assert_violations(driver, 1, "of stream 0xb");
+    sim_fill(driver, address, 4096, 3, A);
+    sim_assert_violations(driver, 1, "of stream 0x10b");
 }
 
 static void reads_on_many_streams_do_not_race(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_filled(driver, address, 4096, 1, A);
+    sim_fill(driver, address, 4096, 1, A);
     assert_ok(vmm__driver_device_wait(driver));
     for (uint64_t stream = 1; stream < 9; stream++)
-        sim_checked(driver, address, 4096, 1, STREAM(stream));
+        sim_check(driver, address, 4096, 1, STREAM(stream));
     sim_assert_clean(driver);
 }
 
-static void every_reader_must_come_before_a_write(void **state)
+static void a_write_must_follow_every_reader(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_filled(driver, address, 4096, 1, A);
+    sim_fill(driver, address, 4096, 1, A);
     assert_ok(vmm__driver_device_wait(driver));
     for (uint64_t stream = 1; stream < 9; stream++)
-        sim_checked(driver, address, 4096, 1, STREAM(stream));
+        sim_check(driver, address, 4096, 1, STREAM(stream));
     for (uint64_t stream = 1; stream < 8; stream++)
-        assert_ok(vmm__driver_stream_wait(driver, A, sim_recorded(driver, STREAM(stream))));
-    sim_filled(driver, address + 1024, 512, 2, A);
-    sim_assert_violations(driver, 1, "of stream 0x8");
-    assert_ok(vmm__driver_stream_wait(driver, A, sim_recorded(driver, STREAM(8))));
-    sim_filled(driver, address, 4096, 2, A);
+        assert_ok(vmm__driver_stream_wait(driver, A, sim_record(driver, STREAM(stream))));
+    sim_fill(driver, address + 1024, 512, 2, A);
+    sim_assert_violations(driver, 1, "of stream 0x108");
+    assert_ok(vmm__driver_stream_wait(driver, A, sim_record(driver, STREAM(8))));
+    sim_fill(driver, address, 4096, 2, A);
     sim_assert_violations(driver, 1, "");
 }
 
@@ -82,142 +85,203 @@ static void a_stream_wait_avoids_the_race(void **state)
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 100);
-    sim_filled(driver, address, 4096, 1, A);
-    assert_ok(vmm__driver_stream_wait(driver, B, sim_recorded(driver, A)));
-    sim_checked(driver, address, 4096, 1, B);
-    assert_ok(vmm__driver_stream_wait(driver, C, sim_recorded(driver, B)));
-    sim_filled(driver, address, 4096, 2, C);
+    sim_fill(driver, address, 4096, 1, A);
+    assert_ok(vmm__driver_stream_wait(driver, B, sim_record(driver, A)));
+    sim_check(driver, address, 4096, 1, B);
+    assert_ok(vmm__driver_stream_wait(driver, C, sim_record(driver, B)));
+    sim_fill(driver, address, 4096, 2, C);
     assert_int_equal(sim_mismatches(driver), 0);
     sim_assert_clean(driver);
 }
 
-static void work_after_the_record_is_not_waited_for(void **state)
+static void a_wait_ignores_work_after_the_record(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    void *event = sim_recorded(driver, A);
-    sim_filled(driver, address, 4096, 1, A);
+    void *event = sim_record(driver, A);
+    sim_fill(driver, address, 4096, 1, A);
     assert_ok(vmm__driver_stream_wait(driver, B, event));
-    sim_filled(driver, address, 4096, 2, B);
+    sim_fill(driver, address, 4096, 2, B);
     sim_assert_violations(driver, 1, "races");
 }
 
-static void a_query_that_was_ok_avoids_the_race(void **state)
+static void a_completed_query_avoids_the_race(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_filled(driver, address, 4096, 1, A);
-    assert_ok(vmm__driver_event_query(driver, sim_recorded(driver, A)));
-    sim_filled(driver, address, 4096, 2, B);
+    sim_fill(driver, address, 4096, 1, A);
+    assert_ok(vmm__driver_event_query(driver, sim_record(driver, A)));
+    sim_fill(driver, address, 4096, 2, B);
     sim_assert_clean(driver);
 }
 
-static void a_query_that_was_not_ready_does_not(void **state)
+static void a_pending_query_does_not_avoid_the_race(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 100);
-    sim_filled(driver, address, 4096, 1, A);
-    assert_status(vmm__driver_event_query(driver, sim_recorded(driver, A)), VMM_NOT_READY);
+    sim_fill(driver, address, 4096, 1, A);
+    assert_status(vmm__driver_event_query(driver, sim_record(driver, A)), VMM__PENDING);
     vmm__sim_lag_set(driver, 0);
-    sim_filled(driver, address, 4096, 2, B);
+    sim_fill(driver, address, 4096, 2, B);
     sim_assert_violations(driver, 1, "races");
 }
 
-static void waits_of_the_host_avoid_the_race(void **state)
+static void host_waits_avoid_the_race(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 100);
-    sim_filled(driver, address, 4096, 1, A);
-    assert_ok(vmm__driver_event_wait(driver, sim_recorded(driver, A)));
-    sim_filled(driver, address, 4096, 2, B);
+    sim_fill(driver, address, 4096, 1, A);
+    assert_ok(vmm__driver_event_wait(driver, sim_record(driver, A)));
+    sim_fill(driver, address, 4096, 2, B);
     assert_ok(vmm__driver_device_wait(driver));
-    sim_filled(driver, address, 4096, 3, C);
+    sim_fill(driver, address, 4096, 3, C);
     assert_int_equal(sim_mismatches(driver), 0);
-    sim_filled(driver, address, 4096, 4, A);
+    sim_fill(driver, address, 4096, 4, A);
     sim_assert_clean(driver);
 }
 
-static void a_race_under_another_address_is_seen(void **state)
+static void a_race_through_an_alias_is_detected(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle;
     uint64_t first = sim_memory(driver, GRANULE, &handle);
-    uint64_t second = sim_reserved(driver, GRANULE);
-    sim_mapped(driver, second, GRANULE, handle);
-    sim_filled(driver, first, 4096, 1, A);
-    sim_filled(driver, second + 4096, 4096, 2, B);
+    uint64_t second = sim_reserve(driver, GRANULE);
+    sim_map(driver, second, GRANULE, handle);
+    sim_fill(driver, first, 4096, 1, A);
+    sim_fill(driver, second + 4096, 4096, 2, B);
     sim_assert_clean(driver);
-    sim_filled(driver, second, 512, 2, B);
+    sim_fill(driver, second, 512, 2, B);
     sim_assert_violations(driver, 1, "races");
 }
 
-/* Its handle comes back as another stream's, which is not ordered after it. */
-static void a_destroyed_stream_still_counts(void **state)
+/* A new stream reuses the handle of the destroyed one, but is not ordered after it. */
+static void work_of_a_destroyed_stream_still_races(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm_stream streams[2];
     assert_ok(vmm__driver_stream_create(driver, &streams[0]));
-    sim_filled(driver, address, 4096, 1, streams[0]);
+    sim_fill(driver, address, 4096, 1, streams[0]);
     assert_ok(vmm__driver_stream_destroy(driver, streams[0]));
     assert_status(vmm__driver_stream_destroy(driver, streams[0]), VMM_ERR_DRIVER);
     assert_ok(vmm__driver_stream_create(driver, &streams[1]));
     assert_ptr_equal(streams[0], streams[1]);
-    sim_filled(driver, address, 4096, 2, streams[1]);
+    sim_fill(driver, address, 4096, 2, streams[1]);
     sim_assert_violations(driver, 1, "races");
 }
 
-static void a_new_stream_knows_nothing_of_an_old_one(void **state)
+static void a_new_stream_does_not_inherit_order(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm_stream stream;
-    sim_filled(driver, address, 4096, 1, A);
+    sim_fill(driver, address, 4096, 1, A);
     assert_ok(vmm__driver_stream_create(driver, &stream));
-    assert_ok(vmm__driver_stream_wait(driver, stream, sim_recorded(driver, A)));
+    assert_ok(vmm__driver_stream_wait(driver, stream, sim_record(driver, A)));
     assert_ok(vmm__driver_stream_destroy(driver, stream));
     assert_ok(vmm__driver_stream_create(driver, &stream));
-    sim_filled(driver, address, 4096, 2, stream);
+    sim_fill(driver, address, 4096, 2, stream);
     sim_assert_violations(driver, 1, "races");
 }
 
-static void streams_come_and_go_without_end(void **state)
+static void stream_slots_are_reused(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm_stream stream;
     for (uint32_t round = 0; round < 2000; round++) {
         assert_ok(vmm__driver_stream_create(driver, &stream));
-        sim_filled(driver, address, 4096, round, stream);
+        sim_fill(driver, address, 4096, round, stream);
         assert_ok(vmm__driver_stream_destroy(driver, stream));
         if (round % 200 == 199)
             assert_ok(vmm__driver_device_wait(driver));
     }
-    for (uint64_t name = 1; name <= 256; name++)
-        sim_filled(driver, address, 512, 1, STREAM(name));
-    assert_status(vmm__driver_fill(driver, address, 512, 1, STREAM(257)), VMM_ERR_DRIVER);
+}
+
+/*
+ * No stream is destroyed. Each loses its record once the host has observed the end of its work, and
+ * gets another with its next work.
+ */
+static void the_number_of_streams_is_unlimited(void **state)
+{
+    enum { NAMES = 5000 };
+    struct driver *driver = *state;
+    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint64_t name = 1; name <= NAMES; name++) {
+            sim_fill(driver, address, 512, (uint32_t)name, STREAM(name));
+            assert_ok(vmm__driver_device_wait(driver));
+        }
+    }
+    sim_assert_clean(driver);
+    for (uint64_t name = 1; name <= NAMES; name++)
+        assert_ok(vmm__driver_stream_destroy(driver, STREAM(name)));
+    assert_status(vmm__driver_stream_destroy(driver, STREAM(1)), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_fill(driver, address, 512, 1, STREAM(1)), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "stream 0x101 was destroyed"));
+}
+
+/*
+ * A stream keeps its record while its next work follows work that the host has not observed to end.
+ */
+static void a_stream_keeps_its_pending_wait(void **state)
+{
+    enum { NAMES = 3000 };
+    struct driver *driver = *state;
+    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    vmm__sim_lag_set(driver, UINT64_MAX);
+    sim_fill(driver, address, 4096, 1, A);
+    void *event = sim_record(driver, A);
+    assert_ok(vmm__driver_stream_wait(driver, B, event));
+    for (uint64_t name = 1; name <= NAMES; name++)
+        assert_ok(vmm__driver_event_record(driver, event, STREAM(0x100 + name)));
+    sim_fill(driver, address, 4096, 2, B);
+    sim_assert_clean(driver);
+    sim_fill(driver, address, 4096, 3, C);
+    sim_assert_violations(driver, 1, "races");
+    assert_ok(vmm__driver_event_destroy(driver, event));
+}
+
+static void too_many_busy_streams_are_refused(void **state)
+{
+    enum { NAMES = 1024 };
+    struct driver *driver = *state;
+    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    vmm__sim_lag_set(driver, UINT64_MAX);
+    for (uint64_t name = 1; name <= NAMES; name++)
+        sim_fill(driver, address + 512 * name, 512, 1, STREAM(name));
+    assert_status(vmm__driver_fill(driver, address, 512, 1, STREAM(NAMES + 1)), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), "1024 other streams have work in progress"));
+    vmm_stream created;
+    assert_status(vmm__driver_stream_create(driver, &created), VMM_ERR_DRIVER);
+    assert_ok(vmm__driver_device_wait(driver));
+    sim_fill(driver, address, 512, 1, STREAM(NAMES + 1));
+    assert_ok(vmm__driver_stream_create(driver, &created));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(one_stream_is_in_order),
-        SIM_TEST(a_write_after_a_write_elsewhere_races),
-        SIM_TEST(a_read_after_a_write_elsewhere_races),
-        SIM_TEST(a_write_after_a_read_elsewhere_races),
+        SIM_TEST(work_on_one_stream_is_ordered),
+        SIM_TEST(a_write_races_with_another_streams_write),
+        SIM_TEST(a_read_races_with_another_streams_write),
+        SIM_TEST(a_write_races_with_another_streams_read),
         SIM_TEST(reads_on_many_streams_do_not_race),
-        SIM_TEST(every_reader_must_come_before_a_write),
+        SIM_TEST(a_write_must_follow_every_reader),
         SIM_TEST(a_stream_wait_avoids_the_race),
-        SIM_TEST(work_after_the_record_is_not_waited_for),
-        SIM_TEST(a_query_that_was_ok_avoids_the_race),
-        SIM_TEST(a_query_that_was_not_ready_does_not),
-        SIM_TEST(waits_of_the_host_avoid_the_race),
-        SIM_TEST(a_race_under_another_address_is_seen),
-        SIM_TEST(a_destroyed_stream_still_counts),
-        SIM_TEST(a_new_stream_knows_nothing_of_an_old_one),
-        SIM_TEST(streams_come_and_go_without_end),
+        SIM_TEST(a_wait_ignores_work_after_the_record),
+        SIM_TEST(a_completed_query_avoids_the_race),
+        SIM_TEST(a_pending_query_does_not_avoid_the_race),
+        SIM_TEST(host_waits_avoid_the_race),
+        SIM_TEST(a_race_through_an_alias_is_detected),
+        SIM_TEST(work_of_a_destroyed_stream_still_races),
+        SIM_TEST(a_new_stream_does_not_inherit_order),
+        SIM_TEST(stream_slots_are_reused),
+        SIM_TEST(the_number_of_streams_is_unlimited),
+        SIM_TEST(a_stream_keeps_its_pending_wait),
+        SIM_TEST(too_many_busy_streams_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
-/* The order in which the sim driver finishes work when a test chooses; and that in each order what must not be
- * done under unfinished work is found. */
+/*
+ * The order in which work on the sim driver finishes if a test chooses it; the driver detects
+ * misuse of memory under unfinished work in every order.
+ */
 #include "support/order_support.h"
 #include "support/sim_support.h"
 
@@ -7,145 +9,145 @@
 #define B STREAM(0xb)
 #define C STREAM(0xc)
 
-/* ---- Who finishes --------------------------------------------------------------------------- */
+/* ---- Completion order ------------------------------------------------------------------------ */
 
-/* Lets one stream get on, and notes what it was asked. */
-struct favour {
+/* Lets only one stream advance, and records the largest number of choices. */
+struct only {
     vmm_stream stream;
     uint32_t most_choices;
 };
 
-static uint32_t favour_choose(void *context, const struct sim_choice *choices, uint32_t count)
+static uint32_t choose_only(void *context, const struct sim_choice *choices, uint32_t count)
 {
-    struct favour *favour = context;
+    struct only *only = context;
     uint32_t i = 0;
-    favour->most_choices = count > favour->most_choices ? count : favour->most_choices;
-    while (i < count && choices[i].stream != favour->stream)
+    only->most_choices = count > only->most_choices ? count : only->most_choices;
+    while (i < count && choices[i].stream != only->stream)
         i++;
     return i;
 }
 
-/* Work on memory of its own; returns an event behind it. */
-static void *worked(struct driver *driver, vmm_stream stream)
+/* Submits work on separate memory; returns an event recorded after it. */
+static void *submit_work(struct driver *driver, vmm_stream stream)
 {
-    sim_filled(driver, sim_memory(driver, GRANULE, NULL), 512, 1, stream);
-    return sim_recorded(driver, stream);
+    sim_fill(driver, sim_memory(driver, GRANULE, NULL), 512, 1, stream);
+    return sim_record(driver, stream);
 }
 
-static void a_stream_may_stall_for_ever(void **state)
+static void a_stream_can_stall_indefinitely(void **state)
 {
     struct driver *driver = *state;
-    struct favour favour = { .stream = B };
-    vmm__sim_order_set(driver, favour_choose, &favour);
-    void *of_a = worked(driver, A);
+    struct only only = { .stream = B };
+    vmm__sim_order_set(driver, choose_only, &only);
+    void *of_a = submit_work(driver, A);
     for (int i = 0; i < 1000; i++) {
-        assert_ok(vmm__driver_event_query(driver, worked(driver, B)));
-        assert_status(vmm__driver_event_query(driver, of_a), VMM_NOT_READY);
+        assert_ok(vmm__driver_event_query(driver, submit_work(driver, B)));
+        assert_status(vmm__driver_event_query(driver, of_a), VMM__PENDING);
     }
-    assert_int_equal(favour.most_choices, 2);
-    favour.stream = A;
+    assert_int_equal(only.most_choices, 2);
+    only.stream = A;
     assert_ok(vmm__driver_event_query(driver, of_a));
     sim_assert_clean(driver);
 }
 
-static void a_wait_of_the_host_finishes_what_it_waits_for(void **state)
+static void a_host_wait_finishes_only_its_work(void **state)
 {
     struct driver *driver = *state;
-    struct favour nobody = { .stream = C };
-    vmm__sim_order_set(driver, favour_choose, &nobody);
-    void *of_a = worked(driver, A);
-    void *of_b = worked(driver, B);
-    void *later = worked(driver, A);
+    struct only none = { .stream = C };
+    vmm__sim_order_set(driver, choose_only, &none);
+    void *of_a = submit_work(driver, A);
+    void *of_b = submit_work(driver, B);
+    void *later = submit_work(driver, A);
     assert_ok(vmm__driver_event_wait(driver, of_a));
     assert_ok(vmm__driver_event_query(driver, of_a));
-    assert_status(vmm__driver_event_query(driver, of_b), VMM_NOT_READY);
-    assert_status(vmm__driver_event_query(driver, later), VMM_NOT_READY);
+    assert_status(vmm__driver_event_query(driver, of_b), VMM__PENDING);
+    assert_status(vmm__driver_event_query(driver, later), VMM__PENDING);
     assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_event_query(driver, of_b));
     assert_ok(vmm__driver_event_query(driver, later));
 }
 
-/* B waits for A, and C for B with no work in between. */
-static void nothing_finishes_before_what_it_waits_for(void **state)
+/* B waits for A, and C for B, with no work in between. */
+static void work_finishes_after_what_it_waits_for(void **state)
 {
     struct driver *driver = *state;
-    struct favour favour = { .stream = B };
-    vmm__sim_order_set(driver, favour_choose, &favour);
-    void *of_a = worked(driver, A);
+    struct only only = { .stream = B };
+    vmm__sim_order_set(driver, choose_only, &only);
+    void *of_a = submit_work(driver, A);
     assert_ok(vmm__driver_stream_wait(driver, B, of_a));
-    void *behind = sim_recorded(driver, B);
-    void *of_b = worked(driver, B);
+    void *behind = sim_record(driver, B);
+    void *of_b = submit_work(driver, B);
     assert_ok(vmm__driver_stream_wait(driver, C, behind));
-    void *of_c = worked(driver, C);
-    favour.stream = C;
-    assert_status(vmm__driver_event_query(driver, of_c), VMM_NOT_READY);
-    favour.stream = B;
-    assert_status(vmm__driver_event_query(driver, of_b), VMM_NOT_READY);
-    favour.stream = A;
+    void *of_c = submit_work(driver, C);
+    only.stream = C;
+    assert_status(vmm__driver_event_query(driver, of_c), VMM__PENDING);
+    only.stream = B;
+    assert_status(vmm__driver_event_query(driver, of_b), VMM__PENDING);
+    only.stream = A;
     assert_ok(vmm__driver_event_query(driver, of_a));
-    favour.stream = C;
+    only.stream = C;
     assert_ok(vmm__driver_event_query(driver, of_c));
-    assert_status(vmm__driver_event_query(driver, of_b), VMM_NOT_READY);
-    favour.stream = B;
+    assert_status(vmm__driver_event_query(driver, of_b), VMM__PENDING);
+    only.stream = B;
     assert_ok(vmm__driver_event_query(driver, of_b));
 }
 
-static void a_wait_of_the_host_is_for_all_that_comes_before(void **state)
+static void a_host_wait_finishes_all_preceding_work(void **state)
 {
     struct driver *driver = *state;
-    struct favour nobody = { .stream = C };
-    vmm__sim_order_set(driver, favour_choose, &nobody);
-    void *of_a = worked(driver, A);
+    struct only none = { .stream = C };
+    vmm__sim_order_set(driver, choose_only, &none);
+    void *of_a = submit_work(driver, A);
     assert_ok(vmm__driver_stream_wait(driver, B, of_a));
-    assert_ok(vmm__driver_event_wait(driver, worked(driver, B)));
+    assert_ok(vmm__driver_event_wait(driver, submit_work(driver, B)));
     assert_ok(vmm__driver_event_query(driver, of_a));
 }
 
-/* The clock of the driver goes on with its calls. */
-static void a_delay_is_over_when_its_time_has_come(void **state)
+/* The driver's clock advances with each call. */
+static void a_delay_ends_at_its_time(void **state)
 {
     struct driver *driver = *state;
-    struct favour favour = { .stream = A };
-    vmm__sim_order_set(driver, favour_choose, &favour);
+    struct only only = { .stream = A };
+    vmm__sim_order_set(driver, choose_only, &only);
     assert_ok(vmm__driver_delay(driver, 1000000, A));
-    void *event = sim_recorded(driver, A);
+    void *event = sim_record(driver, A);
     uint64_t start = vmm__driver_clock(driver);
     while (vmm__driver_event_query(driver, event) != VMM_OK)
         assert_true(vmm__driver_clock(driver) < start + 2000000);
     assert_true(vmm__driver_clock(driver) >= start + 1000000 / 2);
 }
 
-static void by_lag_again(void **state)
+static void the_lag_can_be_restored(void **state)
 {
     struct driver *driver = *state;
-    struct favour nobody = { .stream = C };
-    vmm__sim_order_set(driver, favour_choose, &nobody);
-    void *of_a = worked(driver, A);
-    void *of_b = worked(driver, B);
+    struct only none = { .stream = C };
+    vmm__sim_order_set(driver, choose_only, &none);
+    void *of_a = submit_work(driver, A);
+    void *of_b = submit_work(driver, B);
     vmm__sim_order_set(driver, NULL, NULL);
     assert_ok(vmm__driver_event_query(driver, of_a));
     vmm__sim_lag_set(driver, 1);
     assert_ok(vmm__driver_event_query(driver, of_b));
-    assert_status(vmm__driver_event_query(driver, worked(driver, A)), VMM_NOT_READY);
+    assert_status(vmm__driver_event_query(driver, submit_work(driver, A)), VMM__PENDING);
 }
 
-/* ---- Destroyed streams ---------------------------------------------------------------------- */
+/* ---- Destroyed streams ----------------------------------------------------------------------- */
 
-static void the_work_of_a_destroyed_stream_runs_to_its_end(void **state)
+static void work_of_a_destroyed_stream_finishes(void **state)
 {
     struct driver *driver = *state;
     vmm_stream stream;
     vmm_stream again;
     assert_ok(vmm__driver_stream_create(driver, &stream));
-    struct favour favour = { .stream = A };
-    vmm__sim_order_set(driver, favour_choose, &favour);
-    void *event = worked(driver, stream);
+    struct only only = { .stream = A };
+    vmm__sim_order_set(driver, choose_only, &only);
+    void *event = submit_work(driver, stream);
     assert_ok(vmm__driver_stream_destroy(driver, stream));
-    assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
+    assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
     assert_ok(vmm__driver_stream_create(driver, &again));
     assert_ptr_equal(again, stream);
-    void *later = worked(driver, again);
-    favour.stream = stream; /* both have that name */
+    void *later = submit_work(driver, again);
+    only.stream = stream; /* both streams have this name */
     assert_ok(vmm__driver_event_query(driver, event));
     assert_ok(vmm__driver_event_query(driver, later));
     sim_assert_clean(driver);
@@ -155,7 +157,7 @@ static void a_destroyed_stream_is_refused(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    void *event = worked(driver, A);
+    void *event = submit_work(driver, A);
     vmm_stream stream;
     bool is_capturing;
     assert_ok(vmm__driver_stream_create(driver, &stream));
@@ -172,152 +174,151 @@ static void a_destroyed_stream_is_refused(void **state)
     assert_refused(vmm__driver_capture_begin(driver, stream), VMM_ERR_INVALID_ARGUMENT,
                    "destroyed");
     assert_ok(vmm__driver_stream_create(driver, &stream));
-    sim_filled(driver, address, 512, 1, stream);
+    sim_fill(driver, address, 512, 1, stream);
 }
 
-/* ---- Planted --------------------------------------------------------------------------------- */
+/* ---- Seeded bugs ----------------------------------------------------------------------------- */
 
 /*
- * What must not happen to memory that unfinished work may touch, done on the driver. `is_legal`: what
- * makes it right is done first.
+ * Misuse of memory that unfinished work may access. `is_legal`: first does what makes it correct.
  */
-typedef void (*plant)(struct driver *driver, bool is_legal);
+typedef void (*seeded_bug)(struct driver *driver, bool is_legal);
 
-static void follow_if(struct driver *driver, bool is_legal, vmm_stream later, vmm_stream earlier)
+static void order_after_if(struct driver *driver, bool is_legal, vmm_stream later,
+                           vmm_stream earlier)
 {
     if (is_legal)
-        assert_ok(vmm__driver_stream_wait(driver, later, sim_recorded(driver, earlier)));
+        assert_ok(vmm__driver_stream_wait(driver, later, sim_record(driver, earlier)));
 }
 
 static void wait_if(struct driver *driver, bool is_legal, vmm_stream stream)
 {
     if (is_legal)
-        assert_ok(vmm__driver_event_wait(driver, sim_recorded(driver, stream)));
+        assert_ok(vmm__driver_event_wait(driver, sim_record(driver, stream)));
 }
 
-static void handed_out(struct driver *driver, bool is_legal)
+static void reuse_block(struct driver *driver, bool is_legal)
 {
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_filled(driver, address, GRANULE, 1, A);
-    follow_if(driver, is_legal, B, A);
-    sim_filled(driver, address + MIB, 512, 2, B);
+    sim_fill(driver, address, GRANULE, 1, A);
+    order_after_if(driver, is_legal, B, A);
+    sim_fill(driver, address + MIB, 512, 2, B);
 }
 
-/* Freed by A and B, joined, taken by C, which is ordered after A alone. */
-static void handed_out_joined(struct driver *driver, bool is_legal)
+/* A and B use the memory and free it; C reuses both parts as one, but is ordered after A only. */
+static void reuse_merged_blocks(struct driver *driver, bool is_legal)
 {
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_filled(driver, address, MIB, 1, A);
-    sim_filled(driver, address + MIB, MIB, 1, B);
-    follow_if(driver, true, C, A);
-    follow_if(driver, is_legal, C, B);
-    sim_filled(driver, address, GRANULE, 2, C);
+    sim_fill(driver, address, MIB, 1, A);
+    sim_fill(driver, address + MIB, MIB, 1, B);
+    order_after_if(driver, true, C, A);
+    order_after_if(driver, is_legal, C, B);
+    sim_fill(driver, address, GRANULE, 2, C);
 }
 
-static void unmapped(struct driver *driver, bool is_legal)
+static void unmap_in_use(struct driver *driver, bool is_legal)
 {
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_filled(driver, address, 512, 1, A);
+    sim_fill(driver, address, 512, 1, A);
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
 }
 
-static void released(struct driver *driver, bool is_legal)
+static void release_in_use(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
     uint64_t address = sim_memory(driver, GRANULE, &handle);
-    sim_filled(driver, address, 512, 1, A);
+    sim_fill(driver, address, 512, 1, A);
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
 }
 
-/* The bytes get other memory under the same address. */
-static void rebacked(struct driver *driver, bool is_legal)
+/* The address gets other memory. */
+static void relocate_in_use(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     uint64_t scratch = sim_memory(driver, GRANULE, &handle);
-    sim_filled(driver, address, GRANULE, 1, A);
+    sim_fill(driver, address, GRANULE, 1, A);
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_copy(driver, scratch, address, GRANULE, NULL));
     wait_if(driver, true, NULL);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
-    sim_mapped(driver, address, GRANULE, handle);
+    sim_map(driver, address, GRANULE, handle);
 }
 
-/* A chunk moves to a new address; the stale mapping goes too early. */
-static void moved(struct driver *driver, bool is_legal)
+/* A chunk moves to a new address; the old mapping is unmapped too early. */
+static void unmap_old_address_in_use(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
     uint64_t address = sim_memory(driver, GRANULE, &handle);
-    uint64_t other = sim_reserved(driver, GRANULE);
-    sim_filled(driver, address, GRANULE, 1, A);
-    sim_mapped(driver, other, GRANULE, handle);
-    follow_if(driver, true, B, A);
-    sim_filled(driver, other, GRANULE, 2, B);
+    uint64_t other = sim_reserve(driver, GRANULE);
+    sim_fill(driver, address, GRANULE, 1, A);
+    sim_map(driver, other, GRANULE, handle);
+    order_after_if(driver, true, B, A);
+    sim_fill(driver, other, GRANULE, 2, B);
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
 }
 
-/* The same, and the new place is used while the old one is. */
-static void moved_and_used(struct driver *driver, bool is_legal)
+/* The same, and the new address is used while the old one still is. */
+static void use_both_addresses(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
     uint64_t address = sim_memory(driver, GRANULE, &handle);
-    uint64_t other = sim_reserved(driver, GRANULE);
-    sim_filled(driver, address, GRANULE, 1, A);
-    sim_mapped(driver, other, GRANULE, handle);
-    follow_if(driver, is_legal, B, A);
-    sim_filled(driver, other + MIB, 512, 2, B);
+    uint64_t other = sim_reserve(driver, GRANULE);
+    sim_fill(driver, address, GRANULE, 1, A);
+    sim_map(driver, other, GRANULE, handle);
+    order_after_if(driver, is_legal, B, A);
+    sim_fill(driver, other + MIB, 512, 2, B);
 }
 
-/* By a stream that is destroyed meanwhile. */
-static void unmapped_under_a_destroyed_stream(struct driver *driver, bool is_legal)
+/* The stream with the work is destroyed before the unmap. */
+static void unmap_in_use_by_destroyed_stream(struct driver *driver, bool is_legal)
 {
     vmm_stream stream;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     assert_ok(vmm__driver_stream_create(driver, &stream));
-    sim_filled(driver, address, 512, 1, stream);
-    void *event = sim_recorded(driver, stream);
+    sim_fill(driver, address, 512, 1, stream);
+    void *event = sim_record(driver, stream);
     assert_ok(vmm__driver_stream_destroy(driver, stream));
     assert_ok(vmm__driver_stream_create(driver, &stream));
-    wait_if(driver, true, stream); /* which says nothing about the other one */
+    wait_if(driver, true, stream); /* orders nothing after the destroyed stream's work */
     if (is_legal)
         assert_ok(vmm__driver_event_wait(driver, event));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
 }
 
-static const plant plants[] = { handed_out,     handed_out_joined,
-                                unmapped,       released,
-                                rebacked,       moved,
-                                moved_and_used, unmapped_under_a_destroyed_stream };
+static const seeded_bug seeded_bugs[] = { reuse_block,        reuse_merged_blocks,
+                                          unmap_in_use,       release_in_use,
+                                          relocate_in_use,    unmap_old_address_in_use,
+                                          use_both_addresses, unmap_in_use_by_destroyed_stream };
 
-static uint64_t violations_planted(plant planted, enum order_kind kind, uint64_t seed,
-                                   bool is_legal)
+static uint64_t count_violations(seeded_bug bug, enum order_kind kind, uint64_t seed, bool is_legal)
 {
     void *driver = NULL;
     struct order order = order_make(kind, seed, 3);
     assert_int_equal(sim_setup(&driver), 0);
     order_begin(driver, &order);
-    planted(driver, is_legal);
+    bug(driver, is_legal);
     uint64_t violations = vmm__sim_violations(driver, NULL);
     assert_int_equal(sim_mismatches(driver), 0);
     assert_int_equal(sim_teardown(&driver), 0);
     return violations;
 }
 
-static void what_is_planted_is_found_in_each_order(void **state)
+static void seeded_bugs_are_detected_in_every_order(void **state)
 {
     enum { SEEDS = 8 };
     (void)state;
-    for (unsigned i = 0; i < sizeof plants / sizeof plants[0]; i++) {
+    for (unsigned i = 0; i < sizeof seeded_bugs / sizeof seeded_bugs[0]; i++) {
         for (unsigned kind = 0; kind < ORDER_KINDS * SEEDS; kind++) {
             enum order_kind order = (enum order_kind)(kind % ORDER_KINDS);
-            uint64_t found = violations_planted(plants[i], order, kind, false);
-            uint64_t legal = violations_planted(plants[i], order, kind, true);
+            uint64_t found = count_violations(seeded_bugs[i], order, kind, false);
+            uint64_t legal = count_violations(seeded_bugs[i], order, kind, true);
             if (found == 0 || legal != 0)
-                print_error("plant %u, order %s, seed %u: %llu violations, %llu if legal\n", i,
+                print_error("seeded bug %u, order %s, seed %u: %llu violations, %llu if legal\n", i,
                             order_name(order), kind, (unsigned long long)found,
                             (unsigned long long)legal);
             assert_true(found > 0 && legal == 0);
@@ -328,15 +329,15 @@ static void what_is_planted_is_found_in_each_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(a_stream_may_stall_for_ever),
-        SIM_TEST(a_wait_of_the_host_finishes_what_it_waits_for),
-        SIM_TEST(nothing_finishes_before_what_it_waits_for),
-        SIM_TEST(a_wait_of_the_host_is_for_all_that_comes_before),
-        SIM_TEST(a_delay_is_over_when_its_time_has_come),
-        SIM_TEST(by_lag_again),
-        SIM_TEST(the_work_of_a_destroyed_stream_runs_to_its_end),
+        SIM_TEST(a_stream_can_stall_indefinitely),
+        SIM_TEST(a_host_wait_finishes_only_its_work),
+        SIM_TEST(work_finishes_after_what_it_waits_for),
+        SIM_TEST(a_host_wait_finishes_all_preceding_work),
+        SIM_TEST(a_delay_ends_at_its_time),
+        SIM_TEST(the_lag_can_be_restored),
+        SIM_TEST(work_of_a_destroyed_stream_finishes),
         SIM_TEST(a_destroyed_stream_is_refused),
-        cmocka_unit_test(what_is_planted_is_found_in_each_order),
+        cmocka_unit_test(seeded_bugs_are_detected_in_every_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,129 +1,135 @@
-/* The sim driver without host memory: whichever allocation of a call fails, the call says so, and a later one succeeds. */
+/*
+ * The sim driver without host memory: if any allocation of a call fails, the call reports it and a
+ * later call succeeds.
+ */
 #include "support/sim_support.h"
 
-/* Two places in a row, of different contents by different streams, and two beside them. */
-struct scene {
+/*
+ * Two adjacent granules with different contents written by different work, and two more as a copy
+ * target.
+ */
+struct fixture {
     struct driver *driver;
     uint64_t from;
     uint64_t to;
 };
 
-typedef vmm_status (*step)(const struct scene *scene);
+typedef vmm_status (*step)(const struct fixture *fixture);
 
-static struct scene scene_set(struct driver *driver)
+static struct fixture fixture_make(struct driver *driver)
 {
-    struct scene scene = { .driver = driver };
-    scene.from = sim_reserved(driver, 2 * GRANULE);
-    scene.to = sim_reserved(driver, 2 * GRANULE);
+    struct fixture fixture = { .driver = driver };
+    fixture.from = sim_reserve(driver, 2 * GRANULE);
+    fixture.to = sim_reserve(driver, 2 * GRANULE);
     for (uint64_t i = 0; i < 2; i++) {
-        sim_mapped(driver, scene.from + i * GRANULE, GRANULE, sim_created(driver, GRANULE));
-        sim_mapped(driver, scene.to + i * GRANULE, GRANULE, sim_created(driver, GRANULE));
+        sim_map(driver, fixture.from + i * GRANULE, GRANULE, sim_create(driver, GRANULE));
+        sim_map(driver, fixture.to + i * GRANULE, GRANULE, sim_create(driver, GRANULE));
     }
     for (uint64_t i = 0; i < 8; i++)
-        sim_filled(driver, scene.from + i * GRANULE / 4, GRANULE / 4, (uint32_t)i, STREAM(1));
-    return scene;
+        sim_fill(driver, fixture.from + i * GRANULE / 4, GRANULE / 4, (uint32_t)i, STREAM(1));
+    return fixture;
 }
 
-/* Every allocation of a step fails once. Returns how many there were. */
-static unsigned step_swept(step call)
+/* Fails every allocation of a step in turn. Returns how many it makes. */
+static unsigned sweep_step(step call)
 {
     for (uint64_t number = 1; number < 1000; number++) {
         struct driver_options options = { 0 };
-        struct scene scene;
+        struct fixture fixture;
         struct driver *driver;
         assert_ok(vmm__driver_sim_open(&options, &driver));
-        scene = scene_set(driver);
+        fixture = fixture_make(driver);
         (void)vmm__host_fail_at(number);
-        vmm_status status = call(&scene);
+        vmm_status status = call(&fixture);
         (void)vmm__host_fail_at(0);
-        bool is_enough = status == VMM_OK;
-        if (!is_enough)
+        bool is_done = status == VMM_OK;
+        if (!is_done)
             assert_status(status, VMM_ERR_HOST_OOM);
-        assert_ok(call(&scene));
+        assert_ok(call(&fixture));
         vmm__driver_close(driver);
         assert_int_equal(vmm__host_outstanding(), 0);
-        if (is_enough)
+        if (is_done)
             return (unsigned)number - 1;
     }
     fail_msg("a step allocates without end");
     return 0;
 }
 
-static vmm_status filled_across(const struct scene *scene)
+static vmm_status fill_across_handles(const struct fixture *fixture)
 {
-    return vmm__driver_fill(scene->driver, scene->from + GRANULE / 8, GRANULE, 9, STREAM(1));
+    return vmm__driver_fill(fixture->driver, fixture->from + GRANULE / 8, GRANULE, 9, STREAM(1));
 }
 
-static vmm_status checked_by_many(const struct scene *scene)
+static vmm_status check_on_many_streams(const struct fixture *fixture)
 {
     vmm_status status = VMM_OK;
     for (unsigned stream = 2; stream < 40 && status == VMM_OK; stream++) {
         void *event = NULL;
-        status = vmm__driver_event_create(scene->driver, &event);
+        status = vmm__driver_event_create(fixture->driver, &event);
         if (status == VMM_OK)
-            status = vmm__driver_event_record(scene->driver, event, STREAM(1));
+            status = vmm__driver_event_record(fixture->driver, event, STREAM(1));
         if (status == VMM_OK)
-            status = vmm__driver_stream_wait(scene->driver, STREAM(stream), event);
+            status = vmm__driver_stream_wait(fixture->driver, STREAM(stream), event);
         if (event != NULL)
-            assert_ok(vmm__driver_event_destroy(scene->driver, event));
+            assert_ok(vmm__driver_event_destroy(fixture->driver, event));
         if (status == VMM_OK)
-            status = vmm__driver_check(scene->driver, scene->from + stream * 512, GRANULE / 8, 0,
-                                       STREAM(stream));
+            status = vmm__driver_check(fixture->driver, fixture->from + stream * 512, GRANULE / 8,
+                                       0, STREAM(stream));
     }
     return status;
 }
 
-static vmm_status copied_across(const struct scene *scene)
+static vmm_status copy_across_handles(const struct fixture *fixture)
 {
-    return vmm__driver_copy(scene->driver, scene->to + 512, scene->from, GRANULE + GRANULE / 2,
-                            STREAM(1));
+    return vmm__driver_copy(fixture->driver, fixture->to + 512, fixture->from,
+                            GRANULE + GRANULE / 2, STREAM(1));
 }
 
-/* The tables that a copy keeps grow. */
-static vmm_status copied_in_pieces(const struct scene *scene)
+/* The tables that a copy uses grow. */
+static vmm_status copy_many_pieces(const struct fixture *fixture)
 {
     vmm_status status = VMM_OK;
     for (uint64_t at = 0; at < 128 && status == VMM_OK; at++)
-        status = vmm__driver_fill(scene->driver, scene->from + at * 1024, 512, (uint32_t)at + 50,
-                                  STREAM(1));
+        status = vmm__driver_fill(fixture->driver, fixture->from + at * 1024, 512,
+                                  (uint32_t)at + 50, STREAM(1));
     if (status == VMM_OK)
-        status = vmm__driver_copy(scene->driver, scene->to, scene->from, GRANULE, STREAM(1));
+        status = vmm__driver_copy(fixture->driver, fixture->to, fixture->from, GRANULE, STREAM(1));
     return status;
 }
 
-static vmm_status queued_for_long(const struct scene *scene)
+static vmm_status queue_much_work(const struct fixture *fixture)
 {
     vmm_status status = VMM_OK;
-    vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
+    vmm__sim_lag_set(fixture->driver, UINT64_C(1) << 40);
     for (int i = 0; i < 200 && status == VMM_OK; i++)
-        status = vmm__driver_delay(scene->driver, 1, STREAM(1));
+        status = vmm__driver_delay(fixture->driver, 1, STREAM(1));
     return status;
 }
 
-static vmm_status captured(const struct scene *scene)
+static vmm_status create_and_capture(const struct fixture *fixture)
 {
     vmm_stream stream = NULL;
-    vmm_status status = vmm__driver_stream_create(scene->driver, &stream);
+    vmm_status status = vmm__driver_stream_create(fixture->driver, &stream);
     if (status == VMM_OK)
-        status = vmm__driver_capture_begin(scene->driver, STREAM(77));
+        status = vmm__driver_capture_begin(fixture->driver, STREAM(77));
     if (status == VMM_OK)
-        status = vmm__driver_capture_end(scene->driver, STREAM(77));
+        status = vmm__driver_capture_end(fixture->driver, STREAM(77));
     return status;
 }
 
-static void every_step_says_that_memory_is_missing(void **state)
+static void every_step_reports_out_of_memory(void **state)
 {
     (void)state;
-    assert_true(step_swept(filled_across) > 0);
-    assert_true(step_swept(checked_by_many) > 0);
-    assert_true(step_swept(copied_across) > 0);
-    assert_true(step_swept(copied_in_pieces) > 0);
-    assert_true(step_swept(queued_for_long) > 0);
-    assert_true(step_swept(captured) > 0);
+    assert_true(sweep_step(fill_across_handles) > 0);
+    assert_true(sweep_step(check_on_many_streams) > 0);
+    assert_true(sweep_step(copy_across_handles) > 0);
+    assert_true(sweep_step(copy_many_pieces) > 0);
+    assert_true(sweep_step(queue_much_work) > 0);
+    assert_true(sweep_step(create_and_capture) > 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_step_says_that_memory_is_missing) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_step_reports_out_of_memory) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* CUDA's rules for addresses and physical memory, as the sim driver enforces them: a test each. */
+/* CUDA's rules for addresses and physical memory, as the sim driver enforces them. */
 #include "support/sim_support.h"
 
 /* ---- The device ------------------------------------------------------------------------------ */
@@ -14,7 +14,7 @@ static void opens_as_an_h200(void **state)
     assert_int_equal(vmm__driver_clock(driver), 0);
 }
 
-static void can_be_any_size(void **state)
+static void capacity_is_configurable(void **state)
 {
     (void)state;
     uint64_t sizes[] = { GRANULE, 8 * 141 * GIB, UINT64_C(1) << 50 };
@@ -27,7 +27,7 @@ static void can_be_any_size(void **state)
         assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
         assert_int_equal(free_bytes, sizes[index]);
         assert_int_equal(total_bytes, sizes[index]);
-        sim_created(driver, sizes[index]);
+        sim_create(driver, sizes[index]);
         vmm__driver_close(driver);
     }
     assert_int_equal(vmm__host_outstanding(), 0);
@@ -35,13 +35,12 @@ static void can_be_any_size(void **state)
 
 /* ---- Reserve and address free ---------------------------------------------------------------- */
 
-static void reserve_takes_2_to_46_bytes(void **state)
+static void reserve_accepts_2_to_46_bytes(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, UINT64_C(1) << 46);
+    uint64_t address = sim_reserve(driver, UINT64_C(1) << 46);
     assert_int_equal(address % GRANULE, 0);
-    sim_mapped(driver, address + (UINT64_C(1) << 46) - GRANULE, GRANULE,
-               sim_created(driver, GRANULE));
+    sim_map(driver, address + (UINT64_C(1) << 46) - GRANULE, GRANULE, sim_create(driver, GRANULE));
 }
 
 static void reserve_refuses_2_to_47_bytes(void **state)
@@ -49,22 +48,23 @@ static void reserve_refuses_2_to_47_bytes(void **state)
     struct driver *driver = *state;
     uint64_t address;
     assert_refused(vmm__driver_reserve(driver, UINT64_C(1) << 47, &address), VMM_ERR_ADDRESS_SPACE,
-                   "more than one reservation");
+                   "more than the largest reservation");
 }
 
 static void reserve_refuses_the_127th_tebibyte(void **state)
 {
     struct driver *driver = *state;
     uint64_t address;
-    uint64_t first = sim_reserved(driver, TIB);
+    uint64_t first = sim_reserve(driver, TIB);
     for (int count = 1; count < 126; count++)
-        sim_reserved(driver, TIB);
-    assert_refused(vmm__driver_reserve(driver, TIB, &address), VMM_ERR_ADDRESS_SPACE, "left");
+        sim_reserve(driver, TIB);
+    assert_refused(vmm__driver_reserve(driver, TIB, &address), VMM_ERR_ADDRESS_SPACE,
+                   "no free range");
     assert_ok(vmm__driver_address_free(driver, first, TIB));
-    assert_int_equal(sim_reserved(driver, TIB), first);
+    assert_int_equal(sim_reserve(driver, TIB), first);
 }
 
-static void reserve_refuses_odd_sizes(void **state)
+static void reserve_refuses_partial_granules(void **state)
 {
     struct driver *driver = *state;
     uint64_t address;
@@ -91,12 +91,12 @@ static void reservations_never_overlap(void **state)
     struct driver *driver = *state;
     uint64_t address[64];
     for (int index = 0; index < 64; index++)
-        address[index] = sim_reserved(driver, reservation_bytes(index));
+        address[index] = sim_reserve(driver, reservation_bytes(index));
     for (int step = 2; step < 6; step++) {
         for (int index = 0; index < 64; index += step)
             assert_ok(vmm__driver_address_free(driver, address[index], reservation_bytes(index)));
         for (int index = 63 / step * step; index >= 0; index -= step)
-            address[index] = sim_reserved(driver, reservation_bytes(index));
+            address[index] = sim_reserve(driver, reservation_bytes(index));
         assert_disjoint(address, 64);
     }
     assert_int_equal(vmm__sim_census(driver).reservations, 64);
@@ -111,11 +111,11 @@ static void address_free_refuses_while_mapped(void **state)
     assert_ok(vmm__driver_address_free(driver, address, GRANULE));
 }
 
-static void address_free_refuses_what_is_not_one_reservation(void **state)
+static void address_free_requires_exactly_one_reservation(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, 4 * GRANULE);
-    assert_int_equal(sim_reserved(driver, 4 * GRANULE), address + 4 * GRANULE);
+    uint64_t address = sim_reserve(driver, 4 * GRANULE);
+    assert_int_equal(sim_reserve(driver, 4 * GRANULE), address + 4 * GRANULE);
     const char *part = "exactly one";
     assert_refused(vmm__driver_address_free(driver, address, 2 * GRANULE), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_address_free(driver, address, 8 * GRANULE), VMM_ERR_DRIVER, part);
@@ -130,7 +130,7 @@ static void address_free_refuses_what_is_not_one_reservation(void **state)
 
 /* ---- Create and release ---------------------------------------------------------------------- */
 
-static void create_refuses_odd_sizes(void **state)
+static void create_refuses_partial_granules(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle;
@@ -142,14 +142,14 @@ static void create_stops_at_capacity(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle = 7;
-    uint64_t most = sim_created(driver, 138 * GIB);
+    uint64_t most = sim_create(driver, 138 * GIB);
     assert_status(vmm__driver_create(driver, GIB + GRANULE, &handle), VMM_ERR_DEVICE_OOM);
     assert_int_equal(handle, 7);
     assert_int_equal(vmm__sim_census(driver).physical_bytes, 138 * GIB);
-    sim_created(driver, GIB);
+    sim_create(driver, GIB);
     assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
     assert_ok(vmm__driver_release(driver, most, 138 * GIB));
-    sim_created(driver, 138 * GIB);
+    sim_create(driver, 138 * GIB);
     sim_assert_clean(driver);
 }
 
@@ -158,8 +158,8 @@ static void released_memory_counts_until_its_last_unmap(void **state)
     struct driver *driver = *state;
     uint64_t handle;
     uint64_t address = sim_memory(driver, 100 * GIB, &handle);
-    uint64_t alias = sim_reserved(driver, 100 * GIB);
-    sim_mapped(driver, alias, 100 * GIB, handle);
+    uint64_t alias = sim_reserve(driver, 100 * GIB);
+    sim_map(driver, alias, 100 * GIB, handle);
     assert_ok(vmm__driver_release(driver, handle, 100 * GIB));
     assert_int_equal(vmm__sim_census(driver).handles, 0);
     assert_ok(vmm__driver_unmap(driver, address, 100 * GIB));
@@ -172,7 +172,7 @@ static void released_memory_counts_until_its_last_unmap(void **state)
     assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_unmap(driver, alias, 100 * GIB));
     assert_int_equal(vmm__sim_census(driver).physical_bytes, 0);
-    sim_created(driver, 139 * GIB);
+    sim_create(driver, 139 * GIB);
     sim_assert_clean(driver);
 }
 
@@ -184,28 +184,28 @@ static void release_refuses_unknown_handles(void **state)
     sim_assert_violations(driver, 2, "release of handle");
 }
 
-static void release_refuses_a_second_time(void **state)
+static void release_refuses_released_handles(void **state)
 {
     struct driver *driver = *state;
-    uint64_t handle = sim_created(driver, GRANULE);
+    uint64_t handle = sim_create(driver, GRANULE);
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
     assert_refused(vmm__driver_release(driver, handle, GRANULE), VMM_ERR_DRIVER, "not a handle");
-    uint64_t next = sim_created(driver, GRANULE);
+    uint64_t next = sim_create(driver, GRANULE);
     assert_refused(vmm__driver_release(driver, handle, GRANULE), VMM_ERR_DRIVER, "not a handle");
     assert_ok(vmm__driver_release(driver, next, GRANULE));
-    sim_assert_violations(driver, 2, "released before");
+    sim_assert_violations(driver, 2, "released or never");
 }
 
-static void release_refuses_other_bytes(void **state)
+static void release_refuses_a_wrong_size(void **state)
 {
     struct driver *driver = *state;
-    uint64_t handle = sim_created(driver, 2 * GRANULE);
+    uint64_t handle = sim_create(driver, 2 * GRANULE);
     assert_refused(vmm__driver_release(driver, handle, GRANULE), VMM_ERR_DRIVER, "created with");
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-static void close_takes_everything_along(void **state)
+static void close_frees_everything(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle;
@@ -217,16 +217,16 @@ static void close_takes_everything_along(void **state)
             assert_ok(vmm__driver_check(driver, address + place * 512, 512, 1, STREAM(stream)));
     }
     assert_ok(vmm__driver_release(driver, handle, 64 * GRANULE));
-    sim_created(driver, GRANULE);
-    sim_recorded(driver, NULL);
+    sim_create(driver, GRANULE);
+    sim_record(driver, NULL);
 }
 
-static void everything_given_back_leaves_a_census_of_zero(void **state)
+static void the_census_is_zero_after_releasing_everything(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle;
     uint64_t address = sim_memory(driver, 4 * GRANULE, &handle);
-    void *event = sim_recorded(driver, NULL);
+    void *event = sim_record(driver, NULL);
     struct sim_census census = vmm__sim_census(driver);
     assert_int_equal(census.reservations, 1);
     assert_int_equal(census.mappings, 1);
@@ -244,22 +244,22 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SIM_TEST(opens_as_an_h200),
-        cmocka_unit_test(can_be_any_size),
-        SIM_TEST(reserve_takes_2_to_46_bytes),
+        cmocka_unit_test(capacity_is_configurable),
+        SIM_TEST(reserve_accepts_2_to_46_bytes),
         SIM_TEST(reserve_refuses_2_to_47_bytes),
         SIM_TEST(reserve_refuses_the_127th_tebibyte),
-        SIM_TEST(reserve_refuses_odd_sizes),
+        SIM_TEST(reserve_refuses_partial_granules),
         SIM_TEST(reservations_never_overlap),
         SIM_TEST(address_free_refuses_while_mapped),
-        SIM_TEST(address_free_refuses_what_is_not_one_reservation),
-        SIM_TEST(create_refuses_odd_sizes),
+        SIM_TEST(address_free_requires_exactly_one_reservation),
+        SIM_TEST(create_refuses_partial_granules),
         SIM_TEST(create_stops_at_capacity),
         SIM_TEST(released_memory_counts_until_its_last_unmap),
         SIM_TEST(release_refuses_unknown_handles),
-        SIM_TEST(release_refuses_a_second_time),
-        SIM_TEST(release_refuses_other_bytes),
-        SIM_TEST(close_takes_everything_along),
-        SIM_TEST(everything_given_back_leaves_a_census_of_zero),
+        SIM_TEST(release_refuses_released_handles),
+        SIM_TEST(release_refuses_a_wrong_size),
+        SIM_TEST(close_frees_everything),
+        SIM_TEST(the_census_is_zero_after_releasing_everything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

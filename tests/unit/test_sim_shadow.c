@@ -1,4 +1,4 @@
-/* What memory on the sim driver holds: overwritten, moved, stale, copied and shared contents. */
+/* The contents of memory on the sim driver: overwritten, moved, stale, copied and shared. */
 #include "support/sim_support.h"
 
 #include <stdlib.h>
@@ -10,113 +10,113 @@ static void fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32
     assert_ok(vmm__driver_fill(driver, address, bytes, word, A));
 }
 
-/* Places that a check finds different. */
-static uint64_t differ(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word)
+/* Returns the number of places that a check finds different. */
+static uint64_t count_mismatches(struct driver *driver, uint64_t address, uint64_t bytes,
+                                 uint32_t word)
 {
     uint64_t before = sim_mismatches(driver);
     assert_ok(vmm__driver_check(driver, address, bytes, word, A));
     return sim_mismatches(driver) - before;
 }
 
-static void finds_what_was_filled(void **state)
+static void check_accepts_filled_memory(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     fill(driver, address + 512, 4096, 7);
-    assert_int_equal(differ(driver, address + 512, 4096, 7), 0);
-    assert_int_equal(differ(driver, address + 512, 1000, 7), 0);
-    assert_int_equal(differ(driver, address + 512, 4096, 7), 0);
+    assert_int_equal(count_mismatches(driver, address + 512, 4096, 7), 0);
+    assert_int_equal(count_mismatches(driver, address + 512, 1000, 7), 0);
+    assert_int_equal(count_mismatches(driver, address + 512, 4096, 7), 0);
     assert_string_equal(vmm__sim_mismatch(driver), "");
     sim_assert_clean(driver);
 }
 
-static void odd_sizes_are_blocks_too(void **state)
+static void any_block_size_works(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     fill(driver, address + 512, 1, 7);
     fill(driver, address + 1024, 1001, 8);
     fill(driver, address, 0, 9);
-    assert_int_equal(differ(driver, address + 512, 1, 7), 0);
-    assert_int_equal(differ(driver, address + 1024, 1001, 8), 0);
-    assert_int_equal(differ(driver, address, 0, 5), 0);
+    assert_int_equal(count_mismatches(driver, address + 512, 1, 7), 0);
+    assert_int_equal(count_mismatches(driver, address + 1024, 1001, 8), 0);
+    assert_int_equal(count_mismatches(driver, address, 0, 5), 0);
 }
 
 static void fresh_memory_is_undefined(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    assert_int_equal(differ(driver, address, 1024, 0), 2);
+    assert_int_equal(count_mismatches(driver, address, 1024, 0), 2);
     assert_non_null(strstr(vmm__sim_mismatch(driver), "undefined"));
     fill(driver, address + 512, 512, 7);
-    assert_int_equal(differ(driver, address, 1536, 7), 3);
+    assert_int_equal(count_mismatches(driver, address, 1536, 7), 3);
     sim_assert_clean(driver);
 }
 
-static void another_word_is_found(void **state)
+static void a_wrong_word_is_detected(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     fill(driver, address, 4096, 7);
-    assert_int_equal(differ(driver, address, 4096, 8), 8);
-    assert_non_null(strstr(vmm__sim_mismatch(driver), "word 0x8 and holds place 0 of word 0x7"));
+    assert_int_equal(count_mismatches(driver, address, 4096, 8), 8);
+    assert_non_null(strstr(vmm__sim_mismatch(driver), "word 0x8 but holds place 0 of word 0x7"));
 }
 
-static void another_place_is_found(void **state)
+static void a_wrong_place_is_detected(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     fill(driver, address, 4096, 7);
-    assert_int_equal(differ(driver, address + 512, 1024, 7), 2);
+    assert_int_equal(count_mismatches(driver, address + 512, 1024, 7), 2);
 }
 
-static void partly_overwritten_blocks_are_found(void **state)
+static void partial_overwrites_are_detected(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     fill(driver, address, 4096, 7);
     fill(driver, address + 1024, 512, 8);
-    assert_int_equal(differ(driver, address, 4096, 7), 1);
-    assert_int_equal(differ(driver, address, 1024, 7), 0);
-    assert_int_equal(differ(driver, address + 1024, 512, 8), 0);
+    assert_int_equal(count_mismatches(driver, address, 4096, 7), 1);
+    assert_int_equal(count_mismatches(driver, address, 1024, 7), 0);
+    assert_int_equal(count_mismatches(driver, address + 1024, 512, 8), 0);
     fill(driver, address, 4096, 7);
-    assert_int_equal(differ(driver, address, 4096, 7), 0);
+    assert_int_equal(count_mismatches(driver, address, 4096, 7), 0);
     fill(driver, address + 4095, 2, 9);
-    assert_int_equal(differ(driver, address, 4096, 7), 1);
+    assert_int_equal(count_mismatches(driver, address, 4096, 7), 1);
     fill(driver, address, 8192, 10);
-    assert_int_equal(differ(driver, address, 8192, 10), 0);
+    assert_int_equal(count_mismatches(driver, address, 8192, 10), 0);
 }
 
-static void blocks_reach_over_handles(void **state)
+static void blocks_can_span_handles(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, 8 * GRANULE);
+    uint64_t address = sim_reserve(driver, 8 * GRANULE);
     for (uint64_t place = 0; place < 8; place += 2)
-        sim_mapped(driver, address + place * GRANULE, 2 * GRANULE,
-                   sim_created(driver, 2 * GRANULE));
+        sim_map(driver, address + place * GRANULE, 2 * GRANULE, sim_create(driver, 2 * GRANULE));
     fill(driver, address + MIB, 14 * MIB, 7);
-    assert_int_equal(differ(driver, address + MIB, 14 * MIB, 7), 0);
+    assert_int_equal(count_mismatches(driver, address + MIB, 14 * MIB, 7), 0);
     fill(driver, address + 6 * MIB, 512, 8);
-    assert_int_equal(differ(driver, address + MIB, 14 * MIB, 7), 1);
+    assert_int_equal(count_mismatches(driver, address + MIB, 14 * MIB, 7), 1);
     sim_assert_clean(driver);
 }
 
-static void memory_that_moved_without_a_copy_is_found(void **state)
+static void a_move_without_a_copy_is_detected(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle;
     uint64_t address = sim_memory(driver, GRANULE, &handle);
     fill(driver, address, 4096, 7);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
-    uint64_t other = sim_created(driver, GRANULE);
-    sim_mapped(driver, address, GRANULE, other);
-    assert_int_equal(differ(driver, address, 4096, 7), 8);
+    uint64_t other = sim_create(driver, GRANULE);
+    sim_map(driver, address, GRANULE, other);
+    assert_int_equal(count_mismatches(driver, address, 4096, 7), 8);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
-    sim_mapped(driver, address, GRANULE, handle);
-    assert_int_equal(differ(driver, address, 4096, 7), 0);
+    sim_map(driver, address, GRANULE, handle);
+    assert_int_equal(count_mismatches(driver, address, 4096, 7), 0);
 }
 
-static void released_memory_forgets(void **state)
+static void released_memory_loses_its_contents(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle;
@@ -124,55 +124,55 @@ static void released_memory_forgets(void **state)
     fill(driver, address, 4096, 7);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
-    sim_mapped(driver, address, GRANULE, sim_created(driver, GRANULE));
-    assert_int_equal(differ(driver, address, 4096, 7), 8);
+    sim_map(driver, address, GRANULE, sim_create(driver, GRANULE));
+    assert_int_equal(count_mismatches(driver, address, 4096, 7), 8);
 }
 
-static void one_handle_at_two_addresses_is_the_same_memory(void **state)
+static void aliases_share_contents(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle;
     uint64_t first = sim_memory(driver, GRANULE, &handle);
-    uint64_t second = sim_reserved(driver, GRANULE);
-    sim_mapped(driver, second, GRANULE, handle);
+    uint64_t second = sim_reserve(driver, GRANULE);
+    sim_map(driver, second, GRANULE, handle);
     fill(driver, first, 4096, 7);
-    assert_int_equal(differ(driver, second, 4096, 7), 0);
+    assert_int_equal(count_mismatches(driver, second, 4096, 7), 0);
     fill(driver, second + 512, 512, 8);
-    assert_int_equal(differ(driver, first, 4096, 7), 1);
+    assert_int_equal(count_mismatches(driver, first, 4096, 7), 1);
     sim_assert_clean(driver);
 }
 
-static void writing_through_both_addresses_at_once_is_told(void **state)
+static void a_write_through_two_aliases_is_a_violation(void **state)
 {
     struct driver *driver = *state;
-    uint64_t address = sim_reserved(driver, 2 * GRANULE);
-    uint64_t handle = sim_created(driver, GRANULE);
-    sim_mapped(driver, address, GRANULE, handle);
-    sim_mapped(driver, address + GRANULE, GRANULE, handle);
+    uint64_t address = sim_reserve(driver, 2 * GRANULE);
+    uint64_t handle = sim_create(driver, GRANULE);
+    sim_map(driver, address, GRANULE, handle);
+    sim_map(driver, address + GRANULE, GRANULE, handle);
     fill(driver, address, 2 * GRANULE, 7);
     sim_assert_violations(driver, 1, "overwrites");
 }
 
 /* ---- Copy ------------------------------------------------------------------------------------ */
 
-static void a_copy_carries_contents(void **state)
+static void a_copy_transfers_contents(void **state)
 {
     struct driver *driver = *state;
     uint64_t from = sim_memory(driver, 2 * GRANULE, NULL);
-    uint64_t to = sim_reserved(driver, 2 * GRANULE);
-    sim_mapped(driver, to, GRANULE, sim_created(driver, GRANULE));
-    sim_mapped(driver, to + GRANULE, GRANULE, sim_created(driver, GRANULE));
+    uint64_t to = sim_reserve(driver, 2 * GRANULE);
+    sim_map(driver, to, GRANULE, sim_create(driver, GRANULE));
+    sim_map(driver, to + GRANULE, GRANULE, sim_create(driver, GRANULE));
     fill(driver, from + MIB, 2 * MIB, 7);
     fill(driver, from + 3 * MIB, 512, 8);
     assert_ok(vmm__driver_copy(driver, to, from, 2 * GRANULE, A));
-    assert_int_equal(differ(driver, to + MIB, 2 * MIB, 7), 0);
-    assert_int_equal(differ(driver, to + 3 * MIB, 512, 8), 0);
-    assert_int_equal(differ(driver, from + MIB, 2 * MIB, 7), 0);
-    assert_int_equal(differ(driver, to, MIB, 7), MIB / 512);
+    assert_int_equal(count_mismatches(driver, to + MIB, 2 * MIB, 7), 0);
+    assert_int_equal(count_mismatches(driver, to + 3 * MIB, 512, 8), 0);
+    assert_int_equal(count_mismatches(driver, from + MIB, 2 * MIB, 7), 0);
+    assert_int_equal(count_mismatches(driver, to, MIB, 7), MIB / 512);
     sim_assert_clean(driver);
 }
 
-static void a_copy_of_part_keeps_places(void **state)
+static void a_partial_copy_keeps_places(void **state)
 {
     struct driver *driver = *state;
     uint64_t from = sim_memory(driver, GRANULE, NULL);
@@ -180,18 +180,18 @@ static void a_copy_of_part_keeps_places(void **state)
     fill(driver, from, 4096, 7);
     fill(driver, to, 4096, 7);
     fill(driver, to + 1024, 1024, 9);
-    assert_int_equal(differ(driver, to, 4096, 7), 2);
+    assert_int_equal(count_mismatches(driver, to, 4096, 7), 2);
     assert_ok(vmm__driver_copy(driver, to + 1024, from + 1024, 1024, A));
-    assert_int_equal(differ(driver, to, 4096, 7), 0);
+    assert_int_equal(count_mismatches(driver, to, 4096, 7), 0);
 }
 
-static void a_copy_onto_itself_is_told(void **state)
+static void an_overlapping_copy_is_a_violation(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle;
     uint64_t address = sim_memory(driver, GRANULE, &handle);
-    uint64_t alias = sim_reserved(driver, GRANULE);
-    sim_mapped(driver, alias, GRANULE, handle);
+    uint64_t alias = sim_reserve(driver, GRANULE);
+    sim_map(driver, alias, GRANULE, handle);
     fill(driver, address, 4096, 7);
     assert_ok(vmm__driver_copy(driver, address + 4096, address, 4096, A));
     sim_assert_clean(driver);
@@ -214,7 +214,7 @@ static void a_copy_races_like_any_work(void **state)
     sim_assert_violations(driver, 2, "copy");
 }
 
-static void work_in_flight_of_a_copy_guards_both_sides(void **state)
+static void a_pending_copy_uses_both_ranges(void **state)
 {
     struct driver *driver = *state;
     uint64_t from = sim_memory(driver, GRANULE, NULL);
@@ -235,8 +235,8 @@ struct model_place {
     uint32_t place;
 };
 
-static uint64_t model_differs(const struct model_place *model, uint32_t first, uint32_t count,
-                              uint32_t word)
+static uint64_t count_model_mismatches(const struct model_place *model, uint32_t first,
+                                       uint32_t count, uint32_t word)
 {
     uint64_t found = 0;
     for (uint32_t place = 0; place < count; place++)
@@ -244,14 +244,14 @@ static uint64_t model_differs(const struct model_place *model, uint32_t first, u
     return found;
 }
 
-/* Random fills, copies and checks of 512-byte places over two handles, each checked by an array. */
-static void agrees_with_an_array(void **state)
+/* Random fills, copies and checks of 512-byte places over two handles, compared with an array. */
+static void shadow_agrees_with_an_array(void **state)
 {
     struct driver *driver = *state;
     static struct model_place model[2 * MODEL_PLACES];
-    uint64_t address = sim_reserved(driver, 2 * GRANULE);
-    sim_mapped(driver, address, GRANULE, sim_created(driver, GRANULE));
-    sim_mapped(driver, address + GRANULE, GRANULE, sim_created(driver, GRANULE));
+    uint64_t address = sim_reserve(driver, 2 * GRANULE);
+    sim_map(driver, address, GRANULE, sim_create(driver, GRANULE));
+    sim_map(driver, address + GRANULE, GRANULE, sim_create(driver, GRANULE));
     memset(model, 0, sizeof model);
     srand(1);
     for (uint32_t round = 1; round <= MODEL_ROUNDS; round++) {
@@ -260,7 +260,7 @@ static void agrees_with_an_array(void **state)
         uint32_t other = (uint32_t)rand() % (2 * MODEL_PLACES - count);
         uint64_t at = address + first * UINT64_C(512);
         uint64_t bytes = count * UINT64_C(512);
-        bool apart = first + count <= other || other + count <= first;
+        bool is_disjoint = first + count <= other || other + count <= first;
         switch (rand() % 3) {
         case 0:
             fill(driver, at, bytes, round);
@@ -268,7 +268,7 @@ static void agrees_with_an_array(void **state)
                 model[first + place] = (struct model_place){ round, place };
             break;
         case 1:
-            if (!apart)
+            if (!is_disjoint)
                 break;
             assert_ok(vmm__driver_copy(driver, address + other * UINT64_C(512), at, bytes, A));
             memcpy(&model[other], &model[first], count * sizeof *model);
@@ -276,8 +276,8 @@ static void agrees_with_an_array(void **state)
         default: {
             uint32_t word = model[first].word;
             if (word != 0)
-                assert_int_equal(differ(driver, at, bytes, word),
-                                 model_differs(model, first, count, word));
+                assert_int_equal(count_mismatches(driver, at, bytes, word),
+                                 count_model_mismatches(model, first, count, word));
         }
         }
     }
@@ -287,23 +287,23 @@ static void agrees_with_an_array(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(finds_what_was_filled),
-        SIM_TEST(odd_sizes_are_blocks_too),
+        SIM_TEST(check_accepts_filled_memory),
+        SIM_TEST(any_block_size_works),
         SIM_TEST(fresh_memory_is_undefined),
-        SIM_TEST(another_word_is_found),
-        SIM_TEST(another_place_is_found),
-        SIM_TEST(partly_overwritten_blocks_are_found),
-        SIM_TEST(blocks_reach_over_handles),
-        SIM_TEST(memory_that_moved_without_a_copy_is_found),
-        SIM_TEST(released_memory_forgets),
-        SIM_TEST(one_handle_at_two_addresses_is_the_same_memory),
-        SIM_TEST(writing_through_both_addresses_at_once_is_told),
-        SIM_TEST(a_copy_carries_contents),
-        SIM_TEST(a_copy_of_part_keeps_places),
-        SIM_TEST(a_copy_onto_itself_is_told),
+        SIM_TEST(a_wrong_word_is_detected),
+        SIM_TEST(a_wrong_place_is_detected),
+        SIM_TEST(partial_overwrites_are_detected),
+        SIM_TEST(blocks_can_span_handles),
+        SIM_TEST(a_move_without_a_copy_is_detected),
+        SIM_TEST(released_memory_loses_its_contents),
+        SIM_TEST(aliases_share_contents),
+        SIM_TEST(a_write_through_two_aliases_is_a_violation),
+        SIM_TEST(a_copy_transfers_contents),
+        SIM_TEST(a_partial_copy_keeps_places),
+        SIM_TEST(an_overlapping_copy_is_a_violation),
         SIM_TEST(a_copy_races_like_any_work),
-        SIM_TEST(work_in_flight_of_a_copy_guards_both_sides),
-        SIM_TEST(agrees_with_an_array),
+        SIM_TEST(a_pending_copy_uses_both_ranges),
+        SIM_TEST(shadow_agrees_with_an_array),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

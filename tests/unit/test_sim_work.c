@@ -1,51 +1,53 @@
-/* When work on the sim driver finishes: lag, events, waits, and unmapping under it. */
+/*
+ * When work on the sim driver finishes: lag, events and waits; and unmapping memory that it uses.
+ */
 #include "support/sim_support.h"
 
 #define A STREAM(0xa)
 #define B STREAM(0xb)
 #define C STREAM(0xc)
 
-static void without_lag_work_is_finished_at_once(void **state)
+static void without_lag_work_finishes_immediately(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_filled(driver, address, 512, 1, A);
-    assert_ok(vmm__driver_event_query(driver, sim_recorded(driver, A)));
+    sim_fill(driver, address, 512, 1, A);
+    assert_ok(vmm__driver_event_query(driver, sim_record(driver, A)));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     sim_assert_clean(driver);
 }
 
-static void work_finishes_after_as_much_other_work(void **state)
+static void the_lag_delays_completion(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 3);
-    sim_filled(driver, address, 512, 1, A);
-    void *event = sim_recorded(driver, A);
+    sim_fill(driver, address, 512, 1, A);
+    void *event = sim_record(driver, A);
     for (int more = 0; more < 3; more++) {
-        assert_status(vmm__driver_event_query(driver, event), VMM_NOT_READY);
-        sim_filled(driver, address + 512, 512, 2, B);
+        assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
+        sim_fill(driver, address + 512, 512, 2, B);
     }
     assert_ok(vmm__driver_event_query(driver, event));
-    assert_status(vmm__driver_event_query(driver, sim_recorded(driver, B)), VMM_NOT_READY);
+    assert_status(vmm__driver_event_query(driver, sim_record(driver, B)), VMM__PENDING);
     sim_assert_clean(driver);
 }
 
-static void an_event_is_about_work_before_its_record(void **state)
+static void an_event_covers_work_before_its_record(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 2);
-    void *early = sim_recorded(driver, A);
-    sim_filled(driver, address, 512, 1, A);
+    void *early = sim_record(driver, A);
+    sim_fill(driver, address, 512, 1, A);
     assert_ok(vmm__driver_event_query(driver, early));
     assert_ok(vmm__driver_event_record(driver, early, A));
-    assert_status(vmm__driver_event_query(driver, early), VMM_NOT_READY);
+    assert_status(vmm__driver_event_query(driver, early), VMM__PENDING);
     assert_ok(vmm__driver_event_record(driver, early, B));
     assert_ok(vmm__driver_event_query(driver, early));
 }
 
-static void an_event_never_recorded_has_passed(void **state)
+static void an_unrecorded_event_is_complete(void **state)
 {
     struct driver *driver = *state;
     void *event;
@@ -57,106 +59,106 @@ static void an_event_never_recorded_has_passed(void **state)
     assert_ok(vmm__driver_event_destroy(driver, event));
 }
 
-static void less_lag_finishes_what_is_due(void **state)
+static void reducing_the_lag_finishes_work(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_filled(driver, address, 512, 1, A);
+    sim_fill(driver, address, 512, 1, A);
     vmm__sim_lag_set(driver, UINT64_MAX);
-    sim_filled(driver, address, 512, 1, A);
-    void *first = sim_recorded(driver, A);
+    sim_fill(driver, address, 512, 1, A);
+    void *first = sim_record(driver, A);
     for (uint64_t more = 1; more < 600; more++)
-        sim_filled(driver, address + more * 512, 512, 2, B);
-    void *last = sim_recorded(driver, B);
-    assert_status(vmm__driver_event_query(driver, first), VMM_NOT_READY);
+        sim_fill(driver, address + more * 512, 512, 2, B);
+    void *last = sim_record(driver, B);
+    assert_status(vmm__driver_event_query(driver, first), VMM__PENDING);
     vmm__sim_lag_set(driver, 599);
     assert_ok(vmm__driver_event_query(driver, first));
-    assert_status(vmm__driver_event_query(driver, last), VMM_NOT_READY);
+    assert_status(vmm__driver_event_query(driver, last), VMM__PENDING);
     vmm__sim_lag_set(driver, 0);
     assert_ok(vmm__driver_event_query(driver, last));
 }
 
-static void waits_of_the_host_finish_what_they_wait_for(void **state)
+static void host_waits_finish_the_awaited_work(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 1000);
-    sim_filled(driver, address, 512, 1, A);
-    void *a = sim_recorded(driver, A);
-    sim_filled(driver, address + 512, 512, 2, B);
-    void *b = sim_recorded(driver, B);
+    sim_fill(driver, address, 512, 1, A);
+    void *a = sim_record(driver, A);
+    sim_fill(driver, address + 512, 512, 2, B);
+    void *b = sim_record(driver, B);
     assert_ok(vmm__driver_event_wait(driver, a));
     assert_ok(vmm__driver_event_query(driver, a));
-    assert_status(vmm__driver_event_query(driver, b), VMM_NOT_READY);
+    assert_status(vmm__driver_event_query(driver, b), VMM__PENDING);
     assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_event_query(driver, b));
-    sim_filled(driver, address, 512, 3, A);
+    sim_fill(driver, address, 512, 3, A);
     assert_ok(vmm__driver_event_record(driver, a, A));
     assert_int_equal(sim_mismatches(driver), 0);
     assert_ok(vmm__driver_event_query(driver, a));
     sim_assert_clean(driver);
 }
 
-static void a_stream_that_waits_finishes_no_sooner(void **state)
+static void a_waiting_stream_finishes_later(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 1000);
-    sim_filled(driver, address, 512, 1, A);
-    void *a = sim_recorded(driver, A);
+    sim_fill(driver, address, 512, 1, A);
+    void *a = sim_record(driver, A);
     assert_ok(vmm__driver_stream_wait(driver, B, a));
-    void *b = sim_recorded(driver, B);
-    assert_status(vmm__driver_event_query(driver, b), VMM_NOT_READY);
+    void *b = sim_record(driver, B);
+    assert_status(vmm__driver_event_query(driver, b), VMM__PENDING);
     assert_ok(vmm__driver_event_wait(driver, b));
     assert_ok(vmm__driver_event_query(driver, a));
 }
 
-/* ---- Unmap under work ------------------------------------------------------------------------ */
+/* ---- Unmap during work ----------------------------------------------------------------------- */
 
-static void unmap_under_work_is_told(void **state)
+static void unmap_during_work_is_a_violation(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
-    sim_filled(driver, address + MIB, 512, 1, A);
+    sim_fill(driver, address + MIB, 512, 1, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
-    sim_assert_violations(driver, 1, "under work 1 of stream 0xa");
+    sim_assert_violations(driver, 1, "during work 1 of stream 0x10a");
 }
 
-static void unmap_after_the_event_is_fine(void **state)
+static void unmap_after_the_event_is_valid(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
-    sim_filled(driver, address, 512, 1, A);
-    sim_checked(driver, address, 512, 1, A);
-    assert_ok(vmm__driver_event_wait(driver, sim_recorded(driver, A)));
+    sim_fill(driver, address, 512, 1, A);
+    sim_check(driver, address, 512, 1, A);
+    assert_ok(vmm__driver_event_wait(driver, sim_record(driver, A)));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     sim_assert_clean(driver);
 }
 
-static void unmap_sees_every_stream_that_used_the_memory(void **state)
+static void unmap_checks_every_stream(void **state)
 {
     struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
     for (uint64_t stream = 1; stream <= 4; stream++)
-        sim_filled(driver, address + stream * 512, 512, 1, STREAM(stream));
+        sim_fill(driver, address + stream * 512, 512, 1, STREAM(stream));
     for (uint64_t stream = 2; stream <= 4; stream++)
-        assert_ok(vmm__driver_event_wait(driver, sim_recorded(driver, STREAM(stream))));
+        assert_ok(vmm__driver_event_wait(driver, sim_record(driver, STREAM(stream))));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
-    sim_assert_violations(driver, 1, "work 1 of stream 0x1,");
+    sim_assert_violations(driver, 1, "work 1 of stream 0x101,");
 }
 
-static void unmap_of_the_other_address_is_fine(void **state)
+static void unmap_of_an_unused_alias_is_valid(void **state)
 {
     struct driver *driver = *state;
     uint64_t handle;
     uint64_t first = sim_memory(driver, GRANULE, &handle);
-    uint64_t second = sim_reserved(driver, GRANULE);
-    sim_mapped(driver, second, GRANULE, handle);
+    uint64_t second = sim_reserve(driver, GRANULE);
+    sim_map(driver, second, GRANULE, handle);
     vmm__sim_lag_set(driver, 10);
-    sim_filled(driver, first, 512, 1, A);
+    sim_fill(driver, first, 512, 1, A);
     assert_ok(vmm__driver_unmap(driver, second, GRANULE));
     sim_assert_clean(driver);
     assert_ok(vmm__driver_unmap(driver, first, GRANULE));
@@ -166,17 +168,17 @@ static void unmap_of_the_other_address_is_fine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(without_lag_work_is_finished_at_once),
-        SIM_TEST(work_finishes_after_as_much_other_work),
-        SIM_TEST(an_event_is_about_work_before_its_record),
-        SIM_TEST(an_event_never_recorded_has_passed),
-        SIM_TEST(less_lag_finishes_what_is_due),
-        SIM_TEST(waits_of_the_host_finish_what_they_wait_for),
-        SIM_TEST(a_stream_that_waits_finishes_no_sooner),
-        SIM_TEST(unmap_under_work_is_told),
-        SIM_TEST(unmap_after_the_event_is_fine),
-        SIM_TEST(unmap_sees_every_stream_that_used_the_memory),
-        SIM_TEST(unmap_of_the_other_address_is_fine),
+        SIM_TEST(without_lag_work_finishes_immediately),
+        SIM_TEST(the_lag_delays_completion),
+        SIM_TEST(an_event_covers_work_before_its_record),
+        SIM_TEST(an_unrecorded_event_is_complete),
+        SIM_TEST(reducing_the_lag_finishes_work),
+        SIM_TEST(host_waits_finish_the_awaited_work),
+        SIM_TEST(a_waiting_stream_finishes_later),
+        SIM_TEST(unmap_during_work_is_a_violation),
+        SIM_TEST(unmap_after_the_event_is_valid),
+        SIM_TEST(unmap_checks_every_stream),
+        SIM_TEST(unmap_of_an_unused_alias_is_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Sizes as people write them. */
+/* Sizes as text. */
 #include "support/test_support.h"
 
 #include "base/arith.h"
@@ -13,7 +13,7 @@ static void assert_size(const char *text, uint64_t bytes)
         fail_msg("'%s' was read as %llu", text, (unsigned long long)read);
 }
 
-static void sizes_are_read(void **state)
+static void sizes_are_parsed(void **state)
 {
     (void)state;
     assert_size("0", 0);
@@ -28,7 +28,7 @@ static void sizes_are_read(void **state)
     assert_size("1048576.0", MIB);
 }
 
-static void nonsense_is_refused(void **state)
+static void invalid_sizes_are_refused(void **state)
 {
     (void)state;
     static const char *const texts[] = { "",
@@ -66,7 +66,7 @@ static void nonsense_is_refused(void **state)
     }
 }
 
-static void shares_are_read(void **state)
+static void shares_are_parsed(void **state)
 {
     (void)state;
     uint64_t bytes;
@@ -83,8 +83,8 @@ static void shares_are_read(void **state)
     assert_false(vmm__size_or_share_parse("999999999999999%", UINT64_MAX, &bytes));
 }
 
-/* Programs that set a locale with another decimal sign must read and write the same sizes. */
-static void the_locale_makes_no_difference(void **state)
+/* The program may set a locale with another decimal point. */
+static void locale_changes_nothing(void **state)
 {
     (void)state;
     static const char *const names[] = { "de_DE.UTF-8", "fr_FR.UTF-8", "es_ES.UTF-8", "de_DE" };
@@ -130,12 +130,28 @@ static void arithmetic_does_not_wrap(void **state)
     assert_int_equal(vmm__log2(UINT64_MAX), 63);
 }
 
+static void only_zero_is_written_as_zero(void **state)
+{
+    (void)state;
+    assert_string_equal(vmm__size_text(0).text, "0 KiB");
+    assert_string_equal(vmm__size_text(1).text, "1 KiB");
+    assert_string_equal(vmm__size_text(1024).text, "1 KiB");
+    assert_string_equal(vmm__size_text(1025).text, "2 KiB");
+    assert_string_equal(vmm__size_text(MIB - 1024).text, "1023 KiB");
+    assert_string_equal(vmm__size_text(MIB).text, "1.0 MiB");
+    assert_string_equal(vmm__size_text(UINT64_MAX).text, "17592186044416.0 MiB");
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_read),    cmocka_unit_test(nonsense_is_refused),
-        cmocka_unit_test(shares_are_read),   cmocka_unit_test(the_locale_makes_no_difference),
-        cmocka_unit_test(sizes_are_written), cmocka_unit_test(arithmetic_does_not_wrap),
+        cmocka_unit_test(sizes_are_parsed),
+        cmocka_unit_test(invalid_sizes_are_refused),
+        cmocka_unit_test(shares_are_parsed),
+        cmocka_unit_test(locale_changes_nothing),
+        cmocka_unit_test(only_zero_is_written_as_zero),
+        cmocka_unit_test(sizes_are_written),
+        cmocka_unit_test(arithmetic_does_not_wrap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

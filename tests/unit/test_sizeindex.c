@@ -1,7 +1,7 @@
-/* The two-level index: everything is found, the fit is close, visiting goes from large to small. */
+/* The two-level index: it finds every fit, the fit is close, and iteration goes from large to small. */
 #include "support/test_support.h"
 
-#include "base/sizeindex.h"
+#include "base/size_index.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,20 +22,30 @@ static struct size_index *index_empty(void)
     assert_non_null(index);
     vmm__size_index_init(index);
     assert_true(vmm__size_index_check(index));
+    assert_null(vmm__size_index_find(index, 1));
+    assert_true(vmm__size_index_open(index));
+    assert_true(vmm__size_index_check(index));
     return index;
 }
 
-static void an_empty_index_finds_nothing(void **state)
+static void index_free(struct size_index *index)
+{
+    vmm__size_index_close(index);
+    assert_true(vmm__size_index_check(index));
+    free(index);
+}
+
+static void empty_index_finds_nothing(void **state)
 {
     (void)state;
     struct size_index *index = index_empty();
     assert_null(vmm__size_index_find(index, 1));
     assert_null(vmm__size_index_find(index, UINT64_MAX));
     assert_null(vmm__size_index_largest(index));
-    free(index);
+    index_free(index);
 }
 
-static void sizes_at_the_borders_are_found(void **state)
+static void sizes_at_powers_of_two_are_found(void **state)
 {
     (void)state;
     struct size_index *index = index_empty();
@@ -57,10 +67,10 @@ static void sizes_at_the_borders_are_found(void **state)
         }
     }
     assert_int_equal(index->rows, 0);
-    free(index);
+    index_free(index);
 }
 
-static uint64_t best_of(const struct size_node *nodes, const bool *is_in, uint64_t size)
+static uint64_t best_size(const struct size_node *nodes, const bool *is_in, uint64_t size)
 {
     uint64_t best = UINT64_MAX;
     for (int i = 0; i < NODES; i++) {
@@ -70,8 +80,8 @@ static uint64_t best_of(const struct size_node *nodes, const bool *is_in, uint64
     return best;
 }
 
-/* Exactly the requests that fit are met, and by at most about 1/16 more than the best. */
-static void the_fit_is_close(void **state)
+/* Each request that fits gets a node at most 1/16 larger than the best one. */
+static void fit_is_close(void **state)
 {
     (void)state;
     struct size_index *index = index_empty();
@@ -91,7 +101,7 @@ static void the_fit_is_close(void **state)
             continue;
         unsigned shift = (unsigned)(number_next() % 40);
         uint64_t size = 1 + (number_next() >> shift);
-        uint64_t best = best_of(nodes, is_in, size);
+        uint64_t best = best_size(nodes, is_in, size);
         struct size_node *found = vmm__size_index_find(index, size);
         assert_true((found != NULL) == (best != UINT64_MAX));
         if (found != NULL)
@@ -100,10 +110,10 @@ static void the_fit_is_close(void **state)
     assert_true(vmm__size_index_check(index));
     free(is_in);
     free(nodes);
-    free(index);
+    index_free(index);
 }
 
-static void one_list_is_searched_to_its_end(void **state)
+static void last_node_of_a_list_is_found(void **state)
 {
     (void)state;
     struct size_index *index = index_empty();
@@ -114,30 +124,30 @@ static void one_list_is_searched_to_its_end(void **state)
     }
     assert_ptr_equal(vmm__size_index_find(index, 4100), &nodes[0]);
     assert_null(vmm__size_index_find(index, 4101));
-    free(index);
+    index_free(index);
 }
 
 /* Lists are from young to old. What the first sixteen are is decided by age alone: so is placement. */
-static void the_youngest_of_the_best_is_found(void **state)
+static void newest_of_the_best_is_found(void **state)
 {
     (void)state;
     for (int count = 1; count <= 20; count++) {
         for (int best = 0; best < count; best++) {
             struct size_index *index = index_empty();
             struct size_node nodes[20];
-            for (int i = count - 1; i >= 0; i--) { /* from old to young */
+            for (int i = count - 1; i >= 0; i--) { /* from oldest to newest */
                 uint64_t size = i < best ? (i % 2 == 0 ? 8195 : 8194) : 8192;
                 nodes[i] = (struct size_node){ .size = size };
                 vmm__size_index_insert(index, &nodes[i]);
             }
             struct size_node *found = vmm__size_index_find(index, 8192);
             assert_ptr_equal(found, &nodes[best < 16 ? best : 1]);
-            free(index);
+            index_free(index);
         }
     }
 }
 
-static void all_are_visited_from_large_to_small(void **state)
+static void iteration_goes_from_large_to_small(void **state)
 {
     (void)state;
     struct size_index *index = index_empty();
@@ -160,10 +170,10 @@ static void all_are_visited_from_large_to_small(void **state)
     }
     assert_int_equal(visited, 500);
     assert_int_equal(index->rows, 0);
-    free(index);
+    index_free(index);
 }
 
-static void damage_is_found(void **state)
+static void check_finds_damage(void **state)
 {
     (void)state;
     struct size_index *index = index_empty();
@@ -179,19 +189,19 @@ static void damage_is_found(void **state)
     assert_true(vmm__size_index_check(index));
     index->rows = 0;
     assert_false(vmm__size_index_check(index));
-    free(index);
+    index_free(index);
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_index_finds_nothing),
-        cmocka_unit_test(sizes_at_the_borders_are_found),
-        cmocka_unit_test(the_fit_is_close),
-        cmocka_unit_test(one_list_is_searched_to_its_end),
-        cmocka_unit_test(the_youngest_of_the_best_is_found),
-        cmocka_unit_test(all_are_visited_from_large_to_small),
-        cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(empty_index_finds_nothing),
+        cmocka_unit_test(sizes_at_powers_of_two_are_found),
+        cmocka_unit_test(fit_is_close),
+        cmocka_unit_test(last_node_of_a_list_is_found),
+        cmocka_unit_test(newest_of_the_best_is_found),
+        cmocka_unit_test(iteration_goes_from_large_to_small),
+        cmocka_unit_test(check_finds_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

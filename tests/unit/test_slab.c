@@ -1,14 +1,14 @@
-/* Slabs: classes, objects, and slabs that come and go. */
-#include "heap/place.h"
+/* Slabs: size classes, objects, and the lists of slabs. */
+#include "pool/block_ref.h"
 #include "support/engine_support.h"
 
-static struct slabs *slabs_ready(struct engine *engine)
+static struct slabs *slabs_prepare(struct engine *engine)
 {
-    (void)engine_attached(engine, &engine->pool->small, 20, 4, 1);
+    (void)engine_attach(engine, &engine->pool->small, 20, 4, 1);
     return &engine->pool->slabs;
 }
 
-static uint64_t object_taken(struct slabs *slabs, uint64_t bytes, struct slab **slab)
+static uint64_t object_take(struct slabs *slabs, uint64_t bytes, struct slab **slab)
 {
     uint32_t class_index = vmm__slab_class(bytes);
     if (slabs->partial[class_index] == NULL)
@@ -20,7 +20,7 @@ static uint64_t object_taken(struct slabs *slabs, uint64_t bytes, struct slab **
     return address;
 }
 
-static void object_given(struct slabs *slabs, uint64_t address)
+static void object_give(struct slabs *slabs, uint64_t address)
 {
     struct block *block = vmm__heap_find(slabs->heap, address);
     assert_non_null(block);
@@ -30,7 +30,7 @@ static void object_given(struct slabs *slabs, uint64_t address)
     vmm__slab_give(slabs, block->slab, object, 1);
 }
 
-static void every_size_has_its_class(void **state)
+static void every_size_has_the_smallest_class_that_fits(void **state)
 {
     (void)state;
     assert_int_equal(vmm__slab_class(0), vmm__slab_class(1));
@@ -51,56 +51,56 @@ static void every_size_has_its_class(void **state)
 static void objects_do_not_overlap(void **state)
 {
     struct engine *engine = *state;
-    struct slabs *slabs = slabs_ready(engine);
+    struct slabs *slabs = slabs_prepare(engine);
     enum { OBJECTS = 150 };
     for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
         uint32_t bytes = vmm__slab_object_bytes(class_index);
         uint64_t addresses[OBJECTS];
         struct slab *slab;
         for (int i = 0; i < OBJECTS; i++) {
-            addresses[i] = object_taken(slabs, bytes, &slab);
+            addresses[i] = object_take(slabs, bytes, &slab);
             assert_true(addresses[i] + bytes <= vmm__block_end(slab->block));
             for (int j = 0; j < i; j++)
                 assert_true(addresses[j] + bytes <= addresses[i] ||
                             addresses[i] + bytes <= addresses[j]);
         }
-        engine_checked(engine);
+        engine_check(engine);
         for (int i = 0; i < OBJECTS; i++)
-            object_given(slabs, addresses[(i * 7) % OBJECTS]);
-        engine_checked(engine);
+            object_give(slabs, addresses[(i * 7) % OBJECTS]);
+        engine_check(engine);
         (void)vmm__slabs_purge(slabs, 1);
         assert_null(slabs->all);
     }
     assert_int_equal(slabs->heap->free_bytes, 4 * GRANULE);
 }
 
-static void only_starts_of_live_objects_are_found(void **state)
+static void find_accepts_only_starts_of_live_objects(void **state)
 {
     struct engine *engine = *state;
-    struct slabs *slabs = slabs_ready(engine);
+    struct slabs *slabs = slabs_prepare(engine);
     struct slab *slab;
-    uint64_t address = object_taken(slabs, 1000, &slab);
+    uint64_t address = object_take(slabs, 1000, &slab);
     uint64_t start = slab->block->address;
     for (uint64_t at = start; at < vmm__block_end(slab->block); at++) {
         uint64_t object = (at - start) / slab->object_bytes;
         bool is_start = (at - start) % slab->object_bytes == 0 && object < slab->objects;
         assert_int_equal(vmm__slab_object(slab, at), is_start ? object : SLAB_OBJECTS);
-        struct place place;
-        assert_int_equal(vmm__place_find_live(slabs->heap, at, &place), at == address);
+        struct block_ref ref;
+        assert_int_equal(vmm__block_ref_find_live(slabs->heap, at, &ref), at == address);
     }
-    object_given(slabs, address);
-    struct place place;
-    assert_false(vmm__place_find(slabs->heap, address, &place));
+    object_give(slabs, address);
+    struct block_ref ref;
+    assert_false(vmm__block_ref_find(slabs->heap, address, &ref));
 }
 
-static void the_last_empty_slab_of_a_class_stays(void **state)
+static void last_empty_slab_of_a_class_stays(void **state)
 {
     struct engine *engine = *state;
-    struct slabs *slabs = slabs_ready(engine);
+    struct slabs *slabs = slabs_prepare(engine);
     struct slab *slab;
     for (int round = 0; round < 3; round++) {
-        uint64_t address = object_taken(slabs, 512, &slab);
-        object_given(slabs, address);
+        uint64_t address = object_take(slabs, 512, &slab);
+        object_give(slabs, address);
         assert_ptr_equal(slabs->partial[0], slab);
     }
     uint64_t before = slabs->heap->free_bytes;
@@ -110,16 +110,16 @@ static void the_last_empty_slab_of_a_class_stays(void **state)
     assert_null(slabs->partial[0]);
 }
 
-static void a_slab_with_live_or_waiting_objects_is_not_purged(void **state)
+static void purge_keeps_slabs_with_live_or_waiting_objects(void **state)
 {
     struct engine *engine = *state;
-    struct slabs *slabs = slabs_ready(engine);
+    struct slabs *slabs = slabs_prepare(engine);
     struct slab *slab;
-    uint64_t address = object_taken(slabs, 512, &slab);
+    uint64_t address = object_take(slabs, 512, &slab);
     assert_false(vmm__slabs_purge(slabs, 1));
     slab->waiting_bits = ~slab->free_bits & 1;
     assert_false(vmm__slabs_purge(slabs, 1));
-    object_given(slabs, address);
+    object_give(slabs, address);
     assert_int_equal(slab->waiting_bits, 0);
     assert_true(vmm__slabs_purge(slabs, 1));
 }
@@ -127,56 +127,56 @@ static void a_slab_with_live_or_waiting_objects_is_not_purged(void **state)
 static void full_and_empty_slabs_change_lists(void **state)
 {
     struct engine *engine = *state;
-    struct slabs *slabs = slabs_ready(engine);
+    struct slabs *slabs = slabs_prepare(engine);
     uint64_t addresses[3 * SLAB_OBJECTS];
     struct slab *slab;
     for (int i = 0; i < 3 * SLAB_OBJECTS; i++)
-        addresses[i] = object_taken(slabs, 512, &slab);
+        addresses[i] = object_take(slabs, 512, &slab);
     assert_null(slabs->partial[0]);
-    object_given(slabs, addresses[0]);
-    object_given(slabs, addresses[SLAB_OBJECTS]);
-    engine_checked(engine);
+    object_give(slabs, addresses[0]);
+    object_give(slabs, addresses[SLAB_OBJECTS]);
+    engine_check(engine);
     assert_non_null(slabs->partial[0]->next);
     for (int i = 1; i < SLAB_OBJECTS; i++)
-        object_given(slabs, addresses[i]);
-    engine_checked(engine);
+        object_give(slabs, addresses[i]);
+    engine_check(engine);
     assert_null(slabs->partial[0]->next);
     assert_null(vmm__heap_find(slabs->heap, addresses[1]));
 }
 
-/* A slab needs its record and the heap a batch of blocks: without either nothing has changed. */
-static void host_memory_that_lacks_is_told(void **state)
+/* Without host memory for the slab record or the block records, nothing changes. */
+static void open_without_host_memory_changes_nothing(void **state)
 {
     struct engine *engine = *state;
-    struct slabs *slabs = slabs_ready(engine);
+    struct slabs *slabs = slabs_prepare(engine);
     uint64_t free_bytes = slabs->heap->free_bytes;
     (void)vmm__host_fail_at(1);
     assert_status(vmm__slab_open(slabs, 0), VMM_ERR_HOST_OOM);
     (void)vmm__host_fail_at(0);
     assert_int_equal(slabs->heap->free_bytes, free_bytes);
     assert_null(slabs->all);
-    engine_checked(engine);
+    engine_check(engine);
 }
 
-static void without_mapped_memory_nothing_is_taken(void **state)
+static void open_without_mapped_memory_changes_nothing(void **state)
 {
     struct engine *engine = *state;
     uint64_t host_bytes = vmm__host_outstanding();
-    assert_status(vmm__slab_open(&engine->pool->slabs, 0), VMM_NOT_READY);
+    assert_status(vmm__slab_open(&engine->pool->slabs, 0), VMM__NO_FIT);
     assert_int_equal(vmm__host_outstanding(), host_bytes);
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size_has_its_class),
+        cmocka_unit_test(every_size_has_the_smallest_class_that_fits),
         ENGINE_TEST(objects_do_not_overlap),
-        ENGINE_TEST(only_starts_of_live_objects_are_found),
-        ENGINE_TEST(the_last_empty_slab_of_a_class_stays),
-        ENGINE_TEST(a_slab_with_live_or_waiting_objects_is_not_purged),
+        ENGINE_TEST(find_accepts_only_starts_of_live_objects),
+        ENGINE_TEST(last_empty_slab_of_a_class_stays),
+        ENGINE_TEST(purge_keeps_slabs_with_live_or_waiting_objects),
         ENGINE_TEST(full_and_empty_slabs_change_lists),
-        ENGINE_TEST(host_memory_that_lacks_is_told),
-        ENGINE_TEST(without_mapped_memory_nothing_is_taken),
+        ENGINE_TEST(open_without_host_memory_changes_nothing),
+        ENGINE_TEST(open_without_mapped_memory_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

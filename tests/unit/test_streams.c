@@ -1,13 +1,13 @@
-/* Streams that stall, merge their memory and end, on the sim driver in orders that adversaries choose. */
+/* Streams that stall, share memory and close, on the sim driver, which finishes work in adversarial orders. */
 #include "support/order_support.h"
 #include "support/sim_support.h"
 
-#include "cache_on.h"
-#include "policy/cache.h"
+#include "api/create_on.h"
+#include "cache/cache.h"
 
 enum { STREAMS = 4 };
 
-struct stage {
+struct fixture {
     struct driver *driver;
     vmm_cache *cache;
     struct order order;
@@ -16,103 +16,103 @@ struct stage {
     uint32_t words;
 };
 
-static void stage_open(struct stage *stage, enum order_kind kind, uint64_t seed,
-                       const vmm_config *config)
+static void fixture_open(struct fixture *fixture, enum order_kind kind, uint64_t seed,
+                         const vmm_config *config)
 {
     struct driver_options options = { .device_bytes = 256 * MIB };
-    *stage = (struct stage){ .order = order_make(kind, seed, STREAMS) };
-    assert_ok(vmm__driver_sim_open(&options, &stage->driver));
+    *fixture = (struct fixture){ .order = order_make(kind, seed, STREAMS) };
+    assert_ok(vmm__driver_sim_open(&options, &fixture->driver));
     for (unsigned i = 0; i < STREAMS; i++)
-        assert_ok(vmm__driver_stream_create(stage->driver, &stage->streams[i]));
-    assert_ok(vmm__driver_event_create(stage->driver, &stage->event));
-    assert_ok(vmm__cache_create_on(config, stage->driver, &stage->cache));
-    order_begin(stage->driver, &stage->order);
+        assert_ok(vmm__driver_stream_create(fixture->driver, &fixture->streams[i]));
+    assert_ok(vmm__driver_event_create(fixture->driver, &fixture->event));
+    assert_ok(vmm__cache_create_on(config, fixture->driver, &fixture->cache));
+    order_begin(fixture->driver, &fixture->order);
 }
 
-static void stage_close(struct stage *stage)
+static void fixture_close(struct fixture *fixture)
 {
-    assert_int_equal(sim_mismatches(stage->driver), 0);
-    assert_ok(vmm__cache_check(stage->cache));
-    assert_ok(vmm_trim(stage->cache, 0, NULL));
-    assert_int_equal(vmm__sim_census(stage->driver).handles, 0);
-    assert_ok(vmm_destroy(stage->cache));
-    assert_ok(vmm__driver_event_destroy(stage->driver, stage->event));
-    sim_assert_clean(stage->driver);
-    assert_true(sim_census_is_zero(stage->driver));
-    vmm__driver_close(stage->driver);
+    assert_int_equal(sim_mismatches(fixture->driver), 0);
+    assert_ok(vmm__cache_check(fixture->cache));
+    assert_ok(vmm_trim(fixture->cache, 0, NULL));
+    assert_int_equal(vmm__sim_census(fixture->driver).handles, 0);
+    assert_ok(vmm_destroy(fixture->cache));
+    assert_ok(vmm__driver_event_destroy(fixture->driver, fixture->event));
+    sim_assert_clean(fixture->driver);
+    assert_true(sim_census_is_zero(fixture->driver));
+    vmm__driver_close(fixture->driver);
     assert_int_equal(vmm__host_outstanding(), 0);
 }
 
-static void *taken(struct stage *stage, uint64_t bytes, unsigned stream)
+static void *allocate(struct fixture *fixture, uint64_t bytes, unsigned stream)
 {
     void *block;
-    assert_ok(vmm_alloc(stage->cache, bytes, stage->streams[stream], &block));
-    sim_filled(stage->driver, (uintptr_t)block, bytes, ++stage->words, stage->streams[stream]);
+    assert_ok(vmm_alloc(fixture->cache, bytes, fixture->streams[stream], &block));
+    sim_fill(fixture->driver, (uintptr_t)block, bytes, ++fixture->words, fixture->streams[stream]);
     return block;
 }
 
-static void given(struct stage *stage, void *block)
+static void release(struct fixture *fixture, void *block)
 {
-    assert_ok(vmm_free(stage->cache, block));
+    assert_ok(vmm_free(fixture->cache, block));
 }
 
-static void ended(struct stage *stage, unsigned stream)
+static void stream_close(struct fixture *fixture, unsigned stream)
 {
-    assert_ok(vmm_stream_end(stage->cache, stage->streams[stream]));
-    assert_ok(vmm__driver_stream_destroy(stage->driver, stage->streams[stream]));
+    assert_ok(vmm_stream_end(fixture->cache, fixture->streams[stream]));
+    assert_ok(vmm__driver_stream_destroy(fixture->driver, fixture->streams[stream]));
 }
 
-static void renewed(struct stage *stage, unsigned stream)
+static void stream_reopen(struct fixture *fixture, unsigned stream)
 {
-    assert_ok(vmm__driver_stream_create(stage->driver, &stage->streams[stream]));
+    assert_ok(vmm__driver_stream_create(fixture->driver, &fixture->streams[stream]));
 }
 
-/* Runs a test in every order, with both ways to share and with a limit that makes streams take from others. */
-static void in_each_order(void (*test)(struct stage *stage), uint64_t limit_bytes)
+/* Runs a test in every order and with both kinds of reuse. A limit makes streams take memory from each other. */
+static void in_each_order(void (*test)(struct fixture *fixture), uint64_t limit_bytes)
 {
     enum { SEEDS = 4 };
     for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) {
         for (unsigned kind = 0; kind < ORDER_KINDS; kind++) {
-            struct stage stage;
+            struct fixture fixture;
             vmm_config config = VMM_CONFIG_INIT;
             config.limit_bytes = limit_bytes;
-            config.sharing = seed % 2 == 0 ? VMM_SHARING_FINISHED : VMM_SHARING_WAIT;
-            stage_open(&stage, (enum order_kind)kind, seed, &config);
-            test(&stage);
-            stage_close(&stage);
+            config.reuse = seed % 2 == 0 ? VMM_REUSE_COMPLETED : VMM_REUSE_STREAM_WAIT;
+            fixture_open(&fixture, (enum order_kind)kind, seed, &config);
+            test(&fixture);
+            fixture_close(&fixture);
         }
     }
 }
 
 /* ---- Three streams --------------------------------------------------------------------------- */
 
-/* What A and B freed lies side by side; C takes both while work of B is unfinished. */
-static void merge_of_two(struct stage *stage)
+/* A and B free adjacent blocks; C takes both while work of B is unfinished. */
+static void merge_of_two(struct fixture *fixture)
 {
-    void *a = taken(stage, 64 * MIB, 1);
-    void *b = taken(stage, 64 * MIB, 2);
-    given(stage, a);
-    given(stage, b);
-    given(stage, taken(stage, 128 * MIB, 3));
-    given(stage, taken(stage, 100 * MIB, 1));
+    void *a = allocate(fixture, 64 * MIB, 1);
+    void *b = allocate(fixture, 64 * MIB, 2);
+    release(fixture, a);
+    release(fixture, b);
+    release(fixture, allocate(fixture, 128 * MIB, 3));
+    release(fixture, allocate(fixture, 100 * MIB, 1));
 }
 
-/* B gets half of what A freed, works there, and frees it; then C takes the whole. */
-static void merge_of_halves(struct stage *stage)
+/* B gets half of what A freed, uses it and frees it; then C takes the whole. */
+static void merge_of_halves(struct fixture *fixture)
 {
     static const uint64_t sizes[] = { 128 * MIB, 8 * MIB, 512 << 10, 4096 };
     for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        given(stage, taken(stage, sizes[i], 1));
-        void *half = taken(stage, sizes[i] / 2, 2);
-        void *other_half = taken(stage, sizes[i] / 2, 1);
-        given(stage, half);
-        given(stage, other_half);
-        given(stage, taken(stage, sizes[i], 3));
-        given(stage, taken(stage, sizes[i], 2));
+        release(fixture, allocate(fixture, sizes[i], 1));
+        void *half = allocate(fixture, sizes[i] / 2, 2);
+        void *other_half = allocate(fixture, sizes[i] / 2, 1);
+        release(fixture, half);
+        release(fixture, other_half);
+        release(fixture, allocate(fixture, sizes[i], 3));
+        release(fixture, allocate(fixture, sizes[i], 2));
     }
 }
 
-static void memory_of_three_streams_merges_in_order(void **state)
+static void memory_of_three_streams_merges_safely(void **state)
 {
     (void)state;
     in_each_order(merge_of_two, 128 * MIB);
@@ -120,183 +120,185 @@ static void memory_of_three_streams_merges_in_order(void **state)
     in_each_order(merge_of_halves, 0);
 }
 
-/* ---- Ends ------------------------------------------------------------------------------------ */
+/* ---- Closed streams ------------------------------------------------------------------------------------ */
 
-/* A stream ends with work under way, and so does the one that comes under its handle. */
-static void ends_in_a_row(struct stage *stage)
+/* A stream closes with work in flight, and so does the next stream with its handle. */
+static void close_and_reopen(struct fixture *fixture)
 {
     for (unsigned round = 0; round < 6; round++) {
-        void *kept = taken(stage, 24 * MIB, 1);
-        given(stage, taken(stage, 40 * MIB, 1));
-        given(stage, taken(stage, 4096, 1));
-        ended(stage, 1);
+        void *kept = allocate(fixture, 24 * MIB, 1);
+        release(fixture, allocate(fixture, 40 * MIB, 1));
+        release(fixture, allocate(fixture, 4096, 1));
+        stream_close(fixture, 1);
         if (round % 2 == 0)
-            given(stage, taken(stage, 60 * MIB, 2));
-        renewed(stage, 1);
-        given(stage, taken(stage, 40 * MIB, 1));
-        given(stage, kept);
-        given(stage, taken(stage, 100 * MIB, round % STREAMS));
-        assert_ok(vmm__cache_check(stage->cache));
+            release(fixture, allocate(fixture, 60 * MIB, 2));
+        stream_reopen(fixture, 1);
+        release(fixture, allocate(fixture, 40 * MIB, 1));
+        release(fixture, kept);
+        release(fixture, allocate(fixture, 100 * MIB, round % STREAMS));
+        assert_ok(vmm__cache_check(fixture->cache));
     }
 }
 
-/* Two streams end and come back under each other's handles. */
-static void handles_change_places(struct stage *stage)
+/* Two streams close, and their handles return in exchanged order. */
+static void exchange_handles(struct fixture *fixture)
 {
-    void *first = taken(stage, 32 * MIB, 1);
-    void *second = taken(stage, 32 * MIB, 2);
-    given(stage, taken(stage, 16 * MIB, 1));
-    given(stage, taken(stage, 16 * MIB, 2));
-    vmm_stream before = stage->streams[1];
-    ended(stage, 1);
-    ended(stage, 2);
-    renewed(stage, 1);
-    renewed(stage, 2);
-    assert_ptr_equal(stage->streams[2], before);
-    given(stage, taken(stage, 16 * MIB, 1));
-    given(stage, taken(stage, 16 * MIB, 2));
-    given(stage, first);
-    given(stage, taken(stage, 48 * MIB, 2));
-    given(stage, second);
-    given(stage, taken(stage, 128 * MIB, 3));
+    void *first = allocate(fixture, 32 * MIB, 1);
+    void *second = allocate(fixture, 32 * MIB, 2);
+    release(fixture, allocate(fixture, 16 * MIB, 1));
+    release(fixture, allocate(fixture, 16 * MIB, 2));
+    vmm_stream before = fixture->streams[1];
+    stream_close(fixture, 1);
+    stream_close(fixture, 2);
+    stream_reopen(fixture, 1);
+    stream_reopen(fixture, 2);
+    assert_ptr_equal(fixture->streams[2], before);
+    release(fixture, allocate(fixture, 16 * MIB, 1));
+    release(fixture, allocate(fixture, 16 * MIB, 2));
+    release(fixture, first);
+    release(fixture, allocate(fixture, 48 * MIB, 2));
+    release(fixture, second);
+    release(fixture, allocate(fixture, 128 * MIB, 3));
 }
 
-/* A user of a block ends before the block is freed; its handle's next stream uses it, too. */
-static void users_end(struct stage *stage)
+/* A stream that uses a block closes before the block is freed; the next stream with its handle uses the block, too. */
+static void close_users(struct fixture *fixture)
 {
     for (unsigned round = 0; round < 4; round++) {
-        void *block = taken(stage, 48 * MIB, 1);
-        assert_ok(vmm_use(stage->cache, block, stage->streams[2]));
-        assert_ok(vmm__driver_event_record(stage->driver, stage->event, stage->streams[1]));
-        assert_ok(vmm__driver_stream_wait(stage->driver, stage->streams[2], stage->event));
-        sim_checked(stage->driver, (uintptr_t)block, 48 * MIB, stage->words, stage->streams[2]);
-        ended(stage, 2);
-        renewed(stage, 2);
+        void *block = allocate(fixture, 48 * MIB, 1);
+        assert_ok(vmm_record_stream(fixture->cache, block, fixture->streams[2]));
+        assert_ok(vmm__driver_event_record(fixture->driver, fixture->event, fixture->streams[1]));
+        assert_ok(vmm__driver_stream_wait(fixture->driver, fixture->streams[2], fixture->event));
+        sim_check(fixture->driver, (uintptr_t)block, 48 * MIB, fixture->words, fixture->streams[2]);
+        stream_close(fixture, 2);
+        stream_reopen(fixture, 2);
         if (round % 2 == 0) {
-            assert_ok(vmm_use(stage->cache, block, stage->streams[2]));
-            assert_ok(vmm__driver_stream_wait(stage->driver, stage->streams[2], stage->event));
-            sim_checked(stage->driver, (uintptr_t)block, 48 * MIB, stage->words, stage->streams[2]);
+            assert_ok(vmm_record_stream(fixture->cache, block, fixture->streams[2]));
+            assert_ok(
+                vmm__driver_stream_wait(fixture->driver, fixture->streams[2], fixture->event));
+            sim_check(fixture->driver, (uintptr_t)block, 48 * MIB, fixture->words,
+                      fixture->streams[2]);
         }
-        given(stage, block);
-        given(stage, taken(stage, 48 * MIB, 1));
-        given(stage, taken(stage, 100 * MIB, 3));
+        release(fixture, block);
+        release(fixture, allocate(fixture, 48 * MIB, 1));
+        release(fixture, allocate(fixture, 100 * MIB, 3));
     }
 }
 
-/* Its own handle's next stream uses a block of the stream that ended: another stream, which is told. */
-static void the_next_one_uses_the_last_one_s(struct stage *stage)
+/* The next stream with a closed stream's handle uses a block of that stream: another stream, so the use is recorded. */
+static void use_blocks_of_the_closed_stream(struct fixture *fixture)
 {
     for (unsigned round = 0; round < 4; round++) {
-        void *block = taken(stage, 48 * MIB, 1);
-        uint32_t word = stage->words;
-        assert_ok(vmm__driver_event_record(stage->driver, stage->event, stage->streams[1]));
-        ended(stage, 1);
-        renewed(stage, 1);
+        void *block = allocate(fixture, 48 * MIB, 1);
+        uint32_t word = fixture->words;
+        assert_ok(vmm__driver_event_record(fixture->driver, fixture->event, fixture->streams[1]));
+        stream_close(fixture, 1);
+        stream_reopen(fixture, 1);
         if (round % 2 == 0)
-            given(stage, taken(stage, MIB, 1));
-        assert_ok(vmm_use(stage->cache, block, stage->streams[1]));
-        assert_ok(vmm__driver_stream_wait(stage->driver, stage->streams[1], stage->event));
-        sim_checked(stage->driver, (uintptr_t)block, 48 * MIB, word, stage->streams[1]);
-        given(stage, block);
-        given(stage, taken(stage, 48 * MIB, 2));
-        given(stage, taken(stage, 48 * MIB, 1));
+            release(fixture, allocate(fixture, MIB, 1));
+        assert_ok(vmm_record_stream(fixture->cache, block, fixture->streams[1]));
+        assert_ok(vmm__driver_stream_wait(fixture->driver, fixture->streams[1], fixture->event));
+        sim_check(fixture->driver, (uintptr_t)block, 48 * MIB, word, fixture->streams[1]);
+        release(fixture, block);
+        release(fixture, allocate(fixture, 48 * MIB, 2));
+        release(fixture, allocate(fixture, 48 * MIB, 1));
     }
 }
 
-static void streams_end_in_each_order(void **state)
+static void streams_close_in_each_order(void **state)
 {
     (void)state;
-    in_each_order(ends_in_a_row, 128 * MIB);
-    in_each_order(ends_in_a_row, 0);
-    in_each_order(handles_change_places, 128 * MIB);
-    in_each_order(users_end, 128 * MIB);
-    in_each_order(the_next_one_uses_the_last_one_s, 128 * MIB);
+    in_each_order(close_and_reopen, 128 * MIB);
+    in_each_order(close_and_reopen, 0);
+    in_each_order(exchange_handles, 128 * MIB);
+    in_each_order(close_users, 128 * MIB);
+    in_each_order(use_blocks_of_the_closed_stream, 128 * MIB);
 }
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-static uint64_t pools_count(struct stage *stage)
+static uint64_t pools_count(struct fixture *fixture)
 {
     vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(stage->cache, &stats));
+    assert_ok(vmm_stats_get(fixture->cache, &stats));
     return stats.streams;
 }
 
-/* Streams whose handles never come back leave no pools behind, once what they held is elsewhere. */
-static void pools_do_not_pile_up(void **state)
+/* Closed streams whose handles never return leave no pools behind, once their pools have no memory. */
+static void pools_of_closed_streams_are_reused(void **state)
 {
     enum { ROUNDS = 200 };
-    struct stage stage;
+    struct fixture fixture;
     (void)state;
-    stage_open(&stage, ORDER_OLDEST, 1, NULL);
+    fixture_open(&fixture, ORDER_OLDEST, 1, NULL);
     for (uint64_t round = 0; round < ROUNDS; round++) {
-        stage.streams[1] = STREAM(1000 + round);
-        given(&stage, taken(&stage, 4 * MIB, 1));
-        given(&stage, taken(&stage, 4096, 1));
-        assert_ok(vmm_stream_end(stage.cache, stage.streams[1]));
-        assert_ok(vmm__driver_stream_destroy(stage.driver, stage.streams[1]));
-        assert_ok(vmm_trim(stage.cache, 0, NULL));
-        assert_ok(vmm__cache_check(stage.cache));
+        fixture.streams[1] = STREAM(1000 + round);
+        release(&fixture, allocate(&fixture, 4 * MIB, 1));
+        release(&fixture, allocate(&fixture, 4096, 1));
+        assert_ok(vmm_stream_end(fixture.cache, fixture.streams[1]));
+        assert_ok(vmm__driver_stream_destroy(fixture.driver, fixture.streams[1]));
+        assert_ok(vmm_trim(fixture.cache, 0, NULL));
+        assert_ok(vmm__cache_check(fixture.cache));
     }
-    assert_true(pools_count(&stage) < 8);
-    assert_true(vmm__sim_census(stage.driver).events < 8 * TIMELINE_MARKS);
-    stage_close(&stage);
+    assert_true(pools_count(&fixture) < 8);
+    assert_true(vmm__sim_census(fixture.driver).events < 8 * TIMELINE_EVENTS);
+    fixture_close(&fixture);
 }
 
-/* The new stream cannot be made to wait: it gets a pool of its own, and the old one's memory later. What is live
- * there is another stream's. */
-static void a_stream_that_cannot_wait_begins_anew(void **state)
+/* The new stream is captured, so it cannot wait for the old one: it gets a pool of its own, and the old pool's memory
+ * later. Live blocks of the old pool belong to another stream. */
+static void a_stream_that_cannot_wait_gets_a_new_pool(void **state)
 {
-    struct stage stage;
+    struct fixture fixture;
     (void)state;
-    stage_open(&stage, ORDER_HOLD, 1, NULL);
-    void *old = taken(&stage, 8 * MIB, 1);
-    void *live = taken(&stage, 8 * MIB, 1);
-    given(&stage, old);
-    assert_ok(vmm__driver_event_record(stage.driver, stage.event, stage.streams[1]));
-    ended(&stage, 1);
-    renewed(&stage, 1);
-    assert_ok(vmm__driver_capture_begin(stage.driver, stage.streams[1]));
+    fixture_open(&fixture, ORDER_HOLD, 1, NULL);
+    void *old = allocate(&fixture, 8 * MIB, 1);
+    void *live = allocate(&fixture, 8 * MIB, 1);
+    release(&fixture, old);
+    assert_ok(vmm__driver_event_record(fixture.driver, fixture.event, fixture.streams[1]));
+    stream_close(&fixture, 1);
+    stream_reopen(&fixture, 1);
+    assert_ok(vmm__driver_capture_begin(fixture.driver, fixture.streams[1]));
     void *block;
-    assert_ok(vmm_alloc(stage.cache, 8 * MIB, stage.streams[1], &block));
+    assert_ok(vmm_alloc(fixture.cache, 8 * MIB, fixture.streams[1], &block));
     assert_ptr_not_equal(block, old);
-    assert_ok(vmm__driver_capture_end(stage.driver, stage.streams[1]));
-    assert_int_equal(pools_count(&stage), 2);
-    given(&stage, block);
-    assert_ok(vmm_use(stage.cache, live, stage.streams[1]));
-    assert_ok(vmm__driver_stream_wait(stage.driver, stage.streams[1], stage.event));
-    sim_checked(stage.driver, (uintptr_t)live, 8 * MIB, 2, stage.streams[1]);
-    assert_ok(vmm__driver_event_wait(stage.driver, stage.event));
-    given(&stage, live);
-    void *other = taken(&stage, 8 * MIB, 2); /* the old work has ended, the new one's has not */
+    assert_ok(vmm__driver_capture_end(fixture.driver, fixture.streams[1]));
+    assert_int_equal(pools_count(&fixture), 2);
+    release(&fixture, block);
+    assert_ok(vmm_record_stream(fixture.cache, live, fixture.streams[1]));
+    assert_ok(vmm__driver_stream_wait(fixture.driver, fixture.streams[1], fixture.event));
+    sim_check(fixture.driver, (uintptr_t)live, 8 * MIB, 2, fixture.streams[1]);
+    assert_ok(vmm__driver_event_wait(fixture.driver, fixture.event));
+    release(&fixture, live);
+    void *other = allocate(&fixture, 8 * MIB,
+                           2); /* the old stream's work has finished, the new one's has not */
     assert_true(other != live);
-    given(&stage, other);
-    ended(&stage, 1); /* both pools have that handle */
-    renewed(&stage, 1);
-    given(&stage, taken(&stage, 8 * MIB, 1));
-    assert_int_equal(pools_count(&stage), 3);
-    stage_close(&stage);
+    release(&fixture, other);
+    stream_close(&fixture, 1); /* both pools have that handle */
+    stream_reopen(&fixture, 1);
+    release(&fixture, allocate(&fixture, 8 * MIB, 1));
+    assert_int_equal(pools_count(&fixture), 3);
+    fixture_close(&fixture);
 }
 
-/* A pool without memory is for any stream, but not for one that would have to wait for work it has nothing to do
- * with. */
-static void nobody_waits_for_what_is_not_his(void **state)
+/* Any new stream may reuse a pool without memory, unless it would have to wait for unrelated work. */
+static void reuse_adds_no_wait_for_unrelated_work(void **state)
 {
-    struct stage stage;
+    struct fixture fixture;
     (void)state;
-    stage_open(&stage, ORDER_HOLD, 1, NULL);
-    void *block = taken(&stage, 8 * MIB, 1);
-    assert_ok(vmm_use(stage.cache, block, stage.streams[2]));
-    assert_ok(vmm__driver_event_record(stage.driver, stage.event, stage.streams[1]));
-    assert_ok(vmm__driver_stream_wait(stage.driver, stage.streams[2], stage.event));
-    sim_checked(stage.driver, (uintptr_t)block, 8 * MIB, 1, stage.streams[2]);
-    ended(&stage, 2);
-    uint64_t waits = vmm__driver_calls(stage.driver, DRIVER_CALL_stream_wait);
-    given(&stage, taken(&stage, 8 * MIB, 3));
-    assert_int_equal(vmm__driver_calls(stage.driver, DRIVER_CALL_stream_wait), waits);
-    assert_int_equal(pools_count(&stage), 3);
-    given(&stage, block);
-    stage_close(&stage);
+    fixture_open(&fixture, ORDER_HOLD, 1, NULL);
+    void *block = allocate(&fixture, 8 * MIB, 1);
+    assert_ok(vmm_record_stream(fixture.cache, block, fixture.streams[2]));
+    assert_ok(vmm__driver_event_record(fixture.driver, fixture.event, fixture.streams[1]));
+    assert_ok(vmm__driver_stream_wait(fixture.driver, fixture.streams[2], fixture.event));
+    sim_check(fixture.driver, (uintptr_t)block, 8 * MIB, 1, fixture.streams[2]);
+    stream_close(&fixture, 2);
+    uint64_t waits = vmm__driver_calls(fixture.driver, DRIVER_CALL_stream_wait);
+    release(&fixture, allocate(&fixture, 8 * MIB, 3));
+    assert_int_equal(vmm__driver_calls(fixture.driver, DRIVER_CALL_stream_wait), waits);
+    assert_int_equal(pools_count(&fixture), 3);
+    release(&fixture, block);
+    fixture_close(&fixture);
 }
 
 static int every_stream(void *context, vmm_stream stream)
@@ -306,63 +308,63 @@ static int every_stream(void *context, vmm_stream stream)
     return 1;
 }
 
-/* A graph would not wait again each time that it is launched. */
-static void a_private_pool_serves_once_the_old_work_has_ended(void **state)
+/* A graph pool cannot use a stream wait, because later launches of the graph would not repeat it. */
+static void a_graph_pool_resumes_after_the_old_work(void **state)
 {
     static const vmm_pool_id id = { 1, 0 };
-    struct stage stage;
+    struct fixture fixture;
     (void)state;
-    stage_open(&stage, ORDER_HOLD, 1, NULL);
-    assert_ok(vmm_pool_begin(stage.cache, id, every_stream, NULL));
-    void *old = taken(&stage, 8 * MIB, 1);
-    given(&stage, old);
-    ended(&stage, 1);
-    renewed(&stage, 1);
-    void *other = taken(&stage, 8 * MIB, 1);
+    fixture_open(&fixture, ORDER_HOLD, 1, NULL);
+    assert_ok(vmm_pool_begin(fixture.cache, id, every_stream, NULL));
+    void *old = allocate(&fixture, 8 * MIB, 1);
+    release(&fixture, old);
+    stream_close(&fixture, 1);
+    stream_reopen(&fixture, 1);
+    void *other = allocate(&fixture, 8 * MIB, 1);
     assert_ptr_not_equal(other, old);
-    assert_ok(vmm__driver_device_wait(stage.driver));
-    given(&stage, other);
-    ended(&stage, 1);
-    renewed(&stage, 1);
-    void *again = taken(&stage, 8 * MIB, 1);
+    assert_ok(vmm__driver_device_wait(fixture.driver));
+    release(&fixture, other);
+    stream_close(&fixture, 1);
+    stream_reopen(&fixture, 1);
+    void *again = allocate(&fixture, 8 * MIB, 1);
     assert_true(again == old || again == other);
-    given(&stage, again);
-    assert_ok(vmm_pool_end(stage.cache, id));
-    assert_ok(vmm_pool_release(stage.cache, id));
-    stage_close(&stage);
+    release(&fixture, again);
+    assert_ok(vmm_pool_end(fixture.cache, id));
+    assert_ok(vmm_pool_release(fixture.cache, id));
+    fixture_close(&fixture);
 }
 
-/* The mark fails: the stream goes on as if nothing had been said. */
-static void an_end_that_failed_changes_nothing(void **state)
+/* The event fails: the stream stays open. */
+static void a_failed_close_changes_nothing(void **state)
 {
-    struct stage stage;
+    struct fixture fixture;
     (void)state;
-    stage_open(&stage, ORDER_HOLD, 1, NULL);
-    void *old = taken(&stage, 8 * MIB, 1);
-    given(&stage, old);
-    static const uint64_t calls[] = { 1, 2, 3, 3 }; /* asked, made, recorded, asked again */
+    fixture_open(&fixture, ORDER_HOLD, 1, NULL);
+    void *old = allocate(&fixture, 8 * MIB, 1);
+    release(&fixture, old);
+    static const uint64_t calls[] = { 1, 2, 3, 3 }; /* query, create, record, query again */
     for (unsigned i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        vmm__sim_fail_at(stage.driver, calls[i], VMM_ERR_DRIVER, false);
-        assert_status(vmm_stream_end(stage.cache, stage.streams[1]), VMM_ERR_DRIVER);
-        vmm__sim_fail_at(stage.driver, 0, VMM_OK, false);
-        assert_ptr_equal(taken(&stage, 8 * MIB, 1), old);
-        given(&stage, old);
+        vmm__sim_fail_at(fixture.driver, calls[i], VMM_ERR_DRIVER, false);
+        assert_status(vmm_stream_end(fixture.cache, fixture.streams[1]), VMM_ERR_DRIVER);
+        vmm__sim_fail_at(fixture.driver, 0, VMM_OK, false);
+        assert_ptr_equal(allocate(&fixture, 8 * MIB, 1), old);
+        release(&fixture, old);
     }
-    ended(&stage, 1);
-    renewed(&stage, 1);
-    stage_close(&stage);
+    stream_close(&fixture, 1);
+    stream_reopen(&fixture, 1);
+    fixture_close(&fixture);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_of_three_streams_merges_in_order),
-        cmocka_unit_test(streams_end_in_each_order),
-        cmocka_unit_test(pools_do_not_pile_up),
-        cmocka_unit_test(a_stream_that_cannot_wait_begins_anew),
-        cmocka_unit_test(nobody_waits_for_what_is_not_his),
-        cmocka_unit_test(a_private_pool_serves_once_the_old_work_has_ended),
-        cmocka_unit_test(an_end_that_failed_changes_nothing),
+        cmocka_unit_test(memory_of_three_streams_merges_safely),
+        cmocka_unit_test(streams_close_in_each_order),
+        cmocka_unit_test(pools_of_closed_streams_are_reused),
+        cmocka_unit_test(a_stream_that_cannot_wait_gets_a_new_pool),
+        cmocka_unit_test(reuse_adds_no_wait_for_unrelated_work),
+        cmocka_unit_test(a_graph_pool_resumes_after_the_old_work),
+        cmocka_unit_test(a_failed_close_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

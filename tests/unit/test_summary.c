@@ -1,14 +1,14 @@
-/* The summary: a table that stays straight whatever its figures are, and says when it could not be written. */
+/* vmm_summary_write(): columns stay aligned for all values, and write errors are reported. */
 #define _GNU_SOURCE
 #include "support/sim_support.h"
 
-#include "cache_on.h"
-#include "policy/cache.h"
+#include "api/create_on.h"
+#include "cache/cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static vmm_cache *cache_made(struct driver *driver)
+static vmm_cache *cache_create(struct driver *driver)
 {
     vmm_config config = VMM_CONFIG_INIT;
     vmm_cache *cache;
@@ -27,7 +27,7 @@ static char *summary_of(vmm_cache *cache)
     return text;
 }
 
-static void driver_time_is(vmm_cache *cache, uint64_t ns, const char *wanted)
+static void check_driver_time(vmm_cache *cache, uint64_t ns, const char *wanted)
 {
     struct driver *driver = cache->driver;
     atomic_store(&driver->tally[DRIVER_CALL_copy].clock_ns,
@@ -39,20 +39,21 @@ static void driver_time_is(vmm_cache *cache, uint64_t ns, const char *wanted)
     free(text);
 }
 
-static void long_times_fit_into_the_table(void **state)
+static void long_times_fit_the_table(void **state)
 {
-    vmm_cache *cache = cache_made(*state);
-    driver_time_is(cache, 1815123, "| Driver time           |   1.815 ms |");
-    driver_time_is(cache, 999999499, "| Driver time           | 999.999 ms |");
-    driver_time_is(cache, 999999500, "| Driver time           |     1.00 s |");
-    driver_time_is(cache, UINT64_C(86400) * 1000000000, "| Driver time           | 86400.00 s |");
-    driver_time_is(cache, UINT64_C(99999995000000), "| Driver time           |   100000 s |");
+    vmm_cache *cache = cache_create(*state);
+    check_driver_time(cache, 1815123, "| Driver time           |   1.815 ms |");
+    check_driver_time(cache, 999999499, "| Driver time           | 999.999 ms |");
+    check_driver_time(cache, 999999500, "| Driver time           |     1.00 s |");
+    check_driver_time(cache, UINT64_C(86400) * 1000000000,
+                      "| Driver time           | 86400.00 s |");
+    check_driver_time(cache, UINT64_C(99999995000000), "| Driver time           |   100000 s |");
     assert_ok(vmm_destroy(cache));
 }
 
-static void the_driver_is_named_with_its_version(void **state)
+static void summary_names_the_driver_and_its_version(void **state)
 {
-    vmm_cache *cache = cache_made(*state);
+    vmm_cache *cache = cache_create(*state);
     struct driver *driver = cache->driver;
     for (int i = 0; i < 2; i++) {
         (void)snprintf(driver->version, sizeof driver->version, "%s", i == 0 ? "" : "12.8");
@@ -63,9 +64,9 @@ static void the_driver_is_named_with_its_version(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
-static void files_that_cannot_be_written_are_told(void **state)
+static void write_errors_are_reported(void **state)
 {
-    vmm_cache *cache = cache_made(*state);
+    vmm_cache *cache = cache_create(*state);
     static const char *const modes[] = { "r", "w" };
     static const char *const paths[] = { "/dev/null", "/dev/full" };
     for (int i = 0; i < 2; i++) {
@@ -77,10 +78,10 @@ static void files_that_cannot_be_written_are_told(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
-static void memory_that_the_driver_does_not_tell_changes_nothing(void **state)
+static void device_memory_leaves_results_unchanged_on_failure(void **state)
 {
     struct driver *driver = *state;
-    vmm_cache *cache = cache_made(driver);
+    vmm_cache *cache = cache_create(driver);
     uint64_t free_bytes = 1;
     uint64_t total_bytes = 2;
     vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, false);
@@ -94,10 +95,10 @@ static void memory_that_the_driver_does_not_tell_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SIM_TEST(long_times_fit_into_the_table),
-        SIM_TEST(the_driver_is_named_with_its_version),
-        SIM_TEST(files_that_cannot_be_written_are_told),
-        SIM_TEST(memory_that_the_driver_does_not_tell_changes_nothing),
+        SIM_TEST(long_times_fit_the_table),
+        SIM_TEST(summary_names_the_driver_and_its_version),
+        SIM_TEST(write_errors_are_reported),
+        SIM_TEST(device_memory_leaves_results_unchanged_on_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,33 +1,33 @@
-/* The footprint target: how much memory it leaves to a request, and in how large chunks. Figures alone. */
+/* The footprint target: the new memory that it allows for a request, and the chunk size. Arithmetic only. */
 #include "support/test_support.h"
 
-#include "policy/target.h"
+#include "cache/grow/target.h"
 
 #include <string.h>
 
 enum { GRANULE_SHIFT = 21 };
 static const uint64_t GRANULE = UINT64_C(1) << GRANULE_SHIFT;
 
-/* Records of a cache that exists on paper only: what it holds, and what of that is active. */
+/* Fills in the fields of a cache that the target reads. */
 static struct vmm_cache *cache_of(uint64_t reserved_bytes, uint64_t active_bytes, uint64_t permille)
 {
     static struct vmm_cache cache;
     memset(&cache, 0, sizeof cache);
-    cache.memory.arena.granule_shift = GRANULE_SHIFT;
+    cache.vm.arena.granule_shift = GRANULE_SHIFT;
     cache.footprint_permille = (uint32_t)permille;
     cache.largest_chunk_granules = 64;
-    vmm__figure_add(&cache.memory.reserved_bytes, reserved_bytes);
-    vmm__figure_add(&cache.ledger.active_bytes, active_bytes);
+    vmm__stat_add(&cache.vm.reserved_bytes, reserved_bytes);
+    vmm__stat_add(&cache.totals.active_bytes, active_bytes);
     return &cache;
 }
 
-/* So much of what was active was freed again, and taken once more: the program does not load any more. */
+/* Also counts the active bytes as freed and allocated again, so that the program is not loading. */
 static struct vmm_cache *cache_in_use(uint64_t reserved_bytes, uint64_t active_bytes,
                                       uint64_t permille)
 {
     struct vmm_cache *cache = cache_of(reserved_bytes, active_bytes, permille);
-    vmm__figure_subtract(&cache->ledger.active_bytes, active_bytes);
-    vmm__figure_add(&cache->ledger.active_bytes, active_bytes);
+    vmm__stat_subtract(&cache->totals.active_bytes, active_bytes);
+    vmm__stat_add(&cache->totals.active_bytes, active_bytes);
     return cache;
 }
 
@@ -39,9 +39,9 @@ static uint64_t chunk_of(struct vmm_cache *cache, uint64_t bytes)
     return vmm__target_chunk_granules(cache, &large, bytes);
 }
 
-/* ---- How much ------------------------------------------------------------------------------- */
+/* ---- New memory ------------------------------------------------------------------------------ */
 
-static void a_program_gets_its_peak_and_a_share(void **state)
+static void target_is_the_peak_and_a_share_of_it(void **state)
 {
     (void)state;
     struct vmm_cache *cache = cache_of(100 * GIB, 99 * GIB, 10);
@@ -52,7 +52,7 @@ static void a_program_gets_its_peak_and_a_share(void **state)
     assert_int_equal(vmm__target_granules(cache, GIB), 0);
 }
 
-static void a_small_program_gets_a_few_chunks(void **state)
+static void small_programs_get_a_few_chunks(void **state)
 {
     (void)state;
     assert_int_equal(vmm__target_granules(cache_of(0, 0, 10), 100 * GRANULE), 100 + 7);
@@ -62,18 +62,18 @@ static void a_small_program_gets_a_few_chunks(void **state)
     assert_int_equal(vmm__target_granules(cache_of(200 * GRANULE, 0, 10), 100 * GRANULE), 0);
 }
 
-static void what_was_active_lately_and_what_is_kept_count(void **state)
+static void recent_peak_and_retained_bytes_count(void **state)
 {
     (void)state;
     struct vmm_cache *cache = cache_of(0, 10 * GRANULE, 10);
-    atomic_store(&cache->ledger.lately_active_bytes, 50 * GRANULE);
+    atomic_store(&cache->totals.lately_active_bytes, 50 * GRANULE);
     assert_int_equal(vmm__target_granules(cache, GRANULE), 50 + 7);
-    cache->kept_bytes = 30 * GRANULE;
+    cache->retained_bytes = 30 * GRANULE;
     assert_int_equal(vmm__target_granules(cache, GRANULE), 80 + 7);
     assert_int_equal(vmm__target_granules(cache, 60 * GRANULE), 100 + 7);
 }
 
-static void without_a_target_there_is_no_end(void **state)
+static void footprint_any_allows_everything(void **state)
 {
     (void)state;
     assert_int_equal(vmm__target_granules(cache_of(100 * GIB, 0, VMM_FOOTPRINT_ANY), GRANULE),
@@ -82,17 +82,17 @@ static void without_a_target_there_is_no_end(void **state)
 
 /* ---- Near the limit ------------------------------------------------------------------------- */
 
-static void the_upper_half_is_near(void **state)
+static void limit_is_near_in_its_upper_half(void **state)
 {
     (void)state;
     struct vmm_cache *cache = cache_of(4 * GIB, 0, 10);
     assert_false(vmm__target_limit_is_near(cache, 100 * GIB));
-    cache->memory.limit_bytes = 10 * GIB;
+    cache->vm.limit_bytes = 10 * GIB;
     assert_false(vmm__target_limit_is_near(cache, GIB));
     assert_true(vmm__target_limit_is_near(cache, GIB + 1));
 }
 
-/* ---- In how large chunks -------------------------------------------------------------------- */
+/* ---- Chunk size ------------------------------------------------------------------------------ */
 
 static void small_heaps_have_single_granules(void **state)
 {
@@ -101,7 +101,7 @@ static void small_heaps_have_single_granules(void **state)
                      1);
 }
 
-static void chunks_are_a_share_of_what_is_reserved(void **state)
+static void chunks_are_a_share_of_reserved_memory(void **state)
 {
     (void)state;
     const uint64_t reserved = 6400 * GRANULE;
@@ -118,7 +118,7 @@ static void chunks_are_a_share_of_what_is_reserved(void **state)
 static void chunks_shrink_in_small_programs(void **state)
 {
     (void)state;
-    const uint64_t reserved = 4 * GIB; /* of which 1/320 is 6.4 granules */
+    const uint64_t reserved = 4 * GIB; /* 1/320 of it is 6.4 granules */
     assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 10), GRANULE), 3);
     assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 20), GRANULE), 12);
     assert_int_equal(chunk_of(cache_in_use(reserved / 2, reserved / 2, 20), GRANULE), 3);
@@ -126,7 +126,7 @@ static void chunks_shrink_in_small_programs(void **state)
     cache->is_fine = true;
     assert_int_equal(chunk_of(cache, GRANULE), 1);
     assert_int_equal(chunk_of(cache_of(reserved, reserved, 10), GRANULE),
-                     5); /* loads: 1/180, halved */
+                     5); /* loading: 1/180, halved */
 }
 
 static void chunks_are_a_share_of_the_block(void **state)
@@ -143,13 +143,13 @@ static void chunks_are_smaller_near_the_limit(void **state)
     (void)state;
     const uint64_t reserved = 16000 * GRANULE;
     struct vmm_cache *cache = cache_in_use(reserved, reserved, 20);
-    cache->memory.limit_bytes = 4 * reserved;
+    cache->vm.limit_bytes = 4 * reserved;
     assert_int_equal(chunk_of(cache, GRANULE), 64);
-    cache->memory.limit_bytes = 2 * reserved;
+    cache->vm.limit_bytes = 2 * reserved;
     assert_int_equal(chunk_of(cache, GRANULE), 20 / 4);
 }
 
-static void chunks_are_larger_where_closeness_is_lost(void **state)
+static void chunks_are_larger_far_above_the_target(void **state)
 {
     (void)state;
     const uint64_t active = 1000 * GRANULE;
@@ -157,7 +157,7 @@ static void chunks_are_larger_where_closeness_is_lost(void **state)
     assert_int_equal(chunk_of(cache_in_use(target + target / 20 - GRANULE, active, 1), GRANULE), 1);
     assert_int_equal(chunk_of(cache_in_use(target + target / 20 + GRANULE, active, 1), GRANULE), 4);
     struct vmm_cache *cache = cache_in_use(2 * target, active, 1);
-    cache->memory.limit_bytes = 3 * target;
+    cache->vm.limit_bytes = 3 * target;
     assert_int_equal(chunk_of(cache, GRANULE), 1);
 }
 
@@ -168,31 +168,31 @@ static void chunks_are_larger_while_a_program_loads(void **state)
     assert_int_equal(chunk_of(cache_of(10 * reserved, 10 * reserved, 10), GRANULE), 100);
     assert_int_equal(chunk_of(cache_of(100 * reserved, 100 * reserved, 10), GRANULE), 128);
     struct vmm_cache *cache = cache_of(10 * reserved, 10 * reserved, 10);
-    cache->memory.limit_bytes = UINT64_C(1) << 60;
+    cache->vm.limit_bytes = UINT64_C(1) << 60;
     assert_int_equal(chunk_of(cache, GRANULE), 56);
     cache = cache_of(10 * reserved, 10 * reserved, 10);
-    vmm__figure_add(&cache->ledger.active_bytes, 10 * reserved / 64);
-    vmm__figure_subtract(&cache->ledger.active_bytes, 10 * reserved / 64);
-    assert_int_equal(chunk_of(cache, GRANULE), 100); /* just so much was freed */
-    vmm__figure_add(&cache->ledger.active_bytes, 512);
-    vmm__figure_subtract(&cache->ledger.active_bytes, 512);
+    vmm__stat_add(&cache->totals.active_bytes, 10 * reserved / 64);
+    vmm__stat_subtract(&cache->totals.active_bytes, 10 * reserved / 64);
+    assert_int_equal(chunk_of(cache, GRANULE), 100); /* exactly the threshold was freed */
+    vmm__stat_add(&cache->totals.active_bytes, 512);
+    vmm__stat_subtract(&cache->totals.active_bytes, 512);
     assert_int_equal(chunk_of(cache, GRANULE), 56);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_program_gets_its_peak_and_a_share),
-        cmocka_unit_test(a_small_program_gets_a_few_chunks),
-        cmocka_unit_test(what_was_active_lately_and_what_is_kept_count),
-        cmocka_unit_test(without_a_target_there_is_no_end),
-        cmocka_unit_test(the_upper_half_is_near),
+        cmocka_unit_test(target_is_the_peak_and_a_share_of_it),
+        cmocka_unit_test(small_programs_get_a_few_chunks),
+        cmocka_unit_test(recent_peak_and_retained_bytes_count),
+        cmocka_unit_test(footprint_any_allows_everything),
+        cmocka_unit_test(limit_is_near_in_its_upper_half),
         cmocka_unit_test(small_heaps_have_single_granules),
-        cmocka_unit_test(chunks_are_a_share_of_what_is_reserved),
+        cmocka_unit_test(chunks_are_a_share_of_reserved_memory),
         cmocka_unit_test(chunks_shrink_in_small_programs),
         cmocka_unit_test(chunks_are_a_share_of_the_block),
         cmocka_unit_test(chunks_are_smaller_near_the_limit),
-        cmocka_unit_test(chunks_are_larger_where_closeness_is_lost),
+        cmocka_unit_test(chunks_are_larger_far_above_the_target),
         cmocka_unit_test(chunks_are_larger_while_a_program_loads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

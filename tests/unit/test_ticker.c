@@ -1,4 +1,4 @@
-/* Tickers: called in time, never after the end, deaf to signals. */
+/* Tickers: they call periodically, stop at once and block signals. */
 #define _GNU_SOURCE
 #include "support/thread_support.h"
 
@@ -10,19 +10,19 @@
 #include <time.h>
 
 static atomic_uint calls;
-static atomic_bool is_deaf;
+static atomic_bool blocks_signals;
 
-static void call_counted(void *context)
+static void call_count(void *context)
 {
     sigset_t blocked;
     atomic_fetch_add((atomic_uint *)context, 1);
     if (pthread_sigmask(SIG_SETMASK, NULL, &blocked) == 0 && sigismember(&blocked, SIGINT) == 1 &&
         sigismember(&blocked, SIGUSR1) == 1)
-        atomic_store(&is_deaf, true);
+        atomic_store(&blocks_signals, true);
 }
 
-/* Waits until there were so many calls; fails after ten seconds. */
-static void calls_awaited(unsigned count)
+/* Waits until there were `count` calls; fails after ten seconds. */
+static void calls_await(unsigned count)
 {
     const struct timespec pause = { .tv_nsec = 1000000 };
     for (int i = 0; i < 10000 && atomic_load(&calls) < count; i++)
@@ -30,81 +30,81 @@ static void calls_awaited(unsigned count)
     assert_true(atomic_load(&calls) >= count);
 }
 
-static int calls_forgotten(void **state)
+static int calls_reset(void **state)
 {
     (void)state;
     atomic_store(&calls, 0);
-    atomic_store(&is_deaf, false);
+    atomic_store(&blocks_signals, false);
     return 0;
 }
 
-static void it_ticks_until_it_is_stopped(void **state)
+static void ticker_calls_until_stopped(void **state)
 {
     (void)state;
     struct ticker ticker;
-    assert_ok(vmm__ticker_start(&ticker, 1, call_counted, &calls));
-    calls_awaited(5);
+    assert_ok(vmm__ticker_start(&ticker, 1, call_count, &calls));
+    calls_await(5);
     vmm__ticker_stop(&ticker);
     unsigned count = atomic_load(&calls);
     const struct timespec pause = { .tv_nsec = 20000000 };
     (void)nanosleep(&pause, NULL);
     assert_int_equal(atomic_load(&calls), count);
     vmm__ticker_stop(&ticker);
-    assert_true(atomic_load(&is_deaf));
+    assert_true(atomic_load(&blocks_signals));
 }
 
-/* A pause of 0 is one of a millisecond: it must not keep a core busy. */
-static void it_always_pauses(void **state)
+/* A pause of 0 counts as 1 ms, so that the ticker does not keep a core busy. */
+static void ticker_always_pauses(void **state)
 {
     (void)state;
     struct ticker ticker;
-    assert_ok(vmm__ticker_start(&ticker, 0, call_counted, &calls));
+    assert_ok(vmm__ticker_start(&ticker, 0, call_count, &calls));
     assert_int_equal(ticker.pause_ms, 1);
-    calls_awaited(2);
+    calls_await(2);
     vmm__ticker_stop(&ticker);
 }
 
-/* Stopping does not wait for the pause to end. */
-static void a_long_pause_ends_at_once(void **state)
+/* Stop does not wait for the end of the pause. */
+static void stop_ends_a_long_pause(void **state)
 {
     (void)state;
     struct ticker ticker;
-    assert_ok(vmm__ticker_start(&ticker, UINT32_MAX, call_counted, &calls));
+    assert_ok(vmm__ticker_start(&ticker, UINT32_MAX, call_count, &calls));
     vmm__ticker_stop(&ticker);
     assert_int_equal(atomic_load(&calls), 0);
 }
 
-static void what_never_started_is_stopped(void **state)
+static void stop_accepts_a_ticker_that_never_started(void **state)
 {
     (void)state;
     struct ticker ticker = { .runs = false };
     vmm__ticker_stop(&ticker);
 }
 
-static void the_callers_signals_stay(void **state)
+static void start_keeps_the_signal_mask(void **state)
 {
     (void)state;
     sigset_t before;
     sigset_t after;
     assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
     struct ticker ticker;
-    assert_ok(vmm__ticker_start(&ticker, 1, call_counted, &calls));
+    assert_ok(vmm__ticker_start(&ticker, 1, call_count, &calls));
     assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
     vmm__ticker_stop(&ticker);
     for (int number = 1; number < SIGRTMAX; number++)
         assert_int_equal(sigismember(&before, number), sigismember(&after, number));
 }
 
-static void without_a_thread_there_is_nothing(void **state)
+static void start_without_a_thread_fails(void **state)
 {
     (void)state;
     struct ticker ticker;
     sigset_t before;
     sigset_t after;
     assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
-    size_t stack_bytes = threads_prevented();
-    vmm_status status = vmm__ticker_start(&ticker, 1, call_counted, &calls);
-    threads_allowed(stack_bytes);
+    size_t stack_bytes = threads_prevent();
+    vmm_status status = vmm__ticker_start(&ticker, 1, call_count, &calls);
+    threads_allow(stack_bytes);
     assert_status(status, VMM_ERR_HOST_OOM);
     assert_non_null(strstr(vmm_last_error(), "thread"));
     assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
@@ -114,11 +114,14 @@ static void without_a_thread_there_is_nothing(void **state)
 
 int main(void)
 {
-#define TICKER_TEST(name) cmocka_unit_test_setup(name, calls_forgotten)
+#define TICKER_TEST(name) cmocka_unit_test_setup(name, calls_reset)
     static const struct CMUnitTest tests[] = {
-        TICKER_TEST(it_ticks_until_it_is_stopped), TICKER_TEST(it_always_pauses),
-        TICKER_TEST(a_long_pause_ends_at_once),    TICKER_TEST(what_never_started_is_stopped),
-        TICKER_TEST(the_callers_signals_stay),     TICKER_TEST(without_a_thread_there_is_nothing),
+        TICKER_TEST(ticker_calls_until_stopped),
+        TICKER_TEST(ticker_always_pauses),
+        TICKER_TEST(stop_ends_a_long_pause),
+        TICKER_TEST(stop_accepts_a_ticker_that_never_started),
+        TICKER_TEST(start_keeps_the_signal_mask),
+        TICKER_TEST(start_without_a_thread_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

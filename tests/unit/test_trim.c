@@ -1,15 +1,15 @@
-/* Trimming: whole chunks, how much, which, and what still works goes through limbo. */
+/* Trim: whole chunks only, how many, which ones, and unfinished ones through limbo. */
 #include "support/policy_support.h"
 
-#include "policy/idle.h"
-#include "policy/trim.h"
+#include "cache/reclaim/trim.h"
+#include "cache/reuse/idle_scan.h"
 
 static void only_whole_chunks_are_runs(void **state)
 {
     struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
-    const struct memory *memory = &scene->cache->memory;
-    struct block *whole = territory(scene, heap, 20, 12, 4);
+    const struct vm *memory = &scene->cache->vm;
+    struct block *whole = extent(scene, heap, 20, 12, 4);
     uint64_t address;
     uint64_t bytes;
     assert_true(vmm__whole_chunks(memory, whole, UINT64_MAX, &address, &bytes));
@@ -18,14 +18,14 @@ static void only_whole_chunks_are_runs(void **state)
     assert_int_equal(bytes, 4 * GRANULE);
     assert_true(vmm__whole_chunks(memory, whole, 4 * GRANULE + 1, &address, &bytes));
     assert_int_equal(bytes, 8 * GRANULE);
-    struct block *live = block_lived(heap, whole, 512);
+    struct block *live = block_make_live(heap, whole, 512);
     assert_true(vmm__whole_chunks(memory, live->next, UINT64_MAX, &address, &bytes));
     assert_int_equal(address, scene_address(scene, 24));
     assert_int_equal(bytes, 8 * GRANULE);
-    struct block *high = block_lived(heap, live->next, 8 * GRANULE);
+    struct block *high = block_make_live(heap, live->next, 8 * GRANULE);
     assert_false(vmm__whole_chunks(memory, high->next, UINT64_MAX, &address, &bytes));
     high = vmm__heap_give(heap, high, 0);
-    struct block *middle = block_lived(heap, high, 4 * GRANULE);
+    struct block *middle = block_make_live(heap, high, 4 * GRANULE);
     assert_true(vmm__whole_chunks(memory, middle->next, UINT64_MAX, &address, &bytes));
     assert_int_equal(bytes, 4 * GRANULE);
     assert_int_equal(address, scene_address(scene, 28));
@@ -34,10 +34,10 @@ static void only_whole_chunks_are_runs(void **state)
 static void runs_are_cut_to_whole_chunks(void **state)
 {
     struct scene *scene = *state;
-    const struct memory *memory = &scene->cache->memory;
+    const struct vm *memory = &scene->cache->vm;
     struct heap *heap = &scene->pool->large;
-    struct block *block = territory(scene, heap, 20, 4, 1);
-    (void)territory(scene, heap, 24, 4, 2);
+    struct block *block = extent(scene, heap, 20, 4, 1);
+    (void)extent(scene, heap, 24, 4, 2);
     struct idle_run run = { .heap = heap, .address = block->address, .bytes = 8 * GRANULE };
     static const struct {
         uint64_t most_granules;
@@ -51,62 +51,64 @@ static void runs_are_cut_to_whole_chunks(void **state)
     assert_int_equal(run.bytes, 0);
 }
 
-static uint64_t trimmed(struct scene *scene, struct trim_order *order)
+static uint64_t run_trim(struct scene *scene, struct trim_target *target)
 {
-    uint64_t put_bytes = vmm__trim_idle(scene->cache, order);
+    uint64_t put_bytes = vmm__trim_idle(scene->cache, target);
     assert_ok(vmm__cache_check(scene->cache));
     return put_bytes;
 }
 
-static void enough_is_enough(void **state)
+static void trim_stops_at_the_target(void **state)
 {
     struct scene *scene = *state;
-    (void)territory(scene, &scene->pool->large, 10, 8, 2);
-    (void)territory(scene, &scene->other->large, 30, 8, 2);
-    (void)territory(scene, &scene->other->small, 50, 4, 1);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = 0, .when = IDLE_ANY }), 0);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = 3 * GRANULE, .when = IDLE_ANY }),
-                     4 * GRANULE);
-    assert_int_equal(scene->cache->memory.limbo_bytes, 4 * GRANULE);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
-                     16 * GRANULE);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
-                     0);
-    assert_ok(vmm__limbo_drain(&scene->cache->memory, NULL));
-    assert_int_equal(scene_reserved(scene), 0);
+    (void)extent(scene, &scene->pool->large, 10, 8, 2);
+    (void)extent(scene, &scene->other->large, 30, 8, 2);
+    (void)extent(scene, &scene->other->small, 50, 4, 1);
+    assert_int_equal(run_trim(scene, &(struct trim_target){ .bytes = 0, .when = IDLE_ANY }), 0);
+    assert_int_equal(
+        run_trim(scene, &(struct trim_target){ .bytes = 3 * GRANULE, .when = IDLE_ANY }),
+        4 * GRANULE);
+    assert_int_equal(scene->cache->vm.limbo_bytes, 4 * GRANULE);
+    assert_int_equal(
+        run_trim(scene, &(struct trim_target){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
+        16 * GRANULE);
+    assert_int_equal(
+        run_trim(scene, &(struct trim_target){ .bytes = UINT64_MAX, .when = IDLE_ANY }), 0);
+    assert_ok(vmm__limbo_drain(&scene->cache->vm, NULL));
+    assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-static void a_kept_block_stays(void **state)
+static void trim_leaves_the_kept_block(void **state)
 {
     struct scene *scene = *state;
-    struct block *keep = territory(scene, &scene->pool->large, 10, 8, 2);
-    (void)territory(scene, &scene->pool->large, 30, 2, 2);
-    struct trim_order order = { .bytes = UINT64_MAX, .when = IDLE_ANY, .keep = keep };
-    assert_int_equal(trimmed(scene, &order), 2 * GRANULE);
+    struct block *keep = extent(scene, &scene->pool->large, 10, 8, 2);
+    (void)extent(scene, &scene->pool->large, 30, 2, 2);
+    struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_ANY, .keep = keep };
+    assert_int_equal(run_trim(scene, &target), 2 * GRANULE);
     assert_int_equal(keep->node.size, 8 * GRANULE);
 }
 
-static void finished_only_leaves_what_works(void **state)
+static void unfinished_chunks_stay_unless_any_may_go(void **state)
 {
     struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
-    struct block *block = block_lived(heap, territory(scene, heap, 10, 4, 4), 4 * GRANULE);
-    (void)block_given_busy(scene, heap, block);
-    (void)territory(scene, &scene->other->large, 30, 2, 2);
-    struct trim_order order = { .bytes = UINT64_MAX, .when = IDLE_FINISHED };
-    assert_int_equal(trimmed(scene, &order), 2 * GRANULE);
-    order.when = IDLE_ANY;
-    assert_int_equal(trimmed(scene, &order), 4 * GRANULE);
+    struct block *block = block_make_live(heap, extent(scene, heap, 10, 4, 4), 4 * GRANULE);
+    (void)block_free_busy(scene, heap, block);
+    (void)extent(scene, &scene->other->large, 30, 2, 2);
+    struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_FINISHED };
+    assert_int_equal(run_trim(scene, &target), 2 * GRANULE);
+    target.when = IDLE_ANY;
+    assert_int_equal(run_trim(scene, &target), 4 * GRANULE);
     uint64_t released = 0;
-    assert_ok(vmm__limbo_drain(&scene->cache->memory, &released));
+    assert_ok(vmm__limbo_drain(&scene->cache->vm, &released));
     assert_int_equal(released, 2 * GRANULE);
     assert_int_equal(scene->driver->stalls, 0);
     assert_int_equal(sim_mismatches(scene->driver), 0);
-    assert_ok(vmm__limbo_drain(&scene->cache->memory, &released));
+    assert_ok(vmm__limbo_drain(&scene->cache->vm, &released));
     assert_int_equal(released, 6 * GRANULE);
 }
 
-static void empty_slabs_do_not_hold_chunks(void **state)
+static void trim_purges_empty_slabs(void **state)
 {
     struct scene *scene = *state;
     void *block;
@@ -117,42 +119,43 @@ static void empty_slabs_do_not_hold_chunks(void **state)
     assert_int_equal(released, GRANULE);
 }
 
-/* Without host memory for the cut nothing is trimmed, and nothing breaks. */
-static void host_memory_that_lacks_is_no_loss(void **state)
+/* Without host memory for the block records, trim releases nothing and loses nothing. */
+static void trim_survives_without_host_memory(void **state)
 {
     struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
-    struct block *block = territory(scene, heap, 10, 8, 2);
+    struct block *block = extent(scene, heap, 10, 8, 2);
     while (heap->store.spare_count > 0)
-        block = block_lived(heap, block, 512)->next;
+        block = block_make_live(heap, block, 512)->next;
     (void)vmm__host_fail_at(1);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
-                     0);
+    assert_int_equal(
+        run_trim(scene, &(struct trim_target){ .bytes = UINT64_MAX, .when = IDLE_ANY }), 0);
     (void)vmm__host_fail_at(0);
-    assert_int_equal(trimmed(scene, &(struct trim_order){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
-                     6 * GRANULE);
+    assert_int_equal(
+        run_trim(scene, &(struct trim_target){ .bytes = UINT64_MAX, .when = IDLE_ANY }),
+        6 * GRANULE);
 }
 
-static void an_event_that_fails_keeps_the_memory(void **state)
+static void a_failed_event_keeps_the_memory(void **state)
 {
     struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
-    struct block *block = block_lived(heap, territory(scene, heap, 10, 4, 4), 4 * GRANULE);
-    (void)block_given_busy(scene, heap, block);
+    struct block *block = block_make_live(heap, extent(scene, heap, 10, 4, 4), 4 * GRANULE);
+    (void)block_free_busy(scene, heap, block);
     size_t released = 5;
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
     assert_status(vmm_trim(scene->cache, 0, &released), VMM_ERR_DRIVER);
     assert_int_equal(released, 5);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_ok(vmm__cache_check(scene->cache));
-    assert_int_equal(scene_reserved(scene), 4 * GRANULE);
+    assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
     assert_int_equal(sim_mismatches(scene->driver), 0);
     assert_ok(vmm_trim(scene->cache, 0, &released));
     assert_int_equal(released, 4 * GRANULE);
 }
 
-/* An operation of a program: every other time a block of the slot is taken, and in between given. */
-static void slot_turned(struct scene *scene, vmm_cache *cache, void **slot, unsigned number)
+/* Frees the slot's block, or allocates one if it has none. */
+static void slot_toggle(struct scene *scene, vmm_cache *cache, void **slot, unsigned number)
 {
     uint64_t bytes = (1 + number % 3) * GRANULE;
     vmm_stream stream = STREAM(1 + number % 3);
@@ -162,10 +165,11 @@ static void slot_turned(struct scene *scene, vmm_cache *cache, void **slot, unsi
         return;
     }
     assert_ok(vmm_alloc(cache, bytes, stream, slot));
-    sim_filled(scene->driver, (uintptr_t)*slot, bytes, number, stream);
+    sim_fill(scene->driver, (uintptr_t)*slot, bytes, number, stream);
 }
 
-/* The most that a program whose work lags 40 operations behind reserves if it trims every so often. */
+/* The peak of reserved bytes of a program whose work lags 40 operations behind and that trims every `trim_every`
+ * operations; 0: never. */
 static uint64_t lagging_peak(struct scene *scene, unsigned trim_every)
 {
     enum { SLOTS = 9, OPERATIONS = 600 };
@@ -175,12 +179,12 @@ static uint64_t lagging_peak(struct scene *scene, unsigned trim_every)
     assert_ok(vmm__cache_create_on(NULL, scene->driver, &cache));
     vmm__sim_lag_set(scene->driver, 40);
     for (unsigned i = 0; i < OPERATIONS; i++) {
-        slot_turned(scene, cache, &slots[i % SLOTS], i % SLOTS);
+        slot_toggle(scene, cache, &slots[i % SLOTS], i % SLOTS);
         if (trim_every != 0 && i % trim_every == 0)
             assert_ok(vmm_trim(cache, 0, NULL));
         assert_ok(vmm__cache_check(cache));
     }
-    uint64_t peak_bytes = vmm__figure_read(&cache->memory.reserved_bytes).peak;
+    uint64_t peak_bytes = vmm__stat_read(&cache->vm.reserved_bytes).peak;
     assert_int_equal(scene->driver->stalls, stalls);
     assert_int_equal(sim_mismatches(scene->driver), 0);
     vmm__sim_lag_set(scene->driver, 0);
@@ -188,8 +192,8 @@ static uint64_t lagging_peak(struct scene *scene, unsigned trim_every)
     return peak_bytes;
 }
 
-/* What a trim leaves because it is at work stays its stream's: nobody needs more memory for it. */
-static void trims_cost_no_memory_while_work_lags(void **state)
+/* Chunks that a trim leaves because of unfinished work stay usable for their stream, so trims never raise the peak. */
+static void trims_do_not_raise_the_peak_while_work_lags(void **state)
 {
     struct scene *scene = *state;
     uint64_t peak_bytes = lagging_peak(scene, 0);
@@ -202,13 +206,13 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         POLICY_TEST(only_whole_chunks_are_runs),
         POLICY_TEST(runs_are_cut_to_whole_chunks),
-        POLICY_TEST(enough_is_enough),
-        POLICY_TEST(a_kept_block_stays),
-        POLICY_TEST(finished_only_leaves_what_works),
-        POLICY_TEST(empty_slabs_do_not_hold_chunks),
-        POLICY_TEST(host_memory_that_lacks_is_no_loss),
-        POLICY_TEST(an_event_that_fails_keeps_the_memory),
-        POLICY_TEST(trims_cost_no_memory_while_work_lags),
+        POLICY_TEST(trim_stops_at_the_target),
+        POLICY_TEST(trim_leaves_the_kept_block),
+        POLICY_TEST(unfinished_chunks_stay_unless_any_may_go),
+        POLICY_TEST(trim_purges_empty_slabs),
+        POLICY_TEST(trim_survives_without_host_memory),
+        POLICY_TEST(a_failed_event_keeps_the_memory),
+        POLICY_TEST(trims_do_not_raise_the_peak_while_work_lags),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

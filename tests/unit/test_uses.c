@@ -1,9 +1,9 @@
-/* Uses by other streams, and the waits that they become. */
+/* Uses of blocks by other streams, and the waits of freed blocks. */
 #include "support/engine_support.h"
 
 static const uint64_t ADDRESS = UINT64_C(0x302000000000);
 
-/* A pass of its own for each question. */
+/* Starts a new pass for each call. */
 static vmm_status uses_poll(struct uses *uses, unsigned most, uint64_t *address)
 {
     struct uses_pass pass;
@@ -16,34 +16,34 @@ static vmm_status uses_wait(struct uses *uses)
     struct timeline *timeline;
     uint64_t epoch;
     if (!vmm__uses_oldest(uses, &timeline, &epoch))
-        return VMM_NOT_READY;
+        return VMM__NOTHING;
     return vmm__timeline_wait(timeline, epoch);
 }
 
-/* Stream 2 works until somebody waits. */
-static void other_busy(struct engine *engine)
+/* Keeps stream 2 busy until a host wait. */
+static void other_start(struct engine *engine)
 {
-    engine_mapped(engine, 0, 1, 1);
-    engine_busy(engine, engine_address(engine, 0), GRANULE, 2);
+    engine_map(engine, 0, 1, 1);
+    engine_make_busy(engine, engine_address(engine, 0), GRANULE, 2);
 }
 
-static void other_idle(struct engine *engine)
+static void other_finish(struct engine *engine)
 {
     assert_int_equal(sim_mismatches(engine->driver), 0);
 }
 
-static void without_uses_nothing_waits(void **state)
+static void blocks_without_uses_do_not_wait(void **state)
 {
     struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     uint64_t address;
     assert_ok(vmm__uses_end(uses, ADDRESS));
-    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM_NOT_READY);
-    assert_status(uses_wait(uses), VMM_NOT_READY);
+    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
+    assert_status(uses_wait(uses), VMM__NOTHING);
     assert_null(uses->buckets);
 }
 
-static void a_use_counts_once(void **state)
+static void adding_a_use_again_changes_nothing(void **state)
 {
     struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
@@ -53,96 +53,97 @@ static void a_use_counts_once(void **state)
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->pool->timeline));
     assert_ok(vmm__uses_add(uses, ADDRESS + 512, &engine->other->timeline));
     assert_int_equal(uses->count, 3);
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM_NOT_READY);
+    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
     assert_int_equal(uses->count, 1);
 }
 
-static void a_wait_ends_with_the_other_s_work(void **state)
+static void wait_ends_when_the_other_stream_is_done(void **state)
 {
     struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     uint64_t address = 0;
-    other_busy(engine);
+    other_start(engine);
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM_NOT_READY);
-    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM_NOT_READY);
-    other_idle(engine);
+    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
+    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
+    other_finish(engine);
     assert_ok(uses_poll(uses, UINT32_MAX, &address));
     assert_int_equal(address, ADDRESS);
-    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM_NOT_READY);
+    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
 }
 
-/* Whoever looks at memory may go on once all others have ended. */
-static void uses_are_forgotten_that_have_ended(void **state)
+/* forget() returns true once all uses that were stamped have passed, even if the stream runs
+ * other work since. */
+static void forget_drops_the_uses_that_have_passed(void **state)
 {
     struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
-    other_busy(engine);
+    other_start(engine);
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->pool->timeline));
     assert_ok(vmm__uses_add(uses, ADDRESS + 512, &engine->pool->timeline));
     vmm__uses_stamp(uses, ADDRESS);
     assert_false(vmm__uses_forget(uses, ADDRESS));
     assert_int_equal(uses->count, 2);
-    other_idle(engine);
-    engine_busy(engine, engine_address(engine, 0), GRANULE, 2); /* with something else */
+    other_finish(engine);
+    engine_make_busy(engine, engine_address(engine, 0), GRANULE, 2); /* other work */
     assert_true(vmm__uses_forget(uses, ADDRESS));
     assert_int_equal(uses->count, 1);
     assert_true(vmm__uses_forget(uses, ADDRESS));
 }
 
-static void the_host_can_wait(void **state)
+static void host_can_wait_for_the_oldest(void **state)
 {
     struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     uint64_t address = 0;
-    other_busy(engine);
+    other_start(engine);
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM_NOT_READY);
+    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
     assert_ok(uses_wait(uses));
     assert_int_equal(engine->driver->stalls, 1);
     assert_ok(uses_poll(uses, 1, &address));
 }
 
-static void a_short_poll_looks_at_the_oldest(void **state)
+static void short_poll_checks_the_oldest_waits(void **state)
 {
     struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     uint64_t address = 0;
-    other_busy(engine);
+    other_start(engine);
     for (uint64_t i = 0; i < 3; i++) {
         struct timeline *timeline = i < 2 ? &engine->other->timeline : &engine->pool->timeline;
         assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, timeline));
-        assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM_NOT_READY);
+        assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM__PENDING);
     }
-    assert_status(uses_poll(uses, 2, &address), VMM_NOT_READY);
+    assert_status(uses_poll(uses, 2, &address), VMM__NOTHING);
     assert_ok(uses_poll(uses, 3, &address));
     assert_int_equal(address, ADDRESS + 1024);
-    other_idle(engine);
+    other_finish(engine);
     assert_ok(uses_poll(uses, 1, &address));
     assert_int_equal(address, ADDRESS);
     assert_ok(vmm__uses_add(uses, ADDRESS + 4096, &engine->other->timeline));
-    assert_status(vmm__uses_end(uses, ADDRESS + 4096), VMM_NOT_READY);
+    assert_status(vmm__uses_end(uses, ADDRESS + 4096), VMM__PENDING);
     assert_ok(uses_poll(uses, 2, &address));
     assert_ok(uses_poll(uses, 2, &address));
     assert_null(uses->oldest);
 }
 
-/* However many blocks wait for a stream, a pass asks it once. */
-static void a_pass_asks_a_timeline_once(void **state)
+/* A pass queries a timeline once, however many blocks wait for it. */
+static void pass_queries_a_timeline_once(void **state)
 {
     struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     uint64_t address = 0;
-    other_busy(engine);
+    other_start(engine);
     for (uint64_t i = 0; i < 100; i++) {
         assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, &engine->other->timeline));
-        assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM_NOT_READY);
+        assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM__PENDING);
     }
     uint64_t queries = vmm__driver_calls(engine->driver, DRIVER_CALL_event_query);
-    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM_NOT_READY);
+    assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
     assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_event_query), queries + 1);
-    other_idle(engine);
+    other_finish(engine);
     struct uses_pass pass;
     vmm__uses_pass_begin(uses, UINT32_MAX, &pass);
     for (uint64_t i = 0; i < 100; i++)
@@ -167,17 +168,17 @@ static void failures_leave_the_block_live(void **state)
         assert_int_equal(uses->count, 1);
         vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
     }
-    assert_ok(vmm__timeline_mark(&engine->other->timeline, 1));
+    assert_ok(vmm__timeline_record(&engine->other->timeline, 1));
     (void)vmm__host_fail_at(1);
     assert_status(vmm__uses_end(uses, ADDRESS), VMM_ERR_HOST_OOM);
     assert_int_equal(uses->count, 1);
     (void)vmm__host_fail_at(0);
-    assert_status(vmm__uses_end(uses, ADDRESS), VMM_NOT_READY);
+    assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
     assert_int_equal(uses->count, 0);
 }
 
-/* More addresses than buckets; the end frees what is left in any state. */
-static void many_uses_keep_apart(void **state)
+/* Uses more addresses than buckets. The teardown frees the remaining records in any state. */
+static void many_uses_stay_separate(void **state)
 {
     struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
@@ -185,7 +186,7 @@ static void many_uses_keep_apart(void **state)
     for (uint64_t i = 0; i < MANY; i++)
         assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, &engine->other->timeline));
     for (uint64_t i = 0; i < MANY; i += 2)
-        assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM_NOT_READY);
+        assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM__PENDING);
     assert_int_equal(uses->count, MANY / 2);
     uint64_t address;
     for (uint64_t i = 0; i < MANY; i += 2) {
@@ -197,11 +198,15 @@ static void many_uses_keep_apart(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        ENGINE_TEST(without_uses_nothing_waits),         ENGINE_TEST(a_use_counts_once),
-        ENGINE_TEST(a_wait_ends_with_the_other_s_work),  ENGINE_TEST(the_host_can_wait),
-        ENGINE_TEST(a_short_poll_looks_at_the_oldest),   ENGINE_TEST(a_pass_asks_a_timeline_once),
-        ENGINE_TEST(failures_leave_the_block_live),      ENGINE_TEST(many_uses_keep_apart),
-        ENGINE_TEST(uses_are_forgotten_that_have_ended),
+        ENGINE_TEST(blocks_without_uses_do_not_wait),
+        ENGINE_TEST(adding_a_use_again_changes_nothing),
+        ENGINE_TEST(wait_ends_when_the_other_stream_is_done),
+        ENGINE_TEST(host_can_wait_for_the_oldest),
+        ENGINE_TEST(short_poll_checks_the_oldest_waits),
+        ENGINE_TEST(pass_queries_a_timeline_once),
+        ENGINE_TEST(failures_leave_the_block_live),
+        ENGINE_TEST(many_uses_stay_separate),
+        ENGINE_TEST(forget_drops_the_uses_that_have_passed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 
 get_property(vmm_is_multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
 if(vmm_is_top_level AND NOT vmm_is_multi_config AND NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
 endif()
 
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)

@@ -1,7 +1,7 @@
-"""The allocators that are compared: how a process is given one, and the figures it answers with.
+"""The allocators that are compared: how a process installs one, and how to read its statistics.
 
-May be imported by: scripts in tools/torchbench. Imports torch only where a figure is asked for, so that an
-allocator is installed before anything else happens.
+Imported by: scripts in tools/torchbench. Imports torch only in functions, so that a process can install an allocator
+before anything else happens.
 """
 import os
 
@@ -9,19 +9,19 @@ from places import HOME
 
 NATIVE, EXPANDABLE, OURS, WAITING = "native", "expandable", "vmmcache", "vmmcache-wait"
 ALLOCATORS = (NATIVE, EXPANDABLE, OURS, WAITING)
-SETTINGS = {OURS: {}, WAITING: {"sharing": "wait"}}  # of the library's
+SETTINGS = {OURS: {}, WAITING: {"reuse": "stream_wait"}}  # of vmmcache
 CHOOSING = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING",
             "VMM_NO_CACHING")
 
 
-def chosen(names):
-    """The names of a list with commas; ends the program at one that is none."""
+def parse_names(names):
+    """Splits a list at commas; ends the program if a name is unknown."""
     found = names.split(",")
     for name in found:
         if name not in ALLOCATORS:
-            raise SystemExit("error: %r is no allocator; there are %s" % (name, ", ".join(ALLOCATORS)))
+            raise SystemExit("error: %r is not an allocator; use %s" % (name, ", ".join(ALLOCATORS)))
     if SETTINGS.keys() & set(found) and not os.path.exists(os.environ.get("VMMCACHE_LIBRARY", "")):
-        raise SystemExit("error: VMMCACHE_LIBRARY has to name libvmmcache_torch.so")
+        raise SystemExit("error: set VMMCACHE_LIBRARY to the path of libvmmcache_torch.so")
     return found
 
 
@@ -39,27 +39,27 @@ def environment(name, **more):
 
 
 def install(name):
-    """To be called before torch sees the GPU."""
+    """Installs the allocator. Call it before torch uses the GPU."""
     if name in SETTINGS:
         import vmmcache
-        vmmcache.install(patch=True, **SETTINGS[name])
+        vmmcache.install(**SETTINGS[name])
 
 
 def verify(name):
-    """Raises unless the process uses the allocator that it was given."""
+    """Raises if the process does not use this allocator."""
     import torch
     backend = torch.cuda.memory.get_allocator_backend()
     if (backend != "native") != (name in SETTINGS):
-        raise RuntimeError("allocator %s was asked for, PyTorch uses %s" % (name, backend))
+        raise RuntimeError("allocator %s was requested, but PyTorch uses %s" % (name, backend))
     if name in SETTINGS:
         return
     settings = torch.cuda.memory._snapshot()["allocator_settings"]
     if bool(settings.get("expandable_segments")) != (name == EXPANDABLE):
-        raise RuntimeError("allocator %s was asked for, PyTorch's settings are %s" % (name, settings))
+        raise RuntimeError("allocator %s was requested, but PyTorch's settings are %s" % (name, settings))
 
 
 class Meter:
-    """What the allocator of this process says, and its limit: each allocator by its own functions."""
+    """Statistics and limit of this process's allocator, through its own functions."""
 
     PEAKS = ("requested", "allocated", "active", "reserved")
 
@@ -79,12 +79,12 @@ class Meter:
         return {key: int(value) for key, value in self.source.memory_stats().items()}
 
     def peaks(self):
-        """{figure: bytes}"""
+        """{statistic: bytes}"""
         stats = self.stats()
         return {name: stats["%s_bytes.all.peak" % name] for name in self.PEAKS}
 
     def device_used(self):
-        """What the driver says is taken, whoever took it."""
+        """Bytes in use on the device, by any process."""
         free, total = self.torch.cuda.mem_get_info()
         return total - free
 
@@ -93,7 +93,7 @@ class Meter:
             self.source.set_memory_limit(size)
             return
         total = self.torch.cuda.mem_get_info()[1]
-        # PyTorch rounds the product down.
+        # PyTorch rounds the product down, so this adds half a byte.
         self.torch.cuda.set_per_process_memory_fraction((size + 0.5) / total)
 
     def unlimit(self):

@@ -1,31 +1,31 @@
-"""The largest size that trains under a limit of memory, searched upward.
+"""Searches upward for the largest size that trains under a memory limit.
 
-A size is trained if all of its steps end; each size starts with an emptied cache, so that what a size
-reaches does not depend on those before it. Coarse increments first, then fine ones from the last size
-that was trained.
+A size counts as trained if all of its steps finish. Each size starts with an empty cache, so the result for a size does
+not depend on the sizes before it. The search uses coarse increments first, then fine ones from the largest size that was
+trained.
 
-May be imported by: worker.py.
+Imported by: worker.py.
 """
 import gc
 import time
 
 import torch
 
-from measure import clean, failure, seeds_set
+from measure import clean, failure, set_seeds
 
 STEPS = 6
 
 
 def is_out_of_memory(error):
-    """PyTorch's error; where the version offers no way to raise it, what its parent then says."""
+    """Whether this is PyTorch's out-of-memory error, or the error that replaces it in versions that cannot raise it."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and ("out of memory" in str(error).lower() or
                                                 "bad_alloc" in str(error))
 
 
-def steps_end(workload, size):
-    """None, or what went wrong: (error's type, its first words)."""
+def run_steps(workload, size):
+    """Runs the steps; returns None, or (type, first words) of the out-of-memory error."""
     try:
         for number in range(STEPS):
             workload.fit(size, number, STEPS)
@@ -37,14 +37,14 @@ def steps_end(workload, size):
         return type(error).__name__, str(error)[:300]
 
 
-def tried(workload, size, meter):
+def try_size(workload, size, meter):
     meter.peaks_reset()
     start = time.perf_counter()
-    said = steps_end(workload, size)
-    row = {"size": size, "trained": said is None, "seconds": time.perf_counter() - start,
+    error = run_steps(workload, size)
+    row = {"size": size, "trained": error is None, "seconds": time.perf_counter() - start,
            "peaks": meter.peaks()}
-    if said:
-        row["error_type"], row["message"] = said
+    if error:
+        row["error_type"], row["message"] = error
     workload.clear()
     gc.collect()
     torch.cuda.synchronize()
@@ -52,21 +52,21 @@ def tried(workload, size, meter):
     return row
 
 
-def upward(workload, meter, rows, first, last, increment):
-    """Appends a row a size, up to the first that is not trained; the largest trained, or None."""
+def search_upward(workload, meter, rows, first, last, increment):
+    """Appends a row for each size, up to the first that is not trained; returns the largest trained, or None."""
     largest = None
     for size in range(first, last + 1, increment):
-        rows.append(tried(workload, size, meter))
+        rows.append(try_size(workload, size, meter))
         if not rows[-1]["trained"]:
             break
         largest = size
     return largest
 
 
-def searched(kind, meter):
-    """The record of a search."""
+def search(kind, meter):
+    """Runs the search; returns its record."""
     clean()
-    seeds_set()
+    set_seeds()
     coarse, fine = kind.CAP_COARSE, kind.CAP_FINE
     record = {"cap": kind.CAP_BYTES, "unit": kind.CAP_UNIT, "fine": fine, "rows": [], "largest": None,
               "error": None}
@@ -77,9 +77,9 @@ def searched(kind, meter):
         workload.clear()
         meter.limit(kind.CAP_BYTES)
         rows = record["rows"]
-        largest = upward(workload, meter, rows, kind.CAP_FIRST, 64 * kind.CAP_FIRST, coarse)
+        largest = search_upward(workload, meter, rows, kind.CAP_FIRST, 64 * kind.CAP_FIRST, coarse)
         if largest is not None:
-            record["largest"] = upward(workload, meter, rows, largest + fine, largest + coarse - fine,
+            record["largest"] = search_upward(workload, meter, rows, largest + fine, largest + coarse - fine,
                                        fine) or largest
     except Exception as error:
         record["error"] = failure(error)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The same training under PyTorch's allocator and ours: 200 steps of random shapes, with side streams,
-record_stream and graph replays, by algorithms that are deterministic.
+"""Trains the same model under PyTorch's allocator and vmmcache: 200 steps of random shapes, with side streams,
+record_stream and graph replays, by deterministic algorithms.
 
 usage: equality.py [OUT.json]        needs VMMCACHE_LIBRARY
 
-Runs native, vmmcache and native again; ends with 1 unless losses and final weights of all are the same.
+Runs native, vmmcache and native again; exits with 1 unless all have the same losses and final weights.
 """
 import hashlib
 import json
@@ -30,7 +30,7 @@ def modules():
 
 
 class Run:
-    """One training; everything random comes from seeds."""
+    """One training; all randomness comes from seeds."""
 
     def __init__(self):
         import torch
@@ -44,20 +44,20 @@ class Run:
         self.capture()
 
     def capture(self):
-        """The teacher's answer, as a graph."""
+        """Captures the teacher's answer as a graph."""
         torch = self.torch
-        self.asked = torch.zeros(TEACHER_ROWS, self.width, device="cuda")
+        self.input = torch.zeros(TEACHER_ROWS, self.width, device="cuda")
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side), torch.no_grad():
-            self.teacher(self.asked)
+            self.teacher(self.input)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
         with torch.no_grad(), torch.cuda.graph(self.graph):
-            self.answer = self.teacher(self.asked).softmax(-1)
+            self.answer = self.teacher(self.input).softmax(-1)
 
     def batch(self, number):
-        """Made on a side stream, used and freed on the main one."""
+        """A batch that is created on a side stream, and used and freed on the main one."""
         torch = self.torch
         stream, main = self.streams[number % 3], torch.cuda.current_stream()
         shape = self.rng.randint(2, 32), self.rng.randint(16, 512)
@@ -70,7 +70,7 @@ class Run:
         return ids, noise
 
     def watch(self, hidden, number):
-        """A side stream reads what the main stream frees; some tensors stay for a while."""
+        """A side stream reads a tensor that the main stream frees; keeps some tensors for a while."""
         torch = self.torch
         stream = self.streams[(number + 1) % 3]
         stream.wait_stream(torch.cuda.current_stream())
@@ -86,8 +86,8 @@ class Run:
         ids, noise = self.batch(number)
         hidden = self.parts["second"](self.parts["first"](self.parts["embedding"](ids) + noise))
         pooled = hidden.mean(dim=1)
-        self.asked.zero_()
-        self.asked[:len(pooled)].copy_(pooled.detach())
+        self.input.zero_()
+        self.input[:len(pooled)].copy_(pooled.detach())
         self.graph.replay()
         wanted = self.answer[:len(pooled)].clone()
         loss = torch.nn.functional.cross_entropy(self.parts["head"](pooled), wanted)
@@ -99,15 +99,15 @@ class Run:
         return loss.item()
 
     def fingerprint(self):
-        """Of the final weights, bit for bit."""
+        """A hash of the final weights, bit for bit."""
         found = hashlib.sha256()
         for each in self.parts.parameters():
             found.update(each.detach().cpu().numpy().tobytes())
         return found.hexdigest()
 
 
-def trained(allocator):
-    """One run, in this process; a JSON line."""
+def train(allocator):
+    """Makes one run in this process; prints a JSON line."""
     import torch.utils.deterministic
     allocators.install(allocator)
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -122,21 +122,21 @@ def trained(allocator):
     print(json.dumps({"losses": losses, "weights": run.fingerprint(), "peaks": meter.peaks()}))
 
 
-def asked(allocator):
-    """The record of a run in a process of its own, or what it died of."""
+def run_apart(allocator):
+    """The record of a run in a process of its own, or its error."""
     env = allocators.environment(allocator, CUBLAS_WORKSPACE_CONFIG=":4096:8")
     try:
         done = subprocess.run([sys.executable, __file__, "--run", allocator], env=env, text=True,
                               capture_output=True, timeout=MOST_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return {"error": "no end in %d seconds" % MOST_SECONDS}
+        return {"error": "did not end within %d seconds" % MOST_SECONDS}
     if done.returncode != 0:
         return {"error": "status %d: %s" % (done.returncode, done.stderr[-2000:])}
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def apart(one, other):
-    """The first step whose losses differ, and by how much at most; None if none does."""
+def describe_difference(one, other):
+    """Describes how two runs differ; None if they do not."""
     pairs = list(zip(one["losses"], other["losses"]))
     steps = [number for number, (a, b) in enumerate(pairs) if a != b]
     if not steps and one["weights"] == other["weights"]:
@@ -147,8 +147,8 @@ def apart(one, other):
 
 
 def main(path=None):
-    allocators.chosen(allocators.OURS)
-    found = {name: asked(allocator) for allocator, name in RUNS}
+    allocators.parse_names(allocators.OURS)
+    found = {name: run_apart(allocator) for allocator, name in RUNS}
     same = True
     for name, record in found.items():
         if "error" in record:
@@ -157,7 +157,7 @@ def main(path=None):
               (name, len(record["losses"]), record["losses"][0], record["losses"][-1],
                record["weights"][:12], record["peaks"]["reserved"] / 2**30))
     for name in ("native again", "vmmcache"):
-        differs = apart(found["native"], found[name])
+        differs = describe_difference(found["native"], found[name])
         print("native against %s: %s" % (name, differs or "the same losses and weights, bit for bit"))
         same = same and differs is None
     if path:
@@ -167,6 +167,6 @@ def main(path=None):
 
 
 if sys.argv[1:2] == ["--run"]:
-    trained(sys.argv[2])
+    train(sys.argv[2])
 else:
     main(*sys.argv[1:2])

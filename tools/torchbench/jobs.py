@@ -1,7 +1,7 @@
-"""Processes of torchbench: started ahead, set going one after the other, and started again for what is left
-where one dies. A workload that killed its process gets a record that says so.
+"""Processes of torchbench: all start ahead and run one after the other. If one dies, another one runs the workloads that
+are left. A workload that killed its process gets a record that says so.
 
-May be imported by: run.py.
+Imported by: run.py.
 """
 import contextlib
 import json
@@ -17,14 +17,14 @@ from places import placeless
 
 WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
 READY_SECONDS = 180  # many processes import at once
-STILL_SECONDS = 200  # without a word
-END_SECONDS = 60     # from the last word to the end
-LAST_LINES = 12      # of what a dead process said
-UNUSABLE = 3         # how a worker ends that left the GPU unusable after it wrote its record
+STILL_SECONDS = 200  # the longest time without output
+END_SECONDS = 60     # from the last output to the exit
+LAST_LINES = 12      # of a dead process's output
+UNUSABLE = 3         # exit status of a worker that left the GPU unusable after it wrote its record
 
 
 class Process:
-    """One worker and what it says."""
+    """One worker and its output."""
 
     def __init__(self, job, names):
         self.log = os.path.join(job.folder, "log", "%s.%s.%d.txt" % (job.kind, job.allocator, job.repeat))
@@ -48,7 +48,7 @@ class Process:
         self.lines.put(None)
 
     def line(self, seconds):
-        """What it says next; None once it ended, or was ended because it said nothing."""
+        """The next line; None if the process ended, or was killed because it wrote nothing for too long."""
         try:
             return self.lines.get(timeout=seconds)
         except queue.Empty:
@@ -60,7 +60,7 @@ class Process:
         return self.line(READY_SECONDS) == "ready"
 
     def go(self):
-        """Runs it to its end."""
+        """Lets the worker run to its end."""
         try:
             self.process.stdin.write("go\n")
             self.process.stdin.close()
@@ -77,13 +77,13 @@ class Process:
             self.was_silent = True
 
     def end(self):
-        """How it ended: None if well."""
+        """Ends the process; returns None if it succeeded, else how it ended."""
         self.process.kill()
         status = self.process.wait()
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         if self.was_silent:
-            return "the process was silent for too long and was ended"
+            return "the process was silent for too long and was killed"
         if status in (0, UNUSABLE):
             return None
         return "the process ended with %s" % ("signal %d" % -status if status < 0 else "status %d" % status)
@@ -94,14 +94,14 @@ class Process:
 
 
 class Job:
-    """What one allocator does in one go."""
+    """The workloads that one process of an allocator runs."""
 
     def __init__(self, kind, allocator, repeat, steps, folder):
-        """steps: {workload: how many}"""
+        """steps: {workload: number of steps}"""
         self.kind, self.allocator, self.repeat = kind, allocator, repeat
         self.steps, self.folder = steps, folder
         for name in steps:
-            if os.path.exists(self.path(kind, name)):  # of an earlier run
+            if os.path.exists(self.path(kind, name)):  # from an earlier run
                 os.remove(self.path(kind, name))
         self.first = Process(self, list(steps))
 
@@ -109,7 +109,7 @@ class Job:
         return os.path.join(self.folder, "%s.%s.%s.%d.json" % (kind, name, self.allocator, self.repeat))
 
     def died(self, kind, name, process, ending):
-        """Writes the record of a workload that ended its process, or of a process that ended badly."""
+        """Writes the record of a workload that killed its process, or of a process that failed at its end."""
         with open(self.path(kind, name), "w", encoding="utf-8") as file:
             json.dump({"workload": name, "allocator": self.allocator, "repeat": self.repeat, "kind": kind,
                        "times": [], "results": [], "warm": 0, "rows": [],
@@ -117,8 +117,8 @@ class Job:
                                  "traceback": process.last_lines()}}, file)
 
     def left(self, process, is_ready, names):
-        """Ends a process; what it did not come to. It is to blame for what it died in, and for all if it did
-        not even begin."""
+        """Ends a process; returns the workloads that it did not run. Writes records for the one in which it died, or
+        for all of them if it was never ready."""
         ending = process.end()
         left = [name for name in names if not os.path.exists(self.path(self.kind, name))]
         if not left and ending:
@@ -130,7 +130,7 @@ class Job:
         return left[len(blamed):]
 
     def run(self):
-        """Runs all its workloads, whatever becomes of single ones."""
+        """Runs all workloads, even if some of them fail."""
         print("%s %s %d:" % (self.kind, self.allocator, self.repeat), end="", flush=True)
         start = time.perf_counter()
         process, names = self.first, list(self.steps)

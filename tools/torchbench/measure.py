@@ -1,6 +1,6 @@
-"""Runs one workload: its steps timed one by one, what they computed, and the peaks of memory.
+"""Runs one workload: times each step, and records its results and the peaks of memory.
 
-May be imported by: worker.py.
+Imported by: worker.py.
 """
 import gc
 import random
@@ -16,26 +16,26 @@ LAST_LINES = 12  # of a traceback
 
 
 def clean():
-    """Leaves as little as possible of the workload before."""
+    """Frees as much as possible of the previous workload."""
     gc.collect()
     torch.cuda.synchronize()
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
 
 
-def seeds_set():
+def set_seeds():
     random.seed(SEED)
     torch.manual_seed(SEED)
 
 
 def failure(error):
-    """What a record says of an error."""
+    """The entry of an error in a record."""
     return {"type": type(error).__name__, "message": placeless(str(error)[:2000]),
             "traceback": placeless(traceback.format_exc().rstrip()).splitlines()[-LAST_LINES:]}
 
 
-def steps_run(workload, count, meter, record):
-    """Fills the record step by step, so that what came before a failure is kept."""
+def run_steps(workload, count, meter, record):
+    """Adds to the record after each step, so that a failure keeps the steps before it."""
     for number in range(count):
         torch.cuda.synchronize()
         start = time.perf_counter()
@@ -46,11 +46,11 @@ def steps_run(workload, count, meter, record):
         record["device_used"] = max(record["device_used"], meter.device_used())
 
 
-def measured(kind, count, meter):
-    """The record of a workload; an error is a part of it."""
+def measure(kind, count, meter):
+    """Runs a workload and returns its record, which includes an error if there is one."""
     clean()
     meter.peaks_reset()
-    seeds_set()
+    set_seeds()
     record = {"times": [], "results": [], "warm": kind.WARM, "error": None,
               "device_used_before": meter.device_used(), "device_used": 0,
               "reserved_before": meter.stats()["reserved_bytes.all.current"]}
@@ -58,7 +58,7 @@ def measured(kind, count, meter):
     try:
         workload = kind()
         record["setup_seconds"] = time.perf_counter() - start
-        steps_run(workload, count, meter, record)
+        run_steps(workload, count, meter, record)
         record["peaks"] = meter.peaks()
         record["stats"] = meter.stats()
     except Exception as error:

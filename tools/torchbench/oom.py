@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Out of memory is caught in Python, the process goes on, and a smaller batch then trains.
+"""Catches an out-of-memory error in Python; the process continues, and a smaller batch trains.
 
 usage: oom.py        needs VMMCACHE_LIBRARY, and tools/python in PYTHONPATH
 
-Ends with 1 if the error is none that PyTorch's users catch, or if training does not go on.
+Exits with 1 if the error is not one that PyTorch's users catch, or if training does not continue.
 """
 import sys
 
@@ -16,7 +16,7 @@ OUT_OF_MEMORY = "torch.OutOfMemoryError"
 
 
 def train(model, optimizer, batch):
-    """One step; its loss."""
+    """Trains one step; returns its loss."""
     optimizer.zero_grad(set_to_none=True)
     loss = model(torch.randn(batch, WIDTH, device="cuda")).square().mean()
     loss.backward()
@@ -30,8 +30,8 @@ def parts():
         yield torch.nn.GELU()
 
 
-def caught(model, optimizer, batch):
-    """The error of a step that is too large, which ends with this function: it holds on to tensors."""
+def catch_oom(model, optimizer, batch):
+    """The error of a step that is too large. The error keeps tensors alive, so it must not leave this function."""
     try:
         train(model, optimizer, batch)
     except torch.OutOfMemoryError as error:
@@ -48,22 +48,22 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     vmmcache.set_memory_limit(LIMIT)
     print("limit: %.1f GiB" % (LIMIT / 2 ** 30))
-    ours = 0
+    ooms = 0
     batch = 1 << 18
     while batch > 1:
-        name, said = caught(model, optimizer, batch)
+        name, message = catch_oom(model, optimizer, batch)
         if name is None:
             break
         print("batch of %d: %s" % (batch, name))
-        if ours == 0:
-            print(said)
-        ours += name == OUT_OF_MEMORY or "out of memory" in said.lower()
+        if ooms == 0:
+            print(message)
+        ooms += name == OUT_OF_MEMORY or "out of memory" in message.lower()
         batch //= 2
     losses = [train(model, optimizer, batch) for _ in range(5)]
     print("batch of %d: trains, losses %s" % (batch, " ".join("%.6f" % loss for loss in losses)))
-    print("out of memory, as counted: %d" % vmmcache.memory_stats()["num_ooms"])
-    if ours == 0 or any(loss != loss for loss in losses):
-        sys.exit("error: no error that says out of memory came, or training did not go on")
+    print("out-of-memory errors in the statistics: %d" % vmmcache.memory_stats()["num_ooms"])
+    if ooms == 0 or any(loss != loss for loss in losses):
+        sys.exit("error: there was no out-of-memory error, or training did not continue")
 
 
 main()

@@ -1,15 +1,15 @@
-"""Pictures of torchbench: bars side by side, one colour an allocator.
+"""Charts of torchbench: bars side by side, one colour for each allocator.
 
-May be imported by: report.py.
+Imported by: report.py.
 """
 import bench_data
 import results
 from allocators import EXPANDABLE, NATIVE, OURS
 from bench_svg import BarsPicture
 
-# The names that the house's pictures give colours to.
+# The names that have colours in the charts of the project.
 NAMES = {NATIVE: bench_data.NATIVE, EXPANDABLE: bench_data.EXPANDABLE, OURS: bench_data.OURS_CUDA}
-LEAST_EXCESS = 0.1  # %, that can be shown
+LEAST_EXCESS = 0.1  # %, the smallest value that a chart shows
 
 
 def excess(record):
@@ -18,7 +18,7 @@ def excess(record):
 
 
 def groups(data, figure_of):
-    """[(workload, {allocator: value})] where there is a figure."""
+    """Yields (workload, {allocator: value}) for workloads with any value."""
     for workload in data.workloads("steps"):
         found = {NAMES[name]: figure_of(workload, name) for name in data.allocators if name in NAMES}
         found = {name: value for name, value in found.items() if value}
@@ -33,7 +33,7 @@ def picture(title, found, upright):
 
 
 def pictures(data):
-    """(name, SVG)"""
+    """[(name, SVG)]"""
     drawn = (("steps", picture("median time of a step", groups(
         data, lambda workload, name: data.median(workload, name, lambda record:
                                                  1e3 * results.step_median(record))), "ms")),

@@ -1,6 +1,6 @@
-"""Where this tree lies, and texts without places of a machine.
+"""The root of this source tree, and texts without paths of this machine.
 
-May be imported by: scripts in tools/torchbench.
+Imported by: scripts in tools/torchbench.
 """
 import os
 import re
@@ -9,5 +9,5 @@ HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def placeless(text):
-    """A text such as a traceback, with files named from where everybody has them."""
+    """A text such as a traceback, with paths relative to the source tree or to site-packages."""
     return re.sub(r'[^\s"\']*/(site|dist)-packages/', "", text.replace(HOME + os.sep, ""))

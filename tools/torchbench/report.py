@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a document of what tools/torchbench.sh measured, and its pictures into a folder of the same name.
+"""Writes a document about the measurements of tools/torchbench.sh, and its charts into a folder of the same name.
 
 usage: tools/torchbench/report.py FOLDER... [--also FOLDER] DOCUMENT
 
-Every figure comes from the folders. Several may hold parts of one measurement; that behind --also holds another
-one, of which only the first table is shown.
+Every figure comes from the folders. Several folders may hold parts of one measurement; the folder behind --also holds
+another measurement; the document shows only its first table.
 """
 import os
 import sys
@@ -26,7 +26,7 @@ LAST_LINES = 6         # of a traceback
 
 
 def texts(folders, name):
-    """The lines of a file, of all folders that have it."""
+    """The lines of this file in all folders that have it."""
     for folder in folders:
         path = os.path.join(folder, name)
         if os.path.exists(path):
@@ -38,9 +38,9 @@ def machine_part(folders):
     lines = list(dict.fromkeys(texts(folders, "log.txt")))
     yield "# PyTorch on libvmmcache, measured"
     yield ""
-    yield ("Written by `tools/torchbench/report.py` from what `tools/torchbench.sh` measured. *native* is PyTorch's "
-           "allocator as it is, *expandable* the same with `expandable_segments:True`, *vmmcache* is "
-           "`vmmcache.install()`, *vmmcache-wait* the same with `sharing='wait'`.")
+    yield ("Written by `tools/torchbench/report.py` from measurements of `tools/torchbench.sh`. *native* is PyTorch's "
+           "default allocator, *expandable* the same with `expandable_segments:True`, *vmmcache* is "
+           "`vmmcache.install()`, *vmmcache-wait* the same with `reuse='stream_wait'`.")
     yield ""
     yield "```"
     yield from (line for line in lines if not line.startswith(("run: ", "note: ")))
@@ -58,14 +58,14 @@ def met(value, limit):
 
 
 def bar_row(data, workload):
-    """What was asked of a workload, and whether it is met."""
+    """The bars of a workload, and whether it meets them."""
     if not data.runs(workload, OURS):
         return [workload] + ["failed" if data.failed(workload, OURS) else "-"] + ["-"] * 5
     step = data.quiet_ratio(workload, OURS)
     live = data.median(workload, OURS, results.footprint)
     natives, ours = (len(data.runs(workload, name)) for name in (NATIVE, OURS))
-    told = met(step, MOST_STEP) if natives >= ours else "native: %d of %d runs" % (natives, ours)
-    return [workload, data.verdict(workload, OURS), shown(step, "%.3f"), told,
+    is_met = met(step, MOST_STEP) if natives >= ours else "native: %d of %d runs" % (natives, ours)
+    return [workload, data.verdict(workload, OURS), shown(step, "%.3f"), is_met,
             shown(live, "%.3f"), met(live, MOST_FOOTPRINT),
             shown(data.median(workload, OURS, results.footprint_active), "%.3f")]
 
@@ -78,7 +78,7 @@ def bars_table(data):
 
 
 def also_part(folder):
-    """Another run: machines are shared, and differ by more than what is measured."""
+    """The table of another run. Machines are shared, and differ by more than the allocators do."""
     yield ""
     yield "## The same in another run"
     yield ""
@@ -90,11 +90,11 @@ def also_part(folder):
 
 
 def bars_part(data):
-    yield "## What was asked, and what was measured"
+    yield "## Bars and measurements"
     yield ""
-    yield ("Results bit-equal to native's or within the noise of runs of PyTorch's own allocators; a step in at most "
-           "%.2f of native's, where each step counts as fast as in the quietest of the repetitions, because the "
-           "machine is shared; peak reserved at most %.2f of peak live memory." % (MOST_STEP, MOST_FOOTPRINT))
+    yield ("Bars: results bit-equal to native's, or within the noise of runs of PyTorch's own allocators; a step takes at "
+           "most %.2f of native's, where each step counts as in the fastest repetition, because the machine is shared; "
+           "peak reserved memory is at most %.2f of peak live memory." % (MOST_STEP, MOST_FOOTPRINT))
     yield ""
     yield from bars_table(data)
 
@@ -110,13 +110,13 @@ def cap_row(data, workload):
 
 
 def cap_part(data):
-    yield "## The largest that trains under a limit"
+    yield "## The largest size that trains under a limit"
     yield ""
-    yield ("The same limit in bytes for each allocator. A size counts if six steps of sizes up to it end, from an "
-           "emptied cache; coarse increments, then fine ones.")
+    yield ("Each allocator has the same limit in bytes. A size counts if six steps of sizes up to it finish, starting with "
+           "an empty cache. The search uses coarse increments, then fine ones.")
     yield ""
     if data.capped():
-        yield from table(["workload", "unit", "limit", *data.capped(), "ours against expandable"],
+        yield from table(["workload", "unit", "limit", *data.capped(), "vmmcache against expandable"],
                          [cap_row(data, workload) for workload in data.workloads("cap")], texts=2)
     else:
         yield "```"
@@ -133,24 +133,24 @@ def workload_part(data, workload):
 def steps_part(data):
     yield "## Workloads"
     yield ""
-    yield ("Each step is waited for. Figures are medians over processes: of the median and 95th percentile of a "
-           "process's steps, and of peaks. *sum* is the time of all steps after the first few. *live* is the peak "
-           "of blocks handed out, *reserved* that of what the allocator held, *driver* what the GPU's driver saw "
-           "more in use than before the workload, after a step. *active* is live, or freed and still used by another "
-           "stream (`record_stream`). *first steps* is the time of the first ten (or fewer) together: what it costs "
-           "to get to know a program. *quiet* is the median of steps, each as fast as in the "
-           "quietest of the repetitions, over native's.")
+    yield ("The measurement waits for each step. Figures are medians over processes: of the median and 95th percentile of "
+           "a process's steps, and of peaks. *sum* is the time of all steps after the first few. *live* is the peak "
+           "of allocated blocks, *reserved* that of the allocator's memory, *driver* the growth of the GPU memory in use "
+           "during the workload, read after each step. *active* is memory that is live, or freed and still used by "
+           "another stream (`record_stream`). *first steps* is the time of the first ten (or fewer) steps together, in "
+           "which the allocator adapts to a program. *quiet* is the median of steps, each as in the fastest "
+           "repetition, over native's.")
     yield ""
     yield "![median time of a step](%s/steps.svg)" % data.name
     yield ""
-    yield "![what is reserved above live memory](%s/footprint.svg)" % data.name
+    yield "![reserved above live memory](%s/footprint.svg)" % data.name
     for workload in data.workloads("steps"):
         yield ""
         yield from workload_part(data, workload)
 
 
 def errors_part(data):
-    yield "## What does not work"
+    yield "## Failures"
     yield ""
     if not data.errors:
         yield "Nothing failed."
@@ -191,7 +191,7 @@ def main(*arguments):
         lines += ["", *part(data)]
     lines += also_part(also) if also else []
     lines += said_part(folders, "equality.txt", "The same training, compared")
-    lines += said_part(folders, "checks.txt", "Libraries, streams, graphs and neighbours")
+    lines += said_part(folders, "checks.txt", "Libraries, streams and graphs")
     with open(document, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 

@@ -1,6 +1,6 @@
-"""What run.py measured: figures by workload and allocator, compared with PyTorch's own allocator.
+"""Reads the measurements of run.py: figures by workload and allocator, compared with PyTorch's own allocator.
 
-May be imported by: run.py, report.py. Needs nothing but the standard library.
+Imported by: run.py, report.py. Needs only the standard library.
 """
 import fnmatch
 import glob
@@ -20,7 +20,7 @@ ARCHIVE = "results.tar.gz"
 
 
 def difference(one, other):
-    """How far two runs' results are apart, relative to their size; 0.0: bit-equal."""
+    """The largest relative difference of two runs' results; 0.0: bit-equal."""
     one, other = ([value for step in run for value in step] for run in (one, other))
     if len(one) != len(other):
         return math.inf
@@ -37,7 +37,7 @@ def percentile(values, share):
 
 
 def records_read(folder):
-    """Records of a folder, or of the archive that torchbench.sh makes of it, in the order of their names."""
+    """Yields the records of a folder, or of the archive that torchbench.sh made of it, in the order of their names."""
     archive = os.path.join(folder, ARCHIVE)
     if os.path.exists(archive):
         with tarfile.open(archive) as files:
@@ -50,7 +50,7 @@ def records_read(folder):
 
 
 class Data:
-    """Records by kind, workload and allocator; repetitions that failed are in `errors` only."""
+    """Records by kind, workload and allocator; failed repetitions are in `errors` only."""
 
     def __init__(self, folders):
         self.records = {}  # (kind, workload, allocator): [record]
@@ -67,12 +67,12 @@ class Data:
         self.allocators = [name for name in ALLOCATORS if any(key[2] == name for key in self.records)]
 
     def capped(self):
-        """The allocators that were searched for the largest size."""
+        """The allocators for which there was a search for the largest size."""
         return [name for name in self.allocators if any(key[0] == "cap" and key[2] == name
                                                         for key in self.records)]
 
     def workloads(self, kind):
-        """Those that were run, and be it without success."""
+        """The workloads that were run, successfully or not."""
         found = {key[1] for key in self.records if key[0] == kind}
         found.update(record["workload"] for record in self.errors if record["kind"] == kind)
         return [name for name in NAMES if name in found]
@@ -85,7 +85,7 @@ class Data:
                    for record in self.errors)
 
     def failures(self):
-        """[(the first record, how many there are)] of what failed in the same way."""
+        """[(first record, count)] of failures of the same kind."""
         found = {}
         for record in self.errors:
             key = record["kind"], record["workload"], record["allocator"], record["error"]["type"]
@@ -93,19 +93,19 @@ class Data:
         return [(records[0], len(records)) for records in found.values()]
 
     def median(self, workload, allocator, figure):
-        """The median over repetitions of a function of a record; None without any."""
+        """The median of figure(record) over repetitions; None without any."""
         values = [figure(record) for record in self.runs(workload, allocator)]
         return statistics.median(values) if values else None
 
     def quiet_times(self, workload, allocator, warm=False):
-        """Each step's time in the repetition where it was fastest: what else the machine did is left out. Of the
-        steps after the warm ones, or of those."""
+        """Each step's time in its fastest repetition, which leaves out other load of the machine: of the steps after
+        the warm-up, or of those of the warm-up."""
         runs = [record["times"][:record["warm"]] if warm else record["times"][record["warm"]:]
                 for record in self.runs(workload, allocator)]
         return [min(times) for times in zip(*runs)]
 
     def quiet_ratio(self, workload, allocator, warm=False):
-        """The median of those over native's; of the warm ones, the sum over native's."""
+        """The median of quiet_times() over native's; for the warm-up, the sum over native's."""
         ours, theirs = (self.quiet_times(workload, name, warm) for name in (allocator, NATIVE))
         figure = sum if warm else statistics.median
         return figure(ours) / figure(theirs) if ours and theirs else None
@@ -115,8 +115,8 @@ class Data:
         return None if ours is None or theirs is None else ours / theirs
 
     def differences(self, workload, allocator):
-        """Of all pairs of its runs and native ones; of native: of the runs of PyTorch's allocators with each
-        other, which is the noise."""
+        """The differences of all pairs of its runs and native ones. For native: of the runs of PyTorch's allocators
+        with each other, which is the noise."""
         native = [record["results"] for record in self.runs(workload, NATIVE)]
         if allocator == NATIVE:
             both = native + [record["results"] for record in self.runs(workload, EXPANDABLE)]
@@ -127,7 +127,7 @@ class Data:
         return [difference(*pair) for pair in pairs]
 
     def verdict(self, workload, allocator):
-        """Whether an allocator computed what native did: a word, and the figures behind it."""
+        """Whether an allocator computed the same as native: a word, and the figures behind it."""
         noise, found = self.differences(workload, NATIVE), self.differences(workload, allocator)
         if not found:
             return "-"
@@ -139,7 +139,7 @@ class Data:
         return "%s (%.1e; noise %.1e)" % (word, statistics.median(found), max(noise))
 
     def largest(self, workload, allocator):
-        """The largest size that trained under the limit; None if none did or was tried."""
+        """The largest size that trained under the limit; None if none did, or none was tried."""
         runs = self.runs(workload, allocator, "cap")
         return runs[0]["largest"] if runs else None
 
@@ -166,12 +166,12 @@ def footprint(record):
 
 
 def footprint_active(record):
-    """Peak reserved over the peak of what is live, or freed and still used by another stream."""
+    """Peak reserved over the peak of memory that is live, or freed and still used by another stream."""
     return record["peaks"]["reserved"] / max(record["peaks"]["active"], 1)
 
 
 def used(record):
-    """What the driver saw more in use than before."""
+    """How much the memory in use on the device grew."""
     return record["device_used"] - record["device_used_before"]
 
 
@@ -180,7 +180,7 @@ def shown(value, form="%.2f", scale=1.0):
 
 
 def step_rows(data, workload):
-    """A row an allocator."""
+    """Yields a row for each allocator."""
     for name in data.allocators:
         if not data.runs(workload, name):
             if data.failed(workload, name):
@@ -206,7 +206,7 @@ STEP_HEAD = ["allocator", "runs", "step ms", "p95 ms", "quiet, x native", "first
 
 
 def summary(data):
-    """Lines for a terminal."""
+    """The lines of a summary for a terminal."""
     for workload in data.workloads("steps"):
         yield ""
         yield workload

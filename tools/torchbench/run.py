@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Real models under PyTorch's allocators and ours: step times, peaks of memory, results, and the largest
-size that trains under a limit.
+"""Runs real models under PyTorch's allocators and vmmcache: step times, peaks of memory, results, and the largest size
+that trains under a limit.
 
 usage: run.py --out FOLDER [--workloads a,b] [--allocators native,expandable,vmmcache] [--repeat 3]
               [--parts steps,cap] [--seconds 520] [--quick]
 
-Writes one JSON file a workload, allocator and repetition into FOLDER, and tables to the output. Needs
-VMMCACHE_LIBRARY (libvmmcache_torch.so). Allocators take turns, in another order each time. What does not fit
-into --seconds is left out, last repetitions first, and said to be.
+Writes a JSON file for each workload, allocator and repetition into FOLDER, and prints tables. Needs VMMCACHE_LIBRARY
+(libvmmcache_torch.so). Allocators alternate, in another order each time. Jobs that do not fit into --seconds are left
+out, last repetitions first, and listed.
 """
 import argparse
 import os
@@ -31,17 +31,17 @@ def options_read():
     parser.add_argument("--seconds", type=float, default=520)
     parser.add_argument("--quick", action="store_true", help="one repetition of few steps")
     options = parser.parse_args()
-    options.allocators = allocators.chosen(options.allocators)
+    options.allocators = allocators.parse_names(options.allocators)
     options.workloads = options.workloads.split(",")
     unknown = set(options.workloads) - set(workloads.NAMES)
     if unknown:
-        parser.error("no workload: %s; there are %s" % (", ".join(sorted(unknown)),
+        parser.error("no such workload: %s; use %s" % (", ".join(sorted(unknown)),
                                                         ", ".join(workloads.NAMES)))
     return options
 
 
 def in_turn(names, repeat):
-    """The names, beginning with another one each time."""
+    """The names, starting with a different one for each repetition."""
     at = repeat % len(names)
     return names[at:] + names[:at]
 
@@ -66,8 +66,8 @@ def cap_jobs(options):
             yield "cap", allocator, 0, dict.fromkeys(names, 0)
 
 
-def planned(options):
-    """The first repetition, then the searches, then the others: what is left out last is worth most."""
+def plan_jobs(options):
+    """The first repetition, then the searches, then the other repetitions, which are left out first."""
     parts = options.parts.split(",")
     steps = list(steps_jobs(options)) if "steps" in parts else []
     caps = list(cap_jobs(options)) if "cap" in parts else []
@@ -78,17 +78,17 @@ def planned(options):
 def main(options):
     os.makedirs(options.out, exist_ok=True)
     start = time.perf_counter()
-    jobs = [Job(*plan, options.out) for plan in planned(options)]
+    jobs = [Job(*plan, options.out) for plan in plan_jobs(options)]
     longest = 0.0
     for job in jobs:
         began = time.perf_counter()
         if began - start + longest > options.seconds:
-            print("left out, no time: %s %s %d" % (job.kind, job.allocator, job.repeat))
+            print("left out, as time ran out: %s %s %d" % (job.kind, job.allocator, job.repeat))
             job.first.end()
             continue
         job.run()
         longest = max(longest, time.perf_counter() - began) if job.kind == "steps" else longest
-    print("%.0f s in all" % (time.perf_counter() - start))
+    print("%.0f s in total" % (time.perf_counter() - start))
     for line in results.summary(results.Data([options.out])):
         print(line)
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What every guide to PyTorch's memory teaches, shown under libvmmcache: runs the programs of tour/, each in a
-process of its own.
+"""Shows under libvmmcache what guides to PyTorch's memory teach: runs the programs of tour/, each in a process of its
+own.
 
 usage: tour.py [OUT.json]        needs VMMCACHE_LIBRARY
        tour.py --splice OUT.json DOCUMENT
 
-Prints every program's output, and writes programs and outputs to OUT.json. With --splice, they replace the
-regions `tour NAME` of a document. Ends with 1 if a program fails.
+Prints every program's output, and writes programs and outputs to OUT.json. With --splice, they replace the regions
+`tour NAME` of a document. Exits with 1 if a program fails.
 """
 import ast
 import json
@@ -19,10 +19,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.dirname(HERE))
 
 import allocators
-from markdown import region_replaced
+from markdown import replace_region
 from places import placeless
 
-# In the order in which they are told.
+# In the order of the document.
 PROGRAMS = ("tour/allocated", "tour/summary", "tour/patched", "tour/no_caching", "tour/leak",
             "tour/nvidia_smi", "oom", "tour/snapshot")
 MOST_SECONDS = 120
@@ -31,13 +31,13 @@ MOST_SECONDS = 120
 def program_read(name):
     with open(os.path.join(HERE, name + ".py"), encoding="utf-8") as file:
         code = file.read()
-    said = ast.get_docstring(ast.parse(code))
-    variables = dict(re.findall(r"^environment: (\w+)=(\S+)$", said, re.MULTILINE))
-    return code, said.splitlines()[0], variables
+    docstring = ast.get_docstring(ast.parse(code))
+    variables = dict(re.findall(r"^environment: (\w+)=(\S+)$", docstring, re.MULTILINE))
+    return code, docstring.splitlines()[0], variables
 
 
-def shown(name, folder):
-    """Runs a program: what it is, what it said and how it ended."""
+def run_program(name, folder):
+    """Runs a program: its code, output and exit status."""
     code, title, variables = program_read(name)
     env = allocators.environment(allocators.OURS, TOUR_OUT=folder, **variables)
     try:
@@ -54,7 +54,7 @@ def run(path):
     folder = os.path.dirname(os.path.abspath(path)) if path else ""
     found, failed = {}, False
     for name in PROGRAMS:
-        part = found[os.path.basename(name)] = shown(name, folder)
+        part = found[os.path.basename(name)] = run_program(name, folder)
         print("== %s (%s): status %s" % (part["title"], name, part["status"]))
         print(part["output"])
         if part["status"] != 0:
@@ -67,7 +67,7 @@ def run(path):
 
 
 def lines_of(name, part):
-    """A program without its comment at the top, and what it said."""
+    """A program without its docstring, and its output."""
     code = part["code"].split('"""', 2)[2].strip("\n")
     variables = "".join("%s=%s " % pair for pair in part["environment"].items())
     yield "```python"
@@ -86,7 +86,7 @@ def splice(path, document):
     with open(document, encoding="utf-8") as file:
         text = file.read()
     for name, part in found.items():
-        text = region_replaced(text, "tour " + name, "tools/torchbench/tour.py", lines_of(name, part))
+        text = replace_region(text, "tour " + name, "tools/torchbench/tour.py", lines_of(name, part))
     with open(document, "w", encoding="utf-8") as file:
         file.write(text)
 

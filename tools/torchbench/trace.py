@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""Writes what a workload of torchbench asks of its allocator as a trace that fragtest replays.
+"""Records the requests of a torchbench workload as a trace that fragtest replays.
 
 usage: trace.py FOLDER NAME[:STEPS]...
 
-A trace has a line for each operation: `+ ID BYTES STREAM` as it was requested, `- ID` when the block had come
-free for its stream. Runs under PyTorch's native allocator, whose history it reads.
+docs/trace-format.md describes the format. Runs under PyTorch's native allocator and reads its history.
 """
 import gzip
 import os
 import sys
 
-ENTRIES = 4000000  # of history: more than any workload here makes
+ENTRIES = 4000000  # of the history: more events than any workload makes
 
 
 def lines(events):
-    """Blocks that were there before the history began are left out."""
+    """The lines of a trace. Leaves out blocks that were allocated before the history started."""
     live, streams, number = {}, {}, 0
     for event in events:
         if event["action"] == "alloc" and event["size"] > 0:
@@ -30,7 +29,7 @@ def record(workloads, name, steps):
     import torch
     import measure
     measure.clean()
-    measure.seeds_set()
+    measure.set_seeds()
     torch.cuda.memory._record_memory_history("all", context=None, max_entries=ENTRIES)
     workload = workloads.kind(name)()
     for number in range(steps or workloads.PLACES[name].steps):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""One process of torchbench: one allocator, several workloads one after the other. Started by run.py.
+"""One process of torchbench: runs several workloads with one allocator, one after the other. run.py starts it.
 
 usage: worker.py steps|cap ALLOCATOR REPEAT FOLDER NAME:STEPS...
 
-Imports everything, says `worker: ready`, and waits for a line before it touches the GPU, so that many can
-be started at once and none pays for imports while another is measured. Writes FOLDER/KIND.NAME.ALLOCATOR.REPEAT.json
-after each workload. Ends with 3 where an error left the GPU unusable.
+Imports everything, prints `worker: ready`, and waits for a line before it uses the GPU. So many workers can start at
+once, and imports do not slow a measurement. Writes FOLDER/KIND.NAME.ALLOCATOR.REPEAT.json after each workload. Exits
+with 3 if an error left the GPU unusable.
 """
 import json
 import os
@@ -21,7 +21,7 @@ def say(text):
     print("worker: " + text, flush=True)
 
 
-def written(path, record):
+def write(path, record):
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump(record, file)
     os.replace(path + ".new", path)
@@ -38,8 +38,8 @@ def versions():
     return found
 
 
-def loaded(name):
-    """The workload's class, or the record of why there is none."""
+def load(name):
+    """The workload's class, or a record of the error if it cannot be imported."""
     import measure
     import workloads
     try:
@@ -48,7 +48,7 @@ def loaded(name):
         return None, {"times": [], "results": [], "warm": 0, "rows": [], "error": measure.failure(error)}
 
 
-def usable():
+def is_usable():
     import torch
     try:
         torch.cuda.synchronize()
@@ -63,7 +63,7 @@ def main(kind, allocator, repeat, folder, *plan):
     allocators.install(allocator)
     import cap
     import measure
-    parts = [(name, int(steps), *loaded(name)) for name, steps in
+    parts = [(name, int(steps), *load(name)) for name, steps in
              (part.split(":") for part in plan)]
     say("ready")
     sys.stdin.readline()
@@ -73,13 +73,13 @@ def main(kind, allocator, repeat, folder, *plan):
     for name, steps, workload, record in parts:
         say("start " + name)
         if workload is not None:
-            record = cap.searched(workload, meter) if kind == "cap" else \
-                measure.measured(workload, steps, meter)
+            record = cap.search(workload, meter) if kind == "cap" else \
+                measure.measure(workload, steps, meter)
         record.update(workload=name, allocator=allocator, repeat=int(repeat), kind=kind,
                       versions=versions(), device=torch.cuda.get_device_name(0))
-        written(os.path.join(folder, "%s.%s.%s.%s.json" % (kind, name, allocator, repeat)), record)
+        write(os.path.join(folder, "%s.%s.%s.%s.json" % (kind, name, allocator, repeat)), record)
         say("done " + name)
-        if record["error"] and not usable():
+        if record["error"] and not is_usable():
             sys.stdout.flush()
             os._exit(UNUSABLE)
 

@@ -1,7 +1,7 @@
 /* A vmm_config of any bytes and any struct_size. */
 #include "parser.h"
 
-#include "config.h"
+#include "api/config.h"
 
 /* As much as the size says is there, or the size says less. */
 static void size_fit(uint8_t *bytes, size_t count)
@@ -18,14 +18,13 @@ static void config_check(const vmm_config *config)
 {
     must(config->struct_size == sizeof *config);
     must(config->device >= 0);
-    must(config->driver >= VMM_DRIVER_AUTO && config->driver <= VMM_DRIVER_SIM);
-    must(config->no_caching == 0 || config->no_caching == 1);
+    must(config->driver >= VMM_DRIVER_DEFAULT && config->driver <= VMM_DRIVER_SIM);
+    must((unsigned)config->no_caching <= VMM_OFF && (unsigned)config->zero <= VMM_OFF);
     must(config->footprint_permille <= 1000 || config->footprint_permille == VMM_FOOTPRINT_ANY);
-    must(config->sharing >= VMM_SHARING_FINISHED && config->sharing <= VMM_SHARING_WAIT);
-    must(config->compaction >= VMM_COMPACTION_OFF && config->compaction <= VMM_COMPACTION_ON);
-    must(config->decay_thread == 0 || config->decay_thread == 1);
-    if (vmm__config_settle(config) != VMM_OK)
-        must(config->decay_thread == 1 && config->decay_ms == 0);
+    must((unsigned)config->reuse <= VMM_REUSE_STREAM_WAIT);
+    must((unsigned)config->compaction <= VMM_COMPACTION_ON);
+    must((unsigned)config->debug <= VMM_DEBUG_STOP && (unsigned)config->nvtx <= VMM_OFF);
+    must((unsigned)config->decay_thread <= VMM_OFF);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

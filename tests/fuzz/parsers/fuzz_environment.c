@@ -1,10 +1,10 @@
 /* The environment variables of the library: the input is lines of the form NAME=TEXT. */
 #include "parser.h"
 
-#include "config.h"
+#include "api/config.h"
 
 static const char *const names[] = { "VMM_DRIVER",  "VMM_LIMIT",      "VMM_NO_CACHING",
-                                     "VMM_SHARING", "VMM_COMPACTION", "VMM_FOOTPRINT",
+                                     "VMM_REUSE",   "VMM_COMPACTION", "VMM_FOOTPRINT",
                                      "VMM_DECAY_MS" };
 enum { NAMES = sizeof names / sizeof names[0] };
 
@@ -20,11 +20,11 @@ static void line_set(char *line)
 
 static void config_check(const vmm_config *config)
 {
-    must(config->driver >= VMM_DRIVER_AUTO && config->driver <= VMM_DRIVER_SIM);
-    must(config->no_caching == 0 || config->no_caching == 1);
+    must(config->driver >= VMM_DRIVER_DEFAULT && config->driver <= VMM_DRIVER_SIM);
+    must((unsigned)config->no_caching <= VMM_OFF);
     must(config->footprint_permille <= 1000 || config->footprint_permille == VMM_FOOTPRINT_ANY);
-    must(config->sharing >= VMM_SHARING_FINISHED && config->sharing <= VMM_SHARING_WAIT);
-    must(config->compaction >= VMM_COMPACTION_OFF && config->compaction <= VMM_COMPACTION_ON);
+    must((unsigned)config->reuse <= VMM_REUSE_STREAM_WAIT);
+    must((unsigned)config->compaction <= VMM_COMPACTION_ON);
 }
 
 static void refusal_check(vmm_status status)

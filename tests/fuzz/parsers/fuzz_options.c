@@ -1,7 +1,7 @@
 /* fragtest's command line: each line of the input is an argument. */
 #include "parser.h"
 
-#include "options.h"
+#include "fragtest/cli/options.h"
 
 enum { MOST_ARGUMENTS = 200 };
 
@@ -11,7 +11,7 @@ static void options_check(const struct options *options)
     for (unsigned i = 0; i < options->source_count; i++)
         must(options->sources[i].name != NULL && *options->sources[i].name != '\0');
     must(options->passes >= 1 && options->passes <= 1000);
-    must(options->driver >= VMM_DRIVER_AUTO && options->driver <= VMM_DRIVER_SIM);
+    must(options->driver >= VMM_DRIVER_DEFAULT && options->driver <= VMM_DRIVER_SIM);
     must(options->lag == 0 || options->driver == VMM_DRIVER_SIM);
     must(options->settings.footprint_permille <= 1000 ||
          options->settings.footprint_permille == VMM_FOOTPRINT_ANY);

@@ -1,7 +1,7 @@
 /* The reader of traces: any bytes, as text or as gzip. */
 #include "parser.h"
 
-#include "trace.h"
+#include "fragtest/trace/trace.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ static void trace_check(const struct trace *trace)
     free(is_live);
 }
 
-/* A refusal says in which line of which file. */
+/* A refusal names the file and the line. */
 static void refusal_check(const char *path, const struct trace_error *error)
 {
     size_t length = strlen(path);

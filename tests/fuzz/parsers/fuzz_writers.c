@@ -1,9 +1,9 @@
 /* fragtest's JSON and CSV: whatever a trace is called and whatever went wrong, others can read them. */
 #include "parser.h"
 
-#include "csv.h"
-#include "json.h"
-#include "trace.h"
+#include "fragtest/report/csv.h"
+#include "fragtest/report/json.h"
+#include "fragtest/trace/trace.h"
 
 /* ---- JSON: one value, by the grammar of RFC 8259 ---------------------------------------------------- */
 
@@ -137,7 +137,7 @@ static void result_fill(struct result *result, const uint8_t *data, size_t bytes
     outcome->ok = number % 2 != 0;
     outcome->ops = timeline->ops = 1 + number % 60;
     outcome->ops_done = timeline->ops_done = outcome->ops / 2;
-    outcome->peak_live_bytes = outcome->peak_apart_bytes = 1 + number / 2;
+    outcome->peak_live_bytes = outcome->lower_bound_bytes = 1 + number / 2;
     outcome->peak_reserved_bytes = outcome->driver_ns = ~number;
     outcome->trims.count = number % 3;
     outcome->verified = (enum replay_verified)(number % 3);

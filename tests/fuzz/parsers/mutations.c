@@ -9,7 +9,7 @@
 #include "parser.h"
 
 #include "base/arith.h"
-#include "random.h"
+#include "fragtest/trace/random.h"
 
 #include <dirent.h>
 #include <signal.h>

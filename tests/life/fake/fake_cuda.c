@@ -1,4 +1,4 @@
-/* A libcuda for tests without a GPU, its start, devices and contexts: see fake_cuda.h. */
+/* A libcuda for tests without a GPU: start, devices and contexts. See fake_cuda.h. */
 #define _GNU_SOURCE
 #include "fake_internal.h"
 
@@ -10,14 +10,14 @@
 EXPORT struct fake_cuda fake_cuda;
 
 struct context fake_contexts[FAKE_DEVICES];
-static struct context own_context; /* of the program: it has no memory and no work */
+static struct context own_context; /* the program's own context: without memory and work */
 static int device_count = 2;
 static bool has_vmm = true;
 bool fake_has_peers = true;
 static unsigned long long last_id;
-static pid_t process; /* that called cuInit() */
+static pid_t process; /* the process that called cuInit() */
 static bool has_ended;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of making and ending contexts */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards making and ending contexts */
 static _Thread_local struct context *stack[8];
 static _Thread_local unsigned depth;
 static _Thread_local CUstreamCaptureMode capture_mode;
@@ -33,7 +33,7 @@ CUresult fake_misuse(const char *call, const char *what, CUresult result)
 
 _Atomic bool fake_has_failed;
 
-static bool is_made_to_fail(const char *call)
+static bool must_fail(const char *call)
 {
     if (strcmp(fake_cuda.fail_call, call) != 0 && strcmp(fake_cuda.fail_call, "*") != 0)
         return false;
@@ -48,11 +48,11 @@ static bool is_made_to_fail(const char *call)
 CUresult fake_call(const char *call)
 {
     if (has_ended) {
-        (void)fprintf(stderr, "fake libcuda: %s after the end\n", call);
+        (void)fprintf(stderr, "fake libcuda: %s was called after exit() ended CUDA\n", call);
         abort();
     }
     atomic_fetch_add(&fake_cuda.calls, 1);
-    if (is_made_to_fail(call))
+    if (must_fail(call))
         return (CUresult)fake_cuda.fail_result;
     if (process != getpid())
         return fake_misuse(call, "CUDA was not started in this process",
@@ -62,11 +62,11 @@ CUresult fake_call(const char *call)
 
 CUresult fake_result(const char *call, vmm_status status)
 {
+    if (status == VMM__PENDING)
+        return CUDA_ERROR_NOT_READY;
     switch (status) {
     case VMM_OK:
         return CUDA_SUCCESS;
-    case VMM_NOT_READY:
-        return CUDA_ERROR_NOT_READY;
     case VMM_ERR_DEVICE_OOM:
     case VMM_ERR_ADDRESS_SPACE:
     case VMM_ERR_HOST_OOM:
@@ -83,7 +83,7 @@ struct context *fake_context(void)
 
 /* ---- Start, results ----------------------------------------------------------------------------- */
 
-static void fake_ends(void)
+static void fake_end(void)
 {
     has_ended = true;
 }
@@ -130,7 +130,7 @@ EXPORT CUresult cuInit(unsigned flags)
     (void)flags;
     if (process == 0) {
         process = getpid();
-        (void)atexit(fake_ends);
+        (void)atexit(fake_end);
     }
     CALL_BEGIN();
     return device_count > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
@@ -213,7 +213,7 @@ static vmm_status context_make_locked(struct context *context)
     return status;
 }
 
-/* Its work ends with it; of what it made, streams and events are known to no other. */
+/* Ends the work of a context. The device's memory stays while any of it is allocated. */
 static void context_end_locked(struct context *context)
 {
     context->is_made = false;
@@ -243,12 +243,12 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     CALL_BEGIN();
     (void)pthread_mutex_lock(&lock);
-    bool is_held = fake_cuda.holds[device] > 0;
-    fake_cuda.holds[device] -= is_held;
+    bool is_in_use = fake_cuda.holds[device] > 0;
+    fake_cuda.holds[device] -= is_in_use;
     if (fake_cuda.holds[device] == 0)
         context_end_locked(&fake_contexts[device]);
     (void)pthread_mutex_unlock(&lock);
-    return is_held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    return is_in_use ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
@@ -281,12 +281,12 @@ EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *popped)
 {
     CALL_BEGIN();
     if (depth == 0)
-        return fake_misuse(__func__, "none is pushed", CUDA_ERROR_INVALID_CONTEXT);
+        return fake_misuse(__func__, "no context is pushed", CUDA_ERROR_INVALID_CONTEXT);
     *popped = (CUcontext)stack[--depth];
     return CUDA_SUCCESS;
 }
 
-/* Declared in CUDA's headers in other forms since. */
+/* Newer headers declare other versions of this function. */
 CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device);
 
 EXPORT CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
@@ -294,7 +294,7 @@ EXPORT CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
     (void)device;
     CALL_BEGIN();
     if (flags != 0 || own_context.id != 0)
-        return fake_misuse(__func__, "a second one", CUDA_ERROR_INVALID_VALUE);
+        return fake_misuse(__func__, "a second context", CUDA_ERROR_INVALID_VALUE);
     own_context.id = ++last_id;
     *out = (CUcontext)&own_context;
     return cuCtxPushCurrent_v2(*out);

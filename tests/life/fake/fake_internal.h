@@ -11,33 +11,32 @@
 
 #include "fake_cuda.h"
 
-#include "driver/cuda_internal.h"
+#include "driver/cuda/internal.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A primary context keeps its address for ever, like CUDA's, and has a new id each time that it is made. The memory
- * is the device's: it outlives the context while any of it is taken. */
+/* A primary context keeps its address for ever, like CUDA's, and gets a new id each time that it is made. The memory
+ * belongs to the device: it outlives the context while any of it is allocated. */
 struct context {
-    _Atomic bool is_made; /* there is one now */
+    _Atomic bool is_made; /* the context exists */
     struct driver *memory;
     unsigned long long id;
-    uint64_t mismatches; /* where the kernels count them: the only memory that is not virtual */
-    _Atomic int
-        broken; /* what a kernel has made every call give until the context ends; 0: nothing */
+    uint64_t mismatches; /* the counter of the kernels: the only memory that is not virtual */
+    _Atomic int broken;  /* the result of every call since a kernel failed; 0: none has */
 };
 
 extern struct fake_cuda fake_cuda;
 extern struct context fake_contexts[FAKE_DEVICES];
 extern bool fake_has_peers;
-extern _Atomic bool fake_has_failed; /* some call was made to, so far */
+extern _Atomic bool fake_has_failed; /* a call was made to fail */
 
-/* The context that is current on this thread; NULL: none. */
+/* The thread's current context; NULL: none. */
 struct context *fake_context(void);
 
-/* What every call does first: CUDA_SUCCESS if it may go on. */
+/* Every call begins with this; returns CUDA_SUCCESS if the call may proceed. */
 CUresult fake_call(const char *call);
 
-/* Counts what a careful program does not do, and returns `result`. */
+/* Counts a violation of CUDA's rules, and returns `result`. */
 CUresult fake_misuse(const char *call, const char *what, CUresult result);
 
 CUresult fake_result(const char *call, vmm_status status);
@@ -47,7 +46,7 @@ CUresult fake_result(const char *call, vmm_status status);
     if (begun != CUDA_SUCCESS)                                                                     \
     return begun
 
-/* For calls in a context: `context` and its `memory`. */
+/* Begins a call that needs a context; defines `context` and its `memory`. */
 #define CONTEXT_CALL_BEGIN()                                                                       \
     CALL_BEGIN();                                                                                  \
     struct context *context = fake_context();                                                      \

@@ -1,5 +1,5 @@
 /*
- * Kernels of the fake libcuda: those of the cuda driver and those of the tests (gpu/libcuda.h), known by name.
+ * Kernels of the fake libcuda, found by name: those of the cuda driver and those of the tests (gpu/libcuda.h).
  * See fake_internal.h.
  */
 #define _GNU_SOURCE
@@ -29,7 +29,7 @@ EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
     CONTEXT_CALL_BEGIN();
     (void)memory;
     if (strstr(image, kernels[KERNEL_FILL]) == NULL && strstr(image, kernels[KERNEL_WRITE]) == NULL)
-        return fake_misuse(__func__, "kernels that are not known", CUDA_ERROR_INVALID_IMAGE);
+        return fake_misuse(__func__, "unknown kernels", CUDA_ERROR_INVALID_IMAGE);
     *module = (CUmodule)context;
     return CUDA_SUCCESS;
 }
@@ -55,7 +55,7 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* A launch that breaks its context succeeds, as it does on a GPU: what follows fails. */
+/* A launch that breaks its context succeeds, as on a GPU; later calls fail. */
 static CUresult context_break(struct context *context, CUresult result)
 {
     context->broken = result;

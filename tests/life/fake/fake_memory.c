@@ -5,18 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Records stay, so that a handle that is released twice is found out. */
+/* Records are never freed, so that a second release of a handle is detected. */
 struct handle {
     struct handle *next;
     struct context *context; /* of its device */
     uint64_t handle;
     size_t bytes;
     bool is_released;
+    uint64_t
+        first; /* where it is mapped first and second; 0: nowhere yet. Only if the device lies. */
+    uint64_t second;
 };
 
 static _Atomic(struct handle *) handles;
 
-/* Reserved addresses: they tell the device. These records stay, too. */
+/* Reserved addresses, from which calls find the device. Records are never freed. */
 struct range {
     struct range *next;
     struct context *context;
@@ -92,10 +95,10 @@ EXPORT CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t a
                                     CUdeviceptr wanted, unsigned long long flags)
 {
     CONTEXT_CALL_BEGIN();
-    if (alignment > memory->granule_bytes || wanted != 0 || flags != 0)
+    if (alignment > memory->granule_bytes || wanted % memory->granule_bytes != 0 || flags != 0)
         return fake_misuse(__func__, "arguments", CUDA_ERROR_INVALID_VALUE);
     uint64_t reserved;
-    vmm_status status = vmm__driver_reserve(memory, bytes, &reserved);
+    vmm_status status = vmm__driver_reserve_at(memory, bytes, wanted, &reserved);
     if (status == VMM_OK)
         *address = reserved;
     if (status == VMM_OK)
@@ -139,19 +142,56 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle value)
     return fake_result(__func__, status);
 }
 
+/* ---- Second mappings of devices that lie ------------------------------------------------------ */
+
+static vmm_status other_bytes_map(struct driver *memory, uint64_t address, size_t bytes)
+{
+    uint64_t other;
+    vmm_status status = vmm__driver_create(memory, bytes, &other);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__driver_map(memory, address, bytes, other);
+    (void)vmm__driver_release(memory, other, bytes);
+    return status;
+}
+
+static CUresult lying_map(struct driver *memory, struct handle *handle, uint64_t address)
+{
+    if (handle->first != 0 && fake_cuda.alias == FAKE_ALIAS_REFUSED)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (handle->first != 0 && fake_cuda.alias == FAKE_ALIAS_OTHER_BYTES)
+        return fake_result("cuMemMap", other_bytes_map(memory, address, handle->bytes));
+    *(handle->first == 0 ? &handle->first : &handle->second) = address;
+    return fake_result("cuMemMap", vmm__driver_map(memory, address, handle->bytes, handle->handle));
+}
+
+/* Waits for its work first, so that no work runs later. */
+static void alias_break(struct driver *memory, uint64_t first)
+{
+    for (struct handle *handle = atomic_load(&handles); handle != NULL; handle = handle->next) {
+        if (handle->first != first || handle->second == 0)
+            continue;
+        (void)vmm__driver_device_wait(memory);
+        memset((void *)(uintptr_t)handle->second, 0, handle->bytes);
+        handle->second = 0;
+    }
+}
+
 EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                          CUmemGenericAllocationHandle value, unsigned long long flags)
 {
     CONTEXT_CALL_BEGIN();
-    const struct handle *handle = handle_of(value);
+    struct handle *handle = handle_of(value);
     if (handle == NULL || handle->context != context || offset != 0 || flags != 0 ||
         bytes != handle->bytes)
         return fake_misuse(__func__, "arguments", CUDA_ERROR_INVALID_VALUE);
+    if (fake_cuda.alias != FAKE_ALIAS_WORKS)
+        return lying_map(memory, handle, address);
     return fake_result(__func__, vmm__driver_map(memory, address, bytes, handle->handle));
 }
 
-/* The work of a broken context has ended on a GPU; here some may be under way, also where a test only said that it is
- * broken. */
+/* On a GPU the work of a broken context has ended. Here some may still run, as a test may only have declared the
+ * context broken: wait for it. */
 EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
     CALL_BEGIN();
@@ -160,6 +200,8 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
         return fake_misuse(__func__, "not reserved", CUDA_ERROR_INVALID_VALUE);
     if (range->context->broken != 0 || atomic_load(&fake_has_failed))
         (void)vmm__driver_device_wait(range->context->memory);
+    if (fake_cuda.alias == FAKE_ALIAS_BROKEN)
+        alias_break(range->context->memory, address);
     return fake_result(__func__, vmm__driver_unmap(range->context->memory, address, bytes));
 }
 
@@ -175,7 +217,7 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAcc
     return fake_result(__func__, vmm__driver_access(memory, address, bytes));
 }
 
-/* One at a time is enough: the counter of mismatches. */
+/* Only the counter of mismatches is allocated this way, so one word is enough. */
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 {
     CONTEXT_CALL_BEGIN();

@@ -7,7 +7,7 @@
 
 /* ---- Events ------------------------------------------------------------------------------------- */
 
-/* Of a context that is no more it is of no use. */
+/* An event is invalid once its context has ended. */
 struct event {
     unsigned long long context_id;
     void *event;
@@ -30,7 +30,7 @@ EXPORT CUresult cuEventCreate(CUevent *out, unsigned flags)
     return fake_result(__func__, status);
 }
 
-/* For calls on an event: `event` is the driver's. */
+/* Begins a call on an event; `event` is the host driver's. */
 #define EVENT_CALL_BEGIN(handle)                                                                   \
     CONTEXT_CALL_BEGIN();                                                                          \
     struct event *known = (struct event *)(void *)(handle);                                        \
@@ -95,9 +95,19 @@ EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *stat
 {
     CONTEXT_CALL_BEGIN();
     bool is_capturing = false;
-    vmm_status asked = vmm__driver_capturing(memory, stream, &is_capturing);
+    vmm_status queried = vmm__driver_capturing(memory, stream, &is_capturing);
     *status = is_capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
-    return fake_result(__func__, asked);
+    return fake_result(__func__, queried);
+}
+
+/* Streams from FAKE_FOREIGN_STREAM on belong to a context that is no device's primary one. */
+EXPORT CUresult cuStreamGetCtx(CUstream stream, CUcontext *out)
+{
+    CONTEXT_CALL_BEGIN();
+    (void)memory;
+    bool is_foreign = (uintptr_t)stream >= FAKE_FOREIGN_STREAM;
+    *out = is_foreign ? (CUcontext)&fake_cuda : (CUcontext)context;
+    return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
@@ -107,7 +117,7 @@ EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mod
     return fake_result(__func__, vmm__driver_capture_begin(memory, stream));
 }
 
-/* Tests of the driver end captures that they broke. */
+/* Ends a capture; tests of the driver also end captures that they invalidated. */
 EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     CONTEXT_CALL_BEGIN();
@@ -130,7 +140,7 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t byte
     return fake_result(__func__, vmm__driver_clear(memory, to, bytes, value, stream));
 }
 
-/* Done when it returns, which a copy into memory that is not pinned may be. */
+/* Completes before it returns, as CUDA may do for memory that is not pinned. */
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     CONTEXT_CALL_BEGIN();
@@ -146,12 +156,12 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
 
 /* ---- Calls by name ------------------------------------------------------------------------------ */
 
-EXPORT CUresult cuGetProcAddress_v2(const char *asked, void **found, int version, cuuint64_t flags,
-                                    CUdriverProcAddressQueryResult *state)
+EXPORT CUresult cuGetProcAddress_v2(const char *queried, void **found, int version,
+                                    cuuint64_t flags, CUdriverProcAddressQueryResult *state)
 {
     (void)flags;
 #define PROC_ADDRESS(name, wanted, since)                                                          \
-    if (strcmp(asked, wanted) == 0 && version == (since)) {                                        \
+    if (strcmp(queried, wanted) == 0 && version == (since)) {                                      \
         __typeof__(name) *call = name;                                                             \
         memcpy(found, &call, sizeof call);                                                         \
         *state = CU_GET_PROC_ADDRESS_SUCCESS;                                                      \

@@ -3,18 +3,18 @@
     import vmmcache
     vmmcache.install()          # before the first use of CUDA
 
-docs/pytorch.md of libvmmcache describes every function. Needs nothing but Python's standard library, and
-the shared library that lies beside this file in wheels.
+docs/pytorch.md of libvmmcache describes every function. The package needs Python's standard library and the
+shared library only, which lies beside this file in wheels.
 """
 from ._check import check_snapshot
 from ._control import empty_cache, mem_get_info, set_memory_limit
 from ._cupy import install_cupy
-from ._errors import InstallError, LibraryError, VmmError
+from ._errors import InstallError, LibraryError, VmmError, VmmWarning
 from ._history import record_history
 from ._install import capabilities, install, is_installed, uninstall
 from ._leaks import Site, Sites, leaks, live_blocks
 from ._library import version
-from ._shortage import on_out_of_memory
+from ._oom import on_out_of_memory
 from ._snapshot import dump_snapshot, snapshot
 from ._stats import (max_memory_allocated, max_memory_reserved, memory_allocated, memory_reserved,
                      memory_stats, memory_stats_as_nested_dict, reset_accumulated_memory_stats,
@@ -22,7 +22,7 @@ from ._stats import (max_memory_allocated, max_memory_reserved, memory_allocated
 from ._summary import memory_summary
 
 __all__ = [
-    "InstallError", "LibraryError", "Site", "Sites", "VmmError", "capabilities", "check_snapshot",
+    "InstallError", "LibraryError", "Site", "Sites", "VmmError", "VmmWarning", "capabilities", "check_snapshot",
     "dump_snapshot", "empty_cache", "install", "install_cupy", "is_installed", "leaks", "live_blocks",
     "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory_allocated",
     "memory_reserved", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",

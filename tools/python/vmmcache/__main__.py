@@ -1,4 +1,4 @@
-"""python -m vmmcache: what is there and whether it would work; with a file: checks a snapshot."""
+"""Says what is installed and whether install() would work. With a file: checks a snapshot."""
 from __future__ import annotations
 
 import argparse
@@ -15,7 +15,7 @@ from ._errors import VmmError
 
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m vmmcache", description=__doc__)
-    parser.add_argument("snapshot", nargs="?", help="a file that dump_snapshot() wrote")
+    parser.add_argument("snapshot", nargs="?", help="a file that dump_snapshot() wrote, to check")
     path = parser.parse_args(arguments).snapshot
     return _report() if path is None else _examine(path)
 
@@ -60,7 +60,7 @@ def _cupy_line():
 
 
 def _gpu_line():
-    """Asks the driver, without a context on any device."""
+    """Asks the driver, without making a context on any device."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -70,7 +70,7 @@ def _gpu_line():
     status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if status:
         print("GPU: none")
-        return f"the NVIDIA driver answers with error {status}"
+        return f"the NVIDIA driver reports error {status}"
     name = ctypes.create_string_buffer(128)
     for device in range(count.value):
         driver.cuDeviceGetName(name, len(name), device)
@@ -82,7 +82,7 @@ def _examine(path: str) -> int:
     try:
         snapshot, faults = _pickle_file.read(path)
     except (OSError, pickle.UnpicklingError) as error:
-        print(f"{path} is no snapshot: {error}", file=sys.stderr)
+        print(f"{path} is not a snapshot: {error}", file=sys.stderr)
         return 1
     faults += check_snapshot(snapshot)
     for fault in faults:

@@ -1,4 +1,4 @@
-"""check_snapshot(): whether a snapshot is whole and agrees with itself.
+"""check_snapshot(): whether a snapshot is complete and consistent.
 
 Fields and types; segments that do not overlap, blocks that tile them, sums; and each device's trace
 played back from the segments, event by event, as the viewer on the web does it.
@@ -26,7 +26,7 @@ _MOST_FAULTS = 100
 
 
 def check_snapshot(snapshot: dict) -> list:
-    """What is wrong with a snapshot, a line for each fault, at most 100; empty: nothing."""
+    """The faults of a snapshot, one line each, at most 100; empty if there are none."""
     faults = []
     for fault in _faults(snapshot):
         faults.append(fault)
@@ -61,7 +61,7 @@ def _faults(snapshot):
 
 def _fields(what, thing, fields):
     if type(thing) is not dict:
-        yield f"{what} is no dict but {type(thing).__name__}"
+        yield f"{what} is not a dict but {type(thing).__name__}"
         return
     for name, kind in fields.items():
         if name not in thing:
@@ -88,7 +88,7 @@ def _segment_fields(what, segment):
 
 def _pool_id(what, pool):
     if len(pool) != 2 or any(type(part) is not int for part in pool):
-        yield f"{what}: {shown(pool)} is no pair of numbers"
+        yield f"{what}: {shown(pool)} is not a pair of numbers"
 
 
 def _frames(what, frames, seen):
@@ -117,12 +117,12 @@ def _segment_sums(what, segment):
         if block["state"] not in _STATES:
             yield f"{name}: its state is {shown(block['state'])}"
         if block["address"] != at:
-            yield f"{name} lies at {block['address']:#x}, not where the one before ends, {at:#x}"
+            yield f"{name} begins at {block['address']:#x}, but the one before ends at {at:#x}"
         if block["size"] <= 0 or block["requested_size"] > block["size"]:
-            yield f"{name}: {block['requested_size']} bytes were asked for in {block['size']}"
+            yield f"{name}: {block['requested_size']} bytes were requested of {block['size']}"
         at = block["address"] + block["size"]
     if at != segment["address"] + segment["total_size"]:
-        yield f"{what}: its blocks end at {at:#x}, which is not its end"
+        yield f"{what}: its blocks end at {at:#x}, not where it ends"
     live = [block for block in blocks if block["state"] == "active_allocated"]
     active = [block for block in blocks if block["state"] != "inactive"]
     for name, told, found in (
@@ -131,7 +131,7 @@ def _segment_sums(what, segment):
             ("requested_size", segment["requested_size"],
              sum(block["requested_size"] for block in active))):
         if told != found:
-            yield f"{what}: {name} is {told}, its blocks have {found}"
+            yield f"{what}: {name} is {told}, but its blocks have {found}"
 
 
 def _overlaps(segments):

@@ -1,4 +1,4 @@
-"""What caches are made with: the keyword arguments of install() as a vmm_config."""
+"""Translates the keyword arguments of install() into a vmm_config."""
 from __future__ import annotations
 
 import atexit
@@ -11,17 +11,17 @@ _ALL_DEVICES = 0xFFFFFFFFFFFFFFFF
 _kept = []  # what the library holds pointers to
 _taken: dict = {}  # variables that the settings took out of the environment
 
-# Arguments that have a variable. The library takes it where a field is zero, which is also how some say
-# what was given.
-_VARIABLES = {"limit": "VMM_LIMIT", "footprint": "VMM_FOOTPRINT", "sharing": "VMM_SHARING",
+# Arguments that have a variable. The library reads the variable where a field is zero, but zero may also be what
+# the argument says.
+_VARIABLES = {"limit": "VMM_LIMIT", "footprint": "VMM_FOOTPRINT", "reuse": "VMM_REUSE",
               "compaction": "VMM_COMPACTION", "decay_ms": "VMM_DECAY_MS", "no_caching": "VMM_NO_CACHING"}
 
 
 def configure(**given) -> None:
-    """Checks the settings of install() and hands them to the library. Variables whose arguments are given,
-    and not None, leave the environment of the process, until settings come that do not give them.
+    """Checks the settings of install() and passes them to the library. The variable of each argument that is
+    not None is removed from the environment, and restored when later settings do not give that argument.
 
-    Raises ValueError or TypeError for what makes no sense, VmmError if a cache was made already.
+    Raises ValueError or TypeError for an invalid argument, VmmError if a cache exists already.
     """
     global _taken
     config, share = _translated(**given)
@@ -43,21 +43,21 @@ def configure(**given) -> None:
 
 
 def _variables_set(values: dict) -> None:
-    """Has the environment hold these of the variables, and no other of them."""
+    """Sets these of the variables in the environment, and removes the others."""
     for name in _VARIABLES.values():
         os.environ.pop(name, None)
     os.environ.update(values)
 
 
-def _translated(limit=None, footprint=None, sharing=None, compaction=None, decay_ms=None,
+def _translated(limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
                 decay_keep=None, decay_thread=False, no_caching=None, peers="auto",
                 pressure=None) -> tuple:
-    """The vmm_config, and the share of the device that the limit is, or 0."""
+    """The vmm_config, and the limit as a share of the device, or 0."""
     config = _layout.Config(struct_size=ctypes.sizeof(_layout.Config))
     bytes_, share = _sizes.parse(limit)
     config.limit_bytes = bytes_ or 0
     config.footprint_permille = _footprint(footprint)
-    config.sharing = _choice("sharing", sharing, _layout.SHARING)
+    config.reuse = _choice("reuse", reuse, _layout.REUSE)
     config.compaction = _choice("compaction", compaction, _layout.COMPACTION)
     config.decay_ms = _number("decay_ms", decay_ms, 0xFFFFFFFF)
     config.decay_keep_bytes = _size("decay_keep", decay_keep)
@@ -72,7 +72,7 @@ def _translated(limit=None, footprint=None, sharing=None, compaction=None, decay
 def _size(name: str, value) -> int:
     bytes_, share = _sizes.parse(value)
     if share is not None:
-        raise ValueError(f"{name} is a size such as '1GiB', not a share")
+        raise ValueError(f"{name} must be a size such as '1GiB', not a share")
     return bytes_
 
 
@@ -80,7 +80,7 @@ def _footprint(value) -> int:
     if value == "any":
         return _layout.FOOTPRINT_ANY
     if isinstance(value, (float, str)):
-        raise TypeError(f"footprint is a whole number of thousandths (10 is 1 %), or 'any', not {value!r}")
+        raise TypeError(f"footprint must be a whole number of thousandths (10 is 1 %) or 'any', not {value!r}")
     return _number("footprint", value, 1000)
 
 
@@ -88,23 +88,25 @@ def _number(name: str, value, most: int) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is a whole number, not {value!r}")
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
     if not 0 <= value <= most:
-        raise ValueError(f"{name}={value} lies outside 0 to {most}")
+        raise ValueError(f"{name}={value} is outside 0 to {most}")
     return value
 
 
 def _switch(name: str, value) -> int:
     if value not in (None, False, True):
-        raise TypeError(f"{name} is True or False, not {value!r}")
-    return int(value or 0)
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    if value is None:
+        return 0
+    return _layout.ON if value else _layout.OFF
 
 
 def _choice(name: str, value, choices: dict) -> int:
     if value is None:
         return 0
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name}={value!r}: one of {', '.join(map(repr, choices))}")
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
     return choices[value]
 
 
@@ -113,7 +115,7 @@ def _peers(peers) -> int:
     if peers == "auto":
         return _ALL_DEVICES
     if peers is not None and not isinstance(peers, (list, tuple, set, range)):
-        raise TypeError(f"peers is 'auto', a list of device ordinals or None, not {peers!r}")
+        raise TypeError(f"peers must be 'auto', a list of device ordinals or None, not {peers!r}")
     mask = 0
     for device in peers or ():
         mask |= 1 << _number("peers", device, 63)
@@ -121,9 +123,9 @@ def _peers(peers) -> int:
 
 
 def _pressure(ask):
-    """Wraps a function of Python that takes bytes and tells whether it freed something."""
+    """Wraps a Python function that takes a number of bytes and returns whether it freed some."""
     if not callable(ask):
-        raise TypeError(f"pressure is a function that takes bytes, not {ask!r}")
+        raise TypeError(f"pressure must be a function that takes a number of bytes, not {ask!r}")
 
     def call(_, wanted):
         return int(bool(ask(wanted)))

@@ -1,4 +1,4 @@
-"""What changes a cache at run time: giving memory back, and limits."""
+"""Changes a cache at run time: releases memory, sets limits."""
 from __future__ import annotations
 
 import ctypes
@@ -8,8 +8,8 @@ from ._errors import VmmError
 
 
 def empty_cache() -> None:
-    """Waits for the work of the streams that use the library's memory, and gives all that is idle back to
-    the driver, on all devices."""
+    """Waits for the work of the streams that use the library's memory, then releases all idle memory to the
+    driver, on all devices."""
     _library.load().vmm_torch_reset()
 
 
@@ -17,20 +17,20 @@ def set_memory_limit(limit, device=None) -> None:
     """Sets the most physical memory that a device's cache may hold.
 
     limit: bytes (an int, or a string such as '8GiB'), a share of the device's memory (a float such as
-    0.8, or '80%'), or None (or 0) for no limit. What is held already beyond it stays until empty_cache(). A
-    device that was not used yet is opened.
+    0.8, or '80%'), or None (or 0) for no limit. Memory that is already reserved beyond it stays until
+    empty_cache(). Opens the device if it was not used yet.
     """
     number = _device.index(device)
     bytes_, share = _sizes.parse(limit)
     cache = _opened(number)
     if share is not None:
         bytes_ = max(1, int(share * _memory(cache)[1]))  # 0 is no limit
-    _library.check(_library.load().vmm_limit_set(cache, bytes_), f"device {number} has no new limit")
+    _library.check(_library.load().vmm_limit_set(cache, bytes_), f"the limit of device {number} was not changed")
 
 
 def mem_get_info(device=None) -> tuple:
-    """(free, total) bytes of a device as its driver counts them, for all processes. A device that was
-    not used yet is opened."""
+    """(free, total) bytes of a device as its driver counts them, for all processes. Opens the device if it was
+    not used yet."""
     return _memory(_opened(_device.index(device)))
 
 
@@ -48,5 +48,5 @@ def _opened(device: int) -> int:
 def _memory(cache: int) -> tuple:
     free, total = ctypes.c_uint64(), ctypes.c_uint64()
     status = _library.load().vmm_device_memory(cache, ctypes.byref(free), ctypes.byref(total))
-    _library.check(status, "the driver does not tell its memory")
+    _library.check(status, "the driver does not report the device's memory")
     return free.value, total.value

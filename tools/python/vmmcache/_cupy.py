@@ -28,7 +28,7 @@ def install_cupy() -> None:
         except ImportError as error:
             raise InstallError(f"CuPy cannot be imported: {error}") from error
         if not hasattr(cupy.cuda, "PythonFunctionAllocator"):
-            raise InstallError(f"CuPy {cupy.__version__} takes no allocator of Python functions; "
+            raise InstallError(f"CuPy {cupy.__version__} does not accept an allocator written in Python; "
                                "8 and later do")
         _library.demand_gpu()
         allocator = cupy.cuda.PythonFunctionAllocator(*_functions(cupy))
@@ -47,7 +47,7 @@ _OWN_REFERENCES = _counted({0: object()})[0][1]
 
 class _Streams:
     """The streams that memory was taken on. CuPy destroys a stream with its object, and the library must know before:
-    so each object is held here until nobody else holds it, and let go once the library was told."""
+    so each object is held here until no other reference is left, and released after the library freed the block."""
 
     def __init__(self, library):
         self._library = library

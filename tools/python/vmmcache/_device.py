@@ -10,7 +10,7 @@ _cupy = None  # the module, once its allocator is ours
 
 
 def cupy_is_installed(cupy) -> None:
-    """From now on CuPy is asked where PyTorch is not in use."""
+    """Has current() ask CuPy where PyTorch is not in use."""
     global _cupy
     _cupy = cupy
 
@@ -44,11 +44,11 @@ def _number(device) -> int:
     if isinstance(device, str):
         kind, _, number = device.partition(":")
         if kind != "cuda" or (number and not number.isdecimal()):
-            raise ValueError(f"'{device}' is no CUDA device; 'cuda:0' is one")
+            raise ValueError(f"'{device}' is not a CUDA device; an example is 'cuda:0'")
         return int(number) if number else current()
     if hasattr(device, "type"):
         if device.type != "cuda":
-            raise ValueError(f"{device!r} is no CUDA device")
+            raise ValueError(f"{device!r} is not a CUDA device")
         return current() if device.index is None else device.index
     return operator.index(device)
 

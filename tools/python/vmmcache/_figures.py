@@ -20,7 +20,7 @@ _highest = {}  # device: {name: highest value that was seen}
 
 
 class Figure(NamedTuple):
-    """One figure over time: vmm_figure."""
+    """One figure over time: vmm_stat."""
     current: int = 0
     peak: int = 0
     allocated: int = 0
@@ -39,13 +39,13 @@ class Figures:
         if cache is not None:
             status = library.vmm_stats_get(cache, ctypes.byref(self._all))
             _library.check(status, f"no statistics of device {device}")
-            status = library.vmm_torch_figures_get(device, ctypes.byref(kinds))
+            status = library.vmm_torch_stats_get(device, ctypes.byref(kinds))
             _library.check(status, f"no figures of device {device}")
         self._kinds = {"all": self._all, "small": kinds.small, "large": kinds.large}
         self._before = _since.get(device)
 
     def figure(self, kind: str, name: str) -> Figure:
-        """Of all requests: a figure of vmm_stats; of small and large ones: of vmm_torch_kind_figures.
+        """Of all requests: a figure of vmm_stats; of small and large ones: of vmm_torch_kind_stats.
         What was allocated and freed is counted since reset_accumulated()."""
         raw = getattr(self._kinds[kind], name)
         if self._before is None:
@@ -80,7 +80,7 @@ def reset_peaks(device: int) -> None:
     if cache is None:
         return
     what = f"the peaks of device {device} were not reset"
-    _library.check(library.vmm_torch_figures_reset(device, 0), what)
+    _library.check(library.vmm_torch_stats_reset(device, 0), what)
     _library.check(library.vmm_stats_reset_peak(cache), what)
 
 

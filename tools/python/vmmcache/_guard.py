@@ -1,4 +1,4 @@
-"""Locks that a child process finds open, whoever held them in its parent when it forked."""
+"""Locks that are free in a child process, even if a thread of its parent held them at the fork."""
 from __future__ import annotations
 
 import os

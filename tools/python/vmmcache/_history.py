@@ -21,16 +21,15 @@ _ends = False  # recording, with the program
 def record_history(enabled="all", context="all", stacks="python", max_entries=UNBOUNDED,
                    device=None, clear_history=False, compile_context=False,
                    global_record_annotations=False, skip_actions=None) -> None:
-    """Begins to record allocations and frees of all devices, for snapshot() and live_blocks().
+    """Starts to record allocations and frees of all devices, for snapshot() and live_blocks().
 
-    enabled: 'all': every allocation and free; 'state': of live blocks only; None: nothing more, and what
-    was recorded is forgotten. context: of what Python stacks are kept: 'all', 'alloc' or 'state' (of
-    allocations only), or None. max_entries: the last so many events of each device are kept; 2^20 if
-    nothing is said. clear_history: forget what was recorded so far. skip_actions: words of events that
-    snapshots leave out.
+    enabled: 'all' records every allocation and free; 'state' live blocks only; None stops and forgets what was
+    recorded. context: which Python stacks are recorded: 'all', 'alloc' or 'state' (both of allocations only), or
+    None. max_entries: how many events of each device are kept, the last ones; 2^20 by default. clear_history:
+    forget what was recorded so far. skip_actions: actions that snapshots leave out.
 
     The other arguments of torch.cuda.memory._record_memory_history are accepted and have no effect: all
-    devices are recorded, stacks are those of Python, without frames of C++, and there are no annotations.
+    devices are recorded, stacks have Python frames only, and there are no annotations.
     """
     global _recorded
     settings = None if enabled is None else _checked(enabled, context, stacks, max_entries, skip_actions)
@@ -48,12 +47,12 @@ def _checked(enabled, context, stacks, max_entries, skip_actions) -> dict:
                                  ("context", context, ("all", "alloc", "state", None)),
                                  ("stacks", stacks, ("python", "all"))):
         if value not in choices:
-            raise ValueError(f"{name}={value!r}: one of {', '.join(map(repr, choices))}")
+            raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}")
     unknown = set(skip_actions or ()) - set(_ACTIONS)
     if unknown:
-        raise ValueError(f"skip_actions has {sorted(unknown)}; actions are {', '.join(_ACTIONS)}")
+        raise ValueError(f"skip_actions has unknown actions {sorted(unknown)}; known are {', '.join(_ACTIONS)}")
     if isinstance(max_entries, bool) or not isinstance(max_entries, int) or max_entries < 1:
-        raise ValueError(f"max_entries={max_entries!r}: at least 1")
+        raise ValueError(f"max_entries={max_entries!r} is not a whole number of at least 1")
     entries = ENTRIES if max_entries >= UNBOUNDED else max_entries
     return {"events": enabled == "all", "entries": entries if enabled == "all" else 1, "context": context,
             "skipped": frozenset(skip_actions or ())}
@@ -69,7 +68,7 @@ def _start(settings: dict) -> None:
         _ends = True
     status = library.vmm_torch_history_start(settings["entries"], callback,
                                              int(settings["context"] == "all"))
-    _library.check(status, "history is not recorded")
+    _library.check(status, "history cannot be recorded")
 
 
 def _stop() -> None:
@@ -82,6 +81,11 @@ def _stop() -> None:
 
 def _end() -> None:
     _library.load().vmm_torch_history_stop()  # refused in a child that forked: its parent's goes on
+
+
+def is_enabled() -> bool:
+    """Whether anything is recorded, with or without stacks."""
+    return _recorded is not None
 
 
 def is_recorded() -> bool:

@@ -3,12 +3,16 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import re
 
-from . import _config, _library, _patch
+from . import _config, _library, _notices, _patch
 from ._errors import InstallError, VmmError
 from ._guard import Guard
 
-ALLOC, FREE = "vmm_torch_alloc", "vmm_torch_free"
+ALLOC, FREE, FREE_UNSIZED = "vmm_torch_alloc", "vmm_torch_free", "vmm_torch_free_unsized"
+
+# These versions may free a block with the size of an earlier block at the same address.
+_WRONG_SIZES = ((2, 5), (2, 8))
 
 # PyTorch's setter: our function
 HOOKS = {
@@ -26,41 +30,45 @@ _GRAPH_HOOKS = ("set_begin_allocate_to_pool", "set_end_allocate_to_pool_fn", "se
 _guard = Guard()
 _settings = None  # of the install() that succeeded
 _allocator = None  # PyTorch's wrapper; must live as long as the process
+_has_plain_graphs = False
 _set_hooks: list = []
 _missing_hooks: list = []
 
 
-def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_ms=None,
+def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
             decay_keep=None, decay_thread=False, no_caching=None, peers="auto", pressure=None,
-            patch=False, plain_graphs=False) -> None:
-    """Makes libvmmcache PyTorch's allocator, before the first use of CUDA. It stays for the process.
+            patch=True, plain_graphs=False) -> None:
+    """Makes libvmmcache PyTorch's allocator for the rest of the process. Call it before the first use of CUDA.
 
-    limit: most physical memory to hold on each device: bytes, '8GiB', or a share: 0.8, '80%'.
-    footprint: how far reserved memory may exceed the peak of live memory, in thousandths; 'any'.
-    sharing: 'finished' or 'wait'. compaction: 'off', 'auto' or 'on': read the warning in vmmcache.h.
-    decay_ms, decay_keep, decay_thread: give back what was idle for long. no_caching: every allocation
-    goes to the driver and back, to hunt bugs. Left out or None, each is that of the environment
-    (VMM_LIMIT and so on), else the library's default. What is given comes before the environment: its
-    variable is taken out of os.environ, so that child processes do not have it either.
+    limit: the most physical memory on each device: bytes, '8GiB', or a share of the device: 0.8, '80%'.
+    footprint: by how many thousandths reserved memory may exceed the peak of live memory; 'any'.
+    reuse: 'completed' or 'stream_wait'. compaction: 'off' or 'on'; read the warning in vmmcache.h.
+    decay_ms, decay_keep, decay_thread: release memory that was idle for so long. no_caching: every allocation
+    goes to the driver and back, to find bugs. An argument that is left out or None comes from the environment
+    (VMM_LIMIT and so on), else it is the library's default. An argument overrides its variable, which is then
+    removed from os.environ, so that child processes do not have it either.
 
     peers: devices that may use each other's memory: 'auto' (all that can), a list of ordinals, or None.
-    pressure: a function that takes bytes and is asked to free some before a request fails; it returns
-    whether it freed any.
+    pressure: a function that takes a number of bytes, frees some if it can, and returns whether it did. The
+    library calls it before a request fails.
 
-    patch: torch.cuda.memory_allocated() and all that belongs to it answer from the library.
-    plain_graphs: torch.compile(mode='reduce-overhead') captures each function as a plain CUDA graph,
-    since the trees of graphs that it makes otherwise need what no plugged-in allocator can do. What a
-    compiled function returns is then overwritten by its next call.
+    patch: torch.cuda.memory_allocated(), torch.accelerator.memory_stats() and the like answer from the library.
+    plain_graphs: torch.compile(mode='reduce-overhead') captures each function as a plain CUDA graph. The graph
+    trees that it uses otherwise work with PyTorch's own allocator only. The next call of a compiled function
+    then overwrites what the last one returned.
 
-    Raises ValueError or TypeError for an argument that makes no sense; InstallError if PyTorch is missing,
-    has no CUDA, has used it already, if the environment makes no sense, if other settings are installed, or
-    if a device was opened before (by CuPy's arrays, set_memory_limit(), mem_get_info()); LibraryError if
-    the shared library is missing, or was built without the CUDA driver. Calling it again with the same settings does nothing but patch.
+    Warns (VmmWarning), once, which features of PyTorch do not work with the library.
+    Raises ValueError or TypeError for an invalid argument; InstallError if PyTorch is missing, has no CUDA or
+    has used it already, if the environment is invalid, if other settings are installed, or if a device was
+    opened before (by CuPy's arrays, set_memory_limit(), mem_get_info()); LibraryError if the shared library is
+    missing or was built without the CUDA driver. Calling it again with the same settings does nothing except
+    patch.
     """
-    global _settings
+    global _settings, _has_plain_graphs
     settings = {name: value for name, value in locals().items() if name not in ("patch", "plain_graphs")}
     with _guard.lock:
-        if _settings is None:
+        is_first = _settings is None
+        if is_first:
             torch = _usable_torch()
             _library.demand_gpu()
             _configure(settings)
@@ -73,6 +81,9 @@ def install(*, limit=None, footprint=None, sharing=None, compaction=None, decay_
             _patch.patch(importlib.import_module("torch"))
         if plain_graphs:
             _patch.use_plain_graphs()
+            _has_plain_graphs = True
+    if is_first:
+        _notices.warn(_unsupported())
 
 
 def _configure(settings: dict) -> None:
@@ -108,7 +119,7 @@ def _put_in(torch) -> None:
     library = _library.load()
     _set_hooks.clear()
     _missing_hooks.clear()
-    allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), ALLOC, FREE)
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), ALLOC, _free_function(torch))
     for setter, name in HOOKS.items():
         set_hook = getattr(allocator.allocator(), setter, None)
         if set_hook is None:
@@ -123,12 +134,19 @@ def _put_in(torch) -> None:
     _allocator = allocator
 
 
+def _free_function(torch) -> str:
+    """The name of the function with which this version of PyTorch frees."""
+    version = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    is_wrong = version is not None and _WRONG_SIZES[0] <= tuple(map(int, version.groups())) <= _WRONG_SIZES[1]
+    return FREE_UNSIZED if is_wrong else FREE
+
+
 def uninstall() -> None:
-    """Refused: PyTorch has no way back to its own allocator. Start a new process without install()."""
+    """Always raises VmmError: PyTorch cannot change its allocator back. Start a new process without install()."""
     if _settings is None:
         raise VmmError("vmmcache is not installed")
-    raise VmmError("PyTorch cannot change its allocator back: what was allocated must be freed by whom it "
-                   "came from. Start a new process without install()")
+    raise VmmError("PyTorch cannot change its allocator back, because each block must be freed by the allocator "
+                   "that it came from. Start a new process without install()")
 
 
 def is_installed() -> bool:
@@ -136,11 +154,23 @@ def is_installed() -> bool:
     return _settings is not None
 
 
+def _has_graphs() -> bool:
+    return all(hook in _set_hooks for hook in _GRAPH_HOOKS)
+
+
+def _has_record_stream() -> bool:
+    return "set_record_stream_fn" in _set_hooks
+
+
+def _unsupported() -> list:
+    return _notices.unsupported(_has_plain_graphs, _has_graphs(), _has_record_stream())
+
+
 def capabilities() -> dict:
-    """What works here: 'library' and 'torch' (versions), 'installed', 'hooks' that PyTorch took,
-    'missing_hooks' that this version of it does not have, 'cuda_graphs' and 'record_stream' (whether their
+    """What works here: 'library' and 'torch' (versions), 'installed', 'hooks' that PyTorch accepted,
+    'missing_hooks' that this version does not have, 'cuda_graphs' and 'record_stream' (whether their
     hooks are there), 'patched' functions of PyTorch, 'cudnn_benchmark' (whether the patch made
-    torch.backends.cudnn.benchmark work)."""
+    torch.backends.cudnn.benchmark work), 'unsupported' features of PyTorch."""
     torch = importlib.import_module("torch") if _settings is not None else None
     return {
         "library": _library.version(),
@@ -148,8 +178,9 @@ def capabilities() -> dict:
         "installed": is_installed(),
         "hooks": list(_set_hooks),
         "missing_hooks": list(_missing_hooks),
-        "cuda_graphs": all(hook in _set_hooks for hook in _GRAPH_HOOKS),
-        "record_stream": "set_record_stream_fn" in _set_hooks,
+        "cuda_graphs": _has_graphs(),
+        "record_stream": _has_record_stream(),
         "patched": _patch.patched(),
         "cudnn_benchmark": _patch.answers_cudnn(),
+        "unsupported": _unsupported(),
     }

@@ -7,7 +7,7 @@ import ctypes
 
 u32, u64, size_t, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
 
-VERSION = (0, 1)  # major and minor of the headers
+VERSION = (0, 2)  # major and minor of the headers
 
 STATUS_OK = 0
 DRIVER_CUDA = 1
@@ -15,10 +15,11 @@ STATUS_DEVICE_OOM = 3
 
 STACK_FN = ctypes.CFUNCTYPE(u64)
 PRESSURE_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, size_t)
-SHORTAGE_FN = ctypes.CFUNCTYPE(None, ctypes.c_int, u64, u64, u64)
+OOM_FN = ctypes.CFUNCTYPE(None, ctypes.c_int, u64, u64, u64)
 
-SHARING = {"finished": 0, "wait": 1}
-COMPACTION = {"off": 0, "auto": 1, "on": 2}
+ON, OFF = 1, 2  # vmm_switch
+REUSE = {"completed": 1, "stream_wait": 2}
+COMPACTION = {"off": 1, "on": 2}
 FOOTPRINT_ANY = 0xFFFFFFFF
 
 FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
@@ -26,7 +27,8 @@ FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes
 NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "pinned_bytes", "unmovable_bytes",
            "compactions", "pressure_calls", "limit_bytes", "streams", "retries", "ooms", "stalls",
            "stream_waits", "reserve_calls", "address_free_calls", "create_calls", "map_calls",
-           "access_calls", "unmap_calls", "release_calls", "event_calls", "driver_ns", "kept_bytes")
+           "access_calls", "unmap_calls", "release_calls", "event_calls", "driver_ns", "retained_bytes",
+           "stale_streams")
 KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
                 "active")
 
@@ -43,16 +45,16 @@ class Config(ctypes.Structure):
         ("struct_size", size_t), ("device", ctypes.c_int), ("driver", ctypes.c_int),
         ("device_bytes", u64), ("limit_bytes", u64), ("arena_bytes", u64),
         ("no_caching", ctypes.c_int), ("log", pointer), ("log_context", pointer),
-        ("footprint_permille", u32), ("sharing", ctypes.c_int), ("compaction", ctypes.c_int),
+        ("footprint_permille", u32), ("reuse", ctypes.c_int), ("compaction", ctypes.c_int),
         ("decay_ms", u32), ("decay_keep_bytes", u64), ("decay_thread", ctypes.c_int),
         ("clock", pointer), ("clock_context", pointer), ("pressure", PRESSURE_FN),
         ("pressure_context", pointer), ("peer_devices", u64), ("zero", ctypes.c_int),
-        ("guard", ctypes.c_int), ("misuse", pointer), ("misuse_context", pointer), ("marks", ctypes.c_int),
+        ("debug", ctypes.c_int), ("misuse", pointer), ("misuse_context", pointer), ("nvtx", ctypes.c_int),
     ]
 
 
 class Figure(ctypes.Structure):
-    """vmm_figure"""
+    """vmm_stat"""
     _fields_ = [("current", u64), ("peak", u64), ("allocated", u64), ("freed", u64)]
 
 
@@ -63,12 +65,12 @@ class Stats(ctypes.Structure):
 
 
 class KindFigures(ctypes.Structure):
-    """vmm_torch_kind_figures"""
+    """vmm_torch_kind_stats"""
     _fields_ = [(name, Figure) for name in KIND_FIGURES]
 
 
 class TorchFigures(ctypes.Structure):
-    """vmm_torch_figures"""
+    """vmm_torch_stats"""
     _fields_ = [("struct_size", size_t), ("small", KindFigures), ("large", KindFigures)]
 
 

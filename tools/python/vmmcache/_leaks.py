@@ -1,4 +1,4 @@
-"""live_blocks() and leaks(): who holds memory, by the place in the program that asked for it."""
+"""live_blocks() and leaks(): live memory by call site."""
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -7,8 +7,8 @@ from . import _device, _history, _picture, _sizes, _stacks
 
 
 class Site(NamedTuple):
-    """Live blocks that one stack asked for."""
-    bytes: int  # as handed out
+    """The live blocks of one call site."""
+    bytes: int  # of the blocks
     requested_bytes: int
     blocks: int
     frames: tuple  # (filename, line, name), innermost first; empty: not recorded
@@ -26,7 +26,7 @@ def _unknown() -> str:
 
 
 class Sites(tuple):
-    """Sites, the one with the most bytes first. Printed, it is a report."""
+    """Sites, most bytes first. str() makes a report."""
 
     def total(self) -> int:
         """Bytes of all of them."""
@@ -38,9 +38,9 @@ class Sites(tuple):
 
 
 def live_blocks(device=None) -> Sites:
-    """Blocks of a device that are live, grouped by the stack that asked for them, most bytes first.
+    """The live blocks of a device, grouped by the stack that allocated them, most bytes first.
 
-    Stacks are those that record_history() has recorded.
+    Needs the stacks that record_history() records.
     """
     found = {}
     for block in _picture.take(_device.index(device)).blocks:
@@ -53,7 +53,7 @@ def live_blocks(device=None) -> Sites:
 
 
 def leaks(since: Sites, device=None) -> Sites:
-    """Sites that have more bytes or blocks now than in an earlier live_blocks(), and how many more."""
+    """Sites that have more bytes or blocks than in an earlier live_blocks(), and how many more."""
     before = {site.frames: site for site in since}
     found = {}
     for site in live_blocks(device):

@@ -37,10 +37,10 @@ _FUNCTIONS = {
     "vmm_torch_base": (pointer, [pointer, ctypes.POINTER(size_t)]),
     "vmm_torch_record_stream": (None, [pointer, pointer]),
     "vmm_torch_cache_info": (None, [pointer, ctypes.c_int8, ctypes.POINTER(size_t)]),
-    "vmm_torch_shortage_watch": (None, [_layout.SHORTAGE_FN]),
+    "vmm_torch_oom_listen": (None, [_layout.OOM_FN]),
     "vmm_torch_pressure_end": (None, []),
-    "vmm_torch_figures_get": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(_layout.TorchFigures)]),
-    "vmm_torch_figures_reset": (ctypes.c_int, [ctypes.c_int, ctypes.c_int]),
+    "vmm_torch_stats_get": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(_layout.TorchFigures)]),
+    "vmm_torch_stats_reset": (ctypes.c_int, [ctypes.c_int, ctypes.c_int]),
     "vmm_torch_action_word": (ctypes.c_char_p, [ctypes.c_int]),
     "vmm_torch_history_start": (ctypes.c_int, [u64, _layout.STACK_FN, ctypes.c_int]),
     "vmm_torch_history_stop": (ctypes.c_int, []),
@@ -72,8 +72,7 @@ def _open(where: str) -> ctypes.CDLL:
     if not os.path.exists(where):
         raise LibraryError(
             f"{where} is missing. Wheels contain it; in a checkout build it with\n"
-            "  cmake -S . -B build/wheel -DVMM_BUILD_TESTS=OFF -DVMM_BUILD_TOOLS=OFF\n"
-            "  cmake --build build/wheel --target vmmcache_torch\n"
+            "  tools/build.sh wheel --target vmmcache_torch\n"
             f"and set {ENVIRONMENT} to the path of the {FILE_NAME} that this makes.")
     try:
         library = ctypes.CDLL(where)
@@ -90,7 +89,7 @@ def _demand_version(where: str, found: str) -> None:
     """Libraries of another major or minor version may have other structures."""
     wanted = "{}.{}".format(*_layout.VERSION)
     if found.split(".")[:2] != wanted.split("."):
-        raise LibraryError(f"{where} is of version {found}; this package needs {wanted}")
+        raise LibraryError(f"{where} has version {found}; this package needs {wanted}")
 
 
 def demand_gpu() -> None:

@@ -1,9 +1,10 @@
 """install(patch=True): PyTorch's own functions answer from the library.
 
-Three floors. The functions of torch._C that refuse to work with an allocator that was plugged in are
-replaced, so that whatever PyTorch builds upon them works, also what a program imported by name before.
-Those of torch.cuda and torch.cuda.memory that would say something else than ours, or take longer. And one
-member function of C++, without which torch.backends.cudnn.benchmark fails.
+This module replaces three kinds of functions:
+- Functions of torch._C that refuse a plugged-in allocator, or that ask PyTorch's own allocator instead. All of
+  PyTorch that is built on them then works, also functions that a program imported by name before.
+- Functions of torch.cuda and torch.cuda.memory for which ours are faster or say more.
+- One C++ member function, without which torch.backends.cudnn.benchmark fails.
 """
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ import ctypes
 import importlib
 import sys
 
-from . import _control, _device, _history, _library, _member, _shortage, _snapshot, _stats, _summary
+from . import _control, _device, _history, _library, _member, _oom, _snapshot, _stats, _summary
+from ._errors import VmmError
 from ._figures import Figures
 
 _patched: list = []
 _answers_cudnn = False
 
-# What cuDNN's benchmark mode calls, and the class's table of virtual functions.
+# The function that cuDNN's benchmark mode calls, and the virtual table of its class.
 _CLASS = "N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
 _CACHE_INFO = ("libtorch_cuda.so", f"_ZTV{_CLASS}E", f"_Z{_CLASS}9cacheInfoEaPm")
 
@@ -25,7 +27,7 @@ _NAMES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_me
 
 
 def patch(torch) -> None:
-    """Replaces what PyTorch has of the names below; done once."""
+    """Replaces the functions below, as far as this PyTorch has them. Later calls do nothing."""
     global _answers_cudnn
     if _patched:
         return
@@ -46,19 +48,19 @@ def _replace(module, name: str, functions: dict) -> None:
 
 
 def patched() -> list:
-    """Full names of what was replaced."""
+    """Full names of the replaced functions."""
     return list(_patched)
 
 
 def answers_cudnn() -> bool:
-    """Whether cuDNN's benchmark mode is told how large its workspaces may be."""
+    """Whether cuDNN's benchmark mode works."""
     return _answers_cudnn
 
 
 def use_plain_graphs() -> None:
-    """Turns off the trees of CUDA graphs of torch.compile's reduce-overhead mode, and what does not go with
-    plain ones: before a plain graph is launched first, its function has run once on the same inputs. So a
-    backward pass must not write into what its forward pass saved ("donated buffers")."""
+    """Has torch.compile's reduce-overhead mode capture plain CUDA graphs instead of graph trees, and turns
+    donated buffers off: PyTorch runs a function once on the same inputs before it launches the function's plain
+    graph, so a backward pass must not overwrite what its forward pass saved."""
     config = importlib.import_module("torch._inductor.config")
     config.triton.cudagraph_trees = False
     try:
@@ -69,8 +71,12 @@ def use_plain_graphs() -> None:
         functions.donated_buffer = False
 
 
-def _memory_snapshot(which=None) -> dict:
-    """torch._C._cuda_memorySnapshot: of everything, or (id, id, whether with traces) of a pool."""
+# PyTorch adds arguments to the functions below from version to version. Those that are unknown here say what to
+# record beyond what the library records, and are ignored.
+
+
+def _memory_snapshot(which=None, *_, **__) -> dict:
+    """torch._C._cuda_memorySnapshot. which: None for everything, or (id, id, include traces) for one pool."""
     traces = which is None or len(which) < 3 or bool(which[2])
     picture = _snapshot.snapshot(include_traces=traces)
     pool = tuple(which[:2]) if which is not None else (0, 0)
@@ -82,15 +88,15 @@ def _memory_snapshot(which=None) -> dict:
 
 def _record_memory_history(enabled="all", context="all", stacks="all", max_entries=sys.maxsize,
                            clear_history=False, compile_context=False, global_record_annotations=False,
-                           skip_actions=None) -> None:
+                           skip_actions=None, *_, **__) -> None:
     """torch._C._cuda_record_memory_history"""
     _history.record_history(enabled, context, stacks, max_entries, None, clear_history, compile_context,
                             global_record_annotations, skip_actions)
 
 
 def _record_memory_history_legacy(enabled, record_context=True, trace_alloc_max_entries=1,
-                                  trace_alloc_record_context=False, *_) -> None:
-    """torch._C._cuda_record_memory_history_legacy: what record_memory_history(True) ends up in."""
+                                  trace_alloc_record_context=False, *_, **__) -> None:
+    """torch._C._cuda_record_memory_history_legacy, which _record_memory_history(True) calls."""
     context = None if not record_context else "alloc" if trace_alloc_record_context else "state"
     mode = None if not enabled else "all" if trace_alloc_max_entries > 1 else "state"
     _history.record_history(mode, context, "python", max(1, trace_alloc_max_entries))
@@ -102,6 +108,18 @@ def _memory_fraction(device) -> float:
     return min(1.0, limit / _control.mem_get_info(device)[1]) if limit else 1.0
 
 
+def _is_initialized() -> bool:
+    """torch._C._accelerator_isAllocatorInitialized: whether PyTorch has initialised CUDA."""
+    return _device.torch_in_use() is not None
+
+
+def _refuse_graph_trees(*_, **__) -> None:
+    """The functions of torch._C that save, restore and check the state of a memory pool."""
+    raise VmmError("torch.compile(mode='reduce-overhead') shares memory between CUDA graphs in a way that only "
+                   "PyTorch's own allocator supports; vmmcache.install(plain_graphs=True) compiles to plain CUDA "
+                   "graphs instead")
+
+
 _PRIMITIVES = {
     "_cuda_memoryStats": _stats.memory_stats_as_nested_dict,
     "_cuda_resetPeakMemoryStats": _stats.reset_peak_memory_stats,
@@ -109,9 +127,16 @@ _PRIMITIVES = {
     "_cuda_memorySnapshot": _memory_snapshot,
     "_cuda_record_memory_history": _record_memory_history,
     "_cuda_record_memory_history_legacy": _record_memory_history_legacy,
-    "_cuda_attach_out_of_memory_observer": _shortage.on_out_of_memory,
+    "_cuda_attach_out_of_memory_observer": _oom.on_out_of_memory,
+    "_cuda_isHistoryEnabled": _history.is_enabled,
+    "_cuda_checkPoolLiveAllocations": _refuse_graph_trees,
+    "_cuda_getCheckpointState": _refuse_graph_trees,
+    "_cuda_setCheckpointPoolState": _refuse_graph_trees,
     "_cuda_getMemoryFraction": _memory_fraction,
     "_cuda_getAllocatorBackend": lambda: "vmmcache",
+    "_accelerator_isAllocatorInitialized": _is_initialized,
+    "_accelerator_emptyCache": _control.empty_cache,
+    "_accelerator_getMemoryInfo": _control.mem_get_info,
     "_accelerator_getDeviceStats": _stats.memory_stats_as_nested_dict,
     "_accelerator_resetPeakStats": _stats.reset_peak_memory_stats,
     "_accelerator_resetAccumulatedStats": _stats.reset_accumulated_memory_stats,

@@ -17,7 +17,7 @@ OPCODES = frozenset((
 
 class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module, name):
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no snapshot needs")
+        raise pickle.UnpicklingError(f"it contains {module}.{name}, which no snapshot needs")
 
 
 def read(path) -> tuple:

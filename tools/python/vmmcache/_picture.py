@@ -7,7 +7,7 @@ from typing import Iterator, List, NamedTuple
 
 from . import _layout, _library
 
-FREE, LIVE, WAITING, LENT = range(4)  # vmm_item_state
+FREE, LIVE, WAITING = range(3)  # vmm_item_state
 
 
 class Event(NamedTuple):

@@ -13,7 +13,7 @@ _most.maxstring = _most.maxother = 60
 
 
 def shown(thing) -> str:
-    """Anything, in one line that is not long: a snapshot from somewhere else may hold anything."""
+    """Anything in one short line: a snapshot from elsewhere may hold anything."""
     if type(thing) is int and thing.bit_length() > 64:
         return f"a number of {thing.bit_length()} bits"
     return _most.repr(thing)
@@ -33,7 +33,7 @@ def play_back(segments: list, device: int, trace: list):
     for number in range(len(trace) - 1, -1, -1):
         event = trace[number]
         if later is not None and event["time_us"] > later:
-            yield f"device {device}, event {number} is younger than the one after it"
+            yield f"device {device}, event {number} is later than the one after it"
         later = event["time_us"]
         fault = _undo(event, memory, blocks)
         if fault:
@@ -49,20 +49,20 @@ def _undo(event, memory, blocks):
     if action == "free_requested":
         return blocks.wait(address, size, False)
     if action == "free_completed":
-        return (None if memory.holds(address, size) else "there is no memory") or blocks.add(
+        return (None if memory.holds(address, size) else "no memory is mapped there") or blocks.add(
             address, size, True)
     if action in ("segment_map", "segment_alloc"):
         if blocks.any_in(address, size):
-            return "a block that is live already lies there"
+            return "a live block lies there already"
         return memory.remove(address, size, event["stream"])
     if action in ("segment_unmap", "segment_free"):
         return memory.add(address, size, event["stream"])
-    return None if action in ("oom", "snapshot") else "no such action"
+    return None if action in ("oom", "snapshot") else "unknown action"
 
 
 def _undo_alloc(address, size, memory, blocks):
     fault = blocks.wait(address, size, False, already=True) or blocks.remove(address)
-    return fault or (None if memory.holds(address, size) else "there is no memory")
+    return fault or (None if memory.holds(address, size) else "no memory is mapped there")
 
 
 class _Blocks:
@@ -76,7 +76,7 @@ class _Blocks:
         if address in self._known or self._covers(at - 1, address):
             return "another block is live there"
         if at < len(self._addresses) and self._addresses[at] < address + size:
-            return "another block that is live begins in it"
+            return "another live block begins in it"
         self._addresses.insert(at, address)
         self._known[address] = [size, waits]
         return None
@@ -92,7 +92,7 @@ class _Blocks:
         if block[0] != size:
             return f"the block there has {block[0]} bytes"
         if (block[1] == waits) != already:
-            return "the block is live still" if not already else "the block was freed already"
+            return "the block is still live" if not already else "the block was freed already"
         block[1] = waits
         return None
 
@@ -115,11 +115,11 @@ class _Memory:
     def add(self, address, size, stream):
         end, at = address + size, bisect_right(self._starts, address)
         if size <= 0:
-            return "it has no bytes"
+            return "it has a size of 0 or less"
         if at and self._known[self._starts[at - 1]][0] > address:
-            return "there is memory already"
+            return "memory is mapped there already"
         if at < len(self._starts) and self._starts[at] < end:
-            return "there is memory already"
+            return "memory is mapped there already"
         if at < len(self._starts) and self._starts[at] == end and self._known[end][1] == stream:
             end = self._take(at)[1]
         if at and self._known[self._starts[at - 1]] == (address, stream):
@@ -130,7 +130,7 @@ class _Memory:
     def remove(self, address, size, stream):
         at = bisect_right(self._starts, address) - 1
         if at < 0 or self._known[self._starts[at]][0] < address + size:
-            return "not all of it is memory"
+            return "not all of it is mapped"
         if self._known[self._starts[at]][1] != stream:
             return f"the memory belongs to stream {self._known[self._starts[at]][1]}"
         start, end = self._take(at)

@@ -7,7 +7,7 @@ _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 
           "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-_MOST = (1 << 64) - 1  # bytes that the library can be told
+_MOST = (1 << 64) - 1  # the most bytes that the interface can express
 
 
 def parse(limit) -> tuple:
@@ -19,7 +19,7 @@ def parse(limit) -> tuple:
     if limit is None:
         return 0, None
     if isinstance(limit, bool) or not isinstance(limit, (int, float, str)):
-        raise TypeError(f"a limit is bytes, a share such as 0.8 or '80%', or None, not {limit!r}")
+        raise TypeError(f"a limit must be bytes, a share such as 0.8 or '80%', or None, not {limit!r}")
     if isinstance(limit, float):
         return None, _share(limit, limit)
     if isinstance(limit, int):
@@ -34,13 +34,13 @@ def parse(limit) -> tuple:
 
 def _bytes(count, written) -> int:
     if not 0 <= count <= _MOST:
-        raise ValueError(f"a size of {written!r} lies outside 0 to 2^64 - 1 bytes")
+        raise ValueError(f"the size {written!r} is outside 0 to 2^64 - 1 bytes")
     return int(count)
 
 
 def _share(share: float, written) -> float:
     if not 0 < share <= 1:
-        raise ValueError(f"a share of the device lies above 0 and up to 1 (100%), unlike {written!r}")
+        raise ValueError(f"a share of the device must be above 0 and at most 1 (100%), not {written!r}")
     return share
 
 

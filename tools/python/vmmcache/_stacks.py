@@ -2,7 +2,7 @@
 
 The library calls number() on any thread, in the middle of any operation. Therefore it takes no lock,
 allocates little and raises nothing of its own: a stack that is known already costs a walk over its frames and one
-look-up. Lines and names are found out only when somebody reads them.
+look-up. Lines and names are resolved only when they are read.
 
 A stack is a tuple of code objects and positions in them. Its key has the code objects' addresses, which
 is safe since the table keeps every code object that it knows.

@@ -8,7 +8,7 @@ from ._stats import memory_stats
 _WIDTH = 79
 _COLUMNS = ("current", "peak", "allocated", "freed")
 
-# key, its name, whether it counts bytes, whether it is told by pool
+# key, its name, whether it counts bytes, whether it is reported by pool
 _ROWS = (
     ("allocated_bytes", "Allocated memory", True, True),
     ("active_bytes", "Active memory", True, True),
@@ -26,7 +26,8 @@ _NUMBERS = (
     ("limbo_bytes", "In limbo", _sizes.text),
     ("largest_free_bytes", "Largest hole", _sizes.text),
     ("unmovable_bytes", "Must not move", _sizes.text),
-    ("kept_bytes", "Kept for graphs", _sizes.text),
+    ("retained_bytes", "Kept for graphs", _sizes.text),
+    ("stale_streams", "Stale streams", str),
     ("limit_bytes", "Limit", lambda value: _sizes.text(value) if value else "none"),
     ("compactions", "Compactions", str),
     ("pressure_calls", "Pressure calls", str),

@@ -1,10 +1,10 @@
-"""Checks of what PyTorch and its libraries do with memory, each a function that raises where it fails.
+"""Checks of how PyTorch and its libraries use memory. Each is a function that raises on failure.
 
-Each runs in a process of its own, with the allocator installed and nothing else done before.
+Each runs in a process of its own, with the allocator installed first.
 """
 import importlib
 
-# Name: module; the function has the check's name.
+# {check and name of its function: module}
 PLACES = {
     "matmul": "libraries", "conv": "libraries", "conv_benchmark": "libraries", "fft_and_solvers": "libraries",
     "pinned_copies": "libraries", "data_loader": "libraries", "freed_on_other_threads": "streams",
@@ -15,8 +15,8 @@ PLACES = {
     "cupy": "others", "triton_kernel": "others", "tensor_ipc": "others",
     "peer_copies": "others", "nccl": "others",
 }
-# Told, but no failure: what PyTorch's plug-in interface has no way for, and what its own allocator may not
-# survive.
+# Reported, but not counted as failures: PyTorch's plug-in interface has no way to support them, or its own allocator may
+# not survive them.
 TOLD_ONLY = ("mem_pool", "tensor_ipc", "graph_failed_capture")
 OURS_ONLY = ("cupy",)
 TWO_DEVICES = ("peer_copies", "nccl")
@@ -32,7 +32,7 @@ def expect(condition, text):
 
 
 def close(found, wanted, tolerance, text):
-    """Both are tensors; raises where they are further apart than so much of the largest value."""
+    """Raises if two tensors differ by more than `tolerance` times the largest value."""
     found, wanted = found.detach().double().cpu(), wanted.detach().double().cpu()
     off = (found - wanted).abs().max().item() / max(wanted.abs().max().item(), 1e-30)
     expect(off <= tolerance, "%s: off by %.2e" % (text, off))

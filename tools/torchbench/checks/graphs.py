@@ -1,6 +1,6 @@
-"""CUDA graphs and their private pools.
+"""CUDA graphs and their pools.
 
-May be called by: checks.run().
+Called by: checks.run().
 """
 import copy
 import gc
@@ -14,14 +14,14 @@ SIDE = 1024
 
 
 def work(x):
-    """Allocates and frees on its way."""
+    """Allocates and frees temporary tensors."""
     y = x @ x
     for _ in range(3):
         y = torch.tanh(y @ x) + x
     return y
 
 
-def captured(x, **more):
+def capture(x, **more):
     """A graph of work(x), and its output."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -35,14 +35,14 @@ def captured(x, **more):
 
 
 def churn():
-    """Fills what memory may be free with numbers that nobody wants."""
+    """Overwrites free memory with NaN."""
     kept = [torch.full((size,), float("nan"), device="cuda")
             for size in (100, 10_000, SIDE * SIDE, 5 * SIDE * SIDE, 40 * SIDE * SIDE)]
     torch.cuda.synchronize()
     return kept
 
 
-def replay_checked(graph, x, y, rounds=5):
+def check_replay(graph, x, y, rounds=5):
     for _ in range(rounds):
         x.copy_(torch.randn(SIDE, SIDE, device="cuda") / 32)
         kept = churn()
@@ -54,17 +54,17 @@ def replay_checked(graph, x, y, rounds=5):
 
 def graph_replay():
     x = torch.zeros(SIDE, SIDE, device="cuda")
-    graph, y = captured(x)
-    replay_checked(graph, x, y)
+    graph, y = capture(x)
+    check_replay(graph, x, y)
     torch.cuda.empty_cache()
-    replay_checked(graph, x, y)
+    check_replay(graph, x, y)
 
 
 def graph_shared_pool():
     """Two graphs with one pool, replayed in the order of their capture."""
     x = torch.zeros(SIDE, SIDE, device="cuda")
-    first, y = captured(x)
-    second, z = captured(y, pool=first.pool())
+    first, y = capture(x)
+    second, z = capture(y, pool=first.pool())
     for _ in range(5):
         x.copy_(torch.randn(SIDE, SIDE, device="cuda") / 32)
         kept = churn()
@@ -76,7 +76,7 @@ def graph_shared_pool():
 
 
 def graph_side_stream():
-    """A capture that forks to another stream and records its use."""
+    """A capture that forks to another stream and calls record_stream for it."""
     x = torch.zeros(SIDE, SIDE, device="cuda")
     work(x)
     side = torch.cuda.Stream()
@@ -142,22 +142,22 @@ def graph_beside_thread():
     thread.start()
     try:
         for _ in range(5):
-            graph, y = captured(x, capture_error_mode="thread_local")
+            graph, y = capture(x, capture_error_mode="thread_local")
     finally:
         ended.set()
         thread.join()
     expect(not faults, "the other thread: %s" % faults[:1])
-    replay_checked(graph, x, y)
+    check_replay(graph, x, y)
 
 
 def graph_released():
-    """A graph's memory comes back once the graph and its output are gone."""
+    """A graph's memory is released after the graph and its output are deleted."""
     x = torch.zeros(SIDE, SIDE, device="cuda")
     work(x)
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()
-    graphs = [captured(x) for _ in range(10)]
+    graphs = [capture(x) for _ in range(10)]
     torch.cuda.synchronize()
     most = torch.cuda.memory_reserved()
     expect(most > before, "graphs took no memory")
@@ -168,26 +168,26 @@ def graph_released():
     torch.cuda.empty_cache()
     after = torch.cuda.memory_reserved()
     print("reserved: %d MiB before, %d with graphs, %d after" % (before >> 20, most >> 20, after >> 20))
-    expect(after - before <= (most - before) // 4, "memory of graphs that are gone stays reserved")
+    expect(after - before <= (most - before) // 4, "memory of deleted graphs stays reserved")
 
 
 def graph_failed_capture():
-    """A capture that fails leaves an allocator that works."""
+    """The allocator still works after a failed capture."""
     x = torch.zeros(SIDE, SIDE, device="cuda")
     work(x)
     graph = torch.cuda.CUDAGraph()
-    said = ""
+    message = ""
     try:
         with torch.cuda.graph(graph):
             work(x).sum().item()
     except RuntimeError as error:
-        said = str(error)
-    expect(said, "a capture that waits did not fail")
+        message = str(error)
+    expect(message, "a capture with a wait did not fail")
     del graph
     gc.collect()
     torch.cuda.synchronize()
-    graph, y = captured(x)
-    replay_checked(graph, x, y)
+    graph, y = capture(x)
+    check_replay(graph, x, y)
 
 
 def mem_pool():

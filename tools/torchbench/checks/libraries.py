@@ -1,6 +1,6 @@
 """Libraries under PyTorch, and copies from and to the host.
 
-May be called by: checks.run().
+Called by: checks.run().
 """
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ def matmul():
                       "bmm of %s" % kind)
 
 
-def convolved():
+def check_conv():
     torch.backends.cudnn.allow_tf32 = False
     for size in (17, 64, 33, 96):
         conv = torch.nn.Conv2d(16, 32, 3, padding=1).cuda()
@@ -40,13 +40,13 @@ def convolved():
 
 def conv():
     torch.backends.cudnn.benchmark = False
-    convolved()
+    check_conv()
 
 
 def conv_benchmark():
-    """cuDNN's benchmark asks the allocator for the largest block that there is."""
+    """cuDNN's benchmark mode queries the allocator for the largest available block."""
     torch.backends.cudnn.benchmark = True
-    convolved()
+    check_conv()
 
 
 def fft_and_solvers():
@@ -61,7 +61,7 @@ def fft_and_solvers():
 
 
 def pinned_copies():
-    """Copies that do not wait, on a side stream, while other memory comes and goes."""
+    """Asynchronous copies on a side stream, while other memory is allocated and freed."""
     side = torch.cuda.Stream()
     host = [torch.arange(1 << 20, dtype=torch.int64).add_(number).pin_memory() for number in range(4)]
     back = [torch.empty_like(each).pin_memory() for each in host]
@@ -74,7 +74,7 @@ def pinned_copies():
         torch.randn(1 << 20, device="cuda").sum()
         side.synchronize()
         for source, target in zip(host, back):
-            expect(torch.equal(source + 1, target), "a copy has other numbers")
+            expect(torch.equal(source + 1, target), "a copy has wrong numbers")
 
 
 class Numbers(torch.utils.data.Dataset):
@@ -86,7 +86,7 @@ class Numbers(torch.utils.data.Dataset):
 
 
 def data_loader():
-    """Four forked workers, made after the GPU is in use, and pinned batches."""
+    """Four workers, forked after the GPU is in use, and pinned batches."""
     torch.zeros(1 << 20, device="cuda")
     loader = torch.utils.data.DataLoader(Numbers(), batch_size=None, num_workers=4, pin_memory=True,
                                          multiprocessing_context="fork")
@@ -95,4 +95,4 @@ def data_loader():
         for rows in loader:
             there = rows.cuda(non_blocking=True)
             total += int(F.relu(there)[0, 0])
-        expect(total == sum(range(512)), "batches are missing or have other numbers")
+        expect(total == sum(range(512)), "batches are missing or have wrong numbers")

@@ -1,6 +1,6 @@
-"""Others than PyTorch on its memory: CuPy, Triton, other processes and other GPUs.
+"""Other users of the memory: CuPy, Triton, other processes and other GPUs.
 
-May be called by: checks.run().
+Called by: checks.run().
 """
 import os
 import tempfile
@@ -19,7 +19,7 @@ def cupy():
     vmmcache.install_cupy()
     before = vmmcache.memory_allocated()
     x = cp.arange(1 << 22, dtype=cp.int64)
-    expect(vmmcache.memory_allocated() >= before + x.nbytes, "CuPy's memory is not ours")
+    expect(vmmcache.memory_allocated() >= before + x.nbytes, "CuPy does not allocate from vmmcache")
     expect(int((x * 2).sum()) == (1 << 22) * ((1 << 22) - 1), "CuPy's sum is wrong")
     there = torch.from_dlpack(x)
     there += 1
@@ -31,11 +31,11 @@ def cupy():
         expect(float(y.sum()) == float(1 << 20), "CuPy on a stream of its own")
     del x, y, there, a
     torch.cuda.synchronize()
-    expect(vmmcache.memory_allocated() <= before + (64 << 20), "CuPy's memory did not come back")
+    expect(vmmcache.memory_allocated() <= before + (64 << 20), "CuPy's memory was not freed")
 
 
 def triton_kernel():
-    """A compiled function: kernels by Triton on our memory."""
+    """A compiled function: Triton's kernels on the allocator's memory."""
     @torch.compile
     def fused(x, y):
         return torch.nn.functional.gelu(x * y + 1).sum(dim=1)
@@ -45,29 +45,29 @@ def triton_kernel():
         close(fused(x, y), torch.nn.functional.gelu(x.double() * y.double() + 1).sum(dim=1), 1e-4, "fused")
 
 
-def doubled(tensors, answers):
-    """In another process."""
+def double_sum(tensors, answers):
+    """Runs in the other process."""
     x = tensors.get()
     answers.put(float((x * 2).sum()))
 
 
 def tensor_ipc():
-    """A tensor is sent to another process, which opens its memory."""
+    """Sends a tensor to another process, which opens its memory."""
     context = torch.multiprocessing.get_context("spawn")
     tensors, answers = context.Queue(), context.Queue()
     x = torch.ones(1 << 20, device="cuda")
-    reduce_tensor(x)  # raises here what a queue only prints
+    reduce_tensor(x)  # raises here; the queue would only print the error
     tensors.put(x)
-    process = context.Process(target=doubled, args=(tensors, answers), daemon=True)
+    process = context.Process(target=double_sum, args=(tensors, answers), daemon=True)
     process.start()
-    expect(answers.get(timeout=60) == float(1 << 21), "the other process saw other numbers")
+    expect(answers.get(timeout=60) == float(1 << 21), "the other process read wrong numbers")
     process.join()
 
 
 def peer_copies():
-    """Copies and kernels between two GPUs, while memory of both comes and goes."""
-    expect(torch.cuda.device_count() >= 2, "there is one GPU only")
-    expect(torch.cuda.can_device_access_peer(0, 1), "the GPUs are no peers")
+    """Copies and kernels between two GPUs, while memory of both is allocated and freed."""
+    expect(torch.cuda.device_count() >= 2, "there is only one GPU")
+    expect(torch.cuda.can_device_access_peer(0, 1), "the GPUs cannot access each other's memory")
     for size in (10, 1 << 16, 1 << 22, 1 << 26):
         for _ in range(4):
             x = torch.randint(0, 1000, (size,), device="cuda:0")
@@ -84,7 +84,7 @@ def peer_copies():
 
 
 def rank_run(rank, folder, allocator):
-    """One of two processes."""
+    """Runs in each of the two processes."""
     allocators.install(allocator)
     torch.cuda.set_device(rank)
     torch.distributed.init_process_group("nccl", init_method="file://" + os.path.join(folder, "ranks"),
@@ -100,7 +100,7 @@ def rank_run(rank, folder, allocator):
 
 
 def nccl():
-    """A process a GPU; collectives on our memory."""
-    expect(torch.cuda.device_count() >= 2, "there is one GPU only")
+    """One process per GPU; collectives on the allocator's memory."""
+    expect(torch.cuda.device_count() >= 2, "there is only one GPU")
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(rank_run, (folder, os.environ["CHECKED_ALLOCATOR"]), nprocs=2)

@@ -1,6 +1,6 @@
 """Memory that several streams or threads use.
 
-May be called by: checks.run().
+Called by: checks.run().
 """
 import queue
 import random
@@ -14,10 +14,10 @@ LONG = 2_000_000  # clock ticks, about a millisecond
 
 
 def freed_on_other_threads():
-    """Half of the threads allocate and fill, the others check and free, on streams of their own."""
+    """Half of the threads allocate and fill; the others check and free, on streams of their own."""
     passed, faults = queue.Queue(maxsize=64), []
 
-    def makes(number):
+    def make(number):
         rng = random.Random(number)
         with torch.cuda.stream(torch.cuda.Stream()):
             for step in range(200):
@@ -26,7 +26,7 @@ def freed_on_other_threads():
                 passed.put((value, made, torch.cuda.current_stream().record_event()))
         passed.put(None)
 
-    def takes():
+    def take():
         with torch.cuda.stream(torch.cuda.Stream()):
             for value, made, event in iter(passed.get, None):
                 torch.cuda.current_stream().wait_event(event)
@@ -35,8 +35,8 @@ def freed_on_other_threads():
                     faults.append(value)
                 del made
 
-    threads = [threading.Thread(target=makes, args=(number,)) for number in range(4)]
-    threads += [threading.Thread(target=takes) for _ in range(4)]
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(4)]
+    threads += [threading.Thread(target=take) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -46,7 +46,7 @@ def freed_on_other_threads():
 
 
 def record_stream():
-    """A side stream still reads what the main stream freed, and the main stream fills its memory anew."""
+    """A side stream still reads a tensor that the main stream has freed, while the main stream overwrites free memory."""
     side = torch.cuda.Stream()
     sums = []
     for number in range(50):
@@ -60,11 +60,11 @@ def record_stream():
         torch.full((1 << 22,), -1.0, device="cuda")
     torch.cuda.synchronize()
     found = [each.item() for each in sums]
-    expect(found == [float(number) for number in range(50)], "a stream read what another had overwritten")
+    expect(found == [float(number) for number in range(50)], "a stream read overwritten memory")
 
 
 def many_streams():
-    """Each of sixteen streams fills and checks its own memory, of sizes that differ."""
+    """Each of sixteen streams fills and checks its own memory, in varying sizes."""
     rng = random.Random(3)
     streams = [torch.cuda.Stream() for _ in range(16)]
     wrong = torch.zeros(16, device="cuda", dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Without caching: who still holds memory
+"""Without caching: what still holds memory
 
 environment: VMM_NO_CACHING=1
 """

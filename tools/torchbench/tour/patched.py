@@ -1,4 +1,4 @@
-"""PyTorch's own functions answer"""
+"""PyTorch's own functions report vmmcache's statistics"""
 import torch
 import vmmcache
 

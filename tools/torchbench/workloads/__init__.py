@@ -1,16 +1,16 @@
 """The workloads of torchbench. Each is a class of a module here:
 
-    WARM        how many steps come before the median
+    WARM        number of warm-up steps, which the median leaves out
     __init__()  builds it; seeds are set before
-    step(n)     does one step and returns a tensor of what it computed
+    step(n)     makes one step and returns a tensor of its results
 
-and where it is searched for the largest size that trains under a limit:
+and, if there is a search for the largest size that trains under a limit:
 
     CAP_BYTES, CAP_UNIT, CAP_FIRST, CAP_COARSE, CAP_FINE
-    fit(size, n, steps)   trains step n of a size
-    clear()               drops what a step that failed left over
+    fit(size, n, steps)   trains step n with a size
+    clear()               drops what a failed step left
 
-This file imports none of them, so that who only plans needs no torch.
+This file imports none of these modules, so that a script that only plans needs no torch.
 """
 import collections
 import importlib
@@ -19,7 +19,7 @@ Place = collections.namedtuple("Place", "module noun steps repeats title")
 
 MANY = 1000
 
-# What may leave a GPU unusable comes last.
+# Workloads that may leave the GPU unusable come last.
 PLACES = {
     "llm": Place("llm", "Training", 40, MANY, "Llama of 370 M trained, AdamW, bf16, 4 x 256 to 4096 tokens"),
     "lora": Place("lora", "Tuning", 40, MANY,
@@ -41,7 +41,7 @@ PLACES = {
 }
 NAMES = tuple(PLACES)
 CAPPED = ("llm", "lora", "detect")
-STREAMED = ("serve",)  # on several streams: where it matters whether they wait for each other's memory
+STREAMED = ("serve",)  # on several streams: the mode of sharing between streams matters
 
 
 def kind(name):

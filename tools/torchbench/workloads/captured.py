@@ -1,5 +1,5 @@
-"""A training step is captured as a graph; between its replays eager work allocates and frees. A second model
-does the same steps without a graph: the losses of both are what this computes."""
+"""A training step is captured as a graph; between its replays eager work allocates and frees. A second model makes the
+same steps without a graph. The results are the losses of both."""
 import copy
 import random
 
@@ -17,7 +17,7 @@ def network():
 
 
 class Learner:
-    """A model with inputs that stay where they are."""
+    """A model whose inputs keep their addresses."""
 
     def __init__(self, model):
         self.model = model
@@ -59,7 +59,7 @@ class Captured:
             self.loss = self.learner.train()
 
     def eager_work(self):
-        """Tensors of 1 to 256 MiB, of which some stay a while."""
+        """Creates tensors of 1 to 256 MiB and keeps some of them for a while."""
         for _ in range(4):
             rows = self.rng.randint(128, 32768)
             made = torch.randn(rows, WIDTH, device="cuda")

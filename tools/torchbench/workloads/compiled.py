@@ -40,13 +40,13 @@ class Net(torch.nn.Module):
 class Compiled:
     WARM = 5
     OPTIONS = {}
-    TREES = True  # as PyTorch has it
+    TREES = True  # PyTorch's default
 
     def __init__(self):
         torch._dynamo.reset()
         torch._inductor.config.triton.cudagraph_trees = self.TREES
         if hasattr(torch._functorch.config, "donated_buffer"):
-            torch._functorch.config.donated_buffer = self.TREES  # as PyTorch has it; it spoils plain graphs
+            torch._functorch.config.donated_buffer = self.TREES  # True is PyTorch's default, and breaks plain graphs
         self.model = Net().to(device="cuda", dtype=torch.bfloat16).train()
         self.compiled = torch.compile(self.model, **self.OPTIONS)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
@@ -63,12 +63,12 @@ class Compiled:
 
 
 class CompiledGraphs(Compiled):
-    """As a program has it that says nothing more."""
+    """PyTorch's defaults."""
 
     OPTIONS = {"mode": "reduce-overhead"}
 
 
 class CompiledPlainGraphs(CompiledGraphs):
-    """What vmmcache.install(plain_graphs=True) sets, under every allocator."""
+    """The settings of vmmcache.install(plain_graphs=True), under every allocator."""
 
     TREES = False

@@ -42,15 +42,14 @@ class Detection(Trained):
         return sum(losses.values())
 
     def step(self, number):
-        return self.trained([(self.rng.randint(400, 900), self.rng.randint(400, 1200))
+        return self.train([(self.rng.randint(400, 900), self.rng.randint(400, 1200))
                              for _ in range(BATCH)])
 
     def fit(self, size, number, steps):
-        """All images have the short side that is asked for; the long side varies, but in the second and
-        the last step."""
+        """All images have this short side. The long side varies, except in the second and the last step."""
         self.model.transform.min_size = (size,)
         self.model.transform.max_size = round(size * LONGEST_RATIO)
         rng = random.Random(size * 1000 + number)
         ratios = [LONGEST_RATIO if number in (1, steps - 1) else rng.uniform(1.0, LONGEST_RATIO)
                   for _ in range(BATCH)]
-        self.trained([(size, int(size * ratio)) for ratio in ratios])
+        self.train([(size, int(size * ratio)) for ratio in ratios])

@@ -1,5 +1,5 @@
-"""Three batches of conversations are continued in turn; each keeps a cache that grows by a token a step and
-is dropped when the conversation ends."""
+"""Three batches of conversations are continued in turn. Each has a cache that grows by a token a step, and is dropped
+when the conversation ends."""
 import random
 
 import torch
@@ -11,15 +11,15 @@ SLOTS = 3
 
 
 class Conversation:
-    """A batch of prompts, and how many tokens are still to be said."""
+    """A batch of prompts, and the number of tokens still to generate."""
 
     def __init__(self, rng):
         self.left = rng.randint(8, 30)
         self.cache = DynamicCache()
         self.ids = llama.tokens(rng.randint(4, 16), rng.randint(200, 2000))
 
-    def go_on(self, model):
-        """Says one token; its scores."""
+    def generate(self, model):
+        """Generates one token; returns its scores."""
         out = model(input_ids=self.ids, past_key_values=self.cache, use_cache=True, logits_to_keep=1)
         scores = out.logits[:, -1].float()
         self.ids = scores.argmax(-1, keepdim=True)
@@ -42,5 +42,5 @@ class Generation:
             if conversation is None or conversation.left == 0:
                 self.slots[at] = conversation = None
                 conversation = self.slots[at] = Conversation(self.rng)
-            sums.append(conversation.go_on(self.model).double().sum())
+            sums.append(conversation.generate(self.model).double().sum())
         return torch.stack(sums)

@@ -38,4 +38,4 @@ class GraphNet(Trained):
 
     def step(self, number):
         nodes = self.rng.randint(50_000, 400_000)
-        return self.trained((nodes, round(nodes * self.rng.uniform(5, 12))))
+        return self.train((nodes, round(nodes * self.rng.uniform(5, 12))))

@@ -1,6 +1,6 @@
-"""Llamas with random weights, made on the GPU.
+"""Llamas with random weights, created on the GPU.
 
-May be imported by: workloads.
+Imported by: workloads.
 """
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM

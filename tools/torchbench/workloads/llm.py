@@ -21,4 +21,4 @@ class Training(Trained):
         return llama.loss_of(self.model, BATCH, length)
 
     def fit(self, size, number, steps):
-        self.trained(sizes.upto(size, number, steps))
+        self.train(sizes.upto(size, number, steps))

@@ -28,4 +28,4 @@ class Tuning(Trained):
         return llama.loss_of(self.model, BATCH, length)
 
     def fit(self, size, number, steps):
-        self.trained(sizes.upto(size, number, steps))
+        self.train(sizes.upto(size, number, steps))

@@ -5,7 +5,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 STREAMS = 4
-REQUESTS = 8  # a wave
+REQUESTS = 8  # per step
 VOCABULARY = 30522
 
 
@@ -18,8 +18,8 @@ class Serving:
         self.streams = [torch.cuda.Stream() for _ in range(STREAMS)]
         self.rng = random.Random(17)
 
-    def answered(self, number):
-        """A request's input is of the main stream, its answer of a side stream."""
+    def answer_request(self, number):
+        """The request's input belongs to the main stream, its answer to a side stream."""
         stream = self.streams[number % STREAMS]
         main = torch.cuda.current_stream()
         ids = torch.randint(0, VOCABULARY, (self.rng.randint(8, 128), self.rng.randint(32, 512)),
@@ -33,7 +33,7 @@ class Serving:
     @torch.no_grad()
     def step(self, number):
         main = torch.cuda.current_stream()
-        answers = [self.answered(each) for each in range(REQUESTS)]
+        answers = [self.answer_request(each) for each in range(REQUESTS)]
         sums = []
         for stream, answer in answers:
             main.wait_stream(stream)

@@ -1,16 +1,16 @@
-"""What workloads that train share: a step of the optimizer, and the search under a limit.
+"""Shared by workloads that train: a step of the optimizer, and the search under a limit.
 
-May be imported by: workloads.
+Imported by: workloads.
 """
 
 
 class Trained:
-    """Wants self.model, self.optimizer, and loss(size) of the class that derives from it."""
+    """A subclass defines self.model, self.optimizer, and loss(size)."""
 
     WARM = 10
 
-    def trained(self, size):
-        """One step; its loss."""
+    def train(self, size):
+        """Trains one step; returns its loss."""
         loss = self.loss(size)
         loss.backward()
         self.optimizer.step()
@@ -18,7 +18,7 @@ class Trained:
         return loss.detach()
 
     def step(self, number):
-        return self.trained(self.sizes[number])
+        return self.train(self.sizes[number])
 
     def clear(self):
         self.optimizer.zero_grad(set_to_none=True)

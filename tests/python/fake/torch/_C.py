@@ -91,5 +91,34 @@ def _refusing(name):
 
 for _name in ("_cuda_memoryStats", "_cuda_resetPeakMemoryStats", "_cuda_resetAccumulatedMemoryStats",
               "_cuda_memorySnapshot", "_cuda_record_memory_history", "_cuda_getMemoryFraction",
-              "_cuda_record_memory_history_legacy", "_cuda_attach_out_of_memory_observer"):
+              "_cuda_record_memory_history_legacy", "_cuda_attach_out_of_memory_observer",
+              "_cuda_isHistoryEnabled", "_cuda_checkPoolLiveAllocations", "_cuda_getCheckpointState",
+              "_cuda_setCheckpointPoolState"):
     globals()[_name] = _refusing(_name)
+
+
+# torch.accelerator asks PyTorch's own allocator, which is never used here.
+
+
+def _accelerator_isAllocatorInitialized():
+    return False
+
+
+def _accelerator_emptyCache():
+    pass
+
+
+def _accelerator_getDeviceStats(device):
+    return {}
+
+
+def _accelerator_resetPeakStats(device):
+    pass
+
+
+def _accelerator_resetAccumulatedStats(device):
+    pass
+
+
+def _accelerator_getMemoryInfo(device):
+    return 1 << 30, 2 << 30

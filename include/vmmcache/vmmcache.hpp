@@ -1,0 +1,525 @@
+/*
+ * libvmmcache for C++17: owners, exceptions and a std::pmr memory resource on top of vmmcache.h.
+ *
+ *   vmm::cache cache;                                    // device 0; throws where there is no GPU
+ *   vmm::block weights = cache.allocate(1 << 20, stream);
+ *   launch(weights.data(), weights.size(), stream);
+ *   if (vmm::block more = cache.try_allocate(1 << 30))   // throws nothing
+ *       launch(more.data(), more.size(), stream);
+ *
+ * Header only: link the C library. Needs exceptions, RTTI and the standard library, and no CUDA header. What has no
+ * wrapper here (pools for captured graphs, reports) is called through cache::get().
+ *
+ * Errors. A call that fails throws vmm::out_of_memory (a std::bad_alloc) if memory or addresses ran out, and
+ * vmm::error (a std::runtime_error) for all else. Both carry the vmm_status and the line of vmm_last_error().
+ *
+ * Callbacks. No exception may leave a callback of the C library. The wrappers here catch what a function
+ * of the program throws. cache::walk() throws it again when the walk has ended. Any other callback has no caller to
+ * throw to: the cache keeps the first such exception, and take_error() returns it. The same holds for a free
+ * that fails inside a destructor or a std::pmr call. Functions given to the C API directly must not throw.
+ *
+ * Threads. As in the C header: any thread may call any function of a cache, except that nothing may run at the same
+ * time as its move, its close() or its destructor, and one thread at a time calls listen(). One block is used by one
+ * thread at a time.
+ */
+#ifndef VMMCACHE_HPP
+#define VMMCACHE_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vmmcache/vmmcache.h>
+
+namespace vmm
+{
+
+/* Every address that a cache returns is a multiple of this. */
+inline constexpr std::size_t alignment_bytes = 512;
+
+/* A failed call. what() is the line of vmm_last_error(). */
+class error : public std::runtime_error
+{
+  public:
+    error(vmm_status status, const std::string &line) : std::runtime_error(line), status_(status)
+    {
+    }
+    vmm_status status() const noexcept
+    {
+        return status_;
+    }
+
+  private:
+    vmm_status status_;
+};
+
+/* Device memory, host memory or addresses ran out: ERR_DEVICE_OOM, ERR_HOST_OOM, ERR_ADDRESS_SPACE. */
+class out_of_memory : public std::bad_alloc
+{
+  public:
+    out_of_memory(vmm_status status, const std::string &line) : line_(line), status_(status)
+    {
+    }
+    const char *what() const noexcept override
+    {
+        return line_.what();
+    }
+    vmm_status status() const noexcept
+    {
+        return status_;
+    }
+
+  private:
+    std::runtime_error line_; /* a string whose copy cannot throw */
+    vmm_status status_;
+};
+
+/* Throws nothing for VMM_OK; else what the head of this file says, with this thread's vmm_last_error(). */
+inline void throw_on_error(vmm_status status)
+{
+    switch (status) {
+    case VMM_OK:
+        return;
+    case VMM_ERR_DEVICE_OOM:
+    case VMM_ERR_HOST_OOM:
+    case VMM_ERR_ADDRESS_SPACE:
+        throw out_of_memory(status, vmm_last_error());
+    default:
+        throw error(status, vmm_last_error());
+    }
+}
+
+/* A configuration in which every field has its default. */
+inline vmm_config make_config() noexcept
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    return config;
+}
+
+/*
+ * Functions of the program that a cache calls; an empty one is not installed, and the field of vmm_config counts.
+ * Each may be called by several threads at once. log must not call the cache. pressure may free blocks and trim: it
+ * returns whether it freed anything; an exception counts as no. debug may call the cache as the C header says.
+ */
+struct callbacks {
+    std::function<void(const char *line)> log;
+    std::function<bool(std::size_t bytes)> pressure;
+    std::function<void(const char *line)> debug;
+};
+
+namespace detail
+{
+
+/* What callbacks and blocks point to. It keeps its address when the cache is moved. */
+class state
+{
+  public:
+    explicit state(callbacks given) : functions(std::move(given))
+    {
+    }
+
+    /* Calls the function. If that throws, keeps the exception and returns the fallback. */
+    template <typename Result, typename Function>
+    Result guarded(Result fallback, Function &&function) noexcept
+    {
+        try {
+            return function();
+        } catch (...) {
+            keep(std::current_exception());
+            return fallback;
+        }
+    }
+
+    /* Keeps the failure of a call that cannot throw. */
+    void keep_failure(vmm_status status) noexcept
+    {
+        guarded(0, [status] {
+            throw_on_error(status);
+            return 0;
+        });
+    }
+
+    std::exception_ptr take() noexcept
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        return std::exchange(first_, nullptr);
+    }
+
+    vmm_cache *handle = nullptr;
+    callbacks functions;
+    std::function<void(const vmm_change &)> listener;
+
+  private:
+    void keep(std::exception_ptr thrown) noexcept
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        if (first_ == nullptr)
+            first_ = std::move(thrown);
+    }
+
+    std::mutex lock_;
+    std::exception_ptr first_;
+};
+
+inline void log_line(void *context, const char *line) noexcept
+{
+    state &owner = *static_cast<state *>(context);
+    owner.guarded(0, [&] {
+        owner.functions.log(line);
+        return 0;
+    });
+}
+
+inline int ask_for_memory(void *context, std::size_t bytes) noexcept
+{
+    state &owner = *static_cast<state *>(context);
+    return owner.guarded(0, [&] { return owner.functions.pressure(bytes) ? 1 : 0; });
+}
+
+inline void report_debug(void *context, const char *line) noexcept
+{
+    state &owner = *static_cast<state *>(context);
+    owner.guarded(0, [&] {
+        owner.functions.debug(line);
+        return 0;
+    });
+}
+
+inline void report_change(void *context, const vmm_change *change) noexcept
+{
+    state &owner = *static_cast<state *>(context);
+    owner.guarded(0, [&] {
+        owner.listener(*change);
+        return 0;
+    });
+}
+
+template <typename Visit> struct walk_state {
+    Visit &visit;
+    std::exception_ptr thrown;
+};
+
+template <typename Visit> int visit_item(void *context, const vmm_item *item) noexcept
+{
+    auto &walk = *static_cast<walk_state<Visit> *>(context);
+    try {
+        return walk.visit(*item) ? 0 : 1;
+    } catch (...) {
+        walk.thrown = std::current_exception();
+        return 1;
+    }
+}
+
+} // namespace detail
+
+/*
+ * Owns one block of device memory; frees it in order of the stream that it was allocated on. Move only. Must not
+ * outlive its cache. An empty block owns nothing: data() is null and size() is 0.
+ */
+class block
+{
+  public:
+    block() noexcept = default;
+    block(block &&other) noexcept
+    {
+        swap(other);
+    }
+    block &operator=(block &&other) noexcept
+    {
+        block(std::move(other)).swap(*this);
+        return *this;
+    }
+    block(const block &) = delete;
+    block &operator=(const block &) = delete;
+
+    /* A free that fails here is kept for cache::take_error(); call reset() to see it at once. */
+    ~block()
+    {
+        if (data_ == nullptr)
+            return;
+        vmm_status status = vmm_free(owner_->handle, data_);
+        if (status != VMM_OK)
+            owner_->keep_failure(status);
+    }
+
+    /* The device address. The host may read and write there only on the host driver. */
+    void *data() const noexcept
+    {
+        return data_;
+    }
+    std::size_t size() const noexcept
+    {
+        return bytes_;
+    }
+    vmm_stream stream() const noexcept
+    {
+        return stream_;
+    }
+    explicit operator bool() const noexcept
+    {
+        return data_ != nullptr;
+    }
+
+    /* Declares that work on another stream uses the block (vmm_record_stream()). Throws on failure. */
+    void record_stream(vmm_stream other)
+    {
+        throw_on_error(vmm_record_stream(handle(), data_, other));
+    }
+
+    /* Frees the block now. If the C call leaves the block live (ERR_HOST_OOM, ERR_DRIVER) it stays owned. */
+    void reset()
+    {
+        if (data_ == nullptr)
+            return;
+        vmm_status status = vmm_free(owner_->handle, data_);
+        if (status != VMM_ERR_HOST_OOM && status != VMM_ERR_DRIVER)
+            (void)release();
+        throw_on_error(status);
+    }
+
+    /* Gives up ownership; the caller calls vmm_free(). */
+    [[nodiscard]] void *release() noexcept
+    {
+        owner_ = nullptr;
+        bytes_ = 0;
+        stream_ = nullptr;
+        return std::exchange(data_, nullptr);
+    }
+
+    void swap(block &other) noexcept
+    {
+        std::swap(owner_, other.owner_);
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        std::swap(stream_, other.stream_);
+    }
+
+  private:
+    friend class cache;
+    block(detail::state *owner, void *data, std::size_t bytes, vmm_stream stream) noexcept
+        : owner_(owner), data_(data), bytes_(bytes), stream_(stream)
+    {
+    }
+    vmm_cache *handle() const noexcept
+    {
+        return owner_ == nullptr ? nullptr : owner_->handle;
+    }
+
+    detail::state *owner_ = nullptr;
+    void *data_ = nullptr;
+    std::size_t bytes_ = 0;
+    vmm_stream stream_ = nullptr;
+};
+
+/* Owns a vmm_cache. Move only. Calls on a cache that was moved from or closed throw ERR_INVALID_ARGUMENT. */
+class cache
+{
+  public:
+    explicit cache(vmm_config config = make_config(), callbacks functions = {})
+        : state_(std::make_unique<detail::state>(std::move(functions)))
+    {
+        if (state_->functions.log) {
+            config.log = detail::log_line;
+            config.log_context = state_.get();
+        }
+        if (state_->functions.pressure) {
+            config.pressure = detail::ask_for_memory;
+            config.pressure_context = state_.get();
+        }
+        if (state_->functions.debug) {
+            config.misuse = detail::report_debug;
+            config.misuse_context = state_.get();
+        }
+        throw_on_error(vmm_create(&config, &state_->handle));
+    }
+    cache(cache &&) noexcept = default;
+    cache &operator=(cache &&other) noexcept
+    {
+        cache(std::move(other)).swap(*this);
+        return *this;
+    }
+    cache(const cache &) = delete;
+    cache &operator=(const cache &) = delete;
+
+    /* Ends the cache and its live blocks; what vmm_destroy() says is lost: call close() to see it. Must not run inside
+     * a callback of this cache; if it does, the cache stays and is never freed. */
+    ~cache()
+    {
+        if (get() != nullptr && vmm_destroy(get()) == VMM_ERR_INVALID_ARGUMENT)
+            (void)state_.release();
+    }
+
+    /* vmm_destroy(). The cache is gone also if this throws, unless the status is ERR_INVALID_ARGUMENT (called by a
+     * callback of this cache, nothing happened). take_error() goes on working. */
+    void close()
+    {
+        vmm_status status = vmm_destroy(get());
+        if (status != VMM_ERR_INVALID_ARGUMENT && state_ != nullptr)
+            state_->handle = nullptr;
+        throw_on_error(status);
+    }
+
+    /* The C handle, for calls that have no wrapper here. */
+    vmm_cache *get() const noexcept
+    {
+        return state_ == nullptr ? nullptr : state_->handle;
+    }
+
+    [[nodiscard]] block allocate(std::size_t bytes, vmm_stream stream = nullptr)
+    {
+        void *data = nullptr;
+        throw_on_error(vmm_alloc(get(), bytes, stream, &data));
+        return block(state_.get(), data, bytes, stream);
+    }
+
+    /* Throws nothing: an empty block is a failure, whose status goes to *status and line to vmm_last_error(). */
+    [[nodiscard]] block try_allocate(std::size_t bytes, vmm_stream stream = nullptr,
+                                     vmm_status *status = nullptr) noexcept
+    {
+        void *data = nullptr;
+        vmm_status outcome = vmm_alloc(get(), bytes, stream, &data);
+        if (status != nullptr)
+            *status = outcome;
+        return outcome == VMM_OK ? block(state_.get(), data, bytes, stream) : block();
+    }
+
+    /* vmm_trim(). Returns the bytes given back. */
+    std::size_t trim(std::size_t keep_bytes = 0)
+    {
+        std::size_t released = 0;
+        throw_on_error(vmm_trim(get(), keep_bytes, &released));
+        return released;
+    }
+    void wait()
+    {
+        throw_on_error(vmm_wait(get()));
+    }
+    void poll()
+    {
+        throw_on_error(vmm_poll(get()));
+    }
+    void set_limit(std::uint64_t limit_bytes)
+    {
+        throw_on_error(vmm_limit_set(get(), limit_bytes));
+    }
+
+    /* To be called before the program destroys a stream that this cache has seen. */
+    void end_stream(vmm_stream stream)
+    {
+        throw_on_error(vmm_stream_end(get(), stream));
+    }
+
+    vmm_stats stats() const
+    {
+        vmm_stats stats = VMM_STATS_INIT;
+        throw_on_error(vmm_stats_get(get(), &stats));
+        return stats;
+    }
+
+    /* Calls visit(const vmm_item &) for every chunk and block until it returns false. It runs with locks held and
+     * must not call the cache. If it throws, the walk ends and the exception leaves this call. */
+    template <typename Visit> void walk(Visit &&visit) const
+    {
+        using visitor = std::remove_reference_t<Visit>;
+        detail::walk_state<visitor> walk{ visit, nullptr };
+        vmm_status status = vmm_walk(get(), detail::visit_item<visitor>, &walk);
+        if (walk.thrown != nullptr)
+            std::rethrow_exception(walk.thrown);
+        throw_on_error(status);
+    }
+
+    /* vmm_listen(). The listener runs with locks held and must not call the cache. An empty one ends it. */
+    void listen(std::function<void(const vmm_change &)> listener)
+    {
+        throw_on_error(vmm_listen(get(), nullptr, nullptr));
+        state_->listener = std::move(listener);
+        if (state_->listener)
+            throw_on_error(vmm_listen(get(), detail::report_change, state_.get()));
+    }
+
+    /* Returns the first exception that had no caller to go to since the last take_error(), or null. */
+    std::exception_ptr take_error() noexcept
+    {
+        return state_ == nullptr ? nullptr : state_->take();
+    }
+
+    void swap(cache &other) noexcept
+    {
+        state_.swap(other.state_);
+    }
+
+  private:
+    friend class memory_resource;
+    std::unique_ptr<detail::state> state_;
+};
+
+/*
+ * Device memory for code that takes a std::pmr::memory_resource; every allocation is for one stream. Must not outlive
+ * its cache, which may be moved meanwhile.
+ *
+ * The addresses are device addresses: the host may read and write there only on the host driver. So use it for code
+ * that only hands addresses on. Standard containers, and std::pmr's pool and monotonic resources, write to
+ * the memory themselves: with them the cache must be one of the host driver.
+ *
+ * allocate() throws as vmm::cache does, and vmm::error with ERR_UNSUPPORTED for an alignment above 512. A deallocate()
+ * that fails is kept for cache::take_error().
+ */
+class memory_resource : public std::pmr::memory_resource
+{
+  public:
+    explicit memory_resource(cache &owner, vmm_stream stream = nullptr) noexcept
+        : owner_(owner.state_.get()), stream_(stream)
+    {
+    }
+    vmm_stream stream() const noexcept
+    {
+        return stream_;
+    }
+
+  private:
+    void *do_allocate(std::size_t bytes, std::size_t alignment) override
+    {
+        if (alignment > alignment_bytes)
+            throw error(VMM_ERR_UNSUPPORTED, "vmm::memory_resource: an alignment of " +
+                                                 std::to_string(alignment) +
+                                                 " bytes; at most 512 is possible");
+        void *data = nullptr;
+        throw_on_error(vmm_alloc(handle(), bytes, stream_, &data));
+        return data;
+    }
+
+    void do_deallocate(void *data, std::size_t, std::size_t) override
+    {
+        vmm_status status = vmm_free(handle(), data);
+        if (status != VMM_OK && owner_ != nullptr)
+            owner_->keep_failure(status);
+    }
+
+    /* Equal: the same cache and stream. A block that passes to a container of another stream would be freed in order
+     * of the wrong stream. */
+    bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override
+    {
+        const auto *same = dynamic_cast<const memory_resource *>(&other);
+        return same != nullptr && same->owner_ == owner_ && same->stream_ == stream_;
+    }
+
+    vmm_cache *handle() const noexcept
+    {
+        return owner_ == nullptr ? nullptr : owner_->handle;
+    }
+
+    detail::state *owner_;
+    vmm_stream stream_;
+};
+
+} // namespace vmm
+
+#endif

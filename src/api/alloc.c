@@ -1,0 +1,288 @@
+/*
+ * The public functions that allocate, free and release memory. Each checks its arguments and takes the fast path of the
+ * stream's pool, or calls the module that does the work. include/vmmcache/vmmcache.h documents each function.
+ */
+#include "cache/alloc/alloc.h"
+#include "base/error.h"
+#include "cache/alloc/refill.h"
+#include "cache/compact/compact.h"
+#include "cache/reclaim/trim.h"
+#include "cache/streams.h"
+#include "debug/debug_mode.h"
+#include "debug/nvtx.h"
+#include "vmmcache/vmmcache.h"
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+/* The return address of the public function that contains this macro. */
+#define CALLER __builtin_return_address(0)
+
+/* Allocates if the fast path is not available; debug mode and NVTX disable the fast path. Not inlined, so that the
+ * fast path needs no stack frame. */
+static __attribute__((noinline)) vmm_status alloc_without_fast_path(vmm_cache *cache, size_t bytes,
+                                                                    vmm_stream stream, void **out,
+                                                                    const void *caller)
+{
+    if (cache->debug == NULL && cache->nvtx == NULL)
+        return vmm__alloc_slow(cache, bytes, stream, out);
+    struct debug_call call = { .cache = cache, .function = "vmm_alloc", .caller = caller };
+    vmm_status status =
+        vmm__cache_admit_work(cache, "vmm_alloc"); /* before the locks of debug mode and NVTX */
+    if (status != VMM_OK)
+        return status;
+    if (cache->debug != NULL)
+        return vmm__debug_alloc(&call, bytes, stream, out);
+    status = vmm__alloc_slow(cache, bytes, stream, out);
+    if (status == VMM_OK)
+        vmm__nvtx_register(cache, *out, bytes);
+    return status;
+}
+
+vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
+{
+    if (cache == NULL || out == NULL)
+        return vmm__cache_missing("vmm_alloc", cache == NULL ? "cache" : "out");
+    struct pool *pool = vmm__alloc_pool_lock_fast(cache, stream);
+    if (pool == NULL)
+        return alloc_without_fast_path(cache, bytes, stream, out, CALLER);
+    vmm_status status = vmm__pool_take_locked(pool, bytes, out);
+    vmm__biased_unlock(&pool->lock);
+    return status == VMM__NO_FIT ? vmm__refill(cache, pool, bytes, out) : status;
+}
+
+/* The error for an address that no heap owns. */
+static vmm_status unknown_pointer(const vmm_cache *cache, const char *function, const void *ptr)
+{
+    bool is_inside = vmm__arena_spans(&cache->vm.arena, (uint64_t)(uintptr_t)ptr);
+    return vmm__error(
+        VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is not an address of this cache's blocks: %s",
+        function, (unsigned long long)(uintptr_t)ptr,
+        is_inside ? "no memory is mapped there" : "it lies outside of the cache's arena");
+}
+
+/* Does the work that may be due after a free. A failure here does not fail the free: a later call retries. */
+static __attribute__((noinline)) void run_due_work(vmm_cache *cache)
+{
+    struct error_line line;
+    if (!cache->no_caching && !vmm__decay_is_due(&cache->decay))
+        return;
+    vmm__error_save(&line);
+    (void)(cache->no_caching ? vmm__trim(cache, 0, NULL) : vmm__poll(cache));
+    vmm__error_restore(&line);
+}
+
+static __attribute__((noinline)) vmm_status
+free_without_fast_path(vmm_cache *cache, const void *ptr, bool *should_poll, const void *caller)
+{
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    if (cache->debug == NULL && cache->nvtx == NULL)
+        return vmm__free_slow(cache, address, should_poll);
+    struct debug_call call = { .cache = cache, .function = "vmm_free", .caller = caller };
+    vmm_status status =
+        vmm__cache_admit(cache, "vmm_free"); /* before the locks of debug mode and NVTX */
+    if (status != VMM_OK)
+        return status;
+    return cache->debug != NULL ? vmm__debug_free(&call, address, should_poll)
+                                : vmm__nvtx_unregister(cache, ptr, should_poll);
+}
+
+vmm_status vmm_free(vmm_cache *cache, void *ptr)
+{
+    if (cache == NULL)
+        return vmm__cache_missing("vmm_free", "cache");
+    if (ptr == NULL)
+        return VMM_OK;
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    bool should_poll = false;
+    struct heap *heap = vmm__free_pool_lock_fast(cache, address);
+    vmm_status status;
+    if (heap == NULL) {
+        status = free_without_fast_path(cache, ptr, &should_poll, CALLER);
+    } else {
+        struct pool *pool = heap->pool;
+        status = vmm__pool_give_locked(pool, heap, address);
+        should_poll = vmm__decay_should_poll(&cache->decay, &pool->frees) || cache->no_caching;
+        vmm__biased_unlock(&pool->lock);
+    }
+    if (status == VMM__NOT_FOUND)
+        return unknown_pointer(cache, "vmm_free", ptr);
+    if (should_poll && status == VMM_OK)
+        run_due_work(cache);
+    return status;
+}
+
+/* Records that `user` uses a live block. user NULL: only checks that the block is live. */
+static vmm_status block_use(vmm_cache *cache, const void *ptr, struct pool *user)
+{
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    struct heap *heap = vmm__free_pool_lock(cache, address);
+    if (heap == NULL)
+        return unknown_pointer(cache, "vmm_record_stream", ptr);
+    struct pool *pool = heap->pool;
+    struct timeline *timeline = user == NULL ? &pool->timeline : &user->timeline;
+    vmm_status status = vmm__pool_use_locked(pool, heap, address, timeline);
+    vmm__biased_unlock(&pool->lock);
+    return status;
+}
+
+vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream other)
+{
+    vmm_status status = vmm__cache_admit(cache, "vmm_record_stream");
+    if (status == VMM_OK)
+        status = vmm__stream_resolve("vmm_record_stream", &other);
+    if (status != VMM_OK)
+        return status;
+    struct debug_call call = {
+        .cache = cache, .function = "vmm_record_stream", .caller = CALLER, .is_use = true
+    };
+    status = vmm__debug_inner(&call, &ptr);
+    if (status != VMM_OK)
+        return status;
+    struct pool *user = vmm__pools_find(&cache->pools, other);
+    if (user == NULL) { /* create a pool for the stream only if the block is live */
+        status = block_use(cache, ptr, NULL);
+        if (status == VMM_OK)
+            status = vmm__cache_pool(cache, other, &user);
+    }
+    return status == VMM_OK ? block_use(cache, ptr, user) : status;
+}
+
+vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
+{
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_stream_end");
+    if (status == VMM_OK)
+        status = vmm__stream_resolve("vmm_stream_end", &stream);
+    if (status != VMM_OK)
+        return status;
+    if (stream == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_stream_end: the default stream has no end");
+    bool is_stale = false;
+    status = vmm__debug_stream_end(cache, stream, &is_stale);
+    if (status != VMM__PENDING)
+        return status;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_stream_end: stream %p %s", stream,
+                      is_stale ? "was already destroyed" : "is being captured");
+}
+
+static vmm_status block_pin(const struct debug_call *call, void *ptr, bool pinned)
+{
+    vmm_cache *cache = call->cache;
+    const char *function = call->function;
+    vmm_status status = vmm__cache_admit(cache, function);
+    if (status == VMM_OK)
+        status = vmm__debug_inner(call, &ptr);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__pin_slow(cache, (uint64_t)(uintptr_t)ptr, pinned);
+    return status == VMM__NOT_FOUND ? unknown_pointer(cache, function, ptr) : status;
+}
+
+vmm_status vmm_pin(vmm_cache *cache, void *ptr)
+{
+    struct debug_call call = { .cache = cache, .function = "vmm_pin", .caller = CALLER };
+    return block_pin(&call, ptr, true);
+}
+
+vmm_status vmm_unpin(vmm_cache *cache, void *ptr)
+{
+    struct debug_call call = { .cache = cache, .function = "vmm_unpin", .caller = CALLER };
+    return block_pin(&call, ptr, false);
+}
+
+vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
+{
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_trim");
+    if (status != VMM_OK)
+        return status;
+    struct debug_call call = { .cache = cache, .function = "vmm_trim", .caller = CALLER };
+    vmm_status found = vmm__debug_flush(&call);
+    uint64_t released_bytes;
+    status = vmm__trim(cache, keep_bytes, &released_bytes);
+    if (status == VMM_OK && found != VMM_OK)
+        return found;
+    if (status == VMM_OK && released != NULL)
+        *released = released_bytes;
+    return status;
+}
+
+vmm_status vmm_compact(vmm_cache *cache, uint32_t budget_ms, uint64_t *moved_bytes,
+                       uint64_t *released_bytes)
+{
+    uint64_t moved;
+    uint64_t released;
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_compact");
+    if (status != VMM_OK)
+        return status;
+    if (cache->nvtx != NULL || cache->has_guard_pages)
+        return vmm__error(VMM_ERR_UNSUPPORTED, "vmm_compact: %s prevents moves",
+                          cache->nvtx != NULL ? "nvtx" : "debug mode");
+    status = vmm__compact_now(cache, budget_ms, &moved, &released);
+    if (status == VMM__PENDING)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_compact: a capture is under way");
+    if (status == VMM_OK && moved_bytes != NULL)
+        *moved_bytes = moved;
+    if (status == VMM_OK && released_bytes != NULL)
+        *released_bytes = released;
+    return status;
+}
+
+vmm_status vmm_wait(vmm_cache *cache)
+{
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_wait");
+    return status == VMM_OK ? vmm__graph_pool_wait(cache) : status;
+}
+
+vmm_status vmm_poll(vmm_cache *cache)
+{
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_poll");
+    return status == VMM_OK ? vmm__poll(cache) : status;
+}
+
+vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)
+{
+    vmm_status status = vmm__cache_admit(cache, "vmm_limit_set");
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_lock(&cache->grow_lock);
+    cache->vm.limit_bytes = limit_bytes;
+    vmm__fair_unlock(&cache->grow_lock);
+    return VMM_OK;
+}
+
+vmm_status vmm_listen(vmm_cache *cache, vmm_listener listener, void *context)
+{
+    vmm_status status = vmm__cache_admit(cache, "vmm_listen");
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__cache_pools_lock(cache, NULL);
+    cache->directory.listener =
+        (struct listener){ .tell = listener,
+                           .context = context,
+                           .owner = cache,
+                           .is_of_memory =
+                               cache->debug != NULL && vmm__debug_watches_memory(cache->debug) };
+    vmm__cache_pools_unlock(cache, NULL);
+    vmm__fair_unlock(&cache->grow_lock);
+    return VMM_OK;
+}
+
+vmm_status vmm_log_write(vmm_cache *cache, const char *line)
+{
+    vmm_status status = vmm__cache_admit(cache, "vmm_log_write");
+    if (status != VMM_OK)
+        return status;
+    if (line == NULL)
+        return vmm__cache_missing("vmm_log_write", "line");
+    vmm__cache_log(cache, "%s", line);
+    return VMM_OK;
+}
+
+vmm_status vmm__cache_check(vmm_cache *cache)
+{
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = vmm__cache_check_locked(cache);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status;
+}

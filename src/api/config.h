@@ -1,0 +1,33 @@
+/*
+ * Reads the configuration of a cache from the program and the environment, and checks it.
+ * Called by: api. Locks: none.
+ */
+#ifndef VMM_API_CONFIG_H
+#define VMM_API_CONFIG_H
+
+#include "cache/cache.h"
+
+/* Copies a caller's vmm_config, whose version may be older or newer. ERR_INVALID_ARGUMENT; ERR_UNSUPPORTED: a field of
+ * a newer version is set. */
+vmm_status vmm__config_read(const vmm_config *config, vmm_config *out);
+
+/* Sets fields that are at their default from VMM_DRIVER, VMM_NO_CACHING, VMM_FOOTPRINT, VMM_REUSE, VMM_COMPACTION,
+ * VMM_DECAY_MS, VMM_ZERO, VMM_DEBUG and VMM_NVTX. ERR_INVALID_ARGUMENT. */
+vmm_status vmm__config_environment(vmm_config *config);
+
+/* Call it last: replaces defaults by the values in effect (except for the driver, the footprint and the limit) and
+ * checks combinations of fields. ERR_INVALID_ARGUMENT. */
+vmm_status vmm__config_settle(vmm_config *config);
+
+/* The limit of a cache; 0: none. */
+static inline uint64_t vmm__config_limit_bytes(const vmm_config *config)
+{
+    return config->limit_bytes == VMM_NO_LIMIT ? 0 : config->limit_bytes;
+}
+
+/* Read VMM_LIMIT, which may be a share of the device's memory, and VMM_LOG, which may be a file to open. Call them after
+ * opening the driver. ERR_INVALID_ARGUMENT. */
+vmm_status vmm__config_limit(uint64_t device_bytes, vmm_config *config);
+vmm_status vmm__config_log(struct vmm_cache *cache);
+
+#endif

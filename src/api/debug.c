@@ -1,0 +1,27 @@
+/* The public functions of debug mode: see "Debug mode" in include/vmmcache/vmmcache.h. */
+#include "base/error.h"
+#include "debug/debug_mode.h"
+
+vmm_status vmm_debug_check(vmm_cache *cache)
+{
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_debug_check");
+    if (status != VMM_OK)
+        return status;
+    struct debug_call call = { .cache = cache,
+                               .function = "vmm_debug_check",
+                               .caller = __builtin_return_address(0) };
+    return vmm__debug_check(&call);
+}
+
+vmm_status vmm_debug_report(vmm_cache *cache, FILE *out)
+{
+    vmm_status status = vmm__cache_admit(cache, "vmm_debug_report");
+    if (status != VMM_OK)
+        return status;
+    if (out == NULL)
+        return vmm__cache_missing("vmm_debug_report", "out");
+    vmm__misuse_report(cache->debug, out);
+    if (ferror(out) != 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_debug_report: cannot write to the file");
+    return VMM_OK;
+}

@@ -1,0 +1,70 @@
+/* vmm_find() and vmm_block_bytes(): the block that contains an address, and the block size of a request. */
+#include "base/arith.h"
+#include "base/error.h"
+#include "cache/cache.h"
+#include "pool/block_ref.h"
+
+#include <string.h>
+
+static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item)
+{
+    struct block_ref ref;
+    if (!vmm__block_ref_around(heap, address, &ref) || !vmm__block_ref_is_live(&ref))
+        return false;
+    item->address = vmm__block_ref_address(&ref);
+    item->bytes = vmm__block_ref_bytes(&ref);
+    item->requested_bytes = vmm__block_ref_requested_bytes(&ref);
+    return true;
+}
+
+/* The caller holds the grow lock, under which no address changes its heap. */
+static bool address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_item *item)
+{
+    struct heap *heap = NULL;
+    if (vmm__arena_contains(&cache->vm.arena, address))
+        heap = vmm__directory_heap(&cache->directory, address);
+    if (heap == NULL)
+        return false;
+    vmm__pool_lock(heap->pool);
+    bool found = block_read(heap, address, item);
+    vmm__pool_unlock(heap->pool);
+    if (found && cache->debug != NULL) {
+        cache->debug_view->show(cache->debug, item);
+        found = item->state == VMM_ITEM_LIVE && address - item->address < item->bytes;
+    }
+    item->stream = heap->pool->stream;
+    item->pool = heap->pool->id;
+    item->is_small = heap->is_small;
+    return found;
+}
+
+vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *item)
+{
+    vmm_status status = vmm__cache_admit(cache, "vmm_find");
+    if (status != VMM_OK)
+        return status;
+    if (item == NULL)
+        return vmm__cache_missing("vmm_find", "item");
+    size_t size = item->struct_size;
+    if (size < offsetof(vmm_item, stream) || size > STRUCT_BYTES_MOST)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_find: struct_size is %zu; set it to sizeof(vmm_item)", size);
+    vmm_item found = { .kind = VMM_ITEM_BLOCK, .state = VMM_ITEM_LIVE };
+    vmm__fair_lock(&cache->grow_lock);
+    bool is_live = address_read_locked(cache, (uint64_t)(uintptr_t)address, &found);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (!is_live)
+        return vmm__error(VMM_ERR_UNKNOWN_POINTER, "vmm_find: %p is in no live block", address);
+    memcpy(item, &found, vmm__min(size, sizeof found));
+    item->struct_size = size;
+    return VMM_OK;
+}
+
+uint64_t vmm_block_bytes(vmm_cache *cache, uint64_t bytes)
+{
+    if (cache == NULL || bytes > cache->vm.arena.limit_bytes)
+        return 0;
+    if (cache->debug != NULL)
+        return cache->debug_view->block_bytes(cache->debug, bytes);
+    return vmm__cache_block_bytes(cache, bytes);
+}

@@ -1,0 +1,269 @@
+/* vmm_create() and vmm_destroy(): see "Life" in include/vmmcache/vmmcache.h. */
+#include "api/config.h"
+#include "api/create_on.h"
+#include "api/environment.h"
+#include "api/leaks.h"
+#include "base/callback.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "cache/reclaim/trim.h"
+#include "cache/registry.h"
+#include "debug/debug_mode.h"
+#include "debug/nvtx.h"
+#include "vmmcache/vmmcache.h"
+
+#include <stddef.h>
+
+#define DEFAULT_ARENA_BYTES (UINT64_C(1) << 44)
+
+/* Reserved memory may exceed the peak of active memory by 1 % before idle chunks move. A chunk has at most 16 granules.
+ * docs/internals.md has the measurements behind both values. */
+enum { FOOTPRINT_PERMILLE = 10, LARGEST_CHUNK_GRANULES = 16 };
+
+/* How often the library's thread polls in each decay_ms. */
+enum { TICKS_A_PERIOD = 4 };
+
+/* Disables the fast path: every request then takes the slow path, which fails with ERR_LOST. */
+static void device_lost(struct lost_listener *listener)
+{
+    vmm_cache *cache = (vmm_cache *)((char *)listener - offsetof(vmm_cache, lost_listener));
+    atomic_store_explicit(&cache->is_slow_path_only, true, memory_order_seq_cst);
+}
+
+/*
+ * The size of the first reservation, as a multiple of the device's memory. With 4, many streams have room to grow in
+ * place, and 64 caches on a device of 288 GiB fit into the 128 TiB of a process. Debug mode reuses a block's addresses
+ * only after all other addresses, so it needs more of them.
+ */
+enum { FIRST_DEVICES = 4, FIRST_DEVICES_DEBUG = 64 };
+
+/* The same for a driver whose addresses are backed at once, and with NVTX, which registers the whole arena as one heap. */
+enum { PLAIN_DEVICES = 2 };
+
+static struct memory_limits limits_choose(const vmm_config *config, const struct driver *driver)
+{
+    bool is_plain = driver->is_plain || config->nvtx == VMM_ON;
+    bool is_debug = config->debug >= VMM_DEBUG_ON;
+    uint64_t devices = is_plain ? PLAIN_DEVICES : is_debug ? FIRST_DEVICES_DEBUG : FIRST_DEVICES;
+    uint64_t first_bytes = devices * driver->total_bytes;
+    uint64_t most_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
+    return (struct memory_limits){ .first_arena_bytes = first_bytes,
+                                   .arena_bytes = is_plain ? first_bytes : most_bytes,
+                                   .bytes = vmm__config_limit_bytes(config) };
+}
+
+static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
+{
+    vmm_status status = vmm__fork_watch(NULL);
+    if (status != VMM_OK)
+        return status;
+    vmm_cache *cache = vmm__host_alloc(1, sizeof *cache);
+    if (cache == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for the cache");
+    cache->driver = driver;
+    cache->generation = vmm__fork_generation();
+    cache->no_caching = config->no_caching == VMM_ON;
+    atomic_init(&cache->is_slow_path_only, cache->no_caching);
+    cache->largest_chunk_granules = LARGEST_CHUNK_GRANULES;
+    cache->footprint_permille =
+        config->footprint_permille != 0 ? config->footprint_permille : FOOTPRINT_PERMILLE;
+    cache->reuse = config->reuse;
+    cache->compaction = config->compaction;
+    vmm__decay_init(&cache->decay, config, cache);
+    cache->log = config->log;
+    cache->log_context = config->log_context;
+    cache->pressure = config->pressure;
+    cache->pressure_context = config->pressure_context;
+    vmm__fair_init(&cache->grow_lock);
+    vmm__graph_pools_init(&cache->graph_pools);
+    vmm__timeline_init(&cache->copies, driver, NULL);
+    status = vmm__vm_init(&cache->vm, driver, limits_choose(config, driver));
+    if (status != VMM_OK)
+        goto fail_memory;
+    status = vmm__directory_init(&cache->directory, &cache->vm.arena);
+    if (status != VMM_OK)
+        goto fail_directory;
+    status = vmm__pools_init(&cache->pools);
+    if (status != VMM_OK)
+        goto fail_pools;
+    if (config->nvtx == VMM_ON)
+        status = vmm__nvtx_open(cache);
+    if (status != VMM_OK)
+        goto fail_nvtx;
+    status = vmm__debug_open(cache, config);
+    if (status != VMM_OK)
+        goto fail_debug;
+    cache->lost_listener.notify = device_lost;
+    vmm__lost_listen(&driver->lost, &cache->lost_listener);
+    vmm__registry_add(cache);
+    *out = cache;
+    return VMM_OK;
+
+fail_debug:
+    vmm__nvtx_close(cache);
+fail_nvtx:
+    (void)vmm__pools_fini(&cache->pools);
+fail_pools:
+    vmm__directory_fini(&cache->directory);
+fail_directory:
+    (void)vmm__vm_fini(&cache->vm);
+fail_memory:
+    (void)vmm__timeline_fini(&cache->copies);
+    vmm__graph_pools_fini(&cache->graph_pools);
+    vmm__fair_fini(&cache->grow_lock);
+    vmm__host_free(cache, sizeof *cache);
+    return status;
+}
+
+static void cache_tick(void *cache)
+{
+    (void)vmm__poll(cache);
+}
+
+static void aliases_log(vmm_cache *cache)
+{
+    const struct driver *driver = cache->driver;
+    if (!driver->has_aliases && !driver->is_plain)
+        vmm__cache_log(cache,
+                       "create: %s cannot map memory at two addresses: self-test failed at %s",
+                       driver->device_name, driver->alias_failure);
+}
+
+/* The last step of vmm_create(): from here on the thread may use the cache. */
+static vmm_status thread_start(const vmm_config *config, vmm_cache *cache)
+{
+    if (config->decay_thread == VMM_OFF)
+        return VMM_OK;
+    return vmm__ticker_start(&cache->ticker, config->decay_ms / TICKS_A_PERIOD, cache_tick, cache);
+}
+
+vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver, vmm_cache **out)
+{
+    vmm_config settings;
+    vmm_cache *cache = NULL;
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm_status status = vmm__config_read(config, &settings);
+    if (status == VMM_OK)
+        status = vmm__config_settle(&settings);
+    if (status == VMM_OK)
+        status = cache_open(&settings, driver, &cache);
+    if (status != VMM_OK)
+        return status;
+    status = thread_start(&settings, cache);
+    if (status != VMM_OK) {
+        (void)vmm_destroy(cache);
+        return status;
+    }
+    vmm__error_restore(&line);
+    *out = cache;
+    return VMM_OK;
+}
+
+/* With NVTX the driver allocates the whole device at once, so the limit is the device's size by default. */
+static uint64_t device_bytes_choose(const vmm_config *config)
+{
+    bool is_limited = config->nvtx == VMM_ON && config->device_bytes == 0;
+    return is_limited ? vmm__config_limit_bytes(config) : config->device_bytes;
+}
+
+vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
+{
+    if (out == NULL)
+        return vmm__cache_missing("vmm_create", "out");
+    vmm_config settings;
+    vmm_status status = vmm__config_read(config, &settings);
+    if (status == VMM_OK)
+        status = vmm__config_environment(&settings);
+    if (status == VMM_OK)
+        status = vmm__config_settle(&settings);
+    if (status != VMM_OK)
+        return status;
+    struct driver_options options = { .device = settings.device,
+                                      .device_bytes = device_bytes_choose(&settings),
+                                      .peer_devices = settings.peer_devices,
+                                      .is_plain = settings.nvtx == VMM_ON };
+    struct error_line line;
+    vmm__error_save(&line);
+    struct driver *driver;
+    status = vmm__driver_open(settings.driver, &options, &driver);
+    if (status != VMM_OK)
+        return status;
+    vmm_cache *cache;
+    status = vmm__config_limit(driver->total_bytes, &settings);
+    if (status == VMM_OK)
+        status = cache_open(&settings, driver, &cache);
+    if (status != VMM_OK)
+        goto fail_cache;
+    cache->owns_driver = true;
+    status = vmm__config_log(cache);
+    if (status == VMM_OK) {
+        vmm__environment_check(cache);
+        aliases_log(cache);
+        status = thread_start(&settings, cache);
+    }
+    if (status != VMM_OK) {
+        (void)vmm_destroy(cache);
+        return status;
+    }
+    vmm__error_restore(&line);
+    *out = cache;
+    return VMM_OK;
+
+fail_cache:
+    vmm__driver_close(driver);
+    return status;
+}
+
+/* Refuses a call inside one of the cache's callbacks, which would continue to use the cache. If several threads destroy
+ * the same cache, the registry lets one of them succeed. */
+static vmm_status destroy_begin(const vmm_cache *cache)
+{
+    if (vmm__callback_is_in(cache, false))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_destroy: called inside a callback of this cache");
+    vmm_status status = vmm__cache_admit(cache, "vmm_destroy");
+    if (status == VMM_OK && !vmm__registry_remove(cache))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_destroy: %p is not a cache: already destroyed?",
+                          (const void *)cache);
+    return status;
+}
+
+static vmm_status first_of(vmm_status first, vmm_status status)
+{
+    return first != VMM_OK ? first : status;
+}
+
+vmm_status vmm_destroy(vmm_cache *cache)
+{
+    if (cache == NULL)
+        return VMM_OK;
+    vmm_status status = destroy_begin(cache);
+    if (status != VMM_OK)
+        return status;
+    vmm__ticker_stop(&cache->ticker);
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__leaks_log(cache);
+    status = vmm__graph_pools_work_wait(cache);
+    if (status != VMM_OK)
+        status = vmm__graph_pools_work_wait(cache); /* retry once, like every release below */
+    status = first_of(status, vmm__debug_close(cache, status == VMM_OK));
+    vmm__nvtx_close(cache);
+    vmm__directory_fini(&cache->directory);
+    status = first_of(status, vmm__pools_fini(&cache->pools));
+    status = first_of(status, vmm__timeline_fini(&cache->copies));
+    status = first_of(status, vmm__vm_fini(&cache->vm));
+    vmm__lost_unlisten(&cache->driver->lost, &cache->lost_listener);
+    if (cache->owns_driver)
+        vmm__driver_close(cache->driver);
+    if (cache->log_file != NULL && cache->log_file != stderr)
+        (void)fclose(cache->log_file);
+    vmm__graph_pools_fini(&cache->graph_pools);
+    vmm__fair_fini(&cache->grow_lock);
+    vmm__host_free(cache, sizeof *cache);
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    return status;
+}

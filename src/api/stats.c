@@ -1,0 +1,134 @@
+/* Reads the statistics of a cache: see stats.h and vmm_stats_get(). */
+#include "api/stats.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "cache/reuse/idle_scan.h"
+
+#include <string.h>
+
+static void heap_read(const struct vm *memory, const struct heap *heap, vmm_stats *stats)
+{
+    uint64_t idle_bytes = 0;
+    for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
+         node = vmm__size_index_smaller(&heap->index, node)) {
+        stats->largest_free_bytes = vmm__max(stats->largest_free_bytes, node->size);
+        idle_bytes += vmm__idle_bytes(memory, (const struct block *)node);
+    }
+    stats->idle_bytes += idle_bytes;
+    stats->pinned_bytes += heap->free_bytes - idle_bytes;
+}
+
+/* The free memory of a graph pool counts as retained, neither idle nor pinned: it stays until the pool is released. */
+static void pool_read(const struct vm *memory, const struct pool *pool, vmm_stats *stats)
+{
+    stats->unmovable_bytes += vmm__heap_unmovable(&pool->large) + vmm__heap_unmovable(&pool->small);
+    if (pool->is_in_use) {
+        stats->retained_bytes += pool->large.free_bytes + pool->small.free_bytes;
+        return;
+    }
+    heap_read(memory, &pool->large, stats);
+    heap_read(memory, &pool->small, stats);
+}
+
+static void pools_read(struct vmm_cache *cache, vmm_stats *stats)
+{
+    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
+        vmm__pool_lock(pool);
+        vmm__counters_flush(&pool->counters, &cache->totals);
+        pool_read(&cache->vm, pool, stats);
+        vmm__pool_unlock(pool);
+    }
+    stats->streams = cache->pools.count;
+    for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        stats->stale_streams += vmm__timeline_is_stale(&pool->timeline) ? 1 : 0;
+}
+
+static void driver_read(const struct driver *driver, vmm_stats *stats)
+{
+    stats->stalls = atomic_load_explicit(&driver->stalls, memory_order_relaxed);
+    stats->stream_waits = vmm__driver_calls(driver, DRIVER_CALL_stream_wait);
+    stats->reserve_calls = vmm__driver_calls(driver, DRIVER_CALL_reserve);
+    stats->address_free_calls = vmm__driver_calls(driver, DRIVER_CALL_address_free);
+    stats->create_calls = vmm__driver_calls(driver, DRIVER_CALL_create);
+    stats->map_calls = vmm__driver_calls(driver, DRIVER_CALL_map);
+    stats->access_calls = vmm__driver_calls(driver, DRIVER_CALL_access);
+    stats->unmap_calls = vmm__driver_calls(driver, DRIVER_CALL_unmap);
+    stats->release_calls = vmm__driver_calls(driver, DRIVER_CALL_release);
+    for (int call = DRIVER_CALL_event_create; call <= DRIVER_CALL_stream_wait; call++)
+        stats->event_calls += vmm__driver_calls(driver, (enum driver_call)call);
+    stats->driver_ns = vmm__driver_clock_ns(driver);
+}
+
+void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
+{
+    *out = (vmm_stats){ .struct_size = sizeof *out };
+    vmm__fair_lock(&cache->grow_lock);
+    pools_read(cache, out);
+    out->requested_bytes = vmm__stat_read(&cache->totals.requested_bytes);
+    out->allocated_bytes = vmm__stat_read(&cache->totals.allocated_bytes);
+    out->active_bytes = vmm__stat_read(&cache->totals.active_bytes);
+    out->allocations = vmm__stat_read(&cache->totals.allocations);
+    out->reserved_bytes = vmm__stat_read(&cache->vm.reserved_bytes);
+    out->chunks = vmm__stat_read(&cache->vm.chunks);
+    out->limbo_bytes = cache->vm.limbo_bytes;
+    out->limit_bytes = cache->vm.limit_bytes;
+    out->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
+    out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
+    out->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
+    out->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);
+    driver_read(cache->driver, out);
+    vmm__fair_unlock(&cache->grow_lock);
+}
+
+vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
+{
+    vmm_status status = vmm__cache_admit(cache, "vmm_stats_get");
+    if (status != VMM_OK)
+        return status;
+    if (out == NULL)
+        return vmm__cache_missing("vmm_stats_get", "out");
+    size_t size = out->struct_size;
+    if (size < sizeof size + sizeof(vmm_stat) || size > STRUCT_BYTES_MOST)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_stats_get: struct_size is %zu; set it to sizeof(vmm_stats)", size);
+    vmm_stats stats;
+    vmm__stats_read(cache, &stats);
+    memcpy(out, &stats, vmm__min(size, sizeof stats));
+    out->struct_size = size;
+    return VMM_OK;
+}
+
+vmm_status vmm_stats_reset_peak(vmm_cache *cache)
+{
+    vmm_status status = vmm__cache_admit(cache, "vmm_stats_reset_peak");
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__cache_counters_flush(cache, NULL);
+    vmm__stat_reset_peak(&cache->totals.requested_bytes);
+    vmm__stat_reset_peak(&cache->totals.allocated_bytes);
+    vmm__stat_reset_peak(&cache->totals.active_bytes);
+    vmm__stat_reset_peak(&cache->totals.allocations);
+    vmm__stat_reset_peak(&cache->vm.reserved_bytes);
+    vmm__stat_reset_peak(&cache->vm.chunks);
+    vmm__fair_unlock(&cache->grow_lock);
+    return VMM_OK;
+}
+
+vmm_status vmm_device_memory(vmm_cache *cache, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_device_memory");
+    if (status != VMM_OK)
+        return status;
+    if (free_bytes == NULL || total_bytes == NULL)
+        return vmm__cache_missing("vmm_device_memory",
+                                  free_bytes == NULL ? "free_bytes" : "total_bytes");
+    uint64_t free_now;
+    uint64_t total_now;
+    status = vmm__driver_memory_info(cache->driver, &free_now, &total_now);
+    if (status == VMM_OK) {
+        *free_bytes = free_now;
+        *total_bytes = total_now;
+    }
+    return status;
+}

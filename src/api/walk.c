@@ -1,0 +1,169 @@
+/* Visits every chunk and block: see walk.h. */
+#include "api/walk.h"
+#include "base/callback.h"
+#include "base/error.h"
+
+/* The state of a walk. The walk keeps the pool of its current heap locked, so that `block` stays valid from one chunk to
+ * the next. */
+struct walk {
+    vmm_cache *cache;
+    vmm_visitor visit;
+    void *context;
+    bool ended;
+    struct heap *heap;         /* of the current chunk; NULL: none */
+    const struct block *block; /* the block that covers the start of the chunk */
+};
+
+static void item_visit(struct walk *walk, vmm_item item)
+{
+    const struct pool *pool = walk->heap == NULL ? NULL : walk->heap->pool;
+    item.struct_size = sizeof item;
+    bool is_used = item.kind == VMM_ITEM_BLOCK &&
+                   (item.state == VMM_ITEM_LIVE || item.state == VMM_ITEM_WAITING);
+    if (is_used && walk->cache->debug != NULL)
+        walk->cache->debug_view->show(walk->cache->debug, &item);
+    if (pool != NULL) {
+        item.stream = pool->stream;
+        item.pool = pool->id;
+        item.is_small = walk->heap->is_small;
+    }
+    if (walk->ended)
+        return;
+    struct callback callback;
+    vmm__callback_begin(&callback, walk->cache, true);
+    walk->ended = walk->visit(walk->context, &item) != 0;
+    vmm__callback_end(&callback);
+}
+
+static vmm_item_state block_item_state(const struct block *block)
+{
+    if (block->state == BLOCK_FREE)
+        return VMM_ITEM_FREE;
+    return block->state == BLOCK_WAITING ? VMM_ITEM_WAITING : VMM_ITEM_LIVE;
+}
+
+static vmm_item_state object_state(const struct slab *slab, uint32_t object)
+{
+    if ((slab->free_bits >> object & 1) != 0)
+        return VMM_ITEM_FREE;
+    return (slab->waiting_bits >> object & 1) != 0 ? VMM_ITEM_WAITING : VMM_ITEM_LIVE;
+}
+
+/* The addresses of a chunk. A slab may extend into the next chunk. */
+struct range {
+    uint64_t address;
+    uint64_t end;
+};
+
+/* Visits the objects that start in the chunk. */
+static void slab_visit(struct walk *walk, const struct slab *slab, const struct range *range)
+{
+    for (uint32_t object = 0; object < slab->objects; object++) {
+        uint64_t address = vmm__slab_address(slab, object);
+        if (address < range->address || address >= range->end)
+            continue;
+        vmm_item_state state = object_state(slab, object);
+        item_visit(walk, (vmm_item){ .kind = VMM_ITEM_BLOCK,
+                                     .state = state,
+                                     .address = address,
+                                     .bytes = slab->object_bytes,
+                                     .requested_bytes =
+                                         state == VMM_ITEM_LIVE ? slab->requested[object] : 0 });
+    }
+}
+
+static void block_visit(struct walk *walk, const struct block *block, const struct range *range)
+{
+    if (block->state == BLOCK_SLAB) {
+        slab_visit(walk, block->slab, range);
+        return;
+    }
+    vmm_item_state state = block_item_state(block);
+    item_visit(
+        walk, (vmm_item){ .kind = VMM_ITEM_BLOCK,
+                          .state = state,
+                          .address = block->address,
+                          .bytes = block->node.size,
+                          .requested_bytes = state == VMM_ITEM_LIVE ? block->requested_bytes : 0 });
+}
+
+/* Moves the walk to an address and its heap. heap NULL: no heap owns the address. */
+static void walk_move(struct walk *walk, struct heap *heap, uint64_t address)
+{
+    struct pool *from = walk->heap == NULL ? NULL : walk->heap->pool;
+    struct pool *to = heap == NULL ? NULL : heap->pool;
+    if (from != to && from != NULL)
+        vmm__pool_unlock(from);
+    if (from != to && to != NULL)
+        vmm__pool_lock(to);
+    if (heap != walk->heap)
+        walk->block = NULL;
+    walk->heap = heap;
+    while (walk->block != NULL && vmm__block_end(walk->block) <= address)
+        walk->block = walk->block->next;
+    if (heap != NULL && walk->block == NULL) /* each extent starts with a block */
+        walk->block = *vmm__directory_slot(&walk->cache->directory, address);
+}
+
+/* A chunk is idle if one free block covers it. */
+static vmm_item_state chunk_item_state(const struct walk *walk, const struct chunk *chunk,
+                                       uint64_t end)
+{
+    if (chunk->state == CHUNK_LIMBO)
+        return VMM_ITEM_WAITING;
+    bool idle = walk->block->state == BLOCK_FREE && vmm__block_end(walk->block) >= end;
+    return idle ? VMM_ITEM_FREE : VMM_ITEM_LIVE;
+}
+
+/* Visits the blocks that start in a chunk, and the objects there of a slab that starts before it. */
+static void chunk_blocks_visit(struct walk *walk, const struct range *range)
+{
+    const struct block *block = walk->block;
+    for (; block != NULL && block->address < range->end && !walk->ended; block = block->next) {
+        if (block->address >= range->address || block->state == BLOCK_SLAB)
+            block_visit(walk, block, range);
+    }
+}
+
+static void chunk_visit(struct walk *walk, const struct chunk *chunk)
+{
+    const struct vm *memory = &walk->cache->vm;
+    uint64_t address = vmm__chunk_address(memory, chunk);
+    struct range range = { .address = address, .end = address + vmm__chunk_bytes(memory, chunk) };
+    walk_move(walk, vmm__directory_heap(&walk->cache->directory, address), address);
+    item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
+                                 .state = chunk_item_state(walk, chunk, range.end),
+                                 .address = address,
+                                 .bytes = range.end - address });
+    if (walk->heap != NULL)
+        chunk_blocks_visit(walk, &range);
+}
+
+void vmm__walk(struct vmm_cache *cache, vmm_visitor visit, void *context)
+{
+    struct walk walk = { .cache = cache, .visit = visit, .context = context };
+    const struct arena *arena = &cache->vm.arena;
+    vmm__fair_lock(&cache->grow_lock);
+    uint64_t granule = vmm__arena_next_taken(arena, 0);
+    while (granule < arena->granules && !walk.ended) {
+        const struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
+        bool is_guard_page = chunk == NULL;
+        if (!is_guard_page && !chunk->is_alias) /* an alias holds no memory */
+            chunk_visit(&walk, chunk);
+        uint64_t end = granule + (is_guard_page ? 1 : chunk->granules);
+        granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
+    }
+    walk_move(&walk, NULL, 0);
+    vmm__fair_unlock(&cache->grow_lock);
+}
+
+vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
+{
+    vmm_status status = vmm__cache_admit(cache, "vmm_walk");
+    if (status != VMM_OK)
+        return status;
+    if (visit == NULL)
+        return vmm__cache_missing("vmm_walk", "visit");
+    vmm__walk(cache, visit, context);
+    return VMM_OK;
+}

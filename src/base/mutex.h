@@ -1,0 +1,49 @@
+/*
+ * A mutex for short sections. A cache has two further kinds of locks: its grow lock (base/fair.h) and the locks of its
+ * pools (base/biased.h). base/lock_rank.h states the order in which a thread takes them all.
+ */
+#ifndef VMM_BASE_MUTEX_H
+#define VMM_BASE_MUTEX_H
+
+#include "base/lock_rank.h"
+
+#include <pthread.h>
+
+struct mutex {
+    pthread_mutex_t mutex;
+    VMM_LOCK_CHECK_MEMBER
+};
+
+/* Cannot fail with default attributes on the systems that the library supports. */
+static inline void vmm__mutex_init_ranked(struct mutex *lock, enum lock_rank rank)
+{
+    (void)pthread_mutex_init(&lock->mutex, NULL);
+    (void)rank;
+    VMM_LOCK_SET_RANK(lock, rank);
+}
+
+/* A leaf: its holder takes no further lock. */
+static inline void vmm__mutex_init(struct mutex *lock)
+{
+    vmm__mutex_init_ranked(lock, LOCK_RANK_LEAF);
+}
+
+static inline void vmm__mutex_fini(struct mutex *lock)
+{
+    (void)pthread_mutex_destroy(&lock->mutex);
+}
+
+static inline void vmm__mutex_lock(struct mutex *lock)
+{
+    VMM_LOCK_ORDER(lock);
+    (void)pthread_mutex_lock(&lock->mutex);
+    VMM_LOCK_TAKE(lock);
+}
+
+static inline void vmm__mutex_unlock(struct mutex *lock)
+{
+    VMM_LOCK_RELEASE(lock);
+    (void)pthread_mutex_unlock(&lock->mutex);
+}
+
+#endif

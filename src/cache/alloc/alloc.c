@@ -1,0 +1,157 @@
+/* The slow paths of allocation and free: see alloc.h. */
+#include "cache/alloc/alloc.h"
+#include "cache/alloc/refill.h"
+#include "cache/streams.h"
+
+static bool is_contended(const struct pool *pool)
+{
+    return atomic_load_explicit(&pool->is_contended, memory_order_relaxed);
+}
+
+/* Makes the thread's magazine if it has none yet. */
+static void magazine_add_locked(struct vmm_cache *cache, struct pool *pool, const void *block)
+{
+    uint64_t address = (uint64_t)(uintptr_t)block;
+    struct magazine *magazine = vmm__magazine_find_locked(pool);
+    if (magazine != NULL)
+        vmm__magazine_add_locked(magazine, vmm__directory_heap(&cache->directory, address),
+                                 address);
+}
+
+static vmm_status pool_alloc_cached(struct vmm_cache *cache, struct pool *pool, uint64_t bytes,
+                                    void **out)
+{
+    vmm__cache_pool_lock_slow(cache, pool);
+    vmm_status status = vmm__pool_take_locked(pool, bytes, out);
+    if (status == VMM_OK && is_contended(pool))
+        magazine_add_locked(cache, pool, *out);
+    vmm__biased_unlock(&pool->lock);
+    return status;
+}
+
+/* The pool of a request: the stream's own, or that of a graph pool. */
+static vmm_status pool_choose(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
+{
+    vmm_status status = vmm__cache_admit_work(cache, "vmm_alloc");
+    if (status == VMM_OK)
+        status = vmm__stream_resolve("vmm_alloc", &stream);
+    if (status != VMM_OK)
+        return status;
+    bool is_slow_path_only = atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
+    return is_slow_path_only ? vmm__graph_pool_choose(cache, stream, out)
+                             : vmm__cache_pool(cache, stream, out);
+}
+
+static vmm_status pool_alloc(struct vmm_cache *cache, struct pool *pool, size_t bytes, void **out)
+{
+    if (cache->no_caching) {
+        vmm__cache_pool_activate(cache, pool);
+        return vmm__refill(cache, pool, bytes, out);
+    }
+    vmm_status status = pool_alloc_cached(cache, pool, bytes, out);
+    return status == VMM__NO_FIT ? vmm__refill(cache, pool, bytes, out) : status;
+}
+
+/* Takes a block from the thread's magazine of a contended pool. */
+static bool magazine_alloc(const struct pool *pool, size_t bytes, void **out)
+{
+    struct magazine *magazine = is_contended(pool) ? vmm__magazine_mine(pool) : NULL;
+    return magazine != NULL &&
+           vmm__magazine_take(magazine, vmm__pool_block_bytes(bytes), bytes, out);
+}
+
+/* Whether vmm__cache_admit() would pass. Leaves out the registry: the caller has followed the handle already. */
+static bool is_admitted(const struct vmm_cache *cache)
+{
+    return vmm__thread_slot_is_taken() && cache->generation == vmm__fork_generation();
+}
+
+vmm_status vmm__alloc_slow(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
+{
+    struct pool *pool = vmm__pools_find(&cache->pools, stream);
+    bool is_plain =
+        pool != NULL && !atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
+    if (is_plain && magazine_alloc(pool, bytes, out))
+        return VMM_OK;
+    vmm_status status = is_plain && is_admitted(cache) ? VMM_OK : pool_choose(cache, stream, &pool);
+    return status == VMM_OK ? pool_alloc(cache, pool, bytes, out) : status;
+}
+
+vmm_status vmm__alloc_detached(struct vmm_cache *cache, size_t bytes, size_t padded_bytes,
+                               vmm_stream stream, void **out, bool *is_detached_request)
+{
+    struct pool *pool;
+    vmm_status status = pool_choose(cache, stream, &pool);
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_lock(&cache->grow_lock);
+    *is_detached_request = !pool->is_in_use;
+    vmm__fair_unlock(&cache->grow_lock);
+    if (!*is_detached_request)
+        return pool_alloc(cache, pool, padded_bytes, out);
+    vmm__cache_pool_activate(cache, pool);
+    return vmm__refill_detached(cache, pool, bytes, out);
+}
+
+struct heap *vmm__free_pool_lock(struct vmm_cache *cache, uint64_t address)
+{
+    struct heap *heap = vmm__alloc_heap_of(cache, address);
+    while (heap != NULL) {
+        struct pool *pool = heap->pool;
+        if (!vmm__cache_pool_lock_fast(cache, pool))
+            vmm__cache_pool_lock_slow(cache, pool);
+        struct heap *now = vmm__directory_heap(&cache->directory, address);
+        if (now == heap)
+            return heap;
+        vmm__biased_unlock(&pool->lock); /* it was transferred to another heap meanwhile */
+        heap = now;
+    }
+    return NULL;
+}
+
+/* Puts a block of a contended pool into the thread's magazine; false if it has none, or no room. */
+static bool magazine_free(struct vmm_cache *cache, struct pool *pool, uint64_t address,
+                          bool *should_poll)
+{
+    struct magazine *magazine = is_contended(pool) ? vmm__magazine_mine(pool) : NULL;
+    if (magazine == NULL || !vmm__magazine_give(magazine, pool, address))
+        return false;
+    *should_poll = vmm__decay_should_poll(&cache->decay, &magazine->frees);
+    return true;
+}
+
+vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *should_poll)
+{
+    struct heap *heap = vmm__alloc_heap_of(cache, address);
+    if (heap != NULL && magazine_free(cache, heap->pool, address, should_poll))
+        return VMM_OK;
+    vmm_status status = is_admitted(cache) ? VMM_OK : vmm__cache_admit(cache, "vmm_free");
+    if (status != VMM_OK)
+        return status;
+    heap = vmm__free_pool_lock(cache, address);
+    if (heap == NULL)
+        return VMM__NOT_FOUND;
+    struct pool *pool = heap->pool;
+    if (is_contended(pool)) {
+        struct magazine *magazine = vmm__magazine_find_locked(pool);
+        if (magazine != NULL)
+            vmm__magazine_empty_locked(magazine, pool);
+    }
+    status = vmm__pool_give_locked(pool, heap, address);
+    *should_poll = vmm__decay_should_poll(&cache->decay, &pool->frees) || cache->no_caching;
+    vmm__biased_unlock(&pool->lock);
+    return status;
+}
+
+vmm_status vmm__pin_slow(struct vmm_cache *cache, uint64_t address, bool pinned)
+{
+    struct heap *heap = vmm__free_pool_lock(cache, address);
+    if (heap == NULL)
+        return VMM__NOT_FOUND;
+    struct pool *pool = heap->pool;
+    vmm_status status = vmm__pool_pin_locked(heap, address, pinned);
+    if (!pinned)
+        atomic_fetch_add_explicit(&cache->unpins, 1, memory_order_relaxed);
+    vmm__biased_unlock(&pool->lock);
+    return status;
+}

@@ -1,0 +1,82 @@
+/*
+ * Allocation and free: finds the pool of a stream or of an address, locks it, and takes or returns a block.
+ *
+ * The fast path locks a pool whose lock is biased to the calling thread, without an atomic operation. The slow path
+ * locks it otherwise, or uses the thread's magazine if the pool is contended.
+ *
+ * The fast path and the magazines make no checks for fork(), callbacks or a lost device, because none can reach them:
+ * in a child of fork() and in a callback that may not call the cache, the thread has no thread slot
+ * (base/thread_slot.h, base/callback.h), so it owns no bias and no magazine; a lost device sets is_slow_path_only.
+ *
+ * May be called by: api. Takes pools' locks, and the grow lock for a stream's first pool and for a refill.
+ */
+#ifndef VMM_CACHE_ALLOC_ALLOC_H
+#define VMM_CACHE_ALLOC_ALLOC_H
+
+#include "cache/cache.h"
+
+/* Locks a stream's pool on the fast path. NULL if the thread cannot, the cache does not cache, or the request may
+ * belong to a graph pool. Never locks a detached pool, even if it is the active one: a graph pool or a closed stream
+ * left it. */
+static inline struct pool *vmm__alloc_pool_lock_fast(struct vmm_cache *cache, vmm_stream stream)
+{
+    struct pool *pool = atomic_load_explicit(&cache->active_pool, memory_order_acquire);
+    if (pool == NULL || atomic_load_explicit(&pool->is_detached, memory_order_acquire) ||
+        pool->stream !=
+            stream) /* read last: a closed stream's pool may be given to another stream */
+        pool = vmm__pools_find(&cache->pools, stream);
+    bool is_slow_path_only = atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
+    if (pool == NULL || is_slow_path_only || !vmm__cache_pool_lock_fast(cache, pool))
+        return NULL;
+    return pool;
+}
+
+/* vmm_alloc() when the fast path could not lock the pool. */
+vmm_status vmm__alloc_slow(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out);
+
+/* The same for a block with whole granules of its own, between unmapped guard pages. *is_detached_request is false if
+ * the request belongs to a graph pool: the block is then an ordinary one of padded_bytes. */
+vmm_status vmm__alloc_detached(struct vmm_cache *cache, size_t bytes, size_t padded_bytes,
+                               vmm_stream stream, void **out, bool *is_detached_request);
+
+static inline struct heap *vmm__alloc_heap_of(const struct vmm_cache *cache, uint64_t address)
+{
+    if (!vmm__arena_contains(&cache->vm.arena, address))
+        return NULL;
+    return vmm__directory_heap(&cache->directory, address);
+}
+
+/* Locks the pool whose heap owns an address on the fast path; NULL if the thread cannot. Expects the address in the
+ * active pool. */
+static inline struct heap *vmm__free_pool_lock_fast(struct vmm_cache *cache, uint64_t address)
+{
+    struct heap *heap = NULL;
+    struct pool *pool = atomic_load_explicit(&cache->active_pool, memory_order_acquire);
+    if (pool == NULL) {
+        heap = vmm__alloc_heap_of(cache, address);
+        pool = heap == NULL ? NULL : heap->pool;
+    }
+    if (pool == NULL || !vmm__cache_pool_lock_fast(cache, pool))
+        return NULL;
+    heap = vmm__pool_last_heap(pool, address);
+    if (heap != NULL)
+        return heap;
+    heap = vmm__alloc_heap_of(cache, address);
+    if (heap != NULL && heap->pool == pool)
+        return heap;
+    vmm__biased_unlock(&pool->lock); /* the address belongs, or now belongs, to another pool */
+    return NULL;
+}
+
+/* Locks the pool whose heap owns an address. NULL, and no pool locked, if none does. */
+struct heap *vmm__free_pool_lock(struct vmm_cache *cache, uint64_t address);
+
+/* vmm_free() when the fast path could not lock the pool. *should_poll: whether the caller should run vmm__poll().
+ * VMM__NOT_FOUND if no heap owns the address. */
+vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *should_poll);
+
+/* Pins the live block at an address, so that compaction does not move it, or unpins it. VMM__NOT_FOUND if no heap owns
+ * the address; else see vmm__pool_pin_locked(). */
+vmm_status vmm__pin_slow(struct vmm_cache *cache, uint64_t address, bool pinned);
+
+#endif

@@ -1,0 +1,154 @@
+/* Serves a request that missed: see refill.h. */
+#include "cache/alloc/refill.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "cache/reclaim/reclaim.h"
+#include "cache/reclaim/trim.h"
+#include "cache/reuse/span.h"
+#include "cache/reuse/transfer.h"
+
+/* One refill in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
+enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
+
+/* Joins free blocks that are adjacent but belong to several heaps, if the block then fits or needs less growth. */
+static vmm_status span_take(struct vmm_cache *cache, const struct request *request, void **out)
+{
+    const struct block *beside;
+    uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
+    vmm_status status = vmm__span_join(cache, request->heap, request->block_bytes, grow_bytes,
+                                       vmm__idle_usual(cache, request->pool));
+    if (status != VMM_OK)
+        return status;
+    return vmm__pool_take_locked(request->pool, request->bytes, out);
+}
+
+static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
+{
+    (void)vmm__pool_poll_locked(request->pool, UINT32_MAX);
+    vmm_status status = vmm__pool_take_locked(request->pool, request->bytes, out);
+    if (status != VMM__NO_FIT)
+        return status;
+    status = vmm__transfer(cache, request->heap, request->block_bytes,
+                           vmm__idle_usual(cache, request->pool));
+    if (status == VMM_OK)
+        return vmm__pool_take_locked(request->pool, request->bytes, out);
+    status = span_take(cache, request, out);
+    if (status == VMM_OK)
+        return status;
+    struct block *block;
+    status = vmm__grow(cache, request->heap, request->block_bytes, request->from, &block);
+    if (status != VMM_OK)
+        return status;
+    request->heap->index.search_all = true; /* the search must find the new block */
+    return vmm__pool_take_locked(request->pool, request->bytes, out);
+}
+
+/* A block with granules of its own. */
+static vmm_status refill_detached(struct vmm_cache *cache, const struct request *request,
+                                  void **out)
+{
+    struct block *block;
+    vmm_status status =
+        vmm__grow(cache, request->heap, request->block_bytes, GROW_DETACHED, &block);
+    if (status != VMM_OK)
+        return status;
+    return vmm__pool_take_block_locked(request->pool, block, request->bytes, out);
+}
+
+static vmm_status refill_once(struct vmm_cache *cache, const struct request *request, void **out)
+{
+    vmm__pools_touch(&cache->pools, request->pool);
+    vmm__counters_flush(&request->pool->counters, &cache->totals);
+    return request->is_detached_request ? refill_detached(cache, request, out)
+                                        : refill_cached(cache, request, out);
+}
+
+/* Reclaim also helps when addresses run out, because idle memory and stale mappings occupy them. */
+static vmm_status refill_locked(struct vmm_cache *cache, struct request *request, void **out)
+{
+    vmm_status status = refill_once(cache, request, out);
+    if (!vmm__is_oom(status))
+        return status;
+    atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
+    cache->is_sparing = false;
+    struct reclaim reclaim = { .step = 0 };
+    while (vmm__is_oom(status)) {
+        vmm_status step_status = vmm__reclaim_next(cache, request, &reclaim);
+        if (step_status == VMM__NOTHING)
+            break;
+        if (step_status != VMM_OK && !vmm__is_oom(step_status))
+            return step_status;
+        cache->is_sparing =
+            false; /* a step may have let other threads refill, which set it again */
+        if (request->shared != NULL) {
+            *out = request->shared;
+            return VMM_OK;
+        }
+        status = refill_once(cache, request, out);
+    }
+    if (!vmm__is_oom(status))
+        return status;
+    atomic_fetch_add_explicit(&cache->ooms, 1, memory_order_relaxed);
+    return vmm__reclaim_report(cache, request, status);
+}
+
+/* Fails at once: no reclaim could help. */
+static vmm_status arena_exceeded(struct vmm_cache *cache, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&cache->ooms, 1, memory_order_relaxed);
+    vmm_status status =
+        vmm__error(VMM_ERR_ADDRESS_SPACE,
+                   "alloc: %llu bytes are more than the arena of %s has: see arena_bytes",
+                   (unsigned long long)bytes, vmm__size_text(cache->vm.arena.limit_bytes).text);
+    vmm__cache_log(cache, "%s", vmm_last_error());
+    return status;
+}
+
+static vmm_status refill(struct vmm_cache *cache, struct request request, void **out)
+{
+    struct pool *pool = request.pool;
+    uint64_t bytes = request.bytes;
+    if (!vmm__pool_need(pool, bytes, &request.heap, &request.block_bytes) ||
+        request.block_bytes > cache->vm.arena.limit_bytes)
+        return arena_exceeded(cache, bytes);
+    if (request.is_detached_request)
+        request.heap = &pool->large;
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__fair_lock(&cache->grow_lock);
+    if (vmm__trim_may_have_expired(cache))
+        (void)vmm__trim_expired_locked(
+            cache); /* what cannot be released now is tried again later */
+    cache->refills++;
+    cache->retained_bytes = vmm__graph_pools_retained_bytes(cache);
+    cache->is_sparing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
+    vmm__pool_lock(pool);
+    vmm_status status = refill_locked(cache, &request, out);
+    pool->small.index.search_all = false;
+    pool->large.index.search_all = false;
+    vmm__pool_unlock(pool);
+    vmm__cache_pools_vacate(cache);
+    vmm__cache_pools_turn(cache);
+    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    else
+        vmm__cache_log(cache, "alloc: %s", vmm_last_error());
+    return status;
+}
+
+vmm_status vmm__refill(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out)
+{
+    struct request request = { .pool = pool,
+                               .bytes = bytes,
+                               .is_detached_request = cache->no_caching };
+    return refill(cache, request, out);
+}
+
+vmm_status vmm__refill_detached(struct vmm_cache *cache, struct pool *pool, uint64_t bytes,
+                                void **out)
+{
+    struct request request = { .pool = pool, .bytes = bytes, .is_detached_request = true };
+    return refill(cache, request, out);
+}

@@ -1,0 +1,232 @@
+/*
+ * The cache: its memory, pools and settings, and what all of src/cache shares.
+ *
+ * Owns: virtual memory, directory and pools; the driver if vmm_create() opened it.
+ * Lock order: grow_lock, then pools' locks (a second pool's only under grow_lock), then timelines'.
+ * grow_lock guards the virtual memory, the set of pools and every policy decision. The fast path never takes it, and
+ * vmm__poll() only tries it.
+ * May be called by: cache, debug, api.
+ */
+#ifndef VMM_CACHE_CACHE_H
+#define VMM_CACHE_CACHE_H
+
+#include "base/error.h"
+#include "base/fair.h"
+#include "base/fork.h"
+#include "base/thread.h"
+#include "base/ticker.h"
+#include "cache/graph/graph_pools.h"
+#include "cache/reclaim/decay.h"
+#include "pool/pools.h"
+#include "vm/vm.h"
+
+struct nvtx; /* see debug/nvtx.h */
+struct debug;
+
+/* What reports and reclaim need of debug mode, which lies above src/cache. The first two may be called with any locks
+ * held: they take only a leaf lock of debug mode. */
+struct debug_view {
+    /* Turns the item of a live or waiting block into the program's allocation, or into a free item if the program has
+     * none there, as in quarantine. */
+    void (*show)(struct debug *debug, vmm_item *item);
+    /* As vmm_block_bytes(), for a request that fits in the arena. */
+    uint64_t (*block_bytes)(const struct debug *debug, uint64_t bytes);
+    /* For reclaim, without locks: returns the blocks in quarantine to their pools. Returns the count of blocks ever
+     * returned. */
+    uint64_t (*give)(struct debug *debug);
+};
+
+struct vmm_cache {
+    struct driver *driver;
+    uint64_t generation; /* of the process that created the cache: see base/fork.h */
+    struct lost_listener lost_listener;
+    struct nvtx *nvtx; /* NULL: no NVTX annotations; otherwise no pool is locked on the fast path */
+    bool owns_driver;
+    bool no_caching;
+    bool is_fine;    /* chunks are small: see grow/target.c; grow_lock guards it and is_sparing */
+    bool is_sparing; /* the current refill passes over pools that other threads use */
+    uint32_t largest_chunk_granules; /* see grow/target.c */
+    uint32_t footprint_permille;     /* of the peak of active bytes: see grow/target.c */
+    vmm_reuse reuse;
+    vmm_compaction compaction;
+    vmm_log_fn log;
+    void *log_context;
+    vmm_pressure_fn pressure; /* NULL: none */
+    void *pressure_context;
+    FILE *log_file; /* opened for VMM_LOG; NULL if not */
+    struct debug *
+        debug; /* NULL: not in debug mode. In debug mode no pool is locked on the fast path, so that the fast
+                          * path need not check */
+    const struct debug_view *debug_view;
+    bool has_guard_pages; /* see grow/guard_page.h */
+    uint64_t
+        guard_page_next; /* granule where the search for a detached block starts; grow_lock guards it */
+
+    struct fair_lock grow_lock;
+    struct vm vm;
+    struct directory directory;
+    struct totals totals;
+    struct pools pools;
+    struct graph_pools graph_pools;
+    /* The pool that was locked last; NULL: none was, or the totals are shared. */
+    _Atomic(struct pool *) active_pool;
+    _Atomic bool is_slow_path_only; /* no request takes the fast path: see alloc/alloc.h */
+    _Atomic bool has_callers;       /* more than one thread has called */
+    bool has_trim_target;           /* see reclaim/trim.h; grow_lock guards it */
+    struct timeline copies; /* of live bytes, on the default stream: see compact/compact.h */
+    uint64_t
+        retained_bytes; /* free in graph pools, as of the current refill; grow_lock guards it */
+    uint64_t refills;   /* so far; grow_lock guards it */
+    uint64_t slow_operations;        /* counted for VMM_CHECK only */
+    _Atomic uintptr_t caller;        /* the thread that called first; 0: none has yet */
+    uint64_t compacted_without_gain; /* see moment() in compact/compact.c */
+    _Atomic uint64_t unpins;
+    _Atomic uint64_t compactions;
+    struct decay decay;
+    struct ticker ticker; /* calls vmm__poll() from a thread of the library, if configured */
+    uint64_t trim_target_keep_bytes; /* of the last vmm_trim() */
+    _Atomic uint64_t retries;
+    _Atomic uint64_t ooms;
+    _Atomic uint64_t pressure_calls;
+};
+
+/*
+ * Whether a public call may proceed. ERR_INVALID_ARGUMENT if `cache` is NULL, is not a cache or was destroyed, or if
+ * the call comes from a callback that the cache runs with its locks held. ERR_FORKED if the cache belongs to a parent
+ * process: nothing in it may be touched. vmm__cache_admit_work() also returns ERR_LOST once the device is lost.
+ */
+vmm_status vmm__cache_admit(const struct vmm_cache *cache, const char *function);
+vmm_status vmm__cache_admit_work(const struct vmm_cache *cache, const char *function);
+
+/* The error for an argument that may not be NULL. */
+vmm_status vmm__cache_missing(const char *function, const char *argument);
+
+/* Writes one line to the log function and the log file, if there are any. */
+void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/*
+ * Checks every numbered invariant; ERR_INTERNAL names the one that is broken. The caller holds the grow
+ * lock and no pool's.
+ */
+vmm_status vmm__cache_check_locked(struct vmm_cache *cache);
+
+/*
+ * VMM_CHECK, set when the library is built, makes slow operations check all invariants at their end: 0 none; 1 each
+ * trim and compaction; 2 also every 16th refill; 3 every refill. A broken invariant turns the operation's status into
+ * ERR_INTERNAL.
+ */
+#ifndef VMM_CHECK
+#define VMM_CHECK 0
+#endif
+static inline vmm_status vmm__cache_checked(struct vmm_cache *cache, uint64_t every,
+                                            vmm_status status)
+{
+    if (every == 0 || ++cache->slow_operations % every != 0)
+        return status;
+    vmm_status check = vmm__cache_check_locked(cache);
+    return check == VMM_OK ? status : check;
+}
+
+/* Notes which thread calls. With more than one, the totals are shared and refills pass over busy pools. */
+static inline void vmm__cache_called(struct vmm_cache *cache)
+{
+    uintptr_t self = vmm__thread_self();
+    uintptr_t caller = atomic_load_explicit(&cache->caller, memory_order_relaxed);
+    if (caller == self)
+        return;
+    if (caller != 0 ||
+        !atomic_compare_exchange_strong_explicit(&cache->caller, &caller, self,
+                                                 memory_order_relaxed, memory_order_relaxed))
+        atomic_store_explicit(&cache->has_callers, true, memory_order_relaxed);
+}
+
+/*
+ * Makes a pool the active one. Flushes the counters of the pool that was active before, so that the totals stay exact;
+ * or shares the totals, if more than one thread calls. The caller holds no pool's lock.
+ */
+void vmm__cache_pool_activate(struct vmm_cache *cache, struct pool *pool);
+
+/*
+ * Locks a pool to allocate or free in it. The fast way succeeds if the lock is biased to the calling thread and the pool
+ * is active, or the totals are shared. The slow way always succeeds.
+ */
+static inline bool vmm__cache_pool_lock_fast(struct vmm_cache *cache, struct pool *pool)
+{
+    bool is_active = atomic_load_explicit(&cache->active_pool, memory_order_acquire) == pool ||
+                     atomic_load_explicit(&pool->is_watched, memory_order_relaxed);
+    return is_active && vmm__biased_lock_fast(&pool->lock);
+}
+
+void vmm__cache_pool_lock_slow(struct vmm_cache *cache, struct pool *pool);
+
+/* Flushes the counters of every pool; the caller has locked `held` (NULL: none). */
+void vmm__cache_counters_flush(struct vmm_cache *cache, const struct pool *held);
+
+/* Lock every pool but `held`, which the caller has locked (NULL: none), and unlock them. */
+void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held);
+void vmm__cache_pools_lock_refilling(struct vmm_cache *cache, const struct pool *held);
+void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held);
+
+/*
+ * Makes the host wait for the copies of live bytes that were started. Needed also after a failure: the copies read and
+ * write memory that the cache may allocate next.
+ */
+vmm_status vmm__cache_copies_wait(struct vmm_cache *cache);
+
+/* Makes the host wait for the work of all streams that are not being captured. Takes the grow lock, but not while it
+ * waits. */
+vmm_status vmm__cache_wait(struct vmm_cache *cache);
+
+/* The bytes of the block that serves a request of `bytes`. */
+static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uint64_t bytes)
+{
+    uint64_t block_bytes = vmm__pool_block_bytes(bytes);
+    return cache->no_caching ? vmm__align_up(block_bytes, cache->vm.arena.granule_bytes)
+                             : block_bytes;
+}
+
+/* The pools that a request searches for memory of other streams before it grows. A bound, so that the cost does not
+ * depend on the number of streams. Once memory runs short (search_all of the heap) the request searches all. */
+enum { POOLS_USUAL = 64 };
+static inline uint64_t vmm__cache_pools_most(const struct vmm_cache *cache, const struct heap *heap)
+{
+    return heap->index.search_all ? cache->pools.stocked.count : POOLS_USUAL;
+}
+
+/* Rotates the list by as many pools, if there are more, so that the next request searches others. */
+void vmm__cache_pools_turn(struct vmm_cache *cache);
+
+/* Shrinks pools that have no memory left to a small record. The caller holds the grow lock and no pool's. */
+void vmm__cache_pools_vacate(struct vmm_cache *cache);
+
+/* Creates a pool and adds it to no list yet. */
+vmm_status vmm__cache_pool_open(struct vmm_cache *cache, vmm_stream stream, struct pool **out);
+
+/* The stream's pool; creates it on first use. Takes the grow lock if the stream has none. */
+vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out);
+
+/* Lock and unlock a pool, unless it is `held`, which the caller has locked. */
+static inline void vmm__pool_lock_beside(struct pool *pool, const struct pool *held)
+{
+    if (pool != held)
+        vmm__pool_lock_second(pool);
+}
+
+/* The same for a refill: see vmm__pool_lock_for_scan(). */
+static inline void vmm__pool_lock_refilling(const struct vmm_cache *cache, struct pool *pool,
+                                            const struct pool *held)
+{
+    if (pool != held && cache->is_sparing)
+        vmm__pool_lock_for_scan(pool, cache->refills);
+    else
+        vmm__pool_lock_beside(pool, held);
+}
+
+static inline void vmm__pool_unlock_beside(struct pool *pool, const struct pool *held)
+{
+    if (pool != held)
+        vmm__pool_unlock(pool);
+}
+
+#endif

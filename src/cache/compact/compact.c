@@ -1,0 +1,213 @@
+/* Decides which live bytes to move: see compact.h. */
+#include "cache/compact/compact.h"
+#include "base/error.h"
+#include "cache/compact/relocate.h"
+#include "cache/reclaim/trim.h"
+
+#include <stdlib.h>
+
+enum { NS_PER_MS = 1000000 };
+
+/* One vmm_compact() in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
+enum { CHECK_EVERY = VMM_CHECK >= 1 ? 1 : 0 };
+
+/* The state of one compaction. */
+struct compaction {
+    struct vmm_cache *cache;
+    uint64_t wanted_bytes;
+    uint64_t start_bytes; /* reserved at its start */
+    uint64_t start_ns;
+    uint64_t budget_ns; /* 0: no limit */
+    uint64_t moved_bytes;
+    bool was_short; /* for a copy, in the last pass; a later pass may have room */
+};
+
+bool vmm__compact_may(const struct vmm_cache *cache)
+{
+    return cache->compaction == VMM_COMPACTION_ON && !cache->no_caching &&
+           cache->graph_pools.captures == NULL; /* waiting for the device would break the capture */
+}
+
+static uint64_t reserved_bytes(const struct compaction *compaction)
+{
+    return vmm__stat_now(&compaction->cache->vm.reserved_bytes);
+}
+
+static struct compaction compaction_begin(struct vmm_cache *cache, uint64_t bytes)
+{
+    struct compaction compaction = { .cache = cache, .wanted_bytes = bytes };
+    compaction.start_bytes = reserved_bytes(&compaction);
+    return compaction;
+}
+
+static uint64_t freed_bytes(const struct compaction *compaction)
+{
+    uint64_t reserved = reserved_bytes(compaction);
+    return compaction->start_bytes > reserved ? compaction->start_bytes - reserved : 0;
+}
+
+static bool is_over(const struct compaction *compaction)
+{
+    const struct decay *decay = &compaction->cache->decay;
+    if (freed_bytes(compaction) >= compaction->wanted_bytes)
+        return true;
+    return compaction->budget_ns != 0 &&
+           vmm__decay_clock_ns(decay) - compaction->start_ns >= compaction->budget_ns;
+}
+
+static uint32_t idle_granules(const struct partly *partly)
+{
+    return partly->chunk->granules - partly->live_granules;
+}
+
+/* The chunk that frees most memory comes first. */
+static int by_gain(const void *a, const void *b)
+{
+    uint32_t left = idle_granules(a);
+    uint32_t right = idle_granules(b);
+    return left > right ? -1 : left < right;
+}
+
+/* Skips a chunk if there is no room for its copy; relocating others may make room. */
+static vmm_status chunk_relocate(struct compaction *compaction, const struct partly *partly)
+{
+    const struct vm *memory = &compaction->cache->vm;
+    uint64_t bytes = (uint64_t)partly->live_granules << memory->arena.granule_shift;
+    vmm_status status = vmm__relocate(compaction->cache, partly);
+    if (status == VMM_OK)
+        compaction->moved_bytes += bytes;
+    if (!vmm__is_oom(status))
+        return status;
+    compaction->was_short = true;
+    return memory->remap_pending == 0 ? VMM_OK : status;
+}
+
+/* Relocates all chunks that hold idle granules and no pinned block. */
+static vmm_status pass_run(struct compaction *compaction)
+{
+    struct occupancy_scan occupancy_scan;
+    vmm_status status = vmm__occupancy_scan_begin(compaction->cache, &occupancy_scan);
+    if (status != VMM_OK)
+        return status;
+    if (occupancy_scan.count > 0)
+        qsort(occupancy_scan.chunks, occupancy_scan.count, sizeof *occupancy_scan.chunks, by_gain);
+    compaction->was_short = false;
+    for (uint64_t i = 0; i < occupancy_scan.count && status == VMM_OK && !is_over(compaction);
+         i++) {
+        const struct partly *partly = &occupancy_scan.chunks[i];
+        if (!partly->is_pinned && idle_granules(partly) > 0)
+            status = chunk_relocate(compaction, partly);
+    }
+    vmm__occupancy_scan_end(&occupancy_scan);
+    return status;
+}
+
+/* Repeats passes while one makes room that an earlier chunk needed. */
+static vmm_status passes_run(struct compaction *compaction)
+{
+    uint64_t before;
+    vmm_status status;
+    do {
+        before = reserved_bytes(compaction);
+        status = pass_run(compaction);
+    } while (status == VMM_OK && compaction->was_short && !is_over(compaction) &&
+             reserved_bytes(compaction) < before);
+    return status;
+}
+
+/* Waits for the device and releases the memory that is idle then. */
+static vmm_status device_settle(struct compaction *compaction, struct pool *held)
+{
+    struct vmm_cache *cache = compaction->cache;
+    if (held != NULL)
+        vmm__pool_unlock(held);
+    vmm_status status = vmm__driver_device_wait(cache->driver);
+    if (held != NULL)
+        vmm__pool_lock(held);
+    if (status != VMM_OK)
+        return status;
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        vmm__pool_lock_beside(pool, held);
+        (void)vmm__pool_poll_locked(pool, UINT32_MAX);
+        vmm__pool_unlock_beside(pool, held);
+    }
+    struct trim_target target = { .bytes = compaction->wanted_bytes,
+                                  .when = IDLE_FINISHED,
+                                  .held = held };
+    (void)vmm__trim_idle(cache, &target);
+    (void)vmm__limbo_drain(&cache->vm, NULL);
+    return VMM_OK;
+}
+
+static vmm_status compaction_run(struct compaction *compaction, struct pool *held)
+{
+    struct vmm_cache *cache = compaction->cache;
+    uint64_t copies = vmm__driver_calls(cache->driver, DRIVER_CALL_copy);
+    vmm_status status = device_settle(compaction, held);
+    if (status != VMM_OK)
+        return status;
+    if (cache->vm.remap_pending > 0) /* unmapped bytes cannot be copied */
+        return vmm__error(VMM_ERR_DRIVER, "compact: the driver refuses to map %u live chunks",
+                          cache->vm.remap_pending);
+    vmm__cache_pools_lock(cache, held);
+    status = passes_run(compaction);
+    vmm__cache_pools_unlock(cache, held);
+    if (vmm__driver_calls(cache->driver, DRIVER_CALL_copy) != copies)
+        atomic_fetch_add_explicit(&cache->compactions, 1, memory_order_relaxed);
+    vmm__cache_log(cache, "compact: freed %llu MiB, copied %llu MiB",
+                   (unsigned long long)freed_bytes(compaction) >> 20,
+                   (unsigned long long)compaction->moved_bytes >> 20);
+    return status;
+}
+
+/* A count that changes with everything that may give a compaction something to gain. */
+static uint64_t moment(struct vmm_cache *cache)
+{
+    vmm_stat allocations = vmm__stat_read(&cache->totals.allocations);
+    return allocations.allocated + allocations.freed +
+           atomic_load_explicit(&cache->unpins, memory_order_relaxed) +
+           vmm__driver_calls(cache->driver, DRIVER_CALL_map) +
+           vmm__driver_calls(cache->driver, DRIVER_CALL_unmap);
+}
+
+vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t bytes)
+{
+    if (!vmm__compact_may(cache))
+        return VMM__NOTHING;
+    vmm__cache_counters_flush(cache, held);
+    if (moment(cache) == cache->compacted_without_gain || vmm__graph_pools_capture(cache))
+        return VMM__NOTHING;
+    struct compaction compaction = compaction_begin(cache, bytes);
+    vmm_status status = compaction_run(&compaction, held);
+    if (freed_bytes(&compaction) > 0)
+        return VMM_OK;
+    if (status == VMM_OK && !compaction.was_short)
+        cache->compacted_without_gain = moment(cache);
+    return status == VMM_OK || vmm__is_oom(status) ? VMM__NOTHING : status;
+}
+
+vmm_status vmm__compact_now(struct vmm_cache *cache, uint32_t budget_ms, uint64_t *moved_bytes,
+                            uint64_t *released_bytes)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = vmm__graph_pools_capture_query(cache);
+    if (status != VMM_OK) {
+        vmm__fair_unlock(&cache->grow_lock);
+        return status;
+    }
+    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
+    struct compaction compaction = compaction_begin(cache, UINT64_MAX);
+    compaction.budget_ns = (uint64_t)budget_ms * NS_PER_MS;
+    compaction.start_ns = budget_ms == 0 ? 0 : vmm__decay_clock_ns(&cache->decay);
+    status = compaction_run(&compaction, NULL);
+    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (status != VMM_OK)
+        return status;
+    vmm__error_restore(&line);
+    *moved_bytes = compaction.moved_bytes;
+    *released_bytes = freed_bytes(&compaction);
+    return VMM_OK;
+}

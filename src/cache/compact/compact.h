@@ -1,0 +1,33 @@
+/*
+ * Compaction: moves live bytes to other physical memory under their own addresses, so that the memory that they pinned
+ * can be released. Decides which chunks to relocate (relocate.h): those that free most memory first.
+ *
+ * No other code of the library moves live bytes. Compaction waits for all work of the device, and the program promises
+ * that no thread submits work meanwhile: at any time with VMM_COMPACTION_ON, otherwise during vmm_compact(). Copies run
+ * on the default stream; the timeline cache->copies tracks them.
+ *
+ * May be called by: reclaim, trim, api. Locks: the caller holds the grow lock, and the lock of the pool `held` if that
+ * is not NULL, which is dropped while the host waits; other pools' locks are taken inside.
+ */
+#ifndef VMM_CACHE_COMPACT_COMPACT_H
+#define VMM_CACHE_COMPACT_COMPACT_H
+
+#include "cache/cache.h"
+
+/* Whether a request or a trim may move live bytes now. */
+bool vmm__compact_may(const struct vmm_cache *cache);
+
+/*
+ * Releases about `bytes` of memory, or as much as it can, idle memory included. VMM_OK if it released any, VMM__NOTHING
+ * if it released none or may not run; otherwise the error that stopped it, and memory released before stays released. If
+ * the last run gained nothing and nothing has changed since, it does not run, so that requests that fail in a loop do not
+ * wait for the device each time.
+ */
+vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t bytes);
+
+/* The whole of vmm_compact(), without its argument checks; the results may not be NULL. Takes the grow
+ * lock. VMM__PENDING: a capture is in progress. */
+vmm_status vmm__compact_now(struct vmm_cache *cache, uint32_t budget_ms, uint64_t *moved_bytes,
+                            uint64_t *released_bytes);
+
+#endif

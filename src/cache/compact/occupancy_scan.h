@@ -1,0 +1,36 @@
+/*
+ * A scan for the chunks that live blocks pin: those that are neither idle nor full of live bytes. Changes nothing.
+ *
+ * May be called by: compact, relocate. Locks: the caller holds the grow lock and every pool's lock.
+ */
+#ifndef VMM_CACHE_COMPACT_OCCUPANCY_SCAN_H
+#define VMM_CACHE_COMPACT_OCCUPANCY_SCAN_H
+
+#include "cache/cache.h"
+
+/* A mapped chunk that free blocks cover in part. */
+struct partly {
+    struct chunk *chunk;
+    struct heap *heap;
+    uint32_t live_granules; /* granules that are not entirely free */
+    bool is_pinned;         /* a pinned block lies in it */
+};
+
+struct occupancy_scan {
+    struct partly *chunks;
+    uint64_t count;
+    uint64_t capacity;
+};
+
+/* Fills *out with every such chunk, but those of graph pools; ERR_HOST_OOM. End it with vmm__occupancy_scan_end(). */
+vmm_status vmm__occupancy_scan_begin(struct vmm_cache *cache, struct occupancy_scan *out);
+void vmm__occupancy_scan_end(struct occupancy_scan *occupancy_scan);
+
+/* Whether a block that vmm_pin() pinned lies in a chunk. */
+bool vmm__block_ref_is_pinned(const struct vmm_cache *cache, const struct heap *heap,
+                              const struct chunk *chunk);
+
+/* Whether one free block covers a whole granule of a heap. */
+bool vmm__granule_is_free(const struct heap *heap, uint64_t granule);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * Chooses where a heap grows: the addresses that need the fewest new granules. Changes nothing.
+ * Called by: grow. Locks: the caller holds the grow lock and the heap's pool lock.
+ */
+#ifndef VMM_CACHE_GROW_PLACEMENT_H
+#define VMM_CACHE_GROW_PLACEMENT_H
+
+#include "cache/cache.h"
+
+struct placement {
+    uint64_t granule;           /* first granule to map; free */
+    uint64_t count;             /* granules to map */
+    uint64_t room;              /* free granules from there on, if the chunks do not fit exactly */
+    const struct block *beside; /* the free block to extend; NULL: none */
+    const struct block *beyond; /* the free block on the other side of the gap; NULL: none */
+};
+
+/*
+ * Finds a placement that, when mapped, gives the heap a free block of `bytes`. Order of preference: the fewest new
+ * granules beside a free block or between two; the end of the heap's home; fresh addresses. ERR_ADDRESS_SPACE: no
+ * addresses are left.
+ */
+vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap *heap,
+                               uint64_t bytes, struct placement *out);
+
+/* Finds fresh addresses with a free granule on either side. With guard pages: those that were free for longest. */
+vmm_status vmm__placement_detached(const struct vmm_cache *cache, uint64_t bytes,
+                                   struct placement *out);
+
+#endif

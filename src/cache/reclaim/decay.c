@@ -1,0 +1,74 @@
+/* Expires idle memory by time: see decay.h. */
+#define _GNU_SOURCE
+#include "cache/reclaim/decay.h"
+#include "base/callback.h"
+#include "base/clock.h"
+
+enum { NS_PER_MS = 1000000 };
+
+static uint64_t host_clock(void *context)
+{
+    (void)context;
+    return vmm__clock_ns();
+}
+
+uint64_t vmm__decay_clock_ns(const struct decay *decay)
+{
+    struct callback callback;
+    vmm__callback_begin(&callback, decay->owner, true);
+    uint64_t now_ns = decay->clock(decay->clock_context);
+    vmm__callback_end(&callback);
+    return now_ns;
+}
+
+void vmm__decay_init(struct decay *decay, const vmm_config *config, const void *owner)
+{
+    *decay = (struct decay){ .period_ns = (uint64_t)config->decay_ms * NS_PER_MS,
+                             .keep_bytes = config->decay_keep_bytes,
+                             .clock = config->clock != NULL ? config->clock : host_clock,
+                             .clock_context = config->clock_context,
+                             .owner = owner };
+    if (decay->period_ns != 0)
+        atomic_store(&decay->period_begin_ns, vmm__decay_clock_ns(decay));
+}
+
+/* If another thread has begun a period with a later reading, the difference wraps: one needless period end. */
+static bool period_is_over(const struct decay *decay)
+{
+    uint64_t begin_ns = atomic_load_explicit(&decay->period_begin_ns, memory_order_relaxed);
+    return vmm__decay_clock_ns(decay) - begin_ns >= decay->period_ns;
+}
+
+bool vmm__decay_is_due(const struct decay *decay)
+{
+    return atomic_load_explicit(&decay->is_stuck, memory_order_relaxed) || period_is_over(decay);
+}
+
+/* Flushes the counters of all pools before any pool ends waits, so that the totals stay exact. */
+static void counters_flush(struct pool *pool)
+{
+    vmm__pool_lock(pool);
+    vmm__counters_flush(&pool->counters, pool->totals);
+    vmm__pool_unlock(pool);
+}
+
+static void pool_period_end(struct pool *pool)
+{
+    vmm__pool_lock(pool);
+    pool->decayed = (struct expired){ .latest_epoch = pool->period_epoch };
+    pool->period_epoch = vmm__pool_settle_locked(pool);
+    vmm__pool_unlock(pool);
+}
+
+bool vmm__decay_period_end(struct decay *decay, struct pools *pools)
+{
+    if (decay->period_ns == 0 || !period_is_over(decay))
+        return false;
+    atomic_store_explicit(&decay->period_begin_ns, vmm__decay_clock_ns(decay),
+                          memory_order_relaxed);
+    for (struct pool *pool = pools->stocked.first; pool != NULL; pool = pool->list_next)
+        counters_flush(pool);
+    for (struct pool *pool = pools->stocked.first; pool != NULL; pool = pool->list_next)
+        pool_period_end(pool);
+    return true;
+}

@@ -1,0 +1,234 @@
+/* Composes the error line of a request that ran out of memory: see oom_report.h. */
+#include "cache/reclaim/oom_report.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "cache/compact/compact.h"
+#include "cache/reuse/idle_scan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Free memory of all pools at the moment of failure. */
+struct free_memory {
+    uint64_t idle_bytes;
+    uint64_t busy_bytes;     /* part of idle_bytes: its work has not finished */
+    uint64_t pinned_bytes;   /* free, in chunks that live blocks share */
+    uint64_t pinned_chunks;  /* the chunks that hold pinned_bytes */
+    uint64_t largest_bytes;  /* the largest free block */
+    uint64_t retained_bytes; /* free, in graph pools that are in use */
+    vmm_stream pinner;       /* the stream whose pool pins most */
+    uint64_t pinner_bytes;
+};
+
+/* ---- Free memory --------------------------------------------------------------------------- */
+
+static const struct chunk *chunk_at(const struct vm *memory, uint64_t address)
+{
+    return vmm__vm_chunk(memory, vmm__arena_granule(&memory->arena, address));
+}
+
+static uint64_t chunk_end(const struct vm *memory, const struct chunk *chunk)
+{
+    return vmm__chunk_address(memory, chunk) + vmm__chunk_bytes(memory, chunk);
+}
+
+/* Whether another free block starts after this one in the same chunk; that block counts the chunk. */
+static bool is_counted_later(const struct block *block, uint64_t end)
+{
+    const struct block *next = block->next;
+    while (next != NULL && next->address < end && next->state != BLOCK_FREE)
+        next = next->next;
+    return next != NULL && next->address < end;
+}
+
+/* The number of chunks that a free block covers only in part: at its ends, or the one around it. If several free blocks
+ * lie in a chunk, only the last counts it. */
+static uint64_t shared_chunks(const struct vm *memory, const struct block *block)
+{
+    const struct chunk *first = chunk_at(memory, block->address);
+    const struct chunk *last = chunk_at(memory, vmm__block_end(block) - 1);
+    uint64_t end = chunk_end(memory, last);
+    bool first_is_whole = vmm__chunk_address(memory, first) == block->address;
+    bool last_is_whole = end == vmm__block_end(block);
+    uint64_t count = 0;
+    if (first != last && !first_is_whole)
+        count++;
+    if (!(last_is_whole && (first != last || first_is_whole)) && !is_counted_later(block, end))
+        count++;
+    return count;
+}
+
+static uint64_t heap_read(struct vmm_cache *cache, struct heap *heap,
+                          struct free_memory *free_memory)
+{
+    uint64_t idle_bytes = 0;
+    for (struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
+         node = vmm__size_index_smaller(&heap->index, node)) {
+        const struct block *block = (const struct block *)node;
+        idle_bytes += vmm__idle_bytes(&cache->vm, block);
+        free_memory->pinned_chunks += shared_chunks(&cache->vm, block);
+        free_memory->largest_bytes = vmm__max(free_memory->largest_bytes, node->size);
+    }
+    free_memory->idle_bytes += idle_bytes;
+    free_memory->busy_bytes += vmm__idle_unfinished(cache, heap);
+    return heap->free_bytes - idle_bytes;
+}
+
+static struct free_memory free_memory_read(struct vmm_cache *cache, const struct pool *held)
+{
+    struct free_memory free_memory = { .idle_bytes = 0 };
+    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
+        vmm__pool_lock_beside(pool, held);
+        vmm__counters_flush(&pool->counters, &cache->totals);
+        uint64_t pinned_bytes = 0;
+        if (pool->is_in_use)
+            free_memory.retained_bytes += pool->small.free_bytes + pool->large.free_bytes;
+        else
+            pinned_bytes = heap_read(cache, &pool->small, &free_memory) +
+                           heap_read(cache, &pool->large, &free_memory);
+        vmm__pool_unlock_beside(pool, held);
+        free_memory.pinned_bytes += pinned_bytes;
+        if (pinned_bytes > free_memory.pinner_bytes) {
+            free_memory.pinner_bytes = pinned_bytes;
+            free_memory.pinner = pool->stream;
+        }
+    }
+    return free_memory;
+}
+
+/* ---- The line -------------------------------------------------------------------------------- */
+
+struct line {
+    char text[480];
+    size_t length;
+};
+
+static void line_add(struct line *line, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void line_add(struct line *line, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int added =
+        vsnprintf(line->text + line->length, sizeof line->text - line->length, format, arguments);
+    va_end(arguments);
+    if (added > 0)
+        line->length = vmm__min(line->length + (size_t)added, sizeof line->text - 1);
+}
+
+/* Adds nothing if no memory is pinned and no block is live. Freed blocks that wait for other streams pin memory, too. */
+static void pinned_add(struct line *line, const struct vmm_cache *cache,
+                       const struct free_memory *free_memory)
+{
+    uint64_t live = vmm__stat_now(&cache->totals.allocations);
+    bool only_waits = live == 0 && vmm__stat_now(&cache->totals.active_bytes) > 0;
+    if (free_memory->pinned_bytes == 0 && live == 0)
+        return;
+    line_add(line, "%s pinned beside %s blocks in %llu chunks",
+             vmm__size_text(free_memory->pinned_bytes).text, only_waits ? "waiting" : "live",
+             (unsigned long long)free_memory->pinned_chunks);
+    if (free_memory->pinned_bytes > 0)
+        line_add(line, " (most by stream %p: %s)", free_memory->pinner,
+                 vmm__size_text(free_memory->pinner_bytes).text);
+    line_add(line, ", ");
+}
+
+static void free_memory_add(struct line *line, const struct vmm_cache *cache,
+                            const struct free_memory *free_memory)
+{
+    const struct vm *memory = &cache->vm;
+    bool limited = memory->limit_bytes != 0;
+    line_add(line, "%s live, %s reserved of %s (%s), ",
+             vmm__size_text(vmm__stat_now(&cache->totals.requested_bytes)).text,
+             vmm__size_text(vmm__stat_now(&memory->reserved_bytes)).text,
+             vmm__size_text(limited ? memory->limit_bytes : memory->driver->total_bytes).text,
+             limited ? "limit" : "device");
+    line_add(line, "%s idle (%s in flight), ", vmm__size_text(free_memory->idle_bytes).text,
+             vmm__size_text(free_memory->busy_bytes).text);
+    pinned_add(line, cache, free_memory);
+    if (free_memory->retained_bytes > 0)
+        line_add(line, "%s retained for captured graphs, ",
+                 vmm__size_text(free_memory->retained_bytes).text);
+    line_add(line, "largest hole %s, %s in limbo", vmm__size_text(free_memory->largest_bytes).text,
+             vmm__size_text(memory->limbo_bytes).text);
+}
+
+uint64_t vmm__oom_device_bytes(const struct vmm_cache *cache)
+{
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    vmm_status status = vmm__driver_memory_info(cache->driver, &free_bytes, &total_bytes);
+    return status == VMM_OK ? free_bytes : UINT64_MAX;
+}
+
+/* The memory that the cache could still get. */
+struct room {
+    uint64_t left;   /* below the limit, or below the device's total */
+    uint64_t device; /* free now */
+};
+
+static void refusal_add(struct line *line, const struct room *room, uint64_t grow_bytes)
+{
+    if (grow_bytes > room->device)
+        line_add(line, "; other users hold %s of the device's memory, which is %s too much",
+                 vmm__size_text(room->left - room->device).text,
+                 vmm__size_text(grow_bytes - room->device).text);
+    else if (room->device != UINT64_MAX)
+        line_add(line, "; the driver refuses though %s are free",
+                 vmm__size_text(room->device).text);
+}
+
+/* Adds the cause: the limit, the device's size, other processes, or the driver. Returns the missing bytes. */
+static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, uint64_t grow_bytes)
+{
+    const struct vm *memory = &cache->vm;
+    uint64_t limit = memory->limit_bytes;
+    uint64_t total = memory->driver->total_bytes;
+    bool limited = limit != 0 && limit <= total;
+    uint64_t most = limited ? limit : total;
+    uint64_t reserved = vmm__stat_now(&memory->reserved_bytes);
+    struct room room = { .left = most > reserved ? most - reserved : 0 };
+    if (grow_bytes > room.left) {
+        line_add(line, "; the %s is %s too small", limited ? "limit" : "device",
+                 vmm__size_text(grow_bytes - room.left).text);
+        return grow_bytes - room.left;
+    }
+    room.device = vmm__oom_device_bytes(cache);
+    refusal_add(line, &room, grow_bytes);
+    return grow_bytes > room.device ? grow_bytes - room.device : grow_bytes;
+}
+
+static void compaction_add(struct line *line, const struct vmm_cache *cache,
+                           const struct free_memory *free_memory, uint64_t missing_bytes)
+{
+    if (free_memory->pinned_bytes < missing_bytes)
+        return;
+    if (cache->compaction != VMM_COMPACTION_ON)
+        line_add(line, "; compaction, which is off, might free pinned memory");
+    else if (vmm__graph_pools_capture(cache))
+        line_add(line, "; compaction, which waits for a capture to end, might free pinned memory");
+}
+
+static void addresses_add(struct line *line, const struct arena *arena, uint64_t bytes)
+{
+    line_add(line,
+             "; no run of free addresses is long enough: %s are reserved, arena_bytes allows %s",
+             vmm__size_text(arena->reserved_bytes).text, vmm__size_text(arena->limit_bytes).text);
+    if (bytes <= arena->limit_bytes - arena->reserved_bytes)
+        line_add(line, ", the driver refuses more");
+}
+
+vmm_status vmm__oom_report(struct vmm_cache *cache, const struct oom *oom)
+{
+    struct line line = { .length = 0 };
+    struct free_memory free_memory = free_memory_read(cache, oom->pool);
+    line_add(&line, "needed %s on stream %p: ", vmm__size_text(oom->bytes).text, oom->pool->stream);
+    free_memory_add(&line, cache, &free_memory);
+    if (oom->status == VMM_ERR_ADDRESS_SPACE)
+        addresses_add(&line, &cache->vm.arena, oom->bytes);
+    else
+        compaction_add(&line, cache, &free_memory, cause_add(&line, cache, oom->grow_bytes));
+    return vmm__error(oom->status, "%s", line.text);
+}

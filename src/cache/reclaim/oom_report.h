@@ -1,0 +1,26 @@
+/*
+ * The error line of a request that ran out of memory or addresses: what it needed, what is live, idle and pinned, and
+ * what would help.
+ *
+ * Changes no memory. May be called by: reclaim. Locks: the grow lock and the requesting pool's lock; other pools' locks
+ * are taken inside.
+ */
+#ifndef VMM_CACHE_RECLAIM_OOM_REPORT_H
+#define VMM_CACHE_RECLAIM_OOM_REPORT_H
+
+#include "cache/cache.h"
+
+struct oom {
+    vmm_status status;       /* ERR_DEVICE_OOM or ERR_ADDRESS_SPACE */
+    const struct pool *pool; /* locked by the caller */
+    uint64_t bytes;          /* as the program asked for */
+    uint64_t grow_bytes;     /* needed from the driver for it: whole granules */
+};
+
+/* Passes the line to vmm__error() and returns the status. */
+vmm_status vmm__oom_report(struct vmm_cache *cache, const struct oom *oom);
+
+/* The device's free bytes; UINT64_MAX if the driver fails to report them. */
+uint64_t vmm__oom_device_bytes(const struct vmm_cache *cache);
+
+#endif

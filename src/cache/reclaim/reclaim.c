@@ -1,0 +1,308 @@
+/* The steps of reclaim: see reclaim.h. */
+#include "cache/reclaim/reclaim.h"
+#include "base/arith.h"
+#include "cache/compact/compact.h"
+#include "cache/reclaim/oom_report.h"
+#include "cache/reclaim/pressure.h"
+#include "cache/reclaim/trim.h"
+#include "cache/reuse/share.h"
+#include "cache/reuse/transfer.h"
+#include "cache/streams.h"
+
+/* A step returns VMM_OK if the request may now succeed, an error to end the request, or any internal outcome if it
+ * has nothing to give. */
+typedef vmm_status (*reclaim_step)(struct vmm_cache *cache, struct request *request);
+
+static vmm_status ok_if(bool has_given)
+{
+    return has_given ? VMM_OK : VMM__NOTHING;
+}
+
+/* 1. */
+static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
+{
+    uint64_t released_bytes = 0;
+    bool any = false;
+    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
+        vmm__pool_lock_beside(pool, request->pool);
+        any = vmm__pool_poll_locked(pool, UINT32_MAX) == VMM_OK || any;
+        any = vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline)) || any;
+        vmm__counters_flush(&pool->counters, &cache->totals);
+        vmm__pool_unlock_beside(pool, request->pool);
+    }
+    (void)vmm__limbo_drain(&cache->vm, &released_bytes);
+    return ok_if(any || released_bytes > 0);
+}
+
+/* The bytes to release before the driver, or the limit, allows the request to grow. */
+static uint64_t missing_bytes(struct vmm_cache *cache, const struct request *request,
+                              const struct block **beside)
+{
+    const struct vm *memory = &cache->vm;
+    uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, beside);
+    uint64_t reserved_bytes = vmm__stat_now(&memory->reserved_bytes);
+    if (memory->limit_bytes == 0 || reserved_bytes + grow_bytes <= memory->limit_bytes)
+        return grow_bytes; /* the driver refuses, and does not say how much it is short of */
+    return reserved_bytes + grow_bytes - memory->limit_bytes;
+}
+
+/* Puts idle memory into limbo. Spares the free block that growth would extend until nothing else is left. */
+static uint64_t idle_discard(struct vmm_cache *cache, const struct request *request,
+                             enum idle_when when)
+{
+    const struct block *beside;
+    struct trim_target target = { .when = when, .held = request->pool };
+    target.bytes = missing_bytes(cache, request, &beside);
+    target.keep = beside;
+    uint64_t put_bytes = vmm__trim_idle(cache, &target);
+    if (put_bytes < target.bytes && beside != NULL) {
+        target.bytes -= put_bytes;
+        target.keep = NULL;
+        put_bytes += vmm__trim_idle(cache, &target);
+    }
+    return put_bytes;
+}
+
+/* 4. */
+static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *request)
+{
+    uint64_t released_bytes = 0;
+    if (idle_discard(cache, request, IDLE_FINISHED) > 0)
+        (void)vmm__limbo_drain(&cache->vm, &released_bytes);
+    return ok_if(released_bytes > 0);
+}
+
+/* 2. */
+static vmm_status step_steal(struct vmm_cache *cache, struct request *request)
+{
+    (void)cache;
+    request->heap->index.search_all = true;
+    bool is_raised = request->from < GROW_STEAL;
+    request->from = is_raised ? GROW_STEAL : request->from;
+    return ok_if(is_raised);
+}
+
+/* 3. A run of another stream that is long enough is transferred at its address, without mapping; shorter runs are
+ * stolen by growth. */
+static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
+{
+    if (request->pool->is_in_use) /* see vmm__idle_usual() */
+        return VMM__NOTHING;
+    bool is_raised = request->from < GROW_FOLLOW;
+    request->from = GROW_FOLLOW;
+    vmm_status status = vmm__transfer(cache, request->heap, request->block_bytes, IDLE_FOLLOW);
+    return status == VMM__NO_FIT ? ok_if(is_raised) : status;
+}
+
+/* 5. */
+static vmm_status step_share(struct vmm_cache *cache, struct request *request)
+{
+    return ok_if(vmm__share(cache, request->pool, request->bytes, &request->shared) == VMM_OK);
+}
+
+/* 5. Mostly frees nothing yet, but fills limbo for the steps that wait. */
+static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
+{
+    const struct block *beside;
+    if (missing_bytes(cache, request, &beside) <= cache->vm.limbo_bytes)
+        return VMM__NOTHING;
+    uint64_t released_bytes = 0;
+    if (idle_discard(cache, request, IDLE_ANY) > 0)
+        (void)vmm__limbo_drain(&cache->vm, &released_bytes);
+    return ok_if(released_bytes > 0);
+}
+
+/* The host waits that one request may make. Each may let growth move chunks, which leaves new stale mappings to wait
+ * for, so the waits need a bound. */
+enum { WAITS_MOST = 1024 };
+
+/* 6. Also succeeds if another thread has emptied the quarantine since this request last looked. Other threads run
+ * while no lock is held, so the request restarts from GROW_TARGET. */
+static vmm_status step_quarantine(struct vmm_cache *cache, struct request *request)
+{
+    bool has_flushed = request->waits < WAITS_MOST &&
+                       vmm__pressure_quarantine(cache, request->pool, &request->given);
+    request->heap->index.search_all = true;
+    if (!has_flushed)
+        return VMM__NOTHING;
+    request->waits++;
+    request->from = GROW_TARGET;
+    return VMM_OK;
+}
+
+/*
+ * 7. The oldest entry of limbo may be a stale mapping, which frees addresses but no memory, so the step waits until the
+ * first chunk is released. It drops the pool's lock while it waits, so that frees never wait for the device.
+ */
+static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *request)
+{
+    uint64_t released_bytes = 0;
+    bool any = false;
+    vmm_status status = VMM_OK;
+    vmm__pool_unlock(request->pool);
+    while (status == VMM_OK && released_bytes == 0 && request->waits < WAITS_MOST) {
+        request->waits++;
+        status = vmm__limbo_wait(&cache->vm, &released_bytes);
+        any = any || status == VMM_OK;
+    }
+    vmm__pool_lock(request->pool);
+    return status == VMM_OK || status == VMM__NOTHING ? ok_if(any) : status;
+}
+
+/* The use that the oldest waiting block of the first such pool waits for. False if no block waits. */
+static bool oldest_use(struct vmm_cache *cache, const struct request *request,
+                       struct timeline **timeline, uint64_t *epoch)
+{
+    bool found = false;
+    for (struct pool *pool = cache->pools.stocked.first; pool != NULL && !found;
+         pool = pool->list_next) {
+        vmm__pool_lock_beside(pool, request->pool);
+        found = vmm__uses_oldest(&pool->uses, timeline, epoch);
+        vmm__pool_unlock_beside(pool, request->pool);
+    }
+    return found;
+}
+
+/* 8. */
+static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *request)
+{
+    struct timeline *timeline;
+    uint64_t epoch;
+    if (request->waits >= WAITS_MOST || !oldest_use(cache, request, &timeline, &epoch))
+        return VMM__NOTHING;
+    request->waits++;
+    vmm__pool_unlock(request->pool);
+    vmm_status status = vmm__timeline_wait(timeline, epoch);
+    vmm__pool_lock(request->pool);
+    if (status == VMM_OK)
+        (void)step_passed(cache, request);
+    return status;
+}
+
+/* 8. Graph pools that were released while a capture forbade waiting for the device. */
+static vmm_status step_wait_graph_pools(struct vmm_cache *cache, struct request *request)
+{
+    vmm__pool_unlock(request->pool);
+    vmm_status status = vmm__graph_pools_leave_locked(cache);
+    vmm__pool_lock(request->pool);
+    return status == VMM_OK ? VMM_OK : VMM__NOTHING;
+}
+
+/* 8. Streams that the program destroyed without vmm_stream_end(): only a wait for the device proves that their work
+ * has finished. */
+static vmm_status step_wait_stale(struct vmm_cache *cache, struct request *request)
+{
+    if (request->waits >= WAITS_MOST)
+        return VMM__NOTHING;
+    request->waits++;
+    vmm__pool_unlock(request->pool);
+    vmm_status status = vmm__streams_wait_stale_locked(cache);
+    vmm__pool_lock(request->pool);
+    return status == VMM_OK ? VMM_OK : VMM__NOTHING;
+}
+
+/* 9. The driver does not say how much it is short of, so everything idle goes. */
+static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request)
+{
+    struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_ANY, .held = request->pool };
+    uint64_t released_bytes = 0;
+    if (vmm__trim_idle(cache, &target) > 0)
+        (void)vmm__limbo_drain(&cache->vm, &released_bytes);
+    return ok_if(released_bytes > 0);
+}
+
+/* The bytes that compaction must free: what the request needs beyond the limit, or beyond what the device has free. */
+static uint64_t shortfall_bytes(struct vmm_cache *cache, const struct request *request)
+{
+    const struct block *beside;
+    uint64_t limit_bytes = cache->vm.limit_bytes;
+    uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
+    uint64_t total_bytes = vmm__stat_now(&cache->vm.reserved_bytes) + grow_bytes;
+    uint64_t device_bytes = vmm__oom_device_bytes(cache);
+    uint64_t bytes = grow_bytes - vmm__min(grow_bytes, device_bytes);
+    if (limit_bytes != 0 && total_bytes > limit_bytes)
+        bytes = vmm__max(bytes, total_bytes - limit_bytes);
+    return bytes != 0 ? bytes : grow_bytes; /* the driver refuses without a reason */
+}
+
+/*
+ * 11. Does nothing if even all pinned memory would be too little. If compaction fails, the request fails with its
+ * out-of-memory error, not with that of compaction; except for a lost device, and for live chunks that the driver
+ * refuses to map again (remap_pending), which the program must know of.
+ */
+static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
+{
+    if (!vmm__compact_may(cache))
+        return VMM__NOTHING;
+    vmm__cache_counters_flush(cache, request->pool);
+    uint64_t bytes = shortfall_bytes(cache, request);
+    uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
+    uint64_t live_bytes = vmm__stat_now(&cache->totals.allocated_bytes);
+    if (reserved_bytes < live_bytes + bytes || request->waits >= WAITS_MOST)
+        return VMM__NOTHING;
+    request->waits++;
+    vmm_status status = vmm__compact(cache, request->pool, bytes);
+    bool is_reported = status == VMM_OK || status == VMM_ERR_LOST || cache->vm.remap_pending > 0;
+    return is_reported ? status : VMM__NOTHING;
+}
+
+/* Calls of the pressure function that one request may make. */
+enum { QUESTIONS_MOST = 64 };
+
+/* 10. Also succeeds if the function returned 0 but memory was released while it ran, for example by vmm_trim(). Other
+ * threads run while no lock is held, so the request restarts from GROW_TARGET. */
+static vmm_status step_pressure(struct vmm_cache *cache, struct request *request)
+{
+    const struct block *beside;
+    if (request->questions >= QUESTIONS_MOST)
+        return VMM__NOTHING;
+    request->questions++;
+    uint64_t bytes = missing_bytes(cache, request, &beside);
+    uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
+    if (!vmm__pressure_ask(cache, request->pool, bytes) &&
+        vmm__stat_now(&cache->vm.reserved_bytes) >= reserved_bytes)
+        return VMM__NOTHING;
+    request->from = GROW_TARGET;
+    return VMM_OK;
+}
+
+/* In order; a step that waits for limbo follows each one that fills it. */
+static const reclaim_step reclaim_steps[] = {
+    step_passed,     step_steal,      step_follow,     step_idle_finished, step_share,
+    step_idle,       step_quarantine, step_wait_limbo, step_wait_uses,     step_wait_graph_pools,
+    step_wait_stale, step_all_idle,   step_wait_limbo, step_pressure,      step_compact
+};
+
+enum { RECLAIM_STEPS = sizeof reclaim_steps / sizeof reclaim_steps[0] };
+
+/* Whether a status is internal (base/outcome.h): neither success nor an error that the program may see. */
+static bool is_outcome(vmm_status status)
+{
+    return status >= VMM__PENDING;
+}
+
+vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request,
+                             struct reclaim *reclaim)
+{
+    while (reclaim->step < RECLAIM_STEPS) {
+        reclaim_step step = reclaim_steps[reclaim->step];
+        vmm_status status = step(cache, request);
+        if (status == VMM_OK &&
+            (step == step_quarantine || step == step_wait_uses || step == step_wait_graph_pools ||
+             step == step_wait_stale || step == step_pressure))
+            reclaim->step = 0; /* blocks may be free now, so earlier steps may succeed again */
+        if (!is_outcome(status))
+            return status;
+        reclaim->step++;
+    }
+    return VMM__NOTHING;
+}
+
+vmm_status vmm__reclaim_report(struct vmm_cache *cache, const struct request *request,
+                               vmm_status status)
+{
+    const struct block *beside;
+    struct oom oom = { .status = status, .pool = request->pool, .bytes = request->bytes };
+    oom.grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
+    return vmm__oom_report(cache, &oom);
+}

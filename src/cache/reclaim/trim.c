@@ -1,0 +1,257 @@
+/* Releases idle memory: see trim.h. */
+#include "cache/reclaim/trim.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "cache/compact/compact.h"
+
+/* One trim in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
+enum { CHECK_EVERY = VMM_CHECK >= 1 ? 1 : 0 };
+
+/* Puts whole chunks of one free block into limbo, as many as the target and the scan allow. */
+static uint64_t block_trim(struct vmm_cache *cache, const struct trim_target *target,
+                           struct idle_scan *scan, struct block *block, uint64_t bytes)
+{
+    uint64_t from = block->address;
+    uint64_t put_bytes = 0;
+    struct idle_run run;
+    while (block != NULL && put_bytes < bytes &&
+           vmm__idle_next(cache, scan, block, from, bytes - put_bytes, &run)) {
+        if (target->is_most && !vmm__idle_cut(&cache->vm, bytes - put_bytes, &run))
+            break;
+        vmm_status status = vmm__idle_discard(cache, &run);
+        if (status != VMM_OK) { /* no host memory: treat it as if its work still ran */
+            vmm__idle_stick(scan, vmm__idle_epoch(cache, &run), status);
+            break;
+        }
+        put_bytes += run.bytes;
+        from = run.address + run.bytes;
+        block = vmm__idle_behind(cache, &run);
+    }
+    return put_bytes;
+}
+
+static uint64_t heap_trim(struct vmm_cache *cache, const struct trim_target *target,
+                          struct idle_scan *scan, uint64_t bytes)
+{
+    uint64_t put_bytes = 0;
+    struct size_index *index = &scan->from->index;
+    struct size_node *node = vmm__size_index_largest(index);
+    while (node != NULL && put_bytes < bytes && node->size >= cache->vm.arena.granule_bytes) {
+        struct size_node *next = vmm__size_index_smaller(index, node);
+        if ((const struct block *)node != target->keep)
+            put_bytes += block_trim(cache, target, scan, (struct block *)node, bytes - put_bytes);
+        node = next;
+    }
+    return put_bytes;
+}
+
+static void target_note(struct trim_target *target, bool is_stuck, vmm_status status)
+{
+    target->is_stuck = target->is_stuck || is_stuck;
+    if (target->failed == VMM_OK && status != VMM__PENDING)
+        target->failed = status;
+}
+
+static uint64_t pool_trim(struct vmm_cache *cache, struct trim_target *target,
+                          struct idle_scan *scan, uint64_t bytes)
+{
+    struct pool *pool = scan->from->pool;
+    vmm__pool_lock_beside(pool, target->held);
+    if (target->what == TRIM_ALL)
+        (void)vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline));
+    uint64_t put_bytes = heap_trim(cache, target, scan, bytes);
+    scan->from = &pool->small;
+    if (put_bytes < bytes)
+        put_bytes += heap_trim(cache, target, scan, bytes - put_bytes);
+    vmm__pool_unlock_beside(pool, target->held);
+    target_note(target, scan->stuck_epoch != UINT64_MAX, scan->failed);
+    return put_bytes;
+}
+
+/* Trims a pool's expired memory. Does nothing if the work that stopped the last trim still runs. */
+static uint64_t pool_trim_expired(struct vmm_cache *cache, struct trim_target *target,
+                                  struct expired *expired, struct idle_scan *scan, uint64_t bytes)
+{
+    if (expired->latest_epoch == 0)
+        return 0;
+    vmm_status status = vmm__timeline_query(&scan->from->pool->timeline, expired->stuck_epoch);
+    if (status != VMM_OK) {
+        target_note(target, true, status);
+        return 0;
+    }
+    scan->latest_epoch = expired->latest_epoch;
+    uint64_t put_bytes = pool_trim(cache, target, scan, bytes);
+    bool is_stuck = scan->stuck_epoch != UINT64_MAX;
+    expired->stuck_epoch = is_stuck ? scan->stuck_epoch : 0;
+    if (!is_stuck && put_bytes < bytes)
+        expired->latest_epoch = 0;
+    return put_bytes;
+}
+
+uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_target *target)
+{
+    uint64_t put_bytes = 0;
+    for (struct pool *pool = cache->pools.stocked.first; pool != NULL && put_bytes < target->bytes;
+         pool = pool->list_next) {
+        struct idle_scan scan = vmm__idle_scan(&pool->large, NULL, target->when);
+        struct expired *expired = target->what == TRIM_DECAYED ? &pool->decayed : &pool->trimmed;
+        uint64_t left_bytes = target->bytes - put_bytes;
+        put_bytes += target->what == TRIM_ALL
+                         ? pool_trim(cache, target, &scan, left_bytes)
+                         : pool_trim_expired(cache, target, expired, &scan, left_bytes);
+    }
+    return put_bytes;
+}
+
+/* ---- Expired memory ---------------------------------------------------------------------- */
+
+static uint64_t excess_bytes(const struct vm *memory, uint64_t keep_bytes)
+{
+    uint64_t staying_bytes = vmm__stat_now(&memory->reserved_bytes) - memory->limbo_bytes;
+    return staying_bytes > keep_bytes ? staying_bytes - keep_bytes : 0;
+}
+
+static vmm_status target_discard(struct vmm_cache *cache)
+{
+    struct trim_target target = { .bytes = excess_bytes(&cache->vm, cache->trim_target_keep_bytes),
+                                  .what = TRIM_TARGET,
+                                  .when = IDLE_FINISHED };
+    uint64_t put_bytes = vmm__trim_idle(cache, &target);
+    cache->has_trim_target = target.is_stuck && put_bytes < target.bytes;
+    return target.failed;
+}
+
+static uint64_t heap_idle_bytes(const struct vm *memory, const struct heap *heap)
+{
+    uint64_t bytes = 0;
+    for (const struct size_node *node = vmm__size_index_largest(&heap->index);
+         node != NULL && node->size >= memory->arena.granule_bytes;
+         node = vmm__size_index_smaller(&heap->index, node))
+        bytes += vmm__idle_bytes(memory, (const struct block *)node);
+    return bytes;
+}
+
+/* The bytes that decay may release: idle memory above decay_keep_bytes. */
+static uint64_t decay_most_bytes(struct vmm_cache *cache)
+{
+    uint64_t idle_bytes = 0;
+    if (cache->decay.keep_bytes == 0)
+        return UINT64_MAX;
+    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
+        if (pool->is_in_use)
+            continue;
+        vmm__pool_lock(pool);
+        idle_bytes += heap_idle_bytes(&cache->vm, &pool->large);
+        idle_bytes += heap_idle_bytes(&cache->vm, &pool->small);
+        vmm__pool_unlock(pool);
+    }
+    return idle_bytes - vmm__min(idle_bytes, cache->decay.keep_bytes);
+}
+
+static vmm_status decayed_discard(struct vmm_cache *cache)
+{
+    struct trim_target target = { .bytes = decay_most_bytes(cache),
+                                  .is_most = true,
+                                  .what = TRIM_DECAYED,
+                                  .when = IDLE_FINISHED };
+    (void)vmm__trim_idle(cache, &target);
+    atomic_store_explicit(&cache->decay.is_stuck, target.is_stuck, memory_order_relaxed);
+    return target.failed;
+}
+
+/* Releases the expired memory whose work has finished. */
+static vmm_status expired_release(struct vmm_cache *cache, uint64_t *released)
+{
+    bool has_decayed = vmm__decay_period_end(&cache->decay, &cache->pools) || cache->decay.is_stuck;
+    vmm_status ordered = cache->has_trim_target ? target_discard(cache) : VMM_OK;
+    vmm_status decayed = has_decayed ? decayed_discard(cache) : VMM_OK;
+    vmm_status drained = vmm__limbo_drain(&cache->vm, released);
+    if (ordered != VMM_OK)
+        return ordered;
+    return decayed != VMM_OK ? decayed : drained;
+}
+
+static void trim_log(struct vmm_cache *cache, uint64_t released_bytes)
+{
+    vmm__cache_log(cache, "trim: kept %llu MiB, released %llu MiB, %llu MiB in limbo",
+                   (unsigned long long)vmm__stat_now(&cache->vm.reserved_bytes) >> 20,
+                   (unsigned long long)released_bytes >> 20,
+                   (unsigned long long)cache->vm.limbo_bytes >> 20);
+}
+
+vmm_status vmm__trim_expired_locked(struct vmm_cache *cache)
+{
+    uint64_t released_bytes = 0;
+    vmm_status status = expired_release(cache, &released_bytes);
+    vmm__cache_pools_vacate(cache);
+    if (released_bytes == 0)
+        return status;
+    trim_log(cache, released_bytes);
+    return vmm__cache_checked(cache, CHECK_EVERY, status);
+}
+
+/* ---- Public calls ------------------------------------------------------------------------------ */
+
+vmm_status vmm__poll(struct vmm_cache *cache)
+{
+    struct error_line line;
+    if (!vmm__fair_try_lock(&cache->grow_lock))
+        return VMM_OK;
+    vmm__error_save(&line);
+    vmm_status status = vmm__trim_expired_locked(cache);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    return status;
+}
+
+/* Expires all memory that is idle now, and forgets the peak of active bytes and the small chunk size. */
+static void target_begin(struct vmm_cache *cache, uint64_t keep_bytes)
+{
+    cache->has_trim_target = true;
+    cache->trim_target_keep_bytes = keep_bytes;
+    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
+    atomic_store_explicit(&cache->totals.lately_active_bytes,
+                          vmm__stat_now(&cache->totals.active_bytes), memory_order_relaxed);
+    cache->is_fine = false;
+    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
+        vmm__pool_lock(pool);
+        pool->trimmed = (struct expired){ .latest_epoch = vmm__pool_settle_locked(pool) };
+        vmm__pool_unlock(pool);
+    }
+}
+
+/* Compacts if memory above keep_bytes is left: live bytes pin it. Counts memory for copies that the driver refuses to
+ * release against *released. */
+static vmm_status pinned_trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released)
+{
+    uint64_t before = vmm__stat_now(&cache->vm.reserved_bytes) + *released;
+    if (excess_bytes(&cache->vm, keep_bytes) == 0 || !vmm__compact_may(cache))
+        return VMM_OK;
+    vmm_status status = vmm__compact(cache, NULL, excess_bytes(&cache->vm, keep_bytes));
+    uint64_t after = vmm__stat_now(&cache->vm.reserved_bytes);
+    *released = before - vmm__min(before, after);
+    return status == VMM__NOTHING ? VMM_OK : status;
+}
+
+vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released)
+{
+    uint64_t released_bytes = 0;
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__fair_lock(&cache->grow_lock);
+    target_begin(cache, keep_bytes);
+    vmm_status status = expired_release(cache, &released_bytes);
+    if (status == VMM_OK)
+        status = pinned_trim(cache, keep_bytes, &released_bytes);
+    vmm__cache_pools_vacate(cache);
+    trim_log(cache, released_bytes);
+    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (status != VMM_OK)
+        return status;
+    vmm__error_restore(&line);
+    if (released != NULL)
+        *released = released_bytes;
+    return VMM_OK;
+}

@@ -1,0 +1,57 @@
+/*
+ * Trim: releases idle memory to the driver: when the program calls vmm_trim(), when a request needs the memory, and by
+ * decay.
+ *
+ * A chunk is idle when free blocks cover it. Its last work may still be running. A request that ran out of memory
+ * takes it anyway: the chunk goes into limbo until that work has finished. vmm_trim() and decay leave it in its heap,
+ * where its own stream can use it, and treat it as expired until its work has finished:
+ *
+ * * vmm_trim() sets a trim target: memory that is idle now and stays unused is released until at most keep_bytes are
+ *   reserved, at once or as soon as its work has finished. The target ends when that memory is all released
+ *   or used again, or with the next vmm_trim();
+ * * decay expires memory that was idle for a period (decay.h).
+ *
+ * May be called by: reclaim, refill, compact, api. Locks: the grow lock; pools' locks are taken inside.
+ */
+#ifndef VMM_CACHE_RECLAIM_TRIM_H
+#define VMM_CACHE_RECLAIM_TRIM_H
+
+#include "cache/reuse/idle_scan.h"
+
+enum trim_what {
+    TRIM_ALL = 0,
+    TRIM_TARGET, /* memory that the trim target has expired */
+    TRIM_DECAYED /* memory that decay has expired */
+};
+
+struct trim_target {
+    uint64_t bytes;           /* stop once this much is in limbo */
+    bool is_most;             /* `bytes` is a bound; otherwise it is rounded up to whole chunks */
+    enum trim_what what;      /* expired memory goes only once its work has finished */
+    enum idle_when when;      /* IDLE_FINISHED or IDLE_ANY */
+    const struct block *keep; /* a free block to leave alone; NULL: none */
+    struct pool *held;        /* a pool that the caller has locked; NULL: none */
+    bool is_stuck;            /* result: memory was left because its work still runs */
+    vmm_status failed;        /* result: the first error of a query, or VMM_OK */
+};
+
+/* Puts idle chunks of all pools into limbo. Returns the bytes put there. */
+uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_target *target);
+
+/* The whole of vmm_trim(), without its argument checks. Takes the grow lock. */
+vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released);
+
+/* The whole of vmm_poll(), without its argument checks. Does nothing if another thread holds the grow lock, because that
+ * thread may be waiting for the device; the next poll does the work. */
+vmm_status vmm__poll(struct vmm_cache *cache);
+
+/* The same for a caller that holds the grow lock and no pool's. */
+vmm_status vmm__trim_expired_locked(struct vmm_cache *cache);
+
+/* Whether vmm__trim_expired_locked() may have anything to do. */
+static inline bool vmm__trim_may_have_expired(const struct vmm_cache *cache)
+{
+    return cache->has_trim_target || cache->decay.period_ns != 0;
+}
+
+#endif

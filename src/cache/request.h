@@ -1,0 +1,26 @@
+/*
+ * One request that a pool could not serve from its own free memory: what it needs, and how far its refill has got.
+ *
+ * Lives on the stack of the thread that refills (alloc/refill.c), which holds the grow lock; each reclaim step may
+ * change it.
+ */
+#ifndef VMM_CACHE_REQUEST_H
+#define VMM_CACHE_REQUEST_H
+
+#include "cache/grow/grow.h"
+
+struct request {
+    struct pool *pool;        /* of the requesting stream; locked */
+    struct heap *heap;        /* the heap of `pool` that must serve it */
+    uint64_t bytes;           /* as the program asked for */
+    uint64_t block_bytes;     /* of the block that the heap needs for them */
+    bool is_detached_request; /* the block gets granules of its own, away from all others */
+    enum grow_from from;      /* starts as GROW_TARGET; reclaim steps raise it */
+    unsigned waits;           /* host waits so far */
+    unsigned questions;       /* calls of the pressure function so far */
+    uint64_t
+        given;    /* blocks that the quarantine had given back at the last flush; 0: no flush yet */
+    void *shared; /* the block found for it in another stream's pool; NULL: none */
+};
+
+#endif

@@ -1,0 +1,188 @@
+/* Runs of idle chunks: see idle_scan.h. */
+#include "cache/reuse/idle_scan.h"
+#include "base/arith.h"
+
+bool vmm__whole_chunks(const struct vm *memory, const struct block *block, uint64_t bytes,
+                       uint64_t *address, uint64_t *run_bytes)
+{
+    const struct arena *arena = &memory->arena;
+    uint64_t start = vmm__arena_granule(arena, block->address + arena->granule_bytes - 1);
+    uint64_t limit = vmm__arena_granule(arena, vmm__block_end(block));
+    if (start >= limit)
+        return false;
+    const struct chunk *chunk = vmm__vm_chunk(memory, start);
+    if (chunk->first < start) {
+        start = chunk->first + chunk->granules;
+        if (start >= limit)
+            return false;
+    }
+    uint64_t end = start;
+    while (end < limit && (end - start) << arena->granule_shift < bytes) {
+        chunk = vmm__vm_chunk(memory, end);
+        if (end + chunk->granules > limit)
+            break;
+        end += chunk->granules;
+    }
+    *address = vmm__arena_address(arena, start);
+    *run_bytes = (end - start) << arena->granule_shift;
+    return end > start;
+}
+
+uint64_t vmm__idle_bytes(const struct vm *memory, const struct block *block)
+{
+    uint64_t address;
+    uint64_t bytes;
+    return vmm__whole_chunks(memory, block, UINT64_MAX, &address, &bytes) ? bytes : 0;
+}
+
+uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run)
+{
+    const struct arena *arena = &cache->vm.arena;
+    return vmm__directory_epoch(&cache->directory, vmm__arena_granule(arena, run->address),
+                                run->bytes >> arena->granule_shift);
+}
+
+vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
+                           const struct pool *to, enum idle_when when)
+{
+    struct timeline *timeline = &run->heap->pool->timeline;
+    if (run->heap->pool == to)
+        return VMM_OK;
+    uint64_t epoch = vmm__idle_epoch(cache, run);
+    if (when == IDLE_FOLLOW)
+        return vmm__timeline_follow(timeline, epoch, to->stream);
+    return vmm__timeline_query(timeline, epoch);
+}
+
+void vmm__idle_stick(struct idle_scan *scan, uint64_t epoch, vmm_status status)
+{
+    scan->stuck_epoch = epoch;
+    if (status != VMM__PENDING && scan->failed == VMM_OK)
+        scan->failed = status;
+}
+
+static bool chunk_may(struct vmm_cache *cache, struct idle_scan *scan, const struct chunk *chunk)
+{
+    if (scan->from->pool->is_in_use) /* graphs use the pool's addresses, live or free */
+        return false;
+    uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
+    if (epoch > scan->latest_epoch)
+        return false;
+    if (!chunk->is_mapped) /* its remap is pending */
+        return false;
+    if (scan->when != IDLE_FINISHED || scan->to == scan->from->pool)
+        return true;
+    if (epoch >= scan->stuck_epoch)
+        return false;
+    vmm_status status = vmm__timeline_query(&scan->from->pool->timeline, epoch);
+    if (status != VMM_OK)
+        vmm__idle_stick(scan, epoch, status);
+    return status == VMM_OK;
+}
+
+bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct block *block,
+                    uint64_t address, uint64_t bytes, struct idle_run *run)
+{
+    const struct arena *arena = &cache->vm.arena;
+    uint64_t from = vmm__max(address, block->address);
+    uint64_t granule = vmm__arena_granule(arena, from + arena->granule_bytes - 1);
+    uint64_t limit = vmm__arena_granule(arena, vmm__block_end(block));
+    uint64_t count = 0;
+    while (granule + count < limit && count << arena->granule_shift < bytes) {
+        const struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule + count);
+        uint64_t end = chunk->first + chunk->granules;
+        bool is_whole = chunk->first == granule + count && end <= limit;
+        bool may = is_whole && chunk_may(cache, scan, chunk);
+        if (!may && count > 0)
+            break;
+        granule = may ? granule : end;
+        count += may ? chunk->granules : 0;
+    }
+    *run = (struct idle_run){ .heap = scan->from,
+                              .block = block,
+                              .address = vmm__arena_address(arena, granule),
+                              .bytes = count << arena->granule_shift };
+    return count > 0;
+}
+
+/* Returns the bytes of whole chunks in a free block whose work has not finished. */
+static uint64_t block_unfinished_bytes(struct vmm_cache *cache, struct idle_scan *scan,
+                                       struct block *block)
+{
+    uint64_t address;
+    uint64_t idle_bytes;
+    if (!vmm__whole_chunks(&cache->vm, block, UINT64_MAX, &address, &idle_bytes))
+        return 0;
+    struct idle_run run;
+    while (vmm__idle_next(cache, scan, block, address, UINT64_MAX, &run)) {
+        idle_bytes -= run.bytes;
+        address = run.address + run.bytes;
+    }
+    return idle_bytes;
+}
+
+uint64_t vmm__idle_unfinished(struct vmm_cache *cache, struct heap *heap)
+{
+    struct idle_scan scan = vmm__idle_scan(heap, NULL, IDLE_FINISHED);
+    uint64_t bytes = 0;
+    for (struct size_node *node = vmm__size_index_largest(&heap->index);
+         node != NULL && node->size >= cache->vm.arena.granule_bytes;
+         node = vmm__size_index_smaller(&heap->index, node))
+        bytes += block_unfinished_bytes(cache, &scan, (struct block *)node);
+    return bytes;
+}
+
+bool vmm__idle_cut(const struct vm *memory, uint64_t most_bytes, struct idle_run *run)
+{
+    unsigned shift = memory->arena.granule_shift;
+    uint64_t granule = vmm__arena_granule(&memory->arena, run->address);
+    uint64_t end = granule + (run->bytes >> shift);
+    while ((end - granule) << shift > most_bytes)
+        end = vmm__vm_chunk(memory, end - 1)->first;
+    run->bytes = (end - granule) << shift;
+    return run->bytes > 0;
+}
+
+struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_run *run)
+{
+    uint64_t end = run->address + run->bytes;
+    if (!vmm__arena_contains(&cache->vm.arena, end) ||
+        vmm__directory_heap(&cache->directory, end) != run->heap)
+        return NULL;
+    struct block *block = *vmm__directory_slot(&cache->directory, end);
+    bool is_it = block != NULL && block->address == end && block->state == BLOCK_FREE;
+    return is_it ? block : NULL;
+}
+
+/* Releases a guard page behind the run too. */
+vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run)
+{
+    struct arena *arena = &cache->vm.arena;
+    uint64_t epoch = vmm__idle_epoch(cache, run);
+    vmm_status status = vmm__heap_detach(run->heap, run->block, run->address, run->bytes);
+    if (status != VMM_OK)
+        return status;
+    vmm__vm_discard(&cache->vm, vmm__arena_granule(arena, run->address),
+                    run->bytes >> arena->granule_shift, &run->heap->pool->timeline, epoch);
+    vmm__arena_guard_page_take(arena, vmm__arena_granule(arena, run->address + run->bytes));
+    return VMM_OK;
+}
+
+vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, struct heap *to)
+{
+    const struct arena *arena = &cache->vm.arena;
+    vmm_status status = vmm__heap_records_keep(to, 1);
+    if (status != VMM_OK)
+        return status;
+    uint64_t epoch = vmm__idle_epoch(cache, run);
+    status = vmm__heap_detach(run->heap, run->block, run->address, run->bytes);
+    if (status != VMM_OK)
+        return status;
+    struct block *block;
+    status = vmm__heap_attach(to, run->address, run->bytes, vmm__timeline_now(&to->pool->timeline),
+                              &block);
+    if (status != VMM_OK) /* no slots; attaching the run to its old heap would need them too */
+        vmm__vm_discard(&cache->vm, vmm__arena_granule(arena, run->address),
+                        run->bytes >> arena->granule_shift, &run->heap->pool->timeline, epoch);
+    return status;
+}

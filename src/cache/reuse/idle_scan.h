@@ -1,0 +1,97 @@
+/*
+ * Finds idle memory: runs of whole chunks inside a free block that another heap or the driver may have. Moves a run to
+ * another heap in place, or releases it. Trim, steal, transfer and span share it.
+ * Called by: cache, api. Locks: the caller holds the grow lock and the locks of the pools involved.
+ */
+#ifndef VMM_CACHE_REUSE_IDLE_SCAN_H
+#define VMM_CACHE_REUSE_IDLE_SCAN_H
+
+#include "cache/cache.h"
+
+/* A run of idle chunks in a heap's free block. */
+struct idle_run {
+    struct heap *heap;
+    struct block *block;
+    uint64_t address;
+    uint64_t bytes;
+};
+
+/* Finds the run of whole chunks at the low end of a block, up to `bytes` rounded up to a chunk. False if the block
+ * contains no whole chunk. */
+bool vmm__whole_chunks(const struct vm *memory, const struct block *block, uint64_t bytes,
+                       uint64_t *address, uint64_t *run_bytes);
+
+/* Returns the bytes of whole chunks inside a block. */
+uint64_t vmm__idle_bytes(const struct vm *memory, const struct block *block);
+
+/* When another stream, or the driver, may have idle memory. */
+enum idle_when {
+    IDLE_FINISHED, /* after its work has finished; the stream's own memory: at once */
+    IDLE_FOLLOW,   /* at once: the receiving stream waits for its work on the device */
+    IDLE_ANY       /* at once: the caller does not use it before its epoch has passed */
+};
+
+/* Returns the rule for a pool while memory has not run out. A graph pool gets only memory whose work has finished: a wait
+ * would not repeat at each launch of the graph. */
+static inline enum idle_when vmm__idle_usual(const struct vmm_cache *cache, const struct pool *to)
+{
+    bool follows = cache->reuse == VMM_REUSE_STREAM_WAIT && !to->is_in_use;
+    return follows ? IDLE_FOLLOW : IDLE_FINISHED;
+}
+
+/* A search of one heap. */
+struct idle_scan {
+    struct heap *from;
+    const struct pool *to; /* NULL: the driver */
+    enum idle_when when;
+    uint64_t latest_epoch; /* skip memory that was freed later */
+    uint64_t stuck_epoch;  /* result: no work has finished from this epoch on */
+    vmm_status failed;     /* result: the first error of a query, or VMM_OK */
+};
+
+static inline struct idle_scan vmm__idle_scan(struct heap *from, const struct pool *to,
+                                              enum idle_when when)
+{
+    return (struct idle_scan){
+        .from = from, .to = to, .when = when, .latest_epoch = UINT64_MAX, .stuck_epoch = UINT64_MAX
+    };
+}
+
+/*
+ * Finds the first run of whole chunks in a free block that starts at `address` or above and that the scan may have, up
+ * to `bytes` rounded up to a chunk. False if there is none.
+ */
+bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct block *block,
+                    uint64_t address, uint64_t bytes, struct idle_run *run);
+
+/* Records that nothing is available from an epoch on, and the reason: VMM__PENDING, or an error. */
+void vmm__idle_stick(struct idle_scan *scan, uint64_t epoch, vmm_status status);
+
+/* Shortens a run to whole chunks of at most most_bytes. False if no chunk is left. */
+bool vmm__idle_cut(const struct vm *memory, uint64_t most_bytes, struct idle_run *run);
+
+/* Returns the free block of the run's heap that starts where the run ended, after the run was cut out; or NULL. */
+struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_run *run);
+
+/*
+ * Returns whether work that pool `to` submits from now on may use a run: VMM_OK, VMM__PENDING, or an error. With
+ * IDLE_FOLLOW, makes the stream of `to` wait for the run's work if needed, and returns VMM_OK.
+ */
+vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
+                           const struct pool *to, enum idle_when when);
+
+/* Returns the bytes of a heap's idle chunks whose work has not finished. */
+uint64_t vmm__idle_unfinished(struct vmm_cache *cache, struct heap *heap);
+
+/* Returns the latest epoch at which a part of a run was freed. */
+uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *run);
+
+/* Cuts a run out of its heap and puts it into limbo, which releases it after its work has finished. ERR_HOST_OOM: nothing
+ * has changed. */
+vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run);
+
+/* Moves a run to another heap in place; vmm__idle_clear() has returned VMM_OK for it. If the other heap has no host
+ * memory for it, puts the run into limbo. */
+vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, struct heap *to);
+
+#endif

@@ -1,0 +1,118 @@
+/* Allocation in debug mode: see debug_mode.h. */
+#include "cache/alloc/alloc.h"
+#include "base/hostmem.h"
+#include "cache/grow/guard_page.h"
+#include "cache/streams.h"
+#include "debug/canary.h"
+#include "debug/internal.h"
+
+static vmm_status inner_alloc(struct debug *debug, struct record *record)
+{
+    vmm_cache *cache = debug->cache;
+    uint64_t padded = vmm__debug_padded_bytes(record->bytes);
+    bool is_watching = vmm__debug_watches_memory(debug) && padded <= cache->vm.arena.limit_bytes;
+    void *inner;
+    vmm_status status;
+    if (!is_watching)
+        status = vmm__alloc_slow(cache, record->bytes, record->stream, &inner);
+    else if (vmm__debug_is_large(record->bytes))
+        status = vmm__alloc_detached(cache, record->bytes, padded, record->stream, &inner,
+                                     &record->is_detached_request);
+    else
+        status = vmm__alloc_slow(cache, padded, record->stream, &inner);
+    if (status != VMM_OK)
+        return status;
+    record->inner = (uint64_t)(uintptr_t)inner;
+    record->inner_bytes = is_watching ? padded : vmm__cache_block_bytes(cache, record->bytes);
+    record->address = record->inner + (is_watching ? DEBUG_FRONT_BYTES : 0);
+    if (!record->is_detached_request)
+        return VMM_OK;
+    record->inner_bytes = vmm__align_up(record->bytes, cache->vm.arena.granule_bytes);
+    record->address =
+        record->inner + record->inner_bytes - vmm__align_up(record->bytes, LARGE_UNIT_BYTES);
+    return VMM_OK;
+}
+
+/* The call for which the thread allocates from a pool now; NULL: none. */
+static _Thread_local const struct debug_call *current_call;
+
+/* Reports a misuse that it finds in the quarantine, but does not fail the request that needs the memory. */
+uint64_t vmm__debug_give(struct debug *debug)
+{
+    const struct debug_call *call = current_call;
+    struct error_line line;
+    if (!vmm__debug_watches_memory(debug) || call == NULL || call->cache != debug->cache)
+        return 0;
+    vmm__error_save(&line);
+    (void)vmm__debug_flush(call);
+    vmm__error_restore(&line);
+    return atomic_load_explicit(&debug->given, memory_order_relaxed);
+}
+
+/* Writes the canaries around the block, and zeros into it. */
+static vmm_status block_prepare(struct debug *debug, struct record *record)
+{
+    vmm_status status = VMM_OK;
+    if (vmm__debug_watches_memory(debug))
+        record->is_watched = !vmm__debug_is_captured(debug, record->stream);
+    if (record->is_watched)
+        status = vmm__canary_put(debug, record);
+    uint64_t end = record->inner + record->inner_bytes;
+    uint64_t zeros = record->is_watched ? record->bytes : end - record->address;
+    if (status == VMM_OK && debug->zero && zeros > 0)
+        status = vmm__driver_clear(debug->cache->driver, record->address, zeros, 0, record->stream);
+    return status;
+}
+
+static vmm_status record_begin(const struct debug_call *call, struct record *record)
+{
+    struct debug *debug = call->cache->debug;
+    const struct debug_call *outer = current_call;
+    current_call = call;
+    vmm_status status = inner_alloc(debug, record);
+    current_call = outer; /* a call that ran a callback, which made this call */
+    if (status != VMM_OK)
+        return status;
+    status = block_prepare(debug, record);
+    if (status == VMM_OK) {
+        const struct heap *heap = vmm__alloc_heap_of(debug->cache, record->inner);
+        record->epoch = vmm__timeline_now(&heap->pool->timeline);
+        return VMM_OK;
+    }
+    struct error_line line;
+    bool should_poll;
+    vmm__error_save(&line);
+    (void)vmm__free_slow(debug->cache, record->inner, &should_poll);
+    if (record->is_detached_request)
+        vmm__guard_page_sweep(debug->cache);
+    vmm__error_restore(&line);
+    return status;
+}
+
+vmm_status vmm__debug_alloc(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                            void **out)
+{
+    struct debug *debug = call->cache->debug;
+    struct record unlisted = { .address = 0 };
+    struct record *record = &unlisted;
+    vmm_status status = vmm__stream_resolve(call->function, &stream);
+    if (status != VMM_OK)
+        return status;
+    bool keeps_records = debug->mode != VMM_DEBUG_OFF;
+    if (keeps_records)
+        record = vmm__record_take(&debug->records);
+    if (record == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_alloc: no host memory for the block's record");
+    record->bytes = bytes;
+    record->stream = stream;
+    status = record_begin(call, record);
+    if (status == VMM_OK && keeps_records) {
+        vmm__records_call_site(&debug->records, &record->allocated, call->caller);
+        vmm__records_add_live(&debug->records, record);
+    } else if (keeps_records) {
+        vmm__record_drop(record);
+    }
+    if (status == VMM_OK)
+        *out = (void *)(uintptr_t)record->address;
+    return status;
+}

@@ -1,0 +1,64 @@
+/*
+ * Shared by the files of debug mode:
+ *
+ *   debug_mode.c  open, close, and the blocks in reports
+ *   alloc.c       allocation
+ *   free.c        free and the quarantine
+ *   check.c       checks of all blocks, and what a call has found
+ *   canary.c      canaries and poison
+ *   misuse.c      reports of misuse
+ *   records.c     records of blocks
+ *   stack.c       stacks
+ */
+#ifndef VMM_DEBUG_INTERNAL_H
+#define VMM_DEBUG_INTERNAL_H
+
+#include "base/arith.h"
+#include "debug/debug_mode.h"
+
+/* The size of the pool's block for a request with canaries; UINT64_MAX on overflow. */
+static inline uint64_t vmm__debug_padded_bytes(uint64_t bytes)
+{
+    uint64_t padded;
+    if (!vmm__add_checked(bytes, DEBUG_FRONT_BYTES + DEBUG_BACK_BYTES, &padded))
+        return UINT64_MAX;
+    return vmm__pool_block_bytes(padded);
+}
+
+/* Returns whether a block lies alone on its granules, unless graphs use its pool. */
+static inline bool vmm__debug_is_large(uint64_t bytes)
+{
+    return vmm__debug_padded_bytes(bytes) > POOL_SMALL_LARGEST_BYTES;
+}
+
+/* The misuse that a call has found so far. */
+struct finding {
+    struct error_line first; /* of the first one; empty: none */
+};
+
+/* Records a byte that differs, and lets the call continue. */
+void vmm__finding_note(const struct debug_call *call, const struct record *record, uint64_t wrong,
+                       struct finding *finding);
+
+/* Ends a call: reports the first misuse and returns ERR_CORRUPTED, or returns `status`. The caller holds no lock. */
+vmm_status vmm__finding_end(const struct debug_call *call, const struct finding *finding,
+                            vmm_status status);
+
+/* Reports a pointer to no live block; returns ERR_UNKNOWN_POINTER. The caller holds no lock. */
+vmm_status vmm__debug_unknown(const struct debug_call *call, uint64_t address);
+
+/* Returns whether a stream is being captured; true if the driver cannot tell. */
+bool vmm__debug_is_captured(const struct debug *debug, vmm_stream stream);
+
+/* Empties the quarantine for a request that needs memory: see struct debug_view. */
+uint64_t vmm__debug_give(struct debug *debug);
+
+/* Checks all blocks whose canaries are written: every block, if the device has no work left. The caller holds the gate,
+ * or is the only user of the cache. */
+vmm_status vmm__debug_check_all(const struct debug_call *call, bool work_has_ended,
+                                struct finding *finding);
+
+/* For close: makes sure that no check still runs on the device. Fails if it cannot. */
+vmm_status vmm__debug_settle(struct debug *debug);
+
+#endif

@@ -1,0 +1,24 @@
+/*
+ * Stacks of host threads: stored as addresses, and named only when a report is written.
+ *
+ * Owns: nothing. May be called by: debug. Locks: none. Neither function allocates after the first stack was taken.
+ */
+#ifndef VMM_DEBUG_STACK_H
+#define VMM_DEBUG_STACK_H
+
+#include <stddef.h>
+
+enum { STACK_FRAMES = 16 };
+
+struct stack {
+    void *frames[STACK_FRAMES]; /* return addresses, the latest call first */
+    int count;
+};
+
+/* Takes the calling thread's stack from `caller` on, a return address in it. */
+void vmm__stack_take(struct stack *stack, const void *caller);
+
+/* Writes "function+0x1f (library+0x1234)", or less if the program has no symbols. */
+void vmm__stack_name(const void *frame, char *text, size_t text_bytes);
+
+#endif

@@ -1,0 +1,276 @@
+/*
+ * The cuda driver: an NVIDIA GPU through libcuda.so.1.
+ *
+ * Owns: the driver object and one reference to the device's primary context, which the CUDA runtime
+ * also uses. Mapped memory does not belong to that context: what the caller does not release stays
+ * allocated until the process ends, even if the context is destroyed. Unmap, release and
+ * address_free work without a context, and with a broken one.
+ * Called by: vmm__driver_open() and through the driver table, any thread.
+ */
+#ifdef VMM_WITH_CUDA
+#define _GNU_SOURCE
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "driver/cuda/internal.h"
+
+/* ---- Our context on the calling thread ------------------------------------------------------- */
+
+/*
+ * Compares context ids. cudaDeviceReset() leaves a context with the same handle that knows neither
+ * our work nor our events.
+ */
+static vmm_status context_check(const struct cuda_driver *cuda)
+{
+    unsigned long long id = 0;
+    if (!cuda->has_context_id)
+        return VMM_OK;
+    CUresult result = cuda->api->cuCtxGetId(cuda->context, &id);
+    if (result == CUDA_SUCCESS && id != cuda->context_id)
+        return vmm__error(VMM_ERR_LOST,
+                          "the context was reset: its id is %llu, but was %llu when the cache was "
+                          "created; the contents of all blocks are lost",
+                          id, cuda->context_id);
+    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuCtxGetId");
+}
+
+static void captures_relax(const struct cuda_api *api, struct cuda_scope *scope)
+{
+    scope->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)api->cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
+}
+
+static vmm_status context_enter(const struct cuda_driver *cuda, struct cuda_scope *scope)
+{
+    const struct cuda_api *api = cuda->api;
+    CUcontext current = NULL;
+    CUresult result = api->cuCtxGetCurrent(&current);
+    if (result != CUDA_SUCCESS)
+        return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuCtxGetCurrent");
+    vmm_status status = context_check(cuda);
+    if (status != VMM_OK)
+        return status;
+    scope->pushed = current != cuda->context;
+    if (scope->pushed) {
+        result = api->cuCtxPushCurrent_v2(cuda->context);
+        if (result != CUDA_SUCCESS)
+            return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuCtxPushCurrent");
+    }
+    captures_relax(api, scope);
+    return VMM_OK;
+}
+
+static vmm_status refuse_after_shutdown(void)
+{
+    return vmm__error(VMM_ERR_LOST, "the process is exiting: CUDA can no longer be called");
+}
+
+vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *scope)
+{
+    if (!vmm__cuda_calls_begin())
+        return refuse_after_shutdown();
+    vmm_status status = context_enter(cuda, scope);
+    if (status != VMM_OK)
+        vmm__cuda_calls_end();
+    return status;
+}
+
+vmm_status vmm__cuda_enter_for_release(const struct cuda_driver *cuda, struct cuda_scope *scope)
+{
+    if (!vmm__driver_is_lost(&cuda->base))
+        return vmm__cuda_enter(cuda, scope);
+    if (!vmm__cuda_calls_begin())
+        return refuse_after_shutdown();
+    scope->pushed = false;
+    captures_relax(cuda->api, scope);
+    return VMM_OK;
+}
+
+void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *scope)
+{
+    CUstreamCaptureMode mode = scope->capture_mode;
+    (void)cuda->api->cuThreadExchangeStreamCaptureMode(&mode);
+    CUcontext popped;
+    if (scope->pushed)
+        (void)cuda->api->cuCtxPopCurrent_v2(&popped);
+    vmm__cuda_calls_end();
+}
+
+/* ---- Close ----------------------------------------------------------------------------------- */
+
+static void context_release(const struct cuda_driver *cuda)
+{
+    if (!vmm__cuda_calls_begin())
+        return;
+    (void)cuda->api->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    vmm__cuda_calls_end();
+}
+
+static void kernels_unload(struct cuda_driver *cuda)
+{
+    struct cuda_scope scope;
+    struct error_line line;
+    vmm__error_save(&line);
+    if (vmm__cuda_enter(cuda, &scope) == VMM_OK) {
+        (void)cuda->api->cuCtxSynchronize();
+        vmm__cuda_kernels_unload(cuda);
+        vmm__cuda_leave(cuda, &scope);
+    }
+    vmm__error_restore(&line);
+}
+
+/*
+ * On a lost device only releases our reference to the context: the process can create a new one
+ * after all references are released.
+ */
+static void cuda_close(struct driver *driver)
+{
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    if (cuda->kernels != NULL && !vmm__driver_is_lost(driver))
+        kernels_unload(cuda);
+    context_release(cuda);
+    (void)pthread_mutex_destroy(&cuda->kernels_lock);
+    vmm__driver_fini(driver);
+    vmm__host_free(cuda, sizeof *cuda);
+}
+
+static uint64_t cuda_clock(struct driver *driver)
+{
+    (void)driver;
+    return vmm__clock_ns();
+}
+
+static const struct driver_ops cuda_ops = {
+    .name = "cuda",
+    .close = cuda_close,
+    .reserve = vmm__cuda_reserve,
+    .address_free = vmm__cuda_address_free,
+    .create = vmm__cuda_create,
+    .release = vmm__cuda_release,
+    .map = vmm__cuda_map,
+    .unmap = vmm__cuda_unmap,
+    .access = vmm__cuda_access,
+    .memory_info = vmm__cuda_memory_info,
+    .event_create = vmm__cuda_event_create,
+    .event_destroy = vmm__cuda_event_destroy,
+    .event_record = vmm__cuda_event_record,
+    .event_query = vmm__cuda_event_query,
+    .event_wait = vmm__cuda_event_wait,
+    .stream_wait = vmm__cuda_stream_wait,
+    .device_wait = vmm__cuda_device_wait,
+    .capturing = vmm__cuda_capturing,
+    .stream_check = vmm__cuda_stream_check,
+    .copy = vmm__cuda_copy,
+    .clear = vmm__cuda_clear,
+    .read = vmm__cuda_read,
+    .clock = cuda_clock,
+    .fill = vmm__cuda_fill,
+    .check = vmm__cuda_check,
+    .delay = vmm__cuda_delay,
+    .mismatches = vmm__cuda_mismatches,
+    .stream_create = vmm__cuda_stream_create,
+    .stream_destroy = vmm__cuda_stream_destroy,
+    .capture_begin = vmm__cuda_capture_begin,
+    .capture_end = vmm__cuda_capture_end,
+};
+
+/* ---- Open ------------------------------------------------------------------------------------ */
+
+static vmm_status device_find(const struct cuda_api *api, int ordinal, CUdevice *device)
+{
+    int count = 0;
+    CUresult result = api->cuDeviceGetCount(&count);
+    if (result != CUDA_SUCCESS)
+        return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuDeviceGetCount");
+    if (ordinal < 0 || ordinal >= count)
+        return vmm__error(VMM_ERR_NO_DEVICE, "cuda driver: no device %d; there are %d", ordinal,
+                          count);
+    result = api->cuDeviceGet(device, ordinal);
+    return vmm__cuda_status(api, result, VMM_ERR_HOST_OOM, "cuDeviceGet(%d)", ordinal);
+}
+
+static vmm_status device_describe(struct cuda_driver *cuda)
+{
+    CUresult result = cuda->api->cuDeviceGetName(cuda->base.device_name,
+                                                 (int)sizeof cuda->base.device_name, cuda->device);
+    if (result != CUDA_SUCCESS)
+        return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetName");
+    struct cuda_scope scope;
+    vmm_status status = vmm__cuda_enter(cuda, &scope);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__cuda_device_read(cuda);
+    if (status == VMM_OK)
+        status = vmm__cuda_self_test(cuda);
+    vmm__cuda_leave(cuda, &scope);
+    return status;
+}
+
+static vmm_status device_retain(struct cuda_driver *cuda, int ordinal)
+{
+    vmm_status status = device_find(cuda->api, ordinal, &cuda->device);
+    if (status != VMM_OK)
+        return status;
+    CUresult result = cuda->api->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device);
+    if (result != CUDA_SUCCESS)
+        return vmm__cuda_status(cuda->api, result, VMM_ERR_DEVICE_OOM,
+                                "cuDevicePrimaryCtxRetain(%d)", ordinal);
+    cuda->has_context_id = cuda->api->cuCtxGetId != NULL &&
+                           cuda->api->cuCtxGetId(cuda->context, &cuda->context_id) == CUDA_SUCCESS;
+    status = device_describe(cuda);
+    if (status != VMM_OK)
+        context_release(cuda);
+    return status;
+}
+
+static vmm_status driver_fill_in(struct cuda_driver *cuda, const struct driver_options *options)
+{
+    vmm_status status = vmm__cuda_api_start(&cuda->api);
+    if (status != VMM_OK)
+        return status;
+    if (!vmm__cuda_calls_begin())
+        return refuse_after_shutdown();
+    status = device_retain(cuda, options->device);
+    vmm__cuda_calls_end();
+    return status;
+}
+
+bool vmm__driver_cuda_is_built(void)
+{
+    return true;
+}
+
+vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out)
+{
+    struct cuda_driver *cuda = vmm__host_alloc(1, sizeof *cuda);
+    if (cuda == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "cuda driver: out of host memory for the driver");
+    vmm_status status = VMM_ERR_HOST_OOM;
+    if (pthread_mutex_init(&cuda->kernels_lock, NULL) != 0) {
+        (void)vmm__error(status, "cuda driver: out of host memory for a lock");
+        goto fail_lock;
+    }
+    vmm__driver_init(&cuda->base, &cuda_ops);
+    cuda->peer_devices = options->peer_devices;
+    status = driver_fill_in(cuda, options);
+    if (status != VMM_OK)
+        goto fail_device;
+    atomic_init(&cuda->base.accepts_release, !options->is_plain);
+    if (options->is_plain)
+        status = vmm__cuda_plain_begin(cuda, &cuda_ops, options->device_bytes);
+    if (status != VMM_OK)
+        goto fail_plain;
+    *out = &cuda->base;
+    return VMM_OK;
+
+fail_plain:
+    context_release(cuda);
+fail_device:
+    vmm__driver_fini(&cuda->base);
+    (void)pthread_mutex_destroy(&cuda->kernels_lock);
+fail_lock:
+    vmm__host_free(cuda, sizeof *cuda);
+    return status;
+}
+
+#endif

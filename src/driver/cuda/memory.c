@@ -1,0 +1,89 @@
+/*
+ * Reservations, handles and mappings of the cuda driver: one libcuda call each.
+ *
+ * Owns: nothing. Called by: the driver table, any thread; probe.c. Locks: none; libcuda has its
+ * own.
+ */
+#ifdef VMM_WITH_CUDA
+#define _GNU_SOURCE
+#include "driver/cuda/internal.h"
+
+#include <inttypes.h>
+
+/*
+ * The caller guarantees valid arguments (P2), so INVALID_VALUE means a size beyond the address
+ * space.
+ */
+vmm_status vmm__cuda_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
+                             uint64_t *address)
+{
+    CUdeviceptr reserved = 0;
+    CUDA_CALL(vmm__cuda_of(driver),
+              cuMemAddressReserve(&reserved, bytes, driver->granule_bytes, hint, 0),
+              VMM_ERR_ADDRESS_SPACE, "cuMemAddressReserve(%" PRIu64 ")", bytes);
+    if (status == VMM_OK)
+        *address = reserved;
+    return result == CUDA_ERROR_INVALID_VALUE ? VMM_ERR_ADDRESS_SPACE : status;
+}
+
+vmm_status vmm__cuda_address_free(struct driver *driver, uint64_t address, uint64_t bytes)
+{
+    CUDA_RELEASE(vmm__cuda_of(driver), cuMemAddressFree(address, bytes), VMM_ERR_HOST_OOM,
+                 "cuMemAddressFree(0x%" PRIx64 ", %" PRIu64 ")", address, bytes);
+    return status;
+}
+
+vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, uint64_t *handle)
+{
+    CUmemGenericAllocationHandle created = 0;
+    const struct cuda_driver *cuda = vmm__cuda_of(driver);
+    CUDA_CALL(cuda, cuMemCreate(&created, bytes, &cuda->property, 0), VMM_ERR_DEVICE_OOM,
+              "cuMemCreate(%" PRIu64 ")", bytes);
+    if (status == VMM_OK)
+        *handle = created;
+    return status;
+}
+
+vmm_status vmm__cuda_release(struct driver *driver, uint64_t handle, uint64_t bytes)
+{
+    CUDA_RELEASE(vmm__cuda_of(driver), cuMemRelease(handle), VMM_ERR_HOST_OOM,
+                 "cuMemRelease(0x%" PRIx64 ") of %" PRIu64 " bytes", handle, bytes);
+    return status;
+}
+
+vmm_status vmm__cuda_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuMemMap(address, bytes, 0, handle, 0), VMM_ERR_DEVICE_OOM,
+              "cuMemMap(0x%" PRIx64 ", %" PRIu64 ", handle 0x%" PRIx64 ")", address, bytes, handle);
+    return status;
+}
+
+vmm_status vmm__cuda_unmap(struct driver *driver, uint64_t address, uint64_t bytes)
+{
+    CUDA_RELEASE(vmm__cuda_of(driver), cuMemUnmap(address, bytes), VMM_ERR_HOST_OOM,
+                 "cuMemUnmap(0x%" PRIx64 ", %" PRIu64 ")", address, bytes);
+    return status;
+}
+
+vmm_status vmm__cuda_access(struct driver *driver, uint64_t address, uint64_t bytes)
+{
+    const struct cuda_driver *cuda = vmm__cuda_of(driver);
+    CUDA_CALL(cuda, cuMemSetAccess(address, bytes, cuda->access, cuda->access_count),
+              VMM_ERR_DEVICE_OOM, "cuMemSetAccess(0x%" PRIx64 ", %" PRIu64 ")", address, bytes);
+    return status;
+}
+
+vmm_status vmm__cuda_memory_info(struct driver *driver, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    size_t free_now = 0;
+    size_t total = 0;
+    CUDA_CALL(vmm__cuda_of(driver), cuMemGetInfo_v2(&free_now, &total), VMM_ERR_DEVICE_OOM,
+              "cuMemGetInfo");
+    if (status != VMM_OK)
+        return status;
+    *free_bytes = free_now;
+    *total_bytes = total;
+    return VMM_OK;
+}
+
+#endif

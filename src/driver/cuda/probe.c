@@ -1,0 +1,379 @@
+/*
+ * Device attributes and the self-test of every memory call. On some systems the calls fail although
+ * the attributes promise support.
+ *
+ * Owns: nothing. Called by: cuda.c during open, with the context current.
+ */
+#ifdef VMM_WITH_CUDA
+#define _GNU_SOURCE
+#include "base/arith.h"
+#include "base/error.h"
+#include "driver/cuda/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Device attributes ----------------------------------------------------------------------- */
+
+static vmm_status attribute_read(const struct cuda_driver *cuda, CUdevice_attribute attribute,
+                                 int *value)
+{
+    CUresult result = cuda->api->cuDeviceGetAttribute(value, attribute, cuda->device);
+    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetAttribute(%d)",
+                            (int)attribute);
+}
+
+/* A driver that does not know this attribute does not support RDMA either. */
+static bool rdma_is_offered(const struct cuda_driver *cuda)
+{
+    int offered = 0;
+    CUresult result = cuda->api->cuDeviceGetAttribute(
+        &offered, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, cuda->device);
+    return result == CUDA_SUCCESS && offered != 0;
+}
+
+/* "580.159.03 (CUDA 13.0)"; without the first part if the kernel module does not report it. */
+static void version_read(struct cuda_driver *cuda)
+{
+    char module[40] = "";
+    int cuda_version = 0;
+    FILE *file = fopen("/sys/module/nvidia/version", "re");
+    if (file != NULL) {
+        if (fgets(module, sizeof module, file) == NULL)
+            module[0] = '\0';
+        module[strcspn(module, "\n")] = '\0';
+        (void)fclose(file);
+    }
+    (void)cuda->api->cuDriverGetVersion(&cuda_version);
+    (void)snprintf(cuda->base.version, sizeof cuda->base.version,
+                   module[0] != '\0' ? "%s (CUDA %d.%d)" : "%sCUDA %d.%d", module,
+                   cuda_version / 1000, cuda_version % 1000 / 10);
+}
+
+/* Describes pinned device memory that cannot be exported. */
+static void memory_describe(struct cuda_driver *cuda, bool rdma_capable)
+{
+    CUmemLocation here = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->device };
+    cuda->property = (CUmemAllocationProp){ .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE,
+                                            .location = here };
+    cuda->property.allocFlags.gpuDirectRDMACapable = rdma_capable;
+    cuda->access[0] =
+        (CUmemAccessDesc){ .location = here, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+    cuda->access_count = 1;
+}
+
+/*
+ * Skips devices that cannot access this device's memory: copies between them go through the host.
+ */
+static vmm_status peer_add(struct cuda_driver *cuda, int ordinal)
+{
+    CUdevice peer;
+    int can = 0;
+    CUresult result = cuda->api->cuDeviceGet(&peer, ordinal);
+    if (result == CUDA_SUCCESS && peer != cuda->device)
+        result = cuda->api->cuDeviceCanAccessPeer(&can, peer, cuda->device);
+    if (result != CUDA_SUCCESS)
+        return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "peer_devices: device %d",
+                                ordinal);
+    if (can != 0) {
+        CUmemAccessDesc access = cuda->access[0];
+        access.location.id = peer;
+        cuda->access[cuda->access_count++] = access;
+    }
+    return VMM_OK;
+}
+
+static vmm_status peers_read(struct cuda_driver *cuda)
+{
+    int count = 0;
+    CUresult result = cuda->api->cuDeviceGetCount(&count);
+    vmm_status status = vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetCount");
+    for (int i = 0; i < count && i < CUDA_PEERS_MOST && status == VMM_OK; i++) {
+        if ((cuda->peer_devices >> i & 1) != 0)
+            status = peer_add(cuda, i);
+    }
+    return status;
+}
+
+static vmm_status granularity_read(struct cuda_driver *cuda)
+{
+    size_t granularity = 0;
+    CUresult result = cuda->api->cuMemGetAllocationGranularity(&granularity, &cuda->property,
+                                                               CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (result == CUDA_SUCCESS && (granularity == 0 || (granularity & (granularity - 1)) != 0))
+        return vmm__error(VMM_ERR_UNSUPPORTED,
+                          "cuMemGetAllocationGranularity: %zu is not a power of two", granularity);
+    cuda->base.granule_bytes = granularity;
+    vmm_status status =
+        vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuMemGetAllocationGranularity");
+    return status == VMM_ERR_DRIVER ? VMM_ERR_UNSUPPORTED : status;
+}
+
+vmm_status vmm__cuda_device_read(struct cuda_driver *cuda)
+{
+    int supported = 0;
+    int processors = 0;
+    uint64_t free_bytes;
+    vmm_status status =
+        attribute_read(cuda, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &supported);
+    if (status == VMM_OK && supported == 0)
+        status = vmm__error(VMM_ERR_UNSUPPORTED,
+                            "%s: the device has no virtual memory management (attribute %d is 0)",
+                            cuda->base.device_name,
+                            (int)CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+    if (status == VMM_OK)
+        status = attribute_read(cuda, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &processors);
+    if (status != VMM_OK)
+        return status;
+    memory_describe(cuda, rdma_is_offered(cuda));
+    cuda->blocks_limit = (unsigned)(processors > 0 ? processors : 1) * 8;
+    version_read(cuda);
+    status = granularity_read(cuda);
+    if (status == VMM_OK)
+        status = peers_read(cuda);
+    if (status != VMM_OK)
+        return status;
+    return vmm__cuda_memory_info(&cuda->base, &free_bytes, &cuda->base.total_bytes);
+}
+
+/* ---- Every memory call once ------------------------------------------------------------------ */
+
+struct probe_failure {
+    vmm_status status; /* VMM_OK: no failure so far */
+    const char *step;
+    char reason[320];
+};
+
+struct probe_range {
+    uint64_t address; /* 0: not reserved */
+    bool is_mapped;
+};
+
+/* One handle. Every device must support its mapping at `home`; `alias` is a second mapping. */
+struct probe {
+    const char *step; /* the current step */
+    uint64_t handle;
+    bool is_created;
+    struct probe_range home;
+    struct probe_range alias;
+    struct probe_failure failure; /* of the mapping at `home` */
+    struct probe_failure alias_failure;
+};
+
+static vmm_status range_map(struct cuda_driver *cuda, struct probe *probe,
+                            struct probe_range *range)
+{
+    struct driver *driver = &cuda->base;
+    uint64_t bytes = driver->granule_bytes;
+    probe->step = "reserve";
+    vmm_status status = vmm__cuda_reserve(driver, bytes, 0, &range->address);
+    if (status != VMM_OK)
+        return status;
+    probe->step = "map";
+    status = vmm__cuda_map(driver, range->address, bytes, probe->handle);
+    range->is_mapped = status == VMM_OK;
+    if (status != VMM_OK)
+        return status;
+    probe->step = "set access";
+    return vmm__cuda_access(driver, range->address, bytes);
+}
+
+static vmm_status range_unmap(struct cuda_driver *cuda, struct probe_range *range)
+{
+    vmm_status status = vmm__cuda_unmap(&cuda->base, range->address, cuda->base.granule_bytes);
+    range->is_mapped = status != VMM_OK;
+    return status;
+}
+
+static vmm_status word_compare(uint32_t written, uint32_t read)
+{
+    if (read != written)
+        return vmm__error(VMM_ERR_UNSUPPORTED, "wrote 0x%" PRIx32 " but read 0x%" PRIx32, written,
+                          read);
+    return VMM_OK;
+}
+
+static vmm_status word_round_trip(struct cuda_driver *cuda, uint64_t address)
+{
+    const uint32_t written = 0xC0FFEE42U;
+    uint32_t read = 0;
+    CUresult result = cuda->api->cuMemcpyHtoD_v2(address, &written, sizeof written);
+    if (result == CUDA_SUCCESS)
+        result = cuda->api->cuMemcpyDtoH_v2(&read, address, sizeof read);
+    if (result != CUDA_SUCCESS)
+        return vmm__cuda_status(cuda->api, result, VMM_ERR_DEVICE_OOM, "copy of a word");
+    return word_compare(written, read);
+}
+
+static vmm_status memory_try(struct cuda_driver *cuda, struct probe *probe)
+{
+    probe->step = "create";
+    vmm_status status = vmm__cuda_create(&cuda->base, cuda->base.granule_bytes, &probe->handle);
+    probe->is_created = status == VMM_OK;
+    if (status == VMM_OK)
+        status = range_map(cuda, probe, &probe->home);
+    if (status != VMM_OK)
+        return status;
+    probe->step = "write and read";
+    return word_round_trip(cuda, probe->home.address);
+}
+
+/* ---- One handle at two addresses ------------------------------------------------------------- */
+
+enum { ALIAS_WORD_BYTES = 4 };
+
+static vmm_status byte_write(struct cuda_driver *cuda, uint64_t address, uint8_t value)
+{
+    return vmm__cuda_clear(&cuda->base, address, ALIAS_WORD_BYTES, value, NULL);
+}
+
+/* Only stream order places this read after byte_write(). */
+static vmm_status byte_expect(struct cuda_driver *cuda, uint64_t address, uint8_t value)
+{
+    uint32_t read = 0;
+    struct driver_piece piece = { .address = address, .bytes = sizeof read, .to = &read };
+    vmm_status status = vmm__cuda_read(&cuda->base, &piece, 1, NULL);
+    return status == VMM_OK ? word_compare(value * 0x01010101U, read) : status;
+}
+
+/*
+ * Unmaps the older mapping while a write through the younger one may be in progress. Reads even if
+ * the unmap fails, because the read waits for that write.
+ */
+static vmm_status alias_outlives_home(struct cuda_driver *cuda, struct probe *probe)
+{
+    const uint8_t value = 0xA7;
+    vmm_status status = byte_write(cuda, probe->alias.address, value);
+    if (status != VMM_OK)
+        return status;
+    probe->step = "unmap the first";
+    vmm_status unmapped = range_unmap(cuda, &probe->home);
+    struct error_line line;
+    vmm__error_save(&line);
+    status = byte_expect(cuda, probe->alias.address, value);
+    if (unmapped != VMM_OK) {
+        vmm__error_restore(&line);
+        return unmapped;
+    }
+    probe->step = "read after the unmap";
+    return status;
+}
+
+static vmm_status alias_try(struct cuda_driver *cuda, struct probe *probe)
+{
+    const uint8_t value = 0x5B;
+    vmm_status status = range_map(cuda, probe, &probe->alias);
+    if (status != VMM_OK)
+        return status;
+    probe->step = "write and read";
+    status = byte_write(cuda, probe->home.address, value);
+    if (status == VMM_OK)
+        status = byte_expect(cuda, probe->alias.address, value);
+    return status == VMM_OK ? alias_outlives_home(cuda, probe) : status;
+}
+
+/* ---- The whole self-test --------------------------------------------------------------------- */
+
+/*
+ * Records the first failure with its line. After a lost device, releases run without its context.
+ */
+static void failure_note(struct cuda_driver *cuda, struct probe_failure *failure, const char *step,
+                         vmm_status status)
+{
+    if (status == VMM_ERR_LOST)
+        vmm__lost_note(&cuda->base.lost);
+    if (status == VMM_OK || failure->status != VMM_OK)
+        return;
+    failure->status = status;
+    failure->step = step;
+    (void)snprintf(failure->reason, sizeof failure->reason, "%s", vmm_last_error());
+}
+
+/* A lost device fails the whole self-test, even if the alias test lost it. */
+static void alias_note(struct cuda_driver *cuda, struct probe *probe, const char *step,
+                       vmm_status status)
+{
+    failure_note(cuda, status == VMM_ERR_LOST ? &probe->failure : &probe->alias_failure, step,
+                 status);
+}
+
+static vmm_status range_free(struct cuda_driver *cuda, struct probe_range *range)
+{
+    if (range->address == 0 || range->is_mapped)
+        return VMM_OK;
+    vmm_status status =
+        vmm__cuda_address_free(&cuda->base, range->address, cuda->base.granule_bytes);
+    range->address = status == VMM_OK ? 0 : range->address;
+    return status;
+}
+
+/*
+ * Undoes the remaining steps, newest mapping first: addresses that are still mapped cannot be
+ * freed, but memory can be released.
+ */
+static void probe_undo(struct cuda_driver *cuda, struct probe *probe)
+{
+    if (probe->alias.is_mapped)
+        alias_note(cuda, probe, "unmap the second", range_unmap(cuda, &probe->alias));
+    if (probe->home.is_mapped)
+        failure_note(cuda, &probe->failure, "unmap", range_unmap(cuda, &probe->home));
+    if (probe->is_created) {
+        vmm_status status = vmm__cuda_release(&cuda->base, probe->handle, cuda->base.granule_bytes);
+        probe->is_created = status != VMM_OK;
+        failure_note(cuda, &probe->failure, "release", status);
+    }
+    alias_note(cuda, probe, "address free", range_free(cuda, &probe->alias));
+    failure_note(cuda, &probe->failure, "address free", range_free(cuda, &probe->home));
+}
+
+/* Stores the step and the reason for the log: a cache works without aliases. */
+static void aliases_note(struct driver *driver, const struct probe_failure *failure)
+{
+    driver->has_aliases = failure->status == VMM_OK;
+    if (!driver->has_aliases)
+        (void)snprintf(driver->alias_failure, sizeof driver->alias_failure, "'%s': %s",
+                       failure->step, failure->reason);
+}
+
+static vmm_status probe_run(struct cuda_driver *cuda)
+{
+    struct probe probe = { .step = "start" };
+    const struct probe_failure *failure = &probe.failure;
+    vmm_status status = memory_try(cuda, &probe);
+    failure_note(cuda, &probe.failure, probe.step, status);
+    if (status == VMM_OK) {
+        status = alias_try(cuda, &probe);
+        alias_note(cuda, &probe, probe.step, status);
+    }
+    probe_undo(cuda, &probe);
+    probe_undo(cuda, &probe); /* retries what the driver refused */
+    aliases_note(&cuda->base, &probe.alias_failure);
+    if (failure->status == VMM_OK)
+        return VMM_OK;
+    bool passes_through = failure->status == VMM_ERR_DEVICE_OOM || failure->status == VMM_ERR_LOST;
+    return vmm__error(passes_through ? failure->status : VMM_ERR_UNSUPPORTED,
+                      "%s failed its self-test at '%s': %s", cuda->base.device_name, failure->step,
+                      failure->reason);
+}
+
+/*
+ * If the device reports support for the RDMA flag but refuses such memory, retries without the
+ * flag.
+ */
+vmm_status vmm__cuda_self_test(struct cuda_driver *cuda)
+{
+    struct error_line before;
+    vmm__error_save(&before);
+    vmm_status status = probe_run(cuda);
+    if (status == VMM_ERR_UNSUPPORTED && cuda->property.allocFlags.gpuDirectRDMACapable) {
+        cuda->property.allocFlags.gpuDirectRDMACapable = 0;
+        status = probe_run(cuda);
+    }
+    if (status == VMM_OK)
+        vmm__error_restore(&before);
+    return status;
+}
+
+#endif

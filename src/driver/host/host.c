@@ -1,0 +1,118 @@
+/*
+ * The host driver: ordinary memory of this machine, for systems without a GPU.
+ *
+ * Owns: the driver object; its parts own the rest (see internal.h). Physical memory is one memfd, a
+ * mapping is a shared mmap of parts of it over reserved addresses, kernels are host functions that
+ * worker threads run in stream order.
+ * Called by: vmm__driver_open() and through the driver table, any thread.
+ */
+#define _GNU_SOURCE
+#include "base/arith.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "driver/host/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static uint64_t host_clock(struct driver *driver)
+{
+    (void)driver;
+    return vmm__clock_ns();
+}
+
+static void host_close(struct driver *driver)
+{
+    struct host_driver *host = vmm__host_of(driver);
+    vmm__host_work_close(&host->work);
+    vmm__host_memory_close(&host->memory);
+    vmm__driver_fini(driver);
+    vmm__host_free(host, sizeof *host);
+}
+
+static const struct driver_ops host_ops = {
+    .name = "host",
+    .close = host_close,
+    .reserve = vmm__host_reserve,
+    .address_free = vmm__host_address_free,
+    .create = vmm__host_create,
+    .release = vmm__host_release,
+    .map = vmm__host_map,
+    .unmap = vmm__host_unmap,
+    .access = vmm__host_access,
+    .memory_info = vmm__host_memory_info,
+    .event_create = vmm__host_event_create,
+    .event_destroy = vmm__host_event_destroy,
+    .event_record = vmm__host_event_record,
+    .event_query = vmm__host_event_query,
+    .event_wait = vmm__host_event_wait,
+    .stream_wait = vmm__host_stream_wait,
+    .device_wait = vmm__host_device_wait,
+    .capturing = vmm__host_capturing,
+    .stream_check = vmm__driver_any_stream,
+    .copy = vmm__host_copy,
+    .clear = vmm__host_clear,
+    .read = vmm__host_read,
+    .clock = host_clock,
+    .fill = vmm__host_fill,
+    .check = vmm__host_check,
+    .delay = vmm__host_delay,
+    .mismatches = vmm__host_mismatches,
+    .stream_create = vmm__host_stream_create,
+    .stream_destroy = vmm__host_stream_destroy,
+    .capture_begin = vmm__host_capture_begin,
+    .capture_end = vmm__host_capture_end,
+};
+
+static uint64_t half_of_ram(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long page_bytes = sysconf(_SC_PAGESIZE);
+    if (pages <= 0 || page_bytes <= 0)
+        return 0;
+    return (uint64_t)pages / 2 * (uint64_t)page_bytes;
+}
+
+static vmm_status capacity_choose(const struct driver_options *options, uint64_t *bytes)
+{
+    uint64_t wanted = options->device_bytes != 0 ? options->device_bytes : half_of_ram();
+    uint64_t whole = vmm__align_down(wanted, HOST_GRANULE_BYTES);
+    if (whole == 0 || whole > INT64_MAX / 2)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "host driver: device_bytes %" PRIu64
+                          " is less than one granule or more than a file can hold",
+                          wanted);
+    *bytes = whole;
+    return VMM_OK;
+}
+
+vmm_status vmm__driver_host_open(const struct driver_options *options, struct driver **out)
+{
+    uint64_t bytes = 0;
+    vmm_status status = capacity_choose(options, &bytes);
+    if (status != VMM_OK)
+        return status;
+    struct host_driver *host = vmm__host_alloc(1, sizeof *host);
+    if (host == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for the driver");
+    status = vmm__host_memory_open(&host->memory, bytes);
+    if (status != VMM_OK)
+        goto fail_memory;
+    status = vmm__host_work_open(&host->work);
+    if (status != VMM_OK)
+        goto fail_work;
+    vmm__driver_init(&host->base, &host_ops);
+    host->base.granule_bytes = HOST_GRANULE_BYTES;
+    host->base.total_bytes = bytes;
+    (void)snprintf(host->base.device_name, sizeof host->base.device_name, "host memory");
+    *out = &host->base;
+    return VMM_OK;
+
+fail_work:
+    vmm__host_memory_close(&host->memory);
+fail_memory:
+    vmm__host_free(host, sizeof *host);
+    return status;
+}

@@ -1,0 +1,190 @@
+/*
+ * The kinds of work of the host driver: how each is submitted and how a worker runs it.
+ *
+ * Owns nothing. Called by: the driver table, any thread; work.c, whose workers run pieces without
+ * its lock.
+ */
+#define _GNU_SOURCE
+#include "base/clock.h"
+#include "base/error.h"
+#include "driver/host/host.h"
+#include "driver/host/internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum { NANOSECONDS = 1000000000 }; /* in a second */
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static void delay_run(uint64_t ns)
+{
+    uint64_t end = vmm__clock_ns() + ns;
+    const struct timespec until = { .tv_sec = (time_t)(end / NANOSECONDS),
+                                    .tv_nsec = (long)(end % NANOSECONDS) };
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        continue;
+}
+
+uint64_t vmm__host_piece_run(const struct host_piece *piece)
+{
+    switch (piece->kind) {
+    case HOST_PIECE_FILL:
+        vmm__host_pattern_fill(piece->address, piece->bytes, piece->word);
+        return 0;
+    case HOST_PIECE_CHECK:
+        return vmm__host_pattern_check(piece->address, piece->bytes, piece->word);
+    case HOST_PIECE_COPY:
+        memmove((void *)(uintptr_t)piece->address, (const void *)(uintptr_t)piece->from,
+                piece->bytes);
+        return 0;
+    case HOST_PIECE_CLEAR:
+        memset((void *)(uintptr_t)piece->address, (int)piece->word, piece->bytes);
+        return 0;
+    case HOST_PIECE_KERNEL:
+        piece->kernel(piece->context);
+        return 0;
+    case HOST_PIECE_DELAY:
+        delay_run(piece->ns);
+        return 0;
+    case HOST_PIECE_WAIT:
+        return 0;
+    }
+    return 0;
+}
+
+/* ---- Submission ------------------------------------------------------------------------------ */
+
+static vmm_status submit(struct driver *driver, const struct host_piece *piece, vmm_stream name)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    pthread_mutex_lock(&work->lock);
+    vmm_status status = vmm__host_submit_locked(work, piece, name);
+    pthread_mutex_unlock(&work->lock);
+    return status;
+}
+
+/* Refuses work on memory that is not accessible now: it would crash the process. */
+static vmm_status access_check(struct driver *driver, const char *call, uint64_t address,
+                               uint64_t bytes)
+{
+    if (vmm__host_memory_is_accessible(&vmm__host_of(driver)->memory, address, bytes))
+        return VMM_OK;
+    return vmm__error(VMM_ERR_DRIVER, "%s(0x%" PRIx64 ", %" PRIu64 "): not mapped with access",
+                      call, address, bytes);
+}
+
+static vmm_status pattern_submit(struct driver *driver, const char *call,
+                                 const struct host_piece *piece, vmm_stream stream)
+{
+    vmm_status status = access_check(driver, call, piece->address, piece->bytes);
+    return status == VMM_OK ? submit(driver, piece, stream) : status;
+}
+
+vmm_status vmm__host_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                          vmm_stream stream)
+{
+    struct host_piece piece = {
+        .kind = HOST_PIECE_FILL, .word = word, .address = address, .bytes = bytes
+    };
+    return pattern_submit(driver, "fill", &piece, stream);
+}
+
+vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
+                           vmm_stream stream)
+{
+    struct host_piece piece = {
+        .kind = HOST_PIECE_CHECK, .word = word, .address = address, .bytes = bytes
+    };
+    return pattern_submit(driver, "check", &piece, stream);
+}
+
+vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
+                          vmm_stream stream)
+{
+    struct host_piece piece = {
+        .kind = HOST_PIECE_COPY, .address = to, .bytes = bytes, .from = from
+    };
+    vmm_status status = access_check(driver, "copy", to, bytes);
+    if (status == VMM_OK)
+        status = access_check(driver, "copy", from, bytes);
+    if (status != VMM_OK)
+        return status;
+    return submit(driver, &piece, stream);
+}
+
+/* Blocks until the stream's work so far has finished. */
+static void stream_finish_locked(struct host_work *work, vmm_stream name)
+{
+    struct host_stream *stream = vmm__host_stream_find_locked(work, name);
+    if (stream != NULL)
+        vmm__host_wait_locked(work, (struct host_position){ stream, stream->submitted });
+}
+
+/*
+ * Writes the bytes before it returns, because the program accesses this memory directly, without a
+ * stream. A stream under capture accepts no work; its earlier work finishes first, then the bytes
+ * are written.
+ */
+vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
+                           vmm_stream stream)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    struct host_piece piece = {
+        .kind = HOST_PIECE_CLEAR, .word = value, .address = address, .bytes = bytes
+    };
+    vmm_status status = access_check(driver, "clear", address, bytes);
+    if (status != VMM_OK)
+        return status;
+    pthread_mutex_lock(&work->lock);
+    const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
+    bool is_captured = found != NULL && found->is_captured;
+    if (!is_captured)
+        status = vmm__host_submit_locked(work, &piece, stream);
+    if (status == VMM_OK)
+        stream_finish_locked(work, stream);
+    pthread_mutex_unlock(&work->lock);
+    if (is_captured)
+        (void)vmm__host_piece_run(&piece);
+    return status;
+}
+
+/* Refuses a read from a stream under capture. */
+static vmm_status read_begin(struct host_work *work, vmm_stream name)
+{
+    vmm_status status = VMM_OK;
+    pthread_mutex_lock(&work->lock);
+    struct host_stream *stream = vmm__host_stream_find_locked(work, name);
+    if (stream != NULL)
+        status = vmm__host_capture_break_locked(stream, "read");
+    if (status == VMM_OK)
+        stream_finish_locked(work, name);
+    pthread_mutex_unlock(&work->lock);
+    return status;
+}
+
+vmm_status vmm__host_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
+                          vmm_stream stream)
+{
+    vmm_status status = read_begin(&vmm__host_of(driver)->work, stream);
+    for (unsigned i = 0; i < count && status == VMM_OK; i++) {
+        status = access_check(driver, "read", pieces[i].address, pieces[i].bytes);
+        if (status == VMM_OK)
+            memcpy(pieces[i].to, (const void *)(uintptr_t)pieces[i].address, pieces[i].bytes);
+    }
+    return status;
+}
+
+vmm_status vmm__host_launch(struct driver *driver, void (*kernel)(void *context), void *context,
+                            vmm_stream stream)
+{
+    struct host_piece piece = { .kind = HOST_PIECE_KERNEL, .kernel = kernel, .context = context };
+    return submit(driver, &piece, stream);
+}
+
+vmm_status vmm__host_delay(struct driver *driver, uint64_t ns, vmm_stream stream)
+{
+    struct host_piece piece = { .kind = HOST_PIECE_DELAY, .ns = ns };
+    return submit(driver, &piece, stream);
+}

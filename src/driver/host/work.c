@@ -1,0 +1,386 @@
+/*
+ * Streams of the host driver, and the worker threads that run their work.
+ *
+ * Owns: the streams with their queues, and the worker threads, which start with the first work.
+ * Invariants:
+ *  1. a stream with pending work is in exactly one place: in the ready list, with one worker, or in
+ *     the blocked list of the stream that its next piece waits for;
+ *  2. therefore its pieces run one at a time, in submission order;
+ *  3. a blocked stream occupies no worker, and waits only name earlier work. Therefore no cycle
+ *     exists, some stream can always continue, and a submitter that waits for queue room gets it.
+ * Called by: the driver table, any thread; event.c. work.lock guards everything.
+ */
+#define _GNU_SOURCE
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "driver/host/internal.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+struct host_stream *vmm__host_stream_find_locked(struct host_work *work, vmm_stream name)
+{
+    struct host_stream *stream = work->streams;
+    while (stream != NULL && (!stream->named || stream->name != name))
+        stream = stream->next;
+    return stream;
+}
+
+static vmm_status stream_new_locked(struct host_work *work, vmm_stream name,
+                                    struct host_stream **out)
+{
+    struct host_stream *stream = vmm__host_alloc(1, sizeof *stream);
+    if (stream == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "stream: out of host memory for the record");
+    stream->name = name;
+    stream->named = true;
+    stream->references = 1;
+    stream->next = work->streams;
+    work->streams = stream;
+    *out = stream;
+    return VMM_OK;
+}
+
+void vmm__host_stream_release_locked(struct host_work *work, struct host_stream *stream)
+{
+    if (--stream->references != 0)
+        return;
+    struct host_stream **link = &work->streams;
+    while (*link != stream)
+        link = &(*link)->next;
+    *link = stream->next;
+    vmm__host_free(stream->queue, stream->capacity * sizeof *stream->queue);
+    vmm__host_free(stream, sizeof *stream);
+}
+
+vmm_status vmm__host_stream_create(struct driver *driver, vmm_stream *stream)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    struct host_stream *created;
+    pthread_mutex_lock(&work->lock);
+    vmm_stream name = vmm__stream_names_take(&work->names);
+    vmm_status status = stream_new_locked(work, name, &created);
+    if (status == VMM_OK)
+        *stream = name;
+    else
+        (void)vmm__stream_names_drop(&work->names, name);
+    pthread_mutex_unlock(&work->lock);
+    return status;
+}
+
+/* Pending work still runs. */
+vmm_status vmm__host_stream_destroy(struct driver *driver, vmm_stream stream)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    pthread_mutex_lock(&work->lock);
+    struct host_stream *found = vmm__host_stream_find_locked(work, stream);
+    bool is_noted = found != NULL && vmm__stream_names_drop(&work->names, stream);
+    if (is_noted) {
+        found->named = false;
+        vmm__host_stream_release_locked(work, found);
+    }
+    pthread_mutex_unlock(&work->lock);
+    if (found == NULL)
+        return vmm__error(VMM_ERR_DRIVER, "stream_destroy(%p): no such stream", stream);
+    if (!is_noted)
+        return vmm__error(VMM_ERR_HOST_OOM, "stream_destroy(%p): out of host memory for its name",
+                          stream);
+    return VMM_OK;
+}
+
+/* Finds the stream of that name, or creates it. */
+static vmm_status stream_get_locked(struct host_work *work, const char *call, vmm_stream name,
+                                    struct host_stream **out)
+{
+    *out = vmm__host_stream_find_locked(work, name);
+    if (*out != NULL)
+        return VMM_OK;
+    vmm_status status = vmm__stream_names_check(&work->names, call, name);
+    return status == VMM_OK ? stream_new_locked(work, name, out) : status;
+}
+
+vmm_status vmm__host_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    pthread_mutex_lock(&work->lock);
+    const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
+    vmm_status status = VMM_OK;
+    if (found == NULL)
+        status = vmm__stream_names_check(&work->names, "capturing", stream);
+    if (status == VMM_OK)
+        *is_capturing = found != NULL && found->is_captured;
+    pthread_mutex_unlock(&work->lock);
+    return status;
+}
+
+vmm_status vmm__host_capture_break_locked(struct host_stream *stream, const char *verb)
+{
+    if (!stream->is_captured)
+        return VMM_OK;
+    stream->is_broken = true;
+    return vmm__error(VMM_ERR_DRIVER, "%s: stream %p is being captured", verb, stream->name);
+}
+
+/* Begins or ends a capture. A stream under capture accepts no work. */
+static vmm_status capture_set(struct driver *driver, vmm_stream stream, bool is_captured)
+{
+    struct host_work *work = &vmm__host_of(driver)->work;
+    pthread_mutex_lock(&work->lock);
+    struct host_stream *found;
+    vmm_status status = stream_get_locked(work, "capture", stream, &found);
+    bool changes = status == VMM_OK && found->is_captured != is_captured;
+    bool was_broken = changes && found->is_broken;
+    if (changes) {
+        found->is_captured = is_captured;
+        found->is_broken = false;
+    }
+    pthread_mutex_unlock(&work->lock);
+    if (status != VMM_OK)
+        return status;
+    if (!changes)
+        return vmm__error(VMM_ERR_DRIVER, "capture: stream %p is%s being captured", stream,
+                          is_captured ? "" : " not");
+    if (was_broken)
+        return vmm__error(VMM_ERR_DRIVER, "capture: an operation broke the capture of stream %p",
+                          stream);
+    return VMM_OK;
+}
+
+vmm_status vmm__host_capture_begin(struct driver *driver, vmm_stream stream)
+{
+    return capture_set(driver, stream, true);
+}
+
+vmm_status vmm__host_capture_end(struct driver *driver, vmm_stream stream)
+{
+    return capture_set(driver, stream, false);
+}
+
+/* ---- Workers --------------------------------------------------------------------------------- */
+
+static void ready_push_locked(struct host_work *work, struct host_stream *stream)
+{
+    stream->next_ready = NULL;
+    if (work->ready_first == NULL)
+        work->ready_first = stream;
+    else
+        work->ready_last->next_ready = stream;
+    work->ready_last = stream;
+    pthread_cond_signal(&work->ready);
+}
+
+static struct host_stream *ready_pop_locked(struct host_work *work)
+{
+    struct host_stream *stream = work->ready_first;
+    work->ready_first = stream->next_ready;
+    return stream;
+}
+
+static struct host_piece *stream_next_piece(struct host_stream *stream)
+{
+    return &stream->queue[stream->finished % stream->capacity];
+}
+
+static bool piece_is_blocked(const struct host_piece *piece)
+{
+    return piece->kind == HOST_PIECE_WAIT && !vmm__host_is_reached(piece->position);
+}
+
+/* Moves the streams whose position is reached to the ready list; the others stay blocked. */
+static void blocked_wake_locked(struct host_work *work, struct host_stream *stream)
+{
+    struct host_stream **link = &stream->blocked;
+    while (*link != NULL) {
+        struct host_stream *blocked = *link;
+        if (piece_is_blocked(stream_next_piece(blocked))) {
+            link = &blocked->next_blocked;
+            continue;
+        }
+        *link = blocked->next_blocked;
+        ready_push_locked(work, blocked);
+    }
+}
+
+/*
+ * Runs the next piece of a stream, which is in no list on entry. Leaves the stream ready, blocked
+ * or without work.
+ */
+static void stream_step_locked(struct host_work *work, struct host_stream *stream)
+{
+    struct host_piece piece = *stream_next_piece(stream);
+    if (piece_is_blocked(&piece)) {
+        stream->next_blocked = piece.position.stream->blocked;
+        piece.position.stream->blocked = stream;
+        return;
+    }
+    pthread_mutex_unlock(&work->lock);
+    uint64_t mismatches = vmm__host_piece_run(&piece);
+    pthread_mutex_lock(&work->lock);
+    work->mismatches += mismatches;
+    stream->finished++;
+    blocked_wake_locked(work, stream);
+    vmm__host_wake_locked(work, stream);
+    if (piece.kind == HOST_PIECE_WAIT)
+        vmm__host_stream_release_locked(work, piece.position.stream);
+    if (stream->finished < stream->submitted)
+        ready_push_locked(work, stream);
+    else
+        vmm__host_stream_release_locked(work, stream);
+}
+
+static void *worker_main(void *argument)
+{
+    struct host_work *work = argument;
+    pthread_mutex_lock(&work->lock);
+    while (work->ready_first != NULL || !work->stopping) {
+        if (work->ready_first == NULL)
+            pthread_cond_wait(&work->ready, &work->lock);
+        else
+            stream_step_locked(work, ready_pop_locked(work));
+    }
+    pthread_mutex_unlock(&work->lock);
+    return NULL;
+}
+
+/* Blocks the program's signals on the workers, except synchronous faults. */
+static void worker_signals_block(sigset_t *before)
+{
+    static const int faults[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE };
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, before);
+}
+
+static unsigned worker_count_choose(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return (unsigned)vmm__min(cores < 1 ? 1 : (uint64_t)cores, HOST_WORKER_LIMIT);
+}
+
+/* One worker is sufficient; failure to create more only reduces speed. */
+static vmm_status workers_start_locked(struct host_work *work)
+{
+    if (work->worker_count != 0)
+        return VMM_OK;
+    int code = 0;
+    sigset_t before;
+    worker_signals_block(&before);
+    for (unsigned goal = worker_count_choose(); code == 0 && work->worker_count < goal;) {
+        code = pthread_create(&work->workers[work->worker_count], NULL, worker_main, work);
+        work->worker_count += code == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (work->worker_count == 0)
+        return vmm__error(VMM_ERR_DRIVER, "pthread_create: %s (%d); see RLIMIT_NPROC",
+                          strerror(code), code);
+    return VMM_OK;
+}
+
+/* ---- Submission ------------------------------------------------------------------------------ */
+
+static uint64_t stream_pending(const struct host_stream *stream)
+{
+    return stream->submitted - stream->finished;
+}
+
+/* A piece keeps its number; its index in the ring depends on the capacity. */
+static vmm_status queue_grow_locked(struct host_stream *stream)
+{
+    uint64_t capacity = stream->capacity == 0 ? 64 : stream->capacity * 2;
+    struct host_piece *queue = vmm__host_alloc(capacity, sizeof *queue);
+    if (queue == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "stream: out of host memory to queue work");
+    for (uint64_t n = stream->finished; n < stream->submitted; n++)
+        queue[n % capacity] = stream->queue[n % stream->capacity];
+    vmm__host_free(stream->queue, stream->capacity * sizeof *stream->queue);
+    stream->queue = queue;
+    stream->capacity = capacity;
+    return VMM_OK;
+}
+
+/* Makes room for one piece; blocks while the queue is at its limit. */
+static vmm_status queue_room_locked(struct host_work *work, struct host_stream *stream)
+{
+    while (stream_pending(stream) >= HOST_QUEUE_LIMIT) {
+        struct host_position half = { stream, stream->submitted - HOST_QUEUE_LIMIT / 2 };
+        vmm__host_wait_locked(work, half);
+    }
+    if (stream_pending(stream) < stream->capacity)
+        return VMM_OK;
+    return queue_grow_locked(stream);
+}
+
+static void piece_push_locked(struct host_work *work, struct host_stream *stream,
+                              const struct host_piece *piece)
+{
+    bool was_idle = stream_pending(stream) == 0;
+    if (piece->kind == HOST_PIECE_WAIT)
+        piece->position.stream->references++;
+    stream->queue[stream->submitted % stream->capacity] = *piece;
+    stream->submitted++;
+    if (was_idle) {
+        stream->references++;
+        ready_push_locked(work, stream);
+    }
+}
+
+vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_piece *piece,
+                                   vmm_stream name)
+{
+    struct host_stream *stream;
+    vmm_status status = workers_start_locked(work);
+    if (status == VMM_OK)
+        status = stream_get_locked(work, "work", name, &stream);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__host_capture_break_locked(stream, "work");
+    if (status != VMM_OK)
+        return status;
+    stream->references++;
+    status = queue_room_locked(work, stream);
+    if (status == VMM_OK)
+        piece_push_locked(work, stream, piece);
+    vmm__host_stream_release_locked(work, stream);
+    return status;
+}
+
+/* ---- Open and close -------------------------------------------------------------------------- */
+
+vmm_status vmm__host_work_open(struct host_work *work)
+{
+    if (pthread_mutex_init(&work->lock, NULL) != 0)
+        goto fail_lock;
+    if (pthread_cond_init(&work->ready, NULL) != 0)
+        goto fail_ready;
+    return VMM_OK;
+
+fail_ready:
+    (void)pthread_mutex_destroy(&work->lock);
+fail_lock:
+    return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for the workers' lock");
+}
+
+/* Runs pending work first. No other thread uses the driver now. */
+void vmm__host_work_close(struct host_work *work)
+{
+    pthread_mutex_lock(&work->lock);
+    work->stopping = true;
+    pthread_cond_broadcast(&work->ready);
+    pthread_mutex_unlock(&work->lock);
+    for (unsigned i = 0; i < work->worker_count; i++)
+        (void)pthread_join(work->workers[i], NULL);
+    pthread_mutex_lock(&work->lock);
+    vmm__host_events_close(work);
+    while (work->streams != NULL)
+        vmm__host_stream_release_locked(work, work->streams);
+    vmm__stream_names_fini(&work->names);
+    pthread_mutex_unlock(&work->lock);
+    (void)pthread_cond_destroy(&work->ready);
+    (void)pthread_mutex_destroy(&work->lock);
+}

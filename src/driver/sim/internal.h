@@ -1,0 +1,395 @@
+/*
+ * Shared by the files of the sim driver only.
+ *
+ *   sim.c      the table, fault injection, violations, census
+ *   slots.c    ids of handles and events that are never reused
+ *   space.c    addresses: reservations and their granules
+ *   memory.c   physical memory: handles, mappings, access
+ *   order.c    streams, events, and the order between pieces of work
+ *   queue.c    work that may not have finished, and the order in which it finishes
+ *   capture.c  stream captures
+ *   users.c    small sets of pieces of work
+ *   shadow.c   the contents that a handle's memory would have
+ *   work.c     fill, check, copy, delay
+ *   cost.h     the cost of each call
+ *
+ * Invariants:
+ *  I1. sim->mutex guards everything except the clock, which is atomic. Every function declared here
+ *      runs with the mutex held; only sim.c locks and unlocks it.
+ *  I2. A granule's entry points to the mapping that covers it, or is NULL. Mappings never overlap.
+ *  I3. A handle lives until it is released and its last mapping is unmapped, and counts in
+ *      physical_bytes until then. Its id becomes invalid at release.
+ *  I4. A piece of work is an epoch: (stream, sequence on that stream). clock[T] of a stream is the
+ *      sequence of the last work of T that precedes the stream's next work; observed[T] is the same
+ *      for the host, shared by all threads; finished[T] <= submitted of T.
+ *  I5. With a lag, work finishes in submission order, except work that the host waited for; a delay
+ *      in progress holds back everything submitted after it. Work only waits for work submitted
+ *      earlier, so it never finishes before what it waits for. With a test's order, each stream's
+ *      work finishes in its own order, and after the work that the stream waits for.
+ *  I6. The host's observations decide whether work may still access memory. Work whose completion
+ *      the host has not observed could still be running, in another order that the host cannot
+ *      distinguish yet.
+ */
+#ifndef VMM_DRIVER_SIM_INTERNAL_H
+#define VMM_DRIVER_SIM_INTERNAL_H
+
+#include "driver/driver.h"
+#include "driver/sim/cost.h"
+#include "driver/sim/sim.h"
+#include "driver/stream_names.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+
+enum {
+    SIM_STREAM_BITS = 10, /* the stream's part of an epoch */
+    /* Limit on streams with work that the host has not observed to end. */
+    SIM_STREAMS = 1 << SIM_STREAM_BITS,
+    SIM_TEXT_BYTES = 320
+};
+
+struct sim;
+
+/* ---- Ids ------------------------------------------------------------------------------------- */
+
+struct sim_slot {
+    void *object; /* NULL: the slot is free */
+    uint32_t
+        generation; /* incremented when the object ends, so an old id never finds a new object */
+    uint32_t next_free; /* index + 1; 0 ends the free list */
+};
+
+struct sim_slots {
+    struct sim_slot *slots;
+    uint32_t count; /* slots ever used */
+    uint32_t capacity;
+    uint32_t first_free; /* index + 1 */
+};
+
+uint64_t vmm__sim_slot_take(struct sim_slots *slots, void *object); /* 0: out of host memory */
+void *vmm__sim_slot_find(const struct sim_slots *slots, uint64_t id);
+void vmm__sim_slot_drop(struct sim_slots *slots, uint64_t id);
+void vmm__sim_slots_free(struct sim_slots *slots);
+
+/* ---- Sets of work ---------------------------------------------------------------------------- */
+
+/*
+ * An epoch is one piece of work: sequence << SIM_STREAM_BITS | index of its stream. 0 means none.
+ */
+static inline uint64_t sim_epoch(unsigned stream, uint64_t sequence)
+{
+    return sequence << SIM_STREAM_BITS | stream;
+}
+
+static inline unsigned sim_epoch_stream(uint64_t epoch)
+{
+    return (unsigned)(epoch & (SIM_STREAMS - 1));
+}
+
+static inline uint64_t sim_epoch_sequence(uint64_t epoch)
+{
+    return epoch >> SIM_STREAM_BITS;
+}
+
+static inline bool sim_epoch_covered(uint64_t epoch, const uint64_t *clock)
+{
+    return sim_epoch_sequence(epoch) <= clock[sim_epoch_stream(epoch)];
+}
+
+struct sim_user_set {
+    uint32_t references; /* the parts of a split interval share the set */
+    uint32_t count;
+    uint64_t epochs[];
+};
+
+/* Usually one epoch; `many` replaces it when several unordered epochs are needed. */
+struct sim_users {
+    uint64_t one;
+    struct sim_user_set *many;
+};
+
+/* Adds the epoch, and removes epochs that the clock covers or that precede it on its stream. */
+bool vmm__sim_users_add(struct sim_users *users, const uint64_t *clock, uint64_t epoch);
+/* Returns one epoch that the clock does not cover, or 0. */
+uint64_t vmm__sim_users_uncovered(const struct sim_users *users, const uint64_t *clock);
+bool vmm__sim_users_contain(const struct sim_users *users, uint64_t epoch);
+struct sim_users vmm__sim_users_share(const struct sim_users *users);
+void vmm__sim_users_clear(struct sim_users *users);
+
+/* ---- Contents -------------------------------------------------------------------------------- */
+
+struct sim_content {
+    uint64_t place; /* offset within the block that was filled */
+    uint32_t word;
+    bool known;  /* false: undefined, unless is_set */
+    bool is_set; /* every byte is `word` */
+};
+
+struct sim_interval {
+    uint64_t offset; /* within the handle */
+    uint64_t bytes;
+    struct sim_content content; /* its place is the place of the first byte */
+    uint64_t writer;            /* epoch */
+    struct sim_users readers;   /* since the write */
+};
+
+/* Sorted by offset, without overlaps. Bytes outside all intervals were never accessed. */
+struct sim_shadow {
+    struct sim_interval *items;
+    uint32_t count;
+    uint32_t capacity;
+};
+
+struct sim_work;
+
+/*
+ * Both record the work as a user of the range. If *conflict is 0, it receives the epoch of earlier
+ * work that this work is not ordered after, or this work's own epoch if it overwrites what it
+ * accessed itself. False: out of host memory, the contents are incomplete.
+ */
+bool vmm__sim_shadow_write(struct sim_shadow *shadow, const struct sim_work *work, uint64_t offset,
+                           uint64_t bytes, struct sim_content content, uint64_t *conflict);
+/* Sets [*first, *last) to the items that cover exactly the range. */
+bool vmm__sim_shadow_read(struct sim_shadow *shadow, const struct sim_work *work, uint64_t offset,
+                          uint64_t bytes, uint32_t *first, uint32_t *last, uint64_t *conflict);
+void vmm__sim_shadow_free(struct sim_shadow *shadow);
+
+/* ---- Memory and addresses -------------------------------------------------------------------- */
+
+struct sim_handle {
+    uint64_t id;
+    uint64_t bytes;
+    uint64_t mappings;
+    struct sim_mapping *youngest; /* head of the list of its mappings, linked by `older` */
+    bool released;
+    bool lost_oldest; /* its oldest mapping was unmapped while no other had access */
+    bool blocks_maps; /* another mapping then got access: refuses maps until that one is unmapped */
+    struct sim_shadow shadow;
+};
+
+struct sim_mapping {
+    uint64_t address;
+    uint64_t bytes;
+    struct sim_handle *handle;
+    struct sim_mapping *older; /* the next older mapping of the same handle */
+    bool accessible;
+    struct sim_users users; /* work that accessed the memory through this mapping */
+    struct sim_mapping *previous;
+    struct sim_mapping *next;
+};
+
+struct sim_reservation {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t mappings;
+    struct sim_mapping **granules;
+};
+
+struct sim_space {
+    struct sim_reservation *items; /* sorted by address */
+    uint32_t count;
+    uint32_t capacity;
+    uint32_t last_found;
+};
+
+vmm_status vmm__sim_reserve(struct sim *sim, uint64_t bytes, uint64_t hint, uint64_t *address);
+vmm_status vmm__sim_address_free(struct sim *sim, uint64_t address, uint64_t bytes);
+/*
+ * Returns the reservation that contains the address, or NULL; valid until the next reserve or free.
+ */
+struct sim_reservation *vmm__sim_reservation_at(struct sim *sim, uint64_t address);
+void vmm__sim_space_free(struct sim *sim);
+
+vmm_status vmm__sim_create(struct sim *sim, uint64_t bytes, uint64_t *handle);
+vmm_status vmm__sim_release(struct sim *sim, uint64_t id, uint64_t bytes);
+vmm_status vmm__sim_map(struct sim *sim, uint64_t address, uint64_t bytes, uint64_t id);
+vmm_status vmm__sim_unmap(struct sim *sim, uint64_t address, uint64_t bytes);
+vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes);
+vmm_status vmm__sim_memory_info(struct sim *sim, uint64_t *free_bytes, uint64_t *total_bytes);
+void vmm__sim_memory_free(struct sim *sim);
+
+static inline struct sim_mapping **
+sim_granule(const struct sim *sim, const struct sim_reservation *reservation, uint64_t address);
+
+/* ---- Order ----------------------------------------------------------------------------------- */
+
+struct sim_stream {
+    vmm_stream name;
+    unsigned index;
+    uint64_t submitted;     /* sequence of its last work; never reset */
+    uint64_t observation;   /* order.observations at the last merge into its clock */
+    uint64_t busy_until;    /* end of its last delay on sim->clock_ns */
+    bool is_captured;       /* is under capture */
+    bool is_broken;         /* an operation broke the capture */
+    uint64_t first_pending; /* number of its oldest work that may not have finished; 0: none */
+    uint64_t last_pending;
+    struct sim_users after; /* work it waits for since its last submission */
+    uint64_t clock[SIM_STREAMS];
+};
+
+struct sim_event {
+    uint32_t count; /* streams in clock; 0: never recorded */
+    uint32_t capacity;
+    uint64_t *clock;
+    struct sim_stream *captured; /* the stream under capture at the record; NULL: none */
+};
+
+/* Submitted work that may not have finished. */
+struct sim_pending {
+    uint64_t epoch;
+    uint64_t due;           /* earliest end on sim->clock_ns */
+    uint64_t next;          /* number of the next piece of its stream; 0: none */
+    struct sim_users after; /* work it waits for, beyond that of the previous piece */
+};
+
+struct sim_order {
+    struct sim_stream *streams[SIM_STREAMS];
+    bool named[SIM_STREAMS]; /* false: unused, destroyed, or idle with its slot reassigned */
+    uint32_t hand;           /* last slot checked for reuse */
+    uint32_t count;          /* slots ever used */
+    uint32_t last_found;
+    struct stream_names names;
+
+    uint64_t finished[SIM_STREAMS];
+    uint64_t observed[SIM_STREAMS]; /* by the host */
+    uint64_t observations;
+
+    uint64_t lag;
+    sim_order_fn choose; /* NULL: finish by lag */
+    void *choose_context;
+    struct sim_pending *ring; /* most recent work, oldest first; see queue.c */
+    uint64_t ring_capacity;   /* 0 or a power of two */
+    uint64_t ring_first;
+    uint64_t ring_count;
+};
+
+/* One piece of work, during the call that submits it. */
+struct sim_work {
+    const char *verb;
+    const struct sim_stream *stream;
+    uint64_t epoch;
+    uint64_t address; /* the block that messages name */
+    uint64_t bytes;
+    uint64_t delay_ns; /* minimum duration */
+    bool is_reported;  /* a violation was already recorded */
+};
+
+vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_work *work);
+void vmm__sim_order_finish(struct sim *sim); /* finishes all work; the host observes it */
+void vmm__sim_order_settle(struct sim *sim); /* updates which work has finished */
+void vmm__sim_order_step(struct sim *sim);   /* finishes the work that the test chooses */
+
+/* Makes room for one more piece of work; false: out of host memory. */
+bool vmm__sim_queue_room(struct sim_order *order);
+/* Queues the stream's last submitted work. The caller has made room. */
+void vmm__sim_queue_add(struct sim_order *order, struct sim_stream *stream, uint64_t due);
+void vmm__sim_queue_free(struct sim_order *order);
+
+vmm_status vmm__sim_event_create(struct sim *sim, void **event);
+vmm_status vmm__sim_event_destroy(struct sim *sim, void *event);
+vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream);
+vmm_status vmm__sim_event_query(struct sim *sim, void *event);
+vmm_status vmm__sim_event_wait(struct sim *sim, void *event);
+vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event);
+vmm_status vmm__sim_device_wait(struct sim *sim);
+vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream);
+vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream);
+/* Returns NULL if no stream has that name. */
+struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name);
+/* Finds or creates the stream. ERR_INVALID_ARGUMENT if it was destroyed. */
+vmm_status vmm__sim_stream_get(struct sim *sim, const char *verb, vmm_stream name,
+                               struct sim_stream **out);
+
+/*
+ * Called by operations that wait for a stream or combine it with others. CUDA refuses them if the
+ * stream is being captured, and invalidates the capture.
+ */
+vmm_status vmm__sim_capture_break(struct sim *sim, struct sim_stream *stream, const char *verb);
+/*
+ * Called before a query of an event or a wait for it. Refuses an event that was captured, and marks
+ * the capture as broken.
+ */
+vmm_status vmm__sim_capture_break_event(struct sim *sim, const struct sim_event *event,
+                                        const char *verb);
+vmm_status vmm__sim_capturing(struct sim *sim, vmm_stream stream, bool *is_capturing);
+vmm_status vmm__sim_capture_begin(struct sim *sim, vmm_stream stream);
+vmm_status vmm__sim_capture_end(struct sim *sim, vmm_stream stream);
+void vmm__sim_order_free(struct sim *sim);
+
+/* ---- Work ------------------------------------------------------------------------------------ */
+
+/* A run of bytes with the same content, carried by a copy. */
+struct sim_run {
+    uint64_t bytes;
+    struct sim_content content;
+};
+
+struct sim_runs {
+    struct sim_run *items;
+    uint32_t count;
+    uint32_t capacity;
+};
+
+vmm_status vmm__sim_fill(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
+                         vmm_stream stream);
+vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
+                          vmm_stream stream);
+vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t bytes,
+                         vmm_stream stream);
+vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uint8_t value,
+                          vmm_stream stream);
+/* waits: false if an injected fault replaces the host's wait. */
+vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
+                         vmm_stream stream, bool waits);
+vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream);
+
+/* ---- The driver ------------------------------------------------------------------------------ */
+
+struct sim_faults {
+    uint64_t number; /* 0: none */
+    vmm_status status;
+    bool for_ever;
+    uint64_t calls;
+    uint64_t fired;
+};
+
+struct sim_report {
+    uint64_t count;
+    char first[SIM_TEXT_BYTES];
+};
+
+struct sim {
+    struct driver driver; /* first, so a struct driver * is also a struct sim * */
+    pthread_mutex_t mutex;
+    _Atomic uint64_t clock_ns;
+    struct sim_faults faults;
+    struct sim_report violations;
+    struct sim_report mismatches;
+    struct sim_space space;
+    struct sim_slots handles;
+    struct sim_slots events;
+    struct sim_mapping *first_mapping;
+    struct sim_census census;
+    struct sim_order order;
+    struct sim_runs runs; /* scratch memory of copy */
+};
+
+/* Adds to a report; keeps the first line. */
+void vmm__sim_report_add(struct sim_report *report, uint64_t count, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Makes room for one more item in an array. False: out of host memory, nothing changed. */
+bool vmm__sim_array_grow(void **items, uint32_t *capacity, uint32_t count, size_t item_bytes);
+
+static inline void sim_charge(struct sim *sim, enum sim_cost cost, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&sim->clock_ns, sim_cost_ns(cost, bytes), memory_order_relaxed);
+}
+
+static inline struct sim_mapping **
+sim_granule(const struct sim *sim, const struct sim_reservation *reservation, uint64_t address)
+{
+    return &reservation->granules[(address - reservation->address) / sim->driver.granule_bytes];
+}
+
+#endif

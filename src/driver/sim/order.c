@@ -1,0 +1,399 @@
+/*
+ * Streams and events of the sim driver: the order between pieces of work, and what the host has
+ * observed.
+ *
+ * Owns: sim->order except its queue, and sim->events. Uses vector clocks, as race detectors do: see
+ * I4 of internal.h. A slot is reused only after the host has observed the end of all its work, so
+ * no old epoch is mistaken for one of the new stream. The number of streams is therefore unlimited,
+ * but at most SIM_STREAMS can have work that the host has not observed as complete: an idle stream
+ * gives up its slot and gets another with its next work.
+ */
+#include "driver/sim/internal.h"
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+
+#include <string.h>
+
+static void clock_merge(uint64_t *clock, const uint64_t *other, uint32_t count)
+{
+    for (uint32_t index = 0; index < count; index++)
+        clock[index] = vmm__max(clock[index], other[index]);
+}
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name)
+{
+    uint32_t last = order->last_found;
+    if (last < order->count && order->named[last] && order->streams[last]->name == name)
+        return order->streams[last];
+    for (uint32_t index = 0; index < order->count; index++) {
+        if (order->named[index] && order->streams[index]->name == name) {
+            order->last_found = index;
+            return order->streams[index];
+        }
+    }
+    return NULL;
+}
+
+enum { SLOT_PROBES = 4 };
+
+/*
+ * True if the host has observed the end of all work of the slot and, if a stream still uses it, of
+ * all work that precedes the stream's next work: the stream then loses no information with its
+ * slot.
+ */
+static bool slot_is_idle(const struct sim_order *order, uint32_t index)
+{
+    const struct sim_stream *stream = order->streams[index];
+    if (stream->submitted > order->observed[index])
+        return false;
+    if (!order->named[index])
+        return true;
+    for (uint32_t other = 0; other < order->count; other++) {
+        if (stream->clock[other] > order->observed[other])
+            return false;
+    }
+    return !stream->is_captured;
+}
+
+/*
+ * Reuses the slot of an idle stream, after at most `probes` checks. False if it finds none, or runs
+ * out of host memory for the stream's name.
+ */
+static bool slot_take(struct sim_order *order, uint32_t probes, uint32_t *index)
+{
+    for (uint32_t probe = 0; probe < probes && order->count > 0; probe++) {
+        order->hand = (order->hand + 1) % order->count;
+        if (!slot_is_idle(order, order->hand))
+            continue;
+        *index = order->hand;
+        return !order->named[*index] ||
+               vmm__stream_names_note(&order->names, order->streams[*index]->name);
+    }
+    return false;
+}
+
+/* Returns a slot for a new stream, or SIM_STREAMS if all have work in progress. */
+static uint32_t stream_slot(struct sim_order *order)
+{
+    uint32_t index;
+    if (slot_take(order, SLOT_PROBES, &index))
+        return index;
+    if (order->count < SIM_STREAMS || !slot_take(order, order->count, &index))
+        return order->count;
+    return index;
+}
+
+static void stream_begin(struct sim_order *order, struct sim_stream *stream, vmm_stream name)
+{
+    stream->name = name;
+    stream->observation = 0;
+    stream->is_captured = false;
+    vmm__sim_users_clear(&stream->after);
+    memset(stream->clock, 0, sizeof stream->clock);
+    stream->clock[stream->index] = stream->submitted;
+    order->named[stream->index] = true;
+}
+
+static vmm_status stream_new(struct sim *sim, vmm_stream name, struct sim_stream **out)
+{
+    struct sim_order *order = &sim->order;
+    uint32_t index = stream_slot(order);
+    if (index == SIM_STREAMS)
+        return vmm__error(VMM_ERR_DRIVER, "sim: stream %p: %d other streams have work in progress",
+                          name, (int)SIM_STREAMS);
+    if (index == order->count) {
+        order->streams[index] = vmm__host_alloc(1, sizeof *order->streams[index]);
+        if (order->streams[index] == NULL)
+            return vmm__error(VMM_ERR_HOST_OOM, "sim: stream %p: out of host memory", name);
+        order->streams[index]->index = index;
+        order->count++;
+    }
+    stream_begin(order, order->streams[index], name);
+    *out = order->streams[index];
+    return VMM_OK;
+}
+
+vmm_status vmm__sim_stream_get(struct sim *sim, const char *verb, vmm_stream name,
+                               struct sim_stream **out)
+{
+    *out = vmm__sim_stream_find(&sim->order, name);
+    if (*out != NULL)
+        return VMM_OK;
+    vmm_status status = vmm__stream_names_check(&sim->order.names, verb, name);
+    return status == VMM_OK ? stream_new(sim, name, out) : status;
+}
+
+vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream)
+{
+    struct sim_stream *created;
+    vmm_stream name = vmm__stream_names_take(&sim->order.names);
+    vmm_status status = stream_new(sim, name, &created);
+    if (status == VMM_OK)
+        *stream = name;
+    else
+        (void)vmm__stream_names_drop(&sim->order.names, name);
+    return status;
+}
+
+vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
+{
+    struct sim_stream *found = vmm__sim_stream_find(&sim->order, stream);
+    if (found == NULL && !vmm__stream_names_has(&sim->order.names, stream))
+        return vmm__error(VMM_ERR_DRIVER, "sim: stream destroy: no stream %p", stream);
+    if (!vmm__stream_names_drop(&sim->order.names, stream))
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: stream destroy: out of host memory for its name");
+    if (found != NULL)
+        sim->order.named[found->index] = false;
+    return VMM_OK;
+}
+
+/* ---- Work ------------------------------------------------------------------------------------ */
+
+/* Records that the host observed the end of everything that the clock covers. */
+static void host_observe(struct sim *sim, const uint64_t *clock, uint32_t count)
+{
+    struct sim_order *order = &sim->order;
+    clock_merge(order->finished, clock, count);
+    clock_merge(order->observed, clock, count);
+    order->observations++;
+    vmm__sim_order_settle(sim);
+}
+
+/* Orders the stream's future work after everything the host has observed. */
+static void stream_catch_up(const struct sim_order *order, struct sim_stream *stream)
+{
+    if (stream->observation == order->observations)
+        return;
+    clock_merge(stream->clock, order->observed, order->count);
+    stream->observation = order->observations;
+}
+
+/*
+ * Returns the earliest end of work submitted now. A delay begins after the stream's earlier delays,
+ * unless a wait of the host has ended them.
+ */
+static uint64_t work_due(const struct sim *sim, struct sim_stream *stream, uint64_t delay_ns)
+{
+    bool is_idle = sim->order.finished[stream->index] >= stream->submitted;
+    uint64_t now = atomic_load_explicit(&sim->clock_ns, memory_order_relaxed);
+    uint64_t start = is_idle ? now : vmm__max(now, stream->busy_until);
+    stream->busy_until = start + vmm__min(delay_ns, UINT64_MAX - start);
+    return stream->busy_until;
+}
+
+vmm_status vmm__sim_work_submit(struct sim *sim, vmm_stream name, struct sim_work *work)
+{
+    struct sim_order *order = &sim->order;
+    struct sim_stream *stream;
+    vmm_status status = vmm__sim_stream_get(sim, work->verb, name, &stream);
+    if (status == VMM_OK)
+        status = vmm__sim_capture_break(sim, stream, work->verb);
+    if (status != VMM_OK)
+        return status;
+    if (!vmm__sim_queue_room(order))
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: %s: out of host memory to queue it", work->verb);
+    stream_catch_up(order, stream);
+    uint64_t due = work_due(sim, stream, work->delay_ns);
+    stream->submitted++;
+    stream->clock[stream->index] = stream->submitted;
+    work->stream = stream;
+    work->epoch = sim_epoch(stream->index, stream->submitted);
+    vmm__sim_queue_add(order, stream, due);
+    vmm__sim_order_settle(sim);
+    vmm__sim_order_step(sim);
+    return VMM_OK;
+}
+
+void vmm__sim_order_finish(struct sim *sim)
+{
+    struct sim_order *order = &sim->order;
+    for (uint32_t index = 0; index < order->count; index++) {
+        order->finished[index] = order->streams[index]->submitted;
+        order->observed[index] = order->streams[index]->submitted;
+    }
+    order->observations++;
+    vmm__sim_order_settle(sim);
+}
+
+vmm_status vmm__sim_device_wait(struct sim *sim)
+{
+    vmm_status status = VMM_OK;
+    for (uint32_t index = 0; index < sim->order.count && status == VMM_OK; index++) {
+        if (sim->order.named[index])
+            status = vmm__sim_capture_break(sim, sim->order.streams[index], "device wait");
+    }
+    if (status != VMM_OK)
+        return status;
+    vmm__sim_order_finish(sim);
+    sim_charge(sim, SIM_COST_DEVICE_WAIT, 0);
+    return VMM_OK;
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+vmm_status vmm__sim_event_create(struct sim *sim, void **event)
+{
+    struct sim_event *created = vmm__host_alloc(1, sizeof *created);
+    if (created == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: event create: out of host memory");
+    uint64_t id = vmm__sim_slot_take(&sim->events, created);
+    if (id == 0) {
+        vmm__host_free(created, sizeof *created);
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: event create: out of host memory for its id");
+    }
+    sim->census.events++;
+    sim_charge(sim, SIM_COST_EVENT_CREATE, 0);
+    *event = (void *)(uintptr_t)id;
+    return VMM_OK;
+}
+
+static vmm_status event_find(struct sim *sim, const char *verb, void *event, struct sim_event **out)
+{
+    *out = vmm__sim_slot_find(&sim->events, (uint64_t)(uintptr_t)event);
+    if (*out != NULL)
+        return VMM_OK;
+    vmm__sim_report_add(&sim->violations, 1, "%s of event %p, which was destroyed or never created",
+                        verb, event);
+    return vmm__error(VMM_ERR_DRIVER, "sim: %s: %p is not an event", verb, event);
+}
+
+static void event_free(struct sim_event *event)
+{
+    vmm__host_free(event->clock, event->capacity * sizeof *event->clock);
+    vmm__host_free(event, sizeof *event);
+}
+
+vmm_status vmm__sim_event_destroy(struct sim *sim, void *event)
+{
+    struct sim_event *found;
+    vmm_status status = event_find(sim, "event destroy", event, &found);
+    if (status != VMM_OK)
+        return status;
+    vmm__sim_slot_drop(&sim->events, (uint64_t)(uintptr_t)event);
+    event_free(found);
+    sim->census.events--;
+    sim_charge(sim, SIM_COST_EVENT_DESTROY, 0);
+    return VMM_OK;
+}
+
+static bool event_room(struct sim_event *event, uint32_t count)
+{
+    if (event->capacity >= count)
+        return true;
+    uint64_t *clock =
+        vmm__host_resize(event->clock, event->capacity * sizeof *clock, count * sizeof *clock);
+    if (clock == NULL)
+        return false;
+    event->clock = clock;
+    event->capacity = count;
+    return true;
+}
+
+vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream)
+{
+    struct sim_event *found;
+    struct sim_stream *recorded;
+    vmm_status status = event_find(sim, "event record", event, &found);
+    if (status == VMM_OK)
+        status = vmm__sim_stream_get(sim, "event record", stream, &recorded);
+    if (status != VMM_OK)
+        return status;
+    found->captured = recorded->is_captured ? recorded : NULL;
+    if (!event_room(found, sim->order.count))
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: event record: out of host memory for its clock");
+    stream_catch_up(&sim->order, recorded);
+    found->count = sim->order.count;
+    memcpy(found->clock, recorded->clock, found->count * sizeof *found->clock);
+    sim_charge(sim, SIM_COST_EVENT_RECORD, 0);
+    return VMM_OK;
+}
+
+static bool event_is_complete(const struct sim_order *order, const struct sim_event *event)
+{
+    for (uint32_t index = 0; index < event->count; index++) {
+        if (event->clock[index] > order->finished[index])
+            return false;
+    }
+    return true;
+}
+
+vmm_status vmm__sim_event_query(struct sim *sim, void *event)
+{
+    struct sim_event *found;
+    vmm_status status = event_find(sim, "event query", event, &found);
+    if (status == VMM_OK)
+        status = vmm__sim_capture_break_event(sim, found, "event query");
+    if (status != VMM_OK)
+        return status;
+    sim_charge(sim, SIM_COST_EVENT_QUERY, 0);
+    vmm__sim_order_step(sim);
+    if (!event_is_complete(&sim->order, found))
+        return VMM__PENDING;
+    host_observe(sim, found->clock, found->count);
+    return VMM_OK;
+}
+
+vmm_status vmm__sim_event_wait(struct sim *sim, void *event)
+{
+    struct sim_event *found;
+    vmm_status status = event_find(sim, "event wait", event, &found);
+    if (status == VMM_OK)
+        status = vmm__sim_capture_break_event(sim, found, "event wait");
+    if (status != VMM_OK)
+        return status;
+    sim_charge(sim, SIM_COST_EVENT_WAIT, 0);
+    host_observe(sim, found->clock, found->count);
+    return VMM_OK;
+}
+
+/* Makes the stream's next work wait for the event's unfinished work. */
+static bool stream_await(const struct sim_order *order, struct sim_stream *stream,
+                         const struct sim_event *event)
+{
+    bool has_room = true;
+    for (uint32_t index = 0; index < event->count && has_room; index++) {
+        uint64_t sequence = event->clock[index];
+        if (sequence > order->finished[index] && sequence > stream->clock[index])
+            has_room =
+                vmm__sim_users_add(&stream->after, order->finished, sim_epoch(index, sequence));
+    }
+    return has_room;
+}
+
+vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event)
+{
+    struct sim_event *found;
+    struct sim_stream *waiting;
+    vmm_status status = event_find(sim, "stream wait", event, &found);
+    if (status == VMM_OK)
+        status = vmm__sim_stream_get(sim, "stream wait", stream, &waiting);
+    if (status == VMM_OK)
+        status = vmm__sim_capture_break(sim, waiting, "stream wait");
+    if (status == VMM_OK)
+        status = vmm__sim_capture_break_event(sim, found, "stream wait");
+    if (status != VMM_OK)
+        return status;
+    if (!stream_await(&sim->order, waiting, found))
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: stream wait: out of host memory");
+    clock_merge(waiting->clock, found->clock, found->count);
+    sim_charge(sim, SIM_COST_STREAM_WAIT, 0);
+    return VMM_OK;
+}
+
+void vmm__sim_order_free(struct sim *sim)
+{
+    struct sim_order *order = &sim->order;
+    for (uint32_t index = 0; index < sim->events.count; index++) {
+        if (sim->events.slots[index].object != NULL)
+            event_free(sim->events.slots[index].object);
+    }
+    vmm__sim_slots_free(&sim->events);
+    vmm__sim_queue_free(order);
+    vmm__stream_names_fini(&order->names);
+    for (uint32_t index = 0; index < order->count; index++)
+        vmm__host_free(order->streams[index], sizeof *order->streams[index]);
+}

@@ -1,0 +1,404 @@
+/*
+ * Work of the sim driver: fill, check, copy, clear, read and delay.
+ *
+ * Work is never refused because of its addresses: it continues with the parts that are mapped, and
+ * misuse that would fail on a GPU is recorded as a violation, at most one for each piece of work.
+ * All checks happen at submission; only completion depends on the lag (order.c).
+ */
+#include "driver/sim/internal.h"
+
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+
+#include <string.h>
+
+/* The part of a range under one mapping, or a part under none. */
+struct sim_piece {
+    struct sim_mapping *mapping; /* NULL: not mapped */
+    uint64_t place;              /* within the range */
+    uint64_t offset;             /* within the handle */
+    uint64_t bytes;
+};
+
+/* ---- Reports --------------------------------------------------------------------------------- */
+
+static void work_report_place(struct sim *sim, struct sim_work *work, uint64_t place,
+                              const char *what)
+{
+    if (work->is_reported)
+        return;
+    work->is_reported = true;
+    vmm__sim_report_add(
+        &sim->violations, 1,
+        "%s of %" PRIu64 " bytes at %#" PRIx64 " on stream %p accesses %#" PRIx64 ", which %s",
+        work->verb, work->bytes, work->address, work->stream->name, work->address + place, what);
+}
+
+static void work_report_race(struct sim *sim, struct sim_work *work, uint64_t place,
+                             uint64_t conflict)
+{
+    if (conflict == 0 || work->is_reported)
+        return;
+    if (conflict == work->epoch) {
+        work_report_place(sim, work, place, "it overwrites through another address or an overlap");
+        return;
+    }
+    const struct sim_stream *other = sim->order.streams[sim_epoch_stream(conflict)];
+    work->is_reported = true;
+    vmm__sim_report_add(&sim->violations, 1,
+                        "%s of %" PRIu64 " bytes at %#" PRIx64 " on stream %p races at %#" PRIx64
+                        " with work %" PRIu64 " of stream %p, which it is not ordered after",
+                        work->verb, work->bytes, work->address, work->stream->name,
+                        work->address + place, sim_epoch_sequence(conflict), other->name);
+}
+
+/* For calls whose callers see the failure and treat the target as undefined: not a violation. */
+static vmm_status work_refuse_no_memory(const struct sim_work *work)
+{
+    return vmm__error(VMM_ERR_HOST_OOM,
+                      "sim: %s of %" PRIu64 " bytes at %#" PRIx64
+                      ": out of host memory for its shadow",
+                      work->verb, work->bytes, work->address);
+}
+
+/* For fill and check: the shadow is incomplete from here on, so record it as a violation. */
+static vmm_status work_report_no_memory(struct sim *sim, const struct sim_work *work)
+{
+    vmm__sim_report_add(&sim->violations, 1,
+                        "out of host memory to track a %s: contents are unknown", work->verb);
+    return work_refuse_no_memory(work);
+}
+
+/* ---- Pieces ---------------------------------------------------------------------------------- */
+
+/* Bytes to the end of the granule or, outside all reservations, without limit. */
+static uint64_t gap_bytes(const struct sim *sim, const struct sim_reservation *reservation,
+                          uint64_t address)
+{
+    uint64_t granule = sim->driver.granule_bytes;
+    return reservation != NULL ? granule - (address & (granule - 1)) : UINT64_MAX;
+}
+
+/*
+ * Sets *piece to the piece of [address, address + bytes) that begins at `place`; false at the end.
+ */
+static bool piece_at(struct sim *sim, uint64_t address, uint64_t bytes, uint64_t place,
+                     struct sim_piece *piece)
+{
+    if (place >= bytes)
+        return false;
+    uint64_t at = address + place;
+    uint64_t left = bytes - place;
+    struct sim_reservation *reservation = vmm__sim_reservation_at(sim, at);
+    struct sim_mapping *mapping = reservation != NULL ? *sim_granule(sim, reservation, at) : NULL;
+    *piece = (struct sim_piece){ .mapping = mapping, .place = place };
+    if (mapping == NULL) {
+        piece->bytes = vmm__min(left, gap_bytes(sim, reservation, at));
+        return true;
+    }
+    piece->offset = at - mapping->address;
+    piece->bytes = vmm__min(left, mapping->bytes - piece->offset);
+    return true;
+}
+
+/* Records that the work accesses the piece; false: out of host memory. */
+static bool piece_touch(struct sim *sim, struct sim_work *work, const struct sim_piece *piece)
+{
+    if (piece->mapping == NULL) {
+        work_report_place(sim, work, piece->place, "is not mapped");
+        return true;
+    }
+    if (!piece->mapping->accessible)
+        work_report_place(sim, work, piece->place, "is mapped without access");
+    return vmm__sim_users_add(&piece->mapping->users, sim->order.observed, work->epoch);
+}
+
+static bool piece_write(struct sim *sim, struct sim_work *work, const struct sim_piece *piece,
+                        uint64_t skip, uint64_t bytes, struct sim_content content)
+{
+    uint64_t conflict = 0;
+    if (!vmm__sim_shadow_write(&piece->mapping->handle->shadow, work, piece->offset + skip, bytes,
+                               content, &conflict))
+        return false;
+    work_report_race(sim, work, piece->place + skip, conflict);
+    return true;
+}
+
+static bool piece_read(struct sim *sim, struct sim_work *work, const struct sim_piece *piece,
+                       uint32_t *first, uint32_t *last)
+{
+    uint64_t conflict = 0;
+    if (!vmm__sim_shadow_read(&piece->mapping->handle->shadow, work, piece->offset, piece->bytes,
+                              first, last, &conflict))
+        return false;
+    work_report_race(sim, work, piece->place, conflict);
+    return true;
+}
+
+/* ---- Fill ------------------------------------------------------------------------------------ */
+
+static vmm_status work_begin(struct sim *sim, struct sim_work *work, const char *verb,
+                             uint64_t address, uint64_t bytes, vmm_stream stream)
+{
+    uint64_t end;
+    *work = (struct sim_work){ .verb = verb, .address = address, .bytes = bytes };
+    if (!vmm__add_checked(address, bytes, &end))
+        return vmm__error(VMM_ERR_DRIVER,
+                          "sim: %s of %" PRIu64 " bytes at %#" PRIx64 ": exceeds the address space",
+                          verb, bytes, address);
+    return vmm__sim_work_submit(sim, stream, work);
+}
+
+/* Writes contents to the work's range; places count from its first byte. */
+static bool content_write(struct sim *sim, struct sim_work *work, struct sim_content content)
+{
+    struct sim_piece piece = { 0 };
+    while (piece_at(sim, work->address, work->bytes, piece.place + piece.bytes, &piece)) {
+        content.place = piece.place;
+        if (!piece_touch(sim, work, &piece))
+            return false;
+        if (piece.mapping != NULL && !piece_write(sim, work, &piece, 0, piece.bytes, content))
+            return false;
+    }
+    return true;
+}
+
+vmm_status vmm__sim_fill(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
+                         vmm_stream stream)
+{
+    struct sim_work work;
+    vmm_status status = work_begin(sim, &work, "fill", address, bytes, stream);
+    if (status != VMM_OK)
+        return status;
+    struct sim_content content = { .word = word, .known = true };
+    return content_write(sim, &work, content) ? VMM_OK : work_report_no_memory(sim, &work);
+}
+
+/* On a stream under capture a clear becomes part of a graph, which is never launched. */
+vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uint8_t value,
+                          vmm_stream stream)
+{
+    struct sim_work work;
+    const struct sim_stream *known = vmm__sim_stream_find(&sim->order, stream);
+    sim_charge(sim, SIM_COST_CLEAR, bytes);
+    if (known != NULL && known->is_captured)
+        return VMM_OK;
+    vmm_status status = work_begin(sim, &work, "clear", address, bytes, stream);
+    if (status != VMM_OK)
+        return status;
+    struct sim_content content = { .word = value, .is_set = true };
+    return content_write(sim, &work, content) ? VMM_OK : work_refuse_no_memory(&work);
+}
+
+/* ---- Read ------------------------------------------------------------------------------------ */
+
+/*
+ * For contents that were not cleared, returns bytes that no clear to 0, or to a byte with the upper
+ * bit set, produces.
+ */
+static void content_copy_out(const struct sim_interval *item, unsigned char *to)
+{
+    memset(to, item->content.is_set ? (int)item->content.word : 0x55, item->bytes);
+}
+
+static vmm_status range_read(struct sim *sim, const struct driver_piece *wanted, vmm_stream stream)
+{
+    struct sim_work work;
+    struct sim_piece piece = { 0 };
+    uint32_t first;
+    uint32_t last;
+    vmm_status status = work_begin(sim, &work, "read", wanted->address, wanted->bytes, stream);
+    if (status != VMM_OK)
+        return status;
+    while (piece_at(sim, work.address, work.bytes, piece.place + piece.bytes, &piece)) {
+        if (!piece_touch(sim, &work, &piece))
+            return work_refuse_no_memory(&work);
+        if (piece.mapping == NULL)
+            continue;
+        if (!piece_read(sim, &work, &piece, &first, &last))
+            return work_refuse_no_memory(&work);
+        for (uint32_t index = first; index < last; index++) {
+            const struct sim_interval *item = &piece.mapping->handle->shadow.items[index];
+            uint64_t place = piece.place + (item->offset - piece.offset);
+            content_copy_out(item, (unsigned char *)wanted->to + place);
+        }
+    }
+    return VMM_OK;
+}
+
+vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
+                         vmm_stream stream, bool waits)
+{
+    void *event;
+    vmm_status status = VMM_OK;
+    for (unsigned i = 0; i < count && status == VMM_OK; i++)
+        status = range_read(sim, &pieces[i], stream);
+    if (status != VMM_OK || !waits)
+        return status;
+    status = vmm__sim_event_create(sim, &event);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__sim_event_record(sim, event, stream);
+    if (status == VMM_OK)
+        status = vmm__sim_event_wait(sim, event);
+    (void)vmm__sim_event_destroy(sim, event);
+    sim_charge(sim, SIM_COST_READ, 0);
+    return status;
+}
+
+/* ---- Check ----------------------------------------------------------------------------------- */
+
+enum { SIM_PLACE_BYTES = 512 }; /* mismatches are counted in units of the smallest block */
+
+static void mismatch_report(struct sim *sim, const struct sim_work *work, uint64_t place,
+                            uint64_t bytes, uint32_t word, const struct sim_content *found)
+{
+    uint64_t places = (bytes + SIM_PLACE_BYTES - 1) / SIM_PLACE_BYTES;
+    uint64_t at = work->address + place;
+    if (found == NULL || !found->known)
+        vmm__sim_report_add(&sim->mismatches, places,
+                            "%#" PRIx64 " should hold place %" PRIu64 " of word %#" PRIx32
+                            " but is undefined",
+                            at, place, word);
+    else
+        vmm__sim_report_add(&sim->mismatches, places,
+                            "%#" PRIx64 " should hold place %" PRIu64 " of word %#" PRIx32
+                            " but holds place %" PRIu64 " of word %#" PRIx32,
+                            at, place, word, found->place, found->word);
+}
+
+static void piece_compare(struct sim *sim, const struct sim_work *work,
+                          const struct sim_piece *piece, uint32_t first, uint32_t last,
+                          uint32_t word)
+{
+    for (uint32_t index = first; index < last; index++) {
+        const struct sim_interval *item = &piece->mapping->handle->shadow.items[index];
+        uint64_t place = piece->place + (item->offset - piece->offset);
+        const struct sim_content *found = &item->content;
+        if (!found->known || found->word != word || found->place != place)
+            mismatch_report(sim, work, place, item->bytes, word, found);
+    }
+}
+
+vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
+                          vmm_stream stream)
+{
+    struct sim_work work;
+    struct sim_piece piece = { 0 };
+    uint32_t first;
+    uint32_t last;
+    vmm_status status = work_begin(sim, &work, "check", address, bytes, stream);
+    if (status != VMM_OK)
+        return status;
+    while (piece_at(sim, address, bytes, piece.place + piece.bytes, &piece)) {
+        if (!piece_touch(sim, &work, &piece))
+            return work_report_no_memory(sim, &work);
+        if (piece.mapping == NULL) {
+            mismatch_report(sim, &work, piece.place, piece.bytes, word, NULL);
+            continue;
+        }
+        if (!piece_read(sim, &work, &piece, &first, &last))
+            return work_report_no_memory(sim, &work);
+        piece_compare(sim, &work, &piece, first, last, word);
+    }
+    return VMM_OK;
+}
+
+/* ---- Delay ----------------------------------------------------------------------------------- */
+
+vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream)
+{
+    struct sim_work work = { .verb = "delay", .delay_ns = ns };
+    return vmm__sim_work_submit(sim, stream, &work);
+}
+
+/* ---- Copy ------------------------------------------------------------------------------------ */
+
+static bool runs_add(struct sim_runs *runs, uint64_t bytes, struct sim_content content)
+{
+    if (!vmm__sim_array_grow((void **)&runs->items, &runs->capacity, runs->count,
+                             sizeof *runs->items))
+        return false;
+    runs->items[runs->count++] = (struct sim_run){ .bytes = bytes, .content = content };
+    return true;
+}
+
+static bool runs_add_piece(struct sim *sim, struct sim_work *work, const struct sim_piece *piece)
+{
+    uint32_t first;
+    uint32_t last;
+    if (!piece_touch(sim, work, piece))
+        return false;
+    if (piece->mapping == NULL)
+        return runs_add(&sim->runs, piece->bytes, (struct sim_content){ 0 });
+    if (!piece_read(sim, work, piece, &first, &last))
+        return false;
+    for (uint32_t index = first; index < last; index++) {
+        const struct sim_interval *item = &piece->mapping->handle->shadow.items[index];
+        if (!runs_add(&sim->runs, item->bytes, item->content))
+            return false;
+    }
+    return true;
+}
+
+/* Writes as much of the runs as fits in the piece, and removes it from the runs. */
+static bool runs_write_piece(struct sim *sim, struct sim_work *work, const struct sim_piece *piece,
+                             struct sim_run **run)
+{
+    uint64_t done = 0;
+    while (done < piece->bytes) {
+        uint64_t bytes = vmm__min(piece->bytes - done, (*run)->bytes);
+        if (piece->mapping != NULL && !piece_write(sim, work, piece, done, bytes, (*run)->content))
+            return false;
+        (*run)->content.place += bytes;
+        (*run)->bytes -= bytes;
+        if ((*run)->bytes == 0)
+            ++*run;
+        done += bytes;
+    }
+    return true;
+}
+
+static bool copy_read(struct sim *sim, struct sim_work *work, uint64_t from)
+{
+    struct sim_piece piece = { 0 };
+    work->address = from;
+    sim->runs.count = 0;
+    while (piece_at(sim, from, work->bytes, piece.place + piece.bytes, &piece)) {
+        if (!runs_add_piece(sim, work, &piece))
+            return false;
+    }
+    return true;
+}
+
+static bool copy_write(struct sim *sim, struct sim_work *work, uint64_t to)
+{
+    struct sim_piece piece = { 0 };
+    struct sim_run *run = sim->runs.items;
+    work->address = to;
+    while (piece_at(sim, to, work->bytes, piece.place + piece.bytes, &piece)) {
+        if (!piece_touch(sim, work, &piece) || !runs_write_piece(sim, work, &piece, &run))
+            return false;
+    }
+    return true;
+}
+
+vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t bytes,
+                         vmm_stream stream)
+{
+    struct sim_work work;
+    uint64_t end;
+    if (!vmm__add_checked(from, bytes, &end))
+        return vmm__error(VMM_ERR_DRIVER,
+                          "sim: copy of %" PRIu64 " bytes from %#" PRIx64
+                          ": exceeds the address space",
+                          bytes, from);
+    vmm_status status = work_begin(sim, &work, "copy", to, bytes, stream);
+    if (status != VMM_OK)
+        return status;
+    sim_charge(sim, SIM_COST_COPY, bytes);
+    if (copy_read(sim, &work, from) && copy_write(sim, &work, to))
+        return VMM_OK;
+    return work_refuse_no_memory(&work);
+}

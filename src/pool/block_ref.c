@@ -1,0 +1,138 @@
+/* References to blocks and slab objects: see block_ref.h. */
+#include "pool/block_ref.h"
+#include "base/error.h"
+
+static uint64_t object_bit(const struct block_ref *ref)
+{
+    return UINT64_C(1) << ref->object;
+}
+
+bool vmm__block_ref_find(const struct heap *heap, uint64_t address, struct block_ref *ref)
+{
+    struct block *block = vmm__heap_find(heap, address);
+    if (block == NULL)
+        return false;
+    *ref = (struct block_ref){ .block = block };
+    if (block->state != BLOCK_SLAB)
+        return block->state == BLOCK_LIVE || block->state == BLOCK_WAITING;
+    ref->slab = block->slab;
+    ref->object = vmm__slab_object(block->slab, address);
+    return ref->object < SLAB_OBJECTS && (ref->slab->free_bits & object_bit(ref)) == 0;
+}
+
+static bool ref_is_waiting(const struct block_ref *ref)
+{
+    if (ref->slab == NULL)
+        return ref->block->state == BLOCK_WAITING;
+    return (ref->slab->waiting_bits & object_bit(ref)) != 0;
+}
+
+bool vmm__block_ref_find_live(const struct heap *heap, uint64_t address, struct block_ref *ref)
+{
+    return vmm__block_ref_find(heap, address, ref) && !ref_is_waiting(ref);
+}
+
+bool vmm__block_ref_around(const struct heap *heap, uint64_t address, struct block_ref *ref)
+{
+    struct block *block = vmm__heap_find(heap, address); /* fast when the address starts a block */
+    if (block == NULL)
+        block = vmm__heap_cover(heap, address);
+    *ref = (struct block_ref){ .block = block };
+    if (block->state != BLOCK_SLAB)
+        return true;
+    ref->slab = block->slab;
+    ref->object = (uint32_t)((address - block->slab->address) / block->slab->object_bytes);
+    return ref->object < block->slab->objects;
+}
+
+bool vmm__block_ref_is_live(const struct block_ref *ref)
+{
+    if (ref->slab == NULL)
+        return ref->block->state == BLOCK_LIVE;
+    return ((ref->slab->free_bits | ref->slab->waiting_bits) & object_bit(ref)) == 0;
+}
+
+vmm_status vmm__block_ref_unknown(const char *function, const struct heap *heap, uint64_t address)
+{
+    struct block_ref ref;
+    bool is_live = vmm__block_ref_around(heap, address, &ref) && vmm__block_ref_is_live(&ref);
+    uint64_t offset = is_live ? address - vmm__block_ref_address(&ref) : 0;
+    if (offset == 0)
+        return vmm__error(VMM_ERR_UNKNOWN_POINTER,
+                          "%s: 0x%llx is not the start of a live block: it was freed before, or "
+                          "never allocated",
+                          function, (unsigned long long)address);
+    return vmm__error(VMM_ERR_UNKNOWN_POINTER,
+                      "%s: 0x%llx is not the start of a live block: it is byte %llu of the block "
+                      "at 0x%llx, which has %llu bytes",
+                      function, (unsigned long long)address, (unsigned long long)offset,
+                      (unsigned long long)vmm__block_ref_address(&ref),
+                      (unsigned long long)vmm__block_ref_bytes(&ref));
+}
+
+uint64_t vmm__block_ref_address(const struct block_ref *ref)
+{
+    return ref->slab == NULL ? ref->block->address : vmm__slab_address(ref->slab, ref->object);
+}
+
+uint64_t vmm__block_ref_bytes(const struct block_ref *ref)
+{
+    return ref->slab == NULL ? ref->block->node.size : ref->slab->object_bytes;
+}
+
+uint64_t vmm__block_ref_requested_bytes(const struct block_ref *ref)
+{
+    return ref->slab == NULL ? ref->block->requested_bytes : ref->slab->requested[ref->object];
+}
+
+void vmm__block_ref_set_requested(struct block_ref *ref, uint64_t bytes)
+{
+    if (ref->slab == NULL)
+        ref->block->requested_bytes = bytes;
+    else
+        ref->slab->requested[ref->object] = (uint16_t)bytes;
+}
+
+uint8_t vmm__block_ref_cached_by(const struct block_ref *ref)
+{
+    return ref->slab == NULL ? ref->block->cached_by : ref->slab->cached_by[ref->object];
+}
+
+void vmm__block_ref_set_cached_by(struct block_ref *ref, uint8_t number)
+{
+    if (ref->slab == NULL) {
+        ref->block->cached_by = number;
+        return;
+    }
+    ref->slab->cached_by[ref->object] = number;
+    uint64_t others = ref->slab->cached_bits & ~object_bit(ref);
+    ref->slab->cached_bits = number == 0 ? others : others | object_bit(ref);
+}
+
+static bool ref_is_pinned(const struct block_ref *ref)
+{
+    if (ref->slab == NULL)
+        return ref->block->is_pinned;
+    return (ref->slab->pinned_bits & object_bit(ref)) != 0;
+}
+
+void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned)
+{
+    if (ref_is_pinned(ref) == is_pinned)
+        return;
+    uint64_t bytes = vmm__block_ref_bytes(ref);
+    atomic_fetch_add_explicit(&heap->unmovable_bytes, is_pinned ? bytes : -bytes,
+                              memory_order_relaxed);
+    if (ref->slab == NULL)
+        ref->block->is_pinned = is_pinned;
+    else
+        ref->slab->pinned_bits ^= object_bit(ref);
+}
+
+void vmm__block_ref_wait(struct block_ref *ref)
+{
+    if (ref->slab == NULL)
+        ref->block->state = BLOCK_WAITING;
+    else
+        ref->slab->waiting_bits |= object_bit(ref);
+}

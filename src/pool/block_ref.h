@@ -1,0 +1,52 @@
+/*
+ * A block reference names one allocation of a pool, whether it is a block or an object of a slab.
+ *
+ * Owns: nothing. Callers: the pool module and src/api. Locks: the caller holds the pool's lock.
+ */
+#ifndef VMM_POOL_BLOCK_REF_H
+#define VMM_POOL_BLOCK_REF_H
+
+#include "pool/slab.h"
+
+struct block_ref {
+    struct block *block;
+    struct slab *slab; /* NULL for a block */
+    uint32_t object;
+};
+
+/* Finds the block or object that starts at an address of the heap. False if it is free. */
+bool vmm__block_ref_find(const struct heap *heap, uint64_t address, struct block_ref *ref);
+
+/* Like vmm__block_ref_find(), but false for a waiting one. One that a magazine keeps counts as
+ * live. */
+bool vmm__block_ref_find_live(const struct heap *heap, uint64_t address, struct block_ref *ref);
+
+/* Finds the block or object that contains an address of the heap, in any state. False for the
+ * bytes at the end of a slab that are too few for an object. */
+bool vmm__block_ref_around(const struct heap *heap, uint64_t address, struct block_ref *ref);
+
+/* Whether it is allocated and not waiting. */
+bool vmm__block_ref_is_live(const struct block_ref *ref);
+
+/*
+ * Returns ERR_UNKNOWN_POINTER with a message that says what lies at an address of the heap that
+ * is not the start of a live block or object.
+ */
+vmm_status vmm__block_ref_unknown(const char *function, const struct heap *heap, uint64_t address);
+
+uint64_t vmm__block_ref_address(const struct block_ref *ref);
+uint64_t vmm__block_ref_bytes(const struct block_ref *ref);
+uint64_t vmm__block_ref_requested_bytes(const struct block_ref *ref);
+void vmm__block_ref_set_requested(struct block_ref *ref, uint64_t bytes);
+
+/* Pins or unpins a live block or object. */
+void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned);
+
+/* The number of the magazine that caches it; 0: none. */
+uint8_t vmm__block_ref_cached_by(const struct block_ref *ref);
+void vmm__block_ref_set_cached_by(struct block_ref *ref, uint8_t number);
+
+/* Makes a live, unpinned block or object wait. */
+void vmm__block_ref_wait(struct block_ref *ref);
+
+#endif

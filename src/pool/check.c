@@ -1,0 +1,167 @@
+/* Checks the numbered invariants of directory, heap, slab and pool; see their headers. */
+#include "base/error.h"
+#include "pool/pool.h"
+
+/* Sums over the extents of a heap. */
+struct tally {
+    uint64_t free_bytes;
+    uint64_t free_blocks;
+    uint64_t unmovable_bytes;
+};
+
+static vmm_status broken(const struct heap *heap, uint64_t address, const char *what)
+{
+    return vmm__error(VMM_ERR_INTERNAL, "%s heap of stream %p at 0x%llx: invariant %s",
+                      heap->is_small ? "small" : "large", heap->pool->stream,
+                      (unsigned long long)address, what);
+}
+
+static uint64_t unmovable_bytes(const struct block *block)
+{
+    if (block->state != BLOCK_SLAB)
+        return block->is_pinned ? block->node.size : 0;
+    uint64_t bytes = 0;
+    for (uint64_t bits = block->slab->pinned_bits; bits != 0; bits &= bits - 1)
+        bytes += block->slab->object_bytes;
+    return bytes;
+}
+
+static vmm_status slab_check(const struct heap *heap, const struct block *block)
+{
+    const struct slab *slab = block->slab;
+    if (slab->block != block || (slab->free_bits & slab->waiting_bits) != 0 ||
+        ((slab->pinned_bits | slab->cached_bits) & (slab->free_bits | slab->waiting_bits)) != 0)
+        return broken(heap, block->address, "slab 2: free, waiting and pinned bits overlap");
+    for (uint64_t at = 0; at < block->node.size; at += SMALL_SLOT_BYTES) {
+        if (*vmm__directory_slot(heap->directory, block->address + at) != block)
+            return broken(heap, block->address, "slab 4: a slot does not name it");
+    }
+    return VMM_OK;
+}
+
+static vmm_status neighbours_check(const struct heap *heap, const struct block *block)
+{
+    const struct block *next = block->next;
+    if (next == NULL) {
+        uint64_t end = vmm__block_end(block) - heap->directory->arena->address;
+        if (end % heap->directory->arena->granule_bytes != 0)
+            return broken(heap, block->address, "1: an extent ends inside a granule");
+        return VMM_OK;
+    }
+    if (next->prev != block || next->address != vmm__block_end(block))
+        return broken(heap, block->address, "1: the next block does not start where this one ends");
+    if (block->state == BLOCK_FREE && next->state == BLOCK_FREE)
+        return broken(heap, block->address, "2: two free neighbours");
+    return VMM_OK;
+}
+
+static vmm_status block_check(const struct heap *heap, const struct block *block,
+                              struct tally *tally)
+{
+    if (block->node.size == 0 || block->node.size % heap->unit_bytes != 0)
+        return broken(heap, block->address, "4: not a multiple of the unit");
+    if (vmm__directory_heap(heap->directory, block->address) != heap ||
+        vmm__directory_heap(heap->directory, vmm__block_end(block) - 1) != heap)
+        return broken(heap, block->address, "directory 1: a block is outside its extent");
+    const struct block *first = *vmm__directory_slot(heap->directory, block->address);
+    if (first == NULL || first->address > block->address)
+        return broken(heap, block->address, "directory 2: the slot does not lead to the block");
+    if (block->state == BLOCK_FREE) {
+        tally->free_bytes += block->node.size;
+        tally->free_blocks++;
+    }
+    tally->unmovable_bytes += unmovable_bytes(block);
+    vmm_status status = block->state == BLOCK_SLAB ? slab_check(heap, block) : VMM_OK;
+    return status == VMM_OK ? neighbours_check(heap, block) : status;
+}
+
+/* Checks all blocks of the extent that begins at `address`; sets *end to its end. */
+static vmm_status extent_check(const struct heap *heap, uint64_t address, struct tally *tally,
+                               uint64_t *end)
+{
+    const struct block *block = *vmm__directory_slot(heap->directory, address);
+    if (block == NULL || block->address != address || block->prev != NULL)
+        return broken(heap, address, "directory 2: an extent does not begin with its first block");
+    for (; block != NULL; block = block->next) {
+        vmm_status status = block_check(heap, block, tally);
+        if (status != VMM_OK)
+            return status;
+        *end = vmm__block_end(block);
+    }
+    return VMM_OK;
+}
+
+static vmm_status extents_check(const struct heap *heap, struct tally *tally)
+{
+    const struct arena *arena = heap->directory->arena;
+    uint64_t granule = vmm__arena_next_taken(arena, 0);
+    while (granule < arena->granules) {
+        uint64_t address = vmm__arena_address(arena, granule);
+        uint64_t end = address + arena->granule_bytes;
+        if (vmm__directory_heap(heap->directory, address) == heap) {
+            vmm_status status = extent_check(heap, address, tally, &end);
+            if (status != VMM_OK)
+                return status;
+        }
+        end = vmm__arena_granule(arena, end);
+        granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
+    }
+    return VMM_OK;
+}
+
+static vmm_status heap_check(const struct heap *heap)
+{
+    struct tally tally = { .free_bytes = 0 };
+    if (!vmm__size_index_check(&heap->index))
+        return broken(heap, 0, "3: the index of free blocks is broken");
+    vmm_status status = extents_check(heap, &tally);
+    if (status != VMM_OK)
+        return status;
+    for (const struct size_node *node = vmm__size_index_largest(&heap->index); node != NULL;
+         node = vmm__size_index_smaller(&heap->index, node)) {
+        if (((const struct block *)node)->state != BLOCK_FREE)
+            return broken(heap, ((const struct block *)node)->address, "3: not free, but indexed");
+        tally.free_blocks--;
+    }
+    if (tally.free_blocks != 0 || tally.free_bytes != heap->free_bytes)
+        return broken(heap, 0, "3: free blocks do not add up");
+    if (tally.unmovable_bytes != vmm__heap_unmovable(heap))
+        return broken(heap, 0, "5: pinned blocks do not add up");
+    return VMM_OK;
+}
+
+static vmm_status slabs_check(const struct slabs *slabs)
+{
+    for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
+        for (const struct slab *slab = slabs->partial[class_index]; slab != NULL;
+             slab = slab->next) {
+            if (slab->free_bits == 0 || slab->class_index != class_index)
+                return broken(slabs->heap, slab->block->address, "slab 3: in the wrong list");
+        }
+    }
+    return VMM_OK;
+}
+
+static vmm_status expired_check(const struct pool *pool)
+{
+    uint64_t now = vmm__timeline_now(&pool->timeline);
+    if (pool->trimmed.latest_epoch >= now || pool->period_epoch >= now)
+        return vmm__error(VMM_ERR_INTERNAL, "pool: invariant 3: expired before its epoch ended");
+    if (pool->decayed.latest_epoch > pool->period_epoch)
+        return vmm__error(VMM_ERR_INTERNAL, "pool: invariant 3: decayed in the last period");
+    return VMM_OK;
+}
+
+vmm_status vmm__pool_check_locked(struct pool *pool)
+{
+    vmm_status status = heap_check(&pool->small);
+    if (status == VMM_OK)
+        status = heap_check(&pool->large);
+    if (status == VMM_OK)
+        status = slabs_check(&pool->slabs);
+    if (status == VMM_OK)
+        status = vmm__timeline_check(&pool->timeline);
+    if (status == VMM_OK)
+        status = expired_check(pool);
+    return status;
+}

@@ -1,0 +1,148 @@
+/*
+ * Allocation statistics: the totals of a cache, and the counters of each pool that feed them.
+ *
+ * Code that holds a pool's lock updates the pool's counters, which costs the fast path a few
+ * additions. A flush adds what changed since the last flush to the totals.
+ *
+ * The peaks of the totals are exact if only one pool's counters change between two flushes. That
+ * holds while one thread makes all calls (the cache flushes a pool when the thread switches to
+ * another), or while all calls use one uncontended stream (magazines hold back counts until they
+ * are drained). Otherwise the totals are shared: each pool flushes when its allocated bytes have
+ * changed by more than the slack, which is 4 MiB or 1/256 of the peak, whichever is more, and
+ * grows up to 1/8 of the peak while flushes are microseconds apart. Peaks of bytes may then be
+ * off by the slack for each stream.
+ *
+ * Owns: nothing. Invariants:
+ *  1. each total is the sum over all counters, except for what they have not flushed yet:
+ *     current - flushed, and taken;
+ *  2. the peak of a counter is the highest value of current since the last flush.
+ * Callers: the pool module, src/cache, src/api. Locks: the pool's lock guards its counters; the
+ * totals are atomic.
+ */
+#ifndef VMM_POOL_COUNTERS_H
+#define VMM_POOL_COUNTERS_H
+
+#include "base/stat.h"
+
+struct totals {
+    struct atomic_stat requested_bytes;
+    struct atomic_stat allocated_bytes;
+    struct atomic_stat active_bytes;
+    struct atomic_stat allocations;
+    _Atomic uint64_t lately_active_bytes; /* peak since the last trim, which no reset changes */
+    _Atomic bool is_shared;               /* counters of several pools change concurrently */
+};
+
+/* One statistic of a pool. `current` may be negative, modulo 2^64, while a magazine holds back
+ * part of what was taken (magazine.h). */
+struct counter {
+    uint64_t current;
+    uint64_t peak;
+    uint64_t taken; /* since the last flush */
+    uint64_t flushed;
+};
+
+struct counters {
+    struct counter requested_bytes;
+    struct counter allocated_bytes;
+    struct counter allocations;
+    uint64_t low_bytes; /* a change of allocated bytes beyond low or high flushes the counters */
+    uint64_t high_bytes;
+    uint64_t slack_bytes; /* distance of both bounds from the last flush */
+    uint64_t flushed_ns;
+    uint64_t waiting_bytes; /* freed, but other streams still use it: active, not allocated */
+    uint64_t active_peak_bytes;
+    uint64_t active_flushed_bytes;
+};
+
+void vmm__counters_init(struct counters *counters);
+
+/* Adds what changed since the last flush to the totals. */
+void vmm__counters_flush(struct counters *counters, struct totals *totals);
+
+static inline uint64_t vmm__counters_active_bytes(const struct counters *counters)
+{
+    return counters->allocated_bytes.current + counters->waiting_bytes;
+}
+
+static inline void vmm__counters_active_raise(struct counters *counters)
+{
+    uint64_t active_bytes = vmm__counters_active_bytes(counters);
+    if (active_bytes > counters->active_peak_bytes)
+        counters->active_peak_bytes = active_bytes;
+}
+
+static inline void vmm__counter_raise(struct counter *counter)
+{
+    if ((int64_t)counter->current > (int64_t)counter->peak)
+        counter->peak = counter->current;
+}
+
+static inline void vmm__counter_add(struct counter *counter, uint64_t amount)
+{
+    counter->taken += amount;
+    counter->current += amount;
+    vmm__counter_raise(counter);
+}
+
+static inline void vmm__counters_alloc(struct counters *counters, struct totals *totals,
+                                       uint64_t requested_bytes, uint64_t bytes)
+{
+    vmm__counter_add(&counters->requested_bytes, requested_bytes);
+    vmm__counter_add(&counters->allocated_bytes, bytes);
+    vmm__counter_add(&counters->allocations, 1);
+    vmm__counters_active_raise(counters);
+    if (counters->allocated_bytes.current > counters->high_bytes)
+        vmm__counters_flush(counters, totals);
+}
+
+static inline void vmm__counters_free(struct counters *counters, struct totals *totals,
+                                      uint64_t requested_bytes, uint64_t bytes)
+{
+    counters->requested_bytes.current -= requested_bytes;
+    counters->allocated_bytes.current -= bytes;
+    counters->allocations.current--;
+    if (counters->allocated_bytes.current < counters->low_bytes)
+        vmm__counters_flush(counters, totals);
+}
+
+/* Undoes an allocation that was freed again before the next flush, as if it never happened. */
+static inline void vmm__counters_undo(struct counters *counters, uint64_t requested_bytes,
+                                      uint64_t bytes)
+{
+    counters->requested_bytes.taken -= requested_bytes;
+    counters->allocated_bytes.taken -= bytes;
+    counters->allocations.taken--;
+    counters->requested_bytes.peak = counters->requested_bytes.current;
+    counters->allocated_bytes.peak = counters->allocated_bytes.current;
+    counters->allocations.peak = counters->allocations.current;
+    counters->active_peak_bytes = vmm__counters_active_bytes(counters);
+}
+
+/* A change that a magazine holds back: of a counter, modulo 2^64, and how much of it was taken. */
+struct counter_change {
+    uint64_t change;
+    uint64_t taken;
+};
+
+/* Adds a held-back change to its counter and clears it. */
+static inline void vmm__counter_merge(struct counter *counter, struct counter_change *from)
+{
+    counter->taken += from->taken;
+    counter->current += from->change;
+    vmm__counter_raise(counter);
+    *from = (struct counter_change){ .change = 0 };
+}
+
+/* Counts freed bytes that other streams still use, until vmm__counters_release(). */
+static inline void vmm__counters_wait(struct counters *counters, uint64_t bytes)
+{
+    counters->waiting_bytes += bytes;
+}
+
+static inline void vmm__counters_release(struct counters *counters, uint64_t bytes)
+{
+    counters->waiting_bytes -= bytes;
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* The map from addresses to heaps and blocks: see directory.h. */
+#include "pool/directory.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "pool/heap.h"
+
+static uint64_t slot_count(const struct directory *directory)
+{
+    return directory->arena->granule_bytes / SMALL_SLOT_BYTES;
+}
+
+static struct heap *entry_heap(const struct directory_entry *entry)
+{
+    return atomic_load_explicit(&entry->heap, memory_order_relaxed);
+}
+
+vmm_status vmm__directory_init(struct directory *directory, const struct arena *arena)
+{
+    *directory = (struct directory){ .arena = arena,
+                                     .address = arena->address,
+                                     .granule_mask = arena->granule_bytes - 1,
+                                     .granule_shift = arena->granule_shift };
+    directory->entries = vmm__host_table_alloc(arena->granules * sizeof *directory->entries);
+    if (directory->entries == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "directory: no host memory for the table");
+    return VMM_OK;
+}
+
+void vmm__directory_fini(struct directory *directory)
+{
+    const struct arena *arena = directory->arena;
+    for (uint64_t granule = vmm__arena_next_taken(arena, 0); granule < arena->granules;
+         granule = vmm__arena_next_taken(arena, granule + 1)) {
+        if (entry_heap(&directory->entries[granule]) != NULL)
+            vmm__directory_take_back(directory, granule, 1);
+    }
+    vmm__host_table_free(directory->entries, arena->granules * sizeof *directory->entries);
+}
+
+vmm_status vmm__directory_give(struct directory *directory, struct heap *heap, uint64_t granule,
+                               uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        struct directory_entry *entry = &directory->entries[granule + i];
+        if (heap->is_small) {
+            entry->slots = vmm__host_alloc(slot_count(directory), sizeof *entry->slots);
+            if (entry->slots == NULL) {
+                vmm__directory_take_back(directory, granule, i);
+                return vmm__error(VMM_ERR_HOST_OOM, "directory: no host memory for slots");
+            }
+        }
+        atomic_store_explicit(&entry->heap, heap, memory_order_release);
+    }
+    return VMM_OK;
+}
+
+void vmm__directory_take_back(struct directory *directory, uint64_t granule, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        struct directory_entry *entry = &directory->entries[granule + i];
+        struct heap *heap = entry_heap(entry);
+        atomic_store_explicit(&entry->heap, NULL, memory_order_release);
+        if (heap->is_small)
+            vmm__host_free(entry->slots, slot_count(directory) * sizeof *entry->slots);
+        entry->first = NULL;
+    }
+}
+
+struct block **vmm__directory_slot(const struct directory *directory, uint64_t address)
+{
+    return vmm__heap_slot(vmm__directory_heap(directory, address), address);
+}
+
+struct block *vmm__directory_before(const struct directory *directory, uint64_t address)
+{
+    uint64_t base = directory->arena->address;
+    struct heap *heap = address > base ? vmm__directory_heap(directory, address - 1) : NULL;
+    if (heap == NULL)
+        return NULL;
+    /* An extent begins with a block, so the walk ends before it leaves the heap. */
+    uint64_t step = heap->is_small ? SMALL_SLOT_BYTES : directory->arena->granule_bytes;
+    uint64_t at = address - step;
+    while (*vmm__directory_slot(directory, at) == NULL)
+        at -= step;
+    struct block *block = *vmm__directory_slot(directory, at);
+    while (vmm__block_end(block) < address)
+        block = block->next;
+    return block;
+}

@@ -1,0 +1,341 @@
+/* Blocks: see heap.h. */
+#include "pool/heap.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+
+enum { BATCH_BLOCKS = 63 };
+
+struct block_batch {
+    struct block blocks[BATCH_BLOCKS]; /* each block fills one cache line */
+    struct block_batch *next;
+};
+
+/* ---- Records ------------------------------------------------------------------------------ */
+
+static struct block *record_take(struct heap *heap)
+{
+    struct block *block = heap->store.spares;
+    heap->store.spares = block->next;
+    heap->store.spare_count--;
+    return block;
+}
+
+/* A free record must not look like a block in use: see vmm__pool_last_heap(). */
+static void record_drop(struct heap *heap, struct block *block)
+{
+    block->state = BLOCK_FREE;
+    block->next = heap->store.spares;
+    heap->store.spares = block;
+    heap->store.spare_count++;
+}
+
+vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count)
+{
+    while (heap->store.spare_count < count) {
+        bool has_index =
+            vmm__size_index_open(&heap->index); /* the index must exist before a block is freed */
+        struct block_batch *batch = has_index ? vmm__host_alloc(1, sizeof *batch) : NULL;
+        if (batch == NULL)
+            return vmm__error(VMM_ERR_HOST_OOM, "heap: no host memory for block records");
+        batch->next = heap->store.batches;
+        heap->store.batches = batch;
+        for (int i = 0; i < BATCH_BLOCKS; i++)
+            record_drop(heap, &batch->blocks[i]);
+    }
+    return VMM_OK;
+}
+
+/* ---- Slots, links and the index ----------------------------------------------------------- */
+
+/* A small block has a slot of its own. The contents of a large block's slot are unpredictable, so
+ * the store has no branch. */
+static void slot_enter(struct heap *heap, struct block *block)
+{
+    struct block **slot = vmm__heap_slot(heap, block->address);
+    if (heap->is_small) {
+        *slot = block;
+        return;
+    }
+    const struct block *first = *slot != NULL ? *slot : block;
+    *slot = first->address < block->address ? *slot : block;
+}
+
+static void slot_leave(struct heap *heap, struct block *block)
+{
+    struct block **slot = vmm__heap_slot(heap, block->address);
+    if (heap->is_small) {
+        *slot = NULL;
+        return;
+    }
+    const struct directory *directory = heap->directory;
+    bool is_same_granule = vmm__directory_entry(directory, block->address) ==
+                           vmm__directory_entry(directory, vmm__block_end(block));
+    struct block *successor = is_same_granule ? block->next : NULL;
+    *slot = *slot == block ? successor : *slot;
+}
+
+/* Add to and remove from the index. The callers update free_bytes. */
+static void free_enter(struct heap *heap, struct block *block)
+{
+    block->state = BLOCK_FREE;
+    vmm__size_index_insert(&heap->index, &block->node);
+}
+
+static void free_leave(struct heap *heap, struct block *block)
+{
+    vmm__size_index_remove(&heap->index, &block->node);
+}
+
+/* Links a record between two neighbours; NULL at an end of the extent. */
+static void block_link(struct block *prev, struct block *block, struct block *next)
+{
+    block->prev = prev;
+    block->next = next;
+    if (prev != NULL)
+        prev->next = block;
+    if (next != NULL)
+        next->prev = block;
+}
+
+/* Shortens a block that is not indexed to `bytes`, and returns the rest as a new block after it. */
+static struct block *block_split(struct heap *heap, struct block *block, uint64_t bytes)
+{
+    struct block *rest = record_take(heap);
+    *rest = (struct block){ .address = block->address + bytes };
+    rest->node.size = block->node.size - bytes;
+    block->node.size = bytes;
+    block_link(block, rest, block->next);
+    slot_enter(heap, rest);
+    return rest;
+}
+
+/* Merges a block with its next neighbour; both are free and not indexed. */
+static void block_merge(struct heap *heap, struct block *block)
+{
+    struct block *next = block->next;
+    slot_leave(heap, next);
+    block->node.size += next->node.size;
+    block->next = next->next;
+    if (block->next != NULL)
+        block->next->prev = block;
+    record_drop(heap, next);
+}
+
+/* Removes the given bytes of a free block from the index, as a block of its own. Needs up to
+ * two records. */
+static struct block *block_cut(struct heap *heap, struct block *block, uint64_t address,
+                               uint64_t bytes)
+{
+    free_leave(heap, block);
+    heap->free_bytes -= bytes;
+    if (vmm__block_end(block) > address + bytes)
+        free_enter(heap, block_split(heap, block, address + bytes - block->address));
+    if (block->address == address)
+        return block;
+    struct block *cut = block_split(heap, block, address - block->address);
+    free_enter(heap, block);
+    return cut;
+}
+
+static bool block_is_free(const struct block *block)
+{
+    return block != NULL && block->state == BLOCK_FREE;
+}
+
+/* Frees a block and merges it with its free neighbours. */
+static struct block *block_release(struct heap *heap, struct block *block)
+{
+    heap->free_bytes += block->node.size;
+    if (block_is_free(block->next)) {
+        free_leave(heap, block->next);
+        block_merge(heap, block);
+    }
+    if (block_is_free(block->prev)) {
+        block = block->prev;
+        free_leave(heap, block);
+        block_merge(heap, block);
+    }
+    free_enter(heap, block);
+    return block;
+}
+
+/* ---- Life --------------------------------------------------------------------------------- */
+
+void vmm__heap_init(struct heap *heap, struct pool *pool, struct directory *directory,
+                    bool is_small)
+{
+    *heap = (struct heap){ .pool = pool,
+                           .directory = directory,
+                           .is_small = is_small,
+                           .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES };
+    vmm__size_index_init(&heap->index);
+}
+
+void vmm__heap_fini(struct heap *heap)
+{
+    while (heap->store.batches != NULL) {
+        struct block_batch *batch = heap->store.batches;
+        heap->store.batches = batch->next;
+        vmm__host_free(batch, sizeof *batch);
+    }
+    vmm__size_index_close(&heap->index);
+}
+
+void vmm__heap_vacate(struct heap *heap)
+{
+    vmm__heap_fini(heap);
+    heap->store = (struct block_store){ .spares = NULL };
+    heap->last_taken = NULL;
+    heap->last_freed = NULL;
+}
+
+static void drained_push(struct heap *heap)
+{
+    struct directory *directory = heap->directory;
+    if (heap->is_drained)
+        return;
+    heap->is_drained = true;
+    heap->next_drained = directory->drained;
+    directory->drained = heap;
+}
+
+struct heap *vmm__heap_drained(struct directory *directory)
+{
+    struct heap *heap = directory->drained;
+    if (heap != NULL) {
+        directory->drained = heap->next_drained;
+        heap->is_drained = false;
+    }
+    return heap;
+}
+
+/* ---- Blocks ------------------------------------------------------------------------------- */
+
+/* Takes the given bytes of a free block that contains them. */
+static vmm_status block_take(struct heap *heap, struct block *block, uint64_t address,
+                             uint64_t bytes, struct block **out)
+{
+    vmm_status status = vmm__heap_records_keep(heap, 1);
+    if (status != VMM_OK)
+        return status;
+    block = block_cut(heap, block, address, bytes);
+    block->state = BLOCK_LIVE;
+    heap->last_taken = block;
+    *out = block;
+    return VMM_OK;
+}
+
+vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
+                               struct block **out)
+{
+    return block_take(heap, block, block->address, bytes, out);
+}
+
+/* In a small heap, large blocks come from the high end of a free block and small ones from the
+ * low end: different sizes tend to have different lifetimes, and must not mix. */
+enum { HIGH_END_BYTES = 256 << 10 };
+
+vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
+{
+    struct block *last_freed = vmm__heap_take_last_freed(heap, bytes);
+    if (last_freed != NULL) {
+        *out = last_freed;
+        return VMM_OK;
+    }
+    vmm__heap_settle(heap);
+    struct block *fit = (struct block *)vmm__size_index_find(&heap->index, bytes);
+    if (fit == NULL)
+        return VMM__NO_FIT;
+    uint64_t from_high = heap->is_small & (bytes >= HIGH_END_BYTES); /* no branch: unpredictable */
+    uint64_t address = fit->address + from_high * (fit->node.size - bytes);
+    return block_take(heap, fit, address, bytes, out);
+}
+
+static struct block *block_give(struct heap *heap, struct block *block, uint64_t epoch)
+{
+    vmm__directory_stamp(heap->directory, block->address, block->node.size, epoch);
+    return block_release(heap, block);
+}
+
+void vmm__heap_settle(struct heap *heap)
+{
+    struct block *last_freed = heap->last_freed;
+    heap->last_taken = NULL;
+    heap->last_freed = NULL;
+    if (last_freed != NULL)
+        (void)block_give(heap, last_freed, last_freed->epoch);
+}
+
+/* The last freed block was freed earlier, so it is stamped first: epochs never decrease. */
+struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch)
+{
+    vmm__heap_settle(heap);
+    return block_give(heap, block, epoch);
+}
+
+/* ---- Extents ------------------------------------------------------------------------------ */
+
+vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes, uint64_t epoch,
+                            struct block **out)
+{
+    const struct arena *arena = heap->directory->arena;
+    vmm_status status = vmm__heap_records_keep(heap, 1);
+    if (status != VMM_OK)
+        return status;
+    uint64_t granule = vmm__arena_granule(arena, address);
+    status = vmm__directory_give(heap->directory, heap, granule, bytes >> arena->granule_shift);
+    if (status != VMM_OK)
+        return status;
+    struct block *prev = NULL;
+    struct block *next = NULL;
+    uint64_t end = address + bytes;
+    if (address > arena->address && vmm__directory_heap(heap->directory, address - 1) == heap)
+        prev = vmm__directory_before(heap->directory, address);
+    if (vmm__arena_contains(arena, end) && vmm__directory_heap(heap->directory, end) == heap)
+        next = *vmm__heap_slot(heap, end);
+    struct block *block = record_take(heap);
+    *block = (struct block){ .address = address };
+    block->node.size = bytes;
+    vmm__directory_stamp(heap->directory, address, bytes, epoch);
+    block_link(prev, block, next);
+    slot_enter(heap, block);
+    *out = block_release(heap, block);
+    heap->bytes += bytes;
+    vmm__listener_call(heap, VMM_CHANGE_MAP, address, bytes);
+    return VMM_OK;
+}
+
+vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t address,
+                            uint64_t bytes)
+{
+    const struct arena *arena = heap->directory->arena;
+    vmm_status status = vmm__heap_records_keep(heap, 2);
+    if (status != VMM_OK)
+        return status;
+    block = block_cut(heap, block, address, bytes);
+    slot_leave(heap, block);
+    if (block->prev != NULL)
+        block->prev->next = NULL;
+    if (block->next != NULL)
+        block->next->prev = NULL;
+    record_drop(heap, block);
+    vmm__directory_take_back(heap->directory, vmm__arena_granule(arena, address),
+                             bytes >> arena->granule_shift);
+    heap->bytes -= bytes;
+    if (heap->bytes == 0)
+        drained_push(heap);
+    vmm__listener_call(heap, VMM_CHANGE_UNMAP, address, bytes);
+    return VMM_OK;
+}
+
+struct block *vmm__heap_cover(const struct heap *heap, uint64_t address)
+{
+    const struct arena *arena = heap->directory->arena;
+    uint64_t granule = vmm__arena_granule(arena, address);
+    struct block *block =
+        vmm__directory_before(heap->directory, vmm__arena_address(arena, granule + 1));
+    while (block->address > address)
+        block = block->prev;
+    return block;
+}

@@ -1,0 +1,185 @@
+/*
+ * A heap: the blocks of one kind, small or large, of one pool. It manages mapped bytes only;
+ * src/cache decides what is mapped.
+ *
+ * The bytes of a heap form extents: maximal runs of granules that it was given. Blocks tile each
+ * extent without gaps. The first block of an extent has no prev and the last has no next, so a
+ * heap never reads or locks another heap.
+ *
+ * A block that is freed right after it was taken becomes the last freed block: it is neither
+ * merged with its neighbours nor indexed until the next request. A request of the same size takes
+ * it as it is, which is the block that the index would have found. Only the alloc and free paths
+ * leave a last freed block; vmm__pool_lock() settles it (pool.h).
+ *
+ * Owns: its block records and its index of free blocks. Invariants:
+ *  1. blocks tile each extent: block->next starts where block ends; extents begin and end at
+ *     granules;
+ *  2. two neighbours are never both free: they would be merged;
+ *  3. the index holds exactly the free blocks; their sizes add up to free_bytes;
+ *  4. starts and sizes are multiples of unit_bytes;
+ *  5. the sizes of pinned blocks and pinned slab objects add up to unmovable_bytes.
+ * Callers: the pool module, src/cache, src/api. Locks: the pool's lock guards all of it.
+ */
+#ifndef VMM_POOL_HEAP_H
+#define VMM_POOL_HEAP_H
+
+#include "base/size_index.h"
+#include "pool/directory.h"
+
+struct pool;
+struct slab;
+
+enum block_state {
+    BLOCK_FREE = 0,
+    BLOCK_LIVE,      /* allocated */
+    BLOCK_SLAB,      /* allocated, and divided into small objects */
+    BLOCK_WAITING,   /* freed, but another stream may still use it */
+    BLOCK_LAST_FREED /* see heap->last_freed */
+};
+
+struct block {
+    struct size_node node; /* first member; size in bytes in every state; links while free */
+    uint64_t address;
+    struct block *prev; /* NULL: the first of its extent */
+    struct block *next;
+    union {
+        uint64_t requested_bytes; /* live */
+        struct slab *slab;        /* slab */
+        uint64_t epoch;           /* last freed: when it was freed */
+    };
+    enum block_state state;
+    bool is_pinned;    /* live, and must not move; slabs use pinned_bits instead */
+    uint8_t cached_by; /* number of the magazine that caches it; 0: none */
+};
+
+enum { LARGE_UNIT_BYTES = 512 }; /* of large heaps; small heaps use SMALL_SLOT_BYTES */
+
+/* Block records, recycled. They are allocated in batches and freed all at once. */
+struct block_store {
+    struct block *spares; /* free records, linked by next */
+    uint64_t spare_count;
+    struct block_batch *batches;
+};
+
+struct heap {
+    struct pool *pool;
+    struct directory *directory;
+    bool is_small;
+    uint64_t unit_bytes;
+    struct block *last_taken; /* by the latest change; NULL: that change took no block */
+    struct block *last_freed; /* reused as it is, or settled; NULL: none */
+    struct size_index index;
+    uint64_t bytes; /* of its extents; changes under the grow lock */
+    uint64_t free_bytes;
+    _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
+    uint64_t home_end;                /* where the heap last grew into unused addresses; 0: never */
+    struct block_store store;
+    bool is_drained; /* in the directory's list; the grow lock guards both fields */
+    struct heap *next_drained;
+};
+
+void vmm__heap_init(struct heap *heap, struct pool *pool, struct directory *directory,
+                    bool is_small);
+void vmm__heap_fini(struct heap *heap);
+
+/* Frees the records of a heap that has no memory. The heap can grow again. */
+void vmm__heap_vacate(struct heap *heap);
+
+/* Removes one heap from the directory's list of heaps whose last extent was detached, and returns
+ * it; the heap may have grown again since. NULL if the list is empty. The caller holds the grow
+ * lock. */
+struct heap *vmm__heap_drained(struct directory *directory);
+
+static inline uint64_t vmm__block_end(const struct block *block)
+{
+    return block->address + block->node.size;
+}
+
+static inline uint64_t vmm__heap_unmovable(const struct heap *heap)
+{
+    return atomic_load_explicit(&heap->unmovable_bytes, memory_order_relaxed);
+}
+
+/* Makes sure that the next `count` records need no host memory. */
+vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count);
+
+/*
+ * Takes a block of exactly `bytes`, a multiple of unit_bytes, from the best fitting free block.
+ * The caller sets the fields of the block's state. VMM__NO_FIT if nothing fits, ERR_HOST_OOM.
+ */
+vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out);
+
+/* Takes `bytes` from the low end of a given free block that is large enough. ERR_HOST_OOM. */
+vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
+                               struct block **out);
+
+/* Frees a block that is neither free nor last freed, and merges it with its neighbours; settles
+ * the last freed block first. Cannot fail. Returns the free block that now contains it. */
+struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch);
+
+/* Takes the last freed block if it has exactly this size; NULL if not. */
+static inline struct block *vmm__heap_take_last_freed(struct heap *heap, uint64_t bytes)
+{
+    struct block *last_freed = heap->last_freed;
+    if (last_freed == NULL || last_freed->node.size != bytes)
+        return NULL;
+    heap->last_freed = NULL;
+    last_freed->state = BLOCK_LIVE;
+    return last_freed;
+}
+
+/* Frees the last freed block for good. Must precede any other change of the heap. */
+void vmm__heap_settle(struct heap *heap);
+
+/* Frees a live block. It becomes the last freed block if the latest change took it. */
+static inline void vmm__heap_give_live(struct heap *heap, struct block *block, uint64_t epoch)
+{
+    if (heap->last_taken == block) {
+        block->state = BLOCK_LAST_FREED;
+        block->epoch = epoch;
+        heap->last_freed = block;
+        return;
+    }
+    (void)vmm__heap_give(heap, block, epoch);
+}
+
+/* The slot of an address in a granule that the heap owns. */
+static inline struct block **vmm__heap_slot(const struct heap *heap, uint64_t address)
+{
+    const struct directory *directory = heap->directory;
+    struct directory_entry *entry = vmm__directory_entry(directory, address);
+    if (!heap->is_small)
+        return &entry->first;
+    uint64_t offset = (address - directory->address) & directory->granule_mask;
+    return &entry->slots[offset / SMALL_SLOT_BYTES];
+}
+
+/* The block that starts at an address which this heap owns, or the slab that contains the
+ * address; NULL if there is neither. */
+static inline struct block *vmm__heap_find(const struct heap *heap, uint64_t address)
+{
+    struct block *block = *vmm__heap_slot(heap, address);
+    if (heap->is_small) {
+        bool is_it = block != NULL && (block->address == address || block->state == BLOCK_SLAB);
+        return is_it ? block : NULL;
+    }
+    while (block != NULL && block->address < address)
+        block = block->next;
+    return block != NULL && block->address == address ? block : NULL;
+}
+
+/*
+ * Adds granules that were just mapped to the heap, as free bytes, merged with free neighbours.
+ * *out is the free block that contains them. ERR_HOST_OOM.
+ */
+vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes, uint64_t epoch,
+                            struct block **out);
+
+/* Removes whole granules of a free block from the heap. ERR_HOST_OOM. */
+vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t address,
+                            uint64_t bytes);
+
+/* The block that contains an address which the heap owns. */
+struct block *vmm__heap_cover(const struct heap *heap, uint64_t address);
+
+#endif

@@ -1,0 +1,24 @@
+/* Calls to the listener: see listener.h. */
+#include "pool/listener.h"
+#include "base/callback.h"
+#include "pool/pool.h"
+
+void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t address,
+                        uint64_t bytes)
+{
+    const struct listener *listener = &heap->directory->listener;
+    bool is_of_block = kind == VMM_CHANGE_WAIT || kind == VMM_CHANGE_FREE;
+    if (listener->tell == NULL || (is_of_block && listener->is_of_memory))
+        return;
+    vmm_change change = { .struct_size = sizeof change,
+                          .kind = kind,
+                          .address = address,
+                          .bytes = bytes,
+                          .stream = heap->pool->stream,
+                          .pool = heap->pool->id,
+                          .is_small = heap->is_small };
+    struct callback callback;
+    vmm__callback_begin(&callback, listener->owner, true);
+    listener->tell(listener->context, &change);
+    vmm__callback_end(&callback);
+}

@@ -1,0 +1,28 @@
+/*
+ * The listener of a cache: a function of the program that learns of changes which no call of its
+ * own makes visible, such as mapped and unmapped memory and waiting blocks. See vmm_listen().
+ *
+ * Callers: the pool module and src/cache. Locks: it changes under the grow lock and all pools'
+ * locks, and is called under the lock of the pool that owns the memory.
+ */
+#ifndef VMM_POOL_LISTENER_H
+#define VMM_POOL_LISTENER_H
+
+#include "vmmcache/vmmcache.h"
+
+#include <stdbool.h>
+
+struct heap;
+
+struct listener {
+    vmm_listener tell; /* NULL: no listener */
+    void *context;
+    const void *owner; /* the cache: see base/callback.h */
+    bool is_of_memory; /* only memory changes: debug mode reports waiting blocks as freed */
+};
+
+/* Reports a change to memory of a heap, if there is a listener for it. */
+void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t address,
+                        uint64_t bytes);
+
+#endif

@@ -1,0 +1,179 @@
+/*
+ * A pool: the memory that one stream may reuse at once, in two heaps (small and large blocks) and
+ * slabs, and the timeline that says when other streams may reuse it.
+ *
+ * Requests of up to 8 KiB become objects of slabs, up to 1 MiB blocks of the small heap, and
+ * larger ones blocks of the large heap. So one live kilobyte never retains a large chunk.
+ *
+ * Owns: its heaps, slabs, uses, magazines and timeline. Invariants:
+ *  1. the size of every live or waiting block decides its heap, except in a cache with
+ *     caching off, where all are large;
+ *  2. the counters are the sums over the live and waiting blocks;
+ *  3. the epochs in `trimmed`, `decayed` and `period_epoch` have ended; decay expires
+ *     nothing later than the last period;
+ *  4. a pool has the id of a graph pool exactly if it is in use by that graph pool.
+ * Callers: src/cache, src/api.
+ * Locks: functions that end in _locked expect the pool's lock; stream and timeline need none. The
+ * alloc and free paths take only the biased lock. All other code uses vmm__pool_lock(), which
+ * settles the last freed blocks, drains all magazines, and returns lone empty slabs to the heap.
+ */
+#ifndef VMM_POOL_POOL_H
+#define VMM_POOL_POOL_H
+
+#include "base/biased.h"
+#include "pool/heap.h"
+#include "pool/magazine.h"
+#include "pool/uses.h"
+
+enum { POOL_SMALL_LARGEST_BYTES = 1 << 20 };
+
+/* Expired memory: everything freed up to an epoch is to be released once its work has finished. */
+struct expired {
+    uint64_t latest_epoch; /* 0: nothing is expired */
+    uint64_t stuck_epoch;  /* nothing of it can be released before this epoch passes; 0: unknown */
+};
+
+/*
+ * The last allocation. Programs often free it first, and finding it again would cost a chain of
+ * dependent loads. It may be stale, so its use is checked; its block record stays readable as
+ * long as the heap lives.
+ */
+struct last_allocated {
+    uint64_t address; /* 0: none */
+    struct heap *heap;
+    struct block *block; /* for an object: the block of its slab */
+};
+
+/* The last scan for idle memory that visited the pool, and how much the pool had allocated until
+ * then. */
+struct last_scan {
+    uint64_t scan;
+    uint64_t taken;
+    bool is_idle; /* the pool allocated nothing between the last two scans */
+};
+
+struct pool_list;
+
+struct pool {
+    _Atomic(vmm_stream) stream; /* changes only while the pool is hidden and empty */
+    vmm_pool_id id; /* of the graph pool that uses it, else zero; guarded as is_in_use */
+    bool is_in_use; /* by a graph pool: its free memory serves no other; guarded by the grow lock */
+    bool is_graph;  /* it was created for a graph pool */
+    _Atomic bool is_detached; /* no stream finds it: a graph pool, or its stream is closed */
+    struct totals *totals;
+    uint64_t serial;                       /* never reused */
+    _Atomic bool is_contended;             /* threads have magazines of it; never reset */
+    _Atomic bool is_watched;               /* its counters are flushed at each large change */
+    struct pool *next;                     /* all pools of the cache, in order of creation */
+    _Atomic(struct pool *) next_in_bucket; /* see pools.h; the grow lock guards all links below */
+    struct pool *next_closed;
+    struct pool *next_graph_pool;
+    struct pool_list *list; /* the list that contains it; NULL: none */
+    struct pool *list_prev;
+    struct pool *list_next;
+    struct pool *recent_prev; /* by last refill */
+    struct pool *recent_next;
+    struct timeline timeline;
+    struct biased_lock lock; /* guards all below */
+    struct counters counters;
+    struct last_allocated last;
+    struct last_scan last_scan;
+    struct magazine *magazines;
+    uint64_t frees; /* counted for decay */
+    struct slabs slabs;
+    struct uses uses;
+    struct heap small;
+    struct heap large;
+    struct expired trimmed; /* by the last trim; the grow lock guards this and all below */
+    struct expired decayed; /* by decay, at the end of the last period */
+    uint64_t period_epoch;  /* ended with the last period */
+    uint64_t leaving_epoch; /* ended when a device wait began: see graph_pools.h */
+};
+
+vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct directory *directory,
+                          struct totals *totals, struct pool **out);
+/* Frees the pool in any case. Returns the first driver error. */
+vmm_status vmm__pool_close(struct pool *pool);
+
+/* Flushes the counters of a pool that has no memory, and frees what only a pool with memory
+ * needs. The caller also holds the grow lock. */
+void vmm__pool_vacate_locked(struct pool *pool);
+
+static inline bool vmm__pool_ids_equal(vmm_pool_id a, vmm_pool_id b)
+{
+    return a.first == b.first && a.second == b.second;
+}
+
+/* Whether the pool has memory. The caller holds the grow lock. */
+static inline bool vmm__pool_has_memory(const struct pool *pool)
+{
+    return pool->large.bytes > 0 || pool->small.bytes > 0;
+}
+
+/* Locks a pool, settles its last freed blocks, drains its magazines, and returns its lone empty
+ * slabs. A second pool may be locked only under the grow lock. */
+void vmm__pool_lock(struct pool *pool);
+void vmm__pool_lock_second(struct pool *pool);
+
+/*
+ * Locks a second pool for a scan for idle memory. Settles and drains it only if it has allocated
+ * nothing since an earlier scan: otherwise threads that allocate and free the same block in a
+ * loop would take it from each other, and both would wait for the barrier of the lock each time.
+ */
+void vmm__pool_lock_for_scan(struct pool *pool, uint64_t scan);
+
+void vmm__pool_unlock(struct pool *pool);
+
+/* Finds the heap for a request, and the bytes of the block that it needs there (for a tiny
+ * request: of the block of a new slab). False if the size cannot be rounded up. */
+bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint64_t *block_bytes);
+
+/* The size of the block or object for a request, as vmm__block_ref_bytes() returns it; UINT64_MAX
+ * if it cannot be rounded up. */
+uint64_t vmm__pool_block_bytes(uint64_t bytes);
+
+/* Allocates from mapped memory. VMM__NO_FIT if nothing fits; ERR_HOST_OOM. */
+vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out);
+
+/* Allocates the whole of a given free block: for a cache with caching off. */
+vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
+                                       void **out);
+
+/* The heap of the last allocation, if `address` is that and may still be live; otherwise NULL. A
+ * record in use says where its block is. */
+static inline struct heap *vmm__pool_last_heap(const struct pool *pool, uint64_t address)
+{
+    const struct block *block = pool->last.block;
+    if (pool->last.address != address || block == NULL)
+        return NULL;
+    bool holds = address - block->address < block->node.size;
+    bool is_used = block->state == BLOCK_LIVE || block->state == BLOCK_SLAB;
+    return holds && is_used ? pool->last.heap : NULL;
+}
+
+/* Frees the live block at an address that `heap`, of this pool, owns; it becomes the last freed
+ * block. See vmm_free(). */
+vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address);
+
+/* Records that another stream uses the live block at an address. See vmm_record_stream(). */
+vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t address,
+                                struct timeline *other);
+
+/* Pins or unpins the live block at an address. See vmm_pin(). */
+vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned);
+
+/*
+ * Frees blocks whose waits are over, among the `most` oldest waits. VMM_OK if any was freed,
+ * VMM__NOTHING if none was.
+ */
+vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most);
+
+/*
+ * Frees blocks whose waits are over and returns empty slabs to the heap. Then begins a new epoch,
+ * and returns the one that ended, which is the latest of all idle memory.
+ */
+uint64_t vmm__pool_settle_locked(struct pool *pool);
+
+vmm_status vmm__pool_check_locked(struct pool *pool);
+
+#endif

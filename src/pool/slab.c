@@ -1,0 +1,142 @@
+/* Slabs: see slab.h. */
+#include "pool/slab.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+
+enum { RUN_LIMIT_BYTES = 65536 };
+
+uint32_t vmm__slab_object_bytes(uint32_t class_index)
+{
+    if (class_index < SLAB_FINE_CLASSES)
+        return (class_index + 1) * SLAB_STEP_BYTES;
+    return (class_index - SLAB_FINE_CLASSES + 5) * 2 * SLAB_STEP_BYTES;
+}
+
+static uint32_t slab_objects(uint32_t class_index)
+{
+    uint32_t fit = RUN_LIMIT_BYTES / vmm__slab_object_bytes(class_index);
+    return fit < SLAB_OBJECTS ? fit : SLAB_OBJECTS;
+}
+
+uint64_t vmm__slab_run_bytes(uint32_t class_index)
+{
+    uint64_t bytes = (uint64_t)slab_objects(class_index) * vmm__slab_object_bytes(class_index);
+    return vmm__align_up(bytes, SMALL_SLOT_BYTES);
+}
+
+void vmm__slab_partial_enter(struct slabs *slabs, struct slab *slab)
+{
+    struct slab **head = &slabs->partial[slab->class_index];
+    slab->prev = NULL;
+    slab->next = *head;
+    if (*head != NULL)
+        (*head)->prev = slab;
+    *head = slab;
+}
+
+void vmm__slab_partial_leave(struct slabs *slabs, struct slab *slab)
+{
+    if (slab->next != NULL)
+        slab->next->prev = slab->prev;
+    if (slab->prev != NULL)
+        slab->prev->next = slab->next;
+    else
+        slabs->partial[slab->class_index] = slab->next;
+}
+
+static void all_enter(struct slabs *slabs, struct slab *slab)
+{
+    slab->all_prev = NULL;
+    slab->all_next = slabs->all;
+    if (slabs->all != NULL)
+        slabs->all->all_prev = slab;
+    slabs->all = slab;
+}
+
+static void all_leave(struct slabs *slabs, struct slab *slab)
+{
+    if (slab->all_next != NULL)
+        slab->all_next->all_prev = slab->all_prev;
+    if (slab->all_prev != NULL)
+        slab->all_prev->all_next = slab->all_next;
+    else
+        slabs->all = slab->all_next;
+}
+
+/* Sets all slots of a slab but the first, which the heap maintains, to `block`. */
+static void slots_fill(const struct slabs *slabs, const struct slab *slab, struct block *block)
+{
+    const struct block *run = slab->block;
+    for (uint64_t at = SMALL_SLOT_BYTES; at < run->node.size; at += SMALL_SLOT_BYTES)
+        *vmm__heap_slot(slabs->heap, run->address + at) = block;
+}
+
+vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index)
+{
+    struct slab *slab = vmm__host_alloc(1, sizeof *slab);
+    if (slab == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "slab: no host memory for a slab record");
+    vmm_status status = vmm__heap_take(slabs->heap, vmm__slab_run_bytes(class_index), &slab->block);
+    if (status != VMM_OK) {
+        vmm__host_free(slab, sizeof *slab);
+        return status;
+    }
+    slab->class_index = class_index;
+    slab->object_bytes = vmm__slab_object_bytes(class_index);
+    slab->objects = slab_objects(class_index);
+    slab->reciprocal = (uint32_t)((UINT64_C(1) << 32) / slab->object_bytes + 1);
+    slab->address = slab->block->address;
+    slab->all_bits = UINT64_MAX >> (SLAB_OBJECTS - slab->objects);
+    slab->free_bits = slab->all_bits;
+    slab->block->state = BLOCK_SLAB;
+    slab->block->slab = slab;
+    slots_fill(slabs, slab, slab->block);
+    all_enter(slabs, slab);
+    vmm__slab_partial_enter(slabs, slab);
+    return VMM_OK;
+}
+
+void vmm__slab_close(struct slabs *slabs, struct slab *slab, uint64_t epoch)
+{
+    vmm__slab_partial_leave(slabs, slab);
+    all_leave(slabs, slab);
+    slots_fill(slabs, slab, NULL);
+    (void)vmm__heap_give(slabs->heap, slab->block, epoch);
+    vmm__host_free(slab, sizeof *slab);
+}
+
+void vmm__slabs_fini(struct slabs *slabs)
+{
+    while (slabs->all != NULL) {
+        struct slab *slab = slabs->all;
+        slabs->all = slab->all_next;
+        vmm__host_free(slab, sizeof *slab);
+    }
+}
+
+bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch)
+{
+    bool any = false;
+    for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
+        struct slab *slab = slabs->partial[class_index];
+        while (slab != NULL) {
+            struct slab *next = slab->next;
+            if (slab->free_bits == slab->all_bits) {
+                vmm__slab_close(slabs, slab, epoch);
+                any = true;
+            }
+            slab = next;
+        }
+    }
+    return any;
+}
+
+void vmm__slabs_purge_lone(struct slabs *slabs, uint64_t epoch)
+{
+    for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
+        struct slab *slab = slabs->partial[class_index];
+        if (slab != NULL && slab->next == NULL && slab->free_bits == slab->all_bits)
+            vmm__slab_close(slabs, slab, epoch);
+    }
+}

@@ -1,0 +1,127 @@
+/*
+ * Slabs: blocks of a small heap that are divided into up to 64 objects of one size, so that a
+ * tiny allocation costs one bit and stays apart from larger ones.
+ *
+ * Size classes rise in steps of 512 bytes up to 4 KiB, and of 1 KiB up to 8 KiB. A slab takes at
+ * most 64 KiB.
+ *
+ * Owns: slab records. Invariants:
+ *  1. bit i of free_bits is 1 exactly if object i is neither live nor waiting;
+ *  2. free_bits and waiting_bits share no bit, and pinned_bits and cached_bits share none
+ *     with either;
+ *  3. a slab is in the list of its class exactly if it has a free object;
+ *  4. all slots of a slab in the directory name its block.
+ * Callers: the pool module, src/api. Locks: the pool's lock.
+ */
+#ifndef VMM_POOL_SLAB_H
+#define VMM_POOL_SLAB_H
+
+#include "pool/heap.h"
+
+enum {
+    SLAB_STEP_BYTES = 512,
+    SLAB_LARGEST_BYTES = 8192, /* larger requests are blocks of their own */
+    SLAB_CLASSES = 12,
+    SLAB_FINE_CLASSES = 8, /* classes in steps of 512 bytes; the others use 1024 */
+    SLAB_OBJECTS = 64
+};
+
+struct slab {
+    struct slab *prev; /* in the list of its class */
+    struct slab *next;
+    struct slab *all_prev; /* in the list of all */
+    struct slab *all_next;
+    struct block *block;
+    uint64_t address; /* the block's */
+    uint64_t all_bits;
+    uint64_t free_bits;
+    uint64_t waiting_bits;
+    uint64_t pinned_bits; /* live objects that must not move */
+    uint64_t cached_bits; /* objects with a nonzero cached_by */
+    uint32_t object_bytes;
+    uint32_t reciprocal; /* of object_bytes, in 2^-32, rounded up: see vmm__slab_object() */
+    uint32_t class_index;
+    uint32_t objects;
+    uint16_t requested[SLAB_OBJECTS]; /* bytes, of live objects with cached_by 0 */
+    uint8_t cached_by[SLAB_OBJECTS];  /* see struct block */
+};
+
+struct slabs {
+    struct heap *heap;                  /* where the blocks of slabs come from */
+    struct slab *partial[SLAB_CLASSES]; /* slabs with a free object */
+    struct slab *all;                   /* linked by all_prev, all_next */
+};
+
+/* Bytes of an object of a class, and of the block that a slab of the class takes. */
+uint32_t vmm__slab_object_bytes(uint32_t class_index);
+uint64_t vmm__slab_run_bytes(uint32_t class_index);
+
+/* The class for a request of 0 to SLAB_LARGEST_BYTES bytes. */
+static inline uint32_t vmm__slab_class(uint64_t bytes)
+{
+    uint32_t steps = (uint32_t)((bytes + SLAB_STEP_BYTES - 1) / SLAB_STEP_BYTES);
+    steps += steps == 0;
+    return steps <= SLAB_FINE_CLASSES ? steps - 1 : (steps + 1) / 2 + 3;
+}
+
+/* Opens a slab of a class that has no free object. VMM__NO_FIT if no free block is large enough;
+ * ERR_HOST_OOM. */
+vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index);
+
+/* For this module: add to and remove from the list of a class; free an empty slab. */
+void vmm__slab_partial_enter(struct slabs *slabs, struct slab *slab);
+void vmm__slab_partial_leave(struct slabs *slabs, struct slab *slab);
+void vmm__slab_close(struct slabs *slabs, struct slab *slab, uint64_t epoch);
+
+/* Takes a free object of a slab that has one. */
+static inline uint32_t vmm__slab_take(struct slabs *slabs, struct slab *slab,
+                                      uint64_t requested_bytes)
+{
+    uint32_t object = (uint32_t)__builtin_ctzll(slab->free_bits);
+    slab->free_bits &= slab->free_bits - 1;
+    if (slab->free_bits == 0)
+        vmm__slab_partial_leave(slabs, slab);
+    slab->requested[object] = (uint16_t)requested_bytes;
+    return object;
+}
+
+/* Frees an object. An empty slab is returned to the heap unless it is the only one of its class
+ * with a free object. */
+static inline void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32_t object,
+                                  uint64_t epoch)
+{
+    uint64_t bit = UINT64_C(1) << object;
+    if (slab->free_bits == 0)
+        vmm__slab_partial_enter(slabs, slab);
+    slab->free_bits |= bit;
+    slab->waiting_bits &= ~bit;
+    if (slab->free_bits == slab->all_bits && (slab->prev != NULL || slab->next != NULL))
+        vmm__slab_close(slabs, slab, epoch);
+}
+
+/* Frees the records of all slabs, without touching the heap. For vmm__pool_close(). */
+void vmm__slabs_fini(struct slabs *slabs);
+
+/* Returns every empty slab to the heap; false if there was none. */
+bool vmm__slabs_purge(struct slabs *slabs, uint64_t epoch);
+
+/* Returns every empty slab that is the only one of its class with a free object: those that
+ * vmm__slab_give() leaves. Checks one slab for each class. */
+void vmm__slabs_purge_lone(struct slabs *slabs, uint64_t epoch);
+
+/* The object that starts at an address of the slab; SLAB_OBJECTS if none does. */
+static inline uint32_t vmm__slab_object(const struct slab *slab, uint64_t address)
+{
+    /* Exact for offsets below 2^16 and objects of at least 512 bytes. */
+    uint64_t offset = address - slab->address;
+    uint64_t object = offset * slab->reciprocal >> 32;
+    bool is_start = object * slab->object_bytes == offset && object < slab->objects;
+    return is_start ? (uint32_t)object : SLAB_OBJECTS;
+}
+
+static inline uint64_t vmm__slab_address(const struct slab *slab, uint32_t object)
+{
+    return slab->address + (uint64_t)object * slab->object_bytes;
+}
+
+#endif

@@ -1,0 +1,232 @@
+/* Uses of blocks by other streams: see uses.h. */
+#include "pool/uses.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+
+static struct use **bucket_of(struct uses *uses, uint64_t address)
+{
+    uint64_t hash = (address >> 9) * UINT64_C(0x9E3779B97F4A7C15);
+    return &uses->buckets[hash >> 56];
+}
+
+void vmm__uses_init(struct uses *uses)
+{
+    *uses = (struct uses){ .newest_next = &uses->oldest };
+}
+
+static void use_free(struct use *use)
+{
+    vmm__timeline_forget(use->timeline);
+    vmm__host_free(use, sizeof *use);
+}
+
+/* Frees the records only: at the end of the cache the timelines may no longer exist. */
+static void use_list_free(struct use *use)
+{
+    while (use != NULL) {
+        struct use *next = use->next;
+        vmm__host_free(use, sizeof *use);
+        use = next;
+    }
+}
+
+void vmm__uses_fini(struct uses *uses)
+{
+    for (int i = 0; uses->buckets != NULL && i < USE_BUCKETS; i++)
+        use_list_free(uses->buckets[i]);
+    vmm__host_free(uses->buckets, USE_BUCKETS * sizeof(struct use *));
+    while (uses->oldest != NULL) {
+        struct wait *wait = uses->oldest;
+        uses->oldest = wait->next;
+        use_list_free(wait->uses);
+        vmm__host_free(wait, sizeof *wait);
+    }
+}
+
+vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *timeline)
+{
+    if (uses->buckets == NULL)
+        uses->buckets = vmm__host_alloc(USE_BUCKETS, sizeof *uses->buckets);
+    if (uses->buckets == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM,
+                          "vmm_record_stream: no host memory for the table of uses");
+    struct use **bucket = bucket_of(uses, address);
+    for (const struct use *use = *bucket; use != NULL; use = use->next) {
+        if (use->address == address && use->timeline == timeline)
+            return VMM_OK;
+    }
+    struct use *use = vmm__host_alloc(1, sizeof *use);
+    if (use == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_record_stream: no host memory for another use");
+    *use = (struct use){ .next = *bucket, .address = address, .timeline = timeline };
+    vmm__timeline_refer(timeline);
+    *bucket = use;
+    atomic_fetch_add_explicit(&uses->count, 1, memory_order_relaxed);
+    return VMM_OK;
+}
+
+/* Records an event for every use of a block, and counts the uses. */
+static vmm_status uses_record(struct uses *uses, uint64_t address, uint64_t *count)
+{
+    *count = 0;
+    for (struct use *use = *bucket_of(uses, address); use != NULL; use = use->next) {
+        if (use->address != address)
+            continue;
+        use->epoch = vmm__timeline_now(use->timeline);
+        vmm_status status = vmm__timeline_record(use->timeline, use->epoch);
+        /* The event of a capturing stream is recorded later. */
+        if (status != VMM_OK && status != VMM__PENDING)
+            return status;
+        (*count)++;
+    }
+    return VMM_OK;
+}
+
+/* Removes the uses of a block from the table, into a list. */
+static struct use *uses_collect(struct uses *uses, uint64_t address)
+{
+    struct use *collected = NULL;
+    struct use **link = bucket_of(uses, address);
+    while (*link != NULL) {
+        struct use *use = *link;
+        if (use->address != address) {
+            link = &use->next;
+            continue;
+        }
+        *link = use->next;
+        use->next = collected;
+        collected = use;
+        atomic_fetch_sub_explicit(&uses->count, 1, memory_order_relaxed);
+    }
+    return collected;
+}
+
+vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
+{
+    if (vmm__uses_count(uses) == 0)
+        return VMM_OK;
+    uint64_t count;
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm_status status = uses_record(uses, address, &count);
+    if (status == VMM_ERR_LOST) { /* a lost device runs no work, and its memory is never reused */
+        use_list_free(uses_collect(uses, address));
+        vmm__error_restore(&line);
+        return VMM_OK;
+    }
+    if (status != VMM_OK || count == 0)
+        return status;
+    struct wait *wait = vmm__host_alloc(1, sizeof *wait);
+    if (wait == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_free: no host memory for a block that must wait");
+    wait->address = address;
+    wait->uses = uses_collect(uses, address);
+    *uses->newest_next = wait;
+    uses->newest_next = &wait->next;
+    return VMM__PENDING;
+}
+
+void vmm__uses_stamp(struct uses *uses, uint64_t address)
+{
+    if (vmm__uses_count(uses) == 0)
+        return;
+    for (struct use *use = *bucket_of(uses, address); use != NULL; use = use->next) {
+        if (use->address == address)
+            use->epoch = vmm__timeline_now(use->timeline);
+    }
+}
+
+bool vmm__uses_forget(struct uses *uses, uint64_t address)
+{
+    if (vmm__uses_count(uses) == 0)
+        return true;
+    bool forgot_all = true;
+    struct use **link = bucket_of(uses, address);
+    while (*link != NULL) {
+        struct use *use = *link;
+        bool is_match = use->address == address;
+        if (!is_match || vmm__timeline_query(use->timeline, use->epoch) != VMM_OK) {
+            forgot_all = forgot_all && !is_match;
+            link = &use->next;
+            continue;
+        }
+        *link = use->next;
+        use_free(use);
+        atomic_fetch_sub_explicit(&uses->count, 1, memory_order_relaxed);
+    }
+    return forgot_all;
+}
+
+void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pass)
+{
+    pass->link = &uses->oldest;
+    pass->left = most;
+    pass->stuck_count = 0;
+}
+
+/* Queries a timeline, unless this pass already knows that the epoch is pending. */
+static vmm_status use_query(const struct use *use, struct uses_pass *pass)
+{
+    for (unsigned i = 0; i < pass->stuck_count; i++) {
+        if (pass->stuck[i].timeline == use->timeline && pass->stuck[i].epoch <= use->epoch)
+            return VMM__PENDING;
+    }
+    vmm_status status = vmm__timeline_query(use->timeline, use->epoch);
+    if (status == VMM__PENDING && pass->stuck_count < USES_STUCK)
+        pass->stuck[pass->stuck_count++] = *use;
+    return status;
+}
+
+/* Drops the uses that have passed. VMM_OK if all have. */
+static vmm_status wait_poll(struct wait *wait, struct uses_pass *pass)
+{
+    while (wait->uses != NULL) {
+        struct use *use = wait->uses;
+        vmm_status status = use_query(use, pass);
+        if (status != VMM_OK)
+            return status;
+        wait->uses = use->next;
+        use_free(use);
+    }
+    return VMM_OK;
+}
+
+vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64_t *address)
+{
+    for (; *pass->link != NULL && pass->left > 0; pass->link = &(*pass->link)->next, pass->left--) {
+        struct wait *wait = *pass->link;
+        vmm_status status = wait_poll(wait, pass);
+        if (status == VMM__PENDING)
+            continue;
+        if (status != VMM_OK)
+            return status;
+        *address = wait->address;
+        *pass->link = wait->next;
+        if (wait->next == NULL)
+            uses->newest_next = pass->link;
+        vmm__host_free(wait, sizeof *wait);
+        return VMM_OK;
+    }
+    return VMM__NOTHING;
+}
+
+/* Whether the streams of all its uses can finish: no stream is capturing. */
+static bool wait_can_finish(const struct wait *wait)
+{
+    const struct use *use = wait->uses;
+    while (use != NULL && vmm__timeline_record(use->timeline, use->epoch) != VMM__PENDING)
+        use = use->next;
+    return use == NULL;
+}
+
+bool vmm__uses_oldest(const struct uses *uses, struct timeline **timeline, uint64_t *epoch)
+{
+    const struct wait *wait = uses->oldest;
+    while (wait != NULL && !wait_can_finish(wait))
+        wait = wait->next;
+    if (wait == NULL || wait->uses == NULL)
+        return false;
+    *timeline = wait->uses->timeline;
+    *epoch = wait->uses->epoch;
+    return true;
+}

@@ -1,0 +1,91 @@
+/*
+ * Uses: which live blocks other streams use (vmm_record_stream), and which freed blocks wait for
+ * those streams.
+ *
+ * A use pairs the address of a block with the timeline of another stream. When the block is
+ * freed, its uses are stamped with the current epochs of those timelines, and the block waits
+ * until all have passed.
+ *
+ * Owns: the records of uses and waits. Invariants:
+ *  1. each pair (address, timeline) is in the table at most once, and a live block starts at
+ *     the address;
+ *  2. a block waits exactly if its address is in the list of waits, and then it has no use
+ *     in the table.
+ * Called by: pool. Locks: the pool's lock.
+ */
+#ifndef VMM_POOL_USES_H
+#define VMM_POOL_USES_H
+
+#include "vm/timeline.h"
+
+enum { USE_BUCKETS = 256, USES_STUCK = 8 };
+
+struct use {
+    struct use *next; /* in its bucket, or in the list of a wait */
+    uint64_t address;
+    struct timeline *timeline;
+    uint64_t epoch; /* set by the free, or by vmm__uses_stamp() */
+};
+
+struct wait {
+    struct wait *next;
+    uint64_t address;
+    struct use *uses; /* those that have not passed yet */
+};
+
+struct uses {
+    struct use **buckets;   /* allocated with the first use */
+    _Atomic uint64_t count; /* in the table; may be read without the lock */
+    struct wait *oldest;
+    struct wait **newest_next;
+};
+
+void vmm__uses_init(struct uses *uses);
+void vmm__uses_fini(struct uses *uses);
+
+static inline uint64_t vmm__uses_count(const struct uses *uses)
+{
+    return atomic_load_explicit(&uses->count, memory_order_relaxed);
+}
+
+/* Whether any block waits. */
+static inline bool vmm__uses_has_waits(const struct uses *uses)
+{
+    return uses->oldest != NULL;
+}
+
+/* Records that the timeline's stream uses the block. ERR_HOST_OOM. */
+vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *timeline);
+
+/*
+ * Ends the life of a block. VMM_OK: no other stream uses it. VMM__PENDING: it waits from now on.
+ * On failure (an event could not be recorded, ERR_HOST_OOM) nothing changes. On a lost device no
+ * block has uses any more.
+ */
+vmm_status vmm__uses_end(struct uses *uses, uint64_t address);
+
+/* Stamps the uses of a live block with the current epochs. vmm__uses_forget() then drops those
+ * that have passed and returns whether all have. The streams may run other work between the two
+ * calls. */
+void vmm__uses_stamp(struct uses *uses, uint64_t address);
+bool vmm__uses_forget(struct uses *uses, uint64_t address);
+
+/* One pass over the waits, oldest first, with the uses that it found pending. */
+struct uses_pass {
+    struct wait **link;
+    unsigned left; /* waits that the pass may still check */
+    unsigned stuck_count;
+    struct use stuck[USES_STUCK]; /* timeline and epoch */
+};
+
+void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pass);
+
+/* Finds the next finished wait of a pass and removes it from the list. VMM__NOTHING at the end of
+ * the pass. */
+vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64_t *address);
+
+/* The first use of the oldest wait whose streams are not capturing. False if there is none. The
+ * host may wait for it without the pool's lock: timelines outlive the lock. */
+bool vmm__uses_oldest(const struct uses *uses, struct timeline **timeline, uint64_t *epoch);
+
+#endif

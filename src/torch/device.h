@@ -1,0 +1,64 @@
+/*
+ * The devices of a process, each with its cache, statistics and history.
+ *
+ * Owns: the devices' records; their caches live as long as the process. Invariants:
+ *  1. a device with a cache has all other fields of its record set, and never loses its cache;
+ *  2. in a child of fork() vmm__torch_find() finds no device whose cache is the parent's.
+ * Called by: torch; plugin alone fills in a record. Locks: none; a record's cache is stored last, with release.
+ */
+#ifndef VMM_TORCH_DEVICE_H
+#define VMM_TORCH_DEVICE_H
+
+#include "torch/history.h"
+#include "torch/stats.h"
+
+enum { TORCH_DEVICES = 64 };
+
+struct torch_device {
+    _Atomic(vmm_cache *) cache; /* NULL before the first use */
+    int ordinal;
+    bool has_debug;           /* debug mode is on, or may be */
+    vmm_pressure_fn pressure; /* the program's */
+    void *pressure_context;
+    vmm_misuse_fn misuse; /* the program's */
+    void *misuse_context;
+    struct stats stats;
+    struct history history;
+    _Atomic uint64_t waits; /* number of frees so far that other streams' use delayed */
+};
+
+extern struct torch_device vmm__torch_devices[TORCH_DEVICES];
+
+/* Flags that the hooks test; usually 0. */
+enum { TORCH_RECORDS = 1, TORCH_FORKED = 2 };
+extern _Atomic unsigned vmm__torch_mode;
+
+static inline unsigned vmm__torch_mode_now(void)
+{
+    return atomic_load_explicit(&vmm__torch_mode, memory_order_relaxed);
+}
+
+static inline bool vmm__torch_records(void)
+{
+    return (vmm__torch_mode_now() & TORCH_RECORDS) != 0;
+}
+
+/* Returns ERR_FORKED and sets the error. */
+vmm_status vmm__torch_forked_error(void);
+
+static inline vmm_cache *vmm__torch_cache_of(const struct torch_device *device)
+{
+    return atomic_load_explicit(&device->cache, memory_order_relaxed);
+}
+
+/* Returns the device's record if it has a cache that this process may use; else NULL. */
+static inline struct torch_device *vmm__torch_find(int ordinal)
+{
+    if ((unsigned)ordinal >= TORCH_DEVICES || (vmm__torch_mode_now() & TORCH_FORKED) != 0)
+        return NULL;
+    struct torch_device *device = &vmm__torch_devices[ordinal];
+    bool has_cache = atomic_load_explicit(&device->cache, memory_order_acquire) != NULL;
+    return has_cache ? device : NULL;
+}
+
+#endif

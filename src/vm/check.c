@@ -1,0 +1,74 @@
+/* Checks the numbered invariants of vm.h. */
+#include "base/error.h"
+#include "vm/vm.h"
+
+/* Sums over the records. */
+struct tally {
+    uint64_t bytes;
+    uint64_t limbo_bytes;
+    uint64_t taken_granules;
+    uint32_t remap_pending;
+    uint32_t records[CHUNK_STATES]; /* by state */
+};
+
+static vmm_status pages_check(const struct vm *vm, uint32_t id)
+{
+    const struct chunk *chunk = &vm->records[id];
+    for (uint64_t granule = 0; granule < chunk->granules; granule++) {
+        if (vm->pages[chunk->first + granule] != id)
+            return vmm__error(VMM_ERR_INTERNAL,
+                              "vm: invariant 1: chunk %u is not in the page "
+                              "map at its granule %llu",
+                              id, (unsigned long long)granule);
+    }
+    return VMM_OK;
+}
+
+static vmm_status chunk_check(const struct vm *vm, uint32_t id, struct tally *tally)
+{
+    const struct chunk *chunk = &vm->records[id];
+    bool is_in_use = chunk->state == CHUNK_HELD;
+    uint64_t bytes = chunk->is_alias ? 0 : vmm__chunk_bytes(vm, chunk);
+    tally->bytes += bytes;
+    tally->limbo_bytes += is_in_use ? 0 : bytes;
+    tally->taken_granules += chunk->is_mapped || is_in_use ? chunk->granules : 0;
+    tally->remap_pending += is_in_use && !chunk->is_mapped ? 1 : 0;
+    if (is_in_use && chunk->is_alias)
+        return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 4: chunk %u has no memory", id);
+    return chunk->is_mapped || is_in_use ? pages_check(vm, id) : VMM_OK;
+}
+
+/* Whether a list has `count` records, all of the state. */
+static bool list_is_whole(const struct vm *vm, uint32_t first, enum chunk_state state,
+                          uint32_t count)
+{
+    uint32_t id = first;
+    for (; id != 0 && count > 0 && vm->records[id].state == state; count--)
+        id = vm->records[id].next;
+    return id == 0 && count == 0;
+}
+
+vmm_status vmm__vm_check(const struct vm *vm)
+{
+    struct tally tally = { .bytes = 0 };
+    for (uint32_t id = 1; id < vm->record_high; id++) {
+        tally.records[vm->records[id].state]++;
+        if (vm->records[id].state == CHUNK_UNUSED)
+            continue;
+        vmm_status status = chunk_check(vm, id, &tally);
+        if (status != VMM_OK)
+            return status;
+    }
+    if (tally.taken_granules + vm->arena.guard_pages + vm->arena.free_granules !=
+        vm->arena.usable_granules)
+        return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 2: addresses taken without a chunk");
+    if (tally.bytes != vmm__stat_now(&vm->reserved_bytes) || tally.limbo_bytes != vm->limbo_bytes)
+        return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 3: chunks do not add up");
+    if (tally.remap_pending != vm->remap_pending)
+        return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 5: %u chunks are remap pending, not %u",
+                          tally.remap_pending, vm->remap_pending);
+    if (!list_is_whole(vm, vm->unused, CHUNK_UNUSED, tally.records[CHUNK_UNUSED]) ||
+        !list_is_whole(vm, vm->limbo_head, CHUNK_LIMBO, tally.records[CHUNK_LIMBO]))
+        return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 6: a record is in no list");
+    return vmm__arena_check(&vm->arena);
+}

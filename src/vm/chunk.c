@@ -1,0 +1,208 @@
+/* Chunks: create, map, move and release. See vm.h. */
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "vm/vm.h"
+
+/* The most chunks of a cache: 8 TiB in granules of 2 MiB. */
+enum { RECORD_LIMIT = 1 << 22 };
+
+struct chunk *vmm__chunk_take(struct vm *vm)
+{
+    uint32_t id = vm->unused;
+    if (id != 0)
+        vm->unused = vm->records[id].next;
+    else if (vm->record_high < vm->record_limit)
+        id = vm->record_high++;
+    return id == 0 ? NULL : &vm->records[id];
+}
+
+void vmm__chunk_drop(struct vm *vm, struct chunk *chunk)
+{
+    *chunk = (struct chunk){ .state = CHUNK_UNUSED, .next = vm->unused };
+    vm->unused = vmm__chunk_id(vm, chunk);
+}
+
+void vmm__chunk_place(struct vm *vm, const struct chunk *chunk, uint32_t id)
+{
+    for (uint64_t granule = 0; granule < chunk->granules; granule++)
+        vm->pages[chunk->first + granule] = id;
+}
+
+void vmm__chunk_leave(struct vm *vm, const struct chunk *chunk, struct chunk *alias,
+                      struct timeline *timeline, uint64_t epoch)
+{
+    *alias = (struct chunk){ .first = chunk->first,
+                             .granules = chunk->granules,
+                             .state = CHUNK_HELD,
+                             .is_mapped = true,
+                             .is_alias = true };
+    vmm__chunk_place(vm, alias, vmm__chunk_id(vm, alias));
+    vmm__limbo_put(vm, alias, timeline, epoch);
+}
+
+/*
+ * Creates one chunk and maps it, without access yet. A handle that could not be mapped goes to
+ * limbo; the caller keeps its addresses.
+ */
+static vmm_status chunk_open(struct vm *vm, uint64_t granule, uint32_t granules)
+{
+    struct chunk *chunk = vmm__chunk_take(vm);
+    if (chunk == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vm: no record left for another chunk");
+    *chunk = (struct chunk){ .first = granule, .granules = granules, .state = CHUNK_HELD };
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    vmm_status status = vmm__driver_create(vm->driver, bytes, &chunk->handle);
+    if (status != VMM_OK) {
+        vmm__chunk_drop(vm, chunk);
+        return status;
+    }
+    vmm__stat_add(&vm->reserved_bytes, bytes);
+    vmm__stat_add(&vm->chunks, 1);
+    status = vmm__driver_map(vm->driver, vmm__chunk_address(vm, chunk), bytes, chunk->handle);
+    if (status != VMM_OK) {
+        vmm__limbo_put(vm, chunk, NULL, 0);
+        return status;
+    }
+    chunk->is_mapped = true;
+    vmm__chunk_place(vm, chunk, vmm__chunk_id(vm, chunk));
+    return VMM_OK;
+}
+
+vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
+{
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    if (chunk->is_mapped) {
+        vmm_status status = vmm__driver_unmap(vm->driver, vmm__chunk_address(vm, chunk), bytes);
+        if (status != VMM_OK)
+            return status;
+        chunk->is_mapped = false;
+        vmm__chunk_place(vm, chunk, 0);
+        vmm__arena_give(&vm->arena, chunk->first, chunk->granules);
+    }
+    if (chunk->is_alias) {
+        vmm__chunk_drop(vm, chunk);
+        return VMM_OK;
+    }
+    vmm_status status = vmm__driver_release(vm->driver, chunk->handle, bytes);
+    if (status != VMM_OK)
+        return status;
+    vmm__stat_subtract(&vm->reserved_bytes, bytes);
+    vmm__stat_subtract(&vm->chunks, 1);
+    vmm__chunk_drop(vm, chunk);
+    return VMM_OK;
+}
+
+/* Rejects a request beyond the limit before it takes all of the device. */
+static vmm_status limit_check(const struct vm *vm, uint64_t bytes)
+{
+    uint64_t limit = vm->driver->total_bytes;
+    if (vm->limit_bytes != 0)
+        limit = vmm__min(limit, vm->limit_bytes);
+    uint64_t reserved = vmm__stat_now(&vm->reserved_bytes);
+    if (bytes <= limit && reserved <= limit - bytes)
+        return VMM_OK;
+    return vmm__error(
+        VMM_ERR_DEVICE_OOM, "limit of %llu bytes: %llu are reserved, %llu more were needed",
+        (unsigned long long)limit, (unsigned long long)reserved, (unsigned long long)bytes);
+}
+
+void vmm__vm_discard(struct vm *vm, uint64_t granule, uint64_t count, struct timeline *timeline,
+                     uint64_t epoch)
+{
+    for (uint64_t at = 0; at < count;) {
+        struct chunk *chunk = vmm__vm_chunk(vm, granule + at);
+        at += chunk->granules;
+        vmm__limbo_put(vm, chunk, timeline, epoch);
+    }
+}
+
+/* Undoes a failed mapping that had mapped the first `done` of `count` granules. */
+static void map_undo(struct vm *vm, uint64_t granule, uint64_t done, uint64_t count)
+{
+    vmm__vm_discard(vm, granule, done, NULL, 0);
+    if (done < count)
+        vmm__arena_give(&vm->arena, granule + done, count - done);
+}
+
+vmm_status vmm__vm_map(struct vm *vm, uint64_t granule, uint64_t count, uint32_t chunk_granules)
+{
+    vmm_status status = limit_check(vm, count << vm->arena.granule_shift);
+    uint64_t done = 0;
+    while (done < count && status == VMM_OK) {
+        uint32_t granules = (uint32_t)vmm__min(chunk_granules, count - done);
+        status = chunk_open(vm, granule + done, granules);
+        done += status == VMM_OK ? granules : 0;
+    }
+    if (status != VMM_OK)
+        map_undo(vm, granule, done, count);
+    return status;
+}
+
+vmm_status vmm__vm_move(struct vm *vm, struct chunk *chunk, uint64_t granule,
+                        struct timeline *timeline, uint64_t epoch)
+{
+    if (!chunk->is_mapped)
+        return vmm__error(VMM_ERR_DRIVER, "vm: chunk %u is remap pending: it cannot be moved",
+                          vmm__chunk_id(vm, chunk));
+    struct chunk *alias = vmm__chunk_take(vm);
+    if (alias == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vm: no record left for a stale mapping");
+    vmm_status status = vmm__driver_map(vm->driver, vmm__arena_address(&vm->arena, granule),
+                                        vmm__chunk_bytes(vm, chunk), chunk->handle);
+    if (status != VMM_OK) {
+        vmm__chunk_drop(vm, alias);
+        return status;
+    }
+    vmm__chunk_leave(vm, chunk, alias, timeline, epoch);
+    chunk->first = granule;
+    vmm__chunk_place(vm, chunk, vmm__chunk_id(vm, chunk));
+    return VMM_OK;
+}
+
+vmm_status vmm__vm_access(struct vm *vm, uint64_t granule, uint64_t count)
+{
+    return vmm__driver_access(vm->driver, vmm__arena_address(&vm->arena, granule),
+                              count << vm->arena.granule_shift);
+}
+
+vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limits limits)
+{
+    *vm = (struct vm){ .driver = driver, .limit_bytes = limits.bytes, .record_high = 1 };
+    vmm_status status =
+        vmm__arena_init(&vm->arena, driver, limits.first_arena_bytes, limits.arena_bytes);
+    if (status != VMM_OK)
+        return status;
+    vm->record_limit = vmm__min(RECORD_LIMIT, vm->arena.granules + 1);
+    vm->pages = vmm__host_table_alloc(vm->arena.granules * sizeof *vm->pages);
+    vm->records = vmm__host_table_alloc(vm->record_limit * sizeof *vm->records);
+    if (vm->pages == NULL || vm->records == NULL) {
+        (void)vmm__vm_fini(vm);
+        return vmm__error(VMM_ERR_HOST_OOM, "vm: no host memory for the page map");
+    }
+    return VMM_OK;
+}
+
+static vmm_status chunks_close(struct vm *vm)
+{
+    vmm_status first = VMM_OK;
+    for (uint32_t id = 1; id < vm->record_high; id++) {
+        struct chunk *chunk = &vm->records[id];
+        vmm_status status = chunk->state == CHUNK_UNUSED ? VMM_OK : vmm__chunk_close(vm, chunk);
+        first = first == VMM_OK ? status : first;
+    }
+    return first;
+}
+
+vmm_status vmm__vm_fini(struct vm *vm)
+{
+    if (vm->remap_pending > 0)
+        vmm__vm_remap_pending(vm);
+    vmm_status first = chunks_close(vm);
+    if (first != VMM_OK)
+        first = chunks_close(vm); /* try once more what the driver refused */
+    vmm__host_table_free(vm->records, vm->record_limit * sizeof *vm->records);
+    vmm__host_table_free(vm->pages, vm->arena.granules * sizeof *vm->pages);
+    vmm_status status = vmm__arena_fini(&vm->arena);
+    return first == VMM_OK ? status : first;
+}

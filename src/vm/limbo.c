@@ -1,0 +1,116 @@
+/* Limbo: chunks that wait for their last work before they are released. See vm.h. */
+#include "base/error.h"
+#include "vm/vm.h"
+
+/* The physical memory of a record: an alias has none. */
+static uint64_t held_bytes(const struct vm *vm, const struct chunk *chunk)
+{
+    return chunk->is_alias ? 0 : vmm__chunk_bytes(vm, chunk);
+}
+
+static void limbo_append(struct vm *vm, uint32_t id)
+{
+    vm->records[id].next = 0;
+    if (vm->limbo_head == 0)
+        vm->limbo_head = id;
+    else
+        vm->records[vm->limbo_tail].next = id;
+    vm->limbo_tail = id;
+}
+
+void vmm__limbo_put(struct vm *vm, struct chunk *chunk, struct timeline *timeline, uint64_t epoch)
+{
+    chunk->state = CHUNK_LIMBO;
+    chunk->timeline = timeline;
+    chunk->epoch = epoch;
+    vmm__timeline_refer(timeline);
+    limbo_append(vm, vmm__chunk_id(vm, chunk));
+    atomic_fetch_add_explicit(&vm->limbo_bytes, held_bytes(vm, chunk), memory_order_relaxed);
+}
+
+/* One pass over limbo: the bytes it released, and the last epoch that it found pending. */
+struct drain {
+    uint64_t released_bytes;
+    const struct timeline *waiting;
+    uint64_t waiting_epoch;
+};
+
+static vmm_status chunk_query(const struct chunk *chunk, struct drain *drain)
+{
+    if (chunk->timeline == NULL)
+        return VMM_OK;
+    if (chunk->timeline == drain->waiting && chunk->epoch >= drain->waiting_epoch)
+        return VMM__PENDING;
+    vmm_status status = vmm__timeline_query(chunk->timeline, chunk->epoch);
+    if (status == VMM__PENDING) {
+        drain->waiting = chunk->timeline;
+        drain->waiting_epoch = chunk->epoch;
+    }
+    return status;
+}
+
+/* Closes one chunk, which is not in limbo's list, if its epoch has passed; otherwise appends it
+ * again. */
+static vmm_status chunk_try(struct vm *vm, uint32_t id, struct drain *drain)
+{
+    struct chunk *chunk = &vm->records[id];
+    uint64_t bytes = held_bytes(vm, chunk);
+    struct timeline *timeline = chunk->timeline;
+    vmm_status status = chunk_query(chunk, drain);
+    if (status == VMM_OK)
+        status = vmm__chunk_close(vm, chunk);
+    if (status != VMM_OK) {
+        limbo_append(vm, id);
+        return status == VMM__PENDING ? VMM_OK : status;
+    }
+    vmm__timeline_forget(timeline);
+    atomic_fetch_sub_explicit(&vm->limbo_bytes, bytes, memory_order_relaxed);
+    drain->released_bytes += bytes;
+    return VMM_OK;
+}
+
+vmm_status vmm__limbo_drain(struct vm *vm, uint64_t *released)
+{
+    struct drain drain = { .released_bytes = 0 };
+    if (vmm__driver_is_lost(vm->driver))
+        return vmm__lost_refuse(&vm->driver->lost);
+    if (vm->remap_pending > 0)
+        vmm__vm_remap_pending(vm);
+    vmm_status first = VMM_OK;
+    uint32_t id = vm->limbo_head;
+    vm->limbo_head = 0;
+    vm->limbo_tail = 0;
+    while (id != 0) {
+        uint32_t next = vm->records[id].next;
+        vmm_status status = chunk_try(vm, id, &drain);
+        first = first == VMM_OK ? status : first;
+        id = next;
+    }
+    if (released != NULL)
+        *released += drain.released_bytes;
+    return first;
+}
+
+/* Waits for a chunk's epoch, unless this pass already knows that its stream is capturing. */
+static vmm_status chunk_wait(const struct chunk *chunk, struct drain *drain)
+{
+    if (chunk->timeline == NULL)
+        return VMM_OK;
+    if (chunk->timeline == drain->waiting && chunk->epoch >= drain->waiting_epoch)
+        return VMM__PENDING;
+    drain->waiting = chunk->timeline;
+    drain->waiting_epoch = chunk->epoch;
+    return vmm__timeline_wait(chunk->timeline, chunk->epoch);
+}
+
+vmm_status vmm__limbo_wait(struct vm *vm, uint64_t *released)
+{
+    struct drain drain = { .released_bytes = 0 };
+    vmm_status status = VMM__NOTHING;
+    uint32_t id = vm->limbo_head;
+    for (; id != 0 && (status == VMM__NOTHING || status == VMM__PENDING); id = vm->records[id].next)
+        status = chunk_wait(&vm->records[id], &drain);
+    if (status == VMM_OK)
+        return vmm__limbo_drain(vm, released);
+    return status == VMM__PENDING ? VMM__NOTHING : status;
+}

@@ -1,0 +1,183 @@
+/*
+ * Physical memory and its mappings: the chunks that a cache has created, the page map from
+ * granules of the arena to chunks, and limbo, where chunks wait for an event before they are
+ * unmapped and released.
+ *
+ * Owns: the arena, all chunk records, the page map. Invariants:
+ *  1. pages[g] is the id of the chunk mapped at granule g, 0 if none is; a chunk covers
+ *     exactly the granules [first, first + granules);
+ *  2. a granule is taken from the arena exactly if it belongs to a chunk, mapped or not, or
+ *     is a guard page;
+ *  3. reserved_bytes is the sum over all chunks, limbo_bytes the sum over the chunks in
+ *     limbo;
+ *  4. no two chunks share a handle, except a chunk and its aliases. An alias is the record
+ *     of a stale mapping, left where a chunk was mapped before it moved. It is always in
+ *     limbo, has addresses but no handle of its own, and counts neither in reserved_bytes
+ *     nor in limbo_bytes;
+ *  5. every held record is mapped, except `remap_pending` of them: a relocation unmapped
+ *     these, and the driver then refused to map them again. Each drain tries again. Until
+ *     then they neither move nor go to limbo;
+ *  6. every unused record is in the list of unused records, and every record in limbo is in
+ *     the list of limbo; no other record is in a list.
+ * This module knows nothing of blocks and pools. Callers: src/cache, src/api.
+ * Locks: the cache's grow lock guards all of it; the atomic statistics may be read without it.
+ */
+#ifndef VMM_VM_VM_H
+#define VMM_VM_VM_H
+
+#include "base/stat.h"
+#include "vm/arena.h"
+#include "vm/timeline.h"
+
+enum chunk_state {
+    CHUNK_UNUSED = 0, /* the record is free */
+    CHUNK_HELD,       /* under blocks */
+    CHUNK_LIMBO,      /* to be unmapped and released */
+    CHUNK_STATES
+};
+
+struct chunk {
+    uint64_t handle;
+    uint64_t first; /* granule; meaningless once unmapped */
+    uint32_t granules;
+    uint32_t next; /* id of the next record in limbo, or of the next unused record */
+    enum chunk_state state;
+    bool is_mapped;            /* false in limbo if its release failed: each drain tries again */
+    bool is_alias;             /* a stale mapping; another record has the handle */
+    uint64_t epoch;            /* limbo: on `timeline`; may be unmapped once it has passed */
+    struct timeline *timeline; /* limbo: NULL if no work is in flight */
+};
+
+struct vm {
+    struct driver *driver;
+    struct arena arena;
+    uint64_t limit_bytes; /* 0: none */
+    struct atomic_stat reserved_bytes;
+    struct atomic_stat chunks;
+    _Atomic uint64_t limbo_bytes;
+    uint32_t *pages;       /* by granule */
+    struct chunk *records; /* by id; id 0 is never used */
+    uint64_t record_limit;
+    uint32_t record_high; /* all ids from here on are fresh */
+    uint32_t unused;      /* list */
+    uint32_t limbo_head;
+    uint32_t limbo_tail;
+    uint32_t remap_pending; /* see invariant 5 */
+};
+
+/* The resources that a cache may use. */
+struct memory_limits {
+    uint64_t first_arena_bytes; /* addresses reserved at first */
+    uint64_t arena_bytes;       /* all addresses */
+    uint64_t bytes;             /* physical memory; 0: what the device has */
+};
+
+vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limits limits);
+
+/* Unmaps and releases every chunk, in any state: no work may be in flight. Tries twice what the
+ * driver refuses, continues after an error, and returns the first error that remains. On a lost
+ * device, releases what the driver still accepts. */
+vmm_status vmm__vm_fini(struct vm *vm);
+
+/*
+ * Creates and maps chunks of at most chunk_granules at `count` granules that the caller took from
+ * the arena, without access yet. On failure the granules return to the arena, those already
+ * mapped by way of limbo: ERR_DEVICE_OOM (the device, or the limit), ERR_HOST_OOM, ERR_DRIVER.
+ */
+vmm_status vmm__vm_map(struct vm *vm, uint64_t granule, uint64_t count, uint32_t chunk_granules);
+
+/*
+ * Maps a held chunk at granules that the caller took, without access yet. The old mapping stays
+ * usable until `epoch` of `timeline` has passed (NULL: at once), and a later drain unmaps it. The
+ * caller must give the new mapping access before limbo is drained: CUDA 13.0 can no longer map a
+ * handle if its oldest mapping was unmapped before the next one had access. On failure the chunk
+ * stays where it was.
+ */
+vmm_status vmm__vm_move(struct vm *vm, struct chunk *chunk, uint64_t granule,
+                        struct timeline *timeline, uint64_t epoch);
+
+/* A chunk that a relocation maps at `granule`, within the addresses of another chunk. */
+struct memory_part {
+    struct chunk *chunk;
+    uint64_t granule;
+};
+
+/*
+ * Relocation: maps the parts, which are held and mapped elsewhere, at the addresses of a chunk.
+ * The caller copies the bytes, and no work may be in flight on any of them. The parts lie within
+ * the chunk in rising order. Granules that no part covers return to the arena; the chunk and the
+ * old mappings of the parts go to limbo. On failure everything is where it was, or remap pending.
+ */
+vmm_status vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
+                        uint32_t count);
+
+/* Tries to map the chunks that are remap pending. */
+void vmm__vm_remap_pending(struct vm *vm);
+
+/* Gives access to mapped granules. On failure they have none, and stay mapped. */
+vmm_status vmm__vm_access(struct vm *vm, uint64_t granule, uint64_t count);
+
+/* Puts all chunks of mapped granules into limbo, as vmm__limbo_put(). No block may use them. */
+void vmm__vm_discard(struct vm *vm, uint64_t granule, uint64_t count, struct timeline *timeline,
+                     uint64_t epoch);
+
+/* The mapped chunk at a granule; NULL if there is none. */
+static inline struct chunk *vmm__vm_chunk(const struct vm *vm, uint64_t granule)
+{
+    uint32_t id = vm->pages[granule];
+    return id == 0 ? NULL : &vm->records[id];
+}
+
+static inline uint64_t vmm__chunk_bytes(const struct vm *vm, const struct chunk *chunk)
+{
+    return (uint64_t)chunk->granules << vm->arena.granule_shift;
+}
+
+static inline uint64_t vmm__chunk_address(const struct vm *vm, const struct chunk *chunk)
+{
+    return vmm__arena_address(&vm->arena, chunk->first);
+}
+
+/*
+ * Puts a mapped chunk that no block uses into limbo: a drain releases it once `epoch` of
+ * `timeline` has passed (at once if timeline is NULL). Cannot fail.
+ */
+void vmm__limbo_put(struct vm *vm, struct chunk *chunk, struct timeline *timeline, uint64_t epoch);
+
+/*
+ * Releases every chunk in limbo whose epoch has passed; never waits. Adds the released bytes to
+ * *released, which may be NULL. A chunk that the driver refuses to release stays in limbo; the
+ * drain tries the others and then returns the first such error. On a lost device limbo stays
+ * until the end of the cache: ERR_LOST.
+ */
+vmm_status vmm__limbo_drain(struct vm *vm, uint64_t *released);
+
+/* Unmaps and releases a chunk that is in no list. After a failure another call continues. Only
+ * for limbo and vmm__vm_fini(). */
+vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk);
+
+/* Makes the host wait for the oldest chunk in limbo whose stream is not capturing, then drains.
+ * VMM__NOTHING if there is none. */
+vmm_status vmm__limbo_wait(struct vm *vm, uint64_t *released);
+
+vmm_status vmm__vm_check(const struct vm *vm);
+
+/* ---- For the files of this module --------------------------------------------------------- */
+
+static inline uint32_t vmm__chunk_id(const struct vm *vm, const struct chunk *chunk)
+{
+    return (uint32_t)(chunk - vm->records);
+}
+
+struct chunk *vmm__chunk_take(struct vm *vm); /* an unused record; NULL if there is none */
+void vmm__chunk_drop(struct vm *vm, struct chunk *chunk);
+
+/* Sets the page map to `id` at the granules of a chunk; 0: none. */
+void vmm__chunk_place(struct vm *vm, const struct chunk *chunk, uint32_t id);
+
+/* Turns the current mapping of a chunk, which is about to be mapped elsewhere, into an alias in
+ * limbo. */
+void vmm__chunk_leave(struct vm *vm, const struct chunk *chunk, struct chunk *alias,
+                      struct timeline *timeline, uint64_t epoch);
+
+#endif

@@ -1,0 +1,270 @@
+/* vmm_compact() on every driver: what it moves, what it leaves alone, and when it is refused. */
+#include "support/graph_support.h"
+
+#include "cache/cache.h"
+
+/* Blocks of 3 MiB fill large chunks, and of every two one goes: a third of the memory comes free. */
+#define PIECE (3 * MIB)
+#define HOLED (96 * MIB)
+enum { PIECES = (int)(HOLED / PIECE), CHUNKS = 3, NS_PER_MS = 1000000 };
+
+static void *pieces[PIECES]; /* NULL: given back */
+
+static void piece_check(struct cache_test *test, int i)
+{
+    block_check(test, pieces[i], PIECE, (uint32_t)i + 1, 1);
+}
+
+static void checkerboard_create(struct cache_test *test)
+{
+    block_free(test, block_alloc(test, HOLED, 1));
+    for (int i = 0; i < PIECES; i++) {
+        pieces[i] = block_alloc(test, PIECE, 1);
+        block_fill(test, pieces[i], PIECE, (uint32_t)i + 1, 1);
+    }
+    for (int i = 0; i < PIECES; i += 2) {
+        piece_check(test, i);
+        block_free(test, pieces[i]);
+        pieces[i] = NULL;
+    }
+}
+
+static void checkerboard_begun(struct cache_test *test, vmm_config config)
+{
+    config.footprint_permille = VMM_FOOTPRINT_ANY; /* large chunks */
+    cache_restart(test, &config);
+    checkerboard_create(test);
+}
+
+static void pieces_check(struct cache_test *test)
+{
+    for (int i = 1; i < PIECES; i += 2)
+        piece_check(test, i);
+    work_verify(test);
+    cache_verify(test);
+}
+
+static void pieces_free(struct cache_test *test)
+{
+    for (int i = 1; i < PIECES; i += 2)
+        block_free(test, pieces[i]);
+}
+
+static uint64_t reserved(struct cache_test *test)
+{
+    return cache_stats(test).reserved_bytes.current;
+}
+
+/* ---- What moves ------------------------------------------------------------------------------- */
+
+static void compaction_releases_a_checkerboard(void **state)
+{
+    struct cache_test *test = *state;
+    static const vmm_compaction kinds[] = { VMM_COMPACTION_DEFAULT, VMM_COMPACTION_OFF,
+                                            VMM_COMPACTION_ON };
+    for (int i = 0; i < 3; i++) {
+        vmm_config config = VMM_CONFIG_INIT;
+        config.compaction = kinds[i];
+        checkerboard_begun(test, config);
+        uint64_t before = reserved(test);
+        uint64_t moved = 0;
+        uint64_t released = 0;
+        assert_ok(vmm_compact(test->cache, 0, &moved, &released));
+        assert_int_equal(reserved(test), before - released);
+        assert_int_equal(released, HOLED / 3);
+        assert_int_equal(moved, HOLED / 3 * 2);
+        assert_int_equal(cache_stats(test).compactions, 1);
+        pieces_check(test);
+        assert_ok(vmm_compact(test->cache, 0, &moved, &released));
+        assert_int_equal(moved + released, 0);
+        assert_int_equal(cache_stats(test).compactions, 1);
+        pieces_free(test);
+        (void)cache_trim(test, 0);
+        assert_int_equal(reserved(test), 0);
+    }
+}
+
+static void compaction_releases_idle_memory(void **state)
+{
+    struct cache_test *test = *state;
+    uint64_t moved = 1;
+    uint64_t released = 0;
+    block_free(test, block_alloc(test, 48 * MIB, 1));
+    block_free(test, block_alloc(test, 100, 2));
+    uint64_t before = reserved(test);
+    assert_ok(vmm_compact(test->cache, 0, &moved, &released));
+    assert_int_equal(released, before);
+    assert_int_equal(reserved(test) + moved, 0);
+    assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
+}
+
+/* Only chunks without room at another place stay. */
+static void under_a_limit_compaction_moves_what_has_room(void **state)
+{
+    struct cache_test *test = *state;
+    uint64_t moved;
+    uint64_t released;
+    checkerboard_begun(test, (vmm_config)VMM_CONFIG_INIT);
+    assert_ok(vmm_limit_set(test->cache, HOLED));
+    assert_ok(vmm_compact(test->cache, 0, &moved, &released));
+    assert_int_equal(moved + released, 0);
+    assert_ok(vmm_limit_set(test->cache, HOLED + HOLED / CHUNKS));
+    assert_ok(vmm_compact(test->cache, 0, &moved, &released));
+    assert_int_equal(released, HOLED / 3);
+    pieces_check(test);
+    pieces_free(test);
+}
+
+static void without_caching_compaction_moves_nothing(void **state)
+{
+    struct cache_test *test = *state;
+    uint64_t moved = 1;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.no_caching = 1;
+    checkerboard_begun(test, config);
+    assert_ok(vmm_compact(test->cache, 0, &moved, NULL));
+    assert_int_equal(moved, 0);
+    pieces_check(test);
+    pieces_free(test);
+}
+
+/* ---- The budget ------------------------------------------------------------------------------- */
+
+static uint64_t clock_ns;
+
+/* One millisecond passes from each reading to the next. */
+static uint64_t clock_read(void *context)
+{
+    (void)context;
+    return clock_ns += NS_PER_MS;
+}
+
+static void a_budget_stops_compaction_between_chunks(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.clock = clock_read;
+    uint64_t moved;
+    uint64_t released;
+    checkerboard_begun(test, config);
+    assert_ok(vmm_compact(test->cache, 1, &moved, &released));
+    assert_int_equal(moved + released, 0);
+    for (int i = 0; i < CHUNKS; i++) {
+        uint64_t before = reserved(test);
+        assert_ok(vmm_compact(test->cache, 2, &moved, &released));
+        assert_true(moved > 0 && moved <= HOLED / CHUNKS);
+        assert_int_equal(reserved(test), before - released);
+        pieces_check(test);
+    }
+    assert_int_equal(reserved(test), HOLED / 3 * 2);
+    assert_ok(vmm_compact(test->cache, UINT32_MAX, &moved, &released));
+    assert_int_equal(moved + released, 0);
+    pieces_free(test);
+}
+
+/* ---- What stays ------------------------------------------------------------------------------- */
+
+static uint64_t handle_at(struct cache_test *test, const char *address)
+{
+    const struct vm *memory = &test->cache->vm;
+    uint64_t granule = vmm__arena_granule(&memory->arena, (uintptr_t)address);
+    return vmm__vm_chunk(memory, granule)->handle;
+}
+
+static void pinned_blocks_stay(void **state)
+{
+    struct cache_test *test = *state;
+    uint64_t released;
+    checkerboard_begun(test, (vmm_config)VMM_CONFIG_INIT);
+    char *pinned = pieces[1];
+    uint64_t handles[] = { handle_at(test, pinned), handle_at(test, pinned + PIECE - 1) };
+    assert_ok(vmm_pin(test->cache, pinned));
+    assert_ok(vmm_compact(test->cache, 0, NULL, &released));
+    assert_true(released > 0 && released < HOLED / 3);
+    assert_true(handle_at(test, pinned) == handles[0]);
+    assert_true(handle_at(test, pinned + PIECE - 1) == handles[1]);
+    pieces_check(test);
+    assert_ok(vmm_unpin(test->cache, pinned));
+    assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
+    assert_int_equal(reserved(test), HOLED / 3 * 2);
+    pieces_check(test);
+    pieces_free(test);
+}
+
+static void memory_of_graphs_in_use_stays(void **state)
+{
+    struct cache_test *test = *state;
+    struct graph graph;
+    uint64_t moved = 1;
+    uint64_t released = 1;
+    graph_mix(test, &graph, 3, 1);
+    (void)cache_trim(test, 0);
+    assert_ok(vmm_compact(test->cache, 0, &moved, &released));
+    assert_int_equal(moved + released, 0);
+    graph_replay(test, &graph, 2);
+    graph_empty(test, &graph);
+    graph_release(test, &graph);
+    work_verify(test);
+    assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
+    assert_int_equal(reserved(test), 0);
+}
+
+/* ---- When it is refused ----------------------------------------------------------------------- */
+
+static void refused(struct cache_test *test, vmm_status expected)
+{
+    uint64_t moved = 77;
+    uint64_t released = 78;
+    uint64_t before = reserved(test);
+    uint64_t stalls = cache_stalls(test);
+    uint64_t copies = vmm__driver_calls(test->driver, DRIVER_CALL_copy);
+    assert_status(vmm_compact(test->cache, 0, &moved, &released), expected);
+    assert_true(moved == 77 && released == 78);
+    assert_true(reserved(test) == before && cache_stalls(test) == stalls);
+    assert_int_equal(vmm__driver_calls(test->driver, DRIVER_CALL_copy), copies);
+}
+
+static void compaction_is_refused_during_a_capture(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_pool_id id = { 5, 0 };
+    checkerboard_begun(test, (vmm_config)VMM_CONFIG_INIT);
+    work_verify(test);
+    assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
+    refused(test, VMM_ERR_INVALID_ARGUMENT);
+    assert_ok(vmm_pool_end(test->cache, id));
+    assert_ok(vmm_pool_release(test->cache, id));
+    capture_begin(test, 1);
+    refused(test, VMM_ERR_INVALID_ARGUMENT);
+    capture_end(test, 1);
+    assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
+    pieces_check(test);
+    pieces_free(test);
+}
+
+static void debug_mode_refuses_compaction(void **state)
+{
+    struct cache_test *test = *state;
+    static const vmm_debug_mode debugs[] = { VMM_DEBUG_RECORD, VMM_DEBUG_ON };
+    for (int i = 0; i < 2; i++) {
+        vmm_config config = VMM_CONFIG_INIT;
+        config.debug = debugs[i];
+        cache_restart(test, &config);
+        void *block = block_alloc(test, PIECE, 1);
+        work_verify(test);
+        if (debugs[i] == VMM_DEBUG_ON)
+            refused(test, VMM_ERR_UNSUPPORTED);
+        else
+            assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
+        block_free(test, block);
+    }
+}
+
+CACHE_MAIN(CACHE_TEST(compaction_releases_a_checkerboard),
+           CACHE_TEST(compaction_releases_idle_memory),
+           CACHE_TEST(under_a_limit_compaction_moves_what_has_room),
+           CACHE_TEST(without_caching_compaction_moves_nothing),
+           CACHE_TEST(a_budget_stops_compaction_between_chunks), CACHE_TEST(pinned_blocks_stay),
+           CACHE_TEST(memory_of_graphs_in_use_stays),
+           CACHE_TEST(compaction_is_refused_during_a_capture),
+           CACHE_TEST(debug_mode_refuses_compaction))

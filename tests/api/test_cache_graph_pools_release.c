@@ -1,0 +1,127 @@
+/* The release of graph pools: which blocks become free, when, and for which streams. */
+#include "support/graph_support.h"
+
+#include "driver/sim/sim.h"
+
+#define LARGE (8 * MIB)
+
+static void blocks_outlive_their_graph_pool(void **state)
+{
+    struct cache_test *test = *state;
+    struct graph graph;
+    graph_mix(test, &graph, 1, 1);
+    graph_replay(test, &graph, 2);
+    graph_release(test, &graph);
+    assert_int_equal(cache_stats(test).retained_bytes, 0);
+    (void)cache_trim(test, 0);
+    assert_true(cache_stats(test).allocations.current == MIXED);
+    void *other = block_alloc(test, 4 * LARGE, 2);
+    for (unsigned i = 0; i < graph.count; i++) {
+        const struct graph_step *step = &graph.steps[i];
+        vmm_item item = VMM_ITEM_INIT;
+        if (vmm_find(test->cache, step->block, &item) == VMM_OK && !step->is_check) {
+            assert_true(pool_id_is(item.pool, 0, 0));
+            block_fill(test, step->block, step->bytes, i, 1);
+        }
+    }
+    block_free(test, other);
+    graph_empty(test, &graph);
+    work_verify(test);
+    cache_verify(test);
+    (void)cache_trim(test, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+}
+
+/* A graph may be under way on a stream that the cache does not know of. */
+static void a_release_waits_for_launches(void **state)
+{
+    struct cache_test *test = *state;
+    struct graph graph;
+    graph_begin(test, &graph, 1, 1);
+    graph_free(test, &graph, graph_alloc(test, &graph, CACHE_LIMIT));
+    graph_end(test, &graph);
+    if (driver_choice_kind() == VMM_DRIVER_SIM)
+        vmm__sim_lag_set(test->driver, UINT64_C(1) << 40);
+    graph_replay(test, &graph, 3);
+    graph_release(test, &graph);
+    void *block = block_alloc(test, CACHE_LIMIT, 2);
+    block_fill(test, block, CACHE_LIMIT, 3, 2);
+    block_check(test, block, CACHE_LIMIT, 3, 2);
+    work_verify(test);
+    block_free(test, block);
+}
+
+static void a_released_pool_id_can_begin_again(void **state)
+{
+    struct cache_test *test = *state;
+    for (unsigned round = 0; round < 20; round++) {
+        struct graph graph;
+        graph_mix(test, &graph, 9, 1 + round % 3);
+        graph_replay(test, &graph, 1 + (round + 1) % 3);
+        if (round % 2 == 0)
+            memory_exhaust(test, &graph);
+        work_verify(test);
+        graph_empty(test, &graph);
+        graph_release(test, &graph);
+        cache_verify(test);
+    }
+}
+
+static void many_captures_use_the_same_pools(void **state)
+{
+    struct cache_test *test = *state;
+    cache_restart(test, NULL);
+    uint64_t seed = 5;
+    uint64_t most = 0;
+    void *kept[8] = { NULL };
+    unsigned rounds = driver_choice_kind() == VMM_DRIVER_CUDA ? 100 : 1000;
+    for (uint64_t round = 0; round < rounds; round++) {
+        struct graph graph;
+        graph_begin(test, &graph, round + 1, 1 + (unsigned)(round % 2));
+        for (int i = 0; i < 6; i++) {
+            void *block = graph_alloc(test, &graph, random_bytes(&seed, 12 * MIB));
+            if (i == 5 && round % 3 == 0) {
+                if (kept[round % 8] != NULL)
+                    block_free(test, kept[round % 8]);
+                kept[round % 8] = block; /* what a graph left is given back much later */
+            } else {
+                graph_free(test, &graph, block);
+            }
+        }
+        graph_end(test, &graph);
+        graph_release(test, &graph);
+        uint64_t streams = cache_stats(test).streams;
+        most = streams > most ? streams : most;
+    }
+    assert_true(most <= 32);
+    assert_true(cache_stats(test).reserved_bytes.peak <= 96 * MIB);
+    for (int i = 0; i < 8; i++)
+        block_free(test, kept[i]);
+    cache_verify(test);
+}
+
+static void no_caching_retains_graph_pools(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.no_caching = 1;
+    cache_restart(test, &config);
+    struct graph graph;
+    graph_mix(test, &graph, 1, 1);
+    for (int i = 0; i < 20; i++) {
+        void *block = block_alloc(test, mixed_sizes[i % MIXED], 1);
+        assert_false(graph_overlaps(&graph, block, mixed_sizes[i % MIXED]));
+        block_fill(test, block, mixed_sizes[i % MIXED], 5, 1);
+        block_free(test, block);
+    }
+    graph_replay(test, &graph, 2);
+    work_verify(test);
+    graph_empty(test, &graph);
+    assert_true(cache_stats(test).retained_bytes > 0);
+    graph_release(test, &graph);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+}
+
+CACHE_MAIN(CACHE_TEST(blocks_outlive_their_graph_pool), CACHE_TEST(a_release_waits_for_launches),
+           CACHE_TEST(a_released_pool_id_can_begin_again),
+           CACHE_TEST(many_captures_use_the_same_pools), CACHE_TEST(no_caching_retains_graph_pools))

@@ -1,0 +1,258 @@
+/* Many streams with little memory each: they share what there is, and leave nothing behind. */
+#include "support/cache_support.h"
+
+#include <string.h>
+
+#define TINY_BYTES 1000
+#define LIMIT      (64 * MIB)
+#define RESERVED   (8 * MIB) /* at most, for tiny blocks that come one after the other */
+
+enum { SCORE = 33, MANY = 200, CROWD = 100 };
+
+struct crowd {
+    unsigned count;
+    vmm_stream streams[MANY];
+    void *blocks[MANY];
+};
+
+static void crowd_create(struct cache_test *test, struct crowd *crowd, unsigned count)
+{
+    *crowd = (struct crowd){ .count = count };
+    for (unsigned i = 0; i < count; i++)
+        assert_ok(vmm__driver_stream_create(test->driver, &crowd->streams[i]));
+}
+
+/* CUDA crashes if it is asked about a stream that was destroyed, so there each stream is ended first. */
+static void crowd_destroy(struct cache_test *test, struct crowd *crowd)
+{
+    for (unsigned i = 0; i < crowd->count; i++) {
+        if (driver_choice_kind() == VMM_DRIVER_CUDA)
+            assert_ok(vmm_stream_end(test->cache, crowd->streams[i]));
+        assert_ok(vmm__driver_stream_destroy(test->driver, crowd->streams[i]));
+    }
+}
+
+/* The first streams of a device take memory that CUDA keeps: before any test measures what is free. */
+static int crowd_group_setup(void **state)
+{
+    struct crowd crowd;
+    int status = cache_group_setup(state);
+    struct cache_test *test = *state;
+    crowd_create(test, &crowd, MANY);
+    for (unsigned i = 0; i < MANY; i++)
+        assert_ok(vmm__driver_stream_destroy(test->driver, crowd.streams[i]));
+    return status;
+}
+
+static void *crowd_alloc(struct cache_test *test, size_t bytes, vmm_stream stream)
+{
+    void *block = NULL;
+    assert_ok(vmm_alloc(test->cache, bytes, stream, &block));
+    return block;
+}
+
+static void tiny_fill(struct cache_test *test, void *block, uint32_t word, vmm_stream stream)
+{
+    assert_ok(vmm__driver_fill(test->driver, (uint64_t)(uintptr_t)block, TINY_BYTES, word, stream));
+}
+
+static void tiny_check(struct cache_test *test, void *block, uint32_t word, vmm_stream stream)
+{
+    assert_ok(
+        vmm__driver_check(test->driver, (uint64_t)(uintptr_t)block, TINY_BYTES, word, stream));
+}
+
+/* A block of its own for each stream, with a pattern of its own. */
+static void blocks_fill(struct cache_test *test, struct crowd *crowd)
+{
+    for (unsigned i = 0; i < crowd->count; i++) {
+        crowd->blocks[i] = crowd_alloc(test, TINY_BYTES, crowd->streams[i]);
+        tiny_fill(test, crowd->blocks[i], i + 1, crowd->streams[i]);
+    }
+}
+
+static void blocks_check(struct cache_test *test, struct crowd *crowd)
+{
+    for (unsigned i = 0; i < crowd->count; i++)
+        tiny_check(test, crowd->blocks[i], i + 1, crowd->streams[i]);
+}
+
+static void limit_apply(struct cache_test *test)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    config.limit_bytes = LIMIT;
+    cache_restart(test, &config);
+}
+
+/* ---- What tiny blocks leave ------------------------------------------------------------------ */
+
+static void tiny_blocks_of_many_streams_leave_little(void **state)
+{
+    struct cache_test *test = *state;
+    struct crowd crowd;
+    crowd_create(test, &crowd, MANY);
+    for (unsigned i = 0; i < MANY; i++)
+        block_free(test, crowd_alloc(test, TINY_BYTES, crowd.streams[i]));
+    vmm_stats stats = cache_stats(test);
+    assert_true(stats.reserved_bytes.current <= RESERVED);
+    assert_int_equal(stats.idle_bytes, stats.reserved_bytes.current);
+    assert_int_equal(stats.pinned_bytes, 0);
+    cache_verify_empty(test);
+    crowd_destroy(test, &crowd);
+}
+
+/* What tiny blocks left is there for a large one. */
+static void memory_of_tiny_blocks_serves_a_large_block(void **state)
+{
+    struct cache_test *test = *state;
+    struct crowd crowd;
+    limit_apply(test);
+    crowd_create(test, &crowd, SCORE - 1);
+    blocks_fill(test, &crowd);
+    for (unsigned i = 0; i < crowd.count; i++)
+        block_free(test, crowd.blocks[i]);
+    void *large = crowd_alloc(test, LIMIT, test->streams[0]);
+    block_free(test, large);
+    cache_verify_empty(test);
+    crowd_destroy(test, &crowd);
+}
+
+/* ---- What they share ------------------------------------------------------------------------- */
+
+static void live_tiny_blocks_of_many_streams_fit_a_limit(void **state)
+{
+    struct cache_test *test = *state;
+    struct crowd crowd;
+    limit_apply(test);
+    crowd_create(test, &crowd, CROWD);
+    blocks_fill(test, &crowd);
+    assert_true(cache_stats(test).reserved_bytes.current <= LIMIT);
+    assert_int_equal(cache_stats(test).ooms, 0);
+    assert_int_equal(cache_stats(test).allocations.current, CROWD);
+    blocks_check(test, &crowd);
+    cache_verify(test);
+    for (unsigned i = 0; i < CROWD; i++)
+        block_free(test, crowd.blocks[i]);
+    cache_verify_empty(test);
+    crowd_destroy(test, &crowd);
+}
+
+/* A shared block is reused only after the work of the stream that had it has ended. */
+static void a_shared_block_waits_for_the_stream_that_used_it(void **state)
+{
+    struct cache_test *test = *state;
+    struct crowd crowd;
+    limit_apply(test);
+    crowd_create(test, &crowd, SCORE);
+    blocks_fill(test, &crowd);
+    vmm_stream owner = crowd.streams[0];
+    void *shared = crowd.blocks[SCORE - 1];
+    bool has_shared = false;
+    for (unsigned i = 0; i + 1 < SCORE; i++) {
+        vmm_item item = { .struct_size = sizeof item };
+        assert_ok(vmm_find(test->cache, shared, &item));
+        has_shared = has_shared || item.stream == crowd.streams[i];
+        owner = item.stream == crowd.streams[i] ? crowd.streams[i] : owner;
+    }
+    assert_true(has_shared);
+    block_free(test, shared);
+    void *next[SCORE];
+    for (unsigned i = 0; i < SCORE; i++) { /* the owner's work is in order with the other's */
+        next[i] = crowd_alloc(test, TINY_BYTES, owner);
+        tiny_fill(test, next[i], SCORE + i, owner);
+    }
+    for (unsigned i = 0; i < SCORE; i++)
+        block_free(test, next[i]);
+    for (unsigned i = 0; i + 1 < SCORE; i++)
+        block_free(test, crowd.blocks[i]);
+    cache_verify_empty(test);
+    crowd_destroy(test, &crowd);
+}
+
+/* A stream may end while a block that it has from another one lives. */
+static void a_stream_ends_with_a_shared_block(void **state)
+{
+    struct cache_test *test = *state;
+    struct crowd crowd;
+    limit_apply(test);
+    crowd_create(test, &crowd, SCORE);
+    blocks_fill(test, &crowd);
+    assert_ok(vmm_stream_end(test->cache, crowd.streams[SCORE - 1]));
+    assert_ok(vmm_stream_end(test->cache, crowd.streams[0]));
+    for (unsigned i = 0; i < SCORE; i++)
+        block_free(test, crowd.blocks[i]);
+    cache_verify_empty(test);
+    crowd_destroy(test, &crowd);
+}
+
+/* ---- Out of memory --------------------------------------------------------------------------- */
+
+static void no_pinned_memory_is_reported_without_live_blocks(void **state)
+{
+    struct cache_test *test = *state;
+    void *block;
+    limit_apply(test);
+    block_free(test, crowd_alloc(test, TINY_BYTES, test->streams[1]));
+    assert_status(vmm_alloc(test->cache, 2 * LIMIT, test->streams[0], &block), VMM_ERR_DEVICE_OOM);
+    assert_null(strstr(vmm_last_error(), "pinned"));
+    void *live = crowd_alloc(test, TINY_BYTES, test->streams[1]);
+    assert_status(vmm_alloc(test->cache, 2 * LIMIT, test->streams[0], &block), VMM_ERR_DEVICE_OOM);
+    assert_non_null(strstr(vmm_last_error(), "pinned beside live blocks in 1 chunks"));
+    block_free(test, live);
+    cache_verify_empty(test);
+}
+
+/* ---- Handles that CUDA gives a meaning -------------------------------------------------------- */
+
+static void the_legacy_stream_is_the_default_one(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_stream legacy = (vmm_stream)(uintptr_t)1;
+    void *block = crowd_alloc(test, TINY_BYTES, legacy);
+    vmm_item item = { .struct_size = sizeof item };
+    assert_ok(vmm_find(test->cache, block, &item));
+    assert_null(item.stream);
+    assert_ok(vmm_record_stream(test->cache, block, legacy));
+    uint64_t streams = cache_stats(test).streams;
+    block_free(test, block);
+    assert_ptr_equal(crowd_alloc(test, TINY_BYTES, NULL), block);
+    assert_int_equal(cache_stats(test).streams, streams);
+    assert_status(vmm_stream_end(test->cache, legacy), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "the default stream has no end"));
+    block_free(test, block);
+}
+
+static void the_per_thread_stream_is_refused_by_name(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_stream per_thread = (vmm_stream)(uintptr_t)2;
+    void *block = crowd_alloc(test, TINY_BYTES, test->streams[1]);
+    void *none = NULL;
+    uint64_t streams = cache_stats(test).streams;
+    assert_status(vmm_alloc(test->cache, 1, per_thread, &none), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "vmm_alloc: stream 0x2 (CU_STREAM_PER_THREAD)"));
+    assert_null(none);
+    assert_status(vmm_record_stream(test->cache, block, per_thread), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(
+        strstr(vmm_last_error(), "vmm_record_stream: stream 0x2 (CU_STREAM_PER_THREAD)"));
+    assert_status(vmm_stream_end(test->cache, per_thread), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "vmm_stream_end: stream 0x2 (CU_STREAM_PER_THREAD)"));
+    assert_int_equal(cache_stats(test).streams, streams);
+    block_free(test, block);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        CACHE_TEST(tiny_blocks_of_many_streams_leave_little),
+        CACHE_TEST(memory_of_tiny_blocks_serves_a_large_block),
+        CACHE_TEST(live_tiny_blocks_of_many_streams_fit_a_limit),
+        CACHE_TEST(a_shared_block_waits_for_the_stream_that_used_it),
+        CACHE_TEST(a_stream_ends_with_a_shared_block),
+        CACHE_TEST(no_pinned_memory_is_reported_without_live_blocks),
+        CACHE_TEST(the_legacy_stream_is_the_default_one),
+        CACHE_TEST(the_per_thread_stream_is_refused_by_name),
+    };
+    driver_choice_read(argc, argv);
+    return cmocka_run_group_tests(tests, crowd_group_setup, cache_group_teardown);
+}

@@ -1,0 +1,339 @@
+/* The figures of what is handed out: exact for one caller, within known bounds for several. */
+#include "support/cache_support.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What heap/totals.h allows a stream's account to keep back while several threads call. */
+#define COUNTERS_SLACK (4 * MIB)
+
+/* Two streams that have memory of their own, all of it free. */
+static void streams_warmed(struct cache_test *test, size_t bytes)
+{
+    void *blocks[2];
+    for (unsigned i = 0; i < 2; i++)
+        blocks[i] = block_alloc(test, bytes, i);
+    for (unsigned i = 0; i < 2; i++)
+        block_free(test, blocks[i]);
+    assert_ok(vmm_stats_reset_peak(test->cache));
+}
+
+/* The first block of each stream is handed out by the slow path. */
+static void first_blocks_count(void **state)
+{
+    struct cache_test *test = *state;
+    streams_warmed(test, 32 * MIB);
+    void *blocks[2] = { block_alloc(test, 16 * MIB, 2), block_alloc(test, 16 * MIB, 3) };
+    block_free(test, blocks[0]);
+    block_free(test, blocks[1]);
+    vmm_stats stats = cache_stats(test);
+    assert_int_equal(stats.allocated_bytes.peak, 32 * MIB);
+    assert_int_equal(stats.active_bytes.peak, 32 * MIB);
+    assert_int_equal(stats.allocations.peak, 2);
+    assert_int_equal(stats.allocated_bytes.current, 0);
+}
+
+static void stats_of_a_cache_that_does_not_cache_are_exact(void **state)
+{
+    struct cache_test *test = *state;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.no_caching = 1;
+    cache_restart(test, &config);
+    void *blocks[2] = { block_alloc(test, 16 * MIB, 2), block_alloc(test, 16 * MIB, 3) };
+    block_free(test, blocks[0]);
+    block_free(test, blocks[1]);
+    assert_int_equal(cache_stats(test).allocated_bytes.peak, 32 * MIB);
+}
+
+/* A wait that ends in a trim is no change of the pool whose turn it is. */
+static void waiting_blocks_that_a_trim_frees_are_counted(void **state)
+{
+    struct cache_test *test = *state;
+    void *first = block_alloc(test, 16 * MIB, 0);
+    void *used = block_alloc(test, 16 * MIB, 1);
+    block_use(test, used, 0);
+    block_free(test, used);
+    block_free(test, first);
+    first = block_alloc(test, 16 * MIB, 0);
+    work_verify(test);
+    (void)cache_trim(test, SIZE_MAX);
+    void *second = block_alloc(test, 8 * MIB, 0);
+    assert_int_equal(cache_stats(test).active_bytes.peak, 32 * MIB);
+    assert_int_equal(cache_stats(test).active_bytes.current, 24 * MIB);
+    block_free(test, first);
+    block_free(test, second);
+}
+
+struct other_thread {
+    struct cache_test *test;
+    size_t bytes;
+    unsigned stream;
+    unsigned used_by; /* another stream; the same: none */
+    bool keeps;
+    void *block;
+    vmm_status status;
+};
+
+static void *other_main(void *context)
+{
+    struct other_thread *other = context;
+    vmm_cache *cache = other->test->cache;
+    other->status =
+        vmm_alloc(cache, other->bytes, other->test->streams[other->stream], &other->block);
+    if (other->status == VMM_OK && other->used_by != other->stream)
+        other->status =
+            vmm_record_stream(cache, other->block, other->test->streams[other->used_by]);
+    if (other->status == VMM_OK && !other->keeps)
+        other->status = vmm_free(cache, other->block);
+    return NULL;
+}
+
+static void other_ran(struct other_thread *other)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, other_main, other), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_ok(other->status);
+}
+
+/* What the first thread had not posted yet must be known once a second one calls. */
+static void peaks_include_all_threads(void **state)
+{
+    struct cache_test *test = *state;
+    streams_warmed(test, 32 * MIB);
+    void *block = block_alloc(test, 32 * MIB, 0);
+    struct other_thread other = { .test = test, .bytes = 32 * MIB, .stream = 1, .used_by = 1 };
+    other_ran(&other);
+    vmm_stats stats = cache_stats(test);
+    assert_true(stats.allocated_bytes.peak >= 64 * MIB - 2 * COUNTERS_SLACK);
+    assert_true(stats.allocated_bytes.peak <= 64 * MIB + 2 * COUNTERS_SLACK);
+    block_free(test, block);
+}
+
+/* Nor may what the second one takes from a stream that is new be unknown. */
+static void a_new_stream_of_a_second_thread_counts_for_peaks(void **state)
+{
+    struct cache_test *test = *state;
+    streams_warmed(test, 16 * MIB);
+    struct other_thread other = {
+        .test = test, .bytes = 32 * MIB, .stream = 2, .used_by = 2, .keeps = true
+    };
+    other_ran(&other);
+    void *block = block_alloc(test, 16 * MIB, 0);
+    block_free(test, block);
+    block_free(test, other.block);
+    assert_true(cache_stats(test).allocated_bytes.peak >= 48 * MIB - 2 * COUNTERS_SLACK);
+}
+
+/* A block that waits stays active while the account is posted on the way. */
+static void a_waiting_block_stays_active(void **state)
+{
+    struct cache_test *test = *state;
+    streams_warmed(test, 32 * MIB);
+    void *block = block_alloc(test, 512, 0);
+    struct other_thread other = { .test = test, .bytes = 32 * MIB, .stream = 1, .used_by = 0 };
+    other_ran(&other);
+    block_free(test, block);
+    block = block_alloc(test, 32 * MIB, 0);
+    block_free(test, block);
+    vmm_stats stats = cache_stats(test);
+    assert_true(stats.active_bytes.peak >= 64 * MIB - 2 * COUNTERS_SLACK);
+    assert_true(stats.active_bytes.current <= stats.active_bytes.peak);
+    work_verify(test);
+}
+
+/* ---- One caller, many streams, against a model ---------------------------------------------- */
+
+enum { MODEL_SLOTS = 40, MODEL_ROUNDS = 6000 };
+
+struct model_stat {
+    uint64_t current;
+    uint64_t peak;
+    uint64_t allocated;
+};
+
+struct model {
+    struct model_stat requested;
+    struct model_stat allocated;
+    struct model_stat allocations;
+    void *blocks[MODEL_SLOTS];
+    size_t bytes[MODEL_SLOTS];
+    bool used[MODEL_SLOTS];
+};
+
+static void model_add(struct model_stat *figure, uint64_t amount)
+{
+    figure->current += amount;
+    figure->allocated += amount;
+    figure->peak = figure->current > figure->peak ? figure->current : figure->peak;
+}
+
+/* As documented: tiny blocks in steps of 512 bytes and of 1 KiB, small of 4 KiB, large of 512. */
+static uint64_t block_bytes(size_t bytes)
+{
+    uint64_t step = bytes <= 4096 ? 512 : bytes <= 8192 ? 1024 : bytes <= MIB ? 4096 : 512;
+    return (bytes + step - 1) / step * step;
+}
+
+static void stat_compared(const vmm_stat *figure, const struct model_stat *model)
+{
+    assert_int_equal(figure->current, model->current);
+    assert_int_equal(figure->peak, model->peak);
+    assert_int_equal(figure->allocated, model->allocated);
+    assert_int_equal(figure->freed, model->allocated - model->current);
+}
+
+static void model_compare(struct cache_test *test, const struct model *model)
+{
+    vmm_stats stats = cache_stats(test);
+    stat_compared(&stats.requested_bytes, &model->requested);
+    stat_compared(&stats.allocated_bytes, &model->allocated);
+    stat_compared(&stats.allocations, &model->allocations);
+    assert_true(stats.active_bytes.peak >= model->allocated.peak);
+    assert_true(stats.active_bytes.current >= model->allocated.current);
+}
+
+static void model_round(struct cache_test *test, struct model *model, uint64_t *seed, bool has_uses)
+{
+    unsigned slot = (unsigned)(random_next(seed) % MODEL_SLOTS);
+    unsigned stream = (unsigned)(random_next(seed) % CACHE_STREAMS);
+    void *block = model->blocks[slot];
+    if (block == NULL) {
+        size_t bytes = random_bytes(seed, 3 * MIB);
+        model->blocks[slot] = block_alloc(test, bytes, stream);
+        model->bytes[slot] = bytes;
+        model_add(&model->requested, bytes);
+        model_add(&model->allocated, block_bytes(bytes));
+        model_add(&model->allocations, 1);
+        return;
+    }
+    if (random_next(seed) % 4 == 0)
+        assert_ok(vmm_pin(test->cache, block));
+    if (has_uses && random_next(seed) % 4 == 0)
+        block_use(test, block, stream);
+    block_free(test, block);
+    model->blocks[slot] = NULL;
+    model->requested.current -= model->bytes[slot];
+    model->allocated.current -= block_bytes(model->bytes[slot]);
+    model->allocations.current--;
+}
+
+static void stats_follow_a_model(struct cache_test *test, bool has_uses)
+{
+    struct model model = { .used = { false } };
+    uint64_t seed = has_uses ? 11 : 12;
+    for (int round = 0; round < MODEL_ROUNDS; round++) {
+        model_round(test, &model, &seed, has_uses);
+        if (random_next(&seed) % 200 == 0)
+            model_compare(test, &model);
+        if (random_next(&seed) % 400 == 0)
+            (void)cache_trim(test, 0);
+    }
+    model_compare(test, &model);
+    vmm_stats stats = cache_stats(test);
+    if (!has_uses) /* active is allocated then */
+        stat_compared(&stats.active_bytes, &model.allocated);
+    for (int i = 0; i < MODEL_SLOTS; i++)
+        assert_ok(vmm_free(test->cache, model.blocks[i]));
+    work_verify(test);
+    cache_verify(test);
+}
+
+static void stats_of_one_thread_are_exact(void **state)
+{
+    stats_follow_a_model(*state, false);
+}
+
+static void stats_with_uses_are_exact(void **state)
+{
+    stats_follow_a_model(*state, true);
+}
+
+/* ---- Two callers ---------------------------------------------------------------------------- */
+
+enum { PAIR_SLOTS = 8, PAIR_ROUNDS = 300 };
+
+/* Main and a thread for each call take turns; the second takes from `stream`, main frees all. */
+static void two_callers_follow_a_model(struct cache_test *test, unsigned stream, uint64_t bound)
+{
+    struct model_stat model = { .current = 0 };
+    void *blocks[PAIR_SLOTS] = { NULL };
+    uint64_t bytes[PAIR_SLOTS];
+    uint64_t seed = stream;
+    for (int round = 0; round < PAIR_ROUNDS; round++) {
+        unsigned slot = (unsigned)(random_next(&seed) % PAIR_SLOTS);
+        if (blocks[slot] != NULL) {
+            block_free(test, blocks[slot]);
+            blocks[slot] = NULL;
+            model.current -= bytes[slot];
+            continue;
+        }
+        bytes[slot] = block_bytes(random_bytes(&seed, 12 * MIB));
+        struct other_thread other = { .test = test, .bytes = bytes[slot], .keeps = true };
+        other.stream = other.used_by = stream;
+        if (random_next(&seed) % 2 == 0)
+            blocks[slot] = block_alloc(test, bytes[slot], 0);
+        else
+            other_ran(&other);
+        blocks[slot] = blocks[slot] == NULL ? other.block : blocks[slot];
+        model_add(&model, bytes[slot]);
+    }
+    vmm_stats stats = cache_stats(test);
+    assert_int_equal(stats.allocated_bytes.current, model.current);
+    assert_int_equal(stats.allocated_bytes.allocated, model.allocated);
+    assert_int_equal(stats.requested_bytes.allocated, model.allocated);
+    assert_true(stats.allocated_bytes.peak + bound >= model.peak);
+    assert_true(stats.allocated_bytes.peak <= model.peak + bound);
+    for (int i = 0; i < PAIR_SLOTS; i++)
+        assert_ok(vmm_free(test->cache, blocks[i]));
+    cache_verify(test);
+}
+
+static void stats_of_threads_on_one_stream_are_exact(void **state)
+{
+    two_callers_follow_a_model(*state, 0, 0);
+}
+
+static void stats_of_threads_on_two_streams_are_near(void **state)
+{
+    two_callers_follow_a_model(*state, 1, 2 * COUNTERS_SLACK);
+}
+
+static void last_freed_blocks_are_free_for_all_calls(void **state)
+{
+    struct cache_test *test = *state;
+    static const size_t sizes[] = { 64 << 10, 3 * MIB };
+    for (int i = 0; i < 2; i++) {
+        void *block = block_alloc(test, sizes[i], 1);
+        block_free(test, block);
+        block = block_alloc(test, sizes[i], 1); /* by the fast path, so that it will be warm */
+        block_free(test, block);
+        assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_status(vmm_record_stream(test->cache, block, test->streams[2]),
+                      VMM_ERR_UNKNOWN_POINTER);
+        assert_status(vmm_pin(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_status(vmm_unpin(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(cache_scan(test).live_blocks, 0);
+        assert_ptr_equal(block_alloc(test, sizes[i], 1), block);
+        block_free(test, block);
+        vmm_stats stats = cache_stats(test);
+        assert_int_equal(stats.idle_bytes, stats.reserved_bytes.current);
+        assert_ptr_equal(block_alloc(test, sizes[i], 1), block);
+        block_free(test, block);
+        work_verify(test);
+        (void)cache_trim(test, 0);
+        assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+        cache_verify(test);
+    }
+}
+
+CACHE_MAIN(CACHE_TEST(first_blocks_count),
+           CACHE_TEST(stats_of_a_cache_that_does_not_cache_are_exact),
+           CACHE_TEST(waiting_blocks_that_a_trim_frees_are_counted),
+           CACHE_TEST(peaks_include_all_threads),
+           CACHE_TEST(a_new_stream_of_a_second_thread_counts_for_peaks),
+           CACHE_TEST(a_waiting_block_stays_active), CACHE_TEST(stats_of_one_thread_are_exact),
+           CACHE_TEST(stats_with_uses_are_exact),
+           CACHE_TEST(stats_of_threads_on_one_stream_are_exact),
+           CACHE_TEST(stats_of_threads_on_two_streams_are_near),
+           CACHE_TEST(last_freed_blocks_are_free_for_all_calls))

@@ -1,0 +1,360 @@
+/* Pointers that name no live block: the status, the error line and the report. */
+#include "debug_support.h"
+
+#include "base/hostmem.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const vmm_debug_mode modes[] = { VMM_DEBUG_RECORD, VMM_DEBUG_ON };
+enum { LIVE_MANY = 64 };
+static const size_t sizes[] = { 1000, 70000, (5 << 20) - 1000 };
+
+/* Calls a function of (test, block) for each mode and size. */
+#define FOR_ALL(test, function)                                                                    \
+    for (int mode = 0; mode < 2; mode++) {                                                         \
+        for (int size = 0; size < 3; size++) {                                                     \
+            debug_restart(test, modes[mode], 0);                                                   \
+            function(test, sizes[size]);                                                           \
+            assert_ok(vmm__cache_check((test)->cache));                                            \
+        }                                                                                          \
+    }
+
+static void check_double_free(struct cache_test *test, size_t bytes)
+{
+    void *block = block_allocate_here(test, bytes, 1);
+    void *other = block_alloc(test, 512, 1);
+    assert_ok(block_free_here(test, block));
+    block_free(test, other);
+    assert_status(block_misuse_here(test, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("vmm_free: 0x");
+    assert_says("was freed before by thread");
+    assert_says("2 operations ago, in block_free_here+0x");
+    const char *report = report_read(test);
+    assert_text_has(report, "misuse: vmm_free: ");
+    assert_text_has(report, "#0 block_misuse_here");
+    assert_text_has(report, "#0 block_allocate_here");
+    assert_text_has(report, "#0 block_free_here");
+}
+
+static void double_free_names_both_stacks(void **state)
+{
+    struct cache_test *test = *state;
+    FOR_ALL(test, check_double_free);
+}
+
+static void check_pointer_inside(struct cache_test *test, size_t bytes)
+{
+    char *block = block_allocate_here(test, bytes, 1);
+    assert_status(block_misuse_here(test, block + 512), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("lies 512 bytes inside the block of");
+    assert_says("that was allocated by thread");
+    assert_says("block_allocate_here");
+    assert_ok(vmm_free(test->cache, block));
+    assert_status(block_misuse_here(test, block + 512), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("that was freed by thread");
+}
+
+static void pointer_inside_a_block_names_the_block(void **state)
+{
+    struct cache_test *test = *state;
+    FOR_ALL(test, check_pointer_inside);
+}
+
+/* One past a block may be the start of the next, or in no block; under VMM_DEBUG_ON a canary lies there. */
+static void pointer_beside_a_block_names_the_block(void **state)
+{
+    struct cache_test *test = *state;
+    debug_restart(test, VMM_DEBUG_ON, 0);
+    char *block = block_allocate_here(test, 1000, 1);
+    assert_status(block_misuse_here(test, block + 1000), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("lies 0 bytes beyond the end of the block of 1000 bytes");
+    assert_status(block_misuse_here(test, block - 512), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("lies 512 bytes before the block of 1000 bytes");
+    block_free(test, block);
+}
+
+static void check_use_after_free(struct cache_test *test, size_t bytes)
+{
+    void *block = block_allocate_here(test, bytes, 1);
+    block_use(test, block, bytes == sizes[0] ? 1 : 2); /* 1: the block's own stream */
+    assert_ok(vmm_pin(test->cache, block));
+    assert_ok(vmm_unpin(test->cache, block));
+    assert_ok(block_free_here(test, block));
+    assert_status(vmm_record_stream(test->cache, block, test->streams[2]), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("vmm_record_stream: 0x");
+    assert_says("block_free_here");
+    assert_status(vmm_pin(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("vmm_pin: 0x");
+    assert_status(vmm_unpin(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("vmm_unpin: 0x");
+}
+
+static void other_calls_report_freed_blocks(void **state)
+{
+    struct cache_test *test = *state;
+    FOR_ALL(test, check_use_after_free);
+}
+
+static void foreign_pointers_are_refused(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        debug_restart(test, modes[mode], 0);
+        assert_text_has(report_read(test), "no misuse was found");
+        assert_status(vmm_free(test->cache, &mode), VMM_ERR_UNKNOWN_POINTER);
+        assert_says("is not an address of this cache's blocks");
+        assert_status(vmm_record_stream(test->cache, NULL, NULL), VMM_ERR_UNKNOWN_POINTER);
+        assert_ok(vmm_free(test->cache, NULL));
+    }
+}
+
+struct observer {
+    struct cache_test *test;
+    unsigned times;
+    char line[512];
+};
+
+/* The misuse function may call the cache. */
+static void misuse_handle(void *context, const char *line)
+{
+    struct observer *observer = context;
+    observer->times++;
+    (void)snprintf(observer->line, sizeof observer->line, "%s", line);
+    assert_text_has(report_read(observer->test), line);
+    assert_ok(vmm_debug_check(observer->test->cache));
+}
+
+/* Creates a cache with `handle` as its misuse function; returns a block of it that is freed. */
+static void *observer_start(struct observer *observer, vmm_debug_mode mode, vmm_misuse_fn handle)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    config.debug = mode;
+    config.misuse = handle;
+    config.misuse_context = observer;
+    cache_restart(observer->test, &config);
+    void *block = block_alloc(observer->test, 1000, 1);
+    block_free(observer->test, block);
+    return block;
+}
+
+static void misuse_function_is_called_once(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        struct observer observer = { .test = test };
+        void *block = observer_start(&observer, modes[mode], misuse_handle);
+        assert_int_equal(observer.times, 0);
+        assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(observer.times, 1);
+        assert_string_equal(observer.line, vmm_last_error());
+        assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(observer.times, 1);
+    }
+}
+
+/* The misuse function cannot destroy the cache, which the call that reports still uses. */
+static void misuse_handle_and_destroy(void *context, const char *line)
+{
+    struct observer *observer = context;
+    observer->times++;
+    (void)line;
+    assert_status(vmm_destroy(observer->test->cache), VMM_ERR_INVALID_ARGUMENT);
+}
+
+static void misuse_function_cannot_destroy_the_cache(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        struct observer observer = { .test = test };
+        void *block = observer_start(&observer, modes[mode], misuse_handle_and_destroy);
+        assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(observer.times, 1);
+        assert_ok(vmm__cache_check(test->cache));
+    }
+}
+
+/* A log function that frees a live block, and an invalid pointer, at each line of a report. */
+struct freeing_log {
+    struct cache_test *test;
+    char *live;
+    unsigned times;
+};
+
+static void line_free_blocks(void *context, const char *line)
+{
+    struct freeing_log *log = context;
+    if (log->live == NULL || strncmp(line, "misuse", strlen("misuse")) != 0)
+        return;
+    log->times++;
+    assert_status(vmm_free(log->test->cache, log->live), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_free(log->test->cache, log->live + 8), VMM_ERR_INVALID_ARGUMENT);
+}
+
+static void log_function_cannot_free(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        struct freeing_log log = { .test = test };
+        vmm_config config = VMM_CONFIG_INIT;
+        config.debug = modes[mode];
+        config.log = line_free_blocks;
+        config.log_context = &log;
+        cache_restart(test, &config);
+        void *block = block_alloc(test, 1000, 1);
+        log.live = block_alloc(test, 1000, 1);
+        assert_status(vmm_free(test->cache, log.live + 8), VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(log.times, 1);
+        bool is_seen = modes[mode] == VMM_DEBUG_ON;
+        if (is_seen)
+            bytes_write(test, block, 1000, 1, 1);
+        assert_status(vmm_free(test->cache, block), is_seen ? VMM_ERR_CORRUPTED : VMM_OK);
+        assert_int_equal(log.times, is_seen ? 2 : 1);
+        void *live = log.live;
+        log.live = NULL;
+        block_free(test, live);
+    }
+}
+
+struct checker {
+    struct cache_test *test;
+    _Atomic bool stops;
+};
+
+static void *check_in_a_loop(void *context)
+{
+    struct checker *checker = context;
+    while (!atomic_load(&checker->stops))
+        (void)vmm_debug_check(checker->test->cache);
+    return NULL;
+}
+
+/* Also an invalid pointer, and also if another thread of the parent held the locks of debug mode. */
+static void forked_child_frees_nothing(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        debug_restart(test, modes[mode], 0);
+        struct checker checker = { .test = test };
+        void *block = block_alloc(test, 1000, 1);
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, check_in_a_loop, &checker), 0);
+        for (int i = 0; i < 10; i++) {
+            int status;
+            pid_t child = fork();
+            if (child == 0) {
+                (void)alarm(20);
+                void *out;
+                bool is_refused = vmm_free(test->cache, block) == VMM_ERR_FORKED &&
+                                  vmm_free(test->cache, &checker) == VMM_ERR_FORKED &&
+                                  vmm_alloc(test->cache, 1000, NULL, &out) == VMM_ERR_FORKED;
+                _exit(is_refused ? 0 : 1);
+            }
+            assert_int_equal(waitpid(child, &status, 0), child);
+            assert_int_equal(status, 0);
+        }
+        atomic_store(&checker.stops, true);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        block_free(test, block);
+    }
+}
+
+struct log {
+    char text[16384];
+    size_t bytes;
+};
+
+static void log_line(void *context, const char *line)
+{
+    struct log *log = context;
+    log->bytes +=
+        (size_t)snprintf(log->text + log->bytes, sizeof log->text - log->bytes, "%s\n", line);
+}
+
+static void report_is_written_to_the_log(void **state)
+{
+    struct cache_test *test = *state;
+    static struct log log;
+    log.bytes = 0;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.debug = VMM_DEBUG_ON;
+    config.log = log_line;
+    config.log_context = &log;
+    cache_restart(test, &config);
+    void *block = block_allocate_here(test, 1000, 1);
+    bytes_write(test, block, 1000, 1, 1);
+    log.bytes = 0;
+    assert_status(block_free_here(test, block), VMM_ERR_CORRUPTED);
+    assert_text_has(log.text, "misuse: vmm_free: ");
+    assert_text_has(log.text, "#0 block_allocate_here");
+    assert_text_has(log.text, "#0 block_free_here");
+}
+
+/* The records of the last 65536 freed blocks are kept; older ones are discarded. */
+static void records_are_bounded(void **state)
+{
+    struct cache_test *test = *state;
+    void *live[LIVE_MANY];
+    debug_restart(test, VMM_DEBUG_RECORD, 0);
+    uint64_t before = vmm__host_outstanding();
+    uint64_t after = 0;
+    for (int i = 0; i < LIVE_MANY; i++)
+        live[i] = block_alloc(test, 512, 0);
+    for (int i = 0; i < 70000; i++) {
+        block_free(test, block_alloc(test, 512, 0));
+        if (i == 66000)
+            after = vmm__host_outstanding();
+    }
+    assert_true(after > before);
+    assert_int_equal(vmm__host_outstanding(), after);
+    for (int i = 0; i < LIVE_MANY; i++) /* each free exceeds the bound by one record */
+        block_free(test, live[i]);
+    assert_true(vmm__host_outstanding() < after);
+    assert_status(block_misuse_here(test, live[0]), VMM_ERR_UNKNOWN_POINTER);
+    assert_says("was freed before by thread");
+}
+
+/* If host memory for the record runs out, the allocation fails and changes nothing. */
+static void allocation_without_a_record_fails(void **state)
+{
+    struct cache_test *test = *state;
+    for (int mode = 0; mode < 2; mode++) {
+        for (int size = 0; size < 3; size++) {
+            debug_restart(test, modes[mode], 0);
+            vmm_status status = VMM_ERR_HOST_OOM;
+            void *block = test;
+            for (uint64_t number = 1; status != VMM_OK; number++) {
+                (void)vmm__host_fail_at(number);
+                status = vmm_alloc(test->cache, sizes[size], test->streams[1], &block);
+                (void)vmm__host_fail_at(0);
+                assert_true(status == VMM_OK || status == VMM_ERR_HOST_OOM);
+                assert_true(status == VMM_OK || block == (void *)test);
+                assert_ok(vmm__cache_check(test->cache));
+                assert_true(number < 200);
+            }
+            block_free(test, block);
+        }
+    }
+}
+
+static void null_arguments_are_refused(void **state)
+{
+    struct cache_test *test = *state;
+    assert_status(vmm_debug_check(NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_debug_report(NULL, stderr), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_debug_report(test->cache, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_ok(vmm_debug_check(test->cache));
+    assert_text_has(report_read(test), "no misuse was found");
+}
+
+CACHE_MAIN(CACHE_TEST(double_free_names_both_stacks),
+           CACHE_TEST(pointer_inside_a_block_names_the_block),
+           CACHE_TEST(pointer_beside_a_block_names_the_block),
+           CACHE_TEST(other_calls_report_freed_blocks), CACHE_TEST(foreign_pointers_are_refused),
+           CACHE_TEST(misuse_function_is_called_once),
+           CACHE_TEST(misuse_function_cannot_destroy_the_cache),
+           CACHE_TEST(log_function_cannot_free), CACHE_TEST(forked_child_frees_nothing),
+           CACHE_TEST(report_is_written_to_the_log), CACHE_TEST(records_are_bounded),
+           CACHE_TEST(allocation_without_a_record_fails), CACHE_TEST(null_arguments_are_refused))

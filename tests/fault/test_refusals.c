@@ -1,0 +1,332 @@
+/*
+ * Failures of the system that hardly ever happen, or have an error code of their own: each call fails once, with that
+ * code. The library must report it and leave nothing behind.
+ *
+ * The functions below replace the C library's in this program. A refusal names a function and the number of its calls
+ * that succeed before the failure.
+ */
+#define _GNU_SOURCE
+#include "support/host_support.h"
+
+#include "base/barrier.h"
+#include "base/ticker.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+    const char *function;
+    int calls_before;
+    int code;
+    int refused;
+} refusal;
+
+static void refuse(const char *function, int calls_before, int code)
+{
+    refusal.function = function;
+    refusal.calls_before = calls_before;
+    refusal.code = code;
+    refusal.refused = 0;
+}
+
+/* Whether this call must fail; only one call does. */
+static bool is_refused(const char *function)
+{
+    if (refusal.function == NULL || strcmp(function, refusal.function) != 0 ||
+        refusal.calls_before-- > 0)
+        return false;
+    refusal.function = NULL;
+    refusal.refused++;
+    errno = refusal.code;
+    return true;
+}
+
+static int refusal_clear(void **state)
+{
+    (void)state;
+    refusal.function = NULL;
+    return vmm__host_outstanding() == 0 ? 0 : -1;
+}
+
+/* ---- Replacements for functions of the C library ---------------------------------------------- */
+
+/* ISO C does not convert the result of dlsym() to a function pointer, so its bytes are copied. */
+#define REAL_FUNCTION(name, parameters)                                                            \
+    int(*real) parameters;                                                                         \
+    void *found = dlsym(RTLD_NEXT, #name);                                                         \
+    memcpy(&real, &found, sizeof real)
+
+/* Functions of the first group return an error code, those of the second -1 with errno. */
+#define REPLACEMENT(name, failed, parameters, ...)                                                 \
+    int name parameters;                                                                           \
+    int name parameters                                                                            \
+    {                                                                                              \
+        if (is_refused(#name))                                                                     \
+            return failed;                                                                         \
+        REAL_FUNCTION(name, parameters);                                                           \
+        return real(__VA_ARGS__);                                                                  \
+    }
+
+REPLACEMENT(pthread_mutex_init, refusal.code,
+            (pthread_mutex_t * mutex, const pthread_mutexattr_t *how), mutex, how)
+REPLACEMENT(pthread_cond_init, refusal.code,
+            (pthread_cond_t * condition, const pthread_condattr_t *how), condition, how)
+REPLACEMENT(pthread_condattr_init, refusal.code, (pthread_condattr_t * attributes), attributes)
+REPLACEMENT(pthread_create, refusal.code,
+            (pthread_t * thread, const pthread_attr_t *how, void *(*start)(void *), void *context),
+            thread, how, start, context)
+REPLACEMENT(posix_memalign, refusal.code, (void **memory, size_t alignment, size_t bytes), memory,
+            alignment, bytes)
+REPLACEMENT(memfd_create, -1, (const char *name, unsigned flags), name, flags)
+REPLACEMENT(ftruncate, -1, (int file, off_t bytes), file, bytes)
+REPLACEMENT(fallocate, -1, (int file, int mode, off_t offset, off_t bytes), file, mode, offset,
+            bytes)
+REPLACEMENT(munmap, -1, (void *at, size_t bytes), at, bytes)
+REPLACEMENT(madvise, -1, (void *at, size_t bytes, int advice), at, bytes, advice)
+REPLACEMENT(nanosleep, -1, (const struct timespec *pause, struct timespec *left), pause, left)
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left)
+{
+    if (is_refused("clock_nanosleep"))
+        return refusal.code;
+    REAL_FUNCTION(clock_nanosleep, (clockid_t, int, const struct timespec *, struct timespec *));
+    return real(clock, flags, until, left);
+}
+
+static int refused_key = -1; /* the key for which sysconf() fails; -1: none */
+
+long sysconf(int key)
+{
+    if (key == refused_key)
+        return -1;
+    long (*real)(int);
+    void *found = dlsym(RTLD_NEXT, "sysconf");
+    memcpy(&real, &found, sizeof real);
+    return real(key);
+}
+
+long syscall(long number, ...)
+{
+    long (*real)(long, ...);
+    void *found = dlsym(RTLD_NEXT, "syscall");
+    memcpy(&real, &found, sizeof real);
+    va_list arguments;
+    va_start(arguments, number);
+    int command = va_arg(arguments, int);
+    va_end(arguments);
+    return is_refused("syscall") ? -1 : real(number, command, 0, 0);
+}
+
+/* ---- Opening a device ------------------------------------------------------------------------- */
+
+static void open_must_fail(const char *function, int calls_before, int code, vmm_status wanted,
+                           const char *words)
+{
+    struct driver_options options = { .device_bytes = 4 * GRANULE };
+    struct driver *driver = NULL;
+    refuse(function, calls_before, code);
+    assert_status(vmm__driver_host_open(&options, &driver), wanted);
+    assert_int_equal(refusal.refused, 1);
+    assert_non_null(strstr(vmm_last_error(), words));
+    assert_null(driver);
+    assert_int_equal(vmm__host_outstanding(), 0);
+}
+
+static void host_driver_reports_failed_open(void **state)
+{
+    (void)state;
+    open_must_fail("memfd_create", 0, EMFILE, VMM_ERR_DRIVER, "EMFILE: RLIMIT_NOFILE");
+    open_must_fail("memfd_create", 0, ENFILE, VMM_ERR_DRIVER, "ENFILE: limit of this system");
+    open_must_fail("memfd_create", 0, ENOMEM, VMM_ERR_HOST_OOM, "memfd_create");
+    open_must_fail("memfd_create", 0, EPERM, VMM_ERR_DRIVER, "memfd_create");
+    open_must_fail("ftruncate", 0, EFBIG, VMM_ERR_DRIVER, "ftruncate");
+    open_must_fail("pthread_mutex_init", 0, ENOMEM, VMM_ERR_HOST_OOM, "lock");
+    open_must_fail("pthread_mutex_init", 1, ENOMEM, VMM_ERR_HOST_OOM, "lock");
+    open_must_fail("pthread_cond_init", 0, ENOMEM, VMM_ERR_HOST_OOM, "lock");
+    open_must_fail("posix_memalign", 0, ENOMEM, VMM_ERR_HOST_OOM,
+                   "out of host memory for the driver");
+}
+
+static void sim_driver_reports_failed_open(void **state)
+{
+    (void)state;
+    struct driver_options options = { .device_bytes = 4 * GRANULE };
+    struct driver *driver = NULL;
+    refuse("pthread_mutex_init", 0, ENOMEM);
+    assert_status(vmm__driver_sim_open(&options, &driver), VMM_ERR_HOST_OOM);
+    refuse("posix_memalign", 0, ENOMEM);
+    assert_status(vmm__driver_sim_open(&options, &driver), VMM_ERR_HOST_OOM);
+    assert_int_equal(refusal.refused, 1);
+    assert_null(driver);
+}
+
+static void unknown_memory_size_is_refused(void **state)
+{
+    (void)state;
+    static const int keys[] = { _SC_PHYS_PAGES, _SC_PAGESIZE };
+    struct driver_options options = { .device_bytes = 0 };
+    struct driver *driver = NULL;
+    for (int i = 0; i < 2; i++) {
+        refused_key = keys[i];
+        vmm_status status = vmm__driver_host_open(&options, &driver);
+        refused_key = -1;
+        assert_status(status, VMM_ERR_INVALID_ARGUMENT);
+    }
+    options.device_bytes = UINT64_MAX / 2;
+    assert_status(vmm__driver_host_open(&options, &driver), VMM_ERR_INVALID_ARGUMENT);
+    assert_null(driver);
+}
+
+/* ---- Memory of the host driver ------------------------------------------------------------------ */
+
+static void missing_host_memory_is_device_oom(void **state)
+{
+    struct driver *driver = *state;
+    static const int codes[] = { ENOSPC, ENOMEM };
+    uint64_t handle = 5;
+    for (int i = 0; i < 2; i++) {
+        refuse("fallocate", 0, codes[i]);
+        assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
+        assert_non_null(strstr(vmm_last_error(), "this machine has no memory left"));
+    }
+    refuse("fallocate", 0, EIO);
+    assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DRIVER);
+    assert_int_equal(handle, 5);
+    refuse("fallocate", 0, EINTR); /* the driver tries again */
+    handle = handle_create(driver, GRANULE);
+    assert_int_equal(refusal.refused, 1);
+    assert_ok(vmm__driver_release(driver, handle, GRANULE));
+}
+
+static void failed_address_free_keeps_addresses(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = address_reserve(driver, GRANULE);
+    refuse("munmap", 0, EINVAL);
+    assert_status(vmm__driver_address_free(driver, address, GRANULE), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), "munmap"));
+    refuse("munmap", 0, ENOMEM);
+    assert_status(vmm__driver_address_free(driver, address, GRANULE), VMM_ERR_HOST_OOM);
+    assert_ok(vmm__driver_address_free(driver, address, GRANULE));
+}
+
+static void memory_inherited_by_children_is_refused(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address = address_reserve(driver, GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
+    refuse("madvise", 0, EINVAL);
+    assert_status(vmm__driver_map(driver, address, GRANULE, handle), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), "madvise"));
+    handle_map(driver, address, GRANULE, handle);
+}
+
+/* ---- Work ------------------------------------------------------------------------------------- */
+
+static void delay_continues_after_signals(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t begin = vmm__driver_clock_ns(driver);
+    refuse("clock_nanosleep", 0, EINTR);
+    assert_ok(vmm__driver_delay(driver, 20000000, STREAM(1)));
+    assert_ok(vmm__driver_device_wait(driver));
+    assert_int_equal(refusal.refused, 1);
+    assert_true(vmm__driver_clock_ns(driver) - begin >= 20000000);
+}
+
+static void work_without_workers_is_refused(void **state)
+{
+    struct driver *driver = *state;
+    refuse("pthread_create", 0, EAGAIN);
+    assert_status(vmm__driver_delay(driver, 1, STREAM(1)), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), "RLIMIT_NPROC"));
+    refuse("pthread_create", 1, EAGAIN); /* one worker is enough */
+    assert_ok(vmm__driver_delay(driver, 1, STREAM(1)));
+    assert_ok(vmm__driver_device_wait(driver));
+}
+
+/* ---- Base ------------------------------------------------------------------------------------- */
+
+static void must_not_run(void *context)
+{
+    (void)context;
+    abort();
+}
+
+static void failed_ticker_start_leaves_nothing(void **state)
+{
+    (void)state;
+    static const char *const functions[] = { "pthread_condattr_init", "pthread_cond_init",
+                                             "pthread_create" };
+    for (int i = 0; i < 3; i++) {
+        struct ticker ticker;
+        refuse(functions[i], 0, EAGAIN);
+        assert_status(vmm__ticker_start(&ticker, 100000, must_not_run, NULL), VMM_ERR_HOST_OOM);
+        assert_int_equal(refusal.refused, 1);
+        assert_non_null(strstr(vmm_last_error(), "ticker"));
+        vmm__ticker_stop(&ticker);
+    }
+}
+
+/* If the system refuses a barrier of the process, the library waits instead, and signals do not shorten the wait. */
+static void refused_barrier_waits_instead(void **state)
+{
+    (void)state;
+    struct timespec before;
+    struct timespec after;
+    assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &before), 0);
+    refuse("syscall", 0, EPERM);
+    vmm__barrier_all();
+    assert_int_equal(refusal.refused, 1);
+    assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &after), 0);
+    assert_true((after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec >=
+                1000000);
+    refuse("nanosleep", 0, EINTR);
+    vmm__barrier_pause(64);
+    assert_int_equal(refusal.refused, 1);
+    refuse("nanosleep", 0, EFAULT); /* any other error ends the wait */
+    vmm__barrier_pause(64);
+    vmm__barrier_pause(63);
+    assert_int_equal(refusal.refused, 1);
+}
+
+static void refused_host_memory_gives_null(void **state)
+{
+    (void)state;
+    assert_null(vmm__host_alloc(SIZE_MAX, 2));
+    assert_null(vmm__host_alloc(1, SIZE_MAX - 8));
+    assert_null(vmm__host_alloc(1, SIZE_MAX / 2));
+    refuse("posix_memalign", 0, ENOMEM);
+    assert_null(vmm__host_alloc(1, 100));
+    assert_null(vmm__host_table_alloc(SIZE_MAX / 2));
+    assert_int_equal(vmm__host_outstanding(), 0);
+}
+
+int main(void)
+{
+#define REFUSAL_TEST(name) cmocka_unit_test_teardown(name, refusal_clear)
+    const struct CMUnitTest tests[] = {
+        REFUSAL_TEST(host_driver_reports_failed_open),
+        REFUSAL_TEST(sim_driver_reports_failed_open),
+        REFUSAL_TEST(unknown_memory_size_is_refused),
+        HOST_TEST(missing_host_memory_is_device_oom),
+        HOST_TEST(failed_address_free_keeps_addresses),
+        HOST_TEST(memory_inherited_by_children_is_refused),
+        HOST_TEST(delay_continues_after_signals),
+        HOST_TEST(work_without_workers_is_refused),
+        REFUSAL_TEST(failed_ticker_start_leaves_nothing),
+        REFUSAL_TEST(refused_barrier_waits_instead),
+        REFUSAL_TEST(refused_host_memory_gives_null),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

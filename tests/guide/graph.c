@@ -1,0 +1,59 @@
+/* Memory of a captured CUDA graph. */
+#include "gpu.h"
+
+enum { BYTES = 4 << 20 };
+
+/* [graph] */
+/* Requests of the captured stream come from the graph's pool, all others from elsewhere. */
+static int is_captured(void *context, vmm_stream stream)
+{
+    return stream == *(vmm_stream *)context;
+}
+
+static struct gpu_graph *capture(vmm_cache *cache, vmm_pool_id id, vmm_stream stream, void **result)
+{
+    void *scratch;
+    check(vmm_pool_begin(cache, id, is_captured, &stream));
+    gpu_capture_begin(stream);
+    check(vmm_alloc(cache, BYTES, stream, &scratch));
+    check(vmm_alloc(cache, BYTES, stream, result));
+    gpu_fill(scratch, 1, BYTES, stream);
+    gpu_fill(*result, 2, BYTES, stream);
+    check(vmm_free(cache, scratch)); /* stays the graph's: each launch writes there again */
+    struct gpu_graph *graph = gpu_capture_end(stream);
+    check(vmm_pool_end(cache, id));
+    return graph;
+}
+/* [end] */
+
+int main(void)
+{
+    vmm_cache *cache;
+    vmm_pool_id id = { 1, 1 };
+    void *result;
+    check(vmm_create(NULL, &cache));
+    vmm_stream stream = gpu_stream_create();
+    struct gpu_graph *graph = capture(cache, id, stream, &result);
+
+    void *other;
+    check(vmm_alloc(cache, BYTES, stream, &other)); /* never the graph's scratch memory */
+    gpu_fill(other, 7, BYTES, stream);
+    gpu_graph_launch(graph, stream);
+    EXPECT(gpu_byte(result, stream) == 2);
+    EXPECT(gpu_byte(other, stream) == 7);
+
+    /* [release] */
+    gpu_graph_destroy(graph);
+    check(vmm_free(cache, result));
+    check(vmm_pool_release(cache, id)); /* now the pool's memory serves everybody */
+    /* [end] */
+    check(vmm_free(cache, other));
+    check(vmm_wait(cache));
+    check(vmm_trim(cache, 0, NULL));
+    vmm_stats stats = VMM_STATS_INIT;
+    check(vmm_stats_get(cache, &stats));
+    EXPECT(stats.reserved_bytes.current == 0);
+    check(vmm_destroy(cache));
+    gpu_stream_destroy(stream);
+    return 0;
+}

@@ -1,0 +1,218 @@
+/*
+ * The cuda driver's self-test of one handle at two addresses: on devices that cannot do it a cache works all the
+ * same, knows that it has no aliases, and says so in the log.
+ */
+#define _GNU_SOURCE
+#include "life/cuda_support.h"
+
+#include "cache/cache.h"
+#include "driver/driver.h"
+
+enum { CUDA_OOM = 2, CUDA_ILLEGAL_ADDRESS = 700, CUDA_NOT_SUPPORTED = 801, CUDA_UNKNOWN = 999 };
+
+/* ---- Caches and their log ----------------------------------------------------------------------- */
+
+/* Keeps the line about aliases. */
+static void alias_line_keep(void *context, const char *line)
+{
+    char *kept = context;
+    if (strstr(line, "two addresses") == NULL)
+        return;
+    CHILD_REQUIRES(kept[0] == '\0');
+    (void)snprintf(kept, 512, "%s", line);
+}
+
+static vmm_status logged_cache_create(char line[512], vmm_config *config, vmm_cache **out)
+{
+    line[0] = '\0';
+    config->driver = VMM_DRIVER_CUDA;
+    config->arena_bytes = GIB;
+    config->log = alias_line_keep;
+    config->log_context = line;
+    return vmm_create(config, out);
+}
+
+static void block_round_trip(vmm_cache *cache)
+{
+    void *block = NULL;
+    CHILD_REQUIRES(vmm_alloc(cache, 3 * MIB, NULL, &block) == VMM_OK);
+    CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK);
+}
+
+/* Makes a cache and ends it; nothing of either, nor of the self-test, is left. */
+static void alias_is_missing(const char *step)
+{
+    char line[512];
+    char told[64];
+    vmm_cache *cache = NULL;
+    vmm_config config = VMM_CONFIG_INIT;
+    uint64_t host_bytes = vmm__host_outstanding();
+    CHILD_REQUIRES(vmm_alloc(NULL, 1, NULL, NULL) != VMM_OK); /* leaves a line */
+    char before[512];
+    (void)snprintf(before, sizeof before, "%s", vmm_last_error());
+    CHILD_REQUIRES(before[0] != '\0');
+    CHILD_REQUIRES(logged_cache_create(line, &config, &cache) == VMM_OK);
+    CHILD_REQUIRES(strcmp(vmm_last_error(), before) == 0);
+    fault_set("", 0, 1, false);
+    (void)snprintf(told, sizeof told, "failed at '%s': ", step);
+    if (strstr(line, told) == NULL)
+        (void)fprintf(stderr, "'%s' is not told in: %s\n", step, line);
+    CHILD_REQUIRES(strstr(line, "fake device 0 cannot map memory at two addresses") != NULL);
+    CHILD_REQUIRES(strstr(line, told) != NULL);
+    CHILD_REQUIRES(!cache->driver->has_aliases);
+    block_round_trip(cache);
+    CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
+    CHILD_REQUIRES(fake->taken(0) == 0 && fake->holds[0] == 0);
+    CHILD_REQUIRES(vmm__host_outstanding() == host_bytes);
+}
+
+/* ---- Devices that can, and devices that lie ------------------------------------------------------ */
+
+static void honest_device(void *context)
+{
+    (void)context;
+    char line[512];
+    vmm_cache *cache = NULL;
+    vmm_config config = VMM_CONFIG_INIT;
+    fake_open();
+    CHILD_REQUIRES(logged_cache_create(line, &config, &cache) == VMM_OK);
+    CHILD_REQUIRES(cache->driver->has_aliases && line[0] == '\0');
+    CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
+    CHILD_REQUIRES(fake->taken(0) == 0);
+    fake_check_misuses();
+}
+
+static void a_device_with_aliases_is_known(void **state)
+{
+    (void)state;
+    child_runs(honest_device, NULL);
+}
+
+struct lie {
+    enum fake_alias alias;
+    const char *step;
+};
+
+static void lying_device(void *context)
+{
+    const struct lie *lie = context;
+    fake_open();
+    fake->alias = lie->alias;
+    alias_is_missing(lie->step);
+    fake_check_misuses();
+}
+
+static void a_device_that_lies_about_aliases_is_found_out(void **state)
+{
+    static const struct lie lies[] = {
+        { FAKE_ALIAS_REFUSED, "map" },
+        { FAKE_ALIAS_OTHER_BYTES, "write and read" },
+        { FAKE_ALIAS_BROKEN, "read after the unmap" },
+    };
+    (void)state;
+    for (unsigned i = 0; i < sizeof lies / sizeof *lies; i++) {
+        struct lie lie = lies[i];
+        child_runs(lying_device, &lie);
+    }
+}
+
+/* ---- Every call of that part fails in turn -------------------------------------------------------- */
+
+struct alias_call {
+    const char *call;
+    uint64_t number; /* of the calls of that name in vmm_create() */
+    const char *step;
+};
+
+/* The first calls of these names are those of the first mapping. */
+static const struct alias_call alias_calls[] = {
+    { "cuMemAddressReserve", 2, "reserve" },
+    { "cuMemMap", 2, "map" },
+    { "cuMemSetAccess", 2, "set access" },
+    { "cuMemsetD8Async", 1, "write and read" },
+    { "cuMemcpyDtoHAsync_v2", 1, "write and read" },
+    { "cuStreamSynchronize", 1, "write and read" },
+    { "cuMemsetD8Async", 2, "write and read" },
+    { "cuMemUnmap", 1, "unmap the first" },
+    { "cuMemcpyDtoHAsync_v2", 2, "read after the unmap" },
+    { "cuStreamSynchronize", 2, "read after the unmap" },
+    { "cuMemUnmap", 2, "unmap the second" },
+    { "cuMemAddressFree", 1, "address free" },
+};
+
+enum { ALIAS_CALLS = sizeof alias_calls / sizeof *alias_calls };
+
+static void each_call_is_refused(void *context)
+{
+    static const int results[] = { CUDA_OOM, CUDA_NOT_SUPPORTED, CUDA_UNKNOWN };
+    (void)context;
+    fake_open();
+    for (unsigned i = 0; i < ALIAS_CALLS; i++) {
+        for (unsigned j = 0; j < sizeof results / sizeof *results; j++) {
+            fault_set(alias_calls[i].call, results[j], alias_calls[i].number, true);
+            alias_is_missing(alias_calls[i].step);
+        }
+    }
+    fake_check_misuses();
+}
+
+static void a_refused_call_only_costs_the_aliases(void **state)
+{
+    (void)state;
+    child_runs(each_call_is_refused, NULL);
+}
+
+/* A device that is lost there is lost for vmm_create(), too. */
+static void each_call_loses_the_device(void *context)
+{
+    (void)context;
+    fake_open();
+    for (unsigned i = 0; i < ALIAS_CALLS; i++) {
+        char line[512];
+        vmm_cache *cache = NULL;
+        vmm_config config = VMM_CONFIG_INIT;
+        fault_set(alias_calls[i].call, CUDA_ILLEGAL_ADDRESS, alias_calls[i].number, true);
+        CHILD_REQUIRES(logged_cache_create(line, &config, &cache) == VMM_ERR_LOST && cache == NULL);
+        CHILD_REQUIRES(strstr(vmm_last_error(), alias_calls[i].step) != NULL);
+        fault_set("", 0, 1, false);
+        CHILD_REQUIRES(fake->taken(0) == 0 && fake->holds[0] == 0);
+        CHILD_REQUIRES(vmm__host_outstanding() == 0);
+    }
+    fake_check_misuses();
+}
+
+static void a_device_that_is_lost_meanwhile_is_told(void **state)
+{
+    (void)state;
+    child_runs(each_call_loses_the_device, NULL);
+}
+
+/* ---- Plain memory --------------------------------------------------------------------------------- */
+
+static void plain_device(void *context)
+{
+    (void)context;
+    struct driver *driver = NULL;
+    struct driver_options options = { .device_bytes = 64 * MIB, .is_plain = true };
+    CHILD_REQUIRES(vmm__driver_cuda_open(&options, &driver) == VMM_OK);
+    CHILD_REQUIRES(driver->is_plain && !driver->has_aliases);
+    vmm__driver_close(driver);
+}
+
+static void plain_memory_has_no_aliases(void **state)
+{
+    (void)state;
+    child_runs(plain_device, NULL);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_with_aliases_is_known),
+        cmocka_unit_test(a_device_that_lies_about_aliases_is_found_out),
+        cmocka_unit_test(a_refused_call_only_costs_the_aliases),
+        cmocka_unit_test(a_device_that_is_lost_meanwhile_is_told),
+        cmocka_unit_test(plain_memory_has_no_aliases),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

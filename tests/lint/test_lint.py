@@ -1,0 +1,109 @@
+"""Each check of words and includes finds what is planted, and nothing in plain text."""
+import contextlib
+import io
+import os
+import tempfile
+import unittest
+
+import circles
+import english
+import old_words
+
+
+class Planted(unittest.TestCase):
+    def faults(self, check, files, *arguments):
+        """The lines that the check prints for a tree of these files; the last line is its summary."""
+        with tempfile.TemporaryDirectory() as root, contextlib.redirect_stdout(io.StringIO()) as out:
+            for path, text in files.items():
+                os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+                with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                    file.write(text)
+            with self.assertRaises(SystemExit) as end:
+                check.main(root, *arguments)
+        lines = out.getvalue().splitlines()[:-1]
+        self.assertEqual(end.exception.code, 1 if lines else 0)
+        return lines
+
+
+class OldWords(Planted):
+    def find(self, text, path="src/a.c"):
+        return self.faults(old_words, {path: text}, ["src", "docs"])
+
+    def test_finds_a_word_in_a_comment(self):
+        self.assertEqual(self.find("int a;\n/* Its territory. */\n"), ["src/a.c:2: 'territory'; write: extent"])
+
+    def test_finds_a_part_of_an_identifier(self):
+        self.assertEqual(len(self.find("int heap_handouts_now;\n")), 1)
+
+    def test_finds_a_public_name_in_a_document(self):
+        self.assertEqual(len(self.find("Call `vmm_watch()`.\n", "docs/a.md")), 1)
+
+    def test_leaves_the_words_of_today_alone(self):
+        self.assertEqual(self.find("void extent_take(void); /* Oversupply, meshwork, vmm_listen(). */\n"), [])
+
+    def test_leaves_other_folders_alone(self):
+        tree = {"src/a.c": "int a;\n", "tests/a.c": "int seat;\n"}
+        self.assertEqual(self.faults(old_words, tree, ["src"]), [])
+        self.assertEqual(len(self.faults(old_words, tree, [])), 1)
+
+
+class English(Planted):
+    def find(self, text, path="src/a.c"):
+        return self.faults(english, {path: text}, ["src"])
+
+    def test_finds_a_riddle_in_a_comment(self):
+        self.assertEqual(self.find("int a;\n/*\n * It is nobody's.\n */\n"),
+                         ["src/a.c:3: 'nobody's'; plainer: name the owner, or say 'unowned'"])
+
+    def test_finds_a_riddle_in_a_message(self):
+        self.assertEqual(len(self.find('f("it was told of");\n')), 1)
+
+    def test_finds_a_riddle_in_a_docstring(self):
+        self.assertEqual(len(self.find('"""Whoever calls it,\n\nin vain."""\n', "src/a.py")), 1)
+
+    def test_finds_a_riddle_in_a_document(self):
+        self.assertEqual(len(self.find("Two blocks, both of which are free.\n", "src/a.md")), 1)
+
+    def test_leaves_code_alone(self):
+        self.assertEqual(self.find("int nobody, lacks; /* The owner is unknown. */\n"), [])
+
+
+class Circles(Planted):
+    def find(self, **files):
+        allowed = {kind: {} for kind in circles.ALLOWED}
+        return self.find_with(allowed, files)
+
+    def find_with(self, allowed, files):
+        real, circles.ALLOWED = circles.ALLOWED, allowed
+        try:
+            tree = {"src/" + path: text for path, text in files.items()}
+            return self.faults(circles, tree)
+        finally:
+            circles.ALLOWED = real
+
+    def test_finds_headers_that_include_each_other(self):
+        lines = self.find(**{"m/a.h": '#include "m/b.h"\n', "m/b.h": '#include "m/a.h"\n'})
+        self.assertIn("headers include each other: m/a.h, m/b.h", lines)
+
+    def test_finds_a_circle_of_three_modules(self):
+        lines = self.find(**{"m/a.h": "", "m/b.h": "", "m/c.h": "", "m/a.c": '#include "m/b.h"\n',
+                             "m/b.c": '#include "m/c.h"\n', "m/c.c": '#include "m/a.h"\n'})
+        self.assertEqual(lines, ["modules include each other: m/a, m/b, m/c"])
+
+    def test_finds_folders_that_include_each_other(self):
+        lines = self.find(**{"m/a.h": '#include "n/b.h"\n', "n/b.h": "", "n/c.h": '#include "m/d.h"\n', "m/d.h": ""})
+        self.assertEqual(lines, ["folders include each other: m, n"])
+
+    def test_leaves_a_chain_alone(self):
+        self.assertEqual(self.find(**{"m/a.h": '#include "n/b.h"\n', "n/b.h": "", "m/a.c": '#include "m/a.h"\n'}), [])
+
+    def test_finds_an_allowance_that_no_longer_applies(self):
+        allowed = {"headers": {}, "modules": {("m/a", "m/b"): "because"}, "folders": {}}
+        circle = {"m/a.h": "", "m/b.h": "", "m/a.c": '#include "m/b.h"\n', "m/b.c": '#include "m/a.h"\n'}
+        self.assertEqual(self.find_with(allowed, circle), [])
+        circle["m/b.c"] = ""
+        self.assertEqual(len(self.find_with(allowed, circle)), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,302 @@
+/*
+ * Every public function as the first call of a process, with a NULL cache, and as the first call on a new cache: with
+ * structs of zeros, of garbage, and of every older struct_size.
+ */
+#define _GNU_SOURCE
+#include "stage.h"
+
+#include "support/cache_support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { GARBAGE = 0xa5, DEADLOCK_SECONDS = 60 };
+
+static const vmm_pool_id some_id = { 5, 6 };
+
+struct first {
+    const char *name;
+    vmm_status (*call)(vmm_cache *cache);
+    vmm_status on_none; /* expected with a NULL cache */
+    vmm_status on_new;  /* expected with a new cache */
+};
+
+static int visit_stop(void *context, const vmm_item *item)
+{
+    (void)context;
+    return item != NULL;
+}
+
+static vmm_status alloc_free(vmm_cache *cache)
+{
+    void *block = &block;
+    vmm_status status = vmm_alloc(cache, 3 * MIB, NULL, &block);
+    must(status == VMM_OK || block == &block);
+    return status == VMM_OK ? vmm_free(cache, block) : status;
+}
+
+static vmm_status free_foreign(vmm_cache *cache)
+{
+    return vmm_free(cache, &cache);
+}
+
+static vmm_status use_foreign(vmm_cache *cache)
+{
+    return vmm_record_stream(cache, &cache, (vmm_stream)(uintptr_t)GARBAGE);
+}
+
+static vmm_status pin_foreign(vmm_cache *cache)
+{
+    return vmm_pin(cache, &cache);
+}
+
+static vmm_status unpin_foreign(vmm_cache *cache)
+{
+    return vmm_unpin(cache, &cache);
+}
+
+static vmm_status trim_all(vmm_cache *cache)
+{
+    return vmm_trim(cache, 0, NULL);
+}
+
+static vmm_status compact_all(vmm_cache *cache)
+{
+    return vmm_compact(cache, 0, NULL, NULL);
+}
+
+static vmm_status stream_end(vmm_cache *cache)
+{
+    return vmm_stream_end(cache, (vmm_stream)(uintptr_t)8);
+}
+
+static vmm_status debug_report(vmm_cache *cache)
+{
+    return vmm_debug_report(cache, stderr);
+}
+
+static vmm_status limit_small(vmm_cache *cache)
+{
+    return vmm_limit_set(cache, 1);
+}
+
+static vmm_status pool_begin(vmm_cache *cache)
+{
+    return vmm_pool_begin(cache, some_id, NULL, NULL);
+}
+
+static vmm_status pool_end(vmm_cache *cache)
+{
+    return vmm_pool_end(cache, some_id);
+}
+
+static vmm_status pool_release(vmm_cache *cache)
+{
+    return vmm_pool_release(cache, some_id);
+}
+
+static vmm_status stats_of_zeros(vmm_cache *cache)
+{
+    vmm_stats stats;
+    memset(&stats, 0, sizeof stats);
+    return vmm_stats_get(cache, &stats);
+}
+
+static vmm_status stats_of_garbage(vmm_cache *cache)
+{
+    vmm_stats stats;
+    memset(&stats, GARBAGE, sizeof stats);
+    return vmm_stats_get(cache, &stats);
+}
+
+static vmm_status item_of_zeros(vmm_cache *cache)
+{
+    vmm_item item;
+    memset(&item, 0, sizeof item);
+    return vmm_find(cache, &item, &item);
+}
+
+static vmm_status item_of_garbage(vmm_cache *cache)
+{
+    vmm_item item;
+    memset(&item, GARBAGE, sizeof item);
+    return vmm_find(cache, &item, &item);
+}
+
+static vmm_status find_foreign(vmm_cache *cache)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    return vmm_find(cache, &item, &item);
+}
+
+static vmm_status device_memory(vmm_cache *cache)
+{
+    uint64_t bytes;
+    return vmm_device_memory(cache, &bytes, &bytes);
+}
+
+static vmm_status summary(vmm_cache *cache)
+{
+    FILE *file = fopen("/dev/null", "we");
+    must(file != NULL);
+    vmm_status status = vmm_summary_write(cache, file);
+    (void)fclose(file);
+    return status;
+}
+
+static vmm_status log_garbage(vmm_cache *cache)
+{
+    return vmm_log_write(cache, "\xa5\n%s%n");
+}
+
+static vmm_status walk(vmm_cache *cache)
+{
+    return vmm_walk(cache, visit_stop, NULL);
+}
+
+static vmm_status listener_null(vmm_cache *cache)
+{
+    return vmm_listen(cache, NULL, NULL);
+}
+
+static vmm_status block_bytes(vmm_cache *cache)
+{
+    must(vmm_block_bytes(cache, 1) == (cache == NULL ? 0 : 512));
+    return VMM_OK;
+}
+
+static vmm_status names(vmm_cache *cache)
+{
+    must((cache == NULL) <= (*vmm_last_error() == '\0'));
+    must(*vmm_status_name((vmm_status)GARBAGE) != '\0');
+    must(*vmm_status_text((vmm_status)-1) != '\0');
+    must(*vmm_version() != '\0');
+    must(vmm_has_driver((vmm_driver_kind)GARBAGE) == 0);
+    must(vmm_has_driver(driver_choice_kind()) != 0);
+    return VMM_OK;
+}
+
+static vmm_status create_of_zeros(vmm_cache *cache)
+{
+    vmm_config config;
+    vmm_cache *out = cache;
+    memset(&config, 0, sizeof config);
+    return vmm_create(&config, &out);
+}
+
+static vmm_status create_of_garbage(vmm_cache *cache)
+{
+    vmm_config config;
+    vmm_cache *out = cache;
+    memset(&config, GARBAGE, sizeof config);
+    must_be(VMM_ERR_INVALID_ARGUMENT, vmm_create(&config, &out));
+    config.struct_size = sizeof config;
+    return vmm_create(&config, &out);
+}
+
+/* Every struct_size that a version may have had. The bytes after it are not the program's, and must not be read. */
+static vmm_status create_of_older(vmm_cache *cache)
+{
+    (void)cache;
+    for (size_t size = offsetof(vmm_config, limit_bytes); size <= sizeof(vmm_config); size += 8) {
+        vmm_config good = stage_config();
+        unsigned char *bytes = malloc(size);
+        vmm_cache *out = NULL;
+        must(bytes != NULL);
+        memcpy(bytes, &good, size);
+        memcpy(bytes, &size, sizeof size);
+        must_ok(vmm_create((const vmm_config *)bytes, &out));
+        must_ok(vmm_destroy(out));
+        free(bytes);
+    }
+    return VMM_OK;
+}
+
+#define INVALID VMM_ERR_INVALID_ARGUMENT
+#define UNKNOWN VMM_ERR_UNKNOWN_POINTER
+
+static const struct first firsts[] = {
+    { "vmm_alloc, vmm_free", alloc_free, INVALID, VMM_OK },
+    { "vmm_free", free_foreign, INVALID, UNKNOWN },
+    { "vmm_record_stream", use_foreign, INVALID, UNKNOWN },
+    { "vmm_pin", pin_foreign, INVALID, UNKNOWN },
+    { "vmm_unpin", unpin_foreign, INVALID, UNKNOWN },
+    { "vmm_trim", trim_all, INVALID, VMM_OK },
+    { "vmm_wait", vmm_wait, INVALID, VMM_OK },
+    { "vmm_poll", vmm_poll, INVALID, VMM_OK },
+    { "vmm_compact", compact_all, INVALID, VMM_OK },
+    { "vmm_stream_end", stream_end, INVALID, VMM_OK },
+    { "vmm_limit_set", limit_small, INVALID, VMM_OK },
+    { "vmm_pool_begin", pool_begin, INVALID, VMM_OK },
+    { "vmm_pool_end", pool_end, INVALID, INVALID },
+    { "vmm_pool_release", pool_release, INVALID, INVALID },
+    { "vmm_stats_get of zeros", stats_of_zeros, INVALID, INVALID },
+    { "vmm_stats_get of garbage", stats_of_garbage, INVALID, INVALID },
+    { "vmm_find into zeros", item_of_zeros, INVALID, INVALID },
+    { "vmm_find into garbage", item_of_garbage, INVALID, INVALID },
+    { "vmm_find", find_foreign, INVALID, UNKNOWN },
+    { "vmm_device_memory", device_memory, INVALID, VMM_OK },
+    { "vmm_stats_reset_peak", vmm_stats_reset_peak, INVALID, VMM_OK },
+    { "vmm_summary_write", summary, INVALID, VMM_OK },
+    { "vmm_log_write", log_garbage, INVALID, VMM_OK },
+    { "vmm_walk", walk, INVALID, VMM_OK },
+    { "vmm_listen", listener_null, INVALID, VMM_OK },
+    { "vmm_debug_check", vmm_debug_check, INVALID, VMM_OK },
+    { "vmm_debug_report", debug_report, INVALID, VMM_OK },
+    { "vmm_block_bytes", block_bytes, VMM_OK, VMM_OK },
+    { "vmm_destroy", vmm_destroy, VMM_OK, VMM_OK },
+    { "names and versions", names, VMM_OK, VMM_OK },
+    { "vmm_create of zeros", create_of_zeros, INVALID, INVALID },
+    { "vmm_create of garbage", create_of_garbage, INVALID, INVALID },
+    { "vmm_create of older structs", create_of_older, VMM_OK, VMM_OK },
+};
+enum { FIRSTS = sizeof firsts / sizeof firsts[0] };
+
+static void first_call(const struct first *first, bool has_cache)
+{
+    vmm_cache *cache = NULL;
+    vmm_config config = stage_config();
+    if (has_cache)
+        must_ok(vmm_create(&config, &cache));
+    must_be(has_cache ? first->on_new : first->on_none, first->call(cache));
+    if (first->call != vmm_destroy)
+        must_ok(vmm_destroy(cache));
+}
+
+static int child_run(int argc, char **argv, const struct first *first, bool has_cache)
+{
+    int status = 0;
+    (void)fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)alarm(DEADLOCK_SECONDS);
+        if (first == NULL)
+            driver_choice_read(argc, argv);
+        else
+            first_call(first, has_cache);
+        exit(0); /* runs the handlers of sanitizers, which may change the status */
+    }
+    bool has_ended = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status);
+    return has_ended ? WEXITSTATUS(status) : 1;
+}
+
+int main(int argc, char **argv)
+{
+    int failures = 0;
+    driver_choice_parse(argc, argv);
+    int tried = child_run(argc, argv, NULL, false);
+    if (tried != 0)
+        return tried;
+    for (int i = 0; i < 2 * FIRSTS; i++) {
+        const struct first *first = &firsts[i / 2];
+        if (child_run(argc, argv, first, i % 2 != 0) == 0)
+            continue;
+        (void)printf("FAILED: %s, first on %s cache\n", first->name, i % 2 != 0 ? "a new" : "no");
+        failures++;
+    }
+    (void)printf("%d first calls, %d failed\n", 2 * FIRSTS, failures);
+    return failures != 0;
+}

@@ -1,0 +1,136 @@
+/* Negative controls: see control.h. */
+#include "control.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OVERLAP_EVERY = 4, FORGET_EVERY = 3, LIVE_MANY = 3 };
+#define OVERLAP_LEAST ((size_t)1 << 20)
+
+/* ---- A driver that is wrong ------------------------------------------------------------------ */
+
+static const struct driver_ops *true_ops;
+static struct driver_ops wrong_ops;
+static unsigned depth;
+static uint64_t records;
+
+void control_begin(struct control *control)
+{
+    *control = (struct control){ .kind = control->kind };
+    records = 0;
+}
+
+static vmm_status query_wrong(struct driver *driver, void *event)
+{
+    (void)driver;
+    (void)event;
+    return VMM_OK;
+}
+
+static vmm_status follow_wrong(struct driver *driver, vmm_stream stream, void *event)
+{
+    (void)driver;
+    (void)stream;
+    (void)event;
+    return VMM_OK;
+}
+
+static vmm_status device_wrong(struct driver *driver)
+{
+    (void)driver;
+    return VMM_OK;
+}
+
+/* Every other event is an older one, or none. */
+static vmm_status record_wrong(struct driver *driver, void *event, vmm_stream stream)
+{
+    return ++records % 2 == 0 ? VMM_OK : true_ops->event_record(driver, event, stream);
+}
+
+void control_enter(const struct control *control, struct driver *driver)
+{
+    if (control->kind < CONTROL_query || driver == NULL || depth++ > 0)
+        return;
+    true_ops = driver->ops;
+    wrong_ops = *true_ops;
+    if (control->kind == CONTROL_query)
+        wrong_ops.event_query = query_wrong;
+    if (control->kind == CONTROL_follow)
+        wrong_ops.stream_wait = follow_wrong;
+    if (control->kind == CONTROL_device)
+        wrong_ops.device_wait = device_wrong;
+    if (control->kind == CONTROL_record)
+        wrong_ops.event_record = record_wrong;
+    driver->ops = &wrong_ops;
+}
+
+void control_leave(const struct control *control, struct driver *driver)
+{
+    if (control->kind >= CONTROL_query && driver != NULL && --depth == 0)
+        driver->ops = true_ops;
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+vmm_status control_alloc(struct control *control, vmm_cache *cache, size_t bytes, vmm_stream stream,
+                         void **out)
+{
+    vmm_status status = vmm_alloc(cache, bytes, stream, out);
+    if (control->kind == CONTROL_none)
+        return status;
+    if (status != VMM_OK && control->kind == CONTROL_status)
+        *out = NULL;
+    if (status != VMM_OK)
+        return status;
+    control->live++;
+    if (bytes < OVERLAP_LEAST)
+        return VMM_OK;
+    bool overlaps = control->kind == CONTROL_overlap && ++control->allocations % OVERLAP_EVERY == 0;
+    if (overlaps)
+        *out = control->last + OVERLAP_LEAST / 2;
+    control->last = *out;
+    return VMM_OK;
+}
+
+vmm_status control_free(struct control *control, vmm_cache *cache, void *ptr)
+{
+    bool is_contended = control->live >= LIVE_MANY;
+    if (control->kind == CONTROL_forget && ++control->frees % FORGET_EVERY == 0)
+        return VMM_OK;
+    if (control->kind == CONTROL_crash && is_contended)
+        abort();
+    while (control->kind == CONTROL_hang && is_contended)
+        (void)pause();
+    vmm_status status = vmm_free(cache, ptr);
+    if (status == VMM_OK && ptr != NULL && control->live > 0)
+        control->live--;
+    return status;
+}
+
+vmm_status control_use(const struct control *control, vmm_cache *cache, void *ptr,
+                       vmm_stream stream)
+{
+    return control->kind == CONTROL_use ? VMM_OK : vmm_record_stream(cache, ptr, stream);
+}
+
+vmm_status control_stream_end(const struct control *control, vmm_cache *cache, vmm_stream stream)
+{
+    return control->kind == CONTROL_end ? VMM_OK : vmm_stream_end(cache, stream);
+}
+
+bool control_read(const char *name, enum control_kind *kind)
+{
+    static const char *const names[] = {
+#define CONTROL_NAME(name, text) #name,
+        CONTROL_MAP(CONTROL_NAME)
+#undef CONTROL_NAME
+    };
+    for (unsigned i = 0; i < CONTROL_KINDS; i++) {
+        if (strcmp(names[i], name) != 0)
+            continue;
+        *kind = (enum control_kind)i;
+        return true;
+    }
+    return false;
+}

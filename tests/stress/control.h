@@ -1,0 +1,61 @@
+/*
+ * Negative controls: a cache or a driver that is wrong on purpose. The stress must find each, replay it and shorten
+ * it; that shows that it looks.
+ *
+ * Seeded bugs stand between the operations and the cache. The others hide something from the cache, which then does
+ * what it must never do: they replace calls of the driver, or leave out a call of the cache.
+ *
+ * May be called by: the operations. Locks: none (one thread).
+ */
+#ifndef STRESS_CONTROL_H
+#define STRESS_CONTROL_H
+
+#include "driver/driver.h"
+
+/* X(name, text) */
+#define CONTROL_MAP(X)                                                                             \
+    X(none, "nothing is wrong")                                                                    \
+    X(overlap, "every fourth block of megabytes lies half in the one before")                      \
+    X(forget, "every third free is forgotten")                                                     \
+    X(status, "a request that fails writes its result")                                            \
+    X(crash, "a free while three blocks are live ends the process")                                \
+    X(hang, "a free while three blocks are live never returns")                                    \
+    X(query, "every event has passed whenever the cache asks")                                     \
+    X(follow, "streams that the cache makes wait do not wait")                                     \
+    X(device, "waits of the cache for the device end at once")                                     \
+    X(record, "every other event of the cache is not recorded")                                    \
+    X(use, "vmm_record_stream() is not called")                                                    \
+    X(end, "vmm_stream_end() is not called")
+
+enum control_kind {
+#define CONTROL_ENUM(name, text) CONTROL_##name,
+    CONTROL_MAP(CONTROL_ENUM)
+#undef CONTROL_ENUM
+        CONTROL_KINDS
+};
+
+struct control {
+    enum control_kind kind;
+    unsigned allocations;
+    unsigned frees;
+    unsigned live;
+    char *last; /* block of megabytes */
+};
+
+/* A new cache: nothing has happened in it. */
+void control_begin(struct control *control);
+
+/* Calls of the cache between these two see the driver that is wrong. They nest. */
+void control_enter(const struct control *control, struct driver *driver);
+void control_leave(const struct control *control, struct driver *driver);
+
+vmm_status control_alloc(struct control *control, vmm_cache *cache, size_t bytes, vmm_stream stream,
+                         void **out);
+vmm_status control_free(struct control *control, vmm_cache *cache, void *ptr);
+vmm_status control_use(const struct control *control, vmm_cache *cache, void *ptr,
+                       vmm_stream stream);
+vmm_status control_stream_end(const struct control *control, vmm_cache *cache, vmm_stream stream);
+
+bool control_read(const char *name, enum control_kind *kind);
+
+#endif

@@ -1,0 +1,161 @@
+/*
+ * Which features the scenarios reach when nothing fails: a sweep is worth as much as that. Decisions of
+ * policy are counted where they are made; the linker leads their calls through here (--wrap).
+ */
+#include "run.h"
+
+#include "base/arith.h"
+#include "cache/cache.h"
+#include "cache/compact/compact.h"
+#include "cache/compact/relocate.h"
+#include "cache/grow/downsize.h"
+#include "cache/grow/grow.h"
+#include "cache/grow/steal.h"
+#include "cache/reclaim/pressure.h"
+#include "cache/reuse/share.h"
+#include "cache/reuse/span.h"
+#include "cache/reuse/transfer.h"
+#include "debug/debug_mode.h"
+#include "point.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* X(name): each must come up. */
+#define REACH_MAP(X)                                                                               \
+    X(growth)                                                                                      \
+    X(cross)                                                                                       \
+    X(span)                                                                                        \
+    X(steal)                                                                                       \
+    X(hand_over)                                                                                   \
+    X(split)                                                                                       \
+    X(share)                                                                                       \
+    X(limbo)                                                                                       \
+    X(expired)                                                                                     \
+    X(decay)                                                                                       \
+    X(re_back)                                                                                     \
+    X(compaction)                                                                                  \
+    X(pressure)                                                                                    \
+    X(captures)                                                                                    \
+    X(kept)                                                                                        \
+    X(retries)                                                                                     \
+    X(ooms)                                                                                        \
+    X(stalls)                                                                                      \
+    X(stream_waits)                                                                                \
+    X(limits)                                                                                      \
+    X(waiting)                                                                                     \
+    X(pinned)                                                                                      \
+    X(watched)                                                                                     \
+    X(apart)                                                                                       \
+    X(quarantine)                                                                                  \
+    X(quarantine_given_up)
+
+static struct {
+#define REACH_FIELD(name) uint64_t name;
+    REACH_MAP(REACH_FIELD)
+#undef REACH_FIELD
+} reach;
+
+#define REACHED(counter, success, type, function, parameters, ...)                                 \
+    type __real_##function parameters;                                                             \
+    type __wrap_##function parameters;                                                             \
+    type __wrap_##function parameters                                                              \
+    {                                                                                              \
+        type result = __real_##function(__VA_ARGS__);                                              \
+        reach.counter += sweep_counts() && success(result);                                        \
+        return result;                                                                             \
+    }
+
+static bool is_done(vmm_status status)
+{
+    return status == VMM_OK;
+}
+
+static bool is_some(uint64_t count)
+{
+    return count > 0;
+}
+
+REACHED(growth, is_done, vmm_status, vmm__grow,
+        (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, enum grow_from from,
+         struct block **out),
+        cache, heap, bytes, from, out)
+REACHED(cross, is_done, vmm_status, vmm__transfer,
+        (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, enum idle_when when), cache,
+        heap, bytes, when)
+REACHED(span, is_done, vmm_status, vmm__span_join,
+        (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, uint64_t most_bytes,
+         enum idle_when when),
+        cache, heap, bytes, most_bytes, when)
+REACHED(steal, is_some, uint64_t, vmm__steal,
+        (struct vmm_cache * cache, struct heap *heap, const struct placement *placement,
+         uint64_t bytes, uint64_t count, enum idle_when when),
+        cache, heap, placement, bytes, count, when)
+REACHED(split, is_some, uint64_t, vmm__downsize,
+        (struct vmm_cache * cache, const struct pool *held, const struct placement *placement,
+         uint64_t want, uint32_t most),
+        cache, held, placement, want, most)
+REACHED(share, is_done, vmm_status, vmm__share,
+        (struct vmm_cache * cache, struct pool *to, uint64_t bytes, void **out), cache, to, bytes,
+        out)
+REACHED(decay, is_some, bool, vmm__decay_period_end, (struct decay * decay, struct pools *pools),
+        decay, pools)
+REACHED(re_back, is_done, vmm_status, vmm__relocate,
+        (struct vmm_cache * cache, const struct partly *partly), cache, partly)
+REACHED(pressure, is_some, bool, vmm__pressure_ask,
+        (struct vmm_cache * cache, struct pool *held, uint64_t bytes), cache, held, bytes)
+
+vmm_status __real_vmm__debug_flush(const struct debug_call *call);
+vmm_status __wrap_vmm__debug_flush(const struct debug_call *call);
+/* By an allocation; trims do it, too. */
+vmm_status __wrap_vmm__debug_flush(const struct debug_call *call)
+{
+    reach.quarantine_given_up += sweep_counts() && strcmp(call->function, "vmm_alloc") == 0;
+    return __real_vmm__debug_flush(call);
+}
+
+/* Of the cache's own statistics, at their most. */
+static void stats_note(struct stress *stress)
+{
+    vmm_stats stats = stress_stats(stress);
+    reach.compaction = vmm__max(reach.compaction, stats.compactions);
+    reach.kept = vmm__max(reach.kept, stats.retained_bytes);
+    reach.retries = vmm__max(reach.retries, stats.retries);
+    reach.ooms = vmm__max(reach.ooms, stats.ooms);
+    reach.stalls = vmm__max(reach.stalls, stats.stalls);
+    if (stress->config.reuse == VMM_REUSE_STREAM_WAIT)
+        reach.stream_waits = vmm__max(reach.stream_waits, stats.stream_waits);
+    reach.waiting =
+        vmm__max(reach.waiting, stats.active_bytes.current - stats.allocated_bytes.current);
+    reach.pinned = vmm__max(reach.pinned, stats.unmovable_bytes);
+}
+
+/* A chunk has two addresses while work goes on at the old one. */
+void reach_note(struct stress *stress, const struct operation *operation)
+{
+    const struct vmm_cache *cache = stress->cache;
+    if (!sweep_counts() || cache == NULL)
+        return;
+    stats_note(stress);
+    reach.captures += operation->code == OPERATION_graph_begin && stress->captured != 0;
+    reach.limits += operation->code == OPERATION_limit;
+    reach.watched += stress->watch.is_on && stress->watch.granules.count > 0;
+    reach.hand_over += stress->driver->mapped_bytes > stress->driver->created_bytes;
+    reach.limbo += cache->vm.limbo_bytes > 0;
+    reach.expired += cache->has_trim_target || cache->decay.is_stuck;
+    reach.apart += cache->guard_page_next > 0;
+    reach.quarantine += cache->debug != NULL && cache->debug->records.kept.count > 0;
+}
+
+bool reach_write(FILE *out)
+{
+    bool all = true;
+    (void)fprintf(out, "stress_faults: reached");
+#define REACH_WRITE(name)                                                                          \
+    (void)fprintf(out, " " #name " %" PRIu64 "%s", reach.name, reach.name == 0 ? " (never)" : ""); \
+    all = all && reach.name > 0;
+    REACH_MAP(REACH_WRITE)
+#undef REACH_WRITE
+    (void)fprintf(out, "\n");
+    return all;
+}

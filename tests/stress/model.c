@@ -1,0 +1,161 @@
+/* The reference model: see model.h. */
+#include "model.h"
+
+#include <string.h>
+
+void model_init(struct model *model, uint64_t limit_bytes, unsigned worker)
+{
+    memset(model, 0, sizeof *model);
+    model->limit_bytes = limit_bytes;
+    model->ceiling_bytes = limit_bytes;
+    for (unsigned i = 0; i < MODEL_POOLS; i++)
+        model->pools[i].id = (vmm_pool_id){ .first = i, .second = 2 * worker + (i % 2 == 0) };
+}
+
+/* ---- Figures --------------------------------------------------------------------------------- */
+
+static void stat_add(struct model_stat *figure, uint64_t amount)
+{
+    figure->current += amount;
+    figure->allocated += amount;
+    if (figure->current > figure->peak)
+        figure->peak = figure->current;
+}
+
+static void stat_take(struct model_stat *figure, uint64_t amount)
+{
+    figure->current -= amount;
+    figure->freed += amount;
+}
+
+void model_peaks_reset(struct model *model)
+{
+    model->requested_bytes.peak = model->requested_bytes.current;
+    model->allocated_bytes.peak = model->allocated_bytes.current;
+    model->allocations.peak = model->allocations.current;
+}
+
+/* ---- Blocks ---------------------------------------------------------------------------------- */
+
+/* How many live blocks start at or before an address. */
+static unsigned rank_find(const struct model *model, uint64_t address)
+{
+    unsigned low = 0;
+    unsigned high = model->live;
+    while (low < high) {
+        unsigned middle = (low + high) / 2;
+        if (model->blocks[model->order[middle]].address <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+const struct model_block *model_overlap(const struct model *model, uint64_t address, uint64_t bytes)
+{
+    unsigned rank = rank_find(model, address);
+    if (rank > 0) {
+        const struct model_block *before = &model->blocks[model->order[rank - 1]];
+        if (before->address + before->block_bytes > address)
+            return before;
+    }
+    if (rank < model->live) {
+        const struct model_block *behind = &model->blocks[model->order[rank]];
+        if (address + bytes > behind->address)
+            return behind;
+    }
+    return NULL;
+}
+
+struct model_block *model_find(struct model *model, uint64_t address)
+{
+    unsigned rank = rank_find(model, address);
+    if (rank == 0)
+        return NULL;
+    struct model_block *block = &model->blocks[model->order[rank - 1]];
+    return address - block->address < block->block_bytes ? block : NULL;
+}
+
+struct model_block *model_start(struct model *model, uint64_t address)
+{
+    struct model_block *block = model_find(model, address);
+    return block != NULL && block->address == address ? block : NULL;
+}
+
+void model_add(struct model *model, unsigned slot, const struct model_block *block)
+{
+    unsigned rank = rank_find(model, block->address);
+    memmove(&model->order[rank + 1], &model->order[rank], model->live - rank);
+    model->order[rank] = (uint8_t)slot;
+    model->live++;
+    model->blocks[slot] = *block;
+    model->blocks[slot].is_live = true;
+    stat_add(&model->requested_bytes, block->requested_bytes);
+    stat_add(&model->allocated_bytes, block->block_bytes);
+    stat_add(&model->allocations, 1);
+}
+
+void model_remove(struct model *model, struct model_block *block)
+{
+    unsigned rank = rank_find(model, block->address) - 1;
+    model_pin(model, block, false);
+    model->live--;
+    memmove(&model->order[rank], &model->order[rank + 1], model->live - rank);
+    block->is_live = false;
+    stat_take(&model->requested_bytes, block->requested_bytes);
+    stat_take(&model->allocated_bytes, block->block_bytes);
+    stat_take(&model->allocations, 1);
+}
+
+void model_pin(struct model *model, struct model_block *block, bool is_pinned)
+{
+    if (block->is_pinned == is_pinned)
+        return;
+    block->is_pinned = is_pinned;
+    if (is_pinned)
+        model->unmovable_bytes += block->block_bytes;
+    else
+        model->unmovable_bytes -= block->block_bytes;
+}
+
+/* ---- Graph pools --------------------------------------------------------------------------- */
+
+unsigned model_pool_of(const struct model *model, unsigned stream)
+{
+    unsigned latest = MODEL_POOLS;
+    for (unsigned i = 0; i < MODEL_POOLS; i++) {
+        const struct model_pool *pool = &model->pools[i];
+        bool passes = pool->streams == 0 || (pool->streams >> stream & 1) != 0;
+        if (pool->begun == 0 || !passes)
+            continue;
+        if (latest == MODEL_POOLS || pool->begun > model->pools[latest].begun)
+            latest = i;
+    }
+    return latest != MODEL_POOLS && model->pools[latest].uses > 0 ? latest : MODEL_POOLS;
+}
+
+void model_pool_ended(struct model *model, unsigned pool)
+{
+    for (unsigned i = 0; i < OPERATION_SLOTS; i++) {
+        if (model->blocks[i].pool == pool)
+            model->blocks[i].is_of_pool_surely = false;
+    }
+}
+
+/* ---- Limits ---------------------------------------------------------------------------------- */
+
+bool model_reserved(struct model *model, uint64_t bytes)
+{
+    bool is_right = model->ceiling_bytes == 0 || bytes <= model->ceiling_bytes;
+    if (model->limit_bytes != 0 && bytes < model->ceiling_bytes)
+        model->ceiling_bytes = bytes > model->limit_bytes ? bytes : model->limit_bytes;
+    return is_right;
+}
+
+void model_limit(struct model *model, uint64_t limit_bytes, uint64_t reserved_bytes)
+{
+    bool is_passed = limit_bytes != 0 && reserved_bytes > limit_bytes;
+    model->limit_bytes = limit_bytes;
+    model->ceiling_bytes = is_passed ? reserved_bytes : limit_bytes;
+}

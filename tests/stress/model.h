@@ -1,0 +1,109 @@
+/*
+ * The reference model: what a cache must look like from outside, kept in the plainest way.
+ *
+ * It shares no code with the library and knows its public header only. It decides nothing: operations tell it
+ * what happened, and asks it what must be so.
+ *
+ * Invariants: 1. order holds the slots of live blocks, by address; 2. no two live blocks overlap (model_add()
+ * refuses what would).
+ *
+ * May be called by: the operations. Locks: none (one thread).
+ */
+#ifndef STRESS_MODEL_H
+#define STRESS_MODEL_H
+
+#include "operation.h"
+
+#include "vmmcache/vmmcache.h"
+
+/* Streams have a bit each in a mask; the last bit is that of a stream that has ended. */
+enum { MODEL_STREAMS = 63, MODEL_POOLS = 7 };
+
+struct model_block {
+    uint64_t address; /* of the last block of the slot, live or freed; 0: there was none */
+    uint64_t requested_bytes;
+    uint64_t block_bytes;
+    unsigned stream;   /* MODEL_STREAMS: it has ended */
+    vmm_stream handle; /* that the stream had */
+    uint64_t
+        users; /* a bit for each stream that uses it with vmm_record_stream(), and that has not ended */
+    unsigned pool; /* of a graph pool; MODEL_POOLS: of none */
+    vmm_pool_id pool_id;
+
+    unsigned
+        graph; /* that fills it in its launches; otherwise no work does. 0: none, else number + 1 */
+    uint64_t handles[2]; /* of the chunks at a pinned block's ends */
+    uint32_t word;       /* that it is filled with; 0: nothing yet */
+    bool is_live;
+    bool may_borrow; /* it may lie in another stream's memory, which both use then */
+    bool is_pinned;
+    bool is_shared; /* another stream uses it, or did */
+    bool
+        is_left; /* its stream, or one of its users, has ended: the heir comes after that one's work */
+    bool is_of_pool_surely; /* the graph pool has been in use since it was handed out */
+};
+
+/* A figure as vmm_stat has it, where one thread makes all calls. */
+struct model_stat {
+    uint64_t current;
+    uint64_t peak;
+    uint64_t allocated;
+    uint64_t freed;
+};
+
+struct model_pool {
+    vmm_pool_id id;
+    unsigned uses;
+    unsigned begun;    /* 0: it is not; else when, counting beginnings */
+    uint64_t streams;  /* that pass its filter; 0: there is no filter */
+    unsigned launched; /* the stream of the last launch of its graphs */
+};
+
+struct model {
+    struct model_block blocks[OPERATION_SLOTS];
+    uint8_t order[OPERATION_SLOTS];
+    unsigned live;
+    struct model_stat requested_bytes;
+    struct model_stat allocated_bytes;
+    struct model_stat allocations;
+    uint64_t unmovable_bytes;
+    uint64_t ooms;
+    uint64_t pressure_calls;
+    uint64_t limit_bytes;
+    uint64_t
+        ceiling_bytes; /* of reserved memory: the limit, or what was there when it was lowered; 0: none */
+    struct model_pool pools[MODEL_POOLS];
+    unsigned begins;
+};
+
+/* Graph pools are named after the worker, so that no two have the same. */
+void model_init(struct model *model, uint64_t limit_bytes, unsigned worker);
+
+/* A live block that shares bytes with these; NULL: there is none. */
+const struct model_block *model_overlap(const struct model *model, uint64_t address,
+                                        uint64_t bytes);
+
+/* The live block that an address lies in; NULL: in none. */
+struct model_block *model_find(struct model *model, uint64_t address);
+
+/* The live block that starts at an address. */
+struct model_block *model_start(struct model *model, uint64_t address);
+
+/* A block becomes live, which overlaps no other; or stops being it. */
+void model_add(struct model *model, unsigned slot, const struct model_block *block);
+void model_remove(struct model *model, struct model_block *block);
+
+void model_pin(struct model *model, struct model_block *block, bool is_pinned);
+void model_peaks_reset(struct model *model);
+
+/* The graph pool that a request of a stream belongs to; MODEL_POOLS: to none. */
+unsigned model_pool_of(const struct model *model, unsigned stream);
+
+/* The last use of a graph pool has ended: from now on its blocks may have lost its name. */
+void model_pool_ended(struct model *model, unsigned pool);
+
+/* Notes what is reserved now; false: that is more than may be. */
+bool model_reserved(struct model *model, uint64_t bytes);
+void model_limit(struct model *model, uint64_t limit_bytes, uint64_t reserved_bytes);
+
+#endif

@@ -1,0 +1,145 @@
+/* Busy memory: by hand, and against a slow count of every window. */
+#include "fragtest_support.h"
+
+#include "fragtest/trace/lower_bound.h"
+#include "fragtest/trace/random.h"
+
+#include <stdlib.h>
+
+static uint64_t lower_bound_of(const struct trace *trace, uint64_t lag)
+{
+    uint64_t peak_bytes = 0;
+
+    assert_true(lower_bound_find(trace, lag, &peak_bytes));
+    return peak_bytes;
+}
+
+/* Freed bytes of the one stream are used again at once, however long work takes. */
+static void test_one_stream(void **state)
+{
+    struct trace trace = test_trace("+ 1 100 0\n- 1\n+ 2 100 0\n- 2\n+ 3 100 0\n- 3\n");
+
+    (void)state;
+    assert_int_equal(lower_bound_of(&trace, 0), 100);
+    assert_int_equal(lower_bound_of(&trace, 1), 100);
+    assert_int_equal(lower_bound_of(&trace, UINT64_MAX), 100);
+    trace_free(&trace);
+}
+
+/*
+ * What the streams need right after each operation, by hand:
+ *
+ *   operation   + 100 0   + 60 1   - 100 0   + 10 0   - 60 1   + 90 1   + 50 0
+ *   lag 0       100 0     100 60   100 60     10 60    10 60    10 90    60 90
+ *   lag 1       100 0     100 60   100 60    100 60    10 60    10 90    60 90
+ *   lag 4       100 0     100 60   100 60    100 60   100 60   100 90   100 90
+ */
+static void test_two_streams(void **state)
+{
+    struct trace trace = test_trace("+ 1 100 0\n+ 2 60 1\n- 1\n+ 3 10 0\n- 2\n+ 4 90 1\n"
+                                    "+ 5 50 0\n");
+
+    (void)state;
+    assert_int_equal(trace.peak_live_bytes, 160);
+    assert_int_equal(lower_bound_of(&trace, 0), 160);
+    assert_int_equal(lower_bound_of(&trace, 1), 160);
+    assert_int_equal(lower_bound_of(&trace, 2), 160);
+    assert_int_equal(lower_bound_of(&trace, 3), 190);
+    assert_int_equal(lower_bound_of(&trace, 4), 190);
+    trace_free(&trace);
+}
+
+/* The free that the lag has not passed is counted, the one that it has passed is not. */
+static void test_edge_of_the_lag(void **state)
+{
+    struct trace trace = test_trace("+ 1 100 0\n- 1\n+ 2 1 1\n- 2\n+ 3 60 1\n");
+
+    (void)state;
+    assert_int_equal(lower_bound_of(&trace, 2), 101);
+    assert_int_equal(lower_bound_of(&trace, 3), 160);
+    trace_free(&trace);
+}
+
+/* ---- Against a slow count -------------------------------------------------------------------- */
+
+enum { STREAMS = 3, OPS = 400, MOST_LIVE = 40 };
+
+static struct trace random_trace(uint64_t seed)
+{
+    struct trace trace;
+    uint32_t live[MOST_LIVE];
+    unsigned count = 0;
+
+    assert_true(trace_init(&trace, "random"));
+    for (unsigned i = 0; i < OPS; i++) {
+        bool frees = count == MOST_LIVE || (count > 0 && random_between(&seed, 0, 9) < 5);
+        if (frees) {
+            unsigned at = (unsigned)random_between(&seed, 0, count - 1);
+            assert_null(trace_add_free(&trace, live[at]));
+            live[at] = live[--count];
+        } else {
+            assert_null(trace_add_alloc(&trace, random_between(&seed, 1, 1000),
+                                        random_between(&seed, 0, STREAMS - 1), &live[count]));
+            count++;
+        }
+    }
+    return trace;
+}
+
+/* live[i]: before operation i; live[OPS]: at the end. */
+static void live_count(const struct trace *trace, uint32_t stream, uint64_t *live)
+{
+    live[0] = 0;
+    for (unsigned i = 0; i < OPS; i++) {
+        const struct trace_block *block = &trace->blocks[trace_op_block(trace->ops[i])];
+        uint64_t bytes = block->stream == stream ? block->bytes : 0;
+        live[i + 1] = trace_op_frees(trace->ops[i]) ? live[i] - bytes : live[i] + bytes;
+    }
+}
+
+/* For each operation, the highest of each stream's live bytes before and after it and the `lag`
+ * operations before it. */
+static uint64_t lower_bound_slowly(const struct trace *trace, unsigned lag)
+{
+    static uint64_t live[STREAMS][OPS + 1];
+    uint64_t peak = 0;
+
+    for (uint32_t stream = 0; stream < STREAMS; stream++)
+        live_count(trace, stream, live[stream]);
+    for (unsigned i = 0; i < OPS; i++) {
+        uint64_t total = 0;
+        for (uint32_t stream = 0; stream < STREAMS; stream++) {
+            uint64_t most = 0;
+            for (unsigned at = i > lag ? i - lag : 0; at <= i + 1; at++)
+                most = live[stream][at] > most ? live[stream][at] : most;
+            total += most;
+        }
+        peak = total > peak ? total : peak;
+    }
+    return peak;
+}
+
+static void test_random_traces(void **state)
+{
+    static const unsigned lags[] = { 0, 1, 2, 5, 17, 60, 399, 400, 1000 };
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct trace trace = random_trace(seed);
+        assert_int_equal(lower_bound_of(&trace, 0), trace.peak_live_bytes);
+        for (size_t i = 0; i < sizeof(lags) / sizeof(lags[0]); i++)
+            assert_int_equal(lower_bound_of(&trace, lags[i]), lower_bound_slowly(&trace, lags[i]));
+        trace_free(&trace);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_stream),
+        cmocka_unit_test(test_two_streams),
+        cmocka_unit_test(test_edge_of_the_lag),
+        cmocka_unit_test(test_random_traces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

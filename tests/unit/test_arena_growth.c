@@ -1,0 +1,297 @@
+/* The reservations of an arena: the first, further ones, and refusals of the driver. */
+#include "support/sim_support.h"
+
+#include "api/create_on.h"
+#include "vm/arena.h"
+
+#define DEVICE (64 * MIB)
+#define FIRST  (4 * DEVICE)
+
+static struct driver *sim_open(void)
+{
+    struct driver_options options = { .device_bytes = DEVICE };
+    struct driver *driver;
+    assert_ok(vmm__driver_sim_open(&options, &driver));
+    return driver;
+}
+
+static void sim_close(struct driver *driver)
+{
+    sim_assert_clean(driver);
+    assert_true(sim_census_is_zero(driver));
+    vmm__driver_close(driver);
+    assert_int_equal(vmm__host_outstanding(), 0);
+}
+
+static uint64_t reservations(struct driver *driver)
+{
+    return vmm__sim_census(driver).reservations;
+}
+
+/* ---- The first reservation ---------------------------------------------------------------- */
+
+static void large_limits_do_not_enlarge_the_first_reservation(void **state)
+{
+    (void)state;
+    static const uint64_t limits[] = { FIRST + 1, GIB, UINT64_C(1) << 44, UINT64_MAX };
+    struct driver *driver = sim_open();
+    for (int i = 0; i < 4; i++) {
+        struct arena arena;
+        assert_ok(vmm__arena_init(&arena, driver, FIRST, limits[i]));
+        assert_int_equal(arena.reserved_bytes, FIRST);
+        assert_int_equal(arena.free_granules, FIRST / GRANULE);
+        assert_true(arena.limit_bytes >= vmm__min(limits[i], UINT64_C(1) << 47));
+        assert_true(arena.bytes >= 2 * vmm__min(arena.limit_bytes, UINT64_C(1) << 46));
+        assert_ok(vmm__arena_check(&arena));
+        assert_ok(vmm__arena_fini(&arena));
+    }
+    sim_close(driver);
+}
+
+static void init_respects_a_smaller_limit(void **state)
+{
+    (void)state;
+    static const uint64_t limits[] = { 1, GRANULE, GRANULE + 1, DEVICE, FIRST };
+    struct driver *driver = sim_open();
+    for (int i = 0; i < 5; i++) {
+        struct arena arena;
+        uint64_t bytes = vmm__align_up(limits[i], GRANULE);
+        assert_ok(vmm__arena_init(&arena, driver, FIRST, limits[i]));
+        assert_int_equal(arena.reserved_bytes, bytes);
+        assert_int_equal(arena.bytes, bytes);
+        assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_ADDRESS_SPACE);
+        assert_ok(vmm__arena_fini(&arena));
+    }
+    sim_close(driver);
+}
+
+static void refused_first_reservation_is_halved(void **state)
+{
+    (void)state;
+    struct driver *driver = sim_open();
+    struct arena arena;
+    vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, false);
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
+    assert_int_equal(arena.reserved_bytes, FIRST / 2);
+    assert_ok(vmm__arena_fini(&arena));
+    vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, true);
+    uint64_t calls = vmm__driver_calls(driver, DRIVER_CALL_reserve);
+    assert_status(vmm__arena_init(&arena, driver, FIRST, TIB), VMM_ERR_ADDRESS_SPACE);
+    assert_int_equal(vmm__driver_calls(driver, DRIVER_CALL_reserve) - calls, 3);
+    assert_non_null(strstr(vmm_last_error(), "arena_bytes"));
+    vmm__sim_fail_at(driver, 0, VMM_OK, false);
+    sim_close(driver);
+}
+
+/* ---- Further reservations ----------------------------------------------------------------- */
+
+static void arena_grows_up_to_its_limit(void **state)
+{
+    (void)state;
+    struct driver *driver = sim_open();
+    struct arena arena;
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, 7 * FIRST));
+    assert_ok(vmm__arena_extend(&arena, GRANULE));
+    assert_int_equal(arena.reserved_bytes, 2 * FIRST);
+    assert_ok(vmm__arena_extend(&arena, GRANULE));
+    assert_int_equal(arena.reserved_bytes, 4 * FIRST);
+    assert_ok(vmm__arena_extend(&arena, GRANULE));
+    assert_int_equal(arena.reserved_bytes, 7 * FIRST);
+    assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_ADDRESS_SPACE);
+    assert_non_null(strstr(vmm_last_error(), "arena_bytes"));
+    assert_int_equal(reservations(driver), 4);
+    assert_ok(vmm__arena_check(&arena));
+    assert_ok(vmm__arena_fini(&arena));
+    sim_close(driver);
+}
+
+static void extend_refuses_more_than_the_device_memory(void **state)
+{
+    (void)state;
+    struct driver *driver = sim_open();
+    struct arena arena;
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
+    assert_ok(vmm__arena_extend(&arena, DEVICE));
+    assert_status(vmm__arena_extend(&arena, DEVICE + 1), VMM_ERR_DEVICE_OOM);
+    assert_int_equal(reservations(driver), 2);
+    assert_ok(vmm__arena_fini(&arena));
+    sim_close(driver);
+}
+
+/* No run crosses from one reservation into another, although these two touch. */
+static void runs_do_not_cross_reservations(void **state)
+{
+    (void)state;
+    struct driver *driver = sim_open();
+    struct arena arena;
+    uint64_t granule;
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
+    assert_ok(vmm__arena_extend(&arena, GRANULE));
+    const struct reservation *at = arena.reservations;
+    assert_int_equal(at[1].address, at[0].address + at[0].bytes);
+    assert_int_equal(arena.free_granules, 2 * FIRST / GRANULE - 2);
+    assert_false(vmm__arena_find(&arena, FIRST / GRANULE + 1, &granule));
+    assert_true(vmm__arena_find(&arena, FIRST / GRANULE, &granule));
+    assert_int_equal(granule, at[0].first);
+    assert_ok(vmm__arena_fini(&arena));
+    sim_close(driver);
+}
+
+/* next_taken() visits the taken granules of each reservation in the order of addresses. */
+static void next_taken_visits_all_reservations(void **state)
+{
+    (void)state;
+    struct driver *driver = sim_open();
+    struct arena arena;
+    uint64_t other;
+    uint64_t low;
+    assert_ok(vmm__driver_reserve(driver, FIRST, &low));
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
+    assert_ok(vmm__driver_reserve(driver, GRANULE, &other)); /* directly after the first */
+    assert_ok(vmm__driver_address_free(driver, low, FIRST));
+    assert_ok(vmm__arena_extend(&arena, GRANULE));
+    const struct reservation *at = arena.reservations;
+    assert_int_equal(at[1].address, at[0].address - at[1].bytes);
+    assert_int_equal(vmm__arena_next_taken(&arena, 0), arena.granules);
+    vmm__arena_take(&arena, at[0].end - 1, 1);
+    vmm__arena_take(&arena, at[1].first + 3, 2);
+    assert_ok(vmm__arena_check(&arena));
+    assert_int_equal(vmm__arena_next_taken(&arena, 0), at[1].first + 3);
+    assert_int_equal(vmm__arena_next_taken(&arena, at[1].first + 4), at[1].first + 4);
+    assert_int_equal(vmm__arena_next_taken(&arena, at[1].first + 5), at[0].end - 1);
+    assert_int_equal(vmm__arena_next_taken(&arena, at[0].end), arena.granules);
+    vmm__arena_give(&arena, at[0].end - 1, 1);
+    vmm__arena_give(&arena, at[1].first + 3, 2);
+    assert_ok(vmm__arena_check(&arena));
+    assert_ok(vmm__arena_fini(&arena));
+    assert_ok(vmm__driver_address_free(driver, other, GRANULE));
+    sim_close(driver);
+}
+
+/* The window has 1 TiB. Other reservations around the arena leave no address in it. */
+static void addresses_outside_the_window_are_freed(void **state)
+{
+    (void)state;
+    struct driver *driver = sim_open();
+    struct arena arena;
+    uint64_t others;
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, GIB));
+    assert_ok(vmm__driver_reserve(driver, TIB, &others));
+    assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_ADDRESS_SPACE);
+    assert_non_null(strstr(vmm_last_error(), "too far"));
+    assert_int_equal(reservations(driver), 2);
+    assert_int_equal(arena.reserved_bytes, FIRST);
+    assert_ok(vmm__driver_address_free(driver, others, TIB));
+    assert_ok(vmm__arena_extend(&arena, GRANULE));
+    assert_ok(vmm__arena_fini(&arena));
+    sim_close(driver);
+}
+
+static void refused_extension_changes_nothing(void **state)
+{
+    (void)state;
+    struct driver *driver = sim_open();
+    struct arena arena;
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
+    vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, true);
+    assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_ADDRESS_SPACE);
+    assert_non_null(strstr(vmm_last_error(), "arena_bytes"));
+    vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, false);
+    assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_DRIVER);
+    assert_int_equal(reservations(driver), 1);
+    assert_int_equal(arena.reserved_bytes, FIRST);
+    assert_int_equal(arena.free_granules, FIRST / GRANULE);
+    vmm__sim_fail_at(driver, 3, VMM_ERR_ADDRESS_SPACE,
+                     false); /* not reached: the first attempt succeeds */
+    assert_ok(vmm__arena_extend(&arena, GRANULE));
+    vmm__sim_fail_at(driver, 0, VMM_OK, false);
+    assert_ok(vmm__arena_fini(&arena));
+    sim_close(driver);
+}
+
+/* ---- Caches ------------------------------------------------------------------------------- */
+
+enum { STREAMS = 16 };
+
+struct fixture {
+    struct driver *driver;
+    vmm_cache *cache;
+    void *blocks[STREAMS];
+};
+
+/* One granule for each of 16 streams splits the first 128 granules into runs of at most 8. */
+static struct fixture fixture_open(void)
+{
+    struct fixture fixture = { .driver = sim_open() };
+    vmm_config config = VMM_CONFIG_INIT;
+    assert_ok(vmm__cache_create_on(&config, fixture.driver, &fixture.cache));
+    for (int i = 0; i < STREAMS; i++)
+        assert_ok(vmm_alloc(fixture.cache, 2000, STREAM(i + 1), &fixture.blocks[i]));
+    assert_int_equal(reservations(fixture.driver), 1);
+    return fixture;
+}
+
+static void fixture_close(const struct fixture *fixture)
+{
+    for (int i = 0; i < STREAMS; i++)
+        assert_ok(vmm_free(fixture->cache, fixture->blocks[i]));
+    assert_ok(vmm__cache_check(fixture->cache));
+    assert_ok(vmm_destroy(fixture->cache));
+    sim_close(fixture->driver);
+}
+
+static void request_without_addresses_extends_the_arena(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open();
+    void *block;
+    assert_ok(vmm_alloc(fixture.cache, 24 * MIB, STREAM(1), &block));
+    assert_int_equal(reservations(fixture.driver), 2);
+    sim_fill(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));
+    sim_check(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));
+    assert_ok(vmm__cache_check(fixture.cache));
+    assert_ok(vmm_free(fixture.cache, block));
+    assert_status(vmm_free(fixture.cache, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_ok(vmm_alloc(fixture.cache, 24 * MIB, STREAM(1), &block));
+    assert_int_equal(reservations(fixture.driver), 2);
+    assert_ok(vmm_free(fixture.cache, block));
+    fixture_close(&fixture);
+}
+
+static void request_after_a_refused_reservation_succeeds(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open();
+    void *block = &fixture;
+    vmm_stats stats = { .struct_size = sizeof stats };
+    vmm__sim_fail_at(fixture.driver, 1, VMM_ERR_ADDRESS_SPACE, true);
+    assert_status(vmm_alloc(fixture.cache, 24 * MIB, STREAM(1), &block), VMM_ERR_ADDRESS_SPACE);
+    assert_ptr_equal(block, &fixture);
+    assert_non_null(strstr(vmm_last_error(), "256.0 MiB are reserved, arena_bytes allows"));
+    assert_non_null(strstr(vmm_last_error(), "the driver refuses more"));
+    vmm__sim_fail_at(fixture.driver, 0, VMM_OK, false);
+    assert_ok(vmm_stats_get(fixture.cache, &stats));
+    assert_int_equal(stats.active_bytes.current, STREAMS * vmm_block_bytes(fixture.cache, 2000));
+    assert_ok(vmm__cache_check(fixture.cache));
+    assert_ok(vmm_alloc(fixture.cache, 24 * MIB, STREAM(1), &block));
+    assert_ok(vmm_free(fixture.cache, block));
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_limits_do_not_enlarge_the_first_reservation),
+        cmocka_unit_test(init_respects_a_smaller_limit),
+        cmocka_unit_test(refused_first_reservation_is_halved),
+        cmocka_unit_test(arena_grows_up_to_its_limit),
+        cmocka_unit_test(extend_refuses_more_than_the_device_memory),
+        cmocka_unit_test(runs_do_not_cross_reservations),
+        cmocka_unit_test(next_taken_visits_all_reservations),
+        cmocka_unit_test(addresses_outside_the_window_are_freed),
+        cmocka_unit_test(refused_extension_changes_nothing),
+        cmocka_unit_test(request_without_addresses_extends_the_arena),
+        cmocka_unit_test(request_after_a_refused_reservation_succeeds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,253 @@
+/* The last freed block: reuse leaves the heap unchanged, and placement is the same as without
+ * it. */
+#include "support/engine_support.h"
+
+static struct block *last_freed_create(struct heap *heap, uint64_t bytes, uint64_t epoch)
+{
+    struct block *block = heap_take(heap, bytes);
+    vmm__heap_give_live(heap, block, epoch);
+    assert_ptr_equal(heap->last_freed, block);
+    assert_int_equal(block->state, BLOCK_LAST_FREED);
+    return block;
+}
+
+static void same_size_reuses_the_last_freed_block(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->large;
+    (void)engine_attach(engine, heap, 10, 4, 4);
+    struct block *block = last_freed_create(heap, MIB, 3);
+    struct size_index index = heap->index;
+    uint64_t free_bytes = heap->free_bytes;
+    for (int i = 0; i < 3; i++) {
+        assert_ptr_equal(heap_take(heap, MIB), block);
+        assert_null(heap->last_freed);
+        vmm__heap_give_live(heap, block, 4);
+    }
+    assert_memory_equal(&heap->index, &index, sizeof index);
+    assert_int_equal(heap->free_bytes, free_bytes);
+    vmm__heap_settle(heap);
+    assert_null(heap->last_freed);
+    assert_int_equal(vmm__size_index_largest(&heap->index)->size, 4 * GRANULE);
+    assert_int_equal(vmm__directory_epoch(&engine->directory, 10, 1), 4);
+    engine_check(engine);
+}
+
+static void another_size_settles_the_last_freed_block(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->large;
+    (void)engine_attach(engine, heap, 10, 4, 4);
+    uint64_t address = last_freed_create(heap, MIB, 3)->address;
+    assert_int_equal(heap_take(heap, 2 * MIB)->address, address);
+    assert_null(heap->last_freed);
+    engine_check(engine);
+}
+
+/* Only the block that was taken last becomes the last freed one, and only one at a time. */
+static void only_the_last_taken_becomes_the_last_freed(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->large;
+    (void)engine_attach(engine, heap, 10, 4, 4);
+    struct block *first = heap_take(heap, MIB);
+    struct block *last = heap_take(heap, MIB);
+    vmm__heap_give_live(heap, first, 1);
+    assert_null(heap->last_freed);
+    assert_int_equal(first->state, BLOCK_FREE);
+    vmm__heap_give_live(heap, last, 1);
+    assert_null(heap->last_freed);
+    engine_check(engine);
+    assert_int_equal(heap->free_bytes, 4 * GRANULE);
+}
+
+static void lock_settles_the_heaps(void **state)
+{
+    struct engine *engine = *state;
+    struct pool *pool = engine->pool;
+    (void)engine_attach(engine, &pool->large, 10, 4, 4);
+    (void)engine_attach(engine, &pool->small, 20, 4, 1);
+    for (int i = 0; i < 2; i++) {
+        (void)last_freed_create(&pool->large, MIB, 3);
+        (void)last_freed_create(&pool->small, 64 << 10, 3);
+        if (i == 0)
+            vmm__pool_lock(pool);
+        else
+            vmm__pool_lock_second(pool);
+        assert_null(pool->large.last_freed);
+        assert_null(pool->small.last_freed);
+        assert_int_equal(pool->large.free_bytes, 4 * GRANULE);
+        assert_int_equal(pool->small.free_bytes, 4 * GRANULE);
+        vmm__pool_unlock(pool);
+    }
+    engine_check(engine);
+}
+
+/* The timeline advanced between the frees of two blocks in one granule: the later epoch counts. */
+static void later_free_keeps_its_epoch(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->large;
+    (void)engine_attach(engine, heap, 10, 1, 1);
+    struct block *other = heap_take(heap, 64 << 10);
+    (void)last_freed_create(heap, 64 << 10, 3);
+    (void)vmm__heap_give(heap, other, 7); /* as for a closing slab or a finished wait */
+    vmm__heap_settle(heap);
+    assert_int_equal(vmm__directory_epoch(&engine->directory, 10, 1), 7);
+    engine_check(engine);
+}
+
+/* A block that becomes the best fit is taken, as if there were no last freed block. */
+static void better_fit_that_is_freed_later_is_taken(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->large;
+    (void)engine_attach(engine, heap, 10, 1, 1);
+    struct block *exact = heap_take(heap, 64 << 10);
+    uint64_t address = exact->address;
+    (void)heap_take(heap, 512);
+    (void)last_freed_create(heap, 64 << 10, 3);
+    (void)vmm__heap_give(heap, exact, 3);
+    assert_int_equal(heap_take(heap, 64 << 10)->address, address);
+    engine_check(engine);
+}
+
+static void last_freed_block_is_an_unknown_pointer(void **state)
+{
+    struct engine *engine = *state;
+    struct pool *pool = engine->pool;
+    struct heap *heap = &pool->large;
+    (void)engine_attach(engine, heap, 10, 1, 1);
+    void *block;
+    assert_ok(vmm__pool_take_locked(pool, MIB + 512, &block));
+    uint64_t address = (uintptr_t)block;
+    assert_ok(vmm__pool_give_locked(pool, heap, address));
+    assert_non_null(heap->last_freed);
+    assert_status(vmm__pool_give_locked(pool, heap, address), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm__pool_pin_locked(heap, address, true), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm__pool_use_locked(pool, heap, address, &engine->other->timeline),
+                  VMM_ERR_UNKNOWN_POINTER);
+    assert_int_equal(pool->counters.allocations.current, 0);
+    engine_check(engine);
+}
+
+static void free_unpins_the_last_freed_block(void **state)
+{
+    struct engine *engine = *state;
+    struct pool *pool = engine->pool;
+    struct heap *heap = &pool->large;
+    (void)engine_attach(engine, heap, 10, 1, 1);
+    void *block;
+    void *again;
+    assert_ok(vmm__pool_take_locked(pool, MIB + 512, &block));
+    assert_ok(vmm__pool_pin_locked(heap, (uintptr_t)block, true));
+    assert_ok(vmm__pool_give_locked(pool, heap, (uintptr_t)block));
+    assert_int_equal(heap->unmovable_bytes, 0);
+    assert_ok(vmm__pool_take_locked(pool, MIB + 512, &again));
+    assert_ptr_equal(again, block);
+    assert_int_equal(heap->unmovable_bytes, 0);
+    engine_check(engine);
+}
+
+/* Growth locks the pool, so that the new memory merges with the last freed block at the edge of
+ * the extent. */
+static void growth_merges_with_the_last_freed_block(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->large;
+    (void)engine_attach(engine, heap, 10, 1, 1);
+    struct block *block = last_freed_create(heap, GRANULE, 3);
+    assert_null(block->next);
+    vmm__pool_lock(engine->pool);
+    assert_int_equal(engine_attach(engine, heap, 11, 1, 1)->node.size, 2 * GRANULE);
+    vmm__pool_unlock(engine->pool);
+    engine_check(engine);
+}
+
+/* ---- Placement ---------------------------------------------------------------------------- */
+
+enum { SLOTS = 80 };
+
+/* Two heaps of the same shape that get the same requests. The second is settled before each. */
+struct heap_pair {
+    struct heap *heaps[2];
+    uint64_t starts[2];
+    struct block *blocks[SLOTS][2];
+};
+
+static void pair_take(struct heap_pair *pair, struct block **blocks, uint64_t bytes)
+{
+    vmm__heap_settle(pair->heaps[1]);
+    vmm_status status = vmm__heap_take(pair->heaps[0], bytes, &blocks[0]);
+    assert_status(vmm__heap_take(pair->heaps[1], bytes, &blocks[1]), status);
+    if (status != VMM_OK) {
+        blocks[0] = NULL;
+        return;
+    }
+    assert_int_equal(blocks[0]->address - pair->starts[0], blocks[1]->address - pair->starts[1]);
+}
+
+/* Some frees model slabs and waits, which leave no last freed block. */
+static void pair_give(struct heap_pair *pair, struct block **blocks, bool is_live)
+{
+    if (is_live)
+        vmm__heap_give_live(pair->heaps[0], blocks[0], 1);
+    else
+        (void)vmm__heap_give(pair->heaps[0], blocks[0], 1);
+    (void)vmm__heap_give(pair->heaps[1], blocks[1], 1);
+    blocks[0] = NULL;
+}
+
+static unsigned pair_run(struct engine *engine, struct heap_pair *pair, uint64_t seed)
+{
+    unsigned reusable = 0;
+    unsigned slot = 0;
+    for (int round = 0; round < 20000; round++) {
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407U;
+        if ((seed >> 60) % 2 == 0) /* otherwise the same slot: a take that is freed at once */
+            slot = (unsigned)(seed >> 33) % SLOTS;
+        uint64_t units = (seed >> 58) % 3 == 0 ? (seed >> 45) % 60 + 1 : (seed >> 45) % 3 + 1;
+        struct block **blocks = pair->blocks[slot];
+        if (blocks[0] != NULL)
+            pair_give(pair, blocks, (seed >> 50) % 5 != 0);
+        else
+            pair_take(pair, blocks, units * 8192);
+        reusable += pair->heaps[0]->last_freed != NULL;
+        if (round % 500 == 0)
+            engine_check(engine);
+    }
+    return reusable;
+}
+
+static void placement_is_the_same_without_a_last_freed_block(void **state)
+{
+    struct engine *engine = *state;
+    for (int i = 0; i < 2; i++) {
+        struct heap_pair pair = { .starts = { engine_address(engine, 4 + 20 * (unsigned)i),
+                                              engine_address(engine, 12 + 20 * (unsigned)i) } };
+        struct pool *pools[2] = { engine->pool, engine->other };
+        for (int j = 0; j < 2; j++) {
+            pair.heaps[j] = i == 0 ? &pools[j]->large : &pools[j]->small;
+            (void)engine_attach(engine, pair.heaps[j], 4 + 20 * (unsigned)i + 8 * (unsigned)j, 6,
+                                1);
+        }
+        assert_true(pair_run(engine, &pair, 5 + (unsigned)i) > 1000);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        ENGINE_TEST(same_size_reuses_the_last_freed_block),
+        ENGINE_TEST(another_size_settles_the_last_freed_block),
+        ENGINE_TEST(only_the_last_taken_becomes_the_last_freed),
+        ENGINE_TEST(lock_settles_the_heaps),
+        ENGINE_TEST(later_free_keeps_its_epoch),
+        ENGINE_TEST(better_fit_that_is_freed_later_is_taken),
+        ENGINE_TEST(last_freed_block_is_an_unknown_pointer),
+        ENGINE_TEST(free_unpins_the_last_freed_block),
+        ENGINE_TEST(growth_merges_with_the_last_freed_block),
+        ENGINE_TEST(placement_is_the_same_without_a_last_freed_block),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

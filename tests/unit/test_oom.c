@@ -1,0 +1,228 @@
+/* The oom report: what needs the memory, and what would help. */
+#include "support/policy_support.h"
+
+#include "cache/reclaim/oom_report.h"
+
+#include <string.h>
+
+/* The report of a request that needs `granules` from the driver. */
+static const char *report(struct scene *scene, uint64_t granules)
+{
+    struct oom oom = { .status = VMM_ERR_DEVICE_OOM,
+                       .pool = scene->pool,
+                       .bytes = granules * GRANULE,
+                       .grow_bytes = granules * GRANULE };
+    vmm__fair_lock(&scene->cache->grow_lock);
+    vmm__pool_lock(scene->pool);
+    assert_status(vmm__oom_report(scene->cache, &oom), VMM_ERR_DEVICE_OOM);
+    vmm__pool_unlock(scene->pool);
+    vmm__fair_unlock(&scene->cache->grow_lock);
+    return vmm_last_error();
+}
+
+static void assert_says(const char *line, const char *part)
+{
+    if (strstr(line, part) == NULL)
+        fail_msg("'%s' is not in: %s", part, line);
+}
+
+static void assert_silent(const char *line, const char *part)
+{
+    if (strstr(line, part) != NULL)
+        fail_msg("'%s' is in: %s", part, line);
+}
+
+/* ---- Free memory --------------------------------------------------------------------------- */
+
+/* Chunks 0 to 5 of 4 granules: a free one, one with a hole inside, one with two holes, holes across chunk borders. */
+static void pinned_chunks_are_counted_once(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->other->large;
+    static const struct {
+        uint64_t granules;
+        bool is_live;
+    } parts[] = {
+        { 4, false },                             /* chunk 0 */
+        { 1, true },  { 2, false }, { 1, true },  /* 1 */
+        { 1, false }, { 1, true },  { 1, false }, /* 2 */
+        { 1, true },  { 3, true },                /* 2, 3 */
+        { 7, false }, { 1, true },                /* 3, 4 and 5 */
+    };
+    enum { PARTS = sizeof parts / sizeof parts[0] };
+    struct block *blocks[PARTS];
+    struct block *rest = extent(scene, heap, 0, 24, 4);
+    for (int i = 0; i < PARTS; i++) {
+        blocks[i] = block_make_live(heap, rest, parts[i].granules * GRANULE);
+        rest = blocks[i]->next;
+    }
+    for (int i = 0; i < PARTS; i++) {
+        if (!parts[i].is_live)
+            (void)vmm__heap_give(heap, blocks[i], 0);
+    }
+    vmm_stats stats = VMM_STATS_INIT;
+    assert_ok(vmm_stats_get(scene->cache, &stats));
+    assert_int_equal(stats.idle_bytes, 8 * GRANULE);
+    assert_int_equal(stats.pinned_bytes, 8 * GRANULE); /* 2, 2, 1 and 3 in chunks 1, 2, 3 and 5 */
+    assert_says(report(scene, 40), "16.0 MiB idle (0 KiB in flight), 16.0 MiB pinned beside live "
+                                   "blocks in 4 chunks (most by stream 0x102: 16.0 MiB)");
+}
+
+static void the_report_names_the_stream_that_pins_most(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heaps[] = { &scene->pool->large, &scene->other->large, &scene->other->small };
+    for (uint64_t i = 0; i < 3; i++)
+        (void)block_make_live(heaps[i], extent(scene, heaps[i], 10 * i, 1, 1), GRANULE / 2);
+    assert_says(report(scene, 40), "3.0 MiB pinned beside live blocks in 3 chunks (most by stream "
+                                   "0x102: 2.0 MiB)");
+}
+
+static void no_stream_is_named_without_pinned_memory(void **state)
+{
+    struct scene *scene = *state;
+    (void)extent(scene, &scene->pool->large, 0, 4, 2);
+    const char *line = report(scene, 40);
+    assert_says(line, "8.0 MiB idle (0 KiB in flight), largest hole 8.0 MiB");
+    assert_silent(line, "pinned");
+}
+
+static void the_report_shows_idle_memory_in_flight(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *other = &scene->other->large;
+    struct block *block = block_make_live(other, extent(scene, other, 20, 4, 1), 3 * GRANULE);
+    (void)block_free_busy(scene, other, block);
+    assert_says(report(scene, 40), "8.0 MiB idle (6.0 MiB in flight)");
+}
+
+/* ---- The cause ------------------------------------------------------------------------- */
+
+static void raising_the_limit_by_the_reported_bytes_suffices(void **state)
+{
+    struct scene *scene = *state;
+    struct vm *memory = &scene->cache->vm;
+    void *block;
+    void *more;
+    memory->limit_bytes = 9 * GRANULE + 12345;
+    assert_ok(vmm_alloc(scene->cache, 5 * GRANULE, STREAM(2), &block));
+    assert_status(vmm_alloc(scene->cache, 7 * GRANULE - 1, STREAM(1), &more), VMM_ERR_DEVICE_OOM);
+    assert_says(vmm_last_error(), "18.0 MiB (limit)");
+    assert_says(vmm_last_error(), "; the limit is 6.0 MiB too small"); /* 3 granules less a bit */
+    memory->limit_bytes = 12 * GRANULE - 1;
+    assert_status(vmm_alloc(scene->cache, 7 * GRANULE - 1, STREAM(1), &more), VMM_ERR_DEVICE_OOM);
+    memory->limit_bytes = 12 * GRANULE;
+    assert_ok(vmm_alloc(scene->cache, 7 * GRANULE - 1, STREAM(1), &more));
+}
+
+static void the_report_shows_a_device_that_is_too_small(void **state)
+{
+    struct scene *scene = *state;
+    const char *line = report(scene, SCENE_GRANULES / 2 + 3);
+    assert_says(line, "0 KiB reserved of 64.0 MiB (device)");
+    assert_says(line, "; the device is 6.0 MiB too small");
+}
+
+/* A handle outside the cache stands for memory of another process. */
+static void the_report_shows_memory_of_other_users(void **state)
+{
+    struct scene *scene = *state;
+    uint64_t handle = sim_create(scene->driver, 20 * GRANULE);
+    void *out;
+    assert_status(vmm_alloc(scene->cache, 15 * GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
+    assert_says(vmm_last_error(), "; other users hold 40.0 MiB of the device's memory, "
+                                  "which is 6.0 MiB too much");
+    scene->cache->vm.limit_bytes = 16 * GRANULE;
+    assert_status(vmm_alloc(scene->cache, 15 * GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
+    assert_says(vmm_last_error(), "; other users hold 8.0 MiB of the device's memory, "
+                                  "which is 6.0 MiB too much");
+    assert_ok(vmm__driver_release(scene->driver, handle, 20 * GRANULE));
+}
+
+static void the_report_shows_a_refusal_without_reason(void **state)
+{
+    struct scene *scene = *state;
+    assert_says(report(scene, 3), "; the driver refuses though 64.0 MiB are free");
+    vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
+    const char *line = report(scene, 3);
+    assert_silent(line, "free");
+    assert_says(line, "in limbo");
+}
+
+static void compaction_is_suggested_where_it_would_suffice(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    for (uint64_t i = 0; i < 4; i++)
+        (void)block_make_live(heap, extent(scene, heap, 10 * i, 1, 1), GRANULE / 2);
+    scene->cache->vm.limit_bytes = 4 * GRANULE;
+    scene->cache->compaction = VMM_COMPACTION_OFF;
+    assert_says(report(scene, 2), "; compaction, which is off, might free pinned memory");
+    assert_silent(report(scene, 3), "compaction");
+    scene->cache->compaction = VMM_COMPACTION_ON;
+    assert_silent(report(scene, 2), "compaction");
+}
+
+static void the_report_shows_that_addresses_ran_out(void **state)
+{
+    struct scene *scene = *state;
+    struct oom oom = { .status = VMM_ERR_ADDRESS_SPACE,
+                       .pool = scene->pool,
+                       .bytes = GRANULE,
+                       .grow_bytes = GRANULE };
+    assert_status(vmm__oom_report(scene->cache, &oom), VMM_ERR_ADDRESS_SPACE);
+    assert_says(vmm_last_error(),
+                "; no run of free addresses is long enough: 128.0 MiB are reserved, "
+                "arena_bytes allows 128.0 MiB");
+}
+
+/* ---- The line -------------------------------------------------------------------------------- */
+
+/* All parts at once, with long numbers: nothing is truncated. */
+static void the_longest_line_fits(void **state)
+{
+    struct scene *scene = *state;
+    struct vm *memory = &scene->cache->vm;
+    struct heap *heap = &scene->pool->large;
+    (void)block_make_live(heap, extent(scene, heap, 10, 1, 1), GRANULE / 2);
+    vmm__stat_add(&scene->cache->totals.requested_bytes, TIB);
+    vmm__stat_add(&memory->reserved_bytes, TIB);
+    uint64_t total_bytes = scene->driver->total_bytes;
+    scene->driver->total_bytes = 4 * TIB;
+    memory->limit_bytes = 2 * TIB;
+    memory->limbo_bytes = TIB;
+    scene->cache->compaction = VMM_COMPACTION_OFF;
+    scene->pool->stream = (vmm_stream)UINTPTR_MAX;
+    uint64_t handle = sim_create(scene->driver, 4 * TIB - GRANULE);
+    const char *line = report(scene, 1);
+    scene->pool->stream = STREAM(1);
+    vmm__stat_subtract(&scene->cache->totals.requested_bytes, TIB);
+    vmm__stat_subtract(&memory->reserved_bytes, TIB);
+    memory->limbo_bytes = 0;
+    assert_says(line, "other users hold 1048574.0 MiB");
+    assert_silent(line, "might free pinned memory"); /* 1 MiB is pinned, but 2 MiB are needed */
+    assert_true(strlen(line) < 440);
+    line = report(scene, 0);
+    assert_says(line, "might free pinned memory");
+    assert_null(strchr(line, '\n'));
+    assert_ok(vmm__driver_release(scene->driver, handle, 4 * TIB - GRANULE));
+    scene->driver->total_bytes = total_bytes;
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        POLICY_TEST(pinned_chunks_are_counted_once),
+        POLICY_TEST(the_report_names_the_stream_that_pins_most),
+        POLICY_TEST(no_stream_is_named_without_pinned_memory),
+        POLICY_TEST(the_report_shows_idle_memory_in_flight),
+        POLICY_TEST(raising_the_limit_by_the_reported_bytes_suffices),
+        POLICY_TEST(the_report_shows_a_device_that_is_too_small),
+        POLICY_TEST(the_report_shows_memory_of_other_users),
+        POLICY_TEST(the_report_shows_a_refusal_without_reason),
+        POLICY_TEST(compaction_is_suggested_where_it_would_suffice),
+        POLICY_TEST(the_report_shows_that_addresses_ran_out),
+        POLICY_TEST(the_longest_line_fits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,220 @@
+/* Placements: beside a free block, between two, at the heap's home, at fresh addresses. */
+#include "support/policy_support.h"
+
+#include "cache/grow/placement.h"
+
+static struct placement placement_find(struct scene *scene, const struct heap *heap, uint64_t bytes)
+{
+    struct placement placement;
+    assert_ok(vmm__placement_find(scene->cache, heap, bytes, &placement));
+    assert_true(placement.count > 0 && placement.room >= placement.count);
+    for (uint64_t granule = placement.granule; granule < placement.granule + placement.room;
+         granule++) {
+        uint64_t first;
+        uint64_t count;
+        assert_true(vmm__arena_gap(&scene->cache->vm.arena, granule, &first, &count));
+    }
+    return placement;
+}
+
+static void first_growth_uses_fresh_addresses(void **state)
+{
+    struct scene *scene = *state;
+    struct placement placement = placement_find(scene, &scene->pool->large, 4 * GRANULE - 5);
+    assert_int_equal(placement.granule, 30); /* centred in the arena */
+    assert_int_equal(placement.count, 4);
+    assert_null(placement.beside);
+}
+
+static void free_blocks_grow_to_the_right(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    struct block *block = extent(scene, heap, 20, 4, 4);
+    struct block *live = block_make_live(heap, block, 5 * MIB);
+    struct placement placement = placement_find(scene, heap, 6 * MIB);
+    assert_int_equal(placement.granule, 24);
+    assert_int_equal(placement.count, 2);
+    assert_ptr_equal(placement.beside, live->next);
+}
+
+static void free_blocks_grow_to_the_left(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    struct block *block = extent(scene, heap, 20, 4, 4);
+    struct block *low = block_make_live(heap, block, 5 * MIB);
+    (void)block_make_live(heap, low->next, 3 * MIB);
+    low = vmm__heap_give(heap, low, 0);
+    (void)extent(scene, &scene->other->large, 24, 4, 4);
+    struct placement placement = placement_find(scene, heap, 8 * MIB);
+    assert_int_equal(placement.granule, 18);
+    assert_int_equal(placement.count, 2);
+    assert_ptr_equal(placement.beside, low);
+}
+
+/* The search of the index may have missed the block; extending it gains nothing. */
+static void large_enough_blocks_are_not_extended(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    (void)extent(scene, heap, 20, 4, 4);
+    struct placement placement = placement_find(scene, heap, 4 * GRANULE);
+    assert_int_equal(placement.count, 4);
+    assert_null(placement.beside);
+    placement = placement_find(scene, heap, 3 * GRANULE);
+    assert_int_equal(placement.count, 3);
+}
+
+/* A gap that is too small joins the free blocks on both sides. */
+static void two_free_blocks_are_bridged(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    struct block *left = extent(scene, heap, 20, 4, 4);
+    struct block *right = extent(scene, heap, 26, 4, 4);
+    struct placement placement = placement_find(scene, heap, 10 * GRANULE);
+    assert_int_equal(placement.granule, 24);
+    assert_int_equal(placement.count, 2);
+    assert_ptr_equal(placement.beside, left);
+    assert_ptr_equal(placement.beyond, right);
+    placement = placement_find(scene, heap, 10 * GRANULE + 1);
+    assert_int_not_equal(placement.granule, 24);
+}
+
+static void blocks_of_other_heaps_are_not_bridged(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    (void)extent(scene, heap, 20, 4, 4);
+    (void)extent(scene, &scene->other->large, 26, 4, 4);
+    struct block *far = extent(scene, heap, 40, 4, 4);
+    (void)block_make_live(heap, far, GRANULE);
+    struct placement placement = placement_find(scene, heap, 9 * GRANULE);
+    assert_true(placement.granule + placement.count <= 26 || placement.granule >= 30);
+}
+
+static void the_fewest_new_granules_win(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    (void)extent(scene, heap, 4, 2, 2);
+    struct block *block = extent(scene, heap, 40, 6, 2);
+    struct placement placement = placement_find(scene, heap, 8 * GRANULE);
+    assert_int_equal(placement.count, 2);
+    assert_ptr_equal(placement.beside, block);
+    (void)block_make_live(heap, block, 6 * GRANULE);
+    assert_int_equal(placement_find(scene, heap, 8 * GRANULE).count, 6);
+}
+
+static void full_heaps_grow_at_home(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    (void)block_make_live(heap, extent(scene, heap, 20, 4, 4), 4 * GRANULE);
+    heap->home_end = scene_address(scene, 24);
+    struct placement placement = placement_find(scene, heap, GRANULE);
+    assert_int_equal(placement.granule, 24);
+    assert_null(placement.beside);
+}
+
+static void chunks_release(struct scene *scene, struct heap *heap, struct block *block,
+                           uint64_t granule, uint64_t count)
+{
+    struct vm *memory = &scene->cache->vm;
+    assert_ok(vmm__heap_detach(heap, block, scene_address(scene, granule), count * GRANULE));
+    vmm__vm_discard(memory, granule, count, NULL, 0);
+    assert_ok(vmm__limbo_drain(memory, NULL));
+}
+
+static void home_ends_where_a_trim_left_it(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    struct block *block = extent(scene, heap, 20, 8, 1);
+    heap->home_end = scene_address(scene, 28);
+    struct block *live = block_make_live(heap, block, 3 * GRANULE);
+    chunks_release(scene, heap, live->next, 23, 5);
+    assert_int_equal(placement_find(scene, heap, 2 * GRANULE).granule, 23);
+    live = vmm__heap_give(heap, live, 0);
+    chunks_release(scene, heap, live, 20, 3);
+    struct placement placement =
+        placement_find(scene, heap, 2 * GRANULE); /* the extent is released: the end stays */
+    assert_int_equal(placement.granule, 28);
+}
+
+/* One free granule follows the home, and a trim has freed the granules before it: the room is their sum. */
+static void room_at_home_includes_trimmed_granules(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    struct block *block = extent(scene, heap, 20, 8, 1);
+    heap->home_end = scene_address(scene, 28);
+    (void)block_make_live(&scene->other->large, extent(scene, &scene->other->large, 29, 4, 4),
+                          4 * GRANULE);
+    struct block *live = block_make_live(heap, block, 3 * GRANULE);
+    chunks_release(scene, heap, live->next, 23, 5);
+    assert_int_equal(placement_find(scene, heap, 6 * GRANULE).granule, 23);
+    struct placement placement = placement_find(scene, heap, 7 * GRANULE);
+    assert_true(placement.granule + placement.count <= 20 || placement.granule >= 33);
+}
+
+static void home_at_the_arena_end_is_skipped(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    (void)block_make_live(heap, extent(scene, heap, 60, 4, 1), 4 * GRANULE);
+    heap->home_end = scene_address(scene, SCENE_GRANULES);
+    struct placement placement = placement_find(scene, heap, GRANULE);
+    assert_true(placement.granule + placement.count <= 60);
+    (void)block_make_live(heap, extent(scene, heap, 0, 4, 1), 4 * GRANULE);
+    assert_true(placement_find(scene, heap, 50 * GRANULE).granule >= 4);
+}
+
+static void missing_addresses_are_reported(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    (void)block_make_live(heap, extent(scene, heap, 30, 4, 4), 4 * GRANULE);
+    struct placement placement = { .count = 77 };
+    assert_status(vmm__placement_find(scene->cache, heap, 31 * GRANULE, &placement),
+                  VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm__placement_detached(scene->cache, 29 * GRANULE, &placement),
+                  VMM_ERR_ADDRESS_SPACE);
+    assert_int_equal(placement.count, 77);
+    assert_int_equal(placement_find(scene, heap, 30 * GRANULE).count, 30);
+}
+
+static void detached_placements_touch_no_chunk(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    for (int i = 0; i < 6; i++) {
+        struct placement placement;
+        assert_ok(vmm__placement_detached(scene->cache, 3 * MIB, &placement));
+        assert_int_equal(placement.count, 2);
+        assert_null(vmm__vm_chunk(&scene->cache->vm, placement.granule - 1));
+        assert_null(vmm__vm_chunk(&scene->cache->vm, placement.granule + placement.count));
+        (void)block_make_live(heap, extent(scene, heap, placement.granule, 2, 2), 2 * GRANULE);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        POLICY_TEST(first_growth_uses_fresh_addresses),
+        POLICY_TEST(free_blocks_grow_to_the_right),
+        POLICY_TEST(free_blocks_grow_to_the_left),
+        POLICY_TEST(large_enough_blocks_are_not_extended),
+        POLICY_TEST(two_free_blocks_are_bridged),
+        POLICY_TEST(blocks_of_other_heaps_are_not_bridged),
+        POLICY_TEST(the_fewest_new_granules_win),
+        POLICY_TEST(full_heaps_grow_at_home),
+        POLICY_TEST(home_ends_where_a_trim_left_it),
+        POLICY_TEST(room_at_home_includes_trimmed_granules),
+        POLICY_TEST(home_at_the_arena_end_is_skipped),
+        POLICY_TEST(missing_addresses_are_reported),
+        POLICY_TEST(detached_placements_touch_no_chunk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

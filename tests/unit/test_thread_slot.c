@@ -1,0 +1,110 @@
+/* Thread slots: threads that have none yet, in callbacks that run with locks held. */
+#define _GNU_SOURCE
+#include "support/sim_support.h"
+
+#include "api/create_on.h"
+#include "cache/cache.h"
+
+#include <pthread.h>
+
+enum { PAIRS = 100 };
+
+/* A thread whose first call runs a callback, which calls the cache. */
+struct newcomer {
+    vmm_cache *cache, *other; /* other: the callback uses it first; NULL: none */
+    void *block;
+    uintptr_t ended_identity, identity;
+    vmm_status alloc_status, free_status;
+};
+
+static void pairs_run(vmm_cache *cache)
+{
+    void *block;
+    for (int i = 0; i < PAIRS; i++) {
+        assert_ok(vmm_alloc(cache, 4096, STREAM(1), &block));
+        assert_ok(vmm_free(cache, block));
+    }
+}
+
+static void log_handle(void *context, const char *line)
+{
+    struct newcomer *newcomer = context;
+    void *block;
+    if (strcmp(line, "now") != 0)
+        return;
+    if (newcomer->other != NULL)
+        pairs_run(newcomer->other);
+    newcomer->alloc_status = vmm_alloc(newcomer->cache, 4096, STREAM(1), &block);
+    newcomer->free_status = vmm_free(newcomer->cache, newcomer->block);
+}
+
+static void *ended_main(void *context)
+{
+    struct newcomer *newcomer = context;
+    newcomer->ended_identity = vmm__thread_self();
+    pairs_run(newcomer->cache);
+    return NULL;
+}
+
+static void *newcomer_main(void *context)
+{
+    struct newcomer *newcomer = context;
+    newcomer->identity = vmm__thread_self();
+    (void)vmm_log_write(newcomer->cache, "now");
+    return NULL;
+}
+
+static void thread_run(void *(*function)(void *context), struct newcomer *newcomer)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, function, newcomer), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void newcomer_open(struct driver *driver, struct newcomer *newcomer)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    config.log = log_handle;
+    config.log_context = newcomer;
+    assert_ok(vmm__cache_create_on(&config, driver, &newcomer->cache));
+    assert_ok(vmm_alloc(newcomer->cache, 4096, STREAM(1), &newcomer->block));
+}
+
+/* Both calls were refused, so the block is still live. */
+static void newcomer_close(struct newcomer *newcomer)
+{
+    assert_int_equal(newcomer->alloc_status, VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(newcomer->free_status, VMM_ERR_INVALID_ARGUMENT);
+    assert_ok(vmm_free(newcomer->cache, newcomer->block));
+    assert_ok(vmm__cache_check(newcomer->cache));
+    assert_ok(vmm_destroy(newcomer->cache));
+}
+
+static void callback_is_refused_with_an_inherited_slot(void **state)
+{
+    struct newcomer newcomer = { 0 };
+    newcomer_open(*state, &newcomer);
+    thread_run(ended_main, &newcomer);
+    thread_run(newcomer_main, &newcomer);
+    assert_int_equal(newcomer.ended_identity, newcomer.identity);
+    newcomer_close(&newcomer);
+}
+
+static void callback_is_refused_after_use_of_another_cache(void **state)
+{
+    struct newcomer newcomer = { 0 };
+    newcomer_open(*state, &newcomer);
+    assert_ok(vmm__cache_create_on(NULL, *state, &newcomer.other));
+    thread_run(newcomer_main, &newcomer);
+    assert_ok(vmm_destroy(newcomer.other));
+    newcomer_close(&newcomer);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        SIM_TEST(callback_is_refused_with_an_inherited_slot),
+        SIM_TEST(callback_is_refused_after_use_of_another_cache),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+/* The checks of vm, arena, timeline and size index find every broken invariant. */
+#include "support/break_support.h"
+#include "support/engine_support.h"
+
+static vmm_status check(const struct engine *engine)
+{
+    return vmm__vm_check(&engine->memory);
+}
+
+/* Chunks of two granules. */
+struct chunks {
+    struct chunk *first;
+    struct chunk *second;
+};
+
+static struct chunks chunks_create(struct engine *engine)
+{
+    struct chunks chunks;
+    engine_map(engine, 10, 2, 2);
+    engine_map(engine, 20, 2, 2);
+    engine_map(engine, 30, 2, 2);
+    chunks.first = engine_chunk(engine, 10);
+    chunks.second = engine_chunk(engine, 20);
+    return chunks;
+}
+
+static void finds_a_page_map_that_does_not_match(void **state)
+{
+    struct engine *engine = *state;
+    struct chunks chunks = chunks_create(engine);
+    assert_found(check(engine), engine->memory.pages[11], 0, "vm: invariant 1");
+    assert_found(check(engine), chunks.second->first, 40, "vm: invariant 1");
+}
+
+static void finds_sums_of_chunks_that_do_not_match(void **state)
+{
+    struct engine *engine = *state;
+    struct chunks chunks = chunks_create(engine);
+    assert_found(check(engine), chunks.second->state, CHUNK_UNUSED, "vm: invariant 2");
+    assert_found(check(engine), engine->memory.limbo_bytes, GRANULE, "vm: invariant 3");
+    uint64_t reserved = engine_reserved_bytes(engine);
+    engine->memory.reserved_bytes.current = reserved + 1;
+    found_broken(check(engine), "vm: invariant 3", __FILE__, __LINE__);
+    engine->memory.reserved_bytes.current = reserved;
+    assert_found(check(engine), engine->memory.remap_pending, 1, "invariant 5");
+    assert_found(check(engine), chunks.second->is_mapped, false, "invariant 5");
+}
+
+/* An alias has no memory of its own and belongs in limbo. */
+static void finds_an_alias_outside_limbo(void **state)
+{
+    struct engine *engine = *state;
+    struct chunks chunks = chunks_create(engine);
+    assert_found(check(engine), chunks.second->is_alias, true, "has no memory");
+    assert_found(check(engine), chunks.first->is_alias, true, "has no memory");
+}
+
+/* ---- Arena -------------------------------------------------------------------------------- */
+
+static void finds_broken_gaps(void **state)
+{
+    struct engine *engine = *state;
+    (void)chunks_create(engine);
+    struct arena *arena = &engine->memory.arena;
+    assert_found(vmm__arena_check(arena), arena->free_granules, 3, "arena: invariant 4");
+    assert_found(vmm__arena_check(arena), arena->index.rows, 0, "arena: invariant 3");
+    assert_found(vmm__arena_check(arena), arena->edges[12].first_plus_1, 0, "arena: invariant 2");
+    assert_found(vmm__arena_check(arena), arena->edges[19].first_plus_1, 0, "arena: invariant 2");
+    assert_found(vmm__arena_check(arena), arena->edges[20].first_plus_1, 13, "arena: invariant 1");
+    assert_found(vmm__arena_check(arena), arena->edges[11].first_plus_1, 1, "arena: invariant 1");
+    assert_found(check(engine), arena->edges[12].first_plus_1, 0, "arena: invariant 2");
+}
+
+/* ---- Timeline ----------------------------------------------------------------------------- */
+
+static void finds_epochs_that_do_not_rise(void **state)
+{
+    struct engine *engine = *state;
+    struct timeline *timeline = &engine->pool->timeline;
+    engine_map(engine, 0, 1, 1);
+    engine_make_busy(engine, engine_address(engine, 0), GRANULE, 1);
+    for (int i = 0; i < 2; i++) {
+        uint64_t epoch = vmm__timeline_advance(timeline);
+        assert_ok(vmm__timeline_record(timeline, epoch));
+        engine_make_busy(engine, engine_address(engine, 0), GRANULE, 1);
+    }
+    assert_int_equal(timeline->count, 2);
+    struct timeline_event *oldest = &timeline->events[timeline->oldest];
+    struct timeline_event *next = &timeline->events[(timeline->oldest + 1) % TIMELINE_EVENTS];
+    assert_found(vmm__timeline_check(timeline), next->epoch, oldest->epoch, "invariant 1");
+    assert_found(vmm__timeline_check(timeline), oldest->epoch, timeline->passed, "invariant 1");
+    assert_found(vmm__timeline_check(timeline), next->epoch, vmm__timeline_now(timeline),
+                 "invariant 1");
+}
+
+/* ---- Index of sizes ----------------------------------------------------------------------- */
+
+#define assert_index_broken(field, value)                                                          \
+    do {                                                                                           \
+        __typeof__(field) saved = (field);                                                         \
+        (field) = (value);                                                                         \
+        assert_false(vmm__size_index_check(&index));                                               \
+        (field) = saved;                                                                           \
+        assert_true(vmm__size_index_check(&index));                                                \
+    } while (0)
+
+static void finds_a_broken_index_of_sizes(void **state)
+{
+    (void)state;
+    static struct size_index index;
+    struct size_node one = { .size = 100 };
+    struct size_node two = { .size = 100 };
+    struct size_node three = { .size = 5000 };
+    vmm__size_index_init(&index);
+    assert_true(vmm__size_index_open(&index));
+    vmm__size_index_insert(&index, &one);
+    vmm__size_index_insert(&index, &two);
+    vmm__size_index_insert(&index, &three);
+    assert_true(vmm__size_index_check(&index));
+    unsigned list = vmm__size_list(100);
+    assert_index_broken(index.end.size, 1);
+    assert_index_broken(index.end.next, &one);
+    assert_index_broken(index.rows, index.rows ^ 1);
+    assert_index_broken(index.columns[list / SIZE_INDEX_COLUMNS], UINT32_C(1));
+    assert_index_broken(index.heads[list], NULL);
+    assert_index_broken(one.link, NULL);
+    assert_index_broken(one.size, 5000);
+    vmm__size_index_close(&index);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ENGINE_TEST(finds_a_page_map_that_does_not_match),
+        ENGINE_TEST(finds_sums_of_chunks_that_do_not_match),
+        ENGINE_TEST(finds_an_alias_outside_limbo),
+        ENGINE_TEST(finds_broken_gaps),
+        ENGINE_TEST(finds_epochs_that_do_not_rise),
+        cmocka_unit_test(finds_a_broken_index_of_sizes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

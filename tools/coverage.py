@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Reports which branches of the library the tests took, from the data that a build with --coverage wrote.
+
+usage: coverage.py ROOT BUILD [--gate PERCENT] [--missed]
+
+The core is src/ without the cuda driver, which needs a GPU, and without src/torch/; those two are counted separately.
+Each condition of && and || has two branches; branches taken by exceptions do not count. A comment on the line of a
+branch that no test can take excludes it,
+    if (broken) { /* unreachable: why */
+and such a comment is an error if all branches of its line were taken. Exits with 1 if fewer than PERCENT of the core's
+branches were taken, or if a comment is wrong.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+
+MARK = re.compile(r"/\* unreachable: (.*?)\*/")
+BESIDE = re.compile(r"^src/(driver/(cuda/|no_cuda)|torch/)")
+FILES_A_RUN = 16
+
+
+def notes_of(build):
+    """The notes files that the compiler wrote for the library's objects."""
+    found = []
+    for where, _, names in os.walk(os.path.join(build, "src")):
+        found += [os.path.join(where, name) for name in names if name.endswith(".gcno")]
+    return sorted(found)
+
+
+def readings(build):
+    """Yields gcov's report of every object."""
+    notes = notes_of(build)
+    for first in range(0, len(notes), FILES_A_RUN):
+        done = subprocess.run(["gcov", "--json-format", "--stdout", "--branch-probabilities",
+                               *notes[first:first + FILES_A_RUN]], check=True, text=True, cwd=build,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for report in done.stdout.splitlines():
+            if report.startswith("{"):
+                yield json.loads(report)
+
+
+class File:
+    def __init__(self, root, path):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        self.nvtx = {number for number, line in enumerate(lines, 1) if MARK.search(line)}
+        self.branches = {}  # (line, function, number within the line): how often it was taken
+        self.lines = {}
+
+    def add(self, line):
+        number = line["line_number"]
+        self.lines[number] = self.lines.get(number, 0) + line["count"]
+        for place, branch in enumerate(line["branches"]):
+            key = number, line.get("function_name"), place
+            if not branch["throw"]:
+                self.branches[key] = self.branches.get(key, 0) + branch["count"]
+
+    def missed(self):
+        return [key[0] for key, count in self.branches.items() if count == 0]
+
+    def excluded(self):
+        return sum(number in self.nvtx for number in self.missed())
+
+    def counts(self):
+        """[branches without excluded ones, taken branches, excluded branches, lines, lines reached]"""
+        excluded = self.excluded()
+        taken = sum(count > 0 for count in self.branches.values())
+        return [len(self.branches) - excluded, taken, excluded, len(self.lines),
+                sum(count > 0 for count in self.lines.values())]
+
+    def places(self):
+        return sorted(set(self.missed()) - self.nvtx)
+
+
+def read(root, build):
+    files = {}
+    for report in readings(build):
+        for part in report["files"]:
+            path = os.path.normpath(os.path.join(report["current_working_directory"], part["file"]))
+            path = os.path.relpath(path, root)
+            if path.startswith("src/"):
+                file = files.setdefault(path, None) or File(root, path)
+                files[path] = file
+                for line in part["lines"]:
+                    file.add(line)
+    return files
+
+
+def row(name, counts, more=""):
+    branches, taken, excluded, lines, reached = counts
+    share = "%7.1f" % (100.0 * taken / branches) if branches else "      -"
+    return ("%-28s %8d %8d %8d %s   %6d %6d  %s" % (name, branches, taken, excluded, share, lines, reached,
+                                                   more)).rstrip()
+
+
+def total(files, is_core):
+    chosen = [file.counts() for path, file in files.items() if bool(BESIDE.match(path)) != is_core]
+    return [sum(column) for column in zip(*chosen)] or [0] * 5
+
+
+def stale(files):
+    return ["%s:%d: marked as unreachable, but all its branches were taken, or it has no branches" % (path, number)
+            for path, file in sorted(files.items())
+            for number in sorted(file.nvtx - set(file.missed()))]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("root", type=os.path.abspath)
+    parser.add_argument("build", type=os.path.abspath)
+    parser.add_argument("--gate", type=float, default=95)
+    parser.add_argument("--missed", action="store_true", help="show the lines whose branches were not all taken")
+    options = parser.parse_args()
+    files = read(options.root, options.build)
+    print("%-28s %8s %8s %8s %7s   %6s %6s" % ("file", "branches", "taken", "excluded", "%", "lines", "reached"))
+    for path, file in sorted(files.items()):
+        more = " ".join(map(str, file.places())) if options.missed else ""
+        print(row(path[len("src/"):], file.counts(), more))
+    core = total(files, True)
+    print(row("outside the core", total(files, False)))
+    print(row("the core", core))
+    faults = stale(files)
+    for fault in faults:
+        print(fault)
+    share = 100.0 * core[1] / core[0] if core[0] else 0
+    met = share >= options.gate
+    print("branches of the core: %.2f %%, at least %.1f %%: %s" % (share, options.gate, "met" if met else "NOT met"))
+    sys.exit(0 if met and not faults else 1)
+
+
+main()

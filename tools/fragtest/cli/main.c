@@ -1,0 +1,172 @@
+/*
+ * fragtest: which allocation policies survive a program's real requests in too little memory?
+ *
+ * Steps: options, traces, output files, driver (a fault in these ends the program with 2 before
+ * anything runs); each trace through each policy, with its pictures; the table, the verdict, the
+ * JSON and the CSV.
+ */
+#include "driver/sim/sim.h"
+#include "fragtest/cli/help.h"
+#include "fragtest/cli/interrupt.h"
+#include "fragtest/cli/machine.h"
+#include "fragtest/cli/output.h"
+#include "fragtest/cli/pick.h"
+#include "fragtest/cli/runner.h"
+#include "fragtest/report/csv.h"
+#include "fragtest/report/json.h"
+#include "fragtest/report/picture.h"
+#include "fragtest/report/table.h"
+#include "fragtest/report/wrap.h"
+
+#include <locale.h>
+
+#define EXIT_BAD 2
+
+struct outputs {
+    FILE *text; /* for people; stderr when stdout is for one of the next two */
+    struct output json;
+    struct output timeline;
+    struct style style;
+    struct progress progress;
+};
+
+static int fail(const char *text)
+{
+    (void)fprintf(stderr, "fragtest: %s\n", text);
+    return EXIT_BAD;
+}
+
+static bool outputs_init(struct outputs *outputs, const struct options *options,
+                         struct trace_error *error)
+{
+    bool to_stdout = output_is_stdout(options->json) || output_is_stdout(options->timeline);
+
+    *outputs = (struct outputs){ .text = to_stdout ? stderr : stdout };
+    outputs->style = style_of(outputs->text);
+    progress_init(&outputs->progress, options->quiet ? NULL : stderr, outputs->style.utf8);
+    interrupt_init(outputs->progress.bar);
+    return output_init(&outputs->json, options->json, error) &&
+           output_init(&outputs->timeline, options->timeline, error);
+}
+
+static bool json_output(struct output *output, const char *machine, const struct runner *runner)
+{
+    if (output->name == NULL)
+        return true;
+    FILE *file = output_begin(output);
+    return output_end(output, file != NULL &&
+                                  json_write(file, machine, runner->results, runner->result_count));
+}
+
+static bool timeline_output(struct output *output, const struct runner *runner)
+{
+    if (output->name == NULL)
+        return true;
+    FILE *file = output_begin(output);
+    return output_end(output,
+                      file != NULL && csv_write(file, runner->results, runner->result_count));
+}
+
+/* All pictures of a trace have the same scale. */
+static void pictures_draw(const struct outputs *outputs, const struct result *results,
+                          unsigned count)
+{
+    uint64_t top = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        if (picture_top(&results[i]) > top)
+            top = picture_top(&results[i]);
+    for (unsigned i = 0; i < count; i++)
+        picture_draw(outputs->text, outputs->style, &results[i], top);
+}
+
+static int runner_show(struct runner *runner, struct outputs *outputs, struct driver *driver)
+{
+    const struct options *options = runner->options;
+    const struct table_columns columns = {
+        .least = options->least,
+        .trims = options->trims > 0,
+        .lower_bound = options->lag > 0,
+    };
+    char machine[320];
+
+    for (unsigned i = 0; i < runner->trace_count; i++) {
+        unsigned count;
+        struct result *results = runner_run(runner, i, driver, &outputs->progress, &count);
+        if (!options->quiet)
+            pictures_draw(outputs, results, count);
+    }
+    machine_describe(driver, machine, sizeof(machine));
+    if (!options->quiet) {
+        picture_legend(outputs->text, outputs->style);
+        wrap_write(outputs->text, outputs->style.width, 0, 0, machine);
+        (void)fputc('\n', outputs->text);
+    }
+    table_write(outputs->text, outputs->style.width, runner->results, runner->result_count,
+                &columns);
+    verdict_write(outputs->text, outputs->style.width, runner->results, runner->result_count);
+    if (fflush(outputs->text) != 0)
+        return fail("the output could not be written");
+    if (!json_output(&outputs->json, machine, runner))
+        return fail("the JSON could not be written");
+    if (!timeline_output(&outputs->timeline, runner))
+        return fail("the timeline could not be written");
+    return verdict_exit(runner->results, runner->result_count);
+}
+
+static int driver_run(struct runner *runner, struct outputs *outputs)
+{
+    char choice[512];
+    struct driver *driver;
+
+    if (pick_driver(runner->options->driver, &driver, choice, sizeof(choice)) != VMM_OK)
+        return fail(vmm_last_error());
+    if (choice[0] != '\0')
+        (void)fprintf(stderr, "fragtest: %s\n", choice);
+    if (replay_is_sim(driver))
+        vmm__sim_lag_set(driver, runner->options->lag);
+    int code = runner_show(runner, outputs, driver);
+    vmm__driver_close(driver);
+    return code;
+}
+
+static int options_run(const struct options *options)
+{
+    struct runner runner;
+    struct outputs outputs;
+    struct trace_error error;
+    int code = EXIT_BAD;
+
+    if (!runner_load(&runner, options, &error))
+        return fail(error.text);
+    if (outputs_init(&outputs, options, &error))
+        code = driver_run(&runner, &outputs);
+    else
+        (void)fail(error.text);
+    runner_free(&runner);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    struct options_error error;
+
+    (void)setlocale(LC_CTYPE, "");
+    switch (options_parse(argc, argv, &options, &error)) {
+    case OPTIONS_HELP:
+        help_write(stdout, style_of(stdout).width);
+        return 0;
+    case OPTIONS_VERSION:
+        help_version(stdout);
+        return 0;
+    case OPTIONS_WORKLOADS:
+        help_workloads(stdout, style_of(stdout).width);
+        return 0;
+    case OPTIONS_BAD:
+        return fail(error.text);
+    case OPTIONS_RUN:
+        break;
+    }
+    return options_run(&options);
+}

@@ -1,0 +1,399 @@
+/* The command line: see options.h. */
+#include "fragtest/cli/options.h"
+
+#include "fragtest/cli/nearest.h"
+#include "fragtest/trace/workload.h"
+
+#include "base/error.h"
+#include "base/size.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_PASSES    1000U
+#define MOST_LAG       1000000000U
+#define MOST_TRIMS     1000000U
+#define MOST_FOOTPRINT 1000U
+#define LEAST_LIMIT    (2U << 20) /* one chunk: no allocator works with less */
+
+struct parser {
+    struct options *options;
+    struct options_error *error;
+    bool memory_given;
+    bool lists_workloads;
+    bool takes_stdin;
+};
+
+__attribute__((format(printf, 2, 3))) static bool parser_fail(struct parser *parser,
+                                                              const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    (void)vsnprintf(parser->error->text, sizeof(parser->error->text), format, arguments);
+    va_end(arguments);
+    vmm__line_make(parser->error->text); /* what was typed may hold anything: this stays one line */
+    return false;
+}
+
+static bool driver_take(struct parser *parser, const char *value)
+{
+    if (strcmp(value, "auto") == 0) {
+        parser->options->driver = VMM_DRIVER_DEFAULT;
+        return true;
+    }
+    if (vmm__driver_kind_parse(value, &parser->options->driver))
+        return true;
+    return parser_fail(parser, "--driver takes auto, cuda, host or sim, not \"%.60s\"", value);
+}
+
+static bool source_take(struct parser *parser, const char *name, bool is_workload)
+{
+    struct options *options = parser->options;
+
+    if (options->source_count == OPTIONS_MAX_SOURCES)
+        return parser_fail(parser, "more than %d traces and workloads", OPTIONS_MAX_SOURCES);
+    options->sources[options->source_count++] =
+        (struct options_source){ .name = name, .is_workload = is_workload };
+    return true;
+}
+
+static bool trace_take(struct parser *parser, const char *value)
+{
+    bool is_stdin = strcmp(value, TRACE_STDIN) == 0;
+
+    if (is_stdin && parser->takes_stdin)
+        return parser_fail(parser, "--trace - may be given only once: it is read to its end");
+    parser->takes_stdin |= is_stdin;
+    return source_take(parser, value, false);
+}
+
+static bool workload_take(struct parser *parser, const char *value)
+{
+    const char *names[WORKLOAD_COUNT];
+
+    if (strcmp(value, "list") == 0) {
+        parser->lists_workloads = true;
+        return true;
+    }
+    for (unsigned i = 0; i < WORKLOAD_COUNT; i++) {
+        names[i] = workload_name(i);
+        if (strcmp(value, names[i]) == 0)
+            return source_take(parser, value, true);
+    }
+    struct nearest_text nearest = nearest_name(value, strlen(value), names, WORKLOAD_COUNT);
+    return parser_fail(parser, "--workload knows no \"%.60s\"; %s", value, nearest.text);
+}
+
+static bool policy_fail(struct parser *parser, const char *name, size_t length)
+{
+    const char *names[POLICY_COUNT + 1] = { [POLICY_COUNT] = "all" };
+
+    for (unsigned i = 0; i < POLICY_COUNT; i++)
+        names[i] = policy_at(i)->name;
+    struct nearest_text nearest = nearest_name(name, length, names, POLICY_COUNT + 1);
+    return parser_fail(parser, "--policy knows no \"%.*s\"; %s", (int)(length < 60 ? length : 60),
+                       name, nearest.text);
+}
+
+static bool policy_add(struct parser *parser, const char *name, size_t length)
+{
+    bool all = length == 3 && strncmp(name, "all", 3) == 0;
+    bool known = all;
+
+    for (unsigned i = 0; i < POLICY_COUNT; i++) {
+        const char *own = policy_at(i)->name;
+        if (all || (strlen(own) == length && strncmp(name, own, length) == 0)) {
+            parser->options->policies[i] = true;
+            known = true;
+        }
+    }
+    return known || policy_fail(parser, name, length);
+}
+
+static bool policies_take(struct parser *parser, const char *value)
+{
+    memset(parser->options->policies, 0, sizeof(parser->options->policies));
+    for (;;) {
+        size_t length = strcspn(value, ",");
+        if (!policy_add(parser, value, length))
+            return false;
+        if (value[length] == '\0')
+            return true;
+        value += length + 1;
+    }
+}
+
+static bool memory_take(struct parser *parser, const char *value)
+{
+    uint64_t bytes;
+
+    parser->memory_given = true;
+    parser->options->memory = NULL;
+    if (strcmp(value, "none") == 0)
+        return true;
+    if (!vmm__size_or_share_parse(value, 1ULL << 40, &bytes) || bytes == 0)
+        return parser_fail(
+            parser, "--memory takes a size (8GiB, 1644MiB), none or N%%, not \"%.60s\"", value);
+    if (strchr(value, '%') == NULL && bytes < LEAST_LIMIT)
+        return parser_fail(parser,
+                           "--memory %.60s is less than a chunk, 2 MiB; a share of the peak is "
+                           "written N%%",
+                           value);
+    parser->options->memory = value;
+    return true;
+}
+
+static bool number_parse(const char *value, uint64_t least, uint64_t most, uint64_t *out)
+{
+    bool digits = value[strspn(value, "0123456789")] == '\0' && strlen(value) <= 18;
+    uint64_t number = digits ? strtoull(value, NULL, 10) : 0;
+
+    if (!digits || number < least || number > most)
+        return false;
+    *out = number;
+    return true;
+}
+
+static bool count_take(struct parser *parser, const char *option, const char *value, uint64_t least,
+                       uint64_t most, uint64_t *out)
+{
+    if (number_parse(value, least, most, out))
+        return true;
+    return parser_fail(parser, "%s takes a whole number from %llu to %llu, not \"%.60s\"", option,
+                       (unsigned long long)least, (unsigned long long)most, value);
+}
+
+static bool passes_take(struct parser *parser, const char *value)
+{
+    uint64_t passes = 1;
+    if (!count_take(parser, "--passes", value, 1, MOST_PASSES, &passes))
+        return false;
+    parser->options->passes = (unsigned)passes;
+    return true;
+}
+
+static bool lag_take(struct parser *parser, const char *value)
+{
+    return count_take(parser, "--lag", value, 0, MOST_LAG, &parser->options->lag);
+}
+
+static bool trims_take(struct parser *parser, const char *value)
+{
+    uint64_t trims = 0;
+    if (!count_take(parser, "--trims", value, 1, MOST_TRIMS, &trims))
+        return false;
+    parser->options->trims = (unsigned)trims;
+    return true;
+}
+
+static bool footprint_take(struct parser *parser, const char *value)
+{
+    uint64_t permille = VMM_FOOTPRINT_ANY;
+    if (strcmp(value, "any") != 0 && !number_parse(value, 1, MOST_FOOTPRINT, &permille))
+        return parser_fail(parser,
+                           "--footprint takes a whole number from 1 to %u, or any, not \"%.60s\"",
+                           MOST_FOOTPRINT, value);
+    parser->options->settings.footprint_permille = (uint32_t)permille;
+    return true;
+}
+
+/* Which of two words a value is. */
+static bool word_take(struct parser *parser, const char *option, const char *const *words,
+                      const char *value, unsigned *out)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        if (strcmp(value, words[i]) == 0) {
+            *out = i;
+            return true;
+        }
+    }
+    return parser_fail(parser, "%s takes %s, %s, not \"%.60s\"", option, words[0], words[1], value);
+}
+
+static bool reuse_take(struct parser *parser, const char *value)
+{
+    unsigned reuse = 0;
+    bool ok = word_take(parser, "--reuse", policy_reuse_words + VMM_REUSE_COMPLETED, value, &reuse);
+    parser->options->settings.reuse = (vmm_reuse)(VMM_REUSE_COMPLETED + reuse);
+    return ok;
+}
+
+static bool compaction_take(struct parser *parser, const char *value)
+{
+    unsigned compaction = 0;
+    bool ok = word_take(parser, "--compaction", policy_compaction_words + VMM_COMPACTION_OFF, value,
+                        &compaction);
+    parser->options->settings.compaction = (vmm_compaction)(VMM_COMPACTION_OFF + compaction);
+    return ok;
+}
+
+static bool json_take(struct parser *parser, const char *value)
+{
+    parser->options->json = value;
+    return true;
+}
+
+static bool timeline_take(struct parser *parser, const char *value)
+{
+    parser->options->timeline = value;
+    return true;
+}
+
+/* An option without a value, which gets its own name instead. */
+static bool flag_take(struct parser *parser, const char *name)
+{
+    struct options *options = parser->options;
+
+    if (strcmp(name, "--least") == 0)
+        return options->least = true;
+    return *(strcmp(name, "--verify") == 0 ? &options->verify : &options->quiet) = true;
+}
+
+static const struct {
+    struct options_entry entry;
+    bool (*take)(struct parser *parser, const char *value);
+} known[OPTIONS_COUNT] = {
+    { { "--driver", "auto|cuda|host|sim",
+        "auto (default): cuda where there is a GPU, else host. host: ordinary memory. sim: a model "
+        "of an H200 with 139 GiB, its rules and costs, without memory." },
+      driver_take },
+    { { "--trace", "FILE",
+        "A trace to replay, text or gzip; - is standard input. Or the name of a bundled trace: "
+        "detection, encoder_streams, gnn, llm_generate, llm_train_varlen." },
+      trace_take },
+    { { "--workload", "NAME", "A built-in workload to replay; \"list\" shows them." },
+      workload_take },
+    { { "--policy", "NAME,...",
+        "Policies to run: block-splitting (PyTorch's default), expandable (PyTorch's expandable "
+        "segments), vmmcache (this library), or all (default)." },
+      policies_take },
+    { { "--memory", "SIZE|N%|none",
+        "Memory limit: a size (8GiB, 1644MiB, bytes), a share of the trace's peak live bytes, or "
+        "none (default if you name a trace or workload)." },
+      memory_take },
+    { { "--passes", "N", "Replay each trace N times in a row (default 1)." }, passes_take },
+    { { "--lag", "N",
+        "With sim only: work finishes N operations after it was submitted (default 0)." },
+      lag_take },
+    { { "--footprint", "N|any",
+        "For vmmcache: reserved memory may exceed the peak of active memory by N thousandths, 1 to "
+        "1000, before idle chunks move." },
+      footprint_take },
+    { { "--reuse", "completed|stream_wait",
+        "For vmmcache: a stream reuses another stream's freed memory once the work on it has "
+        "finished (default), or waits for that work." },
+      reuse_take },
+    { { "--compaction", "off|on",
+        "For vmmcache: whether it may move live blocks; see vmm_compaction in vmmcache.h (default "
+        "off, as the library's)." },
+      compaction_take },
+    { { "--trims", "N",
+        "At N random moments of each pass, wait for the device and give back all idle memory; the "
+        "table shows the most that stays reserved beyond live bytes." },
+      trims_take },
+    { { "--least", NULL,
+        "Also search the smallest limit that each policy survives, to 0.1 %; without trims." },
+      flag_take },
+    { { "--verify", NULL, "Fill every block, and check it when it is freed." }, flag_take },
+    { { "--json", "FILE", "Write the results to FILE as JSON; - is standard output." }, json_take },
+    { { "--timeline", "FILE",
+        "Write memory over time to FILE as CSV (- is standard output): trace, policy, operation, "
+        "live_bytes, reserved_bytes; at most 2046 lines a run. Operations count over all passes; "
+        "each line has the highest bytes until the next one's." },
+      timeline_take },
+    { { "--quiet", NULL, "Show only the table at the end." }, flag_take },
+};
+
+const struct options_entry *options_entry(unsigned index)
+{
+    return &known[index].entry;
+}
+
+static bool option_fail(struct parser *parser, const char *argument, size_t length)
+{
+    const char *names[OPTIONS_COUNT + 2] = { [OPTIONS_COUNT] = "--help",
+                                             [OPTIONS_COUNT + 1] = "--version" };
+
+    for (unsigned i = 0; i < OPTIONS_COUNT; i++)
+        names[i] = known[i].entry.name;
+    if (strncmp(argument, "--", 2) != 0 || length < 4)
+        return parser_fail(parser, "unknown option \"%.60s\"; --help lists all", argument);
+    struct nearest_text nearest = nearest_name(argument, length, names, OPTIONS_COUNT + 2);
+    return parser_fail(parser, "unknown option \"%.60s\"; %s", argument, nearest.text);
+}
+
+/* Takes one option, "--name", "--name value" or "--name=value". *at moves to its last argument. */
+static bool option_take(struct parser *parser, char **argv, int argc, int *at)
+{
+    const char *argument = argv[*at];
+    size_t length = strcspn(argument, "=");
+
+    for (size_t i = 0; i < OPTIONS_COUNT; i++) {
+        const struct options_entry *entry = &known[i].entry;
+        if (strlen(entry->name) != length || strncmp(argument, entry->name, length) != 0)
+            continue;
+        const char *value = argument[length] == '=' ? argument + length + 1 : NULL;
+        if (entry->value == NULL && value == NULL)
+            return known[i].take(parser, entry->name);
+        if (entry->value == NULL)
+            break;
+        if (value == NULL && *at + 1 < argc)
+            value = argv[++*at];
+        if (value == NULL || *value == '\0')
+            return parser_fail(parser, "%s needs a value", entry->name);
+        return known[i].take(parser, value);
+    }
+    return option_fail(parser, argument, length);
+}
+
+/* Checks options against each other, and fills in the defaults that depend on others. */
+static bool options_settle(struct parser *parser)
+{
+    struct options *options = parser->options;
+
+    if (options->lag > 0 && options->driver != VMM_DRIVER_SIM)
+        return parser_fail(parser, "--lag needs --driver sim: real work has its own pace");
+    if (options->json != NULL && options->timeline != NULL && strcmp(options->json, "-") == 0 &&
+        strcmp(options->timeline, "-") == 0)
+        return parser_fail(parser, "--json and --timeline cannot both go to stdout");
+    if (options->source_count > 0)
+        return true;
+    if (!parser->memory_given)
+        options->memory = OPTIONS_DEMO_MEMORY;
+    options->verify = true;
+    return source_take(parser, OPTIONS_DEMO_TRACE, false);
+}
+
+enum options_outcome options_parse(int argc, char **argv, struct options *options,
+                                   struct options_error *error)
+{
+    struct parser parser = { .options = options, .error = error };
+
+    *options = (struct options){ .driver = VMM_DRIVER_DEFAULT, .passes = 1 };
+    options->settings.reuse = VMM_REUSE_COMPLETED;
+    options->settings.compaction = VMM_COMPACTION_OFF;
+    memset(options->policies, true, sizeof(options->policies));
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return OPTIONS_HELP;
+        if (strcmp(argv[i], "--version") == 0)
+            return OPTIONS_VERSION;
+        if (!option_take(&parser, argv, argc, &i))
+            return OPTIONS_BAD;
+    }
+    if (parser.lists_workloads)
+        return OPTIONS_WORKLOADS;
+    return options_settle(&parser) ? OPTIONS_RUN : OPTIONS_BAD;
+}
+
+uint64_t options_limit(const struct options *options, uint64_t peak_live_bytes)
+{
+    uint64_t bytes = 0;
+
+    if (options->memory == NULL)
+        return 0;
+    (void)vmm__size_or_share_parse(options->memory, peak_live_bytes, &bytes);
+    return bytes == 0 ? 1 : bytes;
+}

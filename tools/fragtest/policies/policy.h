@@ -1,0 +1,81 @@
+/*
+ * An allocation policy: turns the requests of streams into driver calls.
+ *
+ * All of them get memory through the counted vmm__driver_*() calls only, so that the replayer reads
+ * reserved bytes, calls and time from the driver, the same way for each.
+ * May be called by: replayer and tests. Locks: none (one thread).
+ */
+#ifndef FRAGTEST_POLICY_H
+#define FRAGTEST_POLICY_H
+
+#include "driver/driver.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct policy;
+
+/* Settings of a policy beyond the limit: fields of vmm_config, zero for the defaults. */
+struct policy_settings {
+    uint32_t footprint_permille;
+    vmm_reuse reuse;
+    vmm_compaction compaction;
+};
+
+/* How the settings are written; the indices are the values. */
+#define POLICY_REUSE_WORDS      3
+#define POLICY_COMPACTION_WORDS 3
+extern const char *const policy_reuse_words[POLICY_REUSE_WORDS];
+extern const char *const policy_compaction_words[POLICY_COMPACTION_WORDS];
+
+struct policy_setup {
+    struct driver *driver;
+    uint64_t limit_bytes; /* most physical memory to hold; 0: none */
+    const vmm_stream *streams;
+    uint32_t stream_count;
+    struct policy_settings settings;
+};
+
+/* Where a block is, and what the policy finds it again by. */
+struct policy_place {
+    uint64_t address;
+    void *token;
+};
+
+struct policy_ops {
+    const char *name;
+    bool has_settings; /* else it ignores the setup's */
+
+    /* Copies the setup; `streams` must outlive the policy. */
+    vmm_status (*open)(const struct policy_setup *setup, struct policy **out);
+    vmm_status (*alloc)(struct policy *policy, uint64_t bytes, uint32_t stream,
+                        struct policy_place *out);
+    vmm_status (*free)(struct policy *policy, struct policy_place place);
+
+    /* Gives back all memory that it can; it may move live bytes. NULL: the policy has no trim. */
+    vmm_status (*trim)(struct policy *policy);
+
+    /* After alloc failed with these arguments: one line on why, for a person. */
+    void (*explain)(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
+                    size_t capacity);
+
+    /* Waits for the device and gives everything back. Every block must be free. */
+    vmm_status (*close)(struct policy *policy);
+};
+
+/* Every policy's own struct begins with this. */
+struct policy {
+    const struct policy_ops *ops;
+};
+
+const struct policy_ops *policy_block_splitting(void);
+const struct policy_ops *policy_expandable(void);
+const struct policy_ops *policy_vmmcache(void);
+
+#define POLICY_COUNT 3
+
+/* The policies in the order in which they are shown, weakest first. */
+const struct policy_ops *policy_at(unsigned index);
+
+#endif

@@ -1,0 +1,153 @@
+/* The JSON writer: see json.h. Numbers rely on the C locale's decimal point (LC_NUMERIC). */
+#include "fragtest/report/json.h"
+
+#include "fragtest/report/sizes.h"
+
+#include <inttypes.h>
+
+/* Bytes of the UTF-8 character that begins here; 0: none does. Names of files may hold anything. */
+static unsigned character_bytes(const unsigned char *text)
+{
+    unsigned bytes = text[0] < 0x80   ? 1
+                     : text[0] < 0xC2 ? 0
+                     : text[0] < 0xE0 ? 2
+                     : text[0] < 0xF0 ? 3
+                     : text[0] < 0xF5 ? 4
+                                      : 0;
+    for (unsigned i = 1; i < bytes; i++)
+        if ((text[i] & 0xC0) != 0x80)
+            return 0;
+    return bytes;
+}
+
+static void string_write(FILE *out, const char *string)
+{
+    const unsigned char *text = (const unsigned char *)string;
+
+    (void)fputc('"', out);
+    while (*text != '\0') {
+        unsigned bytes = character_bytes(text);
+        if (*text == '"' || *text == '\\')
+            (void)fprintf(out, "\\%c", *text);
+        else if (*text < 0x20 || *text == 0x7F)
+            (void)fprintf(out, "\\u%04x", *text);
+        else if (bytes == 0)
+            (void)fputs("\\ufffd", out);
+        else
+            (void)fwrite(text, 1, bytes, out);
+        text += bytes == 0 ? 1 : bytes;
+    }
+    (void)fputc('"', out);
+}
+
+/* "null" for what is not there. */
+static void mib_write(FILE *out, const char *name, uint64_t bytes, bool there)
+{
+    if (there)
+        (void)fprintf(out, "\"%s\":%.3f,", name, size_mib(bytes));
+    else
+        (void)fprintf(out, "\"%s\":null,", name);
+}
+
+static void calls_write(FILE *out, const uint64_t *calls)
+{
+    (void)fprintf(out,
+                  "\"driver_calls\":{\"create\":%" PRIu64 ",\"map\":%" PRIu64 ",\"access\":%" PRIu64
+                  ",\"unmap\":%" PRIu64 ",\"release\":%" PRIu64 "},",
+                  calls[DRIVER_CALL_create], calls[DRIVER_CALL_map], calls[DRIVER_CALL_access],
+                  calls[DRIVER_CALL_unmap], calls[DRIVER_CALL_release]);
+}
+
+static void passes_write(FILE *out, const struct replay_outcome *outcome)
+{
+    (void)fputs("\"ns_per_op\":[", out);
+    for (unsigned i = 0; i < outcome->pass_count; i++)
+        (void)fprintf(out, "%s%.1f", i == 0 ? "" : ",", outcome->passes[i].ns_per_op);
+    (void)fputs("],\"driver_ms_per_pass\":[", out);
+    for (unsigned i = 0; i < outcome->pass_count; i++)
+        (void)fprintf(out, "%s%.3f", i == 0 ? "" : ",", (double)outcome->passes[i].driver_ns / 1e6);
+    (void)fputs("],", out);
+}
+
+/* A footprint of null is the library's default. */
+static void settings_write(FILE *out, const struct result *result)
+{
+    const struct policy_settings *settings = &result->settings;
+
+    if (!result->policy->has_settings) {
+        (void)fputs("\"settings\":null,", out);
+        return;
+    }
+    (void)fputs("\"settings\":{\"footprint_permille\":", out);
+    if (settings->footprint_permille == 0)
+        (void)fputs("null", out);
+    else if (settings->footprint_permille == VMM_FOOTPRINT_ANY)
+        (void)fputs("\"any\"", out);
+    else
+        (void)fprintf(out, "%" PRIu32, settings->footprint_permille);
+    (void)fprintf(out, ",\"reuse\":\"%s\",\"compaction\":\"%s\"},",
+                  policy_reuse_words[settings->reuse],
+                  policy_compaction_words[settings->compaction]);
+}
+
+static void trims_write(FILE *out, const struct trims_outcome *trims)
+{
+    bool any = trims->count > 0;
+
+    (void)fprintf(out, "\"trims\":%" PRIu64 ",", trims->count);
+    mib_write(out, "trim_worst_excess_mib", trims->worst_excess_bytes, any);
+    mib_write(out, "trim_worst_live_mib", trims->worst_live_bytes, any);
+    if (any)
+        (void)fprintf(out, "\"trims_over_bar\":%" PRIu64 ",", trims->over_bar);
+    else
+        (void)fputs("\"trims_over_bar\":null,", out);
+}
+
+static void run_write(FILE *out, const struct result *result)
+{
+    static const char *const verified[] = { "null", "false", "true" };
+    const struct replay_outcome *outcome = &result->outcome;
+
+    (void)fputs("{\"trace\":", out);
+    string_write(out, result->trace->name);
+    (void)fputs(",\"policy\":", out);
+    string_write(out, result->policy->name);
+    (void)fputs(",\"driver\":", out);
+    string_write(out, result->driver);
+    (void)fputc(',', out);
+    settings_write(out, result);
+    mib_write(out, "limit_mib", result->limit_bytes, result->limit_bytes > 0);
+    (void)fprintf(out, "\"ok\":%s,\"ops\":%" PRIu64 ",\"ops_done\":%" PRIu64 ",",
+                  outcome->ok ? "true" : "false", outcome->ops, outcome->ops_done);
+    mib_write(out, "peak_live_mib", outcome->peak_live_bytes, true);
+    mib_write(out, "peak_busy_mib", outcome->peak_busy_bytes, true);
+    mib_write(out, "lower_bound_mib", outcome->lower_bound_bytes, true);
+    mib_write(out, "peak_reserved_mib", outcome->peak_reserved_bytes, true);
+    (void)fprintf(out, "\"footprint\":%.5f,\"over_lower_bound\":%.5f,", replay_footprint(outcome),
+                  replay_over_lower_bound(outcome));
+    mib_write(out, "least_mib", result->least_bytes, result->least_bytes > 0);
+    trims_write(out, &outcome->trims);
+    calls_write(out, outcome->calls);
+    (void)fprintf(out, "\"driver_ms\":%.3f,", (double)outcome->driver_ns / 1e6);
+    passes_write(out, outcome);
+    (void)fprintf(out, "\"stalls\":%" PRIu64 ",\"verified\":%s,\"reason\":", outcome->stalls,
+                  verified[outcome->verified]);
+    if (outcome->reason[0] == '\0')
+        (void)fputs("null", out);
+    else
+        string_write(out, outcome->reason);
+    (void)fputc('}', out);
+}
+
+bool json_write(FILE *out, const char *machine, const struct result *results, unsigned count)
+{
+    (void)fputs("{\"machine\":", out);
+    string_write(out, machine);
+    (void)fputs(",\"runs\":[", out);
+    for (unsigned i = 0; i < count; i++) {
+        (void)fputs(i == 0 ? "\n" : ",\n", out);
+        run_write(out, &results[i]);
+    }
+    (void)fputs("\n]}\n", out);
+    return fflush(out) == 0 && ferror(out) == 0;
+}

@@ -1,0 +1,14 @@
+/*
+ * Results for scripts: the JSON contract of fragtest.
+ *
+ * May be called by: main, tests. Locks: none.
+ */
+#ifndef FRAGTEST_JSON_H
+#define FRAGTEST_JSON_H
+
+#include "fragtest/replay/result.h"
+
+/* False: the file could not be written. */
+bool json_write(FILE *out, const char *machine, const struct result *results, unsigned count);
+
+#endif

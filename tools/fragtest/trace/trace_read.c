@@ -1,0 +1,234 @@
+/*
+ * Reads traces, text or gzip (zlib reads both alike). docs/trace-format.md describes the format.
+ *
+ * Every other line is refused with its number, so that a damaged file never becomes a shorter
+ * workload in silence. The limits in trace.h bound the memory.
+ */
+#include "fragtest/trace/trace.h"
+
+#include "base/error.h"
+#include "fragtest/trace/idmap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define LINE_BYTES 256
+
+struct reader {
+    const char *path;
+    gzFile file;
+    uint64_t line;
+    struct trace *trace;
+    struct idmap ids;
+    struct trace_error *error;
+};
+
+__attribute__((format(printf, 2, 3))) static bool reader_fail(struct reader *reader,
+                                                              const char *format, ...)
+{
+    va_list arguments;
+    char *text = reader->error->text;
+    size_t capacity = sizeof(reader->error->text);
+    int used = snprintf(text, capacity, "%.180s:%" PRIu64 ": ", reader->path, reader->line);
+
+    va_start(arguments, format);
+    (void)vsnprintf(text + used, capacity - (size_t)used, format, arguments);
+    va_end(arguments);
+    vmm__line_make(text); /* a file may have any name: this stays one line */
+    return false;
+}
+
+/* Takes one decimal number and the blank (or the end) after it. */
+static bool number_take(const char **text, uint64_t *out)
+{
+    const char *at = *text;
+    uint64_t value = 0;
+
+    if (*at < '0' || *at > '9')
+        return false;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
+            return false;
+    }
+    if (*at == ' ')
+        at++;
+    else if (*at != '\0')
+        return false;
+    *text = at;
+    *out = value;
+    return true;
+}
+
+static bool line_alloc(struct reader *reader, const char *text)
+{
+    uint64_t id;
+    uint64_t bytes;
+    uint64_t stream;
+    uint32_t block;
+
+    if (!number_take(&text, &id) || !number_take(&text, &bytes) || !number_take(&text, &stream) ||
+        *text != '\0')
+        return reader_fail(reader, "not of the form \"+ ID BYTES STREAM\"");
+    switch (idmap_add(&reader->ids, id, reader->trace->block_count)) {
+    case IDMAP_PRESENT:
+        return reader_fail(reader, "id %" PRIu64 " is allocated while it is live", id);
+    case IDMAP_NO_MEMORY:
+        return reader_fail(reader, "out of host memory");
+    case IDMAP_ADDED:
+        break;
+    }
+    const char *refusal = trace_add_alloc(reader->trace, bytes, stream, &block);
+    return refusal == NULL ? true : reader_fail(reader, "%s", refusal);
+}
+
+static bool line_free(struct reader *reader, const char *text)
+{
+    uint64_t id;
+
+    if (!number_take(&text, &id) || *text != '\0')
+        return reader_fail(reader, "not of the form \"- ID\"");
+    uint32_t block = idmap_take(&reader->ids, id);
+    if (block == IDMAP_NONE)
+        return reader_fail(reader, "id %" PRIu64 " is freed but not live: unknown or freed before",
+                           id);
+    const char *refusal = trace_add_free(reader->trace, block);
+    return refusal == NULL ? true : reader_fail(reader, "%s", refusal);
+}
+
+static bool line_parse(struct reader *reader, const char *line)
+{
+    if (line[0] == '\0' || line[0] == '#')
+        return true;
+    if (strncmp(line, "+ ", 2) == 0)
+        return line_alloc(reader, line + 2);
+    if (strncmp(line, "- ", 2) == 0)
+        return line_free(reader, line + 2);
+    return reader_fail(reader, "a line starts with \"+ \", \"- \" or \"#\"");
+}
+
+/* Puts the bytes read so far into lines; `line` keeps an unfinished one between calls. */
+struct line {
+    char text[LINE_BYTES];
+    size_t length;
+};
+
+static bool line_end(struct reader *reader, struct line *line)
+{
+    while (line->length > 0 && strchr("\r\t ", line->text[line->length - 1]) != NULL)
+        line->length--;
+    line->text[line->length] = '\0';
+    line->length = 0;
+    return line_parse(reader, line->text);
+}
+
+static bool line_feed(struct reader *reader, struct line *line, const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] == '\n') {
+            if (!line_end(reader, line))
+                return false;
+            reader->line++;
+            continue;
+        }
+        if (bytes[i] == '\0')
+            return reader_fail(reader, "a zero byte");
+        if (line->length + 1 == LINE_BYTES)
+            return reader_fail(reader, "a line of more than %d bytes", LINE_BYTES - 1);
+        line->text[line->length++] = bytes[i];
+    }
+    return true;
+}
+
+static bool reader_fail_gzip(struct reader *reader)
+{
+    int number;
+    const char *text = gzerror(reader->file, &number);
+
+    if (number == Z_ERRNO)
+        return reader_fail(reader, "cannot read: %s", strerror(errno));
+    if (number == Z_BUF_ERROR)
+        return reader_fail(reader, "the gzip data ends too early");
+    return reader_fail(reader, "damaged gzip data (%s)", text);
+}
+
+static bool reader_run(struct reader *reader)
+{
+    static const unsigned piece_bytes = 1U << 16;
+    struct line line = { .length = 0 };
+    char *piece = malloc(piece_bytes);
+    bool ok = piece != NULL || reader_fail(reader, "out of host memory");
+
+    while (ok) {
+        int number = Z_OK;
+        int count = gzread(reader->file, piece, piece_bytes);
+        if (count > 0)
+            ok = line_feed(reader, &line, piece, (size_t)count);
+        (void)gzerror(reader->file, &number);
+        if (ok && (count < 0 || (number != Z_OK && number != Z_STREAM_END)))
+            ok = reader_fail_gzip(reader);
+        if (count <= 0)
+            break;
+    }
+    free(piece);
+    ok = ok && (line.length == 0 || line_end(reader, &line));
+    if (ok && reader->trace->op_count == 0)
+        return reader_fail(reader, "no operations");
+    return ok;
+}
+
+/* "a/b/gnn.trace.gz" is called "gnn". */
+static bool trace_init_named(struct trace *trace, const char *path)
+{
+    static const char *const endings[] = { ".gz", ".trace", ".txt" };
+    const char *slash = strrchr(path, '/');
+    char name[128];
+
+    (void)snprintf(name, sizeof(name), "%.120s", slash == NULL ? path : slash + 1);
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+        size_t length = strlen(name);
+        size_t ending = strlen(endings[i]);
+        if (length > ending && strcmp(name + length - ending, endings[i]) == 0)
+            name[length - ending] = '\0';
+    }
+    return trace_init(trace, name);
+}
+
+/* A descriptor of its own, so that closing it leaves standard input open. */
+static gzFile stdin_open(void)
+{
+    int descriptor = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+    gzFile file = descriptor < 0 ? NULL : gzdopen(descriptor, "rb");
+
+    if (file == NULL && descriptor >= 0)
+        (void)close(descriptor);
+    return file;
+}
+
+bool trace_read(const char *path, struct trace *trace, struct trace_error *error)
+{
+    struct reader reader = { .path = path, .line = 1, .trace = trace, .error = error };
+
+    if (strcmp(path, TRACE_STDIN) == 0) {
+        reader.path = "stdin";
+        reader.file = stdin_open();
+    } else {
+        reader.file = gzopen(path, "rbe");
+    }
+    if (reader.file == NULL)
+        return reader_fail(&reader, "cannot open: %s", strerror(errno));
+    bool ok = trace_init_named(trace, reader.path) || reader_fail(&reader, "out of host memory");
+    ok = ok && reader_run(&reader);
+    idmap_clear(&reader.ids);
+    (void)gzclose(reader.file);
+    if (!ok)
+        trace_free(trace);
+    return ok;
+}
