@@ -37,8 +37,8 @@
  *   ctest -L model                all of these
  *
  * There are 465 949 426 sequences of six operations. They lead through 173 939 states; 3 115 294
- * sequences are executed, in about 10 seconds on one core (Release). Five operations take a sixth
- * of that, seven about eight times as long.
+ * sequences are executed, in about 12 seconds on one busy core (Release). Five operations take 2
+ * seconds. Seven take two minutes: of 8 750 058 085 sequences not one fails.
  *
  * What the model leaves out:
  *  - Threads: an operation is one step, except that a view may exist half, mapped without access.

@@ -278,17 +278,6 @@ static bool granules_finished(const struct records *records, const struct chunk 
     return true;
 }
 
-static bool places_finished(const struct records *records, unsigned chunk)
-{
-    for (unsigned v = 0; v < VIEWS; v++) {
-        const struct view *view = &records->views[v];
-        unsigned position = view_position(view, chunk);
-        if (position < view->count && !records_finished(records, view->row[position].stamp))
-            return false;
-    }
-    return true;
-}
-
 static void offer_transfers(const struct offer *offer)
 {
     const bool *off = offer->rules->off;
@@ -307,13 +296,13 @@ static void offer_transfers(const struct offer *offer)
     }
 }
 
+/* The stamps of the home granules cover the use of every place: see rule STAMP_HOME. */
 static void offer_trims(const struct offer *offer)
 {
     const bool *off = offer->rules->off;
     for (uint8_t i = 0; i < CHUNKS; i++) {
         const struct chunk *chunk = &offer->records->chunks[i];
-        bool is_finished =
-            granules_finished(offer->records, chunk) && places_finished(offer->records, i);
+        bool is_finished = granules_finished(offer->records, chunk);
         if (chunk->exists && chunk_is_idle(chunk) &&
             (!chunk->retained || off[RULE_RETAINED_TRIM]) &&
             (is_finished || off[RULE_FINISHED_BEFORE_TRIM]))
