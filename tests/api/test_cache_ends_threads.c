@@ -69,9 +69,8 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-static void streams_of_threads_come_and_go(void **state)
+CACHE_TEST(streams_of_threads_come_and_go)
 {
-    struct cache_test *test = *state;
     struct worker workers[WORKERS];
     for (unsigned i = 0; i < WORKERS; i++) {
         workers[i] = (struct worker){ .test = test, .number = i };
@@ -109,9 +108,4 @@ static int many_streams_warmed(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = { CACHE_TEST(streams_of_threads_come_and_go) };
-    driver_choice_read(argc, argv);
-    return cmocka_run_group_tests(tests, many_streams_warmed, cache_group_teardown);
-}
+DRIVER_MAIN(many_streams_warmed, cache_group_teardown)

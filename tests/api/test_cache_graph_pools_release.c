@@ -5,9 +5,8 @@
 
 #define LARGE (8 * MIB)
 
-static void blocks_outlive_their_graph_pool(void **state)
+CACHE_TEST(blocks_outlive_their_graph_pool)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     graph_replay(test, &graph, 2);
@@ -33,9 +32,8 @@ static void blocks_outlive_their_graph_pool(void **state)
 }
 
 /* A graph may be under way on a stream that the cache does not know of. */
-static void a_release_waits_for_launches(void **state)
+CACHE_TEST(a_release_waits_for_launches)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_begin(test, &graph, 1, 1);
     graph_free(test, &graph, graph_alloc(test, &graph, CACHE_LIMIT));
@@ -51,9 +49,8 @@ static void a_release_waits_for_launches(void **state)
     block_free(test, block);
 }
 
-static void a_released_pool_id_can_begin_again(void **state)
+CACHE_TEST(a_released_pool_id_can_begin_again)
 {
-    struct cache_test *test = *state;
     for (unsigned round = 0; round < 20; round++) {
         struct graph graph;
         graph_mix(test, &graph, 9, 1 + round % 3);
@@ -67,9 +64,8 @@ static void a_released_pool_id_can_begin_again(void **state)
     }
 }
 
-static void many_captures_use_the_same_pools(void **state)
+CACHE_TEST(many_captures_use_the_same_pools)
 {
-    struct cache_test *test = *state;
     cache_restart(test, NULL);
     uint64_t seed = 5;
     uint64_t most = 0;
@@ -100,9 +96,8 @@ static void many_captures_use_the_same_pools(void **state)
     cache_verify(test);
 }
 
-static void no_caching_retains_graph_pools(void **state)
+CACHE_TEST(no_caching_retains_graph_pools)
 {
-    struct cache_test *test = *state;
     vmm_config config = VMM_CONFIG_INIT;
     config.no_caching = 1;
     cache_restart(test, &config);
@@ -122,6 +117,4 @@ static void no_caching_retains_graph_pools(void **state)
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
-CACHE_MAIN(CACHE_TEST(blocks_outlive_their_graph_pool), CACHE_TEST(a_release_waits_for_launches),
-           CACHE_TEST(a_released_pool_id_can_begin_again),
-           CACHE_TEST(many_captures_use_the_same_pools), CACHE_TEST(no_caching_retains_graph_pools))
+CACHE_MAIN()

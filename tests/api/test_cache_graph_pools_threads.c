@@ -150,21 +150,20 @@ static void threads_allocate_beside_captures(struct cache_test *test, const vmm_
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
-static void threads_allocate_beside_captures_under_a_limit(void **state)
+CACHE_TEST(threads_allocate_beside_captures_under_a_limit)
 {
     vmm_config config = VMM_CONFIG_INIT;
     config.limit_bytes = CACHE_LIMIT;
-    threads_allocate_beside_captures(*state, &config);
+    threads_allocate_beside_captures(test, &config);
 }
 
-static void threads_allocate_beside_captures_and_decay(void **state)
+CACHE_TEST(threads_allocate_beside_captures_and_decay)
 {
     vmm_config config = VMM_CONFIG_INIT;
     config.reuse = VMM_REUSE_STREAM_WAIT;
     config.decay_ms = 1;
     config.decay_thread = 1;
-    threads_allocate_beside_captures(*state, &config);
+    threads_allocate_beside_captures(test, &config);
 }
 
-CACHE_MAIN(CACHE_TEST(threads_allocate_beside_captures_under_a_limit),
-           CACHE_TEST(threads_allocate_beside_captures_and_decay))
+CACHE_MAIN()

@@ -141,9 +141,8 @@ static void growths_judged(struct growth *growths, const char *what)
     assert_true(late <= allowed);
 }
 
-static void the_same_stream_reuses_memory_under_work(void **state)
+CACHE_TEST(the_same_stream_reuses_memory_under_work)
 {
-    struct cache_test *test = *state;
     struct growth growths[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         struct scene scene = { .from = 1, .to = 1 };
@@ -159,9 +158,8 @@ static void the_same_stream_reuses_memory_under_work(void **state)
 }
 
 /* The stream that asks is at work; the one that the memory comes from is not. */
-static void completed_memory_of_others_is_remapped_under_work(void **state)
+CACHE_TEST(completed_memory_of_others_is_remapped_under_work)
 {
-    struct cache_test *test = *state;
     struct growth growths[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         struct scene scene = { .from = 2, .to = 1 };
@@ -180,9 +178,8 @@ static void completed_memory_of_others_is_remapped_under_work(void **state)
 }
 
 /* The other stream's work runs on the very memory: the stream waits for it, the host does not. */
-static void a_stream_waits_for_memory_that_others_use(void **state)
+CACHE_TEST(a_stream_waits_for_memory_that_others_use)
 {
-    struct cache_test *test = *state;
     struct growth growths[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         struct scene scene = { .from = 2, .to = 1, .reuse = VMM_REUSE_STREAM_WAIT };
@@ -199,6 +196,4 @@ static void a_stream_waits_for_memory_that_others_use(void **state)
     growths_judged(growths, "memory of a stream that has not finished");
 }
 
-CACHE_MAIN(CACHE_TEST(the_same_stream_reuses_memory_under_work),
-           CACHE_TEST(completed_memory_of_others_is_remapped_under_work),
-           CACHE_TEST(a_stream_waits_for_memory_that_others_use))
+CACHE_MAIN()

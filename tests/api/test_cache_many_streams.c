@@ -86,9 +86,8 @@ static void limit_apply(struct cache_test *test)
 
 /* ---- What tiny blocks leave ------------------------------------------------------------------ */
 
-static void tiny_blocks_of_many_streams_leave_little(void **state)
+CACHE_TEST(tiny_blocks_of_many_streams_leave_little)
 {
-    struct cache_test *test = *state;
     struct crowd crowd;
     crowd_create(test, &crowd, MANY);
     for (unsigned i = 0; i < MANY; i++)
@@ -102,9 +101,8 @@ static void tiny_blocks_of_many_streams_leave_little(void **state)
 }
 
 /* What tiny blocks left is there for a large one. */
-static void memory_of_tiny_blocks_serves_a_large_block(void **state)
+CACHE_TEST(memory_of_tiny_blocks_serves_a_large_block)
 {
-    struct cache_test *test = *state;
     struct crowd crowd;
     limit_apply(test);
     crowd_create(test, &crowd, SCORE - 1);
@@ -119,9 +117,8 @@ static void memory_of_tiny_blocks_serves_a_large_block(void **state)
 
 /* ---- What they share ------------------------------------------------------------------------- */
 
-static void live_tiny_blocks_of_many_streams_fit_a_limit(void **state)
+CACHE_TEST(live_tiny_blocks_of_many_streams_fit_a_limit)
 {
-    struct cache_test *test = *state;
     struct crowd crowd;
     limit_apply(test);
     crowd_create(test, &crowd, CROWD);
@@ -138,9 +135,8 @@ static void live_tiny_blocks_of_many_streams_fit_a_limit(void **state)
 }
 
 /* A shared block is reused only after the work of the stream that had it has ended. */
-static void a_shared_block_waits_for_the_stream_that_used_it(void **state)
+CACHE_TEST(a_shared_block_waits_for_the_stream_that_used_it)
 {
-    struct cache_test *test = *state;
     struct crowd crowd;
     limit_apply(test);
     crowd_create(test, &crowd, SCORE);
@@ -170,9 +166,8 @@ static void a_shared_block_waits_for_the_stream_that_used_it(void **state)
 }
 
 /* A stream may end while a block that it has from another one lives. */
-static void a_stream_ends_with_a_shared_block(void **state)
+CACHE_TEST(a_stream_ends_with_a_shared_block)
 {
-    struct cache_test *test = *state;
     struct crowd crowd;
     limit_apply(test);
     crowd_create(test, &crowd, SCORE);
@@ -187,9 +182,8 @@ static void a_stream_ends_with_a_shared_block(void **state)
 
 /* ---- Out of memory --------------------------------------------------------------------------- */
 
-static void no_pinned_memory_is_reported_without_live_blocks(void **state)
+CACHE_TEST(no_pinned_memory_is_reported_without_live_blocks)
 {
-    struct cache_test *test = *state;
     void *block;
     limit_apply(test);
     block_free(test, crowd_alloc(test, TINY_BYTES, test->streams[1]));
@@ -204,9 +198,8 @@ static void no_pinned_memory_is_reported_without_live_blocks(void **state)
 
 /* ---- Handles that CUDA gives a meaning -------------------------------------------------------- */
 
-static void the_legacy_stream_is_the_default_one(void **state)
+CACHE_TEST(the_legacy_stream_is_the_default_one)
 {
-    struct cache_test *test = *state;
     vmm_stream legacy = (vmm_stream)(uintptr_t)1;
     void *block = crowd_alloc(test, TINY_BYTES, legacy);
     vmm_item item = { .struct_size = sizeof item };
@@ -222,9 +215,8 @@ static void the_legacy_stream_is_the_default_one(void **state)
     block_free(test, block);
 }
 
-static void the_per_thread_stream_is_refused_by_name(void **state)
+CACHE_TEST(the_per_thread_stream_is_refused_by_name)
 {
-    struct cache_test *test = *state;
     vmm_stream per_thread = (vmm_stream)(uintptr_t)2;
     void *block = crowd_alloc(test, TINY_BYTES, test->streams[1]);
     void *none = NULL;
@@ -241,18 +233,4 @@ static void the_per_thread_stream_is_refused_by_name(void **state)
     block_free(test, block);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(tiny_blocks_of_many_streams_leave_little),
-        CACHE_TEST(memory_of_tiny_blocks_serves_a_large_block),
-        CACHE_TEST(live_tiny_blocks_of_many_streams_fit_a_limit),
-        CACHE_TEST(a_shared_block_waits_for_the_stream_that_used_it),
-        CACHE_TEST(a_stream_ends_with_a_shared_block),
-        CACHE_TEST(no_pinned_memory_is_reported_without_live_blocks),
-        CACHE_TEST(the_legacy_stream_is_the_default_one),
-        CACHE_TEST(the_per_thread_stream_is_refused_by_name),
-    };
-    driver_choice_read(argc, argv);
-    return cmocka_run_group_tests(tests, crowd_group_setup, cache_group_teardown);
-}
+DRIVER_MAIN(crowd_group_setup, cache_group_teardown)

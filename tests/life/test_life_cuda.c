@@ -85,9 +85,8 @@ static void refusals_run(void *context)
     cache_check_works(0);
 }
 
-static void refused_self_test_call_is_named(void **state)
+TEST(refused_self_test_call_is_named)
 {
-    (void)state;
     child_runs(refusals_run, NULL);
 }
 
@@ -126,9 +125,8 @@ static void failing_creates_run(void *context)
     fake_check_misuses();
 }
 
-static void failed_create_leaves_nothing(void **state)
+TEST(failed_create_leaves_nothing)
 {
-    (void)state;
     child_runs(failing_creates_run, NULL);
 }
 
@@ -160,7 +158,7 @@ static void start_fail(void *context)
     fake_check_misuses();
 }
 
-static void failed_start_is_reported(void **state)
+TEST(failed_start_is_reported)
 {
     static const struct start starts[] = {
         { "FAKE_CUDA_DEVICES", "0", VMM_ERR_NO_DEVICE, "cuInit" },
@@ -181,7 +179,6 @@ static void failed_start_is_reported(void **state)
         { "FAKE_CUDA_FAIL", "cuMemCreate:2", VMM_ERR_DEVICE_OOM, "'create': cuMemCreate" },
         { "FAKE_CUDA_FAIL", "cuMemCreate:700", VMM_ERR_LOST, "'create': cuMemCreate" },
     };
-    (void)state;
     for (unsigned i = 0; i < sizeof starts / sizeof *starts; i++) {
         struct start start = starts[i];
         child_runs(start_fail, &start);
@@ -208,9 +205,8 @@ static void devices_without_peers(void *context)
     devices_and_peers(context);
 }
 
-static void devices_and_peers_work(void **state)
+TEST(devices_and_peers_work)
 {
-    (void)state;
     child_runs(devices_and_peers, NULL);
     child_runs(devices_without_peers, NULL);
 }
@@ -238,20 +234,7 @@ static void foreign_stream(void *context)
     fake_check_misuses();
 }
 
-static void a_stream_of_another_context_is_refused(void **state)
+TEST(a_stream_of_another_context_is_refused)
 {
-    (void)state;
     child_runs(foreign_stream, NULL);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_self_test_call_is_named),
-        cmocka_unit_test(failed_create_leaves_nothing),
-        cmocka_unit_test(failed_start_is_reported),
-        cmocka_unit_test(devices_and_peers_work),
-        cmocka_unit_test(a_stream_of_another_context_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,9 +82,8 @@ static void honest_device(void *context)
     fake_check_misuses();
 }
 
-static void a_device_with_aliases_is_known(void **state)
+TEST(a_device_with_aliases_is_known)
 {
-    (void)state;
     child_runs(honest_device, NULL);
 }
 
@@ -102,14 +101,13 @@ static void lying_device(void *context)
     fake_check_misuses();
 }
 
-static void a_device_that_lies_about_aliases_is_found_out(void **state)
+TEST(a_device_that_lies_about_aliases_is_found_out)
 {
     static const struct lie lies[] = {
         { FAKE_ALIAS_REFUSED, "map" },
         { FAKE_ALIAS_OTHER_BYTES, "write and read" },
         { FAKE_ALIAS_BROKEN, "read after the unmap" },
     };
-    (void)state;
     for (unsigned i = 0; i < sizeof lies / sizeof *lies; i++) {
         struct lie lie = lies[i];
         child_runs(lying_device, &lie);
@@ -156,9 +154,8 @@ static void each_call_is_refused(void *context)
     fake_check_misuses();
 }
 
-static void a_refused_call_only_costs_the_aliases(void **state)
+TEST(a_refused_call_only_costs_the_aliases)
 {
-    (void)state;
     child_runs(each_call_is_refused, NULL);
 }
 
@@ -181,9 +178,8 @@ static void each_call_loses_the_device(void *context)
     fake_check_misuses();
 }
 
-static void a_device_that_is_lost_meanwhile_is_told(void **state)
+TEST(a_device_that_is_lost_meanwhile_is_told)
 {
-    (void)state;
     child_runs(each_call_loses_the_device, NULL);
 }
 
@@ -199,20 +195,7 @@ static void plain_device(void *context)
     vmm__driver_close(driver);
 }
 
-static void plain_memory_has_no_aliases(void **state)
+TEST(plain_memory_has_no_aliases)
 {
-    (void)state;
     child_runs(plain_device, NULL);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_with_aliases_is_known),
-        cmocka_unit_test(a_device_that_lies_about_aliases_is_found_out),
-        cmocka_unit_test(a_refused_call_only_costs_the_aliases),
-        cmocka_unit_test(a_device_that_is_lost_meanwhile_is_told),
-        cmocka_unit_test(plain_memory_has_no_aliases),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,11 +55,10 @@ static void device_break(void *context)
         cache_check_works(0);
 }
 
-static void lost_cache_makes_no_calls(void **state)
+TEST(lost_cache_makes_no_calls)
 {
     static const int results[] = { 4,   201, 214, 220, 226, 700, 702, 709, 710,
                                    714, 715, 716, 717, 718, 719, 721, 810, 911 };
-    (void)state;
     for (unsigned i = 0; i < sizeof results / sizeof *results; i++) {
         int result = results[i];
         child_runs(device_break, &result);
@@ -88,10 +87,9 @@ static void device_refuse_releases(void *context)
     fake_check_misuses();
 }
 
-static void refused_release_is_tried_once(void **state)
+TEST(refused_release_is_tried_once)
 {
     char calls[][FAKE_NAME_BYTES] = { "cuMemUnmap", "*" };
-    (void)state;
     child_runs(device_refuse_releases, calls[0]);
     child_runs(device_refuse_releases, calls[1]);
 }
@@ -121,9 +119,8 @@ static void debug_blocks_free(void *context)
     fake_check_misuses();
 }
 
-static void debug_mode_releases_at_destroy(void **state)
+TEST(debug_mode_releases_at_destroy)
 {
-    (void)state;
     child_runs(debug_blocks_free, NULL);
 }
 
@@ -183,9 +180,8 @@ static void fail_every_call(void *context)
                   (unsigned long long)calls, (unsigned long long)runs);
 }
 
-static void any_call_may_fail_once(void **state)
+TEST(any_call_may_fail_once)
 {
-    (void)state;
     child_runs(fail_every_call, NULL);
 }
 
@@ -244,17 +240,15 @@ static void context_released_and_made_anew(void *context)
     context_end("cuDevicePrimaryCtxRelease_v2", true);
 }
 
-static void ended_context_is_detected(void **state)
+TEST(ended_context_is_detected)
 {
-    (void)state;
     child_runs(context_reset, NULL);
     child_runs(context_released, NULL);
 }
 
 /* A new primary context has the address of the old one, but none of its objects. */
-static void renewed_context_is_detected(void **state)
+TEST(renewed_context_is_detected)
 {
-    (void)state;
     child_runs(context_reset_and_made_anew, NULL);
     child_runs(context_released_and_made_anew, NULL);
 }
@@ -296,9 +290,8 @@ static void caches_destroy_in_turn(void *context)
     fake_check_misuses();
 }
 
-static void each_cache_releases_its_own_memory(void **state)
+TEST(each_cache_releases_its_own_memory)
 {
-    (void)state;
     child_runs(caches_destroy_in_turn, NULL);
 }
 
@@ -332,25 +325,14 @@ static void parent_run(void *context)
     fake_check_misuses();
 }
 
-static void forked_child_does_not_call_cuda(void **state)
+TEST(forked_child_does_not_call_cuda)
 {
-    (void)state;
     child_runs(parent_run, NULL);
 }
 
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lost_cache_makes_no_calls),
-        cmocka_unit_test(refused_release_is_tried_once),
-        cmocka_unit_test(debug_mode_releases_at_destroy),
-        cmocka_unit_test(any_call_may_fail_once),
-        cmocka_unit_test(ended_context_is_detected),
-        cmocka_unit_test(renewed_context_is_detected),
-        cmocka_unit_test(each_cache_releases_its_own_memory),
-        cmocka_unit_test(forked_child_does_not_call_cuda),
-    };
     if (argc > 1)
         step = strtoull(argv[1], NULL, 10);
-    return step == 0 ? 2 : cmocka_run_group_tests(tests, NULL, NULL);
+    return step == 0 ? 2 : tests_run(NULL, NULL);
 }

@@ -156,9 +156,9 @@ static void scene_end(struct scene *scene)
     cache_verify(scene->test);
 }
 
-static void calls_of_a_child_fail(void **state)
+CACHE_TEST(calls_of_a_child_fail)
 {
-    struct scene scene = scene_start(*state);
+    struct scene scene = scene_start(test);
     child_runs(all_calls_try, &scene);
     scene_end(&scene);
 }
@@ -196,9 +196,9 @@ static void *lost_lock_hold(void *context)
     return NULL;
 }
 
-static void child_does_not_wait_for_locks(void **state)
+CACHE_TEST(child_does_not_wait_for_locks)
 {
-    struct scene scene = scene_start(*state);
+    struct scene scene = scene_start(test);
     struct holder holder = { .cache = scene.test->cache };
     pthread_t thread, leaf_thread;
     assert_int_equal(pthread_barrier_init(&holder.holds, NULL, 3), 0);
@@ -256,9 +256,9 @@ static void own_cache_use(void *context)
     all_calls_try(context);
 }
 
-static void child_creates_its_own_cache(void **state)
+CACHE_TEST(child_creates_its_own_cache)
 {
-    struct scene scene = scene_start(*state);
+    struct scene scene = scene_start(test);
     child_runs(own_cache_use, &scene);
     scene_end(&scene);
 }
@@ -281,9 +281,9 @@ static void generation_run(void *context)
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
 }
 
-static void grandchildren_create_their_own_caches(void **state)
+CACHE_TEST(grandchildren_create_their_own_caches)
 {
-    struct scene scene = scene_start(*state);
+    struct scene scene = scene_start(test);
     struct generations generations = { .scene = &scene, .left = 3 };
     child_runs(generation_run, &generations);
     scene_end(&scene);
@@ -315,9 +315,8 @@ static void threads_try_calls(void *scene)
     }
 }
 
-static void threads_of_a_child_are_not_bias_owners(void **state)
+CACHE_TEST(threads_of_a_child_are_not_bias_owners)
 {
-    struct cache_test *test = *state;
     struct scene scene = scene_start(test);
     scene.stream = (vmm_stream)9;
     for (int i = 0; i < 4; i++) {
@@ -329,7 +328,4 @@ static void threads_of_a_child_are_not_bias_owners(void **state)
     scene_end(&scene);
 }
 
-CACHE_MAIN(CACHE_TEST(calls_of_a_child_fail), CACHE_TEST(child_does_not_wait_for_locks),
-           CACHE_TEST(child_creates_its_own_cache),
-           CACHE_TEST(grandchildren_create_their_own_caches),
-           CACHE_TEST(threads_of_a_child_are_not_bias_owners))
+CACHE_MAIN()

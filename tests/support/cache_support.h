@@ -5,7 +5,13 @@
  * CACHE_LIMIT; its end destroys the cache, and fails if a check on the device found a wrong place
  * or if the driver has anything outstanding.
  *
- *   CACHE_MAIN(CACHE_TEST(a_test), CACHE_TEST(another_test))
+ *   CACHE_TEST(a_test)
+ *   {
+ *       void *block = block_alloc(test, MIB, 0);
+ *       ...
+ *   }
+ *
+ *   CACHE_MAIN()
  */
 #ifndef VMM_CACHE_SUPPORT_H
 #define VMM_CACHE_SUPPORT_H
@@ -30,18 +36,9 @@ struct cache_test {
     uint64_t stalls;              /* of the driver, before the cache */
 };
 
-#define CACHE_TEST(name) cmocka_unit_test_setup_teardown(name, cache_setup, cache_teardown)
-/* Runs an array of tests, in main(). */
-#define CACHE_RUN(tests)                                                                           \
-    driver_choice_read(argc, argv);                                                                \
-    return cmocka_run_group_tests(tests, cache_group_setup, cache_group_teardown)
-/* The main() of a program with these tests. */
-#define CACHE_MAIN(...)                                                                            \
-    int main(int argc, char **argv)                                                                \
-    {                                                                                              \
-        static const struct CMUnitTest tests[] = { __VA_ARGS__ };                                  \
-        CACHE_RUN(tests);                                                                          \
-    }
+#define CACHE_TEST(name) TEST_WITH(name, cache_setup, cache_teardown, struct cache_test *test)
+/* The main() of a program with such tests. */
+#define CACHE_MAIN() DRIVER_MAIN(cache_group_setup, cache_group_teardown)
 
 int cache_group_setup(void **state);
 int cache_group_teardown(void **state);

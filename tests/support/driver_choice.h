@@ -1,11 +1,7 @@
 /*
  * For tests that run unchanged on every driver: the driver is named by the first argument.
  *
- *   int main(int argc, char **argv)
- *   {
- *       driver_choice_read(argc, argv);
- *       ... cmocka_run_group_tests() ...
- *   }
+ *   DRIVER_MAIN(NULL, NULL)
  */
 #ifndef VMM_DRIVER_CHOICE_H
 #define VMM_DRIVER_CHOICE_H
@@ -21,6 +17,14 @@ void driver_choice_read(int argc, char **argv);
 
 /* The same, but opens nothing: for programs whose children open the driver, which then must be the first to. */
 void driver_choice_parse(int argc, char **argv);
+
+/* The main() of such a program, with a set-up and a teardown of all its tests. */
+#define DRIVER_MAIN(group_setup, group_teardown)                                                   \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        driver_choice_read(argc, argv);                                                            \
+        return tests_run(group_setup, group_teardown);                                             \
+    }
 
 /* The kind that was chosen. */
 vmm_driver_kind driver_choice_kind(void);

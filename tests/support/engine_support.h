@@ -2,7 +2,7 @@
  * The layers below the cache, assembled by hand on a small sim device: 64 MiB of memory, an arena
  * of 64 granules, two pools of streams 1 and 2.
  *
- * Use ENGINE_TEST(test); *state is the struct engine. The teardown releases all memory and checks
+ * Use ENGINE_TEST(name), in which `engine` is that. The teardown releases all memory and checks
  * that nothing is left.
  */
 #ifndef VMM_ENGINE_SUPPORT_H
@@ -15,7 +15,7 @@
 
 #include <stdlib.h>
 
-#define ENGINE_TEST(name) cmocka_unit_test_setup_teardown(name, engine_setup, engine_teardown)
+#define ENGINE_TEST(name) TEST_WITH(name, engine_setup, engine_teardown, struct engine *engine)
 
 enum { ENGINE_GRANULES = 64 };
 

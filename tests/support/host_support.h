@@ -1,7 +1,7 @@
 /*
  * A host driver of 128 MiB for each test, and the steps that most tests take on it.
  *
- * HOST_TEST(test) opens it into *state, and fails if closing it leaves host memory behind.
+ * Use HOST_TEST(name), in which `driver` is the driver. The teardown fails if closing it leaves host memory behind.
  */
 #ifndef VMM_HOST_SUPPORT_H
 #define VMM_HOST_SUPPORT_H
@@ -11,7 +11,7 @@
 #include "base/hostmem.h"
 
 #define GRANULE         (2 * MIB)
-#define HOST_TEST(name) cmocka_unit_test_setup_teardown(name, host_setup, host_teardown)
+#define HOST_TEST(name) TEST_WITH(name, host_setup, host_teardown, struct driver *driver)
 /* 0 is the default stream; CUDA reserves 1 and 2. */
 #define STREAM(number) ((vmm_stream)(uintptr_t)((number) == 0 ? 0 : 0x100 + (number)))
 

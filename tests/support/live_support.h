@@ -1,7 +1,7 @@
 /*
  * Live blocks with known contents at chosen places of a scene, for tests of what moves them.
  *
- * Use LIVE_TEST(test): a POLICY_TEST whose list of live blocks starts empty; the end checks all.
+ * Use LIVE_TEST(name): a POLICY_TEST whose list of live blocks starts empty; the end checks all.
  */
 #ifndef VMM_LIVE_SUPPORT_H
 #define VMM_LIVE_SUPPORT_H
@@ -10,7 +10,7 @@
 
 #include "cache/compact/compact.h"
 
-#define LIVE_TEST(name) cmocka_unit_test_setup_teardown(name, live_setup, live_teardown)
+#define LIVE_TEST(name) TEST_WITH(name, live_setup, live_teardown, struct scene *scene)
 
 enum { LIVES_MOST = 96, PART_BYTES = 4096 };
 
@@ -58,6 +58,14 @@ static inline int live_teardown(void **state)
     vmm__vm_remap_pending(&scene->cache->vm);
     live_blocks_check(scene);
     return scene_teardown(state);
+}
+
+/* Ends the scene as the end of a test does, and starts anew at the same place. */
+static inline void live_renew(struct scene *scene)
+{
+    void *state = scene;
+    assert_int_equal(live_teardown(&state), 0);
+    assert_int_equal(live_setup(&state), 0);
 }
 
 /* Makes free bytes of a heap a live block and fills it. */

@@ -1,8 +1,8 @@
 /*
  * A sim driver for each test, and the steps that most tests take on it.
  *
- * Use cmocka_unit_test_setup_teardown(test, sim_setup, sim_teardown); *state is the driver. The
- * teardown closes it and fails if it left host memory behind.
+ * Use SIM_TEST(name), in which `driver` is the driver. The teardown closes it and fails if it left host
+ * memory behind.
  */
 #ifndef VMM_SIM_SUPPORT_H
 #define VMM_SIM_SUPPORT_H
@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-#define SIM_TEST(name) cmocka_unit_test_setup_teardown(name, sim_setup, sim_teardown)
+#define SIM_TEST(name) TEST_WITH(name, sim_setup, sim_teardown, struct driver *driver)
 #define GRANULE        (2 * MIB)
 /* 0 is the default stream; CUDA reserves 1 and 2. */
 #define STREAM(number) ((vmm_stream)(uintptr_t)((number) == 0 ? 0 : 0x100 + (number)))

@@ -1,7 +1,7 @@
 /*
  * A timeline of stream 1 on a sim driver whose work ends only when the host waits, for each test.
  *
- * Use SCENE_TEST(test); *state is the struct scene.
+ * Use SCENE_TEST(name), in which `scene` is that.
  */
 #ifndef VMM_TIMELINE_SUPPORT_H
 #define VMM_TIMELINE_SUPPORT_H
@@ -10,7 +10,7 @@
 
 #include "vm/timeline.h"
 
-#define SCENE_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
+#define SCENE_TEST(name) TEST_WITH(name, scene_setup, scene_teardown, struct scene *scene)
 
 struct scene {
     struct driver *driver;

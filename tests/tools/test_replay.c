@@ -34,10 +34,10 @@ static void run_well(const struct replay_request *request, struct replay_outcome
 /* 3 MiB live at most; a small and a large segment for the native policy. */
 static const char two_blocks[] = "+ 1 1048576 0\n+ 2 2097152 0\n- 1\n- 2\n";
 
-static void test_stats(void **state)
+SIM_TEST(test_stats)
 {
     struct trace trace = test_trace(two_blocks);
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_request request = request_of(&trace, policy_block_splitting(), driver);
     struct replay_outcome outcome;
 
     run_well(&request, &outcome);
@@ -60,10 +60,10 @@ static void test_stats(void **state)
 }
 
 /* Two calls of each kind at what an H200 takes for them. */
-static void test_driver_time_is_modelled(void **state)
+SIM_TEST(test_driver_time_is_modelled)
 {
     struct trace trace = test_trace(two_blocks);
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_request request = request_of(&trace, policy_block_splitting(), driver);
     struct replay_outcome outcome;
 
     run_well(&request, &outcome);
@@ -75,13 +75,13 @@ static void test_driver_time_is_modelled(void **state)
     trace_free(&trace);
 }
 
-static void test_second_pass_needs_no_driver(void **state)
+SIM_TEST(test_second_pass_needs_no_driver)
 {
     struct trace trace = test_trace("+ 1 1048576 0\n+ 2 2097152 7\n- 1\n+ 3 5000000 0\n");
     struct replay_outcome outcome;
 
     for (unsigned i = 0; i < POLICY_COUNT; i++) {
-        struct replay_request request = request_of(&trace, policy_at(i), *state);
+        struct replay_request request = request_of(&trace, policy_at(i), driver);
         request.passes = 3;
         run_well(&request, &outcome);
         assert_int_equal(outcome.pass_count, 3);
@@ -95,14 +95,14 @@ static void test_second_pass_needs_no_driver(void **state)
     trace_free(&trace);
 }
 
-static void test_busy_bytes_with_lag(void **state)
+SIM_TEST(test_busy_bytes_with_lag)
 {
     struct trace trace = test_trace("+ 1 4194304 0\n- 1\n+ 2 4194304 1\n- 2\n");
     struct replay_outcome outcome;
 
-    vmm__sim_lag_set(*state, 100);
+    vmm__sim_lag_set(driver, 100);
     for (unsigned i = 0; i < POLICY_COUNT; i++) {
-        struct replay_request request = request_of(&trace, policy_at(i), *state);
+        struct replay_request request = request_of(&trace, policy_at(i), driver);
         request.lag = 100;
         run_well(&request, &outcome);
         assert_true(outcome.peak_live_bytes == 4 * MIB);
@@ -113,10 +113,10 @@ static void test_busy_bytes_with_lag(void **state)
     trace_free(&trace);
 }
 
-static void test_timeline(void **state)
+SIM_TEST(test_timeline)
 {
     struct trace trace = test_trace(two_blocks);
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_request request = request_of(&trace, policy_block_splitting(), driver);
     struct replay_outcome outcome;
     struct timeline timeline;
 
@@ -139,10 +139,10 @@ static void test_timeline(void **state)
 static const char comb[] = "+ 1 5242880 0\n+ 2 5242880 0\n+ 3 5242880 0\n+ 4 5242880 0\n"
                            "- 1\n- 3\n+ 5 8388608 0\n- 2\n- 4\n- 5\n";
 
-static void test_death_has_a_reason(void **state)
+SIM_TEST(test_death_has_a_reason)
 {
     struct trace trace = test_trace(comb);
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_request request = request_of(&trace, policy_block_splitting(), driver);
     struct replay_outcome outcome;
 
     request.limit_bytes = 30 * MIB;
@@ -154,18 +154,18 @@ static void test_death_has_a_reason(void **state)
                                     "largest 5.00 MiB");
     assert_contains(outcome.reason, "10.0 MiB left under the limit");
     assert_contains(outcome.reason, "at operation 7 of 10");
-    assert_true(sim_census_is_zero(*state));
+    assert_true(sim_census_is_zero(driver));
     replay_outcome_free(&outcome);
     trace_free(&trace);
 }
 
-static void test_limit_is_kept(void **state)
+SIM_TEST(test_limit_is_kept)
 {
     struct trace trace = test_trace(comb);
     struct replay_outcome outcome;
 
     for (unsigned i = 0; i < POLICY_COUNT; i++) {
-        struct replay_request request = request_of(&trace, policy_at(i), *state);
+        struct replay_request request = request_of(&trace, policy_at(i), driver);
         request.limit_bytes = 60 * MIB;
         run_well(&request, &outcome);
         assert_true(outcome.peak_reserved_bytes <= 60 * MIB);
@@ -175,10 +175,10 @@ static void test_limit_is_kept(void **state)
 }
 
 /* Whole idle segments go back when another needs their memory, after one wait for the device. */
-static void test_flush_stalls(void **state)
+SIM_TEST(test_flush_stalls)
 {
     struct trace trace = test_trace("+ 1 20971520 0\n- 1\n+ 2 31457280 0\n- 2\n");
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_request request = request_of(&trace, policy_block_splitting(), driver);
     struct replay_outcome outcome;
 
     request.limit_bytes = 32 * MIB;
@@ -191,10 +191,10 @@ static void test_flush_stalls(void **state)
 }
 
 /* The smallest limit is what the policy really needs, to a fifth of a percent. */
-static void test_least(void **state)
+SIM_TEST(test_least)
 {
     struct trace trace = test_trace(comb);
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_request request = request_of(&trace, policy_block_splitting(), driver);
 
     uint64_t least = search_least(&request);
     assert_true(least >= 40 * MIB && least <= 40 * MIB + trace.peak_live_bytes / 500 + 1);
@@ -212,13 +212,13 @@ static bool survives(struct driver *driver, const struct trace *trace, uint64_t 
     return outcome.ok;
 }
 
-static void test_vmmcache_dies_below_live_bytes(void **state)
+SIM_TEST(test_vmmcache_dies_below_live_bytes)
 {
     struct trace trace = test_trace(comb);
-    struct replay_request request = request_of(&trace, policy_vmmcache(), *state);
+    struct replay_request request = request_of(&trace, policy_vmmcache(), driver);
     struct replay_outcome outcome;
 
-    assert_true(survives(*state, &trace, 40 * MIB));
+    assert_true(survives(driver, &trace, 40 * MIB));
     request.limit_bytes = 16 * MIB;
     replay_run(&request, &outcome);
     assert_false(outcome.ok);
@@ -333,43 +333,22 @@ static void careless_run(struct driver *driver, const char *text, enum fault fau
 
 static const char two_at_once[] = "+ 1 4096 0\n+ 2 4096 0\n- 1\n- 2\n";
 
-static void test_careful_enough_is_verified(void **state)
+SIM_TEST(test_careful_enough_is_verified)
 {
-    careless_run(*state, two_at_once, FAULT_NONE, "");
+    careless_run(driver, two_at_once, FAULT_NONE, "");
 }
 
-static void test_overlap_is_found(void **state)
+SIM_TEST(test_overlap_is_found)
 {
-    careless_run(*state, two_at_once, FAULT_SHARES, "1 blocks overlapped a live one");
+    careless_run(driver, two_at_once, FAULT_SHARES, "1 blocks overlapped a live one");
 }
 
-static void test_lost_contents_are_found(void **state)
+SIM_TEST(test_lost_contents_are_found)
 {
-    careless_run(*state, two_at_once, FAULT_SCRIBBLES, "did not hold what was written");
+    careless_run(driver, two_at_once, FAULT_SCRIBBLES, "did not hold what was written");
 }
 
-static void test_leak_is_found(void **state)
+SIM_TEST(test_leak_is_found)
 {
-    careless_run(*state, two_at_once, FAULT_LEAKS, "left behind");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(test_stats),
-        SIM_TEST(test_driver_time_is_modelled),
-        SIM_TEST(test_second_pass_needs_no_driver),
-        SIM_TEST(test_busy_bytes_with_lag),
-        SIM_TEST(test_timeline),
-        SIM_TEST(test_death_has_a_reason),
-        SIM_TEST(test_limit_is_kept),
-        SIM_TEST(test_flush_stalls),
-        SIM_TEST(test_least),
-        SIM_TEST(test_vmmcache_dies_below_live_bytes),
-        SIM_TEST(test_careful_enough_is_verified),
-        SIM_TEST(test_overlap_is_found),
-        SIM_TEST(test_lost_contents_are_found),
-        SIM_TEST(test_leak_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    careless_run(driver, two_at_once, FAULT_LEAKS, "left behind");
 }

@@ -67,11 +67,10 @@ static void picture_make(struct shown *shown, struct style style, bool ok)
     assert_int_equal(fclose(shown->out), 0);
 }
 
-static void test_picture_in_ascii(void **state)
+TEST(test_picture_in_ascii)
 {
     struct shown shown;
 
-    (void)state;
     picture_make(&shown, (struct style){ .utf8 = false }, true);
     assert_contains(shown.text, "gnn - vmmcache survived");
     assert_contains(shown.text, "10.0 MiB +----");
@@ -83,11 +82,10 @@ static void test_picture_in_ascii(void **state)
     free(shown.text);
 }
 
-static void test_picture_marks_the_death(void **state)
+TEST(test_picture_marks_the_death)
 {
     struct shown shown;
 
-    (void)state;
     picture_make(&shown, (struct style){ .utf8 = true }, false);
     assert_contains(shown.text, "died at 50 %");
     assert_int_equal(count_of(shown.text, "✗"), 1);
@@ -99,12 +97,11 @@ static void test_picture_marks_the_death(void **state)
     free(shown.text);
 }
 
-static void test_picture_fits_a_terminal(void **state)
+TEST(test_picture_fits_a_terminal)
 {
     static const unsigned widths[] = { 40, 41, 57, 80, 100, 143, 500 };
     struct shown shown;
 
-    (void)state;
     picture_make(&shown, (struct style){ .utf8 = false }, true);
     assert_int_equal(widest_line(shown.text), 77);
     free(shown.text);
@@ -121,11 +118,10 @@ static void test_picture_fits_a_terminal(void **state)
     }
 }
 
-static void test_legend_fits_a_terminal(void **state)
+TEST(test_legend_fits_a_terminal)
 {
     struct shown shown;
 
-    (void)state;
     shown_begin(&shown);
     picture_legend(shown.out, (struct style){ .utf8 = true, .width = 40 });
     assert_int_equal(fclose(shown.out), 0);
@@ -136,7 +132,7 @@ static void test_legend_fits_a_terminal(void **state)
 }
 
 /* A table that is too wide is folded: each part begins with the policies, and nothing is lost. */
-static void test_table_folds(void **state)
+TEST(test_table_folds)
 {
     struct result results[2] = { result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
@@ -146,7 +142,6 @@ static void test_table_folds(void **state)
                                            "driver ms", "ns/op",      "verified" };
     struct shown shown;
 
-    (void)state;
     results[1].outcome.pass_count = 2;
     results[1].least_bytes = 9 * MIB;
     (void)snprintf(results[0].outcome.reason, sizeof(results[0].outcome.reason),
@@ -168,13 +163,12 @@ static void test_table_folds(void **state)
     }
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     struct result results[2] = { result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
     struct shown shown;
 
-    (void)state;
     results[1].outcome.pass_count = 2;
     results[1].least_bytes = 9 * MIB;
     shown_begin(&shown);
@@ -192,7 +186,7 @@ static void test_table(void **state)
     free(shown.text);
 }
 
-static void test_table_columns(void **state)
+TEST(test_table_columns)
 {
     struct trace streams = { .name = (char[]){ "four" }, .op_count = 1000, .stream_count = 4 };
     struct result results[3] = { result_make(policy_vmmcache(), true),
@@ -201,7 +195,6 @@ static void test_table_columns(void **state)
     struct table_columns columns = { .trims = true, .lower_bound = true };
     struct shown shown;
 
-    (void)state;
     results[0].outcome.trims = (struct trims_outcome){ .count = 1, .worst_excess_bytes = 3 * MIB };
     results[1].trace = &streams;
     results[2].trace = &streams;
@@ -221,13 +214,12 @@ static void test_table_columns(void **state)
     free(shown.text);
 }
 
-static void test_verdict(void **state)
+TEST(test_verdict)
 {
     struct result results[2] = { result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
     struct shown shown;
 
-    (void)state;
     shown_begin(&shown);
     verdict_write(shown.out, 0, results, 2);
     assert_int_equal(fclose(shown.out), 0);
@@ -235,12 +227,11 @@ static void test_verdict(void **state)
     free(shown.text);
 }
 
-static void test_exit_code(void **state)
+TEST(test_exit_code)
 {
     struct result results[2] = { result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
 
-    (void)state;
     assert_int_equal(verdict_exit(results, 2), 0);
     assert_int_equal(verdict_exit(results, 1), 1);
     results[1].outcome.verified = REPLAY_WRONG;
@@ -251,7 +242,7 @@ static void test_exit_code(void **state)
     assert_int_equal(verdict_exit(results, 2), 1);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const struct {
         uint64_t bytes;
@@ -267,24 +258,6 @@ static void test_sizes(void **state)
         { UINT64_MAX, "16.0 EiB" },
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         assert_string_equal(size_format(cases[i].bytes).text, cases[i].text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_picture_in_ascii),
-        cmocka_unit_test(test_picture_marks_the_death),
-        cmocka_unit_test(test_picture_fits_a_terminal),
-        cmocka_unit_test(test_legend_fits_a_terminal),
-        cmocka_unit_test(test_table_folds),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_table_columns),
-        cmocka_unit_test(test_verdict),
-        cmocka_unit_test(test_exit_code),
-        cmocka_unit_test(test_sizes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,9 +30,8 @@ static uint64_t reservations(struct driver *driver)
 
 /* ---- The first reservation ---------------------------------------------------------------- */
 
-static void large_limits_do_not_enlarge_the_first_reservation(void **state)
+TEST(large_limits_do_not_enlarge_the_first_reservation)
 {
-    (void)state;
     static const uint64_t limits[] = { FIRST + 1, GIB, UINT64_C(1) << 44, UINT64_MAX };
     struct driver *driver = sim_open();
     for (int i = 0; i < 4; i++) {
@@ -48,9 +47,8 @@ static void large_limits_do_not_enlarge_the_first_reservation(void **state)
     sim_close(driver);
 }
 
-static void init_respects_a_smaller_limit(void **state)
+TEST(init_respects_a_smaller_limit)
 {
-    (void)state;
     static const uint64_t limits[] = { 1, GRANULE, GRANULE + 1, DEVICE, FIRST };
     struct driver *driver = sim_open();
     for (int i = 0; i < 5; i++) {
@@ -65,9 +63,8 @@ static void init_respects_a_smaller_limit(void **state)
     sim_close(driver);
 }
 
-static void refused_first_reservation_is_halved(void **state)
+TEST(refused_first_reservation_is_halved)
 {
-    (void)state;
     struct driver *driver = sim_open();
     struct arena arena;
     vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, false);
@@ -85,9 +82,8 @@ static void refused_first_reservation_is_halved(void **state)
 
 /* ---- Further reservations ----------------------------------------------------------------- */
 
-static void arena_grows_up_to_its_limit(void **state)
+TEST(arena_grows_up_to_its_limit)
 {
-    (void)state;
     struct driver *driver = sim_open();
     struct arena arena;
     assert_ok(vmm__arena_init(&arena, driver, FIRST, 7 * FIRST));
@@ -105,9 +101,8 @@ static void arena_grows_up_to_its_limit(void **state)
     sim_close(driver);
 }
 
-static void extend_refuses_more_than_the_device_memory(void **state)
+TEST(extend_refuses_more_than_the_device_memory)
 {
-    (void)state;
     struct driver *driver = sim_open();
     struct arena arena;
     assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
@@ -119,9 +114,8 @@ static void extend_refuses_more_than_the_device_memory(void **state)
 }
 
 /* No run crosses from one reservation into another, although these two touch. */
-static void runs_do_not_cross_reservations(void **state)
+TEST(runs_do_not_cross_reservations)
 {
-    (void)state;
     struct driver *driver = sim_open();
     struct arena arena;
     uint64_t granule;
@@ -138,9 +132,8 @@ static void runs_do_not_cross_reservations(void **state)
 }
 
 /* next_taken() visits the taken granules of each reservation in the order of addresses. */
-static void next_taken_visits_all_reservations(void **state)
+TEST(next_taken_visits_all_reservations)
 {
-    (void)state;
     struct driver *driver = sim_open();
     struct arena arena;
     uint64_t other;
@@ -169,9 +162,8 @@ static void next_taken_visits_all_reservations(void **state)
 }
 
 /* The window has 1 TiB. Other reservations around the arena leave no address in it. */
-static void addresses_outside_the_window_are_freed(void **state)
+TEST(addresses_outside_the_window_are_freed)
 {
-    (void)state;
     struct driver *driver = sim_open();
     struct arena arena;
     uint64_t others;
@@ -187,9 +179,8 @@ static void addresses_outside_the_window_are_freed(void **state)
     sim_close(driver);
 }
 
-static void refused_extension_changes_nothing(void **state)
+TEST(refused_extension_changes_nothing)
 {
-    (void)state;
     struct driver *driver = sim_open();
     struct arena arena;
     assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
@@ -240,9 +231,8 @@ static void fixture_close(const struct fixture *fixture)
     sim_close(fixture->driver);
 }
 
-static void request_without_addresses_extends_the_arena(void **state)
+TEST(request_without_addresses_extends_the_arena)
 {
-    (void)state;
     struct fixture fixture = fixture_open();
     void *block;
     assert_ok(vmm_alloc(fixture.cache, 24 * MIB, STREAM(1), &block));
@@ -258,9 +248,8 @@ static void request_without_addresses_extends_the_arena(void **state)
     fixture_close(&fixture);
 }
 
-static void request_after_a_refused_reservation_succeeds(void **state)
+TEST(request_after_a_refused_reservation_succeeds)
 {
-    (void)state;
     struct fixture fixture = fixture_open();
     void *block = &fixture;
     vmm_stats stats = { .struct_size = sizeof stats };
@@ -276,22 +265,4 @@ static void request_after_a_refused_reservation_succeeds(void **state)
     assert_ok(vmm_alloc(fixture.cache, 24 * MIB, STREAM(1), &block));
     assert_ok(vmm_free(fixture.cache, block));
     fixture_close(&fixture);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_limits_do_not_enlarge_the_first_reservation),
-        cmocka_unit_test(init_respects_a_smaller_limit),
-        cmocka_unit_test(refused_first_reservation_is_halved),
-        cmocka_unit_test(arena_grows_up_to_its_limit),
-        cmocka_unit_test(extend_refuses_more_than_the_device_memory),
-        cmocka_unit_test(runs_do_not_cross_reservations),
-        cmocka_unit_test(next_taken_visits_all_reservations),
-        cmocka_unit_test(addresses_outside_the_window_are_freed),
-        cmocka_unit_test(refused_extension_changes_nothing),
-        cmocka_unit_test(request_without_addresses_extends_the_arena),
-        cmocka_unit_test(request_after_a_refused_reservation_succeeds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

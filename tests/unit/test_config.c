@@ -19,6 +19,8 @@ static int environment_clear(void **state)
     return 0;
 }
 
+#define CONFIG_TEST(name) TEST_BETWEEN(name, environment_clear, environment_clear)
+
 static void set(const char *name, const char *value)
 {
     assert_int_equal(setenv(name, value, 1), 0);
@@ -26,9 +28,8 @@ static void set(const char *name, const char *value)
 
 #define assert_names(part) assert_non_null(strstr(vmm_last_error(), part))
 
-static void null_selects_all_defaults(void **state)
+CONFIG_TEST(null_selects_all_defaults)
 {
-    (void)state;
     vmm_config out;
     memset(&out, 0x5a, sizeof out);
     assert_ok(vmm__config_read(NULL, &out));
@@ -37,9 +38,8 @@ static void null_selects_all_defaults(void **state)
 }
 
 /* A caller of an older version has fewer fields; the others are zero. */
-static void callers_of_older_versions_are_accepted(void **state)
+CONFIG_TEST(callers_of_older_versions_are_accepted)
 {
-    (void)state;
     vmm_config in;
     memset(&in, 0x5a, sizeof in);
     in.struct_size = offsetof(vmm_config, driver);
@@ -54,9 +54,8 @@ static void callers_of_older_versions_are_accepted(void **state)
     assert_int_equal(out.struct_size, sizeof out);
 }
 
-static void callers_of_newer_versions_are_accepted_if_new_fields_are_zero(void **state)
+CONFIG_TEST(callers_of_newer_versions_are_accepted_if_new_fields_are_zero)
 {
-    (void)state;
     struct {
         vmm_config config;
         uint64_t later_field;
@@ -68,9 +67,8 @@ static void callers_of_newer_versions_are_accepted_if_new_fields_are_zero(void *
     assert_status(vmm__config_read(&in.config, &out), VMM_ERR_UNSUPPORTED);
 }
 
-static void impossible_struct_sizes_are_refused(void **state)
+CONFIG_TEST(impossible_struct_sizes_are_refused)
 {
-    (void)state;
     static const size_t sizes[] = { 0, 1, 8, 11, 100000, SIZE_MAX / 2, SIZE_MAX };
     vmm_config out;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -80,9 +78,8 @@ static void impossible_struct_sizes_are_refused(void **state)
     }
 }
 
-static void errors_name_the_field(void **state)
+CONFIG_TEST(errors_name_the_field)
 {
-    (void)state;
     vmm_config out;
     vmm_config in = VMM_CONFIG_INIT;
     in.device = -7;
@@ -117,9 +114,8 @@ static vmm_status environment_read(vmm_config *config)
     return vmm__config_environment(config);
 }
 
-static void environment_sets_the_driver(void **state)
+CONFIG_TEST(environment_sets_the_driver)
 {
-    (void)state;
     static const char *const names[] = { "", "cuda", "host", "sim" };
     vmm_config config;
     for (int kind = 0; kind < 4; kind++) {
@@ -143,9 +139,8 @@ static void environment_sets_the_driver(void **state)
     }
 }
 
-static void environment_disables_caching(void **state)
+CONFIG_TEST(environment_disables_caching)
 {
-    (void)state;
     vmm_config config;
     static const char *const good[] = { "0", "1", "" };
     static const vmm_switch wanted[] = { VMM_OFF, VMM_ON, VMM_DEFAULT };
@@ -162,9 +157,8 @@ static void environment_disables_caching(void **state)
     }
 }
 
-static void environment_sets_zero_and_debug(void **state)
+CONFIG_TEST(environment_sets_zero_and_debug)
 {
-    (void)state;
     static const char *const words[] = { "off", "record", "on", "stop" };
     vmm_config config;
     for (int i = 0; i < 4; i++) {
@@ -183,9 +177,8 @@ static void environment_sets_zero_and_debug(void **state)
     assert_names("VMM_DEBUG=1: not one of: off, record, on, stop");
 }
 
-static void environment_sets_the_limit(void **state)
+CONFIG_TEST(environment_sets_the_limit)
 {
-    (void)state;
     static const struct {
         const char *text;
         uint64_t bytes;
@@ -217,9 +210,8 @@ static vmm_status sim_create_by_environment(vmm_cache **cache)
     return vmm_create(NULL, cache);
 }
 
-static void log_appends_to_a_file(void **state)
+CONFIG_TEST(log_appends_to_a_file)
 {
-    (void)state;
     char path[] = "/tmp/vmm-log-XXXXXX";
     int file = mkstemp(path);
     assert_true(file >= 0);
@@ -242,9 +234,8 @@ static void log_appends_to_a_file(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void create_fails_if_the_log_cannot_be_opened(void **state)
+CONFIG_TEST(create_fails_if_the_log_cannot_be_opened)
 {
-    (void)state;
     uint64_t host_bytes = vmm__host_outstanding();
     vmm_cache *cache = (vmm_cache *)&host_bytes;
     set("VMM_LOG", "/no/such/folder/log");
@@ -254,9 +245,8 @@ static void create_fails_if_the_log_cannot_be_opened(void **state)
     assert_int_equal(vmm__host_outstanding(), host_bytes);
 }
 
-static void wrong_variables_leak_nothing(void **state)
+CONFIG_TEST(wrong_variables_leak_nothing)
 {
-    (void)state;
     static const char *const names[] = { "VMM_NO_CACHING", "VMM_LIMIT" };
     for (int i = 0; i < 2; i++) {
         vmm_cache *cache;
@@ -267,25 +257,4 @@ static void wrong_variables_leak_nothing(void **state)
         assert_int_equal(vmm__host_outstanding(), host_bytes);
         assert_int_equal(unsetenv(names[i]), 0);
     }
-}
-
-int main(void)
-{
-#define CONFIG_TEST(name)                                                                          \
-    cmocka_unit_test_setup_teardown(name, environment_clear, environment_clear)
-    static const struct CMUnitTest tests[] = {
-        CONFIG_TEST(null_selects_all_defaults),
-        CONFIG_TEST(callers_of_older_versions_are_accepted),
-        CONFIG_TEST(callers_of_newer_versions_are_accepted_if_new_fields_are_zero),
-        CONFIG_TEST(impossible_struct_sizes_are_refused),
-        CONFIG_TEST(errors_name_the_field),
-        CONFIG_TEST(environment_sets_the_driver),
-        CONFIG_TEST(environment_disables_caching),
-        CONFIG_TEST(environment_sets_zero_and_debug),
-        CONFIG_TEST(environment_sets_the_limit),
-        CONFIG_TEST(log_appends_to_a_file),
-        CONFIG_TEST(create_fails_if_the_log_cannot_be_opened),
-        CONFIG_TEST(wrong_variables_leak_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,8 @@ static int environment_clear(void **state)
     return 0;
 }
 
+#define CONFIG_TEST(name) TEST_BETWEEN(name, environment_clear, environment_clear)
+
 /* ---- Bounds --------------------------------------------------------------------------------- */
 
 static void check_accepted(const vmm_config *config)
@@ -50,9 +52,8 @@ static void check_refused(const vmm_config *config, const char *words)
         check_refused(&config, "config: " #field " is ");                                          \
     } while (0)
 
-static void fields_have_bounds(void **state)
+CONFIG_TEST(fields_have_bounds)
 {
-    (void)state;
     assert_bounds(vmm_driver_kind, driver, VMM_DRIVER_DEFAULT, VMM_DRIVER_SIM);
     assert_bounds(vmm_switch, no_caching, VMM_DEFAULT, VMM_OFF);
     assert_bounds(vmm_reuse, reuse, VMM_REUSE_DEFAULT, VMM_REUSE_STREAM_WAIT);
@@ -63,9 +64,8 @@ static void fields_have_bounds(void **state)
     assert_bounds(vmm_switch, nvtx, VMM_DEFAULT, VMM_OFF);
 }
 
-static void footprint_is_permille_or_any(void **state)
+CONFIG_TEST(footprint_is_permille_or_any)
 {
-    (void)state;
     vmm_config config = VMM_CONFIG_INIT;
     config.footprint_permille = 1000;
     check_accepted(&config);
@@ -75,9 +75,8 @@ static void footprint_is_permille_or_any(void **state)
     check_refused(&config, "footprint_permille is 1001");
 }
 
-static void decay_thread_needs_decay(void **state)
+CONFIG_TEST(decay_thread_needs_decay)
 {
-    (void)state;
     vmm_config config = VMM_CONFIG_INIT;
     assert_ok(vmm__config_settle(&config));
     config.decay_thread = 1;
@@ -90,9 +89,8 @@ static void decay_thread_needs_decay(void **state)
 }
 
 /* Unknown fields are accepted if they are zero and struct_size is at most a page. */
-static void struct_sizes_are_at_most_a_page(void **state)
+CONFIG_TEST(struct_sizes_are_at_most_a_page)
 {
-    (void)state;
     static union {
         vmm_config config;
         unsigned char bytes[4097];
@@ -131,9 +129,8 @@ static void check_variable_refused(const char *name, const char *text)
     assert_int_equal(strncmp(vmm_last_error(), start, strlen(start)), 0);
 }
 
-static void variables_accept_words(void **state)
+CONFIG_TEST(variables_accept_words)
 {
-    (void)state;
     vmm_config config;
     assert_ok(environment_read("VMM_REUSE", "completed", &config));
     assert_int_equal(config.reuse, VMM_REUSE_COMPLETED);
@@ -151,9 +148,8 @@ static void variables_accept_words(void **state)
 }
 
 /* The message lists exactly the words of the variable. */
-static void errors_list_the_known_words(void **state)
+CONFIG_TEST(errors_list_the_known_words)
 {
-    (void)state;
     check_variable_refused("VMM_REUSE", "all");
     assert_non_null(strstr(vmm_last_error(), "not one of: completed, stream_wait"));
     assert_null(strstr(vmm_last_error(), "wait,"));
@@ -161,9 +157,8 @@ static void errors_list_the_known_words(void **state)
     assert_non_null(strstr(vmm_last_error(), "not one of: off, on"));
 }
 
-static void variables_accept_numbers(void **state)
+CONFIG_TEST(variables_accept_numbers)
 {
-    (void)state;
     vmm_config config;
     assert_ok(environment_read("VMM_FOOTPRINT", "50", &config));
     assert_int_equal(config.footprint_permille, 50);
@@ -187,9 +182,8 @@ static void variables_accept_numbers(void **state)
     check_variable_refused("VMM_DECAY_MS", "9:");
 }
 
-static void fields_override_the_environment(void **state)
+CONFIG_TEST(fields_override_the_environment)
 {
-    (void)state;
     static const char *const settings[][2] = {
         { "VMM_DRIVER", "sim" },     { "VMM_NO_CACHING", "nonsense" },
         { "VMM_FOOTPRINT", "any" },  { "VMM_REUSE", "nonsense" },
@@ -240,9 +234,8 @@ static vmm_config quiet_config(void)
 }
 
 /* "Off" or "none" in a field overrides "on" in the environment. */
-static void explicit_off_overrides_the_environment(void **state)
+CONFIG_TEST(explicit_off_overrides_the_environment)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof loud / sizeof *loud; i++)
         assert_int_equal(setenv(loud[i][0], loud[i][1], 1), 0);
     vmm_config config = quiet_config();
@@ -264,9 +257,8 @@ static void explicit_off_overrides_the_environment(void **state)
 }
 
 /* Without a field and a variable, the default is off. */
-static void defaults_are_off(void **state)
+CONFIG_TEST(defaults_are_off)
 {
-    (void)state;
     vmm_config config = VMM_CONFIG_INIT;
     vmm_config quiet = quiet_config();
     assert_ok(vmm__config_settle(&config));
@@ -314,9 +306,8 @@ static size_t stderr_of(const vmm_config *config, char *text, size_t size)
     return (size_t)bytes;
 }
 
-static void log_writes_to_stderr(void **state)
+CONFIG_TEST(log_writes_to_stderr)
 {
-    (void)state;
     vmm_config config = VMM_CONFIG_INIT;
     config.driver = VMM_DRIVER_SIM;
     char text[1024];
@@ -332,24 +323,4 @@ static void log_writes_to_stderr(void **state)
     config.log_context = &lines;
     assert_int_equal(stderr_of(&config, text, sizeof text), 0);
     assert_int_equal(lines, 1);
-}
-
-int main(void)
-{
-#define CONFIG_TEST(name)                                                                          \
-    cmocka_unit_test_setup_teardown(name, environment_clear, environment_clear)
-    static const struct CMUnitTest tests[] = {
-        CONFIG_TEST(fields_have_bounds),
-        CONFIG_TEST(footprint_is_permille_or_any),
-        CONFIG_TEST(decay_thread_needs_decay),
-        CONFIG_TEST(struct_sizes_are_at_most_a_page),
-        CONFIG_TEST(variables_accept_words),
-        CONFIG_TEST(errors_list_the_known_words),
-        CONFIG_TEST(variables_accept_numbers),
-        CONFIG_TEST(fields_override_the_environment),
-        CONFIG_TEST(explicit_off_overrides_the_environment),
-        CONFIG_TEST(defaults_are_off),
-        CONFIG_TEST(log_writes_to_stderr),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

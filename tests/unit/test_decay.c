@@ -41,9 +41,8 @@ static struct block *use_chunk(struct scene *scene, struct heap *heap, uint64_t 
     return vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
 }
 
-static void memory_expires_after_one_to_two_periods(void **state)
+POLICY_TEST(memory_expires_after_one_to_two_periods)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->pool->large, 10, 4);
     poll_at(scene, 1009);
@@ -61,9 +60,8 @@ static void memory_expires_after_one_to_two_periods(void **state)
 }
 
 /* A late poll ends one period, not several, because the cache cannot know when the memory was used. */
-static void a_late_poll_ends_one_period(void **state)
+POLICY_TEST(a_late_poll_ends_one_period)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->pool->large, 10, 4);
     poll_at(scene, 5000);
@@ -75,9 +73,8 @@ static void a_late_poll_ends_one_period(void **state)
 }
 
 /* Epochs end for other reasons, too; only the end of a period ages memory. */
-static void trims_do_not_age_memory(void **state)
+POLICY_TEST(trims_do_not_age_memory)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->pool->large, 10, 4);
     for (int i = 0; i < 3; i++)
@@ -88,9 +85,8 @@ static void trims_do_not_age_memory(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-static void memory_in_use_does_not_expire(void **state)
+POLICY_TEST(memory_in_use_does_not_expire)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     decay_begin(scene, 0);
     struct block *block = use_chunk(scene, heap, 10, 4);
@@ -105,9 +101,8 @@ static void memory_in_use_does_not_expire(void **state)
 }
 
 /* decay_keep_bytes counts idle memory only, and a whole chunk never goes below it. */
-static void decay_keeps_the_floor(void **state)
+POLICY_TEST(decay_keeps_the_floor)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 5 * GRANULE);
     for (uint64_t granule = 10; granule < 30; granule += 5)
         (void)use_chunk(scene, &scene->pool->large, granule, 4);
@@ -126,9 +121,8 @@ static void decay_keeps_the_floor(void **state)
 }
 
 /* While the work runs, each poll costs one driver call. */
-static void unfinished_memory_stays_and_costs_one_query(void **state)
+POLICY_TEST(unfinished_memory_stays_and_costs_one_query)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     decay_begin(scene, 0);
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 8, 2), 8 * GRANULE);
@@ -150,9 +144,8 @@ static void unfinished_memory_stays_and_costs_one_query(void **state)
 }
 
 /* Memory that a trim found unfinished is released later, down to the trim target. */
-static void a_trim_target_lasts_until_its_work_finishes(void **state)
+POLICY_TEST(a_trim_target_lasts_until_its_work_finishes)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 8, 2), 8 * GRANULE);
     (void)block_free_busy(scene, heap, block);
@@ -171,9 +164,8 @@ static void a_trim_target_lasts_until_its_work_finishes(void **state)
     assert_false(vmm__trim_may_have_expired(scene->cache));
 }
 
-static void a_trim_target_that_is_met_ends(void **state)
+POLICY_TEST(a_trim_target_that_is_met_ends)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)use_chunk(scene, &scene->other->large, 30, 2);
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 2, 2), 2 * GRANULE);
@@ -191,9 +183,8 @@ static void a_trim_target_that_is_met_ends(void **state)
 }
 
 /* Empty slabs, and blocks whose uses by other streams have finished, expire like other memory. */
-static void slabs_and_used_blocks_expire(void **state)
+POLICY_TEST(slabs_and_used_blocks_expire)
 {
-    struct scene *scene = *state;
     void *object;
     void *block;
     decay_begin(scene, 0);
@@ -208,9 +199,8 @@ static void slabs_and_used_blocks_expire(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-static void one_free_in_64_polls(void **state)
+POLICY_TEST(one_free_in_64_polls)
 {
-    struct scene *scene = *state;
     void *objects[2 * DECAY_POLL_FREES];
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->other->large, 30, 2);
@@ -232,9 +222,8 @@ static void one_free_in_64_polls(void **state)
 }
 
 /* A poll never waits for the grow lock, whose holder may be waiting for the device. */
-static void a_poll_does_not_wait_for_the_grow_lock(void **state)
+POLICY_TEST(a_poll_does_not_wait_for_the_grow_lock)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->pool->large, 10, 4);
     poll_at(scene, 1010);
@@ -248,9 +237,8 @@ static void a_poll_does_not_wait_for_the_grow_lock(void **state)
 }
 
 /* If the driver fails, the memory stays, and a later poll tries again. */
-static void a_driver_error_is_reported(void **state)
+POLICY_TEST(a_driver_error_is_reported)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->pool->large, 10, 8);
     poll_at(scene, 1010);
@@ -265,9 +253,8 @@ static void a_driver_error_is_reported(void **state)
 }
 
 /* The same without host memory for the block records. */
-static void missing_host_memory_is_reported(void **state)
+POLICY_TEST(missing_host_memory_is_reported)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     decay_begin(scene, 0);
     struct block *block = use_chunk(scene, heap, 10, 8);
@@ -286,9 +273,8 @@ static void missing_host_memory_is_reported(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE);
 }
 
-static void a_cache_without_decay_never_polls(void **state)
+POLICY_TEST(a_cache_without_decay_never_polls)
 {
-    struct scene *scene = *state;
     (void)use_chunk(scene, &scene->pool->large, 10, 4);
     assert_false(vmm__trim_may_have_expired(scene->cache));
     for (int i = 0; i < 3 * DECAY_POLL_FREES; i++)
@@ -299,35 +285,12 @@ static void a_cache_without_decay_never_polls(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
 }
 
-static void the_check_finds_wrong_epochs(void **state)
+POLICY_TEST(the_check_finds_wrong_epochs)
 {
-    struct scene *scene = *state;
     scene->pool->decayed.latest_epoch = 1;
     assert_status(vmm__cache_check(scene->cache), VMM_ERR_INTERNAL);
     scene->pool->decayed.latest_epoch = 0;
     scene->pool->trimmed.latest_epoch = vmm__timeline_now(&scene->pool->timeline);
     assert_status(vmm__cache_check(scene->cache), VMM_ERR_INTERNAL);
     scene->pool->trimmed.latest_epoch = 0;
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        POLICY_TEST(memory_expires_after_one_to_two_periods),
-        POLICY_TEST(a_late_poll_ends_one_period),
-        POLICY_TEST(trims_do_not_age_memory),
-        POLICY_TEST(memory_in_use_does_not_expire),
-        POLICY_TEST(decay_keeps_the_floor),
-        POLICY_TEST(unfinished_memory_stays_and_costs_one_query),
-        POLICY_TEST(a_trim_target_lasts_until_its_work_finishes),
-        POLICY_TEST(a_trim_target_that_is_met_ends),
-        POLICY_TEST(slabs_and_used_blocks_expire),
-        POLICY_TEST(one_free_in_64_polls),
-        POLICY_TEST(a_poll_does_not_wait_for_the_grow_lock),
-        POLICY_TEST(a_driver_error_is_reported),
-        POLICY_TEST(missing_host_memory_is_reported),
-        POLICY_TEST(a_cache_without_decay_never_polls),
-        POLICY_TEST(the_check_finds_wrong_epochs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,9 +27,8 @@ static void cache_create_and_destroy(vmm_log_fn log)
     assert_ok(vmm_destroy(cache));
 }
 
-static void unknown_variables_are_logged_once(void **state)
+TEST(unknown_variables_are_logged_once)
 {
-    (void)state;
     static const char *const known[] = { "VMM_COMPACTION", "VMM_DECAY_MS",    "VMM_DRIVER",
                                          "VMM_FOOTPRINT",  "VMM_DEBUG",       "VMM_LIMIT",
                                          "VMM_NO_CACHING", "VMM_NVTX",        "VMM_REQUIRE_GPU",
@@ -52,11 +51,4 @@ static void unknown_variables_are_logged_once(void **state)
     warnings[0] = '\0';
     cache_create_and_destroy(warning_record);
     assert_string_equal(warnings, "");
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = { cmocka_unit_test(
-        unknown_variables_are_logged_once) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,9 +33,8 @@ static uint64_t exhaust_mappings(void **filler)
     return done < FILLER_LIMIT / 2 ? done : 0;
 }
 
-static void too_many_mappings_fail_without_changes(void **state)
+HOST_TEST(too_many_mappings_fail_without_changes)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, 64 * GRANULE);
     uint64_t single[2] = { handle_create(driver, GRANULE), handle_create(driver, GRANULE) };
     uint64_t freed = handle_create(driver, GRANULE);
@@ -70,9 +69,8 @@ static void too_many_mappings_fail_without_changes(void **state)
     assert_ok(vmm__driver_release(driver, rest, 61 * GRANULE));
 }
 
-static void process_limits_are_named(void **state)
+TEST(process_limits_are_named)
 {
-    (void)state;
     struct driver_options options = { .device_bytes = 64 * GRANULE };
     struct driver *driver = NULL;
     struct rlimit before;
@@ -149,9 +147,8 @@ static void start_thread_runtime(void)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
-static void close_leaves_nothing(void **state)
+TEST(close_leaves_nothing)
 {
-    (void)state;
     start_thread_runtime();
     int descriptors = count_entries("/proc/self/fd");
     int threads = count_threads(1);
@@ -179,9 +176,8 @@ static void close_leaves_nothing(void **state)
     }
 }
 
-static void descriptor_closes_on_exec(void **state)
+TEST(descriptor_closes_on_exec)
 {
-    (void)state;
     struct driver_options options = { .device_bytes = 16 * GRANULE };
     struct driver *driver;
     int probe = dup(0);
@@ -192,9 +188,8 @@ static void descriptor_closes_on_exec(void **state)
     assert_int_equal(fcntl(probe, F_GETFD), -1);
 }
 
-static void default_capacity_is_half_of_the_memory(void **state)
+TEST(default_capacity_is_half_of_the_memory)
 {
-    (void)state;
     struct driver_options options = { .device_bytes = 0 };
     struct driver *driver;
     assert_ok(vmm__driver_open(VMM_DRIVER_HOST, &options, &driver));
@@ -203,16 +198,4 @@ static void default_capacity_is_half_of_the_memory(void **state)
     assert_int_equal(driver->granule_bytes, GRANULE);
     assert_string_equal(driver->device_name, "host memory");
     vmm__driver_close(driver);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        HOST_TEST(too_many_mappings_fail_without_changes),
-        cmocka_unit_test(process_limits_are_named),
-        cmocka_unit_test(close_leaves_nothing),
-        cmocka_unit_test(descriptor_closes_on_exec),
-        cmocka_unit_test(default_capacity_is_half_of_the_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

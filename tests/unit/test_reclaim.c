@@ -51,17 +51,15 @@ static void limit_to_reserved(struct scene *scene)
     scene->cache->vm.limit_bytes = scene_reserved_bytes(scene);
 }
 
-static void reclaim_ends_without_memory(void **state)
+POLICY_TEST(reclaim_ends_without_memory)
 {
-    struct scene *scene = *state;
     struct request request = request_of(scene, GRANULE);
     request.from = GROW_FOLLOW;
     assert_int_equal(run_from(scene, &request, PASSED), RECLAIM_END);
 }
 
-static void empty_slabs_are_purged_first(void **state)
+POLICY_TEST(empty_slabs_are_purged_first)
 {
-    struct scene *scene = *state;
     struct request request = request_of(scene, GRANULE);
     void *objects[2 * SLAB_OBJECTS];
     for (unsigned i = 0; i < 2 * SLAB_OBJECTS; i++)
@@ -73,9 +71,8 @@ static void empty_slabs_are_purged_first(void **state)
     assert_int_not_equal(run_from(scene, &request, PASSED), PASSED);
 }
 
-static void finished_waits_end_first(void **state)
+POLICY_TEST(finished_waits_end_first)
 {
-    struct scene *scene = *state;
     struct request request = request_of(scene, GRANULE);
     void *block;
     assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(2), &block));
@@ -86,9 +83,8 @@ static void finished_waits_end_first(void **state)
     assert_int_equal(vmm__stat_now(&scene->cache->totals.active_bytes), 0);
 }
 
-static void growth_steals_then_follows(void **state)
+POLICY_TEST(growth_steals_then_follows)
 {
-    struct scene *scene = *state;
     struct request request = request_of(scene, GRANULE);
     assert_int_equal(run_from(scene, &request, PASSED), STEAL);
     assert_int_equal(request.from, GROW_STEAL);
@@ -97,9 +93,8 @@ static void growth_steals_then_follows(void **state)
     assert_int_equal(run_from(scene, &request, STEAL), RECLAIM_END);
 }
 
-static void a_whole_run_is_transferred_with_a_stream_wait(void **state)
+POLICY_TEST(a_whole_run_is_transferred_with_a_stream_wait)
 {
-    struct scene *scene = *state;
     struct heap *other = &scene->other->large;
     struct request request = request_of(scene, 3 * GRANULE);
     struct block *block = block_make_live(other, extent(scene, other, 20, 4, 4), 4 * GRANULE);
@@ -109,9 +104,8 @@ static void a_whole_run_is_transferred_with_a_stream_wait(void **state)
     assert_int_equal(scene->driver->stalls, 0);
 }
 
-static void just_enough_finished_chunks_are_released(void **state)
+POLICY_TEST(just_enough_finished_chunks_are_released)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->other->large, 20, 8, 1);
     limit_to_reserved(scene);
     struct request request = request_of(scene, 3 * GRANULE);
@@ -120,9 +114,8 @@ static void just_enough_finished_chunks_are_released(void **state)
 }
 
 /* Without a limit the driver refuses: reclaim releases only what the request needs. */
-static void just_enough_chunks_are_released_for_the_driver(void **state)
+POLICY_TEST(just_enough_chunks_are_released_for_the_driver)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->other->large, 20, 8, 1);
     struct request request = request_of(scene, 3 * GRANULE);
     assert_int_equal(run_from(scene, &request, IDLE_FINISHED), IDLE_FINISHED);
@@ -130,9 +123,8 @@ static void just_enough_chunks_are_released_for_the_driver(void **state)
 }
 
 /* The step for unfinished chunks releases finished ones at once. */
-static void finished_chunks_need_no_wait(void **state)
+POLICY_TEST(finished_chunks_need_no_wait)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->other->large, 20, 8, 1);
     limit_to_reserved(scene);
     struct request request = request_of(scene, 3 * GRANULE);
@@ -142,9 +134,8 @@ static void finished_chunks_need_no_wait(void **state)
 }
 
 /* All pinned memory together is too little, so compaction must not wait for the device. */
-static void compaction_does_not_run_if_it_cannot_suffice(void **state)
+POLICY_TEST(compaction_does_not_run_if_it_cannot_suffice)
 {
-    struct scene *scene = *state;
     void *blocks[2];
     for (int i = 0; i < 2; i++)
         assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(1), &blocks[i]));
@@ -157,9 +148,8 @@ static void compaction_does_not_run_if_it_cannot_suffice(void **state)
 }
 
 /* The free block that the request would extend is released last. */
-static void the_block_to_extend_is_kept(void **state)
+POLICY_TEST(the_block_to_extend_is_kept)
 {
-    struct scene *scene = *state;
     struct block *own = extent(scene, &scene->pool->large, 20, 6, 1);
     (void)extent(scene, &scene->other->large, 40, 4, 1);
     limit_to_reserved(scene);
@@ -169,9 +159,8 @@ static void the_block_to_extend_is_kept(void **state)
     assert_int_equal(scene->other->large.free_bytes, GRANULE);
 }
 
-static void reclaim_waits_for_unfinished_chunks(void **state)
+POLICY_TEST(reclaim_waits_for_unfinished_chunks)
 {
-    struct scene *scene = *state;
     struct heap *other = &scene->other->large;
     struct block *block = block_make_live(other, extent(scene, other, 20, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, other, block);
@@ -183,9 +172,8 @@ static void reclaim_waits_for_unfinished_chunks(void **state)
 }
 
 /* The oldest entry of limbo is a stale mapping, which frees no memory; the chunk after it does. */
-static void the_wait_goes_past_stale_mappings(void **state)
+POLICY_TEST(the_wait_goes_past_stale_mappings)
 {
-    struct scene *scene = *state;
     struct vm *memory = &scene->cache->vm;
     struct block *block = extent(scene, &scene->pool->large, 20, 1, 1);
     (void)extent(scene, &scene->other->large, 40, 1, 1);
@@ -204,9 +192,8 @@ static void the_wait_goes_past_stale_mappings(void **state)
     assert_int_equal(scene_reserved_bytes(scene), GRANULE);
 }
 
-static void reclaim_waits_for_blocks_that_others_use(void **state)
+POLICY_TEST(reclaim_waits_for_blocks_that_others_use)
 {
-    struct scene *scene = *state;
     void *block;
     assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
     assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
@@ -229,9 +216,8 @@ static void reclaim_waits_for_blocks_that_others_use(void **state)
 }
 
 /* The driver does not say how much it is short of: in the end all idle memory is released. */
-static void all_idle_chunks_are_released_last(void **state)
+POLICY_TEST(all_idle_chunks_are_released_last)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->other->large, 20, 4, 1);
     (void)extent(scene, &scene->other->small, 30, 4, 1);
     (void)extent(scene, &scene->pool->large, 40, 4, 1);
@@ -273,9 +259,8 @@ static void pressure_set(struct scene *scene, struct program *program)
     scene->cache->pressure_context = program;
 }
 
-static void pressure_comes_last_and_restarts_reclaim(void **state)
+POLICY_TEST(pressure_comes_last_and_restarts_reclaim)
 {
-    struct scene *scene = *state;
     struct program program = { .answer = 1 };
     pressure_set(scene, &program);
     assert_ok(vmm_alloc(scene->cache, 5 * GRANULE, STREAM(2), &program.block));
@@ -290,9 +275,8 @@ static void pressure_comes_last_and_restarts_reclaim(void **state)
     assert_int_equal(scene->cache->pressure_calls, 1);
 }
 
-static void idle_memory_is_released_before_pressure(void **state)
+POLICY_TEST(idle_memory_is_released_before_pressure)
 {
-    struct scene *scene = *state;
     struct program program = { .answer = 1 };
     pressure_set(scene, &program);
     (void)extent(scene, &scene->other->large, 20, 4, 1);
@@ -301,9 +285,8 @@ static void idle_memory_is_released_before_pressure(void **state)
     assert_int_equal(program.calls, 0);
 }
 
-static void pressure_that_frees_nothing_ends_reclaim(void **state)
+POLICY_TEST(pressure_that_frees_nothing_ends_reclaim)
 {
-    struct scene *scene = *state;
     struct program program = { .answer = 0 };
     pressure_set(scene, &program);
     struct request request = request_of(scene, GRANULE);
@@ -312,9 +295,8 @@ static void pressure_that_frees_nothing_ends_reclaim(void **state)
     assert_int_equal(program.calls, 1);
 }
 
-static void pressure_calls_are_bounded(void **state)
+POLICY_TEST(pressure_calls_are_bounded)
 {
-    struct scene *scene = *state;
     struct program program = { .answer = 1 };
     pressure_set(scene, &program);
     void *out = NULL;
@@ -326,9 +308,8 @@ static void pressure_calls_are_bounded(void **state)
 }
 
 /* A request inside the function fails without a second call; the outer request succeeds. */
-static void pressure_does_not_recurse(void **state)
+POLICY_TEST(pressure_does_not_recurse)
 {
-    struct scene *scene = *state;
     struct program program = { .answer = 1, .wanted = 60 * GRANULE };
     pressure_set(scene, &program);
     assert_ok(vmm_alloc(scene->cache, 20 * GRANULE, STREAM(2), &program.block));
@@ -338,9 +319,8 @@ static void pressure_does_not_recurse(void **state)
     assert_int_equal(program.got, VMM_ERR_DEVICE_OOM);
 }
 
-static void an_error_ends_reclaim(void **state)
+POLICY_TEST(an_error_ends_reclaim)
 {
-    struct scene *scene = *state;
     struct heap *other = &scene->other->large;
     struct block *block = block_make_live(other, extent(scene, other, 20, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, other, block);
@@ -361,9 +341,8 @@ static void an_error_ends_reclaim(void **state)
  * Stream 2 is being captured and a freed block waits for it. If the driver fails to say so once, the step asks again
  * and learns of the capture: it must report that it has nothing, not the internal outcome PENDING.
  */
-static void internal_outcomes_stay_inside_reclaim(void **state)
+POLICY_TEST(internal_outcomes_stay_inside_reclaim)
 {
-    struct scene *scene = *state;
     void *block;
     assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
     assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
@@ -388,9 +367,8 @@ static void internal_outcomes_stay_inside_reclaim(void **state)
 }
 
 /* The same through vmm_alloc(), with a fault at each driver call of the request in turn: a single one, then a lasting one. */
-static void requests_return_public_statuses_only(void **state)
+POLICY_TEST(requests_return_public_statuses_only)
 {
-    struct scene *scene = *state;
     void *block;
     assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
     assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
@@ -412,9 +390,8 @@ static void requests_return_public_statuses_only(void **state)
     assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
 }
 
-static void the_report_names_everything(void **state)
+POLICY_TEST(the_report_names_everything)
 {
-    struct scene *scene = *state;
     void *live;
     assert_ok(vmm_alloc(scene->cache, 5 * MIB, STREAM(1), &live));
     (void)extent(scene, &scene->other->large, 0, 3, 1);
@@ -429,34 +406,4 @@ static void the_report_names_everything(void **state)
         "(limit), 10.0 MiB idle (0 KiB in flight), 1.0 MiB pinned beside live "
         "blocks in 1 chunks (most by stream 0x101: 1.0 MiB), largest hole 6.0 MiB, "
         "0 KiB in limbo; the limit is 4.0 MiB too small");
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        POLICY_TEST(reclaim_ends_without_memory),
-        POLICY_TEST(empty_slabs_are_purged_first),
-        POLICY_TEST(finished_waits_end_first),
-        POLICY_TEST(growth_steals_then_follows),
-        POLICY_TEST(a_whole_run_is_transferred_with_a_stream_wait),
-        POLICY_TEST(just_enough_finished_chunks_are_released),
-        POLICY_TEST(just_enough_chunks_are_released_for_the_driver),
-        POLICY_TEST(finished_chunks_need_no_wait),
-        POLICY_TEST(compaction_does_not_run_if_it_cannot_suffice),
-        POLICY_TEST(the_block_to_extend_is_kept),
-        POLICY_TEST(reclaim_waits_for_unfinished_chunks),
-        POLICY_TEST(the_wait_goes_past_stale_mappings),
-        POLICY_TEST(reclaim_waits_for_blocks_that_others_use),
-        POLICY_TEST(all_idle_chunks_are_released_last),
-        POLICY_TEST(pressure_comes_last_and_restarts_reclaim),
-        POLICY_TEST(idle_memory_is_released_before_pressure),
-        POLICY_TEST(pressure_that_frees_nothing_ends_reclaim),
-        POLICY_TEST(pressure_calls_are_bounded),
-        POLICY_TEST(pressure_does_not_recurse),
-        POLICY_TEST(an_error_ends_reclaim),
-        POLICY_TEST(internal_outcomes_stay_inside_reclaim),
-        POLICY_TEST(requests_return_public_statuses_only),
-        POLICY_TEST(the_report_names_everything),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,9 +34,8 @@ static void *submit_work(struct driver *driver, vmm_stream stream)
     return sim_record(driver, stream);
 }
 
-static void a_stream_can_stall_indefinitely(void **state)
+SIM_TEST(a_stream_can_stall_indefinitely)
 {
-    struct driver *driver = *state;
     struct only only = { .stream = B };
     vmm__sim_order_set(driver, choose_only, &only);
     void *of_a = submit_work(driver, A);
@@ -50,9 +49,8 @@ static void a_stream_can_stall_indefinitely(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_host_wait_finishes_only_its_work(void **state)
+SIM_TEST(a_host_wait_finishes_only_its_work)
 {
-    struct driver *driver = *state;
     struct only none = { .stream = C };
     vmm__sim_order_set(driver, choose_only, &none);
     void *of_a = submit_work(driver, A);
@@ -68,9 +66,8 @@ static void a_host_wait_finishes_only_its_work(void **state)
 }
 
 /* B waits for A, and C for B, with no work in between. */
-static void work_finishes_after_what_it_waits_for(void **state)
+SIM_TEST(work_finishes_after_what_it_waits_for)
 {
-    struct driver *driver = *state;
     struct only only = { .stream = B };
     vmm__sim_order_set(driver, choose_only, &only);
     void *of_a = submit_work(driver, A);
@@ -92,9 +89,8 @@ static void work_finishes_after_what_it_waits_for(void **state)
     assert_ok(vmm__driver_event_query(driver, of_b));
 }
 
-static void a_host_wait_finishes_all_preceding_work(void **state)
+SIM_TEST(a_host_wait_finishes_all_preceding_work)
 {
-    struct driver *driver = *state;
     struct only none = { .stream = C };
     vmm__sim_order_set(driver, choose_only, &none);
     void *of_a = submit_work(driver, A);
@@ -104,9 +100,8 @@ static void a_host_wait_finishes_all_preceding_work(void **state)
 }
 
 /* The driver's clock advances with each call. */
-static void a_delay_ends_at_its_time(void **state)
+SIM_TEST(a_delay_ends_at_its_time)
 {
-    struct driver *driver = *state;
     struct only only = { .stream = A };
     vmm__sim_order_set(driver, choose_only, &only);
     assert_ok(vmm__driver_delay(driver, 1000000, A));
@@ -117,9 +112,8 @@ static void a_delay_ends_at_its_time(void **state)
     assert_true(vmm__driver_clock(driver) >= start + 1000000 / 2);
 }
 
-static void the_lag_can_be_restored(void **state)
+SIM_TEST(the_lag_can_be_restored)
 {
-    struct driver *driver = *state;
     struct only none = { .stream = C };
     vmm__sim_order_set(driver, choose_only, &none);
     void *of_a = submit_work(driver, A);
@@ -133,9 +127,8 @@ static void the_lag_can_be_restored(void **state)
 
 /* ---- Destroyed streams ----------------------------------------------------------------------- */
 
-static void work_of_a_destroyed_stream_finishes(void **state)
+SIM_TEST(work_of_a_destroyed_stream_finishes)
 {
-    struct driver *driver = *state;
     vmm_stream stream;
     vmm_stream again;
     assert_ok(vmm__driver_stream_create(driver, &stream));
@@ -153,9 +146,8 @@ static void work_of_a_destroyed_stream_finishes(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_destroyed_stream_is_refused(void **state)
+SIM_TEST(a_destroyed_stream_is_refused)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     void *event = submit_work(driver, A);
     vmm_stream stream;
@@ -308,10 +300,9 @@ static uint64_t count_violations(seeded_bug bug, enum order_kind kind, uint64_t 
     return violations;
 }
 
-static void seeded_bugs_are_detected_in_every_order(void **state)
+TEST(seeded_bugs_are_detected_in_every_order)
 {
     enum { SEEDS = 8 };
-    (void)state;
     for (unsigned i = 0; i < sizeof seeded_bugs / sizeof seeded_bugs[0]; i++) {
         for (unsigned kind = 0; kind < ORDER_KINDS * SEEDS; kind++) {
             enum order_kind order = (enum order_kind)(kind % ORDER_KINDS);
@@ -324,20 +315,4 @@ static void seeded_bugs_are_detected_in_every_order(void **state)
             assert_true(found > 0 && legal == 0);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(a_stream_can_stall_indefinitely),
-        SIM_TEST(a_host_wait_finishes_only_its_work),
-        SIM_TEST(work_finishes_after_what_it_waits_for),
-        SIM_TEST(a_host_wait_finishes_all_preceding_work),
-        SIM_TEST(a_delay_ends_at_its_time),
-        SIM_TEST(the_lag_can_be_restored),
-        SIM_TEST(work_of_a_destroyed_stream_finishes),
-        SIM_TEST(a_destroyed_stream_is_refused),
-        cmocka_unit_test(seeded_bugs_are_detected_in_every_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

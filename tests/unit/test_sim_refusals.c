@@ -117,19 +117,12 @@ static vmm_status create_and_capture(const struct fixture *fixture)
     return status;
 }
 
-static void every_step_reports_out_of_memory(void **state)
+TEST(every_step_reports_out_of_memory)
 {
-    (void)state;
     assert_true(sweep_step(fill_across_handles) > 0);
     assert_true(sweep_step(check_on_many_streams) > 0);
     assert_true(sweep_step(copy_across_handles) > 0);
     assert_true(sweep_step(copy_many_pieces) > 0);
     assert_true(sweep_step(queue_much_work) > 0);
     assert_true(sweep_step(create_and_capture) > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_step_reports_out_of_memory) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

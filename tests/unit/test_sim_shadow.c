@@ -19,9 +19,8 @@ static uint64_t count_mismatches(struct driver *driver, uint64_t address, uint64
     return sim_mismatches(driver) - before;
 }
 
-static void check_accepts_filled_memory(void **state)
+SIM_TEST(check_accepts_filled_memory)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     fill(driver, address + 512, 4096, 7);
     assert_int_equal(count_mismatches(driver, address + 512, 4096, 7), 0);
@@ -31,9 +30,8 @@ static void check_accepts_filled_memory(void **state)
     sim_assert_clean(driver);
 }
 
-static void any_block_size_works(void **state)
+SIM_TEST(any_block_size_works)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     fill(driver, address + 512, 1, 7);
     fill(driver, address + 1024, 1001, 8);
@@ -43,9 +41,8 @@ static void any_block_size_works(void **state)
     assert_int_equal(count_mismatches(driver, address, 0, 5), 0);
 }
 
-static void fresh_memory_is_undefined(void **state)
+SIM_TEST(fresh_memory_is_undefined)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     assert_int_equal(count_mismatches(driver, address, 1024, 0), 2);
     assert_non_null(strstr(vmm__sim_mismatch(driver), "undefined"));
@@ -54,26 +51,23 @@ static void fresh_memory_is_undefined(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_wrong_word_is_detected(void **state)
+SIM_TEST(a_wrong_word_is_detected)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     fill(driver, address, 4096, 7);
     assert_int_equal(count_mismatches(driver, address, 4096, 8), 8);
     assert_non_null(strstr(vmm__sim_mismatch(driver), "word 0x8 but holds place 0 of word 0x7"));
 }
 
-static void a_wrong_place_is_detected(void **state)
+SIM_TEST(a_wrong_place_is_detected)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     fill(driver, address, 4096, 7);
     assert_int_equal(count_mismatches(driver, address + 512, 1024, 7), 2);
 }
 
-static void partial_overwrites_are_detected(void **state)
+SIM_TEST(partial_overwrites_are_detected)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     fill(driver, address, 4096, 7);
     fill(driver, address + 1024, 512, 8);
@@ -88,9 +82,8 @@ static void partial_overwrites_are_detected(void **state)
     assert_int_equal(count_mismatches(driver, address, 8192, 10), 0);
 }
 
-static void blocks_can_span_handles(void **state)
+SIM_TEST(blocks_can_span_handles)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_reserve(driver, 8 * GRANULE);
     for (uint64_t place = 0; place < 8; place += 2)
         sim_map(driver, address + place * GRANULE, 2 * GRANULE, sim_create(driver, 2 * GRANULE));
@@ -101,9 +94,8 @@ static void blocks_can_span_handles(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_move_without_a_copy_is_detected(void **state)
+SIM_TEST(a_move_without_a_copy_is_detected)
 {
-    struct driver *driver = *state;
     uint64_t handle;
     uint64_t address = sim_memory(driver, GRANULE, &handle);
     fill(driver, address, 4096, 7);
@@ -116,9 +108,8 @@ static void a_move_without_a_copy_is_detected(void **state)
     assert_int_equal(count_mismatches(driver, address, 4096, 7), 0);
 }
 
-static void released_memory_loses_its_contents(void **state)
+SIM_TEST(released_memory_loses_its_contents)
 {
-    struct driver *driver = *state;
     uint64_t handle;
     uint64_t address = sim_memory(driver, GRANULE, &handle);
     fill(driver, address, 4096, 7);
@@ -128,9 +119,8 @@ static void released_memory_loses_its_contents(void **state)
     assert_int_equal(count_mismatches(driver, address, 4096, 7), 8);
 }
 
-static void aliases_share_contents(void **state)
+SIM_TEST(aliases_share_contents)
 {
-    struct driver *driver = *state;
     uint64_t handle;
     uint64_t first = sim_memory(driver, GRANULE, &handle);
     uint64_t second = sim_reserve(driver, GRANULE);
@@ -142,9 +132,8 @@ static void aliases_share_contents(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_write_through_two_aliases_is_a_violation(void **state)
+SIM_TEST(a_write_through_two_aliases_is_a_violation)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_reserve(driver, 2 * GRANULE);
     uint64_t handle = sim_create(driver, GRANULE);
     sim_map(driver, address, GRANULE, handle);
@@ -155,9 +144,8 @@ static void a_write_through_two_aliases_is_a_violation(void **state)
 
 /* ---- Copy ------------------------------------------------------------------------------------ */
 
-static void a_copy_transfers_contents(void **state)
+SIM_TEST(a_copy_transfers_contents)
 {
-    struct driver *driver = *state;
     uint64_t from = sim_memory(driver, 2 * GRANULE, NULL);
     uint64_t to = sim_reserve(driver, 2 * GRANULE);
     sim_map(driver, to, GRANULE, sim_create(driver, GRANULE));
@@ -172,9 +160,8 @@ static void a_copy_transfers_contents(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_partial_copy_keeps_places(void **state)
+SIM_TEST(a_partial_copy_keeps_places)
 {
-    struct driver *driver = *state;
     uint64_t from = sim_memory(driver, GRANULE, NULL);
     uint64_t to = sim_memory(driver, GRANULE, NULL);
     fill(driver, from, 4096, 7);
@@ -185,9 +172,8 @@ static void a_partial_copy_keeps_places(void **state)
     assert_int_equal(count_mismatches(driver, to, 4096, 7), 0);
 }
 
-static void an_overlapping_copy_is_a_violation(void **state)
+SIM_TEST(an_overlapping_copy_is_a_violation)
 {
-    struct driver *driver = *state;
     uint64_t handle;
     uint64_t address = sim_memory(driver, GRANULE, &handle);
     uint64_t alias = sim_reserve(driver, GRANULE);
@@ -199,9 +185,8 @@ static void an_overlapping_copy_is_a_violation(void **state)
     sim_assert_violations(driver, 1, "overwrites");
 }
 
-static void a_copy_races_like_any_work(void **state)
+SIM_TEST(a_copy_races_like_any_work)
 {
-    struct driver *driver = *state;
     uint64_t from = sim_memory(driver, GRANULE, NULL);
     uint64_t to = sim_memory(driver, GRANULE, NULL);
     fill(driver, from, 4096, 7);
@@ -214,9 +199,8 @@ static void a_copy_races_like_any_work(void **state)
     sim_assert_violations(driver, 2, "copy");
 }
 
-static void a_pending_copy_uses_both_ranges(void **state)
+SIM_TEST(a_pending_copy_uses_both_ranges)
 {
-    struct driver *driver = *state;
     uint64_t from = sim_memory(driver, GRANULE, NULL);
     uint64_t to = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
@@ -245,9 +229,8 @@ static uint64_t count_model_mismatches(const struct model_place *model, uint32_t
 }
 
 /* Random fills, copies and checks of 512-byte places over two handles, compared with an array. */
-static void shadow_agrees_with_an_array(void **state)
+SIM_TEST(shadow_agrees_with_an_array)
 {
-    struct driver *driver = *state;
     static struct model_place model[2 * MODEL_PLACES];
     uint64_t address = sim_reserve(driver, 2 * GRANULE);
     sim_map(driver, address, GRANULE, sim_create(driver, GRANULE));
@@ -282,28 +265,4 @@ static void shadow_agrees_with_an_array(void **state)
         }
     }
     sim_assert_clean(driver);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(check_accepts_filled_memory),
-        SIM_TEST(any_block_size_works),
-        SIM_TEST(fresh_memory_is_undefined),
-        SIM_TEST(a_wrong_word_is_detected),
-        SIM_TEST(a_wrong_place_is_detected),
-        SIM_TEST(partial_overwrites_are_detected),
-        SIM_TEST(blocks_can_span_handles),
-        SIM_TEST(a_move_without_a_copy_is_detected),
-        SIM_TEST(released_memory_loses_its_contents),
-        SIM_TEST(aliases_share_contents),
-        SIM_TEST(a_write_through_two_aliases_is_a_violation),
-        SIM_TEST(a_copy_transfers_contents),
-        SIM_TEST(a_partial_copy_keeps_places),
-        SIM_TEST(an_overlapping_copy_is_a_violation),
-        SIM_TEST(a_copy_races_like_any_work),
-        SIM_TEST(a_pending_copy_uses_both_ranges),
-        SIM_TEST(shadow_agrees_with_an_array),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,8 @@
 #define B STREAM(0xb)
 #define C STREAM(0xc)
 
-static void without_lag_work_finishes_immediately(void **state)
+SIM_TEST(without_lag_work_finishes_immediately)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     sim_fill(driver, address, 512, 1, A);
     assert_ok(vmm__driver_event_query(driver, sim_record(driver, A)));
@@ -17,9 +16,8 @@ static void without_lag_work_finishes_immediately(void **state)
     sim_assert_clean(driver);
 }
 
-static void the_lag_delays_completion(void **state)
+SIM_TEST(the_lag_delays_completion)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 3);
     sim_fill(driver, address, 512, 1, A);
@@ -33,9 +31,8 @@ static void the_lag_delays_completion(void **state)
     sim_assert_clean(driver);
 }
 
-static void an_event_covers_work_before_its_record(void **state)
+SIM_TEST(an_event_covers_work_before_its_record)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 2);
     void *early = sim_record(driver, A);
@@ -47,9 +44,8 @@ static void an_event_covers_work_before_its_record(void **state)
     assert_ok(vmm__driver_event_query(driver, early));
 }
 
-static void an_unrecorded_event_is_complete(void **state)
+SIM_TEST(an_unrecorded_event_is_complete)
 {
-    struct driver *driver = *state;
     void *event;
     vmm__sim_lag_set(driver, 9);
     assert_ok(vmm__driver_event_create(driver, &event));
@@ -59,9 +55,8 @@ static void an_unrecorded_event_is_complete(void **state)
     assert_ok(vmm__driver_event_destroy(driver, event));
 }
 
-static void reducing_the_lag_finishes_work(void **state)
+SIM_TEST(reducing_the_lag_finishes_work)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     sim_fill(driver, address, 512, 1, A);
     vmm__sim_lag_set(driver, UINT64_MAX);
@@ -78,9 +73,8 @@ static void reducing_the_lag_finishes_work(void **state)
     assert_ok(vmm__driver_event_query(driver, last));
 }
 
-static void host_waits_finish_the_awaited_work(void **state)
+SIM_TEST(host_waits_finish_the_awaited_work)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 1000);
     sim_fill(driver, address, 512, 1, A);
@@ -99,9 +93,8 @@ static void host_waits_finish_the_awaited_work(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_waiting_stream_finishes_later(void **state)
+SIM_TEST(a_waiting_stream_finishes_later)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 1000);
     sim_fill(driver, address, 512, 1, A);
@@ -115,9 +108,8 @@ static void a_waiting_stream_finishes_later(void **state)
 
 /* ---- Unmap during work ----------------------------------------------------------------------- */
 
-static void unmap_during_work_is_a_violation(void **state)
+SIM_TEST(unmap_during_work_is_a_violation)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
     sim_fill(driver, address + MIB, 512, 1, A);
@@ -125,9 +117,8 @@ static void unmap_during_work_is_a_violation(void **state)
     sim_assert_violations(driver, 1, "during work 1 of stream 0x10a");
 }
 
-static void unmap_after_the_event_is_valid(void **state)
+SIM_TEST(unmap_after_the_event_is_valid)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
     sim_fill(driver, address, 512, 1, A);
@@ -137,9 +128,8 @@ static void unmap_after_the_event_is_valid(void **state)
     sim_assert_clean(driver);
 }
 
-static void unmap_checks_every_stream(void **state)
+SIM_TEST(unmap_checks_every_stream)
 {
-    struct driver *driver = *state;
     uint64_t address = sim_memory(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
     for (uint64_t stream = 1; stream <= 4; stream++)
@@ -150,9 +140,8 @@ static void unmap_checks_every_stream(void **state)
     sim_assert_violations(driver, 1, "work 1 of stream 0x101,");
 }
 
-static void unmap_of_an_unused_alias_is_valid(void **state)
+SIM_TEST(unmap_of_an_unused_alias_is_valid)
 {
-    struct driver *driver = *state;
     uint64_t handle;
     uint64_t first = sim_memory(driver, GRANULE, &handle);
     uint64_t second = sim_reserve(driver, GRANULE);
@@ -163,22 +152,4 @@ static void unmap_of_an_unused_alias_is_valid(void **state)
     sim_assert_clean(driver);
     assert_ok(vmm__driver_unmap(driver, first, GRANULE));
     sim_assert_violations(driver, 1, "unmap");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(without_lag_work_finishes_immediately),
-        SIM_TEST(the_lag_delays_completion),
-        SIM_TEST(an_event_covers_work_before_its_record),
-        SIM_TEST(an_unrecorded_event_is_complete),
-        SIM_TEST(reducing_the_lag_finishes_work),
-        SIM_TEST(host_waits_finish_the_awaited_work),
-        SIM_TEST(a_waiting_stream_finishes_later),
-        SIM_TEST(unmap_during_work_is_a_violation),
-        SIM_TEST(unmap_after_the_event_is_valid),
-        SIM_TEST(unmap_checks_every_stream),
-        SIM_TEST(unmap_of_an_unused_alias_is_valid),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

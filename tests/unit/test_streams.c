@@ -112,9 +112,8 @@ static void merge_of_halves(struct fixture *fixture)
     }
 }
 
-static void memory_of_three_streams_merges_safely(void **state)
+TEST(memory_of_three_streams_merges_safely)
 {
-    (void)state;
     in_each_order(merge_of_two, 128 * MIB);
     in_each_order(merge_of_halves, 128 * MIB);
     in_each_order(merge_of_halves, 0);
@@ -205,9 +204,8 @@ static void use_blocks_of_the_closed_stream(struct fixture *fixture)
     }
 }
 
-static void streams_close_in_each_order(void **state)
+TEST(streams_close_in_each_order)
 {
-    (void)state;
     in_each_order(close_and_reopen, 128 * MIB);
     in_each_order(close_and_reopen, 0);
     in_each_order(exchange_handles, 128 * MIB);
@@ -225,11 +223,10 @@ static uint64_t pools_count(struct fixture *fixture)
 }
 
 /* Closed streams whose handles never return leave no pools behind, once their pools have no memory. */
-static void pools_of_closed_streams_are_reused(void **state)
+TEST(pools_of_closed_streams_are_reused)
 {
     enum { ROUNDS = 200 };
     struct fixture fixture;
-    (void)state;
     fixture_open(&fixture, ORDER_OLDEST, 1, NULL);
     for (uint64_t round = 0; round < ROUNDS; round++) {
         fixture.streams[1] = STREAM(1000 + round);
@@ -247,10 +244,9 @@ static void pools_of_closed_streams_are_reused(void **state)
 
 /* The new stream is captured, so it cannot wait for the old one: it gets a pool of its own, and the old pool's memory
  * later. Live blocks of the old pool belong to another stream. */
-static void a_stream_that_cannot_wait_gets_a_new_pool(void **state)
+TEST(a_stream_that_cannot_wait_gets_a_new_pool)
 {
     struct fixture fixture;
-    (void)state;
     fixture_open(&fixture, ORDER_HOLD, 1, NULL);
     void *old = allocate(&fixture, 8 * MIB, 1);
     void *live = allocate(&fixture, 8 * MIB, 1);
@@ -282,10 +278,9 @@ static void a_stream_that_cannot_wait_gets_a_new_pool(void **state)
 }
 
 /* Any new stream may reuse a pool without memory, unless it would have to wait for unrelated work. */
-static void reuse_adds_no_wait_for_unrelated_work(void **state)
+TEST(reuse_adds_no_wait_for_unrelated_work)
 {
     struct fixture fixture;
-    (void)state;
     fixture_open(&fixture, ORDER_HOLD, 1, NULL);
     void *block = allocate(&fixture, 8 * MIB, 1);
     assert_ok(vmm_record_stream(fixture.cache, block, fixture.streams[2]));
@@ -309,11 +304,10 @@ static int every_stream(void *context, vmm_stream stream)
 }
 
 /* A graph pool cannot use a stream wait, because later launches of the graph would not repeat it. */
-static void a_graph_pool_resumes_after_the_old_work(void **state)
+TEST(a_graph_pool_resumes_after_the_old_work)
 {
     static const vmm_pool_id id = { 1, 0 };
     struct fixture fixture;
-    (void)state;
     fixture_open(&fixture, ORDER_HOLD, 1, NULL);
     assert_ok(vmm_pool_begin(fixture.cache, id, every_stream, NULL));
     void *old = allocate(&fixture, 8 * MIB, 1);
@@ -335,10 +329,9 @@ static void a_graph_pool_resumes_after_the_old_work(void **state)
 }
 
 /* The event fails: the stream stays open. */
-static void a_failed_close_changes_nothing(void **state)
+TEST(a_failed_close_changes_nothing)
 {
     struct fixture fixture;
-    (void)state;
     fixture_open(&fixture, ORDER_HOLD, 1, NULL);
     void *old = allocate(&fixture, 8 * MIB, 1);
     release(&fixture, old);
@@ -353,18 +346,4 @@ static void a_failed_close_changes_nothing(void **state)
     stream_close(&fixture, 1);
     stream_reopen(&fixture, 1);
     fixture_close(&fixture);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_of_three_streams_merges_safely),
-        cmocka_unit_test(streams_close_in_each_order),
-        cmocka_unit_test(pools_of_closed_streams_are_reused),
-        cmocka_unit_test(a_stream_that_cannot_wait_gets_a_new_pool),
-        cmocka_unit_test(reuse_adds_no_wait_for_unrelated_work),
-        cmocka_unit_test(a_graph_pool_resumes_after_the_old_work),
-        cmocka_unit_test(a_failed_close_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,13 +49,12 @@ static void release(struct fixture *fixture, void *block)
 }
 
 /* Stale streams with distinct handles leave only a few small records. */
-static void destroyed_streams_leave_little(void **state)
+TEST(destroyed_streams_leave_little)
 {
     enum { ROUNDS = 2000, POOLS_MOST = 16, BYTES_MOST = 64 << 10 };
     vmm_config config = VMM_CONFIG_INIT;
     struct fixture fixture;
     uint64_t host_bytes = 0;
-    (void)state;
     config.limit_bytes = 16 * MIB;
     fixture_open(&fixture, &config);
     for (uint64_t round = 0; round < ROUNDS; round++) {
@@ -74,12 +73,11 @@ static void destroyed_streams_leave_little(void **state)
 }
 
 /* Stale streams are counted from the driver's refusal until a wait for the device. */
-static void stale_streams_are_counted(void **state)
+TEST(stale_streams_are_counted)
 {
     vmm_config config = VMM_CONFIG_INIT;
     struct fixture fixture;
     vmm_stats stats = VMM_STATS_INIT;
-    (void)state;
     fixture_open(&fixture, &config);
     void *blocks[STREAMS];
     for (unsigned i = 1; i < STREAMS; i++)
@@ -102,12 +100,11 @@ static void stale_streams_are_counted(void **state)
 }
 
 /* A stale stream's pool is not reused while a live block records a use by the stream. */
-static void a_stream_with_a_use_keeps_its_record(void **state)
+TEST(a_stream_with_a_use_keeps_its_record)
 {
     enum { ROUNDS = 100 };
     vmm_config config = VMM_CONFIG_INIT;
     struct fixture fixture;
-    (void)state;
     fixture_open(&fixture, &config);
     void *used = allocate(&fixture, 8 * MIB, 0);
     vmm_stream user = STREAM(8);
@@ -124,14 +121,4 @@ static void a_stream_with_a_use_keeps_its_record(void **state)
     assert_ptr_equal(vmm__pools_find(&fixture.cache->pools, user), pool);
     release(&fixture, used);
     fixture_close(&fixture);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(destroyed_streams_leave_little),
-        cmocka_unit_test(stale_streams_are_counted),
-        cmocka_unit_test(a_stream_with_a_use_keeps_its_record),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,31 +80,22 @@ static void newcomer_close(struct newcomer *newcomer)
     assert_ok(vmm_destroy(newcomer->cache));
 }
 
-static void callback_is_refused_with_an_inherited_slot(void **state)
+SIM_TEST(callback_is_refused_with_an_inherited_slot)
 {
     struct newcomer newcomer = { 0 };
-    newcomer_open(*state, &newcomer);
+    newcomer_open(driver, &newcomer);
     thread_run(ended_main, &newcomer);
     thread_run(newcomer_main, &newcomer);
     assert_int_equal(newcomer.ended_identity, newcomer.identity);
     newcomer_close(&newcomer);
 }
 
-static void callback_is_refused_after_use_of_another_cache(void **state)
+SIM_TEST(callback_is_refused_after_use_of_another_cache)
 {
     struct newcomer newcomer = { 0 };
-    newcomer_open(*state, &newcomer);
-    assert_ok(vmm__cache_create_on(NULL, *state, &newcomer.other));
+    newcomer_open(driver, &newcomer);
+    assert_ok(vmm__cache_create_on(NULL, driver, &newcomer.other));
     thread_run(newcomer_main, &newcomer);
     assert_ok(vmm_destroy(newcomer.other));
     newcomer_close(&newcomer);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        SIM_TEST(callback_is_refused_with_an_inherited_slot),
-        SIM_TEST(callback_is_refused_after_use_of_another_cache),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
