@@ -113,10 +113,7 @@ CACHE_TEST(nothing_breaks_a_capture)
 /* Nobody told the cache of this capture. */
 CACHE_TEST(nothing_breaks_an_unannounced_capture)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    config.compaction = VMM_COMPACTION_ON;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .compaction = VMM_COMPACTION_ON);
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     block_free(test, block_alloc(test, LARGE, 2));
@@ -220,9 +217,7 @@ CACHE_TEST(an_oom_waits_for_memory_outside_captures)
 /* A graph would not wait again when it is launched. */
 CACHE_TEST(graphs_reuse_completed_blocks)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.reuse = VMM_REUSE_STREAM_WAIT;
-    cache_restart(test, &config);
+    cache_restart_with(test, .reuse = VMM_REUSE_STREAM_WAIT);
     for (unsigned stream = 1; stream < 3; stream++) {
         struct graph graph;
         void *busy = block_alloc(test, 4 * LARGE, stream);
@@ -247,10 +242,7 @@ CACHE_TEST(graphs_reuse_completed_blocks)
 CACHE_TEST(graphs_reuse_blocks_completed_before_the_capture)
 {
     static const vmm_pool_id id = { 1, 1 };
-    vmm_config config = VMM_CONFIG_INIT;
-    config.reuse = VMM_REUSE_STREAM_WAIT;
-    config.limit_bytes = CACHE_LIMIT;
-    cache_restart(test, &config);
+    cache_restart_with(test, .reuse = VMM_REUSE_STREAM_WAIT, .limit_bytes = CACHE_LIMIT);
     for (unsigned round = 0; round < 2; round++) {
         void *busy = block_alloc(test, CACHE_LIMIT / 2, 2);
         lag_set(UINT64_C(1) << 40, test);

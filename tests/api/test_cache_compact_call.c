@@ -62,9 +62,7 @@ CACHE_TEST(compaction_releases_a_checkerboard)
     static const vmm_compaction kinds[] = { VMM_COMPACTION_DEFAULT, VMM_COMPACTION_OFF,
                                             VMM_COMPACTION_ON };
     for (int i = 0; i < 3; i++) {
-        vmm_config config = VMM_CONFIG_INIT;
-        config.compaction = kinds[i];
-        checkerboard_begun(test, config);
+        checkerboard_begun(test, CONFIG(.compaction = kinds[i]));
         uint64_t before = reserved(test);
         uint64_t moved = 0;
         uint64_t released = 0;
@@ -115,9 +113,7 @@ CACHE_TEST(under_a_limit_compaction_moves_what_has_room)
 CACHE_TEST(without_caching_compaction_moves_nothing)
 {
     uint64_t moved = 1;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    checkerboard_begun(test, config);
+    checkerboard_begun(test, CONFIG(.no_caching = 1));
     assert_ok(vmm_compact(test->cache, 0, &moved, NULL));
     assert_int_equal(moved, 0);
     pieces_check(test);
@@ -137,11 +133,9 @@ static uint64_t clock_read(void *context)
 
 CACHE_TEST(a_budget_stops_compaction_between_chunks)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.clock = clock_read;
     uint64_t moved;
     uint64_t released;
-    checkerboard_begun(test, config);
+    checkerboard_begun(test, CONFIG(.clock = clock_read));
     assert_ok(vmm_compact(test->cache, 1, &moved, &released));
     assert_int_equal(moved + released, 0);
     for (int i = 0; i < CHUNKS; i++) {
@@ -238,9 +232,7 @@ CACHE_TEST(debug_mode_refuses_compaction)
 {
     static const vmm_debug_mode debugs[] = { VMM_DEBUG_RECORD, VMM_DEBUG_ON };
     for (int i = 0; i < 2; i++) {
-        vmm_config config = VMM_CONFIG_INIT;
-        config.debug = debugs[i];
-        cache_restart(test, &config);
+        cache_restart_with(test, .debug = debugs[i]);
         void *block = block_alloc(test, PIECE, 1);
         work_verify(test);
         if (debugs[i] == VMM_DEBUG_ON)

@@ -22,14 +22,9 @@ static uint64_t clock_read(void *context)
 /* A cache with a clock that stands still until a test moves it. */
 static void decay_begin(struct cache_test *test, uint64_t keep_bytes, int thread)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    config.decay_ms = PERIOD_MS;
-    config.decay_keep_bytes = keep_bytes;
-    config.decay_thread = (vmm_switch)thread;
-    config.clock = clock_read;
-    config.clock_context = &now_ms;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .decay_ms = PERIOD_MS,
+                       .decay_keep_bytes = keep_bytes, .decay_thread = (vmm_switch)thread,
+                       .clock = clock_read, .clock_context = &now_ms);
 }
 
 static void time_passes(uint64_t ms)
@@ -205,10 +200,7 @@ CACHE_TEST(decay_works_with_failures_and_no_caching)
     time_passes(PERIOD_MS);
     assert_status(vmm_alloc(test->cache, CACHE_LIMIT + 1, NULL, &block), VMM_ERR_DEVICE_OOM);
     assert_non_null(strstr(vmm_last_error(), "needed"));
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    config.decay_ms = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .no_caching = 1, .decay_ms = 1);
     block = block_alloc(test, LARGE, 1);
     block_fill(test, block, LARGE, 1, 1);
     work_verify(test);
@@ -233,10 +225,7 @@ static void nothing_reserved_awaited(struct cache_test *test)
 
 CACHE_TEST(the_thread_releases_idle_memory)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = PERIOD_MS;
-    config.decay_thread = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .decay_ms = PERIOD_MS, .decay_thread = 1);
     void *block = block_alloc(test, LARGE, 1);
     slept_ms(3 * PERIOD_MS);
     assert_int_equal(reserved_now(test), LARGE);
@@ -274,11 +263,8 @@ CACHE_TEST(the_thread_follows_an_order)
 
 CACHE_TEST(caches_end_while_their_threads_run)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = 1;
-    config.decay_thread = 1;
     for (long round = 0; round < 20; round++) {
-        cache_restart(test, &config);
+        cache_restart_with(test, .decay_ms = 1, .decay_thread = 1);
         block_free(test, block_alloc(test, LARGE, 1));
         (void)block_alloc(test, LARGE, 2);
         slept_ms(round % 4);
@@ -288,9 +274,7 @@ CACHE_TEST(caches_end_while_their_threads_run)
 CACHE_TEST(without_a_thread_nothing_is_left_behind)
 {
     vmm_cache *cache = (vmm_cache *)test;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = 1;
-    config.decay_thread = 1;
+    vmm_config config = CONFIG(.decay_ms = 1, .decay_thread = 1);
     uint64_t host_bytes = vmm__host_outstanding();
     uint64_t reservations = test->driver->reservations;
     size_t stack_bytes = threads_prevent();

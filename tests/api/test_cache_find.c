@@ -3,7 +3,6 @@
 #include "support/graph_support.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
 enum { SLOTS = 400, ROUNDS = 3000 };
@@ -229,10 +228,7 @@ CACHE_TEST(sizes_are_known_before)
     static const size_t sizes[] = { 0,    1,      512,     513, 4096,    4097,    8192,
                                     8193, 100000, MIB - 1, MIB, MIB + 1, 2 * MIB, 3 * MIB + 7 };
     for (int caching = 1; caching >= 0; caching--) {
-        vmm_config config = VMM_CONFIG_INIT;
-        config.no_caching = !caching;
-        config.arena_bytes = GIB;
-        cache_restart(test, &config);
+        cache_restart_with(test, .no_caching = !caching, .arena_bytes = GIB);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             void *block = block_alloc(test, sizes[i], 1);
             vmm_item item = block_find(test, block);

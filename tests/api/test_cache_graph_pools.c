@@ -64,10 +64,7 @@ CACHE_TEST(requests_after_a_free_do_not_use_graph_memory)
 
 CACHE_TEST(decay_leaves_retained_memory)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = 1;
-    config.decay_thread = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .decay_ms = 1, .decay_thread = 1);
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     uint64_t end_ns = vmm__driver_clock(test->driver) + 20000000;

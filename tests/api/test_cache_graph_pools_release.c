@@ -98,9 +98,7 @@ CACHE_TEST(many_captures_use_the_same_pools)
 
 CACHE_TEST(no_caching_retains_graph_pools)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .no_caching = 1);
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     for (int i = 0; i < 20; i++) {

@@ -152,18 +152,13 @@ static void threads_allocate_beside_captures(struct cache_test *test, const vmm_
 
 CACHE_TEST(threads_allocate_beside_captures_under_a_limit)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    threads_allocate_beside_captures(test, &config);
+    threads_allocate_beside_captures(test, &CONFIG(.limit_bytes = CACHE_LIMIT));
 }
 
 CACHE_TEST(threads_allocate_beside_captures_and_decay)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.reuse = VMM_REUSE_STREAM_WAIT;
-    config.decay_ms = 1;
-    config.decay_thread = 1;
-    threads_allocate_beside_captures(test, &config);
+    threads_allocate_beside_captures(
+        test, &CONFIG(.reuse = VMM_REUSE_STREAM_WAIT, .decay_ms = 1, .decay_thread = 1));
 }
 
 CACHE_MAIN()

@@ -5,8 +5,6 @@
  */
 #include "support/cache_support.h"
 
-#include <stdio.h>
-
 #define MS         UINT64_C(1000000)
 #define WORK_NS    (50 * MS)
 #define GROWTH_NS  (10 * MS)
@@ -54,10 +52,8 @@ static void guard_pages_touched(struct cache_test *test, struct scene *scene, bo
 /* Leaves room under the limit for no more than what the new block has beyond the old one. */
 static void scene_begin(struct cache_test *test, struct scene *scene)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.reuse = scene->reuse;
-    config.limit_bytes = GUARD_PAGES * GUARD_PAGE + new_bytes();
-    cache_restart(test, &config);
+    cache_restart_with(test, .reuse = scene->reuse,
+                       .limit_bytes = GUARD_PAGES * GUARD_PAGE + new_bytes());
     scene->guard_pages[0] = block_alloc(test, GUARD_PAGE, scene->from);
     scene->old = block_alloc(test, old_bytes(), scene->from);
     scene->guard_pages[1] = block_alloc(test, GUARD_PAGE, scene->from);

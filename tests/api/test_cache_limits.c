@@ -164,9 +164,7 @@ CACHE_TEST(small_idle_memory_serves_large_blocks_and_back)
 /* Every class of slabs keeps an empty one; together they must serve a request that they can. */
 CACHE_TEST(empty_slabs_serve_other_sizes)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = test->driver->granule_bytes;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = test->driver->granule_bytes);
     enum { FILLERS = 4096 };
     void **fillers = calloc(FILLERS, sizeof *fillers);
     void *objects[8];
@@ -187,9 +185,7 @@ CACHE_TEST(empty_slabs_serve_other_sizes)
 
 CACHE_TEST(a_limit_below_the_granule_allows_nothing)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = 1);
     assert_refused(test, 0, 0);
     assert_refused(test, 1, 1);
     assert_refused(test, LARGE, 0);

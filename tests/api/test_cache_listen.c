@@ -92,10 +92,7 @@ CACHE_TEST(every_change_is_reported)
 /* Steals and crossings are what the random operations above must come across. */
 CACHE_TEST(moves_are_reported)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = 64 * MIB;
-    config.compaction = VMM_COMPACTION_ON;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = 64 * MIB, .compaction = VMM_COMPACTION_ON);
     struct model *model = listen_begin(test);
     void *pieces[32];
     for (unsigned i = 0; i < 32; i++)

@@ -79,9 +79,7 @@ static void blocks_check(struct cache_test *test, struct crowd *crowd)
 
 static void limit_apply(struct cache_test *test)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = LIMIT;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = LIMIT);
 }
 
 /* ---- What tiny blocks leave ------------------------------------------------------------------ */

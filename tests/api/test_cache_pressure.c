@@ -2,7 +2,6 @@
 #include "support/cache_support.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #define LARGE (8 * MIB)
 enum { PIECES = (int)(CACHE_LIMIT / LARGE) };
@@ -54,13 +53,10 @@ static int pressure_callback(void *context, size_t bytes)
 /* Blocks that the callback may free fill the limit. */
 static void program_begin(struct cache_test *test, struct program *program)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    config.pressure = pressure_callback;
-    config.pressure_context = program;
     program->test = test;
     assert_int_equal(pthread_mutex_init(&program->lock, NULL), 0);
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .pressure = pressure_callback,
+                       .pressure_context = program);
     for (int i = 0; i < PIECES; i++)
         program->spare[i] = block_alloc(test, LARGE, (unsigned)i % 2);
     assert_int_equal(program->asked, 0);

@@ -2,7 +2,6 @@
 #include "support/cache_support.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 /* What heap/totals.h allows a stream's account to keep back while several threads call. */
 #define COUNTERS_SLACK (4 * MIB)
@@ -34,9 +33,7 @@ CACHE_TEST(first_blocks_count)
 
 CACHE_TEST(stats_of_a_cache_that_does_not_cache_are_exact)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .no_caching = 1);
     void *blocks[2] = { block_alloc(test, 16 * MIB, 2), block_alloc(test, 16 * MIB, 3) };
     block_free(test, blocks[0]);
     block_free(test, blocks[1]);

@@ -61,9 +61,7 @@ CACHE_TEST(completed_memory_is_reused_by_other_streams)
 CACHE_TEST(the_same_stream_reuses_memory_in_flight)
 {
     enum { PIECES = 8 };
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = PIECES * LARGE;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = PIECES * LARGE);
     void *blocks[PIECES];
     for (int i = 0; i < PIECES; i++)
         blocks[i] = block_alloc(test, LARGE, 1);

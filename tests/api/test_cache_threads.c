@@ -218,21 +218,14 @@ CACHE_TEST(threads_share_a_cache_that_does_not_cache)
 {
     if (driver_choice_kind() == VMM_DRIVER_CUDA)
         return; /* some 10 000 mappings: seconds there, and nothing that the others do not show */
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    config.limit_bytes = 2 * CACHE_LIMIT;
-    cache_restart(test, &config);
+    cache_restart_with(test, .no_caching = 1, .limit_bytes = 2 * CACHE_LIMIT);
     threads_share(test, false);
 }
 
 /* The library's own thread is one more that takes memory away. */
 CACHE_TEST(threads_share_a_cache_that_decays)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    config.decay_ms = 1;
-    config.decay_thread = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .decay_ms = 1, .decay_thread = 1);
     threads_share(test, false);
 }
 

@@ -137,11 +137,8 @@ CACHE_TEST(debug_stop_raises_a_signal_once)
 {
     for (int debug = VMM_DEBUG_RECORD; debug <= VMM_DEBUG_STOP; debug++) {
         bool has_report = false;
-        vmm_config config = VMM_CONFIG_INIT;
-        config.debug = (vmm_debug_mode)debug;
-        config.log = line_check;
-        config.log_context = &has_report;
-        cache_restart(test, &config);
+        cache_restart_with(test, .debug = (vmm_debug_mode)debug, .log = line_check,
+                           .log_context = &has_report);
         void *block = block_alloc(test, 1000, 1);
         block_free(test, block);
         assert_int_equal(raises(SIGTRAP, block_free_again, test, block), debug == VMM_DEBUG_STOP);

@@ -192,10 +192,7 @@ CACHE_TEST(reports_show_blocks_as_requested)
 /* Without caching, small blocks have canaries too, and all memory is released. */
 CACHE_TEST(debug_mode_works_without_caching)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.debug = VMM_DEBUG_ON;
-    config.no_caching = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .debug = VMM_DEBUG_ON, .no_caching = 1);
     for (int i = 0; i < 20; i++) {
         void *block = block_alloc(test, SMALL, 1);
         void *large = block_alloc(test, LARGE, 2);
@@ -306,11 +303,8 @@ CACHE_TEST(misuse_function_cannot_call_during_destroy)
 {
     for (int is_freed = 0; is_freed < 2; is_freed++) {
         struct observer observer = { .test = test };
-        vmm_config config = VMM_CONFIG_INIT;
-        config.debug = VMM_DEBUG_ON;
-        config.misuse = misuse_handle_at_destroy;
-        config.misuse_context = &observer;
-        cache_restart(test, &config);
+        cache_restart_with(test, .debug = VMM_DEBUG_ON, .misuse = misuse_handle_at_destroy,
+                           .misuse_context = &observer);
         void *block = block_alloc(test, SMALL, 1);
         observer.live = block_alloc(test, SMALL, 1);
         if (is_freed != 0)

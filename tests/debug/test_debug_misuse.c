@@ -125,11 +125,7 @@ static void misuse_handle(void *context, const char *line)
 /* Creates a cache with `handle` as its misuse function; returns a block of it that is freed. */
 static void *observer_start(struct observer *observer, vmm_debug_mode mode, vmm_misuse_fn handle)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.debug = mode;
-    config.misuse = handle;
-    config.misuse_context = observer;
-    cache_restart(observer->test, &config);
+    cache_restart_with(observer->test, .debug = mode, .misuse = handle, .misuse_context = observer);
     void *block = block_alloc(observer->test, 1000, 1);
     block_free(observer->test, block);
     return block;
@@ -190,11 +186,8 @@ CACHE_TEST(log_function_cannot_free)
 {
     for (int mode = 0; mode < 2; mode++) {
         struct freeing_log log = { .test = test };
-        vmm_config config = VMM_CONFIG_INIT;
-        config.debug = modes[mode];
-        config.log = line_free_blocks;
-        config.log_context = &log;
-        cache_restart(test, &config);
+        cache_restart_with(test, .debug = modes[mode], .log = line_free_blocks,
+                           .log_context = &log);
         void *block = block_alloc(test, 1000, 1);
         log.live = block_alloc(test, 1000, 1);
         assert_status(vmm_free(test->cache, log.live + 8), VMM_ERR_UNKNOWN_POINTER);
@@ -268,11 +261,7 @@ CACHE_TEST(report_is_written_to_the_log)
 {
     static struct log log;
     log.bytes = 0;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.debug = VMM_DEBUG_ON;
-    config.log = log_line;
-    config.log_context = &log;
-    cache_restart(test, &config);
+    cache_restart_with(test, .debug = VMM_DEBUG_ON, .log = log_line, .log_context = &log);
     void *block = block_allocate_here(test, 1000, 1);
     bytes_write(test, block, 1000, 1, 1);
     log.bytes = 0;

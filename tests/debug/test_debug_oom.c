@@ -80,12 +80,8 @@ static int pressure_handle(void *context, size_t bytes)
 static void *cache_fill(struct program *program)
 {
     void *last = NULL;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = UINT64_C(32) << 20;
-    config.debug = VMM_DEBUG_ON;
-    config.pressure = pressure_handle;
-    config.pressure_context = program;
-    cache_restart(program->test, &config);
+    cache_restart_with(program->test, .limit_bytes = 32 * MIB, .debug = VMM_DEBUG_ON,
+                       .pressure = pressure_handle, .pressure_context = program);
     unsigned count = 0;
     while (count < BLOCKS_MOST && vmm_alloc(program->test->cache, BLOCK, NULL, &last) == VMM_OK)
         count++;

@@ -36,13 +36,9 @@ static void blocks_fill(struct fixture *fixture, unsigned stream)
 static void fixture_begin(struct fixture *fixture, struct cache_test *test)
 {
     assert_int_equal(driver_choice_kind(), VMM_DRIVER_SIM); /* no other refuses numbered calls */
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    config.debug = VMM_DEBUG_ON;
-    config.misuse = misuse_count;
-    config.misuse_context = fixture;
     *fixture = (struct fixture){ .test = test };
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .debug = VMM_DEBUG_ON,
+                       .misuse = misuse_count, .misuse_context = fixture);
     vmm__sim_lag_set(test->driver, LAG);
     blocks_fill(fixture, 1);
 }

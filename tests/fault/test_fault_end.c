@@ -14,9 +14,7 @@ struct scene {
 
 static void scene_begin(struct scene *scene, struct driver *driver, bool no_caching)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = no_caching;
-    config.arena_bytes = 256 * MIB;
+    vmm_config config = CONFIG(.no_caching = no_caching, .arena_bytes = 256 * MIB);
     scene->driver = driver;
     vmm__sim_lag_set(driver, 1000);
     assert_ok(vmm__cache_create_on(&config, driver, &scene->cache));

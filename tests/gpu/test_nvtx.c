@@ -20,10 +20,7 @@ static uint64_t region_of(const void *block)
 
 static void cache_annotate(struct cache_test *test)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.nvtx = 1;
-    config.limit_bytes = CACHE_LIMIT;
-    cache_restart(test, &config);
+    cache_restart_with(test, .nvtx = 1, .limit_bytes = CACHE_LIMIT);
 }
 
 static void check_nothing_refused(void)
@@ -169,9 +166,7 @@ CACHE_TEST(threads_keep_regions_equal_to_live_blocks)
 
 static vmm_config config_create(void)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = driver_choice_kind();
-    config.device_bytes = CACHE_DEVICE;
+    vmm_config config = CONFIG(.driver = driver_choice_kind(), .device_bytes = CACHE_DEVICE);
     return config;
 }
 

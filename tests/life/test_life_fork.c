@@ -232,11 +232,9 @@ static void *blocks_cycle(void *cache)
 
 static vmm_cache *own_cache_create(void)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = CHILD_THREADS > 0 ? driver_choice_kind() : VMM_DRIVER_SIM;
-    config.device_bytes = 64 * MIB;
-    config.decay_ms = 1;
-    config.decay_thread = CHILD_THREADS > 0;
+    vmm_config config =
+        CONFIG(.driver = CHILD_THREADS > 0 ? driver_choice_kind() : VMM_DRIVER_SIM,
+               .device_bytes = 64 * MIB, .decay_ms = 1, .decay_thread = CHILD_THREADS > 0);
     vmm_cache *cache = NULL;
     CHILD_REQUIRES(vmm_create(&config, &cache) == VMM_OK);
     return cache;

@@ -7,7 +7,6 @@
 #define _GNU_SOURCE
 #include "support/cache_support.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -166,10 +165,7 @@ static double seconds_now(void)
 CACHE_TEST(wrong_pointers_are_refused)
 {
     uint64_t seed = run.seed;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = 400 * MIB;
-    config.arena_bytes = UINT64_C(1) << 36;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = 400 * MIB, .arena_bytes = UINT64_C(1) << 36);
     for (uint32_t i = 0; i < LIVE; i++)
         lives[i] = live_create(test, bytes_choose(), i);
     qsort(lives, LIVE, sizeof lives[0], addresses_compare);

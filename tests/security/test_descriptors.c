@@ -52,11 +52,8 @@ static int descriptors_inherited(void)
 /* Creates a cache that opens everything it can: the log, the background thread, workers, blocks. */
 static vmm_cache *cache_start(void)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = VMM_DRIVER_HOST;
-    config.device_bytes = 64 * GRANULE;
-    config.decay_ms = 1000;
-    config.decay_thread = 1;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_HOST, .device_bytes = 64 * GRANULE,
+                               .decay_ms = 1000, .decay_thread = 1);
     vmm_cache *cache;
     assert_int_equal(setenv("VMM_LOG", log_path, 1), 0);
     vmm_status status = vmm_create(&config, &cache);
@@ -131,9 +128,7 @@ TEST(handles_and_mappings_need_one_descriptor)
 TEST(cache_works_with_few_descriptors)
 {
     struct rlimit before;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = VMM_DRIVER_HOST;
-    config.device_bytes = 2 * FEW * GRANULE;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_HOST, .device_bytes = 2 * FEW * GRANULE);
     vmm_cache *cache;
     void *blocks[FEW];
     limit_set(FEW, &before);
@@ -150,9 +145,7 @@ TEST(cache_works_with_few_descriptors)
 static void create_refused(int most, const char *log, vmm_status wanted, const char *words)
 {
     struct rlimit before;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = VMM_DRIVER_HOST;
-    config.device_bytes = 64 * GRANULE;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_HOST, .device_bytes = 64 * GRANULE);
     vmm_cache *cache = NULL;
     assert_int_equal(setenv("VMM_LOG", log, 1), 0);
     limit_set((rlim_t)most, &before);

@@ -47,6 +47,8 @@ int cache_teardown(void **state);
 
 /* Destroys the test's cache and creates another one; NULL: without a limit. */
 void cache_restart(struct cache_test *test, const vmm_config *config);
+/* The same with a config of these fields: cache_restart_with(test, .decay_ms = 1, .zero = VMM_ON). */
+#define cache_restart_with(test, ...) cache_restart(test, &CONFIG(__VA_ARGS__))
 
 /* ---- Steps that must succeed ---------------------------------------------------------------- */
 

@@ -71,6 +71,9 @@ int tests_run(CMFixtureFunction group_setup, CMFixtureFunction group_teardown);
 }
 #endif
 
+/* A configuration with these fields: CONFIG(.driver = VMM_DRIVER_SIM, .decay_ms = 1). */
+#define CONFIG(...) ((vmm_config){ .struct_size = sizeof(vmm_config), __VA_ARGS__ })
+
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
 #define TIB (UINT64_C(1) << 40)

@@ -9,7 +9,6 @@
 #include "fragtest/trace/bundled_traces.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define NATIVE_PERCENT     2.0
 #define EXPANDABLE_PERCENT 3.0

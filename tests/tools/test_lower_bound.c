@@ -4,8 +4,6 @@
 #include "fragtest/trace/lower_bound.h"
 #include "fragtest/trace/random.h"
 
-#include <stdlib.h>
-
 static uint64_t lower_bound_of(const struct trace *trace, uint64_t lag)
 {
     uint64_t peak_bytes = 0;

@@ -7,8 +7,6 @@
 #include "fragtest/trace/random.h"
 #include "fragtest/trace/workload.h"
 
-#include <stdlib.h>
-
 /* ---- Ordered set ----------------------------------------------------------------------------- */
 
 enum { NODES = 400 };

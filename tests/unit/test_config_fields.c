@@ -191,13 +191,9 @@ CONFIG_TEST(fields_override_the_environment)
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         assert_int_equal(setenv(settings[i][0], settings[i][1], 1), 0);
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = VMM_DRIVER_HOST;
-    config.no_caching = 1;
-    config.footprint_permille = 7;
-    config.reuse = VMM_REUSE_STREAM_WAIT;
-    config.compaction = VMM_COMPACTION_ON;
-    config.decay_ms = 9;
+    vmm_config config =
+        CONFIG(.driver = VMM_DRIVER_HOST, .no_caching = 1, .footprint_permille = 7,
+               .reuse = VMM_REUSE_STREAM_WAIT, .compaction = VMM_COMPACTION_ON, .decay_ms = 9);
     vmm_config given = config;
     assert_ok(vmm__config_environment(&config));
     assert_memory_equal(&config, &given, sizeof config);

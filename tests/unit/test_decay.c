@@ -15,11 +15,8 @@ static uint64_t clock_read(void *context)
 /* Begins a period of ten milliseconds. */
 static void decay_begin(struct scene *scene, uint64_t keep_bytes)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = 10;
-    config.decay_keep_bytes = keep_bytes;
-    config.clock = clock_read;
-    config.clock_context = &now_ms;
+    vmm_config config = CONFIG(.decay_ms = 10, .decay_keep_bytes = keep_bytes, .clock = clock_read,
+                               .clock_context = &now_ms);
     now_ms = 1000;
     vmm__decay_init(&scene->cache->decay, &config, scene->cache);
 }

@@ -18,11 +18,8 @@ static void warning_record(void *context, const char *line)
 
 static void cache_create_and_destroy(vmm_log_fn log)
 {
-    vmm_config config = VMM_CONFIG_INIT;
     vmm_cache *cache;
-    config.driver = VMM_DRIVER_SIM;
-    config.log = log;
-    config.log_context = warnings;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM, .log = log, .log_context = warnings);
     assert_ok(vmm_create(&config, &cache));
     assert_ok(vmm_destroy(cache));
 }

@@ -11,7 +11,6 @@
 #include "base/mutex.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -16,10 +16,8 @@ static void line_record(void *context, const char *line)
 
 static vmm_cache *cache_create_with_log(struct driver *driver, uint64_t limit_bytes)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.log = line_record;
-    config.log_context = latest;
-    config.limit_bytes = limit_bytes;
+    vmm_config config =
+        CONFIG(.log = line_record, .log_context = latest, .limit_bytes = limit_bytes);
     vmm_cache *cache;
     assert_ok(vmm__cache_create_on(&config, driver, &cache));
     return cache;

@@ -152,10 +152,7 @@ static void bias_owner_remove(vmm_cache *cache)
 SIM_TEST(idle_memory_decays_while_magazines_serve_requests)
 {
     uint64_t now_ns = 1;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = 1;
-    config.clock = clock_read;
-    config.clock_context = &now_ns;
+    vmm_config config = CONFIG(.decay_ms = 1, .clock = clock_read, .clock_context = &now_ns);
     vmm_cache *cache;
     void *large;
     assert_ok(vmm__cache_create_on(&config, driver, &cache));
@@ -343,11 +340,9 @@ static void keeper_child(void *context)
 
 static void keeper_open(struct driver *driver, struct keeper *keeper)
 {
-    vmm_config config = VMM_CONFIG_INIT;
     struct pool *pool;
     void *kept;
-    config.log = keeper_log;
-    config.log_context = keeper;
+    vmm_config config = CONFIG(.log = keeper_log, .log_context = keeper);
     assert_ok(vmm__cache_create_on(&config, driver, &keeper->cache));
     assert_ok(vmm__cache_pool(keeper->cache, STREAM(1), &pool));
     vmm__biased_disable(&pool->lock);

@@ -4,7 +4,6 @@
 #include "base/size_index.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { NODES = 3000 };
 

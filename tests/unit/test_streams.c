@@ -74,9 +74,9 @@ static void in_each_order(void (*test)(struct fixture *fixture), uint64_t limit_
     for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) {
         for (unsigned kind = 0; kind < ORDER_KINDS; kind++) {
             struct fixture fixture;
-            vmm_config config = VMM_CONFIG_INIT;
-            config.limit_bytes = limit_bytes;
-            config.reuse = seed % 2 == 0 ? VMM_REUSE_COMPLETED : VMM_REUSE_STREAM_WAIT;
+            vmm_config config =
+                CONFIG(.limit_bytes = limit_bytes,
+                       .reuse = seed % 2 == 0 ? VMM_REUSE_COMPLETED : VMM_REUSE_STREAM_WAIT);
             fixture_open(&fixture, (enum order_kind)kind, seed, &config);
             test(&fixture);
             fixture_close(&fixture);

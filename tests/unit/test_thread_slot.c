@@ -63,9 +63,7 @@ static void thread_run(void *(*function)(void *context), struct newcomer *newcom
 
 static void newcomer_open(struct driver *driver, struct newcomer *newcomer)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.log = log_handle;
-    config.log_context = newcomer;
+    vmm_config config = CONFIG(.log = log_handle, .log_context = newcomer);
     assert_ok(vmm__cache_create_on(&config, driver, &newcomer->cache));
     assert_ok(vmm_alloc(newcomer->cache, 4096, STREAM(1), &newcomer->block));
 }
