@@ -24,7 +24,7 @@ static void *block_alloc(const struct scene *scene, size_t bytes, unsigned strea
 {
     void *block;
     assert_ok(vmm_alloc(scene->cache, bytes, STREAM(stream), &block));
-    sim_fill(scene->driver, (uintptr_t)block, bytes, 7, STREAM(stream));
+    memory_fill(scene->driver, (uintptr_t)block, bytes, 7, STREAM(stream));
     return block;
 }
 

@@ -34,10 +34,10 @@ static inline void live_blocks_check(struct scene *scene)
     for (unsigned i = 0; i < live_count; i++) {
         const struct live *live = &lives[i];
         if (live->address != 0)
-            sim_check(scene->driver, live->address, live->bytes, live_word(live->address),
-                      live->heap->pool->stream);
+            memory_check(scene->driver, live->address, live->bytes, live_word(live->address),
+                         live->heap->pool->stream);
     }
-    if (sim_mismatches(scene->driver) != 0)
+    if (mismatches(scene->driver) != 0)
         fail_msg("%s", vmm__sim_mismatch(scene->driver));
     assert_ok(vmm__cache_check(scene->cache));
 }
@@ -85,7 +85,7 @@ static inline struct block *live_block_at(struct scene *scene, struct heap *heap
         (void)vmm__heap_give(heap, below, epoch);
     vmm__heap_settle(heap);
     block->requested_bytes = bytes;
-    sim_fill(scene->driver, address, bytes, live_word(address), heap->pool->stream);
+    memory_fill(scene->driver, address, bytes, live_word(address), heap->pool->stream);
     assert_true(live_count < LIVES_MOST);
     lives[live_count++] = (struct live){ .heap = heap, .address = address, .bytes = bytes };
     return block;

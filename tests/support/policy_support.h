@@ -47,7 +47,7 @@ static inline int scene_teardown(void **state)
     (void)vmm__host_fail_at(0);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     vmm__sim_lag_set(scene->driver, 0);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__cache_check(scene->cache));
     assert_ok(vmm_destroy(scene->cache));
     sim_assert_clean(scene->driver);
@@ -97,7 +97,7 @@ static inline struct block *block_free_busy(struct scene *scene, struct heap *he
                                             struct block *block)
 {
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
-    sim_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
+    memory_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
     return vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
 }
 

@@ -310,7 +310,7 @@ static vmm_status careless_open(const struct policy_setup *setup, struct policy 
     assert_non_null(self);
     self->policy.ops = &careless_ops;
     self->driver = setup->driver;
-    self->address = sim_memory(setup->driver, GRANULE, &self->handle);
+    self->address = memory_map(setup->driver, GRANULE, &self->handle);
     *out = &self->policy;
     return VMM_OK;
 }

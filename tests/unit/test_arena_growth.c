@@ -237,8 +237,8 @@ TEST(request_without_addresses_extends_the_arena)
     void *block;
     assert_ok(vmm_alloc(fixture.cache, 24 * MIB, STREAM(1), &block));
     assert_int_equal(reservations(fixture.driver), 2);
-    sim_fill(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));
-    sim_check(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));
+    memory_fill(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));
+    memory_check(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));
     assert_ok(vmm__cache_check(fixture.cache));
     assert_ok(vmm_free(fixture.cache, block));
     assert_status(vmm_free(fixture.cache, block), VMM_ERR_UNKNOWN_POINTER);

@@ -64,8 +64,8 @@ POLICY_TEST(work_in_flight_prevents_a_transfer_or_is_followed)
     assert_ok(vmm__transfer(scene->cache, &scene->other->large, MIB, IDLE_FOLLOW));
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_stream_wait), 1);
     assert_int_equal(scene->driver->stalls, 0);
-    sim_fill(scene->driver, address, 4 * GRANULE, 2, STREAM(2)); /* no race: it is ordered */
-    sim_check(scene->driver, address, 4 * GRANULE, 2, STREAM(2));
+    memory_fill(scene->driver, address, 4 * GRANULE, 2, STREAM(2)); /* no race: it is ordered */
+    memory_check(scene->driver, address, 4 * GRANULE, 2, STREAM(2));
 }
 
 /* If an event fails, the heap is skipped and its memory stays. */

@@ -34,7 +34,7 @@ static struct block *use_chunk(struct scene *scene, struct heap *heap, uint64_t 
 {
     struct block *block =
         block_make_live(heap, extent(scene, heap, granule, granules, granules), granules * GRANULE);
-    sim_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
+    memory_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
     return vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
 }
 
@@ -133,7 +133,7 @@ POLICY_TEST(unfinished_memory_stays_and_costs_one_query)
     poll_at(scene, 1021);
     assert_int_equal(vmm__sim_calls(scene->driver), calls + 1);
     assert_true(vmm__decay_is_due(&scene->cache->decay));
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     poll_at(scene, 1022);
     assert_int_equal(scene_reserved_bytes(scene), 0);
     assert_false(vmm__decay_is_due(&scene->cache->decay));
@@ -154,7 +154,7 @@ POLICY_TEST(a_trim_target_lasts_until_its_work_finishes)
     assert_ok(vmm_poll(scene->cache));
     assert_int_equal(vmm__sim_calls(scene->driver), calls + 1);
     (void)use_chunk(scene, &scene->other->large, 30, 2);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm_poll(scene->cache));
     assert_int_equal(scene_reserved_bytes(scene), 2 * GRANULE);
     assert_false(scene->cache->has_trim_target);

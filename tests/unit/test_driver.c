@@ -11,8 +11,8 @@ SIM_TEST(every_call_is_counted)
     uint64_t handle;
     uint64_t free_bytes;
     uint64_t total_bytes;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
-    uint64_t other = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
+    uint64_t other = memory_map(driver, GRANULE, NULL);
     bool is_capturing = true;
     assert_ok(vmm__driver_capturing(driver, STREAM(1), &is_capturing));
     assert_false(is_capturing);
@@ -24,7 +24,7 @@ SIM_TEST(every_call_is_counted)
     assert_ok(vmm__driver_stream_wait(driver, STREAM(2), event));
     assert_ok(vmm__driver_event_destroy(driver, event));
     assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
-    sim_fill(driver, address, GRANULE, 1, NULL);
+    memory_fill(driver, address, GRANULE, 1, NULL);
     assert_ok(vmm__driver_copy(driver, other, address, GRANULE, NULL));
     assert_ok(vmm__driver_clear(driver, other, GRANULE, 0, NULL));
     assert_ok(vmm__driver_read(driver, &piece, 1, NULL));
@@ -69,9 +69,9 @@ SIM_TEST(failures_are_counted_and_change_nothing)
 /* A pending event is not a failure. */
 SIM_TEST(a_pending_event_is_not_a_failure)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 100);
-    sim_fill(driver, address, GRANULE, 1, STREAM(1));
+    memory_fill(driver, address, GRANULE, 1, STREAM(1));
     void *event = sim_record(driver, STREAM(1));
     assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
     assert_int_equal(failures(driver, DRIVER_CALL_event_query), 0);
@@ -82,7 +82,7 @@ SIM_TEST(a_pending_event_is_not_a_failure)
 SIM_TEST(only_allocating_calls_report_out_of_memory)
 {
     uint64_t handle;
-    uint64_t address = sim_reserve(driver, GRANULE);
+    uint64_t address = address_reserve(driver, GRANULE);
     void *event;
     vmm__sim_fail_at(driver, 1, VMM_ERR_DEVICE_OOM, true);
     assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);

@@ -20,7 +20,7 @@ POLICY_TEST(new_memory_is_usable)
         assert_ok(scene_grow(scene, heap, 3 * GRANULE + 512, GROW_TARGET));
         struct block *block = (struct block *)vmm__size_index_largest(&heap->index);
         assert_int_equal(block->node.size, 4 * GRANULE);
-        sim_fill(scene->driver, block->address, block->node.size, 1, STREAM(1));
+        memory_fill(scene->driver, block->address, block->node.size, 1, STREAM(1));
         assert_int_equal(heap->home_end, vmm__block_end(block));
     }
 }
@@ -36,9 +36,9 @@ POLICY_TEST(own_chunks_move_while_in_use)
     assert_int_equal(scene->driver->mapped_bytes, 18 * GRANULE); /* the old mappings too */
     assert_int_equal(scene->driver->stalls, 0);
     struct block *block = (struct block *)vmm__size_index_largest(&heap->index);
-    sim_fill(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
-    sim_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    memory_fill(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
+    memory_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__limbo_drain(&scene->cache->vm, NULL));
     assert_int_equal(scene->driver->mapped_bytes, 12 * GRANULE);
 }
@@ -48,7 +48,7 @@ POLICY_TEST(other_streams_chunks_move_after_their_work)
     busy_holes_create(scene, &scene->other->large, 0, 3);
     assert_ok(scene_grow(scene, &scene->pool->large, 2 * GRANULE, GROW_STEAL));
     assert_int_equal(scene_reserved_bytes(scene), 14 * GRANULE);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(scene_grow(scene, &scene->pool->large, 8 * GRANULE, GROW_STEAL));
     assert_int_equal(scene_reserved_bytes(scene), 14 * GRANULE);
     assert_int_equal(scene->other->large.free_bytes, 0);
@@ -70,8 +70,8 @@ POLICY_TEST(other_streams_can_be_followed)
     assert_int_equal(creates(scene), before);
     assert_int_equal(scene->driver->stalls, 0);
     struct block *block = (struct block *)vmm__size_index_largest(&scene->pool->large.index);
-    sim_fill(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1)); /* must not race */
-    sim_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
+    memory_fill(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1)); /* must not race */
+    memory_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
 }
 
 POLICY_TEST(chunks_move_between_small_and_large_heaps)
@@ -256,7 +256,7 @@ static void trim_and_check(struct scene *scene)
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     (void)vmm__host_fail_at(0);
     assert_ok(vmm__cache_check(scene->cache));
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm_trim(scene->cache, 0, NULL));
     assert_int_equal(scene_reserved_bytes(scene), 10 * GRANULE);
     assert_int_equal(scene->driver->mapped_bytes, 10 * GRANULE);
@@ -301,12 +301,12 @@ POLICY_TEST(requests_wait_for_addresses_in_limbo)
         void *blocks[PIECES + 1];
         for (int i = 0; i < PIECES; i++) {
             assert_ok(vmm_alloc(scene->cache, GRANULE, STREAM(1), &blocks[i]));
-            sim_fill(scene->driver, (uintptr_t)blocks[i], GRANULE, 1, STREAM(1));
+            memory_fill(scene->driver, (uintptr_t)blocks[i], GRANULE, 1, STREAM(1));
         }
         for (int i = 0; i < PIECES; i += 2)
             assert_ok(vmm_free(scene->cache, blocks[i]));
         assert_ok(vmm_alloc(scene->cache, PIECES / 2 * GRANULE, STREAM(1), &blocks[PIECES]));
-        sim_fill(scene->driver, (uintptr_t)blocks[PIECES], PIECES / 2 * GRANULE, 2, STREAM(1));
+        memory_fill(scene->driver, (uintptr_t)blocks[PIECES], PIECES / 2 * GRANULE, 2, STREAM(1));
         for (int i = 1; i < PIECES; i += 2)
             assert_ok(vmm_free(scene->cache, blocks[i]));
         assert_ok(vmm_free(scene->cache, blocks[PIECES]));

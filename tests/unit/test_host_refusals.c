@@ -72,7 +72,7 @@ HOST_TEST(partial_mappings_are_refused)
 
 HOST_TEST(work_requires_accessible_memory)
 {
-    uint64_t good = memory_map(driver, GRANULE);
+    uint64_t good = memory_map(driver, GRANULE, NULL);
     uint64_t bad = address_reserve(driver, GRANULE);
     assert_status(vmm__driver_copy(driver, good, bad, GRANULE, STREAM(1)), VMM_ERR_DRIVER);
     assert_status(vmm__driver_copy(driver, bad, good, GRANULE, STREAM(1)), VMM_ERR_DRIVER);

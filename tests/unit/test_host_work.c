@@ -251,7 +251,7 @@ HOST_TEST(destroyed_streams_finish_their_work)
 
 HOST_TEST(check_counts_differing_units)
 {
-    uint64_t address = memory_map(driver, GRANULE);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     unsigned char *bytes = (unsigned char *)(uintptr_t)address;
     assert_ok(vmm__driver_fill(driver, address, 10 * 512 + 3, 1234, NULL));
     assert_ok(vmm__driver_device_wait(driver));
@@ -269,7 +269,7 @@ HOST_TEST(check_counts_differing_units)
 
 HOST_TEST(fill_stays_within_the_block)
 {
-    uint64_t address = memory_map(driver, GRANULE);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     const unsigned char *bytes = (const unsigned char *)(uintptr_t)address;
     for (uint64_t size = 1; size < 1600; size++) {
         assert_ok(vmm__driver_fill(driver, address + 4096 - size, size, 9, NULL));

@@ -120,7 +120,7 @@ POLICY_TEST(the_report_shows_a_device_that_is_too_small)
 /* A handle outside the cache stands for memory of another process. */
 POLICY_TEST(the_report_shows_memory_of_other_users)
 {
-    uint64_t handle = sim_create(scene->driver, 20 * GRANULE);
+    uint64_t handle = handle_create(scene->driver, 20 * GRANULE);
     void *out;
     assert_status(vmm_alloc(scene->cache, 15 * GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
     assert_says(vmm_last_error(), "; other users hold 40.0 MiB of the device's memory, "
@@ -182,7 +182,7 @@ POLICY_TEST(the_longest_line_fits)
     memory->limbo_bytes = TIB;
     scene->cache->compaction = VMM_COMPACTION_OFF;
     scene->pool->stream = (vmm_stream)UINTPTR_MAX;
-    uint64_t handle = sim_create(scene->driver, 4 * TIB - GRANULE);
+    uint64_t handle = handle_create(scene->driver, 4 * TIB - GRANULE);
     const char *line = report(scene, 1);
     scene->pool->stream = STREAM(1);
     vmm__stat_subtract(&scene->cache->totals.requested_bytes, TIB);

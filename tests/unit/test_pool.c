@@ -94,7 +94,7 @@ ENGINE_TEST(used_blocks_wait_until_the_other_stream_is_done)
     pool_feed(engine);
     for (int i = 1; i < SIZES; i++) {
         uint64_t address = take(engine, sizes[i]);
-        sim_fill(engine->driver, address, sizes[i], 1, STREAM(2));
+        memory_fill(engine->driver, address, sizes[i], 1, STREAM(2));
         uint64_t active = vmm__counters_active_bytes(&engine->pool->counters);
         assert_ok(use(engine, address, engine->pool)); /* its own stream */
         assert_ok(use(engine, address, engine->other));
@@ -106,7 +106,7 @@ ENGINE_TEST(used_blocks_wait_until_the_other_stream_is_done)
         assert_status(use(engine, address, engine->other), VMM_ERR_UNKNOWN_POINTER);
         assert_status(vmm__pool_poll_locked(engine->pool, UINT32_MAX), VMM__NOTHING);
         engine_check(engine);
-        assert_int_equal(sim_mismatches(engine->driver), 0);
+        assert_int_equal(mismatches(engine->driver), 0);
         assert_ok(vmm__pool_poll_locked(engine->pool, UINT32_MAX));
         assert_int_equal(vmm__counters_active_bytes(&engine->pool->counters), 0);
         engine_check(engine);

@@ -178,8 +178,8 @@ POLICY_TEST(the_wait_goes_past_stale_mappings)
     struct block *block = extent(scene, &scene->pool->large, 20, 1, 1);
     (void)extent(scene, &scene->other->large, 40, 1, 1);
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
-    sim_fill(scene->driver, block->address, GRANULE, 1, STREAM(1));
-    sim_fill(scene->driver, vmm__arena_address(&memory->arena, 40), GRANULE, 2, STREAM(2));
+    memory_fill(scene->driver, block->address, GRANULE, 1, STREAM(1));
+    memory_fill(scene->driver, vmm__arena_address(&memory->arena, 40), GRANULE, 2, STREAM(2));
     assert_ok(vmm__heap_detach(&scene->pool->large, block, block->address, GRANULE));
     struct chunk *chunk = vmm__vm_chunk(memory, 20);
     vmm__arena_take(&memory->arena, 60, 1);
@@ -198,7 +198,7 @@ POLICY_TEST(reclaim_waits_for_blocks_that_others_use)
     assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
     assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
-    sim_fill(scene->driver, (uintptr_t)block, 4 * GRANULE, 1, STREAM(2));
+    memory_fill(scene->driver, (uintptr_t)block, 4 * GRANULE, 1, STREAM(2));
     assert_ok(vmm_free(scene->cache, block));
     limit_to_reserved(scene);
     struct request request = request_of(scene, 2 * GRANULE);

@@ -3,13 +3,13 @@
 
 static void fill(struct engine *engine, uint64_t granule, uint64_t count, uint32_t word)
 {
-    sim_fill(engine->driver, engine_address(engine, granule), count * GRANULE, word, STREAM(1));
+    memory_fill(engine->driver, engine_address(engine, granule), count * GRANULE, word, STREAM(1));
 }
 
 static void check(struct engine *engine, uint64_t granule, uint64_t count, uint32_t word)
 {
-    sim_check(engine->driver, engine_address(engine, granule), count * GRANULE, word, STREAM(1));
-    assert_int_equal(sim_mismatches(engine->driver), 0);
+    memory_check(engine->driver, engine_address(engine, granule), count * GRANULE, word, STREAM(1));
+    assert_int_equal(mismatches(engine->driver), 0);
 }
 
 enum { HOME = 16, SCRATCH = 40 };
@@ -24,7 +24,7 @@ static struct chunk *parts_prepare(struct engine *engine, struct memory_part par
     engine_map(engine, SCRATCH + 4, 2, 2);
     fill(engine, SCRATCH, 1, 11);
     fill(engine, SCRATCH + 4, 2, 12);
-    assert_int_equal(sim_mismatches(engine->driver), 0);
+    assert_int_equal(mismatches(engine->driver), 0);
     parts[0] = (struct memory_part){ engine_chunk(engine, SCRATCH), HOME + 1 };
     parts[1] = (struct memory_part){ engine_chunk(engine, SCRATCH + 4), HOME + 4 };
     return engine_chunk(engine, HOME);

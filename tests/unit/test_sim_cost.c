@@ -44,7 +44,7 @@ SIM_TEST(call_costs_match_an_h200)
     for (size_t index = 0; index < sizeof cost_rows / sizeof *cost_rows; index++) {
         const struct cost_row *row = &cost_rows[index];
         uint64_t bytes = row->mib * MIB;
-        uint64_t address = sim_reserve(driver, bytes);
+        uint64_t address = address_reserve(driver, bytes);
         uint64_t handle;
         assert_near("create", cost_of(vmm__driver_create(driver, bytes, &handle)), row->create,
                     row->create_percent);
@@ -75,9 +75,9 @@ SIM_TEST(small_call_costs_match_an_h200)
 
 static uint64_t map_64_handles(struct driver *driver, uint64_t *handles)
 {
-    uint64_t address = sim_reserve(driver, 64 * GRANULE);
+    uint64_t address = address_reserve(driver, 64 * GRANULE);
     for (uint64_t place = 0; place < 64; place++) {
-        handles[place] = sim_create(driver, GRANULE);
+        handles[place] = handle_create(driver, GRANULE);
         assert_ok(vmm__driver_map(driver, address + place * GRANULE, GRANULE, handles[place]));
     }
     return address;
@@ -108,7 +108,7 @@ SIM_TEST(release_is_charged_at_release)
 {
     uint64_t clock_before;
     uint64_t handle;
-    uint64_t address = sim_memory(driver, 128 * MIB, &handle);
+    uint64_t address = memory_map(driver, 128 * MIB, &handle);
     assert_int_equal(cost_of(vmm__driver_release(driver, handle, 128 * MIB)), 14000 + 128 * 650);
     assert_int_equal(cost_of(vmm__driver_unmap(driver, address, 128 * MIB)), 20000 + 128 * 14);
 }
@@ -116,7 +116,7 @@ SIM_TEST(release_is_charged_at_release)
 SIM_TEST(work_adds_no_driver_time)
 {
     uint64_t clock_before;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     assert_int_equal(cost_of(vmm__driver_fill(driver, address, MIB, 1, NULL)), 0);
     assert_int_equal(cost_of(vmm__driver_check(driver, address, MIB, 1, NULL)), 0);
 }
@@ -231,13 +231,13 @@ SIM_TEST(permanent_faults_persist)
 SIM_TEST(work_for_tests_is_not_numbered)
 {
     vmm_stream stream;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, true);
     assert_ok(vmm__driver_stream_create(driver, &stream));
     assert_ok(vmm__driver_fill(driver, address, 512, 1, stream));
     assert_ok(vmm__driver_check(driver, address, 512, 1, stream));
     assert_ok(vmm__driver_stream_destroy(driver, stream));
-    assert_int_equal(sim_mismatches(driver), 0);
+    assert_int_equal(mismatches(driver), 0);
     assert_int_equal(vmm__sim_calls(driver), 0);
 }
 
@@ -293,7 +293,7 @@ SIM_TEST(threads_share_one_driver)
         assert_int_equal(pthread_join(threads[index], NULL), 0);
         assert_ok(tasks[index].status);
     }
-    assert_int_equal(sim_mismatches(driver), 0);
+    assert_int_equal(mismatches(driver), 0);
     assert_true(sim_census_is_zero(driver));
     sim_assert_clean(driver);
 }

@@ -8,8 +8,8 @@
 
 SIM_TEST(map_refuses_part_of_a_handle)
 {
-    uint64_t address = sim_reserve(driver, 8 * GRANULE);
-    uint64_t handle = sim_create(driver, 4 * GRANULE);
+    uint64_t address = address_reserve(driver, 8 * GRANULE);
+    uint64_t handle = handle_create(driver, 4 * GRANULE);
     assert_refused(vmm__driver_map(driver, address, 2 * GRANULE, handle), VMM_ERR_DRIVER,
                    "whole handle");
     assert_refused(vmm__driver_map(driver, address, 8 * GRANULE, handle), VMM_ERR_DRIVER,
@@ -19,8 +19,8 @@ SIM_TEST(map_refuses_part_of_a_handle)
 
 SIM_TEST(map_refuses_unaligned_ranges)
 {
-    uint64_t address = sim_reserve(driver, 8 * GRANULE);
-    uint64_t handle = sim_create(driver, GRANULE);
+    uint64_t address = address_reserve(driver, 8 * GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
     assert_refused(vmm__driver_map(driver, address + MIB, GRANULE, handle), VMM_ERR_DRIVER,
                    "granule");
     assert_refused(vmm__driver_map(driver, address, MIB, handle), VMM_ERR_DRIVER, "granule");
@@ -29,8 +29,8 @@ SIM_TEST(map_refuses_unaligned_ranges)
 
 SIM_TEST(map_refuses_a_mapped_range)
 {
-    uint64_t address = sim_reserve(driver, 8 * GRANULE);
-    uint64_t handle = sim_create(driver, 4 * GRANULE);
+    uint64_t address = address_reserve(driver, 8 * GRANULE);
+    uint64_t handle = handle_create(driver, 4 * GRANULE);
     assert_ok(vmm__driver_map(driver, address + 3 * GRANULE, 4 * GRANULE, handle));
     for (uint64_t shift = 0; shift < 4; shift++)
         assert_refused(vmm__driver_map(driver, address + shift * GRANULE, 4 * GRANULE, handle),
@@ -39,8 +39,8 @@ SIM_TEST(map_refuses_a_mapped_range)
 
 SIM_TEST(map_refuses_unreserved_addresses)
 {
-    uint64_t address = sim_reserve(driver, 4 * GRANULE);
-    uint64_t handle = sim_create(driver, GRANULE);
+    uint64_t address = address_reserve(driver, 4 * GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
     const char *part = "not reserved";
     assert_refused(vmm__driver_map(driver, 0, GRANULE, handle), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_map(driver, address - GRANULE, GRANULE, handle), VMM_ERR_DRIVER,
@@ -51,9 +51,9 @@ SIM_TEST(map_refuses_unreserved_addresses)
 
 SIM_TEST(map_refuses_to_cross_a_reservation_end)
 {
-    uint64_t address = sim_reserve(driver, 4 * GRANULE);
-    sim_reserve(driver, 4 * GRANULE);
-    uint64_t handle = sim_create(driver, 2 * GRANULE);
+    uint64_t address = address_reserve(driver, 4 * GRANULE);
+    address_reserve(driver, 4 * GRANULE);
+    uint64_t handle = handle_create(driver, 2 * GRANULE);
     assert_refused(vmm__driver_map(driver, address + 3 * GRANULE, 2 * GRANULE, handle),
                    VMM_ERR_DRIVER, "crosses the end");
 }
@@ -61,8 +61,8 @@ SIM_TEST(map_refuses_to_cross_a_reservation_end)
 SIM_TEST(map_refuses_released_handles)
 {
     uint64_t handle;
-    sim_memory(driver, GRANULE, &handle);
-    uint64_t address = sim_reserve(driver, GRANULE);
+    memory_map(driver, GRANULE, &handle);
+    uint64_t address = address_reserve(driver, GRANULE);
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
     assert_refused(vmm__driver_map(driver, address, GRANULE, handle), VMM_ERR_DRIVER,
                    "not a handle");
@@ -71,10 +71,10 @@ SIM_TEST(map_refuses_released_handles)
 
 SIM_TEST(one_handle_maps_at_many_addresses)
 {
-    uint64_t address = sim_reserve(driver, 16 * GRANULE);
-    uint64_t handle = sim_create(driver, 2 * GRANULE);
+    uint64_t address = address_reserve(driver, 16 * GRANULE);
+    uint64_t handle = handle_create(driver, 2 * GRANULE);
     for (uint64_t index = 0; index < 8; index++)
-        sim_map(driver, address + index * 2 * GRANULE, 2 * GRANULE, handle);
+        handle_map(driver, address + index * 2 * GRANULE, 2 * GRANULE, handle);
     assert_int_equal(vmm__sim_census(driver).mappings, 8);
     assert_int_equal(vmm__sim_census(driver).physical_bytes, 2 * GRANULE);
     assert_ok(vmm__driver_unmap(driver, address, 16 * GRANULE));
@@ -87,12 +87,12 @@ SIM_TEST(one_handle_maps_at_many_addresses)
 /* Mappings of 2, 1 and 2 adjacent granules, then a gap, then one of 2 granules. */
 static uint64_t make_four_mappings(struct driver *driver)
 {
-    uint64_t address = sim_reserve(driver, 10 * GRANULE);
+    uint64_t address = address_reserve(driver, 10 * GRANULE);
     static const uint64_t places[][2] = { { 0, 2 }, { 2, 1 }, { 3, 2 }, { 6, 2 } };
     for (size_t index = 0; index < 4; index++)
         assert_ok(vmm__driver_map(driver, address + places[index][0] * GRANULE,
                                   places[index][1] * GRANULE,
-                                  sim_create(driver, places[index][1] * GRANULE)));
+                                  handle_create(driver, places[index][1] * GRANULE)));
     return address;
 }
 
@@ -122,8 +122,8 @@ static void assert_whole_mappings_required(struct driver *driver, range_call cal
 /* Measured on an H200 with CUDA 13.0: unknown error (999). */
 SIM_TEST(access_after_losing_the_oldest_mapping_blocks_maps)
 {
-    uint64_t handle = sim_create(driver, GRANULE);
-    uint64_t at = sim_reserve(driver, 8 * GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
+    uint64_t at = address_reserve(driver, 8 * GRANULE);
     for (int i = 0; i < 2; i++) {
         assert_ok(vmm__driver_map(driver, at, GRANULE, handle));
         assert_ok(vmm__driver_map(driver, at + GRANULE, GRANULE, handle));
@@ -137,7 +137,7 @@ SIM_TEST(access_after_losing_the_oldest_mapping_blocks_maps)
         if (i == 0)
             assert_ok(vmm__driver_unmap(driver, at + 2 * GRANULE, 2 * GRANULE));
     }
-    sim_map(driver, at, GRANULE, handle);
+    handle_map(driver, at, GRANULE, handle);
     sim_assert_violations(driver, 1, "cannot be mapped again");
 }
 
@@ -154,7 +154,7 @@ SIM_TEST(access_requires_whole_mappings)
 
 SIM_TEST(unmap_refuses_an_unmapped_range)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     assert_refused(vmm__driver_unmap(driver, address, GRANULE), VMM_ERR_DRIVER,
                    "not completely mapped");
@@ -164,8 +164,8 @@ SIM_TEST(unmap_refuses_an_unmapped_range)
 
 SIM_TEST(use_without_access_is_a_violation)
 {
-    uint64_t address = sim_reserve(driver, GRANULE);
-    uint64_t handle = sim_create(driver, GRANULE);
+    uint64_t address = address_reserve(driver, GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
     assert_ok(vmm__driver_map(driver, address, GRANULE, handle));
     assert_ok(vmm__driver_fill(driver, address, 512, 1, NULL));
     sim_assert_violations(driver, 1, "without access");
@@ -174,7 +174,7 @@ SIM_TEST(use_without_access_is_a_violation)
 SIM_TEST(unmap_removes_access)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
     assert_ok(vmm__driver_fill(driver, address, 512, 1, NULL));
     assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
@@ -186,8 +186,8 @@ SIM_TEST(unmap_removes_access)
 
 SIM_TEST(use_of_unmapped_memory_is_one_violation)
 {
-    uint64_t address = sim_reserve(driver, 4 * GRANULE);
-    sim_map(driver, address, GRANULE, sim_create(driver, GRANULE));
+    uint64_t address = address_reserve(driver, 4 * GRANULE);
+    handle_map(driver, address, GRANULE, handle_create(driver, GRANULE));
     assert_ok(vmm__driver_fill(driver, address, 4 * GRANULE, 1, NULL));
     sim_assert_violations(driver, 1, "not mapped");
     assert_ok(vmm__driver_check(driver, address + 4 * GRANULE - 512, 1024, 1, NULL));
@@ -198,7 +198,7 @@ SIM_TEST(use_of_unmapped_memory_is_one_violation)
 
 SIM_TEST(work_beyond_the_address_space_is_refused)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     const char *part = "exceeds the address space";
     assert_refused(vmm__driver_fill(driver, address, UINT64_MAX, 1, NULL), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_check(driver, UINT64_MAX, 2, 1, NULL), VMM_ERR_DRIVER, part);

@@ -30,7 +30,7 @@ static uint32_t choose_only(void *context, const struct sim_choice *choices, uin
 /* Submits work on separate memory; returns an event recorded after it. */
 static void *submit_work(struct driver *driver, vmm_stream stream)
 {
-    sim_fill(driver, sim_memory(driver, GRANULE, NULL), 512, 1, stream);
+    memory_fill(driver, memory_map(driver, GRANULE, NULL), 512, 1, stream);
     return sim_record(driver, stream);
 }
 
@@ -148,7 +148,7 @@ SIM_TEST(work_of_a_destroyed_stream_finishes)
 
 SIM_TEST(a_destroyed_stream_is_refused)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     void *event = submit_work(driver, A);
     vmm_stream stream;
     bool is_capturing;
@@ -166,7 +166,7 @@ SIM_TEST(a_destroyed_stream_is_refused)
     assert_refused(vmm__driver_capture_begin(driver, stream), VMM_ERR_INVALID_ARGUMENT,
                    "destroyed");
     assert_ok(vmm__driver_stream_create(driver, &stream));
-    sim_fill(driver, address, 512, 1, stream);
+    memory_fill(driver, address, 512, 1, stream);
 }
 
 /* ---- Seeded bugs ----------------------------------------------------------------------------- */
@@ -191,27 +191,27 @@ static void wait_if(struct driver *driver, bool is_legal, vmm_stream stream)
 
 static void reuse_block(struct driver *driver, bool is_legal)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_fill(driver, address, GRANULE, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    memory_fill(driver, address, GRANULE, 1, A);
     order_after_if(driver, is_legal, B, A);
-    sim_fill(driver, address + MIB, 512, 2, B);
+    memory_fill(driver, address + MIB, 512, 2, B);
 }
 
 /* A and B use the memory and free it; C reuses both parts as one, but is ordered after A only. */
 static void reuse_merged_blocks(struct driver *driver, bool is_legal)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_fill(driver, address, MIB, 1, A);
-    sim_fill(driver, address + MIB, MIB, 1, B);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    memory_fill(driver, address, MIB, 1, A);
+    memory_fill(driver, address + MIB, MIB, 1, B);
     order_after_if(driver, true, C, A);
     order_after_if(driver, is_legal, C, B);
-    sim_fill(driver, address, GRANULE, 2, C);
+    memory_fill(driver, address, GRANULE, 2, C);
 }
 
 static void unmap_in_use(struct driver *driver, bool is_legal)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_fill(driver, address, 512, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    memory_fill(driver, address, 512, 1, A);
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
 }
@@ -219,8 +219,8 @@ static void unmap_in_use(struct driver *driver, bool is_legal)
 static void release_in_use(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
-    sim_fill(driver, address, 512, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
+    memory_fill(driver, address, 512, 1, A);
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
@@ -230,26 +230,26 @@ static void release_in_use(struct driver *driver, bool is_legal)
 static void relocate_in_use(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    uint64_t scratch = sim_memory(driver, GRANULE, &handle);
-    sim_fill(driver, address, GRANULE, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    uint64_t scratch = memory_map(driver, GRANULE, &handle);
+    memory_fill(driver, address, GRANULE, 1, A);
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_copy(driver, scratch, address, GRANULE, NULL));
     wait_if(driver, true, NULL);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
-    sim_map(driver, address, GRANULE, handle);
+    handle_map(driver, address, GRANULE, handle);
 }
 
 /* A chunk moves to a new address; the old mapping is unmapped too early. */
 static void unmap_old_address_in_use(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
-    uint64_t other = sim_reserve(driver, GRANULE);
-    sim_fill(driver, address, GRANULE, 1, A);
-    sim_map(driver, other, GRANULE, handle);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
+    uint64_t other = address_reserve(driver, GRANULE);
+    memory_fill(driver, address, GRANULE, 1, A);
+    handle_map(driver, other, GRANULE, handle);
     order_after_if(driver, true, B, A);
-    sim_fill(driver, other, GRANULE, 2, B);
+    memory_fill(driver, other, GRANULE, 2, B);
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
 }
@@ -258,21 +258,21 @@ static void unmap_old_address_in_use(struct driver *driver, bool is_legal)
 static void use_both_addresses(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
-    uint64_t other = sim_reserve(driver, GRANULE);
-    sim_fill(driver, address, GRANULE, 1, A);
-    sim_map(driver, other, GRANULE, handle);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
+    uint64_t other = address_reserve(driver, GRANULE);
+    memory_fill(driver, address, GRANULE, 1, A);
+    handle_map(driver, other, GRANULE, handle);
     order_after_if(driver, is_legal, B, A);
-    sim_fill(driver, other + MIB, 512, 2, B);
+    memory_fill(driver, other + MIB, 512, 2, B);
 }
 
 /* The stream with the work is destroyed before the unmap. */
 static void unmap_in_use_by_destroyed_stream(struct driver *driver, bool is_legal)
 {
     vmm_stream stream;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     assert_ok(vmm__driver_stream_create(driver, &stream));
-    sim_fill(driver, address, 512, 1, stream);
+    memory_fill(driver, address, 512, 1, stream);
     void *event = sim_record(driver, stream);
     assert_ok(vmm__driver_stream_destroy(driver, stream));
     assert_ok(vmm__driver_stream_create(driver, &stream));
@@ -295,7 +295,7 @@ static uint64_t count_violations(seeded_bug bug, enum order_kind kind, uint64_t 
     order_begin(driver, &order);
     bug(driver, is_legal);
     uint64_t violations = vmm__sim_violations(driver, NULL);
-    assert_int_equal(sim_mismatches(driver), 0);
+    assert_int_equal(mismatches(driver), 0);
     assert_int_equal(sim_teardown(&driver), 0);
     return violations;
 }

@@ -19,14 +19,14 @@ typedef vmm_status (*step)(const struct fixture *fixture);
 static struct fixture fixture_make(struct driver *driver)
 {
     struct fixture fixture = { .driver = driver };
-    fixture.from = sim_reserve(driver, 2 * GRANULE);
-    fixture.to = sim_reserve(driver, 2 * GRANULE);
+    fixture.from = address_reserve(driver, 2 * GRANULE);
+    fixture.to = address_reserve(driver, 2 * GRANULE);
     for (uint64_t i = 0; i < 2; i++) {
-        sim_map(driver, fixture.from + i * GRANULE, GRANULE, sim_create(driver, GRANULE));
-        sim_map(driver, fixture.to + i * GRANULE, GRANULE, sim_create(driver, GRANULE));
+        handle_map(driver, fixture.from + i * GRANULE, GRANULE, handle_create(driver, GRANULE));
+        handle_map(driver, fixture.to + i * GRANULE, GRANULE, handle_create(driver, GRANULE));
     }
     for (uint64_t i = 0; i < 8; i++)
-        sim_fill(driver, fixture.from + i * GRANULE / 4, GRANULE / 4, (uint32_t)i, STREAM(1));
+        memory_fill(driver, fixture.from + i * GRANULE / 4, GRANULE / 4, (uint32_t)i, STREAM(1));
     return fixture;
 }
 

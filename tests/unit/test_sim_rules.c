@@ -25,7 +25,7 @@ TEST(capacity_is_configurable)
         assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
         assert_int_equal(free_bytes, sizes[index]);
         assert_int_equal(total_bytes, sizes[index]);
-        sim_create(driver, sizes[index]);
+        handle_create(driver, sizes[index]);
         vmm__driver_close(driver);
     }
     assert_int_equal(vmm__host_outstanding(), 0);
@@ -35,9 +35,10 @@ TEST(capacity_is_configurable)
 
 SIM_TEST(reserve_accepts_2_to_46_bytes)
 {
-    uint64_t address = sim_reserve(driver, UINT64_C(1) << 46);
+    uint64_t address = address_reserve(driver, UINT64_C(1) << 46);
     assert_int_equal(address % GRANULE, 0);
-    sim_map(driver, address + (UINT64_C(1) << 46) - GRANULE, GRANULE, sim_create(driver, GRANULE));
+    handle_map(driver, address + (UINT64_C(1) << 46) - GRANULE, GRANULE,
+               handle_create(driver, GRANULE));
 }
 
 SIM_TEST(reserve_refuses_2_to_47_bytes)
@@ -50,13 +51,13 @@ SIM_TEST(reserve_refuses_2_to_47_bytes)
 SIM_TEST(reserve_refuses_the_127th_tebibyte)
 {
     uint64_t address;
-    uint64_t first = sim_reserve(driver, TIB);
+    uint64_t first = address_reserve(driver, TIB);
     for (int count = 1; count < 126; count++)
-        sim_reserve(driver, TIB);
+        address_reserve(driver, TIB);
     assert_refused(vmm__driver_reserve(driver, TIB, &address), VMM_ERR_ADDRESS_SPACE,
                    "no free range");
     assert_ok(vmm__driver_address_free(driver, first, TIB));
-    assert_int_equal(sim_reserve(driver, TIB), first);
+    assert_int_equal(address_reserve(driver, TIB), first);
 }
 
 SIM_TEST(reserve_refuses_partial_granules)
@@ -84,12 +85,12 @@ SIM_TEST(reservations_never_overlap)
 {
     uint64_t address[64];
     for (int index = 0; index < 64; index++)
-        address[index] = sim_reserve(driver, reservation_bytes(index));
+        address[index] = address_reserve(driver, reservation_bytes(index));
     for (int step = 2; step < 6; step++) {
         for (int index = 0; index < 64; index += step)
             assert_ok(vmm__driver_address_free(driver, address[index], reservation_bytes(index)));
         for (int index = 63 / step * step; index >= 0; index -= step)
-            address[index] = sim_reserve(driver, reservation_bytes(index));
+            address[index] = address_reserve(driver, reservation_bytes(index));
         assert_disjoint(address, 64);
     }
     assert_int_equal(vmm__sim_census(driver).reservations, 64);
@@ -97,7 +98,7 @@ SIM_TEST(reservations_never_overlap)
 
 SIM_TEST(address_free_refuses_while_mapped)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     assert_refused(vmm__driver_address_free(driver, address, GRANULE), VMM_ERR_DRIVER, "mapped");
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     assert_ok(vmm__driver_address_free(driver, address, GRANULE));
@@ -105,8 +106,8 @@ SIM_TEST(address_free_refuses_while_mapped)
 
 SIM_TEST(address_free_requires_exactly_one_reservation)
 {
-    uint64_t address = sim_reserve(driver, 4 * GRANULE);
-    assert_int_equal(sim_reserve(driver, 4 * GRANULE), address + 4 * GRANULE);
+    uint64_t address = address_reserve(driver, 4 * GRANULE);
+    assert_int_equal(address_reserve(driver, 4 * GRANULE), address + 4 * GRANULE);
     const char *part = "exactly one";
     assert_refused(vmm__driver_address_free(driver, address, 2 * GRANULE), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_address_free(driver, address, 8 * GRANULE), VMM_ERR_DRIVER, part);
@@ -131,23 +132,23 @@ SIM_TEST(create_refuses_partial_granules)
 SIM_TEST(create_stops_at_capacity)
 {
     uint64_t handle = 7;
-    uint64_t most = sim_create(driver, 138 * GIB);
+    uint64_t most = handle_create(driver, 138 * GIB);
     assert_status(vmm__driver_create(driver, GIB + GRANULE, &handle), VMM_ERR_DEVICE_OOM);
     assert_int_equal(handle, 7);
     assert_int_equal(vmm__sim_census(driver).physical_bytes, 138 * GIB);
-    sim_create(driver, GIB);
+    handle_create(driver, GIB);
     assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
     assert_ok(vmm__driver_release(driver, most, 138 * GIB));
-    sim_create(driver, 138 * GIB);
+    handle_create(driver, 138 * GIB);
     sim_assert_clean(driver);
 }
 
 SIM_TEST(released_memory_counts_until_its_last_unmap)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, 100 * GIB, &handle);
-    uint64_t alias = sim_reserve(driver, 100 * GIB);
-    sim_map(driver, alias, 100 * GIB, handle);
+    uint64_t address = memory_map(driver, 100 * GIB, &handle);
+    uint64_t alias = address_reserve(driver, 100 * GIB);
+    handle_map(driver, alias, 100 * GIB, handle);
     assert_ok(vmm__driver_release(driver, handle, 100 * GIB));
     assert_int_equal(vmm__sim_census(driver).handles, 0);
     assert_ok(vmm__driver_unmap(driver, address, 100 * GIB));
@@ -160,7 +161,7 @@ SIM_TEST(released_memory_counts_until_its_last_unmap)
     assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_unmap(driver, alias, 100 * GIB));
     assert_int_equal(vmm__sim_census(driver).physical_bytes, 0);
-    sim_create(driver, 139 * GIB);
+    handle_create(driver, 139 * GIB);
     sim_assert_clean(driver);
 }
 
@@ -173,10 +174,10 @@ SIM_TEST(release_refuses_unknown_handles)
 
 SIM_TEST(release_refuses_released_handles)
 {
-    uint64_t handle = sim_create(driver, GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
     assert_refused(vmm__driver_release(driver, handle, GRANULE), VMM_ERR_DRIVER, "not a handle");
-    uint64_t next = sim_create(driver, GRANULE);
+    uint64_t next = handle_create(driver, GRANULE);
     assert_refused(vmm__driver_release(driver, handle, GRANULE), VMM_ERR_DRIVER, "not a handle");
     assert_ok(vmm__driver_release(driver, next, GRANULE));
     sim_assert_violations(driver, 2, "released or never");
@@ -184,7 +185,7 @@ SIM_TEST(release_refuses_released_handles)
 
 SIM_TEST(release_refuses_a_wrong_size)
 {
-    uint64_t handle = sim_create(driver, 2 * GRANULE);
+    uint64_t handle = handle_create(driver, 2 * GRANULE);
     assert_refused(vmm__driver_release(driver, handle, GRANULE), VMM_ERR_DRIVER, "created with");
 }
 
@@ -193,7 +194,7 @@ SIM_TEST(release_refuses_a_wrong_size)
 SIM_TEST(close_frees_everything)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, 64 * GRANULE, &handle);
+    uint64_t address = memory_map(driver, 64 * GRANULE, &handle);
     vmm__sim_lag_set(driver, 1000);
     for (uint64_t stream = 0; stream < 5; stream++) {
         assert_ok(vmm__driver_fill(driver, address, 64 * GRANULE, 1, STREAM(stream)));
@@ -201,14 +202,14 @@ SIM_TEST(close_frees_everything)
             assert_ok(vmm__driver_check(driver, address + place * 512, 512, 1, STREAM(stream)));
     }
     assert_ok(vmm__driver_release(driver, handle, 64 * GRANULE));
-    sim_create(driver, GRANULE);
+    handle_create(driver, GRANULE);
     sim_record(driver, NULL);
 }
 
 SIM_TEST(the_census_is_zero_after_releasing_everything)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, 4 * GRANULE, &handle);
+    uint64_t address = memory_map(driver, 4 * GRANULE, &handle);
     void *event = sim_record(driver, NULL);
     struct sim_census census = vmm__sim_census(driver);
     assert_int_equal(census.reservations, 1);

@@ -9,8 +9,8 @@
 
 SIM_TEST(without_lag_work_finishes_immediately)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_fill(driver, address, 512, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    memory_fill(driver, address, 512, 1, A);
     assert_ok(vmm__driver_event_query(driver, sim_record(driver, A)));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     sim_assert_clean(driver);
@@ -18,13 +18,13 @@ SIM_TEST(without_lag_work_finishes_immediately)
 
 SIM_TEST(the_lag_delays_completion)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 3);
-    sim_fill(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
     void *event = sim_record(driver, A);
     for (int more = 0; more < 3; more++) {
         assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
-        sim_fill(driver, address + 512, 512, 2, B);
+        memory_fill(driver, address + 512, 512, 2, B);
     }
     assert_ok(vmm__driver_event_query(driver, event));
     assert_status(vmm__driver_event_query(driver, sim_record(driver, B)), VMM__PENDING);
@@ -33,10 +33,10 @@ SIM_TEST(the_lag_delays_completion)
 
 SIM_TEST(an_event_covers_work_before_its_record)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 2);
     void *early = sim_record(driver, A);
-    sim_fill(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
     assert_ok(vmm__driver_event_query(driver, early));
     assert_ok(vmm__driver_event_record(driver, early, A));
     assert_status(vmm__driver_event_query(driver, early), VMM__PENDING);
@@ -57,13 +57,13 @@ SIM_TEST(an_unrecorded_event_is_complete)
 
 SIM_TEST(reducing_the_lag_finishes_work)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_fill(driver, address, 512, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    memory_fill(driver, address, 512, 1, A);
     vmm__sim_lag_set(driver, UINT64_MAX);
-    sim_fill(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
     void *first = sim_record(driver, A);
     for (uint64_t more = 1; more < 600; more++)
-        sim_fill(driver, address + more * 512, 512, 2, B);
+        memory_fill(driver, address + more * 512, 512, 2, B);
     void *last = sim_record(driver, B);
     assert_status(vmm__driver_event_query(driver, first), VMM__PENDING);
     vmm__sim_lag_set(driver, 599);
@@ -75,29 +75,29 @@ SIM_TEST(reducing_the_lag_finishes_work)
 
 SIM_TEST(host_waits_finish_the_awaited_work)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 1000);
-    sim_fill(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
     void *a = sim_record(driver, A);
-    sim_fill(driver, address + 512, 512, 2, B);
+    memory_fill(driver, address + 512, 512, 2, B);
     void *b = sim_record(driver, B);
     assert_ok(vmm__driver_event_wait(driver, a));
     assert_ok(vmm__driver_event_query(driver, a));
     assert_status(vmm__driver_event_query(driver, b), VMM__PENDING);
     assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_event_query(driver, b));
-    sim_fill(driver, address, 512, 3, A);
+    memory_fill(driver, address, 512, 3, A);
     assert_ok(vmm__driver_event_record(driver, a, A));
-    assert_int_equal(sim_mismatches(driver), 0);
+    assert_int_equal(mismatches(driver), 0);
     assert_ok(vmm__driver_event_query(driver, a));
     sim_assert_clean(driver);
 }
 
 SIM_TEST(a_waiting_stream_finishes_later)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 1000);
-    sim_fill(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
     void *a = sim_record(driver, A);
     assert_ok(vmm__driver_stream_wait(driver, B, a));
     void *b = sim_record(driver, B);
@@ -110,19 +110,19 @@ SIM_TEST(a_waiting_stream_finishes_later)
 
 SIM_TEST(unmap_during_work_is_a_violation)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
-    sim_fill(driver, address + MIB, 512, 1, A);
+    memory_fill(driver, address + MIB, 512, 1, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     sim_assert_violations(driver, 1, "during work 1 of stream 0x10a");
 }
 
 SIM_TEST(unmap_after_the_event_is_valid)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
-    sim_fill(driver, address, 512, 1, A);
-    sim_check(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
+    memory_check(driver, address, 512, 1, A);
     assert_ok(vmm__driver_event_wait(driver, sim_record(driver, A)));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     sim_assert_clean(driver);
@@ -130,10 +130,10 @@ SIM_TEST(unmap_after_the_event_is_valid)
 
 SIM_TEST(unmap_checks_every_stream)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
     for (uint64_t stream = 1; stream <= 4; stream++)
-        sim_fill(driver, address + stream * 512, 512, 1, STREAM(stream));
+        memory_fill(driver, address + stream * 512, 512, 1, STREAM(stream));
     for (uint64_t stream = 2; stream <= 4; stream++)
         assert_ok(vmm__driver_event_wait(driver, sim_record(driver, STREAM(stream))));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
@@ -143,11 +143,11 @@ SIM_TEST(unmap_checks_every_stream)
 SIM_TEST(unmap_of_an_unused_alias_is_valid)
 {
     uint64_t handle;
-    uint64_t first = sim_memory(driver, GRANULE, &handle);
-    uint64_t second = sim_reserve(driver, GRANULE);
-    sim_map(driver, second, GRANULE, handle);
+    uint64_t first = memory_map(driver, GRANULE, &handle);
+    uint64_t second = address_reserve(driver, GRANULE);
+    handle_map(driver, second, GRANULE, handle);
     vmm__sim_lag_set(driver, 10);
-    sim_fill(driver, first, 512, 1, A);
+    memory_fill(driver, first, 512, 1, A);
     assert_ok(vmm__driver_unmap(driver, second, GRANULE));
     sim_assert_clean(driver);
     assert_ok(vmm__driver_unmap(driver, first, GRANULE));

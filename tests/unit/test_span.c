@@ -53,7 +53,7 @@ POLICY_TEST(work_in_flight_ends_a_span)
     struct block *block = block_make_live(other, extent(scene, other, 24, 4, 2), 4 * GRANULE);
     (void)block_free_busy(scene, other, block);
     assert_status(join(scene, 8 * GRANULE, 4 * GRANULE), VMM__NO_FIT);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(join(scene, 8 * GRANULE, 4 * GRANULE));
     assert_int_equal(scene->driver->stalls, 0);
 }

@@ -31,7 +31,7 @@ static void fixture_open(struct fixture *fixture, enum order_kind kind, uint64_t
 
 static void fixture_close(struct fixture *fixture)
 {
-    assert_int_equal(sim_mismatches(fixture->driver), 0);
+    assert_int_equal(mismatches(fixture->driver), 0);
     assert_ok(vmm__cache_check(fixture->cache));
     assert_ok(vmm_trim(fixture->cache, 0, NULL));
     assert_int_equal(vmm__sim_census(fixture->driver).handles, 0);
@@ -47,7 +47,8 @@ static void *allocate(struct fixture *fixture, uint64_t bytes, unsigned stream)
 {
     void *block;
     assert_ok(vmm_alloc(fixture->cache, bytes, fixture->streams[stream], &block));
-    sim_fill(fixture->driver, (uintptr_t)block, bytes, ++fixture->words, fixture->streams[stream]);
+    memory_fill(fixture->driver, (uintptr_t)block, bytes, ++fixture->words,
+                fixture->streams[stream]);
     return block;
 }
 
@@ -168,15 +169,16 @@ static void close_users(struct fixture *fixture)
         assert_ok(vmm_record_stream(fixture->cache, block, fixture->streams[2]));
         assert_ok(vmm__driver_event_record(fixture->driver, fixture->event, fixture->streams[1]));
         assert_ok(vmm__driver_stream_wait(fixture->driver, fixture->streams[2], fixture->event));
-        sim_check(fixture->driver, (uintptr_t)block, 48 * MIB, fixture->words, fixture->streams[2]);
+        memory_check(fixture->driver, (uintptr_t)block, 48 * MIB, fixture->words,
+                     fixture->streams[2]);
         stream_close(fixture, 2);
         stream_reopen(fixture, 2);
         if (round % 2 == 0) {
             assert_ok(vmm_record_stream(fixture->cache, block, fixture->streams[2]));
             assert_ok(
                 vmm__driver_stream_wait(fixture->driver, fixture->streams[2], fixture->event));
-            sim_check(fixture->driver, (uintptr_t)block, 48 * MIB, fixture->words,
-                      fixture->streams[2]);
+            memory_check(fixture->driver, (uintptr_t)block, 48 * MIB, fixture->words,
+                         fixture->streams[2]);
         }
         release(fixture, block);
         release(fixture, allocate(fixture, 48 * MIB, 1));
@@ -197,7 +199,7 @@ static void use_blocks_of_the_closed_stream(struct fixture *fixture)
             release(fixture, allocate(fixture, MIB, 1));
         assert_ok(vmm_record_stream(fixture->cache, block, fixture->streams[1]));
         assert_ok(vmm__driver_stream_wait(fixture->driver, fixture->streams[1], fixture->event));
-        sim_check(fixture->driver, (uintptr_t)block, 48 * MIB, word, fixture->streams[1]);
+        memory_check(fixture->driver, (uintptr_t)block, 48 * MIB, word, fixture->streams[1]);
         release(fixture, block);
         release(fixture, allocate(fixture, 48 * MIB, 2));
         release(fixture, allocate(fixture, 48 * MIB, 1));
@@ -263,7 +265,7 @@ TEST(a_stream_that_cannot_wait_gets_a_new_pool)
     release(&fixture, block);
     assert_ok(vmm_record_stream(fixture.cache, live, fixture.streams[1]));
     assert_ok(vmm__driver_stream_wait(fixture.driver, fixture.streams[1], fixture.event));
-    sim_check(fixture.driver, (uintptr_t)live, 8 * MIB, 2, fixture.streams[1]);
+    memory_check(fixture.driver, (uintptr_t)live, 8 * MIB, 2, fixture.streams[1]);
     assert_ok(vmm__driver_event_wait(fixture.driver, fixture.event));
     release(&fixture, live);
     void *other = allocate(&fixture, 8 * MIB,
@@ -286,7 +288,7 @@ TEST(reuse_adds_no_wait_for_unrelated_work)
     assert_ok(vmm_record_stream(fixture.cache, block, fixture.streams[2]));
     assert_ok(vmm__driver_event_record(fixture.driver, fixture.event, fixture.streams[1]));
     assert_ok(vmm__driver_stream_wait(fixture.driver, fixture.streams[2], fixture.event));
-    sim_check(fixture.driver, (uintptr_t)block, 8 * MIB, 1, fixture.streams[2]);
+    memory_check(fixture.driver, (uintptr_t)block, 8 * MIB, 1, fixture.streams[2]);
     stream_close(&fixture, 2);
     uint64_t waits = vmm__driver_calls(fixture.driver, DRIVER_CALL_stream_wait);
     release(&fixture, allocate(&fixture, 8 * MIB, 3));

@@ -39,7 +39,7 @@ static void *allocate(struct fixture *fixture, uint64_t bytes, unsigned stream)
 {
     void *block;
     assert_ok(vmm_alloc(fixture->cache, bytes, fixture->streams[stream], &block));
-    sim_fill(fixture->driver, (uintptr_t)block, bytes, 1, fixture->streams[stream]);
+    memory_fill(fixture->driver, (uintptr_t)block, bytes, 1, fixture->streams[stream]);
     return block;
 }
 

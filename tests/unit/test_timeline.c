@@ -17,7 +17,7 @@ SCENE_TEST(one_event_serves_its_epoch)
         assert_status(vmm__timeline_query(&scene->timeline, epoch), VMM__PENDING);
     assert_int_equal(records(scene), 1);
     assert_true(vmm__timeline_now(&scene->timeline) > epoch);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__timeline_query(&scene->timeline, epoch));
     assert_ok(vmm__timeline_query(&scene->timeline, epoch));
     assert_int_equal(records(scene), 1);
@@ -86,9 +86,9 @@ SCENE_TEST(other_streams_follow_on_the_device)
 {
     uint64_t epoch = work_start(scene);
     assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)));
-    sim_check(scene->driver, scene->address, GRANULE, 1, STREAM(2));
+    memory_check(scene->driver, scene->address, GRANULE, 1, STREAM(2));
     assert_int_equal(scene->driver->stalls, 0);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(3)));
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_stream_wait), 1);
 }
@@ -178,7 +178,7 @@ SCENE_TEST(capturing_stream_does_not_follow)
     assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
     assert_status(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)), VMM__PENDING);
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_stream_wait), 0);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)));
     assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
     sim_assert_clean(scene->driver);

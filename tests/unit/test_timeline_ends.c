@@ -17,7 +17,7 @@ SCENE_TEST(last_event_covers_stamps_after_the_end)
     assert_int_equal(records(scene), 1);
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_capturing), 2);
     assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)));
-    sim_check(scene->driver, scene->address, GRANULE, 1, STREAM(2));
+    memory_check(scene->driver, scene->address, GRANULE, 1, STREAM(2));
     assert_ok(vmm__timeline_wait(&scene->timeline, epoch));
     for (int i = 0; i < 20; i++) {
         assert_ok(vmm__timeline_query(&scene->timeline, vmm__timeline_now(&scene->timeline)));
@@ -37,7 +37,7 @@ SCENE_TEST(next_stream_waits_for_the_last_event)
     assert_true(vmm__timeline_has_ended(&scene->timeline));
     assert_ok(vmm__timeline_resume(&scene->timeline, STREAM(2)));
     assert_false(vmm__timeline_has_ended(&scene->timeline));
-    sim_fill(scene->driver, scene->address, GRANULE, 2, STREAM(2));
+    memory_fill(scene->driver, scene->address, GRANULE, 2, STREAM(2));
     uint64_t epoch = vmm__timeline_now(&scene->timeline);
     assert_status(vmm__timeline_query(&scene->timeline, epoch), VMM__PENDING);
     assert_int_equal(records(scene), 2);

@@ -98,7 +98,7 @@ POLICY_TEST(unfinished_chunks_stay_unless_any_may_go)
     assert_ok(vmm__limbo_drain(&scene->cache->vm, &released));
     assert_int_equal(released, 2 * GRANULE);
     assert_int_equal(scene->driver->stalls, 0);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__limbo_drain(&scene->cache->vm, &released));
     assert_int_equal(released, 6 * GRANULE);
 }
@@ -141,7 +141,7 @@ POLICY_TEST(a_failed_event_keeps_the_memory)
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_ok(vmm__cache_check(scene->cache));
     assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm_trim(scene->cache, 0, &released));
     assert_int_equal(released, 4 * GRANULE);
 }
@@ -157,7 +157,7 @@ static void slot_toggle(struct scene *scene, vmm_cache *cache, void **slot, unsi
         return;
     }
     assert_ok(vmm_alloc(cache, bytes, stream, slot));
-    sim_fill(scene->driver, (uintptr_t)*slot, bytes, number, stream);
+    memory_fill(scene->driver, (uintptr_t)*slot, bytes, number, stream);
 }
 
 /* The peak of reserved bytes of a program whose work lags 40 operations behind and that trims every `trim_every`
@@ -178,7 +178,7 @@ static uint64_t lagging_peak(struct scene *scene, unsigned trim_every)
     }
     uint64_t peak_bytes = vmm__stat_read(&cache->vm.reserved_bytes).peak;
     assert_int_equal(scene->driver->stalls, stalls);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     vmm__sim_lag_set(scene->driver, 0);
     assert_ok(vmm_destroy(cache));
     return peak_bytes;

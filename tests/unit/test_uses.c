@@ -29,7 +29,7 @@ static void other_start(struct engine *engine)
 
 static void other_finish(struct engine *engine)
 {
-    assert_int_equal(sim_mismatches(engine->driver), 0);
+    assert_int_equal(mismatches(engine->driver), 0);
 }
 
 ENGINE_TEST(blocks_without_uses_do_not_wait)

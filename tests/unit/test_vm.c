@@ -30,8 +30,8 @@ ENGINE_TEST(mapped_memory_can_be_used)
     assert_null(vmm__vm_chunk(vm, 9));
     assert_null(vmm__vm_chunk(vm, 21));
     assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_access), 1);
-    sim_fill(engine->driver, engine_address(engine, 10), 11 * GRANULE, 5, STREAM(1));
-    sim_check(engine->driver, engine_address(engine, 10), 11 * GRANULE, 5, STREAM(1));
+    memory_fill(engine->driver, engine_address(engine, 10), 11 * GRANULE, 5, STREAM(1));
+    memory_check(engine->driver, engine_address(engine, 10), 11 * GRANULE, 5, STREAM(1));
     engine_check(engine);
 }
 
@@ -53,7 +53,7 @@ ENGINE_TEST(limit_covers_all_reserved_memory)
 ENGINE_TEST(map_beyond_the_device_memory_fails_cleanly)
 {
     uint64_t most = engine->driver->total_bytes / GRANULE;
-    uint64_t handle = sim_create(engine->driver, 6 * GRANULE);
+    uint64_t handle = handle_create(engine->driver, 6 * GRANULE);
     assert_status(take_and_map(engine, 0, most), VMM_ERR_DEVICE_OOM);
     (void)engine_drain(engine);
     assert_int_equal(engine_reserved_bytes(engine), 0);
@@ -134,7 +134,7 @@ ENGINE_TEST(limbo_waits_for_its_epoch)
     assert_int_equal(engine_drain(engine), 0);
     assert_non_null(vmm__vm_chunk(&engine->memory, 0));
     assert_null(vmm__vm_chunk(&engine->memory, 4));
-    assert_int_equal(sim_mismatches(engine->driver), 0);
+    assert_int_equal(mismatches(engine->driver), 0);
     assert_int_equal(engine_drain(engine), 4 * GRANULE);
     assert_int_equal(engine->driver->stalls, 0);
     engine_check(engine);
@@ -237,14 +237,14 @@ ENGINE_TEST(chunk_moves_while_work_runs)
     assert_int_equal(engine->memory.limbo_bytes, 0);
     assert_int_equal(engine->driver->mapped_bytes, 8 * GRANULE);
     engine_check(engine);
-    sim_fill(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
+    memory_fill(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
     assert_int_equal(engine_drain(engine), 0);
     assert_int_equal(engine->driver->mapped_bytes, 8 * GRANULE);
-    assert_int_equal(sim_mismatches(engine->driver), 0);
+    assert_int_equal(mismatches(engine->driver), 0);
     assert_int_equal(engine_drain(engine), 0);
     assert_int_equal(engine->driver->mapped_bytes, 4 * GRANULE);
     assert_null(vmm__vm_chunk(&engine->memory, 8));
-    sim_check(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
+    memory_check(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
     engine_check(engine);
 }
 
