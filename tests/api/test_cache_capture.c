@@ -89,11 +89,9 @@ static void capture_survives(struct cache_test *test, const vmm_config *config, 
         graph_replay(test, &graph, stream);
         work_verify(test);
     }
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     work_verify(test);
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
 }
 
 CACHE_TEST(nothing_breaks_a_capture)
@@ -118,8 +116,7 @@ CACHE_TEST(nothing_breaks_an_unannounced_capture)
     graph_mix(test, &graph, 1, 1);
     block_free(test, block_alloc(test, LARGE, 2));
     capture_begin(test, 2);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     pieces_create(test, 2);
     void *pieces[3];
     for (unsigned i = 0; i < 3; i++)
@@ -172,8 +169,7 @@ CACHE_TEST(blocks_of_a_graph_wait_for_others)
     stream_finish(test, 3);
     assert_ptr_equal(graph_alloc(test, &graph, LARGE), block);
     graph_end(test, &graph);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
 }
 
 /* What waits for the captured stream is no reason not to wait for the rest. */
@@ -233,8 +229,7 @@ CACHE_TEST(graphs_reuse_completed_blocks)
         graph_end(test, &graph);
         graph_replay(test, &graph, 3);
         flight_end(test);
-        graph_empty(test, &graph);
-        graph_release(test, &graph);
+        graph_discard(test, &graph);
     }
 }
 
@@ -272,8 +267,7 @@ CACHE_TEST(graphs_reuse_blocks_that_complete_during_the_capture)
     (void)usleep(50000); /* a capture forbids waits for the device */
     assert_ptr_equal(graph_alloc(test, &graph, CACHE_LIMIT), block);
     graph_end(test, &graph);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
 }
 
 /* ---- Release ---------------------------------------------------------------------------------- */
@@ -316,8 +310,7 @@ CACHE_TEST(a_pool_id_can_begin_again_during_its_release)
     memory_exhaust(test, &graph);
     graph_replay(test, &graph, 3);
     work_verify(test);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     graph_release(test, &other);
     assert_int_equal(cache_stats(test).retained_bytes, 0);
 }

@@ -189,8 +189,7 @@ CACHE_TEST(memory_of_graphs_in_use_stays)
     assert_ok(vmm_compact(test->cache, 0, &moved, &released));
     assert_int_equal(moved + released, 0);
     graph_replay(test, &graph, 2);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     work_verify(test);
     assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
     assert_int_equal(reserved(test), 0);

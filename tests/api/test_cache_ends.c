@@ -237,11 +237,9 @@ CACHE_TEST(graph_pools_outlive_their_stream)
         if (round == 1) { /* on another stream with the same handle, for the same pool */
             struct graph again;
             graph_mix(test, &again, 1, 1);
-            graph_empty(test, &again);
-            graph_release(test, &again);
+            graph_discard(test, &again);
         }
-        graph_empty(test, &graph);
-        graph_release(test, &graph);
+        graph_discard(test, &graph);
         cache_verify_empty(test);
     }
 }
@@ -319,8 +317,7 @@ CACHE_TEST(a_graph_pool_of_an_ended_stream_is_released)
     graph_mix(test, &graph, 1, 1);
     (void)block_alloc_and_free(test, LARGE, 1, 1);
     stream_destroyed(test, 1);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     assert_ok(vmm_wait(test->cache));
     (void)stream_recreate(test, 1);
     cache_verify_empty(test);

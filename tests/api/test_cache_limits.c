@@ -1,7 +1,8 @@
 /* The limit: it holds, memory is found under it, and what a refusal says and leaves. */
+#define _GNU_SOURCE
 #include "support/cache_support.h"
+#include "support/thread_support.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #define LARGE (8 * MIB)
@@ -223,12 +224,9 @@ CACHE_TEST(retries_leave_no_error)
     void *block = block_alloc(test, CACHE_LIMIT, 1);
     bool is_sure = flight_begin(test, block, CACHE_LIMIT, 1);
     block_free(test, block);
-    pthread_t thread;
-    void *trouble = NULL;
-    assert_int_equal(pthread_create(&thread, NULL, success_after_retry, test), 0);
-    assert_int_equal(pthread_join(thread, &trouble), 0);
+    const char *trouble = thread_run(success_after_retry, test);
     if (trouble != NULL)
-        fail_msg("%s", (const char *)trouble);
+        fail_msg("%s", trouble);
     if (is_sure)
         assert_true(cache_stats(test).retries > 0);
 }

@@ -128,8 +128,7 @@ CACHE_TEST(graph_pools_are_named)
     assert_true(named > 4 && named < model->count);
     model_verify(test, model);
     graph_end(test, &graph);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     (void)cache_trim(test, 0);
     model_verify(test, model);
 }

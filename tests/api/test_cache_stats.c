@@ -1,7 +1,7 @@
 /* The figures of what is handed out: exact for one caller, within known bounds for several. */
+#define _GNU_SOURCE
 #include "support/cache_support.h"
-
-#include <pthread.h>
+#include "support/thread_support.h"
 
 /* What heap/totals.h allows a stream's account to keep back while several threads call. */
 #define COUNTERS_SLACK (4 * MIB)
@@ -84,9 +84,7 @@ static void *other_main(void *context)
 
 static void other_ran(struct other_thread *other)
 {
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, other_main, other), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)thread_run(other_main, other);
     assert_ok(other->status);
 }
 
@@ -311,8 +309,7 @@ CACHE_TEST(last_freed_blocks_are_free_for_all_calls)
         assert_ptr_equal(block_alloc(test, sizes[i], 1), block);
         block_free(test, block);
         work_verify(test);
-        (void)cache_trim(test, 0);
-        assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+        cache_trim_all(test);
         cache_verify(test);
     }
 }

@@ -2,20 +2,12 @@
 #define _GNU_SOURCE
 #include "life/cuda_support.h"
 
-#include <time.h>
 #include <unistd.h>
 
 /* Of the thread's own time. */
 enum { REFUSED_NS = IS_SLOW_BUILD ? 50000000 : 5000000 };
 
 /* ---- Refusals ----------------------------------------------------------------------------------- */
-
-static uint64_t thread_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 struct refusal {
     const char *call;

@@ -187,8 +187,14 @@ TEST(any_call_may_fail_once)
 
 /* ---- Contexts that end --------------------------------------------------------------------------- */
 
-static void context_end(const char *call, bool is_made_anew)
+struct ending {
+    const char *call;
+    bool is_made_anew;
+};
+
+static void context_end(void *context)
 {
+    const struct ending *ending = context;
     fake_open();
     bool has_ids = dlsym(library, "cuCtxGetId") != NULL;
     void *blocks[BLOCKS];
@@ -196,12 +202,12 @@ static void context_end(const char *call, bool is_made_anew)
     vmm_cache *other = cache_create(1);
     vmm_cache *cache = cache_create(0);
     blocks_allocate(cache, blocks);
-    CHILD_REQUIRES(device_call_by_name(call, 0) == 0);
-    if (is_made_anew)
+    CHILD_REQUIRES(device_call_by_name(ending->call, 0) == 0);
+    if (ending->is_made_anew)
         context_retain(0);
     vmm_status status = vmm_alloc(cache, 50 * MIB, NULL, &out);
     CHILD_REQUIRES(status == VMM_ERR_LOST || !has_ids);
-    if (has_ids && is_made_anew)
+    if (has_ids && ending->is_made_anew)
         CHILD_REQUIRES(strstr(vmm_last_error(), "the context was reset") != NULL);
     if (status == VMM_ERR_LOST)
         lost_cache_destroy(cache, blocks, fake->calls);
@@ -216,41 +222,17 @@ static void context_end(const char *call, bool is_made_anew)
     CHILD_REQUIRES(vmm__host_outstanding() == 0);
 }
 
-static void context_reset(void *context)
-{
-    (void)context;
-    context_end("cuDevicePrimaryCtxReset_v2", false);
-}
-
-static void context_reset_and_made_anew(void *context)
-{
-    (void)context;
-    context_end("cuDevicePrimaryCtxReset_v2", true);
-}
-
-static void context_released(void *context)
-{
-    (void)context;
-    context_end("cuDevicePrimaryCtxRelease_v2", false);
-}
-
-static void context_released_and_made_anew(void *context)
-{
-    (void)context;
-    context_end("cuDevicePrimaryCtxRelease_v2", true);
-}
-
 TEST(ended_context_is_detected)
 {
-    child_runs(context_reset, NULL);
-    child_runs(context_released, NULL);
+    child_runs(context_end, &(struct ending){ "cuDevicePrimaryCtxReset_v2", false });
+    child_runs(context_end, &(struct ending){ "cuDevicePrimaryCtxRelease_v2", false });
 }
 
 /* A new primary context has the address of the old one, but none of its objects. */
 TEST(renewed_context_is_detected)
 {
-    child_runs(context_reset_and_made_anew, NULL);
-    child_runs(context_released_and_made_anew, NULL);
+    child_runs(context_end, &(struct ending){ "cuDevicePrimaryCtxReset_v2", true });
+    child_runs(context_end, &(struct ending){ "cuDevicePrimaryCtxRelease_v2", true });
 }
 
 static void reset_detect(vmm_cache *cache)

@@ -8,10 +8,9 @@
 #include "cache/cache.h"
 #include "life/child.h"
 #include "support/cache_support.h"
+#include "support/thread_support.h"
 
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 /* ThreadSanitizer kills children that start threads: there they start none, and do not use the host driver. */
 #ifdef VMM_THREAD_SANITIZER
@@ -30,13 +29,6 @@ struct scene {
 };
 
 /* ---- Calls of a child ------------------------------------------------------------------------- */
-
-static uint64_t thread_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static int visit_continue(void *context, const vmm_item *item)
 {
@@ -317,11 +309,8 @@ CACHE_TEST(threads_of_a_child_are_not_bias_owners)
 {
     struct scene scene = scene_start(test);
     scene.stream = (vmm_stream)9;
-    for (int i = 0; i < 4; i++) {
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, bias_owner_become, test->cache), 0);
-        assert_int_equal(pthread_join(thread, NULL), 0);
-    }
+    for (int i = 0; i < 4; i++)
+        (void)thread_run(bias_owner_become, test->cache);
     child_runs(threads_try_calls, &scene);
     scene_end(&scene);
 }

@@ -60,6 +60,8 @@ void block_try_fill(struct cache_test *test, size_t bytes, unsigned stream, uint
 void block_use(struct cache_test *test, void *block, unsigned stream);
 size_t cache_trim(struct cache_test *test, size_t keep_bytes);
 vmm_stats cache_stats(struct cache_test *test);
+/* Trims; fails if any memory stays reserved. */
+void cache_trim_all(struct cache_test *test);
 
 /* How often the host has waited for the device since the cache was created. */
 uint64_t cache_stalls(struct cache_test *test);

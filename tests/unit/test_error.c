@@ -1,10 +1,10 @@
 /* Statuses, the thread's last error, and statistics. */
-#include "support/test_support.h"
+#define _GNU_SOURCE
+#include "support/thread_support.h"
 
 #include "base/error.h"
 #include "base/stat.h"
 
-#include <pthread.h>
 #include <string.h>
 
 TEST(every_status_has_a_name_and_a_text)
@@ -60,11 +60,7 @@ static void *other_main(void *context)
 TEST(each_thread_has_its_own_error)
 {
     (void)vmm__error(VMM_ERR_DRIVER, "mine");
-    pthread_t thread;
-    void *result;
-    assert_int_equal(pthread_create(&thread, NULL, other_main, NULL), 0);
-    assert_int_equal(pthread_join(thread, &result), 0);
-    assert_null(result);
+    assert_null(thread_run(other_main, NULL));
     assert_string_equal(vmm_last_error(), "mine");
 }
 

@@ -1,10 +1,10 @@
 /* System limits that the host driver reaches, and what remains after close. */
 #define _GNU_SOURCE
 #include "support/host_support.h"
+#include "support/thread_support.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -139,17 +139,9 @@ static void *return_argument(void *argument)
     return argument;
 }
 
-/* Sanitizers start an additional thread with the program's first one. */
-static void start_thread_runtime(void)
-{
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, return_argument, NULL), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-}
-
 TEST(close_leaves_nothing)
 {
-    start_thread_runtime();
+    (void)thread_run(return_argument, NULL); /* sanitizers start another with the first */
     int descriptors = count_entries("/proc/self/fd");
     int threads = count_threads(1);
     for (int round = 0; round < 3; round++) {

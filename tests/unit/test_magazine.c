@@ -1,12 +1,12 @@
 /* Magazines: threads that share a contended pool, including concurrent double frees. */
 #define _GNU_SOURCE
 #include "support/sim_support.h"
+#include "support/thread_support.h"
 
 #include "api/create_on.h"
 #include "cache/cache.h"
 #include "life/child.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -144,9 +144,7 @@ static void *visitor_main(void *cache)
  * magazine. */
 static void bias_owner_remove(vmm_cache *cache)
 {
-    pthread_t visitor;
-    assert_int_equal(pthread_create(&visitor, NULL, visitor_main, cache), 0);
-    (void)pthread_join(visitor, NULL);
+    (void)thread_run(visitor_main, cache);
 }
 
 SIM_TEST(idle_memory_decays_while_magazines_serve_requests)

@@ -1,11 +1,10 @@
 /* Thread slots: threads that have none yet, in callbacks that run with locks held. */
 #define _GNU_SOURCE
 #include "support/sim_support.h"
+#include "support/thread_support.h"
 
 #include "api/create_on.h"
 #include "cache/cache.h"
-
-#include <pthread.h>
 
 enum { PAIRS = 100 };
 
@@ -52,13 +51,6 @@ static void *newcomer_main(void *context)
     newcomer->identity = vmm__thread_self();
     (void)vmm_log_write(newcomer->cache, "now");
     return NULL;
-}
-
-static void thread_run(void *(*function)(void *context), struct newcomer *newcomer)
-{
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, function, newcomer), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
 static void newcomer_open(struct driver *driver, struct newcomer *newcomer)
