@@ -30,15 +30,21 @@ static struct request request_of(struct scene *scene, uint64_t bytes)
     };
 }
 
+static vmm_status reclaim_run(struct scene *scene, struct request *request, struct reclaim *reclaim)
+{
+    vmm__fair_lock(&scene->cache->grow_lock);
+    vmm__pool_lock(request->pool);
+    vmm_status status = vmm__reclaim_next(scene->cache, request, reclaim);
+    vmm__pool_unlock(request->pool);
+    vmm__fair_unlock(&scene->cache->grow_lock);
+    return status;
+}
+
 /* Runs reclaim from a step on; returns the step that succeeded, or RECLAIM_END. */
 static unsigned run_from(struct scene *scene, struct request *request, unsigned step)
 {
     struct reclaim reclaim = { .step = step };
-    vmm__fair_lock(&scene->cache->grow_lock);
-    vmm__pool_lock(request->pool);
-    vmm_status status = vmm__reclaim_next(scene->cache, request, &reclaim);
-    vmm__pool_unlock(request->pool);
-    vmm__fair_unlock(&scene->cache->grow_lock);
+    vmm_status status = reclaim_run(scene, request, &reclaim);
     assert_ok(vmm__cache_check(scene->cache));
     if (status == VMM__NOTHING)
         return RECLAIM_END;
@@ -204,11 +210,7 @@ POLICY_TEST(reclaim_waits_for_blocks_that_others_use)
     struct request request = request_of(scene, 2 * GRANULE);
     request.from = GROW_FOLLOW;
     struct reclaim reclaim = { .step = PASSED };
-    vmm__fair_lock(&scene->cache->grow_lock);
-    vmm__pool_lock(request.pool);
-    assert_ok(vmm__reclaim_next(scene->cache, &request, &reclaim));
-    vmm__pool_unlock(request.pool);
-    vmm__fair_unlock(&scene->cache->grow_lock);
+    assert_ok(reclaim_run(scene, &request, &reclaim));
     assert_int_equal(reclaim.step, 0); /* reclaim starts again */
     assert_int_equal(scene->driver->stalls, 1);
     vmm__cache_counters_flush(scene->cache, NULL);
@@ -328,13 +330,25 @@ POLICY_TEST(an_error_ends_reclaim)
     struct request request = request_of(scene, 2 * GRANULE);
     struct reclaim reclaim = { .step = IDLE };
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
-    vmm__fair_lock(&scene->cache->grow_lock);
-    vmm__pool_lock(request.pool);
-    assert_status(vmm__reclaim_next(scene->cache, &request, &reclaim), VMM_ERR_DRIVER);
-    vmm__pool_unlock(request.pool);
-    vmm__fair_unlock(&scene->cache->grow_lock);
+    assert_status(reclaim_run(scene, &request, &reclaim), VMM_ERR_DRIVER);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_ok(vmm__cache_check(scene->cache));
+}
+
+/* Captures stream 2, for which a freed block of four granules waits. */
+static void capture_hold(struct scene *scene)
+{
+    void *block;
+    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
+    assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
+    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
+    assert_ok(vmm_free(scene->cache, block));
+}
+
+static void capture_drop(struct scene *scene)
+{
+    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
+    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
 }
 
 /*
@@ -343,37 +357,24 @@ POLICY_TEST(an_error_ends_reclaim)
  */
 POLICY_TEST(internal_outcomes_stay_inside_reclaim)
 {
-    void *block;
-    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
-    assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
-    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
-    assert_ok(vmm_free(scene->cache, block));
+    capture_hold(scene);
     bool has_failed = true;
     for (uint64_t call = 1; has_failed; call++) {
         struct request request = request_of(scene, 2 * GRANULE);
         struct reclaim reclaim = { .step = WAIT_USES };
         vmm__sim_fail_at(scene->driver, call, VMM_ERR_DRIVER, false);
-        vmm__fair_lock(&scene->cache->grow_lock);
-        vmm__pool_lock(request.pool);
-        vmm_status status = vmm__reclaim_next(scene->cache, &request, &reclaim);
-        vmm__pool_unlock(request.pool);
-        vmm__fair_unlock(&scene->cache->grow_lock);
+        vmm_status status = reclaim_run(scene, &request, &reclaim);
         has_failed = vmm__sim_faults_fired(scene->driver) > 0;
         assert_true(status == VMM_OK || status == VMM__NOTHING || status == VMM_ERR_DRIVER);
         assert_true(call < 100);
     }
-    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
-    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
+    capture_drop(scene);
 }
 
 /* The same through vmm_alloc(), with a fault at each driver call of the request in turn: a single one, then a lasting one. */
 POLICY_TEST(requests_return_public_statuses_only)
 {
-    void *block;
-    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
-    assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
-    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
-    assert_ok(vmm_free(scene->cache, block));
+    capture_hold(scene);
     limit_to_reserved(scene);
     for (unsigned is_lasting = 0; is_lasting < 2; is_lasting++) {
         bool has_failed = true;
@@ -386,8 +387,7 @@ POLICY_TEST(requests_return_public_statuses_only)
             assert_true(call < 200);
         }
     }
-    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
-    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
+    capture_drop(scene);
 }
 
 POLICY_TEST(the_report_names_everything)
