@@ -60,4 +60,18 @@ static inline void child_runs(void (*function)(void *context), void *context)
     assert_true(child_ended(child_begun(function, context), 0));
 }
 
+/* A test that runs in a child. */
+#define CHILD_TEST(name)                                                                           \
+    static void name##_in_child(void);                                                             \
+    static void child_of_##name(void *context)                                                     \
+    {                                                                                              \
+        (void)context;                                                                             \
+        name##_in_child();                                                                         \
+    }                                                                                              \
+    TEST(name)                                                                                     \
+    {                                                                                              \
+        child_runs(child_of_##name, NULL);                                                         \
+    }                                                                                              \
+    static void name##_in_child(void)
+
 #endif

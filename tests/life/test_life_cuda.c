@@ -52,7 +52,7 @@ static void refusal_check_time(const struct refusal *refusal, int result)
     CHILD_REQUIRES(is_quick);
 }
 
-static void refusals_run(void *context)
+FAKE_TEST(refused_self_test_call_is_named)
 {
     static const struct refusal refusals[] = {
         { .call = "cuMemGetAllocationGranularity", .text = "cuMemGetAllocationGranularity" },
@@ -67,19 +67,12 @@ static void refusals_run(void *context)
         { .call = "cuMemAddressFree", .text = "'address free': cuMemAddressFree", .leaves = true },
     };
     static const int results[] = { 801, 800, 999 };
-    (void)context;
-    fake_open();
     cache_check_works(0);
     for (unsigned i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         for (unsigned j = 0; j < 3; j++)
             refusal_check_time(&refusals[i], results[j]);
     }
     cache_check_works(0);
-}
-
-TEST(refused_self_test_call_is_named)
-{
-    child_runs(refusals_run, NULL);
 }
 
 /* Whether creating a cache makes fewer than `from` calls of this name, so that the fault never occurs. The cache, or the
@@ -101,11 +94,9 @@ static bool create_misses_fault(const char *call, int result, uint64_t from, boo
     return !was_made;
 }
 
-static void failing_creates_run(void *context)
+FAKE_TEST(failed_create_leaves_nothing)
 {
     static const int results[] = { 1, 2, 709, 719, 999 };
-    (void)context;
-    fake_open();
     cache_check_works(0);
     for (unsigned i = 0; i < sizeof results / sizeof *results; i++) {
         for (uint64_t from = 1; !create_misses_fault("*", results[i], from, true); from++)
@@ -115,11 +106,6 @@ static void failing_creates_run(void *context)
     for (uint64_t from = 1; has_ids && !create_misses_fault("cuCtxGetId", 709, from, false); from++)
         continue;
     fake_check_misuses();
-}
-
-TEST(failed_create_leaves_nothing)
-{
-    child_runs(failing_creates_run, NULL);
 }
 
 struct start {
@@ -206,14 +192,12 @@ TEST(devices_and_peers_work)
 /* ---- Streams ------------------------------------------------------------------------------------ */
 
 /* The call fails with a line that names the cause, and the cache keeps no record of the stream. */
-static void foreign_stream(void *context)
+FAKE_TEST(a_stream_of_another_context_is_refused)
 {
     vmm_stream foreign = (vmm_stream)(uintptr_t)FAKE_FOREIGN_STREAM;
     void *block = NULL;
     void *none = NULL;
     vmm_stats stats = VMM_STATS_INIT;
-    (void)context;
-    fake_open();
     vmm_cache *cache = cache_create(0);
     CHILD_REQUIRES(vmm_alloc(cache, 512, (vmm_stream)16, &block) == VMM_OK);
     CHILD_REQUIRES(vmm_alloc(cache, 512, foreign, &none) == VMM_ERR_INVALID_ARGUMENT);
@@ -224,9 +208,4 @@ static void foreign_stream(void *context)
     CHILD_REQUIRES(stats.streams == 1 && stats.stale_streams == 0);
     CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK && vmm_destroy(cache) == VMM_OK);
     fake_check_misuses();
-}
-
-TEST(a_stream_of_another_context_is_refused)
-{
-    child_runs(foreign_stream, NULL);
 }

@@ -96,14 +96,12 @@ TEST(refused_release_is_tried_once)
 
 /* In debug mode a free releases a large block at once, but not if the device is lost; vmm_destroy() does then. The same
  * holds for a handle whose map failed. */
-static void debug_blocks_free(void *context)
+FAKE_TEST(debug_mode_releases_at_destroy)
 {
     vmm_config config = VMM_CONFIG_INIT;
     void *blocks[BLOCKS];
     void *out;
     vmm_cache *cache;
-    (void)context;
-    fake_open();
     config.driver = VMM_DRIVER_CUDA;
     config.arena_bytes = GIB;
     config.debug = VMM_DEBUG_ON;
@@ -117,11 +115,6 @@ static void debug_blocks_free(void *context)
     lost_cache_destroy(cache, blocks, fake->calls);
     CHILD_REQUIRES(fake->taken(0) == 0 && vmm__host_outstanding() == 0);
     fake_check_misuses();
-}
-
-TEST(debug_mode_releases_at_destroy)
-{
-    child_runs(debug_blocks_free, NULL);
 }
 
 static void require_documented(vmm_status status, const char *call)
@@ -162,12 +155,10 @@ static uint64_t work_with_fault(int result, uint64_t from)
 }
 
 /* If any single call of libcuda fails, calls return only statuses that the header documents. */
-static void fail_every_call(void *context)
+FAKE_TEST(any_call_may_fail_once)
 {
     static const int results[] = { 1, 2, 100, 101, 700, 719, 999 };
-    (void)context;
     (void)alarm(600);
-    fake_open();
     uint64_t calls = work_with_fault(0, 0);
     CHILD_REQUIRES(calls > 300);
     fake_check_misuses();
@@ -178,11 +169,6 @@ static void fail_every_call(void *context)
     }
     (void)dprintf(STDOUT_FILENO, "%llu calls of libcuda, %llu runs with one failed call\n",
                   (unsigned long long)calls, (unsigned long long)runs);
-}
-
-TEST(any_call_may_fail_once)
-{
-    child_runs(fail_every_call, NULL);
 }
 
 /* ---- Contexts that end --------------------------------------------------------------------------- */
@@ -241,14 +227,12 @@ static void reset_detect(vmm_cache *cache)
 }
 
 /* Each lost cache releases its own memory; the one that was created after the reset keeps its memory. */
-static void caches_destroy_in_turn(void *context)
+FAKE_TEST(each_cache_releases_its_own_memory)
 {
     enum { CACHES = 3 };
     void *blocks[CACHES][BLOCKS];
     vmm_cache *caches[CACHES];
     uint64_t taken[CACHES];
-    (void)context;
-    fake_open();
     if (dlsym(library, "cuCtxGetId") == NULL)
         return; /* without ids a new context looks like the old one */
     for (unsigned i = 0; i < CACHES; i++) {
@@ -272,11 +256,6 @@ static void caches_destroy_in_turn(void *context)
     fake_check_misuses();
 }
 
-TEST(each_cache_releases_its_own_memory)
-{
-    child_runs(caches_destroy_in_turn, NULL);
-}
-
 /* ---- fork ----------------------------------------------------------------------------------------- */
 
 static void cuda_try(void *cache)
@@ -294,10 +273,8 @@ static void cuda_try(void *cache)
     CHILD_REQUIRES(vmm_destroy(own) == VMM_OK);
 }
 
-static void parent_run(void *context)
+FAKE_TEST(forked_child_does_not_call_cuda)
 {
-    (void)context;
-    fake_open();
     void *blocks[BLOCKS];
     vmm_cache *cache = cache_create(0);
     blocks_allocate(cache, blocks);
@@ -305,11 +282,6 @@ static void parent_run(void *context)
     blocks_free(cache, blocks);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
     fake_check_misuses();
-}
-
-TEST(forked_child_does_not_call_cuda)
-{
-    child_runs(parent_run, NULL);
 }
 
 int main(int argc, char **argv)
