@@ -8,17 +8,10 @@
 #include "base/hostmem.h"
 #include "driver/sim/sim.h"
 
-#define CAPTURE_TEST(name) TEST_WITH(name, capture_setup, capture_teardown, struct driver *driver)
+#define CAPTURE_TEST(name)                                                                         \
+    TEST_WITH(name, driver_choice_setup, capture_teardown, struct driver *driver)
 
-static int capture_setup(void **state)
-{
-    struct driver *driver = driver_choice_open(128 * MIB);
-    if (driver_choice_kind() == VMM_DRIVER_SIM)
-        vmm__sim_lag_set(driver, 16);
-    *state = driver;
-    return 0;
-}
-
+/* Without the census: on sim, a broken capture is a violation. */
 static int capture_teardown(void **state)
 {
     vmm__driver_close(*state);

@@ -5,38 +5,13 @@
 #include "support/driver_choice.h"
 #include "support/driver_steps.h"
 
-#include "base/hostmem.h"
-#include "driver/sim/sim.h"
-
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTRACT_TEST(name)                                                                        \
-    TEST_WITH(name, contract_setup, contract_teardown, struct driver *driver)
-
-/* Capacity of host and sim; a GPU has its own. */
-#define CAPACITY (128 * MIB)
-
-static int contract_setup(void **state)
-{
-    struct driver *driver = driver_choice_open(CAPACITY);
-    if (driver_choice_kind() == VMM_DRIVER_SIM)
-        vmm__sim_lag_set(driver, 16);
-    *state = driver;
-    return 0;
-}
-
-static int contract_teardown(void **state)
-{
-    driver_choice_census_is_zero(*state);
-    vmm__driver_close(*state);
-    return vmm__host_outstanding() == 0 ? 0 : -1;
-}
-
 /* ---- Fill and check -------------------------------------------------------------------------- */
 
-CONTRACT_TEST(check_accepts_filled_memory)
+DRIVER_TEST(check_accepts_filled_memory)
 {
     struct region region = region_open(driver, 1, 8);
     for (uint32_t bytes = 1; bytes <= 5000; bytes++) {
@@ -53,7 +28,7 @@ CONTRACT_TEST(check_accepts_filled_memory)
     region_close(driver, &region);
 }
 
-CONTRACT_TEST(check_detects_overwritten_memory)
+DRIVER_TEST(check_detects_overwritten_memory)
 {
     struct region region = region_open(driver, 1, 1);
     uint64_t whole = region.address;
@@ -73,7 +48,7 @@ CONTRACT_TEST(check_detects_overwritten_memory)
     region_close(driver, &region);
 }
 
-CONTRACT_TEST(fill_spans_handles)
+DRIVER_TEST(fill_spans_handles)
 {
     struct region region = region_open(driver, 6, 2);
     uint64_t block = region.address + region.each - 3 * 512;
@@ -85,7 +60,7 @@ CONTRACT_TEST(fill_spans_handles)
     region_close(driver, &region);
 }
 
-CONTRACT_TEST(copy_transfers_the_contents)
+DRIVER_TEST(copy_transfers_the_contents)
 {
     struct region from = region_open(driver, 3, 1);
     struct region to = region_open(driver, 1, 3);
@@ -103,7 +78,7 @@ CONTRACT_TEST(copy_transfers_the_contents)
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
-CONTRACT_TEST(a_stream_keeps_its_order)
+DRIVER_TEST(a_stream_keeps_its_order)
 {
     struct region region = region_open(driver, 1, 4);
     vmm_stream stream = stream_new(driver);
@@ -116,7 +91,7 @@ CONTRACT_TEST(a_stream_keeps_its_order)
     region_close(driver, &region);
 }
 
-CONTRACT_TEST(an_event_completes_with_preceding_work)
+DRIVER_TEST(an_event_completes_with_preceding_work)
 {
     struct region region = region_open(driver, 1, 4);
     vmm_stream stream = stream_new(driver);
@@ -139,7 +114,7 @@ CONTRACT_TEST(an_event_completes_with_preceding_work)
     region_close(driver, &region);
 }
 
-CONTRACT_TEST(a_stream_waits_for_another)
+DRIVER_TEST(a_stream_waits_for_another)
 {
     struct region region = region_open(driver, 1, 4);
     vmm_stream writer = stream_new(driver);
@@ -161,7 +136,7 @@ CONTRACT_TEST(a_stream_waits_for_another)
 /* ---- Mappings -------------------------------------------------------------------------------- */
 
 /* Work still runs at the old address when the handle is mapped at the new one; no thread waits. */
-CONTRACT_TEST(a_handle_moves_while_work_runs)
+DRIVER_TEST(a_handle_moves_while_work_runs)
 {
     uint64_t bytes = 16 * driver->granule_bytes;
     uint64_t arena = address_reserve(driver, 2 * bytes);
@@ -188,7 +163,7 @@ CONTRACT_TEST(a_handle_moves_while_work_runs)
     assert_ok(vmm__driver_address_free(driver, arena, 2 * bytes));
 }
 
-CONTRACT_TEST(aliases_show_the_same_memory)
+DRIVER_TEST(aliases_show_the_same_memory)
 {
     uint64_t bytes = 2 * driver->granule_bytes;
     uint64_t arena = address_reserve(driver, 4 * bytes);
@@ -211,7 +186,7 @@ CONTRACT_TEST(aliases_show_the_same_memory)
     assert_ok(vmm__driver_address_free(driver, arena, 4 * bytes));
 }
 
-CONTRACT_TEST(contents_stay_with_the_handle)
+DRIVER_TEST(contents_stay_with_the_handle)
 {
     uint64_t bytes = driver->granule_bytes;
     uint64_t address = address_reserve(driver, bytes);
@@ -231,7 +206,7 @@ CONTRACT_TEST(contents_stay_with_the_handle)
     assert_ok(vmm__driver_address_free(driver, address, bytes));
 }
 
-CONTRACT_TEST(mappings_outlive_the_release)
+DRIVER_TEST(mappings_outlive_the_release)
 {
     struct region region = region_open(driver, 2, 1);
     memory_fill(driver, region.address, region.bytes, 3, NULL);
@@ -256,7 +231,7 @@ static uint64_t free_bytes(struct driver *driver)
     return free_now;
 }
 
-CONTRACT_TEST(oversized_requests_fail_without_changes)
+DRIVER_TEST(oversized_requests_fail_without_changes)
 {
     struct region region = region_open(driver, 1, 1);
     uint64_t before = free_bytes(driver);
@@ -277,7 +252,7 @@ CONTRACT_TEST(oversized_requests_fail_without_changes)
 }
 
 /* Halves the size until a granule is refused: that uses all memory, even if it is scattered. */
-CONTRACT_TEST(all_memory_can_be_used)
+DRIVER_TEST(all_memory_can_be_used)
 {
     enum { MOST = 4096 };
     uint64_t *handles = calloc(2 * MOST, sizeof *handles);
@@ -336,7 +311,7 @@ static void *thread_main(void *argument)
     return ok ? argument : NULL;
 }
 
-CONTRACT_TEST(any_thread_may_call)
+DRIVER_TEST(any_thread_may_call)
 {
     enum { THREADS = 8 };
     pthread_t threads[THREADS];

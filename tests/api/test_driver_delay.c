@@ -2,9 +2,7 @@
 #include "support/driver_choice.h"
 #include "support/driver_steps.h"
 
-#include "base/hostmem.h"
-
-#define DELAY_TEST(name) TEST_WITH(name, delay_setup, delay_teardown, struct driver *driver)
+#define DELAY_TEST(name) TEST_WITH(name, delay_setup, driver_choice_teardown, struct driver *driver)
 #define CAPACITY         (64 * MIB)
 #define MS               UINT64_C(1000000)
 
@@ -18,13 +16,6 @@ static int delay_setup(void **state)
     assert_ok(vmm__driver_device_wait(driver));
     *state = driver;
     return 0;
-}
-
-static int delay_teardown(void **state)
-{
-    driver_choice_census_is_zero(*state);
-    vmm__driver_close(*state);
-    return vmm__host_outstanding() == 0 ? 0 : -1;
 }
 
 /* Queries the event until it is complete; returns the elapsed time on the driver's clock. */

@@ -32,6 +32,12 @@ vmm_driver_kind driver_choice_kind(void);
 /* Opens the chosen driver; device_bytes as in driver_options. Fails the running test on failure. */
 struct driver *driver_choice_open(uint64_t device_bytes);
 
+/* A test with a driver of its own, of 128 MiB except on cuda; work on sim lags. It must leave nothing outstanding. */
+#define DRIVER_TEST(name)                                                                          \
+    TEST_WITH(name, driver_choice_setup, driver_choice_teardown, struct driver *driver)
+int driver_choice_setup(void **state);
+int driver_choice_teardown(void **state);
+
 /* Fails the running test if anything is outstanding (on sim: or if it recorded a violation). */
 void driver_choice_census_is_zero(struct driver *driver);
 

@@ -1,32 +1,8 @@
 /* Configuration: fields, callers of other versions, and every environment variable. */
 #define _GNU_SOURCE
-#include "support/test_support.h"
+#include "support/config_support.h"
 
-#include "api/config.h"
 #include "base/hostmem.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-static int environment_clear(void **state)
-{
-    (void)state;
-    static const char *const names[] = { "VMM_DRIVER", "VMM_NO_CACHING", "VMM_LIMIT",
-                                         "VMM_LOG",    "VMM_ZERO",       "VMM_DEBUG" };
-    for (int i = 0; i < 6; i++)
-        assert_int_equal(unsetenv(names[i]), 0);
-    return 0;
-}
-
-#define CONFIG_TEST(name) TEST_BETWEEN(name, environment_clear, environment_clear)
-
-static void set(const char *name, const char *value)
-{
-    assert_int_equal(setenv(name, value, 1), 0);
-}
-
-#define assert_names(part) assert_non_null(strstr(vmm_last_error(), part))
 
 CONFIG_TEST(null_selects_all_defaults)
 {
@@ -80,33 +56,25 @@ CONFIG_TEST(impossible_struct_sizes_are_refused)
 
 CONFIG_TEST(errors_name_the_field)
 {
+    const struct {
+        vmm_config config;
+        const char *words;
+    } wrong[] = {
+        { CONFIG(.device = -7), "device is -7" },
+        { CONFIG(.driver = (vmm_driver_kind)4), "driver is 4" },
+        { CONFIG(.driver = (vmm_driver_kind)-1), "driver is -1" },
+        { CONFIG(.no_caching = (vmm_switch)-1), "no_caching is -1, not a value of vmm_switch" },
+        { CONFIG(.zero = (vmm_switch)3), "zero is 3" },
+        { CONFIG(.debug = (vmm_debug_mode)5), "debug is 5" },
+    };
     vmm_config out;
-    vmm_config in = VMM_CONFIG_INIT;
-    in.device = -7;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("device is -7");
-    in = (vmm_config)VMM_CONFIG_INIT;
-    in.driver = (vmm_driver_kind)4;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("driver is 4");
-    in.driver = (vmm_driver_kind)-1;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    in = (vmm_config)VMM_CONFIG_INIT;
-    in.no_caching = (vmm_switch)-1;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("no_caching is -1, not a value of vmm_switch");
-    in = (vmm_config)VMM_CONFIG_INIT;
-    in.zero = (vmm_switch)3;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("zero is 3");
-    in = (vmm_config)VMM_CONFIG_INIT;
-    in.debug = (vmm_debug_mode)5;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("debug is 5");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_status(vmm__config_read(&wrong[i].config, &out), VMM_ERR_INVALID_ARGUMENT);
+        assert_names(wrong[i].words);
+    }
 }
 
-/* ---- Environment ------------------------------------------------------------------------------
- */
+/* ---- Environment ------------------------------------------------------------------------------ */
 
 static vmm_status environment_read(vmm_config *config)
 {
@@ -119,21 +87,21 @@ CONFIG_TEST(environment_sets_the_driver)
     static const char *const names[] = { "", "cuda", "host", "sim" };
     vmm_config config;
     for (int kind = 0; kind < 4; kind++) {
-        set("VMM_DRIVER", names[kind]);
+        variable_set("VMM_DRIVER", names[kind]);
         assert_ok(environment_read(&config));
         assert_int_equal(config.driver, kind);
     }
-    set("VMM_DRIVER", "host");
+    variable_set("VMM_DRIVER", "host");
     config = (vmm_config)VMM_CONFIG_INIT;
     config.driver = VMM_DRIVER_SIM;
     assert_ok(vmm__config_environment(&config));
     assert_int_equal(config.driver, VMM_DRIVER_SIM);
-    set("VMM_DRIVER", "");
+    variable_set("VMM_DRIVER", "");
     assert_ok(environment_read(&config));
     assert_int_equal(config.driver, VMM_DRIVER_DEFAULT);
     static const char *const wrong[] = { "CUDA", "gpu", " sim", "sim ", "0", "auto" };
     for (int i = 0; i < 6; i++) {
-        set("VMM_DRIVER", wrong[i]);
+        variable_set("VMM_DRIVER", wrong[i]);
         assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
         assert_names("VMM_DRIVER=");
     }
@@ -145,13 +113,13 @@ CONFIG_TEST(environment_disables_caching)
     static const char *const good[] = { "0", "1", "" };
     static const vmm_switch wanted[] = { VMM_OFF, VMM_ON, VMM_DEFAULT };
     for (int i = 0; i < 3; i++) {
-        set("VMM_NO_CACHING", good[i]);
+        variable_set("VMM_NO_CACHING", good[i]);
         assert_ok(environment_read(&config));
         assert_int_equal(config.no_caching, wanted[i]);
     }
     static const char *const wrong[] = { "yes", "2", "01", "-1", "true" };
     for (int i = 0; i < 5; i++) {
-        set("VMM_NO_CACHING", wrong[i]);
+        variable_set("VMM_NO_CACHING", wrong[i]);
         assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
         assert_names("VMM_NO_CACHING=");
     }
@@ -162,17 +130,17 @@ CONFIG_TEST(environment_sets_zero_and_debug)
     static const char *const words[] = { "off", "record", "on", "stop" };
     vmm_config config;
     for (int i = 0; i < 4; i++) {
-        set("VMM_DEBUG", words[i]);
-        set("VMM_ZERO", i == 2 ? "1" : "0");
+        variable_set("VMM_DEBUG", words[i]);
+        variable_set("VMM_ZERO", i == 2 ? "1" : "0");
         assert_ok(environment_read(&config));
         assert_int_equal(config.debug, VMM_DEBUG_OFF + i);
         assert_int_equal(config.zero, i == 2 ? VMM_ON : VMM_OFF);
     }
-    set("VMM_ZERO", "2");
+    variable_set("VMM_ZERO", "2");
     assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
     assert_names("VMM_ZERO=2");
-    set("VMM_ZERO", "0");
-    set("VMM_DEBUG", "1");
+    variable_set("VMM_ZERO", "0");
+    variable_set("VMM_DEBUG", "1");
     assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
     assert_names("VMM_DEBUG=1: not one of: off, record, on, stop");
 }
@@ -186,7 +154,7 @@ CONFIG_TEST(environment_sets_the_limit)
                  { "100%", 80 * GIB }, { "4096", 4096 },        { "", 0 } };
     for (int i = 0; i < 6; i++) {
         vmm_config config = VMM_CONFIG_INIT;
-        set("VMM_LIMIT", good[i].text);
+        variable_set("VMM_LIMIT", good[i].text);
         assert_ok(vmm__config_limit(80 * GIB, &config));
         assert_int_equal(config.limit_bytes, good[i].bytes);
     }
@@ -194,7 +162,7 @@ CONFIG_TEST(environment_sets_the_limit)
                                          "8 GiB", "1e9", "100 %", "120%", "100.1%" };
     for (int i = 0; i < 10; i++) {
         vmm_config config = VMM_CONFIG_INIT;
-        set("VMM_LIMIT", wrong[i]);
+        variable_set("VMM_LIMIT", wrong[i]);
         assert_status(vmm__config_limit(80 * GIB, &config), VMM_ERR_INVALID_ARGUMENT);
         assert_names("VMM_LIMIT=");
         config.limit_bytes = 5;
@@ -206,7 +174,7 @@ CONFIG_TEST(environment_sets_the_limit)
 /* Creates a cache of the sim driver with vmm_create(), which reads the environment. */
 static vmm_status sim_create_by_environment(vmm_cache **cache)
 {
-    set("VMM_DRIVER", "sim");
+    variable_set("VMM_DRIVER", "sim");
     return vmm_create(NULL, cache);
 }
 
@@ -215,7 +183,7 @@ CONFIG_TEST(log_appends_to_a_file)
     char path[] = "/tmp/vmm-log-XXXXXX";
     int file = mkstemp(path);
     assert_true(file >= 0);
-    set("VMM_LOG", path);
+    variable_set("VMM_LOG", path);
     for (int round = 0; round < 2; round++) {
         vmm_cache *cache;
         void *block;
@@ -238,7 +206,7 @@ CONFIG_TEST(create_fails_if_the_log_cannot_be_opened)
 {
     uint64_t host_bytes = vmm__host_outstanding();
     vmm_cache *cache = (vmm_cache *)&host_bytes;
-    set("VMM_LOG", "/no/such/folder/log");
+    variable_set("VMM_LOG", "/no/such/folder/log");
     assert_status(sim_create_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
     assert_names("VMM_LOG=/no/such/folder/log");
     assert_ptr_equal(cache, &host_bytes);
@@ -250,7 +218,7 @@ CONFIG_TEST(wrong_variables_leak_nothing)
     static const char *const names[] = { "VMM_NO_CACHING", "VMM_LIMIT" };
     for (int i = 0; i < 2; i++) {
         vmm_cache *cache;
-        set(names[i], "nonsense");
+        variable_set(names[i], "nonsense");
         uint64_t host_bytes = vmm__host_outstanding();
         assert_status(sim_create_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
         assert_names(names[i]);
