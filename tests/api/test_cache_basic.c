@@ -29,9 +29,8 @@ static void assert_unknown(struct cache_test *test, void *ptr)
     assert_ok(vmm__cache_check(test->cache));
 }
 
-static void null_arguments_are_refused(void **state)
+CACHE_TEST(null_arguments_are_refused)
 {
-    struct cache_test *test = *state;
     void *out = test;
     assert_status(vmm_alloc(NULL, 1, NULL, &out), VMM_ERR_INVALID_ARGUMENT);
     assert_says("cache");
@@ -45,27 +44,24 @@ static void null_arguments_are_refused(void **state)
     assert_int_equal(cache_stats(test).create_calls, cache_stats(test).release_calls);
 }
 
-static void null_is_freed_for_nothing(void **state)
+CACHE_TEST(null_is_freed_for_nothing)
 {
-    struct cache_test *test = *state;
     assert_ok(vmm_free(test->cache, NULL));
     assert_ok(vmm_destroy(NULL));
     assert_status(vmm_record_stream(test->cache, NULL, test->streams[1]), VMM_ERR_UNKNOWN_POINTER);
     assert_int_equal(cache_stats(test).allocations.allocated, 0);
 }
 
-static void nothing_is_mapped_before_the_first_block(void **state)
+CACHE_TEST(nothing_is_mapped_before_the_first_block)
 {
-    struct cache_test *test = *state;
     assert_int_equal(cache_stats(test).reserved_bytes.peak, 0);
     assert_int_equal(test->driver->handles, 0);
     assert_int_equal(test->driver->reservations, 1);
     cache_verify(test);
 }
 
-static void zero_bytes_give_unique_pointers(void **state)
+CACHE_TEST(zero_bytes_give_unique_pointers)
 {
-    struct cache_test *test = *state;
     void *blocks[BLOCKS * 3];
     for (int i = 0; i < BLOCKS * 3; i++) {
         blocks[i] = block_alloc(test, 0, 0);
@@ -80,9 +76,8 @@ static void zero_bytes_give_unique_pointers(void **state)
     cache_verify(test);
 }
 
-static void every_size_is_aligned_and_long_enough(void **state)
+CACHE_TEST(every_size_is_aligned_and_long_enough)
 {
-    struct cache_test *test = *state;
     void *blocks[SIZES];
     for (uint32_t i = 0; i < SIZES; i++) {
         blocks[i] = block_alloc(test, sizes[i], 0);
@@ -96,9 +91,8 @@ static void every_size_is_aligned_and_long_enough(void **state)
     }
 }
 
-static void sizes_beyond_reason_are_refused(void **state)
+CACHE_TEST(sizes_beyond_reason_are_refused)
 {
-    struct cache_test *test = *state;
     size_t granule = test->driver->granule_bytes;
     const size_t wrong[] = { SIZE_MAX,
                              SIZE_MAX - 1,
@@ -122,9 +116,8 @@ static void sizes_beyond_reason_are_refused(void **state)
 }
 
 /* More than any device has, less than the arena: out of memory at once, and no attempt is made. */
-static void sizes_beyond_the_device_are_out_of_memory(void **state)
+CACHE_TEST(sizes_beyond_the_device_are_out_of_memory)
 {
-    struct cache_test *test = *state;
     cache_restart(test, NULL);
     uint64_t calls = cache_stats(test).create_calls;
     void *out = test;
@@ -135,9 +128,8 @@ static void sizes_beyond_the_device_are_out_of_memory(void **state)
     cache_verify(test);
 }
 
-static void foreign_pointers_are_refused(void **state)
+CACHE_TEST(foreign_pointers_are_refused)
 {
-    struct cache_test *test = *state;
     int local = 0;
     uint8_t *block = block_alloc(test, 3 * MIB, 0);
     vmm_cache *other;
@@ -158,9 +150,8 @@ static void foreign_pointers_are_refused(void **state)
     block_free(test, block);
 }
 
-static void inner_pointers_are_refused(void **state)
+CACHE_TEST(inner_pointers_are_refused)
 {
-    struct cache_test *test = *state;
     for (int i = 0; i < SIZES; i++) {
         uint8_t *block = block_alloc(test, sizes[i], 0);
         for (size_t offset = 1; offset < sizes[i]; offset = offset * 2 + offset % 3)
@@ -172,9 +163,8 @@ static void inner_pointers_are_refused(void **state)
     }
 }
 
-static void unused_objects_of_a_slab_are_refused(void **state)
+CACHE_TEST(unused_objects_of_a_slab_are_refused)
 {
-    struct cache_test *test = *state;
     uint8_t *first = block_alloc(test, 512, 0);
     for (size_t i = 1; i < 64; i++)
         assert_unknown(test, first + i * 512);
@@ -187,9 +177,8 @@ static void unused_objects_of_a_slab_are_refused(void **state)
 }
 
 /* Freed in every order, so that the freed block joins to the left, to the right and to both. */
-static void double_frees_are_refused_after_joining(void **state)
+CACHE_TEST(double_frees_are_refused_after_joining)
 {
-    struct cache_test *test = *state;
     static const int orders[][3] = {
         { 0, 1, 2 }, { 2, 1, 0 }, { 0, 2, 1 }, { 1, 0, 2 }, { 1, 2, 0 }
     };
@@ -208,9 +197,8 @@ static void double_frees_are_refused_after_joining(void **state)
     cache_verify(test);
 }
 
-static void pointers_into_trimmed_memory_are_refused(void **state)
+CACHE_TEST(pointers_into_trimmed_memory_are_refused)
 {
-    struct cache_test *test = *state;
     void *blocks[SIZES];
     for (int i = 0; i < SIZES; i++)
         blocks[i] = block_alloc(test, sizes[i], 0);
@@ -222,9 +210,8 @@ static void pointers_into_trimmed_memory_are_refused(void **state)
     cache_verify(test);
 }
 
-static void freed_memory_is_reused(void **state)
+CACHE_TEST(freed_memory_is_reused)
 {
-    struct cache_test *test = *state;
     for (int i = 0; i < SIZES; i++) {
         void *first = block_alloc(test, sizes[i], 0);
         block_free(test, first);
@@ -260,9 +247,8 @@ static void live_turn(struct cache_test *test, struct live *live, uint64_t *seed
     block_try_fill(test, live->bytes, live->stream, word, &live->block);
 }
 
-static void contents_survive(void **state)
+CACHE_TEST(contents_survive)
 {
-    struct cache_test *test = *state;
     struct live *lives = calloc(LIVE_BLOCKS, sizeof *lives);
     uint64_t seed = 5;
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -280,18 +266,7 @@ static void contents_survive(void **state)
     free(lives);
     cache_verify(test);
     assert_int_equal(cache_stats(test).allocations.current, 0);
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
 }
 
-CACHE_MAIN(CACHE_TEST(null_arguments_are_refused), CACHE_TEST(null_is_freed_for_nothing),
-           CACHE_TEST(nothing_is_mapped_before_the_first_block),
-           CACHE_TEST(zero_bytes_give_unique_pointers),
-           CACHE_TEST(every_size_is_aligned_and_long_enough),
-           CACHE_TEST(sizes_beyond_reason_are_refused),
-           CACHE_TEST(sizes_beyond_the_device_are_out_of_memory),
-           CACHE_TEST(foreign_pointers_are_refused), CACHE_TEST(inner_pointers_are_refused),
-           CACHE_TEST(unused_objects_of_a_slab_are_refused),
-           CACHE_TEST(double_frees_are_refused_after_joining),
-           CACHE_TEST(pointers_into_trimmed_memory_are_refused), CACHE_TEST(freed_memory_is_reused),
-           CACHE_TEST(contents_survive))
+CACHE_MAIN()

@@ -89,16 +89,13 @@ static void capture_survives(struct cache_test *test, const vmm_config *config, 
         graph_replay(test, &graph, stream);
         work_verify(test);
     }
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     work_verify(test);
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
 }
 
-static void nothing_breaks_a_capture(void **state)
+CACHE_TEST(nothing_breaks_a_capture)
 {
-    struct cache_test *test = *state;
     static const uint64_t lags[] = { 0, 5, 1000 };
     for (unsigned i = 0; i < 12; i++) {
         vmm_config config = VMM_CONFIG_INIT;
@@ -112,19 +109,14 @@ static void nothing_breaks_a_capture(void **state)
 }
 
 /* Nobody told the cache of this capture. */
-static void nothing_breaks_an_unannounced_capture(void **state)
+CACHE_TEST(nothing_breaks_an_unannounced_capture)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    config.compaction = VMM_COMPACTION_ON;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .compaction = VMM_COMPACTION_ON);
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     block_free(test, block_alloc(test, LARGE, 2));
     capture_begin(test, 2);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     pieces_create(test, 2);
     void *pieces[3];
     for (unsigned i = 0; i < 3; i++)
@@ -141,9 +133,8 @@ static void nothing_breaks_an_unannounced_capture(void **state)
 
 /* ---- Uses ------------------------------------------------------------------------------------ */
 
-static void blocks_wait_for_a_stream_that_is_captured(void **state)
+CACHE_TEST(blocks_wait_for_a_stream_that_is_captured)
 {
-    struct cache_test *test = *state;
     for (int i = 0; i < MIXED; i++) {
         struct graph graph;
         void *block = block_alloc(test, mixed_sizes[i], 1);
@@ -164,9 +155,8 @@ static void blocks_wait_for_a_stream_that_is_captured(void **state)
     }
 }
 
-static void blocks_of_a_graph_wait_for_others(void **state)
+CACHE_TEST(blocks_of_a_graph_wait_for_others)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_begin(test, &graph, 1, 2);
     void *block = graph_alloc(test, &graph, LARGE);
@@ -179,14 +169,12 @@ static void blocks_of_a_graph_wait_for_others(void **state)
     stream_finish(test, 3);
     assert_ptr_equal(graph_alloc(test, &graph, LARGE), block);
     graph_end(test, &graph);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
 }
 
 /* What waits for the captured stream is no reason not to wait for the rest. */
-static void an_oom_waits_for_streams_that_are_not_captured(void **state)
+CACHE_TEST(an_oom_waits_for_streams_that_are_not_captured)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     void *stuck = block_alloc(test, MIB, 0); /* in the pool that is asked first */
     void *block = block_alloc(test, CACHE_LIMIT / 2, 1);
@@ -203,9 +191,8 @@ static void an_oom_waits_for_streams_that_are_not_captured(void **state)
     block_free(test, large);
 }
 
-static void an_oom_waits_for_memory_outside_captures(void **state)
+CACHE_TEST(an_oom_waits_for_memory_outside_captures)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     void *stuck = block_alloc(test, LARGE, 2);
     void *block = block_alloc(test, CACHE_LIMIT / 2, 3);
@@ -224,12 +211,9 @@ static void an_oom_waits_for_memory_outside_captures(void **state)
 /* ---- What a graph gets ------------------------------------------------------------------------ */
 
 /* A graph would not wait again when it is launched. */
-static void graphs_reuse_completed_blocks(void **state)
+CACHE_TEST(graphs_reuse_completed_blocks)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.reuse = VMM_REUSE_STREAM_WAIT;
-    cache_restart(test, &config);
+    cache_restart_with(test, .reuse = VMM_REUSE_STREAM_WAIT);
     for (unsigned stream = 1; stream < 3; stream++) {
         struct graph graph;
         void *busy = block_alloc(test, 4 * LARGE, stream);
@@ -245,20 +229,15 @@ static void graphs_reuse_completed_blocks(void **state)
         graph_end(test, &graph);
         graph_replay(test, &graph, 3);
         flight_end(test);
-        graph_empty(test, &graph);
-        graph_release(test, &graph);
+        graph_discard(test, &graph);
     }
 }
 
 /* The pool has begun, and its stream is not captured yet: the stream could wait, but launches would not. */
-static void graphs_reuse_blocks_completed_before_the_capture(void **state)
+CACHE_TEST(graphs_reuse_blocks_completed_before_the_capture)
 {
-    struct cache_test *test = *state;
     static const vmm_pool_id id = { 1, 1 };
-    vmm_config config = VMM_CONFIG_INIT;
-    config.reuse = VMM_REUSE_STREAM_WAIT;
-    config.limit_bytes = CACHE_LIMIT;
-    cache_restart(test, &config);
+    cache_restart_with(test, .reuse = VMM_REUSE_STREAM_WAIT, .limit_bytes = CACHE_LIMIT);
     for (unsigned round = 0; round < 2; round++) {
         void *busy = block_alloc(test, CACHE_LIMIT / 2, 2);
         lag_set(UINT64_C(1) << 40, test);
@@ -278,9 +257,8 @@ static void graphs_reuse_blocks_completed_before_the_capture(void **state)
 }
 
 /* What was freed before the capture began and has finished meanwhile need not be taken anew. */
-static void graphs_reuse_blocks_that_complete_during_the_capture(void **state)
+CACHE_TEST(graphs_reuse_blocks_that_complete_during_the_capture)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     void *block = block_alloc(test, CACHE_LIMIT, 1);
     block_fill(test, block, CACHE_LIMIT, 1, 1);
@@ -289,15 +267,13 @@ static void graphs_reuse_blocks_that_complete_during_the_capture(void **state)
     (void)usleep(50000); /* a capture forbids waits for the device */
     assert_ptr_equal(graph_alloc(test, &graph, CACHE_LIMIT), block);
     graph_end(test, &graph);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
 }
 
 /* ---- Release ---------------------------------------------------------------------------------- */
 
-static void a_release_waits_for_captures_to_end(void **state)
+CACHE_TEST(a_release_waits_for_captures_to_end)
 {
-    struct cache_test *test = *state;
     struct graph first;
     struct graph second;
     struct graph third;
@@ -321,9 +297,8 @@ static void a_release_waits_for_captures_to_end(void **state)
     graph_release(test, &third);
 }
 
-static void a_pool_id_can_begin_again_during_its_release(void **state)
+CACHE_TEST(a_pool_id_can_begin_again_during_its_release)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     struct graph other;
     graph_mix(test, &graph, 1, 1);
@@ -335,16 +310,14 @@ static void a_pool_id_can_begin_again_during_its_release(void **state)
     memory_exhaust(test, &graph);
     graph_replay(test, &graph, 3);
     work_verify(test);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     graph_release(test, &other);
     assert_int_equal(cache_stats(test).retained_bytes, 0);
 }
 
 /* The use ends with the capture that is under way still. */
-static void a_pool_can_be_released_while_it_is_begun(void **state)
+CACHE_TEST(a_pool_can_be_released_while_it_is_begun)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_begin(test, &graph, 1, 1);
     graph_free(test, &graph, graph_alloc(test, &graph, LARGE));
@@ -356,9 +329,8 @@ static void a_pool_can_be_released_while_it_is_begun(void **state)
     assert_status(vmm_pool_release(test->cache, graph.id), VMM_ERR_INVALID_ARGUMENT);
 }
 
-static void a_cache_can_end_during_a_capture(void **state)
+CACHE_TEST(a_cache_can_end_during_a_capture)
 {
-    struct cache_test *test = *state;
     for (unsigned told = 0; told < 2; told++) {
         struct graph graph = { .stream = 1 };
         void *block = block_alloc(test, LARGE, 2);
@@ -379,15 +351,4 @@ static void a_cache_can_end_during_a_capture(void **state)
     }
 }
 
-CACHE_MAIN(CACHE_TEST(nothing_breaks_a_capture), CACHE_TEST(nothing_breaks_an_unannounced_capture),
-           CACHE_TEST(blocks_wait_for_a_stream_that_is_captured),
-           CACHE_TEST(blocks_of_a_graph_wait_for_others),
-           CACHE_TEST(an_oom_waits_for_streams_that_are_not_captured),
-           CACHE_TEST(an_oom_waits_for_memory_outside_captures),
-           CACHE_TEST(graphs_reuse_completed_blocks),
-           CACHE_TEST(graphs_reuse_blocks_completed_before_the_capture),
-           CACHE_TEST(graphs_reuse_blocks_that_complete_during_the_capture),
-           CACHE_TEST(a_release_waits_for_captures_to_end),
-           CACHE_TEST(a_pool_id_can_begin_again_during_its_release),
-           CACHE_TEST(a_pool_can_be_released_while_it_is_begun),
-           CACHE_TEST(a_cache_can_end_during_a_capture))
+CACHE_MAIN()

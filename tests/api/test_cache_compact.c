@@ -86,9 +86,8 @@ static bool has_compacted(const struct cache_test *test)
 
 /* ---- Requests --------------------------------------------------------------------------------- */
 
-static void a_request_succeeds_after_compaction(void **state)
+CACHE_TEST(a_request_succeeds_after_compaction)
 {
-    struct cache_test *test = *state;
     cache_holed(test, VMM_COMPACTION_ON);
     void *needed = block_alloc(test, NEEDED, 2);
     assert_true(has_compacted(test));
@@ -131,17 +130,16 @@ static void needed_is_refused(struct cache_test *test)
     pieces_free(test);
 }
 
-static void without_compaction_the_call_is_refused(void **state)
+CACHE_TEST(without_compaction_the_call_is_refused)
 {
-    cache_holed(*state, VMM_COMPACTION_OFF);
-    needed_is_refused(*state);
+    cache_holed(test, VMM_COMPACTION_OFF);
+    needed_is_refused(test);
 }
 
 /* ---- Afterwards ------------------------------------------------------------------------------- */
 
-static void the_cache_goes_on_after_compactions(void **state)
+CACHE_TEST(the_cache_goes_on_after_compactions)
 {
-    struct cache_test *test = *state;
     uint64_t seed = 5;
     cache_holed(test, VMM_COMPACTION_ON);
     for (int round = 0; round < ROUNDS; round++) {
@@ -171,9 +169,8 @@ static void the_cache_goes_on_after_compactions(void **state)
 
 /* ---- Trims ------------------------------------------------------------------------------------ */
 
-static void a_trim_compacts_live_bytes(void **state)
+CACHE_TEST(a_trim_compacts_live_bytes)
 {
-    struct cache_test *test = *state;
     uint64_t live_bytes = PIECES / 2 * PIECE;
     cache_holed(test, VMM_COMPACTION_OFF);
     (void)cache_trim(test, 0);
@@ -191,9 +188,8 @@ static void a_trim_compacts_live_bytes(void **state)
 }
 
 /* No more moves than the order asks for. */
-static void a_trim_that_may_keep_enough_moves_nothing(void **state)
+CACHE_TEST(a_trim_that_may_keep_enough_moves_nothing)
 {
-    struct cache_test *test = *state;
     cache_holed(test, VMM_COMPACTION_ON);
     (void)cache_trim(test, CACHE_LIMIT);
     assert_false(has_compacted(test));
@@ -206,9 +202,8 @@ static void a_trim_that_may_keep_enough_moves_nothing(void **state)
     pieces_free(test);
 }
 
-static void a_trim_that_compacts_waits_for_the_device(void **state)
+CACHE_TEST(a_trim_that_compacts_waits_for_the_device)
 {
-    struct cache_test *test = *state;
     cache_holed(test, VMM_COMPACTION_ON);
     uint64_t stalls = cache_stalls(test);
     for (uint32_t i = 1; i < PIECES; i += 2) {
@@ -231,9 +226,8 @@ static uint64_t handle_at(struct cache_test *test, const void *address)
     return vmm__vm_chunk(memory, granule)->handle;
 }
 
-static void pinned_blocks_stay_in_their_memory(void **state)
+CACHE_TEST(pinned_blocks_stay_in_their_memory)
 {
-    struct cache_test *test = *state;
     cache_holed(test, VMM_COMPACTION_ON);
     uint64_t handles[PIECES][2];
     for (int i = 1; i < PIECES; i += 24) {
@@ -257,9 +251,8 @@ static void pinned_blocks_stay_in_their_memory(void **state)
     pieces_free(test);
 }
 
-static void compaction_moves_no_pinned_block(void **state)
+CACHE_TEST(compaction_moves_no_pinned_block)
 {
-    struct cache_test *test = *state;
     cache_holed(test, VMM_COMPACTION_ON);
     for (int i = 1; i < PIECES; i += 2)
         assert_ok(vmm_pin(test->cache, pieces[i].block));
@@ -278,9 +271,8 @@ static void compaction_moves_no_pinned_block(void **state)
     pieces_free(test);
 }
 
-static void pins_are_for_live_blocks(void **state)
+CACHE_TEST(pins_are_for_live_blocks)
 {
-    struct cache_test *test = *state;
     vmm_status (*const calls[])(vmm_cache *, void *) = { vmm_pin, vmm_unpin };
     static const size_t sizes[] = { 100, 300000, 5 * MIB };
     for (int i = 0; i < 6; i++) {
@@ -302,10 +294,4 @@ static void pins_are_for_live_blocks(void **state)
     cache_verify(test);
 }
 
-CACHE_MAIN(CACHE_TEST(a_request_succeeds_after_compaction),
-           CACHE_TEST(without_compaction_the_call_is_refused),
-           CACHE_TEST(the_cache_goes_on_after_compactions), CACHE_TEST(a_trim_compacts_live_bytes),
-           CACHE_TEST(a_trim_that_may_keep_enough_moves_nothing),
-           CACHE_TEST(a_trim_that_compacts_waits_for_the_device),
-           CACHE_TEST(pinned_blocks_stay_in_their_memory),
-           CACHE_TEST(compaction_moves_no_pinned_block), CACHE_TEST(pins_are_for_live_blocks))
+CACHE_MAIN()

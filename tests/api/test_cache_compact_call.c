@@ -57,15 +57,12 @@ static uint64_t reserved(struct cache_test *test)
 
 /* ---- What moves ------------------------------------------------------------------------------- */
 
-static void compaction_releases_a_checkerboard(void **state)
+CACHE_TEST(compaction_releases_a_checkerboard)
 {
-    struct cache_test *test = *state;
     static const vmm_compaction kinds[] = { VMM_COMPACTION_DEFAULT, VMM_COMPACTION_OFF,
                                             VMM_COMPACTION_ON };
     for (int i = 0; i < 3; i++) {
-        vmm_config config = VMM_CONFIG_INIT;
-        config.compaction = kinds[i];
-        checkerboard_begun(test, config);
+        checkerboard_begun(test, CONFIG(.compaction = kinds[i]));
         uint64_t before = reserved(test);
         uint64_t moved = 0;
         uint64_t released = 0;
@@ -84,9 +81,8 @@ static void compaction_releases_a_checkerboard(void **state)
     }
 }
 
-static void compaction_releases_idle_memory(void **state)
+CACHE_TEST(compaction_releases_idle_memory)
 {
-    struct cache_test *test = *state;
     uint64_t moved = 1;
     uint64_t released = 0;
     block_free(test, block_alloc(test, 48 * MIB, 1));
@@ -99,9 +95,8 @@ static void compaction_releases_idle_memory(void **state)
 }
 
 /* Only chunks without room at another place stay. */
-static void under_a_limit_compaction_moves_what_has_room(void **state)
+CACHE_TEST(under_a_limit_compaction_moves_what_has_room)
 {
-    struct cache_test *test = *state;
     uint64_t moved;
     uint64_t released;
     checkerboard_begun(test, (vmm_config)VMM_CONFIG_INIT);
@@ -115,13 +110,10 @@ static void under_a_limit_compaction_moves_what_has_room(void **state)
     pieces_free(test);
 }
 
-static void without_caching_compaction_moves_nothing(void **state)
+CACHE_TEST(without_caching_compaction_moves_nothing)
 {
-    struct cache_test *test = *state;
     uint64_t moved = 1;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    checkerboard_begun(test, config);
+    checkerboard_begun(test, CONFIG(.no_caching = 1));
     assert_ok(vmm_compact(test->cache, 0, &moved, NULL));
     assert_int_equal(moved, 0);
     pieces_check(test);
@@ -139,14 +131,11 @@ static uint64_t clock_read(void *context)
     return clock_ns += NS_PER_MS;
 }
 
-static void a_budget_stops_compaction_between_chunks(void **state)
+CACHE_TEST(a_budget_stops_compaction_between_chunks)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.clock = clock_read;
     uint64_t moved;
     uint64_t released;
-    checkerboard_begun(test, config);
+    checkerboard_begun(test, CONFIG(.clock = clock_read));
     assert_ok(vmm_compact(test->cache, 1, &moved, &released));
     assert_int_equal(moved + released, 0);
     for (int i = 0; i < CHUNKS; i++) {
@@ -171,9 +160,8 @@ static uint64_t handle_at(struct cache_test *test, const char *address)
     return vmm__vm_chunk(memory, granule)->handle;
 }
 
-static void pinned_blocks_stay(void **state)
+CACHE_TEST(pinned_blocks_stay)
 {
-    struct cache_test *test = *state;
     uint64_t released;
     checkerboard_begun(test, (vmm_config)VMM_CONFIG_INIT);
     char *pinned = pieces[1];
@@ -191,9 +179,8 @@ static void pinned_blocks_stay(void **state)
     pieces_free(test);
 }
 
-static void memory_of_graphs_in_use_stays(void **state)
+CACHE_TEST(memory_of_graphs_in_use_stays)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     uint64_t moved = 1;
     uint64_t released = 1;
@@ -202,8 +189,7 @@ static void memory_of_graphs_in_use_stays(void **state)
     assert_ok(vmm_compact(test->cache, 0, &moved, &released));
     assert_int_equal(moved + released, 0);
     graph_replay(test, &graph, 2);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     work_verify(test);
     assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
     assert_int_equal(reserved(test), 0);
@@ -224,9 +210,8 @@ static void refused(struct cache_test *test, vmm_status expected)
     assert_int_equal(vmm__driver_calls(test->driver, DRIVER_CALL_copy), copies);
 }
 
-static void compaction_is_refused_during_a_capture(void **state)
+CACHE_TEST(compaction_is_refused_during_a_capture)
 {
-    struct cache_test *test = *state;
     vmm_pool_id id = { 5, 0 };
     checkerboard_begun(test, (vmm_config)VMM_CONFIG_INIT);
     work_verify(test);
@@ -242,14 +227,11 @@ static void compaction_is_refused_during_a_capture(void **state)
     pieces_free(test);
 }
 
-static void debug_mode_refuses_compaction(void **state)
+CACHE_TEST(debug_mode_refuses_compaction)
 {
-    struct cache_test *test = *state;
     static const vmm_debug_mode debugs[] = { VMM_DEBUG_RECORD, VMM_DEBUG_ON };
     for (int i = 0; i < 2; i++) {
-        vmm_config config = VMM_CONFIG_INIT;
-        config.debug = debugs[i];
-        cache_restart(test, &config);
+        cache_restart_with(test, .debug = debugs[i]);
         void *block = block_alloc(test, PIECE, 1);
         work_verify(test);
         if (debugs[i] == VMM_DEBUG_ON)
@@ -260,11 +242,4 @@ static void debug_mode_refuses_compaction(void **state)
     }
 }
 
-CACHE_MAIN(CACHE_TEST(compaction_releases_a_checkerboard),
-           CACHE_TEST(compaction_releases_idle_memory),
-           CACHE_TEST(under_a_limit_compaction_moves_what_has_room),
-           CACHE_TEST(without_caching_compaction_moves_nothing),
-           CACHE_TEST(a_budget_stops_compaction_between_chunks), CACHE_TEST(pinned_blocks_stay),
-           CACHE_TEST(memory_of_graphs_in_use_stays),
-           CACHE_TEST(compaction_is_refused_during_a_capture),
-           CACHE_TEST(debug_mode_refuses_compaction))
+CACHE_MAIN()

@@ -53,9 +53,8 @@ static int open_files(void)
 }
 
 /* Nothing of the process is left behind by a cache's life. */
-static void create_and_destroy_leave_nothing(void **state)
+TEST(create_and_destroy_leave_nothing)
 {
-    (void)state;
     vmm_config config = chosen_config();
     uint64_t host_bytes = vmm__host_outstanding();
     assert_ok(vmm_destroy(cache_created(&config)));
@@ -72,9 +71,8 @@ static void create_and_destroy_leave_nothing(void **state)
     }
 }
 
-static void wrong_arguments_leave_nothing(void **state)
+TEST(wrong_arguments_leave_nothing)
 {
-    (void)state;
     uint64_t host_bytes = vmm__host_outstanding();
     vmm_cache *cache = (vmm_cache *)&host_bytes;
     vmm_config config = chosen_config();
@@ -97,9 +95,8 @@ static void wrong_arguments_leave_nothing(void **state)
     assert_int_equal(vmm__host_outstanding(), host_bytes);
 }
 
-static void a_missing_device_is_reported(void **state)
+TEST(a_missing_device_is_reported)
 {
-    (void)state;
     vmm_config config = chosen_config();
     if (config.driver != VMM_DRIVER_CUDA)
         return; /* the others have as many devices as anybody wants */
@@ -109,9 +106,8 @@ static void a_missing_device_is_reported(void **state)
     assert_non_null(strstr(vmm_last_error(), "4711"));
 }
 
-static void arenas_of_any_size_are_created(void **state)
+TEST(arenas_of_any_size_are_created)
 {
-    (void)state;
     static const uint64_t sizes[] = { 64 * MIB + 1,      4 * GIB,           TIB,
                                       UINT64_C(1) << 46, UINT64_C(1) << 50, UINT64_MAX };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -125,9 +121,8 @@ static void arenas_of_any_size_are_created(void **state)
 }
 
 /* Also where it is less than the device's memory. */
-static void no_more_addresses_than_allowed_are_used(void **state)
+TEST(no_more_addresses_than_allowed_are_used)
 {
-    (void)state;
     vmm_config config = chosen_config();
     config.limit_bytes = 0;
     config.arena_bytes = 3 * LARGE + 1;
@@ -145,9 +140,8 @@ static void no_more_addresses_than_allowed_are_used(void **state)
 enum { CACHES = 64 };
 
 /* Each with the addresses that a cache has by default. */
-static void many_caches_live_at_once(void **state)
+TEST(many_caches_live_at_once)
 {
-    (void)state;
     static vmm_cache *caches[CACHES];
     vmm_config config = VMM_CONFIG_INIT;
     config.driver = driver_choice_kind();
@@ -161,9 +155,8 @@ static void many_caches_live_at_once(void **state)
 }
 
 /* Small blocks of many streams lie so that there is no room for a large one between them. */
-static void a_cache_outgrows_its_first_addresses(void **state)
+TEST(a_cache_outgrows_its_first_addresses)
 {
-    (void)state;
     enum { PLACES = 16 };
     vmm_config config = chosen_config();
     config.limit_bytes = 0;
@@ -186,9 +179,8 @@ static void a_cache_outgrows_its_first_addresses(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
-static void two_caches_share_no_memory(void **state)
+TEST(two_caches_share_no_memory)
 {
-    (void)state;
     vmm_config config = chosen_config();
     config.limit_bytes = 32 * MIB;
     vmm_cache *first = cache_created(&config);
@@ -231,9 +223,8 @@ static void line_counted(void *context, const char *line)
         lines->other++;
 }
 
-static void the_log_gets_growth_trim_and_failure(void **state)
+TEST(the_log_gets_growth_trim_and_failure)
 {
-    (void)state;
     struct log_lines lines = { 0 };
     vmm_config config = chosen_config();
     config.log = line_counted;
@@ -257,9 +248,8 @@ static void the_log_gets_growth_trim_and_failure(void **state)
 /* ---- A cache that does not cache ----------------------------------------------------------------
  */
 
-static void without_caching_all_memory_is_released(void **state)
+TEST(without_caching_all_memory_is_released)
 {
-    (void)state;
     vmm_config config = chosen_config();
     config.no_caching = 1;
     vmm_cache *cache = cache_created(&config);
@@ -284,9 +274,8 @@ static void without_caching_all_memory_is_released(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
-static void without_caching_the_limit_holds(void **state)
+TEST(without_caching_the_limit_holds)
 {
-    (void)state;
     vmm_config config = chosen_config();
     config.no_caching = 1;
     vmm_cache *cache = cache_created(&config);
@@ -303,9 +292,8 @@ static void without_caching_the_limit_holds(void **state)
 /* ---- Names ------------------------------------------------------------------------------------
  */
 
-static void built_drivers_are_reported(void **state)
+TEST(built_drivers_are_reported)
 {
-    (void)state;
     vmm_config config = VMM_CONFIG_INIT;
     config.driver = VMM_DRIVER_CUDA;
     vmm_cache *cache = NULL;
@@ -320,32 +308,12 @@ static void built_drivers_are_reported(void **state)
     assert_int_equal(vmm_has_driver((vmm_driver_kind)4), 0);
 }
 
-static void the_version_is_the_header_s(void **state)
+TEST(the_version_is_the_header_s)
 {
-    (void)state;
     char text[32];
     (void)snprintf(text, sizeof text, "%d.%d.%d", VMM_VERSION_MAJOR, VMM_VERSION_MINOR,
                    VMM_VERSION_PATCH);
     assert_string_equal(vmm_version(), text);
 }
 
-int main(int argc, char **argv)
-{
-    driver_choice_read(argc, argv);
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(create_and_destroy_leave_nothing),
-        cmocka_unit_test(wrong_arguments_leave_nothing),
-        cmocka_unit_test(a_missing_device_is_reported),
-        cmocka_unit_test(arenas_of_any_size_are_created),
-        cmocka_unit_test(no_more_addresses_than_allowed_are_used),
-        cmocka_unit_test(many_caches_live_at_once),
-        cmocka_unit_test(a_cache_outgrows_its_first_addresses),
-        cmocka_unit_test(two_caches_share_no_memory),
-        cmocka_unit_test(the_log_gets_growth_trim_and_failure),
-        cmocka_unit_test(without_caching_all_memory_is_released),
-        cmocka_unit_test(without_caching_the_limit_holds),
-        cmocka_unit_test(built_drivers_are_reported),
-        cmocka_unit_test(the_version_is_the_header_s),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+DRIVER_MAIN(NULL, NULL)

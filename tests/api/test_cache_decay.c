@@ -19,19 +19,12 @@ static uint64_t clock_read(void *context)
     return atomic_load((_Atomic uint64_t *)context) * NS_PER_MS;
 }
 
-/* Fresh, with a clock that stands still until a test moves it. */
-static struct cache_test *decaying(void **state, uint64_t keep_bytes, int thread)
+/* A cache with a clock that stands still until a test moves it. */
+static void decay_begin(struct cache_test *test, uint64_t keep_bytes, int thread)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    config.decay_ms = PERIOD_MS;
-    config.decay_keep_bytes = keep_bytes;
-    config.decay_thread = (vmm_switch)thread;
-    config.clock = clock_read;
-    config.clock_context = &now_ms;
-    cache_restart(test, &config);
-    return test;
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .decay_ms = PERIOD_MS,
+                       .decay_keep_bytes = keep_bytes, .decay_thread = (vmm_switch)thread,
+                       .clock = clock_read, .clock_context = &now_ms);
 }
 
 static void time_passes(uint64_t ms)
@@ -66,9 +59,9 @@ static uint64_t memory_made_idle(struct cache_test *test)
     return reserved_now(test);
 }
 
-static void idle_memory_decays_after_one_to_two_periods(void **state)
+CACHE_TEST(idle_memory_decays_after_one_to_two_periods)
 {
-    struct cache_test *test = decaying(state, 0, 0);
+    decay_begin(test, 0, 0);
     uint64_t reserved = memory_made_idle(test);
     time_passes(PERIOD_MS - 1);
     ticked(test);
@@ -86,9 +79,9 @@ static void idle_memory_decays_after_one_to_two_periods(void **state)
     cache_verify(test);
 }
 
-static void memory_in_use_stays(void **state)
+CACHE_TEST(memory_in_use_stays)
 {
-    struct cache_test *test = decaying(state, 0, 0);
+    decay_begin(test, 0, 0);
     void *live = block_alloc(test, LARGE, 0);
     void *idle = block_alloc(test, LARGE, 1);
     void *used = block_alloc(test, LARGE, 2);
@@ -112,9 +105,9 @@ static void memory_in_use_stays(void **state)
     cache_verify(test);
 }
 
-static void decay_leaves_keep_bytes(void **state)
+CACHE_TEST(decay_leaves_keep_bytes)
 {
-    struct cache_test *test = decaying(state, 2 * LARGE, 0);
+    decay_begin(test, 2 * LARGE, 0);
     void *live = block_alloc(test, 2 * LARGE, 3);
     void *blocks[6];
     for (unsigned i = 0; i < 6; i++)
@@ -131,9 +124,9 @@ static void decay_leaves_keep_bytes(void **state)
     block_free(test, live);
 }
 
-static void memory_in_flight_stays_usable_until_released(void **state)
+CACHE_TEST(memory_in_flight_stays_usable_until_released)
 {
-    struct cache_test *test = decaying(state, 0, 0);
+    decay_begin(test, 0, 0);
     void *block = block_alloc(test, LARGE, 1);
     bool is_sure = flight_begin(test, block, LARGE, 1);
     block_free(test, block);
@@ -161,37 +154,36 @@ static void memory_in_flight_stays_usable_until_released(void **state)
 /* ---- Who notices the time --------------------------------------------------------------------- */
 
 /* Memory of stream 1 that one more look will find expired. */
-static struct cache_test *nearly_expired(void **state)
+static void nearly_expired_make(struct cache_test *test)
 {
-    struct cache_test *test = decaying(state, 0, 0);
+    decay_begin(test, 0, 0);
     void *block = block_alloc(test, LARGE, 1);
     block_free(test, block);
     time_passes(PERIOD_MS);
     ticked(test);
     assert_int_equal(reserved_now(test), LARGE);
-    return test;
 }
 
-static void an_allocation_that_grows_notices(void **state)
+CACHE_TEST(an_allocation_that_grows_notices)
 {
-    struct cache_test *test = nearly_expired(state);
+    nearly_expired_make(test);
     time_passes(PERIOD_MS);
     void *block = block_alloc(test, 100, 2); /* has room for new memory, and no use for the old */
     assert_int_equal(reserved_now(test), 2 * MIB);
     block_free(test, block);
 }
 
-static void a_trim_notices(void **state)
+CACHE_TEST(a_trim_notices)
 {
-    struct cache_test *test = nearly_expired(state);
+    nearly_expired_make(test);
     assert_int_equal(cache_trim(test, SIZE_MAX), 0);
     time_passes(PERIOD_MS);
     assert_int_equal(cache_trim(test, SIZE_MAX), LARGE);
 }
 
-static void frees_notice(void **state)
+CACHE_TEST(frees_notice)
 {
-    struct cache_test *test = nearly_expired(state);
+    nearly_expired_make(test);
     void *live = block_alloc(test, 100, 2);
     time_passes(PERIOD_MS);
     for (int i = 0; i < 100; i++)
@@ -201,17 +193,14 @@ static void frees_notice(void **state)
 }
 
 /* Allocations that fail, and a cache that does not cache, live with decay. */
-static void decay_works_with_failures_and_no_caching(void **state)
+CACHE_TEST(decay_works_with_failures_and_no_caching)
 {
-    struct cache_test *test = nearly_expired(state);
+    nearly_expired_make(test);
     void *block;
     time_passes(PERIOD_MS);
     assert_status(vmm_alloc(test->cache, CACHE_LIMIT + 1, NULL, &block), VMM_ERR_DEVICE_OOM);
     assert_non_null(strstr(vmm_last_error(), "needed"));
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    config.decay_ms = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .no_caching = 1, .decay_ms = 1);
     block = block_alloc(test, LARGE, 1);
     block_fill(test, block, LARGE, 1, 1);
     work_verify(test);
@@ -234,13 +223,9 @@ static void nothing_reserved_awaited(struct cache_test *test)
     assert_int_equal(reserved_now(test), 0);
 }
 
-static void the_thread_releases_idle_memory(void **state)
+CACHE_TEST(the_thread_releases_idle_memory)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = PERIOD_MS;
-    config.decay_thread = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .decay_ms = PERIOD_MS, .decay_thread = 1);
     void *block = block_alloc(test, LARGE, 1);
     slept_ms(3 * PERIOD_MS);
     assert_int_equal(reserved_now(test), LARGE);
@@ -249,9 +234,9 @@ static void the_thread_releases_idle_memory(void **state)
     cache_verify(test);
 }
 
-static void the_thread_uses_the_configured_clock(void **state)
+CACHE_TEST(the_thread_uses_the_configured_clock)
 {
-    struct cache_test *test = decaying(state, 0, 1);
+    decay_begin(test, 0, 1);
     uint64_t reserved = memory_made_idle(test);
     slept_ms(4 * PERIOD_MS);
     assert_int_equal(reserved_now(test), reserved);
@@ -265,9 +250,9 @@ static void the_thread_uses_the_configured_clock(void **state)
 }
 
 /* An order is followed by the thread, too. */
-static void the_thread_follows_an_order(void **state)
+CACHE_TEST(the_thread_follows_an_order)
 {
-    struct cache_test *test = decaying(state, 0, 1);
+    decay_begin(test, 0, 1);
     void *block = block_alloc(test, LARGE, 1);
     (void)flight_begin(test, block, LARGE, 1);
     block_free(test, block);
@@ -276,27 +261,20 @@ static void the_thread_follows_an_order(void **state)
     nothing_reserved_awaited(test);
 }
 
-static void caches_end_while_their_threads_run(void **state)
+CACHE_TEST(caches_end_while_their_threads_run)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = 1;
-    config.decay_thread = 1;
     for (long round = 0; round < 20; round++) {
-        cache_restart(test, &config);
+        cache_restart_with(test, .decay_ms = 1, .decay_thread = 1);
         block_free(test, block_alloc(test, LARGE, 1));
         (void)block_alloc(test, LARGE, 2);
         slept_ms(round % 4);
     }
 }
 
-static void without_a_thread_nothing_is_left_behind(void **state)
+CACHE_TEST(without_a_thread_nothing_is_left_behind)
 {
-    struct cache_test *test = *state;
     vmm_cache *cache = (vmm_cache *)test;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = 1;
-    config.decay_thread = 1;
+    vmm_config config = CONFIG(.decay_ms = 1, .decay_thread = 1);
     uint64_t host_bytes = vmm__host_outstanding();
     uint64_t reservations = test->driver->reservations;
     size_t stack_bytes = threads_prevent();
@@ -309,12 +287,4 @@ static void without_a_thread_nothing_is_left_behind(void **state)
     assert_int_equal(test->driver->reservations, reservations);
 }
 
-CACHE_MAIN(CACHE_TEST(idle_memory_decays_after_one_to_two_periods), CACHE_TEST(memory_in_use_stays),
-           CACHE_TEST(decay_leaves_keep_bytes),
-           CACHE_TEST(memory_in_flight_stays_usable_until_released),
-           CACHE_TEST(an_allocation_that_grows_notices), CACHE_TEST(a_trim_notices),
-           CACHE_TEST(frees_notice), CACHE_TEST(decay_works_with_failures_and_no_caching),
-           CACHE_TEST(the_thread_releases_idle_memory),
-           CACHE_TEST(the_thread_uses_the_configured_clock),
-           CACHE_TEST(the_thread_follows_an_order), CACHE_TEST(caches_end_while_their_threads_run),
-           CACHE_TEST(without_a_thread_nothing_is_left_behind))
+CACHE_MAIN()

@@ -43,9 +43,8 @@ static void *block_alloc_and_free(struct cache_test *test, size_t bytes, unsigne
 
 /* ---- What is free --------------------------------------------------------------------------- */
 
-static void other_streams_reuse_memory_of_an_ended_stream(void **state)
+CACHE_TEST(other_streams_reuse_memory_of_an_ended_stream)
 {
-    struct cache_test *test = *state;
     void *left = block_alloc(test, LARGE, 1);
     bool is_sure = flight_begin(test, left, LARGE, 1);
     block_free(test, left);
@@ -69,10 +68,9 @@ static void other_streams_reuse_memory_of_an_ended_stream(void **state)
 }
 
 /* Small blocks, slabs, what is warm and what is trimmed: nothing of it stays behind. */
-static void an_ended_stream_leaves_nothing(void **state)
+CACHE_TEST(an_ended_stream_leaves_nothing)
 {
     static const size_t sizes[] = { 1, 600, 9000, MIB, 3 * MIB, LARGE };
-    struct cache_test *test = *state;
     for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         (void)block_alloc_and_free(test, sizes[i], 1, i + 1);
     stream_ended(test, 1);
@@ -87,9 +85,8 @@ static void an_ended_stream_leaves_nothing(void **state)
 /* ---- The same handle ------------------------------------------------------------------------ */
 
 /* The new stream has the old one's memory at once, and the device makes it wait. */
-static void the_same_handle_waits_on_the_device(void **state)
+CACHE_TEST(the_same_handle_waits_on_the_device)
 {
-    struct cache_test *test = *state;
     void *left = block_alloc(test, LARGE, 1);
     bool is_sure = flight_begin(test, left, LARGE, 1);
     block_free(test, left);
@@ -108,9 +105,8 @@ static void the_same_handle_waits_on_the_device(void **state)
     cache_verify_empty(test);
 }
 
-static void a_reused_handle_without_work_does_not_wait(void **state)
+CACHE_TEST(a_reused_handle_without_work_does_not_wait)
 {
-    struct cache_test *test = *state;
     void *left = block_alloc_and_free(test, LARGE, 1, 3);
     work_verify(test);
     stream_ended(test, 1);
@@ -125,10 +121,9 @@ static void a_reused_handle_without_work_does_not_wait(void **state)
 }
 
 /* Many end, none is waited for, and neither memory nor records grow. */
-static void streams_come_and_go(void **state)
+CACHE_TEST(streams_come_and_go)
 {
     enum { ROUNDS = 300 };
-    struct cache_test *test = *state;
     uint64_t reserved = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         void *large = block_alloc_and_free(test, LARGE, 1, 2 * round);
@@ -149,9 +144,8 @@ static void streams_come_and_go(void **state)
 
 /* ---- What is live --------------------------------------------------------------------------- */
 
-static void live_blocks_outlive_their_stream(void **state)
+CACHE_TEST(live_blocks_outlive_their_stream)
 {
-    struct cache_test *test = *state;
     void *live = block_alloc(test, LARGE, 1);
     block_fill(test, live, LARGE, 9, 1);
     stream_follow(test, 2, 1);
@@ -172,9 +166,8 @@ static void live_blocks_outlive_their_stream(void **state)
 }
 
 /* It is free only once the work that was there when the stream ended is done. */
-static void a_block_freed_after_stream_end_waits_for_its_event(void **state)
+CACHE_TEST(a_block_freed_after_stream_end_waits_for_its_event)
 {
-    struct cache_test *test = *state;
     void *live = block_alloc(test, LARGE, 1);
     bool is_sure = flight_begin(test, live, LARGE, 1);
     stream_ended(test, 1);
@@ -190,9 +183,8 @@ static void a_block_freed_after_stream_end_waits_for_its_event(void **state)
 }
 
 /* A block that another stream uses, which ends before the block is freed, or after. */
-static void users_end_too(void **state)
+CACHE_TEST(users_end_too)
 {
-    struct cache_test *test = *state;
     for (unsigned round = 0; round < 2; round++) {
         void *block = block_alloc(test, LARGE, 1);
         block_use(test, block, 2);
@@ -215,9 +207,8 @@ static void users_end_too(void **state)
 
 /* ---- Refusals ------------------------------------------------------------------------------- */
 
-static void invalid_stream_ends_are_refused(void **state)
+CACHE_TEST(invalid_stream_ends_are_refused)
 {
-    struct cache_test *test = *state;
     assert_status(vmm_stream_end(NULL, test->streams[1]), VMM_ERR_INVALID_ARGUMENT);
     assert_status(vmm_stream_end(test->cache, NULL), VMM_ERR_INVALID_ARGUMENT);
     assert_ok(vmm_stream_end(test->cache, test->streams[3])); /* which the cache has never seen */
@@ -234,9 +225,8 @@ static void invalid_stream_ends_are_refused(void **state)
 
 /* ---- Graph pools -------------------------------------------------------------------------- */
 
-static void graph_pools_outlive_their_stream(void **state)
+CACHE_TEST(graph_pools_outlive_their_stream)
 {
-    struct cache_test *test = *state;
     for (unsigned round = 0; round < 3; round++) {
         struct graph graph;
         graph_mix(test, &graph, 1, 1);
@@ -247,19 +237,16 @@ static void graph_pools_outlive_their_stream(void **state)
         if (round == 1) { /* on another stream with the same handle, for the same pool */
             struct graph again;
             graph_mix(test, &again, 1, 1);
-            graph_empty(test, &again);
-            graph_release(test, &again);
+            graph_discard(test, &again);
         }
-        graph_empty(test, &graph);
-        graph_release(test, &graph);
+        graph_discard(test, &graph);
         cache_verify_empty(test);
     }
 }
 
 /* What was live when the pool was released goes with the stream's last mark, too. */
-static void memory_of_a_released_graph_pool_is_freed_without_its_stream(void **state)
+CACHE_TEST(memory_of_a_released_graph_pool_is_freed_without_its_stream)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     stream_ended(test, 1);
@@ -277,9 +264,8 @@ static bool may_be_destroyed_without_a_word(void)
     return driver_choice_kind() != VMM_DRIVER_CUDA;
 }
 
-static void memory_of_a_destroyed_stream_stays_until_the_host_waits(void **state)
+CACHE_TEST(memory_of_a_destroyed_stream_stays_until_the_host_waits)
 {
-    struct cache_test *test = *state;
     if (!may_be_destroyed_without_a_word())
         return;
     void *used = block_alloc(test, LARGE, 2);
@@ -307,9 +293,8 @@ static void memory_of_a_destroyed_stream_stays_until_the_host_waits(void **state
 }
 
 /* A request that needs it waits for it, and so does the end. */
-static void a_request_waits_for_an_ended_stream(void **state)
+CACHE_TEST(a_request_waits_for_an_ended_stream)
 {
-    struct cache_test *test = *state;
     if (!may_be_destroyed_without_a_word())
         return;
     (void)block_alloc_and_free(test, 100 * MIB, 1, 1);
@@ -324,31 +309,18 @@ static void a_request_waits_for_an_ended_stream(void **state)
     work_verify(test);
 }
 
-static void a_graph_pool_of_an_ended_stream_is_released(void **state)
+CACHE_TEST(a_graph_pool_of_an_ended_stream_is_released)
 {
-    struct cache_test *test = *state;
     if (!may_be_destroyed_without_a_word())
         return;
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     (void)block_alloc_and_free(test, LARGE, 1, 1);
     stream_destroyed(test, 1);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     assert_ok(vmm_wait(test->cache));
     (void)stream_recreate(test, 1);
     cache_verify_empty(test);
 }
 
-CACHE_MAIN(CACHE_TEST(other_streams_reuse_memory_of_an_ended_stream),
-           CACHE_TEST(an_ended_stream_leaves_nothing),
-           CACHE_TEST(the_same_handle_waits_on_the_device),
-           CACHE_TEST(a_reused_handle_without_work_does_not_wait), CACHE_TEST(streams_come_and_go),
-           CACHE_TEST(live_blocks_outlive_their_stream),
-           CACHE_TEST(a_block_freed_after_stream_end_waits_for_its_event),
-           CACHE_TEST(users_end_too), CACHE_TEST(invalid_stream_ends_are_refused),
-           CACHE_TEST(graph_pools_outlive_their_stream),
-           CACHE_TEST(memory_of_a_released_graph_pool_is_freed_without_its_stream),
-           CACHE_TEST(memory_of_a_destroyed_stream_stays_until_the_host_waits),
-           CACHE_TEST(a_request_waits_for_an_ended_stream),
-           CACHE_TEST(a_graph_pool_of_an_ended_stream_is_released))
+CACHE_MAIN()

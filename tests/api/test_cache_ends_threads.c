@@ -69,9 +69,8 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-static void streams_of_threads_come_and_go(void **state)
+CACHE_TEST(streams_of_threads_come_and_go)
 {
-    struct cache_test *test = *state;
     struct worker workers[WORKERS];
     for (unsigned i = 0; i < WORKERS; i++) {
         workers[i] = (struct worker){ .test = test, .number = i };
@@ -88,8 +87,7 @@ static void streams_of_threads_come_and_go(void **state)
     work_verify(test);
     cache_verify(test);
     assert_true(cache_stats(test).streams <= 16 * WORKERS);
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
 }
 
 /* CUDA keeps memory for as many streams as there were at once, which is not the cache's. */
@@ -109,9 +107,4 @@ static int many_streams_warmed(void **state)
     return 0;
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = { CACHE_TEST(streams_of_threads_come_and_go) };
-    driver_choice_read(argc, argv);
-    return cmocka_run_group_tests(tests, many_streams_warmed, cache_group_teardown);
-}
+DRIVER_MAIN(many_streams_warmed, cache_group_teardown)

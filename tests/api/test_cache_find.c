@@ -3,7 +3,6 @@
 #include "support/graph_support.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
 enum { SLOTS = 400, ROUNDS = 3000 };
@@ -83,9 +82,8 @@ static void slot_turned(struct cache_test *test, struct known *known, uint64_t *
     known->is_live = true;
 }
 
-static void live_blocks_are_found_at_each_byte(void **state)
+CACHE_TEST(live_blocks_are_found_at_each_byte)
 {
-    struct cache_test *test = *state;
     struct known *knowns = calloc(SLOTS, sizeof *knowns);
     uint64_t seed = 3;
     for (unsigned round = 0; round < ROUNDS; round++) {
@@ -125,9 +123,8 @@ static int live_listed(void *context, const vmm_item *item)
 }
 
 /* Waiting blocks, free ones, objects of slabs. */
-static void a_walk_and_a_search_agree(void **state)
+CACHE_TEST(a_walk_and_a_search_agree)
 {
-    struct cache_test *test = *state;
     struct visit visit = { .knowns = calloc(SLOTS, sizeof *visit.knowns) };
     void *blocks[48];
     for (unsigned i = 0; i < 48; i++) {
@@ -155,9 +152,8 @@ static void a_walk_and_a_search_agree(void **state)
 
 /* ---- Other caches and sizes -------------------------------------------------------------------- */
 
-static void foreign_addresses_are_not_found(void **state)
+CACHE_TEST(foreign_addresses_are_not_found)
 {
-    struct cache_test *test = *state;
     char *block = block_alloc(test, 8 * MIB, 1);
     int here = 0;
     nothing_found(test, NULL);
@@ -173,9 +169,8 @@ static void foreign_addresses_are_not_found(void **state)
     nothing_found(test, block);
 }
 
-static void items_of_an_older_caller_fit_its_struct(void **state)
+CACHE_TEST(items_of_an_older_caller_fit_its_struct)
 {
-    struct cache_test *test = *state;
     void *block = block_alloc(test, 777, 1);
     vmm_item item = { .struct_size = offsetof(vmm_item, stream) };
     vmm_stream untouched = (vmm_stream)&item;
@@ -194,9 +189,8 @@ static void items_of_an_older_caller_fit_its_struct(void **state)
     block_free(test, block);
 }
 
-static void wrong_arguments_are_reported(void **state)
+CACHE_TEST(wrong_arguments_are_reported)
 {
-    struct cache_test *test = *state;
     vmm_item item = VMM_ITEM_INIT;
     void *block = block_alloc(test, 777, 1);
     assert_status(vmm_find(NULL, block, &item), VMM_ERR_INVALID_ARGUMENT);
@@ -229,16 +223,12 @@ static uint64_t most_bytes(vmm_cache *cache)
     return most;
 }
 
-static void sizes_are_known_before(void **state)
+CACHE_TEST(sizes_are_known_before)
 {
-    struct cache_test *test = *state;
     static const size_t sizes[] = { 0,    1,      512,     513, 4096,    4097,    8192,
                                     8193, 100000, MIB - 1, MIB, MIB + 1, 2 * MIB, 3 * MIB + 7 };
     for (int caching = 1; caching >= 0; caching--) {
-        vmm_config config = VMM_CONFIG_INIT;
-        config.no_caching = !caching;
-        config.arena_bytes = GIB;
-        cache_restart(test, &config);
+        cache_restart_with(test, .no_caching = !caching, .arena_bytes = GIB);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             void *block = block_alloc(test, sizes[i], 1);
             vmm_item item = block_find(test, block);
@@ -297,9 +287,8 @@ static void *hand_main(void *context)
     return NULL;
 }
 
-static void cached_blocks_of_threads_are_not_live(void **state)
+CACHE_TEST(cached_blocks_of_threads_are_not_live)
 {
-    struct cache_test *test = *state;
     static pthread_barrier_t barrier;
     static struct hand hands[THREADS];
     assert_int_equal(pthread_barrier_init(&barrier, NULL, THREADS + 1), 0);
@@ -325,8 +314,4 @@ static void cached_blocks_of_threads_are_not_live(void **state)
     (void)pthread_barrier_destroy(&barrier);
 }
 
-CACHE_MAIN(CACHE_TEST(live_blocks_are_found_at_each_byte), CACHE_TEST(a_walk_and_a_search_agree),
-           CACHE_TEST(foreign_addresses_are_not_found),
-           CACHE_TEST(items_of_an_older_caller_fit_its_struct),
-           CACHE_TEST(wrong_arguments_are_reported), CACHE_TEST(sizes_are_known_before),
-           CACHE_TEST(cached_blocks_of_threads_are_not_live))
+CACHE_MAIN()

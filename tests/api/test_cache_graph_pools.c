@@ -7,9 +7,8 @@
 
 /* ---- What is kept --------------------------------------------------------------------------- */
 
-static void memory_freed_by_a_graph_is_retained(void **state)
+CACHE_TEST(memory_freed_by_a_graph_is_retained)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     for (unsigned round = 0; round < 3; round++) {
@@ -24,14 +23,12 @@ static void memory_freed_by_a_graph_is_retained(void **state)
     (void)cache_trim(test, 0);
     assert_true(cache_stats(test).reserved_bytes.current >= LARGE);
     graph_release(test, &graph);
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
 }
 
 /* The thread's turn is with the graph pool when the capture ends. */
-static void requests_after_the_end_do_not_use_graph_memory(void **state)
+CACHE_TEST(requests_after_the_end_do_not_use_graph_memory)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_begin(test, &graph, 1, 1);
     void *block = graph_alloc(test, &graph, LARGE);
@@ -49,9 +46,8 @@ static void requests_after_the_end_do_not_use_graph_memory(void **state)
 }
 
 /* And so it is after a block of the graph pool was given back. */
-static void requests_after_a_free_do_not_use_graph_memory(void **state)
+CACHE_TEST(requests_after_a_free_do_not_use_graph_memory)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_begin(test, &graph, 1, 1);
     void *block = graph_alloc(test, &graph, LARGE);
@@ -65,13 +61,9 @@ static void requests_after_a_free_do_not_use_graph_memory(void **state)
     graph_release(test, &graph);
 }
 
-static void decay_leaves_retained_memory(void **state)
+CACHE_TEST(decay_leaves_retained_memory)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = 1;
-    config.decay_thread = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .decay_ms = 1, .decay_thread = 1);
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     uint64_t end_ns = vmm__driver_clock(test->driver) + 20000000;
@@ -81,13 +73,11 @@ static void decay_leaves_retained_memory(void **state)
         graph_replay(test, &graph, 3);
     }
     work_verify(test);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
 }
 
-static void retained_bytes_are_neither_idle_nor_pinned(void **state)
+CACHE_TEST(retained_bytes_are_neither_idle_nor_pinned)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_begin(test, &graph, 1, 1);
     graph_free(test, &graph, graph_alloc(test, &graph, LARGE));
@@ -107,9 +97,8 @@ static void retained_bytes_are_neither_idle_nor_pinned(void **state)
 }
 
 /* What is kept comes on top of the footprint target: others need not move chunks because of it. */
-static void retained_memory_does_not_cause_compaction(void **state)
+CACHE_TEST(retained_memory_does_not_cause_compaction)
 {
-    struct cache_test *test = *state;
     cache_restart(test, NULL);
     enum { PIECES = 8 };
     void *pieces[PIECES];
@@ -128,9 +117,8 @@ static void retained_memory_does_not_cause_compaction(void **state)
     graph_release(test, &graph);
 }
 
-static void an_oom_reports_retained_bytes(void **state)
+CACHE_TEST(an_oom_reports_retained_bytes)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_begin(test, &graph, 1, 1);
     graph_free(test, &graph, graph_alloc(test, &graph, CACHE_LIMIT / 2));
@@ -146,9 +134,8 @@ static void an_oom_reports_retained_bytes(void **state)
 
 /* ---- Whose requests ------------------------------------------------------------------------- */
 
-static void a_filter_selects_the_streams_of_a_pool(void **state)
+CACHE_TEST(a_filter_selects_the_streams_of_a_pool)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_begin(test, &graph, 7, 2);
     for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
@@ -173,9 +160,8 @@ static uint64_t pool_of_next(struct cache_test *test, unsigned stream)
     return item.pool.first;
 }
 
-static void the_latest_pool_is_asked_first(void **state)
+CACHE_TEST(the_latest_pool_is_asked_first)
 {
-    struct cache_test *test = *state;
     static const vmm_pool_id all = { 1, 0 };
     static const vmm_pool_id some = { 2, 0 };
     static const vmm_pool_id last = { 3, 0 };
@@ -199,9 +185,8 @@ static void the_latest_pool_is_asked_first(void **state)
 }
 
 /* Graphs of one pool run one after the other and use the same memory. */
-static void captures_share_a_pool_and_its_uses_count(void **state)
+CACHE_TEST(captures_share_a_pool_and_its_uses_count)
 {
-    struct cache_test *test = *state;
     struct graph first;
     struct graph second;
     graph_begin(test, &first, 5, 1);
@@ -222,9 +207,8 @@ static void captures_share_a_pool_and_its_uses_count(void **state)
     assert_status(vmm_pool_release(test->cache, second.id), VMM_ERR_INVALID_ARGUMENT);
 }
 
-static void recording_the_own_stream_changes_nothing(void **state)
+CACHE_TEST(recording_the_own_stream_changes_nothing)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     block_free(test, block_alloc(test, 512, 1)); /* the stream has a pool of its own */
     graph_begin(test, &graph, 1, 1);
@@ -236,8 +220,7 @@ static void recording_the_own_stream_changes_nothing(void **state)
         assert_ptr_equal(graph_alloc(test, &graph, mixed_sizes[i]), block);
     }
     graph_end(test, &graph);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
 }
 
 /* ---- Misuse --------------------------------------------------------------------------------- */
@@ -249,9 +232,8 @@ static void assert_misuse(vmm_status status, const char *part)
         fail_msg("\"%s\" is not in: %s", part, vmm_last_error());
 }
 
-static void misuse_is_reported(void **state)
+CACHE_TEST(misuse_is_reported)
 {
-    struct cache_test *test = *state;
     static const vmm_pool_id none = { 0, 0 };
     static const vmm_pool_id id = { 0, 3 };
     assert_misuse(vmm_pool_begin(NULL, id, NULL, NULL), "vmm_pool_begin: cache is NULL");
@@ -273,9 +255,8 @@ static void misuse_is_reported(void **state)
 }
 
 /* The failed begin is no use, and leaves the filter of the first one. */
-static void a_second_begin_changes_nothing(void **state)
+CACHE_TEST(a_second_begin_changes_nothing)
 {
-    struct cache_test *test = *state;
     static const vmm_pool_id id = { 8, 0 };
     assert_ok(vmm_pool_begin(test->cache, id, graph_filter, &test->streams[1]));
     assert_status(vmm_pool_begin(test->cache, id, graph_filter, &test->streams[2]),
@@ -289,9 +270,8 @@ static void a_second_begin_changes_nothing(void **state)
 }
 
 /* It counts from then on; what is held stays. */
-static void a_limit_can_change(void **state)
+CACHE_TEST(a_limit_can_change)
 {
-    struct cache_test *test = *state;
     void *block = block_alloc(test, CACHE_LIMIT / 2, 1);
     void *more = NULL;
     assert_ok(vmm_limit_set(test->cache, CACHE_LIMIT / 4));
@@ -308,15 +288,4 @@ static void a_limit_can_change(void **state)
     cache_verify(test);
 }
 
-CACHE_MAIN(CACHE_TEST(memory_freed_by_a_graph_is_retained),
-           CACHE_TEST(requests_after_the_end_do_not_use_graph_memory),
-           CACHE_TEST(requests_after_a_free_do_not_use_graph_memory),
-           CACHE_TEST(decay_leaves_retained_memory),
-           CACHE_TEST(retained_bytes_are_neither_idle_nor_pinned),
-           CACHE_TEST(retained_memory_does_not_cause_compaction),
-           CACHE_TEST(an_oom_reports_retained_bytes),
-           CACHE_TEST(a_filter_selects_the_streams_of_a_pool),
-           CACHE_TEST(the_latest_pool_is_asked_first),
-           CACHE_TEST(captures_share_a_pool_and_its_uses_count),
-           CACHE_TEST(recording_the_own_stream_changes_nothing), CACHE_TEST(misuse_is_reported),
-           CACHE_TEST(a_second_begin_changes_nothing), CACHE_TEST(a_limit_can_change))
+CACHE_MAIN()

@@ -5,9 +5,8 @@
 
 #define LARGE (8 * MIB)
 
-static void blocks_outlive_their_graph_pool(void **state)
+CACHE_TEST(blocks_outlive_their_graph_pool)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     graph_replay(test, &graph, 2);
@@ -28,14 +27,12 @@ static void blocks_outlive_their_graph_pool(void **state)
     graph_empty(test, &graph);
     work_verify(test);
     cache_verify(test);
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
 }
 
 /* A graph may be under way on a stream that the cache does not know of. */
-static void a_release_waits_for_launches(void **state)
+CACHE_TEST(a_release_waits_for_launches)
 {
-    struct cache_test *test = *state;
     struct graph graph;
     graph_begin(test, &graph, 1, 1);
     graph_free(test, &graph, graph_alloc(test, &graph, CACHE_LIMIT));
@@ -51,9 +48,8 @@ static void a_release_waits_for_launches(void **state)
     block_free(test, block);
 }
 
-static void a_released_pool_id_can_begin_again(void **state)
+CACHE_TEST(a_released_pool_id_can_begin_again)
 {
-    struct cache_test *test = *state;
     for (unsigned round = 0; round < 20; round++) {
         struct graph graph;
         graph_mix(test, &graph, 9, 1 + round % 3);
@@ -61,15 +57,13 @@ static void a_released_pool_id_can_begin_again(void **state)
         if (round % 2 == 0)
             memory_exhaust(test, &graph);
         work_verify(test);
-        graph_empty(test, &graph);
-        graph_release(test, &graph);
+        graph_discard(test, &graph);
         cache_verify(test);
     }
 }
 
-static void many_captures_use_the_same_pools(void **state)
+CACHE_TEST(many_captures_use_the_same_pools)
 {
-    struct cache_test *test = *state;
     cache_restart(test, NULL);
     uint64_t seed = 5;
     uint64_t most = 0;
@@ -100,12 +94,9 @@ static void many_captures_use_the_same_pools(void **state)
     cache_verify(test);
 }
 
-static void no_caching_retains_graph_pools(void **state)
+CACHE_TEST(no_caching_retains_graph_pools)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .no_caching = 1);
     struct graph graph;
     graph_mix(test, &graph, 1, 1);
     for (int i = 0; i < 20; i++) {
@@ -122,6 +113,4 @@ static void no_caching_retains_graph_pools(void **state)
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
 }
 
-CACHE_MAIN(CACHE_TEST(blocks_outlive_their_graph_pool), CACHE_TEST(a_release_waits_for_launches),
-           CACHE_TEST(a_released_pool_id_can_begin_again),
-           CACHE_TEST(many_captures_use_the_same_pools), CACHE_TEST(no_caching_retains_graph_pools))
+CACHE_MAIN()

@@ -115,8 +115,7 @@ static void graphs_run(struct cache_test *test)
     for (unsigned i = 0; i < CAPTURES; i++) {
         struct graph *graph = &graphs[i % 3];
         if (i >= 3) {
-            graph_empty(test, graph);
-            graph_release(test, graph);
+            graph_discard(test, graph);
         }
         graph_begin(test, graph, 1 + i / 2, 1);
         for (unsigned j = 0; j < GRAPH_BLOCKS; j++) {
@@ -129,8 +128,7 @@ static void graphs_run(struct cache_test *test)
         graph_replay(test, &graphs[(i + 1) % 3], 1);
     }
     for (unsigned i = CAPTURES; i < CAPTURES + 3; i++) {
-        graph_empty(test, &graphs[i % 3]);
-        graph_release(test, &graphs[i % 3]);
+        graph_discard(test, &graphs[i % 3]);
     }
 }
 
@@ -146,25 +144,18 @@ static void threads_allocate_beside_captures(struct cache_test *test, const vmm_
     work_verify(test);
     cache_verify(test);
     assert_int_equal(cache_stats(test).retained_bytes, 0);
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
 }
 
-static void threads_allocate_beside_captures_under_a_limit(void **state)
+CACHE_TEST(threads_allocate_beside_captures_under_a_limit)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    threads_allocate_beside_captures(*state, &config);
+    threads_allocate_beside_captures(test, &CONFIG(.limit_bytes = CACHE_LIMIT));
 }
 
-static void threads_allocate_beside_captures_and_decay(void **state)
+CACHE_TEST(threads_allocate_beside_captures_and_decay)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.reuse = VMM_REUSE_STREAM_WAIT;
-    config.decay_ms = 1;
-    config.decay_thread = 1;
-    threads_allocate_beside_captures(*state, &config);
+    threads_allocate_beside_captures(
+        test, &CONFIG(.reuse = VMM_REUSE_STREAM_WAIT, .decay_ms = 1, .decay_thread = 1));
 }
 
-CACHE_MAIN(CACHE_TEST(threads_allocate_beside_captures_under_a_limit),
-           CACHE_TEST(threads_allocate_beside_captures_and_decay))
+CACHE_MAIN()

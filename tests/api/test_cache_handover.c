@@ -5,8 +5,6 @@
  */
 #include "support/cache_support.h"
 
-#include <stdio.h>
-
 #define MS         UINT64_C(1000000)
 #define WORK_NS    (50 * MS)
 #define GROWTH_NS  (10 * MS)
@@ -54,10 +52,8 @@ static void guard_pages_touched(struct cache_test *test, struct scene *scene, bo
 /* Leaves room under the limit for no more than what the new block has beyond the old one. */
 static void scene_begin(struct cache_test *test, struct scene *scene)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.reuse = scene->reuse;
-    config.limit_bytes = GUARD_PAGES * GUARD_PAGE + new_bytes();
-    cache_restart(test, &config);
+    cache_restart_with(test, .reuse = scene->reuse,
+                       .limit_bytes = GUARD_PAGES * GUARD_PAGE + new_bytes());
     scene->guard_pages[0] = block_alloc(test, GUARD_PAGE, scene->from);
     scene->old = block_alloc(test, old_bytes(), scene->from);
     scene->guard_pages[1] = block_alloc(test, GUARD_PAGE, scene->from);
@@ -141,9 +137,8 @@ static void growths_judged(struct growth *growths, const char *what)
     assert_true(late <= allowed);
 }
 
-static void the_same_stream_reuses_memory_under_work(void **state)
+CACHE_TEST(the_same_stream_reuses_memory_under_work)
 {
-    struct cache_test *test = *state;
     struct growth growths[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         struct scene scene = { .from = 1, .to = 1 };
@@ -159,9 +154,8 @@ static void the_same_stream_reuses_memory_under_work(void **state)
 }
 
 /* The stream that asks is at work; the one that the memory comes from is not. */
-static void completed_memory_of_others_is_remapped_under_work(void **state)
+CACHE_TEST(completed_memory_of_others_is_remapped_under_work)
 {
-    struct cache_test *test = *state;
     struct growth growths[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         struct scene scene = { .from = 2, .to = 1 };
@@ -180,9 +174,8 @@ static void completed_memory_of_others_is_remapped_under_work(void **state)
 }
 
 /* The other stream's work runs on the very memory: the stream waits for it, the host does not. */
-static void a_stream_waits_for_memory_that_others_use(void **state)
+CACHE_TEST(a_stream_waits_for_memory_that_others_use)
 {
-    struct cache_test *test = *state;
     struct growth growths[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         struct scene scene = { .from = 2, .to = 1, .reuse = VMM_REUSE_STREAM_WAIT };
@@ -199,6 +192,4 @@ static void a_stream_waits_for_memory_that_others_use(void **state)
     growths_judged(growths, "memory of a stream that has not finished");
 }
 
-CACHE_MAIN(CACHE_TEST(the_same_stream_reuses_memory_under_work),
-           CACHE_TEST(completed_memory_of_others_is_remapped_under_work),
-           CACHE_TEST(a_stream_waits_for_memory_that_others_use))
+CACHE_MAIN()

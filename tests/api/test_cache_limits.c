@@ -1,7 +1,8 @@
 /* The limit: it holds, memory is found under it, and what a refusal says and leaves. */
+#define _GNU_SOURCE
 #include "support/cache_support.h"
+#include "support/thread_support.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #define LARGE (8 * MIB)
@@ -28,9 +29,8 @@ static void assert_refused(struct cache_test *test, size_t bytes, unsigned strea
     assert_ptr_equal(out, test);
 }
 
-static void the_limit_can_be_used_to_the_last_byte(void **state)
+CACHE_TEST(the_limit_can_be_used_to_the_last_byte)
 {
-    struct cache_test *test = *state;
     void *block = block_alloc(test, CACHE_LIMIT, 0);
     assert_int_equal(cache_stats(test).reserved_bytes.current, CACHE_LIMIT);
     assert_int_equal(cache_stats(test).limit_bytes, CACHE_LIMIT);
@@ -44,9 +44,8 @@ static void the_limit_can_be_used_to_the_last_byte(void **state)
     cache_verify(test);
 }
 
-static void the_limit_is_never_passed(void **state)
+CACHE_TEST(the_limit_is_never_passed)
 {
-    struct cache_test *test = *state;
     enum { SLOTS = 200 };
     void *blocks[SLOTS] = { NULL };
     uint64_t seed = 3;
@@ -69,9 +68,8 @@ static void the_limit_is_never_passed(void **state)
     cache_verify(test);
 }
 
-static void a_failed_allocation_reports_free_memory(void **state)
+CACHE_TEST(a_failed_allocation_reports_free_memory)
 {
-    struct cache_test *test = *state;
     void *blocks[PIECES];
     all_alloc(test, blocks, 1);
     block_free(test, blocks[3]);
@@ -100,9 +98,8 @@ static int live_sum(void *context, const vmm_item *item)
     return 0;
 }
 
-static void a_failed_allocation_changes_nothing(void **state)
+CACHE_TEST(a_failed_allocation_changes_nothing)
 {
-    struct cache_test *test = *state;
     void *blocks[PIECES];
     all_fill(test, blocks);
     block_free(test, blocks[3]);
@@ -131,9 +128,8 @@ static void a_failed_allocation_changes_nothing(void **state)
 }
 
 /* A cache that only splits and joins blocks fails here. */
-static void scattered_idle_memory_serves_a_large_block(void **state)
+CACHE_TEST(scattered_idle_memory_serves_a_large_block)
 {
-    struct cache_test *test = *state;
     void *blocks[PIECES];
     all_fill(test, blocks);
     for (int i = 0; i < PIECES; i += 2)
@@ -150,9 +146,8 @@ static void scattered_idle_memory_serves_a_large_block(void **state)
     cache_verify(test);
 }
 
-static void small_idle_memory_serves_large_blocks_and_back(void **state)
+CACHE_TEST(small_idle_memory_serves_large_blocks_and_back)
 {
-    struct cache_test *test = *state;
     enum { SMALLS = 256 };
     for (unsigned round = 0; round < 4; round++) {
         void *blocks[SMALLS];
@@ -168,12 +163,9 @@ static void small_idle_memory_serves_large_blocks_and_back(void **state)
 }
 
 /* Every class of slabs keeps an empty one; together they must serve a request that they can. */
-static void empty_slabs_serve_other_sizes(void **state)
+CACHE_TEST(empty_slabs_serve_other_sizes)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = test->driver->granule_bytes;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = test->driver->granule_bytes);
     enum { FILLERS = 4096 };
     void **fillers = calloc(FILLERS, sizeof *fillers);
     void *objects[8];
@@ -192,21 +184,17 @@ static void empty_slabs_serve_other_sizes(void **state)
     cache_verify(test);
 }
 
-static void a_limit_below_the_granule_allows_nothing(void **state)
+CACHE_TEST(a_limit_below_the_granule_allows_nothing)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = 1);
     assert_refused(test, 0, 0);
     assert_refused(test, 1, 1);
     assert_refused(test, LARGE, 0);
     cache_verify(test);
 }
 
-static void odd_limits_hold(void **state)
+CACHE_TEST(odd_limits_hold)
 {
-    struct cache_test *test = *state;
     vmm_config config = VMM_CONFIG_INIT;
     config.limit_bytes = 5 * test->driver->granule_bytes + 12345;
     cache_restart(test, &config);
@@ -231,25 +219,20 @@ static void *success_after_retry(void *context)
     return vmm_free(test->cache, block) == VMM_OK ? NULL : "the free failed";
 }
 
-static void retries_leave_no_error(void **state)
+CACHE_TEST(retries_leave_no_error)
 {
-    struct cache_test *test = *state;
     void *block = block_alloc(test, CACHE_LIMIT, 1);
     bool is_sure = flight_begin(test, block, CACHE_LIMIT, 1);
     block_free(test, block);
-    pthread_t thread;
-    void *trouble = NULL;
-    assert_int_equal(pthread_create(&thread, NULL, success_after_retry, test), 0);
-    assert_int_equal(pthread_join(thread, &trouble), 0);
+    const char *trouble = thread_run(success_after_retry, test);
     if (trouble != NULL)
-        fail_msg("%s", (const char *)trouble);
+        fail_msg("%s", trouble);
     if (is_sure)
         assert_true(cache_stats(test).retries > 0);
 }
 
-static void device_memory_is_reported(void **state)
+CACHE_TEST(device_memory_is_reported)
 {
-    struct cache_test *test = *state;
     uint64_t free_before, free_bytes, total_bytes;
     assert_ok(vmm_device_memory(test->cache, &free_before, &total_bytes));
     assert_int_equal(total_bytes, test->driver->total_bytes);
@@ -266,12 +249,4 @@ static void device_memory_is_reported(void **state)
     assert_int_equal(free_bytes, 1);
 }
 
-CACHE_MAIN(CACHE_TEST(the_limit_can_be_used_to_the_last_byte),
-           CACHE_TEST(the_limit_is_never_passed),
-           CACHE_TEST(a_failed_allocation_reports_free_memory),
-           CACHE_TEST(a_failed_allocation_changes_nothing),
-           CACHE_TEST(scattered_idle_memory_serves_a_large_block),
-           CACHE_TEST(small_idle_memory_serves_large_blocks_and_back),
-           CACHE_TEST(empty_slabs_serve_other_sizes),
-           CACHE_TEST(a_limit_below_the_granule_allows_nothing), CACHE_TEST(odd_limits_hold),
-           CACHE_TEST(retries_leave_no_error), CACHE_TEST(device_memory_is_reported))
+CACHE_MAIN()

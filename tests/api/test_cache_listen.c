@@ -68,9 +68,8 @@ static struct reached changes_followed(struct cache_test *test, const vmm_config
     return reached;
 }
 
-static void every_change_is_reported(void **state)
+CACHE_TEST(every_change_is_reported)
 {
-    struct cache_test *test = *state;
     static const uint64_t lags[] = { 0, 7, 400 };
     struct reached all = { .moves = 0 };
     for (unsigned i = 0; i < 9; i++) {
@@ -91,13 +90,9 @@ static void every_change_is_reported(void **state)
 }
 
 /* Steals and crossings are what the random operations above must come across. */
-static void moves_are_reported(void **state)
+CACHE_TEST(moves_are_reported)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = 64 * MIB;
-    config.compaction = VMM_COMPACTION_ON;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = 64 * MIB, .compaction = VMM_COMPACTION_ON);
     struct model *model = listen_begin(test);
     void *pieces[32];
     for (unsigned i = 0; i < 32; i++)
@@ -118,9 +113,8 @@ static void moves_are_reported(void **state)
     listen_end(test, model);
 }
 
-static void graph_pools_are_named(void **state)
+CACHE_TEST(graph_pools_are_named)
 {
-    struct cache_test *test = *state;
     struct model *model = listen_begin(test);
     struct graph graph;
     graph_begin(test, &graph, 6, 1);
@@ -134,15 +128,13 @@ static void graph_pools_are_named(void **state)
     assert_true(named > 4 && named < model->count);
     model_verify(test, model);
     graph_end(test, &graph);
-    graph_empty(test, &graph);
-    graph_release(test, &graph);
+    graph_discard(test, &graph);
     (void)cache_trim(test, 0);
     model_verify(test, model);
 }
 
-static void waiting_blocks_are_reported(void **state)
+CACHE_TEST(waiting_blocks_are_reported)
 {
-    struct cache_test *test = *state;
     struct model *model = listen_begin(test);
     for (int i = 0; i < MIXED; i++) {
         void *block = block_alloc(test, mixed_sizes[i], 1);
@@ -163,9 +155,8 @@ static void waiting_blocks_are_reported(void **state)
     listen_end(test, model);
 }
 
-static void a_new_listener_replaces_the_old_one(void **state)
+CACHE_TEST(a_new_listener_replaces_the_old_one)
 {
-    struct cache_test *test = *state;
     static struct model second;
     struct model *first = listen_begin(test);
     void *block = block_alloc(test, 8 * MIB, 1);
@@ -230,9 +221,8 @@ static void *comparer_main(void *context)
     return NULL;
 }
 
-static void changes_of_threads_are_reported(void **state)
+CACHE_TEST(changes_of_threads_are_reported)
 {
-    struct cache_test *test = *state;
     enum { WORKERS = 4 };
     static struct worker workers[WORKERS + 1];
     struct model *model = listen_begin(test);
@@ -253,7 +243,4 @@ static void changes_of_threads_are_reported(void **state)
     listen_end(test, model);
 }
 
-CACHE_MAIN(CACHE_TEST(every_change_is_reported), CACHE_TEST(moves_are_reported),
-           CACHE_TEST(graph_pools_are_named), CACHE_TEST(waiting_blocks_are_reported),
-           CACHE_TEST(a_new_listener_replaces_the_old_one),
-           CACHE_TEST(changes_of_threads_are_reported))
+CACHE_MAIN()

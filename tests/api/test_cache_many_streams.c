@@ -22,9 +22,11 @@ static void crowd_create(struct cache_test *test, struct crowd *crowd, unsigned 
         assert_ok(vmm__driver_stream_create(test->driver, &crowd->streams[i]));
 }
 
-/* CUDA crashes if it is asked about a stream that was destroyed, so there each stream is ended first. */
+/* Nothing may be left. CUDA crashes if it is asked about a stream that was destroyed, so there each stream is ended
+ * first. */
 static void crowd_destroy(struct cache_test *test, struct crowd *crowd)
 {
+    cache_verify_empty(test);
     for (unsigned i = 0; i < crowd->count; i++) {
         if (driver_choice_kind() == VMM_DRIVER_CUDA)
             assert_ok(vmm_stream_end(test->cache, crowd->streams[i]));
@@ -62,33 +64,33 @@ static void tiny_check(struct cache_test *test, void *block, uint32_t word, vmm_
         vmm__driver_check(test->driver, (uint64_t)(uintptr_t)block, TINY_BYTES, word, stream));
 }
 
-/* A block of its own for each stream, with a pattern of its own. */
-static void blocks_fill(struct cache_test *test, struct crowd *crowd)
-{
-    for (unsigned i = 0; i < crowd->count; i++) {
-        crowd->blocks[i] = crowd_alloc(test, TINY_BYTES, crowd->streams[i]);
-        tiny_fill(test, crowd->blocks[i], i + 1, crowd->streams[i]);
-    }
-}
-
 static void blocks_check(struct cache_test *test, struct crowd *crowd)
 {
     for (unsigned i = 0; i < crowd->count; i++)
         tiny_check(test, crowd->blocks[i], i + 1, crowd->streams[i]);
 }
 
-static void limit_apply(struct cache_test *test)
+/* Under a limit, a block of its own for each stream, with a pattern of its own. */
+static void crowd_begin(struct cache_test *test, struct crowd *crowd, unsigned count)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = LIMIT;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = LIMIT);
+    crowd_create(test, crowd, count);
+    for (unsigned i = 0; i < count; i++) {
+        crowd->blocks[i] = crowd_alloc(test, TINY_BYTES, crowd->streams[i]);
+        tiny_fill(test, crowd->blocks[i], i + 1, crowd->streams[i]);
+    }
+}
+
+static void blocks_free(struct cache_test *test, struct crowd *crowd)
+{
+    for (unsigned i = 0; i < crowd->count; i++)
+        block_free(test, crowd->blocks[i]);
 }
 
 /* ---- What tiny blocks leave ------------------------------------------------------------------ */
 
-static void tiny_blocks_of_many_streams_leave_little(void **state)
+CACHE_TEST(tiny_blocks_of_many_streams_leave_little)
 {
-    struct cache_test *test = *state;
     struct crowd crowd;
     crowd_create(test, &crowd, MANY);
     for (unsigned i = 0; i < MANY; i++)
@@ -97,54 +99,40 @@ static void tiny_blocks_of_many_streams_leave_little(void **state)
     assert_true(stats.reserved_bytes.current <= RESERVED);
     assert_int_equal(stats.idle_bytes, stats.reserved_bytes.current);
     assert_int_equal(stats.pinned_bytes, 0);
-    cache_verify_empty(test);
     crowd_destroy(test, &crowd);
 }
 
 /* What tiny blocks left is there for a large one. */
-static void memory_of_tiny_blocks_serves_a_large_block(void **state)
+CACHE_TEST(memory_of_tiny_blocks_serves_a_large_block)
 {
-    struct cache_test *test = *state;
     struct crowd crowd;
-    limit_apply(test);
-    crowd_create(test, &crowd, SCORE - 1);
-    blocks_fill(test, &crowd);
-    for (unsigned i = 0; i < crowd.count; i++)
-        block_free(test, crowd.blocks[i]);
+    crowd_begin(test, &crowd, SCORE - 1);
+    blocks_free(test, &crowd);
     void *large = crowd_alloc(test, LIMIT, test->streams[0]);
     block_free(test, large);
-    cache_verify_empty(test);
     crowd_destroy(test, &crowd);
 }
 
 /* ---- What they share ------------------------------------------------------------------------- */
 
-static void live_tiny_blocks_of_many_streams_fit_a_limit(void **state)
+CACHE_TEST(live_tiny_blocks_of_many_streams_fit_a_limit)
 {
-    struct cache_test *test = *state;
     struct crowd crowd;
-    limit_apply(test);
-    crowd_create(test, &crowd, CROWD);
-    blocks_fill(test, &crowd);
+    crowd_begin(test, &crowd, CROWD);
     assert_true(cache_stats(test).reserved_bytes.current <= LIMIT);
     assert_int_equal(cache_stats(test).ooms, 0);
     assert_int_equal(cache_stats(test).allocations.current, CROWD);
     blocks_check(test, &crowd);
     cache_verify(test);
-    for (unsigned i = 0; i < CROWD; i++)
-        block_free(test, crowd.blocks[i]);
-    cache_verify_empty(test);
+    blocks_free(test, &crowd);
     crowd_destroy(test, &crowd);
 }
 
 /* A shared block is reused only after the work of the stream that had it has ended. */
-static void a_shared_block_waits_for_the_stream_that_used_it(void **state)
+CACHE_TEST(a_shared_block_waits_for_the_stream_that_used_it)
 {
-    struct cache_test *test = *state;
     struct crowd crowd;
-    limit_apply(test);
-    crowd_create(test, &crowd, SCORE);
-    blocks_fill(test, &crowd);
+    crowd_begin(test, &crowd, SCORE);
     vmm_stream owner = crowd.streams[0];
     void *shared = crowd.blocks[SCORE - 1];
     bool has_shared = false;
@@ -165,33 +153,26 @@ static void a_shared_block_waits_for_the_stream_that_used_it(void **state)
         block_free(test, next[i]);
     for (unsigned i = 0; i + 1 < SCORE; i++)
         block_free(test, crowd.blocks[i]);
-    cache_verify_empty(test);
     crowd_destroy(test, &crowd);
 }
 
 /* A stream may end while a block that it has from another one lives. */
-static void a_stream_ends_with_a_shared_block(void **state)
+CACHE_TEST(a_stream_ends_with_a_shared_block)
 {
-    struct cache_test *test = *state;
     struct crowd crowd;
-    limit_apply(test);
-    crowd_create(test, &crowd, SCORE);
-    blocks_fill(test, &crowd);
+    crowd_begin(test, &crowd, SCORE);
     assert_ok(vmm_stream_end(test->cache, crowd.streams[SCORE - 1]));
     assert_ok(vmm_stream_end(test->cache, crowd.streams[0]));
-    for (unsigned i = 0; i < SCORE; i++)
-        block_free(test, crowd.blocks[i]);
-    cache_verify_empty(test);
+    blocks_free(test, &crowd);
     crowd_destroy(test, &crowd);
 }
 
 /* ---- Out of memory --------------------------------------------------------------------------- */
 
-static void no_pinned_memory_is_reported_without_live_blocks(void **state)
+CACHE_TEST(no_pinned_memory_is_reported_without_live_blocks)
 {
-    struct cache_test *test = *state;
     void *block;
-    limit_apply(test);
+    cache_restart_with(test, .limit_bytes = LIMIT);
     block_free(test, crowd_alloc(test, TINY_BYTES, test->streams[1]));
     assert_status(vmm_alloc(test->cache, 2 * LIMIT, test->streams[0], &block), VMM_ERR_DEVICE_OOM);
     assert_null(strstr(vmm_last_error(), "pinned"));
@@ -204,9 +185,8 @@ static void no_pinned_memory_is_reported_without_live_blocks(void **state)
 
 /* ---- Handles that CUDA gives a meaning -------------------------------------------------------- */
 
-static void the_legacy_stream_is_the_default_one(void **state)
+CACHE_TEST(the_legacy_stream_is_the_default_one)
 {
-    struct cache_test *test = *state;
     vmm_stream legacy = (vmm_stream)(uintptr_t)1;
     void *block = crowd_alloc(test, TINY_BYTES, legacy);
     vmm_item item = { .struct_size = sizeof item };
@@ -222,9 +202,8 @@ static void the_legacy_stream_is_the_default_one(void **state)
     block_free(test, block);
 }
 
-static void the_per_thread_stream_is_refused_by_name(void **state)
+CACHE_TEST(the_per_thread_stream_is_refused_by_name)
 {
-    struct cache_test *test = *state;
     vmm_stream per_thread = (vmm_stream)(uintptr_t)2;
     void *block = crowd_alloc(test, TINY_BYTES, test->streams[1]);
     void *none = NULL;
@@ -241,18 +220,4 @@ static void the_per_thread_stream_is_refused_by_name(void **state)
     block_free(test, block);
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(tiny_blocks_of_many_streams_leave_little),
-        CACHE_TEST(memory_of_tiny_blocks_serves_a_large_block),
-        CACHE_TEST(live_tiny_blocks_of_many_streams_fit_a_limit),
-        CACHE_TEST(a_shared_block_waits_for_the_stream_that_used_it),
-        CACHE_TEST(a_stream_ends_with_a_shared_block),
-        CACHE_TEST(no_pinned_memory_is_reported_without_live_blocks),
-        CACHE_TEST(the_legacy_stream_is_the_default_one),
-        CACHE_TEST(the_per_thread_stream_is_refused_by_name),
-    };
-    driver_choice_read(argc, argv);
-    return cmocka_run_group_tests(tests, crowd_group_setup, cache_group_teardown);
-}
+DRIVER_MAIN(crowd_group_setup, cache_group_teardown)

@@ -2,7 +2,6 @@
 #include "support/cache_support.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #define LARGE (8 * MIB)
 enum { PIECES = (int)(CACHE_LIMIT / LARGE) };
@@ -54,13 +53,10 @@ static int pressure_callback(void *context, size_t bytes)
 /* Blocks that the callback may free fill the limit. */
 static void program_begin(struct cache_test *test, struct program *program)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    config.pressure = pressure_callback;
-    config.pressure_context = program;
     program->test = test;
     assert_int_equal(pthread_mutex_init(&program->lock, NULL), 0);
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .pressure = pressure_callback,
+                       .pressure_context = program);
     for (int i = 0; i < PIECES; i++)
         program->spare[i] = block_alloc(test, LARGE, (unsigned)i % 2);
     assert_int_equal(program->asked, 0);
@@ -74,9 +70,8 @@ static void program_ends(struct cache_test *test, struct program *program)
     (void)pthread_mutex_destroy(&program->lock);
 }
 
-static void a_callback_that_frees_blocks_lets_the_request_succeed(void **state)
+CACHE_TEST(a_callback_that_frees_blocks_lets_the_request_succeed)
 {
-    struct cache_test *test = *state;
     for (unsigned each = 1; each <= 5; each += 2) {
         struct program program = { .each = each, .trims = each == 3 };
         program_begin(test, &program);
@@ -92,9 +87,8 @@ static void a_callback_that_frees_blocks_lets_the_request_succeed(void **state)
 }
 
 /* Work still runs on what it frees: the stream that gets it comes after that work. */
-static void freed_blocks_may_still_be_in_use(void **state)
+CACHE_TEST(freed_blocks_may_still_be_in_use)
 {
-    struct cache_test *test = *state;
     struct program program = { .each = 2 };
     program_begin(test, &program);
     (void)flight_begin(test, program.spare[0], LARGE, 0);
@@ -106,9 +100,8 @@ static void freed_blocks_may_still_be_in_use(void **state)
     program_ends(test, &program);
 }
 
-static void a_callback_that_frees_nothing_is_called_once(void **state)
+CACHE_TEST(a_callback_that_frees_nothing_is_called_once)
 {
-    struct cache_test *test = *state;
     struct program program = { .each = 0 };
     program_begin(test, &program);
     void *out = test;
@@ -121,9 +114,8 @@ static void a_callback_that_frees_nothing_is_called_once(void **state)
     program_ends(test, &program);
 }
 
-static void the_callback_is_not_called_while_memory_is_free(void **state)
+CACHE_TEST(the_callback_is_not_called_while_memory_is_free)
 {
-    struct cache_test *test = *state;
     struct program program = { .each = 1 };
     program_begin(test, &program);
     program.each = PIECES;
@@ -134,9 +126,8 @@ static void the_callback_is_not_called_while_memory_is_free(void **state)
     program_ends(test, &program);
 }
 
-static void a_callback_may_allocate_what_it_freed(void **state)
+CACHE_TEST(a_callback_may_allocate_what_it_freed)
 {
-    struct cache_test *test = *state;
     struct program program = { .each = 3, .wanted = LARGE };
     program_begin(test, &program);
     void *block = block_alloc(test, 2 * LARGE, 2);
@@ -148,9 +139,8 @@ static void a_callback_may_allocate_what_it_freed(void **state)
 }
 
 /* It would be asked for ever. */
-static void a_request_from_the_callback_does_not_call_it(void **state)
+CACHE_TEST(a_request_from_the_callback_does_not_call_it)
 {
-    struct cache_test *test = *state;
     struct program program = { .each = 1, .wanted = CACHE_LIMIT };
     program_begin(test, &program);
     void *block = block_alloc(test, 2 * LARGE, 2);
@@ -180,9 +170,8 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-static void threads_call_the_callback_concurrently(void **state)
+CACHE_TEST(threads_call_the_callback_concurrently)
 {
-    struct cache_test *test = *state;
     struct program program = { .each = 1 };
     program_begin(test, &program);
     struct worker workers[2] = { { .test = test, .stream = 2 }, { .test = test, .stream = 3 } };
@@ -201,10 +190,4 @@ static void threads_call_the_callback_concurrently(void **state)
     program_ends(test, &program);
 }
 
-CACHE_MAIN(CACHE_TEST(a_callback_that_frees_blocks_lets_the_request_succeed),
-           CACHE_TEST(freed_blocks_may_still_be_in_use),
-           CACHE_TEST(a_callback_that_frees_nothing_is_called_once),
-           CACHE_TEST(the_callback_is_not_called_while_memory_is_free),
-           CACHE_TEST(a_callback_may_allocate_what_it_freed),
-           CACHE_TEST(a_request_from_the_callback_does_not_call_it),
-           CACHE_TEST(threads_call_the_callback_concurrently))
+CACHE_MAIN()

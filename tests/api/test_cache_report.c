@@ -6,9 +6,8 @@
 
 #define LARGE (8 * MIB)
 
-static void null_arguments_are_refused(void **state)
+CACHE_TEST(null_arguments_are_refused)
 {
-    struct cache_test *test = *state;
     vmm_stats stats = { .struct_size = sizeof stats };
     assert_status(vmm_stats_get(NULL, &stats), VMM_ERR_INVALID_ARGUMENT);
     assert_status(vmm_stats_get(test->cache, NULL), VMM_ERR_INVALID_ARGUMENT);
@@ -19,9 +18,8 @@ static void null_arguments_are_refused(void **state)
     assert_status(vmm_walk(NULL, (vmm_visitor)0, NULL), VMM_ERR_INVALID_ARGUMENT);
 }
 
-static void a_struct_size_too_small_is_refused(void **state)
+CACHE_TEST(a_struct_size_too_small_is_refused)
 {
-    struct cache_test *test = *state;
     for (size_t size = 0; size < sizeof(size_t) + sizeof(vmm_stat); size++) {
         vmm_stats stats;
         memset(&stats, 0x5a, sizeof stats);
@@ -32,9 +30,8 @@ static void a_struct_size_too_small_is_refused(void **state)
     }
 }
 
-static void stats_of_an_older_caller_fit_its_struct(void **state)
+CACHE_TEST(stats_of_an_older_caller_fit_its_struct)
 {
-    struct cache_test *test = *state;
     void *block = block_alloc(test, LARGE, 0);
     vmm_stats all = cache_stats(test);
     for (size_t size = sizeof(size_t) + sizeof(vmm_stat); size <= sizeof all; size += 8) {
@@ -64,9 +61,8 @@ static void assert_stat(vmm_stat figure, uint64_t current, uint64_t peak, uint64
     assert_int_equal(figure.freed, allocated - current);
 }
 
-static void stats_add_up(void **state)
+CACHE_TEST(stats_add_up)
 {
-    struct cache_test *test = *state;
     void *large = block_alloc(test, LARGE + 1, 0);
     void *tiny = block_alloc(test, 100, 0);
     vmm_stats stats = cache_stats(test);
@@ -86,9 +82,8 @@ static void stats_add_up(void **state)
     cache_verify(test);
 }
 
-static void peaks_can_be_reset(void **state)
+CACHE_TEST(peaks_can_be_reset)
 {
-    struct cache_test *test = *state;
     void *stays = block_alloc(test, LARGE, 0);
     block_free(test, block_alloc(test, 4 * LARGE, 0));
     work_verify(test);
@@ -123,9 +118,8 @@ static uint64_t created_after_a_peak(struct cache_test *test, bool resets)
 }
 
 /* Reading and resetting statistics changes nothing that the cache does. */
-static void resetting_peaks_changes_no_decision(void **state)
+CACHE_TEST(resetting_peaks_changes_no_decision)
 {
-    struct cache_test *test = *state;
     uint64_t without = created_after_a_peak(test, false);
     cache_restart(test, NULL);
     assert_int_equal(created_after_a_peak(test, true), without);
@@ -133,9 +127,8 @@ static void resetting_peaks_changes_no_decision(void **state)
     assert_int_equal(created_after_a_peak(test, false), without);
 }
 
-static void idle_memory_is_what_a_trim_would_free(void **state)
+CACHE_TEST(idle_memory_is_what_a_trim_would_free)
 {
-    struct cache_test *test = *state;
     void *blocks[3] = { block_alloc(test, LARGE, 0), block_alloc(test, 300000, 0),
                         block_alloc(test, 3 * LARGE + MIB, 1) };
     for (int i = 0; i < 3; i++) {
@@ -150,9 +143,8 @@ static void idle_memory_is_what_a_trim_would_free(void **state)
     assert_int_equal(cache_stats(test).largest_free_bytes, 0);
 }
 
-static void calls_and_streams_are_counted(void **state)
+CACHE_TEST(calls_and_streams_are_counted)
 {
-    struct cache_test *test = *state;
     vmm_stats before = cache_stats(test);
     for (unsigned stream = 0; stream < 3; stream++)
         block_free(test, block_alloc(test, LARGE, stream));
@@ -173,9 +165,8 @@ static void calls_and_streams_are_counted(void **state)
 
 /* ---- Pinned, and not to be moved --------------------------------------------------------------- */
 
-static void free_memory_is_idle_or_pinned(void **state)
+CACHE_TEST(free_memory_is_idle_or_pinned)
 {
-    struct cache_test *test = *state;
     uint64_t granule = test->driver->granule_bytes;
     void *blocks[9];
     for (unsigned i = 0; i < 9; i++)
@@ -199,9 +190,8 @@ static void assert_unmovable(struct cache_test *test, uint64_t bytes)
     cache_verify(test);
 }
 
-static void unmovable_bytes_are_counted(void **state)
+CACHE_TEST(unmovable_bytes_are_counted)
 {
-    struct cache_test *test = *state;
     void *large = block_alloc(test, LARGE + 1, 0);
     void *small = block_alloc(test, 100000, 1);
     void *tiny = block_alloc(test, 700, 1);
@@ -273,9 +263,8 @@ static void assert_mib(double mib, uint64_t bytes)
     assert_true(mib > wanted - 0.06 && mib < wanted + 0.06);
 }
 
-static void the_line_of_a_failure_says_what_the_statistics_say(void **state)
+CACHE_TEST(the_line_of_a_failure_says_what_the_statistics_say)
 {
-    struct cache_test *test = *state;
     enum { PIECES = (int)(CACHE_LIMIT / LARGE) };
     void *blocks[2 * PIECES];
     for (unsigned i = 0; i < 2 * PIECES; i++)
@@ -329,9 +318,8 @@ static void lines_are_as_wide_as_each_other(const char *text)
         assert_int_equal(strcspn(table + at, "\n"), width);
 }
 
-static void the_summary_has_every_stat(void **state)
+CACHE_TEST(the_summary_has_every_stat)
 {
-    struct cache_test *test = *state;
     void *block = block_alloc(test, 3 * MIB, 0);
     char *text = summary_text(test);
 #define LABEL_IS_THERE(name, unit, label) assert_non_null(strstr(text, label));
@@ -347,20 +335,12 @@ static void the_summary_has_every_stat(void **state)
     block_free(test, block);
 }
 
-static void a_failed_write_is_reported(void **state)
+CACHE_TEST(a_failed_write_is_reported)
 {
-    struct cache_test *test = *state;
     FILE *full = fopen("/dev/full", "w");
     assert_non_null(full);
     assert_status(vmm_summary_write(test->cache, full), VMM_ERR_INVALID_ARGUMENT);
     (void)fclose(full);
 }
 
-CACHE_MAIN(CACHE_TEST(null_arguments_are_refused), CACHE_TEST(a_struct_size_too_small_is_refused),
-           CACHE_TEST(stats_of_an_older_caller_fit_its_struct), CACHE_TEST(stats_add_up),
-           CACHE_TEST(peaks_can_be_reset), CACHE_TEST(resetting_peaks_changes_no_decision),
-           CACHE_TEST(idle_memory_is_what_a_trim_would_free),
-           CACHE_TEST(calls_and_streams_are_counted), CACHE_TEST(free_memory_is_idle_or_pinned),
-           CACHE_TEST(unmovable_bytes_are_counted),
-           CACHE_TEST(the_line_of_a_failure_says_what_the_statistics_say),
-           CACHE_TEST(the_summary_has_every_stat), CACHE_TEST(a_failed_write_is_reported))
+CACHE_MAIN()

@@ -1,8 +1,7 @@
 /* The figures of what is handed out: exact for one caller, within known bounds for several. */
+#define _GNU_SOURCE
 #include "support/cache_support.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
+#include "support/thread_support.h"
 
 /* What heap/totals.h allows a stream's account to keep back while several threads call. */
 #define COUNTERS_SLACK (4 * MIB)
@@ -19,9 +18,8 @@ static void streams_warmed(struct cache_test *test, size_t bytes)
 }
 
 /* The first block of each stream is handed out by the slow path. */
-static void first_blocks_count(void **state)
+CACHE_TEST(first_blocks_count)
 {
-    struct cache_test *test = *state;
     streams_warmed(test, 32 * MIB);
     void *blocks[2] = { block_alloc(test, 16 * MIB, 2), block_alloc(test, 16 * MIB, 3) };
     block_free(test, blocks[0]);
@@ -33,12 +31,9 @@ static void first_blocks_count(void **state)
     assert_int_equal(stats.allocated_bytes.current, 0);
 }
 
-static void stats_of_a_cache_that_does_not_cache_are_exact(void **state)
+CACHE_TEST(stats_of_a_cache_that_does_not_cache_are_exact)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .no_caching = 1);
     void *blocks[2] = { block_alloc(test, 16 * MIB, 2), block_alloc(test, 16 * MIB, 3) };
     block_free(test, blocks[0]);
     block_free(test, blocks[1]);
@@ -46,9 +41,8 @@ static void stats_of_a_cache_that_does_not_cache_are_exact(void **state)
 }
 
 /* A wait that ends in a trim is no change of the pool whose turn it is. */
-static void waiting_blocks_that_a_trim_frees_are_counted(void **state)
+CACHE_TEST(waiting_blocks_that_a_trim_frees_are_counted)
 {
-    struct cache_test *test = *state;
     void *first = block_alloc(test, 16 * MIB, 0);
     void *used = block_alloc(test, 16 * MIB, 1);
     block_use(test, used, 0);
@@ -90,16 +84,13 @@ static void *other_main(void *context)
 
 static void other_ran(struct other_thread *other)
 {
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, other_main, other), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)thread_run(other_main, other);
     assert_ok(other->status);
 }
 
 /* What the first thread had not posted yet must be known once a second one calls. */
-static void peaks_include_all_threads(void **state)
+CACHE_TEST(peaks_include_all_threads)
 {
-    struct cache_test *test = *state;
     streams_warmed(test, 32 * MIB);
     void *block = block_alloc(test, 32 * MIB, 0);
     struct other_thread other = { .test = test, .bytes = 32 * MIB, .stream = 1, .used_by = 1 };
@@ -111,9 +102,8 @@ static void peaks_include_all_threads(void **state)
 }
 
 /* Nor may what the second one takes from a stream that is new be unknown. */
-static void a_new_stream_of_a_second_thread_counts_for_peaks(void **state)
+CACHE_TEST(a_new_stream_of_a_second_thread_counts_for_peaks)
 {
-    struct cache_test *test = *state;
     streams_warmed(test, 16 * MIB);
     struct other_thread other = {
         .test = test, .bytes = 32 * MIB, .stream = 2, .used_by = 2, .keeps = true
@@ -126,9 +116,8 @@ static void a_new_stream_of_a_second_thread_counts_for_peaks(void **state)
 }
 
 /* A block that waits stays active while the account is posted on the way. */
-static void a_waiting_block_stays_active(void **state)
+CACHE_TEST(a_waiting_block_stays_active)
 {
-    struct cache_test *test = *state;
     streams_warmed(test, 32 * MIB);
     void *block = block_alloc(test, 512, 0);
     struct other_thread other = { .test = test, .bytes = 32 * MIB, .stream = 1, .used_by = 0 };
@@ -239,14 +228,14 @@ static void stats_follow_a_model(struct cache_test *test, bool has_uses)
     cache_verify(test);
 }
 
-static void stats_of_one_thread_are_exact(void **state)
+CACHE_TEST(stats_of_one_thread_are_exact)
 {
-    stats_follow_a_model(*state, false);
+    stats_follow_a_model(test, false);
 }
 
-static void stats_with_uses_are_exact(void **state)
+CACHE_TEST(stats_with_uses_are_exact)
 {
-    stats_follow_a_model(*state, true);
+    stats_follow_a_model(test, true);
 }
 
 /* ---- Two callers ---------------------------------------------------------------------------- */
@@ -289,19 +278,18 @@ static void two_callers_follow_a_model(struct cache_test *test, unsigned stream,
     cache_verify(test);
 }
 
-static void stats_of_threads_on_one_stream_are_exact(void **state)
+CACHE_TEST(stats_of_threads_on_one_stream_are_exact)
 {
-    two_callers_follow_a_model(*state, 0, 0);
+    two_callers_follow_a_model(test, 0, 0);
 }
 
-static void stats_of_threads_on_two_streams_are_near(void **state)
+CACHE_TEST(stats_of_threads_on_two_streams_are_near)
 {
-    two_callers_follow_a_model(*state, 1, 2 * COUNTERS_SLACK);
+    two_callers_follow_a_model(test, 1, 2 * COUNTERS_SLACK);
 }
 
-static void last_freed_blocks_are_free_for_all_calls(void **state)
+CACHE_TEST(last_freed_blocks_are_free_for_all_calls)
 {
-    struct cache_test *test = *state;
     static const size_t sizes[] = { 64 << 10, 3 * MIB };
     for (int i = 0; i < 2; i++) {
         void *block = block_alloc(test, sizes[i], 1);
@@ -321,19 +309,9 @@ static void last_freed_blocks_are_free_for_all_calls(void **state)
         assert_ptr_equal(block_alloc(test, sizes[i], 1), block);
         block_free(test, block);
         work_verify(test);
-        (void)cache_trim(test, 0);
-        assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+        cache_trim_all(test);
         cache_verify(test);
     }
 }
 
-CACHE_MAIN(CACHE_TEST(first_blocks_count),
-           CACHE_TEST(stats_of_a_cache_that_does_not_cache_are_exact),
-           CACHE_TEST(waiting_blocks_that_a_trim_frees_are_counted),
-           CACHE_TEST(peaks_include_all_threads),
-           CACHE_TEST(a_new_stream_of_a_second_thread_counts_for_peaks),
-           CACHE_TEST(a_waiting_block_stays_active), CACHE_TEST(stats_of_one_thread_are_exact),
-           CACHE_TEST(stats_with_uses_are_exact),
-           CACHE_TEST(stats_of_threads_on_one_stream_are_exact),
-           CACHE_TEST(stats_of_threads_on_two_streams_are_near),
-           CACHE_TEST(last_freed_blocks_are_free_for_all_calls))
+CACHE_MAIN()

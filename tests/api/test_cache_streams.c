@@ -10,9 +10,8 @@ static bool walk_has(struct cache_test *test, uint64_t waiting_bytes)
     return cache_scan(test).waiting_bytes == waiting_bytes;
 }
 
-static void own_work_in_flight_does_not_prevent_reuse(void **state)
+CACHE_TEST(own_work_in_flight_does_not_prevent_reuse)
 {
-    struct cache_test *test = *state;
     void *first = block_alloc(test, LARGE, 1);
     (void)flight_begin(test, first, LARGE, 1);
     block_free(test, first);
@@ -23,9 +22,8 @@ static void own_work_in_flight_does_not_prevent_reuse(void **state)
     block_free(test, second);
 }
 
-static void other_streams_do_not_reuse_memory_in_flight(void **state)
+CACHE_TEST(other_streams_do_not_reuse_memory_in_flight)
 {
-    struct cache_test *test = *state;
     void *first = block_alloc(test, LARGE, 1);
     bool is_sure = flight_begin(test, first, LARGE, 1);
     block_free(test, first);
@@ -40,9 +38,8 @@ static void other_streams_do_not_reuse_memory_in_flight(void **state)
     cache_verify(test);
 }
 
-static void completed_memory_is_reused_by_other_streams(void **state)
+CACHE_TEST(completed_memory_is_reused_by_other_streams)
 {
-    struct cache_test *test = *state;
     static const size_t sizes[] = { LARGE, MIB, 5 * MIB, 600 };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         void *first = block_alloc(test, sizes[i], 1);
@@ -61,13 +58,10 @@ static void completed_memory_is_reused_by_other_streams(void **state)
 }
 
 /* Pieces between live blocks, their last work still running, move together without new memory. */
-static void the_same_stream_reuses_memory_in_flight(void **state)
+CACHE_TEST(the_same_stream_reuses_memory_in_flight)
 {
-    struct cache_test *test = *state;
     enum { PIECES = 8 };
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = PIECES * LARGE;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = PIECES * LARGE);
     void *blocks[PIECES];
     for (int i = 0; i < PIECES; i++)
         blocks[i] = block_alloc(test, LARGE, 1);
@@ -90,9 +84,8 @@ static void the_same_stream_reuses_memory_in_flight(void **state)
 }
 
 /* The limit leaves no other choice than the memory that the other stream's work still uses. */
-static void pressure_makes_streams_follow(void **state)
+CACHE_TEST(pressure_makes_streams_follow)
 {
-    struct cache_test *test = *state;
     void *first = block_alloc(test, CACHE_LIMIT, 1);
     (void)flight_begin(test, first, CACHE_LIMIT, 1);
     block_free(test, first);
@@ -105,9 +98,8 @@ static void pressure_makes_streams_follow(void **state)
     cache_verify(test);
 }
 
-static void used_blocks_wait(void **state)
+CACHE_TEST(used_blocks_wait)
 {
-    struct cache_test *test = *state;
     static const size_t sizes[] = { LARGE, 100000, 512 };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         size_t bytes = sizes[i];
@@ -136,9 +128,8 @@ static void used_blocks_wait(void **state)
     }
 }
 
-static void used_blocks_come_back_without_a_trim(void **state)
+CACHE_TEST(used_blocks_come_back_without_a_trim)
 {
-    struct cache_test *test = *state;
     void *first = block_alloc(test, LARGE, 1);
     block_use(test, first, 2);
     (void)flight_begin(test, first, LARGE, 2);
@@ -149,9 +140,8 @@ static void used_blocks_come_back_without_a_trim(void **state)
     block_free(test, second);
 }
 
-static void every_user_is_waited_for(void **state)
+CACHE_TEST(every_user_is_waited_for)
 {
-    struct cache_test *test = *state;
     void *first = block_alloc(test, LARGE, 1);
     block_fill(test, first, LARGE, 1, 1);
     for (unsigned round = 0; round < 3; round++) {
@@ -171,9 +161,8 @@ static void every_user_is_waited_for(void **state)
 }
 
 /* Two blocks that wait for a busy stream do not keep later ones from coming back. */
-static void waiting_blocks_delay_no_others(void **state)
+CACHE_TEST(waiting_blocks_delay_no_others)
 {
-    struct cache_test *test = *state;
     void *stuck[2];
     for (int i = 0; i < 2; i++) {
         stuck[i] = block_alloc(test, 4096, 1);
@@ -191,9 +180,8 @@ static void waiting_blocks_delay_no_others(void **state)
     flight_end(test);
 }
 
-static void recording_the_own_stream_changes_nothing(void **state)
+CACHE_TEST(recording_the_own_stream_changes_nothing)
 {
-    struct cache_test *test = *state;
     void *first = block_alloc(test, LARGE, 1);
     block_use(test, first, 1);
     (void)flight_begin(test, first, LARGE, 1);
@@ -203,9 +191,8 @@ static void recording_the_own_stream_changes_nothing(void **state)
     flight_end(test);
 }
 
-static void uses_end_with_their_block(void **state)
+CACHE_TEST(uses_end_with_their_block)
 {
-    struct cache_test *test = *state;
     static const size_t sizes[] = { LARGE, 512 };
     for (size_t i = 0; i < 2; i++) {
         void *first = block_alloc(test, sizes[i], 1);
@@ -221,9 +208,8 @@ static void uses_end_with_their_block(void **state)
     }
 }
 
-static void pressure_waits_for_used_blocks(void **state)
+CACHE_TEST(pressure_waits_for_used_blocks)
 {
-    struct cache_test *test = *state;
     void *first = block_alloc(test, CACHE_LIMIT, 1);
     block_fill(test, first, CACHE_LIMIT, 1, 1);
     block_use(test, first, 2);
@@ -239,9 +225,8 @@ static void pressure_waits_for_used_blocks(void **state)
     cache_verify(test);
 }
 
-static void destroy_accepts_blocks_in_every_state(void **state)
+CACHE_TEST(destroy_accepts_blocks_in_every_state)
 {
-    struct cache_test *test = *state;
     static const size_t sizes[] = { LARGE, 200000, 512 };
     for (int i = 0; i < 9; i++) {
         void *block = block_alloc(test, sizes[i % 3], 1);
@@ -314,13 +299,11 @@ static void contents_survive_on(struct cache_test *test, uint64_t seed)
     }
     free(lives);
     work_verify(test);
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
 }
 
-static void contents_survive_crossing_streams(void **state)
+CACHE_TEST(contents_survive_crossing_streams)
 {
-    struct cache_test *test = *state;
     static const uint64_t lags[] = { 0, 7, 100, 3000 };
     bool is_sim = driver_choice_kind() == VMM_DRIVER_SIM;
     for (uint64_t i = 0; i < (is_sim ? 4 : 1); i++) {
@@ -330,14 +313,4 @@ static void contents_survive_crossing_streams(void **state)
     }
 }
 
-CACHE_MAIN(CACHE_TEST(own_work_in_flight_does_not_prevent_reuse),
-           CACHE_TEST(other_streams_do_not_reuse_memory_in_flight),
-           CACHE_TEST(completed_memory_is_reused_by_other_streams),
-           CACHE_TEST(the_same_stream_reuses_memory_in_flight),
-           CACHE_TEST(pressure_makes_streams_follow), CACHE_TEST(used_blocks_wait),
-           CACHE_TEST(used_blocks_come_back_without_a_trim), CACHE_TEST(every_user_is_waited_for),
-           CACHE_TEST(waiting_blocks_delay_no_others),
-           CACHE_TEST(recording_the_own_stream_changes_nothing),
-           CACHE_TEST(uses_end_with_their_block), CACHE_TEST(pressure_waits_for_used_blocks),
-           CACHE_TEST(destroy_accepts_blocks_in_every_state),
-           CACHE_TEST(contents_survive_crossing_streams))
+CACHE_MAIN()

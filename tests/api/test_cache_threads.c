@@ -200,42 +200,32 @@ static void threads_share(struct cache_test *test, bool has_one_stream)
     work_verify(test);
     cache_verify(test);
     assert_int_equal(cache_stats(test).allocations.current, 0);
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
 }
 
-static void threads_share_a_cache(void **state)
+CACHE_TEST(threads_share_a_cache)
 {
-    threads_share(*state, false);
+    threads_share(test, false);
 }
 
-static void threads_share_a_stream(void **state)
+CACHE_TEST(threads_share_a_stream)
 {
-    threads_share(*state, true);
+    threads_share(test, true);
 }
 
-static void threads_share_a_cache_that_does_not_cache(void **state)
+CACHE_TEST(threads_share_a_cache_that_does_not_cache)
 {
-    struct cache_test *test = *state;
     if (driver_choice_kind() == VMM_DRIVER_CUDA)
         return; /* some 10 000 mappings: seconds there, and nothing that the others do not show */
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = 1;
-    config.limit_bytes = 2 * CACHE_LIMIT;
-    cache_restart(test, &config);
-    threads_share_a_cache(state);
+    cache_restart_with(test, .no_caching = 1, .limit_bytes = 2 * CACHE_LIMIT);
+    threads_share(test, false);
 }
 
 /* The library's own thread is one more that takes memory away. */
-static void threads_share_a_cache_that_decays(void **state)
+CACHE_TEST(threads_share_a_cache_that_decays)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    config.decay_ms = 1;
-    config.decay_thread = 1;
-    cache_restart(test, &config);
-    threads_share_a_cache(state);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .decay_ms = 1, .decay_thread = 1);
+    threads_share(test, false);
 }
 
 struct waiter {
@@ -271,15 +261,12 @@ static bool goes_on_beside_a_wait(struct cache_test *test)
 }
 
 /* One attempt says it: the others are for machines that have no time for this thread. sim's work takes none. */
-static void a_wait_blocks_no_other_thread(void **state)
+CACHE_TEST(a_wait_blocks_no_other_thread)
 {
-    struct cache_test *test = *state;
     bool went_on = driver_choice_kind() == VMM_DRIVER_SIM;
     for (int i = 0; i < ATTEMPTS && !went_on; i++)
         went_on = goes_on_beside_a_wait(test);
     assert_true(went_on);
 }
 
-CACHE_MAIN(CACHE_TEST(threads_share_a_cache), CACHE_TEST(threads_share_a_stream),
-           CACHE_TEST(threads_share_a_cache_that_does_not_cache),
-           CACHE_TEST(threads_share_a_cache_that_decays), CACHE_TEST(a_wait_blocks_no_other_thread))
+CACHE_MAIN()

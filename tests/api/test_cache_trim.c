@@ -19,9 +19,8 @@ static void many_check(struct cache_test *test, void *blocks[MANY], size_t bytes
     work_verify(test);
 }
 
-static void a_trim_of_an_empty_cache_releases_nothing(void **state)
+CACHE_TEST(a_trim_of_an_empty_cache_releases_nothing)
 {
-    struct cache_test *test = *state;
     assert_int_equal(cache_trim(test, 0), 0);
     assert_int_equal(cache_trim(test, SIZE_MAX), 0);
     assert_ok(vmm_trim(test->cache, 0, NULL));
@@ -29,9 +28,8 @@ static void a_trim_of_an_empty_cache_releases_nothing(void **state)
     assert_status(vmm_poll(NULL), VMM_ERR_INVALID_ARGUMENT);
 }
 
-static void a_trim_releases_all_idle_memory(void **state)
+CACHE_TEST(a_trim_releases_all_idle_memory)
 {
-    struct cache_test *test = *state;
     static const size_t sizes[] = { LARGE, 900000, 8192, 1 };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         void *blocks[MANY];
@@ -51,10 +49,9 @@ static void a_trim_releases_all_idle_memory(void **state)
 }
 
 /* Reserved memory hugs what the program has needed since, not what it once needed. */
-static void a_trim_resets_the_footprint_estimate(void **state)
+CACHE_TEST(a_trim_resets_the_footprint_estimate)
 {
     enum { SMALLER = 32, PIECE = 2 * MIB };
-    struct cache_test *test = *state;
     vmm_config config = VMM_CONFIG_INIT; /* no limit */
     void *blocks[SMALLER];
     cache_restart(test, &config);
@@ -72,9 +69,8 @@ static void a_trim_resets_the_footprint_estimate(void **state)
 }
 
 /* What work still uses goes back once it has been waited for. */
-static void a_wait_lets_all_that_is_idle_go(void **state)
+CACHE_TEST(a_wait_lets_all_that_is_idle_go)
 {
-    struct cache_test *test = *state;
     void *block = block_alloc(test, LARGE, 1);
     assert_ok(vmm__driver_delay(test->driver, 100 * 1000 * 1000, test->streams[1]));
     block_free(test, block);
@@ -86,9 +82,8 @@ static void a_wait_lets_all_that_is_idle_go(void **state)
     work_verify(test);
 }
 
-static void live_blocks_stay_where_they_are(void **state)
+CACHE_TEST(live_blocks_stay_where_they_are)
 {
-    struct cache_test *test = *state;
     static const size_t sizes[] = { LARGE / 2, 900000, 8192, 3 * MIB };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         void *live[MANY];
@@ -111,9 +106,8 @@ static void live_blocks_stay_where_they_are(void **state)
     }
 }
 
-static void keep_bytes_are_kept(void **state)
+CACHE_TEST(keep_bytes_are_kept)
 {
-    struct cache_test *test = *state;
     void *blocks[MANY];
     many_alloc(test, blocks, LARGE);
     for (int i = 0; i < MANY; i++)
@@ -131,13 +125,11 @@ static void keep_bytes_are_kept(void **state)
         assert_true(now + LARGE > keep);
         cache_verify(test);
     }
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
 }
 
-static void trim_below_live_bytes_releases_all_idle_memory(void **state)
+CACHE_TEST(trim_below_live_bytes_releases_all_idle_memory)
 {
-    struct cache_test *test = *state;
     void *live = block_alloc(test, 2 * LARGE, 0);
     void *gone = block_alloc(test, 2 * LARGE, 1);
     block_free(test, gone);
@@ -157,9 +149,8 @@ static uint64_t reserved_now(struct cache_test *test)
     return cache_stats(test).reserved_bytes.current;
 }
 
-static void work_in_flight_is_not_waited_for(void **state)
+CACHE_TEST(work_in_flight_is_not_waited_for)
 {
-    struct cache_test *test = *state;
     void *blocks[MANY];
     many_alloc(test, blocks, LARGE);
     work_verify(test);
@@ -199,9 +190,8 @@ static bool flight_trimmed(struct cache_test *test, size_t bytes, unsigned strea
 }
 
 /* "Goes back by itself once that has ended (at a later call that needs the driver, or vmm_poll())". */
-static void growth_releases_memory_in_limbo(void **state)
+CACHE_TEST(growth_releases_memory_in_limbo)
 {
-    struct cache_test *test = *state;
     (void)flight_trimmed(test, LARGE, 1);
     flight_end(test);
     void *block = block_alloc(test, 100, 2); /* has room for new memory, and no use for the old */
@@ -212,9 +202,8 @@ static void growth_releases_memory_in_limbo(void **state)
     assert_int_equal(reserved_now(test), 2 * MIB);
 }
 
-static void poll_releases_memory_in_limbo(void **state)
+CACHE_TEST(poll_releases_memory_in_limbo)
 {
-    struct cache_test *test = *state;
     bool is_sure = flight_trimmed(test, LARGE, 1);
     ticked(test);
     if (is_sure)
@@ -227,9 +216,8 @@ static void poll_releases_memory_in_limbo(void **state)
 }
 
 /* Its own stream may use it, and then it is not expired any more. */
-static void memory_in_flight_stays_usable(void **state)
+CACHE_TEST(memory_in_flight_stays_usable)
 {
-    struct cache_test *test = *state;
     bool is_sure = flight_trimmed(test, LARGE, 1);
     uint64_t creates = cache_stats(test).create_calls;
     void *block = block_alloc(test, LARGE, 1);
@@ -245,9 +233,8 @@ static void memory_in_flight_stays_usable(void **state)
     assert_int_equal(cache_trim(test, 0), LARGE);
 }
 
-static void a_later_order_replaces_the_first(void **state)
+CACHE_TEST(a_later_order_replaces_the_first)
 {
-    struct cache_test *test = *state;
     bool is_sure = flight_trimmed(test, 3 * LARGE, 1);
     (void)cache_trim(test, SIZE_MAX);
     flight_end(test);
@@ -263,9 +250,8 @@ static void a_later_order_replaces_the_first(void **state)
 }
 
 /* Memory that another stream still uses is not idle: the trim after that gives it back. */
-static void a_trim_leaves_memory_that_other_streams_use(void **state)
+CACHE_TEST(a_trim_leaves_memory_that_other_streams_use)
 {
-    struct cache_test *test = *state;
     void *block = block_alloc(test, LARGE, 1);
     block_use(test, block, 2);
     bool is_sure = flight_begin(test, block, LARGE, 2);
@@ -279,9 +265,8 @@ static void a_trim_leaves_memory_that_other_streams_use(void **state)
     assert_int_equal(reserved_now(test), 0);
 }
 
-static void trimmed_memory_is_mapped_again(void **state)
+CACHE_TEST(trimmed_memory_is_mapped_again)
 {
-    struct cache_test *test = *state;
     for (int round = 0; round < 20; round++) {
         void *blocks[MANY];
         many_alloc(test, blocks, LARGE / 2 + (size_t)round * 100000);
@@ -293,14 +278,4 @@ static void trimmed_memory_is_mapped_again(void **state)
     }
 }
 
-CACHE_MAIN(CACHE_TEST(a_trim_of_an_empty_cache_releases_nothing),
-           CACHE_TEST(a_trim_releases_all_idle_memory),
-           CACHE_TEST(a_trim_resets_the_footprint_estimate),
-           CACHE_TEST(a_wait_lets_all_that_is_idle_go), CACHE_TEST(live_blocks_stay_where_they_are),
-           CACHE_TEST(keep_bytes_are_kept),
-           CACHE_TEST(trim_below_live_bytes_releases_all_idle_memory),
-           CACHE_TEST(work_in_flight_is_not_waited_for),
-           CACHE_TEST(growth_releases_memory_in_limbo), CACHE_TEST(poll_releases_memory_in_limbo),
-           CACHE_TEST(memory_in_flight_stays_usable), CACHE_TEST(a_later_order_replaces_the_first),
-           CACHE_TEST(a_trim_leaves_memory_that_other_streams_use),
-           CACHE_TEST(trimmed_memory_is_mapped_again))
+CACHE_MAIN()

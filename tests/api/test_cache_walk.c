@@ -14,9 +14,8 @@ static int visits_counted(void *context, const vmm_item *item)
     return counter->seen == counter->most ? 7 : 0;
 }
 
-static void a_walk_can_end_early(void **state)
+CACHE_TEST(a_walk_can_end_early)
 {
-    struct cache_test *test = *state;
     void *blocks[20];
     for (unsigned i = 0; i < 20; i++)
         blocks[i] = block_alloc(test, i % 2 == 0 ? 512 : 3 * MIB, i % 3);
@@ -48,9 +47,8 @@ static int block_searched(void *context, const vmm_item *item)
     return 0;
 }
 
-static void every_block_is_visited_once(void **state)
+CACHE_TEST(every_block_is_visited_once)
 {
-    struct cache_test *test = *state;
     static const size_t sizes[] = { 0, 1, 777, 8192, 8193, MIB, MIB + 1, 5 * MIB + 3 };
     for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         unsigned stream = i % CACHE_STREAMS;
@@ -65,9 +63,8 @@ static void every_block_is_visited_once(void **state)
 }
 
 /* Slabs of odd sizes cross the borders of chunks. */
-static void slabs_over_chunk_borders_are_walked_in_order(void **state)
+CACHE_TEST(slabs_over_chunk_borders_are_walked_in_order)
 {
-    struct cache_test *test = *state;
     enum { OBJECTS = 3000 };
     void **objects = calloc(OBJECTS, sizeof *objects);
     for (size_t i = 0; i < OBJECTS; i++)
@@ -82,5 +79,4 @@ static void slabs_over_chunk_borders_are_walked_in_order(void **state)
     free(objects);
 }
 
-CACHE_MAIN(CACHE_TEST(a_walk_can_end_early), CACHE_TEST(every_block_is_visited_once),
-           CACHE_TEST(slabs_over_chunk_borders_are_walked_in_order))
+CACHE_MAIN()

@@ -8,17 +8,10 @@
 #include "base/hostmem.h"
 #include "driver/sim/sim.h"
 
-#define CAPTURE_TEST(name) cmocka_unit_test_setup_teardown(name, capture_setup, capture_teardown)
+#define CAPTURE_TEST(name)                                                                         \
+    TEST_WITH(name, driver_choice_setup, capture_teardown, struct driver *driver)
 
-static int capture_setup(void **state)
-{
-    struct driver *driver = driver_choice_open(128 * MIB);
-    if (driver_choice_kind() == VMM_DRIVER_SIM)
-        vmm__sim_lag_set(driver, 16);
-    *state = driver;
-    return 0;
-}
-
+/* Without the census: on sim, a broken capture is a violation. */
 static int capture_teardown(void **state)
 {
     vmm__driver_close(*state);
@@ -32,9 +25,8 @@ static bool is_captured(struct driver *driver, vmm_stream stream)
     return is_capturing;
 }
 
-static void a_capture_is_reported_while_active(void **state)
+CAPTURE_TEST(a_capture_is_reported_while_active)
 {
-    struct driver *driver = *state;
     vmm_stream stream = stream_new(driver);
     vmm_stream other = stream_new(driver);
     assert_false(is_captured(driver, NULL));
@@ -53,9 +45,8 @@ static void a_capture_is_reported_while_active(void **state)
     assert_ok(vmm__driver_stream_destroy(driver, other));
 }
 
-static void other_streams_work_during_a_capture(void **state)
+CAPTURE_TEST(other_streams_work_during_a_capture)
 {
-    struct driver *driver = *state;
     struct region region = region_open(driver, 1, 1);
     vmm_stream stream = stream_new(driver);
     vmm_stream other = stream_new(driver);
@@ -150,13 +141,12 @@ static void assert_capture_breaks(const struct capture *capture, breaker breaks)
     assert_ok(vmm__driver_stream_destroy(driver, other));
 }
 
-static void forbidden_operations_break_a_capture(void **state)
+CAPTURE_TEST(forbidden_operations_break_a_capture)
 {
     static const breaker breakers[] = {
         submit_work,      query_captured_event, wait_for_captured_event, order_after_captured_event,
         make_stream_wait, wait_for_device
     };
-    struct driver *driver = *state;
     bool is_sim = driver_choice_kind() == VMM_DRIVER_SIM;
     struct region region = region_open(driver, 1, 1);
     struct capture capture = { .driver = driver, .address = region.address };
@@ -173,9 +163,8 @@ static void forbidden_operations_break_a_capture(void **state)
 }
 
 /* The event belongs to a valid capture; recorded again, it is an ordinary event. */
-static void a_captured_event_can_be_recorded_again(void **state)
+CAPTURE_TEST(a_captured_event_can_be_recorded_again)
 {
-    struct driver *driver = *state;
     vmm_stream stream = stream_new(driver);
     void *event = event_new(driver);
     void *dropped = event_new(driver);
@@ -191,14 +180,4 @@ static void a_captured_event_can_be_recorded_again(void **state)
     assert_ok(vmm__driver_stream_destroy(driver, stream));
 }
 
-int main(int argc, char **argv)
-{
-    driver_choice_read(argc, argv);
-    const struct CMUnitTest tests[] = {
-        CAPTURE_TEST(a_capture_is_reported_while_active),
-        CAPTURE_TEST(other_streams_work_during_a_capture),
-        CAPTURE_TEST(a_captured_event_can_be_recorded_again),
-        CAPTURE_TEST(forbidden_operations_break_a_capture),
-    };
-    return cmocka_run_group_tests_name(argv[1], tests, NULL, NULL);
-}
+DRIVER_MAIN(NULL, NULL)

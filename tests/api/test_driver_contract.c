@@ -5,39 +5,14 @@
 #include "support/driver_choice.h"
 #include "support/driver_steps.h"
 
-#include "base/hostmem.h"
-#include "driver/sim/sim.h"
-
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTRACT_TEST(name) cmocka_unit_test_setup_teardown(name, contract_setup, contract_teardown)
-
-/* Capacity of host and sim; a GPU has its own. */
-#define CAPACITY (128 * MIB)
-
-static int contract_setup(void **state)
-{
-    struct driver *driver = driver_choice_open(CAPACITY);
-    if (driver_choice_kind() == VMM_DRIVER_SIM)
-        vmm__sim_lag_set(driver, 16);
-    *state = driver;
-    return 0;
-}
-
-static int contract_teardown(void **state)
-{
-    driver_choice_census_is_zero(*state);
-    vmm__driver_close(*state);
-    return vmm__host_outstanding() == 0 ? 0 : -1;
-}
-
 /* ---- Fill and check -------------------------------------------------------------------------- */
 
-static void check_accepts_filled_memory(void **state)
+DRIVER_TEST(check_accepts_filled_memory)
 {
-    struct driver *driver = *state;
     struct region region = region_open(driver, 1, 8);
     for (uint32_t bytes = 1; bytes <= 5000; bytes++) {
         uint64_t block = region.address + bytes % 16 * 8192;
@@ -53,9 +28,8 @@ static void check_accepts_filled_memory(void **state)
     region_close(driver, &region);
 }
 
-static void check_detects_overwritten_memory(void **state)
+DRIVER_TEST(check_detects_overwritten_memory)
 {
-    struct driver *driver = *state;
     struct region region = region_open(driver, 1, 1);
     uint64_t whole = region.address;
     memory_fill(driver, whole, 8192, 1, NULL);
@@ -74,9 +48,8 @@ static void check_detects_overwritten_memory(void **state)
     region_close(driver, &region);
 }
 
-static void fill_spans_handles(void **state)
+DRIVER_TEST(fill_spans_handles)
 {
-    struct driver *driver = *state;
     struct region region = region_open(driver, 6, 2);
     uint64_t block = region.address + region.each - 3 * 512;
     memory_fill(driver, region.address, region.bytes, 5, NULL);
@@ -87,9 +60,8 @@ static void fill_spans_handles(void **state)
     region_close(driver, &region);
 }
 
-static void copy_transfers_the_contents(void **state)
+DRIVER_TEST(copy_transfers_the_contents)
 {
-    struct driver *driver = *state;
     struct region from = region_open(driver, 3, 1);
     struct region to = region_open(driver, 1, 3);
     memory_fill(driver, from.address, from.bytes, 8, NULL);
@@ -106,9 +78,8 @@ static void copy_transfers_the_contents(void **state)
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
-static void a_stream_keeps_its_order(void **state)
+DRIVER_TEST(a_stream_keeps_its_order)
 {
-    struct driver *driver = *state;
     struct region region = region_open(driver, 1, 4);
     vmm_stream stream = stream_new(driver);
     for (uint32_t round = 0; round < 200; round++) {
@@ -120,9 +91,8 @@ static void a_stream_keeps_its_order(void **state)
     region_close(driver, &region);
 }
 
-static void an_event_completes_with_preceding_work(void **state)
+DRIVER_TEST(an_event_completes_with_preceding_work)
 {
-    struct driver *driver = *state;
     struct region region = region_open(driver, 1, 4);
     vmm_stream stream = stream_new(driver);
     void *event = event_new(driver);
@@ -144,9 +114,8 @@ static void an_event_completes_with_preceding_work(void **state)
     region_close(driver, &region);
 }
 
-static void a_stream_waits_for_another(void **state)
+DRIVER_TEST(a_stream_waits_for_another)
 {
-    struct driver *driver = *state;
     struct region region = region_open(driver, 1, 4);
     vmm_stream writer = stream_new(driver);
     vmm_stream reader = stream_new(driver);
@@ -167,9 +136,8 @@ static void a_stream_waits_for_another(void **state)
 /* ---- Mappings -------------------------------------------------------------------------------- */
 
 /* Work still runs at the old address when the handle is mapped at the new one; no thread waits. */
-static void a_handle_moves_while_work_runs(void **state)
+DRIVER_TEST(a_handle_moves_while_work_runs)
 {
-    struct driver *driver = *state;
     uint64_t bytes = 16 * driver->granule_bytes;
     uint64_t arena = address_reserve(driver, 2 * bytes);
     uint64_t handle = handle_create(driver, bytes);
@@ -195,9 +163,8 @@ static void a_handle_moves_while_work_runs(void **state)
     assert_ok(vmm__driver_address_free(driver, arena, 2 * bytes));
 }
 
-static void aliases_show_the_same_memory(void **state)
+DRIVER_TEST(aliases_show_the_same_memory)
 {
-    struct driver *driver = *state;
     uint64_t bytes = 2 * driver->granule_bytes;
     uint64_t arena = address_reserve(driver, 4 * bytes);
     uint64_t handle = handle_create(driver, bytes);
@@ -219,9 +186,8 @@ static void aliases_show_the_same_memory(void **state)
     assert_ok(vmm__driver_address_free(driver, arena, 4 * bytes));
 }
 
-static void contents_stay_with_the_handle(void **state)
+DRIVER_TEST(contents_stay_with_the_handle)
 {
-    struct driver *driver = *state;
     uint64_t bytes = driver->granule_bytes;
     uint64_t address = address_reserve(driver, bytes);
     uint64_t handles[2] = { handle_create(driver, bytes), handle_create(driver, bytes) };
@@ -240,9 +206,8 @@ static void contents_stay_with_the_handle(void **state)
     assert_ok(vmm__driver_address_free(driver, address, bytes));
 }
 
-static void mappings_outlive_the_release(void **state)
+DRIVER_TEST(mappings_outlive_the_release)
 {
-    struct driver *driver = *state;
     struct region region = region_open(driver, 2, 1);
     memory_fill(driver, region.address, region.bytes, 3, NULL);
     assert_ok(vmm__driver_device_wait(driver));
@@ -266,9 +231,8 @@ static uint64_t free_bytes(struct driver *driver)
     return free_now;
 }
 
-static void oversized_requests_fail_without_changes(void **state)
+DRIVER_TEST(oversized_requests_fail_without_changes)
 {
-    struct driver *driver = *state;
     struct region region = region_open(driver, 1, 1);
     uint64_t before = free_bytes(driver);
     uint64_t untouched = 77;
@@ -288,9 +252,8 @@ static void oversized_requests_fail_without_changes(void **state)
 }
 
 /* Halves the size until a granule is refused: that uses all memory, even if it is scattered. */
-static void all_memory_can_be_used(void **state)
+DRIVER_TEST(all_memory_can_be_used)
 {
-    struct driver *driver = *state;
     enum { MOST = 4096 };
     uint64_t *handles = calloc(2 * MOST, sizeof *handles);
     assert_non_null(handles);
@@ -348,38 +311,18 @@ static void *thread_main(void *argument)
     return ok ? argument : NULL;
 }
 
-static void any_thread_may_call(void **state)
+DRIVER_TEST(any_thread_may_call)
 {
     enum { THREADS = 8 };
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, thread_main, *state), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, thread_main, driver), 0);
     for (int i = 0; i < THREADS; i++) {
         void *result;
         assert_int_equal(pthread_join(threads[i], &result), 0);
-        assert_ptr_equal(result, *state);
+        assert_ptr_equal(result, driver);
     }
-    assert_int_equal(mismatches(*state), 0);
+    assert_int_equal(mismatches(driver), 0);
 }
 
-int main(int argc, char **argv)
-{
-    driver_choice_read(argc, argv);
-    const struct CMUnitTest tests[] = {
-        CONTRACT_TEST(check_accepts_filled_memory),
-        CONTRACT_TEST(check_detects_overwritten_memory),
-        CONTRACT_TEST(fill_spans_handles),
-        CONTRACT_TEST(copy_transfers_the_contents),
-        CONTRACT_TEST(a_stream_keeps_its_order),
-        CONTRACT_TEST(an_event_completes_with_preceding_work),
-        CONTRACT_TEST(a_stream_waits_for_another),
-        CONTRACT_TEST(a_handle_moves_while_work_runs),
-        CONTRACT_TEST(aliases_show_the_same_memory),
-        CONTRACT_TEST(contents_stay_with_the_handle),
-        CONTRACT_TEST(mappings_outlive_the_release),
-        CONTRACT_TEST(oversized_requests_fail_without_changes),
-        CONTRACT_TEST(all_memory_can_be_used),
-        CONTRACT_TEST(any_thread_may_call),
-    };
-    return cmocka_run_group_tests_name(argv[1], tests, NULL, NULL);
-}
+DRIVER_MAIN(NULL, NULL)

@@ -2,9 +2,7 @@
 #include "support/driver_choice.h"
 #include "support/driver_steps.h"
 
-#include "base/hostmem.h"
-
-#define DELAY_TEST(name) cmocka_unit_test_setup_teardown(name, delay_setup, delay_teardown)
+#define DELAY_TEST(name) TEST_WITH(name, delay_setup, driver_choice_teardown, struct driver *driver)
 #define CAPACITY         (64 * MIB)
 #define MS               UINT64_C(1000000)
 
@@ -20,13 +18,6 @@ static int delay_setup(void **state)
     return 0;
 }
 
-static int delay_teardown(void **state)
-{
-    driver_choice_census_is_zero(*state);
-    vmm__driver_close(*state);
-    return vmm__host_outstanding() == 0 ? 0 : -1;
-}
-
 /* Queries the event until it is complete; returns the elapsed time on the driver's clock. */
 static uint64_t poll_event(struct driver *driver, void *event, uint64_t since)
 {
@@ -37,9 +28,8 @@ static uint64_t poll_event(struct driver *driver, void *event, uint64_t since)
     return vmm__driver_clock(driver) - since;
 }
 
-static void a_delay_takes_its_duration(void **state)
+DELAY_TEST(a_delay_takes_its_duration)
 {
-    struct driver *driver = *state;
     void *event = event_new(driver);
     vmm_stream stream = stream_new(driver);
     for (uint64_t ns = 2 * MS; ns <= 32 * MS; ns *= 4) {
@@ -53,9 +43,8 @@ static void a_delay_takes_its_duration(void **state)
     assert_ok(vmm__driver_event_destroy(driver, event));
 }
 
-static void delays_of_a_stream_add_up(void **state)
+DELAY_TEST(delays_of_a_stream_add_up)
 {
-    struct driver *driver = *state;
     void *event = event_new(driver);
     uint64_t start = vmm__driver_clock(driver);
     for (int i = 0; i < 4; i++)
@@ -65,9 +54,8 @@ static void delays_of_a_stream_add_up(void **state)
     assert_ok(vmm__driver_event_destroy(driver, event));
 }
 
-static void work_after_a_delay_waits_for_it(void **state)
+DELAY_TEST(work_after_a_delay_waits_for_it)
 {
-    struct driver *driver = *state;
     struct region region = region_open(driver, 1, 2);
     vmm_stream delayed = stream_new(driver);
     vmm_stream follower = stream_new(driver);
@@ -87,9 +75,8 @@ static void work_after_a_delay_waits_for_it(void **state)
 }
 
 /* The rest of an ended delay does not extend the next one. */
-static void a_host_wait_finishes_a_delay(void **state)
+DELAY_TEST(a_host_wait_finishes_a_delay)
 {
-    struct driver *driver = *state;
     void *event = event_new(driver);
     for (int round = 0; round < 3; round++) {
         assert_ok(vmm__driver_delay(driver, 10 * MS, NULL));
@@ -111,9 +98,8 @@ static void a_host_wait_finishes_a_delay(void **state)
     assert_ok(vmm__driver_event_destroy(driver, event));
 }
 
-static void delays_are_not_counted(void **state)
+DELAY_TEST(delays_are_not_counted)
 {
-    struct driver *driver = *state;
     uint64_t clock_ns = vmm__driver_clock_ns(driver);
     uint64_t stalls = driver->stalls;
     assert_ok(vmm__driver_delay(driver, MS, NULL));
@@ -122,13 +108,4 @@ static void delays_are_not_counted(void **state)
     assert_ok(vmm__driver_device_wait(driver));
 }
 
-int main(int argc, char **argv)
-{
-    driver_choice_read(argc, argv);
-    const struct CMUnitTest tests[] = {
-        DELAY_TEST(a_delay_takes_its_duration),      DELAY_TEST(delays_of_a_stream_add_up),
-        DELAY_TEST(work_after_a_delay_waits_for_it), DELAY_TEST(a_host_wait_finishes_a_delay),
-        DELAY_TEST(delays_are_not_counted),
-    };
-    return cmocka_run_group_tests_name(argv[1], tests, NULL, NULL);
-}
+DRIVER_MAIN(NULL, NULL)

@@ -5,11 +5,7 @@ enum { REPORT_BYTES = 16384, READ_BYTES = 4096 };
 
 void debug_restart(struct cache_test *test, vmm_debug_mode debug, int zero)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    config.debug = debug;
-    config.zero = (vmm_switch)zero;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .debug = debug, .zero = (vmm_switch)zero);
 }
 
 __attribute__((noinline)) void *block_allocate_here(struct cache_test *test, size_t bytes,

@@ -19,9 +19,8 @@ static bool bytes_equal(uint64_t address, uint64_t bytes, uint8_t value, vmm_str
     return true;
 }
 
-static void read_returns_cleared_bytes(void **state)
+TEST(read_returns_cleared_bytes)
 {
-    (void)state;
     struct region region = region_open(driver, 2, 1);
     uint64_t middle = region.address + region.each;
     assert_ok(vmm__driver_clear(driver, region.address, region.bytes, 0xA5, NULL));
@@ -34,9 +33,8 @@ static void read_returns_cleared_bytes(void **state)
 }
 
 /* Clears run in stream order, before and after other work. */
-static void clears_run_in_stream_order(void **state)
+TEST(clears_run_in_stream_order)
 {
-    (void)state;
     struct region region = region_open(driver, 1, 4);
     vmm_stream stream = stream_new(driver);
     assert_ok(vmm__driver_delay(driver, 3000000, stream));
@@ -52,9 +50,8 @@ static void clears_run_in_stream_order(void **state)
     region_close(driver, &region);
 }
 
-static void copies_contain_cleared_bytes(void **state)
+TEST(copies_contain_cleared_bytes)
 {
-    (void)state;
     struct region region = region_open(driver, 1, 2);
     uint64_t half = region.bytes / 2;
     assert_ok(vmm__driver_clear(driver, region.address, half, 0xE0, NULL));
@@ -64,9 +61,8 @@ static void copies_contain_cleared_bytes(void **state)
 }
 
 /* A captured stream accepts clears without an end of the capture. The test does not read from it. */
-static void captured_streams_accept_clears(void **state)
+TEST(captured_streams_accept_clears)
 {
-    (void)state;
     struct region region = region_open(driver, 1, 1);
     vmm_stream stream = stream_new(driver);
     assert_ok(vmm__driver_capture_begin(driver, stream));
@@ -79,14 +75,8 @@ static void captured_streams_accept_clears(void **state)
 int main(int argc, char **argv)
 {
     driver_choice_read(argc, argv);
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(read_returns_cleared_bytes),
-        cmocka_unit_test(copies_contain_cleared_bytes),
-        cmocka_unit_test(captured_streams_accept_clears),
-        cmocka_unit_test(clears_run_in_stream_order),
-    };
     driver = driver_choice_open(128 * MIB);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     vmm__driver_close(driver);
     return failed;
 }

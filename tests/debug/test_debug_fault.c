@@ -91,9 +91,8 @@ static void assert_passes(struct cache_test *test, char *byte)
 }
 
 /* Small blocks and further large blocks are allocated and freed around them. */
-static void large_blocks_end_before_a_guard_page(void **state)
+CACHE_TEST(large_blocks_end_before_a_guard_page)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 0);
     char *blocks[8];
     void *smalls[8];
@@ -113,9 +112,8 @@ static void large_blocks_end_before_a_guard_page(void **state)
 }
 
 /* vmm_free() waits for the block's work before it unmaps the block. */
-static void large_blocks_fault_after_their_free(void **state)
+CACHE_TEST(large_blocks_fault_after_their_free)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 0);
     char *block = block_alloc(test, LARGE, 1);
     block_fill(test, block, LARGE, 1, 1);
@@ -135,16 +133,12 @@ static void line_check(void *context, const char *line)
 }
 
 /* The signal is raised once, with no lock held, so that a handler that continues can use the cache. */
-static void debug_stop_raises_a_signal_once(void **state)
+CACHE_TEST(debug_stop_raises_a_signal_once)
 {
-    struct cache_test *test = *state;
     for (int debug = VMM_DEBUG_RECORD; debug <= VMM_DEBUG_STOP; debug++) {
         bool has_report = false;
-        vmm_config config = VMM_CONFIG_INIT;
-        config.debug = (vmm_debug_mode)debug;
-        config.log = line_check;
-        config.log_context = &has_report;
-        cache_restart(test, &config);
+        cache_restart_with(test, .debug = (vmm_debug_mode)debug, .log = line_check,
+                           .log_context = &has_report);
         void *block = block_alloc(test, 1000, 1);
         block_free(test, block);
         assert_int_equal(raises(SIGTRAP, block_free_again, test, block), debug == VMM_DEBUG_STOP);
@@ -154,12 +148,4 @@ static void debug_stop_raises_a_signal_once(void **state)
     }
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(large_blocks_end_before_a_guard_page),
-        CACHE_TEST(large_blocks_fault_after_their_free),
-        CACHE_TEST(debug_stop_raises_a_signal_once),
-    };
-    CACHE_RUN(tests);
-}
+CACHE_MAIN()

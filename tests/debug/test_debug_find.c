@@ -19,30 +19,28 @@ static void check_found_at_free(struct cache_test *test, size_t bytes, int64_t o
     assert_ok(vmm__cache_check(test->cache));
 }
 
-static void write_beyond_small_block_is_found(void **state)
+CACHE_TEST(write_beyond_small_block_is_found)
 {
-    check_found_at_free(*state, SMALL, SMALL, " 0 bytes beyond the end of the block of 1000 bytes");
-    check_found_at_free(*state, SMALL, SMALL + 63, " 63 bytes beyond the end");
-    check_found_at_free(*state, 70000, 70000,
-                        " 0 bytes beyond the end of the block of 70000 bytes");
+    check_found_at_free(test, SMALL, SMALL, " 0 bytes beyond the end of the block of 1000 bytes");
+    check_found_at_free(test, SMALL, SMALL + 63, " 63 bytes beyond the end");
+    check_found_at_free(test, 70000, 70000, " 0 bytes beyond the end of the block of 70000 bytes");
 }
 
-static void write_before_small_block_is_found(void **state)
+CACHE_TEST(write_before_small_block_is_found)
 {
-    check_found_at_free(*state, SMALL, -1, " 1 byte before the block of 1000 bytes");
-    check_found_at_free(*state, 70000, -512, " 512 bytes before the block of 70000 bytes");
+    check_found_at_free(test, SMALL, -1, " 1 byte before the block of 1000 bytes");
+    check_found_at_free(test, 70000, -512, " 512 bytes before the block of 70000 bytes");
 }
 
-static void write_beyond_large_block_is_found(void **state)
+CACHE_TEST(write_beyond_large_block_is_found)
 {
-    check_found_at_free(*state, LARGE, LARGE,
+    check_found_at_free(test, LARGE, LARGE,
                         " 0 bytes beyond the end of the block of 3145628 bytes");
-    check_found_at_free(*state, LARGE - 5000, -1, " 1 byte before the block");
+    check_found_at_free(test, LARGE - 5000, -1, " 1 byte before the block");
 }
 
-static void live_blocks_are_checked_on_demand(void **state)
+CACHE_TEST(live_blocks_are_checked_on_demand)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 0);
     void *sound = block_alloc(test, SMALL, 0);
     void *block = block_allocate_here(test, SMALL, 1);
@@ -57,9 +55,8 @@ static void live_blocks_are_checked_on_demand(void **state)
     assert_ok(vmm_debug_check(test->cache));
 }
 
-static void freed_blocks_read_as_poison(void **state)
+CACHE_TEST(freed_blocks_read_as_poison)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 0);
     void *block = block_alloc(test, SMALL, 1);
     block_fill(test, block, SMALL, 7, 1);
@@ -67,9 +64,8 @@ static void freed_blocks_read_as_poison(void **state)
     assert_true(bytes_are(test, block, SMALL, 0xDF, 1));
 }
 
-static void writes_after_free_are_found(void **state)
+CACHE_TEST(writes_after_free_are_found)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 0);
     void *block = block_allocate_here(test, SMALL, 1);
     assert_ok(block_free_here(test, block));
@@ -86,9 +82,8 @@ static void writes_after_free_are_found(void **state)
 }
 
 /* The quarantine holds a sixteenth of the limit, here 8 MiB. */
-static void writes_after_free_are_found_before_reuse(void **state)
+CACHE_TEST(writes_after_free_are_found_before_reuse)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 0);
     void *first = block_allocate_here(test, 900000, 1);
     assert_ok(block_free_here(test, first));
@@ -109,9 +104,8 @@ static void writes_after_free_are_found_before_reuse(void **state)
 }
 
 /* A request must not fail while the quarantine holds enough memory. */
-static void quarantine_is_emptied_before_memory_runs_out(void **state)
+CACHE_TEST(quarantine_is_emptied_before_memory_runs_out)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 0);
     void *blocks[8];
     for (int i = 0; i < 8; i++)
@@ -124,10 +118,9 @@ static void quarantine_is_emptied_before_memory_runs_out(void **state)
 }
 
 /* A block in quarantine is live to its pool, but its pin ends with the free. */
-static void pins_end_with_the_free(void **state)
+CACHE_TEST(pins_end_with_the_free)
 {
     static const size_t sizes[] = { 500, SMALL, 70000, LARGE };
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 0);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         void *block = block_alloc(test, sizes[i], 1);
@@ -139,9 +132,8 @@ static void pins_end_with_the_free(void **state)
     assert_ok(vmm__cache_check(test->cache));
 }
 
-static void large_blocks_get_new_addresses(void **state)
+CACHE_TEST(large_blocks_get_new_addresses)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 0);
     uintptr_t highest = 0;
     for (int i = 0; i < 300; i++) {
@@ -169,10 +161,9 @@ static int item_count(void *context, const vmm_item *item)
 }
 
 /* Reports show the program's blocks as without debug mode. */
-static void reports_show_blocks_as_requested(void **state)
+CACHE_TEST(reports_show_blocks_as_requested)
 {
     static const size_t sizes[] = { 1, 512, 1000, 8192, 70000, MIB - 577, MIB, 5 * MIB + 1 };
-    struct cache_test *test = *state;
     for (int debug = VMM_DEBUG_RECORD; debug <= VMM_DEBUG_ON; debug++) {
         debug_restart(test, (vmm_debug_mode)debug, debug == VMM_DEBUG_ON);
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -199,13 +190,9 @@ static void reports_show_blocks_as_requested(void **state)
 }
 
 /* Without caching, small blocks have canaries too, and all memory is released. */
-static void debug_mode_works_without_caching(void **state)
+CACHE_TEST(debug_mode_works_without_caching)
 {
-    struct cache_test *test = *state;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.debug = VMM_DEBUG_ON;
-    config.no_caching = 1;
-    cache_restart(test, &config);
+    cache_restart_with(test, .debug = VMM_DEBUG_ON, .no_caching = 1);
     for (int i = 0; i < 20; i++) {
         void *block = block_alloc(test, SMALL, 1);
         void *large = block_alloc(test, LARGE, 2);
@@ -216,15 +203,13 @@ static void debug_mode_works_without_caching(void **state)
     void *block = block_alloc(test, SMALL, 1);
     bytes_write(test, block, SMALL, 1, 1);
     assert_status(vmm_free(test->cache, block), VMM_ERR_CORRUPTED);
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
     assert_ok(vmm__cache_check(test->cache));
 }
 
 /* A free during a capture is recorded and does not touch the block. Blocks of graphs are not poisoned or unmapped. */
-static void captured_blocks_are_not_touched(void **state)
+CACHE_TEST(captured_blocks_are_not_touched)
 {
-    struct cache_test *test = *state;
     vmm_pool_id id = { 5, 6 };
     debug_restart(test, VMM_DEBUG_ON, 0);
     assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
@@ -245,14 +230,12 @@ static void captured_blocks_are_not_touched(void **state)
     assert_ok(vmm_debug_check(test->cache));
     assert_ok(vmm_pool_release(test->cache, id));
     assert_ok(vmm_debug_check(test->cache));
-    (void)cache_trim(test, 0);
-    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    cache_trim_all(test);
 }
 
 /* Debug mode cannot wait for a captured stream, whose canaries may not be written yet, so it checks them later. */
-static void blocks_of_captured_streams_are_checked_later(void **state)
+CACHE_TEST(blocks_of_captured_streams_are_checked_later)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 0);
     void *others = block_alloc(test, SMALL, 0);
     void *small = block_alloc(test, SMALL, 1);
@@ -268,9 +251,8 @@ static void blocks_of_captured_streams_are_checked_later(void **state)
 }
 
 /* The listener sees the program's addresses, so a listener that counts waiting blocks sees no unknown address. */
-static void listener_sees_freed_blocks_as_free(void **state)
+CACHE_TEST(listener_sees_freed_blocks_as_free)
 {
-    struct cache_test *test = *state;
     const size_t sizes[] = { SMALL, LARGE };
     for (unsigned i = 0; i < 2; i++) {
         debug_restart(test, VMM_DEBUG_ON, 0);
@@ -315,16 +297,12 @@ static void misuse_handle_at_destroy(void *context, const char *line)
 }
 
 /* For a write beyond a live block, and for a write into a freed one. */
-static void misuse_function_cannot_call_during_destroy(void **state)
+CACHE_TEST(misuse_function_cannot_call_during_destroy)
 {
-    struct cache_test *test = *state;
     for (int is_freed = 0; is_freed < 2; is_freed++) {
         struct observer observer = { .test = test };
-        vmm_config config = VMM_CONFIG_INIT;
-        config.debug = VMM_DEBUG_ON;
-        config.misuse = misuse_handle_at_destroy;
-        config.misuse_context = &observer;
-        cache_restart(test, &config);
+        cache_restart_with(test, .debug = VMM_DEBUG_ON, .misuse = misuse_handle_at_destroy,
+                           .misuse_context = &observer);
         void *block = block_alloc(test, SMALL, 1);
         observer.live = block_alloc(test, SMALL, 1);
         if (is_freed != 0)
@@ -338,14 +316,4 @@ static void misuse_function_cannot_call_during_destroy(void **state)
     }
 }
 
-CACHE_MAIN(
-    CACHE_TEST(write_beyond_small_block_is_found), CACHE_TEST(write_before_small_block_is_found),
-    CACHE_TEST(write_beyond_large_block_is_found), CACHE_TEST(live_blocks_are_checked_on_demand),
-    CACHE_TEST(freed_blocks_read_as_poison), CACHE_TEST(writes_after_free_are_found),
-    CACHE_TEST(writes_after_free_are_found_before_reuse),
-    CACHE_TEST(quarantine_is_emptied_before_memory_runs_out), CACHE_TEST(pins_end_with_the_free),
-    CACHE_TEST(large_blocks_get_new_addresses), CACHE_TEST(reports_show_blocks_as_requested),
-    CACHE_TEST(debug_mode_works_without_caching), CACHE_TEST(captured_blocks_are_not_touched),
-    CACHE_TEST(blocks_of_captured_streams_are_checked_later),
-    CACHE_TEST(listener_sees_freed_blocks_as_free),
-    CACHE_TEST(misuse_function_cannot_call_during_destroy))
+CACHE_MAIN()

@@ -39,9 +39,8 @@ static void check_double_free(struct cache_test *test, size_t bytes)
     assert_text_has(report, "#0 block_free_here");
 }
 
-static void double_free_names_both_stacks(void **state)
+CACHE_TEST(double_free_names_both_stacks)
 {
-    struct cache_test *test = *state;
     FOR_ALL(test, check_double_free);
 }
 
@@ -57,16 +56,14 @@ static void check_pointer_inside(struct cache_test *test, size_t bytes)
     assert_says("that was freed by thread");
 }
 
-static void pointer_inside_a_block_names_the_block(void **state)
+CACHE_TEST(pointer_inside_a_block_names_the_block)
 {
-    struct cache_test *test = *state;
     FOR_ALL(test, check_pointer_inside);
 }
 
 /* One past a block may be the start of the next, or in no block; under VMM_DEBUG_ON a canary lies there. */
-static void pointer_beside_a_block_names_the_block(void **state)
+CACHE_TEST(pointer_beside_a_block_names_the_block)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 0);
     char *block = block_allocate_here(test, 1000, 1);
     assert_status(block_misuse_here(test, block + 1000), VMM_ERR_UNKNOWN_POINTER);
@@ -92,15 +89,13 @@ static void check_use_after_free(struct cache_test *test, size_t bytes)
     assert_says("vmm_unpin: 0x");
 }
 
-static void other_calls_report_freed_blocks(void **state)
+CACHE_TEST(other_calls_report_freed_blocks)
 {
-    struct cache_test *test = *state;
     FOR_ALL(test, check_use_after_free);
 }
 
-static void foreign_pointers_are_refused(void **state)
+CACHE_TEST(foreign_pointers_are_refused)
 {
-    struct cache_test *test = *state;
     for (int mode = 0; mode < 2; mode++) {
         debug_restart(test, modes[mode], 0);
         assert_text_has(report_read(test), "no misuse was found");
@@ -130,19 +125,14 @@ static void misuse_handle(void *context, const char *line)
 /* Creates a cache with `handle` as its misuse function; returns a block of it that is freed. */
 static void *observer_start(struct observer *observer, vmm_debug_mode mode, vmm_misuse_fn handle)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.debug = mode;
-    config.misuse = handle;
-    config.misuse_context = observer;
-    cache_restart(observer->test, &config);
+    cache_restart_with(observer->test, .debug = mode, .misuse = handle, .misuse_context = observer);
     void *block = block_alloc(observer->test, 1000, 1);
     block_free(observer->test, block);
     return block;
 }
 
-static void misuse_function_is_called_once(void **state)
+CACHE_TEST(misuse_function_is_called_once)
 {
-    struct cache_test *test = *state;
     for (int mode = 0; mode < 2; mode++) {
         struct observer observer = { .test = test };
         void *block = observer_start(&observer, modes[mode], misuse_handle);
@@ -164,9 +154,8 @@ static void misuse_handle_and_destroy(void *context, const char *line)
     assert_status(vmm_destroy(observer->test->cache), VMM_ERR_INVALID_ARGUMENT);
 }
 
-static void misuse_function_cannot_destroy_the_cache(void **state)
+CACHE_TEST(misuse_function_cannot_destroy_the_cache)
 {
-    struct cache_test *test = *state;
     for (int mode = 0; mode < 2; mode++) {
         struct observer observer = { .test = test };
         void *block = observer_start(&observer, modes[mode], misuse_handle_and_destroy);
@@ -193,16 +182,12 @@ static void line_free_blocks(void *context, const char *line)
     assert_status(vmm_free(log->test->cache, log->live + 8), VMM_ERR_INVALID_ARGUMENT);
 }
 
-static void log_function_cannot_free(void **state)
+CACHE_TEST(log_function_cannot_free)
 {
-    struct cache_test *test = *state;
     for (int mode = 0; mode < 2; mode++) {
         struct freeing_log log = { .test = test };
-        vmm_config config = VMM_CONFIG_INIT;
-        config.debug = modes[mode];
-        config.log = line_free_blocks;
-        config.log_context = &log;
-        cache_restart(test, &config);
+        cache_restart_with(test, .debug = modes[mode], .log = line_free_blocks,
+                           .log_context = &log);
         void *block = block_alloc(test, 1000, 1);
         log.live = block_alloc(test, 1000, 1);
         assert_status(vmm_free(test->cache, log.live + 8), VMM_ERR_UNKNOWN_POINTER);
@@ -232,9 +217,8 @@ static void *check_in_a_loop(void *context)
 }
 
 /* Also an invalid pointer, and also if another thread of the parent held the locks of debug mode. */
-static void forked_child_frees_nothing(void **state)
+CACHE_TEST(forked_child_frees_nothing)
 {
-    struct cache_test *test = *state;
     for (int mode = 0; mode < 2; mode++) {
         debug_restart(test, modes[mode], 0);
         struct checker checker = { .test = test };
@@ -273,16 +257,11 @@ static void log_line(void *context, const char *line)
         (size_t)snprintf(log->text + log->bytes, sizeof log->text - log->bytes, "%s\n", line);
 }
 
-static void report_is_written_to_the_log(void **state)
+CACHE_TEST(report_is_written_to_the_log)
 {
-    struct cache_test *test = *state;
     static struct log log;
     log.bytes = 0;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.debug = VMM_DEBUG_ON;
-    config.log = log_line;
-    config.log_context = &log;
-    cache_restart(test, &config);
+    cache_restart_with(test, .debug = VMM_DEBUG_ON, .log = log_line, .log_context = &log);
     void *block = block_allocate_here(test, 1000, 1);
     bytes_write(test, block, 1000, 1, 1);
     log.bytes = 0;
@@ -293,9 +272,8 @@ static void report_is_written_to_the_log(void **state)
 }
 
 /* The records of the last 65536 freed blocks are kept; older ones are discarded. */
-static void records_are_bounded(void **state)
+CACHE_TEST(records_are_bounded)
 {
-    struct cache_test *test = *state;
     void *live[LIVE_MANY];
     debug_restart(test, VMM_DEBUG_RECORD, 0);
     uint64_t before = vmm__host_outstanding();
@@ -317,9 +295,8 @@ static void records_are_bounded(void **state)
 }
 
 /* If host memory for the record runs out, the allocation fails and changes nothing. */
-static void allocation_without_a_record_fails(void **state)
+CACHE_TEST(allocation_without_a_record_fails)
 {
-    struct cache_test *test = *state;
     for (int mode = 0; mode < 2; mode++) {
         for (int size = 0; size < 3; size++) {
             debug_restart(test, modes[mode], 0);
@@ -339,9 +316,8 @@ static void allocation_without_a_record_fails(void **state)
     }
 }
 
-static void null_arguments_are_refused(void **state)
+CACHE_TEST(null_arguments_are_refused)
 {
-    struct cache_test *test = *state;
     assert_status(vmm_debug_check(NULL), VMM_ERR_INVALID_ARGUMENT);
     assert_status(vmm_debug_report(NULL, stderr), VMM_ERR_INVALID_ARGUMENT);
     assert_status(vmm_debug_report(test->cache, NULL), VMM_ERR_INVALID_ARGUMENT);
@@ -349,12 +325,4 @@ static void null_arguments_are_refused(void **state)
     assert_text_has(report_read(test), "no misuse was found");
 }
 
-CACHE_MAIN(CACHE_TEST(double_free_names_both_stacks),
-           CACHE_TEST(pointer_inside_a_block_names_the_block),
-           CACHE_TEST(pointer_beside_a_block_names_the_block),
-           CACHE_TEST(other_calls_report_freed_blocks), CACHE_TEST(foreign_pointers_are_refused),
-           CACHE_TEST(misuse_function_is_called_once),
-           CACHE_TEST(misuse_function_cannot_destroy_the_cache),
-           CACHE_TEST(log_function_cannot_free), CACHE_TEST(forked_child_frees_nothing),
-           CACHE_TEST(report_is_written_to_the_log), CACHE_TEST(records_are_bounded),
-           CACHE_TEST(allocation_without_a_record_fails), CACHE_TEST(null_arguments_are_refused))
+CACHE_MAIN()

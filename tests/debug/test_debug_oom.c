@@ -39,9 +39,8 @@ static void memory_fill(struct cache_test *test)
     assert_ok(vmm_trim(test->cache, 0, NULL));
 }
 
-static void requests_succeed_while_others_empty_the_quarantine(void **state)
+CACHE_TEST(requests_succeed_while_others_empty_the_quarantine)
 {
-    struct cache_test *test = *state;
     struct worker workers[THREADS];
     debug_restart(test, VMM_DEBUG_ON, 0);
     assert_ok(vmm_limit_set(test->cache, UINT64_C(32) << 20));
@@ -81,12 +80,8 @@ static int pressure_handle(void *context, size_t bytes)
 static void *cache_fill(struct program *program)
 {
     void *last = NULL;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = UINT64_C(32) << 20;
-    config.debug = VMM_DEBUG_ON;
-    config.pressure = pressure_handle;
-    config.pressure_context = program;
-    cache_restart(program->test, &config);
+    cache_restart_with(program->test, .limit_bytes = 32 * MIB, .debug = VMM_DEBUG_ON,
+                       .pressure = pressure_handle, .pressure_context = program);
     unsigned count = 0;
     while (count < BLOCKS_MOST && vmm_alloc(program->test->cache, BLOCK, NULL, &last) == VMM_OK)
         count++;
@@ -95,9 +90,9 @@ static void *cache_fill(struct program *program)
     return last;
 }
 
-static void quarantine_is_emptied_before_the_pressure_function_runs(void **state)
+CACHE_TEST(quarantine_is_emptied_before_the_pressure_function_runs)
 {
-    struct program program = { .test = *state };
+    struct program program = { .test = test };
     void *block = cache_fill(&program);
     block_free(program.test, block);
     assert_ok(vmm_alloc(program.test->cache, BLOCK, NULL, &block));
@@ -106,9 +101,9 @@ static void quarantine_is_emptied_before_the_pressure_function_runs(void **state
 }
 
 /* The block that it frees enters the quarantine first. */
-static void pressure_function_runs_once_per_failure(void **state)
+CACHE_TEST(pressure_function_runs_once_per_failure)
 {
-    struct program program = { .test = *state };
+    struct program program = { .test = test };
     program.block = cache_fill(&program);
     void *block;
     assert_ok(vmm_alloc(program.test->cache, BLOCK, NULL, &block));
@@ -117,6 +112,4 @@ static void pressure_function_runs_once_per_failure(void **state)
     assert_ok(vmm__cache_check(program.test->cache));
 }
 
-CACHE_MAIN(CACHE_TEST(requests_succeed_while_others_empty_the_quarantine),
-           CACHE_TEST(quarantine_is_emptied_before_the_pressure_function_runs),
-           CACHE_TEST(pressure_function_runs_once_per_failure))
+CACHE_MAIN()

@@ -36,13 +36,9 @@ static void blocks_fill(struct fixture *fixture, unsigned stream)
 static void fixture_begin(struct fixture *fixture, struct cache_test *test)
 {
     assert_int_equal(driver_choice_kind(), VMM_DRIVER_SIM); /* no other refuses numbered calls */
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = CACHE_LIMIT;
-    config.debug = VMM_DEBUG_ON;
-    config.misuse = misuse_count;
-    config.misuse_context = fixture;
     *fixture = (struct fixture){ .test = test };
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .debug = VMM_DEBUG_ON,
+                       .misuse = misuse_count, .misuse_context = fixture);
     vmm__sim_lag_set(test->driver, LAG);
     blocks_fill(fixture, 1);
 }
@@ -128,9 +124,9 @@ static void quarantine_empty(struct fixture *fixture)
     assert_may_refuse(vmm_trim(fixture->test->cache, 0, NULL));
 }
 
-static void blocks_stay_in_quarantine_until_checked(void **state)
+CACHE_TEST(blocks_stay_in_quarantine_until_checked)
 {
-    refuse_each_call(*state, blocks_free, quarantine_empty);
+    refuse_each_call(test, blocks_free, quarantine_empty);
 }
 
 static void blocks_check(struct fixture *fixture)
@@ -146,16 +142,16 @@ static void blocks_check_and_free(struct fixture *fixture)
     blocks_check(fixture);
 }
 
-static void blocks_are_freed_after_a_refused_check(void **state)
+CACHE_TEST(blocks_are_freed_after_a_refused_check)
 {
-    refuse_each_call(*state, do_nothing, blocks_check);
-    refuse_each_call(*state, do_nothing, blocks_check_and_free);
-    refuse_each_call(*state, blocks_free, blocks_check);
+    refuse_each_call(test, do_nothing, blocks_check);
+    refuse_each_call(test, do_nothing, blocks_check_and_free);
+    refuse_each_call(test, blocks_free, blocks_check);
 }
 
-static void blocks_are_freed_while_calls_are_refused(void **state)
+CACHE_TEST(blocks_are_freed_while_calls_are_refused)
 {
-    refuse_each_call(*state, do_nothing, blocks_free);
+    refuse_each_call(test, do_nothing, blocks_free);
 }
 
 static void stream_close(struct fixture *fixture)
@@ -170,17 +166,16 @@ static void stream_close_and_blocks_free(struct fixture *fixture)
 }
 
 /* The stream's last event is recorded before. Its handle still exists, and is a new stream to the cache afterwards. */
-static void blocks_of_a_closed_stream_are_freed(void **state)
+CACHE_TEST(blocks_of_a_closed_stream_are_freed)
 {
-    refuse_each_call(*state, do_nothing, stream_close);
-    refuse_each_call(*state, stream_close, blocks_free);
-    refuse_each_call(*state, do_nothing, stream_close_and_blocks_free);
+    refuse_each_call(test, do_nothing, stream_close);
+    refuse_each_call(test, stream_close, blocks_free);
+    refuse_each_call(test, do_nothing, stream_close_and_blocks_free);
 }
 
 /* A capture keeps vmm_destroy() from waiting for the device, so it must wait for the work of debug mode itself. */
-static void destroy_waits_for_the_work_of_debug_mode(void **state)
+CACHE_TEST(destroy_waits_for_the_work_of_debug_mode)
 {
-    struct cache_test *test = *state;
     struct fixture fixture;
     bool was_refused = true;
     for (uint64_t call = 1; was_refused; call++) {
@@ -200,9 +195,8 @@ static void destroy_waits_for_the_work_of_debug_mode(void **state)
 }
 
 /* The call that could not check reports it, and the blocks stay in quarantine until a later check. */
-static void refused_check_is_reported(void **state)
+CACHE_TEST(refused_check_is_reported)
 {
-    struct cache_test *test = *state;
     struct fixture fixture;
     fixture_begin(&fixture, test);
     assert_ok(vmm_wait(test->cache));
@@ -224,9 +218,4 @@ static void refused_check_is_reported(void **state)
     fixture_end(&fixture);
 }
 
-CACHE_MAIN(CACHE_TEST(blocks_stay_in_quarantine_until_checked),
-           CACHE_TEST(blocks_are_freed_after_a_refused_check),
-           CACHE_TEST(blocks_are_freed_while_calls_are_refused),
-           CACHE_TEST(blocks_of_a_closed_stream_are_freed),
-           CACHE_TEST(destroy_waits_for_the_work_of_debug_mode),
-           CACHE_TEST(refused_check_is_reported))
+CACHE_MAIN()

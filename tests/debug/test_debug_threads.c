@@ -34,9 +34,8 @@ static void *worker_main(void *context)
 }
 
 /* The workers check nothing on sim: a check might read the next block of another thread there. */
-static void correct_threads_are_not_reported(void **state)
+CACHE_TEST(correct_threads_are_not_reported)
 {
-    struct cache_test *test = *state;
     pthread_t threads[THREADS];
     struct worker workers[THREADS];
     debug_restart(test, VMM_DEBUG_ON, 1);
@@ -52,10 +51,4 @@ static void correct_threads_are_not_reported(void **state)
     assert_ok(vmm_debug_check(test->cache));
 }
 
-int main(int argc, char **argv)
-{
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(correct_threads_are_not_reported),
-    };
-    CACHE_RUN(tests);
-}
+CACHE_MAIN()

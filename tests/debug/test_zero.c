@@ -19,9 +19,8 @@ static void *block_allocate_clean(struct cache_test *test, size_t bytes, unsigne
     return block;
 }
 
-static void blocks_of_every_size_are_zero(void **state)
+CACHE_TEST(blocks_of_every_size_are_zero)
 {
-    struct cache_test *test = *state;
     for (int debug = VMM_DEBUG_OFF; debug <= VMM_DEBUG_RECORD; debug++) {
         debug_restart(test, (vmm_debug_mode)debug, 1);
         for (size_t i = 0; i < SIZES * 3; i++)
@@ -32,9 +31,8 @@ static void blocks_of_every_size_are_zero(void **state)
 }
 
 /* With canaries, the block's own bytes are zero. */
-static void blocks_with_canaries_are_zero(void **state)
+CACHE_TEST(blocks_with_canaries_are_zero)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_ON, 1);
     for (size_t i = 0; i < SIZES * 3; i++) {
         void *block = block_alloc(test, sizes[i % SIZES], 1);
@@ -45,9 +43,8 @@ static void blocks_with_canaries_are_zero(void **state)
 }
 
 /* Neither memory that is transferred to another stream nor memory released to the driver shows old bytes. */
-static void streams_and_trims_show_no_old_bytes(void **state)
+CACHE_TEST(streams_and_trims_show_no_old_bytes)
 {
-    struct cache_test *test = *state;
     debug_restart(test, VMM_DEBUG_OFF, 1);
     uint64_t seed = 5;
     for (unsigned round = 0; round < 12; round++) {
@@ -66,9 +63,8 @@ static void streams_and_trims_show_no_old_bytes(void **state)
     cache_verify(test);
 }
 
-static void graph_pools_show_no_old_bytes(void **state)
+CACHE_TEST(graph_pools_show_no_old_bytes)
 {
-    struct cache_test *test = *state;
     vmm_pool_id id = { 1, 2 };
     debug_restart(test, VMM_DEBUG_OFF, 1);
     block_free(test, block_allocate_clean(test, 8 * MIB, 1));
@@ -86,9 +82,8 @@ static void graph_pools_show_no_old_bytes(void **state)
 }
 
 /* On cuda the clear becomes part of the graph; nothing ends the capture. */
-static void captured_blocks_are_zero(void **state)
+CACHE_TEST(captured_blocks_are_zero)
 {
-    struct cache_test *test = *state;
     vmm_pool_id id = { 1, 2 };
     debug_restart(test, VMM_DEBUG_ON, 1);
     assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
@@ -104,9 +99,8 @@ static void captured_blocks_are_zero(void **state)
 }
 
 /* Compaction moves live bytes to pages of earlier owners: no bytes of those owners may appear. */
-static void compaction_shows_no_old_bytes(void **state)
+CACHE_TEST(compaction_shows_no_old_bytes)
 {
-    struct cache_test *test = *state;
     vmm_config config = VMM_CONFIG_INIT;
     config.footprint_permille = VMM_FOOTPRINT_ANY; /* a chunk for each large block */
     config.zero = 1;
@@ -163,9 +157,8 @@ static bool owner_sees(struct cache_test *test, const void *block, size_t bytes,
            bytes_are(test, first + bytes - end, end, value, stream);
 }
 
-static void bytes_written_at_once_stay(void **state)
+CACHE_TEST(bytes_written_at_once_stay)
 {
-    struct cache_test *test = *state;
     size_t bytes = 3 * MIB;
     debug_restart(test, VMM_DEBUG_OFF, 1);
     for (int round = 0; round < 500; round++) {
@@ -177,9 +170,8 @@ static void bytes_written_at_once_stay(void **state)
     }
 }
 
-static void reused_blocks_are_zero(void **state)
+CACHE_TEST(reused_blocks_are_zero)
 {
-    struct cache_test *test = *state;
     size_t bytes = 3 * MIB;
     debug_restart(test, VMM_DEBUG_OFF, 1);
     for (int round = 0; round < 200; round++) {
@@ -191,9 +183,8 @@ static void reused_blocks_are_zero(void **state)
 }
 
 /* Work in flight on the block's stream, or on another stream that uses it, ends before the block is cleared. */
-static void clear_waits_for_earlier_work(void **state)
+CACHE_TEST(clear_waits_for_earlier_work)
 {
-    struct cache_test *test = *state;
     size_t bytes = 24 * MIB;
     vmm_config config = VMM_CONFIG_INIT;
     config.limit_bytes = 32 * MIB; /* the second block needs the memory of the first */
@@ -220,9 +211,8 @@ static void clear_waits_for_earlier_work(void **state)
 
 /* During a capture, host memory is cleared at once, too. On a GPU the graph clears it at its launch, and no test
  * launches the graph. */
-static void captured_host_blocks_are_zero_at_once(void **state)
+CACHE_TEST(captured_host_blocks_are_zero_at_once)
 {
-    struct cache_test *test = *state;
     vmm_pool_id id = { 1, 2 };
     size_t bytes = 5 * MIB;
     debug_restart(test, VMM_DEBUG_OFF, 1);
@@ -244,9 +234,8 @@ static void captured_host_blocks_are_zero_at_once(void **state)
 }
 
 /* An allocation that cannot clear its block fails and changes nothing. */
-static void allocation_without_zeros_fails(void **state)
+CACHE_TEST(allocation_without_zeros_fails)
 {
-    struct cache_test *test = *state;
     if (driver_choice_kind() != VMM_DRIVER_SIM) {
         assert_true(driver_choice_kind() != VMM_DRIVER_DEFAULT); /* only sim fails numbered calls */
         return;
@@ -270,10 +259,4 @@ static void allocation_without_zeros_fails(void **state)
     }
 }
 
-CACHE_MAIN(CACHE_TEST(blocks_of_every_size_are_zero), CACHE_TEST(blocks_with_canaries_are_zero),
-           CACHE_TEST(streams_and_trims_show_no_old_bytes),
-           CACHE_TEST(graph_pools_show_no_old_bytes), CACHE_TEST(captured_blocks_are_zero),
-           CACHE_TEST(compaction_shows_no_old_bytes), CACHE_TEST(bytes_written_at_once_stay),
-           CACHE_TEST(reused_blocks_are_zero), CACHE_TEST(clear_waits_for_earlier_work),
-           CACHE_TEST(captured_host_blocks_are_zero_at_once),
-           CACHE_TEST(allocation_without_zeros_fails))
+CACHE_MAIN()

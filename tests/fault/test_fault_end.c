@@ -14,9 +14,7 @@ struct scene {
 
 static void scene_begin(struct scene *scene, struct driver *driver, bool no_caching)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.no_caching = no_caching;
-    config.arena_bytes = 256 * MIB;
+    vmm_config config = CONFIG(.no_caching = no_caching, .arena_bytes = 256 * MIB);
     scene->driver = driver;
     vmm__sim_lag_set(driver, 1000);
     assert_ok(vmm__cache_create_on(&config, driver, &scene->cache));
@@ -26,7 +24,7 @@ static void *block_alloc(const struct scene *scene, size_t bytes, unsigned strea
 {
     void *block;
     assert_ok(vmm_alloc(scene->cache, bytes, STREAM(stream), &block));
-    sim_fill(scene->driver, (uintptr_t)block, bytes, 7, STREAM(stream));
+    memory_fill(scene->driver, (uintptr_t)block, bytes, 7, STREAM(stream));
     return block;
 }
 
@@ -42,11 +40,11 @@ static void memory_used(const struct scene *scene)
     assert_ok(vmm_trim(scene->cache, 0, NULL));
 }
 
-static void a_look_that_fails_leaves_no_line(void **state)
+SIM_TEST(a_look_that_fails_leaves_no_line)
 {
     struct scene scene;
     void *block;
-    scene_begin(&scene, *state, false);
+    scene_begin(&scene, driver, false);
     memory_used(&scene);
     (void)vmm__error(VMM_OK, "%s", "as before");
     vmm__sim_fail_at(scene.driver, 1, VMM_ERR_DRIVER, false);
@@ -56,10 +54,10 @@ static void a_look_that_fails_leaves_no_line(void **state)
     assert_ok(vmm_destroy(scene.cache));
 }
 
-static void a_free_without_caching_leaves_no_line(void **state)
+SIM_TEST(a_free_without_caching_leaves_no_line)
 {
     struct scene scene;
-    scene_begin(&scene, *state, true);
+    scene_begin(&scene, driver, true);
     void *block = block_alloc(&scene, 3 * MIB, 1);
     (void)vmm__error(VMM_OK, "%s", "as before");
     vmm__sim_fail_at(scene.driver, 1, VMM_ERR_DRIVER, false);
@@ -69,11 +67,11 @@ static void a_free_without_caching_leaves_no_line(void **state)
     assert_ok(vmm_destroy(scene.cache));
 }
 
-static void a_pool_that_ends_without_caching_leaves_no_line(void **state)
+SIM_TEST(a_pool_that_ends_without_caching_leaves_no_line)
 {
     static const vmm_pool_id id = { 1, 2 };
     struct scene scene;
-    scene_begin(&scene, *state, true);
+    scene_begin(&scene, driver, true);
     void *block = block_alloc(&scene, 3 * MIB, 1);
     vmm__sim_fail_at(scene.driver, 1, VMM_ERR_DRIVER, false);
     assert_ok(vmm_free(scene.cache, block)); /* it does not go back */
@@ -106,18 +104,17 @@ static uint64_t cache_ended(struct driver *driver, uint64_t number)
     return calls;
 }
 
-static void what_the_driver_refuses_once_does_not_stay(void **state)
+SIM_TEST(what_the_driver_refuses_once_does_not_stay)
 {
-    uint64_t calls = cache_ended(*state, 0);
+    uint64_t calls = cache_ended(driver, 0);
     assert_true(calls > 8);
     for (uint64_t number = 1; number <= calls; number++)
-        (void)cache_ended(*state, number);
+        (void)cache_ended(driver, number);
 }
 
 /* vmm_destroy() reports a call that fails every time. */
-static void permanent_failures_are_reported(void **state)
+TEST(permanent_failures_are_reported)
 {
-    (void)state;
     struct driver_options options = { 0 };
     struct driver *driver;
     struct scene scene;
@@ -133,16 +130,4 @@ static void permanent_failures_are_reported(void **state)
         vmm__driver_close(driver);
         assert_int_equal(vmm__host_outstanding(), 0);
     }
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        SIM_TEST(a_look_that_fails_leaves_no_line),
-        SIM_TEST(a_free_without_caching_leaves_no_line),
-        SIM_TEST(a_pool_that_ends_without_caching_leaves_no_line),
-        SIM_TEST(what_the_driver_refuses_once_does_not_stay),
-        cmocka_unit_test(permanent_failures_are_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

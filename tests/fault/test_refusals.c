@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -57,6 +56,8 @@ static int refusal_clear(void **state)
     refusal.function = NULL;
     return vmm__host_outstanding() == 0 ? 0 : -1;
 }
+
+#define REFUSAL_TEST(name) TEST_BETWEEN(name, NULL, refusal_clear)
 
 /* ---- Replacements for functions of the C library ---------------------------------------------- */
 
@@ -142,9 +143,8 @@ static void open_must_fail(const char *function, int calls_before, int code, vmm
     assert_int_equal(vmm__host_outstanding(), 0);
 }
 
-static void host_driver_reports_failed_open(void **state)
+REFUSAL_TEST(host_driver_reports_failed_open)
 {
-    (void)state;
     open_must_fail("memfd_create", 0, EMFILE, VMM_ERR_DRIVER, "EMFILE: RLIMIT_NOFILE");
     open_must_fail("memfd_create", 0, ENFILE, VMM_ERR_DRIVER, "ENFILE: limit of this system");
     open_must_fail("memfd_create", 0, ENOMEM, VMM_ERR_HOST_OOM, "memfd_create");
@@ -157,9 +157,8 @@ static void host_driver_reports_failed_open(void **state)
                    "out of host memory for the driver");
 }
 
-static void sim_driver_reports_failed_open(void **state)
+REFUSAL_TEST(sim_driver_reports_failed_open)
 {
-    (void)state;
     struct driver_options options = { .device_bytes = 4 * GRANULE };
     struct driver *driver = NULL;
     refuse("pthread_mutex_init", 0, ENOMEM);
@@ -170,9 +169,8 @@ static void sim_driver_reports_failed_open(void **state)
     assert_null(driver);
 }
 
-static void unknown_memory_size_is_refused(void **state)
+REFUSAL_TEST(unknown_memory_size_is_refused)
 {
-    (void)state;
     static const int keys[] = { _SC_PHYS_PAGES, _SC_PAGESIZE };
     struct driver_options options = { .device_bytes = 0 };
     struct driver *driver = NULL;
@@ -189,9 +187,8 @@ static void unknown_memory_size_is_refused(void **state)
 
 /* ---- Memory of the host driver ------------------------------------------------------------------ */
 
-static void missing_host_memory_is_device_oom(void **state)
+HOST_TEST(missing_host_memory_is_device_oom)
 {
-    struct driver *driver = *state;
     static const int codes[] = { ENOSPC, ENOMEM };
     uint64_t handle = 5;
     for (int i = 0; i < 2; i++) {
@@ -208,9 +205,8 @@ static void missing_host_memory_is_device_oom(void **state)
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
 }
 
-static void failed_address_free_keeps_addresses(void **state)
+HOST_TEST(failed_address_free_keeps_addresses)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, GRANULE);
     refuse("munmap", 0, EINVAL);
     assert_status(vmm__driver_address_free(driver, address, GRANULE), VMM_ERR_DRIVER);
@@ -220,9 +216,8 @@ static void failed_address_free_keeps_addresses(void **state)
     assert_ok(vmm__driver_address_free(driver, address, GRANULE));
 }
 
-static void memory_inherited_by_children_is_refused(void **state)
+HOST_TEST(memory_inherited_by_children_is_refused)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, GRANULE);
     uint64_t handle = handle_create(driver, GRANULE);
     refuse("madvise", 0, EINVAL);
@@ -233,9 +228,8 @@ static void memory_inherited_by_children_is_refused(void **state)
 
 /* ---- Work ------------------------------------------------------------------------------------- */
 
-static void delay_continues_after_signals(void **state)
+HOST_TEST(delay_continues_after_signals)
 {
-    struct driver *driver = *state;
     uint64_t begin = vmm__driver_clock_ns(driver);
     refuse("clock_nanosleep", 0, EINTR);
     assert_ok(vmm__driver_delay(driver, 20000000, STREAM(1)));
@@ -244,9 +238,8 @@ static void delay_continues_after_signals(void **state)
     assert_true(vmm__driver_clock_ns(driver) - begin >= 20000000);
 }
 
-static void work_without_workers_is_refused(void **state)
+HOST_TEST(work_without_workers_is_refused)
 {
-    struct driver *driver = *state;
     refuse("pthread_create", 0, EAGAIN);
     assert_status(vmm__driver_delay(driver, 1, STREAM(1)), VMM_ERR_DRIVER);
     assert_non_null(strstr(vmm_last_error(), "RLIMIT_NPROC"));
@@ -263,9 +256,8 @@ static void must_not_run(void *context)
     abort();
 }
 
-static void failed_ticker_start_leaves_nothing(void **state)
+REFUSAL_TEST(failed_ticker_start_leaves_nothing)
 {
-    (void)state;
     static const char *const functions[] = { "pthread_condattr_init", "pthread_cond_init",
                                              "pthread_create" };
     for (int i = 0; i < 3; i++) {
@@ -279,9 +271,8 @@ static void failed_ticker_start_leaves_nothing(void **state)
 }
 
 /* If the system refuses a barrier of the process, the library waits instead, and signals do not shorten the wait. */
-static void refused_barrier_waits_instead(void **state)
+REFUSAL_TEST(refused_barrier_waits_instead)
 {
-    (void)state;
     struct timespec before;
     struct timespec after;
     assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &before), 0);
@@ -300,9 +291,8 @@ static void refused_barrier_waits_instead(void **state)
     assert_int_equal(refusal.refused, 1);
 }
 
-static void refused_host_memory_gives_null(void **state)
+REFUSAL_TEST(refused_host_memory_gives_null)
 {
-    (void)state;
     assert_null(vmm__host_alloc(SIZE_MAX, 2));
     assert_null(vmm__host_alloc(1, SIZE_MAX - 8));
     assert_null(vmm__host_alloc(1, SIZE_MAX / 2));
@@ -310,23 +300,4 @@ static void refused_host_memory_gives_null(void **state)
     assert_null(vmm__host_alloc(1, 100));
     assert_null(vmm__host_table_alloc(SIZE_MAX / 2));
     assert_int_equal(vmm__host_outstanding(), 0);
-}
-
-int main(void)
-{
-#define REFUSAL_TEST(name) cmocka_unit_test_teardown(name, refusal_clear)
-    const struct CMUnitTest tests[] = {
-        REFUSAL_TEST(host_driver_reports_failed_open),
-        REFUSAL_TEST(sim_driver_reports_failed_open),
-        REFUSAL_TEST(unknown_memory_size_is_refused),
-        HOST_TEST(missing_host_memory_is_device_oom),
-        HOST_TEST(failed_address_free_keeps_addresses),
-        HOST_TEST(memory_inherited_by_children_is_refused),
-        HOST_TEST(delay_continues_after_signals),
-        HOST_TEST(work_without_workers_is_refused),
-        REFUSAL_TEST(failed_ticker_start_leaves_nothing),
-        REFUSAL_TEST(refused_barrier_waits_instead),
-        REFUSAL_TEST(refused_host_memory_gives_null),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,6 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <string.h>
 
 enum { REGIONS = 4096 };
 

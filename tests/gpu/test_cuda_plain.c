@@ -152,9 +152,8 @@ static struct driver *plain_start(uint64_t device_bytes)
 
 /* ---- Addresses ------------------------------------------------------------------------------- */
 
-static void addresses_are_one_allocation(void **state)
+TEST(addresses_are_one_allocation)
 {
-    (void)state;
     struct driver *driver = plain_start(DEVICE);
     uint64_t address = 0;
     uint64_t other = 0;
@@ -169,9 +168,8 @@ static void addresses_are_one_allocation(void **state)
     assert_int_equal(allocated_bytes, 0);
 }
 
-static void unaligned_allocation_is_enlarged(void **state)
+TEST(unaligned_allocation_is_enlarged)
 {
-    (void)state;
     struct driver *driver = plain_start(DEVICE);
     uint64_t address = 0;
     offset_bytes = 512;
@@ -183,9 +181,8 @@ static void unaligned_allocation_is_enlarged(void **state)
     assert_ok(vmm__driver_address_free(driver, address, 2 * DEVICE));
 }
 
-static void request_beyond_the_device_is_refused(void **state)
+TEST(request_beyond_the_device_is_refused)
 {
-    (void)state;
     uint64_t address = 7;
     struct driver *driver = plain_start(DEVICE);
     assert_status(vmm__driver_reserve(driver, 2 * DEVICE + GRANULE, &address),
@@ -198,9 +195,8 @@ static void request_beyond_the_device_is_refused(void **state)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-static void handles_are_counted(void **state)
+TEST(handles_are_counted)
 {
-    (void)state;
     struct driver *driver = plain_start(DEVICE);
     uint64_t free_bytes = 0;
     uint64_t total_bytes = 0;
@@ -219,9 +215,8 @@ static void handles_are_counted(void **state)
     assert_int_equal(free_bytes, DEVICE - GRANULE);
 }
 
-static void default_size_is_most_of_free_memory(void **state)
+TEST(default_size_is_most_of_free_memory)
 {
-    (void)state;
     assert_int_equal(plain_start(0)->total_bytes, FREE / 4 * 3 / 2);
     assert_int_equal(plain_start(GRANULE + 1)->total_bytes, GRANULE);
     assert_status(vmm__cuda_plain_begin(&cuda, &ops, GRANULE - 1), VMM_ERR_DEVICE_OOM);
@@ -262,9 +257,8 @@ static void block_toggle(vmm_cache *cache, struct written *block, uint64_t *seed
 }
 
 /* Each block keeps its contents while chunks move. */
-static void cache_works_on_plain_memory(void **state)
+TEST(cache_works_on_plain_memory)
 {
-    (void)state;
     static struct written blocks[BLOCKS];
     struct driver *driver = plain_start(DEVICE);
     vmm_cache *cache;
@@ -284,17 +278,4 @@ static void cache_works_on_plain_memory(void **state)
     assert_int_equal(allocated_bytes, 0);
     assert_int_equal(cuda.plain_bytes, 0);
     assert_int_equal(driver->handles, 0);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_are_one_allocation),
-        cmocka_unit_test(unaligned_allocation_is_enlarged),
-        cmocka_unit_test(request_beyond_the_device_is_refused),
-        cmocka_unit_test(handles_are_counted),
-        cmocka_unit_test(default_size_is_most_of_free_memory),
-        cmocka_unit_test(cache_works_on_plain_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,10 +20,7 @@ static uint64_t region_of(const void *block)
 
 static void cache_annotate(struct cache_test *test)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.nvtx = 1;
-    config.limit_bytes = CACHE_LIMIT;
-    cache_restart(test, &config);
+    cache_restart_with(test, .nvtx = 1, .limit_bytes = CACHE_LIMIT);
 }
 
 static void check_nothing_refused(void)
@@ -33,9 +30,8 @@ static void check_nothing_refused(void)
 
 /* ---- One block ------------------------------------------------------------------------------- */
 
-static void arena_is_a_heap_and_blocks_are_regions(void **state)
+CACHE_TEST(arena_is_a_heap_and_blocks_are_regions)
 {
-    struct cache_test *test = *state;
     static const size_t sizes[] = { 1, 512, 1000, 8193, 100000, (3 << 20) + 1000 };
     cache_annotate(test);
     assert_int_equal(heard().heaps, 1);
@@ -52,9 +48,8 @@ static void arena_is_a_heap_and_blocks_are_regions(void **state)
     check_nothing_refused();
 }
 
-static void block_of_zero_bytes_has_no_region(void **state)
+CACHE_TEST(block_of_zero_bytes_has_no_region)
 {
-    struct cache_test *test = *state;
     cache_annotate(test);
     void *block = block_alloc(test, 0, 0);
     assert_int_equal(heard().regions, 0);
@@ -62,9 +57,8 @@ static void block_of_zero_bytes_has_no_region(void **state)
     check_nothing_refused();
 }
 
-static void failed_free_keeps_the_region(void **state)
+CACHE_TEST(failed_free_keeps_the_region)
 {
-    struct cache_test *test = *state;
     cache_annotate(test);
     char *block = block_alloc(test, 1000, 0);
     assert_int_equal(vmm_free(test->cache, block + 512), VMM_ERR_UNKNOWN_POINTER);
@@ -76,9 +70,8 @@ static void failed_free_keeps_the_region(void **state)
     check_nothing_refused();
 }
 
-static void destroy_unregisters_the_heap(void **state)
+CACHE_TEST(destroy_unregisters_the_heap)
 {
-    struct cache_test *test = *state;
     cache_annotate(test);
     (void)block_alloc(test, 1000, 0);
     cache_restart(test, NULL);
@@ -90,9 +83,8 @@ static void destroy_unregisters_the_heap(void **state)
 }
 
 /* Otherwise the tool would report work that was submitted before the free. */
-static void free_waits_for_work_on_the_block(void **state)
+CACHE_TEST(free_waits_for_work_on_the_block)
 {
-    struct cache_test *test = *state;
     if (driver_choice_kind() != VMM_DRIVER_HOST)
         return; /* on sim no time passes */
     cache_annotate(test);
@@ -152,9 +144,8 @@ static void *worker_main(void *context)
     return NULL;
 }
 
-static void threads_keep_regions_equal_to_live_blocks(void **state)
+CACHE_TEST(threads_keep_regions_equal_to_live_blocks)
 {
-    struct cache_test *test = *state;
     struct worker workers[THREADS];
     cache_annotate(test);
     for (unsigned i = 0; i < THREADS; i++) {
@@ -175,24 +166,20 @@ static void threads_keep_regions_equal_to_live_blocks(void **state)
 
 static vmm_config config_create(void)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = driver_choice_kind();
-    config.device_bytes = CACHE_DEVICE;
+    vmm_config config = CONFIG(.driver = driver_choice_kind(), .device_bytes = CACHE_DEVICE);
     return config;
 }
 
 /* Compaction would move bytes, and the annotations of blocks do not move with them. */
-static void annotated_cache_does_not_compact(void **state)
+CACHE_TEST(annotated_cache_does_not_compact)
 {
-    struct cache_test *test = *state;
     cache_annotate(test);
     assert_status(vmm_compact(test->cache, 0, NULL, NULL), VMM_ERR_UNSUPPORTED);
     assert_non_null(strstr(vmm_last_error(), "nvtx"));
 }
 
-static void environment_enables_annotations(void **state)
+TEST(environment_enables_annotations)
 {
-    (void)state;
     vmm_config config = config_create();
     vmm_cache *cache;
     (void)setenv("VMM_NVTX", "1", 1);
@@ -207,9 +194,8 @@ static void environment_enables_annotations(void **state)
     check_nothing_refused();
 }
 
-static void annotations_exclude_compaction(void **state)
+TEST(annotations_exclude_compaction)
 {
-    (void)state;
     vmm_config config = config_create();
     vmm_cache *cache = NULL;
     config.nvtx = (vmm_switch)3;
@@ -239,17 +225,7 @@ static void listener_open(void)
 
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = {
-        CACHE_TEST(arena_is_a_heap_and_blocks_are_regions),
-        CACHE_TEST(block_of_zero_bytes_has_no_region),
-        CACHE_TEST(failed_free_keeps_the_region),
-        CACHE_TEST(destroy_unregisters_the_heap),
-        CACHE_TEST(free_waits_for_work_on_the_block),
-        CACHE_TEST(threads_keep_regions_equal_to_live_blocks),
-        CACHE_TEST(annotated_cache_does_not_compact),
-        cmocka_unit_test(environment_enables_annotations),
-        cmocka_unit_test(annotations_exclude_compaction),
-    };
     listener_open();
-    CACHE_RUN(tests);
+    driver_choice_read(argc, argv);
+    return tests_run(cache_group_setup, cache_group_teardown);
 }

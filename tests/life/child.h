@@ -9,6 +9,7 @@
 #include "support/test_support.h"
 
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A signal ends a child that runs longer than so many seconds. */
@@ -23,6 +24,14 @@ enum { CHILD_SECONDS = 60 };
             _exit(1);                                                                              \
         }                                                                                          \
     } while (0)
+
+/* The time that the calling thread has used a processor. */
+static inline uint64_t thread_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
 
 static inline pid_t child_begun(void (*function)(void *context), void *context)
 {
@@ -50,5 +59,19 @@ static inline void child_runs(void (*function)(void *context), void *context)
 {
     assert_true(child_ended(child_begun(function, context), 0));
 }
+
+/* A test that runs in a child. */
+#define CHILD_TEST(name)                                                                           \
+    static void name##_in_child(void);                                                             \
+    static void child_of_##name(void *context)                                                     \
+    {                                                                                              \
+        (void)context;                                                                             \
+        name##_in_child();                                                                         \
+    }                                                                                              \
+    TEST(name)                                                                                     \
+    {                                                                                              \
+        child_runs(child_of_##name, NULL);                                                         \
+    }                                                                                              \
+    static void name##_in_child(void)
 
 #endif

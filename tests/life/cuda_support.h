@@ -33,6 +33,16 @@ static inline void fake_open(void)
     CHILD_REQUIRES(fake != NULL);
 }
 
+/* A test that runs in a child which has opened the fake. */
+#define FAKE_TEST(name)                                                                            \
+    static void name##_on_fake(void);                                                              \
+    CHILD_TEST(name)                                                                               \
+    {                                                                                              \
+        fake_open();                                                                               \
+        name##_on_fake();                                                                          \
+    }                                                                                              \
+    static void name##_on_fake(void)
+
 /* Calls a function of libcuda as the program itself would. */
 static inline int device_call_by_name(const char *name, int device)
 {

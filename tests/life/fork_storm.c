@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { THREADS = 8, SLOTS = 12, ROUNDS = 40, CALL_NS = 1000000 };
 
@@ -34,13 +33,6 @@ static void report_failure(const char *what)
 }
 
 /* ---- Children ----------------------------------------------------------------------------------- */
-
-static uint64_t thread_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static void child_try_calls(void *context)
 {

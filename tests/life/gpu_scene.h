@@ -100,10 +100,8 @@ static inline void stream_spin(const struct scene *scene, CUstream stream, uint6
 
 static inline vmm_status cache_try_create(const struct scene *scene, vmm_cache **out)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = VMM_DRIVER_CUDA;
-    config.device = scene->device;
-    config.arena_bytes = 4 * GIB;
+    vmm_config config =
+        CONFIG(.driver = VMM_DRIVER_CUDA, .device = scene->device, .arena_bytes = 4 * GIB);
     return vmm_create(&config, out);
 }
 

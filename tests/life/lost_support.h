@@ -6,22 +6,14 @@
 #ifndef VMM_LIFE_LOST_SUPPORT_H
 #define VMM_LIFE_LOST_SUPPORT_H
 
-#include "support/test_support.h"
+#include "life/child.h"
 
 #include <string.h>
-#include <time.h>
 
 /* Each call fails in less than a microsecond of the thread's own time. */
 enum { REFUSED_NS = IS_SLOW_BUILD ? 100000 : 1000 };
 
 enum { REFUSED_CALLS = 10, REFUSED_TIMES = 1000 };
-
-static inline uint64_t thread_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 /* The streams do not exist: no call may pass them to the driver. */
 static inline vmm_status refused_call(vmm_cache *cache, unsigned number)

@@ -5,7 +5,6 @@
 #include "vmmcache/vmmcache.h"
 
 #include <dlfcn.h>
-#include <string.h>
 
 /* Call it once a cache exists, which has started CUDA. Returns NULL if CUDA refuses; host and sim take any name. */
 static inline vmm_stream second_stream_create(vmm_driver_kind driver)

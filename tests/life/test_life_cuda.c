@@ -2,20 +2,12 @@
 #define _GNU_SOURCE
 #include "life/cuda_support.h"
 
-#include <time.h>
 #include <unistd.h>
 
 /* Of the thread's own time. */
 enum { REFUSED_NS = IS_SLOW_BUILD ? 50000000 : 5000000 };
 
 /* ---- Refusals ----------------------------------------------------------------------------------- */
-
-static uint64_t thread_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 struct refusal {
     const char *call;
@@ -60,7 +52,7 @@ static void refusal_check_time(const struct refusal *refusal, int result)
     CHILD_REQUIRES(is_quick);
 }
 
-static void refusals_run(void *context)
+FAKE_TEST(refused_self_test_call_is_named)
 {
     static const struct refusal refusals[] = {
         { .call = "cuMemGetAllocationGranularity", .text = "cuMemGetAllocationGranularity" },
@@ -75,20 +67,12 @@ static void refusals_run(void *context)
         { .call = "cuMemAddressFree", .text = "'address free': cuMemAddressFree", .leaves = true },
     };
     static const int results[] = { 801, 800, 999 };
-    (void)context;
-    fake_open();
     cache_check_works(0);
     for (unsigned i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         for (unsigned j = 0; j < 3; j++)
             refusal_check_time(&refusals[i], results[j]);
     }
     cache_check_works(0);
-}
-
-static void refused_self_test_call_is_named(void **state)
-{
-    (void)state;
-    child_runs(refusals_run, NULL);
 }
 
 /* Whether creating a cache makes fewer than `from` calls of this name, so that the fault never occurs. The cache, or the
@@ -110,11 +94,9 @@ static bool create_misses_fault(const char *call, int result, uint64_t from, boo
     return !was_made;
 }
 
-static void failing_creates_run(void *context)
+FAKE_TEST(failed_create_leaves_nothing)
 {
     static const int results[] = { 1, 2, 709, 719, 999 };
-    (void)context;
-    fake_open();
     cache_check_works(0);
     for (unsigned i = 0; i < sizeof results / sizeof *results; i++) {
         for (uint64_t from = 1; !create_misses_fault("*", results[i], from, true); from++)
@@ -124,12 +106,6 @@ static void failing_creates_run(void *context)
     for (uint64_t from = 1; has_ids && !create_misses_fault("cuCtxGetId", 709, from, false); from++)
         continue;
     fake_check_misuses();
-}
-
-static void failed_create_leaves_nothing(void **state)
-{
-    (void)state;
-    child_runs(failing_creates_run, NULL);
 }
 
 struct start {
@@ -160,7 +136,7 @@ static void start_fail(void *context)
     fake_check_misuses();
 }
 
-static void failed_start_is_reported(void **state)
+TEST(failed_start_is_reported)
 {
     static const struct start starts[] = {
         { "FAKE_CUDA_DEVICES", "0", VMM_ERR_NO_DEVICE, "cuInit" },
@@ -181,7 +157,6 @@ static void failed_start_is_reported(void **state)
         { "FAKE_CUDA_FAIL", "cuMemCreate:2", VMM_ERR_DEVICE_OOM, "'create': cuMemCreate" },
         { "FAKE_CUDA_FAIL", "cuMemCreate:700", VMM_ERR_LOST, "'create': cuMemCreate" },
     };
-    (void)state;
     for (unsigned i = 0; i < sizeof starts / sizeof *starts; i++) {
         struct start start = starts[i];
         child_runs(start_fail, &start);
@@ -208,9 +183,8 @@ static void devices_without_peers(void *context)
     devices_and_peers(context);
 }
 
-static void devices_and_peers_work(void **state)
+TEST(devices_and_peers_work)
 {
-    (void)state;
     child_runs(devices_and_peers, NULL);
     child_runs(devices_without_peers, NULL);
 }
@@ -218,14 +192,12 @@ static void devices_and_peers_work(void **state)
 /* ---- Streams ------------------------------------------------------------------------------------ */
 
 /* The call fails with a line that names the cause, and the cache keeps no record of the stream. */
-static void foreign_stream(void *context)
+FAKE_TEST(a_stream_of_another_context_is_refused)
 {
     vmm_stream foreign = (vmm_stream)(uintptr_t)FAKE_FOREIGN_STREAM;
     void *block = NULL;
     void *none = NULL;
     vmm_stats stats = VMM_STATS_INIT;
-    (void)context;
-    fake_open();
     vmm_cache *cache = cache_create(0);
     CHILD_REQUIRES(vmm_alloc(cache, 512, (vmm_stream)16, &block) == VMM_OK);
     CHILD_REQUIRES(vmm_alloc(cache, 512, foreign, &none) == VMM_ERR_INVALID_ARGUMENT);
@@ -236,22 +208,4 @@ static void foreign_stream(void *context)
     CHILD_REQUIRES(stats.streams == 1 && stats.stale_streams == 0);
     CHILD_REQUIRES(vmm_free(cache, block) == VMM_OK && vmm_destroy(cache) == VMM_OK);
     fake_check_misuses();
-}
-
-static void a_stream_of_another_context_is_refused(void **state)
-{
-    (void)state;
-    child_runs(foreign_stream, NULL);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_self_test_call_is_named),
-        cmocka_unit_test(failed_create_leaves_nothing),
-        cmocka_unit_test(failed_start_is_reported),
-        cmocka_unit_test(devices_and_peers_work),
-        cmocka_unit_test(a_stream_of_another_context_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

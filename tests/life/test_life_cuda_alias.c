@@ -68,24 +68,16 @@ static void alias_is_missing(const char *step)
 
 /* ---- Devices that can, and devices that lie ------------------------------------------------------ */
 
-static void honest_device(void *context)
+FAKE_TEST(a_device_with_aliases_is_known)
 {
-    (void)context;
     char line[512];
     vmm_cache *cache = NULL;
     vmm_config config = VMM_CONFIG_INIT;
-    fake_open();
     CHILD_REQUIRES(logged_cache_create(line, &config, &cache) == VMM_OK);
     CHILD_REQUIRES(cache->driver->has_aliases && line[0] == '\0');
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
     CHILD_REQUIRES(fake->taken(0) == 0);
     fake_check_misuses();
-}
-
-static void a_device_with_aliases_is_known(void **state)
-{
-    (void)state;
-    child_runs(honest_device, NULL);
 }
 
 struct lie {
@@ -102,14 +94,13 @@ static void lying_device(void *context)
     fake_check_misuses();
 }
 
-static void a_device_that_lies_about_aliases_is_found_out(void **state)
+TEST(a_device_that_lies_about_aliases_is_found_out)
 {
     static const struct lie lies[] = {
         { FAKE_ALIAS_REFUSED, "map" },
         { FAKE_ALIAS_OTHER_BYTES, "write and read" },
         { FAKE_ALIAS_BROKEN, "read after the unmap" },
     };
-    (void)state;
     for (unsigned i = 0; i < sizeof lies / sizeof *lies; i++) {
         struct lie lie = lies[i];
         child_runs(lying_device, &lie);
@@ -142,11 +133,9 @@ static const struct alias_call alias_calls[] = {
 
 enum { ALIAS_CALLS = sizeof alias_calls / sizeof *alias_calls };
 
-static void each_call_is_refused(void *context)
+FAKE_TEST(a_refused_call_only_costs_the_aliases)
 {
     static const int results[] = { CUDA_OOM, CUDA_NOT_SUPPORTED, CUDA_UNKNOWN };
-    (void)context;
-    fake_open();
     for (unsigned i = 0; i < ALIAS_CALLS; i++) {
         for (unsigned j = 0; j < sizeof results / sizeof *results; j++) {
             fault_set(alias_calls[i].call, results[j], alias_calls[i].number, true);
@@ -156,17 +145,9 @@ static void each_call_is_refused(void *context)
     fake_check_misuses();
 }
 
-static void a_refused_call_only_costs_the_aliases(void **state)
-{
-    (void)state;
-    child_runs(each_call_is_refused, NULL);
-}
-
 /* A device that is lost there is lost for vmm_create(), too. */
-static void each_call_loses_the_device(void *context)
+FAKE_TEST(a_device_that_is_lost_meanwhile_is_told)
 {
-    (void)context;
-    fake_open();
     for (unsigned i = 0; i < ALIAS_CALLS; i++) {
         char line[512];
         vmm_cache *cache = NULL;
@@ -181,38 +162,13 @@ static void each_call_loses_the_device(void *context)
     fake_check_misuses();
 }
 
-static void a_device_that_is_lost_meanwhile_is_told(void **state)
-{
-    (void)state;
-    child_runs(each_call_loses_the_device, NULL);
-}
-
 /* ---- Plain memory --------------------------------------------------------------------------------- */
 
-static void plain_device(void *context)
+CHILD_TEST(plain_memory_has_no_aliases)
 {
-    (void)context;
     struct driver *driver = NULL;
     struct driver_options options = { .device_bytes = 64 * MIB, .is_plain = true };
     CHILD_REQUIRES(vmm__driver_cuda_open(&options, &driver) == VMM_OK);
     CHILD_REQUIRES(driver->is_plain && !driver->has_aliases);
     vmm__driver_close(driver);
-}
-
-static void plain_memory_has_no_aliases(void **state)
-{
-    (void)state;
-    child_runs(plain_device, NULL);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_with_aliases_is_known),
-        cmocka_unit_test(a_device_that_lies_about_aliases_is_found_out),
-        cmocka_unit_test(a_refused_call_only_costs_the_aliases),
-        cmocka_unit_test(a_device_that_is_lost_meanwhile_is_told),
-        cmocka_unit_test(plain_memory_has_no_aliases),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,11 +55,10 @@ static void device_break(void *context)
         cache_check_works(0);
 }
 
-static void lost_cache_makes_no_calls(void **state)
+TEST(lost_cache_makes_no_calls)
 {
     static const int results[] = { 4,   201, 214, 220, 226, 700, 702, 709, 710,
                                    714, 715, 716, 717, 718, 719, 721, 810, 911 };
-    (void)state;
     for (unsigned i = 0; i < sizeof results / sizeof *results; i++) {
         int result = results[i];
         child_runs(device_break, &result);
@@ -88,24 +87,21 @@ static void device_refuse_releases(void *context)
     fake_check_misuses();
 }
 
-static void refused_release_is_tried_once(void **state)
+TEST(refused_release_is_tried_once)
 {
     char calls[][FAKE_NAME_BYTES] = { "cuMemUnmap", "*" };
-    (void)state;
     child_runs(device_refuse_releases, calls[0]);
     child_runs(device_refuse_releases, calls[1]);
 }
 
 /* In debug mode a free releases a large block at once, but not if the device is lost; vmm_destroy() does then. The same
  * holds for a handle whose map failed. */
-static void debug_blocks_free(void *context)
+FAKE_TEST(debug_mode_releases_at_destroy)
 {
     vmm_config config = VMM_CONFIG_INIT;
     void *blocks[BLOCKS];
     void *out;
     vmm_cache *cache;
-    (void)context;
-    fake_open();
     config.driver = VMM_DRIVER_CUDA;
     config.arena_bytes = GIB;
     config.debug = VMM_DEBUG_ON;
@@ -119,12 +115,6 @@ static void debug_blocks_free(void *context)
     lost_cache_destroy(cache, blocks, fake->calls);
     CHILD_REQUIRES(fake->taken(0) == 0 && vmm__host_outstanding() == 0);
     fake_check_misuses();
-}
-
-static void debug_mode_releases_at_destroy(void **state)
-{
-    (void)state;
-    child_runs(debug_blocks_free, NULL);
 }
 
 static void require_documented(vmm_status status, const char *call)
@@ -165,12 +155,10 @@ static uint64_t work_with_fault(int result, uint64_t from)
 }
 
 /* If any single call of libcuda fails, calls return only statuses that the header documents. */
-static void fail_every_call(void *context)
+FAKE_TEST(any_call_may_fail_once)
 {
     static const int results[] = { 1, 2, 100, 101, 700, 719, 999 };
-    (void)context;
     (void)alarm(600);
-    fake_open();
     uint64_t calls = work_with_fault(0, 0);
     CHILD_REQUIRES(calls > 300);
     fake_check_misuses();
@@ -183,16 +171,16 @@ static void fail_every_call(void *context)
                   (unsigned long long)calls, (unsigned long long)runs);
 }
 
-static void any_call_may_fail_once(void **state)
-{
-    (void)state;
-    child_runs(fail_every_call, NULL);
-}
-
 /* ---- Contexts that end --------------------------------------------------------------------------- */
 
-static void context_end(const char *call, bool is_made_anew)
+struct ending {
+    const char *call;
+    bool is_made_anew;
+};
+
+static void context_end(void *context)
 {
+    const struct ending *ending = context;
     fake_open();
     bool has_ids = dlsym(library, "cuCtxGetId") != NULL;
     void *blocks[BLOCKS];
@@ -200,12 +188,12 @@ static void context_end(const char *call, bool is_made_anew)
     vmm_cache *other = cache_create(1);
     vmm_cache *cache = cache_create(0);
     blocks_allocate(cache, blocks);
-    CHILD_REQUIRES(device_call_by_name(call, 0) == 0);
-    if (is_made_anew)
+    CHILD_REQUIRES(device_call_by_name(ending->call, 0) == 0);
+    if (ending->is_made_anew)
         context_retain(0);
     vmm_status status = vmm_alloc(cache, 50 * MIB, NULL, &out);
     CHILD_REQUIRES(status == VMM_ERR_LOST || !has_ids);
-    if (has_ids && is_made_anew)
+    if (has_ids && ending->is_made_anew)
         CHILD_REQUIRES(strstr(vmm_last_error(), "the context was reset") != NULL);
     if (status == VMM_ERR_LOST)
         lost_cache_destroy(cache, blocks, fake->calls);
@@ -220,43 +208,17 @@ static void context_end(const char *call, bool is_made_anew)
     CHILD_REQUIRES(vmm__host_outstanding() == 0);
 }
 
-static void context_reset(void *context)
+TEST(ended_context_is_detected)
 {
-    (void)context;
-    context_end("cuDevicePrimaryCtxReset_v2", false);
-}
-
-static void context_reset_and_made_anew(void *context)
-{
-    (void)context;
-    context_end("cuDevicePrimaryCtxReset_v2", true);
-}
-
-static void context_released(void *context)
-{
-    (void)context;
-    context_end("cuDevicePrimaryCtxRelease_v2", false);
-}
-
-static void context_released_and_made_anew(void *context)
-{
-    (void)context;
-    context_end("cuDevicePrimaryCtxRelease_v2", true);
-}
-
-static void ended_context_is_detected(void **state)
-{
-    (void)state;
-    child_runs(context_reset, NULL);
-    child_runs(context_released, NULL);
+    child_runs(context_end, &(struct ending){ "cuDevicePrimaryCtxReset_v2", false });
+    child_runs(context_end, &(struct ending){ "cuDevicePrimaryCtxRelease_v2", false });
 }
 
 /* A new primary context has the address of the old one, but none of its objects. */
-static void renewed_context_is_detected(void **state)
+TEST(renewed_context_is_detected)
 {
-    (void)state;
-    child_runs(context_reset_and_made_anew, NULL);
-    child_runs(context_released_and_made_anew, NULL);
+    child_runs(context_end, &(struct ending){ "cuDevicePrimaryCtxReset_v2", true });
+    child_runs(context_end, &(struct ending){ "cuDevicePrimaryCtxRelease_v2", true });
 }
 
 static void reset_detect(vmm_cache *cache)
@@ -265,14 +227,12 @@ static void reset_detect(vmm_cache *cache)
 }
 
 /* Each lost cache releases its own memory; the one that was created after the reset keeps its memory. */
-static void caches_destroy_in_turn(void *context)
+FAKE_TEST(each_cache_releases_its_own_memory)
 {
     enum { CACHES = 3 };
     void *blocks[CACHES][BLOCKS];
     vmm_cache *caches[CACHES];
     uint64_t taken[CACHES];
-    (void)context;
-    fake_open();
     if (dlsym(library, "cuCtxGetId") == NULL)
         return; /* without ids a new context looks like the old one */
     for (unsigned i = 0; i < CACHES; i++) {
@@ -296,12 +256,6 @@ static void caches_destroy_in_turn(void *context)
     fake_check_misuses();
 }
 
-static void each_cache_releases_its_own_memory(void **state)
-{
-    (void)state;
-    child_runs(caches_destroy_in_turn, NULL);
-}
-
 /* ---- fork ----------------------------------------------------------------------------------------- */
 
 static void cuda_try(void *cache)
@@ -319,10 +273,8 @@ static void cuda_try(void *cache)
     CHILD_REQUIRES(vmm_destroy(own) == VMM_OK);
 }
 
-static void parent_run(void *context)
+FAKE_TEST(forked_child_does_not_call_cuda)
 {
-    (void)context;
-    fake_open();
     void *blocks[BLOCKS];
     vmm_cache *cache = cache_create(0);
     blocks_allocate(cache, blocks);
@@ -332,25 +284,9 @@ static void parent_run(void *context)
     fake_check_misuses();
 }
 
-static void forked_child_does_not_call_cuda(void **state)
-{
-    (void)state;
-    child_runs(parent_run, NULL);
-}
-
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lost_cache_makes_no_calls),
-        cmocka_unit_test(refused_release_is_tried_once),
-        cmocka_unit_test(debug_mode_releases_at_destroy),
-        cmocka_unit_test(any_call_may_fail_once),
-        cmocka_unit_test(ended_context_is_detected),
-        cmocka_unit_test(renewed_context_is_detected),
-        cmocka_unit_test(each_cache_releases_its_own_memory),
-        cmocka_unit_test(forked_child_does_not_call_cuda),
-    };
     if (argc > 1)
         step = strtoull(argv[1], NULL, 10);
-    return step == 0 ? 2 : cmocka_run_group_tests(tests, NULL, NULL);
+    return step == 0 ? 2 : tests_run(NULL, NULL);
 }

@@ -8,10 +8,9 @@
 #include "cache/cache.h"
 #include "life/child.h"
 #include "support/cache_support.h"
+#include "support/thread_support.h"
 
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 /* ThreadSanitizer kills children that start threads: there they start none, and do not use the host driver. */
 #ifdef VMM_THREAD_SANITIZER
@@ -30,13 +29,6 @@ struct scene {
 };
 
 /* ---- Calls of a child ------------------------------------------------------------------------- */
-
-static uint64_t thread_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static int visit_continue(void *context, const vmm_item *item)
 {
@@ -156,9 +148,9 @@ static void scene_end(struct scene *scene)
     cache_verify(scene->test);
 }
 
-static void calls_of_a_child_fail(void **state)
+CACHE_TEST(calls_of_a_child_fail)
 {
-    struct scene scene = scene_start(*state);
+    struct scene scene = scene_start(test);
     child_runs(all_calls_try, &scene);
     scene_end(&scene);
 }
@@ -196,9 +188,9 @@ static void *lost_lock_hold(void *context)
     return NULL;
 }
 
-static void child_does_not_wait_for_locks(void **state)
+CACHE_TEST(child_does_not_wait_for_locks)
 {
-    struct scene scene = scene_start(*state);
+    struct scene scene = scene_start(test);
     struct holder holder = { .cache = scene.test->cache };
     pthread_t thread, leaf_thread;
     assert_int_equal(pthread_barrier_init(&holder.holds, NULL, 3), 0);
@@ -232,11 +224,9 @@ static void *blocks_cycle(void *cache)
 
 static vmm_cache *own_cache_create(void)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = CHILD_THREADS > 0 ? driver_choice_kind() : VMM_DRIVER_SIM;
-    config.device_bytes = 64 * MIB;
-    config.decay_ms = 1;
-    config.decay_thread = CHILD_THREADS > 0;
+    vmm_config config =
+        CONFIG(.driver = CHILD_THREADS > 0 ? driver_choice_kind() : VMM_DRIVER_SIM,
+               .device_bytes = 64 * MIB, .decay_ms = 1, .decay_thread = CHILD_THREADS > 0);
     vmm_cache *cache = NULL;
     CHILD_REQUIRES(vmm_create(&config, &cache) == VMM_OK);
     return cache;
@@ -256,9 +246,9 @@ static void own_cache_use(void *context)
     all_calls_try(context);
 }
 
-static void child_creates_its_own_cache(void **state)
+CACHE_TEST(child_creates_its_own_cache)
 {
-    struct scene scene = scene_start(*state);
+    struct scene scene = scene_start(test);
     child_runs(own_cache_use, &scene);
     scene_end(&scene);
 }
@@ -281,9 +271,9 @@ static void generation_run(void *context)
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
 }
 
-static void grandchildren_create_their_own_caches(void **state)
+CACHE_TEST(grandchildren_create_their_own_caches)
 {
-    struct scene scene = scene_start(*state);
+    struct scene scene = scene_start(test);
     struct generations generations = { .scene = &scene, .left = 3 };
     child_runs(generation_run, &generations);
     scene_end(&scene);
@@ -315,21 +305,14 @@ static void threads_try_calls(void *scene)
     }
 }
 
-static void threads_of_a_child_are_not_bias_owners(void **state)
+CACHE_TEST(threads_of_a_child_are_not_bias_owners)
 {
-    struct cache_test *test = *state;
     struct scene scene = scene_start(test);
     scene.stream = (vmm_stream)9;
-    for (int i = 0; i < 4; i++) {
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, bias_owner_become, test->cache), 0);
-        assert_int_equal(pthread_join(thread, NULL), 0);
-    }
+    for (int i = 0; i < 4; i++)
+        (void)thread_run(bias_owner_become, test->cache);
     child_runs(threads_try_calls, &scene);
     scene_end(&scene);
 }
 
-CACHE_MAIN(CACHE_TEST(calls_of_a_child_fail), CACHE_TEST(child_does_not_wait_for_locks),
-           CACHE_TEST(child_creates_its_own_cache),
-           CACHE_TEST(grandchildren_create_their_own_caches),
-           CACHE_TEST(threads_of_a_child_are_not_bias_owners))
+CACHE_MAIN()

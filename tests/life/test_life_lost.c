@@ -42,6 +42,8 @@ static int scene_teardown(void **state)
     return vmm__host_outstanding() == 0 ? 0 : -1;
 }
 
+#define LOST_TEST(name) TEST_WITH(name, scene_setup, scene_teardown, struct scene *scene)
+
 /* Allocates blocks on three streams, some used by other streams; frees some while work is under way; begins a graph
  * pool. */
 static void scene_fill(struct scene *scene)
@@ -119,9 +121,8 @@ static void cache_destroy(struct scene *scene)
     assert_int_equal(vmm__sim_calls(scene->driver), calls);
 }
 
-static void lost_device_gets_no_calls(void **state)
+LOST_TEST(lost_device_gets_no_calls)
 {
-    struct scene *scene = *state;
     scene_fill(scene);
     device_lose(scene);
     calls_check_refused(scene);
@@ -134,18 +135,16 @@ static void lost_device_gets_no_calls(void **state)
     cache_destroy(scene);
 }
 
-static void destroy_releases_live_blocks(void **state)
+LOST_TEST(destroy_releases_live_blocks)
 {
-    struct scene *scene = *state;
     scene_fill(scene);
     device_lose(scene);
     cache_destroy(scene);
 }
 
 /* The driver call of a free is the first to detect the loss; the free succeeds nevertheless. */
-static void free_may_detect_the_loss(void **state)
+LOST_TEST(free_may_detect_the_loss)
 {
-    struct scene *scene = *state;
     scene_fill(scene);
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_LOST, false);
     /* Another stream uses the block, so the free records an event. */
@@ -174,9 +173,8 @@ static void *allocate_until_refused(void *context)
     return status == VMM_ERR_LOST ? NULL : scene;
 }
 
-static void every_thread_and_cache_is_refused(void **state)
+LOST_TEST(every_thread_and_cache_is_refused)
 {
-    struct scene *scene = *state;
     pthread_t thread;
     vmm_cache *second;
     void *out;
@@ -197,9 +195,8 @@ static void every_thread_and_cache_is_refused(void **state)
 }
 
 /* A cache cannot be created on a lost device, and the attempt leaves nothing. */
-static void no_cache_starts_on_a_lost_device(void **state)
+LOST_TEST(no_cache_starts_on_a_lost_device)
 {
-    struct scene *scene = *state;
     scene_fill(scene);
     device_lose(scene);
     uint64_t host_bytes = vmm__host_outstanding();
@@ -208,16 +205,4 @@ static void no_cache_starts_on_a_lost_device(void **state)
     assert_null(out);
     assert_int_equal(vmm__host_outstanding(), host_bytes);
     cache_destroy(scene);
-}
-
-#define LOST_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        LOST_TEST(lost_device_gets_no_calls),        LOST_TEST(destroy_releases_live_blocks),
-        LOST_TEST(free_may_detect_the_loss),         LOST_TEST(every_thread_and_cache_is_refused),
-        LOST_TEST(no_cache_starts_on_a_lost_device),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

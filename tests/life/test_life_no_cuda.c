@@ -20,9 +20,8 @@ static void require_error(const char *part)
         fail_msg("no '%s' in: %s", part, vmm_last_error());
 }
 
-static void unusable_libcuda_is_reported(void **state)
+TEST(unusable_libcuda_is_reported)
 {
-    (void)state;
     vmm_config config = VMM_CONFIG_INIT;
     vmm_cache *cache = NULL;
     config.driver = VMM_DRIVER_CUDA;
@@ -46,10 +45,9 @@ static void unusable_libcuda_is_reported(void **state)
 
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = { cmocka_unit_test(unusable_libcuda_is_reported) };
     if (argc != 3)
         return 2;
     wanted_status = argv[1];
     wanted_part = argv[2];
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -7,7 +7,6 @@
 #define _GNU_SOURCE
 #include "support/cache_support.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -163,14 +162,10 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static void wrong_pointers_are_refused(void **state)
+CACHE_TEST(wrong_pointers_are_refused)
 {
-    struct cache_test *test = *state;
     uint64_t seed = run.seed;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.limit_bytes = 400 * MIB;
-    config.arena_bytes = UINT64_C(1) << 36;
-    cache_restart(test, &config);
+    cache_restart_with(test, .limit_bytes = 400 * MIB, .arena_bytes = UINT64_C(1) << 36);
     for (uint32_t i = 0; i < LIVE; i++)
         lives[i] = live_create(test, bytes_choose(), i);
     qsort(lives, LIVE, sizeof lives[0], addresses_compare);
@@ -195,10 +190,10 @@ static void wrong_pointers_are_refused(void **state)
 
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest tests[] = { CACHE_TEST(wrong_pointers_are_refused) };
     if (argc > 2)
         run.seed = strtoull(argv[2], NULL, 10);
     if (argc > 3)
         run.pointers = strtoull(argv[3], NULL, 10);
-    CACHE_RUN(tests);
+    driver_choice_read(argc, argv);
+    return tests_run(cache_group_setup, cache_group_teardown);
 }

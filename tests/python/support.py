@@ -67,8 +67,8 @@ class LibraryTest(unittest.TestCase):
 class ProgramTest(unittest.TestCase):
     """Tests that need a process each, since an allocator is put in place only once."""
 
-    def succeeds(self, code, **environment):
-        status, said = run_python(code, fake=True, **environment)
+    def succeeds(self, code, fake=True, **environment):
+        status, said = run_python(code, fake=fake, **environment)
         self.assertEqual(status, 0, said)
         return said
 

@@ -2,7 +2,7 @@
 import unittest
 
 import vmmcache
-from support import run_python
+from support import ProgramTest
 from vmmcache import _sizes
 
 MIB = 1 << 20
@@ -29,7 +29,7 @@ class SizesTest(unittest.TestCase):
                          ["0 B", "1023 B", "1.50 MiB", "3.00 TiB", "9216.00 TiB"])
 
 
-class SettingsTest(unittest.TestCase):
+class SettingsTest(ProgramTest):
     def test_settings_that_make_no_sense_are_refused(self):
         from vmmcache._config import configure
         for settings in ({"footprint": 5000}, {"footprint": -1}, {"reuse": "never"},
@@ -60,8 +60,7 @@ class SettingsTest(unittest.TestCase):
             except RuntimeError as error:
                 print(error)
             """
-        status, said = run_python(code)
-        self.assertEqual(status, 0, said)
+        said = self.succeeds(code, fake=False)
         self.assertIn("asked for ", said)
         self.assertIn("call it earlier", said)
 
@@ -82,8 +81,7 @@ class SettingsTest(unittest.TestCase):
             assert not held
             assert vmmcache.check_snapshot(vmmcache.snapshot()) == []
             """
-        status, said = run_python(code)
-        self.assertEqual(status, 0, said)
+        self.succeeds(code, fake=False)
 
     def test_a_share_is_one_of_the_device(self):
         code = """if True:
@@ -95,8 +93,7 @@ class SettingsTest(unittest.TestCase):
             alloc(MIB)
             assert _figures.Figures(0).number('limit_bytes') == vmmcache.mem_get_info(0)[1] // 2
             """
-        status, said = run_python(code)
-        self.assertEqual(status, 0, said)
+        self.succeeds(code, fake=False)
 
     def test_a_share_stays_out_of_the_environment_and_settings_without_one_bring_it_back(self):
         code = """if True:
@@ -121,8 +118,7 @@ class SettingsTest(unittest.TestCase):
             except RuntimeError:
                 assert 'VMM_LIMIT' not in os.environ
             """
-        status, said = run_python(code)
-        self.assertEqual(status, 0, said)
+        self.succeeds(code, fake=False)
 
     def test_the_version_is_told(self):
         self.assertRegex(vmmcache.version(), r"^\d+\.\d+\.\d+$")

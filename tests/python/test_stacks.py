@@ -4,7 +4,7 @@ import time
 import unittest
 import unittest.mock
 
-from support import run_python
+from support import ProgramTest, run_python
 from vmmcache import _stacks
 
 
@@ -106,7 +106,7 @@ class StacksTest(unittest.TestCase):
         self.assertEqual(names, {f"made_{value}" for value in range(50)})
 
 
-class EndTest(unittest.TestCase):
+class EndTest(ProgramTest):
     def test_a_program_may_end_while_it_records(self):
         code = """if True:
             import threading, vmmcache
@@ -120,8 +120,7 @@ class EndTest(unittest.TestCase):
             blocks = [alloc(MIB) for _ in range(100)]
             """
         for _ in range(3):
-            status, said = run_python(code)
-            self.assertEqual(status, 0, said)
+            self.succeeds(code, fake=False)
 
     def test_a_child_after_fork_ends_by_itself(self):
         code = """if True:
@@ -143,8 +142,7 @@ class EndTest(unittest.TestCase):
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
             go_on = False
             """
-        status, said = run_python(code)
-        self.assertEqual(status, 0, said)
+        self.succeeds(code, fake=False)
 
 
     def test_memory_may_run_out_after_the_program_has_ended(self):
@@ -190,8 +188,7 @@ class EndTest(unittest.TestCase):
                 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
             go_on = False
             """
-        status, said = run_python(code)
-        self.assertEqual(status, 0, said)
+        self.succeeds(code, fake=False)
 
 
 if __name__ == "__main__":

@@ -52,11 +52,8 @@ static int descriptors_inherited(void)
 /* Creates a cache that opens everything it can: the log, the background thread, workers, blocks. */
 static vmm_cache *cache_start(void)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = VMM_DRIVER_HOST;
-    config.device_bytes = 64 * GRANULE;
-    config.decay_ms = 1000;
-    config.decay_thread = 1;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_HOST, .device_bytes = 64 * GRANULE,
+                               .decay_ms = 1000, .decay_thread = 1);
     vmm_cache *cache;
     assert_int_equal(setenv("VMM_LOG", log_path, 1), 0);
     vmm_status status = vmm_create(&config, &cache);
@@ -69,9 +66,8 @@ static vmm_cache *cache_start(void)
     return cache;
 }
 
-static void descriptors_are_not_inherited_and_are_closed(void **state)
+TEST(descriptors_are_not_inherited_and_are_closed)
 {
-    (void)state;
     int before = descriptors_open();
     int inherited = descriptors_inherited();
     vmm_cache *cache = cache_start();
@@ -84,9 +80,8 @@ static void descriptors_are_not_inherited_and_are_closed(void **state)
 }
 
 /* Negative control: the count includes a descriptor that is inherited. */
-static void inherited_descriptor_is_counted(void **state)
+TEST(inherited_descriptor_is_counted)
 {
-    (void)state;
     int inherited = descriptors_inherited();
     int open_on_exec = open("/dev/null", O_RDONLY);
     assert_true(open_on_exec >= 0);
@@ -104,9 +99,8 @@ static void limit_set(rlim_t most, struct rlimit *before)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-static void handles_and_mappings_need_one_descriptor(void **state)
+TEST(handles_and_mappings_need_one_descriptor)
 {
-    (void)state;
     enum { HANDLES = FEW + 16 };
     const uint64_t piece = 64 * GRANULE;
     struct driver_options options = { .device_bytes = HANDLES * GRANULE + piece };
@@ -131,13 +125,10 @@ static void handles_and_mappings_need_one_descriptor(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-static void cache_works_with_few_descriptors(void **state)
+TEST(cache_works_with_few_descriptors)
 {
-    (void)state;
     struct rlimit before;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = VMM_DRIVER_HOST;
-    config.device_bytes = 2 * FEW * GRANULE;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_HOST, .device_bytes = 2 * FEW * GRANULE);
     vmm_cache *cache;
     void *blocks[FEW];
     limit_set(FEW, &before);
@@ -154,9 +145,7 @@ static void cache_works_with_few_descriptors(void **state)
 static void create_refused(int most, const char *log, vmm_status wanted, const char *words)
 {
     struct rlimit before;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = VMM_DRIVER_HOST;
-    config.device_bytes = 64 * GRANULE;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_HOST, .device_bytes = 64 * GRANULE);
     vmm_cache *cache = NULL;
     assert_int_equal(setenv("VMM_LOG", log, 1), 0);
     limit_set((rlim_t)most, &before);
@@ -169,9 +158,8 @@ static void create_refused(int most, const char *log, vmm_status wanted, const c
 }
 
 /* The descriptors in use are 0 to one less than the lowest that is free. */
-static void missing_descriptors_are_not_reported_as_oom(void **state)
+TEST(missing_descriptors_are_not_reported_as_oom)
 {
-    (void)state;
     int open_before = descriptors_open();
     int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
     assert_true(lowest >= 0);
@@ -205,9 +193,8 @@ static struct mapping_count mappings_executable(void)
     return count;
 }
 
-static void mappings_are_not_executable(void **state)
+TEST(mappings_are_not_executable)
 {
-    (void)state;
     struct mapping_count before = mappings_executable();
     assert_true(before.executable > 0);
     assert_int_equal(before.writable_too, 0);
@@ -223,13 +210,5 @@ int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "list") == 0)
         return descriptors_open();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(inherited_descriptor_is_counted),
-        cmocka_unit_test(descriptors_are_not_inherited_and_are_closed),
-        cmocka_unit_test(handles_and_mappings_need_one_descriptor),
-        cmocka_unit_test(cache_works_with_few_descriptors),
-        cmocka_unit_test(missing_descriptors_are_not_reported_as_oom),
-        cmocka_unit_test(mappings_are_not_executable),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

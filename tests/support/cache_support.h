@@ -5,7 +5,13 @@
  * CACHE_LIMIT; its end destroys the cache, and fails if a check on the device found a wrong place
  * or if the driver has anything outstanding.
  *
- *   CACHE_MAIN(CACHE_TEST(a_test), CACHE_TEST(another_test))
+ *   CACHE_TEST(a_test)
+ *   {
+ *       void *block = block_alloc(test, MIB, 0);
+ *       ...
+ *   }
+ *
+ *   CACHE_MAIN()
  */
 #ifndef VMM_CACHE_SUPPORT_H
 #define VMM_CACHE_SUPPORT_H
@@ -30,18 +36,9 @@ struct cache_test {
     uint64_t stalls;              /* of the driver, before the cache */
 };
 
-#define CACHE_TEST(name) cmocka_unit_test_setup_teardown(name, cache_setup, cache_teardown)
-/* Runs an array of tests, in main(). */
-#define CACHE_RUN(tests)                                                                           \
-    driver_choice_read(argc, argv);                                                                \
-    return cmocka_run_group_tests(tests, cache_group_setup, cache_group_teardown)
-/* The main() of a program with these tests. */
-#define CACHE_MAIN(...)                                                                            \
-    int main(int argc, char **argv)                                                                \
-    {                                                                                              \
-        static const struct CMUnitTest tests[] = { __VA_ARGS__ };                                  \
-        CACHE_RUN(tests);                                                                          \
-    }
+#define CACHE_TEST(name) TEST_WITH(name, cache_setup, cache_teardown, struct cache_test *test)
+/* The main() of a program with such tests. */
+#define CACHE_MAIN() DRIVER_MAIN(cache_group_setup, cache_group_teardown)
 
 int cache_group_setup(void **state);
 int cache_group_teardown(void **state);
@@ -50,6 +47,8 @@ int cache_teardown(void **state);
 
 /* Destroys the test's cache and creates another one; NULL: without a limit. */
 void cache_restart(struct cache_test *test, const vmm_config *config);
+/* The same with a config of these fields: cache_restart_with(test, .decay_ms = 1, .zero = VMM_ON). */
+#define cache_restart_with(test, ...) cache_restart(test, &CONFIG(__VA_ARGS__))
 
 /* ---- Steps that must succeed ---------------------------------------------------------------- */
 
@@ -61,6 +60,8 @@ void block_try_fill(struct cache_test *test, size_t bytes, unsigned stream, uint
 void block_use(struct cache_test *test, void *block, unsigned stream);
 size_t cache_trim(struct cache_test *test, size_t keep_bytes);
 vmm_stats cache_stats(struct cache_test *test);
+/* Trims; fails if any memory stays reserved. */
+void cache_trim_all(struct cache_test *test);
 
 /* How often the host has waited for the device since the cache was created. */
 uint64_t cache_stalls(struct cache_test *test);

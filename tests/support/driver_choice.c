@@ -1,6 +1,7 @@
 /* The driver that a test runs on: see driver_choice.h. */
 #include "support/driver_choice.h"
 
+#include "base/hostmem.h"
 #include "driver/sim/sim.h"
 #include "support/test_support.h"
 
@@ -91,4 +92,20 @@ void driver_choice_census_is_zero(struct driver *driver)
     assert_int_equal(driver->events, 0);
     if (chosen_kind == VMM_DRIVER_SIM)
         sim_census_is_zero(driver);
+}
+
+int driver_choice_setup(void **state)
+{
+    struct driver *driver = driver_choice_open(128 * MIB);
+    if (chosen_kind == VMM_DRIVER_SIM)
+        vmm__sim_lag_set(driver, 16);
+    *state = driver;
+    return 0;
+}
+
+int driver_choice_teardown(void **state)
+{
+    driver_choice_census_is_zero(*state);
+    vmm__driver_close(*state);
+    return vmm__host_outstanding() == 0 ? 0 : -1;
 }

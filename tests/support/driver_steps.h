@@ -8,6 +8,10 @@
 
 #include "driver/driver.h"
 
+#define GRANULE (2 * MIB) /* of sim and host */
+/* 0 is the default stream; CUDA reserves 1 and 2. */
+#define STREAM(number) ((vmm_stream)(uintptr_t)((number) == 0 ? 0 : 0x100 + (number)))
+
 static inline uint64_t mismatches(struct driver *driver)
 {
     uint64_t places;
@@ -36,6 +40,24 @@ static inline uint64_t handle_create(struct driver *driver, uint64_t bytes)
     uint64_t handle;
     assert_ok(vmm__driver_create(driver, bytes, &handle));
     return handle;
+}
+
+static inline void handle_map(struct driver *driver, uint64_t address, uint64_t bytes,
+                              uint64_t handle)
+{
+    assert_ok(vmm__driver_map(driver, address, bytes, handle));
+    assert_ok(vmm__driver_access(driver, address, bytes));
+}
+
+/* Reserves addresses and maps one new handle there; `handle` may be NULL. */
+static inline uint64_t memory_map(struct driver *driver, uint64_t bytes, uint64_t *handle)
+{
+    uint64_t address = address_reserve(driver, bytes);
+    uint64_t created = handle_create(driver, bytes);
+    handle_map(driver, address, bytes, created);
+    if (handle != NULL)
+        *handle = created;
+    return address;
 }
 
 static inline struct region region_open(struct driver *driver, uint64_t handles,

@@ -2,7 +2,7 @@
  * The layers below the cache, assembled by hand on a small sim device: 64 MiB of memory, an arena
  * of 64 granules, two pools of streams 1 and 2.
  *
- * Use ENGINE_TEST(test); *state is the struct engine. The teardown releases all memory and checks
+ * Use ENGINE_TEST(name), in which `engine` is that. The teardown releases all memory and checks
  * that nothing is left.
  */
 #ifndef VMM_ENGINE_SUPPORT_H
@@ -15,7 +15,7 @@
 
 #include <stdlib.h>
 
-#define ENGINE_TEST(name) cmocka_unit_test_setup_teardown(name, engine_setup, engine_teardown)
+#define ENGINE_TEST(name) TEST_WITH(name, engine_setup, engine_teardown, struct engine *engine)
 
 enum { ENGINE_GRANULES = 64 };
 
@@ -55,7 +55,7 @@ static inline int engine_teardown(void **state)
     struct engine *engine = *state;
     (void)vmm__host_fail_at(0);
     vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
-    assert_int_equal(sim_mismatches(engine->driver), 0);
+    assert_int_equal(mismatches(engine->driver), 0);
     vmm__directory_fini(&engine->directory);
     vmm__pool_close(engine->pool);
     vmm__pool_close(engine->other);
@@ -134,12 +134,12 @@ static inline void engine_assert_nothing_remap_pending(struct engine *engine)
     engine_check(engine);
 }
 
-/* Work that goes on until sim_mismatches() or a wait of the host. */
+/* Work that goes on until mismatches() or a wait of the host. */
 static inline void engine_make_busy(struct engine *engine, uint64_t address, uint64_t bytes,
                                     unsigned stream)
 {
     vmm__sim_lag_set(engine->driver, UINT64_C(1) << 40);
-    sim_fill(engine->driver, address, bytes, 1, STREAM(stream));
+    memory_fill(engine->driver, address, bytes, 1, STREAM(stream));
 }
 
 #endif

@@ -49,6 +49,12 @@ void graph_empty(struct cache_test *test, struct graph *graph);
 
 void graph_release(struct cache_test *test, const struct graph *graph);
 
+static inline void graph_discard(struct cache_test *test, struct graph *graph)
+{
+    graph_empty(test, graph);
+    graph_release(test, graph);
+}
+
 /* Captures a graph with two blocks of each of the mixed sizes, and frees one of the two. */
 void graph_mix(struct cache_test *test, struct graph *graph, uint64_t id, unsigned stream);
 

@@ -1,7 +1,7 @@
 /*
  * A host driver of 128 MiB for each test, and the steps that most tests take on it.
  *
- * HOST_TEST(test) opens it into *state, and fails if closing it leaves host memory behind.
+ * Use HOST_TEST(name), in which `driver` is the driver. The teardown fails if closing it leaves host memory behind.
  */
 #ifndef VMM_HOST_SUPPORT_H
 #define VMM_HOST_SUPPORT_H
@@ -10,10 +10,7 @@
 
 #include "base/hostmem.h"
 
-#define GRANULE         (2 * MIB)
-#define HOST_TEST(name) cmocka_unit_test_setup_teardown(name, host_setup, host_teardown)
-/* 0 is the default stream; CUDA reserves 1 and 2. */
-#define STREAM(number) ((vmm_stream)(uintptr_t)((number) == 0 ? 0 : 0x100 + (number)))
+#define HOST_TEST(name) TEST_WITH(name, host_setup, host_teardown, struct driver *driver)
 
 static inline int host_setup(void **state)
 {
@@ -31,24 +28,9 @@ static inline int host_teardown(void **state)
     return vmm__host_outstanding() == 0 ? 0 : -1;
 }
 
-static inline void handle_map(struct driver *driver, uint64_t address, uint64_t bytes,
-                              uint64_t handle)
-{
-    assert_ok(vmm__driver_map(driver, address, bytes, handle));
-    assert_ok(vmm__driver_access(driver, address, bytes));
-}
-
 static inline volatile uint64_t *word_at(uint64_t address)
 {
     return (volatile uint64_t *)(uintptr_t)address;
-}
-
-/* Reserves addresses and maps one new handle there. */
-static inline uint64_t memory_map(struct driver *driver, uint64_t bytes)
-{
-    uint64_t address = address_reserve(driver, bytes);
-    handle_map(driver, address, bytes, handle_create(driver, bytes));
-    return address;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Live blocks with known contents at chosen places of a scene, for tests of what moves them.
  *
- * Use LIVE_TEST(test): a POLICY_TEST whose list of live blocks starts empty; the end checks all.
+ * Use LIVE_TEST(name): a POLICY_TEST whose list of live blocks starts empty; the end checks all.
  */
 #ifndef VMM_LIVE_SUPPORT_H
 #define VMM_LIVE_SUPPORT_H
@@ -10,7 +10,7 @@
 
 #include "cache/compact/compact.h"
 
-#define LIVE_TEST(name) cmocka_unit_test_setup_teardown(name, live_setup, live_teardown)
+#define LIVE_TEST(name) TEST_WITH(name, live_setup, live_teardown, struct scene *scene)
 
 enum { LIVES_MOST = 96, PART_BYTES = 4096 };
 
@@ -34,10 +34,10 @@ static inline void live_blocks_check(struct scene *scene)
     for (unsigned i = 0; i < live_count; i++) {
         const struct live *live = &lives[i];
         if (live->address != 0)
-            sim_check(scene->driver, live->address, live->bytes, live_word(live->address),
-                      live->heap->pool->stream);
+            memory_check(scene->driver, live->address, live->bytes, live_word(live->address),
+                         live->heap->pool->stream);
     }
-    if (sim_mismatches(scene->driver) != 0)
+    if (mismatches(scene->driver) != 0)
         fail_msg("%s", vmm__sim_mismatch(scene->driver));
     assert_ok(vmm__cache_check(scene->cache));
 }
@@ -60,6 +60,14 @@ static inline int live_teardown(void **state)
     return scene_teardown(state);
 }
 
+/* Ends the scene as the end of a test does, and starts anew at the same place. */
+static inline void live_renew(struct scene *scene)
+{
+    void *state = scene;
+    assert_int_equal(live_teardown(&state), 0);
+    assert_int_equal(live_setup(&state), 0);
+}
+
 /* Makes free bytes of a heap a live block and fills it. */
 static inline struct block *live_block_at(struct scene *scene, struct heap *heap, uint64_t address,
                                           uint64_t bytes)
@@ -77,7 +85,7 @@ static inline struct block *live_block_at(struct scene *scene, struct heap *heap
         (void)vmm__heap_give(heap, below, epoch);
     vmm__heap_settle(heap);
     block->requested_bytes = bytes;
-    sim_fill(scene->driver, address, bytes, live_word(address), heap->pool->stream);
+    memory_fill(scene->driver, address, bytes, live_word(address), heap->pool->stream);
     assert_true(live_count < LIVES_MOST);
     lives[live_count++] = (struct live){ .heap = heap, .address = address, .bytes = bytes };
     return block;

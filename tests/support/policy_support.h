@@ -2,8 +2,8 @@
  * A whole cache on a small sim device, with its insides open: 64 MiB of memory, an arena of 64
  * granules, two pools of streams 1 and 2. The test lays out extents by hand.
  *
- * Use POLICY_TEST(test); *state is the struct scene. The teardown destroys the cache and checks
- * that nothing is left. One thread: no locks are taken.
+ * Use POLICY_TEST(name), in which `scene` is that. The teardown destroys the cache and checks that
+ * nothing is left. One thread: no locks are taken.
  */
 #ifndef VMM_POLICY_SUPPORT_H
 #define VMM_POLICY_SUPPORT_H
@@ -14,7 +14,7 @@
 #include "cache/cache.h"
 #include "cache/grow/grow.h"
 
-#define POLICY_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
+#define POLICY_TEST(name) TEST_WITH(name, scene_setup, scene_teardown, struct scene *scene)
 
 enum { SCENE_GRANULES = 64 };
 
@@ -47,7 +47,7 @@ static inline int scene_teardown(void **state)
     (void)vmm__host_fail_at(0);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     vmm__sim_lag_set(scene->driver, 0);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__cache_check(scene->cache));
     assert_ok(vmm_destroy(scene->cache));
     sim_assert_clean(scene->driver);
@@ -55,6 +55,14 @@ static inline int scene_teardown(void **state)
     vmm__driver_close(scene->driver);
     assert_int_equal(vmm__host_outstanding(), 0);
     return 0;
+}
+
+/* Ends the scene as the end of a test does, and starts anew at the same place. */
+static inline void scene_renew(struct scene *scene)
+{
+    void *state = scene;
+    assert_int_equal(scene_teardown(&state), 0);
+    assert_int_equal(scene_setup(&state), 0);
 }
 
 static inline uint64_t scene_address(const struct scene *scene, uint64_t granule)
@@ -89,7 +97,7 @@ static inline struct block *block_free_busy(struct scene *scene, struct heap *he
                                             struct block *block)
 {
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
-    sim_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
+    memory_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
     return vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
 }
 

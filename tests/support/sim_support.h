@@ -1,24 +1,20 @@
 /*
  * A sim driver for each test, and the steps that most tests take on it.
  *
- * Use cmocka_unit_test_setup_teardown(test, sim_setup, sim_teardown); *state is the driver. The
- * teardown closes it and fails if it left host memory behind.
+ * Use SIM_TEST(name), in which `driver` is the driver. The teardown closes it and fails if it left host
+ * memory behind.
  */
 #ifndef VMM_SIM_SUPPORT_H
 #define VMM_SIM_SUPPORT_H
 
-#include "support/test_support.h"
+#include "support/driver_steps.h"
 
 #include "base/hostmem.h"
-#include "driver/driver.h"
 #include "driver/sim/sim.h"
 
 #include <string.h>
 
-#define SIM_TEST(name) cmocka_unit_test_setup_teardown(name, sim_setup, sim_teardown)
-#define GRANULE        (2 * MIB)
-/* 0 is the default stream; CUDA reserves 1 and 2. */
-#define STREAM(number) ((vmm_stream)(uintptr_t)((number) == 0 ? 0 : 0x100 + (number)))
+#define SIM_TEST(name) TEST_WITH(name, sim_setup, sim_teardown, struct driver *driver)
 
 static inline int sim_setup(void **state)
 {
@@ -38,50 +34,6 @@ static inline int sim_teardown(void **state)
     print_error("the closed driver left %llu bytes of host memory\n",
                 (unsigned long long)vmm__host_outstanding());
     return -1;
-}
-
-static inline uint64_t sim_reserve(struct driver *driver, uint64_t bytes)
-{
-    uint64_t address;
-    assert_ok(vmm__driver_reserve(driver, bytes, &address));
-    return address;
-}
-
-static inline uint64_t sim_create(struct driver *driver, uint64_t bytes)
-{
-    uint64_t handle;
-    assert_ok(vmm__driver_create(driver, bytes, &handle));
-    return handle;
-}
-
-static inline void sim_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle)
-{
-    assert_ok(vmm__driver_map(driver, address, bytes, handle));
-    assert_ok(vmm__driver_access(driver, address, bytes));
-}
-
-/* Reserves addresses and maps one new handle there. */
-static inline uint64_t sim_memory(struct driver *driver, uint64_t bytes, uint64_t *handle)
-{
-    uint64_t address = sim_reserve(driver, bytes);
-    uint64_t created = sim_create(driver, bytes);
-    sim_map(driver, address, bytes, created);
-    if (handle != NULL)
-        *handle = created;
-    return address;
-}
-
-/* Work on the sim driver's memory that must be accepted. */
-static inline void sim_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                            vmm_stream stream)
-{
-    assert_ok(vmm__driver_fill(driver, address, bytes, word, stream));
-}
-
-static inline void sim_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                             vmm_stream stream)
-{
-    assert_ok(vmm__driver_check(driver, address, bytes, word, stream));
 }
 
 static inline void *sim_record(struct driver *driver, vmm_stream stream)
@@ -106,13 +58,6 @@ static inline void sim_assert_violations(struct driver *driver, uint64_t count, 
 static inline void sim_assert_clean(struct driver *driver)
 {
     sim_assert_violations(driver, 0, "");
-}
-
-static inline uint64_t sim_mismatches(struct driver *driver)
-{
-    uint64_t places;
-    assert_ok(vmm__driver_mismatches(driver, &places));
-    return places;
 }
 
 /* The call on `driver` must fail with a message and change nothing, including the clock. */

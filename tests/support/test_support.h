@@ -1,6 +1,14 @@
 /*
  * What every test uses: cmocka with the headers that it asks for, and checks of statuses that tell
  * what was wrong; and whether the build is slow on purpose.
+ *
+ *   TEST(a_freed_block_is_reused)
+ *   {
+ *       ...
+ *   }
+ *
+ * cmocka runs the tests of a program in the order of their lines. A program without a main() gets that of
+ * test_main.c. Fixtures have macros of their own, such as SIM_TEST, which name what the test gets.
  */
 #ifndef VMM_TEST_SUPPORT_H
 #define VMM_TEST_SUPPORT_H
@@ -22,6 +30,49 @@ enum { IS_SLOW_BUILD = 1 };
 #else
 enum { IS_SLOW_BUILD = 0 };
 #endif
+
+/* A test between a set-up and a teardown; either may be NULL. */
+#define TEST_BETWEEN(name, setup, teardown)                                                        \
+    static void name(void);                                                                        \
+    static void run_##name(void **state)                                                           \
+    {                                                                                              \
+        (void)state;                                                                               \
+        name();                                                                                    \
+    }                                                                                              \
+    TEST_ADD(name, setup, teardown)                                                                \
+    static void name(void)
+
+/* The same for a test that gets what its set-up stored in *state, as a parameter. */
+#define TEST_WITH(name, setup, teardown, parameter)                                                \
+    static void name(parameter __attribute__((unused)));                                           \
+    static void run_##name(void **state)                                                           \
+    {                                                                                              \
+        name(*state);                                                                              \
+    }                                                                                              \
+    TEST_ADD(name, setup, teardown)                                                                \
+    static void name(parameter __attribute__((unused)))
+
+#define TEST(name) TEST_BETWEEN(name, NULL, NULL)
+
+#define TEST_ADD(name, setup, teardown)                                                            \
+    __attribute__((constructor)) static void add_##name(void)                                      \
+    {                                                                                              \
+        test_add(#name, run_##name, setup, teardown, __LINE__);                                    \
+    }
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+void test_add(const char *name, CMUnitTestFunction run, CMFixtureFunction setup,
+              CMFixtureFunction teardown, int line);
+/* Runs all tests; returns main()'s exit status: 0 if there are tests and none failed. */
+int tests_run(CMFixtureFunction group_setup, CMFixtureFunction group_teardown);
+#ifdef __cplusplus
+}
+#endif
+
+/* A configuration with these fields: CONFIG(.driver = VMM_DRIVER_SIM, .decay_ms = 1). */
+#define CONFIG(...) ((vmm_config){ .struct_size = sizeof(vmm_config), __VA_ARGS__ })
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)

@@ -1,6 +1,7 @@
 /*
- * Makes pthread_create() fail, as on a machine without memory: the default stack size exceeds the address space. The
- * test must be the only thread that starts threads.
+ * Threads: one that runs to its end, and none at all. threads_prevent() makes pthread_create() fail, as on a machine
+ * without memory: the default stack size exceeds the address space. The test must be the only thread that starts
+ * threads.
  *
  * Define _GNU_SOURCE before the first header.
  */
@@ -10,6 +11,16 @@
 #include "support/test_support.h"
 
 #include <pthread.h>
+
+/* Runs a function in a thread of its own until it ends; returns its result. */
+static inline void *thread_run(void *(*function)(void *context), void *context)
+{
+    pthread_t thread;
+    void *result;
+    assert_int_equal(pthread_create(&thread, NULL, function, context), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    return result;
+}
 
 /* Returns the previous default stack size. */
 static inline size_t thread_stacks_set(size_t bytes)

@@ -1,7 +1,7 @@
 /*
  * A timeline of stream 1 on a sim driver whose work ends only when the host waits, for each test.
  *
- * Use SCENE_TEST(test); *state is the struct scene.
+ * Use SCENE_TEST(name), in which `scene` is that.
  */
 #ifndef VMM_TIMELINE_SUPPORT_H
 #define VMM_TIMELINE_SUPPORT_H
@@ -10,7 +10,7 @@
 
 #include "vm/timeline.h"
 
-#define SCENE_TEST(name) cmocka_unit_test_setup_teardown(name, scene_setup, scene_teardown)
+#define SCENE_TEST(name) TEST_WITH(name, scene_setup, scene_teardown, struct scene *scene)
 
 struct scene {
     struct driver *driver;
@@ -25,7 +25,7 @@ static inline int scene_setup(void **state)
     assert_int_equal(sim_setup(&driver), 0);
     scene = (struct scene){ .driver = driver };
     vmm__timeline_init(&scene.timeline, driver, STREAM(1));
-    scene.address = sim_memory(driver, GRANULE, NULL);
+    scene.address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, UINT64_C(1) << 40);
     *state = &scene;
     return 0;
@@ -44,7 +44,7 @@ static inline int scene_teardown(void **state)
 /* Submits work and returns the epoch of a block that is freed after it. */
 static inline uint64_t work_start(struct scene *scene)
 {
-    sim_fill(scene->driver, scene->address, GRANULE, 1, STREAM(1));
+    memory_fill(scene->driver, scene->address, GRANULE, 1, STREAM(1));
     return vmm__timeline_now(&scene->timeline);
 }
 

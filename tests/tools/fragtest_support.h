@@ -1,5 +1,5 @@
 /*
- * What the tests of fragtest share: traces made from text, and temporary files.
+ * What the tests of fragtest share: traces made from text, temporary files, and files whose text is compared.
  *
  * Files lie in the folder of the running test program and are named after it, so that tests may run
  * beside each other.
@@ -12,6 +12,7 @@
 #include "fragtest/trace/trace.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -60,6 +61,27 @@ static inline struct trace test_trace(const char *text)
     if (!test_trace_read(text, strlen(text), &trace, &error))
         fail_msg("%s", error.text);
     return trace;
+}
+
+static struct {
+    FILE *out;
+    char *text;
+    size_t length;
+} written;
+
+/* A file whose text write_end() returns; it is valid until the next one. */
+static inline FILE *write_begin(void)
+{
+    free(written.text);
+    written.out = open_memstream(&written.text, &written.length);
+    assert_non_null(written.out);
+    return written.out;
+}
+
+static inline const char *write_end(void)
+{
+    assert_int_equal(fclose(written.out), 0);
+    return written.text;
 }
 
 /* The most columns of a line, escape codes not counted. */

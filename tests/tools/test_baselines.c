@@ -9,7 +9,6 @@
 #include "fragtest/trace/bundled_traces.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define NATIVE_PERCENT     2.0
 #define EXPANDABLE_PERCENT 3.0
@@ -72,12 +71,11 @@ static void peer_compare(const struct trace *trace, const struct policy_ops *pol
     replay_outcome_free(&outcome);
 }
 
-static void test_baselines_agree(void **state)
+TEST(test_baselines_agree)
 {
     struct driver_options options = { 0 };
     struct driver *driver;
 
-    (void)state;
     assert_ok(vmm__driver_open(VMM_DRIVER_SIM, &options, &driver));
     for (unsigned i = 0; i < peer_count; i++) {
         char path[4096];
@@ -96,17 +94,12 @@ static void test_baselines_agree(void **state)
     vmm__driver_close(driver);
 }
 
-static void test_all_traces_are_there(void **state)
+TEST(test_all_traces_are_there)
 {
-    (void)state;
     assert_int_equal(peer_count, 5);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_traces_are_there),
-        cmocka_unit_test(test_baselines_agree),
-    };
-    return cmocka_run_group_tests(tests, peers_read, NULL);
+    return tests_run(peers_read, NULL);
 }

@@ -5,9 +5,8 @@
 
 #include "fragtest/trace/workload.h"
 
-static void test_help(void **state)
+TEST(test_help)
 {
-    (void)state;
     command_expect("--help", 0);
     assert_contains(ran.output, "--policy");
     assert_contains(ran.output, "sawtooth");
@@ -16,9 +15,8 @@ static void test_help(void **state)
     assert_string_equal(ran.output, help.output);
 }
 
-static void test_version_and_lists(void **state)
+TEST(test_version_and_lists)
 {
-    (void)state;
     command_expect("--version", 0);
     assert_contains(ran.output, "fragtest, libvmmcache ");
     assert_contains(ran.output, vmm_version());
@@ -28,9 +26,8 @@ static void test_version_and_lists(void **state)
 }
 
 /* What was mistyped is answered with the nearest name, or with all names. */
-static void test_near_names(void **state)
+TEST(test_near_names)
 {
-    (void)state;
     command_refuse("--traec gnn", "unknown option \"--traec\"; did you mean --trace?");
     command_refuse("--memmory=8GiB", "did you mean --memory?");
     command_refuse("--workload saw", "knows no \"saw\"; did you mean sawtooth?");
@@ -41,9 +38,8 @@ static void test_near_names(void **state)
                    "; choose from detection, encoder_streams, gnn, llm_generate, llm_train_varlen");
 }
 
-static void test_bad_usage(void **state)
+TEST(test_bad_usage)
 {
-    (void)state;
     command_refuse("--fast", "unknown option");
     command_refuse("--memory much", "--memory takes");
     command_refuse("--reuse \"$(printf 'wait\\nwait')\"", "not \"wait?wait\"");
@@ -53,13 +49,12 @@ static void test_bad_usage(void **state)
     command_refuse("--driver sim --trace gnn --timeline /no/such/folder/x", "cannot write");
 }
 
-static void test_bad_trace(void **state)
+TEST(test_bad_trace)
 {
     static const char text[] = "+ 1 4096 0\n- 1\n- 1\n";
     struct test_path path = test_path("bad");
     char rest[5000];
 
-    (void)state;
     test_file_write(path.text, text, sizeof(text) - 1);
     (void)snprintf(rest, sizeof(rest), "--driver sim --trace gnn --trace '%s'", path.text);
     command_refuse(rest, "test_command.bad:3: id 1 is freed but not live");
@@ -76,9 +71,8 @@ static void piped_run(const char *producer, const char *rest)
     command_run(line);
 }
 
-static void test_trace_from_standard_input(void **state)
+TEST(test_trace_from_standard_input)
 {
-    (void)state;
     piped_run("printf '+ 1 4096 0\\n- 1\\n'", "--driver sim --trace - --quiet");
     assert_int_equal(strncmp(ran.output, "stdin, 2 operations, sim driver\n", 32), 0);
     piped_run("printf '+ 1 4096 0\\n- 1\\n' | gzip", "--driver sim --trace=- --quiet");
@@ -92,9 +86,8 @@ static void test_trace_from_standard_input(void **state)
                    "--trace - may be given only once");
 }
 
-static void test_vmmcache_survives(void **state)
+TEST(test_vmmcache_survives)
 {
-    (void)state;
     command_expect("--driver sim --quiet 2>&1", 0);
     assert_contains(ran.output, "vmmcache survived and verified");
     assert_contains(ran.output, "block-splitting failed");
@@ -103,9 +96,8 @@ static void test_vmmcache_survives(void **state)
 }
 
 /* Without --driver, fragtest chooses, and says so in one line even if it is to be quiet. */
-static void test_driver_is_chosen_by_name(void **state)
+TEST(test_driver_is_chosen_by_name)
 {
-    (void)state;
     (void)setenv("CUDA_VISIBLE_DEVICES", "", 1);
     command_expect("--workload steady --policy vmmcache --quiet 2>&1 >/dev/null", 0);
     assert_int_equal(strncmp(ran.output, "fragtest: using the host driver (ordinary memory): ", 51),
@@ -118,17 +110,15 @@ static void test_driver_is_chosen_by_name(void **state)
     (void)unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-static void test_pictures(void **state)
+TEST(test_pictures)
 {
-    (void)state;
     command_expect("--driver sim --trace gnn --memory 105% 2>/dev/null", 0);
     assert_contains(ran.output, "reserved, not live");
     assert_contains(ran.output, "of 9417 operations");
 }
 
-static void test_death_ends_with_one(void **state)
+TEST(test_death_ends_with_one)
 {
-    (void)state;
     command_expect("--driver sim --trace gnn --policy block-splitting --memory 101% --quiet", 1);
     command_expect("--driver sim --trace gnn --policy vmmcache --memory 50% --quiet", 1);
     command_expect("--driver sim --trace gnn --policy expandable --quiet", 0);
@@ -155,9 +145,8 @@ static void assert_balanced(const char *text)
     assert_true(depth == 0 && !in_string);
 }
 
-static void test_json_alone_on_stdout(void **state)
+TEST(test_json_alone_on_stdout)
 {
-    (void)state;
     command_expect("--driver sim --workload steady --memory 105% --passes 2 --json - 2>/dev/null",
                    0);
     assert_int_equal(strncmp(ran.output, "{\"machine\":\"", 12), 0);
@@ -166,12 +155,11 @@ static void test_json_alone_on_stdout(void **state)
     assert_contains(ran.output, "\"verified\":null");
 }
 
-static void test_json_file(void **state)
+TEST(test_json_file)
 {
     struct test_path path = test_path("json");
     char rest[5000];
 
-    (void)state;
     (void)snprintf(rest, sizeof(rest),
                    "--driver sim --workload serving --verify --lag 100 --policy vmmcache --quiet "
                    "--json '%s'",
@@ -186,9 +174,8 @@ static void test_json_file(void **state)
     assert_contains(ran.output, "\"verified\":true");
 }
 
-static void test_trims_and_settings(void **state)
+TEST(test_trims_and_settings)
 {
-    (void)state;
     command_expect("--driver sim --workload serving --lag 100 --reuse stream_wait --footprint any "
                    "--trims 10 --policy all --quiet 2>&1",
                    0);
@@ -202,38 +189,16 @@ static void test_trims_and_settings(void **state)
     assert_contains(ran.output, "\"trims\":10,");
 }
 
-static void test_timeline_alone_on_stdout(void **state)
+TEST(test_timeline_alone_on_stdout)
 {
     static const char begin[] = "trace,policy,operation,live_bytes,reserved_bytes\n"
                                 "gnn,vmmcache,0,";
     unsigned lines = 0;
 
-    (void)state;
     command_expect("--driver sim --trace gnn --policy vmmcache --timeline - 2>/dev/null | "
                    "sed -n '1,2p;$='",
                    0);
     assert_int_equal(strncmp(ran.output, begin, sizeof(begin) - 1), 0);
     (void)sscanf(ran.output, "%*s %*s %u", &lines);
     assert_int_equal(lines, 2047); /* the columns' names, and 2046 samples */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_version_and_lists),
-        cmocka_unit_test(test_near_names),
-        cmocka_unit_test(test_bad_usage),
-        cmocka_unit_test(test_bad_trace),
-        cmocka_unit_test(test_trace_from_standard_input),
-        cmocka_unit_test(test_vmmcache_survives),
-        cmocka_unit_test(test_driver_is_chosen_by_name),
-        cmocka_unit_test(test_pictures),
-        cmocka_unit_test(test_death_ends_with_one),
-        cmocka_unit_test(test_json_alone_on_stdout),
-        cmocka_unit_test(test_json_file),
-        cmocka_unit_test(test_trims_and_settings),
-        cmocka_unit_test(test_timeline_alone_on_stdout),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,19 +5,10 @@
 
 #include "fragtest/report/csv.h"
 
-#include <stdlib.h>
-
 static void csv_expect(const struct result *results, unsigned count, const char *expected)
 {
-    char *text;
-    size_t length;
-    FILE *out = open_memstream(&text, &length);
-
-    assert_non_null(out);
-    assert_true(csv_write(out, results, count));
-    assert_int_equal(fclose(out), 0);
-    assert_string_equal(text, expected);
-    free(text);
+    assert_true(csv_write(write_begin(), results, count));
+    assert_string_equal(write_end(), expected);
 }
 
 static struct result result_of(struct trace *trace, uint64_t ops)
@@ -28,12 +19,11 @@ static struct result result_of(struct trace *trace, uint64_t ops)
 }
 
 /* Fewer operations than samples: a line for each of them. */
-static void test_every_operation(void **state)
+TEST(test_every_operation)
 {
     struct trace trace = { .name = (char[]){ "gnn" } };
     struct result result = result_of(&trace, 3);
 
-    (void)state;
     timeline_note(&result.timeline, 0, 10, 100);
     timeline_note(&result.timeline, 1, 30, 100);
     timeline_note(&result.timeline, 2, 20, 90);
@@ -45,12 +35,11 @@ static void test_every_operation(void **state)
 }
 
 /* More operations than samples: the highest of each share, each value on its own. */
-static void test_shares(void **state)
+TEST(test_shares)
 {
     struct trace trace = { .name = (char[]){ "gnn" } };
     struct result result = result_of(&trace, 10ULL * TIMELINE_SAMPLES);
 
-    (void)state;
     result.timeline.ops_done = 15; /* died in the second share */
     for (uint64_t op = 0; op < 15; op++)
         timeline_note(&result.timeline, op, op, 100 - op);
@@ -61,12 +50,11 @@ static void test_shares(void **state)
 }
 
 /* Whatever the number of operations, the shares cover each of them once. */
-static void test_shares_cover_the_run(void **state)
+TEST(test_shares_cover_the_run)
 {
     static const uint64_t counts[] = { 1, 2, 2045, 2046, 2047, 9417, 728187, 1ULL << 36 };
     struct timeline timeline;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         timeline.ops = counts[i];
         assert_int_equal(timeline_first(&timeline, 0), 0);
@@ -83,38 +71,24 @@ static void test_shares_cover_the_run(void **state)
     }
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
     struct trace traces[] = { { .name = (char[]){ "a,b" } }, { .name = (char[]){ "a\"b" } } };
     struct result results[] = { result_of(&traces[0], 1), result_of(&traces[1], 1) };
 
-    (void)state;
     csv_expect(results, 2,
                "trace,policy,operation,live_bytes,reserved_bytes\n"
                "\"a,b\",vmmcache,0,0,0\n"
                "\"a\"\"b\",vmmcache,0,0,0\n");
 }
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
     struct trace trace = { .name = (char[]){ "gnn" } };
     struct result result = result_of(&trace, 1);
     FILE *full = fopen("/dev/full", "w");
 
-    (void)state;
     assert_non_null(full);
     assert_false(csv_write(full, &result, 1));
     (void)fclose(full);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_operation),
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_shares_cover_the_run),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_full_disk),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,6 @@
 #include "fragtest/trace/lower_bound.h"
 #include "fragtest/trace/random.h"
 
-#include <stdlib.h>
-
 static uint64_t lower_bound_of(const struct trace *trace, uint64_t lag)
 {
     uint64_t peak_bytes = 0;
@@ -15,11 +13,10 @@ static uint64_t lower_bound_of(const struct trace *trace, uint64_t lag)
 }
 
 /* Freed bytes of the one stream are used again at once, however long work takes. */
-static void test_one_stream(void **state)
+TEST(test_one_stream)
 {
     struct trace trace = test_trace("+ 1 100 0\n- 1\n+ 2 100 0\n- 2\n+ 3 100 0\n- 3\n");
 
-    (void)state;
     assert_int_equal(lower_bound_of(&trace, 0), 100);
     assert_int_equal(lower_bound_of(&trace, 1), 100);
     assert_int_equal(lower_bound_of(&trace, UINT64_MAX), 100);
@@ -34,12 +31,11 @@ static void test_one_stream(void **state)
  *   lag 1       100 0     100 60   100 60    100 60    10 60    10 90    60 90
  *   lag 4       100 0     100 60   100 60    100 60   100 60   100 90   100 90
  */
-static void test_two_streams(void **state)
+TEST(test_two_streams)
 {
     struct trace trace = test_trace("+ 1 100 0\n+ 2 60 1\n- 1\n+ 3 10 0\n- 2\n+ 4 90 1\n"
                                     "+ 5 50 0\n");
 
-    (void)state;
     assert_int_equal(trace.peak_live_bytes, 160);
     assert_int_equal(lower_bound_of(&trace, 0), 160);
     assert_int_equal(lower_bound_of(&trace, 1), 160);
@@ -50,11 +46,10 @@ static void test_two_streams(void **state)
 }
 
 /* The free that the lag has not passed is counted, the one that it has passed is not. */
-static void test_edge_of_the_lag(void **state)
+TEST(test_edge_of_the_lag)
 {
     struct trace trace = test_trace("+ 1 100 0\n- 1\n+ 2 1 1\n- 2\n+ 3 60 1\n");
 
-    (void)state;
     assert_int_equal(lower_bound_of(&trace, 2), 101);
     assert_int_equal(lower_bound_of(&trace, 3), 160);
     trace_free(&trace);
@@ -119,11 +114,10 @@ static uint64_t lower_bound_slowly(const struct trace *trace, unsigned lag)
     return peak;
 }
 
-static void test_random_traces(void **state)
+TEST(test_random_traces)
 {
     static const unsigned lags[] = { 0, 1, 2, 5, 17, 60, 399, 400, 1000 };
 
-    (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         struct trace trace = random_trace(seed);
         assert_int_equal(lower_bound_of(&trace, 0), trace.peak_live_bytes);
@@ -131,15 +125,4 @@ static void test_random_traces(void **state)
             assert_int_equal(lower_bound_of(&trace, lags[i]), lower_bound_slowly(&trace, lags[i]));
         trace_free(&trace);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_stream),
-        cmocka_unit_test(test_two_streams),
-        cmocka_unit_test(test_edge_of_the_lag),
-        cmocka_unit_test(test_random_traces),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,11 +35,10 @@ static void line_accept(struct parsed *parsed, const char *line)
         fail_msg("\"%s\": %s", line, parsed->error.text);
 }
 
-static void test_no_arguments(void **state)
+TEST(test_no_arguments)
 {
     struct parsed parsed;
 
-    (void)state;
     line_accept(&parsed, "");
     assert_int_equal(parsed.options.driver, VMM_DRIVER_DEFAULT);
     assert_int_equal(parsed.options.source_count, 1);
@@ -57,11 +56,10 @@ static void test_no_arguments(void **state)
     assert_int_equal(options_limit(&parsed.options, 1000), 1050);
 }
 
-static void test_all_options(void **state)
+TEST(test_all_options)
 {
     struct parsed parsed;
 
-    (void)state;
     line_accept(&parsed, "--driver sim --trace a.gz --workload steady --trace=b --policy "
                          "vmmcache,expandable --memory 1644MiB --passes 3 --lag 1000 --least "
                          "--json out.json --timeline=out.csv --quiet --trims 100 --footprint=50 "
@@ -86,7 +84,7 @@ static void test_all_options(void **state)
     assert_true(options_limit(&parsed.options, 1000) == 1644 * MIB);
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
     static const struct {
         const char *line;
@@ -103,7 +101,6 @@ static void test_memory(void **state)
     };
     struct parsed parsed;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         line_accept(&parsed, cases[i].line);
         uint64_t limit = options_limit(&parsed.options, 1000000);
@@ -111,7 +108,7 @@ static void test_memory(void **state)
     }
 }
 
-static void test_settings(void **state)
+TEST(test_settings)
 {
     static const struct {
         const char *line;
@@ -127,7 +124,6 @@ static void test_settings(void **state)
     };
     struct parsed parsed;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         line_accept(&parsed, cases[i].line);
         const struct policy_settings *settings = &parsed.options.settings;
@@ -137,11 +133,10 @@ static void test_settings(void **state)
     }
 }
 
-static void test_help(void **state)
+TEST(test_help)
 {
     struct parsed parsed;
 
-    (void)state;
     line_parse(&parsed, "--driver sim -h");
     assert_int_equal(parsed.outcome, OPTIONS_HELP);
     line_parse(&parsed, "--version");
@@ -205,11 +200,10 @@ static const struct {
     { "--json - --timeline -", "cannot both go to stdout" },
 };
 
-static void test_bad_usage(void **state)
+TEST(test_bad_usage)
 {
     struct parsed parsed;
 
-    (void)state;
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         line_parse(&parsed, refusals[i].line);
         if (parsed.outcome != OPTIONS_BAD)
@@ -219,14 +213,13 @@ static void test_bad_usage(void **state)
     }
 }
 
-static void test_too_many_sources(void **state)
+TEST(test_too_many_sources)
 {
     char *words[2 * OPTIONS_MAX_SOURCES + 3];
     struct options options;
     struct options_error error;
     int count = 1;
 
-    (void)state;
     words[0] = "fragtest";
     for (int i = 0; i <= OPTIONS_MAX_SOURCES; i++) {
         words[count++] = "--trace";
@@ -234,18 +227,4 @@ static void test_too_many_sources(void **state)
     }
     assert_int_equal(options_parse(count - 2, words, &options, &error), OPTIONS_RUN);
     assert_int_equal(options_parse(count, words, &options, &error), OPTIONS_BAD);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_arguments),
-        cmocka_unit_test(test_all_options),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_bad_usage),
-        cmocka_unit_test(test_too_many_sources),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

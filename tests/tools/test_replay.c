@@ -9,11 +9,31 @@
 
 #include <stdlib.h>
 
-static struct replay_request request_of(const struct trace *trace, const struct policy_ops *policy,
-                                        struct driver *driver)
+/* What a test replays, and how that ends. */
+static struct trace trace;
+static struct replay_outcome outcome;
+
+static void replay_end(void)
 {
+    replay_outcome_free(&outcome);
+    trace_free(&trace);
+}
+
+static int replay_teardown(void **state)
+{
+    replay_end();
+    return sim_teardown(state);
+}
+
+#define REPLAY_TEST(name) TEST_WITH(name, sim_setup, replay_teardown, struct driver *driver)
+
+static struct replay_request replay_of(const char *text, const struct policy_ops *policy,
+                                       struct driver *driver)
+{
+    replay_end();
+    trace = test_trace(text);
     return (struct replay_request){
-        .trace = trace,
+        .trace = &trace,
         .policy = policy,
         .driver = driver,
         .passes = 1,
@@ -21,11 +41,11 @@ static struct replay_request request_of(const struct trace *trace, const struct 
     };
 }
 
-static void run_well(const struct replay_request *request, struct replay_outcome *outcome)
+static void run_well(const struct replay_request *request)
 {
-    replay_run(request, outcome);
-    if (!outcome->ok || outcome->verified == REPLAY_WRONG)
-        fail_msg("%s: %s", request->policy->name, outcome->reason);
+    replay_run(request, &outcome);
+    if (!outcome.ok || outcome.verified == REPLAY_WRONG)
+        fail_msg("%s: %s", request->policy->name, outcome.reason);
     assert_true(sim_census_is_zero(request->driver));
 }
 
@@ -34,13 +54,11 @@ static void run_well(const struct replay_request *request, struct replay_outcome
 /* 3 MiB live at most; a small and a large segment for the native policy. */
 static const char two_blocks[] = "+ 1 1048576 0\n+ 2 2097152 0\n- 1\n- 2\n";
 
-static void test_stats(void **state)
+REPLAY_TEST(test_stats)
 {
-    struct trace trace = test_trace(two_blocks);
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
-    struct replay_outcome outcome;
+    struct replay_request request = replay_of(two_blocks, policy_block_splitting(), driver);
 
-    run_well(&request, &outcome);
+    run_well(&request);
     assert_int_equal(outcome.ops, 4);
     assert_int_equal(outcome.ops_done, 4);
     assert_true(outcome.peak_live_bytes == 3 * MIB);
@@ -55,73 +73,59 @@ static void test_stats(void **state)
     assert_int_equal(outcome.stalls, 0);
     assert_int_equal(outcome.verified, REPLAY_VERIFIED);
     assert_string_equal(outcome.reason, "");
-    replay_outcome_free(&outcome);
-    trace_free(&trace);
 }
 
 /* Two calls of each kind at what an H200 takes for them. */
-static void test_driver_time_is_modelled(void **state)
+REPLAY_TEST(test_driver_time_is_modelled)
 {
-    struct trace trace = test_trace(two_blocks);
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
-    struct replay_outcome outcome;
+    struct replay_request request = replay_of(two_blocks, policy_block_splitting(), driver);
 
-    run_well(&request, &outcome);
+    run_well(&request);
     assert_true(outcome.driver_ns > 80000 && outcome.driver_ns < 130000);
     assert_int_equal(outcome.pass_count, 1);
     assert_int_equal(outcome.passes[0].driver_ns, outcome.driver_ns);
     assert_true(outcome.passes[0].ns_per_op >= (double)outcome.driver_ns / 4 * 0.9);
-    replay_outcome_free(&outcome);
-    trace_free(&trace);
 }
 
-static void test_second_pass_needs_no_driver(void **state)
+REPLAY_TEST(test_second_pass_needs_no_driver)
 {
-    struct trace trace = test_trace("+ 1 1048576 0\n+ 2 2097152 7\n- 1\n+ 3 5000000 0\n");
-    struct replay_outcome outcome;
+    static const char text[] = "+ 1 1048576 0\n+ 2 2097152 7\n- 1\n+ 3 5000000 0\n";
 
     for (unsigned i = 0; i < POLICY_COUNT; i++) {
-        struct replay_request request = request_of(&trace, policy_at(i), *state);
+        struct replay_request request = replay_of(text, policy_at(i), driver);
         request.passes = 3;
-        run_well(&request, &outcome);
+        run_well(&request);
         assert_int_equal(outcome.pass_count, 3);
         assert_int_equal(outcome.ops_done, 4);
         assert_true(outcome.passes[0].driver_ns > 0);
         assert_int_equal(outcome.passes[2].driver_ns, 0);
         assert_int_equal(outcome.driver_ns,
                          outcome.passes[0].driver_ns + outcome.passes[1].driver_ns);
-        replay_outcome_free(&outcome);
     }
-    trace_free(&trace);
 }
 
-static void test_busy_bytes_with_lag(void **state)
+REPLAY_TEST(test_busy_bytes_with_lag)
 {
-    struct trace trace = test_trace("+ 1 4194304 0\n- 1\n+ 2 4194304 1\n- 2\n");
-    struct replay_outcome outcome;
+    static const char text[] = "+ 1 4194304 0\n- 1\n+ 2 4194304 1\n- 2\n";
 
-    vmm__sim_lag_set(*state, 100);
+    vmm__sim_lag_set(driver, 100);
     for (unsigned i = 0; i < POLICY_COUNT; i++) {
-        struct replay_request request = request_of(&trace, policy_at(i), *state);
+        struct replay_request request = replay_of(text, policy_at(i), driver);
         request.lag = 100;
-        run_well(&request, &outcome);
+        run_well(&request);
         assert_true(outcome.peak_live_bytes == 4 * MIB);
         assert_true(outcome.lower_bound_bytes == 8 * MIB);
         assert_true(replay_over_lower_bound(&outcome) >= 1);
-        replay_outcome_free(&outcome);
     }
-    trace_free(&trace);
 }
 
-static void test_timeline(void **state)
+REPLAY_TEST(test_timeline)
 {
-    struct trace trace = test_trace(two_blocks);
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
-    struct replay_outcome outcome;
+    struct replay_request request = replay_of(two_blocks, policy_block_splitting(), driver);
     struct timeline timeline;
 
     request.timeline = &timeline;
-    run_well(&request, &outcome);
+    run_well(&request);
     assert_int_equal(timeline.ops, 4);
     assert_int_equal(timeline.ops_done, 4);
     assert_true(timeline.samples[0].live_bytes == 1 * MIB);
@@ -129,8 +133,6 @@ static void test_timeline(void **state)
     unsigned second = timeline_sample(&timeline, 1);
     assert_true(timeline.samples[second].live_bytes == 3 * MIB);
     assert_true(timeline.samples[second].reserved_bytes == 22 * MIB);
-    replay_outcome_free(&outcome);
-    trace_free(&trace);
 }
 
 /* ---- Limits ---------------------------------------------------------------------------------- */
@@ -139,11 +141,9 @@ static void test_timeline(void **state)
 static const char comb[] = "+ 1 5242880 0\n+ 2 5242880 0\n+ 3 5242880 0\n+ 4 5242880 0\n"
                            "- 1\n- 3\n+ 5 8388608 0\n- 2\n- 4\n- 5\n";
 
-static void test_death_has_a_reason(void **state)
+REPLAY_TEST(test_death_has_a_reason)
 {
-    struct trace trace = test_trace(comb);
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
-    struct replay_outcome outcome;
+    struct replay_request request = replay_of(comb, policy_block_splitting(), driver);
 
     request.limit_bytes = 30 * MIB;
     replay_run(&request, &outcome);
@@ -154,78 +154,53 @@ static void test_death_has_a_reason(void **state)
                                     "largest 5.00 MiB");
     assert_contains(outcome.reason, "10.0 MiB left under the limit");
     assert_contains(outcome.reason, "at operation 7 of 10");
-    assert_true(sim_census_is_zero(*state));
-    replay_outcome_free(&outcome);
-    trace_free(&trace);
+    assert_true(sim_census_is_zero(driver));
 }
 
-static void test_limit_is_kept(void **state)
+REPLAY_TEST(test_limit_is_kept)
 {
-    struct trace trace = test_trace(comb);
-    struct replay_outcome outcome;
-
     for (unsigned i = 0; i < POLICY_COUNT; i++) {
-        struct replay_request request = request_of(&trace, policy_at(i), *state);
+        struct replay_request request = replay_of(comb, policy_at(i), driver);
         request.limit_bytes = 60 * MIB;
-        run_well(&request, &outcome);
+        run_well(&request);
         assert_true(outcome.peak_reserved_bytes <= 60 * MIB);
-        replay_outcome_free(&outcome);
     }
-    trace_free(&trace);
 }
 
 /* Whole idle segments go back when another needs their memory, after one wait for the device. */
-static void test_flush_stalls(void **state)
+REPLAY_TEST(test_flush_stalls)
 {
-    struct trace trace = test_trace("+ 1 20971520 0\n- 1\n+ 2 31457280 0\n- 2\n");
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
-    struct replay_outcome outcome;
+    struct replay_request request =
+        replay_of("+ 1 20971520 0\n- 1\n+ 2 31457280 0\n- 2\n", policy_block_splitting(), driver);
 
     request.limit_bytes = 32 * MIB;
-    run_well(&request, &outcome);
+    run_well(&request);
     assert_int_equal(outcome.stalls, 1);
     assert_int_equal(outcome.calls[DRIVER_CALL_release], 1);
     assert_true(outcome.peak_reserved_bytes == 30 * MIB);
-    replay_outcome_free(&outcome);
-    trace_free(&trace);
 }
 
 /* The smallest limit is what the policy really needs, to a fifth of a percent. */
-static void test_least(void **state)
+REPLAY_TEST(test_least)
 {
-    struct trace trace = test_trace(comb);
-    struct replay_request request = request_of(&trace, policy_block_splitting(), *state);
+    struct replay_request request = replay_of(comb, policy_block_splitting(), driver);
 
     uint64_t least = search_least(&request);
     assert_true(least >= 40 * MIB && least <= 40 * MIB + trace.peak_live_bytes / 500 + 1);
-    trace_free(&trace);
 }
 
-static bool survives(struct driver *driver, const struct trace *trace, uint64_t limit_bytes)
+REPLAY_TEST(test_vmmcache_dies_below_live_bytes)
 {
-    struct replay_request request = request_of(trace, policy_vmmcache(), driver);
-    struct replay_outcome outcome;
+    struct replay_request request = replay_of(comb, policy_vmmcache(), driver);
 
-    request.limit_bytes = limit_bytes;
-    replay_run(&request, &outcome);
+    request.limit_bytes = 40 * MIB;
+    run_well(&request);
     replay_outcome_free(&outcome);
-    return outcome.ok;
-}
-
-static void test_vmmcache_dies_below_live_bytes(void **state)
-{
-    struct trace trace = test_trace(comb);
-    struct replay_request request = request_of(&trace, policy_vmmcache(), *state);
-    struct replay_outcome outcome;
-
-    assert_true(survives(*state, &trace, 40 * MIB));
     request.limit_bytes = 16 * MIB;
     replay_run(&request, &outcome);
     assert_false(outcome.ok);
     assert_int_equal(outcome.ops_done, 3);
     assert_true(strlen(outcome.reason) > 20);
-    replay_outcome_free(&outcome);
-    trace_free(&trace);
 }
 
 /* ---- Policies that misbehave ----------------------------------------------------------------- */
@@ -310,7 +285,7 @@ static vmm_status careless_open(const struct policy_setup *setup, struct policy 
     assert_non_null(self);
     self->policy.ops = &careless_ops;
     self->driver = setup->driver;
-    self->address = sim_memory(setup->driver, GRANULE, &self->handle);
+    self->address = memory_map(setup->driver, GRANULE, &self->handle);
     *out = &self->policy;
     return VMM_OK;
 }
@@ -318,58 +293,33 @@ static vmm_status careless_open(const struct policy_setup *setup, struct policy 
 static void careless_run(struct driver *driver, const char *text, enum fault fault,
                          const char *part)
 {
-    struct trace trace = test_trace(text);
-    struct replay_request request = request_of(&trace, &careless_ops, driver);
-    struct replay_outcome outcome;
+    struct replay_request request = replay_of(text, &careless_ops, driver);
 
     careless_fault = fault;
     replay_run(&request, &outcome);
     assert_true(outcome.ok);
     assert_int_equal(outcome.verified, part[0] == '\0' ? REPLAY_VERIFIED : REPLAY_WRONG);
     assert_contains(outcome.reason, part);
-    replay_outcome_free(&outcome);
-    trace_free(&trace);
 }
 
 static const char two_at_once[] = "+ 1 4096 0\n+ 2 4096 0\n- 1\n- 2\n";
 
-static void test_careful_enough_is_verified(void **state)
+REPLAY_TEST(test_careful_enough_is_verified)
 {
-    careless_run(*state, two_at_once, FAULT_NONE, "");
+    careless_run(driver, two_at_once, FAULT_NONE, "");
 }
 
-static void test_overlap_is_found(void **state)
+REPLAY_TEST(test_overlap_is_found)
 {
-    careless_run(*state, two_at_once, FAULT_SHARES, "1 blocks overlapped a live one");
+    careless_run(driver, two_at_once, FAULT_SHARES, "1 blocks overlapped a live one");
 }
 
-static void test_lost_contents_are_found(void **state)
+REPLAY_TEST(test_lost_contents_are_found)
 {
-    careless_run(*state, two_at_once, FAULT_SCRIBBLES, "did not hold what was written");
+    careless_run(driver, two_at_once, FAULT_SCRIBBLES, "did not hold what was written");
 }
 
-static void test_leak_is_found(void **state)
+REPLAY_TEST(test_leak_is_found)
 {
-    careless_run(*state, two_at_once, FAULT_LEAKS, "left behind");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(test_stats),
-        SIM_TEST(test_driver_time_is_modelled),
-        SIM_TEST(test_second_pass_needs_no_driver),
-        SIM_TEST(test_busy_bytes_with_lag),
-        SIM_TEST(test_timeline),
-        SIM_TEST(test_death_has_a_reason),
-        SIM_TEST(test_limit_is_kept),
-        SIM_TEST(test_flush_stalls),
-        SIM_TEST(test_least),
-        SIM_TEST(test_vmmcache_dies_below_live_bytes),
-        SIM_TEST(test_careful_enough_is_verified),
-        SIM_TEST(test_overlap_is_found),
-        SIM_TEST(test_lost_contents_are_found),
-        SIM_TEST(test_leak_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    careless_run(driver, two_at_once, FAULT_LEAKS, "left behind");
 }

@@ -5,8 +5,6 @@
 #include "fragtest/report/sizes.h"
 #include "fragtest/report/table.h"
 
-#include <stdlib.h>
-
 static struct trace trace = { .name = (char[]){ "gnn" }, .op_count = 1000 };
 static struct replay_pass passes[2] = { { .ns_per_op = 250 }, { .ns_per_op = 40 } };
 
@@ -38,18 +36,6 @@ static struct result result_make(const struct policy_ops *policy, bool ok)
     return result;
 }
 
-struct shown {
-    char *text;
-    size_t length;
-    FILE *out;
-};
-
-static void shown_begin(struct shown *shown)
-{
-    shown->out = open_memstream(&shown->text, &shown->length);
-    assert_non_null(shown->out);
-}
-
 static unsigned count_of(const char *text, const char *part)
 {
     unsigned count = 0;
@@ -58,85 +44,64 @@ static unsigned count_of(const char *text, const char *part)
     return count;
 }
 
-static void picture_make(struct shown *shown, struct style style, bool ok)
+static const char *picture_text(struct style style, bool ok)
 {
     struct result result = result_make(policy_vmmcache(), ok);
 
-    shown_begin(shown);
-    picture_draw(shown->out, style, &result, picture_top(&result));
-    assert_int_equal(fclose(shown->out), 0);
+    picture_draw(write_begin(), style, &result, picture_top(&result));
+    return write_end();
 }
 
-static void test_picture_in_ascii(void **state)
+TEST(test_picture_in_ascii)
 {
-    struct shown shown;
-
-    (void)state;
-    picture_make(&shown, (struct style){ .utf8 = false }, true);
-    assert_contains(shown.text, "gnn - vmmcache survived");
-    assert_contains(shown.text, "10.0 MiB +----");
-    assert_contains(shown.text, "100 % of 1000 operations");
-    assert_true(count_of(shown.text, "#") > count_of(shown.text, ":"));
-    assert_true(count_of(shown.text, ":") > 20);
-    for (const char *at = shown.text; *at != '\0'; at++)
+    const char *text = picture_text((struct style){ .utf8 = false }, true);
+    assert_contains(text, "gnn - vmmcache survived");
+    assert_contains(text, "10.0 MiB +----");
+    assert_contains(text, "100 % of 1000 operations");
+    assert_true(count_of(text, "#") > count_of(text, ":"));
+    assert_true(count_of(text, ":") > 20);
+    for (const char *at = text; *at != '\0'; at++)
         assert_true(*at == '\n' || (*at >= ' ' && *at <= '~'));
-    free(shown.text);
 }
 
-static void test_picture_marks_the_death(void **state)
+TEST(test_picture_marks_the_death)
 {
-    struct shown shown;
-
-    (void)state;
-    picture_make(&shown, (struct style){ .utf8 = true }, false);
-    assert_contains(shown.text, "died at 50 %");
-    assert_int_equal(count_of(shown.text, "✗"), 1);
-    assert_contains(shown.text, "╌");
-    assert_null(strchr(shown.text, '\033'));
-    free(shown.text);
-    picture_make(&shown, (struct style){ .utf8 = true, .colour = true }, false);
-    assert_contains(shown.text, "\033[1;31m✗\033[0m");
-    free(shown.text);
+    const char *text = picture_text((struct style){ .utf8 = true }, false);
+    assert_contains(text, "died at 50 %");
+    assert_int_equal(count_of(text, "✗"), 1);
+    assert_contains(text, "╌");
+    assert_null(strchr(text, '\033'));
+    text = picture_text((struct style){ .utf8 = true, .colour = true }, false);
+    assert_contains(text, "\033[1;31m✗\033[0m");
 }
 
-static void test_picture_fits_a_terminal(void **state)
+TEST(test_picture_fits_a_terminal)
 {
     static const unsigned widths[] = { 40, 41, 57, 80, 100, 143, 500 };
-    struct shown shown;
-
-    (void)state;
-    picture_make(&shown, (struct style){ .utf8 = false }, true);
-    assert_int_equal(widest_line(shown.text), 77);
-    free(shown.text);
+    const char *text = picture_text((struct style){ .utf8 = false }, true);
+    assert_int_equal(widest_line(text), 77);
     for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++) {
         unsigned width = widths[i];
         for (int ok = 0; ok < 2; ok++) {
-            picture_make(&shown, (struct style){ .utf8 = true, .colour = true, .width = width },
-                         ok);
-            assert_int_equal(widest_line(shown.text), width < 143 ? width : 143);
-            assert_contains(shown.text, "100 %");
-            assert_int_equal(count_of(shown.text, "✗"), 1 - ok);
-            free(shown.text);
+            text = picture_text((struct style){ .utf8 = true, .colour = true, .width = width }, ok);
+            assert_int_equal(widest_line(text), width < 143 ? width : 143);
+            assert_contains(text, "100 %");
+            assert_int_equal(count_of(text, "✗"), 1 - ok);
         }
     }
 }
 
-static void test_legend_fits_a_terminal(void **state)
+TEST(test_legend_fits_a_terminal)
 {
-    struct shown shown;
-
-    (void)state;
-    shown_begin(&shown);
-    picture_legend(shown.out, (struct style){ .utf8 = true, .width = 40 });
-    assert_int_equal(fclose(shown.out), 0);
-    assert_true(widest_line(shown.text) <= 40);
-    assert_contains(shown.text, "█ live   ");
-    assert_contains(shown.text, "✗ out of memory\n");
-    free(shown.text);
+    picture_legend(write_begin(), (struct style){ .utf8 = true, .width = 40 });
+    const char *text = write_end();
+    assert_true(widest_line(text) <= 40);
+    assert_contains(text, "█ live   ");
+    assert_contains(text, "✗ out of memory\n");
 }
 
 /* A table that is too wide is folded: each part begins with the policies, and nothing is lost. */
-static void test_table_folds(void **state)
+TEST(test_table_folds)
 {
     struct result results[2] = { result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
@@ -144,103 +109,83 @@ static void test_table_folds(void **state)
     static const char *const headers[] = { "outcome",   "peak live",  "peak reserved", "footprint",
                                            "least",     "after trim", "driver calls",  "stalls",
                                            "driver ms", "ns/op",      "verified" };
-    struct shown shown;
-
-    (void)state;
     results[1].outcome.pass_count = 2;
     results[1].least_bytes = 9 * MIB;
     (void)snprintf(results[0].outcome.reason, sizeof(results[0].outcome.reason),
                    "needed 9.00 MiB contiguous; 1.00 MiB free in 7 pieces, largest 300 KiB");
     for (unsigned width = 40; width < 200; width += 7) {
-        shown_begin(&shown);
-        table_write(shown.out, width, results, 2, &columns);
-        verdict_write(shown.out, width, results, 2);
-        assert_int_equal(fclose(shown.out), 0);
-        assert_true(widest_line(shown.text) <= width);
-        unsigned parts = count_of(shown.text, "policy  ");
-        assert_int_equal(count_of(shown.text, "vmmcache   "), parts);
+        FILE *out = write_begin();
+        table_write(out, width, results, 2, &columns);
+        verdict_write(out, width, results, 2);
+        const char *text = write_end();
+        assert_true(widest_line(text) <= width);
+        unsigned parts = count_of(text, "policy  ");
+        assert_int_equal(count_of(text, "vmmcache   "), parts);
         assert_true(width < 100 ? parts > 1 : parts >= 1);
         for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++)
-            assert_true(count_of(shown.text, headers[i]) >= 1);
-        assert_contains(shown.text, "9.00 MiB (1.125)");
-        assert_contains(shown.text, "250, then 40");
-        free(shown.text);
+            assert_true(count_of(text, headers[i]) >= 1);
+        assert_contains(text, "9.00 MiB (1.125)");
+        assert_contains(text, "250, then 40");
     }
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
     struct result results[2] = { result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
-    struct shown shown;
-
-    (void)state;
     results[1].outcome.pass_count = 2;
     results[1].least_bytes = 9 * MIB;
-    shown_begin(&shown);
-    table_write(shown.out, 0, results, 2, &(struct table_columns){ .least = true });
-    assert_int_equal(fclose(shown.out), 0);
-    assert_contains(shown.text, "gnn, 1000 operations, limit 10.0 MiB");
-    assert_contains(shown.text, "block-splitting  died at 501/1000");
-    assert_contains(shown.text, "vmmcache         survived");
-    assert_contains(shown.text, "1.250");
-    assert_contains(shown.text, "9.00 MiB (1.125)");
-    assert_contains(shown.text, "250, then 40");
-    assert_contains(shown.text, "  block-splitting: needed 9 MiB\n");
-    assert_null(strstr(shown.text, "lower bound"));
-    assert_null(strstr(shown.text, "after trim"));
-    free(shown.text);
+    table_write(write_begin(), 0, results, 2, &(struct table_columns){ .least = true });
+    const char *text = write_end();
+    assert_contains(text, "gnn, 1000 operations, limit 10.0 MiB");
+    assert_contains(text, "block-splitting  died at 501/1000");
+    assert_contains(text, "vmmcache         survived");
+    assert_contains(text, "1.250");
+    assert_contains(text, "9.00 MiB (1.125)");
+    assert_contains(text, "250, then 40");
+    assert_contains(text, "  block-splitting: needed 9 MiB\n");
+    assert_null(strstr(text, "lower bound"));
+    assert_null(strstr(text, "after trim"));
 }
 
-static void test_table_columns(void **state)
+TEST(test_table_columns)
 {
     struct trace streams = { .name = (char[]){ "four" }, .op_count = 1000, .stream_count = 4 };
     struct result results[3] = { result_make(policy_vmmcache(), true),
                                  result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
     struct table_columns columns = { .trims = true, .lower_bound = true };
-    struct shown shown;
-
-    (void)state;
     results[0].outcome.trims = (struct trims_outcome){ .count = 1, .worst_excess_bytes = 3 * MIB };
     results[1].trace = &streams;
     results[2].trace = &streams;
     results[2].outcome.lower_bound_bytes = 9 * MIB;
-    shown_begin(&shown);
-    table_write(shown.out, 0, results, 3, &columns);
-    assert_int_equal(fclose(shown.out), 0);
-    assert_int_equal(count_of(shown.text, "after trim"), 2);
-    assert_contains(shown.text, " +3.00 MiB ");
-    assert_null(strstr(shown.text, "least"));
-    const char *second = strstr(shown.text, "four, 1000 operations");
+    table_write(write_begin(), 0, results, 3, &columns);
+    const char *text = write_end();
+    assert_int_equal(count_of(text, "after trim"), 2);
+    assert_contains(text, " +3.00 MiB ");
+    assert_null(strstr(text, "least"));
+    const char *second = strstr(text, "four, 1000 operations");
     assert_non_null(second);
-    assert_true(strstr(shown.text, "lower bound") > second);
+    assert_true(strstr(text, "lower bound") > second);
     assert_contains(second, " 9.00 MiB (1.111) ");
     assert_contains(second, " 8.00 MiB ");
     assert_null(strstr(second, "8.00 MiB ("));
-    free(shown.text);
 }
 
-static void test_verdict(void **state)
+TEST(test_verdict)
 {
     struct result results[2] = { result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
-    struct shown shown;
-
-    (void)state;
-    shown_begin(&shown);
-    verdict_write(shown.out, 0, results, 2);
-    assert_int_equal(fclose(shown.out), 0);
-    assert_string_equal(shown.text, "vmmcache survived and verified; block-splitting failed.\n");
-    free(shown.text);
+    verdict_write(write_begin(), 0, results, 2);
+    const char *text = write_end();
+    assert_string_equal(text, "vmmcache survived and verified; block-splitting failed.\n");
 }
 
-static void test_exit_code(void **state)
+TEST(test_exit_code)
 {
     struct result results[2] = { result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
 
-    (void)state;
     assert_int_equal(verdict_exit(results, 2), 0);
     assert_int_equal(verdict_exit(results, 1), 1);
     results[1].outcome.verified = REPLAY_WRONG;
@@ -251,7 +196,7 @@ static void test_exit_code(void **state)
     assert_int_equal(verdict_exit(results, 2), 1);
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
     static const struct {
         uint64_t bytes;
@@ -267,24 +212,6 @@ static void test_sizes(void **state)
         { UINT64_MAX, "16.0 EiB" },
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         assert_string_equal(size_format(cases[i].bytes).text, cases[i].text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_picture_in_ascii),
-        cmocka_unit_test(test_picture_marks_the_death),
-        cmocka_unit_test(test_picture_fits_a_terminal),
-        cmocka_unit_test(test_legend_fits_a_terminal),
-        cmocka_unit_test(test_table_folds),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_table_columns),
-        cmocka_unit_test(test_verdict),
-        cmocka_unit_test(test_exit_code),
-        cmocka_unit_test(test_sizes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,6 @@
 #include "fragtest/trace/random.h"
 #include "fragtest/trace/workload.h"
 
-#include <stdlib.h>
-
 /* ---- Ordered set ----------------------------------------------------------------------------- */
 
 enum { NODES = 400 };
@@ -42,12 +40,11 @@ static struct ordered_node *model_find(struct model *model, uint64_t major, uint
     return best;
 }
 
-static void test_ordered_set(void **state)
+TEST(test_ordered_set)
 {
     static struct model model;
     uint64_t seed = 5;
 
-    (void)state;
     for (unsigned i = 0; i < NODES; i++)
         model.nodes[i] = (struct ordered_node){ .major = i % 37, .minor = i };
     for (unsigned step = 0; step < 20000; step++) {
@@ -77,14 +74,13 @@ static void test_ordered_set(void **state)
 
 /* ---- Id map ---------------------------------------------------------------------------------- */
 
-static void test_idmap(void **state)
+TEST(test_idmap)
 {
     enum { IDS = 5000 };
     static bool in[IDS];
     struct idmap map = { 0 };
     uint64_t seed = 7;
 
-    (void)state;
     assert_int_equal(idmap_take(&map, 3), IDMAP_NONE);
     for (unsigned step = 0; step < 200000; step++) {
         unsigned at = (unsigned)random_between(&seed, 0, IDS - 1);
@@ -105,11 +101,10 @@ static void test_idmap(void **state)
 
 /* ---- Workloads ------------------------------------------------------------------------------- */
 
-static void test_workloads(void **state)
+TEST(test_workloads)
 {
     static const char *const names[] = { "steady", "varlen", "serving", "sawtooth" };
 
-    (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct trace first;
         struct trace second;
@@ -129,11 +124,10 @@ static void test_workloads(void **state)
     }
 }
 
-static void test_unknown_workload(void **state)
+TEST(test_unknown_workload)
 {
     struct trace trace;
 
-    (void)state;
     assert_false(workload_make("idle", &trace));
 }
 
@@ -145,12 +139,11 @@ static void near_expect(const char *typed, const char *text)
     assert_string_equal(nearest.text, text);
 }
 
-static void test_nearest_name(void **state)
+TEST(test_nearest_name)
 {
     char longest[80];
     const char *many[60];
 
-    (void)state;
     near_expect("alpah", "did you mean alpha?");
     near_expect("alphabe", "did you mean alphabet?");
     near_expect("be", "did you mean beta?");
@@ -164,14 +157,4 @@ static void test_nearest_name(void **state)
         many[i] = "name";
     struct nearest_text nearest = nearest_name("zz", 2, many, 60);
     assert_string_equal(nearest.text + strlen(nearest.text) - 9, "name, ...");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ordered_set),  cmocka_unit_test(test_idmap),
-        cmocka_unit_test(test_workloads),    cmocka_unit_test(test_unknown_workload),
-        cmocka_unit_test(test_nearest_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

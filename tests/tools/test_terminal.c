@@ -75,9 +75,8 @@ static void terminal_run(const char *term, const char *rest)
 }
 
 /* Everything that people see fits 40 columns, and what is no terminal gets plain ASCII. */
-static void test_narrow_terminal(void **state)
+TEST(test_narrow_terminal)
 {
-    (void)state;
     (void)setenv("COLUMNS", "40", 1);
     command_expect("--help", 0);
     assert_true(widest_line(ran.output) <= 40);
@@ -88,9 +87,8 @@ static void test_narrow_terminal(void **state)
     assert_true(widest_line(ran.output) <= 40);
 }
 
-static void test_progress_in_plain_text(void **state)
+TEST(test_progress_in_plain_text)
 {
-    (void)state;
     command_expect("--driver sim --trace gnn --policy vmmcache 2>&1 >/dev/null", 0);
     assert_string_equal(ran.output, "gnn, vmmcache\n");
     terminal_run("dumb", "--driver sim --trace gnn --policy vmmcache");
@@ -113,13 +111,12 @@ static bool any_file(const char *path)
     return any;
 }
 
-static void test_interrupted_run_leaves_no_file(void **state)
+TEST(test_interrupted_run_leaves_no_file)
 {
     static const int signals[] = { SIGINT, SIGTERM };
     struct test_path path = test_path("interrupted");
     char rest[10000];
 
-    (void)state;
     (void)snprintf(rest, sizeof(rest),
                    "--driver sim --workload varlen --passes 1000 --json '%s' --timeline '%s.csv'",
                    path.text, path.text);
@@ -138,14 +135,13 @@ static void test_interrupted_run_leaves_no_file(void **state)
 }
 
 /* A file that is there keeps its rights, its links, and until the end its contents. */
-static void test_files_are_replaced_whole(void **state)
+TEST(test_files_are_replaced_whole)
 {
     struct test_path path = test_path("replaced");
     struct test_path link = test_path("link");
     char rest[10000];
     struct stat status;
 
-    (void)state;
     test_file_write(path.text, "before", 6);
     assert_int_equal(chmod(path.text, 0640), 0);
     (void)unlink(link.text);
@@ -166,15 +162,4 @@ static void test_files_are_replaced_whole(void **state)
     command_expect("--driver sim --workload steady --quiet --json /dev/full 2>/dev/null", 2);
     command_refuse("--driver sim --workload steady --json /tmp",
                    "cannot write /tmp: Is a directory");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_narrow_terminal),
-        cmocka_unit_test(test_progress_in_plain_text),
-        cmocka_unit_test(test_interrupted_run_leaves_no_file),
-        cmocka_unit_test(test_files_are_replaced_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 
 /* ---- Accepted -------------------------------------------------------------------------------- */
 
-static void test_reads_operations(void **state)
+TEST(test_reads_operations)
 {
     struct trace trace = test_trace("# a comment\n"
                                     "+ 7 1000 3\n"
@@ -17,7 +17,6 @@ static void test_reads_operations(void **state)
                                     "+ 18446744073709551615 24 0\r\n"
                                     "- 7\n"
                                     "+ 7 5000 3");
-    (void)state;
     assert_int_equal(trace.op_count, 4);
     assert_int_equal(trace.block_count, 3);
     assert_int_equal(trace.stream_count, 2);
@@ -34,12 +33,11 @@ static void test_reads_operations(void **state)
 }
 
 /* The example of docs/trace-format.md is a trace, and what the page says of it is so. */
-static void test_reads_the_documented_example(void **state)
+TEST(test_reads_the_documented_example)
 {
     static char page[1 << 16];
     FILE *file = fopen(VMM_TEST_DATA_DIR "/../../docs/trace-format.md", "r");
 
-    (void)state;
     assert_non_null(file);
     page[fread(page, 1, sizeof(page) - 1, file)] = '\0';
     assert_int_equal(fclose(file), 0);
@@ -59,14 +57,13 @@ static void test_reads_the_documented_example(void **state)
     trace_free(&trace);
 }
 
-static void test_name_is_the_file(void **state)
+TEST(test_name_is_the_file)
 {
     struct test_path path = test_path("gnn.trace.gz");
     struct trace trace;
     struct trace_error error;
     gzFile file = gzopen(path.text, "wb");
 
-    (void)state;
     assert_true(gzputs(file, "+ 1 2 0\n") > 0);
     assert_int_equal(gzclose(file), Z_OK);
     assert_true(trace_read(path.text, &trace, &error));
@@ -76,10 +73,9 @@ static void test_name_is_the_file(void **state)
     (void)unlink(path.text);
 }
 
-static void test_largest_block(void **state)
+TEST(test_largest_block)
 {
     struct trace trace = test_trace("+ 1 70368744177664 1023\n");
-    (void)state;
     assert_true(trace.peak_live_bytes == TRACE_MAX_BYTES);
     trace_free(&trace);
 }
@@ -131,27 +127,24 @@ static void assert_refused(const char *text, size_t length, unsigned line, const
     assert_null(strchr(error.text, '\n'));
 }
 
-static void test_refuses_bad_lines(void **state)
+TEST(test_refuses_bad_lines)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
         assert_refused(refusals[i].text, strlen(refusals[i].text), refusals[i].line,
                        refusals[i].part);
 }
 
-static void test_refuses_zero_bytes_in_text(void **state)
+TEST(test_refuses_zero_bytes_in_text)
 {
     static const char text[] = "+ 1 8 0\n- 1\0\n";
-    (void)state;
     assert_refused(text, sizeof(text) - 1, 2, "a zero byte");
 }
 
-static void test_refuses_long_lines(void **state)
+TEST(test_refuses_long_lines)
 {
     enum { LENGTH = 1 << 20 };
     char *text = malloc(LENGTH);
 
-    (void)state;
     assert_non_null(text);
     memset(text, '1', LENGTH);
     memcpy(text, "+ 1 8 0\n+ ", 10);
@@ -160,14 +153,13 @@ static void test_refuses_long_lines(void **state)
 }
 
 /* 2^14 blocks of 2^46 bytes are the most; the next one, of a single byte, is one too many. */
-static void test_refuses_too_much_live(void **state)
+TEST(test_refuses_too_much_live)
 {
     enum { BLOCKS = 1 << 14 };
     size_t capacity = BLOCKS * 32 + 32;
     char *text = malloc(capacity);
     size_t used = 0;
 
-    (void)state;
     assert_non_null(text);
     for (unsigned i = 0; i < BLOCKS; i++)
         used += (size_t)snprintf(text + used, capacity - used, "+ %u 70368744177664 0\n", i);
@@ -199,12 +191,11 @@ static size_t packed_make(unsigned char *bytes)
     return count;
 }
 
-static void test_refuses_truncated_gzip(void **state)
+TEST(test_refuses_truncated_gzip)
 {
     unsigned char *bytes = malloc(PACKED_BYTES);
     struct trace trace;
     struct trace_error error;
-    (void)state;
     assert_non_null(bytes);
     size_t count = packed_make(bytes);
     size_t cuts[] = { count - 1, count - 8, count / 2, 100, 12 };
@@ -217,12 +208,11 @@ static void test_refuses_truncated_gzip(void **state)
 }
 
 /* Every damaged byte is noticed: by the lines, by the packed data or by its checksum. */
-static void test_refuses_damaged_gzip(void **state)
+TEST(test_refuses_damaged_gzip)
 {
     unsigned char *bytes = malloc(PACKED_BYTES);
     struct trace trace;
     struct trace_error error;
-    (void)state;
     assert_non_null(bytes);
     size_t count = packed_make(bytes);
 
@@ -235,12 +225,11 @@ static void test_refuses_damaged_gzip(void **state)
     free(bytes);
 }
 
-static void test_refuses_missing_file_and_folder(void **state)
+TEST(test_refuses_missing_file_and_folder)
 {
     struct trace trace;
     struct trace_error error;
 
-    (void)state;
     assert_false(trace_read("/no/such/file", &trace, &error));
     assert_contains(error.text, "/no/such/file:1: cannot open: ");
     assert_false(trace_read("/", &trace, &error));
@@ -249,14 +238,13 @@ static void test_refuses_missing_file_and_folder(void **state)
 
 /* ---- Hostile size ---------------------------------------------------------------------------- */
 
-static void test_refuses_ten_million_live_ids(void **state)
+TEST(test_refuses_ten_million_live_ids)
 {
     struct test_path path = test_path("many");
     struct trace trace;
     struct trace_error error;
     gzFile file = gzopen(path.text, "wb1");
 
-    (void)state;
     assert_non_null(file);
     for (unsigned i = 0; i < 10000000; i++)
         assert_true(gzputs(file, "+ ") > 0 && gzprintf(file, "%u 512 0\n", i) > 0);
@@ -264,23 +252,4 @@ static void test_refuses_ten_million_live_ids(void **state)
     assert_false(trace_read(path.text, &trace, &error));
     assert_contains(error.text, "test_trace.many:4194305: more blocks live at once");
     (void)unlink(path.text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_operations),
-        cmocka_unit_test(test_reads_the_documented_example),
-        cmocka_unit_test(test_name_is_the_file),
-        cmocka_unit_test(test_largest_block),
-        cmocka_unit_test(test_refuses_bad_lines),
-        cmocka_unit_test(test_refuses_zero_bytes_in_text),
-        cmocka_unit_test(test_refuses_long_lines),
-        cmocka_unit_test(test_refuses_too_much_live),
-        cmocka_unit_test(test_refuses_truncated_gzip),
-        cmocka_unit_test(test_refuses_damaged_gzip),
-        cmocka_unit_test(test_refuses_missing_file_and_folder),
-        cmocka_unit_test(test_refuses_ten_million_live_ids),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,13 +20,12 @@ static unsigned moments_of(struct trims *trims, uint32_t *moments)
     return count;
 }
 
-static void test_moments_are_spread(void **state)
+TEST(test_moments_are_spread)
 {
     uint32_t moments[100];
     struct trims trims;
     unsigned regular = 0;
 
-    (void)state;
     trims_init(&trims, 100, 5000);
     assert_int_equal(moments_of(&trims, moments), 100);
     for (uint32_t i = 0; i < 100; i++) {
@@ -36,13 +35,12 @@ static void test_moments_are_spread(void **state)
     assert_true(regular < 20);
 }
 
-static void test_moments_are_fixed(void **state)
+TEST(test_moments_are_fixed)
 {
     uint32_t first[2][100];
     uint32_t second[2][100];
     struct trims trims;
 
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         trims_init(&trims, 100, 5000);
         assert_int_equal(moments_of(&trims, first[i]), 100);
@@ -53,12 +51,11 @@ static void test_moments_are_fixed(void **state)
     assert_memory_not_equal(first[0], second[0], sizeof(first[0]));
 }
 
-static void test_more_trims_than_operations(void **state)
+TEST(test_more_trims_than_operations)
 {
     uint32_t moments[100];
     struct trims trims;
 
-    (void)state;
     trims_init(&trims, 100, 7);
     assert_int_equal(moments_of(&trims, moments), 100);
     assert_int_equal(moments[0], 0);
@@ -69,11 +66,10 @@ static void test_more_trims_than_operations(void **state)
 
 /* ---- The worst of them ----------------------------------------------------------------------- */
 
-static void test_worst_and_bar(void **state)
+TEST(test_worst_and_bar)
 {
     struct trims_outcome outcome = { 0 };
 
-    (void)state;
     trims_note(&outcome, 1000 * MIB, 1000 * MIB);
     assert_int_equal(outcome.count, 1);
     assert_true(outcome.worst_live_bytes == 1000 * MIB);
@@ -125,10 +121,10 @@ static void run_well(const char *text, const struct policy_ops *policy, struct d
 }
 
 /* Whole free segments go back; of the two in use 19 MiB are free. Work in flight does not matter. */
-static void test_block_splitting(void **state)
+SIM_TEST(test_block_splitting)
 {
     for (uint64_t lag = 0; lag <= 100; lag += 100) {
-        run_well(two_blocks, policy_block_splitting(), *state, 4, lag);
+        run_well(two_blocks, policy_block_splitting(), driver, 4, lag);
         assert_int_equal(outcome.trims.count, 4);
         assert_true(outcome.trims.worst_excess_bytes == 19 * MIB);
         assert_true(outcome.trims.worst_live_bytes == 3 * MIB);
@@ -141,9 +137,9 @@ static void test_block_splitting(void **state)
 }
 
 /* Pages of 2 and 20 MiB; they go back one by one. */
-static void test_expandable(void **state)
+SIM_TEST(test_expandable)
 {
-    run_well("+ 1 20971520 0\n+ 2 20971520 0\n- 1\n- 2\n", policy_expandable(), *state, 4, 100);
+    run_well("+ 1 20971520 0\n+ 2 20971520 0\n- 1\n- 2\n", policy_expandable(), driver, 4, 100);
     assert_int_equal(outcome.trims.count, 4);
     assert_true(outcome.trims.worst_excess_bytes == 0);
     assert_int_equal(outcome.calls[DRIVER_CALL_release], 2);
@@ -151,9 +147,9 @@ static void test_expandable(void **state)
     replay_outcome_free(&outcome);
 }
 
-static void test_vmmcache(void **state)
+SIM_TEST(test_vmmcache)
 {
-    run_well(two_blocks, policy_vmmcache(), *state, 4, 100);
+    run_well(two_blocks, policy_vmmcache(), driver, 4, 100);
     assert_int_equal(outcome.trims.count, 4);
     assert_true(outcome.trims.worst_excess_bytes <= 2 * MIB);
     assert_int_equal(outcome.trims.over_bar, 0);
@@ -163,16 +159,16 @@ static void test_vmmcache(void **state)
 }
 
 /* The waits before trims are not counted. */
-static void test_waits_cost_nothing(void **state)
+SIM_TEST(test_waits_cost_nothing)
 {
     static const char growing[] = "+ 1 1048576 0\n+ 2 2097152 0\n+ 3 30000000 0\n";
     uint64_t driver_ns;
 
-    run_well(growing, policy_block_splitting(), *state, 0, 0);
+    run_well(growing, policy_block_splitting(), driver, 0, 0);
     driver_ns = outcome.driver_ns;
     assert_int_equal(outcome.trims.count, 0);
     replay_outcome_free(&outcome);
-    run_well(growing, policy_block_splitting(), *state, 50, 0);
+    run_well(growing, policy_block_splitting(), driver, 50, 0);
     assert_int_equal(outcome.trims.count, 50);
     assert_int_equal(outcome.driver_ns, driver_ns);
     assert_int_equal(outcome.passes[0].driver_ns, driver_ns);
@@ -207,19 +203,19 @@ static void odd_make(vmm_status (*trim)(struct policy *policy))
     odd_ops.trim = trim;
 }
 
-static void test_policy_without_trim(void **state)
+SIM_TEST(test_policy_without_trim)
 {
     odd_make(NULL);
-    run_well(two_blocks, &odd_ops, *state, 4, 0);
+    run_well(two_blocks, &odd_ops, driver, 4, 0);
     assert_int_equal(outcome.trims.count, 0);
     assert_int_equal(outcome.stalls, 0);
     replay_outcome_free(&outcome);
 }
 
-static void test_failing_trim_ends_the_run(void **state)
+SIM_TEST(test_failing_trim_ends_the_run)
 {
     odd_make(odd_trim);
-    run(two_blocks, &odd_ops, *state, 4, 0);
+    run(two_blocks, &odd_ops, driver, 4, 0);
     assert_false(outcome.ok);
     assert_int_equal(outcome.ops_done, 0);
     assert_int_equal(outcome.trims.count, 0);
@@ -231,7 +227,7 @@ static void test_failing_trim_ends_the_run(void **state)
 /* ---- Settings -------------------------------------------------------------------------------- */
 
 /* The library names the field that it refuses, so each of them reached it. */
-static void test_settings_reach_vmmcache(void **state)
+SIM_TEST(test_settings_reach_vmmcache)
 {
     static const struct {
         struct policy_settings settings;
@@ -246,27 +242,9 @@ static void test_settings_reach_vmmcache(void **state)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct policy_setup setup = {
-            .driver = *state, .streams = streams, .stream_count = 1, .settings = cases[i].settings
+            .driver = driver, .streams = streams, .stream_count = 1, .settings = cases[i].settings
         };
         assert_int_equal(policy_vmmcache()->open(&setup, &policy), VMM_ERR_INVALID_ARGUMENT);
         assert_contains(vmm_last_error(), cases[i].part);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moments_are_spread),
-        cmocka_unit_test(test_moments_are_fixed),
-        cmocka_unit_test(test_more_trims_than_operations),
-        cmocka_unit_test(test_worst_and_bar),
-        SIM_TEST(test_block_splitting),
-        SIM_TEST(test_expandable),
-        SIM_TEST(test_vmmcache),
-        SIM_TEST(test_waits_cost_nothing),
-        SIM_TEST(test_policy_without_trim),
-        SIM_TEST(test_failing_trim_ends_the_run),
-        SIM_TEST(test_settings_reach_vmmcache),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,9 +39,7 @@ bool scene_is_guarded(void)
 
 void scene_settings(const char *kind)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.driver = VMM_DRIVER_SIM;
-    config.device_bytes = CACHE_DEVICE;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM, .device_bytes = CACHE_DEVICE);
     is_compact = strcmp(kind, "compact") == 0;
     if (is_compact)
         config.compaction = VMM_COMPACTION_ON;

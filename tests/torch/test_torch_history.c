@@ -52,32 +52,28 @@ static void sequence_check(uint64_t seed, uint64_t entries, uint64_t lag, double
     vmm_torch_snapshot_drop(after);
 }
 
-static void random_operations_are_recorded_in_order(void **state)
+TEST(random_operations_are_recorded_in_order)
 {
-    (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++)
         sequence_check(seed, UINT64_MAX, seed % 3 == 0 ? 0 : seed * 7, 1.0);
 }
 
-static void order_holds_when_memory_is_scarce(void **state)
+TEST(order_holds_when_memory_is_scarce)
 {
-    (void)state;
     for (uint64_t seed = 11; seed <= 14; seed++)
         sequence_check(seed, UINT64_MAX, seed % 2 * 20, 0.3);
 }
 
-static void order_holds_in_short_histories(void **state)
+TEST(order_holds_in_short_histories)
 {
-    (void)state;
     sequence_check(21, 1, 9, 0.5);
     sequence_check(22, 100, 9, 0.5);
     sequence_check(23, 3000, 9, 0.5);
 }
 
 /* Simulates a clock that was set back: a push only knows the time of the event before it. */
-static void event_times_never_decrease(void **state)
+TEST(event_times_never_decrease)
 {
-    (void)state;
     static struct history history;
     vmm__history_init(&history);
     assert_ok(vmm__history_prepare(&history, 4));
@@ -117,9 +113,8 @@ static void workers_start(const struct scene *scene, struct worker *workers)
     }
 }
 
-static void threads_are_recorded_in_one_order(void **state)
+TEST(threads_are_recorded_in_one_order)
 {
-    (void)state;
     static struct worker workers[THREADS];
     struct scene scene = scene_begin(31, 11);
     scene.is_detached_request = false;
@@ -138,9 +133,8 @@ static void threads_are_recorded_in_one_order(void **state)
 }
 
 /* Recording starts and stops while threads are at work. */
-static void recording_starts_and_stops_under_load(void **state)
+TEST(recording_starts_and_stops_under_load)
 {
-    (void)state;
     static struct worker workers[THREADS];
     struct scene scene = scene_begin(41, 3);
     scene.is_detached_request = false;
@@ -207,9 +201,8 @@ static void misuse_check_while_recording(size_t bytes)
     assert_ok(vmm_torch_history_stop());
 }
 
-static void misuse_function_may_snapshot_and_allocate(void **state)
+TEST(misuse_function_may_snapshot_and_allocate)
 {
-    (void)state;
     if (!scene_is_guarded())
         return; /* only debug mode detects the overrun */
     misuse_check_while_recording(1000);
@@ -228,9 +221,8 @@ static uint64_t host_bytes_after_a_walk(int device)
 }
 
 /* Fails each allocation of host memory in turn, until the snapshot succeeds. */
-static void snapshot_without_host_memory_leaves_nothing(void **state)
+TEST(snapshot_without_host_memory_leaves_nothing)
 {
-    (void)state;
     struct scene scene = scene_begin(51, 0);
     const vmm_torch_snapshot *snapshot = NULL;
     assert_ok(vmm_torch_history_start(5000, stack_now, 1));
@@ -257,9 +249,8 @@ static void snapshot_without_host_memory_leaves_nothing(void **state)
 }
 
 /* A history needs host memory when it starts; later it continues with what it has. */
-static void history_needs_host_memory_only_to_start(void **state)
+TEST(history_needs_host_memory_only_to_start)
 {
-    (void)state;
     struct scene scene = scene_begin(61, 0);
     assert_status(vmm_torch_history_start(0, NULL, 0), VMM_ERR_INVALID_ARGUMENT);
     uint64_t before = host_bytes_after_a_walk(scene.device);
@@ -285,9 +276,8 @@ static void history_needs_host_memory_only_to_start(void **state)
     assert_ok(vmm_torch_history_stop());
 }
 
-static void snapshot_is_empty_before_first_use(void **state)
+TEST(snapshot_is_empty_before_first_use)
 {
-    (void)state;
     const vmm_torch_snapshot *snapshot;
     assert_status(vmm_torch_snapshot_take(0, NULL), VMM_ERR_INVALID_ARGUMENT);
     for (int device = -1; device < 70; device += 35) {
@@ -304,17 +294,5 @@ static void snapshot_is_empty_before_first_use(void **state)
 int main(int argc, char **argv)
 {
     scene_settings(argc > 1 ? argv[1] : "plain");
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_operations_are_recorded_in_order),
-        cmocka_unit_test(order_holds_when_memory_is_scarce),
-        cmocka_unit_test(order_holds_in_short_histories),
-        cmocka_unit_test(threads_are_recorded_in_one_order),
-        cmocka_unit_test(recording_starts_and_stops_under_load),
-        cmocka_unit_test(snapshot_without_host_memory_leaves_nothing),
-        cmocka_unit_test(history_needs_host_memory_only_to_start),
-        cmocka_unit_test(snapshot_is_empty_before_first_use),
-        cmocka_unit_test(event_times_never_decrease),
-        cmocka_unit_test(misuse_function_may_snapshot_and_allocate),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

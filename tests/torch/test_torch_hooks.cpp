@@ -70,27 +70,8 @@ static std::string alloc_failure(size_t bytes, int device)
 
 /* ---- Before the first cache ----------------------------------------------------------------- */
 
-static void hooks_work_before_first_use(void **)
-{
-    int local = 0;
-    size_t bytes = 7;
-    assert_null(plugin.cache(0));
-    assert_int_equal(torch_stats_of(0).small.allocations.allocated, 0);
-    assert_ok(plugin.torch_stats_reset(0, 1));
-    plugin.reset();
-    plugin.free(nullptr, 1, 0, stream_of(0));
-    plugin.free(&local, 4, 0, stream_of(0));
-    assert_true(has(logged, "vmm_torch_free: VMM_ERR_UNKNOWN_POINTER"));
-    assert_true(has(logged, "nothing was allocated on device 0"));
-    plugin.record_stream(&local, stream_of(1));
-    assert_true(has(logged, "vmm_torch_record_stream: VMM_ERR_UNKNOWN_POINTER"));
-    assert_ptr_equal(plugin.base(&local, &bytes), &local);
-    assert_int_equal(bytes, 0);
-    plugin.pool_end(0, mempool_id(1, 1));
-    assert_true(has(logged, "vmm_torch_pool_end: VMM_ERR_INVALID_ARGUMENT"));
-}
-
-static void settings_are_checked(void **)
+/* Its settings are those of the tests below. */
+TEST(settings_are_checked)
 {
     vmm_config config = VMM_CONFIG_INIT;
     assert_status(plugin.configure(nullptr), VMM_ERR_INVALID_ARGUMENT);
@@ -118,9 +99,29 @@ static void settings_are_checked(void **)
                   VMM_ERR_UNSUPPORTED);
 }
 
+TEST(hooks_work_before_first_use)
+{
+    int local = 0;
+    size_t bytes = 7;
+    assert_null(plugin.cache(0));
+    assert_int_equal(torch_stats_of(0).small.allocations.allocated, 0);
+    assert_ok(plugin.torch_stats_reset(0, 1));
+    plugin.reset();
+    plugin.free(nullptr, 1, 0, stream_of(0));
+    plugin.free(&local, 4, 0, stream_of(0));
+    assert_true(has(logged, "vmm_torch_free: VMM_ERR_UNKNOWN_POINTER"));
+    assert_true(has(logged, "nothing was allocated on device 0"));
+    plugin.record_stream(&local, stream_of(1));
+    assert_true(has(logged, "vmm_torch_record_stream: VMM_ERR_UNKNOWN_POINTER"));
+    assert_ptr_equal(plugin.base(&local, &bytes), &local);
+    assert_int_equal(bytes, 0);
+    plugin.pool_end(0, mempool_id(1, 1));
+    assert_true(has(logged, "vmm_torch_pool_end: VMM_ERR_INVALID_ARGUMENT"));
+}
+
 /* ---- Blocks --------------------------------------------------------------------------------- */
 
-static void alloc_and_free_update_statistics(void **)
+TEST(alloc_and_free_update_statistics)
 {
     void *small = plugin.alloc(1000, 0, stream_of(0));
     void *large = plugin.alloc(3 * MIB, 0, stream_of(0x40));
@@ -152,7 +153,7 @@ static void alloc_and_free_update_statistics(void **)
 }
 
 /* free_unsized() ignores the caller's size, which may be the size of another block. */
-static void free_unsized_looks_the_size_up(void **)
+TEST(free_unsized_looks_the_size_up)
 {
     void *large = plugin.alloc(3 * MIB, 0, stream_of(0));
     void *small = plugin.alloc(1000, 0, stream_of(0));
@@ -169,7 +170,7 @@ static void free_unsized_looks_the_size_up(void **)
     }
 }
 
-static void zero_bytes_give_null(void **)
+TEST(zero_bytes_give_null)
 {
     uint64_t before = torch_stats_of(0).small.allocations.allocated;
     assert_null(plugin.alloc(0, 0, stream_of(0)));
@@ -178,7 +179,7 @@ static void zero_bytes_give_null(void **)
     assert_int_equal(torch_stats_of(0).small.allocations.allocated, before);
 }
 
-static void foreign_pointers_change_nothing(void **)
+TEST(foreign_pointers_change_nothing)
 {
     char local[64];
     auto *block = static_cast<char *>(plugin.alloc(5000, 0, stream_of(0)));
@@ -200,7 +201,7 @@ static void foreign_pointers_change_nothing(void **)
     assert_int_equal(torch_stats_of(0).small.allocations.current, 0);
 }
 
-static void base_finds_a_block_by_any_address(void **)
+TEST(base_finds_a_block_by_any_address)
 {
     auto *block = static_cast<char *>(plugin.alloc(3 * MIB, 0, stream_of(0)));
     size_t bytes = 0;
@@ -212,7 +213,7 @@ static void base_finds_a_block_by_any_address(void **)
     assert_int_equal(bytes, 0);
 }
 
-static void recorded_blocks_stay_active(void **)
+TEST(recorded_blocks_stay_active)
 {
     void *block = plugin.alloc(2 * MIB, 0, stream_of(0x40));
     logged.clear();
@@ -229,7 +230,7 @@ static void recorded_blocks_stay_active(void **)
 
 /* ---- Failures ------------------------------------------------------------------------------- */
 
-static void out_of_memory_is_reported(void **)
+TEST(out_of_memory_is_reported)
 {
     std::string text = alloc_failure(2 * device_bytes, 0);
     assert_int_equal(text.find("vmmcache: CUDA out of memory. Tried to allocate 512 MiB. GPU 0: "),
@@ -240,7 +241,7 @@ static void out_of_memory_is_reported(void **)
     plugin.free(block, MIB, 0, stream_of(0));
 }
 
-static void missing_devices_are_reported(void **)
+TEST(missing_devices_are_reported)
 {
     assert_true(has(alloc_failure(MIB, -1), "no device -1"));
     assert_true(has(alloc_failure(MIB, 64), "vmmcache: cannot allocate 1.0 MiB. GPU 64: "));
@@ -254,7 +255,7 @@ static void missing_devices_are_reported(void **)
     assert_true(has(logged, "no device 64"));
 }
 
-static void fraction_limits_memory(void **)
+TEST(fraction_limits_memory)
 {
     plugin.reset();
     plugin.memory_fraction(0.25, 0);
@@ -271,7 +272,7 @@ static void fraction_limits_memory(void **)
     plugin.free(block, device_bytes / 2, 0, stream_of(0));
 }
 
-static void reset_releases_memory_of_all_devices(void **)
+TEST(reset_releases_memory_of_all_devices)
 {
     for (int device = 0; device < 2; device++) {
         void *block = plugin.alloc(8 * MIB, device, stream_of(0));
@@ -285,7 +286,7 @@ static void reset_releases_memory_of_all_devices(void **)
     }
 }
 
-static void settings_are_fixed_after_first_use(void **)
+TEST(settings_are_fixed_after_first_use)
 {
     vmm_config config = VMM_CONFIG_INIT;
     assert_status(plugin.configure(&config), VMM_ERR_INVALID_ARGUMENT);
@@ -293,7 +294,7 @@ static void settings_are_fixed_after_first_use(void **)
 }
 
 /* The pressure function may use the hooks, on any thread, also while calls are recorded one at a time. */
-static void pressure_function_may_free(void **)
+TEST(pressure_function_may_free)
 {
     void *block = plugin.alloc(device_bytes / 2, 0, stream_of(0));
     for (bool records : { false, true }) {
@@ -319,7 +320,7 @@ static void pressure_function_may_free(void **)
 }
 
 /* A child of fork() has no caches: a hook called there must not hang, crash or log. */
-static void forked_child_has_no_caches(void **)
+TEST(forked_child_has_no_caches)
 {
     void *block = plugin.alloc(MIB, 0, stream_of(0));
     pid_t child = fork();
@@ -344,7 +345,7 @@ static void forked_child_has_no_caches(void **)
     plugin.free(block, MIB, 0, stream_of(0));
 }
 
-static void hooks_are_thread_safe(void **)
+TEST(hooks_are_thread_safe)
 {
     std::vector<std::thread> workers;
     for (unsigned number = 0; number < 4; number++) {
@@ -377,23 +378,5 @@ int main(int argc, char **argv)
 {
     driver = argc > 1 && std::strcmp(argv[1], "host") == 0 ? VMM_DRIVER_HOST : VMM_DRIVER_SIM;
     plugin = hooks_open(VMM_TORCH_LIBRARY);
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(settings_are_checked),
-        cmocka_unit_test(hooks_work_before_first_use),
-        cmocka_unit_test(alloc_and_free_update_statistics),
-        cmocka_unit_test(free_unsized_looks_the_size_up),
-        cmocka_unit_test(zero_bytes_give_null),
-        cmocka_unit_test(foreign_pointers_change_nothing),
-        cmocka_unit_test(base_finds_a_block_by_any_address),
-        cmocka_unit_test(recorded_blocks_stay_active),
-        cmocka_unit_test(out_of_memory_is_reported),
-        cmocka_unit_test(missing_devices_are_reported),
-        cmocka_unit_test(fraction_limits_memory),
-        cmocka_unit_test(reset_releases_memory_of_all_devices),
-        cmocka_unit_test(settings_are_fixed_after_first_use),
-        cmocka_unit_test(pressure_function_may_free),
-        cmocka_unit_test(forked_child_has_no_caches),
-        cmocka_unit_test(hooks_are_thread_safe),
-    };
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
+    return tests_run(nullptr, nullptr);
 }

@@ -48,7 +48,7 @@ static void assert_pool(void *block, const mempool_id &wanted)
     assert_int_equal(got.second, wanted.second);
 }
 
-static void filter_selects_requests(void **)
+TEST(filter_selects_requests)
 {
     cuda_stream captured = stream_of(0x40);
     auto witness = std::make_shared<int>(0);
@@ -72,7 +72,7 @@ static void filter_selects_requests(void **)
     assert_true(logged.find("pool") == std::string::npos);
 }
 
-static void no_filter_selects_all_requests(void **)
+TEST(no_filter_selects_all_requests)
 {
     plugin.pool_begin(0, graph, nullptr);
     void *block = plugin.alloc(MIB, 0, stream_of(0x60));
@@ -82,7 +82,7 @@ static void no_filter_selects_all_requests(void **)
     plugin.pool_release(0, graph);
 }
 
-static void throwing_filter_selects_no_request(void **)
+TEST(throwing_filter_selects_no_request)
 {
     plugin.pool_begin(0, graph, [](cuda_stream) -> bool { throw std::runtime_error("no"); });
     void *block = plugin.alloc(MIB, 0, stream_of(0x40));
@@ -105,7 +105,7 @@ static std::string begin_failure(int device, const mempool_id &id)
     return text;
 }
 
-static void misuse_is_reported(void **)
+TEST(misuse_is_reported)
 {
     assert_true(begin_failure(0, none).find("cannot begin a graph pool on GPU 0") !=
                 std::string::npos);
@@ -123,7 +123,7 @@ static void misuse_is_reported(void **)
     assert_true(logged.find("device 99 has no cache") != std::string::npos);
 }
 
-static void devices_have_separate_pools(void **)
+TEST(devices_have_separate_pools)
 {
     auto first = std::make_shared<int>(0);
     auto second = std::make_shared<int>(0);
@@ -156,7 +156,7 @@ static bool pool_contend(unsigned rounds)
     return is_kept;
 }
 
-static void threads_may_begin_the_same_pool(void **)
+TEST(threads_may_begin_the_same_pool)
 {
     enum { THREADS = 6, ROUNDS = 4000 };
     std::vector<std::thread> threads;
@@ -180,13 +180,5 @@ static int plugin_open(void **)
 
 int main()
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(filter_selects_requests),
-        cmocka_unit_test(no_filter_selects_all_requests),
-        cmocka_unit_test(throwing_filter_selects_no_request),
-        cmocka_unit_test(misuse_is_reported),
-        cmocka_unit_test(devices_have_separate_pools),
-        cmocka_unit_test(threads_may_begin_the_same_pool),
-    };
-    return cmocka_run_group_tests(tests, plugin_open, nullptr);
+    return tests_run(plugin_open, nullptr);
 }

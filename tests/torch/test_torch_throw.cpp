@@ -7,7 +7,7 @@
 
 static hooks plugin;
 
-static void out_of_memory_throws_pytorchs_exception(void **)
+TEST(out_of_memory_throws_pytorchs_exception)
 {
     bool caught = false;
     try {
@@ -24,7 +24,7 @@ static void out_of_memory_throws_pytorchs_exception(void **)
     assert_int_equal(c10::Error::alive, 0);
 }
 
-static void request_beyond_address_space_throws_the_same(void **)
+TEST(request_beyond_address_space_throws_the_same)
 {
     for (size_t bytes : { size_t(1) << 45, SIZE_MAX }) {
         bool caught = false;
@@ -37,7 +37,7 @@ static void request_beyond_address_space_throws_the_same(void **)
     }
 }
 
-static void exception_is_caught_by_base_class(void **)
+TEST(exception_is_caught_by_base_class)
 {
     int caught = 0;
     for (int i = 0; i < 100; i++) {
@@ -55,7 +55,7 @@ static void exception_is_caught_by_base_class(void **)
     plugin.free(block, MIB, 0, stream_of(0));
 }
 
-static void missing_device_is_named(void **)
+TEST(missing_device_is_named)
 {
     try {
         (void)plugin.alloc(MIB, 77, stream_of(0));
@@ -69,7 +69,7 @@ static void missing_device_is_named(void **)
 }
 
 /* An exception that PyTorch throws itself is caught by the same handler as the library's. */
-static void pytorchs_own_throw_is_caught(void **)
+TEST(pytorchs_own_throw_is_caught)
 {
     bool caught = false;
     try {
@@ -91,12 +91,5 @@ static int plugin_open(void **)
 
 int main()
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(out_of_memory_throws_pytorchs_exception),
-        cmocka_unit_test(request_beyond_address_space_throws_the_same),
-        cmocka_unit_test(exception_is_caught_by_base_class),
-        cmocka_unit_test(missing_device_is_named),
-        cmocka_unit_test(pytorchs_own_throw_is_caught),
-    };
-    return cmocka_run_group_tests(tests, plugin_open, nullptr);
+    return tests_run(plugin_open, nullptr);
 }

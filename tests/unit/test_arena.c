@@ -33,6 +33,8 @@ static int fixture_teardown(void **state)
     return 0;
 }
 
+#define ARENA_TEST(name) TEST_WITH(name, fixture_setup, fixture_teardown, struct fixture *fixture)
+
 static void fixture_change(struct fixture *fixture, uint64_t granule, uint64_t count, bool take)
 {
     if (take)
@@ -44,9 +46,8 @@ static void fixture_change(struct fixture *fixture, uint64_t granule, uint64_t c
     assert_ok(vmm__arena_check(&fixture->arena));
 }
 
-static void init_sets_the_sizes(void **state)
+ARENA_TEST(init_sets_the_sizes)
 {
-    struct fixture *fixture = *state;
     assert_int_equal(fixture->arena.bytes, GRANULES * GRANULE);
     assert_int_equal(fixture->arena.free_granules, GRANULES);
     assert_true(vmm__arena_contains(&fixture->arena, fixture->arena.address));
@@ -58,9 +59,8 @@ static void init_sets_the_sizes(void **state)
     assert_int_equal(vmm__arena_next_taken(&fixture->arena, 0), GRANULES);
 }
 
-static void failed_init_frees_everything(void **state)
+ARENA_TEST(failed_init_frees_everything)
 {
-    struct fixture *fixture = *state;
     struct arena arena;
     uint64_t host_bytes = vmm__host_outstanding();
     vmm__sim_fail_at(fixture->driver, 1, VMM_ERR_ADDRESS_SPACE, true);
@@ -121,18 +121,16 @@ static void fixture_verify(const struct fixture *fixture)
 }
 
 /* From the last granule of a gap, only that granule is free. */
-static void last_granule_of_a_gap_has_room_for_one(void **state)
+ARENA_TEST(last_granule_of_a_gap_has_room_for_one)
 {
-    struct fixture *fixture = *state;
     fixture_change(fixture, 20, 4, true);
     assert_int_equal(vmm__arena_room_after(&fixture->arena, 19), 1);
     assert_int_equal(vmm__arena_room_before(&fixture->arena, 1), 1);
     fixture_change(fixture, 20, 4, false);
 }
 
-static void take_and_give_agree_with_a_plain_list(void **state)
+ARENA_TEST(take_and_give_agree_with_a_plain_list)
 {
-    struct fixture *fixture = *state;
     uint64_t seed = 1;
     for (int round = 0; round < 5000; round++) {
         seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407U;
@@ -153,9 +151,8 @@ static void take_and_give_agree_with_a_plain_list(void **state)
     assert_int_equal(fixture->arena.free_granules, GRANULES);
 }
 
-static void find_leaves_room_on_both_sides(void **state)
+ARENA_TEST(find_leaves_room_on_both_sides)
 {
-    struct fixture *fixture = *state;
     uint64_t granule;
     assert_true(vmm__arena_find(&fixture->arena, 4, &granule));
     assert_int_equal(granule, 30);
@@ -169,17 +166,4 @@ static void find_leaves_room_on_both_sides(void **state)
     assert_true(vmm__arena_find(&fixture->arena, GRANULES, &granule));
     assert_int_equal(granule, 0);
     assert_false(vmm__arena_find(&fixture->arena, GRANULES + 1, &granule));
-}
-
-int main(void)
-{
-#define ARENA_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-    static const struct CMUnitTest tests[] = {
-        ARENA_TEST(init_sets_the_sizes),
-        ARENA_TEST(failed_init_frees_everything),
-        ARENA_TEST(last_granule_of_a_gap_has_room_for_one),
-        ARENA_TEST(take_and_give_agree_with_a_plain_list),
-        ARENA_TEST(find_leaves_room_on_both_sides),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

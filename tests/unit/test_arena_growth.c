@@ -7,21 +7,25 @@
 #define DEVICE (64 * MIB)
 #define FIRST  (4 * DEVICE)
 
-static struct driver *sim_open(void)
+static int driver_setup(void **state)
 {
     struct driver_options options = { .device_bytes = DEVICE };
     struct driver *driver;
     assert_ok(vmm__driver_sim_open(&options, &driver));
-    return driver;
+    *state = driver;
+    return 0;
 }
 
-static void sim_close(struct driver *driver)
+static int driver_teardown(void **state)
 {
+    struct driver *driver = *state;
     sim_assert_clean(driver);
     assert_true(sim_census_is_zero(driver));
-    vmm__driver_close(driver);
-    assert_int_equal(vmm__host_outstanding(), 0);
+    return sim_teardown(state);
 }
+
+/* `driver` is a sim driver with a memory of DEVICE. */
+#define GROWTH_TEST(name) TEST_WITH(name, driver_setup, driver_teardown, struct driver *driver)
 
 static uint64_t reservations(struct driver *driver)
 {
@@ -30,11 +34,9 @@ static uint64_t reservations(struct driver *driver)
 
 /* ---- The first reservation ---------------------------------------------------------------- */
 
-static void large_limits_do_not_enlarge_the_first_reservation(void **state)
+GROWTH_TEST(large_limits_do_not_enlarge_the_first_reservation)
 {
-    (void)state;
     static const uint64_t limits[] = { FIRST + 1, GIB, UINT64_C(1) << 44, UINT64_MAX };
-    struct driver *driver = sim_open();
     for (int i = 0; i < 4; i++) {
         struct arena arena;
         assert_ok(vmm__arena_init(&arena, driver, FIRST, limits[i]));
@@ -45,14 +47,11 @@ static void large_limits_do_not_enlarge_the_first_reservation(void **state)
         assert_ok(vmm__arena_check(&arena));
         assert_ok(vmm__arena_fini(&arena));
     }
-    sim_close(driver);
 }
 
-static void init_respects_a_smaller_limit(void **state)
+GROWTH_TEST(init_respects_a_smaller_limit)
 {
-    (void)state;
     static const uint64_t limits[] = { 1, GRANULE, GRANULE + 1, DEVICE, FIRST };
-    struct driver *driver = sim_open();
     for (int i = 0; i < 5; i++) {
         struct arena arena;
         uint64_t bytes = vmm__align_up(limits[i], GRANULE);
@@ -62,13 +61,10 @@ static void init_respects_a_smaller_limit(void **state)
         assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_ADDRESS_SPACE);
         assert_ok(vmm__arena_fini(&arena));
     }
-    sim_close(driver);
 }
 
-static void refused_first_reservation_is_halved(void **state)
+GROWTH_TEST(refused_first_reservation_is_halved)
 {
-    (void)state;
-    struct driver *driver = sim_open();
     struct arena arena;
     vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, false);
     assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
@@ -80,15 +76,12 @@ static void refused_first_reservation_is_halved(void **state)
     assert_int_equal(vmm__driver_calls(driver, DRIVER_CALL_reserve) - calls, 3);
     assert_non_null(strstr(vmm_last_error(), "arena_bytes"));
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
-    sim_close(driver);
 }
 
 /* ---- Further reservations ----------------------------------------------------------------- */
 
-static void arena_grows_up_to_its_limit(void **state)
+GROWTH_TEST(arena_grows_up_to_its_limit)
 {
-    (void)state;
-    struct driver *driver = sim_open();
     struct arena arena;
     assert_ok(vmm__arena_init(&arena, driver, FIRST, 7 * FIRST));
     assert_ok(vmm__arena_extend(&arena, GRANULE));
@@ -102,27 +95,21 @@ static void arena_grows_up_to_its_limit(void **state)
     assert_int_equal(reservations(driver), 4);
     assert_ok(vmm__arena_check(&arena));
     assert_ok(vmm__arena_fini(&arena));
-    sim_close(driver);
 }
 
-static void extend_refuses_more_than_the_device_memory(void **state)
+GROWTH_TEST(extend_refuses_more_than_the_device_memory)
 {
-    (void)state;
-    struct driver *driver = sim_open();
     struct arena arena;
     assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
     assert_ok(vmm__arena_extend(&arena, DEVICE));
     assert_status(vmm__arena_extend(&arena, DEVICE + 1), VMM_ERR_DEVICE_OOM);
     assert_int_equal(reservations(driver), 2);
     assert_ok(vmm__arena_fini(&arena));
-    sim_close(driver);
 }
 
 /* No run crosses from one reservation into another, although these two touch. */
-static void runs_do_not_cross_reservations(void **state)
+GROWTH_TEST(runs_do_not_cross_reservations)
 {
-    (void)state;
-    struct driver *driver = sim_open();
     struct arena arena;
     uint64_t granule;
     assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
@@ -134,14 +121,11 @@ static void runs_do_not_cross_reservations(void **state)
     assert_true(vmm__arena_find(&arena, FIRST / GRANULE, &granule));
     assert_int_equal(granule, at[0].first);
     assert_ok(vmm__arena_fini(&arena));
-    sim_close(driver);
 }
 
 /* next_taken() visits the taken granules of each reservation in the order of addresses. */
-static void next_taken_visits_all_reservations(void **state)
+GROWTH_TEST(next_taken_visits_all_reservations)
 {
-    (void)state;
-    struct driver *driver = sim_open();
     struct arena arena;
     uint64_t other;
     uint64_t low;
@@ -165,14 +149,11 @@ static void next_taken_visits_all_reservations(void **state)
     assert_ok(vmm__arena_check(&arena));
     assert_ok(vmm__arena_fini(&arena));
     assert_ok(vmm__driver_address_free(driver, other, GRANULE));
-    sim_close(driver);
 }
 
 /* The window has 1 TiB. Other reservations around the arena leave no address in it. */
-static void addresses_outside_the_window_are_freed(void **state)
+GROWTH_TEST(addresses_outside_the_window_are_freed)
 {
-    (void)state;
-    struct driver *driver = sim_open();
     struct arena arena;
     uint64_t others;
     assert_ok(vmm__arena_init(&arena, driver, FIRST, GIB));
@@ -184,13 +165,10 @@ static void addresses_outside_the_window_are_freed(void **state)
     assert_ok(vmm__driver_address_free(driver, others, TIB));
     assert_ok(vmm__arena_extend(&arena, GRANULE));
     assert_ok(vmm__arena_fini(&arena));
-    sim_close(driver);
 }
 
-static void refused_extension_changes_nothing(void **state)
+GROWTH_TEST(refused_extension_changes_nothing)
 {
-    (void)state;
-    struct driver *driver = sim_open();
     struct arena arena;
     assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
     vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, true);
@@ -206,7 +184,6 @@ static void refused_extension_changes_nothing(void **state)
     assert_ok(vmm__arena_extend(&arena, GRANULE));
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
     assert_ok(vmm__arena_fini(&arena));
-    sim_close(driver);
 }
 
 /* ---- Caches ------------------------------------------------------------------------------- */
@@ -220,11 +197,10 @@ struct fixture {
 };
 
 /* One granule for each of 16 streams splits the first 128 granules into runs of at most 8. */
-static struct fixture fixture_open(void)
+static struct fixture fixture_open(struct driver *driver)
 {
-    struct fixture fixture = { .driver = sim_open() };
-    vmm_config config = VMM_CONFIG_INIT;
-    assert_ok(vmm__cache_create_on(&config, fixture.driver, &fixture.cache));
+    struct fixture fixture = { .driver = driver };
+    assert_ok(vmm__cache_create_on(NULL, driver, &fixture.cache));
     for (int i = 0; i < STREAMS; i++)
         assert_ok(vmm_alloc(fixture.cache, 2000, STREAM(i + 1), &fixture.blocks[i]));
     assert_int_equal(reservations(fixture.driver), 1);
@@ -237,18 +213,16 @@ static void fixture_close(const struct fixture *fixture)
         assert_ok(vmm_free(fixture->cache, fixture->blocks[i]));
     assert_ok(vmm__cache_check(fixture->cache));
     assert_ok(vmm_destroy(fixture->cache));
-    sim_close(fixture->driver);
 }
 
-static void request_without_addresses_extends_the_arena(void **state)
+GROWTH_TEST(request_without_addresses_extends_the_arena)
 {
-    (void)state;
-    struct fixture fixture = fixture_open();
+    struct fixture fixture = fixture_open(driver);
     void *block;
     assert_ok(vmm_alloc(fixture.cache, 24 * MIB, STREAM(1), &block));
     assert_int_equal(reservations(fixture.driver), 2);
-    sim_fill(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));
-    sim_check(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));
+    memory_fill(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));
+    memory_check(fixture.driver, (uintptr_t)block, 24 * MIB, 7, STREAM(1));
     assert_ok(vmm__cache_check(fixture.cache));
     assert_ok(vmm_free(fixture.cache, block));
     assert_status(vmm_free(fixture.cache, block), VMM_ERR_UNKNOWN_POINTER);
@@ -258,10 +232,9 @@ static void request_without_addresses_extends_the_arena(void **state)
     fixture_close(&fixture);
 }
 
-static void request_after_a_refused_reservation_succeeds(void **state)
+GROWTH_TEST(request_after_a_refused_reservation_succeeds)
 {
-    (void)state;
-    struct fixture fixture = fixture_open();
+    struct fixture fixture = fixture_open(driver);
     void *block = &fixture;
     vmm_stats stats = { .struct_size = sizeof stats };
     vmm__sim_fail_at(fixture.driver, 1, VMM_ERR_ADDRESS_SPACE, true);
@@ -276,22 +249,4 @@ static void request_after_a_refused_reservation_succeeds(void **state)
     assert_ok(vmm_alloc(fixture.cache, 24 * MIB, STREAM(1), &block));
     assert_ok(vmm_free(fixture.cache, block));
     fixture_close(&fixture);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_limits_do_not_enlarge_the_first_reservation),
-        cmocka_unit_test(init_respects_a_smaller_limit),
-        cmocka_unit_test(refused_first_reservation_is_halved),
-        cmocka_unit_test(arena_grows_up_to_its_limit),
-        cmocka_unit_test(extend_refuses_more_than_the_device_memory),
-        cmocka_unit_test(runs_do_not_cross_reservations),
-        cmocka_unit_test(next_taken_visits_all_reservations),
-        cmocka_unit_test(addresses_outside_the_window_are_freed),
-        cmocka_unit_test(refused_extension_changes_nothing),
-        cmocka_unit_test(request_without_addresses_extends_the_arena),
-        cmocka_unit_test(request_after_a_refused_reservation_succeeds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define BIASED_TEST(name) cmocka_unit_test_setup_teardown(name, lock_setup, lock_teardown)
+#define BIASED_TEST(name) TEST_WITH(name, lock_setup, lock_teardown, struct biased_lock *lock)
 
 static int lock_setup(void **state)
 {
@@ -121,18 +121,16 @@ static unsigned slow_locks_until_bias(struct actor *actor, unsigned most)
 
 /* ---- The bias owner -------------------------------------------------------------------------- */
 
-static void fast_lock_fails_on_a_new_lock(void **state)
+BIASED_TEST(fast_lock_fails_on_a_new_lock)
 {
-    struct biased_lock *lock = *state;
     assert_false(vmm__biased_lock_fast(lock));
     vmm__biased_lock(lock);
     vmm__biased_unlock(lock);
     assert_false(vmm__biased_lock_fast(lock));
 }
 
-static void first_slow_lock_gets_the_bias(void **state)
+BIASED_TEST(first_slow_lock_gets_the_bias)
 {
-    struct biased_lock *lock = *state;
     assert_true(lock->may_bias);
     vmm__biased_lock_slow(lock);
     vmm__biased_unlock(lock);
@@ -144,11 +142,11 @@ static void first_slow_lock_gets_the_bias(void **state)
     }
 }
 
-static void fast_lock_fails_for_other_threads(void **state)
+BIASED_TEST(fast_lock_fails_for_other_threads)
 {
     struct actor actors[2];
     for (int i = 0; i < 2; i++)
-        actor_begin(&actors[i], *state);
+        actor_begin(&actors[i], lock);
     (void)act(&actors[0], LOCK_SLOW, 1);
     assert_false(act(&actors[1], LOCK_FAST, 1));
     assert_true(act(&actors[0], LOCK_FAST, 1));
@@ -157,11 +155,10 @@ static void fast_lock_fails_for_other_threads(void **state)
 }
 
 /* Each other way to lock revokes the bias of another thread, and keeps that of the own thread. */
-static void other_threads_revoke_the_bias(void **state)
+BIASED_TEST(other_threads_revoke_the_bias)
 {
     static const enum way ways[] = { LOCK, LOCK_SECOND, LOCK_SLOW };
     for (int i = 0; i < 3; i++) {
-        struct biased_lock *lock = *state;
         struct actor actors[2];
         for (int j = 0; j < 2; j++)
             actor_begin(&actors[j], lock);
@@ -178,9 +175,8 @@ static void other_threads_revoke_the_bias(void **state)
 }
 
 /* Each revocation doubles the threshold, up to a bound. */
-static void revocation_doubles_the_threshold(void **state)
+BIASED_TEST(revocation_doubles_the_threshold)
 {
-    struct biased_lock *lock = *state;
     struct actor actors[2];
     for (int i = 0; i < 2; i++)
         actor_begin(&actors[i], lock);
@@ -199,9 +195,8 @@ static void revocation_doubles_the_threshold(void **state)
 }
 
 /* Threads that alternate never reach the threshold, so they pay for no further barrier. */
-static void only_slow_locks_in_a_row_count(void **state)
+BIASED_TEST(only_slow_locks_in_a_row_count)
 {
-    struct biased_lock *lock = *state;
     struct actor actors[2];
     for (int i = 0; i < 2; i++)
         actor_begin(&actors[i], lock);
@@ -217,10 +212,9 @@ static void only_slow_locks_in_a_row_count(void **state)
         actor_end(&actors[i]);
 }
 
-static void every_thread_can_get_the_bias(void **state)
+BIASED_TEST(every_thread_can_get_the_bias)
 {
     enum { THREADS = 11 };
-    struct biased_lock *lock = *state;
     struct actor actors[THREADS];
     for (int i = 0; i < THREADS; i++)
         actor_begin(&actors[i], lock);
@@ -233,9 +227,8 @@ static void every_thread_can_get_the_bias(void **state)
 }
 
 /* The bias of an ended thread can be revoked, and a new thread may have its identity. */
-static void bias_owner_may_end(void **state)
+BIASED_TEST(bias_owner_may_end)
 {
-    struct biased_lock *lock = *state;
     for (int i = 0; i < 24; i++) {
         struct actor actor;
         actor_begin(&actor, lock);
@@ -248,9 +241,8 @@ static void bias_owner_may_end(void **state)
     }
 }
 
-static void disabled_lock_is_a_mutex(void **state)
+BIASED_TEST(disabled_lock_is_a_mutex)
 {
-    struct biased_lock *lock = *state;
     lock->may_bias = false;
     struct actor actors[2];
     for (int i = 0; i < 2; i++)
@@ -281,10 +273,10 @@ static void *locker_main(void *context)
     return NULL;
 }
 
-static void lock_waits_for_the_bias_owner_inside(void **state)
+BIASED_TEST(lock_waits_for_the_bias_owner_inside)
 {
     const struct timespec pause = { .tv_nsec = 20000000 };
-    struct locker locker = { .lock = *state };
+    struct locker locker = { .lock = lock };
     pthread_t thread;
     vmm__biased_lock_slow(locker.lock);
     vmm__biased_unlock(locker.lock);
@@ -298,21 +290,4 @@ static void lock_waits_for_the_bias_owner_inside(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_false(was_too_early);
     assert_true(atomic_load(&locker.had_lock));
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        BIASED_TEST(fast_lock_fails_on_a_new_lock),
-        BIASED_TEST(first_slow_lock_gets_the_bias),
-        BIASED_TEST(fast_lock_fails_for_other_threads),
-        BIASED_TEST(other_threads_revoke_the_bias),
-        BIASED_TEST(revocation_doubles_the_threshold),
-        BIASED_TEST(only_slow_locks_in_a_row_count),
-        BIASED_TEST(every_thread_can_get_the_bias),
-        BIASED_TEST(bias_owner_may_end),
-        BIASED_TEST(disabled_lock_is_a_mutex),
-        BIASED_TEST(lock_waits_for_the_bias_owner_inside),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,9 +84,8 @@ static uint64_t run_workers(unsigned threads, unsigned rounds, bool may_bias)
     return guarded.fast_locks;
 }
 
-static void threads_exclude_each_other(void **state)
+TEST(threads_exclude_each_other)
 {
-    (void)state;
     assert_true(run_workers(WORKERS, ROUNDS, true) > 0);
     assert_true(run_workers(2, 2 * ROUNDS, true) > 0);
     (void)run_workers(16, ROUNDS / 4, true);
@@ -125,9 +124,8 @@ static void *rival_main(void *context)
     return NULL;
 }
 
-static void the_bias_changes_thousands_of_times(void **state)
+TEST(the_bias_changes_thousands_of_times)
 {
-    (void)state;
     struct guarded guarded = { .count = 0 };
     _Atomic unsigned biased = 0;
     struct rival rivals[4];
@@ -167,10 +165,9 @@ static void *owner_main(void *context)
 }
 
 /* The bias owner is in lock_fast() while its bias is revoked. */
-static void fast_lock_races_with_revocation(void **state)
+TEST(fast_lock_races_with_revocation)
 {
     enum { REVOCATIONS = 4000 };
-    (void)state;
     struct guarded guarded = { .count = 0 };
     struct owner owner = { .guarded = &guarded, .must_run = true };
     vmm__biased_init(&guarded.lock);
@@ -202,9 +199,8 @@ static void *short_lived_main(void *context)
     return NULL;
 }
 
-static void short_lived_threads_exclude_each_other(void **state)
+TEST(short_lived_threads_exclude_each_other)
 {
-    (void)state;
     struct guarded guarded = { .count = 0 };
     vmm__biased_init(&guarded.lock);
     for (int round = 0; round < 100; round++) {
@@ -218,15 +214,4 @@ static void short_lived_threads_exclude_each_other(void **state)
     assert_int_equal(guarded.count, 100 * 4 * 200);
     assert_int_equal(guarded.collisions, 0);
     vmm__biased_fini(&guarded.lock);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_exclude_each_other),
-        cmocka_unit_test(the_bias_changes_thousands_of_times),
-        cmocka_unit_test(fast_lock_races_with_revocation),
-        cmocka_unit_test(short_lived_threads_exclude_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,8 @@
 /* Compaction: what it releases and what it leaves alone. */
 #include "support/live_support.h"
 
-static void live_granules_move_to_chunks_of_their_own(void **state)
+LIVE_TEST(live_granules_move_to_chunks_of_their_own)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 10, 8, 8);
     (void)live_block_at(scene, heap, scene_address(scene, 13) + 4096, MIB);
@@ -23,9 +22,8 @@ static void live_granules_move_to_chunks_of_their_own(void **state)
     (void)live_block_at(scene, heap, scene_address(scene, 14), 2 * GRANULE);
 }
 
-static void adjacent_live_granules_share_a_chunk(void **state)
+LIVE_TEST(adjacent_live_granules_share_a_chunk)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 10, 12, 12);
     (void)live_block_at(scene, heap, scene_address(scene, 12), 3 * GRANULE);
@@ -36,9 +34,8 @@ static void adjacent_live_granules_share_a_chunk(void **state)
     assert_int_equal(scene_chunk(scene, 16)->granules, 3);
 }
 
-static void pinned_blocks_do_not_move(void **state)
+LIVE_TEST(pinned_blocks_do_not_move)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 10, 4, 4);
     struct block *pinned = live_block_at(scene, heap, scene_address(scene, 11), MIB);
@@ -58,9 +55,8 @@ static void pinned_blocks_do_not_move(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 2 * GRANULE);
 }
 
-static void compaction_reports_that_it_gained_nothing(void **state)
+LIVE_TEST(compaction_reports_that_it_gained_nothing)
 {
-    struct scene *scene = *state;
     assert_status(scene_compact(scene, GRANULE), VMM__NOTHING);
     (void)extent(scene, &scene->pool->large, 10, 4, 4);
     (void)live_block_at(scene, &scene->pool->large, scene_address(scene, 10), 4 * GRANULE);
@@ -76,9 +72,8 @@ static void chunk_make_live(struct scene *scene, struct heap *heap, uint64_t gra
     (void)live_block_at(scene, heap, scene_address(scene, granule + 1), MIB);
 }
 
-static void compaction_moves_only_what_the_request_needs(void **state)
+LIVE_TEST(compaction_moves_only_what_the_request_needs)
 {
-    struct scene *scene = *state;
     for (unsigned i = 0; i < 4; i++)
         chunk_make_live(scene, &scene->pool->large, 4 + 8 * i);
     for (unsigned moved = 1; moved <= 4; moved++) {
@@ -91,9 +86,8 @@ static void compaction_moves_only_what_the_request_needs(void **state)
 }
 
 /* The first chunk has no room for its copy until the second, which needs less, is released. */
-static void a_chunk_without_room_is_tried_again(void **state)
+LIVE_TEST(a_chunk_without_room_is_tried_again)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 4, 12, 12);
     (void)live_block_at(scene, heap, scene_address(scene, 6), 3 * GRANULE);
@@ -106,9 +100,8 @@ static void a_chunk_without_room_is_tried_again(void **state)
 }
 
 /* Every other granule is live, in a chunk larger than the cache makes. */
-static void a_chunk_splits_into_any_number_of_parts(void **state)
+LIVE_TEST(a_chunk_splits_into_any_number_of_parts)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 0, 20, 20);
     for (unsigned i = 0; i < 10; i++)
@@ -117,9 +110,8 @@ static void a_chunk_splits_into_any_number_of_parts(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 10 * GRANULE);
 }
 
-static void compaction_runs_only_if_configured(void **state)
+LIVE_TEST(compaction_runs_only_if_configured)
 {
-    struct scene *scene = *state;
     static const vmm_compaction refused[] = { VMM_COMPACTION_DEFAULT, VMM_COMPACTION_OFF };
     chunk_make_live(scene, &scene->pool->large, 10);
     for (int i = 0; i < 2; i++) {
@@ -132,9 +124,8 @@ static void compaction_runs_only_if_configured(void **state)
 }
 
 /* Compaction waits for all work, including that on blocks freed just before. */
-static void compaction_waits_for_work_in_flight(void **state)
+LIVE_TEST(compaction_waits_for_work_in_flight)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     chunk_make_live(scene, heap, 10);
     struct block *busy = extent(scene, heap, 30, 2, 1);
@@ -143,20 +134,4 @@ static void compaction_waits_for_work_in_flight(void **state)
     assert_int_equal(scene_reserved_bytes(scene), GRANULE);
     assert_true(scene->driver->stalls > 0);
     vmm__sim_lag_set(scene->driver, 0);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        LIVE_TEST(live_granules_move_to_chunks_of_their_own),
-        LIVE_TEST(adjacent_live_granules_share_a_chunk),
-        LIVE_TEST(pinned_blocks_do_not_move),
-        LIVE_TEST(compaction_reports_that_it_gained_nothing),
-        LIVE_TEST(compaction_moves_only_what_the_request_needs),
-        LIVE_TEST(a_chunk_without_room_is_tried_again),
-        LIVE_TEST(a_chunk_splits_into_any_number_of_parts),
-        LIVE_TEST(compaction_runs_only_if_configured),
-        LIVE_TEST(compaction_waits_for_work_in_flight),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,22 +30,19 @@ static void mixture_lay_out(struct scene *scene)
     live_blocks_check(scene);
 }
 
-static uint64_t mixture_least(void **state)
+static uint64_t mixture_least(struct scene *scene)
 {
-    struct scene *scene = *state;
     mixture_lay_out(scene);
     assert_ok(scene_compact(scene, UINT64_MAX));
     uint64_t least = scene_reserved_bytes(scene);
     assert_int_equal(least, (2 + 3 + 3 + 3) * GRANULE);
-    assert_int_equal(live_teardown(state), 0);
-    assert_int_equal(live_setup(state), 0);
+    live_renew(scene);
     return least;
 }
 
 /* Whatever failed, the cache is consistent and the next compaction reaches the same result. */
-static void compact_again(void **state, uint64_t least)
+static void compact_again(struct scene *scene, uint64_t least)
 {
-    struct scene *scene = *state;
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     (void)vmm__host_fail_at(0);
     assert_ok(vmm__limbo_drain(&scene->cache->vm, NULL));
@@ -61,14 +58,13 @@ static void compact_again(void **state, uint64_t least)
     assert_ok(vmm_trim(scene->cache, 0, NULL));
     assert_int_equal(scene_reserved_bytes(scene), 0);
     assert_int_equal(scene->cache->vm.arena.free_granules, SCENE_GRANULES);
-    assert_int_equal(live_teardown(state), 0);
-    assert_int_equal(live_setup(state), 0);
+    live_renew(scene);
 }
 
 /* After the loss of a device whose memory outlives it, vmm_destroy() releases all memory, even if mapped in part. */
-static void lost_scene_end(void **state)
+static void lost_scene_end(struct scene *scene)
 {
-    struct scene *scene = *state;
+    void *state = scene;
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_true(vmm__driver_is_lost(scene->driver));
     assert_ok(vmm__cache_check(scene->cache));
@@ -78,49 +74,46 @@ static void lost_scene_end(void **state)
     assert_int_equal(census.physical_bytes, 0);
     vmm__driver_close(scene->driver);
     assert_int_equal(vmm__host_outstanding(), 0);
-    assert_int_equal(live_setup(state), 0);
+    assert_int_equal(live_setup(&state), 0);
 }
 
-static void any_driver_call_may_lose_the_device(void **state)
+LIVE_TEST(any_driver_call_may_lose_the_device)
 {
     for (uint64_t call = 1;; call++) {
-        struct scene *scene = *state;
         mixture_lay_out(scene);
         atomic_store(&scene->driver->accepts_release, true);
         vmm__sim_fail_at(scene->driver, call, VMM_ERR_LOST, false);
         (void)compact_run(scene->cache, UINT64_MAX);
         if (vmm__sim_faults_fired(scene->driver) == 0)
             return;
-        lost_scene_end(state);
+        lost_scene_end(scene);
     }
 }
 
-static void every_driver_call_may_fail(void **state)
+LIVE_TEST(every_driver_call_may_fail)
 {
     static const vmm_status statuses[] = { VMM_ERR_DRIVER, VMM_ERR_DEVICE_OOM };
-    uint64_t least = mixture_least(state);
+    uint64_t least = mixture_least(scene);
     for (int i = 0; i < 4; i++) {
         bool fired = true;
         for (uint64_t call = 1; fired; call++) {
-            struct scene *scene = *state;
             mixture_lay_out(scene);
             vmm__sim_fail_at(scene->driver, call, statuses[i / 2], i % 2 != 0);
             vmm_status status = compact_run(scene->cache, UINT64_MAX);
             fired = vmm__sim_faults_fired(scene->driver) > 0;
             assert_true(status == VMM_OK || status == VMM__NOTHING || status == VMM_ERR_DRIVER);
             assert_ok(vmm__cache_check(scene->cache));
-            compact_again(state, least);
+            compact_again(scene, least);
             assert_true(call < 1000);
         }
     }
 }
 
 /* If a copy fails for any reason but memory, compaction starts no other copy. */
-static void compaction_stops_at_a_failed_copy(void **state)
+LIVE_TEST(compaction_stops_at_a_failed_copy)
 {
     uint64_t copy_failures = 0;
     for (uint64_t call = 1; copy_failures == 0; call++) {
-        struct scene *scene = *state;
         struct heap *heap = &scene->pool->large;
         for (uint64_t granule = 10; granule < 50; granule += 20) {
             (void)extent(scene, heap, granule, 8, 8);
@@ -134,38 +127,35 @@ static void compaction_stops_at_a_failed_copy(void **state)
             assert_int_equal(status, VMM_ERR_DRIVER);
             assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_copy), 1);
         }
-        assert_int_equal(live_teardown(state), 0);
-        assert_int_equal(live_setup(state), 0);
+        live_renew(scene);
         assert_true(call < 100);
     }
 }
 
-static void every_allocation_may_fail(void **state)
+LIVE_TEST(every_allocation_may_fail)
 {
-    uint64_t least = mixture_least(state);
+    uint64_t least = mixture_least(scene);
     bool fired = true;
     for (uint64_t number = 1; fired; number++) {
-        struct scene *scene = *state;
         mixture_lay_out(scene);
         (void)vmm__host_fail_at(number);
         vmm_status status = compact_run(scene->cache, UINT64_MAX);
         fired = vmm__host_fail_at(0) >= number;
         assert_true(status == VMM_OK || status == VMM_ERR_HOST_OOM || status == VMM__NOTHING);
         assert_ok(vmm__cache_check(scene->cache));
-        compact_again(state, least);
+        compact_again(scene, least);
         assert_true(number < 1000);
     }
 }
 
 /* vmm_compact() returns only documented statuses, and writes its results only on success. */
-static void vmm_compact_fails_as_documented(void **state)
+LIVE_TEST(vmm_compact_fails_as_documented)
 {
     static const vmm_status statuses[] = { VMM_ERR_DRIVER, VMM_ERR_DEVICE_OOM };
-    uint64_t least = mixture_least(state);
+    uint64_t least = mixture_least(scene);
     for (int i = 0; i < 4; i++) {
         bool fired = true;
         for (uint64_t call = 1; fired; call++) {
-            struct scene *scene = *state;
             uint64_t moved = UINT64_MAX;
             uint64_t released = UINT64_MAX;
             mixture_lay_out(scene);
@@ -177,16 +167,15 @@ static void vmm_compact_fails_as_documented(void **state)
                         (status == VMM_ERR_DEVICE_OOM && is_remap_pending));
             assert_true((status == VMM_OK) == (moved != UINT64_MAX && released != UINT64_MAX));
             assert_ok(vmm__cache_check(scene->cache));
-            compact_again(state, least);
+            compact_again(scene, least);
             assert_true(call < 1000);
         }
     }
 }
 
 /* Compaction copies nothing while a live chunk is not mapped. */
-static void nothing_moves_while_a_remap_is_pending(void **state)
+LIVE_TEST(nothing_moves_while_a_remap_is_pending)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 10, 4, 4);
     (void)live_block_at(scene, heap, scene_address(scene, 11), GRANULE);
@@ -227,9 +216,8 @@ static void addresses_give(struct scene *scene, uint64_t first, uint64_t count)
     }
 }
 
-static void reclaim_ends_without_room_for_copies(void **state)
+LIVE_TEST(reclaim_ends_without_room_for_copies)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 10, 8, 8);
     (void)live_block_at(scene, heap, scene_address(scene, 12), MIB);
@@ -251,9 +239,8 @@ static void reclaim_ends_without_room_for_copies(void **state)
 }
 
 /* vmm_trim() does not fail because copies have no addresses or no memory. */
-static void a_trim_succeeds_without_room_for_copies(void **state)
+LIVE_TEST(a_trim_succeeds_without_room_for_copies)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->pool->large, 10, 8, 8);
     (void)live_block_at(scene, &scene->pool->large, scene_address(scene, 12), MIB);
     size_t released = 1;
@@ -275,9 +262,8 @@ static void a_trim_succeeds_without_room_for_copies(void **state)
 }
 
 /* Copies that the driver does not take back are not released. Returns whether any were left. */
-static bool trimmed_short(void **state, uint64_t call)
+static bool trimmed_short(struct scene *scene, uint64_t call)
 {
-    struct scene *scene = *state;
     size_t released = 0;
     (void)extent(scene, &scene->pool->large, 10, 8, 8);
     (void)live_block_at(scene, &scene->pool->large, scene_address(scene, 12), MIB);
@@ -292,31 +278,14 @@ static bool trimmed_short(void **state, uint64_t call)
     assert_ok(vmm_trim(scene->cache, 0, NULL));
     live_block_free(scene, lives[0].address);
     assert_ok(vmm_trim(scene->cache, 0, NULL));
-    assert_int_equal(live_teardown(state), 0);
-    assert_int_equal(live_setup(state), 0);
+    live_renew(scene);
     return status == VMM_OK && after > before - 4 * GRANULE;
 }
 
-static void a_trim_says_by_how_much_reserved_memory_shrank(void **state)
+LIVE_TEST(a_trim_says_by_how_much_reserved_memory_shrank)
 {
     unsigned found = 0;
     for (uint64_t call = 1; call < 40; call++)
-        found += trimmed_short(state, call);
+        found += trimmed_short(scene, call);
     assert_true(found > 0);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        LIVE_TEST(every_driver_call_may_fail),
-        LIVE_TEST(vmm_compact_fails_as_documented),
-        LIVE_TEST(any_driver_call_may_lose_the_device),
-        LIVE_TEST(compaction_stops_at_a_failed_copy),
-        LIVE_TEST(every_allocation_may_fail),
-        LIVE_TEST(nothing_moves_while_a_remap_is_pending),
-        LIVE_TEST(reclaim_ends_without_room_for_copies),
-        LIVE_TEST(a_trim_succeeds_without_room_for_copies),
-        LIVE_TEST(a_trim_says_by_how_much_reserved_memory_shrank),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

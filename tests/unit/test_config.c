@@ -1,34 +1,11 @@
 /* Configuration: fields, callers of other versions, and every environment variable. */
 #define _GNU_SOURCE
-#include "support/test_support.h"
+#include "support/config_support.h"
 
-#include "api/config.h"
 #include "base/hostmem.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-static int environment_clear(void **state)
+CONFIG_TEST(null_selects_all_defaults)
 {
-    (void)state;
-    static const char *const names[] = { "VMM_DRIVER", "VMM_NO_CACHING", "VMM_LIMIT",
-                                         "VMM_LOG",    "VMM_ZERO",       "VMM_DEBUG" };
-    for (int i = 0; i < 6; i++)
-        assert_int_equal(unsetenv(names[i]), 0);
-    return 0;
-}
-
-static void set(const char *name, const char *value)
-{
-    assert_int_equal(setenv(name, value, 1), 0);
-}
-
-#define assert_names(part) assert_non_null(strstr(vmm_last_error(), part))
-
-static void null_selects_all_defaults(void **state)
-{
-    (void)state;
     vmm_config out;
     memset(&out, 0x5a, sizeof out);
     assert_ok(vmm__config_read(NULL, &out));
@@ -37,9 +14,8 @@ static void null_selects_all_defaults(void **state)
 }
 
 /* A caller of an older version has fewer fields; the others are zero. */
-static void callers_of_older_versions_are_accepted(void **state)
+CONFIG_TEST(callers_of_older_versions_are_accepted)
 {
-    (void)state;
     vmm_config in;
     memset(&in, 0x5a, sizeof in);
     in.struct_size = offsetof(vmm_config, driver);
@@ -54,9 +30,8 @@ static void callers_of_older_versions_are_accepted(void **state)
     assert_int_equal(out.struct_size, sizeof out);
 }
 
-static void callers_of_newer_versions_are_accepted_if_new_fields_are_zero(void **state)
+CONFIG_TEST(callers_of_newer_versions_are_accepted_if_new_fields_are_zero)
 {
-    (void)state;
     struct {
         vmm_config config;
         uint64_t later_field;
@@ -68,9 +43,8 @@ static void callers_of_newer_versions_are_accepted_if_new_fields_are_zero(void *
     assert_status(vmm__config_read(&in.config, &out), VMM_ERR_UNSUPPORTED);
 }
 
-static void impossible_struct_sizes_are_refused(void **state)
+CONFIG_TEST(impossible_struct_sizes_are_refused)
 {
-    (void)state;
     static const size_t sizes[] = { 0, 1, 8, 11, 100000, SIZE_MAX / 2, SIZE_MAX };
     vmm_config out;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -80,36 +54,27 @@ static void impossible_struct_sizes_are_refused(void **state)
     }
 }
 
-static void errors_name_the_field(void **state)
+CONFIG_TEST(errors_name_the_field)
 {
-    (void)state;
+    const struct {
+        vmm_config config;
+        const char *words;
+    } wrong[] = {
+        { CONFIG(.device = -7), "device is -7" },
+        { CONFIG(.driver = (vmm_driver_kind)4), "driver is 4" },
+        { CONFIG(.driver = (vmm_driver_kind)-1), "driver is -1" },
+        { CONFIG(.no_caching = (vmm_switch)-1), "no_caching is -1, not a value of vmm_switch" },
+        { CONFIG(.zero = (vmm_switch)3), "zero is 3" },
+        { CONFIG(.debug = (vmm_debug_mode)5), "debug is 5" },
+    };
     vmm_config out;
-    vmm_config in = VMM_CONFIG_INIT;
-    in.device = -7;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("device is -7");
-    in = (vmm_config)VMM_CONFIG_INIT;
-    in.driver = (vmm_driver_kind)4;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("driver is 4");
-    in.driver = (vmm_driver_kind)-1;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    in = (vmm_config)VMM_CONFIG_INIT;
-    in.no_caching = (vmm_switch)-1;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("no_caching is -1, not a value of vmm_switch");
-    in = (vmm_config)VMM_CONFIG_INIT;
-    in.zero = (vmm_switch)3;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("zero is 3");
-    in = (vmm_config)VMM_CONFIG_INIT;
-    in.debug = (vmm_debug_mode)5;
-    assert_status(vmm__config_read(&in, &out), VMM_ERR_INVALID_ARGUMENT);
-    assert_names("debug is 5");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_status(vmm__config_read(&wrong[i].config, &out), VMM_ERR_INVALID_ARGUMENT);
+        assert_names(wrong[i].words);
+    }
 }
 
-/* ---- Environment ------------------------------------------------------------------------------
- */
+/* ---- Environment ------------------------------------------------------------------------------ */
 
 static vmm_status environment_read(vmm_config *config)
 {
@@ -117,75 +82,71 @@ static vmm_status environment_read(vmm_config *config)
     return vmm__config_environment(config);
 }
 
-static void environment_sets_the_driver(void **state)
+CONFIG_TEST(environment_sets_the_driver)
 {
-    (void)state;
     static const char *const names[] = { "", "cuda", "host", "sim" };
     vmm_config config;
     for (int kind = 0; kind < 4; kind++) {
-        set("VMM_DRIVER", names[kind]);
+        variable_set("VMM_DRIVER", names[kind]);
         assert_ok(environment_read(&config));
         assert_int_equal(config.driver, kind);
     }
-    set("VMM_DRIVER", "host");
+    variable_set("VMM_DRIVER", "host");
     config = (vmm_config)VMM_CONFIG_INIT;
     config.driver = VMM_DRIVER_SIM;
     assert_ok(vmm__config_environment(&config));
     assert_int_equal(config.driver, VMM_DRIVER_SIM);
-    set("VMM_DRIVER", "");
+    variable_set("VMM_DRIVER", "");
     assert_ok(environment_read(&config));
     assert_int_equal(config.driver, VMM_DRIVER_DEFAULT);
     static const char *const wrong[] = { "CUDA", "gpu", " sim", "sim ", "0", "auto" };
     for (int i = 0; i < 6; i++) {
-        set("VMM_DRIVER", wrong[i]);
+        variable_set("VMM_DRIVER", wrong[i]);
         assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
         assert_names("VMM_DRIVER=");
     }
 }
 
-static void environment_disables_caching(void **state)
+CONFIG_TEST(environment_disables_caching)
 {
-    (void)state;
     vmm_config config;
     static const char *const good[] = { "0", "1", "" };
     static const vmm_switch wanted[] = { VMM_OFF, VMM_ON, VMM_DEFAULT };
     for (int i = 0; i < 3; i++) {
-        set("VMM_NO_CACHING", good[i]);
+        variable_set("VMM_NO_CACHING", good[i]);
         assert_ok(environment_read(&config));
         assert_int_equal(config.no_caching, wanted[i]);
     }
     static const char *const wrong[] = { "yes", "2", "01", "-1", "true" };
     for (int i = 0; i < 5; i++) {
-        set("VMM_NO_CACHING", wrong[i]);
+        variable_set("VMM_NO_CACHING", wrong[i]);
         assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
         assert_names("VMM_NO_CACHING=");
     }
 }
 
-static void environment_sets_zero_and_debug(void **state)
+CONFIG_TEST(environment_sets_zero_and_debug)
 {
-    (void)state;
     static const char *const words[] = { "off", "record", "on", "stop" };
     vmm_config config;
     for (int i = 0; i < 4; i++) {
-        set("VMM_DEBUG", words[i]);
-        set("VMM_ZERO", i == 2 ? "1" : "0");
+        variable_set("VMM_DEBUG", words[i]);
+        variable_set("VMM_ZERO", i == 2 ? "1" : "0");
         assert_ok(environment_read(&config));
         assert_int_equal(config.debug, VMM_DEBUG_OFF + i);
         assert_int_equal(config.zero, i == 2 ? VMM_ON : VMM_OFF);
     }
-    set("VMM_ZERO", "2");
+    variable_set("VMM_ZERO", "2");
     assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
     assert_names("VMM_ZERO=2");
-    set("VMM_ZERO", "0");
-    set("VMM_DEBUG", "1");
+    variable_set("VMM_ZERO", "0");
+    variable_set("VMM_DEBUG", "1");
     assert_status(environment_read(&config), VMM_ERR_INVALID_ARGUMENT);
     assert_names("VMM_DEBUG=1: not one of: off, record, on, stop");
 }
 
-static void environment_sets_the_limit(void **state)
+CONFIG_TEST(environment_sets_the_limit)
 {
-    (void)state;
     static const struct {
         const char *text;
         uint64_t bytes;
@@ -193,7 +154,7 @@ static void environment_sets_the_limit(void **state)
                  { "100%", 80 * GIB }, { "4096", 4096 },        { "", 0 } };
     for (int i = 0; i < 6; i++) {
         vmm_config config = VMM_CONFIG_INIT;
-        set("VMM_LIMIT", good[i].text);
+        variable_set("VMM_LIMIT", good[i].text);
         assert_ok(vmm__config_limit(80 * GIB, &config));
         assert_int_equal(config.limit_bytes, good[i].bytes);
     }
@@ -201,7 +162,7 @@ static void environment_sets_the_limit(void **state)
                                          "8 GiB", "1e9", "100 %", "120%", "100.1%" };
     for (int i = 0; i < 10; i++) {
         vmm_config config = VMM_CONFIG_INIT;
-        set("VMM_LIMIT", wrong[i]);
+        variable_set("VMM_LIMIT", wrong[i]);
         assert_status(vmm__config_limit(80 * GIB, &config), VMM_ERR_INVALID_ARGUMENT);
         assert_names("VMM_LIMIT=");
         config.limit_bytes = 5;
@@ -213,17 +174,16 @@ static void environment_sets_the_limit(void **state)
 /* Creates a cache of the sim driver with vmm_create(), which reads the environment. */
 static vmm_status sim_create_by_environment(vmm_cache **cache)
 {
-    set("VMM_DRIVER", "sim");
+    variable_set("VMM_DRIVER", "sim");
     return vmm_create(NULL, cache);
 }
 
-static void log_appends_to_a_file(void **state)
+CONFIG_TEST(log_appends_to_a_file)
 {
-    (void)state;
     char path[] = "/tmp/vmm-log-XXXXXX";
     int file = mkstemp(path);
     assert_true(file >= 0);
-    set("VMM_LOG", path);
+    variable_set("VMM_LOG", path);
     for (int round = 0; round < 2; round++) {
         vmm_cache *cache;
         void *block;
@@ -242,50 +202,27 @@ static void log_appends_to_a_file(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void create_fails_if_the_log_cannot_be_opened(void **state)
+CONFIG_TEST(create_fails_if_the_log_cannot_be_opened)
 {
-    (void)state;
     uint64_t host_bytes = vmm__host_outstanding();
     vmm_cache *cache = (vmm_cache *)&host_bytes;
-    set("VMM_LOG", "/no/such/folder/log");
+    variable_set("VMM_LOG", "/no/such/folder/log");
     assert_status(sim_create_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
     assert_names("VMM_LOG=/no/such/folder/log");
     assert_ptr_equal(cache, &host_bytes);
     assert_int_equal(vmm__host_outstanding(), host_bytes);
 }
 
-static void wrong_variables_leak_nothing(void **state)
+CONFIG_TEST(wrong_variables_leak_nothing)
 {
-    (void)state;
     static const char *const names[] = { "VMM_NO_CACHING", "VMM_LIMIT" };
     for (int i = 0; i < 2; i++) {
         vmm_cache *cache;
-        set(names[i], "nonsense");
+        variable_set(names[i], "nonsense");
         uint64_t host_bytes = vmm__host_outstanding();
         assert_status(sim_create_by_environment(&cache), VMM_ERR_INVALID_ARGUMENT);
         assert_names(names[i]);
         assert_int_equal(vmm__host_outstanding(), host_bytes);
         assert_int_equal(unsetenv(names[i]), 0);
     }
-}
-
-int main(void)
-{
-#define CONFIG_TEST(name)                                                                          \
-    cmocka_unit_test_setup_teardown(name, environment_clear, environment_clear)
-    static const struct CMUnitTest tests[] = {
-        CONFIG_TEST(null_selects_all_defaults),
-        CONFIG_TEST(callers_of_older_versions_are_accepted),
-        CONFIG_TEST(callers_of_newer_versions_are_accepted_if_new_fields_are_zero),
-        CONFIG_TEST(impossible_struct_sizes_are_refused),
-        CONFIG_TEST(errors_name_the_field),
-        CONFIG_TEST(environment_sets_the_driver),
-        CONFIG_TEST(environment_disables_caching),
-        CONFIG_TEST(environment_sets_zero_and_debug),
-        CONFIG_TEST(environment_sets_the_limit),
-        CONFIG_TEST(log_appends_to_a_file),
-        CONFIG_TEST(create_fails_if_the_log_cannot_be_opened),
-        CONFIG_TEST(wrong_variables_leak_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

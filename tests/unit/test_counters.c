@@ -110,9 +110,8 @@ static uint64_t random_below(uint64_t *seed, uint64_t limit)
     return (*seed >> 33) % limit;
 }
 
-static void peaks_are_exact_with_one_active_pool(void **state)
+TEST(peaks_are_exact_with_one_active_pool)
 {
-    (void)state;
     struct fixture fixture;
     fixture_open(&fixture);
     count_alloc(&fixture, 0, 90, 100);
@@ -129,9 +128,8 @@ static void peaks_are_exact_with_one_active_pool(void **state)
     assert_int_equal(fixture.totals.allocations.peak, 2);
 }
 
-static void waiting_bytes_are_active(void **state)
+TEST(waiting_bytes_are_active)
 {
-    (void)state;
     struct fixture fixture;
     fixture_open(&fixture);
     count_alloc(&fixture, 0, 100, 100);
@@ -176,9 +174,8 @@ static void step_random(struct fixture *fixture, struct holdings *holdings, int 
 }
 
 /* The counters are flushed whenever another pool becomes active. */
-static void random_active_pools_have_exact_peaks(void **state)
+TEST(random_active_pools_have_exact_peaks)
 {
-    (void)state;
     struct fixture fixture;
     struct holdings holdings[POOLS] = { { .count = 0 } };
     uint64_t seed = 7;
@@ -195,9 +192,8 @@ static void random_active_pools_have_exact_peaks(void **state)
     check_peaks(&fixture);
 }
 
-static void flushes_in_any_order_add_up(void **state)
+TEST(flushes_in_any_order_add_up)
 {
-    (void)state;
     struct fixture fixture;
     struct holdings holdings[POOLS] = { { .count = 0 } };
     uint64_t seed = 8;
@@ -228,9 +224,8 @@ static uint64_t slack_seen(const struct fixture *fixture, uint64_t *widest)
 }
 
 /* Counters flush only by themselves. */
-static void shared_totals_stay_within_the_slack(void **state)
+TEST(shared_totals_stay_within_the_slack)
 {
-    (void)state;
     static const uint64_t most[] = { 4096, MIB, GIB };
     for (int i = 0; i < 3; i++) {
         struct fixture fixture;
@@ -256,9 +251,8 @@ static void shared_totals_stay_within_the_slack(void **state)
 }
 
 /* With flushes that are far apart, the slack is 1/256 of the peak. */
-static void slack_is_small_when_flushes_are_far_apart(void **state)
+TEST(slack_is_small_when_flushes_are_far_apart)
 {
-    (void)state;
     const struct timespec pause = { .tv_nsec = 1200000 };
     struct fixture fixture;
     struct holdings holdings[POOLS] = { { .count = 0 } };
@@ -282,9 +276,8 @@ static void slack_is_small_when_flushes_are_far_apart(void **state)
     check_sums(&fixture);
 }
 
-static void unshared_counters_flush_only_on_request(void **state)
+TEST(unshared_counters_flush_only_on_request)
 {
-    (void)state;
     struct fixture fixture;
     fixture_open(&fixture);
     count_alloc(&fixture, 0, TIB, TIB);
@@ -295,18 +288,4 @@ static void unshared_counters_flush_only_on_request(void **state)
     count_alloc(&fixture, 0, 5 * GIB, 5 * GIB);
     assert_int_equal(vmm__stat_now(&fixture.totals.allocated_bytes), 5 * GIB);
     check_sums(&fixture);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(peaks_are_exact_with_one_active_pool),
-        cmocka_unit_test(waiting_bytes_are_active),
-        cmocka_unit_test(random_active_pools_have_exact_peaks),
-        cmocka_unit_test(flushes_in_any_order_add_up),
-        cmocka_unit_test(shared_totals_stay_within_the_slack),
-        cmocka_unit_test(slack_is_small_when_flushes_are_far_apart),
-        cmocka_unit_test(unshared_counters_flush_only_on_request),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

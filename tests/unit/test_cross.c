@@ -3,9 +3,8 @@
 
 #include "cache/reuse/transfer.h"
 
-static void finished_memory_is_transferred(void **state)
+POLICY_TEST(finished_memory_is_transferred)
 {
-    struct scene *scene = *state;
     struct block *block = extent(scene, &scene->pool->large, 20, 8, 2);
     uint64_t calls = vmm__driver_calls(scene->driver, DRIVER_CALL_map);
     assert_ok(vmm__transfer(scene->cache, &scene->other->large, 3 * GRANULE, IDLE_FINISHED));
@@ -17,9 +16,8 @@ static void finished_memory_is_transferred(void **state)
     assert_ok(vmm__cache_check(scene->cache));
 }
 
-static void transfers_need_heaps_of_the_same_kind(void **state)
+POLICY_TEST(transfers_need_heaps_of_the_same_kind)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->pool->large, 20, 4, 1);
     assert_status(vmm__transfer(scene->cache, &scene->other->small, 4096, IDLE_FOLLOW),
                   VMM__NO_FIT);
@@ -31,9 +29,8 @@ static void transfers_need_heaps_of_the_same_kind(void **state)
 }
 
 /* A transfer moves whole chunks: a live byte keeps its whole chunk. */
-static void partly_used_chunks_stay(void **state)
+POLICY_TEST(partly_used_chunks_stay)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = extent(scene, heap, 20, 8, 4);
     (void)block_make_live(heap, block, 512);
@@ -45,9 +42,8 @@ static void partly_used_chunks_stay(void **state)
 }
 
 /* The best fit has chunks that are used in part; a larger block has whole ones. */
-static void next_larger_block_is_tried(void **state)
+POLICY_TEST(next_larger_block_is_tried)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *best = extent(scene, heap, 20, 4, 4);
     (void)block_make_live(heap, best, 512);
@@ -57,9 +53,8 @@ static void next_larger_block_is_tried(void **state)
     assert_ok(vmm__cache_check(scene->cache));
 }
 
-static void work_in_flight_prevents_a_transfer_or_is_followed(void **state)
+POLICY_TEST(work_in_flight_prevents_a_transfer_or_is_followed)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 20, 4, 4), 4 * GRANULE);
     block = block_free_busy(scene, heap, block);
@@ -69,14 +64,13 @@ static void work_in_flight_prevents_a_transfer_or_is_followed(void **state)
     assert_ok(vmm__transfer(scene->cache, &scene->other->large, MIB, IDLE_FOLLOW));
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_stream_wait), 1);
     assert_int_equal(scene->driver->stalls, 0);
-    sim_fill(scene->driver, address, 4 * GRANULE, 2, STREAM(2)); /* no race: it is ordered */
-    sim_check(scene->driver, address, 4 * GRANULE, 2, STREAM(2));
+    memory_fill(scene->driver, address, 4 * GRANULE, 2, STREAM(2)); /* no race: it is ordered */
+    memory_check(scene->driver, address, 4 * GRANULE, 2, STREAM(2));
 }
 
 /* If an event fails, the heap is skipped and its memory stays. */
-static void failing_heaps_are_skipped(void **state)
+POLICY_TEST(failing_heaps_are_skipped)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 20, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, heap, block);
@@ -89,9 +83,8 @@ static void failing_heaps_are_skipped(void **state)
 
 /* Attaching to a small heap needs slots. Without them the memory is released: attaching it to its old heap would need
  * slots too. */
-static void memory_without_slots_is_released(void **state)
+POLICY_TEST(memory_without_slots_is_released)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->pool->small, 20, 2, 1);
     assert_ok(vmm__heap_records_keep(&scene->other->small, 1));
     (void)vmm__host_fail_at(1);
@@ -102,18 +95,4 @@ static void memory_without_slots_is_released(void **state)
     assert_ok(vmm__limbo_drain(&scene->cache->vm, NULL));
     assert_int_equal(scene_reserved_bytes(scene), GRANULE);
     assert_ok(vmm__cache_check(scene->cache));
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        POLICY_TEST(finished_memory_is_transferred),
-        POLICY_TEST(transfers_need_heaps_of_the_same_kind),
-        POLICY_TEST(partly_used_chunks_stay),
-        POLICY_TEST(next_larger_block_is_tried),
-        POLICY_TEST(work_in_flight_prevents_a_transfer_or_is_followed),
-        POLICY_TEST(failing_heaps_are_skipped),
-        POLICY_TEST(memory_without_slots_is_released),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

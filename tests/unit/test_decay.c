@@ -15,11 +15,8 @@ static uint64_t clock_read(void *context)
 /* Begins a period of ten milliseconds. */
 static void decay_begin(struct scene *scene, uint64_t keep_bytes)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = 10;
-    config.decay_keep_bytes = keep_bytes;
-    config.clock = clock_read;
-    config.clock_context = &now_ms;
+    vmm_config config = CONFIG(.decay_ms = 10, .decay_keep_bytes = keep_bytes, .clock = clock_read,
+                               .clock_context = &now_ms);
     now_ms = 1000;
     vmm__decay_init(&scene->cache->decay, &config, scene->cache);
 }
@@ -37,13 +34,12 @@ static struct block *use_chunk(struct scene *scene, struct heap *heap, uint64_t 
 {
     struct block *block =
         block_make_live(heap, extent(scene, heap, granule, granules, granules), granules * GRANULE);
-    sim_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
+    memory_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
     return vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
 }
 
-static void memory_expires_after_one_to_two_periods(void **state)
+POLICY_TEST(memory_expires_after_one_to_two_periods)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->pool->large, 10, 4);
     poll_at(scene, 1009);
@@ -61,9 +57,8 @@ static void memory_expires_after_one_to_two_periods(void **state)
 }
 
 /* A late poll ends one period, not several, because the cache cannot know when the memory was used. */
-static void a_late_poll_ends_one_period(void **state)
+POLICY_TEST(a_late_poll_ends_one_period)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->pool->large, 10, 4);
     poll_at(scene, 5000);
@@ -75,9 +70,8 @@ static void a_late_poll_ends_one_period(void **state)
 }
 
 /* Epochs end for other reasons, too; only the end of a period ages memory. */
-static void trims_do_not_age_memory(void **state)
+POLICY_TEST(trims_do_not_age_memory)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->pool->large, 10, 4);
     for (int i = 0; i < 3; i++)
@@ -88,9 +82,8 @@ static void trims_do_not_age_memory(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-static void memory_in_use_does_not_expire(void **state)
+POLICY_TEST(memory_in_use_does_not_expire)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     decay_begin(scene, 0);
     struct block *block = use_chunk(scene, heap, 10, 4);
@@ -105,9 +98,8 @@ static void memory_in_use_does_not_expire(void **state)
 }
 
 /* decay_keep_bytes counts idle memory only, and a whole chunk never goes below it. */
-static void decay_keeps_the_floor(void **state)
+POLICY_TEST(decay_keeps_the_floor)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 5 * GRANULE);
     for (uint64_t granule = 10; granule < 30; granule += 5)
         (void)use_chunk(scene, &scene->pool->large, granule, 4);
@@ -126,9 +118,8 @@ static void decay_keeps_the_floor(void **state)
 }
 
 /* While the work runs, each poll costs one driver call. */
-static void unfinished_memory_stays_and_costs_one_query(void **state)
+POLICY_TEST(unfinished_memory_stays_and_costs_one_query)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     decay_begin(scene, 0);
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 8, 2), 8 * GRANULE);
@@ -142,7 +133,7 @@ static void unfinished_memory_stays_and_costs_one_query(void **state)
     poll_at(scene, 1021);
     assert_int_equal(vmm__sim_calls(scene->driver), calls + 1);
     assert_true(vmm__decay_is_due(&scene->cache->decay));
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     poll_at(scene, 1022);
     assert_int_equal(scene_reserved_bytes(scene), 0);
     assert_false(vmm__decay_is_due(&scene->cache->decay));
@@ -150,9 +141,8 @@ static void unfinished_memory_stays_and_costs_one_query(void **state)
 }
 
 /* Memory that a trim found unfinished is released later, down to the trim target. */
-static void a_trim_target_lasts_until_its_work_finishes(void **state)
+POLICY_TEST(a_trim_target_lasts_until_its_work_finishes)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 8, 2), 8 * GRANULE);
     (void)block_free_busy(scene, heap, block);
@@ -164,16 +154,15 @@ static void a_trim_target_lasts_until_its_work_finishes(void **state)
     assert_ok(vmm_poll(scene->cache));
     assert_int_equal(vmm__sim_calls(scene->driver), calls + 1);
     (void)use_chunk(scene, &scene->other->large, 30, 2);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm_poll(scene->cache));
     assert_int_equal(scene_reserved_bytes(scene), 2 * GRANULE);
     assert_false(scene->cache->has_trim_target);
     assert_false(vmm__trim_may_have_expired(scene->cache));
 }
 
-static void a_trim_target_that_is_met_ends(void **state)
+POLICY_TEST(a_trim_target_that_is_met_ends)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)use_chunk(scene, &scene->other->large, 30, 2);
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 2, 2), 2 * GRANULE);
@@ -191,9 +180,8 @@ static void a_trim_target_that_is_met_ends(void **state)
 }
 
 /* Empty slabs, and blocks whose uses by other streams have finished, expire like other memory. */
-static void slabs_and_used_blocks_expire(void **state)
+POLICY_TEST(slabs_and_used_blocks_expire)
 {
-    struct scene *scene = *state;
     void *object;
     void *block;
     decay_begin(scene, 0);
@@ -208,9 +196,8 @@ static void slabs_and_used_blocks_expire(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-static void one_free_in_64_polls(void **state)
+POLICY_TEST(one_free_in_64_polls)
 {
-    struct scene *scene = *state;
     void *objects[2 * DECAY_POLL_FREES];
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->other->large, 30, 2);
@@ -232,9 +219,8 @@ static void one_free_in_64_polls(void **state)
 }
 
 /* A poll never waits for the grow lock, whose holder may be waiting for the device. */
-static void a_poll_does_not_wait_for_the_grow_lock(void **state)
+POLICY_TEST(a_poll_does_not_wait_for_the_grow_lock)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->pool->large, 10, 4);
     poll_at(scene, 1010);
@@ -248,9 +234,8 @@ static void a_poll_does_not_wait_for_the_grow_lock(void **state)
 }
 
 /* If the driver fails, the memory stays, and a later poll tries again. */
-static void a_driver_error_is_reported(void **state)
+POLICY_TEST(a_driver_error_is_reported)
 {
-    struct scene *scene = *state;
     decay_begin(scene, 0);
     (void)use_chunk(scene, &scene->pool->large, 10, 8);
     poll_at(scene, 1010);
@@ -265,9 +250,8 @@ static void a_driver_error_is_reported(void **state)
 }
 
 /* The same without host memory for the block records. */
-static void missing_host_memory_is_reported(void **state)
+POLICY_TEST(missing_host_memory_is_reported)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     decay_begin(scene, 0);
     struct block *block = use_chunk(scene, heap, 10, 8);
@@ -286,9 +270,8 @@ static void missing_host_memory_is_reported(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 8 * GRANULE);
 }
 
-static void a_cache_without_decay_never_polls(void **state)
+POLICY_TEST(a_cache_without_decay_never_polls)
 {
-    struct scene *scene = *state;
     (void)use_chunk(scene, &scene->pool->large, 10, 4);
     assert_false(vmm__trim_may_have_expired(scene->cache));
     for (int i = 0; i < 3 * DECAY_POLL_FREES; i++)
@@ -299,35 +282,12 @@ static void a_cache_without_decay_never_polls(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
 }
 
-static void the_check_finds_wrong_epochs(void **state)
+POLICY_TEST(the_check_finds_wrong_epochs)
 {
-    struct scene *scene = *state;
     scene->pool->decayed.latest_epoch = 1;
     assert_status(vmm__cache_check(scene->cache), VMM_ERR_INTERNAL);
     scene->pool->decayed.latest_epoch = 0;
     scene->pool->trimmed.latest_epoch = vmm__timeline_now(&scene->pool->timeline);
     assert_status(vmm__cache_check(scene->cache), VMM_ERR_INTERNAL);
     scene->pool->trimmed.latest_epoch = 0;
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        POLICY_TEST(memory_expires_after_one_to_two_periods),
-        POLICY_TEST(a_late_poll_ends_one_period),
-        POLICY_TEST(trims_do_not_age_memory),
-        POLICY_TEST(memory_in_use_does_not_expire),
-        POLICY_TEST(decay_keeps_the_floor),
-        POLICY_TEST(unfinished_memory_stays_and_costs_one_query),
-        POLICY_TEST(a_trim_target_lasts_until_its_work_finishes),
-        POLICY_TEST(a_trim_target_that_is_met_ends),
-        POLICY_TEST(slabs_and_used_blocks_expire),
-        POLICY_TEST(one_free_in_64_polls),
-        POLICY_TEST(a_poll_does_not_wait_for_the_grow_lock),
-        POLICY_TEST(a_driver_error_is_reported),
-        POLICY_TEST(missing_host_memory_is_reported),
-        POLICY_TEST(a_cache_without_decay_never_polls),
-        POLICY_TEST(the_check_finds_wrong_epochs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

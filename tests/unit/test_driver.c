@@ -6,14 +6,13 @@ static uint64_t failures(const struct driver *driver, enum driver_call call)
     return driver->tally[call].failures;
 }
 
-static void every_call_is_counted(void **state)
+SIM_TEST(every_call_is_counted)
 {
-    struct driver *driver = *state;
     uint64_t handle;
     uint64_t free_bytes;
     uint64_t total_bytes;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
-    uint64_t other = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
+    uint64_t other = memory_map(driver, GRANULE, NULL);
     bool is_capturing = true;
     assert_ok(vmm__driver_capturing(driver, STREAM(1), &is_capturing));
     assert_false(is_capturing);
@@ -25,7 +24,7 @@ static void every_call_is_counted(void **state)
     assert_ok(vmm__driver_stream_wait(driver, STREAM(2), event));
     assert_ok(vmm__driver_event_destroy(driver, event));
     assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
-    sim_fill(driver, address, GRANULE, 1, NULL);
+    memory_fill(driver, address, GRANULE, 1, NULL);
     assert_ok(vmm__driver_copy(driver, other, address, GRANULE, NULL));
     assert_ok(vmm__driver_clear(driver, other, GRANULE, 0, NULL));
     assert_ok(vmm__driver_read(driver, &piece, 1, NULL));
@@ -51,9 +50,8 @@ static void every_call_is_counted(void **state)
     assert_true(vmm__driver_host_ns(driver) > 0);
 }
 
-static void failures_are_counted_and_change_nothing(void **state)
+SIM_TEST(failures_are_counted_and_change_nothing)
 {
-    struct driver *driver = *state;
     uint64_t out = 5;
     void *event = driver;
     vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, true);
@@ -69,12 +67,11 @@ static void failures_are_counted_and_change_nothing(void **state)
 }
 
 /* A pending event is not a failure. */
-static void a_pending_event_is_not_a_failure(void **state)
+SIM_TEST(a_pending_event_is_not_a_failure)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 100);
-    sim_fill(driver, address, GRANULE, 1, STREAM(1));
+    memory_fill(driver, address, GRANULE, 1, STREAM(1));
     void *event = sim_record(driver, STREAM(1));
     assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
     assert_int_equal(failures(driver, DRIVER_CALL_event_query), 0);
@@ -82,11 +79,10 @@ static void a_pending_event_is_not_a_failure(void **state)
 }
 
 /* D5: a failure of any other call must not look like out of memory or addresses. */
-static void only_allocating_calls_report_out_of_memory(void **state)
+SIM_TEST(only_allocating_calls_report_out_of_memory)
 {
-    struct driver *driver = *state;
     uint64_t handle;
-    uint64_t address = sim_reserve(driver, GRANULE);
+    uint64_t address = address_reserve(driver, GRANULE);
     void *event;
     vmm__sim_fail_at(driver, 1, VMM_ERR_DEVICE_OOM, true);
     assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
@@ -102,9 +98,8 @@ static void only_allocating_calls_report_out_of_memory(void **state)
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
 }
 
-static void kind_names_are_parsed(void **state)
+SIM_TEST(kind_names_are_parsed)
 {
-    (void)state;
     vmm_driver_kind kind = VMM_DRIVER_HOST;
     assert_true(vmm__driver_kind_parse("sim", &kind));
     assert_int_equal(kind, VMM_DRIVER_SIM);
@@ -112,21 +107,9 @@ static void kind_names_are_parsed(void **state)
     assert_false(vmm__driver_kind_parse("Sim", &kind));
     assert_int_equal(kind, VMM_DRIVER_SIM);
     struct driver_options options = { 0 };
-    struct driver *driver = NULL;
-    assert_status(vmm__driver_open((vmm_driver_kind)9, &options, &driver),
+    struct driver *unknown = NULL;
+    assert_status(vmm__driver_open((vmm_driver_kind)9, &options, &unknown),
                   VMM_ERR_INVALID_ARGUMENT);
-    assert_null(driver);
+    assert_null(unknown);
     vmm__driver_close(NULL);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        SIM_TEST(every_call_is_counted),
-        SIM_TEST(failures_are_counted_and_change_nothing),
-        SIM_TEST(a_pending_event_is_not_a_failure),
-        SIM_TEST(only_allocating_calls_report_out_of_memory),
-        SIM_TEST(kind_names_are_parsed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

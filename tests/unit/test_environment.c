@@ -18,18 +18,14 @@ static void warning_record(void *context, const char *line)
 
 static void cache_create_and_destroy(vmm_log_fn log)
 {
-    vmm_config config = VMM_CONFIG_INIT;
     vmm_cache *cache;
-    config.driver = VMM_DRIVER_SIM;
-    config.log = log;
-    config.log_context = warnings;
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_SIM, .log = log, .log_context = warnings);
     assert_ok(vmm_create(&config, &cache));
     assert_ok(vmm_destroy(cache));
 }
 
-static void unknown_variables_are_logged_once(void **state)
+TEST(unknown_variables_are_logged_once)
 {
-    (void)state;
     static const char *const known[] = { "VMM_COMPACTION", "VMM_DECAY_MS",    "VMM_DRIVER",
                                          "VMM_FOOTPRINT",  "VMM_DEBUG",       "VMM_LIMIT",
                                          "VMM_NO_CACHING", "VMM_NVTX",        "VMM_REQUIRE_GPU",
@@ -52,11 +48,4 @@ static void unknown_variables_are_logged_once(void **state)
     warnings[0] = '\0';
     cache_create_and_destroy(warning_record);
     assert_string_equal(warnings, "");
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = { cmocka_unit_test(
-        unknown_variables_are_logged_once) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,14 @@
 /* Statuses, the thread's last error, and statistics. */
-#include "support/test_support.h"
+#define _GNU_SOURCE
+#include "support/thread_support.h"
 
 #include "base/error.h"
 #include "base/stat.h"
 
-#include <pthread.h>
 #include <string.h>
 
-static void every_status_has_a_name_and_a_text(void **state)
+TEST(every_status_has_a_name_and_a_text)
 {
-    (void)state;
 #define STATUS_NAMED(name, value, text)                                                            \
     assert_int_equal(VMM_##name, value);                                                           \
     assert_string_equal(vmm_status_name(VMM_##name), "VMM_" #name);                                \
@@ -21,9 +20,8 @@ static void every_status_has_a_name_and_a_text(void **state)
     assert_non_null(vmm_status_text((vmm_status)-1));
 }
 
-static void last_error_is_saved_and_restored(void **state)
+TEST(last_error_is_saved_and_restored)
 {
-    (void)state;
     assert_string_equal(vmm_last_error(), "");
     assert_int_equal(vmm__error(VMM_ERR_DRIVER, "call %d failed", 7), VMM_ERR_DRIVER);
     assert_string_equal(vmm_last_error(), "call 7 failed");
@@ -35,9 +33,8 @@ static void last_error_is_saved_and_restored(void **state)
     assert_string_equal(vmm_last_error(), "call 7 failed");
 }
 
-static void long_errors_are_cut(void **state)
+TEST(long_errors_are_cut)
 {
-    (void)state;
     char text[3000];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
@@ -45,9 +42,8 @@ static void long_errors_are_cut(void **state)
     assert_in_range(strlen(vmm_last_error()), 200, 600);
 }
 
-static void quoted_text_breaks_no_line(void **state)
+TEST(quoted_text_breaks_no_line)
 {
-    (void)state;
     (void)vmm__error(VMM_ERR_DRIVER, "VMM_LIMIT=%s", "one\ntwo\r\t\x1b[2J\x7f\xc3\xa4");
     assert_string_equal(vmm_last_error(), "VMM_LIMIT=one?two???[2J?\xc3\xa4");
 }
@@ -61,24 +57,18 @@ static void *other_main(void *context)
     return was_empty ? NULL : "not empty";
 }
 
-static void each_thread_has_its_own_error(void **state)
+TEST(each_thread_has_its_own_error)
 {
-    (void)state;
     (void)vmm__error(VMM_ERR_DRIVER, "mine");
-    pthread_t thread;
-    void *result;
-    assert_int_equal(pthread_create(&thread, NULL, other_main, NULL), 0);
-    assert_int_equal(pthread_join(thread, &result), 0);
-    assert_null(result);
+    assert_null(thread_run(other_main, NULL));
     assert_string_equal(vmm_last_error(), "mine");
 }
 
 /* ---- Statistics ----------------------------------------------------------------------------------
  */
 
-static void stats_count(void **state)
+TEST(stats_count)
 {
-    (void)state;
     struct atomic_stat stat = { 0 };
     vmm__stat_add(&stat, 10);
     vmm__stat_subtract(&stat, 4);
@@ -103,9 +93,8 @@ static void *adder_main(void *context)
 }
 
 /* While other threads add, allocated and peak are never below current. */
-static void reads_are_consistent_while_others_add(void **state)
+TEST(reads_are_consistent_while_others_add)
 {
-    (void)state;
     struct atomic_stat stat = { 0 };
     pthread_t threads[3];
     for (int i = 0; i < 3; i++)
@@ -124,18 +113,4 @@ static void reads_are_consistent_while_others_add(void **state)
     assert_int_equal(end.current, 0);
     assert_int_equal(end.allocated, 3 * 3 * 200000);
     assert_int_equal(end.freed, end.allocated);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_status_has_a_name_and_a_text),
-        cmocka_unit_test(last_error_is_saved_and_restored),
-        cmocka_unit_test(quoted_text_breaks_no_line),
-        cmocka_unit_test(long_errors_are_cut),
-        cmocka_unit_test(each_thread_has_its_own_error),
-        cmocka_unit_test(stats_count),
-        cmocka_unit_test(reads_are_consistent_while_others_add),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

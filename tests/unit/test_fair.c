@@ -72,23 +72,21 @@ static void run_queue(struct queue *queue, struct waiter *waiters)
     vmm__fair_fini(&queue->lock);
 }
 
-static void threads_get_the_lock_in_order(void **state)
+TEST(threads_get_the_lock_in_order)
 {
     static struct queue queue;
     static struct waiter waiters[THREADS];
-    (void)state;
     run_queue(&queue, waiters);
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(waiters[i].place, i);
 }
 
 /* A thread sleeps until it gets the lock, and may find the inner mutex taken once or twice. */
-static void unlock_wakes_one_thread(void **state)
+TEST(unlock_wakes_one_thread)
 {
     static struct queue queue;
     static struct waiter waiters[THREADS];
     long sleeps = 0;
-    (void)state;
     run_queue(&queue, waiters);
     for (unsigned i = 0; i < THREADS; i++)
         sleeps += waiters[i].sleeps;
@@ -108,11 +106,10 @@ static void *counter_main(void *context)
     return NULL;
 }
 
-static void one_thread_has_the_lock(void **state)
+TEST(one_thread_has_the_lock)
 {
     static struct queue queue;
     pthread_t threads[THREADS];
-    (void)state;
     vmm__fair_init(&queue.lock);
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, counter_main, &queue), 0);
@@ -120,14 +117,4 @@ static void one_thread_has_the_lock(void **state)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(queue.count, THREADS * ROUNDS);
     vmm__fair_fini(&queue.lock);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_get_the_lock_in_order),
-        cmocka_unit_test(unlock_wakes_one_thread),
-        cmocka_unit_test(one_thread_has_the_lock),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,22 +13,20 @@ static void busy_holes_create(struct scene *scene, struct heap *heap, uint64_t g
     }
 }
 
-static void new_memory_is_usable(void **state)
+POLICY_TEST(new_memory_is_usable)
 {
-    struct scene *scene = *state;
     for (int i = 0; i < 2; i++) {
         struct heap *heap = i == 0 ? &scene->pool->large : &scene->pool->small;
         assert_ok(scene_grow(scene, heap, 3 * GRANULE + 512, GROW_TARGET));
         struct block *block = (struct block *)vmm__size_index_largest(&heap->index);
         assert_int_equal(block->node.size, 4 * GRANULE);
-        sim_fill(scene->driver, block->address, block->node.size, 1, STREAM(1));
+        memory_fill(scene->driver, block->address, block->node.size, 1, STREAM(1));
         assert_int_equal(heap->home_end, vmm__block_end(block));
     }
 }
 
-static void own_chunks_move_while_in_use(void **state)
+POLICY_TEST(own_chunks_move_while_in_use)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     busy_holes_create(scene, heap, 0, 3);
     uint64_t before = creates(scene);
@@ -38,50 +36,46 @@ static void own_chunks_move_while_in_use(void **state)
     assert_int_equal(scene->driver->mapped_bytes, 18 * GRANULE); /* the old mappings too */
     assert_int_equal(scene->driver->stalls, 0);
     struct block *block = (struct block *)vmm__size_index_largest(&heap->index);
-    sim_fill(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
-    sim_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    memory_fill(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
+    memory_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__limbo_drain(&scene->cache->vm, NULL));
     assert_int_equal(scene->driver->mapped_bytes, 12 * GRANULE);
 }
 
-static void other_streams_chunks_move_after_their_work(void **state)
+POLICY_TEST(other_streams_chunks_move_after_their_work)
 {
-    struct scene *scene = *state;
     busy_holes_create(scene, &scene->other->large, 0, 3);
     assert_ok(scene_grow(scene, &scene->pool->large, 2 * GRANULE, GROW_STEAL));
     assert_int_equal(scene_reserved_bytes(scene), 14 * GRANULE);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(scene_grow(scene, &scene->pool->large, 8 * GRANULE, GROW_STEAL));
     assert_int_equal(scene_reserved_bytes(scene), 14 * GRANULE);
     assert_int_equal(scene->other->large.free_bytes, 0);
 }
 
-static void single_granules_move_too(void **state)
+POLICY_TEST(single_granules_move_too)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->other->large, 20, 1, 1);
     assert_ok(scene_grow(scene, &scene->pool->large, GRANULE, GROW_STEAL));
     assert_int_equal(creates(scene), 1);
     assert_int_equal(scene->other->large.free_bytes, 0);
 }
 
-static void other_streams_can_be_followed(void **state)
+POLICY_TEST(other_streams_can_be_followed)
 {
-    struct scene *scene = *state;
     busy_holes_create(scene, &scene->other->large, 0, 3);
     uint64_t before = creates(scene);
     assert_ok(scene_grow(scene, &scene->pool->large, 6 * GRANULE, GROW_FOLLOW));
     assert_int_equal(creates(scene), before);
     assert_int_equal(scene->driver->stalls, 0);
     struct block *block = (struct block *)vmm__size_index_largest(&scene->pool->large.index);
-    sim_fill(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1)); /* must not race */
-    sim_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
+    memory_fill(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1)); /* must not race */
+    memory_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
 }
 
-static void chunks_move_between_small_and_large_heaps(void **state)
+POLICY_TEST(chunks_move_between_small_and_large_heaps)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->pool->small, 0, 6, 1);
     uint64_t before = creates(scene);
     assert_ok(scene_grow(scene, &scene->pool->large, 6 * GRANULE, GROW_STEAL));
@@ -91,9 +85,8 @@ static void chunks_move_between_small_and_large_heaps(void **state)
     assert_int_equal(scene->other->small.free_bytes, 3 * GRANULE);
 }
 
-static void growth_keeps_the_blocks_beside_it(void **state)
+POLICY_TEST(growth_keeps_the_blocks_beside_it)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 20, 4, 1);
     (void)extent(scene, heap, 26, 4, 1);
@@ -106,9 +99,8 @@ static void growth_keeps_the_blocks_beside_it(void **state)
 }
 
 /* The gap is filled with chunks of the free block behind it that the request does not need. */
-static void rest_of_the_block_beyond_fills_the_gap(void **state)
+POLICY_TEST(rest_of_the_block_beyond_fills_the_gap)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 20, 4, 1);
     (void)extent(scene, heap, 26, 12, 1);
@@ -119,9 +111,8 @@ static void rest_of_the_block_beyond_fills_the_gap(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 16 * GRANULE);
 }
 
-static void needed_part_of_the_block_beyond_stays(void **state)
+POLICY_TEST(needed_part_of_the_block_beyond_stays)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 20, 4, 1);
     (void)extent(scene, heap, 26, 12, 1);
@@ -134,9 +125,8 @@ static void needed_part_of_the_block_beyond_stays(void **state)
 }
 
 /* If no chunk can move, live bytes pin the free memory. */
-static void pinned_memory_makes_chunks_small(void **state)
+POLICY_TEST(pinned_memory_makes_chunks_small)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     scene->cache->footprint_permille = 1;
     (void)block_make_live(heap, extent(scene, heap, 20, 8, 8), GRANULE);
@@ -147,9 +137,8 @@ static void pinned_memory_makes_chunks_small(void **state)
     assert_false(scene->cache->is_fine);
 }
 
-static void chunks_larger_than_the_room_stay(void **state)
+POLICY_TEST(chunks_larger_than_the_room_stay)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 20, 4, 1);
     (void)block_make_live(&scene->other->large, extent(scene, &scene->other->large, 26, 4, 4),
@@ -161,9 +150,8 @@ static void chunks_larger_than_the_room_stay(void **state)
     assert_int_equal(scene->other->large.free_bytes, 8 * GRANULE);
 }
 
-static void detached_growth_is_new_memory(void **state)
+POLICY_TEST(detached_growth_is_new_memory)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 20, 4, 1);
     assert_ok(scene_grow(scene, heap, 2 * GRANULE, GROW_DETACHED));
@@ -205,52 +193,46 @@ static uint64_t chunks_under(uint64_t limit_bytes)
     return chunks_of(1024 * MIB, 1, 0, limit_bytes);
 }
 
-static void chunks_are_small_only_near_the_limit(void **state)
+TEST(chunks_are_small_only_near_the_limit)
 {
-    (void)state;
     assert_int_equal(chunks_under(0), 64); /* of 16 MiB, 1/64 of the block */
     assert_int_equal(chunks_under(4096 * MIB), 64);
     assert_int_equal(chunks_under(1100 * MIB), 512);
 }
 
 /* 32 GiB: chunks are 1/180 of reserved memory, but smaller in the first 8 GiB. */
-static void loading_creates_few_chunks(void **state)
+POLICY_TEST(loading_creates_few_chunks)
 {
-    (void)state;
     assert_in_range(chunks_of(2 * MIB, 16384, 0, 0), 1500, 2100);
     assert_in_range(chunks_of(32 * MIB, 1024, 0, 0), 1500, 2100);
     assert_in_range(chunks_of(1024 * MIB, 32, 0, 0), 500, 1000);
 }
 
 /* With larger chunks, blocks of a few granules would pin much of a small program's memory. */
-static void small_programs_have_small_chunks(void **state)
+POLICY_TEST(small_programs_have_small_chunks)
 {
-    (void)state;
     assert_in_range(chunks_of(2 * MIB, 512, 0, 0), 512, 512);
     assert_in_range(chunks_of(8 * MIB, 256, 0, 0), 800, 1024); /* 2 GiB */
     assert_in_range(chunks_of(2 * MIB, 4096, 0, 0), 1500, 1900);
 }
 
-static void programs_that_free_or_have_a_limit_are_not_loading(void **state)
+POLICY_TEST(programs_that_free_or_have_a_limit_are_not_loading)
 {
-    (void)state;
     assert_in_range(chunks_of(32 * MIB, 256, 2, 0), 1100, 4096);
     assert_in_range(chunks_of(32 * MIB, 256, 0, UINT64_C(17000) * MIB), 1100, 4096);
 }
 
 /* A request of one granule maps a whole chunk, which later requests use. */
-static void small_requests_map_whole_chunks(void **state)
+POLICY_TEST(small_requests_map_whole_chunks)
 {
-    (void)state;
     uint64_t chunks = chunks_of(2 * MIB, 4096, 2, 0);
     assert_in_range(chunks, 1100, 3500);
     assert_true(chunks_of(2 * MIB, 4096, 0, UINT64_C(8500) * MIB) > chunks);
 }
 
 /* The limit is reached and the idle chunks do not suffice: they stay with the heap, and the growth fails. */
-static void failed_growth_keeps_moved_chunks(void **state)
+POLICY_TEST(failed_growth_keeps_moved_chunks)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     busy_holes_create(scene, heap, 0, 3);
     scene->cache->vm.limit_bytes = scene_reserved_bytes(scene);
@@ -274,7 +256,7 @@ static void trim_and_check(struct scene *scene)
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     (void)vmm__host_fail_at(0);
     assert_ok(vmm__cache_check(scene->cache));
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm_trim(scene->cache, 0, NULL));
     assert_int_equal(scene_reserved_bytes(scene), 10 * GRANULE);
     assert_int_equal(scene->driver->mapped_bytes, 10 * GRANULE);
@@ -282,86 +264,53 @@ static void trim_and_check(struct scene *scene)
 }
 
 /* Each driver call of a growth fails, once or from then on. */
-static void failed_driver_calls_leak_nothing(void **state)
+POLICY_TEST(failed_driver_calls_leak_nothing)
 {
     static const vmm_status statuses[] = { VMM_ERR_DRIVER, VMM_ERR_DEVICE_OOM };
     for (int i = 0; i < 4; i++) {
         for (uint64_t call = 1; call <= 24; call++) {
-            struct scene *scene = *state;
             struct heap *heap = layout_create(scene);
             vmm__sim_fail_at(scene->driver, call, statuses[i / 2], i % 2 != 0);
             (void)scene_grow(scene, heap, 13 * GRANULE, GROW_FOLLOW);
             trim_and_check(scene);
-            assert_int_equal(scene_teardown(state), 0);
-            assert_int_equal(scene_setup(state), 0);
+            scene_renew(scene);
         }
     }
 }
 
-static void failed_host_allocations_leak_nothing(void **state)
+POLICY_TEST(failed_host_allocations_leak_nothing)
 {
     for (uint64_t number = 1; number <= 20; number++) {
-        struct scene *scene = *state;
         struct heap *heap = &scene->pool->small;
         busy_holes_create(scene, &scene->pool->large, 0, 3);
         busy_holes_create(scene, &scene->other->small, 16, 2);
         (void)vmm__host_fail_at(number);
         (void)scene_grow(scene, heap, 13 * GRANULE, GROW_FOLLOW);
         trim_and_check(scene);
-        assert_int_equal(scene_teardown(state), 0);
-        assert_int_equal(scene_setup(state), 0);
+        scene_renew(scene);
     }
 }
 
 /* If old mappings occupy all free addresses, the request waits for them. */
-static void requests_wait_for_addresses_in_limbo(void **state)
+POLICY_TEST(requests_wait_for_addresses_in_limbo)
 {
     enum { PIECES = 12, ROUNDS = 40 };
-    struct scene *scene = *state;
     scene->cache->vm.limit_bytes = PIECES * GRANULE;
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
     for (int round = 0; round < ROUNDS; round++) {
         void *blocks[PIECES + 1];
         for (int i = 0; i < PIECES; i++) {
             assert_ok(vmm_alloc(scene->cache, GRANULE, STREAM(1), &blocks[i]));
-            sim_fill(scene->driver, (uintptr_t)blocks[i], GRANULE, 1, STREAM(1));
+            memory_fill(scene->driver, (uintptr_t)blocks[i], GRANULE, 1, STREAM(1));
         }
         for (int i = 0; i < PIECES; i += 2)
             assert_ok(vmm_free(scene->cache, blocks[i]));
         assert_ok(vmm_alloc(scene->cache, PIECES / 2 * GRANULE, STREAM(1), &blocks[PIECES]));
-        sim_fill(scene->driver, (uintptr_t)blocks[PIECES], PIECES / 2 * GRANULE, 2, STREAM(1));
+        memory_fill(scene->driver, (uintptr_t)blocks[PIECES], PIECES / 2 * GRANULE, 2, STREAM(1));
         for (int i = 1; i < PIECES; i += 2)
             assert_ok(vmm_free(scene->cache, blocks[i]));
         assert_ok(vmm_free(scene->cache, blocks[PIECES]));
         assert_ok(vmm__cache_check(scene->cache));
     }
     assert_true(scene->driver->stalls > 0);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        POLICY_TEST(new_memory_is_usable),
-        POLICY_TEST(own_chunks_move_while_in_use),
-        POLICY_TEST(other_streams_chunks_move_after_their_work),
-        POLICY_TEST(single_granules_move_too),
-        POLICY_TEST(other_streams_can_be_followed),
-        POLICY_TEST(chunks_move_between_small_and_large_heaps),
-        POLICY_TEST(growth_keeps_the_blocks_beside_it),
-        POLICY_TEST(rest_of_the_block_beyond_fills_the_gap),
-        POLICY_TEST(needed_part_of_the_block_beyond_stays),
-        POLICY_TEST(pinned_memory_makes_chunks_small),
-        POLICY_TEST(chunks_larger_than_the_room_stay),
-        POLICY_TEST(detached_growth_is_new_memory),
-        cmocka_unit_test(chunks_are_small_only_near_the_limit),
-        POLICY_TEST(loading_creates_few_chunks),
-        POLICY_TEST(small_programs_have_small_chunks),
-        POLICY_TEST(programs_that_free_or_have_a_limit_are_not_loading),
-        POLICY_TEST(small_requests_map_whole_chunks),
-        POLICY_TEST(failed_growth_keeps_moved_chunks),
-        POLICY_TEST(failed_driver_calls_leak_nothing),
-        POLICY_TEST(failed_host_allocations_leak_nothing),
-        POLICY_TEST(requests_wait_for_addresses_in_limbo),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,8 @@
 /* Heaps and the directory: blocks tile extents, are split and merged, and are found by address. */
 #include "support/engine_support.h"
 
-static void take_splits_and_give_merges(void **state)
+ENGINE_TEST(take_splits_and_give_merges)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     struct block *whole = engine_attach(engine, heap, 10, 8, 4);
     assert_int_equal(whole->node.size, 8 * GRANULE);
@@ -29,9 +28,8 @@ static void take_splits_and_give_merges(void **state)
 }
 
 /* Detaching the middle of a block takes two records. They are allocated before anything changes. */
-static void detaching_the_middle_works_with_one_record_left(void **state)
+ENGINE_TEST(detaching_the_middle_works_with_one_record_left)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     (void)engine_attach(engine, heap, 10, 8, 1);
     while (heap->store.spare_count != 1)
@@ -43,9 +41,8 @@ static void detaching_the_middle_works_with_one_record_left(void **state)
     assert_int_equal(engine_drain(engine), GRANULE);
 }
 
-static void take_uses_the_best_fit(void **state)
+ENGINE_TEST(take_uses_the_best_fit)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     (void)engine_attach(engine, heap, 0, 8, 4);
     struct block *fit = engine_attach(engine, heap, 20, 2, 4);
@@ -57,9 +54,8 @@ static void take_uses_the_best_fit(void **state)
     engine_check(engine);
 }
 
-static void adjacent_extents_merge(void **state)
+ENGINE_TEST(adjacent_extents_merge)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     struct block *middle = engine_attach(engine, heap, 20, 4, 4);
     struct block *right = engine_attach(engine, heap, 24, 4, 4);
@@ -73,9 +69,8 @@ static void adjacent_extents_merge(void **state)
     engine_check(engine);
 }
 
-static void extents_of_different_heaps_do_not_merge(void **state)
+ENGINE_TEST(extents_of_different_heaps_do_not_merge)
 {
-    struct engine *engine = *state;
     (void)engine_attach(engine, &engine->pool->large, 20, 4, 4);
     struct block *other = engine_attach(engine, &engine->other->large, 24, 4, 4);
     struct block *small = engine_attach(engine, &engine->pool->small, 16, 4, 1);
@@ -87,9 +82,8 @@ static void extents_of_different_heaps_do_not_merge(void **state)
 }
 
 /* Looks up every address of a part of the arena: only the starts of blocks are found. */
-static void find_accepts_only_block_starts(void **state)
+ENGINE_TEST(find_accepts_only_block_starts)
 {
-    struct engine *engine = *state;
     for (int i = 0; i < 2; i++) {
         struct heap *heap = i == 0 ? &engine->pool->large : &engine->pool->small;
         uint64_t granule = i == 0 ? 8 : 32;
@@ -112,9 +106,8 @@ static void find_accepts_only_block_starts(void **state)
     }
 }
 
-static void whole_granules_can_be_detached(void **state)
+ENGINE_TEST(whole_granules_can_be_detached)
 {
-    struct engine *engine = *state;
     static const uint64_t cuts[][2] = { { 0, 8 }, { 0, 3 }, { 5, 3 }, { 2, 4 } };
     for (int i = 0; i < 8; i++) {
         struct heap *heap = i < 4 ? &engine->pool->large : &engine->pool->small;
@@ -136,9 +129,8 @@ static void whole_granules_can_be_detached(void **state)
     }
 }
 
-static void directory_finds_the_block_before_a_boundary(void **state)
+ENGINE_TEST(directory_finds_the_block_before_a_boundary)
 {
-    struct engine *engine = *state;
     for (int i = 0; i < 2; i++) {
         struct heap *heap = i == 0 ? &engine->pool->large : &engine->pool->small;
         uint64_t granule = i == 0 ? 0 : 32;
@@ -158,9 +150,8 @@ static void directory_finds_the_block_before_a_boundary(void **state)
     }
 }
 
-static void large_and_small_blocks_come_from_different_ends(void **state)
+ENGINE_TEST(large_and_small_blocks_come_from_different_ends)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->small;
     (void)engine_attach(engine, heap, 10, 1, 1);
     struct block *small = heap_take(heap, 252 << 10);
@@ -172,9 +163,8 @@ static void large_and_small_blocks_come_from_different_ends(void **state)
 
 /* Each granule of a small heap needs an allocation for its slots, after the batch of block
  * records. */
-static void attach_without_host_memory_changes_nothing(void **state)
+ENGINE_TEST(attach_without_host_memory_changes_nothing)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->small;
     engine_map(engine, 20, 4, 1);
     assert_ok(vmm__heap_records_keep(heap, 1));
@@ -192,9 +182,8 @@ static void attach_without_host_memory_changes_nothing(void **state)
     }
 }
 
-static void records_without_host_memory_change_nothing(void **state)
+ENGINE_TEST(records_without_host_memory_change_nothing)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     struct block *block = engine_attach(engine, heap, 20, 4, 1);
     while (heap->store.spare_count > 0)
@@ -209,9 +198,8 @@ static void records_without_host_memory_change_nothing(void **state)
     (void)heap_take(heap, 512);
 }
 
-static void cover_finds_the_block_of_every_address(void **state)
+ENGINE_TEST(cover_finds_the_block_of_every_address)
 {
-    struct engine *engine = *state;
     for (int i = 0; i < 2; i++) {
         struct heap *heap = i == 0 ? &engine->pool->large : &engine->pool->small;
         uint64_t granule = i == 0 ? 8 : 32;
@@ -228,9 +216,8 @@ static void cover_finds_the_block_of_every_address(void **state)
     }
 }
 
-static void random_blocks_keep_the_invariants(void **state)
+ENGINE_TEST(random_blocks_keep_the_invariants)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->small;
     (void)engine_attach(engine, heap, 4, 6, 1);
     (void)engine_attach(engine, heap, 14, 6, 1);
@@ -258,9 +245,8 @@ static void random_blocks_keep_the_invariants(void **state)
     assert_int_equal(vmm__size_index_largest(&heap->index)->size, 6 * GRANULE);
 }
 
-static void check_finds_damage(void **state)
+ENGINE_TEST(check_finds_damage)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     (void)engine_attach(engine, heap, 10, 8, 4);
     struct block *a = heap_take(heap, 3 * MIB);
@@ -278,25 +264,4 @@ static void check_finds_damage(void **state)
     assert_status(vmm__pool_check_locked(engine->pool), VMM_ERR_INTERNAL);
     heap->free_bytes--;
     engine_check(engine);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        ENGINE_TEST(take_splits_and_give_merges),
-        ENGINE_TEST(detaching_the_middle_works_with_one_record_left),
-        ENGINE_TEST(take_uses_the_best_fit),
-        ENGINE_TEST(adjacent_extents_merge),
-        ENGINE_TEST(extents_of_different_heaps_do_not_merge),
-        ENGINE_TEST(find_accepts_only_block_starts),
-        ENGINE_TEST(whole_granules_can_be_detached),
-        ENGINE_TEST(directory_finds_the_block_before_a_boundary),
-        ENGINE_TEST(large_and_small_blocks_come_from_different_ends),
-        ENGINE_TEST(attach_without_host_memory_changes_nothing),
-        ENGINE_TEST(records_without_host_memory_change_nothing),
-        ENGINE_TEST(cover_finds_the_block_of_every_address),
-        ENGINE_TEST(random_blocks_keep_the_invariants),
-        ENGINE_TEST(check_finds_damage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

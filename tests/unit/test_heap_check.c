@@ -30,9 +30,9 @@ static vmm_status check(const struct row *row)
     return vmm__pool_check_locked(row->pool);
 }
 
-static void finds_blocks_that_do_not_tile(void **state)
+ENGINE_TEST(finds_blocks_that_do_not_tile)
 {
-    struct row row = row_create(*state);
+    struct row row = row_create(engine);
     assert_found(check(&row), row.first->node.size, 0, "4: not a multiple");
     assert_found(check(&row), row.first->node.size, MIB - 1, "4: not a multiple");
     assert_found(check(&row), row.first->address, row.first->address + 1, "directory 2");
@@ -43,9 +43,9 @@ static void finds_blocks_that_do_not_tile(void **state)
     assert_found(check(&row), row.last->state, BLOCK_FREE, "2: two free neighbours");
 }
 
-static void finds_blocks_outside_their_extent(void **state)
+ENGINE_TEST(finds_blocks_outside_their_extent)
 {
-    struct row row = row_create(*state);
+    struct row row = row_create(engine);
     struct directory_entry *beyond =
         vmm__directory_entry(row.heap->directory, row.first->address) + 1;
     struct directory_entry *own = beyond - 1;
@@ -57,9 +57,9 @@ static void finds_blocks_outside_their_extent(void **state)
     assert_found(check(&row), row.first->prev, row.rest, "directory 2: an extent");
 }
 
-static void finds_slots_that_name_the_wrong_block(void **state)
+ENGINE_TEST(finds_slots_that_name_the_wrong_block)
 {
-    struct row row = row_create(*state);
+    struct row row = row_create(engine);
     struct directory_entry *second =
         vmm__directory_entry(row.heap->directory, row.first->address) + 1;
     /* Fills the hole, then takes from the rest: that block begins in the second granule. */
@@ -69,9 +69,9 @@ static void finds_slots_that_name_the_wrong_block(void **state)
     assert_found(check(&row), second->first, late, "directory 2: the slot");
 }
 
-static void finds_an_index_that_does_not_match(void **state)
+ENGINE_TEST(finds_an_index_that_does_not_match)
 {
-    struct row row = row_create(*state);
+    struct row row = row_create(engine);
     assert_found(check(&row), row.heap->free_bytes, row.heap->free_bytes + 512, "do not add up");
     assert_found(check(&row), row.hole->state, BLOCK_LIVE, "3: not free, but indexed");
     assert_found(check(&row), row.heap->index.rows, 0, "3: the index");
@@ -81,24 +81,22 @@ static void finds_an_index_that_does_not_match(void **state)
     assert_ok(check(&row));
 }
 
-static void finds_pinned_bytes_that_do_not_add_up(void **state)
+ENGINE_TEST(finds_pinned_bytes_that_do_not_add_up)
 {
-    struct row row = row_create(*state);
+    struct row row = row_create(engine);
     assert_found(check(&row), row.first->is_pinned, true, "5: pinned blocks");
     assert_found(check(&row), row.heap->unmovable_bytes, 512, "5: pinned blocks");
 }
 
-static void checks_small_heaps(void **state)
+ENGINE_TEST(checks_small_heaps)
 {
-    struct engine *engine = *state;
     (void)engine_attach(engine, &engine->pool->small, 0, 1, 1);
     struct row row = { .pool = engine->pool, .heap = &engine->pool->small };
     assert_found(check(&row), row.heap->free_bytes, 0, "small heap");
 }
 
-static void checks_extents_at_both_ends_of_the_arena(void **state)
+ENGINE_TEST(checks_extents_at_both_ends_of_the_arena)
 {
-    struct engine *engine = *state;
     struct row row = { .pool = engine->pool, .heap = &engine->pool->large };
     struct block *low = engine_attach(engine, row.heap, 0, 1, 1);
     struct block *high = engine_attach(engine, row.heap, ENGINE_GRANULES - 1, 1, 1);
@@ -119,9 +117,8 @@ static struct slab *slab_create(struct engine *engine)
     return engine->pool->slabs.all;
 }
 
-static void finds_overlapping_bits_of_a_slab(void **state)
+ENGINE_TEST(finds_overlapping_bits_of_a_slab)
 {
-    struct engine *engine = *state;
     struct row row = { .pool = engine->pool };
     struct slab *slab = slab_create(engine);
     uint64_t free_bit = slab->free_bits & -slab->free_bits;
@@ -131,9 +128,8 @@ static void finds_overlapping_bits_of_a_slab(void **state)
     assert_found(check(&row), slab->block, NULL, "slab 2");
 }
 
-static void finds_slots_of_a_slab_that_name_another_block(void **state)
+ENGINE_TEST(finds_slots_of_a_slab_that_name_another_block)
 {
-    struct engine *engine = *state;
     struct row row = { .pool = engine->pool };
     struct slab *slab = slab_create(engine);
     assert_true(slab->block->node.size > SMALL_SLOT_BYTES);
@@ -142,9 +138,8 @@ static void finds_slots_of_a_slab_that_name_another_block(void **state)
     assert_found(check(&row), *slot, NULL, "slab 4");
 }
 
-static void finds_slabs_in_the_wrong_list(void **state)
+ENGINE_TEST(finds_slabs_in_the_wrong_list)
 {
-    struct engine *engine = *state;
     struct row row = { .pool = engine->pool };
     struct slab *slab = slab_create(engine);
     assert_found(check(&row), slab->class_index, slab->class_index + 1, "slab 3");
@@ -153,9 +148,8 @@ static void finds_slabs_in_the_wrong_list(void **state)
 
 /* ---- Pools -------------------------------------------------------------------------------- */
 
-static void finds_expired_epochs_that_have_not_ended(void **state)
+ENGINE_TEST(finds_expired_epochs_that_have_not_ended)
 {
-    struct engine *engine = *state;
     struct row row = { .pool = engine->pool };
     uint64_t now = vmm__timeline_now(&engine->pool->timeline);
     assert_found(check(&row), row.pool->trimmed.latest_epoch, now, "pool: invariant 3: expired");
@@ -163,22 +157,4 @@ static void finds_expired_epochs_that_have_not_ended(void **state)
     assert_found(check(&row), row.pool->decayed.latest_epoch, row.pool->period_epoch + 1,
                  "pool: invariant 3: decayed");
     assert_found(check(&row), row.pool->timeline.passed, now, "timeline: invariant 1");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ENGINE_TEST(finds_blocks_that_do_not_tile),
-        ENGINE_TEST(finds_blocks_outside_their_extent),
-        ENGINE_TEST(finds_slots_that_name_the_wrong_block),
-        ENGINE_TEST(finds_an_index_that_does_not_match),
-        ENGINE_TEST(finds_pinned_bytes_that_do_not_add_up),
-        ENGINE_TEST(checks_small_heaps),
-        ENGINE_TEST(checks_extents_at_both_ends_of_the_arena),
-        ENGINE_TEST(finds_overlapping_bits_of_a_slab),
-        ENGINE_TEST(finds_slots_of_a_slab_that_name_another_block),
-        ENGINE_TEST(finds_slabs_in_the_wrong_list),
-        ENGINE_TEST(finds_expired_epochs_that_have_not_ended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 /* System limits that the host driver reaches, and what remains after close. */
 #define _GNU_SOURCE
 #include "support/host_support.h"
+#include "support/thread_support.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -33,9 +33,8 @@ static uint64_t exhaust_mappings(void **filler)
     return done < FILLER_LIMIT / 2 ? done : 0;
 }
 
-static void too_many_mappings_fail_without_changes(void **state)
+HOST_TEST(too_many_mappings_fail_without_changes)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, 64 * GRANULE);
     uint64_t single[2] = { handle_create(driver, GRANULE), handle_create(driver, GRANULE) };
     uint64_t freed = handle_create(driver, GRANULE);
@@ -70,9 +69,8 @@ static void too_many_mappings_fail_without_changes(void **state)
     assert_ok(vmm__driver_release(driver, rest, 61 * GRANULE));
 }
 
-static void process_limits_are_named(void **state)
+TEST(process_limits_are_named)
 {
-    (void)state;
     struct driver_options options = { .device_bytes = 64 * GRANULE };
     struct driver *driver = NULL;
     struct rlimit before;
@@ -141,18 +139,9 @@ static void *return_argument(void *argument)
     return argument;
 }
 
-/* Sanitizers start an additional thread with the program's first one. */
-static void start_thread_runtime(void)
+TEST(close_leaves_nothing)
 {
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, return_argument, NULL), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-}
-
-static void close_leaves_nothing(void **state)
-{
-    (void)state;
-    start_thread_runtime();
+    (void)thread_run(return_argument, NULL); /* sanitizers start another with the first */
     int descriptors = count_entries("/proc/self/fd");
     int threads = count_threads(1);
     for (int round = 0; round < 3; round++) {
@@ -179,9 +168,8 @@ static void close_leaves_nothing(void **state)
     }
 }
 
-static void descriptor_closes_on_exec(void **state)
+TEST(descriptor_closes_on_exec)
 {
-    (void)state;
     struct driver_options options = { .device_bytes = 16 * GRANULE };
     struct driver *driver;
     int probe = dup(0);
@@ -192,9 +180,8 @@ static void descriptor_closes_on_exec(void **state)
     assert_int_equal(fcntl(probe, F_GETFD), -1);
 }
 
-static void default_capacity_is_half_of_the_memory(void **state)
+TEST(default_capacity_is_half_of_the_memory)
 {
-    (void)state;
     struct driver_options options = { .device_bytes = 0 };
     struct driver *driver;
     assert_ok(vmm__driver_open(VMM_DRIVER_HOST, &options, &driver));
@@ -203,16 +190,4 @@ static void default_capacity_is_half_of_the_memory(void **state)
     assert_int_equal(driver->granule_bytes, GRANULE);
     assert_string_equal(driver->device_name, "host memory");
     vmm__driver_close(driver);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        HOST_TEST(too_many_mappings_fail_without_changes),
-        cmocka_unit_test(process_limits_are_named),
-        cmocka_unit_test(close_leaves_nothing),
-        cmocka_unit_test(descriptor_closes_on_exec),
-        cmocka_unit_test(default_capacity_is_half_of_the_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,6 @@
 
 #include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -56,9 +54,8 @@ static bool child_reads(uint64_t address, uint64_t wanted)
 
 /* ---- Guarantees ------------------------------------------------------------------------------ */
 
-static void a_handle_can_use_scattered_granules(void **state)
+HOST_TEST(a_handle_can_use_scattered_granules)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, 64 * GRANULE);
     uint64_t handles[64];
     for (int i = 0; i < 64; i++)
@@ -81,9 +78,8 @@ static void a_handle_can_use_scattered_granules(void **state)
     assert_ok(vmm__driver_address_free(driver, address, 64 * GRANULE));
 }
 
-static void no_granule_has_two_owners(void **state)
+HOST_TEST(no_granule_has_two_owners)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, 64 * GRANULE);
     uint64_t handles[8] = { 0 };
     uint64_t sizes[8] = { 0 };
@@ -106,9 +102,8 @@ static void no_granule_has_two_owners(void **state)
     }
 }
 
-static void memory_outlives_release_until_the_last_unmap(void **state)
+HOST_TEST(memory_outlives_release_until_the_last_unmap)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, 2 * GRANULE);
     uint64_t handle = handle_create(driver, GRANULE);
     handle_map(driver, address, GRANULE, handle);
@@ -144,9 +139,8 @@ static uint64_t memfd_kib(void)
     return blocks / 2;
 }
 
-static void create_allocates_and_release_frees_memory(void **state)
+HOST_TEST(create_allocates_and_release_frees_memory)
 {
-    struct driver *driver = *state;
     uint64_t before = memfd_kib();
     uint64_t handle = handle_create(driver, 64 * GRANULE);
     uint64_t during = memfd_kib();
@@ -156,9 +150,8 @@ static void create_allocates_and_release_frees_memory(void **state)
     assert_true(after + 100 * 1024 <= during);
 }
 
-static void memory_needs_mapping_and_access(void **state)
+HOST_TEST(memory_needs_mapping_and_access)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, 2 * GRANULE);
     uint64_t handle = handle_create(driver, GRANULE);
     assert_false(child_reads(address, 0));
@@ -174,9 +167,8 @@ static void memory_needs_mapping_and_access(void **state)
     assert_false(child_reads(address, 0));
 }
 
-static void children_do_not_inherit_mappings(void **state)
+HOST_TEST(children_do_not_inherit_mappings)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, GRANULE);
     handle_map(driver, address, GRANULE, handle_create(driver, GRANULE));
     *word_at(address) = 42;
@@ -184,9 +176,8 @@ static void children_do_not_inherit_mappings(void **state)
     assert_int_equal(*word_at(address), 42);
 }
 
-static void huge_reservations_work(void **state)
+HOST_TEST(huge_reservations_work)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, HUGE_BYTES);
     assert_int_equal(address % GRANULE, 0);
     uint64_t last = address + HUGE_BYTES - GRANULE;
@@ -205,9 +196,8 @@ static void huge_reservations_work(void **state)
 
 /* ---- Invalid calls fail without changes ------------------------------------------------------ */
 
-static void invalid_calls_are_refused(void **state)
+HOST_TEST(invalid_calls_are_refused)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, 8 * GRANULE);
     uint64_t one = handle_create(driver, GRANULE);
     uint64_t two = handle_create(driver, 2 * GRANULE);
@@ -249,19 +239,4 @@ static void invalid_calls_are_refused(void **state)
     assert_ok(vmm__driver_address_free(driver, address, 8 * GRANULE));
     assert_int_equal(free_granules(driver), 64);
     assert_int_equal(munmap(own, 4 * GRANULE), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        HOST_TEST(a_handle_can_use_scattered_granules),
-        HOST_TEST(no_granule_has_two_owners),
-        HOST_TEST(memory_outlives_release_until_the_last_unmap),
-        HOST_TEST(create_allocates_and_release_frees_memory),
-        HOST_TEST(memory_needs_mapping_and_access),
-        HOST_TEST(children_do_not_inherit_mappings),
-        HOST_TEST(huge_reservations_work),
-        HOST_TEST(invalid_calls_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,8 @@
 
 /* ---- Invalid calls --------------------------------------------------------------------------- */
 
-static void partial_granules_are_refused(void **state)
+HOST_TEST(partial_granules_are_refused)
 {
-    struct driver *driver = *state;
     uint64_t out = 5;
     static const uint64_t wrong[] = { 0, 1, GRANULE - 1, GRANULE + 512 };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -20,9 +19,8 @@ static void partial_granules_are_refused(void **state)
     assert_int_equal(out, 5);
 }
 
-static void unknown_handles_are_refused(void **state)
+HOST_TEST(unknown_handles_are_refused)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, GRANULE);
     uint64_t released = handle_create(driver, GRANULE);
     assert_ok(vmm__driver_release(driver, released, GRANULE));
@@ -39,9 +37,8 @@ static void unknown_handles_are_refused(void **state)
     assert_status(vmm__driver_map(driver, other, GRANULE, handle), VMM_ERR_DRIVER);
 }
 
-static void reservations_are_freed_whole(void **state)
+HOST_TEST(reservations_are_freed_whole)
 {
-    struct driver *driver = *state;
     uint64_t first = address_reserve(driver, 2 * GRANULE);
     uint64_t second = address_reserve(driver, 4 * GRANULE);
     assert_status(vmm__driver_address_free(driver, first + GRANULE, GRANULE), VMM_ERR_DRIVER);
@@ -52,9 +49,8 @@ static void reservations_are_freed_whole(void **state)
     assert_ok(vmm__driver_address_free(driver, second, 4 * GRANULE));
 }
 
-static void partial_mappings_are_refused(void **state)
+HOST_TEST(partial_mappings_are_refused)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, 8 * GRANULE);
     handle_map(driver, address, 2 * GRANULE, handle_create(driver, 2 * GRANULE));
     handle_map(driver, address + 2 * GRANULE, 2 * GRANULE, handle_create(driver, 2 * GRANULE));
@@ -74,10 +70,9 @@ static void partial_mappings_are_refused(void **state)
     assert_ok(vmm__driver_unmap(driver, address, 4 * GRANULE));
 }
 
-static void work_requires_accessible_memory(void **state)
+HOST_TEST(work_requires_accessible_memory)
 {
-    struct driver *driver = *state;
-    uint64_t good = memory_map(driver, GRANULE);
+    uint64_t good = memory_map(driver, GRANULE, NULL);
     uint64_t bad = address_reserve(driver, GRANULE);
     assert_status(vmm__driver_copy(driver, good, bad, GRANULE, STREAM(1)), VMM_ERR_DRIVER);
     assert_status(vmm__driver_copy(driver, bad, good, GRANULE, STREAM(1)), VMM_ERR_DRIVER);
@@ -86,28 +81,26 @@ static void work_requires_accessible_memory(void **state)
     assert_status(vmm__driver_check(driver, bad, GRANULE, 1, STREAM(1)), VMM_ERR_DRIVER);
 }
 
-static void captures_begin_and_end_once(void **state)
+HOST_TEST(captures_begin_and_end_once)
 {
-    struct driver *host = *state;
     struct driver_options options = { 0 };
     struct driver *sim;
     assert_ok(vmm__driver_sim_open(&options, &sim));
-    struct driver *const drivers[] = { host, sim };
+    struct driver *const drivers[] = { driver, sim };
     for (int i = 0; i < 2; i++) {
-        struct driver *driver = drivers[i];
-        assert_status(vmm__driver_capture_end(driver, STREAM(9)), VMM_ERR_DRIVER);
-        assert_ok(vmm__driver_capture_begin(driver, STREAM(9)));
-        assert_status(vmm__driver_capture_begin(driver, STREAM(9)), VMM_ERR_DRIVER);
-        assert_ok(vmm__driver_capture_end(driver, STREAM(9)));
-        assert_status(vmm__driver_capture_end(driver, STREAM(9)), VMM_ERR_DRIVER);
-        assert_status(vmm__driver_stream_destroy(driver, STREAM(10)), VMM_ERR_DRIVER);
+        struct driver *each = drivers[i];
+        assert_status(vmm__driver_capture_end(each, STREAM(9)), VMM_ERR_DRIVER);
+        assert_ok(vmm__driver_capture_begin(each, STREAM(9)));
+        assert_status(vmm__driver_capture_begin(each, STREAM(9)), VMM_ERR_DRIVER);
+        assert_ok(vmm__driver_capture_end(each, STREAM(9)));
+        assert_status(vmm__driver_capture_end(each, STREAM(9)), VMM_ERR_DRIVER);
+        assert_status(vmm__driver_stream_destroy(each, STREAM(10)), VMM_ERR_DRIVER);
     }
     vmm__driver_close(sim);
 }
 
-static void unknown_kinds_are_refused(void **state)
+TEST(unknown_kinds_are_refused)
 {
-    (void)state;
     struct driver_options options = { .device_bytes = 4 * GRANULE };
     struct driver *driver = NULL;
     static const int wrong[] = { -1, VMM_DRIVER_SIM + 1, 1000 };
@@ -189,19 +182,18 @@ static vmm_status work_step(struct driver *driver)
     return status;
 }
 
-static void every_step_reports_out_of_memory(void **state)
+HOST_TEST(every_step_reports_out_of_memory)
 {
     static const step steps[] = { reserve_step, create_step, event_step,
                                   stream_step,  work_step,   capture_step };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        sweep_step(*state, steps[i]);
-    assert_ok(vmm__driver_capture_end(*state, STREAM(21)));
-    assert_ok(vmm__driver_device_wait(*state));
+        sweep_step(driver, steps[i]);
+    assert_ok(vmm__driver_capture_end(driver, STREAM(21)));
+    assert_ok(vmm__driver_device_wait(driver));
 }
 
-static void a_failed_map_leaves_no_mapping(void **state)
+HOST_TEST(a_failed_map_leaves_no_mapping)
 {
-    struct driver *driver = *state;
     uint64_t address = address_reserve(driver, GRANULE);
     uint64_t handle = handle_create(driver, GRANULE);
     (void)vmm__host_fail_at(1);
@@ -211,9 +203,8 @@ static void a_failed_map_leaves_no_mapping(void **state)
     handle_map(driver, address, GRANULE, handle);
 }
 
-static void open_fails_without_host_memory(void **state)
+TEST(open_fails_without_host_memory)
 {
-    (void)state;
     uint64_t number = 0;
     vmm_status status = VMM_ERR_HOST_OOM;
     while (status == VMM_ERR_HOST_OOM && number < 100) {
@@ -229,21 +220,4 @@ static void open_fails_without_host_memory(void **state)
     }
     assert_int_equal(status, VMM_OK);
     assert_true(number > 3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        HOST_TEST(partial_granules_are_refused),
-        HOST_TEST(unknown_handles_are_refused),
-        HOST_TEST(reservations_are_freed_whole),
-        HOST_TEST(partial_mappings_are_refused),
-        HOST_TEST(work_requires_accessible_memory),
-        HOST_TEST(captures_begin_and_end_once),
-        cmocka_unit_test(unknown_kinds_are_refused),
-        HOST_TEST(every_step_reports_out_of_memory),
-        HOST_TEST(a_failed_map_leaves_no_mapping),
-        cmocka_unit_test(open_fails_without_host_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,23 +77,22 @@ static void step_kernel(void *context)
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
-static void stream_runs_in_order(void **state)
+HOST_TEST(stream_runs_in_order)
 {
     static struct trace trace;
     static struct step steps[10000];
     for (int i = 0; i < 10000; i++) {
         steps[i] = (struct step){ &trace, i };
-        assert_ok(vmm__host_launch(*state, step_kernel, &steps[i], STREAM(77)));
+        assert_ok(vmm__host_launch(driver, step_kernel, &steps[i], STREAM(77)));
     }
-    assert_ok(vmm__driver_device_wait(*state));
+    assert_ok(vmm__driver_device_wait(driver));
     assert_int_equal(trace.count, 10000);
     for (int i = 0; i < 10000; i++)
         assert_int_equal(trace.seen[i], i);
 }
 
-static void events_cover_work_before_their_record(void **state)
+HOST_TEST(events_cover_work_before_their_record)
 {
-    struct driver *driver = *state;
     struct gate first = GATE_INIT;
     struct gate second = GATE_INIT;
     void *event = event_new(driver);
@@ -120,9 +119,8 @@ static void events_cover_work_before_their_record(void **state)
     assert_ok(vmm__driver_event_destroy(driver, early));
 }
 
-static void waiting_streams_occupy_no_worker(void **state)
+HOST_TEST(waiting_streams_occupy_no_worker)
 {
-    struct driver *driver = *state;
     static struct trace trace;
     struct step late = { &trace, 1 };
     struct step free_step = { &trace, 2 };
@@ -158,9 +156,8 @@ static void waiting_streams_occupy_no_worker(void **state)
     assert_ok(vmm__driver_event_destroy(driver, done));
 }
 
-static void waits_chain_through_streams(void **state)
+HOST_TEST(waits_chain_through_streams)
 {
-    struct driver *driver = *state;
     static struct trace trace;
     static struct step steps[1000];
     struct gate gate = GATE_INIT;
@@ -204,9 +201,8 @@ static void *flood_main(void *argument)
     return flood;
 }
 
-static void full_queues_block_only_the_submitter(void **state)
+HOST_TEST(full_queues_block_only_the_submitter)
 {
-    struct driver *driver = *state;
     static struct flood flood;
     struct gate gate = GATE_INIT;
     pthread_t thread;
@@ -226,9 +222,8 @@ static void full_queues_block_only_the_submitter(void **state)
     assert_int_equal(flood.trace.count, FLOOD_STEPS + 1);
 }
 
-static void destroyed_streams_finish_their_work(void **state)
+HOST_TEST(destroyed_streams_finish_their_work)
 {
-    struct driver *driver = *state;
     static struct trace trace;
     struct step step = { &trace, 1 };
     struct gate gate = GATE_INIT;
@@ -254,10 +249,9 @@ static void destroyed_streams_finish_their_work(void **state)
 
 /* ---- Patterns -------------------------------------------------------------------------------- */
 
-static void check_counts_differing_units(void **state)
+HOST_TEST(check_counts_differing_units)
 {
-    struct driver *driver = *state;
-    uint64_t address = memory_map(driver, GRANULE);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     unsigned char *bytes = (unsigned char *)(uintptr_t)address;
     assert_ok(vmm__driver_fill(driver, address, 10 * 512 + 3, 1234, NULL));
     assert_ok(vmm__driver_device_wait(driver));
@@ -273,10 +267,9 @@ static void check_counts_differing_units(void **state)
     assert_int_equal(mismatches(driver), 4 + 11);
 }
 
-static void fill_stays_within_the_block(void **state)
+HOST_TEST(fill_stays_within_the_block)
 {
-    struct driver *driver = *state;
-    uint64_t address = memory_map(driver, GRANULE);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     const unsigned char *bytes = (const unsigned char *)(uintptr_t)address;
     for (uint64_t size = 1; size < 1600; size++) {
         assert_ok(vmm__driver_fill(driver, address + 4096 - size, size, 9, NULL));
@@ -311,31 +304,15 @@ static void *hammer_main(void *argument)
     return ok ? driver : NULL;
 }
 
-static void any_thread_may_call(void **state)
+HOST_TEST(any_thread_may_call)
 {
     pthread_t threads[6];
     for (int i = 0; i < 6; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, hammer_main, *state), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, hammer_main, driver), 0);
     for (int i = 0; i < 6; i++) {
         void *result;
         assert_int_equal(pthread_join(threads[i], &result), 0);
-        assert_ptr_equal(result, *state);
+        assert_ptr_equal(result, driver);
     }
-    assert_int_equal(mismatches(*state), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        HOST_TEST(stream_runs_in_order),
-        HOST_TEST(events_cover_work_before_their_record),
-        HOST_TEST(waiting_streams_occupy_no_worker),
-        HOST_TEST(waits_chain_through_streams),
-        HOST_TEST(full_queues_block_only_the_submitter),
-        HOST_TEST(destroyed_streams_finish_their_work),
-        HOST_TEST(check_counts_differing_units),
-        HOST_TEST(fill_stays_within_the_block),
-        HOST_TEST(any_thread_may_call),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_int_equal(mismatches(driver), 0);
 }

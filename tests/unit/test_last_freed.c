@@ -11,9 +11,8 @@ static struct block *last_freed_create(struct heap *heap, uint64_t bytes, uint64
     return block;
 }
 
-static void same_size_reuses_the_last_freed_block(void **state)
+ENGINE_TEST(same_size_reuses_the_last_freed_block)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     (void)engine_attach(engine, heap, 10, 4, 4);
     struct block *block = last_freed_create(heap, MIB, 3);
@@ -33,9 +32,8 @@ static void same_size_reuses_the_last_freed_block(void **state)
     engine_check(engine);
 }
 
-static void another_size_settles_the_last_freed_block(void **state)
+ENGINE_TEST(another_size_settles_the_last_freed_block)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     (void)engine_attach(engine, heap, 10, 4, 4);
     uint64_t address = last_freed_create(heap, MIB, 3)->address;
@@ -45,9 +43,8 @@ static void another_size_settles_the_last_freed_block(void **state)
 }
 
 /* Only the block that was taken last becomes the last freed one, and only one at a time. */
-static void only_the_last_taken_becomes_the_last_freed(void **state)
+ENGINE_TEST(only_the_last_taken_becomes_the_last_freed)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     (void)engine_attach(engine, heap, 10, 4, 4);
     struct block *first = heap_take(heap, MIB);
@@ -61,9 +58,8 @@ static void only_the_last_taken_becomes_the_last_freed(void **state)
     assert_int_equal(heap->free_bytes, 4 * GRANULE);
 }
 
-static void lock_settles_the_heaps(void **state)
+ENGINE_TEST(lock_settles_the_heaps)
 {
-    struct engine *engine = *state;
     struct pool *pool = engine->pool;
     (void)engine_attach(engine, &pool->large, 10, 4, 4);
     (void)engine_attach(engine, &pool->small, 20, 4, 1);
@@ -84,9 +80,8 @@ static void lock_settles_the_heaps(void **state)
 }
 
 /* The timeline advanced between the frees of two blocks in one granule: the later epoch counts. */
-static void later_free_keeps_its_epoch(void **state)
+ENGINE_TEST(later_free_keeps_its_epoch)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
     struct block *other = heap_take(heap, 64 << 10);
@@ -98,9 +93,8 @@ static void later_free_keeps_its_epoch(void **state)
 }
 
 /* A block that becomes the best fit is taken, as if there were no last freed block. */
-static void better_fit_that_is_freed_later_is_taken(void **state)
+ENGINE_TEST(better_fit_that_is_freed_later_is_taken)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
     struct block *exact = heap_take(heap, 64 << 10);
@@ -112,9 +106,8 @@ static void better_fit_that_is_freed_later_is_taken(void **state)
     engine_check(engine);
 }
 
-static void last_freed_block_is_an_unknown_pointer(void **state)
+ENGINE_TEST(last_freed_block_is_an_unknown_pointer)
 {
-    struct engine *engine = *state;
     struct pool *pool = engine->pool;
     struct heap *heap = &pool->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
@@ -131,9 +124,8 @@ static void last_freed_block_is_an_unknown_pointer(void **state)
     engine_check(engine);
 }
 
-static void free_unpins_the_last_freed_block(void **state)
+ENGINE_TEST(free_unpins_the_last_freed_block)
 {
-    struct engine *engine = *state;
     struct pool *pool = engine->pool;
     struct heap *heap = &pool->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
@@ -151,9 +143,8 @@ static void free_unpins_the_last_freed_block(void **state)
 
 /* Growth locks the pool, so that the new memory merges with the last freed block at the edge of
  * the extent. */
-static void growth_merges_with_the_last_freed_block(void **state)
+ENGINE_TEST(growth_merges_with_the_last_freed_block)
 {
-    struct engine *engine = *state;
     struct heap *heap = &engine->pool->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
     struct block *block = last_freed_create(heap, GRANULE, 3);
@@ -219,9 +210,8 @@ static unsigned pair_run(struct engine *engine, struct heap_pair *pair, uint64_t
     return reusable;
 }
 
-static void placement_is_the_same_without_a_last_freed_block(void **state)
+ENGINE_TEST(placement_is_the_same_without_a_last_freed_block)
 {
-    struct engine *engine = *state;
     for (int i = 0; i < 2; i++) {
         struct heap_pair pair = { .starts = { engine_address(engine, 4 + 20 * (unsigned)i),
                                               engine_address(engine, 12 + 20 * (unsigned)i) } };
@@ -233,21 +223,4 @@ static void placement_is_the_same_without_a_last_freed_block(void **state)
         }
         assert_true(pair_run(engine, &pair, 5 + (unsigned)i) > 1000);
     }
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        ENGINE_TEST(same_size_reuses_the_last_freed_block),
-        ENGINE_TEST(another_size_settles_the_last_freed_block),
-        ENGINE_TEST(only_the_last_taken_becomes_the_last_freed),
-        ENGINE_TEST(lock_settles_the_heaps),
-        ENGINE_TEST(later_free_keeps_its_epoch),
-        ENGINE_TEST(better_fit_that_is_freed_later_is_taken),
-        ENGINE_TEST(last_freed_block_is_an_unknown_pointer),
-        ENGINE_TEST(free_unpins_the_last_freed_block),
-        ENGINE_TEST(growth_merges_with_the_last_freed_block),
-        ENGINE_TEST(placement_is_the_same_without_a_last_freed_block),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

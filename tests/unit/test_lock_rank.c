@@ -11,7 +11,6 @@
 #include "base/mutex.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -160,16 +159,14 @@ static void fail_an_assertion(struct locks *locks)
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-static void right_orders_pass(void **state)
+TEST(right_orders_pass)
 {
-    (void)state;
     assert_passes(lock_in_order);
     assert_passes(lock_in_a_callback);
 }
 
-static void wrong_orders_abort(void **state)
+TEST(wrong_orders_abort)
 {
-    (void)state;
     assert_aborts(lock_pool_then_grow, "held->rank < check->rank");
     assert_aborts(lock_two_pools, "held->rank < check->rank");
     assert_aborts(lock_under_a_leaf, "held->rank < check->rank");
@@ -178,27 +175,14 @@ static void wrong_orders_abort(void **state)
     assert_aborts(unlock_a_free_lock, "*link != NULL");
 }
 
-static void assert_held_knows_the_holder(void **state)
+TEST(assert_held_knows_the_holder)
 {
-    (void)state;
     assert_passes(assert_held);
     assert_aborts(assert_held_after_unlock, "vmm__lock_check_holds");
 }
 
-static void failed_assertion_names_its_place(void **state)
+TEST(failed_assertion_names_its_place)
 {
-    (void)state;
     assert_aborts(fail_an_assertion, "test_lock_rank.c:");
     assert_aborts(fail_an_assertion, "assertion failed: locks == NULL");
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right_orders_pass),
-        cmocka_unit_test(wrong_orders_abort),
-        cmocka_unit_test(assert_held_knows_the_holder),
-        cmocka_unit_test(failed_assertion_names_its_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,10 +16,8 @@ static void line_record(void *context, const char *line)
 
 static vmm_cache *cache_create_with_log(struct driver *driver, uint64_t limit_bytes)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.log = line_record;
-    config.log_context = latest;
-    config.limit_bytes = limit_bytes;
+    vmm_config config =
+        CONFIG(.log = line_record, .log_context = latest, .limit_bytes = limit_bytes);
     vmm_cache *cache;
     assert_ok(vmm__cache_create_on(&config, driver, &cache));
     return cache;
@@ -32,9 +30,9 @@ static void *allocate(vmm_cache *cache, size_t bytes)
     return block;
 }
 
-static void growth_is_logged(void **state)
+SIM_TEST(growth_is_logged)
 {
-    vmm_cache *cache = cache_create_with_log(*state, 0);
+    vmm_cache *cache = cache_create_with_log(driver, 0);
     char wanted[256];
     uint64_t address = (uint64_t)(uintptr_t)allocate(cache, 5 * MIB);
     (void)snprintf(wanted, sizeof wanted,
@@ -46,9 +44,9 @@ static void growth_is_logged(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
-static void live_blocks_are_logged_at_destroy(void **state)
+SIM_TEST(live_blocks_are_logged_at_destroy)
 {
-    vmm_cache *cache = cache_create_with_log(*state, 0);
+    vmm_cache *cache = cache_create_with_log(driver, 0);
     char wanted[256];
     (void)allocate(cache, 1000);
     void *third = allocate(cache, 700 * 1024);
@@ -63,16 +61,16 @@ static void live_blocks_are_logged_at_destroy(void **state)
         (unsigned long long)(uintptr_t)first, (unsigned long long)(uintptr_t)second,
         (unsigned long long)(uintptr_t)third);
     assert_string_equal(latest, wanted);
-    cache = cache_create_with_log(*state, 0);
+    cache = cache_create_with_log(driver, 0);
     assert_ok(vmm_free(cache, allocate(cache, MIB)));
     latest[0] = '\0';
     assert_ok(vmm_destroy(cache));
     assert_string_equal(latest, "");
 }
 
-static void trims_are_logged(void **state)
+SIM_TEST(trims_are_logged)
 {
-    vmm_cache *cache = cache_create_with_log(*state, 0);
+    vmm_cache *cache = cache_create_with_log(driver, 0);
     void *small = allocate(cache, 6 * MIB);
     void *large = allocate(cache, 10 * MIB);
     assert_ok(vmm_free(cache, large));
@@ -84,9 +82,9 @@ static void trims_are_logged(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
-static void failures_are_logged(void **state)
+SIM_TEST(failures_are_logged)
 {
-    vmm_cache *cache = cache_create_with_log(*state, 4 * MIB);
+    vmm_cache *cache = cache_create_with_log(driver, 4 * MIB);
     void *block;
     char wanted[600];
     assert_status(vmm_alloc(cache, 5 * MIB, STREAM(7), &block), VMM_ERR_DEVICE_OOM);
@@ -95,15 +93,4 @@ static void failures_are_logged(void **state)
     assert_ok(vmm_log_write(cache, "%d and %s are only text"));
     assert_string_equal(latest, "%d and %s are only text");
     assert_ok(vmm_destroy(cache));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(growth_is_logged),
-        SIM_TEST(live_blocks_are_logged_at_destroy),
-        SIM_TEST(trims_are_logged),
-        SIM_TEST(failures_are_logged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
 /* Magazines: threads that share a contended pool, including concurrent double frees. */
 #define _GNU_SOURCE
 #include "support/sim_support.h"
+#include "support/thread_support.h"
 
 #include "api/create_on.h"
 #include "cache/cache.h"
 #include "life/child.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -108,14 +108,14 @@ static void free_twice(struct driver *driver, size_t bytes)
     assert_ok(vmm_destroy(shared.cache));
 }
 
-static void concurrent_double_free_of_a_block_frees_it_once(void **state)
+SIM_TEST(concurrent_double_free_of_a_block_frees_it_once)
 {
-    free_twice(*state, MIB);
+    free_twice(driver, MIB);
 }
 
-static void concurrent_double_free_of_an_object_frees_it_once(void **state)
+SIM_TEST(concurrent_double_free_of_an_object_frees_it_once)
 {
-    free_twice(*state, 4096);
+    free_twice(driver, 4096);
 }
 
 /* ---- Decay -------------------------------------------------------------------------------- */
@@ -144,21 +144,16 @@ static void *visitor_main(void *cache)
  * magazine. */
 static void bias_owner_remove(vmm_cache *cache)
 {
-    pthread_t visitor;
-    assert_int_equal(pthread_create(&visitor, NULL, visitor_main, cache), 0);
-    (void)pthread_join(visitor, NULL);
+    (void)thread_run(visitor_main, cache);
 }
 
-static void idle_memory_decays_while_magazines_serve_requests(void **state)
+SIM_TEST(idle_memory_decays_while_magazines_serve_requests)
 {
     uint64_t now_ns = 1;
-    vmm_config config = VMM_CONFIG_INIT;
-    config.decay_ms = 1;
-    config.clock = clock_read;
-    config.clock_context = &now_ns;
+    vmm_config config = CONFIG(.decay_ms = 1, .clock = clock_read, .clock_context = &now_ns);
     vmm_cache *cache;
     void *large;
-    assert_ok(vmm__cache_create_on(&config, *state, &cache));
+    assert_ok(vmm__cache_create_on(&config, driver, &cache));
     assert_ok(vmm_alloc(cache, 64 * MIB, STREAM(1), &large));
     assert_ok(vmm_free(cache, large));
     bias_owner_remove(cache);
@@ -224,14 +219,14 @@ static void reuse_identity(struct driver *driver, bool is_contended)
 }
 
 /* ThreadSanitizer reports a missing order in these two tests. */
-static void thread_slot_passes_to_a_thread_of_the_same_identity(void **state)
+SIM_TEST(thread_slot_passes_to_a_thread_of_the_same_identity)
 {
-    reuse_identity(*state, false);
+    reuse_identity(driver, false);
 }
 
-static void magazine_passes_to_a_thread_of_the_same_identity(void **state)
+SIM_TEST(magazine_passes_to_a_thread_of_the_same_identity)
 {
-    reuse_identity(*state, true);
+    reuse_identity(driver, true);
 }
 
 /* ---- Contention --------------------------------------------------------------------------- */
@@ -246,12 +241,12 @@ static bool is_contended_after(vmm_cache *cache, struct pool *pool, uint32_t wai
     return atomic_load(&pool->is_contended);
 }
 
-static void pool_is_contended_after_32_waits(void **state)
+SIM_TEST(pool_is_contended_after_32_waits)
 {
     vmm_config config = VMM_CONFIG_INIT;
     vmm_cache *cache;
     struct pool *pool;
-    assert_ok(vmm__cache_create_on(&config, *state, &cache));
+    assert_ok(vmm__cache_create_on(&config, driver, &cache));
     assert_ok(vmm__cache_pool(cache, STREAM(1), &pool));
     bool may_bias = pool->lock.may_bias;
     assert_false(is_contended_after(cache, pool, 0, true));
@@ -287,9 +282,8 @@ static void *member_main(void *context)
     return NULL;
 }
 
-static void up_to_255_threads_have_a_magazine_each(void **state)
+SIM_TEST(up_to_255_threads_have_a_magazine_each)
 {
-    struct driver *driver = *state;
     static pthread_t threads[THREADS];
     static struct group group;
     vmm_config config = VMM_CONFIG_INIT;
@@ -344,11 +338,9 @@ static void keeper_child(void *context)
 
 static void keeper_open(struct driver *driver, struct keeper *keeper)
 {
-    vmm_config config = VMM_CONFIG_INIT;
     struct pool *pool;
     void *kept;
-    config.log = keeper_log;
-    config.log_context = keeper;
+    vmm_config config = CONFIG(.log = keeper_log, .log_context = keeper);
     assert_ok(vmm__cache_create_on(&config, driver, &keeper->cache));
     assert_ok(vmm__cache_pool(keeper->cache, STREAM(1), &pool));
     vmm__biased_disable(&pool->lock);
@@ -370,36 +362,20 @@ static void keeper_close(struct keeper *keeper)
     assert_ok(vmm_destroy(keeper->cache));
 }
 
-static void callbacks_under_locks_use_no_magazine(void **state)
+SIM_TEST(callbacks_under_locks_use_no_magazine)
 {
     struct keeper keeper = { 0 };
-    keeper_open(*state, &keeper);
+    keeper_open(driver, &keeper);
     assert_ok(vmm_log_write(keeper.cache, "now"));
     assert_true(keeper.alloc_status == VMM_ERR_INVALID_ARGUMENT &&
                 keeper.free_status == keeper.alloc_status);
     keeper_close(&keeper);
 }
 
-static void child_of_fork_uses_no_magazine(void **state)
+SIM_TEST(child_of_fork_uses_no_magazine)
 {
     struct keeper keeper = { 0 };
-    keeper_open(*state, &keeper);
+    keeper_open(driver, &keeper);
     child_runs(keeper_child, &keeper);
     keeper_close(&keeper);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        SIM_TEST(concurrent_double_free_of_a_block_frees_it_once),
-        SIM_TEST(concurrent_double_free_of_an_object_frees_it_once),
-        SIM_TEST(idle_memory_decays_while_magazines_serve_requests),
-        SIM_TEST(thread_slot_passes_to_a_thread_of_the_same_identity),
-        SIM_TEST(magazine_passes_to_a_thread_of_the_same_identity),
-        SIM_TEST(pool_is_contended_after_32_waits),
-        SIM_TEST(up_to_255_threads_have_a_magazine_each),
-        SIM_TEST(callbacks_under_locks_use_no_magazine),
-        SIM_TEST(child_of_fork_uses_no_magazine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

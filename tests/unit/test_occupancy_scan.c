@@ -20,9 +20,8 @@ static const struct partly *partly_find(const struct occupancy_scan *occupancy_s
     return NULL;
 }
 
-static void granules_without_live_bytes_are_free(void **state)
+LIVE_TEST(granules_without_live_bytes_are_free)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 10, 5, 5);
     (void)live_block_at(scene, heap, scene_address(scene, 11) - 512, GRANULE + 1024);
@@ -30,9 +29,8 @@ static void granules_without_live_bytes_are_free(void **state)
         assert_int_equal(vmm__granule_is_free(heap, 10 + i), i >= 3);
 }
 
-static void chunks_live_in_part_are_listed_once(void **state)
+LIVE_TEST(chunks_live_in_part_are_listed_once)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 4, 4, 4); /* idle */
     (void)extent(scene, heap, 10, 4, 4);
@@ -55,9 +53,8 @@ static void chunks_live_in_part_are_listed_once(void **state)
     vmm__occupancy_scan_end(&occupancy_scan);
 }
 
-static void small_heaps_and_slabs_are_scanned(void **state)
+LIVE_TEST(small_heaps_and_slabs_are_scanned)
 {
-    struct scene *scene = *state;
     void *objects[2];
     void *block;
     assert_ok(vmm_alloc(scene->cache, 100, STREAM(1), &objects[0]));
@@ -86,9 +83,8 @@ static void small_heaps_and_slabs_are_scanned(void **state)
 }
 
 /* A block across two chunks pins both. */
-static void a_pin_covers_every_chunk_of_the_block(void **state)
+LIVE_TEST(a_pin_covers_every_chunk_of_the_block)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 10, 6, 2);
     live_block_pin(heap, live_block_at(scene, heap, scene_address(scene, 12) - 512, 1024));
@@ -99,25 +95,12 @@ static void a_pin_covers_every_chunk_of_the_block(void **state)
     assert_false(vmm__block_ref_is_pinned(scene->cache, heap, scene_chunk(scene, 14)));
 }
 
-static void missing_host_memory_is_reported(void **state)
+LIVE_TEST(missing_host_memory_is_reported)
 {
-    struct scene *scene = *state;
     struct occupancy_scan occupancy_scan = scan(scene);
     assert_int_equal(occupancy_scan.count, 0);
     vmm__occupancy_scan_end(&occupancy_scan);
     (void)live_block_place(scene, &scene->pool->large, 10, 0, 1);
     (void)vmm__host_fail_at(1);
     assert_status(vmm__occupancy_scan_begin(scene->cache, &occupancy_scan), VMM_ERR_HOST_OOM);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        LIVE_TEST(granules_without_live_bytes_are_free),
-        LIVE_TEST(chunks_live_in_part_are_listed_once),
-        LIVE_TEST(small_heaps_and_slabs_are_scanned),
-        LIVE_TEST(a_pin_covers_every_chunk_of_the_block),
-        LIVE_TEST(missing_host_memory_is_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,9 +35,8 @@ static void assert_silent(const char *line, const char *part)
 /* ---- Free memory --------------------------------------------------------------------------- */
 
 /* Chunks 0 to 5 of 4 granules: a free one, one with a hole inside, one with two holes, holes across chunk borders. */
-static void pinned_chunks_are_counted_once(void **state)
+POLICY_TEST(pinned_chunks_are_counted_once)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->other->large;
     static const struct {
         uint64_t granules;
@@ -68,9 +67,8 @@ static void pinned_chunks_are_counted_once(void **state)
                                    "blocks in 4 chunks (most by stream 0x102: 16.0 MiB)");
 }
 
-static void the_report_names_the_stream_that_pins_most(void **state)
+POLICY_TEST(the_report_names_the_stream_that_pins_most)
 {
-    struct scene *scene = *state;
     struct heap *heaps[] = { &scene->pool->large, &scene->other->large, &scene->other->small };
     for (uint64_t i = 0; i < 3; i++)
         (void)block_make_live(heaps[i], extent(scene, heaps[i], 10 * i, 1, 1), GRANULE / 2);
@@ -78,18 +76,16 @@ static void the_report_names_the_stream_that_pins_most(void **state)
                                    "0x102: 2.0 MiB)");
 }
 
-static void no_stream_is_named_without_pinned_memory(void **state)
+POLICY_TEST(no_stream_is_named_without_pinned_memory)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->pool->large, 0, 4, 2);
     const char *line = report(scene, 40);
     assert_says(line, "8.0 MiB idle (0 KiB in flight), largest hole 8.0 MiB");
     assert_silent(line, "pinned");
 }
 
-static void the_report_shows_idle_memory_in_flight(void **state)
+POLICY_TEST(the_report_shows_idle_memory_in_flight)
 {
-    struct scene *scene = *state;
     struct heap *other = &scene->other->large;
     struct block *block = block_make_live(other, extent(scene, other, 20, 4, 1), 3 * GRANULE);
     (void)block_free_busy(scene, other, block);
@@ -98,9 +94,8 @@ static void the_report_shows_idle_memory_in_flight(void **state)
 
 /* ---- The cause ------------------------------------------------------------------------- */
 
-static void raising_the_limit_by_the_reported_bytes_suffices(void **state)
+POLICY_TEST(raising_the_limit_by_the_reported_bytes_suffices)
 {
-    struct scene *scene = *state;
     struct vm *memory = &scene->cache->vm;
     void *block;
     void *more;
@@ -115,19 +110,17 @@ static void raising_the_limit_by_the_reported_bytes_suffices(void **state)
     assert_ok(vmm_alloc(scene->cache, 7 * GRANULE - 1, STREAM(1), &more));
 }
 
-static void the_report_shows_a_device_that_is_too_small(void **state)
+POLICY_TEST(the_report_shows_a_device_that_is_too_small)
 {
-    struct scene *scene = *state;
     const char *line = report(scene, SCENE_GRANULES / 2 + 3);
     assert_says(line, "0 KiB reserved of 64.0 MiB (device)");
     assert_says(line, "; the device is 6.0 MiB too small");
 }
 
 /* A handle outside the cache stands for memory of another process. */
-static void the_report_shows_memory_of_other_users(void **state)
+POLICY_TEST(the_report_shows_memory_of_other_users)
 {
-    struct scene *scene = *state;
-    uint64_t handle = sim_create(scene->driver, 20 * GRANULE);
+    uint64_t handle = handle_create(scene->driver, 20 * GRANULE);
     void *out;
     assert_status(vmm_alloc(scene->cache, 15 * GRANULE, STREAM(1), &out), VMM_ERR_DEVICE_OOM);
     assert_says(vmm_last_error(), "; other users hold 40.0 MiB of the device's memory, "
@@ -139,9 +132,8 @@ static void the_report_shows_memory_of_other_users(void **state)
     assert_ok(vmm__driver_release(scene->driver, handle, 20 * GRANULE));
 }
 
-static void the_report_shows_a_refusal_without_reason(void **state)
+POLICY_TEST(the_report_shows_a_refusal_without_reason)
 {
-    struct scene *scene = *state;
     assert_says(report(scene, 3), "; the driver refuses though 64.0 MiB are free");
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
     const char *line = report(scene, 3);
@@ -149,9 +141,8 @@ static void the_report_shows_a_refusal_without_reason(void **state)
     assert_says(line, "in limbo");
 }
 
-static void compaction_is_suggested_where_it_would_suffice(void **state)
+POLICY_TEST(compaction_is_suggested_where_it_would_suffice)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     for (uint64_t i = 0; i < 4; i++)
         (void)block_make_live(heap, extent(scene, heap, 10 * i, 1, 1), GRANULE / 2);
@@ -163,9 +154,8 @@ static void compaction_is_suggested_where_it_would_suffice(void **state)
     assert_silent(report(scene, 2), "compaction");
 }
 
-static void the_report_shows_that_addresses_ran_out(void **state)
+POLICY_TEST(the_report_shows_that_addresses_ran_out)
 {
-    struct scene *scene = *state;
     struct oom oom = { .status = VMM_ERR_ADDRESS_SPACE,
                        .pool = scene->pool,
                        .bytes = GRANULE,
@@ -179,9 +169,8 @@ static void the_report_shows_that_addresses_ran_out(void **state)
 /* ---- The line -------------------------------------------------------------------------------- */
 
 /* All parts at once, with long numbers: nothing is truncated. */
-static void the_longest_line_fits(void **state)
+POLICY_TEST(the_longest_line_fits)
 {
-    struct scene *scene = *state;
     struct vm *memory = &scene->cache->vm;
     struct heap *heap = &scene->pool->large;
     (void)block_make_live(heap, extent(scene, heap, 10, 1, 1), GRANULE / 2);
@@ -193,7 +182,7 @@ static void the_longest_line_fits(void **state)
     memory->limbo_bytes = TIB;
     scene->cache->compaction = VMM_COMPACTION_OFF;
     scene->pool->stream = (vmm_stream)UINTPTR_MAX;
-    uint64_t handle = sim_create(scene->driver, 4 * TIB - GRANULE);
+    uint64_t handle = handle_create(scene->driver, 4 * TIB - GRANULE);
     const char *line = report(scene, 1);
     scene->pool->stream = STREAM(1);
     vmm__stat_subtract(&scene->cache->totals.requested_bytes, TIB);
@@ -207,22 +196,4 @@ static void the_longest_line_fits(void **state)
     assert_null(strchr(line, '\n'));
     assert_ok(vmm__driver_release(scene->driver, handle, 4 * TIB - GRANULE));
     scene->driver->total_bytes = total_bytes;
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        POLICY_TEST(pinned_chunks_are_counted_once),
-        POLICY_TEST(the_report_names_the_stream_that_pins_most),
-        POLICY_TEST(no_stream_is_named_without_pinned_memory),
-        POLICY_TEST(the_report_shows_idle_memory_in_flight),
-        POLICY_TEST(raising_the_limit_by_the_reported_bytes_suffices),
-        POLICY_TEST(the_report_shows_a_device_that_is_too_small),
-        POLICY_TEST(the_report_shows_memory_of_other_users),
-        POLICY_TEST(the_report_shows_a_refusal_without_reason),
-        POLICY_TEST(compaction_is_suggested_where_it_would_suffice),
-        POLICY_TEST(the_report_shows_that_addresses_ran_out),
-        POLICY_TEST(the_longest_line_fits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

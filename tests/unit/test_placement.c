@@ -17,18 +17,16 @@ static struct placement placement_find(struct scene *scene, const struct heap *h
     return placement;
 }
 
-static void first_growth_uses_fresh_addresses(void **state)
+POLICY_TEST(first_growth_uses_fresh_addresses)
 {
-    struct scene *scene = *state;
     struct placement placement = placement_find(scene, &scene->pool->large, 4 * GRANULE - 5);
     assert_int_equal(placement.granule, 30); /* centred in the arena */
     assert_int_equal(placement.count, 4);
     assert_null(placement.beside);
 }
 
-static void free_blocks_grow_to_the_right(void **state)
+POLICY_TEST(free_blocks_grow_to_the_right)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = extent(scene, heap, 20, 4, 4);
     struct block *live = block_make_live(heap, block, 5 * MIB);
@@ -38,9 +36,8 @@ static void free_blocks_grow_to_the_right(void **state)
     assert_ptr_equal(placement.beside, live->next);
 }
 
-static void free_blocks_grow_to_the_left(void **state)
+POLICY_TEST(free_blocks_grow_to_the_left)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = extent(scene, heap, 20, 4, 4);
     struct block *low = block_make_live(heap, block, 5 * MIB);
@@ -54,9 +51,8 @@ static void free_blocks_grow_to_the_left(void **state)
 }
 
 /* The search of the index may have missed the block; extending it gains nothing. */
-static void large_enough_blocks_are_not_extended(void **state)
+POLICY_TEST(large_enough_blocks_are_not_extended)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 20, 4, 4);
     struct placement placement = placement_find(scene, heap, 4 * GRANULE);
@@ -67,9 +63,8 @@ static void large_enough_blocks_are_not_extended(void **state)
 }
 
 /* A gap that is too small joins the free blocks on both sides. */
-static void two_free_blocks_are_bridged(void **state)
+POLICY_TEST(two_free_blocks_are_bridged)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *left = extent(scene, heap, 20, 4, 4);
     struct block *right = extent(scene, heap, 26, 4, 4);
@@ -82,9 +77,8 @@ static void two_free_blocks_are_bridged(void **state)
     assert_int_not_equal(placement.granule, 24);
 }
 
-static void blocks_of_other_heaps_are_not_bridged(void **state)
+POLICY_TEST(blocks_of_other_heaps_are_not_bridged)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 20, 4, 4);
     (void)extent(scene, &scene->other->large, 26, 4, 4);
@@ -94,9 +88,8 @@ static void blocks_of_other_heaps_are_not_bridged(void **state)
     assert_true(placement.granule + placement.count <= 26 || placement.granule >= 30);
 }
 
-static void the_fewest_new_granules_win(void **state)
+POLICY_TEST(the_fewest_new_granules_win)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)extent(scene, heap, 4, 2, 2);
     struct block *block = extent(scene, heap, 40, 6, 2);
@@ -107,9 +100,8 @@ static void the_fewest_new_granules_win(void **state)
     assert_int_equal(placement_find(scene, heap, 8 * GRANULE).count, 6);
 }
 
-static void full_heaps_grow_at_home(void **state)
+POLICY_TEST(full_heaps_grow_at_home)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)block_make_live(heap, extent(scene, heap, 20, 4, 4), 4 * GRANULE);
     heap->home_end = scene_address(scene, 24);
@@ -127,9 +119,8 @@ static void chunks_release(struct scene *scene, struct heap *heap, struct block 
     assert_ok(vmm__limbo_drain(memory, NULL));
 }
 
-static void home_ends_where_a_trim_left_it(void **state)
+POLICY_TEST(home_ends_where_a_trim_left_it)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = extent(scene, heap, 20, 8, 1);
     heap->home_end = scene_address(scene, 28);
@@ -144,9 +135,8 @@ static void home_ends_where_a_trim_left_it(void **state)
 }
 
 /* One free granule follows the home, and a trim has freed the granules before it: the room is their sum. */
-static void room_at_home_includes_trimmed_granules(void **state)
+POLICY_TEST(room_at_home_includes_trimmed_granules)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = extent(scene, heap, 20, 8, 1);
     heap->home_end = scene_address(scene, 28);
@@ -159,9 +149,8 @@ static void room_at_home_includes_trimmed_granules(void **state)
     assert_true(placement.granule + placement.count <= 20 || placement.granule >= 33);
 }
 
-static void home_at_the_arena_end_is_skipped(void **state)
+POLICY_TEST(home_at_the_arena_end_is_skipped)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)block_make_live(heap, extent(scene, heap, 60, 4, 1), 4 * GRANULE);
     heap->home_end = scene_address(scene, SCENE_GRANULES);
@@ -171,9 +160,8 @@ static void home_at_the_arena_end_is_skipped(void **state)
     assert_true(placement_find(scene, heap, 50 * GRANULE).granule >= 4);
 }
 
-static void missing_addresses_are_reported(void **state)
+POLICY_TEST(missing_addresses_are_reported)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     (void)block_make_live(heap, extent(scene, heap, 30, 4, 4), 4 * GRANULE);
     struct placement placement = { .count = 77 };
@@ -185,9 +173,8 @@ static void missing_addresses_are_reported(void **state)
     assert_int_equal(placement_find(scene, heap, 30 * GRANULE).count, 30);
 }
 
-static void detached_placements_touch_no_chunk(void **state)
+POLICY_TEST(detached_placements_touch_no_chunk)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     for (int i = 0; i < 6; i++) {
         struct placement placement;
@@ -197,24 +184,4 @@ static void detached_placements_touch_no_chunk(void **state)
         assert_null(vmm__vm_chunk(&scene->cache->vm, placement.granule + placement.count));
         (void)block_make_live(heap, extent(scene, heap, placement.granule, 2, 2), 2 * GRANULE);
     }
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        POLICY_TEST(first_growth_uses_fresh_addresses),
-        POLICY_TEST(free_blocks_grow_to_the_right),
-        POLICY_TEST(free_blocks_grow_to_the_left),
-        POLICY_TEST(large_enough_blocks_are_not_extended),
-        POLICY_TEST(two_free_blocks_are_bridged),
-        POLICY_TEST(blocks_of_other_heaps_are_not_bridged),
-        POLICY_TEST(the_fewest_new_granules_win),
-        POLICY_TEST(full_heaps_grow_at_home),
-        POLICY_TEST(home_ends_where_a_trim_left_it),
-        POLICY_TEST(room_at_home_includes_trimmed_granules),
-        POLICY_TEST(home_at_the_arena_end_is_skipped),
-        POLICY_TEST(missing_addresses_are_reported),
-        POLICY_TEST(detached_placements_touch_no_chunk),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,9 +38,8 @@ static void assert_counters(struct engine *engine, uint64_t requested, uint64_t 
     assert_int_equal(engine->pool->counters.allocations.current, count);
 }
 
-static void size_decides_the_heap(void **state)
+ENGINE_TEST(size_decides_the_heap)
 {
-    struct engine *engine = *state;
     struct heap *heap;
     uint64_t bytes;
     for (int i = 0; i < SIZES; i++) {
@@ -53,9 +52,8 @@ static void size_decides_the_heap(void **state)
     assert_true(vmm__pool_need(engine->pool, UINT64_MAX - 511, &heap, &bytes));
 }
 
-static void take_and_give_update_the_counters(void **state)
+ENGINE_TEST(take_and_give_update_the_counters)
 {
-    struct engine *engine = *state;
     pool_feed(engine);
     uint64_t addresses[SIZES];
     uint64_t sum = 0;
@@ -78,9 +76,8 @@ static void take_and_give_update_the_counters(void **state)
     assert_int_equal(engine->pool->counters.allocated_bytes.current, 0);
 }
 
-static void take_without_a_fit_returns_no_fit(void **state)
+ENGINE_TEST(take_without_a_fit_returns_no_fit)
 {
-    struct engine *engine = *state;
     void *const before = &engine;
     void *found = before;
     for (int i = 0; i < SIZES; i++)
@@ -92,13 +89,12 @@ static void take_without_a_fit_returns_no_fit(void **state)
     assert_counters(engine, 0, 0);
 }
 
-static void used_blocks_wait_until_the_other_stream_is_done(void **state)
+ENGINE_TEST(used_blocks_wait_until_the_other_stream_is_done)
 {
-    struct engine *engine = *state;
     pool_feed(engine);
     for (int i = 1; i < SIZES; i++) {
         uint64_t address = take(engine, sizes[i]);
-        sim_fill(engine->driver, address, sizes[i], 1, STREAM(2));
+        memory_fill(engine->driver, address, sizes[i], 1, STREAM(2));
         uint64_t active = vmm__counters_active_bytes(&engine->pool->counters);
         assert_ok(use(engine, address, engine->pool)); /* its own stream */
         assert_ok(use(engine, address, engine->other));
@@ -110,16 +106,15 @@ static void used_blocks_wait_until_the_other_stream_is_done(void **state)
         assert_status(use(engine, address, engine->other), VMM_ERR_UNKNOWN_POINTER);
         assert_status(vmm__pool_poll_locked(engine->pool, UINT32_MAX), VMM__NOTHING);
         engine_check(engine);
-        assert_int_equal(sim_mismatches(engine->driver), 0);
+        assert_int_equal(mismatches(engine->driver), 0);
         assert_ok(vmm__pool_poll_locked(engine->pool, UINT32_MAX));
         assert_int_equal(vmm__counters_active_bytes(&engine->pool->counters), 0);
         engine_check(engine);
     }
 }
 
-static void take_polls_the_oldest_waits(void **state)
+ENGINE_TEST(take_polls_the_oldest_waits)
 {
-    struct engine *engine = *state;
     pool_feed(engine);
     uint64_t address = take(engine, 5 * MIB);
     assert_ok(use(engine, address, engine->other));
@@ -128,9 +123,8 @@ static void take_polls_the_oldest_waits(void **state)
     assert_int_equal(vmm__counters_active_bytes(&engine->pool->counters), 5 * MIB);
 }
 
-static void take_block_takes_a_whole_block(void **state)
+ENGINE_TEST(take_block_takes_a_whole_block)
 {
-    struct engine *engine = *state;
     struct block *block = engine_attach(engine, &engine->pool->large, 20, 2, 2);
     void *found;
     assert_ok(vmm__pool_take_block_locked(engine->pool, block, 100, &found));
@@ -142,9 +136,8 @@ static void take_block_takes_a_whole_block(void **state)
     assert_counters(engine, 0, 0);
 }
 
-static void failed_free_changes_nothing(void **state)
+ENGINE_TEST(failed_free_changes_nothing)
 {
-    struct engine *engine = *state;
     pool_feed(engine);
     uint64_t address = take(engine, 5 * MIB);
     assert_ok(use(engine, address, engine->other));
@@ -154,18 +147,4 @@ static void failed_free_changes_nothing(void **state)
     engine_check(engine);
     assert_ok(give(engine, address));
     assert_counters(engine, 0, 0);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        ENGINE_TEST(size_decides_the_heap),
-        ENGINE_TEST(take_and_give_update_the_counters),
-        ENGINE_TEST(take_without_a_fit_returns_no_fit),
-        ENGINE_TEST(used_blocks_wait_until_the_other_stream_is_done),
-        ENGINE_TEST(take_polls_the_oldest_waits),
-        ENGINE_TEST(take_block_takes_a_whole_block),
-        ENGINE_TEST(failed_free_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

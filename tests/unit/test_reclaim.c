@@ -30,15 +30,21 @@ static struct request request_of(struct scene *scene, uint64_t bytes)
     };
 }
 
+static vmm_status reclaim_run(struct scene *scene, struct request *request, struct reclaim *reclaim)
+{
+    vmm__fair_lock(&scene->cache->grow_lock);
+    vmm__pool_lock(request->pool);
+    vmm_status status = vmm__reclaim_next(scene->cache, request, reclaim);
+    vmm__pool_unlock(request->pool);
+    vmm__fair_unlock(&scene->cache->grow_lock);
+    return status;
+}
+
 /* Runs reclaim from a step on; returns the step that succeeded, or RECLAIM_END. */
 static unsigned run_from(struct scene *scene, struct request *request, unsigned step)
 {
     struct reclaim reclaim = { .step = step };
-    vmm__fair_lock(&scene->cache->grow_lock);
-    vmm__pool_lock(request->pool);
-    vmm_status status = vmm__reclaim_next(scene->cache, request, &reclaim);
-    vmm__pool_unlock(request->pool);
-    vmm__fair_unlock(&scene->cache->grow_lock);
+    vmm_status status = reclaim_run(scene, request, &reclaim);
     assert_ok(vmm__cache_check(scene->cache));
     if (status == VMM__NOTHING)
         return RECLAIM_END;
@@ -51,17 +57,15 @@ static void limit_to_reserved(struct scene *scene)
     scene->cache->vm.limit_bytes = scene_reserved_bytes(scene);
 }
 
-static void reclaim_ends_without_memory(void **state)
+POLICY_TEST(reclaim_ends_without_memory)
 {
-    struct scene *scene = *state;
     struct request request = request_of(scene, GRANULE);
     request.from = GROW_FOLLOW;
     assert_int_equal(run_from(scene, &request, PASSED), RECLAIM_END);
 }
 
-static void empty_slabs_are_purged_first(void **state)
+POLICY_TEST(empty_slabs_are_purged_first)
 {
-    struct scene *scene = *state;
     struct request request = request_of(scene, GRANULE);
     void *objects[2 * SLAB_OBJECTS];
     for (unsigned i = 0; i < 2 * SLAB_OBJECTS; i++)
@@ -73,9 +77,8 @@ static void empty_slabs_are_purged_first(void **state)
     assert_int_not_equal(run_from(scene, &request, PASSED), PASSED);
 }
 
-static void finished_waits_end_first(void **state)
+POLICY_TEST(finished_waits_end_first)
 {
-    struct scene *scene = *state;
     struct request request = request_of(scene, GRANULE);
     void *block;
     assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(2), &block));
@@ -86,9 +89,8 @@ static void finished_waits_end_first(void **state)
     assert_int_equal(vmm__stat_now(&scene->cache->totals.active_bytes), 0);
 }
 
-static void growth_steals_then_follows(void **state)
+POLICY_TEST(growth_steals_then_follows)
 {
-    struct scene *scene = *state;
     struct request request = request_of(scene, GRANULE);
     assert_int_equal(run_from(scene, &request, PASSED), STEAL);
     assert_int_equal(request.from, GROW_STEAL);
@@ -97,9 +99,8 @@ static void growth_steals_then_follows(void **state)
     assert_int_equal(run_from(scene, &request, STEAL), RECLAIM_END);
 }
 
-static void a_whole_run_is_transferred_with_a_stream_wait(void **state)
+POLICY_TEST(a_whole_run_is_transferred_with_a_stream_wait)
 {
-    struct scene *scene = *state;
     struct heap *other = &scene->other->large;
     struct request request = request_of(scene, 3 * GRANULE);
     struct block *block = block_make_live(other, extent(scene, other, 20, 4, 4), 4 * GRANULE);
@@ -109,9 +110,8 @@ static void a_whole_run_is_transferred_with_a_stream_wait(void **state)
     assert_int_equal(scene->driver->stalls, 0);
 }
 
-static void just_enough_finished_chunks_are_released(void **state)
+POLICY_TEST(just_enough_finished_chunks_are_released)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->other->large, 20, 8, 1);
     limit_to_reserved(scene);
     struct request request = request_of(scene, 3 * GRANULE);
@@ -120,9 +120,8 @@ static void just_enough_finished_chunks_are_released(void **state)
 }
 
 /* Without a limit the driver refuses: reclaim releases only what the request needs. */
-static void just_enough_chunks_are_released_for_the_driver(void **state)
+POLICY_TEST(just_enough_chunks_are_released_for_the_driver)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->other->large, 20, 8, 1);
     struct request request = request_of(scene, 3 * GRANULE);
     assert_int_equal(run_from(scene, &request, IDLE_FINISHED), IDLE_FINISHED);
@@ -130,9 +129,8 @@ static void just_enough_chunks_are_released_for_the_driver(void **state)
 }
 
 /* The step for unfinished chunks releases finished ones at once. */
-static void finished_chunks_need_no_wait(void **state)
+POLICY_TEST(finished_chunks_need_no_wait)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->other->large, 20, 8, 1);
     limit_to_reserved(scene);
     struct request request = request_of(scene, 3 * GRANULE);
@@ -142,9 +140,8 @@ static void finished_chunks_need_no_wait(void **state)
 }
 
 /* All pinned memory together is too little, so compaction must not wait for the device. */
-static void compaction_does_not_run_if_it_cannot_suffice(void **state)
+POLICY_TEST(compaction_does_not_run_if_it_cannot_suffice)
 {
-    struct scene *scene = *state;
     void *blocks[2];
     for (int i = 0; i < 2; i++)
         assert_ok(vmm_alloc(scene->cache, 3 * GRANULE, STREAM(1), &blocks[i]));
@@ -157,9 +154,8 @@ static void compaction_does_not_run_if_it_cannot_suffice(void **state)
 }
 
 /* The free block that the request would extend is released last. */
-static void the_block_to_extend_is_kept(void **state)
+POLICY_TEST(the_block_to_extend_is_kept)
 {
-    struct scene *scene = *state;
     struct block *own = extent(scene, &scene->pool->large, 20, 6, 1);
     (void)extent(scene, &scene->other->large, 40, 4, 1);
     limit_to_reserved(scene);
@@ -169,9 +165,8 @@ static void the_block_to_extend_is_kept(void **state)
     assert_int_equal(scene->other->large.free_bytes, GRANULE);
 }
 
-static void reclaim_waits_for_unfinished_chunks(void **state)
+POLICY_TEST(reclaim_waits_for_unfinished_chunks)
 {
-    struct scene *scene = *state;
     struct heap *other = &scene->other->large;
     struct block *block = block_make_live(other, extent(scene, other, 20, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, other, block);
@@ -183,15 +178,14 @@ static void reclaim_waits_for_unfinished_chunks(void **state)
 }
 
 /* The oldest entry of limbo is a stale mapping, which frees no memory; the chunk after it does. */
-static void the_wait_goes_past_stale_mappings(void **state)
+POLICY_TEST(the_wait_goes_past_stale_mappings)
 {
-    struct scene *scene = *state;
     struct vm *memory = &scene->cache->vm;
     struct block *block = extent(scene, &scene->pool->large, 20, 1, 1);
     (void)extent(scene, &scene->other->large, 40, 1, 1);
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
-    sim_fill(scene->driver, block->address, GRANULE, 1, STREAM(1));
-    sim_fill(scene->driver, vmm__arena_address(&memory->arena, 40), GRANULE, 2, STREAM(2));
+    memory_fill(scene->driver, block->address, GRANULE, 1, STREAM(1));
+    memory_fill(scene->driver, vmm__arena_address(&memory->arena, 40), GRANULE, 2, STREAM(2));
     assert_ok(vmm__heap_detach(&scene->pool->large, block, block->address, GRANULE));
     struct chunk *chunk = vmm__vm_chunk(memory, 20);
     vmm__arena_take(&memory->arena, 60, 1);
@@ -204,24 +198,19 @@ static void the_wait_goes_past_stale_mappings(void **state)
     assert_int_equal(scene_reserved_bytes(scene), GRANULE);
 }
 
-static void reclaim_waits_for_blocks_that_others_use(void **state)
+POLICY_TEST(reclaim_waits_for_blocks_that_others_use)
 {
-    struct scene *scene = *state;
     void *block;
     assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
     assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
-    sim_fill(scene->driver, (uintptr_t)block, 4 * GRANULE, 1, STREAM(2));
+    memory_fill(scene->driver, (uintptr_t)block, 4 * GRANULE, 1, STREAM(2));
     assert_ok(vmm_free(scene->cache, block));
     limit_to_reserved(scene);
     struct request request = request_of(scene, 2 * GRANULE);
     request.from = GROW_FOLLOW;
     struct reclaim reclaim = { .step = PASSED };
-    vmm__fair_lock(&scene->cache->grow_lock);
-    vmm__pool_lock(request.pool);
-    assert_ok(vmm__reclaim_next(scene->cache, &request, &reclaim));
-    vmm__pool_unlock(request.pool);
-    vmm__fair_unlock(&scene->cache->grow_lock);
+    assert_ok(reclaim_run(scene, &request, &reclaim));
     assert_int_equal(reclaim.step, 0); /* reclaim starts again */
     assert_int_equal(scene->driver->stalls, 1);
     vmm__cache_counters_flush(scene->cache, NULL);
@@ -229,9 +218,8 @@ static void reclaim_waits_for_blocks_that_others_use(void **state)
 }
 
 /* The driver does not say how much it is short of: in the end all idle memory is released. */
-static void all_idle_chunks_are_released_last(void **state)
+POLICY_TEST(all_idle_chunks_are_released_last)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->other->large, 20, 4, 1);
     (void)extent(scene, &scene->other->small, 30, 4, 1);
     (void)extent(scene, &scene->pool->large, 40, 4, 1);
@@ -273,9 +261,8 @@ static void pressure_set(struct scene *scene, struct program *program)
     scene->cache->pressure_context = program;
 }
 
-static void pressure_comes_last_and_restarts_reclaim(void **state)
+POLICY_TEST(pressure_comes_last_and_restarts_reclaim)
 {
-    struct scene *scene = *state;
     struct program program = { .answer = 1 };
     pressure_set(scene, &program);
     assert_ok(vmm_alloc(scene->cache, 5 * GRANULE, STREAM(2), &program.block));
@@ -290,9 +277,8 @@ static void pressure_comes_last_and_restarts_reclaim(void **state)
     assert_int_equal(scene->cache->pressure_calls, 1);
 }
 
-static void idle_memory_is_released_before_pressure(void **state)
+POLICY_TEST(idle_memory_is_released_before_pressure)
 {
-    struct scene *scene = *state;
     struct program program = { .answer = 1 };
     pressure_set(scene, &program);
     (void)extent(scene, &scene->other->large, 20, 4, 1);
@@ -301,9 +287,8 @@ static void idle_memory_is_released_before_pressure(void **state)
     assert_int_equal(program.calls, 0);
 }
 
-static void pressure_that_frees_nothing_ends_reclaim(void **state)
+POLICY_TEST(pressure_that_frees_nothing_ends_reclaim)
 {
-    struct scene *scene = *state;
     struct program program = { .answer = 0 };
     pressure_set(scene, &program);
     struct request request = request_of(scene, GRANULE);
@@ -312,9 +297,8 @@ static void pressure_that_frees_nothing_ends_reclaim(void **state)
     assert_int_equal(program.calls, 1);
 }
 
-static void pressure_calls_are_bounded(void **state)
+POLICY_TEST(pressure_calls_are_bounded)
 {
-    struct scene *scene = *state;
     struct program program = { .answer = 1 };
     pressure_set(scene, &program);
     void *out = NULL;
@@ -326,9 +310,8 @@ static void pressure_calls_are_bounded(void **state)
 }
 
 /* A request inside the function fails without a second call; the outer request succeeds. */
-static void pressure_does_not_recurse(void **state)
+POLICY_TEST(pressure_does_not_recurse)
 {
-    struct scene *scene = *state;
     struct program program = { .answer = 1, .wanted = 60 * GRANULE };
     pressure_set(scene, &program);
     assert_ok(vmm_alloc(scene->cache, 20 * GRANULE, STREAM(2), &program.block));
@@ -338,9 +321,8 @@ static void pressure_does_not_recurse(void **state)
     assert_int_equal(program.got, VMM_ERR_DEVICE_OOM);
 }
 
-static void an_error_ends_reclaim(void **state)
+POLICY_TEST(an_error_ends_reclaim)
 {
-    struct scene *scene = *state;
     struct heap *other = &scene->other->large;
     struct block *block = block_make_live(other, extent(scene, other, 20, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, other, block);
@@ -348,54 +330,51 @@ static void an_error_ends_reclaim(void **state)
     struct request request = request_of(scene, 2 * GRANULE);
     struct reclaim reclaim = { .step = IDLE };
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
-    vmm__fair_lock(&scene->cache->grow_lock);
-    vmm__pool_lock(request.pool);
-    assert_status(vmm__reclaim_next(scene->cache, &request, &reclaim), VMM_ERR_DRIVER);
-    vmm__pool_unlock(request.pool);
-    vmm__fair_unlock(&scene->cache->grow_lock);
+    assert_status(reclaim_run(scene, &request, &reclaim), VMM_ERR_DRIVER);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_ok(vmm__cache_check(scene->cache));
+}
+
+/* Captures stream 2, for which a freed block of four granules waits. */
+static void capture_hold(struct scene *scene)
+{
+    void *block;
+    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
+    assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
+    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
+    assert_ok(vmm_free(scene->cache, block));
+}
+
+static void capture_drop(struct scene *scene)
+{
+    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
+    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
 }
 
 /*
  * Stream 2 is being captured and a freed block waits for it. If the driver fails to say so once, the step asks again
  * and learns of the capture: it must report that it has nothing, not the internal outcome PENDING.
  */
-static void internal_outcomes_stay_inside_reclaim(void **state)
+POLICY_TEST(internal_outcomes_stay_inside_reclaim)
 {
-    struct scene *scene = *state;
-    void *block;
-    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
-    assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
-    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
-    assert_ok(vmm_free(scene->cache, block));
+    capture_hold(scene);
     bool has_failed = true;
     for (uint64_t call = 1; has_failed; call++) {
         struct request request = request_of(scene, 2 * GRANULE);
         struct reclaim reclaim = { .step = WAIT_USES };
         vmm__sim_fail_at(scene->driver, call, VMM_ERR_DRIVER, false);
-        vmm__fair_lock(&scene->cache->grow_lock);
-        vmm__pool_lock(request.pool);
-        vmm_status status = vmm__reclaim_next(scene->cache, &request, &reclaim);
-        vmm__pool_unlock(request.pool);
-        vmm__fair_unlock(&scene->cache->grow_lock);
+        vmm_status status = reclaim_run(scene, &request, &reclaim);
         has_failed = vmm__sim_faults_fired(scene->driver) > 0;
         assert_true(status == VMM_OK || status == VMM__NOTHING || status == VMM_ERR_DRIVER);
         assert_true(call < 100);
     }
-    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
-    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
+    capture_drop(scene);
 }
 
 /* The same through vmm_alloc(), with a fault at each driver call of the request in turn: a single one, then a lasting one. */
-static void requests_return_public_statuses_only(void **state)
+POLICY_TEST(requests_return_public_statuses_only)
 {
-    struct scene *scene = *state;
-    void *block;
-    assert_ok(vmm_alloc(scene->cache, 4 * GRANULE, STREAM(1), &block));
-    assert_ok(vmm_record_stream(scene->cache, block, STREAM(2)));
-    assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
-    assert_ok(vmm_free(scene->cache, block));
+    capture_hold(scene);
     limit_to_reserved(scene);
     for (unsigned is_lasting = 0; is_lasting < 2; is_lasting++) {
         bool has_failed = true;
@@ -408,13 +387,11 @@ static void requests_return_public_statuses_only(void **state)
             assert_true(call < 200);
         }
     }
-    vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
-    assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
+    capture_drop(scene);
 }
 
-static void the_report_names_everything(void **state)
+POLICY_TEST(the_report_names_everything)
 {
-    struct scene *scene = *state;
     void *live;
     assert_ok(vmm_alloc(scene->cache, 5 * MIB, STREAM(1), &live));
     (void)extent(scene, &scene->other->large, 0, 3, 1);
@@ -429,34 +406,4 @@ static void the_report_names_everything(void **state)
         "(limit), 10.0 MiB idle (0 KiB in flight), 1.0 MiB pinned beside live "
         "blocks in 1 chunks (most by stream 0x101: 1.0 MiB), largest hole 6.0 MiB, "
         "0 KiB in limbo; the limit is 4.0 MiB too small");
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        POLICY_TEST(reclaim_ends_without_memory),
-        POLICY_TEST(empty_slabs_are_purged_first),
-        POLICY_TEST(finished_waits_end_first),
-        POLICY_TEST(growth_steals_then_follows),
-        POLICY_TEST(a_whole_run_is_transferred_with_a_stream_wait),
-        POLICY_TEST(just_enough_finished_chunks_are_released),
-        POLICY_TEST(just_enough_chunks_are_released_for_the_driver),
-        POLICY_TEST(finished_chunks_need_no_wait),
-        POLICY_TEST(compaction_does_not_run_if_it_cannot_suffice),
-        POLICY_TEST(the_block_to_extend_is_kept),
-        POLICY_TEST(reclaim_waits_for_unfinished_chunks),
-        POLICY_TEST(the_wait_goes_past_stale_mappings),
-        POLICY_TEST(reclaim_waits_for_blocks_that_others_use),
-        POLICY_TEST(all_idle_chunks_are_released_last),
-        POLICY_TEST(pressure_comes_last_and_restarts_reclaim),
-        POLICY_TEST(idle_memory_is_released_before_pressure),
-        POLICY_TEST(pressure_that_frees_nothing_ends_reclaim),
-        POLICY_TEST(pressure_calls_are_bounded),
-        POLICY_TEST(pressure_does_not_recurse),
-        POLICY_TEST(an_error_ends_reclaim),
-        POLICY_TEST(internal_outcomes_stay_inside_reclaim),
-        POLICY_TEST(requests_return_public_statuses_only),
-        POLICY_TEST(the_report_names_everything),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

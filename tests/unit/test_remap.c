@@ -3,13 +3,13 @@
 
 static void fill(struct engine *engine, uint64_t granule, uint64_t count, uint32_t word)
 {
-    sim_fill(engine->driver, engine_address(engine, granule), count * GRANULE, word, STREAM(1));
+    memory_fill(engine->driver, engine_address(engine, granule), count * GRANULE, word, STREAM(1));
 }
 
 static void check(struct engine *engine, uint64_t granule, uint64_t count, uint32_t word)
 {
-    sim_check(engine->driver, engine_address(engine, granule), count * GRANULE, word, STREAM(1));
-    assert_int_equal(sim_mismatches(engine->driver), 0);
+    memory_check(engine->driver, engine_address(engine, granule), count * GRANULE, word, STREAM(1));
+    assert_int_equal(mismatches(engine->driver), 0);
 }
 
 enum { HOME = 16, SCRATCH = 40 };
@@ -24,7 +24,7 @@ static struct chunk *parts_prepare(struct engine *engine, struct memory_part par
     engine_map(engine, SCRATCH + 4, 2, 2);
     fill(engine, SCRATCH, 1, 11);
     fill(engine, SCRATCH + 4, 2, 12);
-    assert_int_equal(sim_mismatches(engine->driver), 0);
+    assert_int_equal(mismatches(engine->driver), 0);
     parts[0] = (struct memory_part){ engine_chunk(engine, SCRATCH), HOME + 1 };
     parts[1] = (struct memory_part){ engine_chunk(engine, SCRATCH + 4), HOME + 4 };
     return engine_chunk(engine, HOME);
@@ -36,9 +36,8 @@ static void parts_check(struct engine *engine)
     check(engine, HOME + 4, 2, 12);
 }
 
-static void swap_maps_the_parts_and_frees_the_rest(void **state)
+ENGINE_TEST(swap_maps_the_parts_and_frees_the_rest)
 {
-    struct engine *engine = *state;
     struct memory_part parts[2];
     struct chunk *chunk = parts_prepare(engine, parts);
     uint64_t free_granules = engine->memory.arena.free_granules;
@@ -60,9 +59,8 @@ static void swap_maps_the_parts_and_frees_the_rest(void **state)
     parts_check(engine);
 }
 
-static void parts_may_cover_the_whole_chunk(void **state)
+ENGINE_TEST(parts_may_cover_the_whole_chunk)
 {
-    struct engine *engine = *state;
     struct memory_part parts[2];
     engine_map(engine, HOME, 4, 4);
     engine_map(engine, SCRATCH, 4, 2);
@@ -75,9 +73,8 @@ static void parts_may_cover_the_whole_chunk(void **state)
 }
 
 /* A swap with two parts makes five calls: unmap, then map and access for each part. */
-static void failed_swap_changes_nothing(void **state)
+ENGINE_TEST(failed_swap_changes_nothing)
 {
-    struct engine *engine = *state;
     struct memory_part parts[2];
     struct chunk *chunk = parts_prepare(engine, parts);
     uint64_t handle = chunk->handle;
@@ -103,9 +100,8 @@ static void failed_swap_changes_nothing(void **state)
  * Every call from number `call` on fails: the old mapping cannot be restored, and parts that are
  * already mapped, with or without access, may stay. The next drain repairs this.
  */
-static void drain_maps_remap_pending_chunks(void **state)
+ENGINE_TEST(drain_maps_remap_pending_chunks)
 {
-    struct engine *engine = *state;
     struct memory_part parts[2];
     struct chunk *chunk = parts_prepare(engine, parts);
     for (uint64_t call = 2; call <= 5; call++) {
@@ -126,9 +122,8 @@ static void drain_maps_remap_pending_chunks(void **state)
     }
 }
 
-static void remap_pending_chunk_cannot_move(void **state)
+ENGINE_TEST(remap_pending_chunk_cannot_move)
 {
-    struct engine *engine = *state;
     struct memory_part parts[2];
     struct chunk *chunk = parts_prepare(engine, parts);
     vmm__sim_fail_at(engine->driver, 2, VMM_ERR_DRIVER, true);
@@ -143,9 +138,8 @@ static void remap_pending_chunk_cannot_move(void **state)
     parts_check(engine);
 }
 
-static void swap_without_records_changes_nothing(void **state)
+ENGINE_TEST(swap_without_records_changes_nothing)
 {
-    struct engine *engine = *state;
     struct memory_part parts[2];
     struct chunk *chunk = parts_prepare(engine, parts);
     uint64_t limit = engine->memory.record_limit;
@@ -159,17 +153,4 @@ static void swap_without_records_changes_nothing(void **state)
     engine->memory.record_limit = limit;
     assert_ok(vmm__vm_swap(&engine->memory, chunk, parts, 2));
     parts_check(engine);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        ENGINE_TEST(swap_maps_the_parts_and_frees_the_rest),
-        ENGINE_TEST(parts_may_cover_the_whole_chunk),
-        ENGINE_TEST(failed_swap_changes_nothing),
-        ENGINE_TEST(drain_maps_remap_pending_chunks),
-        ENGINE_TEST(remap_pending_chunk_cannot_move),
-        ENGINE_TEST(swap_without_records_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,14 +38,13 @@ static const struct cost_row cost_rows[] = {
     { 1024, 300, 11, 710, 350, 6660, 46, 15 },
 };
 
-static void call_costs_match_an_h200(void **state)
+SIM_TEST(call_costs_match_an_h200)
 {
-    struct driver *driver = *state;
     uint64_t clock_before;
     for (size_t index = 0; index < sizeof cost_rows / sizeof *cost_rows; index++) {
         const struct cost_row *row = &cost_rows[index];
         uint64_t bytes = row->mib * MIB;
-        uint64_t address = sim_reserve(driver, bytes);
+        uint64_t address = address_reserve(driver, bytes);
         uint64_t handle;
         assert_near("create", cost_of(vmm__driver_create(driver, bytes, &handle)), row->create,
                     row->create_percent);
@@ -57,9 +56,8 @@ static void call_costs_match_an_h200(void **state)
     }
 }
 
-static void small_call_costs_match_an_h200(void **state)
+SIM_TEST(small_call_costs_match_an_h200)
 {
-    struct driver *driver = *state;
     uint64_t clock_before;
     uint64_t address;
     uint64_t free_bytes;
@@ -77,17 +75,16 @@ static void small_call_costs_match_an_h200(void **state)
 
 static uint64_t map_64_handles(struct driver *driver, uint64_t *handles)
 {
-    uint64_t address = sim_reserve(driver, 64 * GRANULE);
+    uint64_t address = address_reserve(driver, 64 * GRANULE);
     for (uint64_t place = 0; place < 64; place++) {
-        handles[place] = sim_create(driver, GRANULE);
+        handles[place] = handle_create(driver, GRANULE);
         assert_ok(vmm__driver_map(driver, address + place * GRANULE, GRANULE, handles[place]));
     }
     return address;
 }
 
-static void each_mapping_is_charged(void **state)
+SIM_TEST(each_mapping_is_charged)
 {
-    struct driver *driver = *state;
     uint64_t clock_before;
     uint64_t handles[64];
     uint64_t address = map_64_handles(driver, handles);
@@ -97,9 +94,8 @@ static void each_mapping_is_charged(void **state)
                 15);
 }
 
-static void repeated_access_is_cheap(void **state)
+SIM_TEST(repeated_access_is_cheap)
 {
-    struct driver *driver = *state;
     uint64_t clock_before;
     uint64_t handles[64];
     uint64_t address = map_64_handles(driver, handles);
@@ -108,28 +104,25 @@ static void repeated_access_is_cheap(void **state)
                 550, 15);
 }
 
-static void release_is_charged_at_release(void **state)
+SIM_TEST(release_is_charged_at_release)
 {
-    struct driver *driver = *state;
     uint64_t clock_before;
     uint64_t handle;
-    uint64_t address = sim_memory(driver, 128 * MIB, &handle);
+    uint64_t address = memory_map(driver, 128 * MIB, &handle);
     assert_int_equal(cost_of(vmm__driver_release(driver, handle, 128 * MIB)), 14000 + 128 * 650);
     assert_int_equal(cost_of(vmm__driver_unmap(driver, address, 128 * MIB)), 20000 + 128 * 14);
 }
 
-static void work_adds_no_driver_time(void **state)
+SIM_TEST(work_adds_no_driver_time)
 {
-    struct driver *driver = *state;
     uint64_t clock_before;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     assert_int_equal(cost_of(vmm__driver_fill(driver, address, MIB, 1, NULL)), 0);
     assert_int_equal(cost_of(vmm__driver_check(driver, address, MIB, 1, NULL)), 0);
 }
 
-static void tallies_sum_to_the_clock(void **state)
+SIM_TEST(tallies_sum_to_the_clock)
 {
-    struct driver *driver = *state;
     uint64_t handles[64];
     uint64_t address = map_64_handles(driver, handles);
     assert_ok(vmm__driver_access(driver, address, 64 * GRANULE));
@@ -188,9 +181,8 @@ static void make_all_calls(struct driver *driver)
     step(vmm__driver_address_free(driver, address, 4 * GRANULE));
 }
 
-static void every_call_is_numbered_and_can_fail_once(void **state)
+SIM_TEST(every_call_is_numbered_and_can_fail_once)
 {
-    struct driver *driver = *state;
     make_all_calls(driver);
     assert_int_equal(vmm__sim_calls(driver), ALL_CALLS);
     for (uint64_t number = 1; number <= ALL_CALLS; number++) {
@@ -209,9 +201,8 @@ static void every_call_is_numbered_and_can_fail_once(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_fault_hits_the_numbered_call(void **state)
+SIM_TEST(a_fault_hits_the_numbered_call)
 {
-    struct driver *driver = *state;
     uint64_t address;
     uint64_t handle = 7;
     vmm__sim_fail_at(driver, 2, VMM_ERR_DEVICE_OOM, false);
@@ -222,9 +213,8 @@ static void a_fault_hits_the_numbered_call(void **state)
     assert_ok(vmm__driver_create(driver, GRANULE, &handle));
 }
 
-static void permanent_faults_persist(void **state)
+SIM_TEST(permanent_faults_persist)
 {
-    struct driver *driver = *state;
     uint64_t address;
     vmm__sim_fail_at(driver, 3, VMM_ERR_DRIVER, true);
     for (int call = 1; call <= 20; call++)
@@ -238,17 +228,16 @@ static void permanent_faults_persist(void **state)
     assert_int_equal(vmm__sim_faults_fired(driver), 0);
 }
 
-static void work_for_tests_is_not_numbered(void **state)
+SIM_TEST(work_for_tests_is_not_numbered)
 {
-    struct driver *driver = *state;
     vmm_stream stream;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, true);
     assert_ok(vmm__driver_stream_create(driver, &stream));
     assert_ok(vmm__driver_fill(driver, address, 512, 1, stream));
     assert_ok(vmm__driver_check(driver, address, 512, 1, stream));
     assert_ok(vmm__driver_stream_destroy(driver, stream));
-    assert_int_equal(sim_mismatches(driver), 0);
+    assert_int_equal(mismatches(driver), 0);
     assert_int_equal(vmm__sim_calls(driver), 0);
 }
 
@@ -291,9 +280,8 @@ static void *thread_main(void *context)
     return NULL;
 }
 
-static void threads_share_one_driver(void **state)
+SIM_TEST(threads_share_one_driver)
 {
-    struct driver *driver = *state;
     pthread_t threads[THREADS];
     struct thread_task tasks[THREADS];
     vmm__sim_lag_set(driver, 20);
@@ -305,26 +293,7 @@ static void threads_share_one_driver(void **state)
         assert_int_equal(pthread_join(threads[index], NULL), 0);
         assert_ok(tasks[index].status);
     }
-    assert_int_equal(sim_mismatches(driver), 0);
+    assert_int_equal(mismatches(driver), 0);
     assert_true(sim_census_is_zero(driver));
     sim_assert_clean(driver);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(call_costs_match_an_h200),
-        SIM_TEST(small_call_costs_match_an_h200),
-        SIM_TEST(each_mapping_is_charged),
-        SIM_TEST(repeated_access_is_cheap),
-        SIM_TEST(release_is_charged_at_release),
-        SIM_TEST(work_adds_no_driver_time),
-        SIM_TEST(tallies_sum_to_the_clock),
-        SIM_TEST(every_call_is_numbered_and_can_fail_once),
-        SIM_TEST(a_fault_hits_the_numbered_call),
-        SIM_TEST(permanent_faults_persist),
-        SIM_TEST(work_for_tests_is_not_numbered),
-        SIM_TEST(threads_share_one_driver),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,11 +6,10 @@
 
 /* ---- Map ------------------------------------------------------------------------------------- */
 
-static void map_refuses_part_of_a_handle(void **state)
+SIM_TEST(map_refuses_part_of_a_handle)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, 8 * GRANULE);
-    uint64_t handle = sim_create(driver, 4 * GRANULE);
+    uint64_t address = address_reserve(driver, 8 * GRANULE);
+    uint64_t handle = handle_create(driver, 4 * GRANULE);
     assert_refused(vmm__driver_map(driver, address, 2 * GRANULE, handle), VMM_ERR_DRIVER,
                    "whole handle");
     assert_refused(vmm__driver_map(driver, address, 8 * GRANULE, handle), VMM_ERR_DRIVER,
@@ -18,33 +17,30 @@ static void map_refuses_part_of_a_handle(void **state)
     assert_ok(vmm__driver_map(driver, address, 4 * GRANULE, handle));
 }
 
-static void map_refuses_unaligned_ranges(void **state)
+SIM_TEST(map_refuses_unaligned_ranges)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, 8 * GRANULE);
-    uint64_t handle = sim_create(driver, GRANULE);
+    uint64_t address = address_reserve(driver, 8 * GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
     assert_refused(vmm__driver_map(driver, address + MIB, GRANULE, handle), VMM_ERR_DRIVER,
                    "granule");
     assert_refused(vmm__driver_map(driver, address, MIB, handle), VMM_ERR_DRIVER, "granule");
     assert_refused(vmm__driver_map(driver, address, 0, handle), VMM_ERR_DRIVER, "granule");
 }
 
-static void map_refuses_a_mapped_range(void **state)
+SIM_TEST(map_refuses_a_mapped_range)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, 8 * GRANULE);
-    uint64_t handle = sim_create(driver, 4 * GRANULE);
+    uint64_t address = address_reserve(driver, 8 * GRANULE);
+    uint64_t handle = handle_create(driver, 4 * GRANULE);
     assert_ok(vmm__driver_map(driver, address + 3 * GRANULE, 4 * GRANULE, handle));
     for (uint64_t shift = 0; shift < 4; shift++)
         assert_refused(vmm__driver_map(driver, address + shift * GRANULE, 4 * GRANULE, handle),
                        VMM_ERR_DRIVER, "already mapped");
 }
 
-static void map_refuses_unreserved_addresses(void **state)
+SIM_TEST(map_refuses_unreserved_addresses)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, 4 * GRANULE);
-    uint64_t handle = sim_create(driver, GRANULE);
+    uint64_t address = address_reserve(driver, 4 * GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
     const char *part = "not reserved";
     assert_refused(vmm__driver_map(driver, 0, GRANULE, handle), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_map(driver, address - GRANULE, GRANULE, handle), VMM_ERR_DRIVER,
@@ -53,35 +49,32 @@ static void map_refuses_unreserved_addresses(void **state)
                    part);
 }
 
-static void map_refuses_to_cross_a_reservation_end(void **state)
+SIM_TEST(map_refuses_to_cross_a_reservation_end)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, 4 * GRANULE);
-    sim_reserve(driver, 4 * GRANULE);
-    uint64_t handle = sim_create(driver, 2 * GRANULE);
+    uint64_t address = address_reserve(driver, 4 * GRANULE);
+    address_reserve(driver, 4 * GRANULE);
+    uint64_t handle = handle_create(driver, 2 * GRANULE);
     assert_refused(vmm__driver_map(driver, address + 3 * GRANULE, 2 * GRANULE, handle),
                    VMM_ERR_DRIVER, "crosses the end");
 }
 
-static void map_refuses_released_handles(void **state)
+SIM_TEST(map_refuses_released_handles)
 {
-    struct driver *driver = *state;
     uint64_t handle;
-    sim_memory(driver, GRANULE, &handle);
-    uint64_t address = sim_reserve(driver, GRANULE);
+    memory_map(driver, GRANULE, &handle);
+    uint64_t address = address_reserve(driver, GRANULE);
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
     assert_refused(vmm__driver_map(driver, address, GRANULE, handle), VMM_ERR_DRIVER,
                    "not a handle");
     sim_assert_violations(driver, 1, "map of handle");
 }
 
-static void one_handle_maps_at_many_addresses(void **state)
+SIM_TEST(one_handle_maps_at_many_addresses)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, 16 * GRANULE);
-    uint64_t handle = sim_create(driver, 2 * GRANULE);
+    uint64_t address = address_reserve(driver, 16 * GRANULE);
+    uint64_t handle = handle_create(driver, 2 * GRANULE);
     for (uint64_t index = 0; index < 8; index++)
-        sim_map(driver, address + index * 2 * GRANULE, 2 * GRANULE, handle);
+        handle_map(driver, address + index * 2 * GRANULE, 2 * GRANULE, handle);
     assert_int_equal(vmm__sim_census(driver).mappings, 8);
     assert_int_equal(vmm__sim_census(driver).physical_bytes, 2 * GRANULE);
     assert_ok(vmm__driver_unmap(driver, address, 16 * GRANULE));
@@ -94,12 +87,12 @@ static void one_handle_maps_at_many_addresses(void **state)
 /* Mappings of 2, 1 and 2 adjacent granules, then a gap, then one of 2 granules. */
 static uint64_t make_four_mappings(struct driver *driver)
 {
-    uint64_t address = sim_reserve(driver, 10 * GRANULE);
+    uint64_t address = address_reserve(driver, 10 * GRANULE);
     static const uint64_t places[][2] = { { 0, 2 }, { 2, 1 }, { 3, 2 }, { 6, 2 } };
     for (size_t index = 0; index < 4; index++)
         assert_ok(vmm__driver_map(driver, address + places[index][0] * GRANULE,
                                   places[index][1] * GRANULE,
-                                  sim_create(driver, places[index][1] * GRANULE)));
+                                  handle_create(driver, places[index][1] * GRANULE)));
     return address;
 }
 
@@ -127,11 +120,10 @@ static void assert_whole_mappings_required(struct driver *driver, range_call cal
 }
 
 /* Measured on an H200 with CUDA 13.0: unknown error (999). */
-static void access_after_losing_the_oldest_mapping_blocks_maps(void **state)
+SIM_TEST(access_after_losing_the_oldest_mapping_blocks_maps)
 {
-    struct driver *driver = *state;
-    uint64_t handle = sim_create(driver, GRANULE);
-    uint64_t at = sim_reserve(driver, 8 * GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
+    uint64_t at = address_reserve(driver, 8 * GRANULE);
     for (int i = 0; i < 2; i++) {
         assert_ok(vmm__driver_map(driver, at, GRANULE, handle));
         assert_ok(vmm__driver_map(driver, at + GRANULE, GRANULE, handle));
@@ -145,26 +137,24 @@ static void access_after_losing_the_oldest_mapping_blocks_maps(void **state)
         if (i == 0)
             assert_ok(vmm__driver_unmap(driver, at + 2 * GRANULE, 2 * GRANULE));
     }
-    sim_map(driver, at, GRANULE, handle);
+    handle_map(driver, at, GRANULE, handle);
     sim_assert_violations(driver, 1, "cannot be mapped again");
 }
 
-static void unmap_requires_whole_mappings(void **state)
+SIM_TEST(unmap_requires_whole_mappings)
 {
-    struct driver *driver = *state;
     assert_whole_mappings_required(driver, vmm__driver_unmap);
     assert_int_equal(vmm__sim_census(driver).mappings, 0);
 }
 
-static void access_requires_whole_mappings(void **state)
+SIM_TEST(access_requires_whole_mappings)
 {
-    assert_whole_mappings_required(*state, vmm__driver_access);
+    assert_whole_mappings_required(driver, vmm__driver_access);
 }
 
-static void unmap_refuses_an_unmapped_range(void **state)
+SIM_TEST(unmap_refuses_an_unmapped_range)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     assert_refused(vmm__driver_unmap(driver, address, GRANULE), VMM_ERR_DRIVER,
                    "not completely mapped");
@@ -172,21 +162,19 @@ static void unmap_refuses_an_unmapped_range(void **state)
 
 /* ---- Violations: accepted, but recorded ------------------------------------------------------ */
 
-static void use_without_access_is_a_violation(void **state)
+SIM_TEST(use_without_access_is_a_violation)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, GRANULE);
-    uint64_t handle = sim_create(driver, GRANULE);
+    uint64_t address = address_reserve(driver, GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
     assert_ok(vmm__driver_map(driver, address, GRANULE, handle));
     assert_ok(vmm__driver_fill(driver, address, 512, 1, NULL));
     sim_assert_violations(driver, 1, "without access");
 }
 
-static void unmap_removes_access(void **state)
+SIM_TEST(unmap_removes_access)
 {
-    struct driver *driver = *state;
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
     assert_ok(vmm__driver_fill(driver, address, 512, 1, NULL));
     assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
@@ -196,11 +184,10 @@ static void unmap_removes_access(void **state)
     sim_assert_violations(driver, 1, "without access");
 }
 
-static void use_of_unmapped_memory_is_one_violation(void **state)
+SIM_TEST(use_of_unmapped_memory_is_one_violation)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, 4 * GRANULE);
-    sim_map(driver, address, GRANULE, sim_create(driver, GRANULE));
+    uint64_t address = address_reserve(driver, 4 * GRANULE);
+    handle_map(driver, address, GRANULE, handle_create(driver, GRANULE));
     assert_ok(vmm__driver_fill(driver, address, 4 * GRANULE, 1, NULL));
     sim_assert_violations(driver, 1, "not mapped");
     assert_ok(vmm__driver_check(driver, address + 4 * GRANULE - 512, 1024, 1, NULL));
@@ -209,10 +196,9 @@ static void use_of_unmapped_memory_is_one_violation(void **state)
     sim_assert_violations(driver, 3, "not mapped");
 }
 
-static void work_beyond_the_address_space_is_refused(void **state)
+SIM_TEST(work_beyond_the_address_space_is_refused)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     const char *part = "exceeds the address space";
     assert_refused(vmm__driver_fill(driver, address, UINT64_MAX, 1, NULL), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_check(driver, UINT64_MAX, 2, 1, NULL), VMM_ERR_DRIVER, part);
@@ -220,9 +206,8 @@ static void work_beyond_the_address_space_is_refused(void **state)
     assert_refused(vmm__driver_copy(driver, address, UINT64_MAX, 2, NULL), VMM_ERR_DRIVER, part);
 }
 
-static void destroyed_events_are_refused_and_recorded(void **state)
+SIM_TEST(destroyed_events_are_refused_and_recorded)
 {
-    struct driver *driver = *state;
     void *event = sim_record(driver, NULL);
     assert_ok(vmm__driver_event_destroy(driver, event));
     void *next = sim_record(driver, NULL);
@@ -236,35 +221,10 @@ static void destroyed_events_are_refused_and_recorded(void **state)
     assert_ok(vmm__driver_event_destroy(driver, next));
 }
 
-static void the_first_violation_line_is_kept(void **state)
+SIM_TEST(the_first_violation_line_is_kept)
 {
-    struct driver *driver = *state;
     assert_status(vmm__driver_release(driver, 99, GRANULE), VMM_ERR_DRIVER);
     assert_ok(vmm__driver_fill(driver, GRANULE, 512, 1, NULL));
     sim_assert_violations(driver, 2, "release of handle 0x63");
     assert_int_equal(vmm__sim_violations(driver, NULL), 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(map_refuses_part_of_a_handle),
-        SIM_TEST(map_refuses_unaligned_ranges),
-        SIM_TEST(map_refuses_a_mapped_range),
-        SIM_TEST(map_refuses_unreserved_addresses),
-        SIM_TEST(map_refuses_to_cross_a_reservation_end),
-        SIM_TEST(map_refuses_released_handles),
-        SIM_TEST(one_handle_maps_at_many_addresses),
-        SIM_TEST(access_after_losing_the_oldest_mapping_blocks_maps),
-        SIM_TEST(unmap_requires_whole_mappings),
-        SIM_TEST(access_requires_whole_mappings),
-        SIM_TEST(unmap_refuses_an_unmapped_range),
-        SIM_TEST(use_without_access_is_a_violation),
-        SIM_TEST(unmap_removes_access),
-        SIM_TEST(use_of_unmapped_memory_is_one_violation),
-        SIM_TEST(work_beyond_the_address_space_is_refused),
-        SIM_TEST(destroyed_events_are_refused_and_recorded),
-        SIM_TEST(the_first_violation_line_is_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

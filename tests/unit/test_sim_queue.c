@@ -30,13 +30,12 @@ static uint32_t choose_only(void *context, const struct sim_choice *choices, uin
 /* Submits work on separate memory; returns an event recorded after it. */
 static void *submit_work(struct driver *driver, vmm_stream stream)
 {
-    sim_fill(driver, sim_memory(driver, GRANULE, NULL), 512, 1, stream);
+    memory_fill(driver, memory_map(driver, GRANULE, NULL), 512, 1, stream);
     return sim_record(driver, stream);
 }
 
-static void a_stream_can_stall_indefinitely(void **state)
+SIM_TEST(a_stream_can_stall_indefinitely)
 {
-    struct driver *driver = *state;
     struct only only = { .stream = B };
     vmm__sim_order_set(driver, choose_only, &only);
     void *of_a = submit_work(driver, A);
@@ -50,9 +49,8 @@ static void a_stream_can_stall_indefinitely(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_host_wait_finishes_only_its_work(void **state)
+SIM_TEST(a_host_wait_finishes_only_its_work)
 {
-    struct driver *driver = *state;
     struct only none = { .stream = C };
     vmm__sim_order_set(driver, choose_only, &none);
     void *of_a = submit_work(driver, A);
@@ -68,9 +66,8 @@ static void a_host_wait_finishes_only_its_work(void **state)
 }
 
 /* B waits for A, and C for B, with no work in between. */
-static void work_finishes_after_what_it_waits_for(void **state)
+SIM_TEST(work_finishes_after_what_it_waits_for)
 {
-    struct driver *driver = *state;
     struct only only = { .stream = B };
     vmm__sim_order_set(driver, choose_only, &only);
     void *of_a = submit_work(driver, A);
@@ -92,9 +89,8 @@ static void work_finishes_after_what_it_waits_for(void **state)
     assert_ok(vmm__driver_event_query(driver, of_b));
 }
 
-static void a_host_wait_finishes_all_preceding_work(void **state)
+SIM_TEST(a_host_wait_finishes_all_preceding_work)
 {
-    struct driver *driver = *state;
     struct only none = { .stream = C };
     vmm__sim_order_set(driver, choose_only, &none);
     void *of_a = submit_work(driver, A);
@@ -104,9 +100,8 @@ static void a_host_wait_finishes_all_preceding_work(void **state)
 }
 
 /* The driver's clock advances with each call. */
-static void a_delay_ends_at_its_time(void **state)
+SIM_TEST(a_delay_ends_at_its_time)
 {
-    struct driver *driver = *state;
     struct only only = { .stream = A };
     vmm__sim_order_set(driver, choose_only, &only);
     assert_ok(vmm__driver_delay(driver, 1000000, A));
@@ -117,9 +112,8 @@ static void a_delay_ends_at_its_time(void **state)
     assert_true(vmm__driver_clock(driver) >= start + 1000000 / 2);
 }
 
-static void the_lag_can_be_restored(void **state)
+SIM_TEST(the_lag_can_be_restored)
 {
-    struct driver *driver = *state;
     struct only none = { .stream = C };
     vmm__sim_order_set(driver, choose_only, &none);
     void *of_a = submit_work(driver, A);
@@ -133,9 +127,8 @@ static void the_lag_can_be_restored(void **state)
 
 /* ---- Destroyed streams ----------------------------------------------------------------------- */
 
-static void work_of_a_destroyed_stream_finishes(void **state)
+SIM_TEST(work_of_a_destroyed_stream_finishes)
 {
-    struct driver *driver = *state;
     vmm_stream stream;
     vmm_stream again;
     assert_ok(vmm__driver_stream_create(driver, &stream));
@@ -153,10 +146,9 @@ static void work_of_a_destroyed_stream_finishes(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_destroyed_stream_is_refused(void **state)
+SIM_TEST(a_destroyed_stream_is_refused)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     void *event = submit_work(driver, A);
     vmm_stream stream;
     bool is_capturing;
@@ -174,7 +166,7 @@ static void a_destroyed_stream_is_refused(void **state)
     assert_refused(vmm__driver_capture_begin(driver, stream), VMM_ERR_INVALID_ARGUMENT,
                    "destroyed");
     assert_ok(vmm__driver_stream_create(driver, &stream));
-    sim_fill(driver, address, 512, 1, stream);
+    memory_fill(driver, address, 512, 1, stream);
 }
 
 /* ---- Seeded bugs ----------------------------------------------------------------------------- */
@@ -199,27 +191,27 @@ static void wait_if(struct driver *driver, bool is_legal, vmm_stream stream)
 
 static void reuse_block(struct driver *driver, bool is_legal)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_fill(driver, address, GRANULE, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    memory_fill(driver, address, GRANULE, 1, A);
     order_after_if(driver, is_legal, B, A);
-    sim_fill(driver, address + MIB, 512, 2, B);
+    memory_fill(driver, address + MIB, 512, 2, B);
 }
 
 /* A and B use the memory and free it; C reuses both parts as one, but is ordered after A only. */
 static void reuse_merged_blocks(struct driver *driver, bool is_legal)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_fill(driver, address, MIB, 1, A);
-    sim_fill(driver, address + MIB, MIB, 1, B);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    memory_fill(driver, address, MIB, 1, A);
+    memory_fill(driver, address + MIB, MIB, 1, B);
     order_after_if(driver, true, C, A);
     order_after_if(driver, is_legal, C, B);
-    sim_fill(driver, address, GRANULE, 2, C);
+    memory_fill(driver, address, GRANULE, 2, C);
 }
 
 static void unmap_in_use(struct driver *driver, bool is_legal)
 {
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_fill(driver, address, 512, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    memory_fill(driver, address, 512, 1, A);
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
 }
@@ -227,8 +219,8 @@ static void unmap_in_use(struct driver *driver, bool is_legal)
 static void release_in_use(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
-    sim_fill(driver, address, 512, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
+    memory_fill(driver, address, 512, 1, A);
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
@@ -238,26 +230,26 @@ static void release_in_use(struct driver *driver, bool is_legal)
 static void relocate_in_use(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    uint64_t scratch = sim_memory(driver, GRANULE, &handle);
-    sim_fill(driver, address, GRANULE, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    uint64_t scratch = memory_map(driver, GRANULE, &handle);
+    memory_fill(driver, address, GRANULE, 1, A);
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_copy(driver, scratch, address, GRANULE, NULL));
     wait_if(driver, true, NULL);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
-    sim_map(driver, address, GRANULE, handle);
+    handle_map(driver, address, GRANULE, handle);
 }
 
 /* A chunk moves to a new address; the old mapping is unmapped too early. */
 static void unmap_old_address_in_use(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
-    uint64_t other = sim_reserve(driver, GRANULE);
-    sim_fill(driver, address, GRANULE, 1, A);
-    sim_map(driver, other, GRANULE, handle);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
+    uint64_t other = address_reserve(driver, GRANULE);
+    memory_fill(driver, address, GRANULE, 1, A);
+    handle_map(driver, other, GRANULE, handle);
     order_after_if(driver, true, B, A);
-    sim_fill(driver, other, GRANULE, 2, B);
+    memory_fill(driver, other, GRANULE, 2, B);
     wait_if(driver, is_legal, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
 }
@@ -266,21 +258,21 @@ static void unmap_old_address_in_use(struct driver *driver, bool is_legal)
 static void use_both_addresses(struct driver *driver, bool is_legal)
 {
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
-    uint64_t other = sim_reserve(driver, GRANULE);
-    sim_fill(driver, address, GRANULE, 1, A);
-    sim_map(driver, other, GRANULE, handle);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
+    uint64_t other = address_reserve(driver, GRANULE);
+    memory_fill(driver, address, GRANULE, 1, A);
+    handle_map(driver, other, GRANULE, handle);
     order_after_if(driver, is_legal, B, A);
-    sim_fill(driver, other + MIB, 512, 2, B);
+    memory_fill(driver, other + MIB, 512, 2, B);
 }
 
 /* The stream with the work is destroyed before the unmap. */
 static void unmap_in_use_by_destroyed_stream(struct driver *driver, bool is_legal)
 {
     vmm_stream stream;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     assert_ok(vmm__driver_stream_create(driver, &stream));
-    sim_fill(driver, address, 512, 1, stream);
+    memory_fill(driver, address, 512, 1, stream);
     void *event = sim_record(driver, stream);
     assert_ok(vmm__driver_stream_destroy(driver, stream));
     assert_ok(vmm__driver_stream_create(driver, &stream));
@@ -303,15 +295,14 @@ static uint64_t count_violations(seeded_bug bug, enum order_kind kind, uint64_t 
     order_begin(driver, &order);
     bug(driver, is_legal);
     uint64_t violations = vmm__sim_violations(driver, NULL);
-    assert_int_equal(sim_mismatches(driver), 0);
+    assert_int_equal(mismatches(driver), 0);
     assert_int_equal(sim_teardown(&driver), 0);
     return violations;
 }
 
-static void seeded_bugs_are_detected_in_every_order(void **state)
+TEST(seeded_bugs_are_detected_in_every_order)
 {
     enum { SEEDS = 8 };
-    (void)state;
     for (unsigned i = 0; i < sizeof seeded_bugs / sizeof seeded_bugs[0]; i++) {
         for (unsigned kind = 0; kind < ORDER_KINDS * SEEDS; kind++) {
             enum order_kind order = (enum order_kind)(kind % ORDER_KINDS);
@@ -324,20 +315,4 @@ static void seeded_bugs_are_detected_in_every_order(void **state)
             assert_true(found > 0 && legal == 0);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(a_stream_can_stall_indefinitely),
-        SIM_TEST(a_host_wait_finishes_only_its_work),
-        SIM_TEST(work_finishes_after_what_it_waits_for),
-        SIM_TEST(a_host_wait_finishes_all_preceding_work),
-        SIM_TEST(a_delay_ends_at_its_time),
-        SIM_TEST(the_lag_can_be_restored),
-        SIM_TEST(work_of_a_destroyed_stream_finishes),
-        SIM_TEST(a_destroyed_stream_is_refused),
-        cmocka_unit_test(seeded_bugs_are_detected_in_every_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,14 +19,14 @@ typedef vmm_status (*step)(const struct fixture *fixture);
 static struct fixture fixture_make(struct driver *driver)
 {
     struct fixture fixture = { .driver = driver };
-    fixture.from = sim_reserve(driver, 2 * GRANULE);
-    fixture.to = sim_reserve(driver, 2 * GRANULE);
+    fixture.from = address_reserve(driver, 2 * GRANULE);
+    fixture.to = address_reserve(driver, 2 * GRANULE);
     for (uint64_t i = 0; i < 2; i++) {
-        sim_map(driver, fixture.from + i * GRANULE, GRANULE, sim_create(driver, GRANULE));
-        sim_map(driver, fixture.to + i * GRANULE, GRANULE, sim_create(driver, GRANULE));
+        handle_map(driver, fixture.from + i * GRANULE, GRANULE, handle_create(driver, GRANULE));
+        handle_map(driver, fixture.to + i * GRANULE, GRANULE, handle_create(driver, GRANULE));
     }
     for (uint64_t i = 0; i < 8; i++)
-        sim_fill(driver, fixture.from + i * GRANULE / 4, GRANULE / 4, (uint32_t)i, STREAM(1));
+        memory_fill(driver, fixture.from + i * GRANULE / 4, GRANULE / 4, (uint32_t)i, STREAM(1));
     return fixture;
 }
 
@@ -117,19 +117,12 @@ static vmm_status create_and_capture(const struct fixture *fixture)
     return status;
 }
 
-static void every_step_reports_out_of_memory(void **state)
+TEST(every_step_reports_out_of_memory)
 {
-    (void)state;
     assert_true(sweep_step(fill_across_handles) > 0);
     assert_true(sweep_step(check_on_many_streams) > 0);
     assert_true(sweep_step(copy_across_handles) > 0);
     assert_true(sweep_step(copy_many_pieces) > 0);
     assert_true(sweep_step(queue_much_work) > 0);
     assert_true(sweep_step(create_and_capture) > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_step_reports_out_of_memory) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,8 @@
 
 /* ---- The device ------------------------------------------------------------------------------ */
 
-static void opens_as_an_h200(void **state)
+SIM_TEST(opens_as_an_h200)
 {
-    struct driver *driver = *state;
     assert_string_equal(driver->ops->name, "sim");
     assert_string_equal(driver->device_name, "simulated H200");
     assert_int_equal(driver->granule_bytes, 2 * MIB);
@@ -14,9 +13,8 @@ static void opens_as_an_h200(void **state)
     assert_int_equal(vmm__driver_clock(driver), 0);
 }
 
-static void capacity_is_configurable(void **state)
+TEST(capacity_is_configurable)
 {
-    (void)state;
     uint64_t sizes[] = { GRANULE, 8 * 141 * GIB, UINT64_C(1) << 50 };
     for (size_t index = 0; index < 3; index++) {
         struct driver_options options = { .device_bytes = sizes[index] };
@@ -27,7 +25,7 @@ static void capacity_is_configurable(void **state)
         assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
         assert_int_equal(free_bytes, sizes[index]);
         assert_int_equal(total_bytes, sizes[index]);
-        sim_create(driver, sizes[index]);
+        handle_create(driver, sizes[index]);
         vmm__driver_close(driver);
     }
     assert_int_equal(vmm__host_outstanding(), 0);
@@ -35,38 +33,35 @@ static void capacity_is_configurable(void **state)
 
 /* ---- Reserve and address free ---------------------------------------------------------------- */
 
-static void reserve_accepts_2_to_46_bytes(void **state)
+SIM_TEST(reserve_accepts_2_to_46_bytes)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, UINT64_C(1) << 46);
+    uint64_t address = address_reserve(driver, UINT64_C(1) << 46);
     assert_int_equal(address % GRANULE, 0);
-    sim_map(driver, address + (UINT64_C(1) << 46) - GRANULE, GRANULE, sim_create(driver, GRANULE));
+    handle_map(driver, address + (UINT64_C(1) << 46) - GRANULE, GRANULE,
+               handle_create(driver, GRANULE));
 }
 
-static void reserve_refuses_2_to_47_bytes(void **state)
+SIM_TEST(reserve_refuses_2_to_47_bytes)
 {
-    struct driver *driver = *state;
     uint64_t address;
     assert_refused(vmm__driver_reserve(driver, UINT64_C(1) << 47, &address), VMM_ERR_ADDRESS_SPACE,
                    "more than the largest reservation");
 }
 
-static void reserve_refuses_the_127th_tebibyte(void **state)
+SIM_TEST(reserve_refuses_the_127th_tebibyte)
 {
-    struct driver *driver = *state;
     uint64_t address;
-    uint64_t first = sim_reserve(driver, TIB);
+    uint64_t first = address_reserve(driver, TIB);
     for (int count = 1; count < 126; count++)
-        sim_reserve(driver, TIB);
+        address_reserve(driver, TIB);
     assert_refused(vmm__driver_reserve(driver, TIB, &address), VMM_ERR_ADDRESS_SPACE,
                    "no free range");
     assert_ok(vmm__driver_address_free(driver, first, TIB));
-    assert_int_equal(sim_reserve(driver, TIB), first);
+    assert_int_equal(address_reserve(driver, TIB), first);
 }
 
-static void reserve_refuses_partial_granules(void **state)
+SIM_TEST(reserve_refuses_partial_granules)
 {
-    struct driver *driver = *state;
     uint64_t address;
     assert_refused(vmm__driver_reserve(driver, 0, &address), VMM_ERR_DRIVER, "granule");
     assert_refused(vmm__driver_reserve(driver, GRANULE + 512, &address), VMM_ERR_DRIVER, "granule");
@@ -86,36 +81,33 @@ static void assert_disjoint(const uint64_t *address, int count)
     }
 }
 
-static void reservations_never_overlap(void **state)
+SIM_TEST(reservations_never_overlap)
 {
-    struct driver *driver = *state;
     uint64_t address[64];
     for (int index = 0; index < 64; index++)
-        address[index] = sim_reserve(driver, reservation_bytes(index));
+        address[index] = address_reserve(driver, reservation_bytes(index));
     for (int step = 2; step < 6; step++) {
         for (int index = 0; index < 64; index += step)
             assert_ok(vmm__driver_address_free(driver, address[index], reservation_bytes(index)));
         for (int index = 63 / step * step; index >= 0; index -= step)
-            address[index] = sim_reserve(driver, reservation_bytes(index));
+            address[index] = address_reserve(driver, reservation_bytes(index));
         assert_disjoint(address, 64);
     }
     assert_int_equal(vmm__sim_census(driver).reservations, 64);
 }
 
-static void address_free_refuses_while_mapped(void **state)
+SIM_TEST(address_free_refuses_while_mapped)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     assert_refused(vmm__driver_address_free(driver, address, GRANULE), VMM_ERR_DRIVER, "mapped");
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     assert_ok(vmm__driver_address_free(driver, address, GRANULE));
 }
 
-static void address_free_requires_exactly_one_reservation(void **state)
+SIM_TEST(address_free_requires_exactly_one_reservation)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, 4 * GRANULE);
-    assert_int_equal(sim_reserve(driver, 4 * GRANULE), address + 4 * GRANULE);
+    uint64_t address = address_reserve(driver, 4 * GRANULE);
+    assert_int_equal(address_reserve(driver, 4 * GRANULE), address + 4 * GRANULE);
     const char *part = "exactly one";
     assert_refused(vmm__driver_address_free(driver, address, 2 * GRANULE), VMM_ERR_DRIVER, part);
     assert_refused(vmm__driver_address_free(driver, address, 8 * GRANULE), VMM_ERR_DRIVER, part);
@@ -130,36 +122,33 @@ static void address_free_requires_exactly_one_reservation(void **state)
 
 /* ---- Create and release ---------------------------------------------------------------------- */
 
-static void create_refuses_partial_granules(void **state)
+SIM_TEST(create_refuses_partial_granules)
 {
-    struct driver *driver = *state;
     uint64_t handle;
     assert_refused(vmm__driver_create(driver, 0, &handle), VMM_ERR_DRIVER, "granule");
     assert_refused(vmm__driver_create(driver, MIB, &handle), VMM_ERR_DRIVER, "granule");
 }
 
-static void create_stops_at_capacity(void **state)
+SIM_TEST(create_stops_at_capacity)
 {
-    struct driver *driver = *state;
     uint64_t handle = 7;
-    uint64_t most = sim_create(driver, 138 * GIB);
+    uint64_t most = handle_create(driver, 138 * GIB);
     assert_status(vmm__driver_create(driver, GIB + GRANULE, &handle), VMM_ERR_DEVICE_OOM);
     assert_int_equal(handle, 7);
     assert_int_equal(vmm__sim_census(driver).physical_bytes, 138 * GIB);
-    sim_create(driver, GIB);
+    handle_create(driver, GIB);
     assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
     assert_ok(vmm__driver_release(driver, most, 138 * GIB));
-    sim_create(driver, 138 * GIB);
+    handle_create(driver, 138 * GIB);
     sim_assert_clean(driver);
 }
 
-static void released_memory_counts_until_its_last_unmap(void **state)
+SIM_TEST(released_memory_counts_until_its_last_unmap)
 {
-    struct driver *driver = *state;
     uint64_t handle;
-    uint64_t address = sim_memory(driver, 100 * GIB, &handle);
-    uint64_t alias = sim_reserve(driver, 100 * GIB);
-    sim_map(driver, alias, 100 * GIB, handle);
+    uint64_t address = memory_map(driver, 100 * GIB, &handle);
+    uint64_t alias = address_reserve(driver, 100 * GIB);
+    handle_map(driver, alias, 100 * GIB, handle);
     assert_ok(vmm__driver_release(driver, handle, 100 * GIB));
     assert_int_equal(vmm__sim_census(driver).handles, 0);
     assert_ok(vmm__driver_unmap(driver, address, 100 * GIB));
@@ -172,44 +161,40 @@ static void released_memory_counts_until_its_last_unmap(void **state)
     assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_unmap(driver, alias, 100 * GIB));
     assert_int_equal(vmm__sim_census(driver).physical_bytes, 0);
-    sim_create(driver, 139 * GIB);
+    handle_create(driver, 139 * GIB);
     sim_assert_clean(driver);
 }
 
-static void release_refuses_unknown_handles(void **state)
+SIM_TEST(release_refuses_unknown_handles)
 {
-    struct driver *driver = *state;
     assert_refused(vmm__driver_release(driver, 0, GRANULE), VMM_ERR_DRIVER, "not a handle");
     assert_refused(vmm__driver_release(driver, 12345, GRANULE), VMM_ERR_DRIVER, "not a handle");
     sim_assert_violations(driver, 2, "release of handle");
 }
 
-static void release_refuses_released_handles(void **state)
+SIM_TEST(release_refuses_released_handles)
 {
-    struct driver *driver = *state;
-    uint64_t handle = sim_create(driver, GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
     assert_refused(vmm__driver_release(driver, handle, GRANULE), VMM_ERR_DRIVER, "not a handle");
-    uint64_t next = sim_create(driver, GRANULE);
+    uint64_t next = handle_create(driver, GRANULE);
     assert_refused(vmm__driver_release(driver, handle, GRANULE), VMM_ERR_DRIVER, "not a handle");
     assert_ok(vmm__driver_release(driver, next, GRANULE));
     sim_assert_violations(driver, 2, "released or never");
 }
 
-static void release_refuses_a_wrong_size(void **state)
+SIM_TEST(release_refuses_a_wrong_size)
 {
-    struct driver *driver = *state;
-    uint64_t handle = sim_create(driver, 2 * GRANULE);
+    uint64_t handle = handle_create(driver, 2 * GRANULE);
     assert_refused(vmm__driver_release(driver, handle, GRANULE), VMM_ERR_DRIVER, "created with");
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
-static void close_frees_everything(void **state)
+SIM_TEST(close_frees_everything)
 {
-    struct driver *driver = *state;
     uint64_t handle;
-    uint64_t address = sim_memory(driver, 64 * GRANULE, &handle);
+    uint64_t address = memory_map(driver, 64 * GRANULE, &handle);
     vmm__sim_lag_set(driver, 1000);
     for (uint64_t stream = 0; stream < 5; stream++) {
         assert_ok(vmm__driver_fill(driver, address, 64 * GRANULE, 1, STREAM(stream)));
@@ -217,15 +202,14 @@ static void close_frees_everything(void **state)
             assert_ok(vmm__driver_check(driver, address + place * 512, 512, 1, STREAM(stream)));
     }
     assert_ok(vmm__driver_release(driver, handle, 64 * GRANULE));
-    sim_create(driver, GRANULE);
+    handle_create(driver, GRANULE);
     sim_record(driver, NULL);
 }
 
-static void the_census_is_zero_after_releasing_everything(void **state)
+SIM_TEST(the_census_is_zero_after_releasing_everything)
 {
-    struct driver *driver = *state;
     uint64_t handle;
-    uint64_t address = sim_memory(driver, 4 * GRANULE, &handle);
+    uint64_t address = memory_map(driver, 4 * GRANULE, &handle);
     void *event = sim_record(driver, NULL);
     struct sim_census census = vmm__sim_census(driver);
     assert_int_equal(census.reservations, 1);
@@ -238,28 +222,4 @@ static void the_census_is_zero_after_releasing_everything(void **state)
     assert_ok(vmm__driver_release(driver, handle, 4 * GRANULE));
     assert_ok(vmm__driver_address_free(driver, address, 4 * GRANULE));
     assert_true(sim_census_is_zero(driver));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(opens_as_an_h200),
-        cmocka_unit_test(capacity_is_configurable),
-        SIM_TEST(reserve_accepts_2_to_46_bytes),
-        SIM_TEST(reserve_refuses_2_to_47_bytes),
-        SIM_TEST(reserve_refuses_the_127th_tebibyte),
-        SIM_TEST(reserve_refuses_partial_granules),
-        SIM_TEST(reservations_never_overlap),
-        SIM_TEST(address_free_refuses_while_mapped),
-        SIM_TEST(address_free_requires_exactly_one_reservation),
-        SIM_TEST(create_refuses_partial_granules),
-        SIM_TEST(create_stops_at_capacity),
-        SIM_TEST(released_memory_counts_until_its_last_unmap),
-        SIM_TEST(release_refuses_unknown_handles),
-        SIM_TEST(release_refuses_released_handles),
-        SIM_TEST(release_refuses_a_wrong_size),
-        SIM_TEST(close_frees_everything),
-        SIM_TEST(the_census_is_zero_after_releasing_everything),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

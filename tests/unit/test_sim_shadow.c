@@ -14,15 +14,14 @@ static void fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32
 static uint64_t count_mismatches(struct driver *driver, uint64_t address, uint64_t bytes,
                                  uint32_t word)
 {
-    uint64_t before = sim_mismatches(driver);
+    uint64_t before = mismatches(driver);
     assert_ok(vmm__driver_check(driver, address, bytes, word, A));
-    return sim_mismatches(driver) - before;
+    return mismatches(driver) - before;
 }
 
-static void check_accepts_filled_memory(void **state)
+SIM_TEST(check_accepts_filled_memory)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     fill(driver, address + 512, 4096, 7);
     assert_int_equal(count_mismatches(driver, address + 512, 4096, 7), 0);
     assert_int_equal(count_mismatches(driver, address + 512, 1000, 7), 0);
@@ -31,10 +30,9 @@ static void check_accepts_filled_memory(void **state)
     sim_assert_clean(driver);
 }
 
-static void any_block_size_works(void **state)
+SIM_TEST(any_block_size_works)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     fill(driver, address + 512, 1, 7);
     fill(driver, address + 1024, 1001, 8);
     fill(driver, address, 0, 9);
@@ -43,10 +41,9 @@ static void any_block_size_works(void **state)
     assert_int_equal(count_mismatches(driver, address, 0, 5), 0);
 }
 
-static void fresh_memory_is_undefined(void **state)
+SIM_TEST(fresh_memory_is_undefined)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     assert_int_equal(count_mismatches(driver, address, 1024, 0), 2);
     assert_non_null(strstr(vmm__sim_mismatch(driver), "undefined"));
     fill(driver, address + 512, 512, 7);
@@ -54,27 +51,24 @@ static void fresh_memory_is_undefined(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_wrong_word_is_detected(void **state)
+SIM_TEST(a_wrong_word_is_detected)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     fill(driver, address, 4096, 7);
     assert_int_equal(count_mismatches(driver, address, 4096, 8), 8);
     assert_non_null(strstr(vmm__sim_mismatch(driver), "word 0x8 but holds place 0 of word 0x7"));
 }
 
-static void a_wrong_place_is_detected(void **state)
+SIM_TEST(a_wrong_place_is_detected)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     fill(driver, address, 4096, 7);
     assert_int_equal(count_mismatches(driver, address + 512, 1024, 7), 2);
 }
 
-static void partial_overwrites_are_detected(void **state)
+SIM_TEST(partial_overwrites_are_detected)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     fill(driver, address, 4096, 7);
     fill(driver, address + 1024, 512, 8);
     assert_int_equal(count_mismatches(driver, address, 4096, 7), 1);
@@ -88,12 +82,12 @@ static void partial_overwrites_are_detected(void **state)
     assert_int_equal(count_mismatches(driver, address, 8192, 10), 0);
 }
 
-static void blocks_can_span_handles(void **state)
+SIM_TEST(blocks_can_span_handles)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, 8 * GRANULE);
+    uint64_t address = address_reserve(driver, 8 * GRANULE);
     for (uint64_t place = 0; place < 8; place += 2)
-        sim_map(driver, address + place * GRANULE, 2 * GRANULE, sim_create(driver, 2 * GRANULE));
+        handle_map(driver, address + place * GRANULE, 2 * GRANULE,
+                   handle_create(driver, 2 * GRANULE));
     fill(driver, address + MIB, 14 * MIB, 7);
     assert_int_equal(count_mismatches(driver, address + MIB, 14 * MIB, 7), 0);
     fill(driver, address + 6 * MIB, 512, 8);
@@ -101,40 +95,37 @@ static void blocks_can_span_handles(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_move_without_a_copy_is_detected(void **state)
+SIM_TEST(a_move_without_a_copy_is_detected)
 {
-    struct driver *driver = *state;
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
     fill(driver, address, 4096, 7);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
-    uint64_t other = sim_create(driver, GRANULE);
-    sim_map(driver, address, GRANULE, other);
+    uint64_t other = handle_create(driver, GRANULE);
+    handle_map(driver, address, GRANULE, other);
     assert_int_equal(count_mismatches(driver, address, 4096, 7), 8);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
-    sim_map(driver, address, GRANULE, handle);
+    handle_map(driver, address, GRANULE, handle);
     assert_int_equal(count_mismatches(driver, address, 4096, 7), 0);
 }
 
-static void released_memory_loses_its_contents(void **state)
+SIM_TEST(released_memory_loses_its_contents)
 {
-    struct driver *driver = *state;
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
     fill(driver, address, 4096, 7);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
-    sim_map(driver, address, GRANULE, sim_create(driver, GRANULE));
+    handle_map(driver, address, GRANULE, handle_create(driver, GRANULE));
     assert_int_equal(count_mismatches(driver, address, 4096, 7), 8);
 }
 
-static void aliases_share_contents(void **state)
+SIM_TEST(aliases_share_contents)
 {
-    struct driver *driver = *state;
     uint64_t handle;
-    uint64_t first = sim_memory(driver, GRANULE, &handle);
-    uint64_t second = sim_reserve(driver, GRANULE);
-    sim_map(driver, second, GRANULE, handle);
+    uint64_t first = memory_map(driver, GRANULE, &handle);
+    uint64_t second = address_reserve(driver, GRANULE);
+    handle_map(driver, second, GRANULE, handle);
     fill(driver, first, 4096, 7);
     assert_int_equal(count_mismatches(driver, second, 4096, 7), 0);
     fill(driver, second + 512, 512, 8);
@@ -142,26 +133,24 @@ static void aliases_share_contents(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_write_through_two_aliases_is_a_violation(void **state)
+SIM_TEST(a_write_through_two_aliases_is_a_violation)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_reserve(driver, 2 * GRANULE);
-    uint64_t handle = sim_create(driver, GRANULE);
-    sim_map(driver, address, GRANULE, handle);
-    sim_map(driver, address + GRANULE, GRANULE, handle);
+    uint64_t address = address_reserve(driver, 2 * GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
+    handle_map(driver, address, GRANULE, handle);
+    handle_map(driver, address + GRANULE, GRANULE, handle);
     fill(driver, address, 2 * GRANULE, 7);
     sim_assert_violations(driver, 1, "overwrites");
 }
 
 /* ---- Copy ------------------------------------------------------------------------------------ */
 
-static void a_copy_transfers_contents(void **state)
+SIM_TEST(a_copy_transfers_contents)
 {
-    struct driver *driver = *state;
-    uint64_t from = sim_memory(driver, 2 * GRANULE, NULL);
-    uint64_t to = sim_reserve(driver, 2 * GRANULE);
-    sim_map(driver, to, GRANULE, sim_create(driver, GRANULE));
-    sim_map(driver, to + GRANULE, GRANULE, sim_create(driver, GRANULE));
+    uint64_t from = memory_map(driver, 2 * GRANULE, NULL);
+    uint64_t to = address_reserve(driver, 2 * GRANULE);
+    handle_map(driver, to, GRANULE, handle_create(driver, GRANULE));
+    handle_map(driver, to + GRANULE, GRANULE, handle_create(driver, GRANULE));
     fill(driver, from + MIB, 2 * MIB, 7);
     fill(driver, from + 3 * MIB, 512, 8);
     assert_ok(vmm__driver_copy(driver, to, from, 2 * GRANULE, A));
@@ -172,11 +161,10 @@ static void a_copy_transfers_contents(void **state)
     sim_assert_clean(driver);
 }
 
-static void a_partial_copy_keeps_places(void **state)
+SIM_TEST(a_partial_copy_keeps_places)
 {
-    struct driver *driver = *state;
-    uint64_t from = sim_memory(driver, GRANULE, NULL);
-    uint64_t to = sim_memory(driver, GRANULE, NULL);
+    uint64_t from = memory_map(driver, GRANULE, NULL);
+    uint64_t to = memory_map(driver, GRANULE, NULL);
     fill(driver, from, 4096, 7);
     fill(driver, to, 4096, 7);
     fill(driver, to + 1024, 1024, 9);
@@ -185,13 +173,12 @@ static void a_partial_copy_keeps_places(void **state)
     assert_int_equal(count_mismatches(driver, to, 4096, 7), 0);
 }
 
-static void an_overlapping_copy_is_a_violation(void **state)
+SIM_TEST(an_overlapping_copy_is_a_violation)
 {
-    struct driver *driver = *state;
     uint64_t handle;
-    uint64_t address = sim_memory(driver, GRANULE, &handle);
-    uint64_t alias = sim_reserve(driver, GRANULE);
-    sim_map(driver, alias, GRANULE, handle);
+    uint64_t address = memory_map(driver, GRANULE, &handle);
+    uint64_t alias = address_reserve(driver, GRANULE);
+    handle_map(driver, alias, GRANULE, handle);
     fill(driver, address, 4096, 7);
     assert_ok(vmm__driver_copy(driver, address + 4096, address, 4096, A));
     sim_assert_clean(driver);
@@ -199,11 +186,10 @@ static void an_overlapping_copy_is_a_violation(void **state)
     sim_assert_violations(driver, 1, "overwrites");
 }
 
-static void a_copy_races_like_any_work(void **state)
+SIM_TEST(a_copy_races_like_any_work)
 {
-    struct driver *driver = *state;
-    uint64_t from = sim_memory(driver, GRANULE, NULL);
-    uint64_t to = sim_memory(driver, GRANULE, NULL);
+    uint64_t from = memory_map(driver, GRANULE, NULL);
+    uint64_t to = memory_map(driver, GRANULE, NULL);
     fill(driver, from, 4096, 7);
     assert_ok(vmm__driver_copy(driver, to, from, 4096, STREAM(0xb)));
     sim_assert_violations(driver, 1, "copy");
@@ -214,11 +200,10 @@ static void a_copy_races_like_any_work(void **state)
     sim_assert_violations(driver, 2, "copy");
 }
 
-static void a_pending_copy_uses_both_ranges(void **state)
+SIM_TEST(a_pending_copy_uses_both_ranges)
 {
-    struct driver *driver = *state;
-    uint64_t from = sim_memory(driver, GRANULE, NULL);
-    uint64_t to = sim_memory(driver, GRANULE, NULL);
+    uint64_t from = memory_map(driver, GRANULE, NULL);
+    uint64_t to = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
     assert_ok(vmm__driver_copy(driver, to, from, 4096, A));
     assert_ok(vmm__driver_unmap(driver, from, GRANULE));
@@ -245,13 +230,12 @@ static uint64_t count_model_mismatches(const struct model_place *model, uint32_t
 }
 
 /* Random fills, copies and checks of 512-byte places over two handles, compared with an array. */
-static void shadow_agrees_with_an_array(void **state)
+SIM_TEST(shadow_agrees_with_an_array)
 {
-    struct driver *driver = *state;
     static struct model_place model[2 * MODEL_PLACES];
-    uint64_t address = sim_reserve(driver, 2 * GRANULE);
-    sim_map(driver, address, GRANULE, sim_create(driver, GRANULE));
-    sim_map(driver, address + GRANULE, GRANULE, sim_create(driver, GRANULE));
+    uint64_t address = address_reserve(driver, 2 * GRANULE);
+    handle_map(driver, address, GRANULE, handle_create(driver, GRANULE));
+    handle_map(driver, address + GRANULE, GRANULE, handle_create(driver, GRANULE));
     memset(model, 0, sizeof model);
     srand(1);
     for (uint32_t round = 1; round <= MODEL_ROUNDS; round++) {
@@ -282,28 +266,4 @@ static void shadow_agrees_with_an_array(void **state)
         }
     }
     sim_assert_clean(driver);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(check_accepts_filled_memory),
-        SIM_TEST(any_block_size_works),
-        SIM_TEST(fresh_memory_is_undefined),
-        SIM_TEST(a_wrong_word_is_detected),
-        SIM_TEST(a_wrong_place_is_detected),
-        SIM_TEST(partial_overwrites_are_detected),
-        SIM_TEST(blocks_can_span_handles),
-        SIM_TEST(a_move_without_a_copy_is_detected),
-        SIM_TEST(released_memory_loses_its_contents),
-        SIM_TEST(aliases_share_contents),
-        SIM_TEST(a_write_through_two_aliases_is_a_violation),
-        SIM_TEST(a_copy_transfers_contents),
-        SIM_TEST(a_partial_copy_keeps_places),
-        SIM_TEST(an_overlapping_copy_is_a_violation),
-        SIM_TEST(a_copy_races_like_any_work),
-        SIM_TEST(a_pending_copy_uses_both_ranges),
-        SIM_TEST(shadow_agrees_with_an_array),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,39 +7,36 @@
 #define B STREAM(0xb)
 #define C STREAM(0xc)
 
-static void without_lag_work_finishes_immediately(void **state)
+SIM_TEST(without_lag_work_finishes_immediately)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_fill(driver, address, 512, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    memory_fill(driver, address, 512, 1, A);
     assert_ok(vmm__driver_event_query(driver, sim_record(driver, A)));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     sim_assert_clean(driver);
 }
 
-static void the_lag_delays_completion(void **state)
+SIM_TEST(the_lag_delays_completion)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 3);
-    sim_fill(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
     void *event = sim_record(driver, A);
     for (int more = 0; more < 3; more++) {
         assert_status(vmm__driver_event_query(driver, event), VMM__PENDING);
-        sim_fill(driver, address + 512, 512, 2, B);
+        memory_fill(driver, address + 512, 512, 2, B);
     }
     assert_ok(vmm__driver_event_query(driver, event));
     assert_status(vmm__driver_event_query(driver, sim_record(driver, B)), VMM__PENDING);
     sim_assert_clean(driver);
 }
 
-static void an_event_covers_work_before_its_record(void **state)
+SIM_TEST(an_event_covers_work_before_its_record)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 2);
     void *early = sim_record(driver, A);
-    sim_fill(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
     assert_ok(vmm__driver_event_query(driver, early));
     assert_ok(vmm__driver_event_record(driver, early, A));
     assert_status(vmm__driver_event_query(driver, early), VMM__PENDING);
@@ -47,9 +44,8 @@ static void an_event_covers_work_before_its_record(void **state)
     assert_ok(vmm__driver_event_query(driver, early));
 }
 
-static void an_unrecorded_event_is_complete(void **state)
+SIM_TEST(an_unrecorded_event_is_complete)
 {
-    struct driver *driver = *state;
     void *event;
     vmm__sim_lag_set(driver, 9);
     assert_ok(vmm__driver_event_create(driver, &event));
@@ -59,16 +55,15 @@ static void an_unrecorded_event_is_complete(void **state)
     assert_ok(vmm__driver_event_destroy(driver, event));
 }
 
-static void reducing_the_lag_finishes_work(void **state)
+SIM_TEST(reducing_the_lag_finishes_work)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
-    sim_fill(driver, address, 512, 1, A);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
+    memory_fill(driver, address, 512, 1, A);
     vmm__sim_lag_set(driver, UINT64_MAX);
-    sim_fill(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
     void *first = sim_record(driver, A);
     for (uint64_t more = 1; more < 600; more++)
-        sim_fill(driver, address + more * 512, 512, 2, B);
+        memory_fill(driver, address + more * 512, 512, 2, B);
     void *last = sim_record(driver, B);
     assert_status(vmm__driver_event_query(driver, first), VMM__PENDING);
     vmm__sim_lag_set(driver, 599);
@@ -78,33 +73,31 @@ static void reducing_the_lag_finishes_work(void **state)
     assert_ok(vmm__driver_event_query(driver, last));
 }
 
-static void host_waits_finish_the_awaited_work(void **state)
+SIM_TEST(host_waits_finish_the_awaited_work)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 1000);
-    sim_fill(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
     void *a = sim_record(driver, A);
-    sim_fill(driver, address + 512, 512, 2, B);
+    memory_fill(driver, address + 512, 512, 2, B);
     void *b = sim_record(driver, B);
     assert_ok(vmm__driver_event_wait(driver, a));
     assert_ok(vmm__driver_event_query(driver, a));
     assert_status(vmm__driver_event_query(driver, b), VMM__PENDING);
     assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_event_query(driver, b));
-    sim_fill(driver, address, 512, 3, A);
+    memory_fill(driver, address, 512, 3, A);
     assert_ok(vmm__driver_event_record(driver, a, A));
-    assert_int_equal(sim_mismatches(driver), 0);
+    assert_int_equal(mismatches(driver), 0);
     assert_ok(vmm__driver_event_query(driver, a));
     sim_assert_clean(driver);
 }
 
-static void a_waiting_stream_finishes_later(void **state)
+SIM_TEST(a_waiting_stream_finishes_later)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 1000);
-    sim_fill(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
     void *a = sim_record(driver, A);
     assert_ok(vmm__driver_stream_wait(driver, B, a));
     void *b = sim_record(driver, B);
@@ -115,70 +108,48 @@ static void a_waiting_stream_finishes_later(void **state)
 
 /* ---- Unmap during work ----------------------------------------------------------------------- */
 
-static void unmap_during_work_is_a_violation(void **state)
+SIM_TEST(unmap_during_work_is_a_violation)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
-    sim_fill(driver, address + MIB, 512, 1, A);
+    memory_fill(driver, address + MIB, 512, 1, A);
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     sim_assert_violations(driver, 1, "during work 1 of stream 0x10a");
 }
 
-static void unmap_after_the_event_is_valid(void **state)
+SIM_TEST(unmap_after_the_event_is_valid)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
-    sim_fill(driver, address, 512, 1, A);
-    sim_check(driver, address, 512, 1, A);
+    memory_fill(driver, address, 512, 1, A);
+    memory_check(driver, address, 512, 1, A);
     assert_ok(vmm__driver_event_wait(driver, sim_record(driver, A)));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     sim_assert_clean(driver);
 }
 
-static void unmap_checks_every_stream(void **state)
+SIM_TEST(unmap_checks_every_stream)
 {
-    struct driver *driver = *state;
-    uint64_t address = sim_memory(driver, GRANULE, NULL);
+    uint64_t address = memory_map(driver, GRANULE, NULL);
     vmm__sim_lag_set(driver, 10);
     for (uint64_t stream = 1; stream <= 4; stream++)
-        sim_fill(driver, address + stream * 512, 512, 1, STREAM(stream));
+        memory_fill(driver, address + stream * 512, 512, 1, STREAM(stream));
     for (uint64_t stream = 2; stream <= 4; stream++)
         assert_ok(vmm__driver_event_wait(driver, sim_record(driver, STREAM(stream))));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     sim_assert_violations(driver, 1, "work 1 of stream 0x101,");
 }
 
-static void unmap_of_an_unused_alias_is_valid(void **state)
+SIM_TEST(unmap_of_an_unused_alias_is_valid)
 {
-    struct driver *driver = *state;
     uint64_t handle;
-    uint64_t first = sim_memory(driver, GRANULE, &handle);
-    uint64_t second = sim_reserve(driver, GRANULE);
-    sim_map(driver, second, GRANULE, handle);
+    uint64_t first = memory_map(driver, GRANULE, &handle);
+    uint64_t second = address_reserve(driver, GRANULE);
+    handle_map(driver, second, GRANULE, handle);
     vmm__sim_lag_set(driver, 10);
-    sim_fill(driver, first, 512, 1, A);
+    memory_fill(driver, first, 512, 1, A);
     assert_ok(vmm__driver_unmap(driver, second, GRANULE));
     sim_assert_clean(driver);
     assert_ok(vmm__driver_unmap(driver, first, GRANULE));
     sim_assert_violations(driver, 1, "unmap");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(without_lag_work_finishes_immediately),
-        SIM_TEST(the_lag_delays_completion),
-        SIM_TEST(an_event_covers_work_before_its_record),
-        SIM_TEST(an_unrecorded_event_is_complete),
-        SIM_TEST(reducing_the_lag_finishes_work),
-        SIM_TEST(host_waits_finish_the_awaited_work),
-        SIM_TEST(a_waiting_stream_finishes_later),
-        SIM_TEST(unmap_during_work_is_a_violation),
-        SIM_TEST(unmap_after_the_event_is_valid),
-        SIM_TEST(unmap_checks_every_stream),
-        SIM_TEST(unmap_of_an_unused_alias_is_valid),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,8 @@ static void assert_size(const char *text, uint64_t bytes)
         fail_msg("'%s' was read as %llu", text, (unsigned long long)read);
 }
 
-static void sizes_are_parsed(void **state)
+TEST(sizes_are_parsed)
 {
-    (void)state;
     assert_size("0", 0);
     assert_size("7", 7);
     assert_size("7B", 7);
@@ -28,9 +27,8 @@ static void sizes_are_parsed(void **state)
     assert_size("1048576.0", MIB);
 }
 
-static void invalid_sizes_are_refused(void **state)
+TEST(invalid_sizes_are_refused)
 {
-    (void)state;
     static const char *const texts[] = { "",
                                          " 1",
                                          "1 ",
@@ -66,9 +64,8 @@ static void invalid_sizes_are_refused(void **state)
     }
 }
 
-static void shares_are_parsed(void **state)
+TEST(shares_are_parsed)
 {
-    (void)state;
     uint64_t bytes;
     assert_true(vmm__size_or_share_parse("80%", 1000, &bytes));
     assert_int_equal(bytes, 800);
@@ -84,9 +81,8 @@ static void shares_are_parsed(void **state)
 }
 
 /* The program may set a locale with another decimal point. */
-static void locale_changes_nothing(void **state)
+TEST(locale_changes_nothing)
 {
-    (void)state;
     static const char *const names[] = { "de_DE.UTF-8", "fr_FR.UTF-8", "es_ES.UTF-8", "de_DE" };
     const char *found = NULL;
     for (int i = 0; i < 4 && found == NULL; i++)
@@ -101,9 +97,8 @@ static void locale_changes_nothing(void **state)
     (void)setlocale(LC_ALL, "C");
 }
 
-static void sizes_are_written(void **state)
+TEST(sizes_are_written)
 {
-    (void)state;
     char text[32];
     assert_string_equal(vmm__size_write(text, sizeof text, 0), "0 B");
     assert_string_equal(vmm__size_write(text, sizeof text, 1023), "1023 B");
@@ -114,9 +109,8 @@ static void sizes_are_written(void **state)
     assert_string_equal(vmm__size_write(text, sizeof text, UINT64_MAX), "16777216 TiB");
 }
 
-static void arithmetic_does_not_wrap(void **state)
+TEST(arithmetic_does_not_wrap)
 {
-    (void)state;
     uint64_t out = 0;
     assert_true(vmm__add_checked(UINT64_MAX - 1, 1, &out));
     assert_false(vmm__add_checked(UINT64_MAX, 1, &out));
@@ -130,9 +124,8 @@ static void arithmetic_does_not_wrap(void **state)
     assert_int_equal(vmm__log2(UINT64_MAX), 63);
 }
 
-static void only_zero_is_written_as_zero(void **state)
+TEST(only_zero_is_written_as_zero)
 {
-    (void)state;
     assert_string_equal(vmm__size_text(0).text, "0 KiB");
     assert_string_equal(vmm__size_text(1).text, "1 KiB");
     assert_string_equal(vmm__size_text(1024).text, "1 KiB");
@@ -140,18 +133,4 @@ static void only_zero_is_written_as_zero(void **state)
     assert_string_equal(vmm__size_text(MIB - 1024).text, "1023 KiB");
     assert_string_equal(vmm__size_text(MIB).text, "1.0 MiB");
     assert_string_equal(vmm__size_text(UINT64_MAX).text, "17592186044416.0 MiB");
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_parsed),
-        cmocka_unit_test(invalid_sizes_are_refused),
-        cmocka_unit_test(shares_are_parsed),
-        cmocka_unit_test(locale_changes_nothing),
-        cmocka_unit_test(only_zero_is_written_as_zero),
-        cmocka_unit_test(sizes_are_written),
-        cmocka_unit_test(arithmetic_does_not_wrap),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

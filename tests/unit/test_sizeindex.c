@@ -4,7 +4,6 @@
 #include "base/size_index.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { NODES = 3000 };
 
@@ -35,9 +34,8 @@ static void index_free(struct size_index *index)
     free(index);
 }
 
-static void empty_index_finds_nothing(void **state)
+TEST(empty_index_finds_nothing)
 {
-    (void)state;
     struct size_index *index = index_empty();
     assert_null(vmm__size_index_find(index, 1));
     assert_null(vmm__size_index_find(index, UINT64_MAX));
@@ -45,9 +43,8 @@ static void empty_index_finds_nothing(void **state)
     index_free(index);
 }
 
-static void sizes_at_powers_of_two_are_found(void **state)
+TEST(sizes_at_powers_of_two_are_found)
 {
-    (void)state;
     struct size_index *index = index_empty();
     for (unsigned bit = 0; bit < 64; bit++) {
         for (int off = -1; off <= 1; off++) {
@@ -81,9 +78,8 @@ static uint64_t best_size(const struct size_node *nodes, const bool *is_in, uint
 }
 
 /* Each request that fits gets a node at most 1/16 larger than the best one. */
-static void fit_is_close(void **state)
+TEST(fit_is_close)
 {
-    (void)state;
     struct size_index *index = index_empty();
     struct size_node *nodes = calloc(NODES, sizeof *nodes);
     bool *is_in = calloc(NODES, sizeof *is_in);
@@ -113,9 +109,8 @@ static void fit_is_close(void **state)
     index_free(index);
 }
 
-static void last_node_of_a_list_is_found(void **state)
+TEST(last_node_of_a_list_is_found)
 {
-    (void)state;
     struct size_index *index = index_empty();
     struct size_node nodes[40];
     for (int i = 0; i < 40; i++) {
@@ -128,9 +123,8 @@ static void last_node_of_a_list_is_found(void **state)
 }
 
 /* Lists are from young to old. What the first sixteen are is decided by age alone: so is placement. */
-static void newest_of_the_best_is_found(void **state)
+TEST(newest_of_the_best_is_found)
 {
-    (void)state;
     for (int count = 1; count <= 20; count++) {
         for (int best = 0; best < count; best++) {
             struct size_index *index = index_empty();
@@ -147,9 +141,8 @@ static void newest_of_the_best_is_found(void **state)
     }
 }
 
-static void iteration_goes_from_large_to_small(void **state)
+TEST(iteration_goes_from_large_to_small)
 {
-    (void)state;
     struct size_index *index = index_empty();
     struct size_node nodes[500];
     for (int i = 0; i < 500; i++) {
@@ -173,9 +166,8 @@ static void iteration_goes_from_large_to_small(void **state)
     index_free(index);
 }
 
-static void check_finds_damage(void **state)
+TEST(check_finds_damage)
 {
-    (void)state;
     struct size_index *index = index_empty();
     struct size_node node = { .size = 100 };
     vmm__size_index_insert(index, &node);
@@ -190,18 +182,4 @@ static void check_finds_damage(void **state)
     index->rows = 0;
     assert_false(vmm__size_index_check(index));
     index_free(index);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(empty_index_finds_nothing),
-        cmocka_unit_test(sizes_at_powers_of_two_are_found),
-        cmocka_unit_test(fit_is_close),
-        cmocka_unit_test(last_node_of_a_list_is_found),
-        cmocka_unit_test(newest_of_the_best_is_found),
-        cmocka_unit_test(iteration_goes_from_large_to_small),
-        cmocka_unit_test(check_finds_damage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,9 +30,8 @@ static void object_give(struct slabs *slabs, uint64_t address)
     vmm__slab_give(slabs, block->slab, object, 1);
 }
 
-static void every_size_has_the_smallest_class_that_fits(void **state)
+TEST(every_size_has_the_smallest_class_that_fits)
 {
-    (void)state;
     assert_int_equal(vmm__slab_class(0), vmm__slab_class(1));
     for (uint64_t bytes = 1; bytes <= SLAB_LARGEST_BYTES; bytes++) {
         uint32_t class_index = vmm__slab_class(bytes);
@@ -48,9 +47,8 @@ static void every_size_has_the_smallest_class_that_fits(void **state)
     }
 }
 
-static void objects_do_not_overlap(void **state)
+ENGINE_TEST(objects_do_not_overlap)
 {
-    struct engine *engine = *state;
     struct slabs *slabs = slabs_prepare(engine);
     enum { OBJECTS = 150 };
     for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
@@ -74,9 +72,8 @@ static void objects_do_not_overlap(void **state)
     assert_int_equal(slabs->heap->free_bytes, 4 * GRANULE);
 }
 
-static void find_accepts_only_starts_of_live_objects(void **state)
+ENGINE_TEST(find_accepts_only_starts_of_live_objects)
 {
-    struct engine *engine = *state;
     struct slabs *slabs = slabs_prepare(engine);
     struct slab *slab;
     uint64_t address = object_take(slabs, 1000, &slab);
@@ -93,9 +90,8 @@ static void find_accepts_only_starts_of_live_objects(void **state)
     assert_false(vmm__block_ref_find(slabs->heap, address, &ref));
 }
 
-static void last_empty_slab_of_a_class_stays(void **state)
+ENGINE_TEST(last_empty_slab_of_a_class_stays)
 {
-    struct engine *engine = *state;
     struct slabs *slabs = slabs_prepare(engine);
     struct slab *slab;
     for (int round = 0; round < 3; round++) {
@@ -110,9 +106,8 @@ static void last_empty_slab_of_a_class_stays(void **state)
     assert_null(slabs->partial[0]);
 }
 
-static void purge_keeps_slabs_with_live_or_waiting_objects(void **state)
+ENGINE_TEST(purge_keeps_slabs_with_live_or_waiting_objects)
 {
-    struct engine *engine = *state;
     struct slabs *slabs = slabs_prepare(engine);
     struct slab *slab;
     uint64_t address = object_take(slabs, 512, &slab);
@@ -124,9 +119,8 @@ static void purge_keeps_slabs_with_live_or_waiting_objects(void **state)
     assert_true(vmm__slabs_purge(slabs, 1));
 }
 
-static void full_and_empty_slabs_change_lists(void **state)
+ENGINE_TEST(full_and_empty_slabs_change_lists)
 {
-    struct engine *engine = *state;
     struct slabs *slabs = slabs_prepare(engine);
     uint64_t addresses[3 * SLAB_OBJECTS];
     struct slab *slab;
@@ -145,9 +139,8 @@ static void full_and_empty_slabs_change_lists(void **state)
 }
 
 /* Without host memory for the slab record or the block records, nothing changes. */
-static void open_without_host_memory_changes_nothing(void **state)
+ENGINE_TEST(open_without_host_memory_changes_nothing)
 {
-    struct engine *engine = *state;
     struct slabs *slabs = slabs_prepare(engine);
     uint64_t free_bytes = slabs->heap->free_bytes;
     (void)vmm__host_fail_at(1);
@@ -158,25 +151,9 @@ static void open_without_host_memory_changes_nothing(void **state)
     engine_check(engine);
 }
 
-static void open_without_mapped_memory_changes_nothing(void **state)
+ENGINE_TEST(open_without_mapped_memory_changes_nothing)
 {
-    struct engine *engine = *state;
     uint64_t host_bytes = vmm__host_outstanding();
     assert_status(vmm__slab_open(&engine->pool->slabs, 0), VMM__NO_FIT);
     assert_int_equal(vmm__host_outstanding(), host_bytes);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size_has_the_smallest_class_that_fits),
-        ENGINE_TEST(objects_do_not_overlap),
-        ENGINE_TEST(find_accepts_only_starts_of_live_objects),
-        ENGINE_TEST(last_empty_slab_of_a_class_stays),
-        ENGINE_TEST(purge_keeps_slabs_with_live_or_waiting_objects),
-        ENGINE_TEST(full_and_empty_slabs_change_lists),
-        ENGINE_TEST(open_without_host_memory_changes_nothing),
-        ENGINE_TEST(open_without_mapped_memory_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

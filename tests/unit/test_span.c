@@ -11,9 +11,8 @@ static vmm_status join(struct scene *scene, uint64_t bytes, uint64_t most_bytes)
     return status;
 }
 
-static void neighbours_of_two_streams_join(void **state)
+POLICY_TEST(neighbours_of_two_streams_join)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->other->large, 20, 4, 2);
     (void)extent(scene, &scene->pool->large, 24, 4, 2);
     (void)extent(scene, &scene->other->large, 28, 4, 2);
@@ -25,9 +24,8 @@ static void neighbours_of_two_streams_join(void **state)
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_map), maps);
 }
 
-static void only_needed_chunks_join(void **state)
+POLICY_TEST(only_needed_chunks_join)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->pool->large, 24, 4, 2);
     (void)extent(scene, &scene->other->large, 28, 8, 2);
     assert_ok(join(scene, 6 * GRANULE, 8 * GRANULE));
@@ -35,9 +33,8 @@ static void only_needed_chunks_join(void **state)
     assert_int_equal(scene->other->large.free_bytes, 6 * GRANULE);
 }
 
-static void spans_with_large_gaps_are_left(void **state)
+POLICY_TEST(spans_with_large_gaps_are_left)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->pool->large, 20, 4, 2);
     (void)extent(scene, &scene->other->large, 28, 4, 2);
     assert_status(join(scene, 12 * GRANULE, 4 * GRANULE), VMM__NO_FIT);
@@ -49,22 +46,20 @@ static void spans_with_large_gaps_are_left(void **state)
     assert_status(join(scene, 17 * GRANULE, 3 * GRANULE), VMM__NO_FIT); /* two gaps */
 }
 
-static void work_in_flight_ends_a_span(void **state)
+POLICY_TEST(work_in_flight_ends_a_span)
 {
-    struct scene *scene = *state;
     struct heap *other = &scene->other->large;
     (void)extent(scene, &scene->pool->large, 20, 4, 2);
     struct block *block = block_make_live(other, extent(scene, other, 24, 4, 2), 4 * GRANULE);
     (void)block_free_busy(scene, other, block);
     assert_status(join(scene, 8 * GRANULE, 4 * GRANULE), VMM__NO_FIT);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(join(scene, 8 * GRANULE, 4 * GRANULE));
     assert_int_equal(scene->driver->stalls, 0);
 }
 
-static void live_bytes_end_a_span(void **state)
+POLICY_TEST(live_bytes_end_a_span)
 {
-    struct scene *scene = *state;
     struct heap *other = &scene->other->large;
     (void)extent(scene, &scene->pool->large, 20, 4, 2);
     (void)block_make_live(other, extent(scene, other, 24, 4, 2), 512);
@@ -72,31 +67,18 @@ static void live_bytes_end_a_span(void **state)
     assert_int_equal(other->free_bytes, 4 * GRANULE - 512);
 }
 
-static void arena_end_ends_a_span(void **state)
+POLICY_TEST(arena_end_ends_a_span)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->other->large, 60, 4, 2);
     assert_status(join(scene, 5 * GRANULE, 5 * GRANULE), VMM__NO_FIT);
     assert_ok(join(scene, 4 * GRANULE, 4 * GRANULE));
 }
 
-static void small_heaps_do_not_join(void **state)
+POLICY_TEST(small_heaps_do_not_join)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->pool->large, 20, 4, 2);
     (void)extent(scene, &scene->other->small, 24, 4, 1);
     assert_status(
         vmm__span_join(scene->cache, &scene->pool->small, 8 * GRANULE, 8 * GRANULE, IDLE_FINISHED),
         VMM__NO_FIT);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        POLICY_TEST(neighbours_of_two_streams_join), POLICY_TEST(only_needed_chunks_join),
-        POLICY_TEST(spans_with_large_gaps_are_left), POLICY_TEST(work_in_flight_ends_a_span),
-        POLICY_TEST(live_bytes_end_a_span),          POLICY_TEST(arena_end_ends_a_span),
-        POLICY_TEST(small_heaps_do_not_join),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,9 +2,8 @@
 #include "support/policy_support.h"
 
 /* Large idle chunks are released, and small chunks are created instead. */
-static void large_idle_chunks_are_replaced(void **state)
+POLICY_TEST(large_idle_chunks_are_replaced)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     scene->cache->is_fine = true;
     scene->cache->footprint_permille = 1;
@@ -17,9 +16,8 @@ static void large_idle_chunks_are_replaced(void **state)
 }
 
 /* Each driver call fails once in turn: the cache stays consistent, and a trim releases everything. */
-static void driver_failures_leak_nothing(void **state)
+POLICY_TEST(driver_failures_leak_nothing)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     uint64_t fired = 1;
     uint64_t call = 0;
@@ -39,9 +37,8 @@ static void driver_failures_leak_nothing(void **state)
 }
 
 /* A chunk whose work is running cannot be released yet, so it moves unchanged. */
-static void large_chunks_in_use_move_unchanged(void **state)
+POLICY_TEST(large_chunks_in_use_move_unchanged)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     scene->cache->is_fine = true;
     scene->cache->footprint_permille = 1;
@@ -53,14 +50,4 @@ static void large_chunks_in_use_move_unchanged(void **state)
     assert_ok(scene_grow(scene, heap, 20 * GRANULE, GROW_TARGET));
     assert_int_equal(creates(scene), before + 4);
     assert_int_equal(scene_reserved_bytes(scene), 20 * GRANULE);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        POLICY_TEST(large_idle_chunks_are_replaced),
-        POLICY_TEST(driver_failures_leak_nothing),
-        POLICY_TEST(large_chunks_in_use_move_unchanged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

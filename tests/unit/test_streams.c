@@ -31,7 +31,7 @@ static void fixture_open(struct fixture *fixture, enum order_kind kind, uint64_t
 
 static void fixture_close(struct fixture *fixture)
 {
-    assert_int_equal(sim_mismatches(fixture->driver), 0);
+    assert_int_equal(mismatches(fixture->driver), 0);
     assert_ok(vmm__cache_check(fixture->cache));
     assert_ok(vmm_trim(fixture->cache, 0, NULL));
     assert_int_equal(vmm__sim_census(fixture->driver).handles, 0);
@@ -47,7 +47,8 @@ static void *allocate(struct fixture *fixture, uint64_t bytes, unsigned stream)
 {
     void *block;
     assert_ok(vmm_alloc(fixture->cache, bytes, fixture->streams[stream], &block));
-    sim_fill(fixture->driver, (uintptr_t)block, bytes, ++fixture->words, fixture->streams[stream]);
+    memory_fill(fixture->driver, (uintptr_t)block, bytes, ++fixture->words,
+                fixture->streams[stream]);
     return block;
 }
 
@@ -74,9 +75,9 @@ static void in_each_order(void (*test)(struct fixture *fixture), uint64_t limit_
     for (uint64_t seed = 0; seed < 2 * SEEDS; seed++) {
         for (unsigned kind = 0; kind < ORDER_KINDS; kind++) {
             struct fixture fixture;
-            vmm_config config = VMM_CONFIG_INIT;
-            config.limit_bytes = limit_bytes;
-            config.reuse = seed % 2 == 0 ? VMM_REUSE_COMPLETED : VMM_REUSE_STREAM_WAIT;
+            vmm_config config =
+                CONFIG(.limit_bytes = limit_bytes,
+                       .reuse = seed % 2 == 0 ? VMM_REUSE_COMPLETED : VMM_REUSE_STREAM_WAIT);
             fixture_open(&fixture, (enum order_kind)kind, seed, &config);
             test(&fixture);
             fixture_close(&fixture);
@@ -112,9 +113,8 @@ static void merge_of_halves(struct fixture *fixture)
     }
 }
 
-static void memory_of_three_streams_merges_safely(void **state)
+TEST(memory_of_three_streams_merges_safely)
 {
-    (void)state;
     in_each_order(merge_of_two, 128 * MIB);
     in_each_order(merge_of_halves, 128 * MIB);
     in_each_order(merge_of_halves, 0);
@@ -169,15 +169,16 @@ static void close_users(struct fixture *fixture)
         assert_ok(vmm_record_stream(fixture->cache, block, fixture->streams[2]));
         assert_ok(vmm__driver_event_record(fixture->driver, fixture->event, fixture->streams[1]));
         assert_ok(vmm__driver_stream_wait(fixture->driver, fixture->streams[2], fixture->event));
-        sim_check(fixture->driver, (uintptr_t)block, 48 * MIB, fixture->words, fixture->streams[2]);
+        memory_check(fixture->driver, (uintptr_t)block, 48 * MIB, fixture->words,
+                     fixture->streams[2]);
         stream_close(fixture, 2);
         stream_reopen(fixture, 2);
         if (round % 2 == 0) {
             assert_ok(vmm_record_stream(fixture->cache, block, fixture->streams[2]));
             assert_ok(
                 vmm__driver_stream_wait(fixture->driver, fixture->streams[2], fixture->event));
-            sim_check(fixture->driver, (uintptr_t)block, 48 * MIB, fixture->words,
-                      fixture->streams[2]);
+            memory_check(fixture->driver, (uintptr_t)block, 48 * MIB, fixture->words,
+                         fixture->streams[2]);
         }
         release(fixture, block);
         release(fixture, allocate(fixture, 48 * MIB, 1));
@@ -198,16 +199,15 @@ static void use_blocks_of_the_closed_stream(struct fixture *fixture)
             release(fixture, allocate(fixture, MIB, 1));
         assert_ok(vmm_record_stream(fixture->cache, block, fixture->streams[1]));
         assert_ok(vmm__driver_stream_wait(fixture->driver, fixture->streams[1], fixture->event));
-        sim_check(fixture->driver, (uintptr_t)block, 48 * MIB, word, fixture->streams[1]);
+        memory_check(fixture->driver, (uintptr_t)block, 48 * MIB, word, fixture->streams[1]);
         release(fixture, block);
         release(fixture, allocate(fixture, 48 * MIB, 2));
         release(fixture, allocate(fixture, 48 * MIB, 1));
     }
 }
 
-static void streams_close_in_each_order(void **state)
+TEST(streams_close_in_each_order)
 {
-    (void)state;
     in_each_order(close_and_reopen, 128 * MIB);
     in_each_order(close_and_reopen, 0);
     in_each_order(exchange_handles, 128 * MIB);
@@ -225,11 +225,10 @@ static uint64_t pools_count(struct fixture *fixture)
 }
 
 /* Closed streams whose handles never return leave no pools behind, once their pools have no memory. */
-static void pools_of_closed_streams_are_reused(void **state)
+TEST(pools_of_closed_streams_are_reused)
 {
     enum { ROUNDS = 200 };
     struct fixture fixture;
-    (void)state;
     fixture_open(&fixture, ORDER_OLDEST, 1, NULL);
     for (uint64_t round = 0; round < ROUNDS; round++) {
         fixture.streams[1] = STREAM(1000 + round);
@@ -247,10 +246,9 @@ static void pools_of_closed_streams_are_reused(void **state)
 
 /* The new stream is captured, so it cannot wait for the old one: it gets a pool of its own, and the old pool's memory
  * later. Live blocks of the old pool belong to another stream. */
-static void a_stream_that_cannot_wait_gets_a_new_pool(void **state)
+TEST(a_stream_that_cannot_wait_gets_a_new_pool)
 {
     struct fixture fixture;
-    (void)state;
     fixture_open(&fixture, ORDER_HOLD, 1, NULL);
     void *old = allocate(&fixture, 8 * MIB, 1);
     void *live = allocate(&fixture, 8 * MIB, 1);
@@ -267,7 +265,7 @@ static void a_stream_that_cannot_wait_gets_a_new_pool(void **state)
     release(&fixture, block);
     assert_ok(vmm_record_stream(fixture.cache, live, fixture.streams[1]));
     assert_ok(vmm__driver_stream_wait(fixture.driver, fixture.streams[1], fixture.event));
-    sim_check(fixture.driver, (uintptr_t)live, 8 * MIB, 2, fixture.streams[1]);
+    memory_check(fixture.driver, (uintptr_t)live, 8 * MIB, 2, fixture.streams[1]);
     assert_ok(vmm__driver_event_wait(fixture.driver, fixture.event));
     release(&fixture, live);
     void *other = allocate(&fixture, 8 * MIB,
@@ -282,16 +280,15 @@ static void a_stream_that_cannot_wait_gets_a_new_pool(void **state)
 }
 
 /* Any new stream may reuse a pool without memory, unless it would have to wait for unrelated work. */
-static void reuse_adds_no_wait_for_unrelated_work(void **state)
+TEST(reuse_adds_no_wait_for_unrelated_work)
 {
     struct fixture fixture;
-    (void)state;
     fixture_open(&fixture, ORDER_HOLD, 1, NULL);
     void *block = allocate(&fixture, 8 * MIB, 1);
     assert_ok(vmm_record_stream(fixture.cache, block, fixture.streams[2]));
     assert_ok(vmm__driver_event_record(fixture.driver, fixture.event, fixture.streams[1]));
     assert_ok(vmm__driver_stream_wait(fixture.driver, fixture.streams[2], fixture.event));
-    sim_check(fixture.driver, (uintptr_t)block, 8 * MIB, 1, fixture.streams[2]);
+    memory_check(fixture.driver, (uintptr_t)block, 8 * MIB, 1, fixture.streams[2]);
     stream_close(&fixture, 2);
     uint64_t waits = vmm__driver_calls(fixture.driver, DRIVER_CALL_stream_wait);
     release(&fixture, allocate(&fixture, 8 * MIB, 3));
@@ -309,11 +306,10 @@ static int every_stream(void *context, vmm_stream stream)
 }
 
 /* A graph pool cannot use a stream wait, because later launches of the graph would not repeat it. */
-static void a_graph_pool_resumes_after_the_old_work(void **state)
+TEST(a_graph_pool_resumes_after_the_old_work)
 {
     static const vmm_pool_id id = { 1, 0 };
     struct fixture fixture;
-    (void)state;
     fixture_open(&fixture, ORDER_HOLD, 1, NULL);
     assert_ok(vmm_pool_begin(fixture.cache, id, every_stream, NULL));
     void *old = allocate(&fixture, 8 * MIB, 1);
@@ -335,10 +331,9 @@ static void a_graph_pool_resumes_after_the_old_work(void **state)
 }
 
 /* The event fails: the stream stays open. */
-static void a_failed_close_changes_nothing(void **state)
+TEST(a_failed_close_changes_nothing)
 {
     struct fixture fixture;
-    (void)state;
     fixture_open(&fixture, ORDER_HOLD, 1, NULL);
     void *old = allocate(&fixture, 8 * MIB, 1);
     release(&fixture, old);
@@ -353,18 +348,4 @@ static void a_failed_close_changes_nothing(void **state)
     stream_close(&fixture, 1);
     stream_reopen(&fixture, 1);
     fixture_close(&fixture);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_of_three_streams_merges_safely),
-        cmocka_unit_test(streams_close_in_each_order),
-        cmocka_unit_test(pools_of_closed_streams_are_reused),
-        cmocka_unit_test(a_stream_that_cannot_wait_gets_a_new_pool),
-        cmocka_unit_test(reuse_adds_no_wait_for_unrelated_work),
-        cmocka_unit_test(a_graph_pool_resumes_after_the_old_work),
-        cmocka_unit_test(a_failed_close_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,18 +12,22 @@ struct fixture {
     vmm_stream streams[STREAMS];
 };
 
-static void fixture_open(struct fixture *fixture, const vmm_config *config)
+static int fixture_setup(void **state)
 {
+    static struct fixture fixture;
     struct driver_options options = { .device_bytes = 256 * MIB };
-    *fixture = (struct fixture){ .cache = NULL };
-    assert_ok(vmm__driver_sim_open(&options, &fixture->driver));
+    fixture = (struct fixture){ .cache = NULL };
+    assert_ok(vmm__driver_sim_open(&options, &fixture.driver));
     for (unsigned i = 0; i < STREAMS; i++)
-        assert_ok(vmm__driver_stream_create(fixture->driver, &fixture->streams[i]));
-    assert_ok(vmm__cache_create_on(config, fixture->driver, &fixture->cache));
+        assert_ok(vmm__driver_stream_create(fixture.driver, &fixture.streams[i]));
+    assert_ok(vmm__cache_create_on(NULL, fixture.driver, &fixture.cache));
+    *state = &fixture;
+    return 0;
 }
 
-static void fixture_close(struct fixture *fixture)
+static int fixture_teardown(void **state)
 {
+    struct fixture *fixture = *state;
     assert_ok(vmm__cache_check(fixture->cache));
     assert_ok(vmm_wait(fixture->cache));
     assert_ok(vmm_trim(fixture->cache, 0, NULL));
@@ -33,13 +37,16 @@ static void fixture_close(struct fixture *fixture)
     assert_true(sim_census_is_zero(fixture->driver));
     vmm__driver_close(fixture->driver);
     assert_int_equal(vmm__host_outstanding(), 0);
+    return 0;
 }
+
+#define STALE_TEST(name) TEST_WITH(name, fixture_setup, fixture_teardown, struct fixture *fixture)
 
 static void *allocate(struct fixture *fixture, uint64_t bytes, unsigned stream)
 {
     void *block;
     assert_ok(vmm_alloc(fixture->cache, bytes, fixture->streams[stream], &block));
-    sim_fill(fixture->driver, (uintptr_t)block, bytes, 1, fixture->streams[stream]);
+    memory_fill(fixture->driver, (uintptr_t)block, bytes, 1, fixture->streams[stream]);
     return block;
 }
 
@@ -49,89 +56,64 @@ static void release(struct fixture *fixture, void *block)
 }
 
 /* Stale streams with distinct handles leave only a few small records. */
-static void destroyed_streams_leave_little(void **state)
+STALE_TEST(destroyed_streams_leave_little)
 {
     enum { ROUNDS = 2000, POOLS_MOST = 16, BYTES_MOST = 64 << 10 };
-    vmm_config config = VMM_CONFIG_INIT;
-    struct fixture fixture;
     uint64_t host_bytes = 0;
-    (void)state;
-    config.limit_bytes = 16 * MIB;
-    fixture_open(&fixture, &config);
+    assert_ok(vmm_limit_set(fixture->cache, 16 * MIB));
     for (uint64_t round = 0; round < ROUNDS; round++) {
-        fixture.streams[1] = STREAM(16 + round);
-        release(&fixture, allocate(&fixture, 1000, 1));
-        assert_ok(vmm__driver_device_wait(fixture.driver));
-        assert_ok(vmm__driver_stream_destroy(fixture.driver, fixture.streams[1]));
+        fixture->streams[1] = STREAM(16 + round);
+        release(fixture, allocate(fixture, 1000, 1));
+        assert_ok(vmm__driver_device_wait(fixture->driver));
+        assert_ok(vmm__driver_stream_destroy(fixture->driver, fixture->streams[1]));
         if (round == ROUNDS / 2)
             host_bytes = vmm__host_outstanding();
     }
     vmm_stats stats = VMM_STATS_INIT;
-    assert_ok(vmm_stats_get(fixture.cache, &stats));
+    assert_ok(vmm_stats_get(fixture->cache, &stats));
     assert_true(stats.streams <= POOLS_MOST);
     assert_true(vmm__host_outstanding() <= host_bytes + BYTES_MOST);
-    fixture_close(&fixture);
 }
 
 /* Stale streams are counted from the driver's refusal until a wait for the device. */
-static void stale_streams_are_counted(void **state)
+STALE_TEST(stale_streams_are_counted)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    struct fixture fixture;
     vmm_stats stats = VMM_STATS_INIT;
-    (void)state;
-    fixture_open(&fixture, &config);
     void *blocks[STREAMS];
     for (unsigned i = 1; i < STREAMS; i++)
-        blocks[i] = allocate(&fixture, 8 * MIB, i);
+        blocks[i] = allocate(fixture, 8 * MIB, i);
     for (unsigned i = 1; i < STREAMS; i++) {
-        release(&fixture, blocks[i]);
-        assert_ok(vmm__driver_stream_destroy(fixture.driver, fixture.streams[i]));
+        release(fixture, blocks[i]);
+        assert_ok(vmm__driver_stream_destroy(fixture->driver, fixture->streams[i]));
     }
-    assert_ok(vmm_stats_get(fixture.cache, &stats));
+    assert_ok(vmm_stats_get(fixture->cache, &stats));
     assert_int_equal(stats.stale_streams, 0); /* the driver has not refused them yet */
-    assert_ok(vmm_trim(fixture.cache, 0, NULL));
-    assert_ok(vmm_stats_get(fixture.cache, &stats));
+    assert_ok(vmm_trim(fixture->cache, 0, NULL));
+    assert_ok(vmm_stats_get(fixture->cache, &stats));
     assert_int_equal(stats.stale_streams, STREAMS - 1);
-    assert_ok(vmm_wait(fixture.cache));
-    assert_ok(vmm_trim(fixture.cache, 0, NULL));
-    assert_ok(vmm_stats_get(fixture.cache, &stats));
+    assert_ok(vmm_wait(fixture->cache));
+    assert_ok(vmm_trim(fixture->cache, 0, NULL));
+    assert_ok(vmm_stats_get(fixture->cache, &stats));
     assert_int_equal(stats.stale_streams, 0);
     assert_int_equal(stats.reserved_bytes.current, 0);
-    fixture_close(&fixture);
 }
 
 /* A stale stream's pool is not reused while a live block records a use by the stream. */
-static void a_stream_with_a_use_keeps_its_record(void **state)
+STALE_TEST(a_stream_with_a_use_keeps_its_record)
 {
     enum { ROUNDS = 100 };
-    vmm_config config = VMM_CONFIG_INIT;
-    struct fixture fixture;
-    (void)state;
-    fixture_open(&fixture, &config);
-    void *used = allocate(&fixture, 8 * MIB, 0);
+    void *used = allocate(fixture, 8 * MIB, 0);
     vmm_stream user = STREAM(8);
-    assert_ok(vmm_record_stream(fixture.cache, used, user));
-    void *event = sim_record(fixture.driver, user);
-    assert_ok(vmm__driver_event_destroy(fixture.driver, event));
-    assert_ok(vmm__driver_stream_destroy(fixture.driver, user));
-    struct pool *pool = vmm__pools_find(&fixture.cache->pools, user);
+    assert_ok(vmm_record_stream(fixture->cache, used, user));
+    void *event = sim_record(fixture->driver, user);
+    assert_ok(vmm__driver_event_destroy(fixture->driver, event));
+    assert_ok(vmm__driver_stream_destroy(fixture->driver, user));
+    struct pool *pool = vmm__pools_find(&fixture->cache->pools, user);
     for (uint64_t round = 0; round < ROUNDS; round++) {
         void *block;
-        assert_ok(vmm_alloc(fixture.cache, 1000, STREAM(16 + round), &block));
-        release(&fixture, block);
+        assert_ok(vmm_alloc(fixture->cache, 1000, STREAM(16 + round), &block));
+        release(fixture, block);
     }
-    assert_ptr_equal(vmm__pools_find(&fixture.cache->pools, user), pool);
-    release(&fixture, used);
-    fixture_close(&fixture);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(destroyed_streams_leave_little),
-        cmocka_unit_test(stale_streams_are_counted),
-        cmocka_unit_test(a_stream_with_a_use_keeps_its_record),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    assert_ptr_equal(vmm__pools_find(&fixture->cache->pools, user), pool);
+    release(fixture, used);
 }

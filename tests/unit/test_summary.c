@@ -39,9 +39,9 @@ static void check_driver_time(vmm_cache *cache, uint64_t ns, const char *wanted)
     free(text);
 }
 
-static void long_times_fit_the_table(void **state)
+SIM_TEST(long_times_fit_the_table)
 {
-    vmm_cache *cache = cache_create(*state);
+    vmm_cache *cache = cache_create(driver);
     check_driver_time(cache, 1815123, "| Driver time           |   1.815 ms |");
     check_driver_time(cache, 999999499, "| Driver time           | 999.999 ms |");
     check_driver_time(cache, 999999500, "| Driver time           |     1.00 s |");
@@ -51,10 +51,9 @@ static void long_times_fit_the_table(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
-static void summary_names_the_driver_and_its_version(void **state)
+SIM_TEST(summary_names_the_driver_and_its_version)
 {
-    vmm_cache *cache = cache_create(*state);
-    struct driver *driver = cache->driver;
+    vmm_cache *cache = cache_create(driver);
     for (int i = 0; i < 2; i++) {
         (void)snprintf(driver->version, sizeof driver->version, "%s", i == 0 ? "" : "12.8");
         char *text = summary_of(cache);
@@ -64,9 +63,9 @@ static void summary_names_the_driver_and_its_version(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
-static void write_errors_are_reported(void **state)
+SIM_TEST(write_errors_are_reported)
 {
-    vmm_cache *cache = cache_create(*state);
+    vmm_cache *cache = cache_create(driver);
     static const char *const modes[] = { "r", "w" };
     static const char *const paths[] = { "/dev/null", "/dev/full" };
     for (int i = 0; i < 2; i++) {
@@ -78,9 +77,8 @@ static void write_errors_are_reported(void **state)
     assert_ok(vmm_destroy(cache));
 }
 
-static void device_memory_leaves_results_unchanged_on_failure(void **state)
+SIM_TEST(device_memory_leaves_results_unchanged_on_failure)
 {
-    struct driver *driver = *state;
     vmm_cache *cache = cache_create(driver);
     uint64_t free_bytes = 1;
     uint64_t total_bytes = 2;
@@ -90,15 +88,4 @@ static void device_memory_leaves_results_unchanged_on_failure(void **state)
     assert_ok(vmm_device_memory(cache, &free_bytes, &total_bytes));
     assert_int_equal(free_bytes, total_bytes);
     assert_ok(vmm_destroy(cache));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        SIM_TEST(long_times_fit_the_table),
-        SIM_TEST(summary_names_the_driver_and_its_version),
-        SIM_TEST(write_errors_are_reported),
-        SIM_TEST(device_memory_leaves_results_unchanged_on_failure),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,9 +41,8 @@ static uint64_t chunk_of(struct vmm_cache *cache, uint64_t bytes)
 
 /* ---- New memory ------------------------------------------------------------------------------ */
 
-static void target_is_the_peak_and_a_share_of_it(void **state)
+TEST(target_is_the_peak_and_a_share_of_it)
 {
-    (void)state;
     struct vmm_cache *cache = cache_of(100 * GIB, 99 * GIB, 10);
     assert_int_equal(vmm__target_granules(cache, GIB), 100 * GIB / 1000 * 10 / GRANULE);
     cache = cache_of(100 * GIB, 99 * GIB, 100);
@@ -52,9 +51,8 @@ static void target_is_the_peak_and_a_share_of_it(void **state)
     assert_int_equal(vmm__target_granules(cache, GIB), 0);
 }
 
-static void small_programs_get_a_few_chunks(void **state)
+TEST(small_programs_get_a_few_chunks)
 {
-    (void)state;
     assert_int_equal(vmm__target_granules(cache_of(0, 0, 10), 100 * GRANULE), 100 + 7);
     assert_int_equal(vmm__target_granules(cache_of(0, 0, 5), 100 * GRANULE), 100 + 3);
     assert_int_equal(vmm__target_granules(cache_of(0, 0, 1000), 0), 7);
@@ -62,9 +60,8 @@ static void small_programs_get_a_few_chunks(void **state)
     assert_int_equal(vmm__target_granules(cache_of(200 * GRANULE, 0, 10), 100 * GRANULE), 0);
 }
 
-static void recent_peak_and_retained_bytes_count(void **state)
+TEST(recent_peak_and_retained_bytes_count)
 {
-    (void)state;
     struct vmm_cache *cache = cache_of(0, 10 * GRANULE, 10);
     atomic_store(&cache->totals.lately_active_bytes, 50 * GRANULE);
     assert_int_equal(vmm__target_granules(cache, GRANULE), 50 + 7);
@@ -73,18 +70,16 @@ static void recent_peak_and_retained_bytes_count(void **state)
     assert_int_equal(vmm__target_granules(cache, 60 * GRANULE), 100 + 7);
 }
 
-static void footprint_any_allows_everything(void **state)
+TEST(footprint_any_allows_everything)
 {
-    (void)state;
     assert_int_equal(vmm__target_granules(cache_of(100 * GIB, 0, VMM_FOOTPRINT_ANY), GRANULE),
                      UINT64_MAX);
 }
 
 /* ---- Near the limit ------------------------------------------------------------------------- */
 
-static void limit_is_near_in_its_upper_half(void **state)
+TEST(limit_is_near_in_its_upper_half)
 {
-    (void)state;
     struct vmm_cache *cache = cache_of(4 * GIB, 0, 10);
     assert_false(vmm__target_limit_is_near(cache, 100 * GIB));
     cache->vm.limit_bytes = 10 * GIB;
@@ -94,16 +89,14 @@ static void limit_is_near_in_its_upper_half(void **state)
 
 /* ---- Chunk size ------------------------------------------------------------------------------ */
 
-static void small_heaps_have_single_granules(void **state)
+TEST(small_heaps_have_single_granules)
 {
-    (void)state;
     assert_int_equal(vmm__target_chunk_granules(cache_of(100 * GIB, 100 * GIB, 1000), &small, GIB),
                      1);
 }
 
-static void chunks_are_a_share_of_reserved_memory(void **state)
+TEST(chunks_are_a_share_of_reserved_memory)
 {
-    (void)state;
     const uint64_t reserved = 6400 * GRANULE;
     assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 10), GRANULE), 20);
     assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 20), GRANULE), 40);
@@ -115,9 +108,8 @@ static void chunks_are_a_share_of_reserved_memory(void **state)
 }
 
 /* Below 8 GiB with the default target, 4 GiB with twice the slack: half the memory, half the share. */
-static void chunks_shrink_in_small_programs(void **state)
+TEST(chunks_shrink_in_small_programs)
 {
-    (void)state;
     const uint64_t reserved = 4 * GIB; /* 1/320 of it is 6.4 granules */
     assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 10), GRANULE), 3);
     assert_int_equal(chunk_of(cache_in_use(reserved, reserved, 20), GRANULE), 12);
@@ -129,18 +121,16 @@ static void chunks_shrink_in_small_programs(void **state)
                      5); /* loading: 1/180, halved */
 }
 
-static void chunks_are_a_share_of_the_block(void **state)
+TEST(chunks_are_a_share_of_the_block)
 {
-    (void)state;
     assert_int_equal(chunk_of(cache_in_use(GRANULE, GRANULE, 10), 640 * GRANULE), 10);
     struct vmm_cache *cache = cache_in_use(GRANULE, GRANULE, 10);
     cache->is_fine = true;
     assert_int_equal(chunk_of(cache, 640 * GRANULE), 2);
 }
 
-static void chunks_are_smaller_near_the_limit(void **state)
+TEST(chunks_are_smaller_near_the_limit)
 {
-    (void)state;
     const uint64_t reserved = 16000 * GRANULE;
     struct vmm_cache *cache = cache_in_use(reserved, reserved, 20);
     cache->vm.limit_bytes = 4 * reserved;
@@ -149,9 +139,8 @@ static void chunks_are_smaller_near_the_limit(void **state)
     assert_int_equal(chunk_of(cache, GRANULE), 20 / 4);
 }
 
-static void chunks_are_larger_far_above_the_target(void **state)
+TEST(chunks_are_larger_far_above_the_target)
 {
-    (void)state;
     const uint64_t active = 1000 * GRANULE;
     const uint64_t target = active + GRANULE + (active + GRANULE) / 1000;
     assert_int_equal(chunk_of(cache_in_use(target + target / 20 - GRANULE, active, 1), GRANULE), 1);
@@ -161,9 +150,8 @@ static void chunks_are_larger_far_above_the_target(void **state)
     assert_int_equal(chunk_of(cache, GRANULE), 1);
 }
 
-static void chunks_are_larger_while_a_program_loads(void **state)
+TEST(chunks_are_larger_while_a_program_loads)
 {
-    (void)state;
     const uint64_t reserved = 1800 * GRANULE;
     assert_int_equal(chunk_of(cache_of(10 * reserved, 10 * reserved, 10), GRANULE), 100);
     assert_int_equal(chunk_of(cache_of(100 * reserved, 100 * reserved, 10), GRANULE), 128);
@@ -177,23 +165,4 @@ static void chunks_are_larger_while_a_program_loads(void **state)
     vmm__stat_add(&cache->totals.active_bytes, 512);
     vmm__stat_subtract(&cache->totals.active_bytes, 512);
     assert_int_equal(chunk_of(cache, GRANULE), 56);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(target_is_the_peak_and_a_share_of_it),
-        cmocka_unit_test(small_programs_get_a_few_chunks),
-        cmocka_unit_test(recent_peak_and_retained_bytes_count),
-        cmocka_unit_test(footprint_any_allows_everything),
-        cmocka_unit_test(limit_is_near_in_its_upper_half),
-        cmocka_unit_test(small_heaps_have_single_granules),
-        cmocka_unit_test(chunks_are_a_share_of_reserved_memory),
-        cmocka_unit_test(chunks_shrink_in_small_programs),
-        cmocka_unit_test(chunks_are_a_share_of_the_block),
-        cmocka_unit_test(chunks_are_smaller_near_the_limit),
-        cmocka_unit_test(chunks_are_larger_far_above_the_target),
-        cmocka_unit_test(chunks_are_larger_while_a_program_loads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,10 @@
 /* Thread slots: threads that have none yet, in callbacks that run with locks held. */
 #define _GNU_SOURCE
 #include "support/sim_support.h"
+#include "support/thread_support.h"
 
 #include "api/create_on.h"
 #include "cache/cache.h"
-
-#include <pthread.h>
 
 enum { PAIRS = 100 };
 
@@ -54,18 +53,9 @@ static void *newcomer_main(void *context)
     return NULL;
 }
 
-static void thread_run(void *(*function)(void *context), struct newcomer *newcomer)
-{
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, function, newcomer), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-}
-
 static void newcomer_open(struct driver *driver, struct newcomer *newcomer)
 {
-    vmm_config config = VMM_CONFIG_INIT;
-    config.log = log_handle;
-    config.log_context = newcomer;
+    vmm_config config = CONFIG(.log = log_handle, .log_context = newcomer);
     assert_ok(vmm__cache_create_on(&config, driver, &newcomer->cache));
     assert_ok(vmm_alloc(newcomer->cache, 4096, STREAM(1), &newcomer->block));
 }
@@ -80,31 +70,22 @@ static void newcomer_close(struct newcomer *newcomer)
     assert_ok(vmm_destroy(newcomer->cache));
 }
 
-static void callback_is_refused_with_an_inherited_slot(void **state)
+SIM_TEST(callback_is_refused_with_an_inherited_slot)
 {
     struct newcomer newcomer = { 0 };
-    newcomer_open(*state, &newcomer);
+    newcomer_open(driver, &newcomer);
     thread_run(ended_main, &newcomer);
     thread_run(newcomer_main, &newcomer);
     assert_int_equal(newcomer.ended_identity, newcomer.identity);
     newcomer_close(&newcomer);
 }
 
-static void callback_is_refused_after_use_of_another_cache(void **state)
+SIM_TEST(callback_is_refused_after_use_of_another_cache)
 {
     struct newcomer newcomer = { 0 };
-    newcomer_open(*state, &newcomer);
-    assert_ok(vmm__cache_create_on(NULL, *state, &newcomer.other));
+    newcomer_open(driver, &newcomer);
+    assert_ok(vmm__cache_create_on(NULL, driver, &newcomer.other));
     thread_run(newcomer_main, &newcomer);
     assert_ok(vmm_destroy(newcomer.other));
     newcomer_close(&newcomer);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        SIM_TEST(callback_is_refused_with_an_inherited_slot),
-        SIM_TEST(callback_is_refused_after_use_of_another_cache),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

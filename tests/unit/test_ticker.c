@@ -38,9 +38,10 @@ static int calls_reset(void **state)
     return 0;
 }
 
-static void ticker_calls_until_stopped(void **state)
+#define TICKER_TEST(name) TEST_BETWEEN(name, calls_reset, NULL)
+
+TICKER_TEST(ticker_calls_until_stopped)
 {
-    (void)state;
     struct ticker ticker;
     assert_ok(vmm__ticker_start(&ticker, 1, call_count, &calls));
     calls_await(5);
@@ -54,9 +55,8 @@ static void ticker_calls_until_stopped(void **state)
 }
 
 /* A pause of 0 counts as 1 ms, so that the ticker does not keep a core busy. */
-static void ticker_always_pauses(void **state)
+TICKER_TEST(ticker_always_pauses)
 {
-    (void)state;
     struct ticker ticker;
     assert_ok(vmm__ticker_start(&ticker, 0, call_count, &calls));
     assert_int_equal(ticker.pause_ms, 1);
@@ -65,25 +65,22 @@ static void ticker_always_pauses(void **state)
 }
 
 /* Stop does not wait for the end of the pause. */
-static void stop_ends_a_long_pause(void **state)
+TICKER_TEST(stop_ends_a_long_pause)
 {
-    (void)state;
     struct ticker ticker;
     assert_ok(vmm__ticker_start(&ticker, UINT32_MAX, call_count, &calls));
     vmm__ticker_stop(&ticker);
     assert_int_equal(atomic_load(&calls), 0);
 }
 
-static void stop_accepts_a_ticker_that_never_started(void **state)
+TICKER_TEST(stop_accepts_a_ticker_that_never_started)
 {
-    (void)state;
     struct ticker ticker = { .runs = false };
     vmm__ticker_stop(&ticker);
 }
 
-static void start_keeps_the_signal_mask(void **state)
+TICKER_TEST(start_keeps_the_signal_mask)
 {
-    (void)state;
     sigset_t before;
     sigset_t after;
     assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
@@ -95,9 +92,8 @@ static void start_keeps_the_signal_mask(void **state)
         assert_int_equal(sigismember(&before, number), sigismember(&after, number));
 }
 
-static void start_without_a_thread_fails(void **state)
+TICKER_TEST(start_without_a_thread_fails)
 {
-    (void)state;
     struct ticker ticker;
     sigset_t before;
     sigset_t after;
@@ -110,18 +106,4 @@ static void start_without_a_thread_fails(void **state)
     assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
     assert_int_equal(sigismember(&before, SIGINT), sigismember(&after, SIGINT));
     vmm__ticker_stop(&ticker);
-}
-
-int main(void)
-{
-#define TICKER_TEST(name) cmocka_unit_test_setup(name, calls_reset)
-    static const struct CMUnitTest tests[] = {
-        TICKER_TEST(ticker_calls_until_stopped),
-        TICKER_TEST(ticker_always_pauses),
-        TICKER_TEST(stop_ends_a_long_pause),
-        TICKER_TEST(stop_accepts_a_ticker_that_never_started),
-        TICKER_TEST(start_keeps_the_signal_mask),
-        TICKER_TEST(start_without_a_thread_fails),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

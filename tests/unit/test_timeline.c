@@ -1,9 +1,8 @@
 /* Timelines: events are recorded only on demand, and no epoch passes too early. */
 #include "support/timeline_support.h"
 
-static void events_are_recorded_only_on_demand(void **state)
+SCENE_TEST(events_are_recorded_only_on_demand)
 {
-    struct scene *scene = *state;
     for (int i = 0; i < 100; i++)
         (void)work_start(scene);
     assert_int_equal(records(scene), 0);
@@ -11,23 +10,21 @@ static void events_are_recorded_only_on_demand(void **state)
     assert_int_equal(records(scene), 0);
 }
 
-static void one_event_serves_its_epoch(void **state)
+SCENE_TEST(one_event_serves_its_epoch)
 {
-    struct scene *scene = *state;
     uint64_t epoch = work_start(scene);
     for (int i = 0; i < 5; i++)
         assert_status(vmm__timeline_query(&scene->timeline, epoch), VMM__PENDING);
     assert_int_equal(records(scene), 1);
     assert_true(vmm__timeline_now(&scene->timeline) > epoch);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__timeline_query(&scene->timeline, epoch));
     assert_ok(vmm__timeline_query(&scene->timeline, epoch));
     assert_int_equal(records(scene), 1);
 }
 
-static void event_does_not_cover_later_work(void **state)
+SCENE_TEST(event_does_not_cover_later_work)
 {
-    struct scene *scene = *state;
     uint64_t first = work_start(scene);
     assert_ok(vmm__timeline_record(&scene->timeline, first));
     uint64_t second = work_start(scene);
@@ -40,9 +37,8 @@ static void event_does_not_cover_later_work(void **state)
     assert_int_equal(scene->driver->stalls, 2);
 }
 
-static void passed_events_are_reused(void **state)
+SCENE_TEST(passed_events_are_reused)
 {
-    struct scene *scene = *state;
     for (int i = 0; i < 50; i++)
         assert_ok(vmm__timeline_wait(&scene->timeline, work_start(scene)));
     assert_true(scene->driver->events <= TIMELINE_EVENTS);
@@ -50,9 +46,8 @@ static void passed_events_are_reused(void **state)
 }
 
 /* A stamp after an advance is later and costs no event. An earlier stamp keeps its epoch. */
-static void epoch_may_end_without_an_event(void **state)
+SCENE_TEST(epoch_may_end_without_an_event)
 {
-    struct scene *scene = *state;
     uint64_t first = work_start(scene);
     assert_int_equal(vmm__timeline_advance(&scene->timeline), first);
     assert_int_equal(vmm__timeline_advance(&scene->timeline), first + 1);
@@ -70,9 +65,8 @@ static void epoch_may_end_without_an_event(void **state)
 }
 
 /* More epochs than events: epochs that share the newest event pass later, never earlier. */
-static void full_ring_is_never_too_early(void **state)
+SCENE_TEST(full_ring_is_never_too_early)
 {
-    struct scene *scene = *state;
     uint64_t epochs[3 * TIMELINE_EVENTS];
     for (int i = 0; i < 3 * TIMELINE_EVENTS; i++) {
         epochs[i] = work_start(scene);
@@ -88,22 +82,20 @@ static void full_ring_is_never_too_early(void **state)
         assert_ok(vmm__timeline_query(&scene->timeline, epochs[i]));
 }
 
-static void other_streams_follow_on_the_device(void **state)
+SCENE_TEST(other_streams_follow_on_the_device)
 {
-    struct scene *scene = *state;
     uint64_t epoch = work_start(scene);
     assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)));
-    sim_check(scene->driver, scene->address, GRANULE, 1, STREAM(2));
+    memory_check(scene->driver, scene->address, GRANULE, 1, STREAM(2));
     assert_int_equal(scene->driver->stalls, 0);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(3)));
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_stream_wait), 1);
 }
 
 /* If call number `call` fails, the epoch stays pending, and the next call succeeds. */
-static void failures_are_returned_and_retried(void **state)
+SCENE_TEST(failures_are_returned_and_retried)
 {
-    struct scene *scene = *state;
     for (uint64_t call = 1; call <= 3; call++) {
         uint64_t epoch = work_start(scene);
         vmm__sim_fail_at(scene->driver, call, VMM_ERR_DRIVER, false);
@@ -117,9 +109,8 @@ static void failures_are_returned_and_retried(void **state)
     }
 }
 
-static void check_finds_epochs_out_of_order(void **state)
+SCENE_TEST(check_finds_epochs_out_of_order)
 {
-    struct scene *scene = *state;
     uint64_t epoch = work_start(scene);
     assert_ok(vmm__timeline_record(&scene->timeline, epoch));
     scene->timeline.events[scene->timeline.oldest].epoch += 7;
@@ -129,9 +120,8 @@ static void check_finds_epochs_out_of_order(void **state)
 
 /* ---- Captures ----------------------------------------------------------------------------- */
 
-static void capturing_stream_records_no_event(void **state)
+SCENE_TEST(capturing_stream_records_no_event)
 {
-    struct scene *scene = *state;
     uint64_t epoch = work_start(scene);
     assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(1)));
     assert_status(vmm__timeline_record(&scene->timeline, epoch), VMM__PENDING);
@@ -147,9 +137,8 @@ static void capturing_stream_records_no_event(void **state)
     sim_assert_clean(scene->driver);
 }
 
-static void events_from_before_a_capture_stay_valid(void **state)
+SCENE_TEST(events_from_before_a_capture_stay_valid)
 {
-    struct scene *scene = *state;
     uint64_t epoch = work_start(scene);
     assert_ok(vmm__timeline_record(&scene->timeline, epoch));
     assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(1)));
@@ -166,9 +155,8 @@ static void events_from_before_a_capture_stay_valid(void **state)
 }
 
 /* A full ring would otherwise record its newest event again. */
-static void full_ring_records_no_event_of_a_capturing_stream(void **state)
+SCENE_TEST(full_ring_records_no_event_of_a_capturing_stream)
 {
-    struct scene *scene = *state;
     uint64_t newest = 0;
     for (int i = 0; i < 2 * TIMELINE_EVENTS; i++) {
         newest = work_start(scene);
@@ -184,22 +172,20 @@ static void full_ring_records_no_event_of_a_capturing_stream(void **state)
     sim_assert_clean(scene->driver);
 }
 
-static void capturing_stream_does_not_follow(void **state)
+SCENE_TEST(capturing_stream_does_not_follow)
 {
-    struct scene *scene = *state;
     uint64_t epoch = work_start(scene);
     assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
     assert_status(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)), VMM__PENDING);
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_stream_wait), 0);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)));
     assert_ok(vmm__driver_capture_end(scene->driver, STREAM(2)));
     sim_assert_clean(scene->driver);
 }
 
-static void failed_capture_query_changes_nothing(void **state)
+SCENE_TEST(failed_capture_query_changes_nothing)
 {
-    struct scene *scene = *state;
     uint64_t epoch = work_start(scene);
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, false);
     assert_status(vmm__timeline_record(&scene->timeline, epoch), VMM_ERR_DRIVER);
@@ -213,9 +199,8 @@ static void failed_capture_query_changes_nothing(void **state)
 }
 
 /* The caller reports that it has waited for the device. */
-static void pass_marks_epochs_as_passed(void **state)
+SCENE_TEST(pass_marks_epochs_as_passed)
 {
-    struct scene *scene = *state;
     for (int i = 0; i < 3; i++)
         assert_ok(vmm__timeline_record(&scene->timeline, work_start(scene)));
     uint64_t epoch = vmm__timeline_advance(&scene->timeline);
@@ -229,26 +214,4 @@ static void pass_marks_epochs_as_passed(void **state)
     assert_status(vmm__timeline_query(&scene->timeline, later), VMM__PENDING);
     assert_ok(vmm__timeline_check(&scene->timeline));
     assert_ok(vmm__timeline_wait(&scene->timeline, later));
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        SCENE_TEST(events_are_recorded_only_on_demand),
-        SCENE_TEST(one_event_serves_its_epoch),
-        SCENE_TEST(event_does_not_cover_later_work),
-        SCENE_TEST(passed_events_are_reused),
-        SCENE_TEST(epoch_may_end_without_an_event),
-        SCENE_TEST(full_ring_is_never_too_early),
-        SCENE_TEST(other_streams_follow_on_the_device),
-        SCENE_TEST(failures_are_returned_and_retried),
-        SCENE_TEST(capturing_stream_records_no_event),
-        SCENE_TEST(events_from_before_a_capture_stay_valid),
-        SCENE_TEST(full_ring_records_no_event_of_a_capturing_stream),
-        SCENE_TEST(capturing_stream_does_not_follow),
-        SCENE_TEST(failed_capture_query_changes_nothing),
-        SCENE_TEST(pass_marks_epochs_as_passed),
-        SCENE_TEST(check_finds_epochs_out_of_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

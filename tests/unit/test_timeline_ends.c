@@ -4,9 +4,8 @@
 #include "base/error.h"
 
 /* No more work comes: the newest event covers later stamps, and the driver is not asked again. */
-static void last_event_covers_stamps_after_the_end(void **state)
+SCENE_TEST(last_event_covers_stamps_after_the_end)
 {
-    struct scene *scene = *state;
     uint64_t epoch = work_start(scene);
     assert_ok(vmm__timeline_record(&scene->timeline, epoch));
     vmm__timeline_end(&scene->timeline);
@@ -18,7 +17,7 @@ static void last_event_covers_stamps_after_the_end(void **state)
     assert_int_equal(records(scene), 1);
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_capturing), 2);
     assert_ok(vmm__timeline_follow(&scene->timeline, epoch, STREAM(2)));
-    sim_check(scene->driver, scene->address, GRANULE, 1, STREAM(2));
+    memory_check(scene->driver, scene->address, GRANULE, 1, STREAM(2));
     assert_ok(vmm__timeline_wait(&scene->timeline, epoch));
     for (int i = 0; i < 20; i++) {
         assert_ok(vmm__timeline_query(&scene->timeline, vmm__timeline_now(&scene->timeline)));
@@ -29,9 +28,8 @@ static void last_event_covers_stamps_after_the_end(void **state)
     sim_assert_clean(scene->driver);
 }
 
-static void next_stream_waits_for_the_last_event(void **state)
+SCENE_TEST(next_stream_waits_for_the_last_event)
 {
-    struct scene *scene = *state;
     assert_ok(vmm__timeline_record(&scene->timeline, work_start(scene)));
     vmm__timeline_end(&scene->timeline);
     vmm__sim_fail_at(scene->driver, 3, VMM_ERR_DRIVER, false); /* the stream wait */
@@ -39,7 +37,7 @@ static void next_stream_waits_for_the_last_event(void **state)
     assert_true(vmm__timeline_has_ended(&scene->timeline));
     assert_ok(vmm__timeline_resume(&scene->timeline, STREAM(2)));
     assert_false(vmm__timeline_has_ended(&scene->timeline));
-    sim_fill(scene->driver, scene->address, GRANULE, 2, STREAM(2));
+    memory_fill(scene->driver, scene->address, GRANULE, 2, STREAM(2));
     uint64_t epoch = vmm__timeline_now(&scene->timeline);
     assert_status(vmm__timeline_query(&scene->timeline, epoch), VMM__PENDING);
     assert_int_equal(records(scene), 2);
@@ -50,9 +48,8 @@ static void next_stream_waits_for_the_last_event(void **state)
     sim_assert_clean(scene->driver);
 }
 
-static void capturing_stream_does_not_resume(void **state)
+SCENE_TEST(capturing_stream_does_not_resume)
 {
-    struct scene *scene = *state;
     assert_ok(vmm__timeline_record(&scene->timeline, work_start(scene)));
     vmm__timeline_end(&scene->timeline);
     assert_ok(vmm__driver_capture_begin(scene->driver, STREAM(2)));
@@ -63,9 +60,8 @@ static void capturing_stream_does_not_resume(void **state)
 }
 
 /* The stream was destroyed without notice: nothing fails and nothing passes until a device wait. */
-static void stale_stream_passes_after_a_device_wait(void **state)
+SCENE_TEST(stale_stream_passes_after_a_device_wait)
 {
-    struct scene *scene = *state;
     uint64_t epoch = work_start(scene);
     (void)vmm__error(VMM_ERR_INVALID_ARGUMENT, "from before");
     assert_ok(vmm__driver_stream_destroy(scene->driver, STREAM(1)));
@@ -90,9 +86,8 @@ static void stale_stream_passes_after_a_device_wait(void **state)
 }
 
 /* The handle now names a new stream, on which an event can be recorded. */
-static void reused_handle_is_not_stale(void **state)
+SCENE_TEST(reused_handle_is_not_stale)
 {
-    struct scene *scene = *state;
     vmm_stream stream;
     uint64_t epoch = work_start(scene);
     assert_ok(vmm__driver_stream_destroy(scene->driver, STREAM(1)));
@@ -104,16 +99,4 @@ static void reused_handle_is_not_stale(void **state)
     assert_status(vmm__timeline_query(&scene->timeline, epoch), VMM__PENDING);
     assert_false(vmm__timeline_is_stale(&scene->timeline));
     assert_ok(vmm__timeline_wait(&scene->timeline, epoch));
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        SCENE_TEST(last_event_covers_stamps_after_the_end),
-        SCENE_TEST(next_stream_waits_for_the_last_event),
-        SCENE_TEST(capturing_stream_does_not_resume),
-        SCENE_TEST(stale_stream_passes_after_a_device_wait),
-        SCENE_TEST(reused_handle_is_not_stale),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

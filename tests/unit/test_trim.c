@@ -4,9 +4,8 @@
 #include "cache/reclaim/trim.h"
 #include "cache/reuse/idle_scan.h"
 
-static void only_whole_chunks_are_runs(void **state)
+POLICY_TEST(only_whole_chunks_are_runs)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     const struct vm *memory = &scene->cache->vm;
     struct block *whole = extent(scene, heap, 20, 12, 4);
@@ -31,9 +30,8 @@ static void only_whole_chunks_are_runs(void **state)
     assert_int_equal(address, scene_address(scene, 28));
 }
 
-static void runs_are_cut_to_whole_chunks(void **state)
+POLICY_TEST(runs_are_cut_to_whole_chunks)
 {
-    struct scene *scene = *state;
     const struct vm *memory = &scene->cache->vm;
     struct heap *heap = &scene->pool->large;
     struct block *block = extent(scene, heap, 20, 4, 1);
@@ -58,9 +56,8 @@ static uint64_t run_trim(struct scene *scene, struct trim_target *target)
     return put_bytes;
 }
 
-static void trim_stops_at_the_target(void **state)
+POLICY_TEST(trim_stops_at_the_target)
 {
-    struct scene *scene = *state;
     (void)extent(scene, &scene->pool->large, 10, 8, 2);
     (void)extent(scene, &scene->other->large, 30, 8, 2);
     (void)extent(scene, &scene->other->small, 50, 4, 1);
@@ -78,9 +75,8 @@ static void trim_stops_at_the_target(void **state)
     assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-static void trim_leaves_the_kept_block(void **state)
+POLICY_TEST(trim_leaves_the_kept_block)
 {
-    struct scene *scene = *state;
     struct block *keep = extent(scene, &scene->pool->large, 10, 8, 2);
     (void)extent(scene, &scene->pool->large, 30, 2, 2);
     struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_ANY, .keep = keep };
@@ -88,9 +84,8 @@ static void trim_leaves_the_kept_block(void **state)
     assert_int_equal(keep->node.size, 8 * GRANULE);
 }
 
-static void unfinished_chunks_stay_unless_any_may_go(void **state)
+POLICY_TEST(unfinished_chunks_stay_unless_any_may_go)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, heap, block);
@@ -103,14 +98,13 @@ static void unfinished_chunks_stay_unless_any_may_go(void **state)
     assert_ok(vmm__limbo_drain(&scene->cache->vm, &released));
     assert_int_equal(released, 2 * GRANULE);
     assert_int_equal(scene->driver->stalls, 0);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm__limbo_drain(&scene->cache->vm, &released));
     assert_int_equal(released, 6 * GRANULE);
 }
 
-static void trim_purges_empty_slabs(void **state)
+POLICY_TEST(trim_purges_empty_slabs)
 {
-    struct scene *scene = *state;
     void *block;
     assert_ok(vmm_alloc(scene->cache, 100, STREAM(1), &block));
     assert_ok(vmm_free(scene->cache, block));
@@ -120,9 +114,8 @@ static void trim_purges_empty_slabs(void **state)
 }
 
 /* Without host memory for the block records, trim releases nothing and loses nothing. */
-static void trim_survives_without_host_memory(void **state)
+POLICY_TEST(trim_survives_without_host_memory)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = extent(scene, heap, 10, 8, 2);
     while (heap->store.spare_count > 0)
@@ -136,9 +129,8 @@ static void trim_survives_without_host_memory(void **state)
         6 * GRANULE);
 }
 
-static void a_failed_event_keeps_the_memory(void **state)
+POLICY_TEST(a_failed_event_keeps_the_memory)
 {
-    struct scene *scene = *state;
     struct heap *heap = &scene->pool->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, heap, block);
@@ -149,7 +141,7 @@ static void a_failed_event_keeps_the_memory(void **state)
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_ok(vmm__cache_check(scene->cache));
     assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     assert_ok(vmm_trim(scene->cache, 0, &released));
     assert_int_equal(released, 4 * GRANULE);
 }
@@ -165,7 +157,7 @@ static void slot_toggle(struct scene *scene, vmm_cache *cache, void **slot, unsi
         return;
     }
     assert_ok(vmm_alloc(cache, bytes, stream, slot));
-    sim_fill(scene->driver, (uintptr_t)*slot, bytes, number, stream);
+    memory_fill(scene->driver, (uintptr_t)*slot, bytes, number, stream);
 }
 
 /* The peak of reserved bytes of a program whose work lags 40 operations behind and that trims every `trim_every`
@@ -186,33 +178,16 @@ static uint64_t lagging_peak(struct scene *scene, unsigned trim_every)
     }
     uint64_t peak_bytes = vmm__stat_read(&cache->vm.reserved_bytes).peak;
     assert_int_equal(scene->driver->stalls, stalls);
-    assert_int_equal(sim_mismatches(scene->driver), 0);
+    assert_int_equal(mismatches(scene->driver), 0);
     vmm__sim_lag_set(scene->driver, 0);
     assert_ok(vmm_destroy(cache));
     return peak_bytes;
 }
 
 /* Chunks that a trim leaves because of unfinished work stay usable for their stream, so trims never raise the peak. */
-static void trims_do_not_raise_the_peak_while_work_lags(void **state)
+POLICY_TEST(trims_do_not_raise_the_peak_while_work_lags)
 {
-    struct scene *scene = *state;
     uint64_t peak_bytes = lagging_peak(scene, 0);
     for (unsigned trim_every = 1; trim_every <= 30; trim_every++)
         assert_in_range(lagging_peak(scene, trim_every), 1, peak_bytes);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        POLICY_TEST(only_whole_chunks_are_runs),
-        POLICY_TEST(runs_are_cut_to_whole_chunks),
-        POLICY_TEST(trim_stops_at_the_target),
-        POLICY_TEST(trim_leaves_the_kept_block),
-        POLICY_TEST(unfinished_chunks_stay_unless_any_may_go),
-        POLICY_TEST(trim_purges_empty_slabs),
-        POLICY_TEST(trim_survives_without_host_memory),
-        POLICY_TEST(a_failed_event_keeps_the_memory),
-        POLICY_TEST(trims_do_not_raise_the_peak_while_work_lags),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,12 +29,11 @@ static void other_start(struct engine *engine)
 
 static void other_finish(struct engine *engine)
 {
-    assert_int_equal(sim_mismatches(engine->driver), 0);
+    assert_int_equal(mismatches(engine->driver), 0);
 }
 
-static void blocks_without_uses_do_not_wait(void **state)
+ENGINE_TEST(blocks_without_uses_do_not_wait)
 {
-    struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     uint64_t address;
     assert_ok(vmm__uses_end(uses, ADDRESS));
@@ -43,9 +42,8 @@ static void blocks_without_uses_do_not_wait(void **state)
     assert_null(uses->buckets);
 }
 
-static void adding_a_use_again_changes_nothing(void **state)
+ENGINE_TEST(adding_a_use_again_changes_nothing)
 {
-    struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     for (int i = 0; i < 5; i++)
         assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
@@ -57,9 +55,8 @@ static void adding_a_use_again_changes_nothing(void **state)
     assert_int_equal(uses->count, 1);
 }
 
-static void wait_ends_when_the_other_stream_is_done(void **state)
+ENGINE_TEST(wait_ends_when_the_other_stream_is_done)
 {
-    struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     uint64_t address = 0;
     other_start(engine);
@@ -74,9 +71,8 @@ static void wait_ends_when_the_other_stream_is_done(void **state)
 
 /* forget() returns true once all uses that were stamped have passed, even if the stream runs
  * other work since. */
-static void forget_drops_the_uses_that_have_passed(void **state)
+ENGINE_TEST(forget_drops_the_uses_that_have_passed)
 {
-    struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     other_start(engine);
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
@@ -92,9 +88,8 @@ static void forget_drops_the_uses_that_have_passed(void **state)
     assert_true(vmm__uses_forget(uses, ADDRESS));
 }
 
-static void host_can_wait_for_the_oldest(void **state)
+ENGINE_TEST(host_can_wait_for_the_oldest)
 {
-    struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     uint64_t address = 0;
     other_start(engine);
@@ -105,9 +100,8 @@ static void host_can_wait_for_the_oldest(void **state)
     assert_ok(uses_poll(uses, 1, &address));
 }
 
-static void short_poll_checks_the_oldest_waits(void **state)
+ENGINE_TEST(short_poll_checks_the_oldest_waits)
 {
-    struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     uint64_t address = 0;
     other_start(engine);
@@ -130,9 +124,8 @@ static void short_poll_checks_the_oldest_waits(void **state)
 }
 
 /* A pass queries a timeline once, however many blocks wait for it. */
-static void pass_queries_a_timeline_once(void **state)
+ENGINE_TEST(pass_queries_a_timeline_once)
 {
-    struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     uint64_t address = 0;
     other_start(engine);
@@ -151,9 +144,8 @@ static void pass_queries_a_timeline_once(void **state)
     assert_null(uses->oldest);
 }
 
-static void failures_leave_the_block_live(void **state)
+ENGINE_TEST(failures_leave_the_block_live)
 {
-    struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     for (uint64_t number = 1; number <= 2; number++) {
         (void)vmm__host_fail_at(number);
@@ -178,9 +170,8 @@ static void failures_leave_the_block_live(void **state)
 }
 
 /* Uses more addresses than buckets. The teardown frees the remaining records in any state. */
-static void many_uses_stay_separate(void **state)
+ENGINE_TEST(many_uses_stay_separate)
 {
-    struct engine *engine = *state;
     struct uses *uses = &engine->pool->uses;
     enum { MANY = 2000 };
     for (uint64_t i = 0; i < MANY; i++)
@@ -193,20 +184,4 @@ static void many_uses_stay_separate(void **state)
         assert_ok(uses_poll(uses, 1, &address));
         assert_int_equal(address, ADDRESS + i * 512);
     }
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        ENGINE_TEST(blocks_without_uses_do_not_wait),
-        ENGINE_TEST(adding_a_use_again_changes_nothing),
-        ENGINE_TEST(wait_ends_when_the_other_stream_is_done),
-        ENGINE_TEST(host_can_wait_for_the_oldest),
-        ENGINE_TEST(short_poll_checks_the_oldest_waits),
-        ENGINE_TEST(pass_queries_a_timeline_once),
-        ENGINE_TEST(failures_leave_the_block_live),
-        ENGINE_TEST(many_uses_stay_separate),
-        ENGINE_TEST(forget_drops_the_uses_that_have_passed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,9 +18,8 @@ static vmm_status take_and_map(struct engine *engine, uint64_t granule, uint64_t
     return vmm__vm_map(&engine->memory, granule, count, 4);
 }
 
-static void mapped_memory_can_be_used(void **state)
+ENGINE_TEST(mapped_memory_can_be_used)
 {
-    struct engine *engine = *state;
     struct vm *vm = &engine->memory;
     engine_map(engine, 10, 11, 4);
     assert_int_equal(engine_reserved_bytes(engine), 11 * GRANULE);
@@ -31,14 +30,13 @@ static void mapped_memory_can_be_used(void **state)
     assert_null(vmm__vm_chunk(vm, 9));
     assert_null(vmm__vm_chunk(vm, 21));
     assert_int_equal(vmm__driver_calls(engine->driver, DRIVER_CALL_access), 1);
-    sim_fill(engine->driver, engine_address(engine, 10), 11 * GRANULE, 5, STREAM(1));
-    sim_check(engine->driver, engine_address(engine, 10), 11 * GRANULE, 5, STREAM(1));
+    memory_fill(engine->driver, engine_address(engine, 10), 11 * GRANULE, 5, STREAM(1));
+    memory_check(engine->driver, engine_address(engine, 10), 11 * GRANULE, 5, STREAM(1));
     engine_check(engine);
 }
 
-static void limit_covers_all_reserved_memory(void **state)
+ENGINE_TEST(limit_covers_all_reserved_memory)
 {
-    struct engine *engine = *state;
     engine->memory.limit_bytes = 8 * GRANULE;
     engine_map(engine, 0, 5, 4);
     assert_status(take_and_map(engine, 5, 4), VMM_ERR_DEVICE_OOM);
@@ -52,11 +50,10 @@ static void limit_covers_all_reserved_memory(void **state)
     engine_check(engine);
 }
 
-static void map_beyond_the_device_memory_fails_cleanly(void **state)
+ENGINE_TEST(map_beyond_the_device_memory_fails_cleanly)
 {
-    struct engine *engine = *state;
     uint64_t most = engine->driver->total_bytes / GRANULE;
-    uint64_t handle = sim_create(engine->driver, 6 * GRANULE);
+    uint64_t handle = handle_create(engine->driver, 6 * GRANULE);
     assert_status(take_and_map(engine, 0, most), VMM_ERR_DEVICE_OOM);
     (void)engine_drain(engine);
     assert_int_equal(engine_reserved_bytes(engine), 0);
@@ -67,9 +64,8 @@ static void map_beyond_the_device_memory_fails_cleanly(void **state)
 }
 
 /* Growth by 11 granules in chunks of 4 makes three create and three map calls. */
-static void failed_call_is_undone(void **state)
+ENGINE_TEST(failed_call_is_undone)
 {
-    struct engine *engine = *state;
     enum { CALLS = 6 };
     for (uint64_t call = 1; call <= CALLS; call++) {
         vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, false);
@@ -94,9 +90,8 @@ static void failed_call_is_undone(void **state)
 
 /* Every call from number `call` on fails: what cannot be released at once waits in limbo and is
  * released later. */
-static void failed_undo_is_completed_by_a_drain(void **state)
+ENGINE_TEST(failed_undo_is_completed_by_a_drain)
 {
-    struct engine *engine = *state;
     for (uint64_t call = 1; call <= 6; call++) {
         vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, true);
         assert_status(take_and_map(engine, 20, 11), VMM_ERR_DRIVER);
@@ -111,9 +106,8 @@ static void failed_undo_is_completed_by_a_drain(void **state)
     }
 }
 
-static void init_without_host_memory_frees_everything(void **state)
+ENGINE_TEST(init_without_host_memory_frees_everything)
 {
-    struct engine *engine = *state;
     struct vm vm;
     for (uint64_t number = 1; number <= 6; number++) {
         (void)vmm__host_fail_at(number);
@@ -128,9 +122,8 @@ static void init_without_host_memory_frees_everything(void **state)
 
 /* ---- Limbo -------------------------------------------------------------------------------- */
 
-static void limbo_waits_for_its_epoch(void **state)
+ENGINE_TEST(limbo_waits_for_its_epoch)
 {
-    struct engine *engine = *state;
     struct timeline *timeline = &engine->pool->timeline;
     engine_map(engine, 0, 8, 4);
     engine_make_busy(engine, engine_address(engine, 0), 4 * GRANULE, 1);
@@ -141,15 +134,14 @@ static void limbo_waits_for_its_epoch(void **state)
     assert_int_equal(engine_drain(engine), 0);
     assert_non_null(vmm__vm_chunk(&engine->memory, 0));
     assert_null(vmm__vm_chunk(&engine->memory, 4));
-    assert_int_equal(sim_mismatches(engine->driver), 0);
+    assert_int_equal(mismatches(engine->driver), 0);
     assert_int_equal(engine_drain(engine), 4 * GRANULE);
     assert_int_equal(engine->driver->stalls, 0);
     engine_check(engine);
 }
 
-static void host_can_wait_for_limbo(void **state)
+ENGINE_TEST(host_can_wait_for_limbo)
 {
-    struct engine *engine = *state;
     struct timeline *timeline = &engine->pool->timeline;
     uint64_t released = 0;
     assert_status(vmm__limbo_wait(&engine->memory, &released), VMM__NOTHING);
@@ -162,9 +154,8 @@ static void host_can_wait_for_limbo(void **state)
 }
 
 /* Skips chunks of a capturing stream, except those whose event was recorded before the capture. */
-static void limbo_skips_capturing_streams(void **state)
+ENGINE_TEST(limbo_skips_capturing_streams)
 {
-    struct engine *engine = *state;
     struct timeline *timeline = &engine->pool->timeline;
     struct timeline *other = &engine->other->timeline;
     uint64_t released = 0;
@@ -189,9 +180,8 @@ static void limbo_skips_capturing_streams(void **state)
 }
 
 /* Queries once for each timeline, not for each chunk. */
-static void limbo_queries_a_timeline_once(void **state)
+ENGINE_TEST(limbo_queries_a_timeline_once)
 {
-    struct engine *engine = *state;
     struct timeline *timeline = &engine->pool->timeline;
     engine_map(engine, 0, 16, 1);
     engine_make_busy(engine, engine_address(engine, 0), 16 * GRANULE, 1);
@@ -204,9 +194,8 @@ static void limbo_queries_a_timeline_once(void **state)
 
 /* If the unmap or release of one chunk fails, the drain releases the others, and the next drain
  * that one. */
-static void drain_retries_a_failed_release(void **state)
+ENGINE_TEST(drain_retries_a_failed_release)
 {
-    struct engine *engine = *state;
     for (uint64_t call = 1; call <= 6; call++) {
         engine_map(engine, 8, 12, 4);
         limbo_put_all(engine, 8, 12, NULL, 0);
@@ -237,9 +226,8 @@ static vmm_status chunk_move(struct engine *engine, uint64_t from, uint64_t to)
     return status;
 }
 
-static void chunk_moves_while_work_runs(void **state)
+ENGINE_TEST(chunk_moves_while_work_runs)
 {
-    struct engine *engine = *state;
     engine_map(engine, 8, 4, 4);
     engine_make_busy(engine, engine_address(engine, 8), 4 * GRANULE, 1);
     assert_ok(chunk_move(engine, 8, 30));
@@ -249,20 +237,19 @@ static void chunk_moves_while_work_runs(void **state)
     assert_int_equal(engine->memory.limbo_bytes, 0);
     assert_int_equal(engine->driver->mapped_bytes, 8 * GRANULE);
     engine_check(engine);
-    sim_fill(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
+    memory_fill(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
     assert_int_equal(engine_drain(engine), 0);
     assert_int_equal(engine->driver->mapped_bytes, 8 * GRANULE);
-    assert_int_equal(sim_mismatches(engine->driver), 0);
+    assert_int_equal(mismatches(engine->driver), 0);
     assert_int_equal(engine_drain(engine), 0);
     assert_int_equal(engine->driver->mapped_bytes, 4 * GRANULE);
     assert_null(vmm__vm_chunk(&engine->memory, 8));
-    sim_check(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
+    memory_check(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
     engine_check(engine);
 }
 
-static void failed_move_changes_nothing(void **state)
+ENGINE_TEST(failed_move_changes_nothing)
 {
-    struct engine *engine = *state;
     engine_map(engine, 8, 4, 4);
     vmm__sim_fail_at(engine->driver, 1, VMM_ERR_DRIVER, false);
     assert_status(chunk_move(engine, 8, 30), VMM_ERR_DRIVER);
@@ -276,9 +263,8 @@ static void failed_move_changes_nothing(void **state)
 }
 
 /* Moves and releases a chunk while one call fails: memory and addresses return. */
-static void moved_chunks_are_released(void **state)
+ENGINE_TEST(moved_chunks_are_released)
 {
-    struct engine *engine = *state;
     for (uint64_t call = 1; call <= 4; call++) {
         engine_map(engine, 8, 4, 4);
         assert_ok(chunk_move(engine, 8, 30));
@@ -295,9 +281,8 @@ static void moved_chunks_are_released(void **state)
     }
 }
 
-static void fini_releases_chunks_in_any_state(void **state)
+ENGINE_TEST(fini_releases_chunks_in_any_state)
 {
-    struct engine *engine = *state;
     struct timeline *timeline = &engine->pool->timeline;
     engine_map(engine, 0, 12, 4);
     limbo_put_all(engine, 4, 4, timeline, vmm__timeline_now(timeline));
@@ -309,9 +294,8 @@ static void fini_releases_chunks_in_any_state(void **state)
     engine_check(engine);
 }
 
-static void check_finds_damage(void **state)
+ENGINE_TEST(check_finds_damage)
 {
-    struct engine *engine = *state;
     struct vm *vm = &engine->memory;
     engine_map(engine, 3, 5, 4);
     vm->pages[4] = 0;
@@ -324,27 +308,4 @@ static void check_finds_damage(void **state)
     vmm__arena_take(&vm->arena, 40, 1);
     assert_status(vmm__vm_check(vm), VMM_ERR_INTERNAL);
     vmm__arena_give(&vm->arena, 40, 1);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        ENGINE_TEST(mapped_memory_can_be_used),
-        ENGINE_TEST(limit_covers_all_reserved_memory),
-        ENGINE_TEST(map_beyond_the_device_memory_fails_cleanly),
-        ENGINE_TEST(failed_call_is_undone),
-        ENGINE_TEST(failed_undo_is_completed_by_a_drain),
-        ENGINE_TEST(init_without_host_memory_frees_everything),
-        ENGINE_TEST(limbo_waits_for_its_epoch),
-        ENGINE_TEST(host_can_wait_for_limbo),
-        ENGINE_TEST(limbo_skips_capturing_streams),
-        ENGINE_TEST(limbo_queries_a_timeline_once),
-        ENGINE_TEST(drain_retries_a_failed_release),
-        ENGINE_TEST(chunk_moves_while_work_runs),
-        ENGINE_TEST(failed_move_changes_nothing),
-        ENGINE_TEST(moved_chunks_are_released),
-        ENGINE_TEST(fini_releases_chunks_in_any_state),
-        ENGINE_TEST(check_finds_damage),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,17 +24,15 @@ static struct chunks chunks_create(struct engine *engine)
     return chunks;
 }
 
-static void finds_a_page_map_that_does_not_match(void **state)
+ENGINE_TEST(finds_a_page_map_that_does_not_match)
 {
-    struct engine *engine = *state;
     struct chunks chunks = chunks_create(engine);
     assert_found(check(engine), engine->memory.pages[11], 0, "vm: invariant 1");
     assert_found(check(engine), chunks.second->first, 40, "vm: invariant 1");
 }
 
-static void finds_sums_of_chunks_that_do_not_match(void **state)
+ENGINE_TEST(finds_sums_of_chunks_that_do_not_match)
 {
-    struct engine *engine = *state;
     struct chunks chunks = chunks_create(engine);
     assert_found(check(engine), chunks.second->state, CHUNK_UNUSED, "vm: invariant 2");
     assert_found(check(engine), engine->memory.limbo_bytes, GRANULE, "vm: invariant 3");
@@ -47,9 +45,8 @@ static void finds_sums_of_chunks_that_do_not_match(void **state)
 }
 
 /* An alias has no memory of its own and belongs in limbo. */
-static void finds_an_alias_outside_limbo(void **state)
+ENGINE_TEST(finds_an_alias_outside_limbo)
 {
-    struct engine *engine = *state;
     struct chunks chunks = chunks_create(engine);
     assert_found(check(engine), chunks.second->is_alias, true, "has no memory");
     assert_found(check(engine), chunks.first->is_alias, true, "has no memory");
@@ -57,9 +54,8 @@ static void finds_an_alias_outside_limbo(void **state)
 
 /* ---- Arena -------------------------------------------------------------------------------- */
 
-static void finds_broken_gaps(void **state)
+ENGINE_TEST(finds_broken_gaps)
 {
-    struct engine *engine = *state;
     (void)chunks_create(engine);
     struct arena *arena = &engine->memory.arena;
     assert_found(vmm__arena_check(arena), arena->free_granules, 3, "arena: invariant 4");
@@ -73,9 +69,8 @@ static void finds_broken_gaps(void **state)
 
 /* ---- Timeline ----------------------------------------------------------------------------- */
 
-static void finds_epochs_that_do_not_rise(void **state)
+ENGINE_TEST(finds_epochs_that_do_not_rise)
 {
-    struct engine *engine = *state;
     struct timeline *timeline = &engine->pool->timeline;
     engine_map(engine, 0, 1, 1);
     engine_make_busy(engine, engine_address(engine, 0), GRANULE, 1);
@@ -104,9 +99,8 @@ static void finds_epochs_that_do_not_rise(void **state)
         assert_true(vmm__size_index_check(&index));                                                \
     } while (0)
 
-static void finds_a_broken_index_of_sizes(void **state)
+TEST(finds_a_broken_index_of_sizes)
 {
-    (void)state;
     static struct size_index index;
     struct size_node one = { .size = 100 };
     struct size_node two = { .size = 100 };
@@ -126,17 +120,4 @@ static void finds_a_broken_index_of_sizes(void **state)
     assert_index_broken(one.link, NULL);
     assert_index_broken(one.size, 5000);
     vmm__size_index_close(&index);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ENGINE_TEST(finds_a_page_map_that_does_not_match),
-        ENGINE_TEST(finds_sums_of_chunks_that_do_not_match),
-        ENGINE_TEST(finds_an_alias_outside_limbo),
-        ENGINE_TEST(finds_broken_gaps),
-        ENGINE_TEST(finds_epochs_that_do_not_rise),
-        cmocka_unit_test(finds_a_broken_index_of_sizes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
