@@ -79,6 +79,7 @@ static void refused_first_reservation_is_halved(void **state)
     assert_status(vmm__arena_init(&arena, driver, FIRST, TIB), VMM_ERR_ADDRESS_SPACE);
     assert_int_equal(vmm__driver_calls(driver, DRIVER_CALL_reserve) - calls, 3);
     assert_non_null(strstr(vmm_last_error(), "arena_bytes"));
+    assert_status(vmm__arena_init(&arena, driver, FIRST, GRANULE), VMM_ERR_ADDRESS_SPACE);
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
     sim_close(driver);
 }
@@ -187,6 +188,42 @@ static void addresses_outside_the_window_are_freed(void **state)
     sim_close(driver);
 }
 
+/* All that is free lies before the window. */
+static void addresses_before_the_window_are_freed(void **state)
+{
+    (void)state;
+    struct driver *driver = sim_open();
+    struct arena arena;
+    uint64_t others[3];
+    assert_ok(vmm__driver_reserve(driver, TIB, &others[0]));
+    assert_ok(vmm__driver_reserve(driver, TIB, &others[1]));
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, GIB));
+    assert_ok(vmm__driver_reserve(driver, TIB, &others[2]));
+    assert_ok(vmm__driver_address_free(driver, others[0], TIB));
+    assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_ADDRESS_SPACE);
+    assert_non_null(strstr(vmm_last_error(), "too far"));
+    assert_int_equal(reservations(driver), 3);
+    for (int i = 1; i < 3; i++)
+        assert_ok(vmm__driver_address_free(driver, others[i], TIB));
+    assert_ok(vmm__arena_fini(&arena));
+    sim_close(driver);
+}
+
+static void reservations_are_limited_in_number(void **state)
+{
+    (void)state;
+    struct driver *driver = sim_open();
+    struct arena arena;
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
+    arena.reservation_count = ARENA_RESERVATIONS; /* as if the driver had refused large ones */
+    assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_ADDRESS_SPACE);
+    assert_int_equal(reservations(driver), 1);
+    arena.reservation_count = 1;
+    assert_ok(vmm__arena_extend(&arena, GRANULE));
+    assert_ok(vmm__arena_fini(&arena));
+    sim_close(driver);
+}
+
 static void refused_extension_changes_nothing(void **state)
 {
     (void)state;
@@ -289,6 +326,8 @@ int main(void)
         cmocka_unit_test(runs_do_not_cross_reservations),
         cmocka_unit_test(next_taken_visits_all_reservations),
         cmocka_unit_test(addresses_outside_the_window_are_freed),
+        cmocka_unit_test(addresses_before_the_window_are_freed),
+        cmocka_unit_test(reservations_are_limited_in_number),
         cmocka_unit_test(refused_extension_changes_nothing),
         cmocka_unit_test(request_without_addresses_extends_the_arena),
         cmocka_unit_test(request_after_a_refused_reservation_succeeds),

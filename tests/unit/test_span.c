@@ -80,6 +80,18 @@ static void arena_end_ends_a_span(void **state)
     assert_ok(join(scene, 4 * GRANULE, 4 * GRANULE));
 }
 
+/* One granule of each stream in turn. */
+static void a_span_has_at_most_sixteen_pieces(void **state)
+{
+    struct scene *scene = *state;
+    for (uint64_t i = 0; i < 17; i++)
+        (void)extent(scene, i % 2 == 0 ? &scene->other->large : &scene->pool->large, 20 + i, 1, 1);
+    assert_status(join(scene, 17 * GRANULE, GRANULE), VMM__NO_FIT);
+    assert_ok(join(scene, 16 * GRANULE, GRANULE));
+    assert_int_equal(scene->pool->large.free_bytes, 16 * GRANULE);
+    assert_int_equal(scene->other->large.free_bytes, GRANULE);
+}
+
 static void small_heaps_do_not_join(void **state)
 {
     struct scene *scene = *state;
@@ -93,9 +105,13 @@ static void small_heaps_do_not_join(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        POLICY_TEST(neighbours_of_two_streams_join), POLICY_TEST(only_needed_chunks_join),
-        POLICY_TEST(spans_with_large_gaps_are_left), POLICY_TEST(work_in_flight_ends_a_span),
-        POLICY_TEST(live_bytes_end_a_span),          POLICY_TEST(arena_end_ends_a_span),
+        POLICY_TEST(neighbours_of_two_streams_join),
+        POLICY_TEST(only_needed_chunks_join),
+        POLICY_TEST(spans_with_large_gaps_are_left),
+        POLICY_TEST(work_in_flight_ends_a_span),
+        POLICY_TEST(live_bytes_end_a_span),
+        POLICY_TEST(arena_end_ends_a_span),
+        POLICY_TEST(a_span_has_at_most_sixteen_pieces),
         POLICY_TEST(small_heaps_do_not_join),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
