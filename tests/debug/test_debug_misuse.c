@@ -1,10 +1,13 @@
 /* Pointers that name no live block: the status, the error line and the report. */
+#define _GNU_SOURCE
 #include "debug_support.h"
 
 #include "base/hostmem.h"
+#include "debug/stack.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -292,6 +295,46 @@ static void report_is_written_to_the_log(void **state)
     assert_text_has(log.text, "#0 block_free_here");
 }
 
+/* With VMM_LOG, without a function. */
+static void report_is_written_to_the_log_file(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/vmm-misuse-XXXXXX";
+    char text[16384] = "";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    vmm_config config = VMM_CONFIG_INIT;
+    vmm_cache *cache;
+    void *block;
+    config.driver = driver_choice_kind();
+    config.debug = VMM_DEBUG_RECORD;
+    config.limit_bytes = CACHE_LIMIT;
+    assert_int_equal(setenv("VMM_LOG", path, 1), 0);
+    assert_ok(vmm_create(&config, &cache));
+    assert_int_equal(unsetenv("VMM_LOG"), 0);
+    assert_ok(vmm_alloc(cache, 1000, NULL, &block));
+    assert_ok(vmm_free(cache, block));
+    assert_status(vmm_free(cache, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_ok(vmm_destroy(cache));
+    assert_true(read(file, text, sizeof text - 1) > 0);
+    assert_text_has(text, "vmmcache: misuse: vmm_free: ");
+    assert_text_has(text, "  freed by thread");
+    assert_int_equal(close(file), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void frames_of_no_library_are_addresses(void **state)
+{
+    char name[64], wanted[64];
+    (void)state;
+    const void *const frames[] = { NULL, name };
+    for (int i = 0; i < 2; i++) {
+        vmm__stack_name(frames[i], name, sizeof name);
+        (void)snprintf(wanted, sizeof wanted, "%p", frames[i]);
+        assert_string_equal(name, wanted);
+    }
+}
+
 /* The records of the last 65536 freed blocks are kept; older ones are discarded. */
 static void records_are_bounded(void **state)
 {
@@ -356,5 +399,6 @@ CACHE_MAIN(CACHE_TEST(double_free_names_both_stacks),
            CACHE_TEST(misuse_function_is_called_once),
            CACHE_TEST(misuse_function_cannot_destroy_the_cache),
            CACHE_TEST(log_function_cannot_free), CACHE_TEST(forked_child_frees_nothing),
-           CACHE_TEST(report_is_written_to_the_log), CACHE_TEST(records_are_bounded),
+           CACHE_TEST(report_is_written_to_the_log), CACHE_TEST(report_is_written_to_the_log_file),
+           CACHE_TEST(frames_of_no_library_are_addresses), CACHE_TEST(records_are_bounded),
            CACHE_TEST(allocation_without_a_record_fails), CACHE_TEST(null_arguments_are_refused))
