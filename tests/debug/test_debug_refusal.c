@@ -224,9 +224,31 @@ static void refused_check_is_reported(void **state)
     fixture_end(&fixture);
 }
 
+/* A large block whose zeros or canaries cannot be written fails, and the memory that was mapped for it is released. */
+static void a_refused_allocation_maps_nothing(void **state)
+{
+    struct cache_test *test = *state;
+    bool was_refused = true;
+    for (uint64_t call = 1; was_refused; call++) {
+        void *block = NULL;
+        assert_true(call < CALLS_MOST);
+        debug_restart(test, VMM_DEBUG_ON, VMM_ON);
+        vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, false);
+        vmm_status status = vmm_alloc(test->cache, 4 * MIB + 512, test->streams[1], &block);
+        was_refused = vmm__sim_faults_fired(test->driver) != 0;
+        vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+        assert_may_refuse(status);
+        vmm_stats stats = cache_stats(test);
+        if (status == VMM_OK)
+            block_free(test, block);
+        else /* only what a refused call of the release left waits for the next */
+            assert_int_equal(stats.reserved_bytes.current, stats.limbo_bytes);
+    }
+}
+
 CACHE_MAIN(CACHE_TEST(blocks_stay_in_quarantine_until_checked),
            CACHE_TEST(blocks_are_freed_after_a_refused_check),
            CACHE_TEST(blocks_are_freed_while_calls_are_refused),
            CACHE_TEST(blocks_of_a_closed_stream_are_freed),
            CACHE_TEST(destroy_waits_for_the_work_of_debug_mode),
-           CACHE_TEST(refused_check_is_reported))
+           CACHE_TEST(refused_check_is_reported), CACHE_TEST(a_refused_allocation_maps_nothing))

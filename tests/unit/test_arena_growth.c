@@ -224,6 +224,30 @@ static void reservations_are_limited_in_number(void **state)
     sim_close(driver);
 }
 
+static void find_extends_a_full_arena(void **state)
+{
+    (void)state;
+    struct driver *driver = sim_open();
+    struct arena arena;
+    uint64_t granule = 0;
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
+    const struct reservation *at = arena.reservations;
+    vmm__arena_take(&arena, at[0].first, FIRST / GRANULE);
+    vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, true);
+    assert_status(vmm__arena_find_or_extend(&arena, 3, &granule), VMM_ERR_ADDRESS_SPACE);
+    assert_int_equal(granule, 0);
+    vmm__sim_fail_at(driver, 0, VMM_OK, false);
+    assert_ok(vmm__arena_find_or_extend(&arena, 3, &granule));
+    assert_in_range(granule, at[1].first, at[1].end - 3);
+    uint64_t other = 0;
+    assert_ok(vmm__arena_find_or_extend(&arena, 3, &other));
+    assert_int_equal(other, granule); /* found, not extended again */
+    assert_int_equal(reservations(driver), 2);
+    vmm__arena_give(&arena, at[0].first, FIRST / GRANULE);
+    assert_ok(vmm__arena_fini(&arena));
+    sim_close(driver);
+}
+
 static void refused_extension_changes_nothing(void **state)
 {
     (void)state;
@@ -328,6 +352,7 @@ int main(void)
         cmocka_unit_test(addresses_outside_the_window_are_freed),
         cmocka_unit_test(addresses_before_the_window_are_freed),
         cmocka_unit_test(reservations_are_limited_in_number),
+        cmocka_unit_test(find_extends_a_full_arena),
         cmocka_unit_test(refused_extension_changes_nothing),
         cmocka_unit_test(request_without_addresses_extends_the_arena),
         cmocka_unit_test(request_after_a_refused_reservation_succeeds),
