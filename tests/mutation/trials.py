@@ -47,13 +47,14 @@ class Test:
         self.name, self.command = found["name"], found["command"]
         self.labels = properties.get("LABELS", [])
         self.folder = properties.get("WORKING_DIRECTORY")
+        self.environment = {**os.environ, **dict(word.split("=", 1) for word in properties.get("ENVIRONMENT", ()))}
         self.seconds = None
 
     def run(self, seconds):
         """Returns None if the test passed, else what happened."""
         end = time.monotonic() + seconds
-        process = subprocess.Popen(self.command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                   start_new_session=True, preexec_fn=limit_core_dumps)
+        process = subprocess.Popen(self.command, cwd=self.folder, env=self.environment, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=limit_core_dumps)
         try:
             return self.outcome(process, end)
         finally:
