@@ -57,6 +57,33 @@ static void live_blocks_are_checked_on_demand(void **state)
     assert_ok(vmm_debug_check(test->cache));
 }
 
+static void reports_count(void *count, const char *line)
+{
+    *(unsigned *)count += strncmp(line, "misuse: ", 8) == 0;
+}
+
+static void a_check_names_the_first_and_reports_all(void **state)
+{
+    struct cache_test *test = *state;
+    unsigned reports = 0;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.debug = VMM_DEBUG_ON;
+    config.log = reports_count;
+    config.log_context = &reports;
+    cache_restart(test, &config);
+    void *blocks[3];
+    for (int i = 0; i < 3; i++) {
+        blocks[i] = block_alloc(test, SMALL, 1);
+        bytes_write(test, blocks[i], SMALL + i + 1, 1, 1);
+    }
+    assert_status(vmm_debug_check(test->cache), VMM_ERR_CORRUPTED);
+    assert_says(" 1 byte beyond the end");
+    assert_int_equal(reports, 3);
+    for (int i = 0; i < 3; i++)
+        assert_status(vmm_free(test->cache, blocks[i]), VMM_ERR_CORRUPTED);
+    cache_restart(test, NULL); /* the log function ends with this test */
+}
+
 static void freed_blocks_read_as_poison(void **state)
 {
     struct cache_test *test = *state;
@@ -341,8 +368,8 @@ static void misuse_function_cannot_call_during_destroy(void **state)
 CACHE_MAIN(
     CACHE_TEST(write_beyond_small_block_is_found), CACHE_TEST(write_before_small_block_is_found),
     CACHE_TEST(write_beyond_large_block_is_found), CACHE_TEST(live_blocks_are_checked_on_demand),
-    CACHE_TEST(freed_blocks_read_as_poison), CACHE_TEST(writes_after_free_are_found),
-    CACHE_TEST(writes_after_free_are_found_before_reuse),
+    CACHE_TEST(a_check_names_the_first_and_reports_all), CACHE_TEST(freed_blocks_read_as_poison),
+    CACHE_TEST(writes_after_free_are_found), CACHE_TEST(writes_after_free_are_found_before_reuse),
     CACHE_TEST(quarantine_is_emptied_before_memory_runs_out), CACHE_TEST(pins_end_with_the_free),
     CACHE_TEST(large_blocks_get_new_addresses), CACHE_TEST(reports_show_blocks_as_requested),
     CACHE_TEST(debug_mode_works_without_caching), CACHE_TEST(captured_blocks_are_not_touched),
