@@ -205,6 +205,22 @@ static void huge_reservations_work(void **state)
 
 /* ---- Invalid calls fail without changes ------------------------------------------------------ */
 
+/* The kernel takes a hint where the addresses are free. */
+static void hints_are_taken_where_addresses_are_free(void **state)
+{
+    struct driver *driver = *state;
+    uint64_t address, again, other;
+    assert_ok(vmm__driver_reserve(driver, 4 * GRANULE, &address));
+    assert_ok(vmm__driver_address_free(driver, address, 4 * GRANULE));
+    assert_ok(vmm__driver_reserve_at(driver, 4 * GRANULE, address, &again));
+    assert_int_equal(again, address);
+    assert_ok(vmm__driver_reserve_at(driver, 4 * GRANULE, address, &other));
+    assert_true(other >= address + 4 * GRANULE || other + 4 * GRANULE <= address);
+    assert_int_equal(other % GRANULE, 0);
+    assert_ok(vmm__driver_address_free(driver, again, 4 * GRANULE));
+    assert_ok(vmm__driver_address_free(driver, other, 4 * GRANULE));
+}
+
 static void invalid_calls_are_refused(void **state)
 {
     struct driver *driver = *state;
@@ -261,6 +277,7 @@ int main(void)
         HOST_TEST(memory_needs_mapping_and_access),
         HOST_TEST(children_do_not_inherit_mappings),
         HOST_TEST(huge_reservations_work),
+        HOST_TEST(hints_are_taken_where_addresses_are_free),
         HOST_TEST(invalid_calls_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
