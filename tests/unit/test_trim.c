@@ -88,6 +88,21 @@ static void trim_leaves_the_kept_block(void **state)
     assert_int_equal(keep->node.size, 8 * GRANULE);
 }
 
+/* One free block, whose middle is still in use. */
+static void trim_goes_on_behind_unfinished_chunks(void **state)
+{
+    struct scene *scene = *state;
+    struct heap *heap = &scene->pool->large;
+    struct block *low = block_make_live(heap, extent(scene, heap, 10, 12, 4), 4 * GRANULE);
+    struct block *middle = block_make_live(heap, low->next, 4 * GRANULE);
+    (void)vmm__heap_give(heap, low, 0);
+    struct block *block = block_free_busy(scene, heap, middle);
+    assert_int_equal(block->node.size, 12 * GRANULE);
+    struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_FINISHED };
+    assert_int_equal(run_trim(scene, &target), 8 * GRANULE);
+    assert_int_equal(heap->free_bytes, 4 * GRANULE);
+}
+
 static void unfinished_chunks_stay_unless_any_may_go(void **state)
 {
     struct scene *scene = *state;
@@ -208,6 +223,7 @@ int main(void)
         POLICY_TEST(runs_are_cut_to_whole_chunks),
         POLICY_TEST(trim_stops_at_the_target),
         POLICY_TEST(trim_leaves_the_kept_block),
+        POLICY_TEST(trim_goes_on_behind_unfinished_chunks),
         POLICY_TEST(unfinished_chunks_stay_unless_any_may_go),
         POLICY_TEST(trim_purges_empty_slabs),
         POLICY_TEST(trim_survives_without_host_memory),
