@@ -142,6 +142,26 @@ static void take_block_takes_a_whole_block(void **state)
     assert_counters(engine, 0, 0);
 }
 
+static void take_block_without_records_changes_nothing(void **state)
+{
+    struct engine *engine = *state;
+    struct heap *heap = &engine->pool->large;
+    struct block *block = engine_attach(engine, heap, 20, 2, 2);
+    struct block_store store = heap->store;
+    void *found = engine;
+    heap->store.spares = NULL; /* as if other blocks had taken all */
+    heap->store.spare_count = 0;
+    (void)vmm__host_fail_at(1);
+    vmm_status status = vmm__pool_take_block_locked(engine->pool, block, 100, &found);
+    (void)vmm__host_fail_at(0);
+    heap->store = store;
+    assert_status(status, VMM_ERR_HOST_OOM);
+    assert_ptr_equal(found, engine);
+    assert_int_equal(block->state, BLOCK_FREE);
+    assert_counters(engine, 0, 0);
+    engine_check(engine);
+}
+
 static void failed_free_changes_nothing(void **state)
 {
     struct engine *engine = *state;
@@ -165,6 +185,7 @@ int main(void)
         ENGINE_TEST(used_blocks_wait_until_the_other_stream_is_done),
         ENGINE_TEST(take_polls_the_oldest_waits),
         ENGINE_TEST(take_block_takes_a_whole_block),
+        ENGINE_TEST(take_block_without_records_changes_nothing),
         ENGINE_TEST(failed_free_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
