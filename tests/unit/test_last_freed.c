@@ -83,6 +83,31 @@ static void lock_settles_the_heaps(void **state)
     engine_check(engine);
 }
 
+static void scan_lock_settles_only_pools_that_allocate_nothing(void **state)
+{
+    struct engine *engine = *state;
+    struct pool *pool = engine->pool;
+    /* Whether the pool allocates before the scan, and whether the scan settles it. */
+    static const bool scans[][2] = {
+        { true, false }, { true, false }, { false, true }, { true, false }, { false, true },
+    };
+    (void)engine_attach(engine, &pool->large, 10, 4, 4);
+    for (uint64_t i = 0; i < sizeof scans / sizeof *scans; i++) {
+        if (scans[i][0]) {
+            void *block;
+            assert_ok(vmm__pool_take_locked(pool, 2 * MIB, &block));
+            assert_ok(vmm__pool_give_locked(pool, &pool->large, (uintptr_t)block));
+            assert_non_null(pool->large.last_freed);
+        }
+        for (int round = 0; round < 2; round++) { /* one scan may lock a pool twice */
+            vmm__pool_lock_for_scan(pool, i + 1);
+            assert_true((pool->large.last_freed == NULL) == scans[i][1]);
+            vmm__pool_unlock(pool);
+        }
+    }
+    engine_check(engine);
+}
+
 /* The timeline advanced between the frees of two blocks in one granule: the later epoch counts. */
 static void later_free_keeps_its_epoch(void **state)
 {
@@ -242,6 +267,7 @@ int main(void)
         ENGINE_TEST(another_size_settles_the_last_freed_block),
         ENGINE_TEST(only_the_last_taken_becomes_the_last_freed),
         ENGINE_TEST(lock_settles_the_heaps),
+        ENGINE_TEST(scan_lock_settles_only_pools_that_allocate_nothing),
         ENGINE_TEST(later_free_keeps_its_epoch),
         ENGINE_TEST(better_fit_that_is_freed_later_is_taken),
         ENGINE_TEST(last_freed_block_is_an_unknown_pointer),
