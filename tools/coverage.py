@@ -46,7 +46,7 @@ class File:
     def __init__(self, root, path):
         with open(os.path.join(root, path), encoding="utf-8") as file:
             lines = file.read().splitlines()
-        self.nvtx = {number for number, line in enumerate(lines, 1) if MARK.search(line)}
+        self.marked = {number for number, line in enumerate(lines, 1) if MARK.search(line)}
         self.branches = {}  # (line, function, number within the line): how often it was taken
         self.lines = {}
 
@@ -62,7 +62,7 @@ class File:
         return [key[0] for key, count in self.branches.items() if count == 0]
 
     def excluded(self):
-        return sum(number in self.nvtx for number in self.missed())
+        return sum(number in self.marked for number in self.missed())
 
     def counts(self):
         """[branches without excluded ones, taken branches, excluded branches, lines, lines reached]"""
@@ -72,7 +72,7 @@ class File:
                 sum(count > 0 for count in self.lines.values())]
 
     def places(self):
-        return sorted(set(self.missed()) - self.nvtx)
+        return sorted(set(self.missed()) - self.marked)
 
 
 def read(root, build):
@@ -104,7 +104,7 @@ def total(files, is_core):
 def stale(files):
     return ["%s:%d: marked as unreachable, but all its branches were taken, or it has no branches" % (path, number)
             for path, file in sorted(files.items())
-            for number in sorted(file.nvtx - set(file.missed()))]
+            for number in sorted(file.marked - set(file.missed()))]
 
 
 def main():

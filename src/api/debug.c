@@ -21,7 +21,7 @@ vmm_status vmm_debug_report(vmm_cache *cache, FILE *out)
     if (out == NULL)
         return vmm__cache_missing("vmm_debug_report", "out");
     vmm__misuse_report(cache->debug, out);
-    if (ferror(out) != 0)
+    if (fflush(out) != 0 || ferror(out))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_debug_report: cannot write to the file");
     return VMM_OK;
 }

@@ -44,7 +44,6 @@ static void chunk_clear(struct vm *vm, const struct chunk *chunk)
         while (first + count <= end &&
                vmm__driver_unmap(vm->driver, address, count << shift) != VMM_OK)
             count++;
-        first += first + count <= end ? count - 1 : 0;
     }
     vmm__error_restore(&line);
 }

@@ -308,6 +308,30 @@ TEST(built_drivers_are_reported)
     assert_int_equal(vmm_has_driver((vmm_driver_kind)4), 0);
 }
 
+/* Without a tool that listens, blocks are as usual. The limit is the size of the simulated device. */
+TEST(annotations_need_no_tool)
+{
+    vmm_config config = chosen_config();
+    vmm_cache *cache = NULL;
+    uint64_t free_bytes, total_bytes;
+    if (config.driver == VMM_DRIVER_CUDA)
+        return; /* the libcuda of the tests has no plain memory; tests/gpu has this for a GPU */
+    config.nvtx = VMM_ON;
+    config.device_bytes = 0;
+    vmm_status status = vmm_create(&config, &cache);
+    if (status == VMM_ERR_UNSUPPORTED) {
+        assert_non_null(strstr(vmm_last_error(), "NVTX"));
+        return; /* this build has no annotations */
+    }
+    assert_ok(status);
+    assert_ok(vmm_device_memory(cache, &free_bytes, &total_bytes));
+    assert_int_equal(total_bytes, CACHE_LIMIT);
+    void *block = block_of(cache, 1000);
+    assert_ok(vmm_free(cache, block));
+    assert_status(vmm_free(cache, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_ok(vmm_destroy(cache));
+}
+
 TEST(the_version_is_the_header_s)
 {
     char text[32];

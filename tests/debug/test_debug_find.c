@@ -55,6 +55,32 @@ CACHE_TEST(live_blocks_are_checked_on_demand)
     assert_ok(vmm_debug_check(test->cache));
 }
 
+static void reports_count(void *count, const char *line)
+{
+    *(unsigned *)count += strncmp(line, "misuse: ", 8) == 0;
+}
+
+CACHE_TEST(a_check_names_the_first_and_reports_all)
+{
+    unsigned reports = 0;
+    vmm_config config = VMM_CONFIG_INIT;
+    config.debug = VMM_DEBUG_ON;
+    config.log = reports_count;
+    config.log_context = &reports;
+    cache_restart(test, &config);
+    void *blocks[3];
+    for (int i = 0; i < 3; i++) {
+        blocks[i] = block_alloc(test, SMALL, 1);
+        bytes_write(test, blocks[i], SMALL + i + 1, 1, 1);
+    }
+    assert_status(vmm_debug_check(test->cache), VMM_ERR_CORRUPTED);
+    assert_says(" 1 byte beyond the end");
+    assert_int_equal(reports, 3);
+    for (int i = 0; i < 3; i++)
+        assert_status(vmm_free(test->cache, blocks[i]), VMM_ERR_CORRUPTED);
+    cache_restart(test, NULL); /* the log function ends with this test */
+}
+
 CACHE_TEST(freed_blocks_read_as_poison)
 {
     debug_restart(test, VMM_DEBUG_ON, 0);

@@ -1,10 +1,13 @@
 /* Pointers that name no live block: the status, the error line and the report. */
+#define _GNU_SOURCE
 #include "debug_support.h"
 
 #include "base/hostmem.h"
+#include "debug/stack.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -269,6 +272,44 @@ CACHE_TEST(report_is_written_to_the_log)
     assert_text_has(log.text, "misuse: vmm_free: ");
     assert_text_has(log.text, "#0 block_allocate_here");
     assert_text_has(log.text, "#0 block_free_here");
+}
+
+/* With VMM_LOG, without a function. */
+CACHE_TEST(report_is_written_to_the_log_file)
+{
+    char path[] = "/tmp/vmm-misuse-XXXXXX";
+    char text[16384] = "";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    vmm_config config = VMM_CONFIG_INIT;
+    vmm_cache *cache;
+    void *block;
+    config.driver = driver_choice_kind();
+    config.debug = VMM_DEBUG_RECORD;
+    config.limit_bytes = CACHE_LIMIT;
+    assert_int_equal(setenv("VMM_LOG", path, 1), 0);
+    assert_ok(vmm_create(&config, &cache));
+    assert_int_equal(unsetenv("VMM_LOG"), 0);
+    assert_ok(vmm_alloc(cache, 1000, NULL, &block));
+    assert_ok(vmm_free(cache, block));
+    assert_status(vmm_free(cache, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_ok(vmm_destroy(cache));
+    assert_true(read(file, text, sizeof text - 1) > 0);
+    assert_text_has(text, "vmmcache: misuse: vmm_free: ");
+    assert_text_has(text, "  freed by thread");
+    assert_int_equal(close(file), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+CACHE_TEST(frames_of_no_library_are_addresses)
+{
+    char name[64], wanted[64];
+    const void *const frames[] = { NULL, name };
+    for (int i = 0; i < 2; i++) {
+        vmm__stack_name(frames[i], name, sizeof name);
+        (void)snprintf(wanted, sizeof wanted, "%p", frames[i]);
+        assert_string_equal(name, wanted);
+    }
 }
 
 /* The records of the last 65536 freed blocks are kept; older ones are discarded. */

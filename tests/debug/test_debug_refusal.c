@@ -218,4 +218,25 @@ CACHE_TEST(refused_check_is_reported)
     fixture_end(&fixture);
 }
 
+/* A large block whose zeros or canaries cannot be written fails, and the memory that was mapped for it is released. */
+CACHE_TEST(a_refused_allocation_maps_nothing)
+{
+    bool was_refused = true;
+    for (uint64_t call = 1; was_refused; call++) {
+        void *block = NULL;
+        assert_true(call < CALLS_MOST);
+        debug_restart(test, VMM_DEBUG_ON, VMM_ON);
+        vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, false);
+        vmm_status status = vmm_alloc(test->cache, 4 * MIB + 512, test->streams[1], &block);
+        was_refused = vmm__sim_faults_fired(test->driver) != 0;
+        vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+        assert_may_refuse(status);
+        vmm_stats stats = cache_stats(test);
+        if (status == VMM_OK)
+            block_free(test, block);
+        else /* only what a refused call of the release left waits for the next */
+            assert_int_equal(stats.reserved_bytes.current, stats.limbo_bytes);
+    }
+}
+
 CACHE_MAIN()

@@ -94,6 +94,7 @@ REPLACEMENT(fallocate, -1, (int file, int mode, off_t offset, off_t bytes), file
             bytes)
 REPLACEMENT(munmap, -1, (void *at, size_t bytes), at, bytes)
 REPLACEMENT(madvise, -1, (void *at, size_t bytes, int advice), at, bytes, advice)
+REPLACEMENT(mprotect, -1, (void *at, size_t bytes, int access), at, bytes, access)
 REPLACEMENT(nanosleep, -1, (const struct timespec *pause, struct timespec *left), pause, left)
 
 int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left)
@@ -102,6 +103,19 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, st
         return refusal.code;
     REAL_FUNCTION(clock_nanosleep, (clockid_t, int, const struct timespec *, struct timespec *));
     return real(clock, flags, until, left);
+}
+
+static bool refuses_mmap; /* each call, with EINVAL */
+
+void *mmap(void *at, size_t bytes, int access, int flags, int file, off_t offset)
+{
+    errno = EINVAL;
+    if (refuses_mmap)
+        return MAP_FAILED;
+    void *(*real)(void *, size_t, int, int, int, off_t);
+    void *found = dlsym(RTLD_NEXT, "mmap");
+    memcpy(&real, &found, sizeof real);
+    return real(at, bytes, access, flags, file, offset);
 }
 
 static int refused_key = -1; /* the key for which sysconf() fails; -1: none */
@@ -224,6 +238,30 @@ HOST_TEST(memory_inherited_by_children_is_refused)
     assert_status(vmm__driver_map(driver, address, GRANULE, handle), VMM_ERR_DRIVER);
     assert_non_null(strstr(vmm_last_error(), "madvise"));
     handle_map(driver, address, GRANULE, handle);
+}
+
+/* At its limit of mappings, the kernel refuses to replace one, and may refuse to change its access. */
+HOST_TEST(failed_unmap_keeps_the_mapping)
+{
+    uint64_t address = address_reserve(driver, 2 * GRANULE);
+    uint64_t handle = handle_create(driver, GRANULE);
+    handle_map(driver, address, GRANULE, handle);
+    assert_ok(vmm__driver_map(driver, address + GRANULE, GRANULE, handle)); /* without access */
+    *word_at(address) = 7;
+    refuses_mmap = true;
+    refuse("mprotect", 0, EACCES);
+    vmm_status kept = vmm__driver_unmap(driver, address, 2 * GRANULE);
+    uint64_t word = *word_at(address);                                     /* accessible again */
+    vmm_status unmapped = vmm__driver_unmap(driver, address, 2 * GRANULE); /* only mmap() fails */
+    refuses_mmap = false;
+    assert_status(kept, VMM_ERR_DRIVER);
+    assert_int_equal(refusal.refused, 1);
+    assert_int_equal(word, 7);
+    assert_ok(unmapped);
+    handle_map(driver, address, GRANULE, handle); /* the addresses are free */
+    assert_int_equal(*word_at(address), 7);
+    assert_ok(vmm__driver_unmap(driver, address, GRANULE));
+    assert_ok(vmm__driver_release(driver, handle, GRANULE));
 }
 
 /* ---- Work ------------------------------------------------------------------------------------- */

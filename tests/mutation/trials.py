@@ -47,13 +47,15 @@ class Test:
         self.name, self.command = found["name"], found["command"]
         self.labels = properties.get("LABELS", [])
         self.folder = properties.get("WORKING_DIRECTORY")
+        self.environment = {**os.environ, **dict(word.split("=", 1) for word in properties.get("ENVIRONMENT", ()))}
+        self.is_timed = properties.get("RUN_SERIAL", False)  # other load may make it fail
         self.seconds = None
 
     def run(self, seconds):
         """Returns None if the test passed, else what happened."""
         end = time.monotonic() + seconds
-        process = subprocess.Popen(self.command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                   start_new_session=True, preexec_fn=limit_core_dumps)
+        process = subprocess.Popen(self.command, cwd=self.folder, env=self.environment, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=limit_core_dumps)
         try:
             return self.outcome(process, end)
         finally:
@@ -161,7 +163,7 @@ class Trials:
 
     def find_tests(self, only, labels):
         tests = [Test(found) for found in self.listing() if "command" in found]
-        return [test for test in tests if labels & set(test.labels) and "gpu" not in test.labels
+        return [test for test in tests if labels & set(test.labels) and "gpu" not in test.labels and not test.is_timed
                 and test.command[0].startswith(self.build) and re.search(only, test.name)]
 
     def order(self, path):

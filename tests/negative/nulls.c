@@ -244,13 +244,24 @@ static vmm_status summary_into_null(struct stage *stage, uint64_t value)
 }
 
 /* A full device, and a file that is open for reading only. */
-static vmm_status summary_into_unwritable_file(struct stage *stage, uint64_t is_full)
+static vmm_status into_unwritable_file(struct stage *stage, uint64_t is_full,
+                                       vmm_status (*write)(vmm_cache *cache, FILE *out))
 {
     FILE *file = is_full ? fopen("/dev/full", "we") : fopen("/dev/null", "re");
     must(file != NULL);
-    vmm_status status = vmm_summary_write(stage->cache, file);
+    vmm_status status = write(stage->cache, file);
     (void)fclose(file);
     return status;
+}
+
+static vmm_status summary_into_unwritable_file(struct stage *stage, uint64_t is_full)
+{
+    return into_unwritable_file(stage, is_full, vmm_summary_write);
+}
+
+static vmm_status report_into_unwritable_file(struct stage *stage, uint64_t is_full)
+{
+    return into_unwritable_file(stage, is_full, vmm_debug_report);
 }
 
 static vmm_status free_null(struct stage *stage, uint64_t value)
@@ -315,6 +326,10 @@ static const struct negative_case cases[] = {
     WRONG("vmm_summary_write, full device", summary_into_unwritable_file, 1,
           "cannot write to the file"),
     WRONG("vmm_summary_write, read only", summary_into_unwritable_file, 0,
+          "cannot write to the file"),
+    WRONG("vmm_debug_report, full device", report_into_unwritable_file, 1,
+          "cannot write to the file"),
+    WRONG("vmm_debug_report, read only", report_into_unwritable_file, 0,
           "cannot write to the file"),
     DESTROYED("vmm_record_stream", USE),
     DESTROYED("vmm_trim", TRIM),

@@ -75,6 +75,7 @@ GROWTH_TEST(refused_first_reservation_is_halved)
     assert_status(vmm__arena_init(&arena, driver, FIRST, TIB), VMM_ERR_ADDRESS_SPACE);
     assert_int_equal(vmm__driver_calls(driver, DRIVER_CALL_reserve) - calls, 3);
     assert_non_null(strstr(vmm_last_error(), "arena_bytes"));
+    assert_status(vmm__arena_init(&arena, driver, FIRST, GRANULE), VMM_ERR_ADDRESS_SPACE);
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
 }
 
@@ -164,6 +165,57 @@ GROWTH_TEST(addresses_outside_the_window_are_freed)
     assert_int_equal(arena.reserved_bytes, FIRST);
     assert_ok(vmm__driver_address_free(driver, others, TIB));
     assert_ok(vmm__arena_extend(&arena, GRANULE));
+    assert_ok(vmm__arena_fini(&arena));
+}
+
+/* All that is free lies before the window. */
+GROWTH_TEST(addresses_before_the_window_are_freed)
+{
+    struct arena arena;
+    uint64_t others[3];
+    assert_ok(vmm__driver_reserve(driver, TIB, &others[0]));
+    assert_ok(vmm__driver_reserve(driver, TIB, &others[1]));
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, GIB));
+    assert_ok(vmm__driver_reserve(driver, TIB, &others[2]));
+    assert_ok(vmm__driver_address_free(driver, others[0], TIB));
+    assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_ADDRESS_SPACE);
+    assert_non_null(strstr(vmm_last_error(), "too far"));
+    assert_int_equal(reservations(driver), 3);
+    for (int i = 1; i < 3; i++)
+        assert_ok(vmm__driver_address_free(driver, others[i], TIB));
+    assert_ok(vmm__arena_fini(&arena));
+}
+
+GROWTH_TEST(reservations_are_limited_in_number)
+{
+    struct arena arena;
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
+    arena.reservation_count = ARENA_RESERVATIONS; /* as if the driver had refused large ones */
+    assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_ADDRESS_SPACE);
+    assert_int_equal(reservations(driver), 1);
+    arena.reservation_count = 1;
+    assert_ok(vmm__arena_extend(&arena, GRANULE));
+    assert_ok(vmm__arena_fini(&arena));
+}
+
+GROWTH_TEST(find_extends_a_full_arena)
+{
+    struct arena arena;
+    uint64_t granule = 0;
+    assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
+    const struct reservation *at = arena.reservations;
+    vmm__arena_take(&arena, at[0].first, FIRST / GRANULE);
+    vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, true);
+    assert_status(vmm__arena_find_or_extend(&arena, 3, &granule), VMM_ERR_ADDRESS_SPACE);
+    assert_int_equal(granule, 0);
+    vmm__sim_fail_at(driver, 0, VMM_OK, false);
+    assert_ok(vmm__arena_find_or_extend(&arena, 3, &granule));
+    assert_in_range(granule, at[1].first, at[1].end - 3);
+    uint64_t other = 0;
+    assert_ok(vmm__arena_find_or_extend(&arena, 3, &other));
+    assert_int_equal(other, granule); /* found, not extended again */
+    assert_int_equal(reservations(driver), 2);
+    vmm__arena_give(&arena, at[0].first, FIRST / GRANULE);
     assert_ok(vmm__arena_fini(&arena));
 }
 

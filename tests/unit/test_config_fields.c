@@ -69,6 +69,33 @@ CONFIG_TEST(decay_thread_needs_decay)
     assert_ok(vmm__config_settle(&config));
 }
 
+/* NVTX cannot follow bytes that move, and a tool would report what these write. */
+CONFIG_TEST(nvtx_excludes_what_moves_or_writes)
+{
+    static const struct {
+        vmm_compaction compaction;
+        vmm_switch zero;
+        vmm_debug_mode debug;
+        const char *words;
+    } cases[] = {
+        { VMM_COMPACTION_OFF, VMM_OFF, VMM_DEBUG_OFF, NULL },
+        { VMM_COMPACTION_ON, VMM_OFF, VMM_DEBUG_OFF, "compaction is not off" },
+        { VMM_COMPACTION_OFF, VMM_ON, VMM_DEBUG_OFF, "zero or debug is on" },
+        { VMM_COMPACTION_OFF, VMM_OFF, VMM_DEBUG_RECORD, "zero or debug is on" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        vmm_config config = VMM_CONFIG_INIT;
+        config.nvtx = VMM_ON;
+        config.compaction = cases[i].compaction;
+        config.zero = cases[i].zero;
+        config.debug = cases[i].debug;
+        vmm_status wanted = cases[i].words == NULL ? VMM_OK : VMM_ERR_INVALID_ARGUMENT;
+        assert_status(vmm__config_settle(&config), wanted);
+        if (cases[i].words != NULL)
+            assert_non_null(strstr(vmm_last_error(), cases[i].words));
+    }
+}
+
 /* Unknown fields are accepted if they are zero and struct_size is at most a page. */
 CONFIG_TEST(struct_sizes_are_at_most_a_page)
 {

@@ -93,9 +93,133 @@ SIM_TEST(only_allocating_calls_report_out_of_memory)
     vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, true);
     assert_status(vmm__driver_reserve(driver, GRANULE, &address), VMM_ERR_ADDRESS_SPACE);
     assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DRIVER);
+    vmm__sim_fail_at(driver, 1, VMM_ERR_NO_DEVICE, true); /* it was there when the driver opened */
+    assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DRIVER);
     vmm__sim_fail_at(driver, 1, VMM_ERR_LOST, true);
     assert_status(vmm__driver_event_create(driver, &event), VMM_ERR_LOST);
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
+}
+
+/* ---- The lost device -------------------------------------------------------------------------- */
+
+/* Memory and an event that the driver knows when its device is lost. */
+struct lost_scene {
+    struct driver *driver;
+    uint64_t address, handle;
+    void *event;
+};
+
+static struct lost_scene lost_scene_create(struct driver *driver)
+{
+    struct lost_scene scene = { .driver = driver };
+    scene.address = sim_memory(driver, GRANULE, &scene.handle);
+    scene.event = sim_record(driver, STREAM(1));
+    void *other;
+    vmm__sim_fail_at(driver, 1, VMM_ERR_LOST, false);
+    assert_status(vmm__driver_event_create(driver, &other), VMM_ERR_LOST);
+    assert_true(vmm__driver_is_lost(driver));
+    return scene;
+}
+
+static uint64_t calls_of_all_kinds(const struct driver *driver)
+{
+    uint64_t sum = 0;
+    for (int call = 0; call < DRIVER_CALL_COUNT; call++)
+        sum += vmm__driver_calls(driver, (enum driver_call)call);
+    return sum;
+}
+
+/* The sim driver would accept each of them. */
+SIM_TEST(a_lost_device_gets_no_call)
+{
+    struct lost_scene scene = lost_scene_create(driver);
+    uint64_t before = calls_of_all_kinds(driver);
+    uint64_t number = 5;
+    void *event = driver;
+    vmm_stream stream = STREAM(3);
+    bool is_capturing = true;
+    unsigned char byte = 7;
+    struct driver_piece piece = { scene.address, sizeof byte, &byte };
+    const vmm_status refused[] = {
+        vmm__driver_reserve(driver, GRANULE, &number),
+        vmm__driver_create(driver, GRANULE, &number),
+        vmm__driver_map(driver, scene.address, GRANULE, scene.handle),
+        vmm__driver_access(driver, scene.address, GRANULE),
+        vmm__driver_memory_info(driver, &number, &number),
+        vmm__driver_event_create(driver, &event),
+        vmm__driver_event_record(driver, scene.event, STREAM(1)),
+        vmm__driver_event_query(driver, scene.event),
+        vmm__driver_event_wait(driver, scene.event),
+        vmm__driver_event_destroy(driver, scene.event),
+        vmm__driver_stream_wait(driver, STREAM(2), scene.event),
+        vmm__driver_capturing(driver, STREAM(1), &is_capturing),
+        vmm__driver_device_wait(driver),
+        vmm__driver_copy(driver, scene.address, scene.address, 512, NULL),
+        vmm__driver_clear(driver, scene.address, 512, 0, NULL),
+        vmm__driver_read(driver, &piece, 1, NULL),
+        vmm__driver_fill(driver, scene.address, 512, 1, NULL),
+        vmm__driver_check(driver, scene.address, 512, 1, NULL),
+        vmm__driver_delay(driver, 1, NULL),
+        vmm__driver_mismatches(driver, &number),
+        vmm__driver_stream_create(driver, &stream),
+        vmm__driver_stream_destroy(driver, STREAM(1)),
+        vmm__driver_capture_begin(driver, STREAM(1)),
+        vmm__driver_capture_end(driver, STREAM(1)),
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        assert_status(refused[i], VMM_ERR_LOST);
+    assert_int_equal(calls_of_all_kinds(driver), before);
+    assert_int_equal(number, 5);
+    assert_ptr_equal(event, driver);
+    assert_ptr_equal(stream, STREAM(3));
+    assert_int_equal(byte, 7);
+    assert_true(is_capturing);
+}
+
+/* Some drivers take memory back from a lost device. The first refusal ends that. */
+SIM_TEST(a_lost_device_is_asked_to_release_until_it_refuses)
+{
+    struct lost_scene scene = lost_scene_create(driver);
+    assert_status(vmm__driver_unmap(driver, scene.address, GRANULE), VMM_ERR_LOST);
+    atomic_store(&driver->accepts_release, true);
+    assert_ok(vmm__driver_unmap(driver, scene.address, GRANULE));
+    vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, false);
+    assert_status(vmm__driver_release(driver, scene.handle, GRANULE), VMM_ERR_LOST);
+    uint64_t before = calls_of_all_kinds(driver);
+    assert_status(vmm__driver_release(driver, scene.handle, GRANULE), VMM_ERR_LOST);
+    assert_status(vmm__driver_address_free(driver, scene.address, GRANULE), VMM_ERR_LOST);
+    assert_int_equal(calls_of_all_kinds(driver), before);
+    assert_int_equal(driver->handles, 1);
+}
+
+struct counting_listener {
+    struct lost_listener listener;
+    unsigned notified;
+};
+
+static void loss_count(struct lost_listener *listener)
+{
+    ((struct counting_listener *)listener)->notified++;
+}
+
+SIM_TEST(listeners_learn_of_a_loss_once)
+{
+    struct counting_listener listeners[3];
+    for (int i = 0; i < 3; i++) {
+        listeners[i] = (struct counting_listener){ .listener.notify = loss_count };
+        vmm__lost_listen(&driver->lost, &listeners[i].listener);
+    }
+    vmm__lost_unlisten(&driver->lost, &listeners[0].listener); /* the last of the list */
+    vmm__lost_unlisten(&driver->lost, &listeners[0].listener); /* not in it any longer */
+    (void)lost_scene_create(driver);
+    vmm__lost_note(&driver->lost);
+    assert_int_equal(listeners[0].notified, 0);
+    assert_int_equal(listeners[1].notified, 1);
+    assert_int_equal(listeners[2].notified, 1);
+    vmm__lost_listen(&driver->lost, &listeners[0].listener);
+    assert_int_equal(listeners[0].notified, 1);
+    for (int i = 0; i < 3; i++)
+        vmm__lost_unlisten(&driver->lost, &listeners[i].listener);
 }
 
 SIM_TEST(kind_names_are_parsed)
@@ -107,9 +231,9 @@ SIM_TEST(kind_names_are_parsed)
     assert_false(vmm__driver_kind_parse("Sim", &kind));
     assert_int_equal(kind, VMM_DRIVER_SIM);
     struct driver_options options = { 0 };
-    struct driver *unknown = NULL;
-    assert_status(vmm__driver_open((vmm_driver_kind)9, &options, &unknown),
+    struct driver *driver = NULL;
+    assert_status(vmm__driver_open((vmm_driver_kind)9, &options, &driver),
                   VMM_ERR_INVALID_ARGUMENT);
-    assert_null(unknown);
+    assert_null(driver);
     vmm__driver_close(NULL);
 }

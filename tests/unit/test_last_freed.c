@@ -79,6 +79,30 @@ ENGINE_TEST(lock_settles_the_heaps)
     engine_check(engine);
 }
 
+ENGINE_TEST(scan_lock_settles_only_pools_that_allocate_nothing)
+{
+    struct pool *pool = engine->pool;
+    /* Whether the pool allocates before the scan, and whether the scan settles it. */
+    static const bool scans[][2] = {
+        { true, false }, { true, false }, { false, true }, { true, false }, { false, true },
+    };
+    (void)engine_attach(engine, &pool->large, 10, 4, 4);
+    for (uint64_t i = 0; i < sizeof scans / sizeof *scans; i++) {
+        if (scans[i][0]) {
+            void *block;
+            assert_ok(vmm__pool_take_locked(pool, 2 * MIB, &block));
+            assert_ok(vmm__pool_give_locked(pool, &pool->large, (uintptr_t)block));
+            assert_non_null(pool->large.last_freed);
+        }
+        for (int round = 0; round < 2; round++) { /* one scan may lock a pool twice */
+            vmm__pool_lock_for_scan(pool, i + 1);
+            assert_true((pool->large.last_freed == NULL) == scans[i][1]);
+            vmm__pool_unlock(pool);
+        }
+    }
+    engine_check(engine);
+}
+
 /* The timeline advanced between the frees of two blocks in one granule: the later epoch counts. */
 ENGINE_TEST(later_free_keeps_its_epoch)
 {

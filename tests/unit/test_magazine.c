@@ -306,6 +306,47 @@ SIM_TEST(up_to_255_threads_have_a_magazine_each)
     assert_ok(vmm_destroy(cache));
 }
 
+/* ---- Bytes of a magazine --------------------------------------------------------------------- */
+
+/* Two blocks of cached memory: only these enter a magazine when they are freed. */
+static void two_alloc(vmm_cache *cache, const uint64_t bytes[2], void *blocks[2])
+{
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 2; i++)
+            assert_ok(vmm_alloc(cache, bytes[i], STREAM(1), &blocks[i]));
+        for (int i = 0; round == 0 && i < 2; i++)
+            assert_ok(vmm_free(cache, blocks[i]));
+    }
+}
+
+/* 64 MiB, or one block of any size. A block too many empties it. */
+SIM_TEST(a_magazine_keeps_64_mib_or_one_block)
+{
+    static const struct {
+        uint64_t bytes[2], retained_bytes;
+    } cases[] = { { { 32 * MIB, 32 * MIB }, 64 * MIB },
+                  { { 40 * MIB, 26 * MIB }, 0 },
+                  { { 100 * MIB, 2 * MIB }, 0 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        vmm_cache *cache;
+        void *blocks[2];
+        assert_ok(vmm__cache_create_on(NULL, driver, &cache));
+        bias_owner_remove(cache);
+        two_alloc(cache, cases[i].bytes, blocks);
+        assert_ok(vmm_free(cache, blocks[0]));
+        struct pool *pool = vmm__pools_find(&cache->pools, STREAM(1));
+        const struct magazine *magazine = vmm__magazine_mine(pool);
+        assert_non_null(magazine);
+        assert_int_equal(magazine->retained_bytes, cases[i].bytes[0]);
+        assert_ok(vmm_free(cache, blocks[1]));
+        assert_int_equal(magazine->retained_bytes, cases[i].retained_bytes);
+        for (int freed = 0; freed < 2; freed++)
+            assert_status(vmm_free(cache, blocks[freed]), VMM_ERR_UNKNOWN_POINTER);
+        assert_ok(vmm__cache_check(cache));
+        assert_ok(vmm_destroy(cache));
+    }
+}
+
 /* ---- Disabled fast path ------------------------------------------------------------------- */
 
 /* A thread whose magazine keeps one block, and can keep `known` when that is freed. */

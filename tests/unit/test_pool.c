@@ -136,6 +136,25 @@ ENGINE_TEST(take_block_takes_a_whole_block)
     assert_counters(engine, 0, 0);
 }
 
+ENGINE_TEST(take_block_without_records_changes_nothing)
+{
+    struct heap *heap = &engine->pool->large;
+    struct block *block = engine_attach(engine, heap, 20, 2, 2);
+    struct block_store store = heap->store;
+    void *found = engine;
+    heap->store.spares = NULL; /* as if other blocks had taken all */
+    heap->store.spare_count = 0;
+    (void)vmm__host_fail_at(1);
+    vmm_status status = vmm__pool_take_block_locked(engine->pool, block, 100, &found);
+    (void)vmm__host_fail_at(0);
+    heap->store = store;
+    assert_status(status, VMM_ERR_HOST_OOM);
+    assert_ptr_equal(found, engine);
+    assert_int_equal(block->state, BLOCK_FREE);
+    assert_counters(engine, 0, 0);
+    engine_check(engine);
+}
+
 ENGINE_TEST(failed_free_changes_nothing)
 {
     pool_feed(engine);

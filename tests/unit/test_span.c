@@ -74,6 +74,17 @@ POLICY_TEST(arena_end_ends_a_span)
     assert_ok(join(scene, 4 * GRANULE, 4 * GRANULE));
 }
 
+/* One granule of each stream in turn. */
+POLICY_TEST(a_span_has_at_most_sixteen_pieces)
+{
+    for (uint64_t i = 0; i < 17; i++)
+        (void)extent(scene, i % 2 == 0 ? &scene->other->large : &scene->pool->large, 20 + i, 1, 1);
+    assert_status(join(scene, 17 * GRANULE, GRANULE), VMM__NO_FIT);
+    assert_ok(join(scene, 16 * GRANULE, GRANULE));
+    assert_int_equal(scene->pool->large.free_bytes, 16 * GRANULE);
+    assert_int_equal(scene->other->large.free_bytes, GRANULE);
+}
+
 POLICY_TEST(small_heaps_do_not_join)
 {
     (void)extent(scene, &scene->pool->large, 20, 4, 2);

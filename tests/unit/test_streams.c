@@ -349,3 +349,62 @@ TEST(a_failed_close_changes_nothing)
     stream_reopen(&fixture, 1);
     fixture_close(&fixture);
 }
+
+/* ---- Buckets --------------------------------------------------------------------------------- */
+
+enum {
+    NAMES = 1500
+}; /* of 2^16 buckets, some then hold two streams or more, whatever the hash is */
+
+struct names {
+    vmm_cache *cache;
+    vmm_stream streams[NAMES];
+};
+
+static void name_use(struct names *names, unsigned i)
+{
+    void *block;
+    assert_ok(vmm_alloc(names->cache, 4096, names->streams[i], &block));
+    vmm_item item = VMM_ITEM_INIT;
+    assert_ok(vmm_find(names->cache, block, &item));
+    assert_ptr_equal(item.stream, names->streams[i]);
+    assert_ok(vmm_free(names->cache, block));
+}
+
+/* Every third stream ends and comes back; the others are found all the time. */
+static void names_end_and_return(struct names *names)
+{
+    const struct pools *pools = &names->cache->pools;
+    for (unsigned i = 0; i < NAMES; i += 3)
+        assert_ok(vmm_stream_end(names->cache, names->streams[i]));
+    for (unsigned i = 0; i < NAMES; i++) {
+        bool has_ended = i % 3 == 0;
+        assert_true((vmm__pools_find(pools, names->streams[i]) == NULL) == has_ended);
+        assert_true((vmm__pools_find_closed(pools, names->streams[i]) != NULL) == has_ended);
+    }
+    for (unsigned i = 0; i < NAMES; i++)
+        name_use(names, i);
+}
+
+TEST(streams_of_one_bucket_stay_apart)
+{
+    static struct names names;
+    struct driver_options options = { .device_bytes = 8 * GIB };
+    struct driver *driver;
+    uint64_t number = 1;
+    unsigned shared = 0;
+    assert_ok(vmm__driver_sim_open(&options, &driver));
+    assert_ok(vmm__cache_create_on(NULL, driver, &names.cache));
+    for (unsigned i = 0; i < NAMES; i++) {
+        number = number * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        names.streams[i] = (vmm_stream)(uintptr_t)number;
+        name_use(&names, i);
+    }
+    for (unsigned i = 0; i < NAMES; i++)
+        shared += vmm__pools_find(&names.cache->pools, names.streams[i])->next_in_bucket != NULL;
+    assert_true(shared > 0);
+    names_end_and_return(&names);
+    assert_ok(vmm__cache_check(names.cache));
+    assert_ok(vmm_destroy(names.cache));
+    vmm__driver_close(driver);
+}

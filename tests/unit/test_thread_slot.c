@@ -6,6 +6,10 @@
 #include "api/create_on.h"
 #include "cache/cache.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
 enum { PAIRS = 100 };
 
 /* A thread whose first call runs a callback, which calls the cache. */
@@ -88,4 +92,52 @@ SIM_TEST(callback_is_refused_after_use_of_another_cache)
     thread_run(newcomer_main, &newcomer);
     assert_ok(vmm_destroy(newcomer.other));
     newcomer_close(&newcomer);
+}
+
+/* ---- More threads than slots ----------------------------------------------------------------- */
+
+enum { CROWD = THREAD_SLOTS + 1, STACK_BYTES = 1 << 18 };
+
+/* Threads that exist at the same time. One that has no slot uses the cache. */
+struct crowd {
+    struct newcomer newcomer;
+    atomic_bool is_served;
+    _Atomic unsigned arrived;
+    pthread_mutex_t end; /* locked until the threads may end */
+};
+
+static void *crowd_main(void *context)
+{
+    struct crowd *crowd = context;
+    if (vmm__thread_slot_mine() == NULL && !atomic_exchange(&crowd->is_served, true)) {
+        assert_false(vmm__thread_slot_is_taken());
+        pairs_run(crowd->newcomer.cache);
+        (void)newcomer_main(&crowd->newcomer);
+        pairs_run(crowd->newcomer.cache);
+    }
+    atomic_fetch_add(&crowd->arrived, 1);
+    (void)pthread_mutex_lock(&crowd->end);
+    (void)pthread_mutex_unlock(&crowd->end);
+    return NULL;
+}
+
+SIM_TEST(a_thread_without_a_slot_is_served_and_refused_alike)
+{
+    static pthread_t threads[CROWD];
+    struct crowd crowd = { .end = PTHREAD_MUTEX_INITIALIZER };
+    pthread_attr_t small;
+    newcomer_open(driver, &crowd.newcomer);
+    assert_int_equal(pthread_mutex_lock(&crowd.end), 0);
+    assert_int_equal(pthread_attr_init(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, STACK_BYTES), 0);
+    for (unsigned i = 0; i < CROWD; i++)
+        assert_int_equal(pthread_create(&threads[i], &small, crowd_main, &crowd), 0);
+    while (atomic_load(&crowd.arrived) < CROWD)
+        (void)usleep(1000);
+    assert_true(atomic_load(&crowd.is_served));
+    assert_int_equal(pthread_mutex_unlock(&crowd.end), 0);
+    for (unsigned i = 0; i < CROWD; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(pthread_attr_destroy(&small), 0);
+    newcomer_close(&crowd.newcomer);
 }

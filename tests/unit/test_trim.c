@@ -84,6 +84,20 @@ POLICY_TEST(trim_leaves_the_kept_block)
     assert_int_equal(keep->node.size, 8 * GRANULE);
 }
 
+/* One free block, whose middle is still in use. */
+POLICY_TEST(trim_goes_on_behind_unfinished_chunks)
+{
+    struct heap *heap = &scene->pool->large;
+    struct block *low = block_make_live(heap, extent(scene, heap, 10, 12, 4), 4 * GRANULE);
+    struct block *middle = block_make_live(heap, low->next, 4 * GRANULE);
+    (void)vmm__heap_give(heap, low, 0);
+    struct block *block = block_free_busy(scene, heap, middle);
+    assert_int_equal(block->node.size, 12 * GRANULE);
+    struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_FINISHED };
+    assert_int_equal(run_trim(scene, &target), 8 * GRANULE);
+    assert_int_equal(heap->free_bytes, 4 * GRANULE);
+}
+
 POLICY_TEST(unfinished_chunks_stay_unless_any_may_go)
 {
     struct heap *heap = &scene->pool->large;

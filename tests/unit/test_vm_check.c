@@ -44,6 +44,19 @@ ENGINE_TEST(finds_sums_of_chunks_that_do_not_match)
     assert_found(check(engine), chunks.second->is_mapped, false, "invariant 5");
 }
 
+ENGINE_TEST(finds_a_record_that_is_in_no_list)
+{
+    struct chunks chunks = chunks_create(engine);
+    uint32_t held = engine->memory.pages[10];
+    vmm__vm_discard(&engine->memory, 20, 2, &engine->pool->timeline, 0);
+    assert_found(check(engine), engine->memory.limbo_head, 0, "invariant 6");
+    assert_found(check(engine), engine->memory.limbo_head, held, "invariant 6");
+    assert_found(check(engine), chunks.second->next, held, "invariant 6");
+    (void)engine_drain(engine);
+    assert_found(check(engine), engine->memory.unused, 0, "invariant 6");
+    assert_found(check(engine), engine->memory.unused, held, "invariant 6");
+}
+
 /* An alias has no memory of its own and belongs in limbo. */
 ENGINE_TEST(finds_an_alias_outside_limbo)
 {

@@ -1,6 +1,7 @@
 /* Composes the error line of a request that ran out of memory: see oom_report.h. */
 #include "cache/reclaim/oom_report.h"
 #include "base/arith.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "cache/compact/compact.h"
@@ -114,8 +115,8 @@ static void line_add(struct line *line, const char *format, ...)
     int added =
         vsnprintf(line->text + line->length, sizeof line->text - line->length, format, arguments);
     va_end(arguments);
-    if (added > 0)
-        line->length = vmm__min(line->length + (size_t)added, sizeof line->text - 1);
+    VMM_ASSERT(added >= 0);
+    line->length = vmm__min(line->length + (size_t)added, sizeof line->text - 1);
 }
 
 /* Adds nothing if no memory is pinned and no block is live. Freed blocks that wait for other streams pin memory, too. */
