@@ -8,22 +8,14 @@
 #ifndef VMM_DRIVER_STREAM_NAMES_H
 #define VMM_DRIVER_STREAM_NAMES_H
 
+#include "base/map.h"
 #include "vmmcache/vmmcache.h"
 
 #include <stdbool.h>
-#include <stdint.h>
-
-struct stream_name {
-    vmm_stream name;
-    bool is_used;  /* false: the entry is free */
-    bool is_stale; /* the last stream of that name was destroyed and the name not reused */
-};
 
 struct stream_names {
     uint64_t generated;
-    struct stream_name *entries; /* hash table with linear probing */
-    uint64_t count;
-    uint64_t capacity; /* 0 or a power of two */
+    struct map names; /* destroyed and recorded ones */
     vmm_stream *destroyed;
     uint32_t destroyed_count;
     uint32_t destroyed_capacity;
