@@ -98,15 +98,15 @@ static void history_add(struct builder *builder, const vmm_item *item, vmm_torch
 {
     if (item->state != VMM_ITEM_LIVE && item->state != VMM_ITEM_WAITING)
         return;
-    struct live_map live_map;
-    bool is_known = vmm__history_recall(&builder->device->history, item->address, &live_map);
+    struct live_block known;
+    bool is_known = vmm__history_recall(&builder->device->history, item->address, &known);
     bool is_live = item->state == VMM_ITEM_LIVE;
-    if (is_live && is_known && live_map.requested_bytes != item->requested_bytes)
+    if (is_live && is_known && known.requested_bytes != item->requested_bytes)
         is_known =
             false; /* the entry is of an earlier block that was live when recording started */
     if (is_known) {
-        block->requested_bytes = live_map.requested_bytes;
-        block->stack = live_map.stack;
+        block->requested_bytes = known.requested_bytes;
+        block->stack = known.stack;
     } else if (is_live) {
         vmm__record_found(builder->device, item);
     } else {
