@@ -140,38 +140,13 @@ static uint64_t cuda_clock(struct driver *driver)
     return vmm__clock_ns();
 }
 
-static const struct driver_ops cuda_ops = {
-    .name = "cuda",
-    .close = cuda_close,
-    .reserve = vmm__cuda_reserve,
-    .address_free = vmm__cuda_address_free,
-    .create = vmm__cuda_create,
-    .release = vmm__cuda_release,
-    .map = vmm__cuda_map,
-    .unmap = vmm__cuda_unmap,
-    .access = vmm__cuda_access,
-    .memory_info = vmm__cuda_memory_info,
-    .event_create = vmm__cuda_event_create,
-    .event_destroy = vmm__cuda_event_destroy,
-    .event_record = vmm__cuda_event_record,
-    .event_query = vmm__cuda_event_query,
-    .event_wait = vmm__cuda_event_wait,
-    .stream_wait = vmm__cuda_stream_wait,
-    .device_wait = vmm__cuda_device_wait,
-    .capturing = vmm__cuda_capturing,
-    .stream_check = vmm__cuda_stream_check,
-    .copy = vmm__cuda_copy,
-    .clear = vmm__cuda_clear,
-    .read = vmm__cuda_read,
-    .clock = cuda_clock,
-    .fill = vmm__cuda_fill,
-    .check = vmm__cuda_check,
-    .delay = vmm__cuda_delay,
-    .mismatches = vmm__cuda_mismatches,
-    .stream_create = vmm__cuda_stream_create,
-    .stream_destroy = vmm__cuda_stream_destroy,
-    .capture_begin = vmm__cuda_capture_begin,
-    .capture_end = vmm__cuda_capture_end,
+static const struct driver_ops cuda_ops = { .name = "cuda",
+                                            .close = cuda_close,
+                                            .clock = cuda_clock,
+                                            .stream_check = vmm__cuda_stream_check,
+#define CUDA_OP(name, parameters, arguments) .name = vmm__cuda_##name,
+                                            VMM_DRIVER_MAP(CUDA_OP, , )
+#undef CUDA_OP
 };
 
 /* ---- Open ------------------------------------------------------------------------------------ */

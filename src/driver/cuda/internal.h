@@ -205,46 +205,12 @@ vmm_status vmm__cuda_device_read(struct cuda_driver *cuda);
  */
 vmm_status vmm__cuda_self_test(struct cuda_driver *cuda);
 
-/* ---- memory.c -------------------------------------------------------------------------------- */
+/* ---- memory.c, work.c ------------------------------------------------------------------------ */
 
-vmm_status vmm__cuda_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
-                             uint64_t *address);
-vmm_status vmm__cuda_address_free(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, uint64_t *handle);
-vmm_status vmm__cuda_release(struct driver *driver, uint64_t handle, uint64_t bytes);
-vmm_status vmm__cuda_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle);
-vmm_status vmm__cuda_unmap(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__cuda_access(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__cuda_memory_info(struct driver *driver, uint64_t *free_bytes,
-                                 uint64_t *total_bytes);
-
-/* ---- work.c ---------------------------------------------------------------------------------- */
-
-vmm_status vmm__cuda_event_create(struct driver *driver, void **event);
-vmm_status vmm__cuda_event_destroy(struct driver *driver, void *event);
-vmm_status vmm__cuda_event_record(struct driver *driver, void *event, vmm_stream stream);
-vmm_status vmm__cuda_event_query(struct driver *driver, void *event);
-vmm_status vmm__cuda_event_wait(struct driver *driver, void *event);
-vmm_status vmm__cuda_stream_wait(struct driver *driver, vmm_stream stream, void *event);
-vmm_status vmm__cuda_device_wait(struct driver *driver);
+#define CUDA_OP_DECLARE(name, parameters, arguments) vmm_status vmm__cuda_##name parameters;
+VMM_DRIVER_MAP(CUDA_OP_DECLARE, struct driver *driver, )
+#undef CUDA_OP_DECLARE
 vmm_status vmm__cuda_stream_check(struct driver *driver, vmm_stream stream);
-vmm_status vmm__cuda_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing);
-vmm_status vmm__cuda_capture_begin(struct driver *driver, vmm_stream stream);
-vmm_status vmm__cuda_capture_end(struct driver *driver, vmm_stream stream);
-vmm_status vmm__cuda_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
-                          vmm_stream stream);
-vmm_status vmm__cuda_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
-                           vmm_stream stream);
-vmm_status vmm__cuda_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
-                          vmm_stream stream);
-vmm_status vmm__cuda_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                          vmm_stream stream);
-vmm_status vmm__cuda_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                           vmm_stream stream);
-vmm_status vmm__cuda_delay(struct driver *driver, uint64_t ns, vmm_stream stream);
-vmm_status vmm__cuda_mismatches(struct driver *driver, uint64_t *places);
-vmm_status vmm__cuda_stream_create(struct driver *driver, vmm_stream *stream);
-vmm_status vmm__cuda_stream_destroy(struct driver *driver, vmm_stream stream);
 
 /* Unloads the kernels. The caller has made the context current and waited for its work. */
 void vmm__cuda_kernels_unload(struct cuda_driver *cuda);

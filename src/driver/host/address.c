@@ -134,10 +134,9 @@ static void reservation_delete(struct host_reservation *reservation)
     vmm__host_free(reservation, sizeof *reservation);
 }
 
-vmm_status vmm__host_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
-                             uint64_t *address)
+vmm_status vmm__host_reserve_locked(struct host_memory *memory, uint64_t bytes, uint64_t hint,
+                                    uint64_t *address)
 {
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
     if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
         return vmm__error(VMM_ERR_DRIVER, "reserve(%" PRIu64 "): not whole granules", bytes);
     struct host_reservation *created = NULL;
@@ -145,10 +144,8 @@ vmm_status vmm__host_reserve(struct driver *driver, uint64_t bytes, uint64_t hin
     if (status != VMM_OK)
         return status;
     *address = created->address;
-    pthread_mutex_lock(&memory->lock);
     created->next = memory->reservations;
     memory->reservations = created;
-    pthread_mutex_unlock(&memory->lock);
     return VMM_OK;
 }
 
@@ -179,7 +176,8 @@ void vmm__host_reservations_close(struct host_memory *memory)
     }
 }
 
-static vmm_status address_free_locked(struct host_memory *memory, uint64_t address, uint64_t bytes)
+vmm_status vmm__host_address_free_locked(struct host_memory *memory, uint64_t address,
+                                         uint64_t bytes)
 {
     struct host_reservation **link = &memory->reservations;
     while (*link != NULL && (*link)->address != address)
@@ -198,13 +196,4 @@ static vmm_status address_free_locked(struct host_memory *memory, uint64_t addre
     *link = found->next;
     reservation_delete(found);
     return VMM_OK;
-}
-
-vmm_status vmm__host_address_free(struct driver *driver, uint64_t address, uint64_t bytes)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    pthread_mutex_lock(&memory->lock);
-    vmm_status status = address_free_locked(memory, address, bytes);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
 }

@@ -51,8 +51,10 @@ struct host_handle *vmm__host_handle_find_locked(const struct host_memory *memor
     return handle->id == id && !handle->released ? handle : NULL;
 }
 
-static vmm_status create_locked(struct host_memory *memory, uint64_t bytes, uint64_t *id)
+vmm_status vmm__host_create_locked(struct host_memory *memory, uint64_t bytes, uint64_t *id)
 {
+    if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
+        return vmm__error(VMM_ERR_DRIVER, "create(%" PRIu64 "): not whole granules", bytes);
     struct host_extents extents;
     vmm_status status =
         vmm__host_file_allocate(&memory->file, bytes / HOST_GRANULE_BYTES, &extents);
@@ -65,18 +67,7 @@ static vmm_status create_locked(struct host_memory *memory, uint64_t bytes, uint
     return VMM_OK;
 }
 
-vmm_status vmm__host_create(struct driver *driver, uint64_t bytes, uint64_t *handle)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
-        return vmm__error(VMM_ERR_DRIVER, "create(%" PRIu64 "): not whole granules", bytes);
-    pthread_mutex_lock(&memory->lock);
-    vmm_status status = create_locked(memory, bytes, handle);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
-}
-
-static vmm_status release_locked(struct host_memory *memory, uint64_t id, uint64_t bytes)
+vmm_status vmm__host_release_locked(struct host_memory *memory, uint64_t id, uint64_t bytes)
 {
     struct host_handle *handle = vmm__host_handle_find_locked(memory, id);
     if (handle == NULL || handle->bytes != bytes)
@@ -89,22 +80,11 @@ static vmm_status release_locked(struct host_memory *memory, uint64_t id, uint64
     return VMM_OK;
 }
 
-vmm_status vmm__host_release(struct driver *driver, uint64_t handle, uint64_t bytes)
+vmm_status vmm__host_memory_info_locked(struct host_memory *memory, uint64_t *free_bytes,
+                                        uint64_t *total_bytes)
 {
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    pthread_mutex_lock(&memory->lock);
-    vmm_status status = release_locked(memory, handle, bytes);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
-}
-
-vmm_status vmm__host_memory_info(struct driver *driver, uint64_t *free_bytes, uint64_t *total_bytes)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    pthread_mutex_lock(&memory->lock);
     *free_bytes = memory->file.free_granules * HOST_GRANULE_BYTES;
     *total_bytes = memory->file.granules * HOST_GRANULE_BYTES;
-    pthread_mutex_unlock(&memory->lock);
     return VMM_OK;
 }
 

@@ -88,10 +88,6 @@ bool vmm__host_range_cover(uint64_t address, uint64_t bytes);
 /* Sets the error line of a failed system call on a range, and returns its status. */
 vmm_status vmm__host_system_error(const char *call, uint64_t address, uint64_t bytes, int code);
 
-vmm_status vmm__host_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
-                             uint64_t *address);
-vmm_status vmm__host_address_free(struct driver *driver, uint64_t address, uint64_t bytes);
-
 /* ---- handle.c: handles; the memory of the driver --------------------------------------------- */
 
 /* A slot of the handle table. Its id is (generation, slot + 1), so no id is used twice. */
@@ -123,11 +119,6 @@ struct host_handle *vmm__host_handle_find_locked(const struct host_memory *memor
 /* Frees the handle's memory if it is released and has no mappings. */
 void vmm__host_handle_end_locked(struct host_memory *memory, struct host_handle *handle);
 
-vmm_status vmm__host_create(struct driver *driver, uint64_t bytes, uint64_t *handle);
-vmm_status vmm__host_release(struct driver *driver, uint64_t handle, uint64_t bytes);
-vmm_status vmm__host_memory_info(struct driver *driver, uint64_t *free_bytes,
-                                 uint64_t *total_bytes);
-
 /* ---- mapping.c: mappings --------------------------------------------------------------------- */
 
 /* True if work can access the whole range now. */
@@ -135,10 +126,6 @@ bool vmm__host_memory_is_accessible(struct host_memory *memory, uint64_t address
 
 /* Deletes all remaining mappings; vmm__host_reservations_close() unmaps their addresses. */
 void vmm__host_mappings_close(struct host_memory *memory);
-
-vmm_status vmm__host_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle);
-vmm_status vmm__host_unmap(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__host_access(struct driver *driver, uint64_t address, uint64_t bytes);
 
 /* ---- work.c: streams, queues, workers -------------------------------------------------------- */
 
@@ -224,12 +211,6 @@ void vmm__host_stream_release_locked(struct host_work *work, struct host_stream 
 vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_piece *piece,
                                    vmm_stream name);
 
-vmm_status vmm__host_stream_create(struct driver *driver, vmm_stream *stream);
-vmm_status vmm__host_stream_destroy(struct driver *driver, vmm_stream stream);
-vmm_status vmm__host_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing);
-vmm_status vmm__host_capture_begin(struct driver *driver, vmm_stream stream);
-vmm_status vmm__host_capture_end(struct driver *driver, vmm_stream stream);
-
 /* ---- run.c: kinds of work -------------------------------------------------------------------- */
 
 /*
@@ -237,18 +218,6 @@ vmm_status vmm__host_capture_end(struct driver *driver, vmm_stream stream);
  * without the lock.
  */
 uint64_t vmm__host_piece_run(const struct host_piece *piece);
-
-vmm_status vmm__host_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                          vmm_stream stream);
-vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                           vmm_stream stream);
-vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
-                          vmm_stream stream);
-vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
-                           vmm_stream stream);
-vmm_status vmm__host_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
-                          vmm_stream stream);
-vmm_status vmm__host_delay(struct driver *driver, uint64_t ns, vmm_stream stream);
 
 /* ---- event.c: events, blocking waits --------------------------------------------------------- */
 
@@ -259,15 +228,6 @@ void vmm__host_wait_locked(struct host_work *work, struct host_position position
 void vmm__host_wake_locked(struct host_work *work, const struct host_stream *stream);
 
 void vmm__host_events_close(struct host_work *work);
-
-vmm_status vmm__host_event_create(struct driver *driver, void **event);
-vmm_status vmm__host_event_destroy(struct driver *driver, void *event);
-vmm_status vmm__host_event_record(struct driver *driver, void *event, vmm_stream stream);
-vmm_status vmm__host_event_query(struct driver *driver, void *event);
-vmm_status vmm__host_event_wait(struct driver *driver, void *event);
-vmm_status vmm__host_stream_wait(struct driver *driver, vmm_stream stream, void *event);
-vmm_status vmm__host_device_wait(struct driver *driver);
-vmm_status vmm__host_mismatches(struct driver *driver, uint64_t *places);
 
 /* ---- pattern.c ------------------------------------------------------------------------------- */
 
@@ -283,6 +243,21 @@ struct host_driver {
     struct host_memory memory;
     struct host_work work;
 };
+
+/*
+ * The operations of the table: those on memory run with memory.lock held, those on events and streams with work.lock,
+ * and the others with neither.
+ */
+#define HOST_OP_DECLARE(name, parameters, arguments) vmm_status vmm__host_##name parameters;
+#define HOST_OP_DECLARE_LOCKED(name, parameters, arguments)                                        \
+    vmm_status vmm__host_##name##_locked parameters;
+VMM_DRIVER_MEMORY_MAP(HOST_OP_DECLARE_LOCKED, struct host_memory *memory, )
+VMM_DRIVER_EVENT_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
+VMM_DRIVER_CONTENTS_MAP(HOST_OP_DECLARE, struct driver *driver, )
+VMM_DRIVER_WORK_MAP(HOST_OP_DECLARE, struct driver *driver, )
+VMM_DRIVER_STREAM_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
+#undef HOST_OP_DECLARE
+#undef HOST_OP_DECLARE_LOCKED
 
 static inline struct host_driver *vmm__host_of(struct driver *driver)
 {

@@ -101,8 +101,8 @@ static vmm_status map_check(const struct host_reservation *reservation, uint64_t
     return VMM_OK;
 }
 
-static vmm_status map_locked(struct host_memory *memory, uint64_t address, uint64_t bytes,
-                             uint64_t id)
+vmm_status vmm__host_map_locked(struct host_memory *memory, uint64_t address, uint64_t bytes,
+                                uint64_t id)
 {
     struct host_handle *handle = vmm__host_handle_find_locked(memory, id);
     struct host_reservation *reservation =
@@ -123,15 +123,6 @@ static vmm_status map_locked(struct host_memory *memory, uint64_t address, uint6
     handle->mappings++;
     reservation->mappings++;
     return VMM_OK;
-}
-
-vmm_status vmm__host_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    pthread_mutex_lock(&memory->lock);
-    vmm_status status = map_locked(memory, address, bytes, handle);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
 }
 
 /* ---- Unmap and access: ranges of whole mappings ---------------------------------------------- */
@@ -203,17 +194,13 @@ static void mappings_delete(struct host_memory *memory, struct host_reservation 
     }
 }
 
-vmm_status vmm__host_unmap(struct driver *driver, uint64_t address, uint64_t bytes)
+vmm_status vmm__host_unmap_locked(struct host_memory *memory, uint64_t address, uint64_t bytes)
 {
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    vmm_status status = VMM_ERR_DRIVER;
-    pthread_mutex_lock(&memory->lock);
     struct host_reservation *reservation = whole_mappings_find(memory, "unmap", address, bytes);
-    if (reservation != NULL)
-        status = range_unmap(reservation, address, bytes);
+    vmm_status status =
+        reservation == NULL ? VMM_ERR_DRIVER : range_unmap(reservation, address, bytes);
     if (status == VMM_OK)
         mappings_delete(memory, reservation, address, bytes);
-    pthread_mutex_unlock(&memory->lock);
     return status;
 }
 
@@ -231,10 +218,12 @@ static void pages_populate(uint64_t address, uint64_t bytes)
 #endif
 }
 
-static vmm_status access_locked(const struct host_reservation *reservation, uint64_t address,
-                                uint64_t bytes)
+vmm_status vmm__host_access_locked(struct host_memory *memory, uint64_t address, uint64_t bytes)
 {
+    struct host_reservation *reservation = whole_mappings_find(memory, "access", address, bytes);
     struct host_mapping *mapping;
+    if (reservation == NULL)
+        return VMM_ERR_DRIVER;
     for (uint64_t at = address; at < address + bytes; at += mapping->bytes) {
         mapping = *vmm__host_table_slot(reservation, at);
         if (mapping->accessible ||
@@ -250,18 +239,6 @@ static vmm_status access_locked(const struct host_reservation *reservation, uint
     }
     pages_populate(address, bytes);
     return VMM_OK;
-}
-
-vmm_status vmm__host_access(struct driver *driver, uint64_t address, uint64_t bytes)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    vmm_status status = VMM_ERR_DRIVER;
-    pthread_mutex_lock(&memory->lock);
-    struct host_reservation *reservation = whole_mappings_find(memory, "access", address, bytes);
-    if (reservation != NULL)
-        status = access_locked(reservation, address, bytes);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
 }
 
 /* ---- Queries --------------------------------------------------------------------------------- */

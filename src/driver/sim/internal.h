@@ -192,20 +192,12 @@ struct sim_space {
     uint32_t last_found;
 };
 
-vmm_status vmm__sim_reserve(struct sim *sim, uint64_t bytes, uint64_t hint, uint64_t *address);
-vmm_status vmm__sim_address_free(struct sim *sim, uint64_t address, uint64_t bytes);
 /*
  * Returns the reservation that contains the address, or NULL; valid until the next reserve or free.
  */
 struct sim_reservation *vmm__sim_reservation_at(struct sim *sim, uint64_t address);
 void vmm__sim_space_free(struct sim *sim);
 
-vmm_status vmm__sim_create(struct sim *sim, uint64_t bytes, uint64_t *handle);
-vmm_status vmm__sim_release(struct sim *sim, uint64_t id, uint64_t bytes);
-vmm_status vmm__sim_map(struct sim *sim, uint64_t address, uint64_t bytes, uint64_t id);
-vmm_status vmm__sim_unmap(struct sim *sim, uint64_t address, uint64_t bytes);
-vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes);
-vmm_status vmm__sim_memory_info(struct sim *sim, uint64_t *free_bytes, uint64_t *total_bytes);
 void vmm__sim_memory_free(struct sim *sim);
 
 static inline struct sim_mapping **
@@ -285,15 +277,6 @@ bool vmm__sim_queue_room(struct sim_order *order);
 void vmm__sim_queue_add(struct sim_order *order, struct sim_stream *stream, uint64_t due);
 void vmm__sim_queue_free(struct sim_order *order);
 
-vmm_status vmm__sim_event_create(struct sim *sim, void **event);
-vmm_status vmm__sim_event_destroy(struct sim *sim, void *event);
-vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream);
-vmm_status vmm__sim_event_query(struct sim *sim, void *event);
-vmm_status vmm__sim_event_wait(struct sim *sim, void *event);
-vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event);
-vmm_status vmm__sim_device_wait(struct sim *sim);
-vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream);
-vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream);
 /* Returns NULL if no stream has that name. */
 struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name);
 /* Finds or creates the stream. ERR_INVALID_ARGUMENT if it was destroyed. */
@@ -311,9 +294,6 @@ vmm_status vmm__sim_capture_break(struct sim *sim, struct sim_stream *stream, co
  */
 vmm_status vmm__sim_capture_break_event(struct sim *sim, const struct sim_event *event,
                                         const char *verb);
-vmm_status vmm__sim_capturing(struct sim *sim, vmm_stream stream, bool *is_capturing);
-vmm_status vmm__sim_capture_begin(struct sim *sim, vmm_stream stream);
-vmm_status vmm__sim_capture_end(struct sim *sim, vmm_stream stream);
 void vmm__sim_order_free(struct sim *sim);
 
 /* ---- Work ------------------------------------------------------------------------------------ */
@@ -330,18 +310,8 @@ struct sim_runs {
     uint32_t capacity;
 };
 
-vmm_status vmm__sim_fill(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
-                         vmm_stream stream);
-vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
-                          vmm_stream stream);
-vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t bytes,
-                         vmm_stream stream);
-vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uint8_t value,
-                          vmm_stream stream);
-/* waits: false if an injected fault replaces the host's wait. */
-vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
-                         vmm_stream stream, bool waits);
-vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream);
+/* For a read whose work was submitted: waits for the copies. */
+vmm_status vmm__sim_read_wait(struct sim *sim, vmm_stream stream);
 
 /* ---- The driver ------------------------------------------------------------------------------ */
 
@@ -373,6 +343,11 @@ struct sim {
     struct sim_order order;
     struct sim_runs runs; /* scratch memory of copy */
 };
+
+/* The operations of the table. */
+#define SIM_OP_DECLARE(name, parameters, arguments) vmm_status vmm__sim_##name parameters;
+VMM_DRIVER_MAP(SIM_OP_DECLARE, struct sim *sim, )
+#undef SIM_OP_DECLARE
 
 /* Adds to a report; keeps the first line. */
 void vmm__sim_report_add(struct sim_report *report, uint64_t count, const char *format, ...)

@@ -228,15 +228,18 @@ static vmm_status range_read(struct sim *sim, const struct driver_piece *wanted,
 }
 
 vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
-                         vmm_stream stream, bool waits)
+                         vmm_stream stream)
 {
-    void *event;
     vmm_status status = VMM_OK;
     for (unsigned i = 0; i < count && status == VMM_OK; i++)
         status = range_read(sim, &pieces[i], stream);
-    if (status != VMM_OK || !waits)
-        return status;
-    status = vmm__sim_event_create(sim, &event);
+    return status;
+}
+
+vmm_status vmm__sim_read_wait(struct sim *sim, vmm_stream stream)
+{
+    void *event;
+    vmm_status status = vmm__sim_event_create(sim, &event);
     if (status != VMM_OK)
         return status;
     status = vmm__sim_event_record(sim, event, stream);
@@ -302,6 +305,13 @@ vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uin
             return work_report_no_memory(sim, &work);
         piece_compare(sim, &work, &piece, first, last, word);
     }
+    return VMM_OK;
+}
+
+vmm_status vmm__sim_mismatches(struct sim *sim, uint64_t *places)
+{
+    vmm__sim_order_finish(sim);
+    *places = sim->mismatches.count;
     return VMM_OK;
 }
 
