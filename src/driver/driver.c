@@ -68,7 +68,8 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
     counter_add(&tally->calls, 1);
     counter_add(&tally->clock_ns, end.clock_ns - start.clock_ns);
     counter_add(&tally->host_ns, end.host_ns - start.host_ns);
-    counter_add(&driver->stalls, call_stalls(call));
+    if (call_stalls(call))
+        counter_add(&driver->stalls, 1);
     if (status != VMM_OK && status != VMM__PENDING)
         counter_add(&tally->failures, 1);
     if (status == VMM_ERR_LOST)

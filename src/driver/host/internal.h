@@ -17,6 +17,7 @@
 #ifndef VMM_DRIVER_HOST_INTERNAL_H
 #define VMM_DRIVER_HOST_INTERNAL_H
 
+#include "base/map.h"
 #include "driver/driver.h"
 #include "driver/stream_names.h"
 
@@ -61,6 +62,9 @@ vmm_status vmm__host_file_allocate(struct host_file *file, uint64_t granules,
 /* Returns the memory to the system and adds the granules to the free list. */
 void vmm__host_file_release(struct host_file *file, struct host_extents *extents);
 
+/* Frees only the list. */
+void vmm__host_extents_free(struct host_extents *extents);
+
 /* ---- address.c: reservations ----------------------------------------------------------------- */
 
 struct host_reservation {
@@ -90,12 +94,10 @@ vmm_status vmm__host_system_error(const char *call, uint64_t address, uint64_t b
 
 /* ---- handle.c: handles; the memory of the driver --------------------------------------------- */
 
-/* A slot of the handle table. Its id is (generation, slot + 1), so no id is used twice. */
 struct host_handle {
-    uint64_t id; /* 0: the slot is free */
+    struct map_node node; /* its key is the id */
     uint64_t bytes;
     uint64_t mappings;
-    uint64_t next_free;
     struct host_extents extents;
     bool released;
 };
@@ -103,10 +105,8 @@ struct host_handle {
 struct host_memory {
     pthread_mutex_t lock;
     struct host_file file;
-    struct host_handle *handles; /* one slot for each granule: the maximum */
-    uint64_t handles_used;       /* slots from here on were never used */
-    uint64_t handle_free;        /* first slot of the free list */
-    uint64_t handle_generation;
+    struct map handles;   /* not released, or mapped */
+    uint64_t last_handle; /* no id is used twice */
     struct host_reservation *reservations;
 };
 

@@ -2,7 +2,6 @@
  * Shared by the files of the sim driver only.
  *
  *   sim.c      the table, fault injection, violations, census
- *   slots.c    ids of handles and events that are never reused
  *   space.c    addresses: reservations and their granules
  *   memory.c   physical memory: handles, mappings, access
  *   order.c    streams, events, and the order between pieces of work
@@ -33,6 +32,7 @@
 #ifndef VMM_DRIVER_SIM_INTERNAL_H
 #define VMM_DRIVER_SIM_INTERNAL_H
 
+#include "base/map.h"
 #include "driver/driver.h"
 #include "driver/sim/cost.h"
 #include "driver/sim/sim.h"
@@ -49,27 +49,6 @@ enum {
 };
 
 struct sim;
-
-/* ---- Ids ------------------------------------------------------------------------------------- */
-
-struct sim_slot {
-    void *object; /* NULL: the slot is free */
-    uint32_t
-        generation; /* incremented when the object ends, so an old id never finds a new object */
-    uint32_t next_free; /* index + 1; 0 ends the free list */
-};
-
-struct sim_slots {
-    struct sim_slot *slots;
-    uint32_t count; /* slots ever used */
-    uint32_t capacity;
-    uint32_t first_free; /* index + 1 */
-};
-
-uint64_t vmm__sim_slot_take(struct sim_slots *slots, void *object); /* 0: out of host memory */
-void *vmm__sim_slot_find(const struct sim_slots *slots, uint64_t id);
-void vmm__sim_slot_drop(struct sim_slots *slots, uint64_t id);
-void vmm__sim_slots_free(struct sim_slots *slots);
 
 /* ---- Sets of work ---------------------------------------------------------------------------- */
 
@@ -157,7 +136,7 @@ void vmm__sim_shadow_free(struct sim_shadow *shadow);
 /* ---- Memory and addresses -------------------------------------------------------------------- */
 
 struct sim_handle {
-    uint64_t id;
+    struct map_node node; /* its key is the id */
     uint64_t bytes;
     uint64_t mappings;
     struct sim_mapping *youngest; /* head of the list of its mappings, linked by `older` */
@@ -206,13 +185,15 @@ sim_granule(const struct sim *sim, const struct sim_reservation *reservation, ui
 /* ---- Order ----------------------------------------------------------------------------------- */
 
 struct sim_stream {
+    struct map_node node; /* its key is the name */
     vmm_stream name;
     unsigned index;
-    uint64_t submitted;     /* sequence of its last work; never reset */
-    uint64_t observation;   /* order.observations at the last merge into its clock */
-    uint64_t busy_until;    /* end of its last delay on sim->clock_ns */
-    bool is_captured;       /* is under capture */
-    bool is_broken;         /* an operation broke the capture */
+    bool is_named;        /* in order.named: neither destroyed nor idle with its slot reassigned */
+    uint64_t submitted;   /* sequence of its last work; never reset */
+    uint64_t observation; /* order.observations at the last merge into its clock */
+    uint64_t busy_until;  /* end of its last delay on sim->clock_ns */
+    bool is_captured;     /* is under capture */
+    bool is_broken;       /* an operation broke the capture */
     uint64_t first_pending; /* number of its oldest work that may not have finished; 0: none */
     uint64_t last_pending;
     struct sim_users after; /* work it waits for since its last submission */
@@ -220,7 +201,8 @@ struct sim_stream {
 };
 
 struct sim_event {
-    uint32_t count; /* streams in clock; 0: never recorded */
+    struct map_node node; /* its key is the id */
+    uint32_t count;       /* streams in clock; 0: never recorded */
     uint32_t capacity;
     uint64_t *clock;
     struct sim_stream *captured; /* the stream under capture at the record; NULL: none */
@@ -236,10 +218,9 @@ struct sim_pending {
 
 struct sim_order {
     struct sim_stream *streams[SIM_STREAMS];
-    bool named[SIM_STREAMS]; /* false: unused, destroyed, or idle with its slot reassigned */
-    uint32_t hand;           /* last slot checked for reuse */
-    uint32_t count;          /* slots ever used */
-    uint32_t last_found;
+    struct map named; /* streams by name */
+    uint32_t hand;    /* last slot checked for reuse */
+    uint32_t count;   /* slots ever used */
     struct stream_names names;
 
     uint64_t finished[SIM_STREAMS];
@@ -336,8 +317,9 @@ struct sim {
     struct sim_report violations;
     struct sim_report mismatches;
     struct sim_space space;
-    struct sim_slots handles;
-    struct sim_slots events;
+    uint64_t last_id;   /* no id of a handle or an event is used twice; 0 is none */
+    struct map handles; /* not released, by id */
+    struct map events;
     struct sim_mapping *first_mapping;
     struct sim_census census;
     struct sim_order order;
@@ -355,6 +337,14 @@ void vmm__sim_report_add(struct sim_report *report, uint64_t count, const char *
 
 /* Makes room for one more item in an array. False: out of host memory, nothing changed. */
 bool vmm__sim_array_grow(void **items, uint32_t *capacity, uint32_t count, size_t item_bytes);
+
+/* Gives a handle or an event an id, by which the map finds it. */
+static inline uint64_t sim_id_give(struct sim *sim, struct map *map, struct map_node *node)
+{
+    node->key = ++sim->last_id;
+    vmm__map_add(map, node);
+    return node->key;
+}
 
 static inline void sim_charge(struct sim *sim, enum sim_cost cost, uint64_t bytes)
 {

@@ -34,16 +34,18 @@ vmm_status vmm__sim_create(struct sim *sim, uint64_t bytes, uint64_t *handle)
     if (created == NULL)
         return create_refuse(VMM_ERR_HOST_OOM, bytes, "out of host memory for its record");
     created->bytes = bytes;
-    created->id = vmm__sim_slot_take(&sim->handles, created);
-    if (created->id == 0) {
-        vmm__host_free(created, sizeof *created);
-        return create_refuse(VMM_ERR_HOST_OOM, bytes, "out of host memory for its id");
-    }
     sim->census.handles++;
     sim->census.physical_bytes += bytes;
     sim_charge(sim, SIM_COST_CREATE, bytes);
-    *handle = created->id;
+    *handle = sim_id_give(sim, &sim->handles, &created->node);
     return VMM_OK;
+}
+
+static void handle_free(struct map_node *node)
+{
+    struct sim_handle *handle = (struct sim_handle *)node;
+    vmm__sim_shadow_free(&handle->shadow);
+    vmm__host_free(handle, sizeof *handle);
 }
 
 /* Frees the memory once the handle is released and has no mappings. */
@@ -52,16 +54,7 @@ static void handle_settle(struct sim *sim, struct sim_handle *handle)
     if (!handle->released || handle->mappings != 0)
         return;
     sim->census.physical_bytes -= handle->bytes;
-    vmm__sim_shadow_free(&handle->shadow);
-    vmm__host_free(handle, sizeof *handle);
-}
-
-static void handle_release(struct sim *sim, struct sim_handle *handle)
-{
-    vmm__sim_slot_drop(&sim->handles, handle->id);
-    handle->released = true;
-    sim->census.handles--;
-    handle_settle(sim, handle);
+    handle_free(&handle->node);
 }
 
 static vmm_status handle_refuse_invalid(struct sim *sim, const char *verb, uint64_t id)
@@ -73,7 +66,7 @@ static vmm_status handle_refuse_invalid(struct sim *sim, const char *verb, uint6
 
 vmm_status vmm__sim_release(struct sim *sim, uint64_t id, uint64_t bytes)
 {
-    struct sim_handle *handle = vmm__sim_slot_find(&sim->handles, id);
+    struct sim_handle *handle = (struct sim_handle *)vmm__map_find(&sim->handles, id);
     if (handle == NULL)
         return handle_refuse_invalid(sim, "release", id);
     if (handle->bytes != bytes)
@@ -81,7 +74,10 @@ vmm_status vmm__sim_release(struct sim *sim, uint64_t id, uint64_t bytes)
                           "sim: release of handle %#" PRIx64 " with %" PRIu64
                           " bytes: it was created with %" PRIu64,
                           id, bytes, handle->bytes);
-    handle_release(sim, handle);
+    vmm__map_remove(&sim->handles, &handle->node);
+    handle->released = true;
+    sim->census.handles--;
+    handle_settle(sim, handle);
     sim_charge(sim, SIM_COST_RELEASE, bytes);
     return VMM_OK;
 }
@@ -177,7 +173,7 @@ vmm_status vmm__sim_map(struct sim *sim, uint64_t address, uint64_t bytes, uint6
     struct sim_reservation *reservation = range_find(sim, address, bytes, &why);
     if (reservation == NULL)
         return range_refuse("map", address, bytes, why);
-    struct sim_handle *handle = vmm__sim_slot_find(&sim->handles, id);
+    struct sim_handle *handle = (struct sim_handle *)vmm__map_find(&sim->handles, id);
     if (handle == NULL)
         return handle_refuse_invalid(sim, "map", id);
     if (handle->bytes != bytes)
@@ -307,9 +303,5 @@ void vmm__sim_memory_free(struct sim *sim)
         struct sim_mapping *mapping = sim->first_mapping;
         mapping_remove(sim, vmm__sim_reservation_at(sim, mapping->address), mapping);
     }
-    for (uint32_t index = 0; index < sim->handles.count; index++) {
-        if (sim->handles.slots[index].object != NULL)
-            handle_release(sim, sim->handles.slots[index].object);
-    }
-    vmm__sim_slots_free(&sim->handles);
+    vmm__map_clear(&sim->handles, handle_free);
 }
