@@ -7,6 +7,7 @@
 #ifndef VMM_BASE_HOSTMEM_H
 #define VMM_BASE_HOSTMEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,9 @@ void *vmm__host_alloc(size_t count, size_t bytes_each);
 
 /* Grows an array and does not zero the new part. On failure returns NULL and keeps the old array. */
 void *vmm__host_resize(void *memory, size_t old_bytes, size_t new_bytes);
+
+/* Makes room for one more item in an array of `count` items. False: out of host memory, nothing changed. */
+bool vmm__host_array_grow(void **items, uint64_t *capacity, uint64_t count, size_t item_bytes);
 
 /* `bytes` is the size that was passed to alloc or resize. Does nothing for NULL. */
 void vmm__host_free(void *memory, size_t bytes);

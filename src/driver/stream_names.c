@@ -58,16 +58,9 @@ bool vmm__stream_names_has(const struct stream_names *names, vmm_stream name)
 
 bool vmm__stream_names_drop(struct stream_names *names, vmm_stream name)
 {
-    if (names->destroyed_count == names->destroyed_capacity) {
-        uint32_t capacity = names->destroyed_capacity == 0 ? 8 : names->destroyed_capacity * 2;
-        vmm_stream *destroyed =
-            vmm__host_resize(names->destroyed, names->destroyed_capacity * sizeof *destroyed,
-                             capacity * sizeof *destroyed);
-        if (destroyed == NULL)
-            return false;
-        names->destroyed = destroyed;
-        names->destroyed_capacity = capacity;
-    }
+    if (!vmm__host_array_grow((void **)&names->destroyed, &names->destroyed_capacity,
+                              names->destroyed_count, sizeof *names->destroyed))
+        return false;
     if (!name_set(names, name, true))
         return false;
     names->destroyed[names->destroyed_count++] = name;

@@ -17,8 +17,8 @@ struct stream_names {
     uint64_t generated;
     struct map names; /* destroyed and recorded ones */
     vmm_stream *destroyed;
-    uint32_t destroyed_count;
-    uint32_t destroyed_capacity;
+    uint64_t destroyed_count;
+    uint64_t destroyed_capacity;
 };
 
 /* Returns a name for a new stream. */

@@ -163,22 +163,25 @@ void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *sc
 vmm_status vmm__cuda_enter_for_release(const struct cuda_driver *cuda, struct cuda_scope *scope);
 
 /*
- * Makes one libcuda call between enter() and leave, and declares `status` and `result`. The
- * arguments after `call` go to vmm__cuda_status().
+ * Evaluates `calls`, an expression that calls libcuda, between enter() and leave, and declares `status` and `result`.
+ * The arguments after it go to vmm__cuda_status().
  */
-#define CUDA_CALL_WITHIN(enter, cuda, call, ...)                                                   \
+#define CUDA_CALLS_WITHIN(enter, cuda, calls, ...)                                                 \
     struct cuda_scope scope;                                                                       \
     CUresult result = CUDA_SUCCESS;                                                                \
     vmm_status status = enter((cuda), &scope);                                                     \
     if (status == VMM_OK) {                                                                        \
-        result = (cuda)->api->call;                                                                \
+        result = (calls);                                                                          \
         vmm__cuda_leave((cuda), &scope);                                                           \
         status = vmm__cuda_status((cuda)->api, result, __VA_ARGS__);                               \
     }
 
-#define CUDA_CALL(cuda, call, ...) CUDA_CALL_WITHIN(vmm__cuda_enter, cuda, call, __VA_ARGS__)
+#define CUDA_CALLS(cuda, calls, ...) CUDA_CALLS_WITHIN(vmm__cuda_enter, cuda, calls, __VA_ARGS__)
+
+/* The same for one function of the table of libcuda. */
+#define CUDA_CALL(cuda, call, ...) CUDA_CALLS(cuda, (cuda)->api->call, __VA_ARGS__)
 #define CUDA_RELEASE(cuda, call, ...)                                                              \
-    CUDA_CALL_WITHIN(vmm__cuda_enter_for_release, cuda, call, __VA_ARGS__)
+    CUDA_CALLS_WITHIN(vmm__cuda_enter_for_release, cuda, (cuda)->api->call, __VA_ARGS__)
 
 /* ---- plain.c --------------------------------------------------------------------------------- */
 

@@ -116,7 +116,7 @@ struct sim_interval {
 struct sim_shadow {
     struct sim_interval *items;
     uint32_t count;
-    uint32_t capacity;
+    uint64_t capacity;
 };
 
 struct sim_work;
@@ -167,7 +167,7 @@ struct sim_reservation {
 struct sim_space {
     struct sim_reservation *items; /* sorted by address */
     uint32_t count;
-    uint32_t capacity;
+    uint64_t capacity;
     uint32_t last_found;
 };
 
@@ -288,7 +288,7 @@ struct sim_run {
 struct sim_runs {
     struct sim_run *items;
     uint32_t count;
-    uint32_t capacity;
+    uint64_t capacity;
 };
 
 /* For a read whose work was submitted: waits for the copies. */
@@ -334,9 +334,6 @@ VMM_DRIVER_MAP(SIM_OP_DECLARE, struct sim *sim, )
 /* Adds to a report; keeps the first line. */
 void vmm__sim_report_add(struct sim_report *report, uint64_t count, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* Makes room for one more item in an array. False: out of host memory, nothing changed. */
-bool vmm__sim_array_grow(void **items, uint32_t *capacity, uint32_t count, size_t item_bytes);
 
 /* Gives a handle or an event an id, by which the map finds it. */
 static inline uint64_t sim_id_give(struct sim *sim, struct map *map, struct map_node *node)

@@ -35,8 +35,8 @@ static uint32_t shadow_search(const struct sim_shadow *shadow, uint64_t offset)
 
 static bool shadow_insert(struct sim_shadow *shadow, uint32_t index, struct sim_interval item)
 {
-    if (!vmm__sim_array_grow((void **)&shadow->items, &shadow->capacity, shadow->count,
-                             sizeof *shadow->items))
+    if (!vmm__host_array_grow((void **)&shadow->items, &shadow->capacity, shadow->count,
+                              sizeof *shadow->items))
         return false;
     struct sim_interval *place = &shadow->items[index];
     memmove(place + 1, place, (shadow->count - index) * sizeof *place);

@@ -30,19 +30,6 @@ void vmm__sim_report_add(struct sim_report *report, uint64_t count, const char *
     report->count += count;
 }
 
-bool vmm__sim_array_grow(void **items, uint32_t *capacity, uint32_t count, size_t item_bytes)
-{
-    if (count < *capacity)
-        return true;
-    uint32_t wanted = *capacity == 0 ? 4 : *capacity * 2;
-    void *grown = vmm__host_resize(*items, *capacity * item_bytes, wanted * item_bytes);
-    if (grown == NULL)
-        return false;
-    *items = grown;
-    *capacity = wanted;
-    return true;
-}
-
 /* ---- Entry and exit -------------------------------------------------------------------------- */
 
 static struct sim *sim_of(struct driver *driver)

@@ -108,8 +108,8 @@ vmm_status vmm__sim_reserve(struct sim *sim, uint64_t bytes, uint64_t hint, uint
         return reserve_refuse(VMM_ERR_ADDRESS_SPACE, bytes, "more than the largest reservation");
     if (!gap_find(space, bytes, hint, &start, &index))
         return reserve_refuse(VMM_ERR_ADDRESS_SPACE, bytes, "no free range of that size");
-    if (!vmm__sim_array_grow((void **)&space->items, &space->capacity, space->count,
-                             sizeof *space->items))
+    if (!vmm__host_array_grow((void **)&space->items, &space->capacity, space->count,
+                              sizeof *space->items))
         return reserve_refuse(VMM_ERR_HOST_OOM, bytes, "out of host memory for its record");
     struct sim_mapping **granules = vmm__host_table_alloc(table_bytes(sim, bytes));
     if (granules == NULL)

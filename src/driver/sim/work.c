@@ -327,8 +327,8 @@ vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream)
 
 static bool runs_add(struct sim_runs *runs, uint64_t bytes, struct sim_content content)
 {
-    if (!vmm__sim_array_grow((void **)&runs->items, &runs->capacity, runs->count,
-                             sizeof *runs->items))
+    if (!vmm__host_array_grow((void **)&runs->items, &runs->capacity, runs->count,
+                              sizeof *runs->items))
         return false;
     runs->items[runs->count++] = (struct sim_run){ .bytes = bytes, .content = content };
     return true;
