@@ -14,7 +14,7 @@ struct stopwatch {
 static struct stopwatch stopwatch_start(struct driver *driver)
 {
     uint64_t host = vmm__clock_ns();
-    uint64_t clock = driver->clock_is_simulated ? driver->ops->clock(driver) : host;
+    uint64_t clock = driver->ops->clock == NULL ? host : driver->ops->clock(driver);
     return (struct stopwatch){ .clock_ns = clock, .host_ns = host };
 }
 
@@ -130,21 +130,14 @@ VMM_DRIVER_CALL_MAP(DRIVER_CALL, struct driver *driver, driver)
     }
 VMM_DRIVER_TEST_MAP(DRIVER_TEST_CALL, struct driver *driver, driver)
 
-vmm_status vmm__driver_any_stream(struct driver *driver, vmm_stream stream)
-{
-    (void)driver;
-    (void)stream;
-    return VMM_OK;
-}
-
 vmm_status vmm__driver_stream_check(struct driver *driver, vmm_stream stream)
 {
-    return driver->ops->stream_check(driver, stream);
+    return driver->ops->stream_check == NULL ? VMM_OK : driver->ops->stream_check(driver, stream);
 }
 
 uint64_t vmm__driver_clock(struct driver *driver)
 {
-    return driver->ops->clock(driver);
+    return driver->ops->clock == NULL ? vmm__clock_ns() : driver->ops->clock(driver);
 }
 
 uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call)

@@ -181,11 +181,11 @@ struct driver_ops {
     /* Frees the driver and everything that it still owns. */
     void (*close)(struct driver *driver);
 
-    /* Nanoseconds on the driver's clock: real time, or for sim the sum of modelled costs. */
+    /* sim: nanoseconds on the driver's clock, the sum of modelled costs. NULL: real time. */
     uint64_t (*clock)(struct driver *driver);
 
     /* ERR_INVALID_ARGUMENT if the stream belongs to another context, whose work the driver cannot order. Does not detect
-     * destroyed streams. */
+     * destroyed streams. NULL: the driver has no contexts. */
     vmm_status (*stream_check)(struct driver *driver, vmm_stream stream);
 
 #define DRIVER_OP_MEMBER(name, parameters, arguments) vmm_status(*name) parameters;
@@ -205,12 +205,11 @@ struct driver_tally {
 struct driver {
     const struct driver_ops *ops;
     uint64_t granule_bytes;
-    uint64_t total_bytes;    /* device memory */
-    char device_name[96];    /* "NVIDIA H200", "host memory", "simulated H200" */
-    char version[64];        /* driver version, or empty */
-    bool clock_is_simulated; /* clock_ns differs from host_ns */
-    bool is_plain;           /* each address has its own memory: see cuda/plain.c */
-    bool has_aliases;        /* D4 holds; false if memory is plain */
+    uint64_t total_bytes; /* device memory */
+    char device_name[96]; /* "NVIDIA H200", "host memory", "simulated H200" */
+    char version[64];     /* driver version, or empty */
+    bool is_plain;        /* each address has its own memory: see cuda/plain.c */
+    bool has_aliases;     /* D4 holds; false if memory is plain */
     /* cuda: the failed step of the self-test and the reason, if D4 does not hold. */
     char alias_failure[360];
 
@@ -232,9 +231,6 @@ struct driver {
 };
 
 /* ---- The three drivers: one exported getter each --------------------------------------------- */
-
-/* stream_check for drivers without contexts: accepts every stream. */
-vmm_status vmm__driver_any_stream(struct driver *driver, vmm_stream stream);
 
 /* Every driver calls init first in open, on a zeroed struct, and fini last in close. */
 void vmm__driver_init(struct driver *driver, const struct driver_ops *ops);

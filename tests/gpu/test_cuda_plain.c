@@ -117,12 +117,6 @@ static vmm_status capture_get(struct driver *driver, vmm_stream stream, bool *is
     return VMM_OK;
 }
 
-static uint64_t clock_read(struct driver *driver)
-{
-    (void)driver;
-    return vmm__clock_ns();
-}
-
 static const struct driver_ops ops = {
     .name = "cuda",
     .event_create = event_create,
@@ -133,8 +127,6 @@ static const struct driver_ops ops = {
     .stream_wait = stream_wait,
     .device_wait = device_wait,
     .capturing = capture_get,
-    .stream_check = vmm__driver_any_stream,
-    .clock = clock_read,
 };
 
 static struct cuda_driver cuda;

@@ -9,7 +9,6 @@
  */
 #ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "driver/cuda/internal.h"
@@ -134,20 +133,15 @@ static void cuda_close(struct driver *driver)
     vmm__host_free(cuda, sizeof *cuda);
 }
 
-static uint64_t cuda_clock(struct driver *driver)
-{
-    (void)driver;
-    return vmm__clock_ns();
-}
-
-static const struct driver_ops cuda_ops = { .name = "cuda",
-                                            .close = cuda_close,
-                                            .clock = cuda_clock,
-                                            .stream_check = vmm__cuda_stream_check,
 #define CUDA_OP(name, parameters, arguments) .name = vmm__cuda_##name,
-                                            VMM_DRIVER_MAP(CUDA_OP, , )
-#undef CUDA_OP
+/* clang-format off */
+static const struct driver_ops cuda_ops = {
+    .name = "cuda",
+    .close = cuda_close,
+    .stream_check = vmm__cuda_stream_check,
+    VMM_DRIVER_MAP(CUDA_OP, , )
 };
+/* clang-format on */
 
 /* ---- Open ------------------------------------------------------------------------------------ */
 

@@ -8,7 +8,6 @@
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "driver/host/internal.h"
@@ -16,12 +15,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
-
-static uint64_t host_clock(struct driver *driver)
-{
-    (void)driver;
-    return vmm__clock_ns();
-}
 
 static void host_close(struct driver *driver)
 {
@@ -55,19 +48,19 @@ VMM_DRIVER_MEMORY_MAP(HOST_MEMORY_CALL, struct driver *driver, memory)
 VMM_DRIVER_EVENT_MAP(HOST_WORK_CALL, struct driver *driver, work)
 VMM_DRIVER_STREAM_MAP(HOST_WORK_CALL, struct driver *driver, work)
 
+#define HOST_OP_LOCKED(name, parameters, arguments) .name = host_##name,
+#define HOST_OP(name, parameters, arguments)        .name = vmm__host_##name,
+/* clang-format off */
 static const struct driver_ops host_ops = {
     .name = "host",
     .close = host_close,
-    .clock = host_clock,
-    .stream_check = vmm__driver_any_stream,
-#define HOST_OP_LOCKED(name, parameters, arguments) .name = host_##name,
-#define HOST_OP(name, parameters, arguments)        .name = vmm__host_##name,
-    VMM_DRIVER_MEMORY_MAP(HOST_OP_LOCKED, , ) VMM_DRIVER_EVENT_MAP(HOST_OP_LOCKED, , )
-        VMM_DRIVER_CONTENTS_MAP(HOST_OP, , ) VMM_DRIVER_WORK_MAP(HOST_OP, , )
-            VMM_DRIVER_STREAM_MAP(HOST_OP_LOCKED, , )
-#undef HOST_OP
-#undef HOST_OP_LOCKED
+    VMM_DRIVER_MEMORY_MAP(HOST_OP_LOCKED, , )
+    VMM_DRIVER_EVENT_MAP(HOST_OP_LOCKED, , )
+    VMM_DRIVER_CONTENTS_MAP(HOST_OP, , )
+    VMM_DRIVER_WORK_MAP(HOST_OP, , )
+    VMM_DRIVER_STREAM_MAP(HOST_OP_LOCKED, , )
 };
+/* clang-format on */
 
 static uint64_t half_of_ram(void)
 {

@@ -132,6 +132,17 @@ static const char *mappings_whole(const struct sim *sim, const struct sim_reserv
     return NULL;
 }
 
+/* Finds the reservation around a range of whole mappings. */
+static vmm_status mappings_find(struct sim *sim, const char *verb, uint64_t address, uint64_t bytes,
+                                struct sim_reservation **out)
+{
+    const char *why = NULL;
+    *out = range_find(sim, address, bytes, &why);
+    if (*out != NULL)
+        why = mappings_whole(sim, *out, address, bytes);
+    return why == NULL ? VMM_OK : range_refuse(verb, address, bytes, why);
+}
+
 static bool range_is_mapped(const struct sim *sim, const struct sim_reservation *reservation,
                             uint64_t address, uint64_t bytes)
 {
@@ -248,12 +259,10 @@ static void mapping_report_users(struct sim *sim, const struct sim_mapping *mapp
 
 vmm_status vmm__sim_unmap(struct sim *sim, uint64_t address, uint64_t bytes)
 {
-    const char *why = NULL;
-    struct sim_reservation *reservation = range_find(sim, address, bytes, &why);
-    if (reservation != NULL)
-        why = mappings_whole(sim, reservation, address, bytes);
-    if (why != NULL)
-        return range_refuse("unmap", address, bytes, why);
+    struct sim_reservation *reservation;
+    vmm_status status = mappings_find(sim, "unmap", address, bytes, &reservation);
+    if (status != VMM_OK)
+        return status;
     uint64_t end = address + bytes;
     while (address < end) {
         struct sim_mapping *mapping = *sim_granule(sim, reservation, address);
@@ -278,12 +287,10 @@ static void handle_block_maps(struct sim *sim, const struct sim_mapping *mapping
 
 vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes)
 {
-    const char *why = NULL;
-    struct sim_reservation *reservation = range_find(sim, address, bytes, &why);
-    if (reservation != NULL)
-        why = mappings_whole(sim, reservation, address, bytes);
-    if (why != NULL)
-        return range_refuse("access", address, bytes, why);
+    struct sim_reservation *reservation;
+    vmm_status status = mappings_find(sim, "access", address, bytes, &reservation);
+    if (status != VMM_OK)
+        return status;
     uint64_t end = address + bytes;
     while (address < end) {
         struct sim_mapping *mapping = *sim_granule(sim, reservation, address);

@@ -261,6 +261,14 @@ static vmm_status event_find(struct sim *sim, const char *verb, void *event, str
     return vmm__error(VMM_ERR_DRIVER, "sim: %s: %p is not an event", verb, event);
 }
 
+/* The same for a query of the event or a wait for it, which a captured event refuses. */
+static vmm_status event_find_usable(struct sim *sim, const char *verb, void *event,
+                                    struct sim_event **out)
+{
+    vmm_status status = event_find(sim, verb, event, out);
+    return status == VMM_OK ? vmm__sim_capture_break_event(sim, *out, verb) : status;
+}
+
 static void event_free(struct map_node *node)
 {
     struct sim_event *event = (struct sim_event *)node;
@@ -325,9 +333,7 @@ static bool event_is_complete(const struct sim_order *order, const struct sim_ev
 vmm_status vmm__sim_event_query(struct sim *sim, void *event)
 {
     struct sim_event *found;
-    vmm_status status = event_find(sim, "event query", event, &found);
-    if (status == VMM_OK)
-        status = vmm__sim_capture_break_event(sim, found, "event query");
+    vmm_status status = event_find_usable(sim, "event query", event, &found);
     if (status != VMM_OK)
         return status;
     sim_charge(sim, SIM_COST_EVENT_QUERY, 0);
@@ -341,9 +347,7 @@ vmm_status vmm__sim_event_query(struct sim *sim, void *event)
 vmm_status vmm__sim_event_wait(struct sim *sim, void *event)
 {
     struct sim_event *found;
-    vmm_status status = event_find(sim, "event wait", event, &found);
-    if (status == VMM_OK)
-        status = vmm__sim_capture_break_event(sim, found, "event wait");
+    vmm_status status = event_find_usable(sim, "event wait", event, &found);
     if (status != VMM_OK)
         return status;
     sim_charge(sim, SIM_COST_EVENT_WAIT, 0);

@@ -129,14 +129,15 @@ static vmm_status sim_read(struct driver *driver, const struct driver_piece *pie
     }
 VMM_DRIVER_TEST_MAP(SIM_TEST_CALL, struct driver *driver, sim)
 
-static const struct driver_ops sim_ops = { .name = "sim",
-                                           .close = sim_close,
-                                           .clock = sim_clock,
-                                           .stream_check = vmm__driver_any_stream,
 #define SIM_OP(name, parameters, arguments) .name = sim_##name,
-                                           VMM_DRIVER_MAP(SIM_OP, , )
-#undef SIM_OP
+/* clang-format off */
+static const struct driver_ops sim_ops = {
+    .name = "sim",
+    .close = sim_close,
+    .clock = sim_clock,
+    VMM_DRIVER_MAP(SIM_OP, , )
 };
+/* clang-format on */
 
 vmm_status vmm__driver_sim_open(const struct driver_options *options, struct driver **out)
 {
@@ -156,7 +157,6 @@ vmm_status vmm__driver_sim_open(const struct driver_options *options, struct dri
     vmm__driver_init(&sim->driver, &sim_ops);
     sim->driver.granule_bytes = SIM_GRANULE_BYTES;
     sim->driver.total_bytes = total;
-    sim->driver.clock_is_simulated = true;
     (void)snprintf(sim->driver.device_name, sizeof sim->driver.device_name, "simulated H200");
     *out = &sim->driver;
     return VMM_OK;
