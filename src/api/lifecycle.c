@@ -30,11 +30,9 @@ static void device_lost(struct lost_listener *listener)
     atomic_store_explicit(&cache->is_slow_path_only, true, memory_order_seq_cst);
 }
 
-/*
- * The size of the first reservation, as a multiple of the device's memory. With 4, many streams have room to grow in
+/* The size of the first reservation, as a multiple of the device's memory. With 4, many streams have room to grow in
  * place, and 64 caches on a device of 288 GiB fit into the 128 TiB of a process. Debug mode reuses a block's addresses
- * only after all other addresses, so it needs more of them.
- */
+ * only after all other addresses, so it needs more of them. */
 enum { FIRST_DEVICES = 4, FIRST_DEVICES_DEBUG = 64 };
 
 /* The same for a driver whose addresses are backed at once, and with NVTX, which registers the whole arena as one heap. */

@@ -91,10 +91,8 @@ static bool uses_wait(vmm_cache *cache, uint64_t inner)
     return have_ended;
 }
 
-/*
- * Checks a freed block after its work. Returns whether it is poisoned now and may enter the quarantine. Writes the
- * poison first, so that one wait covers both; writes none on a closed stream.
- */
+/* Checks a freed block after its work. Returns whether it is poisoned now and may enter the quarantine. Writes the
+ * poison first, so that one wait covers both; writes none on a closed stream. */
 static bool block_inspect(const struct debug_call *call, struct record *record,
                           struct finding *finding)
 {

@@ -28,11 +28,9 @@ static void counter_subtract(_Atomic uint64_t *counter, uint64_t amount)
     atomic_fetch_sub_explicit(counter, amount, memory_order_relaxed);
 }
 
-/*
- * Enforces D5. Only create, map and access may report DEVICE_OOM, and only reserve may report
- * ADDRESS_SPACE: from any other call, freeing memory would not help the caller, so the status
- * becomes ERR_DRIVER. An open device exists, so NO_DEVICE becomes ERR_DRIVER as well.
- */
+/* Enforces D5. Only create, map and access may report DEVICE_OOM, and only reserve may report ADDRESS_SPACE: from any
+ * other call, freeing memory would not help the caller, so the status becomes ERR_DRIVER. An open device exists, so
+ * NO_DEVICE becomes ERR_DRIVER as well. */
 static vmm_status status_normalize(enum driver_call call, vmm_status status)
 {
     if (status == VMM_ERR_NO_DEVICE)
@@ -161,10 +159,8 @@ uint64_t vmm__driver_host_ns(const struct driver *driver)
     return sum;
 }
 
-/*
- * Never falls back to another driver: kernels that receive host addresses would corrupt the
- * program. Only an explicit choice selects host or sim.
- */
+/* Never falls back to another driver: kernels that receive host addresses would corrupt the program. Only an explicit
+ * choice selects host or sim. */
 static vmm_status driver_open_default(const struct driver_options *options, struct driver **out)
 {
     struct error_line reason;

@@ -1,10 +1,9 @@
 /*
  * The driver: the only interface between the library and the device.
  *
- * A driver is a table of operations over one device. Three exist: `cuda` (a GPU through
- * libcuda.so.1), `host` (ordinary memory; kernels are host functions that run in stream order) and
- * `sim` (no memory, only CUDA's rules and costs). Callers use the vmm__driver_*() functions below,
- * which count and time each call; they never call the table directly.
+ * A driver is a table of operations over one device. Three exist: `cuda` (a GPU through libcuda.so.1), `host` (ordinary
+ * memory; kernels are host functions that run in stream order) and `sim` (no memory, only CUDA's rules and costs).
+ * Callers use the vmm__driver_*() functions below, which count and time each call; they never call the table directly.
  *
  * Callers guarantee:
  *  P1. out-parameters are never NULL;
@@ -32,11 +31,11 @@
  *      code;
  *  D6. any thread may call any operation.
  *
- * The vmm__driver_*() functions add: after one call returns ERR_LOST, no later call reaches the
- * driver except close and clock. Each returns ERR_LOST with the line of the first failure, is not
- * counted and does not wait. If accepts_release is set, because memory outlives a lost context,
- * unmap, release and address_free still reach the driver until it refuses one of them; later ones
- * get the same line. Owners therefore release resources without a check whether the device is lost.
+ * The vmm__driver_*() functions add: after one call returns ERR_LOST, no later call reaches the driver except close and
+ * clock. Each returns ERR_LOST with the line of the first failure, is not counted and does not wait. If accepts_release
+ * is set, because memory outlives a lost context, unmap, release and address_free still reach the driver until it
+ * refuses one of them; later ones get the same line. Owners therefore release resources without a check whether the
+ * device is lost.
  *
  * May be called by: every module above. Depends on: base.
  */
@@ -184,8 +183,8 @@ struct driver_ops {
     /* sim: nanoseconds on the driver's clock, the sum of modelled costs. NULL: real time. */
     uint64_t (*clock)(struct driver *driver);
 
-    /* ERR_INVALID_ARGUMENT if the stream belongs to another context, whose work the driver cannot order. Does not detect
-     * destroyed streams. NULL: the driver has no contexts. */
+    /* ERR_INVALID_ARGUMENT if the stream belongs to another context, whose work the driver cannot order. Does not
+     * detect destroyed streams. NULL: the driver has no contexts. */
     vmm_status (*stream_check)(struct driver *driver, vmm_stream stream);
 
 #define DRIVER_OP_MEMBER(name, parameters, arguments) vmm_status(*name) parameters;
@@ -217,10 +216,7 @@ struct driver {
     /* The driver accepts releases although the device is lost; false after its first refusal. */
     _Atomic bool accepts_release;
 
-    /*
-     * Maintained by the calls below. The outstanding counts must be zero after everything is
-     * released.
-     */
+    /* Maintained by the calls below. The outstanding counts must be zero after everything is released. */
     struct driver_tally tally[DRIVER_CALL_COUNT];
     _Atomic uint64_t stalls;        /* event_wait, device_wait and read calls */
     _Atomic uint64_t reservations;  /* outstanding */
@@ -248,10 +244,8 @@ bool vmm__driver_cuda_is_built(void);
 vmm_status vmm__driver_host_open(const struct driver_options *options, struct driver **out);
 vmm_status vmm__driver_sim_open(const struct driver_options *options, struct driver **out);
 
-/*
- * Opens a driver of the kind. DEFAULT means cuda; returns ERR_NO_DEVICE with a line that names the
- * other drivers if no GPU is usable.
- */
+/* Opens a driver of the kind. DEFAULT means cuda; returns ERR_NO_DEVICE with a line that names the other drivers if no
+ * GPU is usable. */
 vmm_status vmm__driver_open(vmm_driver_kind kind, const struct driver_options *options,
                             struct driver **out);
 void vmm__driver_close(struct driver *driver);

@@ -1,6 +1,6 @@
 /*
- * Stream names for the drivers without a GPU. As with CUDA's handles, a new stream gets the name of
- * a destroyed one, the most recent first; until then the name is invalid.
+ * Stream names for the drivers without a GPU. As with CUDA's handles, a new stream gets the name of a destroyed one,
+ * the most recent first; until then the name is invalid.
  *
  * Owns: the list of destroyed names, and a table of destroyed and recorded names.
  * May be called by: sim, host; under the lock that guards their streams.
@@ -24,19 +24,15 @@ struct stream_names {
 /* Returns a name for a new stream. */
 vmm_stream vmm__stream_names_take(struct stream_names *names);
 
-/*
- * Records the name of a stream for which the driver has no record at present. False: out of host
- * memory, nothing changed.
- */
+/* Records the name of a stream for which the driver has no record at present. False: out of host memory, nothing
+ * changed. */
 bool vmm__stream_names_note(struct stream_names *names, vmm_stream name);
 
 /* True if the stream was recorded and not destroyed since. */
 bool vmm__stream_names_has(const struct stream_names *names, vmm_stream name);
 
-/*
- * Records that the stream was destroyed, whether its name was generated or the caller's. False: out
- * of host memory, nothing changed.
- */
+/* Records that the stream was destroyed, whether its name was generated or the caller's. False: out of host memory,
+ * nothing changed. */
 bool vmm__stream_names_drop(struct stream_names *names, vmm_stream name);
 
 /* Returns ERR_INVALID_ARGUMENT, with a line that names the call, if the stream was destroyed. */

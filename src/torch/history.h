@@ -56,8 +56,8 @@ uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event
 /* Cancels the event of that number, if the ring still has it. */
 void vmm__history_cancel(struct history *history, uint64_t number);
 
-/* The live map. recall() returns false if it has no block at the address. learn() adds or replaces a block: without host
- * memory, or in a closed history, the map has no block there afterwards. */
+/* The live map. recall() returns false if it has no block at the address. learn() adds or replaces a block: without
+ * host memory, or in a closed history, the map has no block there afterwards. */
 bool vmm__history_recall(struct history *history, uint64_t address, struct live_block *out);
 void vmm__history_learn(struct history *history, const struct live_block *block);
 void vmm__history_forget(struct history *history, uint64_t address);
@@ -65,10 +65,8 @@ void vmm__history_forget(struct history *history, uint64_t address);
 /* Returns the number of events so far. */
 uint64_t vmm__history_length(struct history *history);
 
-/*
- * Copies the events before number `end`, oldest first, into memory that the caller frees: vmm__host_free() with
- * capacity events. ERR_HOST_OOM.
- */
+/* Copies the events before number `end`, oldest first, into memory that the caller frees: vmm__host_free() with
+ * capacity events. ERR_HOST_OOM. */
 struct history_copy {
     vmm_torch_event *events; /* NULL: none */
     uint64_t capacity;

@@ -1,10 +1,8 @@
 /*
- * Loads and starts libcuda, decides whether its functions may be called, and translates their
- * results.
+ * Loads and starts libcuda, decides whether its functions may be called, and translates their results.
  *
- * Owns: the process-wide table of libcuda functions. libcuda is opened at run time, so that one
- * binary runs with and without a GPU. It is never closed, because its threads may outlive the
- * driver.
+ * Owns: the process-wide table of libcuda functions. libcuda is opened at run time, so that one binary runs with and
+ * without a GPU. It is never closed, because its threads may outlive the driver.
  * Invariants:
  *  1. no call is made after exit() begins or libcuda reports that it is shutting down: libcuda
  *     tears itself down then and a call may crash. Our exit handler is registered after libcuda
@@ -195,10 +193,7 @@ vmm_status vmm__cuda_api_start(const struct cuda_api **out)
 /* Newer than the oldest supported cuda.h. */
 enum { TENSOR_MEMORY_LEAK = 721 };
 
-/*
- * The device is lost if its context is destroyed, or if CUDA requires a new process or a new
- * context to continue.
- */
+/* The device is lost if its context is destroyed, or if CUDA requires a new process or a new context to continue. */
 static vmm_status status_of(CUresult result, vmm_status no_memory)
 {
     switch ((int)result) {

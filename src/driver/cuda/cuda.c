@@ -1,10 +1,9 @@
 /*
  * The cuda driver: an NVIDIA GPU through libcuda.so.1.
  *
- * Owns: the driver object and one reference to the device's primary context, which the CUDA runtime
- * also uses. Mapped memory does not belong to that context: what the caller does not release stays
- * allocated until the process ends, even if the context is destroyed. Unmap, release and
- * address_free work without a context, and with a broken one.
+ * Owns: the driver object and one reference to the device's primary context, which the CUDA runtime also uses. Mapped
+ * memory does not belong to that context: what the caller does not release stays allocated until the process ends, even
+ * if the context is destroyed. Unmap, release and address_free work without a context, and with a broken one.
  * Called by: vmm__driver_open() and through the driver table, any thread.
  */
 #ifdef VMM_WITH_CUDA
@@ -15,10 +14,8 @@
 
 /* ---- Our context on the calling thread ------------------------------------------------------- */
 
-/*
- * Compares context ids. cudaDeviceReset() leaves a context with the same handle that knows neither
- * our work nor our events.
- */
+/* Compares context ids. cudaDeviceReset() leaves a context with the same handle that knows neither our work nor our
+ * events. */
 static vmm_status context_check(const struct cuda_driver *cuda)
 {
     unsigned long long id = 0;
@@ -118,10 +115,8 @@ static void kernels_unload(struct cuda_driver *cuda)
     vmm__error_restore(&line);
 }
 
-/*
- * On a lost device only releases our reference to the context: the process can create a new one
- * after all references are released.
- */
+/* On a lost device only releases our reference to the context: the process can create a new one after all references
+ * are released. */
 static void cuda_close(struct driver *driver)
 {
     struct cuda_driver *cuda = vmm__cuda_of(driver);

@@ -21,10 +21,8 @@
 
 /* ---- api.c ----------------------------------------------------------------------------------- */
 
-/*
- * X(exported name, name to look up, CUDA version of this form). cuda.h redirects some names to
- * others, so the exported name is always written out.
- */
+/* X(exported name, name to look up, CUDA version of this form). cuda.h redirects some names to others, so the exported
+ * name is always written out. */
 #define CUDA_CALL_MAP(X)                                                                           \
     X(cuInit, "cuInit", 2000)                                                                      \
     X(cuDriverGetVersion, "cuDriverGetVersion", 2020)                                              \
@@ -88,23 +86,17 @@ struct cuda_api {
 #undef CUDA_API_MEMBER
 };
 
-/*
- * Loads and starts libcuda once for the process; it is never closed. Fails with ERR_NO_DEVICE,
- * ERR_UNSUPPORTED, ERR_HOST_OOM or ERR_FORKED.
- */
+/* Loads and starts libcuda once for the process; it is never closed. Fails with ERR_NO_DEVICE, ERR_UNSUPPORTED,
+ * ERR_HOST_OOM or ERR_FORKED. */
 vmm_status vmm__cuda_api_start(const struct cuda_api **out);
 
-/*
- * Every libcuda call runs between these two; pairs may nest. begin returns false once exit() has
- * begun or libcuda is shutting down: then make no call, and do not call end.
- */
+/* Every libcuda call runs between these two; pairs may nest. begin returns false once exit() has begun or libcuda is
+ * shutting down: then make no call, and do not call end. */
 bool vmm__cuda_calls_begin(void);
 void vmm__cuda_calls_end(void);
 
-/*
- * Translates a result. On failure sets the error line: the call as `format` describes it, then the
- * name, number and text of the result. `no_memory` is the status for OUT_OF_MEMORY from this call.
- */
+/* Translates a result. On failure sets the error line: the call as `format` describes it, then the name, number and
+ * text of the result. `no_memory` is the status for OUT_OF_MEMORY from this call. */
 vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_status no_memory,
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
 
@@ -144,11 +136,9 @@ static inline struct cuda_driver *vmm__cuda_of(struct driver *driver)
     return (struct cuda_driver *)driver;
 }
 
-/*
- * enter makes our context current on this thread and relaxes the capture mode, so that calls which
- * a stream capture in this process forbids succeed. leave restores both. ERR_LOST if the context is
- * not the one of open, or CUDA has shut down.
- */
+/* enter makes our context current on this thread and relaxes the capture mode, so that calls which a stream capture in
+ * this process forbids succeed. leave restores both. ERR_LOST if the context is not the one of open, or CUDA has shut
+ * down. */
 struct cuda_scope {
     bool pushed;
     CUstreamCaptureMode capture_mode;
@@ -156,16 +146,12 @@ struct cuda_scope {
 vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *scope);
 void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *scope);
 
-/*
- * Like enter, for releases: once the device is lost, it neither checks the context nor makes it
- * current, because mapped memory belongs to no context.
- */
+/* Like enter, for releases: once the device is lost, it neither checks the context nor makes it current, because mapped
+ * memory belongs to no context. */
 vmm_status vmm__cuda_enter_for_release(const struct cuda_driver *cuda, struct cuda_scope *scope);
 
-/*
- * Evaluates `calls`, an expression that calls libcuda, between enter() and leave, and declares `status` and `result`.
- * The arguments after it go to vmm__cuda_status().
- */
+/* Evaluates `calls`, an expression that calls libcuda, between enter() and leave, and declares `status` and `result`.
+ * The arguments after it go to vmm__cuda_status(). */
 #define CUDA_CALLS_WITHIN(enter, cuda, calls, ...)                                                 \
     struct cuda_scope scope;                                                                       \
     CUresult result = CUDA_SUCCESS;                                                                \
@@ -185,27 +171,19 @@ vmm_status vmm__cuda_enter_for_release(const struct cuda_driver *cuda, struct cu
 
 /* ---- plain.c --------------------------------------------------------------------------------- */
 
-/*
- * Switches to plain memory; the remaining operations come from `ops`. device_bytes 0 selects a
- * share of the free memory. ERR_DEVICE_OOM if that is less than one granule.
- */
+/* Switches to plain memory; the remaining operations come from `ops`. device_bytes 0 selects a share of the free
+ * memory. ERR_DEVICE_OOM if that is less than one granule. */
 vmm_status vmm__cuda_plain_begin(struct cuda_driver *cuda, const struct driver_ops *ops,
                                  uint64_t device_bytes);
 
 /* ---- probe.c --------------------------------------------------------------------------------- */
 
-/*
- * Reads the device's attributes and sets the properties of its memory. The caller has made the
- * context current.
- */
+/* Reads the device's attributes and sets the properties of its memory. The caller has made the context current. */
 vmm_status vmm__cuda_device_read(struct cuda_driver *cuda);
 
-/*
- * Makes each memory call on one granule and leaves nothing allocated. ERR_UNSUPPORTED names the
- * call that failed; ERR_DEVICE_OOM and ERR_LOST pass through. Then maps the granule at a second
- * address. If that fails with any status but ERR_LOST, clears has_aliases, sets alias_failure and
- * still succeeds.
- */
+/* Makes each memory call on one granule and leaves nothing allocated. ERR_UNSUPPORTED names the call that failed;
+ * ERR_DEVICE_OOM and ERR_LOST pass through. Then maps the granule at a second address. If that fails with any status
+ * but ERR_LOST, clears has_aliases, sets alias_failure and still succeeds. */
 vmm_status vmm__cuda_self_test(struct cuda_driver *cuda);
 
 /* ---- memory.c, work.c ------------------------------------------------------------------------ */

@@ -1,8 +1,7 @@
 /*
  * Reservations, handles and mappings of the cuda driver: one libcuda call each.
  *
- * Owns: nothing. Called by: the driver table, any thread; probe.c. Locks: none; libcuda has its
- * own.
+ * Owns: nothing. Called by: the driver table, any thread; probe.c. Locks: none; libcuda has its own.
  */
 #ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
@@ -10,10 +9,7 @@
 
 #include <inttypes.h>
 
-/*
- * The caller guarantees valid arguments (P2), so INVALID_VALUE means a size beyond the address
- * space.
- */
+/* The caller guarantees valid arguments (P2), so INVALID_VALUE means a size beyond the address space. */
 vmm_status vmm__cuda_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
                              uint64_t *address)
 {

@@ -33,10 +33,8 @@ vmm_status vmm__cuda_event_destroy(struct driver *driver, void *event)
     return status;
 }
 
-/*
- * For calls that name a stream: CUDA may report a destroyed stream as an invalid handle or as a
- * destroyed context. If the context still answers, the stream was destroyed.
- */
+/* For calls that name a stream: CUDA may report a destroyed stream as an invalid handle or as a destroyed context. If
+ * the context still answers, the stream was destroyed. */
 static vmm_status stream_status(struct driver *driver, CUresult result, vmm_status status)
 {
     uint64_t free_bytes;
@@ -85,10 +83,7 @@ vmm_status vmm__cuda_device_wait(struct driver *driver)
     return status;
 }
 
-/*
- * CUDA refuses the query of the default stream while another stream is being captured: report it as
- * captured.
- */
+/* CUDA refuses the query of the default stream while another stream is being captured: report it as captured. */
 vmm_status vmm__cuda_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing)
 {
     struct cuda_driver *cuda = vmm__cuda_of(driver);

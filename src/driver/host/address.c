@@ -2,10 +2,9 @@
  * Address ranges of the host driver.
  *
  * Owns: the reserved ranges, and for each a table from granule to mapping.
- * Invariant: a reserved range stays reserved as a whole: inaccessible anonymous mappings cover all
- * unmapped parts, so no other mmap can land there.
- * Called by: the driver table, any thread; mapping.c, handle.c. memory.lock guards the list and the
- * tables.
+ * Invariant: a reserved range stays reserved as a whole: inaccessible anonymous mappings cover all unmapped parts, so
+ * no other mmap can land there.
+ * Called by: the driver table, any thread; mapping.c, handle.c. memory.lock guards the list and the tables.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"

@@ -1,9 +1,9 @@
 /*
  * Events of the host driver, and blocking waits of host threads.
  *
- * Owns: the events. Each waiting thread keeps its own record on its stack. An event is a position
- * in a stream: the stream it was recorded on and the number of pieces submitted until then.
- * Recording queues nothing; the event is complete once that many pieces have finished.
+ * Owns: the events. Each waiting thread keeps its own record on its stack. An event is a position in a stream: the
+ * stream it was recorded on and the number of pieces submitted until then. Recording queues nothing; the event is
+ * complete once that many pieces have finished.
  * Called by: the driver table, any thread; work.c. work.lock guards everything.
  */
 #define _GNU_SOURCE
@@ -152,10 +152,7 @@ vmm_status vmm__host_event_record_locked(struct host_work *work, void *event, vm
     return status;
 }
 
-/*
- * Called before a query of an event or a wait for it. Refuses an event that was captured; that
- * breaks the capture.
- */
+/* Called before a query of an event or a wait for it. Refuses an event that was captured; that breaks the capture. */
 static vmm_status captured_refuse_locked(const struct host_event *event, const char *verb)
 {
     if (!event->is_captured)

@@ -100,10 +100,8 @@ static int extent_fallocate(const struct host_file *file, struct host_extent ext
     return result;
 }
 
-/*
- * If this fails, the file keeps the memory and reuses it later. The only loss is that it
- * is not zeroed, which no caller relies on.
- */
+/* If this fails, the file keeps the memory and reuses it later. The only loss is that it is not zeroed, which no caller
+ * relies on. */
 static void extents_punch(const struct host_file *file, const struct host_extent *items,
                           size_t count)
 {
@@ -132,10 +130,7 @@ static vmm_status extents_commit(const struct host_file *file, const struct host
 
 /* ---- Free granules --------------------------------------------------------------------------- */
 
-/*
- * Returns the first free extent that holds all the granules; if none does, the first extent, to
- * combine several.
- */
+/* Returns the first free extent that holds all the granules; if none does, the first extent, to combine several. */
 static size_t free_start(const struct host_file *file, uint64_t granules)
 {
     for (size_t i = 0; i < file->free_count; i++)

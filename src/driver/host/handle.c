@@ -2,8 +2,8 @@
  * Handles of the host driver; opens and closes its memory.
  *
  * Owns: the handles, and the list of file extents of each.
- * Invariant: a handle's memory is freed when it is released and its last mapping is unmapped.
- * Checks the callers' guarantee about handles (P6): ids are never reused.
+ * Invariant: a handle's memory is freed when it is released and its last mapping is unmapped. Checks the callers'
+ * guarantee about handles (P6): ids are never reused.
  * Called by: the driver table, any thread; mapping.c; host.c. memory.lock guards everything.
  */
 #define _GNU_SOURCE

@@ -1,9 +1,8 @@
 /*
  * The host driver: ordinary memory of this machine, for systems without a GPU.
  *
- * Owns: the driver object; its parts own the rest (see internal.h). Physical memory is one memfd, a
- * mapping is a shared mmap of parts of it over reserved addresses, kernels are host functions that
- * worker threads run in stream order.
+ * Owns: the driver object; its parts own the rest (see internal.h). Physical memory is one memfd, a mapping is a shared
+ * mmap of parts of it over reserved addresses, kernels are host functions that worker threads run in stream order.
  * Called by: vmm__driver_open() and through the driver table, any thread.
  */
 #define _GNU_SOURCE

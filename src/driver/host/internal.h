@@ -11,8 +11,8 @@
  *   event.c    events, and blocking waits of host threads
  *   pattern.c  the memory patterns of fill and check
  *
- * Locks: memory.lock guards everything in host_memory (and its file); work.lock guards everything
- * in host_work, its streams and its events. No thread holds both.
+ * Locks: memory.lock guards everything in host_memory (and its file); work.lock guards everything in host_work, its
+ * streams and its events. No thread holds both.
  */
 #ifndef VMM_DRIVER_HOST_INTERNAL_H
 #define VMM_DRIVER_HOST_INTERNAL_H
@@ -174,10 +174,8 @@ struct host_work {
     pthread_t workers[HOST_WORKER_LIMIT];
 };
 
-/*
- * A stream lives while it has references: from its name (until stream_destroy), its pending work,
- * events recorded on it, and waits for it.
- */
+/* A stream lives while it has references: from its name (until stream_destroy), its pending work, events recorded on
+ * it, and waits for it. */
 struct host_stream {
     struct host_stream *next;
     struct host_stream *next_ready;
@@ -197,10 +195,8 @@ struct host_stream {
 vmm_status vmm__host_work_open(struct host_work *work);
 void vmm__host_work_close(struct host_work *work);
 
-/*
- * Called by operations that make a stream wait, wait for it or submit work to it. Fails if the
- * stream is being captured, and marks the capture as broken.
- */
+/* Called by operations that make a stream wait, wait for it or submit work to it. Fails if the stream is being
+ * captured, and marks the capture as broken. */
 vmm_status vmm__host_capture_break_locked(struct host_stream *stream, const char *verb);
 
 /* Returns NULL if the name was never used or the stream was destroyed. Adds no reference. */
@@ -213,10 +209,7 @@ vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_pie
 
 /* ---- run.c: kinds of work -------------------------------------------------------------------- */
 
-/*
- * Runs a piece, other than a wait that is not reached. Returns the number of mismatches. Call
- * without the lock.
- */
+/* Runs a piece, other than a wait that is not reached. Returns the number of mismatches. Call without the lock. */
 uint64_t vmm__host_piece_run(const struct host_piece *piece);
 
 /* ---- event.c: events, blocking waits --------------------------------------------------------- */
@@ -244,10 +237,8 @@ struct host_driver {
     struct host_work work;
 };
 
-/*
- * The operations of the table: those on memory run with memory.lock held, those on events and streams with work.lock,
- * and the others with neither.
- */
+/* The operations of the table: those on memory run with memory.lock held, those on events and streams with work.lock,
+ * and the others with neither. */
 #define HOST_OP_DECLARE(name, parameters, arguments) vmm_status vmm__host_##name parameters;
 #define HOST_OP_DECLARE_LOCKED(name, parameters, arguments)                                        \
     vmm_status vmm__host_##name##_locked parameters;

@@ -45,10 +45,8 @@ static vmm_status extent_map(const struct host_file *file, struct host_extent ex
     return VMM_OK;
 }
 
-/*
- * If covering the range after a failure also fails, inaccessible pieces remain; the next mapping
- * there replaces them.
- */
+/* If covering the range after a failure also fails, inaccessible pieces remain; the next mapping there replaces
+ * them. */
 static vmm_status extents_map(const struct host_file *file, const struct host_extents *extents,
                               uint64_t address, uint64_t bytes)
 {
@@ -164,10 +162,8 @@ static void access_restore(const struct host_reservation *reservation, uint64_t 
     }
 }
 
-/*
- * At the limit of mappings the kernel can refuse the cover. Then removes access instead; the next
- * mapping there replaces the remaining one.
- */
+/* At the limit of mappings the kernel can refuse the cover. Then removes access instead; the next mapping there
+ * replaces the remaining one. */
 static vmm_status range_unmap(const struct host_reservation *reservation, uint64_t address,
                               uint64_t bytes)
 {
@@ -204,10 +200,8 @@ vmm_status vmm__host_unmap_locked(struct host_memory *memory, uint64_t address, 
     return status;
 }
 
-/*
- * Replaces one page fault for each page at the first access by one call. A hint only: kernels
- * before 5.14 do not support it.
- */
+/* Replaces one page fault for each page at the first access by one call. A hint only: kernels before 5.14 do not
+ * support it. */
 static void pages_populate(uint64_t address, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE

@@ -1,8 +1,7 @@
 /*
  * The kinds of work of the host driver: how each is submitted and how a worker runs it.
  *
- * Owns nothing. Called by: the driver table, any thread; work.c, whose workers run pieces without
- * its lock.
+ * Owns nothing. Called by: the driver table, any thread; work.c, whose workers run pieces without its lock.
  */
 #define _GNU_SOURCE
 #include "base/clock.h"
@@ -122,11 +121,8 @@ static void stream_finish_locked(struct host_work *work, vmm_stream name)
         vmm__host_wait_locked(work, (struct host_position){ stream, stream->submitted });
 }
 
-/*
- * Writes the bytes before it returns, because the program accesses this memory directly, without a
- * stream. A stream under capture accepts no work; its earlier work finishes first, then the bytes
- * are written.
- */
+/* Writes the bytes before it returns, because the program accesses this memory directly, without a stream. A stream
+ * under capture accepts no work; its earlier work finishes first, then the bytes are written. */
 vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
                            vmm_stream stream)
 {

@@ -187,10 +187,7 @@ static void blocked_wake_locked(struct host_work *work, struct host_stream *stre
     }
 }
 
-/*
- * Runs the next piece of a stream, which is in no list on entry. Leaves the stream ready, blocked
- * or without work.
- */
+/* Runs the next piece of a stream, which is in no list on entry. Leaves the stream ready, blocked or without work. */
 static void stream_step_locked(struct host_work *work, struct host_stream *stream)
 {
     struct host_piece piece = *stream_next_piece(stream);

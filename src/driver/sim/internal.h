@@ -52,9 +52,7 @@ struct sim;
 
 /* ---- Sets of work ---------------------------------------------------------------------------- */
 
-/*
- * An epoch is one piece of work: sequence << SIM_STREAM_BITS | index of its stream. 0 means none.
- */
+/* An epoch is one piece of work: sequence << SIM_STREAM_BITS | index of its stream. 0 means none. */
 static inline uint64_t sim_epoch(unsigned stream, uint64_t sequence)
 {
     return sequence << SIM_STREAM_BITS | stream;
@@ -121,11 +119,9 @@ struct sim_shadow {
 
 struct sim_work;
 
-/*
- * Both record the work as a user of the range. If *conflict is 0, it receives the epoch of earlier
- * work that this work is not ordered after, or this work's own epoch if it overwrites what it
- * accessed itself. False: out of host memory, the contents are incomplete.
- */
+/* Both record the work as a user of the range. If *conflict is 0, it receives the epoch of earlier work that this work
+ * is not ordered after, or this work's own epoch if it overwrites what it accessed itself. False: out of host memory,
+ * the contents are incomplete. */
 bool vmm__sim_shadow_write(struct sim_shadow *shadow, const struct sim_work *work, uint64_t offset,
                            uint64_t bytes, struct sim_content content, uint64_t *conflict);
 /* Sets [*first, *last) to the items that cover exactly the range. */
@@ -171,9 +167,7 @@ struct sim_space {
     uint32_t last_found;
 };
 
-/*
- * Returns the reservation that contains the address, or NULL; valid until the next reserve or free.
- */
+/* Returns the reservation that contains the address, or NULL; valid until the next reserve or free. */
 struct sim_reservation *vmm__sim_reservation_at(struct sim *sim, uint64_t address);
 void vmm__sim_space_free(struct sim *sim);
 
@@ -264,15 +258,11 @@ struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name
 vmm_status vmm__sim_stream_get(struct sim *sim, const char *verb, vmm_stream name,
                                struct sim_stream **out);
 
-/*
- * Called by operations that wait for a stream or combine it with others. CUDA refuses them if the
- * stream is being captured, and invalidates the capture.
- */
+/* Called by operations that wait for a stream or combine it with others. CUDA refuses them if the stream is being
+ * captured, and invalidates the capture. */
 vmm_status vmm__sim_capture_break(struct sim *sim, struct sim_stream *stream, const char *verb);
-/*
- * Called before a query of an event or a wait for it. Refuses an event that was captured, and marks
- * the capture as broken.
- */
+/* Called before a query of an event or a wait for it. Refuses an event that was captured, and marks the capture as
+ * broken. */
 vmm_status vmm__sim_capture_break_event(struct sim *sim, const struct sim_event *event,
                                         const char *verb);
 void vmm__sim_order_free(struct sim *sim);

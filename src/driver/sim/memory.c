@@ -1,9 +1,9 @@
 /*
  * Physical memory of the sim driver: handles, mappings and access.
  *
- * Owns: sim->handles, the mappings and the granules' entries. Refuses what CUDA refuses, and checks
- * a whole call before it changes anything. The use of an invalid handle is refused and also
- * recorded as a violation, because it is undefined behaviour in CUDA.
+ * Owns: sim->handles, the mappings and the granules' entries. Refuses what CUDA refuses, and checks a whole call before
+ * it changes anything. The use of an invalid handle is refused and also recorded as a violation, because it is
+ * undefined behaviour in CUDA.
  */
 #include "driver/sim/internal.h"
 
@@ -207,11 +207,9 @@ vmm_status vmm__sim_map(struct sim *sim, uint64_t address, uint64_t bytes, uint6
     return VMM_OK;
 }
 
-/*
- * Models CUDA 13.0 on an H200: if a handle's oldest mapping is unmapped while no other has access,
- * and the remaining one then gets access, every further map of the handle fails with unknown error
- * (999) until that mapping is unmapped too.
- */
+/* Models CUDA 13.0 on an H200: if a handle's oldest mapping is unmapped while no other has access, and the remaining
+ * one then gets access, every further map of the handle fails with unknown error (999) until that mapping is unmapped
+ * too. */
 static void handle_remove_mapping(struct sim_handle *handle, const struct sim_mapping *removed)
 {
     struct sim_mapping **link = &handle->youngest;

@@ -1,6 +1,5 @@
 /*
- * Streams and events of the sim driver: the order between pieces of work, and what the host has
- * observed.
+ * Streams and events of the sim driver: the order between pieces of work, and what the host has observed.
  *
  * Owns: sim->order except its queue, and sim->events. Uses vector clocks, as race detectors do: see
  * I4 of internal.h. A slot is reused only after the host has observed the end of all its work, so
@@ -31,11 +30,8 @@ struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name
 
 enum { SLOT_PROBES = 4 };
 
-/*
- * True if the host has observed the end of all work of the slot and, if a stream still uses it, of
- * all work that precedes the stream's next work: the stream then loses no information with its
- * slot.
- */
+/* True if the host has observed the end of all work of the slot and, if a stream still uses it, of all work that
+ * precedes the stream's next work: the stream then loses no information with its slot. */
 static bool slot_is_idle(const struct sim_order *order, uint32_t index)
 {
     const struct sim_stream *stream = order->streams[index];
@@ -57,10 +53,8 @@ static void stream_unname(struct sim_order *order, struct sim_stream *stream)
     stream->is_named = false;
 }
 
-/*
- * Reuses the slot of an idle stream, after at most `probes` checks. False if it finds none, or runs
- * out of host memory for the stream's name.
- */
+/* Reuses the slot of an idle stream, after at most `probes` checks. False if it finds none, or runs out of host memory
+ * for the stream's name. */
 static bool slot_take(struct sim_order *order, uint32_t probes, uint32_t *index)
 {
     for (uint32_t probe = 0; probe < probes && order->count > 0; probe++) {
@@ -177,10 +171,8 @@ static void stream_catch_up(const struct sim_order *order, struct sim_stream *st
     stream->observation = order->observations;
 }
 
-/*
- * Returns the earliest end of work submitted now. A delay begins after the stream's earlier delays,
- * unless a wait of the host has ended them.
- */
+/* Returns the earliest end of work submitted now. A delay begins after the stream's earlier delays, unless a wait of
+ * the host has ended them. */
 static uint64_t work_due(const struct sim *sim, struct sim_stream *stream, uint64_t delay_ns)
 {
     bool is_idle = sim->order.finished[stream->index] >= stream->submitted;

@@ -1,8 +1,8 @@
 /*
  * The sim driver: no memory, only CUDA's rules and costs. See internal.h for its parts.
  *
- * Owns: the driver object, the table, injected faults, violations and the census. Every entry point
- * locks the mutex, numbers the call, and either injects a fault or passes the call on to its part.
+ * Owns: the driver object, the table, injected faults, violations and the census. Every entry point locks the mutex,
+ * numbers the call, and either injects a fault or passes the call on to its part.
  * Called by: the driver table, tests and tools; any thread.
  */
 #include "driver/sim/internal.h"

@@ -1,9 +1,9 @@
 /*
  * Addresses of the sim driver: reservations, and which mapping covers each granule.
  *
- * Owns: sim->space. Invariants: reservations are sorted and never overlap; they lie in the range
- * below, at the caller's hint or at the lowest fit, so that freed addresses are reused soon and
- * stale uses are detected. The addresses do not exist on this machine and are never dereferenced.
+ * Owns: sim->space. Invariants: reservations are sorted and never overlap; they lie in the range below, at the caller's
+ * hint or at the lowest fit, so that freed addresses are reused soon and stale uses are detected. The addresses do not
+ * exist on this machine and are never dereferenced.
  */
 #include "driver/sim/internal.h"
 
@@ -61,10 +61,7 @@ static bool hint_fits(const struct sim_space *space, uint64_t bytes, uint64_t hi
     return hint >= SIM_SPACE_BASE && hint < end && end - hint >= bytes;
 }
 
-/*
- * Finds a gap of `bytes`, at the hint or else the lowest: its address and its position in the
- * array.
- */
+/* Finds a gap of `bytes`, at the hint or else the lowest: its address and its position in the array. */
 static bool gap_find(const struct sim_space *space, uint64_t bytes, uint64_t hint,
                      uint64_t *address, uint32_t *index)
 {

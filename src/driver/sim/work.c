@@ -1,9 +1,9 @@
 /*
  * Work of the sim driver: fill, check, copy, clear, read and delay.
  *
- * Work is never refused because of its addresses: it continues with the parts that are mapped, and
- * misuse that would fail on a GPU is recorded as a violation, at most one for each piece of work.
- * All checks happen at submission; only completion depends on the lag (order.c).
+ * Work is never refused because of its addresses: it continues with the parts that are mapped, and misuse that would
+ * fail on a GPU is recorded as a violation, at most one for each piece of work. All checks happen at submission; only
+ * completion depends on the lag (order.c).
  */
 #include "driver/sim/internal.h"
 
@@ -80,9 +80,7 @@ static uint64_t gap_bytes(const struct sim *sim, const struct sim_reservation *r
     return reservation != NULL ? granule - (address & (granule - 1)) : UINT64_MAX;
 }
 
-/*
- * Sets *piece to the piece of [address, address + bytes) that begins at `place`; false at the end.
- */
+/* Sets *piece to the piece of [address, address + bytes) that begins at `place`; false at the end. */
 static bool piece_at(struct sim *sim, uint64_t address, uint64_t bytes, uint64_t place,
                      struct sim_piece *piece)
 {
@@ -193,10 +191,8 @@ vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uin
 
 /* ---- Read ------------------------------------------------------------------------------------ */
 
-/*
- * For contents that were not cleared, returns bytes that no clear to 0, or to a byte with the upper
- * bit set, produces.
- */
+/* For contents that were not cleared, returns bytes that no clear to 0, or to a byte with the upper bit set,
+ * produces. */
 static void content_copy_out(const struct sim_interval *item, unsigned char *to)
 {
     memset(to, item->content.is_set ? (int)item->content.word : 0x55, item->bytes);
