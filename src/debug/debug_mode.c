@@ -37,13 +37,8 @@ static void debug_show(struct debug *debug, vmm_item *item)
     vmm__mutex_unlock(&debug->records.lock);
 }
 
-static uint64_t debug_block_bytes(const struct debug *debug, uint64_t bytes)
-{
-    return shown_bytes(debug, bytes);
-}
-
 static const struct debug_view view = { .show = debug_show,
-                                        .block_bytes = debug_block_bytes,
+                                        .block_bytes = shown_bytes,
                                         .give = vmm__debug_give };
 
 /* ---- Life ------------------------------------------------------------------------------------ */

@@ -159,6 +159,20 @@ uint64_t vmm__driver_host_ns(const struct driver *driver)
     return sum;
 }
 
+#ifdef VMM_WITH_CUDA
+enum { CUDA_IS_BUILT = 1 };
+#else
+enum { CUDA_IS_BUILT = 0 };
+
+vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out)
+{
+    (void)options;
+    (void)out;
+    return vmm__error(VMM_ERR_UNSUPPORTED,
+                      "this build has no CUDA driver: the CUDA toolkit headers were missing");
+}
+#endif
+
 /* Never falls back to another driver: kernels that receive host addresses would corrupt the program. Only an explicit
  * choice selects host or sim. */
 static vmm_status driver_open_default(const struct driver_options *options, struct driver **out)
@@ -193,7 +207,7 @@ vmm_status vmm__driver_open(vmm_driver_kind kind, const struct driver_options *o
 int vmm_has_driver(vmm_driver_kind driver)
 {
     if (driver == VMM_DRIVER_CUDA)
-        return vmm__driver_cuda_is_built();
+        return CUDA_IS_BUILT;
     return (int)driver >= VMM_DRIVER_DEFAULT && (int)driver <= VMM_DRIVER_SIM;
 }
 

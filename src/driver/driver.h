@@ -240,7 +240,6 @@ struct driver_options {
 };
 
 vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out);
-bool vmm__driver_cuda_is_built(void);
 vmm_status vmm__driver_host_open(const struct driver_options *options, struct driver **out);
 vmm_status vmm__driver_sim_open(const struct driver_options *options, struct driver **out);
 

@@ -13,7 +13,6 @@
  * Called by: cuda.c, any thread. api_lock guards loading and starting; the table never changes
  * afterwards.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "base/error.h"
 #include "base/fork.h"
@@ -254,5 +253,3 @@ vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_sta
         vmm__cuda_calls_end();
     return vmm__error(status, "%s: %s (%d): %s", call, name, (int)result, text);
 }
-
-#endif

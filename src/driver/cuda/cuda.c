@@ -6,7 +6,6 @@
  * if the context is destroyed. Unmap, release and address_free work without a context, and with a broken one.
  * Called by: vmm__driver_open() and through the driver table, any thread.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "base/error.h"
 #include "base/hostmem.h"
@@ -199,11 +198,6 @@ static vmm_status driver_fill_in(struct cuda_driver *cuda, const struct driver_o
     return status;
 }
 
-bool vmm__driver_cuda_is_built(void)
-{
-    return true;
-}
-
 vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out)
 {
     struct cuda_driver *cuda = vmm__host_alloc(1, sizeof *cuda);
@@ -236,5 +230,3 @@ fail_lock:
     vmm__host_free(cuda, sizeof *cuda);
     return status;
 }
-
-#endif

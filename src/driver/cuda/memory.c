@@ -3,7 +3,6 @@
  *
  * Owns: nothing. Called by: the driver table, any thread; probe.c. Locks: none; libcuda has its own.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "driver/cuda/internal.h"
 
@@ -81,5 +80,3 @@ vmm_status vmm__cuda_memory_info(struct driver *driver, uint64_t *free_bytes, ui
     *total_bytes = total;
     return VMM_OK;
 }
-
-#endif

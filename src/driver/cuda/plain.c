@@ -10,7 +10,6 @@
  * Owns: the allocation. Called by: the driver table, any thread; cuda.c. Locks: none; the counters are atomic and a
  * driver makes one reservation in its life.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "base/arith.h"
 #include "base/error.h"
@@ -159,5 +158,3 @@ vmm_status vmm__cuda_plain_begin(struct cuda_driver *cuda, const struct driver_o
     cuda->base.has_aliases = false;
     return VMM_OK;
 }
-
-#endif

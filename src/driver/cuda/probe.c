@@ -4,7 +4,6 @@
  *
  * Owns: nothing. Called by: cuda.c during open, with the context current.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "base/arith.h"
 #include "base/error.h"
@@ -364,5 +363,3 @@ vmm_status vmm__cuda_self_test(struct cuda_driver *cuda)
         vmm__error_restore(&before);
     return status;
 }
-
-#endif

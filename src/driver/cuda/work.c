@@ -4,7 +4,6 @@
  * Owns: the kernel module and the mismatch counter, from the first use of a kernel on.
  * Called by: the driver table, any thread. kernels_lock guards the loading.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "base/arith.h"
 #include "base/error.h"
@@ -347,5 +346,3 @@ vmm_status vmm__cuda_mismatches(struct driver *driver, uint64_t *places)
         *places = found;
     return status;
 }
-
-#endif

@@ -18,11 +18,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-static void *pointer_of(uint64_t address)
-{
-    return (void *)(uintptr_t)address;
-}
-
 /* ---- System calls ---------------------------------------------------------------------------- */
 
 vmm_status vmm__host_system_error(const char *call, uint64_t address, uint64_t bytes, int code)
@@ -39,7 +34,7 @@ vmm_status vmm__host_system_error(const char *call, uint64_t address, uint64_t b
 /* Makes addresses of a reservation inaccessible; they stay reserved throughout. */
 bool vmm__host_range_cover(uint64_t address, uint64_t bytes)
 {
-    return mmap(pointer_of(address), bytes, PROT_NONE,
+    return mmap(vmm__host_pointer(address), bytes, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
@@ -63,15 +58,15 @@ static vmm_status reserve_error(uint64_t bytes, int code)
 
 static void *range_map(uint64_t hint, uint64_t bytes)
 {
-    return mmap(pointer_of(hint), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                0);
+    return mmap(vmm__host_pointer(hint), bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 /* The kernel picks another address if the range at the hint is in use. */
 static bool hint_reserve(uint64_t bytes, uint64_t hint)
 {
     void *range = range_map(hint, bytes);
-    if (range == pointer_of(hint))
+    if (range == vmm__host_pointer(hint))
         return true;
     if (range != MAP_FAILED)
         (void)munmap(range, bytes);
@@ -96,7 +91,7 @@ static vmm_status range_reserve(uint64_t bytes, uint64_t hint, uint64_t *address
     if (aligned > start)
         (void)munmap(range, aligned - start);
     if (aligned < start + HOST_GRANULE_BYTES)
-        (void)munmap(pointer_of(aligned + bytes), start + HOST_GRANULE_BYTES - aligned);
+        (void)munmap(vmm__host_pointer(aligned + bytes), start + HOST_GRANULE_BYTES - aligned);
     *address = aligned;
     return VMM_OK;
 }
@@ -121,7 +116,7 @@ static vmm_status reservation_new(uint64_t bytes, uint64_t hint, struct host_res
     return VMM_OK;
 
 fail_table:
-    (void)munmap(pointer_of(created->address), bytes);
+    (void)munmap(vmm__host_pointer(created->address), bytes);
 fail_range:
     vmm__host_free(created, sizeof *created);
     return status;
@@ -170,7 +165,7 @@ void vmm__host_reservations_close(struct host_memory *memory)
     while (memory->reservations != NULL) {
         struct host_reservation *reservation = memory->reservations;
         memory->reservations = reservation->next;
-        (void)munmap(pointer_of(reservation->address), reservation->bytes);
+        (void)munmap(vmm__host_pointer(reservation->address), reservation->bytes);
         reservation_delete(reservation);
     }
 }
@@ -190,7 +185,7 @@ vmm_status vmm__host_address_free_locked(struct host_memory *memory, uint64_t ad
         return vmm__error(VMM_ERR_DRIVER,
                           "address_free(0x%" PRIx64 ", %" PRIu64 "): %" PRIu64 " mappings in it",
                           address, bytes, found->mappings);
-    if (munmap(pointer_of(address), bytes) != 0)
+    if (munmap(vmm__host_pointer(address), bytes) != 0)
         return vmm__host_system_error("munmap", address, bytes, errno);
     *link = found->next;
     reservation_delete(found);

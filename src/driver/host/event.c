@@ -12,8 +12,7 @@
 #include "driver/host/internal.h"
 
 struct host_event {
-    struct host_event *next;
-    struct host_event *previous;
+    struct map_node node; /* its key is the event's address */
     /* No stream: never recorded, or recorded on a stream without any work. */
     struct host_position position;
     bool is_captured; /* recorded during a capture of that stream: never query or wait */
@@ -92,10 +91,8 @@ vmm_status vmm__host_event_create_locked(struct host_work *work, void **event)
     struct host_event *created = vmm__host_alloc(1, sizeof *created);
     if (created == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "event_create: out of host memory for the record");
-    created->next = work->events;
-    if (created->next != NULL)
-        created->next->previous = created;
-    work->events = created;
+    created->node.key = (uint64_t)(uintptr_t)created;
+    vmm__map_add(&work->events, &created->node);
     *event = created;
     return VMM_OK;
 }
@@ -113,29 +110,24 @@ static void event_set_locked(struct host_work *work, struct host_event *event,
         vmm__host_stream_release_locked(work, before);
 }
 
-static void event_delete_locked(struct host_work *work, struct host_event *event)
-{
-    event_set_locked(work, event, NULL);
-    if (event->next != NULL)
-        event->next->previous = event->previous;
-    if (event->previous != NULL)
-        event->previous->next = event->next;
-    else
-        work->events = event->next;
-    vmm__host_free(event, sizeof *event);
-}
-
 /* Streams that wait for the event keep its position. */
 vmm_status vmm__host_event_destroy_locked(struct host_work *work, void *event)
 {
-    event_delete_locked(work, event);
+    struct host_event *destroyed = event;
+    event_set_locked(work, destroyed, NULL);
+    vmm__map_remove(&work->events, &destroyed->node);
+    vmm__host_free(destroyed, sizeof *destroyed);
     return VMM_OK;
+}
+
+static void event_free(struct map_node *node)
+{
+    vmm__host_free(node, sizeof(struct host_event));
 }
 
 void vmm__host_events_close(struct host_work *work)
 {
-    while (work->events != NULL)
-        event_delete_locked(work, work->events);
+    vmm__map_clear(&work->events, event_free);
 }
 
 vmm_status vmm__host_event_record_locked(struct host_work *work, void *event, vmm_stream stream)

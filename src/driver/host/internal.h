@@ -167,7 +167,7 @@ struct host_work {
     struct host_stream *ready_first;
     struct host_stream *ready_last;
     struct host_waiter *waiters; /* host threads that wait for a position */
-    struct host_event *events;   /* all that exist */
+    struct map events;           /* all that exist */
     uint64_t mismatches;
     bool stopping;
     unsigned worker_count;
@@ -249,6 +249,11 @@ VMM_DRIVER_WORK_MAP(HOST_OP_DECLARE, struct driver *driver, )
 VMM_DRIVER_STREAM_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
 #undef HOST_OP_DECLARE
 #undef HOST_OP_DECLARE_LOCKED
+
+static inline void *vmm__host_pointer(uint64_t address)
+{
+    return (void *)(uintptr_t)address;
+}
 
 static inline struct host_driver *vmm__host_of(struct driver *driver)
 {

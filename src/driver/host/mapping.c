@@ -26,21 +26,16 @@ struct host_mapping {
     bool accessible;
 };
 
-static void *pointer_of(uint64_t address)
-{
-    return (void *)(uintptr_t)address;
-}
-
 /* ---- Map ------------------------------------------------------------------------------------- */
 
 static vmm_status extent_map(const struct host_file *file, struct host_extent extent,
                              uint64_t address)
 {
     uint64_t bytes = extent.count * HOST_GRANULE_BYTES;
-    if (mmap(pointer_of(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file->descriptor,
+    if (mmap(vmm__host_pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file->descriptor,
              (off_t)(extent.first * HOST_GRANULE_BYTES)) == MAP_FAILED)
         return vmm__host_system_error("mmap", address, bytes, errno);
-    if (madvise(pointer_of(address), bytes, MADV_DONTFORK) != 0)
+    if (madvise(vmm__host_pointer(address), bytes, MADV_DONTFORK) != 0)
         return vmm__host_system_error("madvise", address, bytes, errno);
     return VMM_OK;
 }
@@ -158,7 +153,7 @@ static void access_restore(const struct host_reservation *reservation, uint64_t 
     for (uint64_t at = address; at < address + bytes; at += mapping->bytes) {
         mapping = *vmm__host_table_slot(reservation, at);
         int access = mapping->accessible ? PROT_READ | PROT_WRITE : PROT_NONE;
-        (void)mprotect(pointer_of(at), mapping->bytes, access);
+        (void)mprotect(vmm__host_pointer(at), mapping->bytes, access);
     }
 }
 
@@ -170,7 +165,7 @@ static vmm_status range_unmap(const struct host_reservation *reservation, uint64
     if (vmm__host_range_cover(address, bytes))
         return VMM_OK;
     int code = errno;
-    if (mprotect(pointer_of(address), bytes, PROT_NONE) == 0)
+    if (mprotect(vmm__host_pointer(address), bytes, PROT_NONE) == 0)
         return VMM_OK;
     access_restore(reservation, address, bytes);
     return vmm__host_system_error("mmap", address, bytes, code);
@@ -205,7 +200,7 @@ vmm_status vmm__host_unmap_locked(struct host_memory *memory, uint64_t address, 
 static void pages_populate(uint64_t address, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
-    (void)madvise(pointer_of(address), bytes, MADV_POPULATE_WRITE);
+    (void)madvise(vmm__host_pointer(address), bytes, MADV_POPULATE_WRITE);
 #else
     (void)address;
     (void)bytes;
@@ -221,7 +216,7 @@ vmm_status vmm__host_access_locked(struct host_memory *memory, uint64_t address,
     for (uint64_t at = address; at < address + bytes; at += mapping->bytes) {
         mapping = *vmm__host_table_slot(reservation, at);
         if (mapping->accessible ||
-            mprotect(pointer_of(at), mapping->bytes, PROT_READ | PROT_WRITE) == 0)
+            mprotect(vmm__host_pointer(at), mapping->bytes, PROT_READ | PROT_WRITE) == 0)
             continue;
         vmm_status status = vmm__host_system_error("mprotect", at, mapping->bytes, errno);
         access_restore(reservation, address, bytes);

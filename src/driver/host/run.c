@@ -35,11 +35,10 @@ uint64_t vmm__host_piece_run(const struct host_piece *piece)
     case HOST_PIECE_CHECK:
         return vmm__host_pattern_check(piece->address, piece->bytes, piece->word);
     case HOST_PIECE_COPY:
-        memmove((void *)(uintptr_t)piece->address, (const void *)(uintptr_t)piece->from,
-                piece->bytes);
+        memmove(vmm__host_pointer(piece->address), vmm__host_pointer(piece->from), piece->bytes);
         return 0;
     case HOST_PIECE_CLEAR:
-        memset((void *)(uintptr_t)piece->address, (int)piece->word, piece->bytes);
+        memset(vmm__host_pointer(piece->address), (int)piece->word, piece->bytes);
         return 0;
     case HOST_PIECE_KERNEL:
         piece->kernel(piece->context);
@@ -167,7 +166,7 @@ vmm_status vmm__host_read(struct driver *driver, const struct driver_piece *piec
     for (unsigned i = 0; i < count && status == VMM_OK; i++) {
         status = access_check(driver, "read", pieces[i].address, pieces[i].bytes);
         if (status == VMM_OK)
-            memcpy(pieces[i].to, (const void *)(uintptr_t)pieces[i].address, pieces[i].bytes);
+            memcpy(pieces[i].to, vmm__host_pointer(pieces[i].address), pieces[i].bytes);
     }
     return status;
 }

@@ -149,8 +149,6 @@ struct sim_mapping {
     struct sim_mapping *older; /* the next older mapping of the same handle */
     bool accessible;
     struct sim_users users; /* work that accessed the memory through this mapping */
-    struct sim_mapping *previous;
-    struct sim_mapping *next;
 };
 
 struct sim_reservation {
@@ -310,7 +308,6 @@ struct sim {
     uint64_t last_id;   /* no id of a handle or an event is used twice; 0 is none */
     struct map handles; /* not released, by id */
     struct map events;
-    struct sim_mapping *first_mapping;
     struct sim_census census;
     struct sim_order order;
     struct sim_runs runs; /* scratch memory of copy */

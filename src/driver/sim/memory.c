@@ -165,10 +165,6 @@ static void granules_set(const struct sim *sim, const struct sim_reservation *re
 static void mapping_insert(struct sim *sim, struct sim_reservation *reservation,
                            struct sim_mapping *mapping)
 {
-    mapping->next = sim->first_mapping;
-    if (mapping->next != NULL)
-        mapping->next->previous = mapping;
-    sim->first_mapping = mapping;
     granules_set(sim, reservation, mapping, mapping);
     mapping->older = mapping->handle->youngest;
     mapping->handle->youngest = mapping;
@@ -228,12 +224,6 @@ static void handle_remove_mapping(struct sim_handle *handle, const struct sim_ma
 static void mapping_remove(struct sim *sim, struct sim_reservation *reservation,
                            struct sim_mapping *mapping)
 {
-    if (mapping->previous != NULL)
-        mapping->previous->next = mapping->next;
-    else
-        sim->first_mapping = mapping->next;
-    if (mapping->next != NULL)
-        mapping->next->previous = mapping->previous;
     granules_set(sim, reservation, mapping, NULL);
     reservation->mappings--;
     sim->census.mappings--;
@@ -304,9 +294,12 @@ vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes)
 
 void vmm__sim_memory_free(struct sim *sim)
 {
-    while (sim->first_mapping != NULL) {
-        struct sim_mapping *mapping = sim->first_mapping;
-        mapping_remove(sim, vmm__sim_reservation_at(sim, mapping->address), mapping);
+    for (uint32_t index = 0; index < sim->space.count; index++) {
+        struct sim_reservation *reservation = &sim->space.items[index];
+        for (uint64_t granule = 0; reservation->mappings != 0; granule++) {
+            if (reservation->granules[granule] != NULL)
+                mapping_remove(sim, reservation, reservation->granules[granule]);
+        }
     }
     vmm__map_clear(&sim->handles, handle_free);
 }
