@@ -1,5 +1,5 @@
-/* Reads the statistics of a cache: see stats.h and vmm_stats_get(). */
-#include "api/stats.h"
+/* Reads the statistics of a cache: see internal.h and vmm_stats_get(). */
+#include "api/internal.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "cache/reuse/idle_scan.h"
@@ -86,11 +86,9 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
 
 vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
 {
-    vmm_status status = vmm__cache_admit(cache, "vmm_stats_get");
+    vmm_status status = vmm__api_admit(cache, "vmm_stats_get", out, "out");
     if (status != VMM_OK)
         return status;
-    if (out == NULL)
-        return vmm__cache_missing("vmm_stats_get", "out");
     size_t size = out->struct_size;
     if (size < sizeof size + sizeof(vmm_stat) || size > STRUCT_BYTES_MOST)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
