@@ -16,12 +16,22 @@ union settings {
     unsigned char bytes[4096];
 };
 
+struct torch_device vmm__torch_devices[TORCH_DEVICES];
+_Atomic unsigned vmm__torch_mode;
+
 static struct mutex opening = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static union settings settings = { .config = VMM_CONFIG_INIT };
 static double limit_share;       /* of the device; 0: the settings have the limit */
 static bool has_caches;          /* a cache exists, or is being created: settings are fixed */
 static _Atomic int device_count; /* from vmm_torch_init(); 0: unknown */
 static _Thread_local uint64_t waiting_address; /* last freed block; 0: no stream uses it */
+
+vmm_status vmm__torch_forked_error(void)
+{
+    return vmm__error(VMM_ERR_FORKED,
+                      "a process cannot use its parent's GPU memory after fork(); start "
+                      "it by spawn or forkserver");
+}
 
 /* ---- Settings ------------------------------------------------------------------------------- */
 
