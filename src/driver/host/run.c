@@ -73,8 +73,8 @@ static vmm_status access_check(struct driver *driver, const char *call, uint64_t
                       call, address, bytes);
 }
 
-static vmm_status pattern_submit(struct driver *driver, const char *call,
-                                 const struct host_piece *piece, vmm_stream stream)
+static vmm_status range_submit(struct driver *driver, const char *call,
+                               const struct host_piece *piece, vmm_stream stream)
 {
     vmm_status status = access_check(driver, call, piece->address, piece->bytes);
     return status == VMM_OK ? submit(driver, piece, stream) : status;
@@ -86,7 +86,7 @@ vmm_status vmm__host_fill(struct driver *driver, uint64_t address, uint64_t byte
     struct host_piece piece = {
         .kind = HOST_PIECE_FILL, .word = word, .address = address, .bytes = bytes
     };
-    return pattern_submit(driver, "fill", &piece, stream);
+    return range_submit(driver, "fill", &piece, stream);
 }
 
 vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
@@ -95,7 +95,7 @@ vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t byt
     struct host_piece piece = {
         .kind = HOST_PIECE_CHECK, .word = word, .address = address, .bytes = bytes
     };
-    return pattern_submit(driver, "check", &piece, stream);
+    return range_submit(driver, "check", &piece, stream);
 }
 
 vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
@@ -104,12 +104,8 @@ vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uin
     struct host_piece piece = {
         .kind = HOST_PIECE_COPY, .address = to, .bytes = bytes, .from = from
     };
-    vmm_status status = access_check(driver, "copy", to, bytes);
-    if (status == VMM_OK)
-        status = access_check(driver, "copy", from, bytes);
-    if (status != VMM_OK)
-        return status;
-    return submit(driver, &piece, stream);
+    vmm_status status = access_check(driver, "copy", from, bytes);
+    return status == VMM_OK ? range_submit(driver, "copy", &piece, stream) : status;
 }
 
 /* Blocks until the stream's work so far has finished. */

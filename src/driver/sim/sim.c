@@ -188,22 +188,6 @@ void vmm__sim_fail_at(struct driver *driver, uint64_t number, vmm_status status,
     sim_unlock(sim);
 }
 
-uint64_t vmm__sim_calls(struct driver *driver)
-{
-    struct sim *sim = sim_lock(driver);
-    uint64_t calls = sim->faults.calls;
-    sim_unlock(sim);
-    return calls;
-}
-
-uint64_t vmm__sim_faults_fired(struct driver *driver)
-{
-    struct sim *sim = sim_lock(driver);
-    uint64_t fired = sim->faults.fired;
-    sim_unlock(sim);
-    return fired;
-}
-
 uint64_t vmm__sim_violations(struct driver *driver, const char **text)
 {
     struct sim *sim = sim_lock(driver);
@@ -214,18 +198,15 @@ uint64_t vmm__sim_violations(struct driver *driver, const char **text)
     return count;
 }
 
-const char *vmm__sim_mismatch(struct driver *driver)
-{
-    struct sim *sim = sim_lock(driver);
-    const char *text = sim->mismatches.first;
-    sim_unlock(sim);
-    return text;
-}
-
-struct sim_census vmm__sim_census(struct driver *driver)
-{
-    struct sim *sim = sim_lock(driver);
-    struct sim_census census = sim->census;
-    sim_unlock(sim);
-    return census;
-}
+#define SIM_READ(type, name, member)                                                               \
+    type vmm__sim_##name(struct driver *driver)                                                    \
+    {                                                                                              \
+        struct sim *sim = sim_lock(driver);                                                        \
+        type found = sim->member;                                                                  \
+        sim_unlock(sim);                                                                           \
+        return found;                                                                              \
+    }
+SIM_READ(uint64_t, calls, faults.calls)
+SIM_READ(uint64_t, faults_fired, faults.fired)
+SIM_READ(const char *, mismatch, mismatches.first)
+SIM_READ(struct sim_census, census, census)
