@@ -130,10 +130,8 @@ void vmm_torch_free_unsized(void *ptr, size_t bytes, int ordinal, vmm_stream str
 
 void vmm_torch_reset(void)
 {
-    for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
-        struct torch_device *device = vmm__torch_find(ordinal);
-        if (device == NULL)
-            continue;
+    for (const struct torch_device *device = vmm__torch_next(NULL); device != NULL;
+         device = vmm__torch_next(device)) {
         vmm_cache *cache = vmm__torch_cache_of(device);
         vmm_status status = vmm_wait(cache);
         if (status == VMM_OK)
@@ -204,14 +202,9 @@ caches_query(vmm_status (*query)(const struct torch_device *device, void *contex
     struct error_line line;
     vmm__error_save(&line);
     vmm_status status = vmm__error(VMM_ERR_UNKNOWN_POINTER, "nothing was allocated yet");
-    for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
-        const struct torch_device *device = vmm__torch_find(ordinal);
-        if (device == NULL)
-            continue;
+    const struct torch_device *device = vmm__torch_next(NULL);
+    for (; device != NULL && status == VMM_ERR_UNKNOWN_POINTER; device = vmm__torch_next(device))
         status = query(device, context);
-        if (status != VMM_ERR_UNKNOWN_POINTER)
-            break;
-    }
     if (status == VMM_OK)
         vmm__error_restore(&line);
     return status;

@@ -322,11 +322,9 @@ static void recording_stop_locked(void)
 {
     atomic_store_explicit(&stack_fn, NULL, memory_order_relaxed);
     entries_kept = 0;
-    for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
-        struct torch_device *device = vmm__torch_find(ordinal);
-        if (device != NULL)
-            device_stop(device);
-    }
+    for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
+         device = vmm__torch_next(device))
+        device_stop(device);
     atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_RECORDS, memory_order_relaxed);
 }
 
@@ -335,11 +333,9 @@ static vmm_status recording_start_locked(uint64_t entries)
     vmm_status status = VMM_OK;
     entries_kept = entries;
     atomic_fetch_or_explicit(&vmm__torch_mode, TORCH_RECORDS, memory_order_relaxed);
-    for (int ordinal = 0; ordinal < TORCH_DEVICES && status == VMM_OK; ordinal++) {
-        struct torch_device *device = vmm__torch_find(ordinal);
-        if (device != NULL)
-            status = device_start(device);
-    }
+    for (struct torch_device *device = vmm__torch_next(NULL); device != NULL && status == VMM_OK;
+         device = vmm__torch_next(device))
+        status = device_start(device);
     if (status != VMM_OK)
         recording_stop_locked();
     return status;
