@@ -1,7 +1,6 @@
 /* Free in debug mode, and the quarantine: see debug_mode.h. */
 #include "cache/alloc/alloc.h"
 #include "cache/grow/guard_page.h"
-#include "debug/canary.h"
 #include "debug/internal.h"
 
 enum { KEPT_MOST = 4096 }; /* blocks in quarantine, at most */
