@@ -10,6 +10,7 @@
 struct stream_name {
     struct map_node node; /* its key is the name */
     bool is_stale;        /* the last stream of that name was destroyed and the name not reused */
+    struct stream_name *next_stale;
 };
 
 static struct stream_name *name_find(const struct stream_names *names, vmm_stream name)
@@ -17,37 +18,33 @@ static struct stream_name *name_find(const struct stream_names *names, vmm_strea
     return (struct stream_name *)vmm__map_find(&names->names, (uint64_t)(uintptr_t)name);
 }
 
-static bool name_set(struct stream_names *names, vmm_stream name, bool is_stale)
+/* Finds or adds a name. Returns NULL without host memory. */
+static struct stream_name *name_get(struct stream_names *names, vmm_stream name)
 {
     struct stream_name *found = name_find(names, name);
-    if (found == NULL) {
-        found = vmm__host_alloc(1, sizeof *found);
-        if (found == NULL)
-            return false;
-        found->node.key = (uint64_t)(uintptr_t)name;
-        vmm__map_add(&names->names, &found->node);
-    }
-    found->is_stale = is_stale;
-    return true;
-}
-
-static void name_free(struct map_node *node)
-{
-    vmm__host_free(node, sizeof(struct stream_name));
+    if (found != NULL)
+        return found;
+    found = vmm__host_alloc(1, sizeof *found);
+    if (found == NULL)
+        return NULL;
+    found->node.key = (uint64_t)(uintptr_t)name;
+    vmm__map_add(&names->names, &found->node);
+    return found;
 }
 
 vmm_stream vmm__stream_names_take(struct stream_names *names)
 {
-    if (names->destroyed_count == 0)
+    struct stream_name *taken = names->stale;
+    if (taken == NULL)
         return (vmm_stream)(uintptr_t)(FIRST_NAME + ++names->generated);
-    vmm_stream name = names->destroyed[--names->destroyed_count];
-    name_find(names, name)->is_stale = false;
-    return name;
+    names->stale = taken->next_stale;
+    taken->is_stale = false;
+    return (vmm_stream)(uintptr_t)taken->node.key;
 }
 
 bool vmm__stream_names_note(struct stream_names *names, vmm_stream name)
 {
-    return name_set(names, name, false);
+    return name_get(names, name) != NULL;
 }
 
 bool vmm__stream_names_has(const struct stream_names *names, vmm_stream name)
@@ -58,12 +55,12 @@ bool vmm__stream_names_has(const struct stream_names *names, vmm_stream name)
 
 bool vmm__stream_names_drop(struct stream_names *names, vmm_stream name)
 {
-    if (!vmm__host_array_grow((void **)&names->destroyed, &names->destroyed_capacity,
-                              names->destroyed_count, sizeof *names->destroyed))
+    struct stream_name *dropped = name_get(names, name);
+    if (dropped == NULL)
         return false;
-    if (!name_set(names, name, true))
-        return false;
-    names->destroyed[names->destroyed_count++] = name;
+    dropped->is_stale = true;
+    dropped->next_stale = names->stale;
+    names->stale = dropped;
     return true;
 }
 
@@ -76,8 +73,12 @@ vmm_status vmm__stream_names_check(const struct stream_names *names, const char 
     return VMM_OK;
 }
 
+static void name_free(struct map_node *node)
+{
+    vmm__host_free(node, sizeof(struct stream_name));
+}
+
 void vmm__stream_names_fini(struct stream_names *names)
 {
     vmm__map_clear(&names->names, name_free);
-    vmm__host_free(names->destroyed, names->destroyed_capacity * sizeof *names->destroyed);
 }

@@ -2,7 +2,7 @@
  * Stream names for the drivers without a GPU. As with CUDA's handles, a new stream gets the name of a destroyed one,
  * the most recent first; until then the name is invalid.
  *
- * Owns: the list of destroyed names, and a table of destroyed and recorded names.
+ * Owns: the destroyed and the recorded names.
  * May be called by: sim, host; under the lock that guards their streams.
  */
 #ifndef VMM_DRIVER_STREAM_NAMES_H
@@ -15,10 +15,8 @@
 
 struct stream_names {
     uint64_t generated;
-    struct map names; /* destroyed and recorded ones */
-    vmm_stream *destroyed;
-    uint64_t destroyed_count;
-    uint64_t destroyed_capacity;
+    struct map names;          /* destroyed and recorded ones */
+    struct stream_name *stale; /* destroyed ones, the most recent first */
 };
 
 /* Returns a name for a new stream. */
