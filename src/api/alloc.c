@@ -3,6 +3,7 @@
  * stream's pool, or calls the module that does the work. include/vmmcache/vmmcache.h documents each function.
  */
 #include "cache/alloc/alloc.h"
+#include "api/internal.h"
 #include "base/error.h"
 #include "cache/alloc/refill.h"
 #include "cache/compact/compact.h"
@@ -270,11 +271,9 @@ vmm_status vmm_listen(vmm_cache *cache, vmm_listener listener, void *context)
 
 vmm_status vmm_log_write(vmm_cache *cache, const char *line)
 {
-    vmm_status status = vmm__cache_admit(cache, "vmm_log_write");
+    vmm_status status = vmm__api_admit(cache, "vmm_log_write", line, "line");
     if (status != VMM_OK)
         return status;
-    if (line == NULL)
-        return vmm__cache_missing("vmm_log_write", "line");
     vmm__cache_log(cache, "%s", line);
     return VMM_OK;
 }

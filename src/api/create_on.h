@@ -8,10 +8,8 @@
 #include "driver/driver.h"
 #include "vmmcache/vmmcache.h"
 
-/*
- * Does what vmm_create() does, on a driver that the caller owns: vmm_destroy() does not close it. Ignores the
- * environment and the fields of config that concern the driver. NULL config: defaults.
- */
+/* Does what vmm_create() does, on a driver that the caller owns: vmm_destroy() does not close it. Ignores the
+ * environment and the fields of config that concern the driver. NULL config: defaults. */
 vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver, vmm_cache **out);
 
 /* Checks all numbered invariants of all modules. ERR_INTERNAL: the line names the one that fails. */

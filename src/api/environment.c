@@ -1,6 +1,6 @@
-/* Finds misspelt environment variables: see environment.h. */
+/* Finds misspelt environment variables: see internal.h. */
 #define _GNU_SOURCE
-#include "api/environment.h"
+#include "api/internal.h"
 
 #include <string.h>
 #include <unistd.h>

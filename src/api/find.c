@@ -1,4 +1,5 @@
 /* vmm_find() and vmm_block_bytes(): the block that contains an address, and the block size of a request. */
+#include "api/internal.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "cache/cache.h"
@@ -40,11 +41,9 @@ static bool address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_i
 
 vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *item)
 {
-    vmm_status status = vmm__cache_admit(cache, "vmm_find");
+    vmm_status status = vmm__api_admit(cache, "vmm_find", item, "item");
     if (status != VMM_OK)
         return status;
-    if (item == NULL)
-        return vmm__cache_missing("vmm_find", "item");
     size_t size = item->struct_size;
     if (size < offsetof(vmm_item, stream) || size > STRUCT_BYTES_MOST)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,

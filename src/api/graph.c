@@ -44,23 +44,26 @@ vmm_status vmm_pool_begin(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filt
     return status;
 }
 
-vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id)
+/* Ends a capture or a use of a pool. `refusal` says what is wrong if there is none. */
+static vmm_status pool_leave(vmm_cache *cache, const char *function, vmm_pool_id id,
+                             vmm_status (*leave)(vmm_cache *cache, vmm_pool_id id),
+                             const char *refusal)
 {
-    vmm_status status = id_check(cache, "vmm_pool_end", id);
+    vmm_status status = id_check(cache, function, id);
     if (status != VMM_OK)
         return status;
-    status = vmm__graph_pool_end(cache, id);
+    status = leave(cache, id);
     trim_without_caching(cache);
-    return status == VMM__NOT_FOUND ? id_wrong("vmm_pool_end", id, "is not begun") : status;
+    return status == VMM__NOT_FOUND ? id_wrong(function, id, refusal) : status;
+}
+
+vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id)
+{
+    return pool_leave(cache, "vmm_pool_end", id, vmm__graph_pool_end, "is not begun");
 }
 
 vmm_status vmm_pool_release(vmm_cache *cache, vmm_pool_id id)
 {
-    vmm_status status = id_check(cache, "vmm_pool_release", id);
-    if (status != VMM_OK)
-        return status;
-    status = vmm__graph_pool_release(cache, id);
-    trim_without_caching(cache);
-    return status == VMM__NOT_FOUND ? id_wrong("vmm_pool_release", id, "has no use left to end")
-                                    : status;
+    return pool_leave(cache, "vmm_pool_release", id, vmm__graph_pool_release,
+                      "has no use left to end");
 }

@@ -1,6 +1,5 @@
-/* Logs the blocks that are live when their cache is destroyed: see leaks.h. */
-#include "api/leaks.h"
-#include "api/walk.h"
+/* Logs the blocks that are live when their cache is destroyed: see internal.h. */
+#include "api/internal.h"
 #include "base/size.h"
 
 #include <string.h>

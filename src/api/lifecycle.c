@@ -1,8 +1,7 @@
 /* vmm_create() and vmm_destroy(): see "Life" in include/vmmcache/vmmcache.h. */
 #include "api/config.h"
 #include "api/create_on.h"
-#include "api/environment.h"
-#include "api/leaks.h"
+#include "api/internal.h"
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
@@ -30,11 +29,9 @@ static void device_lost(struct lost_listener *listener)
     atomic_store_explicit(&cache->is_slow_path_only, true, memory_order_seq_cst);
 }
 
-/*
- * The size of the first reservation, as a multiple of the device's memory. With 4, many streams have room to grow in
+/* The size of the first reservation, as a multiple of the device's memory. With 4, many streams have room to grow in
  * place, and 64 caches on a device of 288 GiB fit into the 128 TiB of a process. Debug mode reuses a block's addresses
- * only after all other addresses, so it needs more of them.
- */
+ * only after all other addresses, so it needs more of them. */
 enum { FIRST_DEVICES = 4, FIRST_DEVICES_DEBUG = 64 };
 
 /* The same for a driver whose addresses are backed at once, and with NVTX, which registers the whole arena as one heap. */
@@ -129,35 +126,45 @@ static void aliases_log(vmm_cache *cache)
                        driver->device_name, driver->alias_failure);
 }
 
-/* The last step of vmm_create(): from here on the thread may use the cache. */
-static vmm_status thread_start(const vmm_config *config, vmm_cache *cache)
+/* Makes a cache on a driver, which it owns from the start if owns_driver: then a failure closes the driver, too. */
+static vmm_status cache_create(const vmm_config *settings, struct driver *driver, bool owns_driver,
+                               vmm_cache **out)
 {
-    if (config->decay_thread == VMM_OFF)
-        return VMM_OK;
-    return vmm__ticker_start(&cache->ticker, config->decay_ms / TICKS_A_PERIOD, cache_tick, cache);
+    vmm_cache *cache = NULL;
+    vmm_status status = cache_open(settings, driver, &cache);
+    if (status != VMM_OK) {
+        vmm__driver_close(owns_driver ? driver : NULL);
+        return status;
+    }
+    cache->owns_driver = owns_driver;
+    if (owns_driver) {
+        status = vmm__config_log(cache);
+        vmm__environment_check(cache);
+        aliases_log(cache);
+    }
+    if (status == VMM_OK && settings->decay_thread == VMM_ON) /* the thread may use the cache */
+        status = vmm__ticker_start(&cache->ticker, settings->decay_ms / TICKS_A_PERIOD, cache_tick,
+                                   cache);
+    if (status == VMM_OK)
+        *out = cache;
+    else
+        (void)vmm_destroy(cache);
+    return status;
 }
 
 vmm_status vmm__cache_create_on(const vmm_config *config, struct driver *driver, vmm_cache **out)
 {
     vmm_config settings;
-    vmm_cache *cache = NULL;
     struct error_line line;
     vmm__error_save(&line);
     vmm_status status = vmm__config_read(config, &settings);
     if (status == VMM_OK)
         status = vmm__config_settle(&settings);
     if (status == VMM_OK)
-        status = cache_open(&settings, driver, &cache);
-    if (status != VMM_OK)
-        return status;
-    status = thread_start(&settings, cache);
-    if (status != VMM_OK) {
-        (void)vmm_destroy(cache);
-        return status;
-    }
-    vmm__error_restore(&line);
-    *out = cache;
-    return VMM_OK;
+        status = cache_create(&settings, driver, false, out);
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    return status;
 }
 
 /* With NVTX the driver allocates the whole device at once, so the limit is the device's size by default. */
@@ -189,29 +196,13 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
     status = vmm__driver_open(settings.driver, &options, &driver);
     if (status != VMM_OK)
         return status;
-    vmm_cache *cache;
     status = vmm__config_limit(driver->total_bytes, &settings);
     if (status == VMM_OK)
-        status = cache_open(&settings, driver, &cache);
-    if (status != VMM_OK)
-        goto fail_cache;
-    cache->owns_driver = true;
-    status = vmm__config_log(cache);
-    if (status == VMM_OK) {
-        vmm__environment_check(cache);
-        aliases_log(cache);
-        status = thread_start(&settings, cache);
-    }
-    if (status != VMM_OK) {
-        (void)vmm_destroy(cache);
-        return status;
-    }
-    vmm__error_restore(&line);
-    *out = cache;
-    return VMM_OK;
-
-fail_cache:
-    vmm__driver_close(driver);
+        status = cache_create(&settings, driver, true, out);
+    else
+        vmm__driver_close(driver);
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
     return status;
 }
 

@@ -1,5 +1,5 @@
-/* Reads the statistics of a cache: see stats.h and vmm_stats_get(). */
-#include "api/stats.h"
+/* Reads the statistics of a cache: see internal.h and vmm_stats_get(). */
+#include "api/internal.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "cache/reuse/idle_scan.h"
@@ -59,17 +59,21 @@ static void driver_read(const struct driver *driver, vmm_stats *stats)
     stats->driver_ns = vmm__driver_clock_ns(driver);
 }
 
+/* Where the cache counts each statistic of VMM_STAT_MAP. */
+#define STAT_requested_bytes totals.requested_bytes
+#define STAT_allocated_bytes totals.allocated_bytes
+#define STAT_active_bytes    totals.active_bytes
+#define STAT_allocations     totals.allocations
+#define STAT_reserved_bytes  vm.reserved_bytes
+#define STAT_chunks          vm.chunks
+
 void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
 {
     *out = (vmm_stats){ .struct_size = sizeof *out };
     vmm__fair_lock(&cache->grow_lock);
     pools_read(cache, out);
-    out->requested_bytes = vmm__stat_read(&cache->totals.requested_bytes);
-    out->allocated_bytes = vmm__stat_read(&cache->totals.allocated_bytes);
-    out->active_bytes = vmm__stat_read(&cache->totals.active_bytes);
-    out->allocations = vmm__stat_read(&cache->totals.allocations);
-    out->reserved_bytes = vmm__stat_read(&cache->vm.reserved_bytes);
-    out->chunks = vmm__stat_read(&cache->vm.chunks);
+#define STAT_READ(name, unit, label) out->name = vmm__stat_read(&cache->STAT_##name);
+    VMM_STAT_MAP(STAT_READ)
     out->limbo_bytes = cache->vm.limbo_bytes;
     out->limit_bytes = cache->vm.limit_bytes;
     out->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
@@ -82,11 +86,9 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
 
 vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
 {
-    vmm_status status = vmm__cache_admit(cache, "vmm_stats_get");
+    vmm_status status = vmm__api_admit(cache, "vmm_stats_get", out, "out");
     if (status != VMM_OK)
         return status;
-    if (out == NULL)
-        return vmm__cache_missing("vmm_stats_get", "out");
     size_t size = out->struct_size;
     if (size < sizeof size + sizeof(vmm_stat) || size > STRUCT_BYTES_MOST)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
@@ -105,12 +107,8 @@ vmm_status vmm_stats_reset_peak(vmm_cache *cache)
         return status;
     vmm__fair_lock(&cache->grow_lock);
     vmm__cache_counters_flush(cache, NULL);
-    vmm__stat_reset_peak(&cache->totals.requested_bytes);
-    vmm__stat_reset_peak(&cache->totals.allocated_bytes);
-    vmm__stat_reset_peak(&cache->totals.active_bytes);
-    vmm__stat_reset_peak(&cache->totals.allocations);
-    vmm__stat_reset_peak(&cache->vm.reserved_bytes);
-    vmm__stat_reset_peak(&cache->vm.chunks);
+#define STAT_RESET_PEAK(name, unit, label) vmm__stat_reset_peak(&cache->STAT_##name);
+    VMM_STAT_MAP(STAT_RESET_PEAK)
     vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
 }

@@ -1,5 +1,5 @@
 /* vmm_summary_write(): a table of all statistics. */
-#include "api/stats.h"
+#include "api/internal.h"
 #include "base/error.h"
 #include "base/size.h"
 
@@ -72,11 +72,9 @@ static void counts_write(FILE *out, const vmm_stats *stats)
 
 vmm_status vmm_summary_write(vmm_cache *cache, FILE *out)
 {
-    vmm_status status = vmm__cache_admit(cache, "vmm_summary_write");
+    vmm_status status = vmm__api_admit(cache, "vmm_summary_write", out, "out");
     if (status != VMM_OK)
         return status;
-    if (out == NULL)
-        return vmm__cache_missing("vmm_summary_write", "out");
     vmm_stats stats;
     vmm__stats_read(cache, &stats);
     const struct driver *driver = cache->driver;

@@ -1,5 +1,5 @@
-/* Visits every chunk and block: see walk.h. */
-#include "api/walk.h"
+/* Visits every chunk and block: see internal.h. */
+#include "api/internal.h"
 #include "base/callback.h"
 #include "base/error.h"
 
@@ -159,11 +159,9 @@ void vmm__walk(struct vmm_cache *cache, vmm_visitor visit, void *context)
 
 vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
 {
-    vmm_status status = vmm__cache_admit(cache, "vmm_walk");
+    vmm_status status = vmm__api_admit(cache, "vmm_walk", visit, "visit");
     if (status != VMM_OK)
         return status;
-    if (visit == NULL)
-        return vmm__cache_missing("vmm_walk", "visit");
     vmm__walk(cache, visit, context);
     return VMM_OK;
 }

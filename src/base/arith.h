@@ -18,11 +18,6 @@ static inline bool vmm__add_checked(uint64_t a, uint64_t b, uint64_t *sum)
     return !__builtin_add_overflow(a, b, sum);
 }
 
-static inline bool vmm__mul_checked(uint64_t a, uint64_t b, uint64_t *product)
-{
-    return !__builtin_mul_overflow(a, b, product);
-}
-
 static inline bool vmm__is_aligned(uint64_t value, uint64_t alignment)
 {
     return (value & (alignment - 1)) == 0;

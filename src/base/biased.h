@@ -44,10 +44,8 @@ void vmm__biased_disable(struct biased_lock *lock);
 /* For callers that are not on the fast path, or hold the lock for long. */
 void vmm__biased_lock(struct biased_lock *lock);
 
-/*
- * As vmm__biased_lock(), for the lock of a second pool. The grow lock makes the order of the two irrelevant, but
- * ThreadSanitizer sees that both orders occur. It does not report locks that are taken by trying.
- */
+/* As vmm__biased_lock(), for the lock of a second pool. The grow lock makes the order of the two irrelevant, but
+ * ThreadSanitizer sees that both orders occur. It does not report locks that are taken by trying. */
 void vmm__biased_lock_second(struct biased_lock *lock);
 
 /* Takes the lock for short work if the thread is the bias owner; otherwise returns false. */

@@ -23,10 +23,8 @@ static inline bool vmm__is_oom(vmm_status status)
     return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
 }
 
-/*
- * vmm_last_error() describes calls that failed. A call that succeeds although a step inside it failed saves the line
- * before that step and restores it afterwards.
- */
+/* vmm_last_error() describes calls that failed. A call that succeeds although a step inside it failed saves the line
+ * before that step and restores it afterwards. */
 struct error_line {
     char text[512];
 };

@@ -3,12 +3,11 @@
 #include "base/hostmem.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LINE_BYTES = 64 }; /* a cache line of the processor */
+enum { LINE_BYTES = 64 /* a cache line of the processor */, ARRAY_ITEMS_FIRST = 4 };
 
 static _Atomic uint64_t outstanding_bytes;
 static _Atomic uint64_t fail_number; /* 0: no allocation fails, and none is counted */
@@ -63,6 +62,19 @@ void *vmm__host_resize(void *memory, size_t old_bytes, size_t new_bytes)
     if (resized != NULL)
         outstanding_change(old_bytes, new_bytes);
     return resized;
+}
+
+bool vmm__host_array_grow(void **items, uint64_t *capacity, uint64_t count, size_t item_bytes)
+{
+    if (count < *capacity)
+        return true;
+    uint64_t wanted = *capacity == 0 ? ARRAY_ITEMS_FIRST : *capacity * 2;
+    void *grown = vmm__host_resize(*items, *capacity * item_bytes, wanted * item_bytes);
+    if (grown == NULL)
+        return false;
+    *items = grown;
+    *capacity = wanted;
+    return true;
 }
 
 void vmm__host_free(void *memory, size_t bytes)

@@ -27,10 +27,8 @@ static const char *digits_parse(const char *text, double *number)
     return text;
 }
 
-/*
- * Parses a decimal number at the start of a text, without sign, blanks or exponent. strtod() would read the locale's
- * decimal point.
- */
+/* Parses a decimal number at the start of a text, without sign, blanks or exponent. strtod() would read the locale's
+ * decimal point. */
 static bool number_parse(const char *text, double *number, const char **rest)
 {
     *number = 0;

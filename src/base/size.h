@@ -6,10 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * Parses a whole string: a number, optionally with a fraction, then nothing, B, KiB, MiB, GiB, TiB or one of the
- * letters K, M, G, T (all powers of 1024). Returns false for anything else, and for sizes of 2^63 or more.
- */
+/* Parses a whole string: a number, optionally with a fraction, then nothing, B, KiB, MiB, GiB, TiB or one of the
+ * letters K, M, G, T (all powers of 1024). Returns false for anything else, and for sizes of 2^63 or more. */
 bool vmm__size_parse(const char *text, uint64_t *bytes);
 
 /* As vmm__size_parse(), and also parses "N%" of `whole`. */

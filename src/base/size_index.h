@@ -58,11 +58,9 @@ bool vmm__size_index_open(struct size_index *index);
 /* Frees the list heads and drops all nodes from the index. */
 void vmm__size_index_close(struct size_index *index);
 
-/*
- * Whether a node has neighbours is unpredictable, so no branch depends on it: each list ends with the same end node,
+/* Whether a node has neighbours is unpredictable, so no branch depends on it: each list ends with the same end node,
  * which receives the writes for a missing neighbour. A head is NULL until its list is first used. Rows are seldom
- * empty.
- */
+ * empty. */
 static inline void vmm__size_index_insert(struct size_index *index, struct size_node *node)
 {
     unsigned list = vmm__size_list(node->size);
@@ -90,8 +88,8 @@ static inline void vmm__size_index_remove(struct size_index *index, struct size_
         index->rows &= ~(UINT64_C(1) << row);
 }
 
-/* Returns the best fit among the first few nodes of the lists that may contain one. Returns NULL if nothing fits,
- * or, unless search_all, if no larger list has a node and none of the first 256 of the request's own list fits. */
+/* Returns the best fit among the first few nodes of the lists that may contain one. Returns NULL if nothing fits, or,
+ * unless search_all, if no larger list has a node and none of the first 256 of the request's own list fits. */
 struct size_node *vmm__size_index_find(const struct size_index *index, uint64_t size);
 
 /* Iterate from large to small, list by list: the first node, and the one after `node`; NULL at the end. The caller may

@@ -3,7 +3,6 @@
 #include "base/hostmem.h"
 #include "cache/grow/guard_page.h"
 #include "cache/streams.h"
-#include "debug/canary.h"
 #include "debug/internal.h"
 
 static vmm_status inner_alloc(struct debug *debug, struct record *record)

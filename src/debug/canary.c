@@ -1,6 +1,5 @@
-/* Canaries and poison: see canary.h. */
-#include "debug/canary.h"
-#include "base/arith.h"
+/* Canaries and poison: see internal.h. */
+#include "debug/internal.h"
 
 #include <string.h>
 

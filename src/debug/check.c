@@ -1,7 +1,6 @@
 /* Checks of all blocks, and what a call has found: see internal.h. */
 #include "cache/alloc/alloc.h"
 #include "cache/streams.h"
-#include "debug/canary.h"
 #include "debug/internal.h"
 
 void vmm__finding_note(const struct debug_call *call, const struct record *record, uint64_t wrong,

@@ -37,13 +37,8 @@ static void debug_show(struct debug *debug, vmm_item *item)
     vmm__mutex_unlock(&debug->records.lock);
 }
 
-static uint64_t debug_block_bytes(const struct debug *debug, uint64_t bytes)
-{
-    return shown_bytes(debug, bytes);
-}
-
 static const struct debug_view view = { .show = debug_show,
-                                        .block_bytes = debug_block_bytes,
+                                        .block_bytes = shown_bytes,
                                         .give = vmm__debug_give };
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -67,6 +62,7 @@ static vmm_status watch_open(struct debug *debug)
 
 static void debug_free(struct debug *debug)
 {
+    vmm__records_fini(&debug->records);
     vmm__mutex_fini(&debug->gate);
     vmm__host_free(debug, sizeof *debug);
 }
@@ -84,15 +80,12 @@ vmm_status vmm__debug_open(vmm_cache *cache, const vmm_config *config)
     debug->misuse.function = config->misuse;
     debug->misuse.context = config->misuse_context;
     vmm__mutex_init_ranked(&debug->gate, LOCK_RANK_GATE);
-    vmm_status status = VMM_OK;
-    if (debug->mode != VMM_DEBUG_OFF)
-        status = vmm__records_init(&debug->records);
-    if (status != VMM_OK)
-        goto fail_records;
-    if (vmm__debug_watches_memory(debug))
-        status = watch_open(debug);
-    if (status != VMM_OK)
-        goto fail_watch;
+    vmm__records_init(&debug->records);
+    vmm_status status = vmm__debug_watches_memory(debug) ? watch_open(debug) : VMM_OK;
+    if (status != VMM_OK) {
+        debug_free(debug);
+        return status;
+    }
     cache->debug = debug;
     cache->debug_view = &view;
     cache->has_guard_pages = vmm__debug_watches_memory(debug);
@@ -100,12 +93,6 @@ vmm_status vmm__debug_open(vmm_cache *cache, const vmm_config *config)
         cache->compaction =
             VMM_COMPACTION_OFF; /* a block whose remap is pending cannot be checked */
     return VMM_OK;
-
-fail_watch:
-    vmm__records_fini(&debug->records);
-fail_records:
-    debug_free(debug);
-    return status;
 }
 
 vmm_status vmm__debug_close(vmm_cache *cache, bool work_has_ended)
@@ -125,8 +112,6 @@ vmm_status vmm__debug_close(vmm_cache *cache, bool work_has_ended)
         (void)vmm__driver_stream_destroy(cache->driver, debug->stream);
         vmm__host_free(debug->buffer, DEBUG_BUFFER_BYTES);
     }
-    if (debug->mode != VMM_DEBUG_OFF)
-        vmm__records_fini(&debug->records);
     cache->debug = NULL;
     debug_free(debug);
     return status;

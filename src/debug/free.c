@@ -1,7 +1,6 @@
 /* Free in debug mode, and the quarantine: see debug_mode.h. */
 #include "cache/alloc/alloc.h"
 #include "cache/grow/guard_page.h"
-#include "debug/canary.h"
 #include "debug/internal.h"
 
 enum { KEPT_MOST = 4096 }; /* blocks in quarantine, at most */
@@ -91,10 +90,8 @@ static bool uses_wait(vmm_cache *cache, uint64_t inner)
     return have_ended;
 }
 
-/*
- * Checks a freed block after its work. Returns whether it is poisoned now and may enter the quarantine. Writes the
- * poison first, so that one wait covers both; writes none on a closed stream.
- */
+/* Checks a freed block after its work. Returns whether it is poisoned now and may enter the quarantine. Writes the
+ * poison first, so that one wait covers both; writes none on a closed stream. */
 static bool block_inspect(const struct debug_call *call, struct record *record,
                           struct finding *finding)
 {

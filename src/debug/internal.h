@@ -61,4 +61,16 @@ vmm_status vmm__debug_check_all(const struct debug_call *call, bool work_has_end
 /* For close: makes sure that no check still runs on the device. Fails if it cannot. */
 vmm_status vmm__debug_settle(struct debug *debug);
 
+/* Writes canaries around a new block, in order of its stream. */
+vmm_status vmm__canary_put(struct debug *debug, const struct record *record);
+
+/* Fills a block that is being freed with poison, in order of its stream. */
+vmm_status vmm__canary_poison(struct debug *debug, const struct record *record);
+
+/* Compares the canaries around a block, and its poison if it is in quarantine, after the work that the stream has so
+ * far. ERR_CORRUPTED, without an error line: *wrong is the address of the first byte that differs. Any other failure on
+ * the stream of debug mode makes the block doubtful, until a check succeeds there. The caller holds the gate. */
+vmm_status vmm__canary_check(struct debug *debug, struct record *record, vmm_stream stream,
+                             uint64_t *wrong);
+
 #endif

@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { NAME_BYTES = 160, CALL_SITE_BYTES = 320, REPORT_LINE_BYTES = 512 };
+enum { NAME_BYTES = 160, CALL_SITE_BYTES = 320, PLACE_BYTES = 420, REPORT_LINE_BYTES = 512 };
 
 /* ---- Lines ----------------------------------------------------------------------------------- */
 
@@ -21,12 +21,15 @@ static void call_site_format(const struct misuse *misuse, const struct call_site
                    (unsigned long long)ago, ago == 1 ? "" : "s", name);
 }
 
-/* Where an address lies, as seen from a block: "3 bytes beyond". */
-static void place_format(const struct record *record, uint64_t address, char *text, size_t bytes)
+/* Where an address lies: "3 bytes beyond the end of the block of 512 bytes at 0x302000000200 that was freed by ..." */
+static void place_format(const struct misuse *misuse, uint64_t address, bool was_freed, char *text,
+                         size_t bytes)
 {
+    const struct record *record = &misuse->record;
     uint64_t end = record->address + record->bytes;
     const char *where = "inside";
     uint64_t far = address - record->address;
+    char call_site[CALL_SITE_BYTES];
     if (address < record->address) {
         where = "before";
         far = record->address - address;
@@ -34,8 +37,12 @@ static void place_format(const struct record *record, uint64_t address, char *te
         where = "beyond the end of";
         far = address - end;
     }
-    (void)snprintf(text, bytes, "%llu byte%s %s", (unsigned long long)far, far == 1 ? "" : "s",
-                   where);
+    call_site_format(misuse, was_freed ? &record->freed : &record->allocated, call_site,
+                     sizeof call_site);
+    (void)snprintf(
+        text, bytes, "%llu byte%s %s the block of %llu bytes at 0x%llx that was %s %.240s",
+        (unsigned long long)far, far == 1 ? "" : "s", where, (unsigned long long)record->bytes,
+        (unsigned long long)record->address, was_freed ? "freed" : "allocated", call_site);
 }
 
 void vmm__misuse_begin(const struct debug_call *call, const struct record *record,
@@ -51,46 +58,33 @@ void vmm__misuse_begin(const struct debug_call *call, const struct record *recor
 void vmm__misuse_format_pointer(const struct debug_call *call, uint64_t address,
                                 struct misuse *misuse)
 {
-    char *text = misuse->line.text;
-    size_t bytes = sizeof misuse->line.text;
     const struct record *record = &misuse->record;
-    char call_site[CALL_SITE_BYTES];
-    char place[NAME_BYTES];
-    if (!misuse->has_record) {
-        (void)snprintf(text, bytes, "%s: 0x%llx is not an address of this cache's blocks",
-                       call->function, (unsigned long long)address);
-        return;
-    }
     bool was_freed = record->freed.operation != 0;
-    call_site_format(misuse, was_freed ? &record->freed : &record->allocated, call_site,
-                     sizeof call_site);
-    place_format(record, address, place, sizeof place);
-    if (was_freed && address == record->address)
-        (void)snprintf(text, bytes, "%.32s: 0x%llx, a block of %llu bytes, was freed before %.240s",
+    char place[PLACE_BYTES];
+    if (!misuse->has_record) {
+        (void)snprintf(misuse->line.text, sizeof misuse->line.text,
+                       "%s: 0x%llx is not an address of this cache's blocks", call->function,
+                       (unsigned long long)address);
+    } else if (was_freed && address == record->address) {
+        call_site_format(misuse, &record->freed, place, sizeof place);
+        (void)snprintf(misuse->line.text, sizeof misuse->line.text,
+                       "%.32s: 0x%llx, a block of %llu bytes, was freed before %.240s",
                        call->function, (unsigned long long)address,
-                       (unsigned long long)record->bytes, call_site);
-    else
-        (void)snprintf(
-            text, bytes,
-            "%.32s: 0x%llx lies %.60s the block of %llu bytes at 0x%llx that was %s %.240s",
-            call->function, (unsigned long long)address, place, (unsigned long long)record->bytes,
-            (unsigned long long)record->address, was_freed ? "freed" : "allocated", call_site);
+                       (unsigned long long)record->bytes, place);
+    } else {
+        place_format(misuse, address, was_freed, place, sizeof place);
+        (void)snprintf(misuse->line.text, sizeof misuse->line.text, "%.32s: 0x%llx lies %s",
+                       call->function, (unsigned long long)address, place);
+    }
 }
 
 void vmm__misuse_format_byte(const struct debug_call *call, uint64_t address, struct misuse *misuse)
 {
-    const struct record *record = &misuse->record;
-    char call_site[CALL_SITE_BYTES];
-    char place[NAME_BYTES];
-    call_site_format(misuse, record->is_kept ? &record->freed : &record->allocated, call_site,
-                     sizeof call_site);
-    place_format(record, address, place, sizeof place);
-    (void)snprintf(
-        misuse->line.text, sizeof misuse->line.text,
-        "%.32s: the byte at 0x%llx was overwritten, %.60s the block of %llu bytes at 0x%llx "
-        "that was %s %.240s",
-        call->function, (unsigned long long)address, place, (unsigned long long)record->bytes,
-        (unsigned long long)record->address, record->is_kept ? "freed" : "allocated", call_site);
+    char place[PLACE_BYTES];
+    place_format(misuse, address, misuse->record.is_kept, place, sizeof place);
+    (void)snprintf(misuse->line.text, sizeof misuse->line.text,
+                   "%.32s: the byte at 0x%llx was overwritten, %s", call->function,
+                   (unsigned long long)address, place);
 }
 
 /* ---- Reports --------------------------------------------------------------------------------- */

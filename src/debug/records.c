@@ -1,30 +1,14 @@
 /* Records of blocks: see records.h. */
 #define _GNU_SOURCE
 #include "debug/records.h"
-#include "base/error.h"
 #include "base/hostmem.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { BUCKETS = 1 << 16, UNIT_BYTES = 512 };
-#define TABLE_BYTES (BUCKETS * sizeof(struct record *))
-
-static struct record **bucket_of(struct record **table, uint64_t address)
+void vmm__records_init(struct records *records)
 {
-    uint64_t mixed = address / UNIT_BYTES * UINT64_C(0x9E3779B97F4A7C15);
-    return &table[mixed >> 48 & (BUCKETS - 1)];
-}
-
-vmm_status vmm__records_init(struct records *records)
-{
-    records->by_address = vmm__host_table_alloc(TABLE_BYTES);
-    records->by_inner = vmm__host_table_alloc(TABLE_BYTES);
     vmm__mutex_init(&records->lock);
-    if (records->by_address != NULL && records->by_inner != NULL)
-        return VMM_OK;
-    vmm__records_fini(records);
-    return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for records of blocks");
 }
 
 static void list_free(struct record_list *list)
@@ -38,17 +22,15 @@ static void list_free(struct record_list *list)
 
 void vmm__records_fini(struct records *records)
 {
+    vmm__map_clear(&records->by_address, NULL);
+    vmm__map_clear(&records->by_inner, NULL);
     list_free(&records->live);
     list_free(&records->kept);
     list_free(&records->freed);
-    if (records->by_address != NULL)
-        vmm__host_table_free(records->by_address, TABLE_BYTES);
-    if (records->by_inner != NULL)
-        vmm__host_table_free(records->by_inner, TABLE_BYTES);
     vmm__mutex_fini(&records->lock);
 }
 
-/* ---- Lists and tables ------------------------------------------------------------------------ */
+/* ---- Lists ---------------------------------------------------------------------------------- */
 
 static void list_add(struct record_list *list, struct record *record)
 {
@@ -75,21 +57,6 @@ static void list_remove(struct record_list *list, struct record *record)
         record->newer->older = record->older;
     list->count--;
     list->bytes -= record->inner_bytes;
-}
-
-static void inner_add(struct records *records, struct record *record)
-{
-    struct record **bucket = bucket_of(records->by_inner, record->inner);
-    record->next_by_inner = *bucket;
-    *bucket = record;
-}
-
-static void inner_remove(struct records *records, const struct record *record)
-{
-    struct record **link = bucket_of(records->by_inner, record->inner);
-    while (*link != record)
-        link = &(*link)->next_by_inner;
-    *link = record->next_by_inner;
 }
 
 /* ---- Adding and removing --------------------------------------------------------------------- */
@@ -127,10 +94,10 @@ void vmm__records_call_site(struct records *records, struct call_site *call_site
 void vmm__records_add_live(struct records *records, struct record *record)
 {
     vmm__mutex_lock(&records->lock);
-    struct record **bucket = bucket_of(records->by_address, record->address);
-    record->next_by_address = *bucket;
-    *bucket = record;
-    inner_add(records, record);
+    record->by_address.key = record->address;
+    record->by_inner.key = record->inner;
+    vmm__map_add(&records->by_address, &record->by_address);
+    vmm__map_add(&records->by_inner, &record->by_inner);
     list_add(&records->live, record);
     vmm__mutex_unlock(&records->lock);
 }
@@ -139,7 +106,7 @@ void vmm__records_add_kept(struct records *records, struct record *record)
 {
     vmm__mutex_lock(&records->lock);
     record->is_kept = true;
-    inner_add(records, record);
+    vmm__map_add(&records->by_inner, &record->by_inner);
     list_add(&records->kept, record);
     vmm__mutex_unlock(&records->lock);
 }
@@ -161,31 +128,24 @@ void vmm__records_add_freed(struct records *records, struct record *record)
 struct record *vmm__records_find_locked(const struct records *records, uint64_t address)
 {
     VMM_ASSERT_HELD(&records->lock);
-    struct record *record = *bucket_of(records->by_address, address);
-    while (record != NULL && record->address != address)
-        record = record->next_by_address;
-    return record;
+    struct map_node *node = vmm__map_find(&records->by_address, address);
+    return node == NULL ? NULL : VMM_MAP_RECORD(node, struct record, by_address);
 }
 
 struct record *vmm__records_find_inner_locked(const struct records *records, uint64_t inner)
 {
     VMM_ASSERT_HELD(&records->lock);
-    struct record *record = *bucket_of(records->by_inner, inner);
-    while (record != NULL && record->inner != inner)
-        record = record->next_by_inner;
-    return record;
+    struct map_node *node = vmm__map_find(&records->by_inner, inner);
+    return node == NULL ? NULL : VMM_MAP_RECORD(node, struct record, by_inner);
 }
 
 struct record *vmm__records_claim(struct records *records, uint64_t address)
 {
     vmm__mutex_lock(&records->lock);
-    struct record **link = bucket_of(records->by_address, address);
-    while (*link != NULL && (*link)->address != address)
-        link = &(*link)->next_by_address;
-    struct record *record = *link;
+    struct record *record = vmm__records_find_locked(records, address);
     if (record != NULL) {
-        *link = record->next_by_address;
-        inner_remove(records, record);
+        vmm__map_remove(&records->by_address, &record->by_address);
+        vmm__map_remove(&records->by_inner, &record->by_inner);
         list_remove(&records->live, record);
     }
     vmm__mutex_unlock(&records->lock);
@@ -198,7 +158,7 @@ struct record *vmm__records_evict(struct records *records, uint64_t count, uint6
     struct record_list *kept = &records->kept;
     struct record *record = kept->count > count || kept->bytes > bytes ? kept->oldest : NULL;
     if (record != NULL) {
-        inner_remove(records, record);
+        vmm__map_remove(&records->by_inner, &record->by_inner);
         list_remove(kept, record);
     }
     vmm__mutex_unlock(&records->lock);

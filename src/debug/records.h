@@ -4,15 +4,16 @@
  * Owns: the records. Invariants:
  *  1. a record is in exactly one list: live (the program has the block), kept (freed, in quarantine) or freed; while a
  *     call works on it, it may be in none;
- *  2. the table by_address finds live records by the program's address; the table by_inner finds live and kept records
+ *  2. the map by_address finds live records by the program's address; the map by_inner finds live and kept records
  *     by the address of the pool's block;
  *  3. the list of freed records has at most RECORDS_FREED_MOST: new blocks reuse the oldest.
- * May be called by: debug. Locks: records.lock, a leaf, guards the lists, the tables, and changes of a record in a
+ * May be called by: debug. Locks: records.lock, a leaf, guards the lists, the maps, and changes of a record in a
  * list. A call that has removed a record from its list may change it without the lock.
  */
 #ifndef VMM_DEBUG_RECORDS_H
 #define VMM_DEBUG_RECORDS_H
 
+#include "base/map.h"
 #include "base/mutex.h"
 #include "debug/stack.h"
 #include "vmmcache/vmmcache.h"
@@ -44,8 +45,8 @@ struct record {
     bool is_left;     /* its stream is closed, and the host has seen the end of its work */
     struct call_site allocated;
     struct call_site freed;
-    struct record *next_by_address; /* in the same bucket */
-    struct record *next_by_inner;
+    struct map_node by_address; /* its key is `address` */
+    struct map_node by_inner;   /* its key is `inner` */
     struct record *older;
     struct record *newer;
 };
@@ -59,16 +60,15 @@ struct record_list {
 
 struct records {
     struct mutex lock;
-    struct record **by_address; /* buckets */
-    struct record **by_inner;
+    struct map by_address;
+    struct map by_inner;
     struct record_list live;
     struct record_list kept;
     struct record_list freed;
     uint64_t operations;
 };
 
-/* ERR_HOST_OOM. */
-vmm_status vmm__records_init(struct records *records);
+void vmm__records_init(struct records *records);
 void vmm__records_fini(struct records *records);
 
 /* Returns a zeroed record in no list; NULL without host memory. */
@@ -81,7 +81,7 @@ void vmm__record_drop(struct record *record);
 void vmm__records_call_site(struct records *records, struct call_site *call_site,
                             const void *caller);
 
-/* Adds a record to a list, and to the tables of invariant 2. */
+/* Adds a record to a list, and to the maps of invariant 2. */
 void vmm__records_add_live(struct records *records, struct record *record);
 void vmm__records_add_kept(struct records *records, struct record *record);
 void vmm__records_add_freed(struct records *records, struct record *record);

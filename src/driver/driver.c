@@ -14,7 +14,7 @@ struct stopwatch {
 static struct stopwatch stopwatch_start(struct driver *driver)
 {
     uint64_t host = vmm__clock_ns();
-    uint64_t clock = driver->clock_is_simulated ? driver->ops->clock(driver) : host;
+    uint64_t clock = driver->ops->clock == NULL ? host : driver->ops->clock(driver);
     return (struct stopwatch){ .clock_ns = clock, .host_ns = host };
 }
 
@@ -28,11 +28,9 @@ static void counter_subtract(_Atomic uint64_t *counter, uint64_t amount)
     atomic_fetch_sub_explicit(counter, amount, memory_order_relaxed);
 }
 
-/*
- * Enforces D5. Only create, map and access may report DEVICE_OOM, and only reserve may report
- * ADDRESS_SPACE: from any other call, freeing memory would not help the caller, so the status
- * becomes ERR_DRIVER. An open device exists, so NO_DEVICE becomes ERR_DRIVER as well.
- */
+/* Enforces D5. Only create, map and access may report DEVICE_OOM, and only reserve may report ADDRESS_SPACE: from any
+ * other call, freeing memory would not help the caller, so the status becomes ERR_DRIVER. An open device exists, so
+ * NO_DEVICE becomes ERR_DRIVER as well. */
 static vmm_status status_normalize(enum driver_call call, vmm_status status)
 {
     if (status == VMM_ERR_NO_DEVICE)
@@ -45,259 +43,99 @@ static vmm_status status_normalize(enum driver_call call, vmm_status status)
     return status;
 }
 
+/* On a lost device calls that release something still reach the driver, until it refuses one. */
+static bool lost_accepts(const struct driver *driver, enum driver_call call)
+{
+    bool releases = call == DRIVER_CALL_unmap || call == DRIVER_CALL_release ||
+                    call == DRIVER_CALL_address_free;
+    return releases && atomic_load_explicit(&driver->accepts_release, memory_order_relaxed);
+}
+
+/* Calls that wait for the device. */
+static bool call_stalls(enum driver_call call)
+{
+    return call == DRIVER_CALL_event_wait || call == DRIVER_CALL_device_wait ||
+           call == DRIVER_CALL_read;
+}
+
 static vmm_status call_end(struct driver *driver, enum driver_call call, struct stopwatch start,
-                           vmm_status status)
+                           bool was_lost, vmm_status status)
 {
     struct stopwatch end = stopwatch_start(driver);
     struct driver_tally *tally = &driver->tally[call];
     counter_add(&tally->calls, 1);
     counter_add(&tally->clock_ns, end.clock_ns - start.clock_ns);
     counter_add(&tally->host_ns, end.host_ns - start.host_ns);
+    if (call_stalls(call))
+        counter_add(&driver->stalls, 1);
     if (status != VMM_OK && status != VMM__PENDING)
         counter_add(&tally->failures, 1);
     if (status == VMM_ERR_LOST)
         vmm__lost_note(&driver->lost);
-    return status_normalize(call, status);
+    if (!was_lost || status == VMM_OK)
+        return status_normalize(call, status);
+    atomic_store_explicit(&driver->accepts_release, false, memory_order_relaxed);
+    return vmm__lost_refuse(&driver->lost);
 }
 
-/* Makes one counted and timed call and declares `status` with its result. */
-#define DRIVER_CALL_TIMED(driver, name, ...)                                                       \
-    struct stopwatch start = stopwatch_start(driver);                                              \
-    vmm_status status = (driver)->ops->name(__VA_ARGS__);                                          \
-    status = call_end((driver), DRIVER_CALL_##name, start, status)
+/* What each call changes when it succeeds. */
+#define AFTER_reserve      counter_add(&driver->reservations, 1)
+#define AFTER_address_free counter_subtract(&driver->reservations, 1)
+#define AFTER_create       (counter_add(&driver->handles, 1), counter_add(&driver->created_bytes, bytes))
+#define AFTER_release                                                                              \
+    (counter_subtract(&driver->handles, 1), counter_subtract(&driver->created_bytes, bytes))
+#define AFTER_map           counter_add(&driver->mapped_bytes, bytes)
+#define AFTER_unmap         counter_subtract(&driver->mapped_bytes, bytes)
+#define AFTER_access        ((void)0)
+#define AFTER_memory_info   ((void)0)
+#define AFTER_event_create  counter_add(&driver->events, 1)
+#define AFTER_event_destroy counter_subtract(&driver->events, 1)
+#define AFTER_event_record  ((void)0)
+#define AFTER_event_query   ((void)0)
+#define AFTER_event_wait    ((void)0)
+#define AFTER_stream_wait   ((void)0)
+#define AFTER_device_wait   ((void)0)
+#define AFTER_capturing     ((void)0)
+#define AFTER_copy          ((void)0)
+#define AFTER_clear         ((void)0)
+#define AFTER_read          ((void)0)
 
-#define DRIVER_CALL(driver, name, ...)                                                             \
-    if (vmm__driver_is_lost(driver))                                                               \
-        return vmm__lost_refuse(&(driver)->lost);                                                  \
-    DRIVER_CALL_TIMED(driver, name, __VA_ARGS__)
-
-/*
- * Like DRIVER_CALL, for calls that release something. After the first refusal on a lost device, no
- * further release is attempted.
- */
-#define DRIVER_RELEASE(driver, name, ...)                                                          \
-    bool was_lost = vmm__driver_is_lost(driver);                                                   \
-    if (was_lost && !atomic_load_explicit(&(driver)->accepts_release, memory_order_relaxed))       \
-        return vmm__lost_refuse(&(driver)->lost);                                                  \
-    DRIVER_CALL_TIMED(driver, name, __VA_ARGS__);                                                  \
-    if (was_lost && status != VMM_OK) {                                                            \
-        atomic_store_explicit(&(driver)->accepts_release, false, memory_order_relaxed);            \
-        return vmm__lost_refuse(&(driver)->lost);                                                  \
+#define DRIVER_CALL(name, parameters, arguments)                                                   \
+    vmm_status vmm__driver_##name parameters                                                       \
+    {                                                                                              \
+        bool was_lost = vmm__driver_is_lost(driver);                                               \
+        if (was_lost && !lost_accepts(driver, DRIVER_CALL_##name))                                 \
+            return vmm__lost_refuse(&driver->lost);                                                \
+        struct stopwatch start = stopwatch_start(driver);                                          \
+        vmm_status status = driver->ops->name arguments;                                           \
+        status = call_end(driver, DRIVER_CALL_##name, start, was_lost, status);                    \
+        if (status == VMM_OK)                                                                      \
+            AFTER_##name;                                                                          \
+        return status;                                                                             \
     }
+VMM_DRIVER_CALL_MAP(DRIVER_CALL, struct driver *driver, driver)
 
-vmm_status vmm__driver_reserve(struct driver *driver, uint64_t bytes, uint64_t *address)
-{
-    return vmm__driver_reserve_at(driver, bytes, 0, address);
-}
-
-vmm_status vmm__driver_reserve_at(struct driver *driver, uint64_t bytes, uint64_t hint,
-                                  uint64_t *address)
-{
-    DRIVER_CALL(driver, reserve, driver, bytes, hint, address);
-    if (status == VMM_OK)
-        counter_add(&driver->reservations, 1);
-    return status;
-}
-
-vmm_status vmm__driver_address_free(struct driver *driver, uint64_t address, uint64_t bytes)
-{
-    DRIVER_RELEASE(driver, address_free, driver, address, bytes);
-    if (status == VMM_OK)
-        counter_subtract(&driver->reservations, 1);
-    return status;
-}
-
-vmm_status vmm__driver_create(struct driver *driver, uint64_t bytes, uint64_t *handle)
-{
-    DRIVER_CALL(driver, create, driver, bytes, handle);
-    if (status == VMM_OK) {
-        counter_add(&driver->handles, 1);
-        counter_add(&driver->created_bytes, bytes);
+/* Calls that are neither counted nor timed. */
+#define DRIVER_TEST_CALL(name, parameters, arguments)                                              \
+    vmm_status vmm__driver_##name parameters                                                       \
+    {                                                                                              \
+        if (vmm__driver_is_lost(driver))                                                           \
+            return vmm__lost_refuse(&driver->lost);                                                \
+        vmm_status status = driver->ops->name arguments;                                           \
+        if (status == VMM_ERR_LOST)                                                                \
+            vmm__lost_note(&driver->lost);                                                         \
+        return status;                                                                             \
     }
-    return status;
-}
-
-vmm_status vmm__driver_release(struct driver *driver, uint64_t handle, uint64_t bytes)
-{
-    DRIVER_RELEASE(driver, release, driver, handle, bytes);
-    if (status == VMM_OK) {
-        counter_subtract(&driver->handles, 1);
-        counter_subtract(&driver->created_bytes, bytes);
-    }
-    return status;
-}
-
-vmm_status vmm__driver_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle)
-{
-    DRIVER_CALL(driver, map, driver, address, bytes, handle);
-    if (status == VMM_OK)
-        counter_add(&driver->mapped_bytes, bytes);
-    return status;
-}
-
-vmm_status vmm__driver_unmap(struct driver *driver, uint64_t address, uint64_t bytes)
-{
-    DRIVER_RELEASE(driver, unmap, driver, address, bytes);
-    if (status == VMM_OK)
-        counter_subtract(&driver->mapped_bytes, bytes);
-    return status;
-}
-
-vmm_status vmm__driver_access(struct driver *driver, uint64_t address, uint64_t bytes)
-{
-    DRIVER_CALL(driver, access, driver, address, bytes);
-    return status;
-}
-
-vmm_status vmm__driver_memory_info(struct driver *driver, uint64_t *free_bytes,
-                                   uint64_t *total_bytes)
-{
-    DRIVER_CALL(driver, memory_info, driver, free_bytes, total_bytes);
-    return status;
-}
-
-vmm_status vmm__driver_event_create(struct driver *driver, void **event)
-{
-    DRIVER_CALL(driver, event_create, driver, event);
-    if (status == VMM_OK)
-        counter_add(&driver->events, 1);
-    return status;
-}
-
-vmm_status vmm__driver_event_destroy(struct driver *driver, void *event)
-{
-    DRIVER_CALL(driver, event_destroy, driver, event);
-    if (status == VMM_OK)
-        counter_subtract(&driver->events, 1);
-    return status;
-}
-
-vmm_status vmm__driver_event_record(struct driver *driver, void *event, vmm_stream stream)
-{
-    DRIVER_CALL(driver, event_record, driver, event, stream);
-    return status;
-}
-
-vmm_status vmm__driver_event_query(struct driver *driver, void *event)
-{
-    DRIVER_CALL(driver, event_query, driver, event);
-    return status;
-}
-
-vmm_status vmm__driver_event_wait(struct driver *driver, void *event)
-{
-    DRIVER_CALL(driver, event_wait, driver, event);
-    counter_add(&driver->stalls, 1);
-    return status;
-}
-
-vmm_status vmm__driver_stream_wait(struct driver *driver, vmm_stream stream, void *event)
-{
-    DRIVER_CALL(driver, stream_wait, driver, stream, event);
-    return status;
-}
-
-vmm_status vmm__driver_device_wait(struct driver *driver)
-{
-    DRIVER_CALL(driver, device_wait, driver);
-    counter_add(&driver->stalls, 1);
-    return status;
-}
-
-vmm_status vmm__driver_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing)
-{
-    DRIVER_CALL(driver, capturing, driver, stream, is_capturing);
-    return status;
-}
-
-vmm_status vmm__driver_any_stream(struct driver *driver, vmm_stream stream)
-{
-    (void)driver;
-    (void)stream;
-    return VMM_OK;
-}
+VMM_DRIVER_TEST_MAP(DRIVER_TEST_CALL, struct driver *driver, driver)
 
 vmm_status vmm__driver_stream_check(struct driver *driver, vmm_stream stream)
 {
-    return driver->ops->stream_check(driver, stream);
-}
-
-vmm_status vmm__driver_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
-                            vmm_stream stream)
-{
-    DRIVER_CALL(driver, copy, driver, to, from, bytes, stream);
-    return status;
-}
-
-vmm_status vmm__driver_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
-                             vmm_stream stream)
-{
-    DRIVER_CALL(driver, clear, driver, address, bytes, value, stream);
-    return status;
-}
-
-vmm_status vmm__driver_read(struct driver *driver, const struct driver_piece *pieces,
-                            unsigned count, vmm_stream stream)
-{
-    counter_add(&driver->stalls, 1);
-    DRIVER_CALL(driver, read, driver, pieces, count, stream);
-    return status;
+    return driver->ops->stream_check == NULL ? VMM_OK : driver->ops->stream_check(driver, stream);
 }
 
 uint64_t vmm__driver_clock(struct driver *driver)
 {
-    return driver->ops->clock(driver);
-}
-
-/* Makes one call that is neither counted nor timed. */
-#define DRIVER_CALL_UNCOUNTED(driver, name, ...)                                                   \
-    if (vmm__driver_is_lost(driver))                                                               \
-        return vmm__lost_refuse(&(driver)->lost);                                                  \
-    vmm_status status = (driver)->ops->name(__VA_ARGS__);                                          \
-    if (status == VMM_ERR_LOST)                                                                    \
-        vmm__lost_note(&(driver)->lost);                                                           \
-    return status
-
-vmm_status vmm__driver_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                            vmm_stream stream)
-{
-    DRIVER_CALL_UNCOUNTED(driver, fill, driver, address, bytes, word, stream);
-}
-
-vmm_status vmm__driver_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                             vmm_stream stream)
-{
-    DRIVER_CALL_UNCOUNTED(driver, check, driver, address, bytes, word, stream);
-}
-
-vmm_status vmm__driver_delay(struct driver *driver, uint64_t ns, vmm_stream stream)
-{
-    DRIVER_CALL_UNCOUNTED(driver, delay, driver, ns, stream);
-}
-
-vmm_status vmm__driver_mismatches(struct driver *driver, uint64_t *places)
-{
-    DRIVER_CALL_UNCOUNTED(driver, mismatches, driver, places);
-}
-
-vmm_status vmm__driver_stream_create(struct driver *driver, vmm_stream *stream)
-{
-    DRIVER_CALL_UNCOUNTED(driver, stream_create, driver, stream);
-}
-
-vmm_status vmm__driver_stream_destroy(struct driver *driver, vmm_stream stream)
-{
-    DRIVER_CALL_UNCOUNTED(driver, stream_destroy, driver, stream);
-}
-
-vmm_status vmm__driver_capture_begin(struct driver *driver, vmm_stream stream)
-{
-    DRIVER_CALL_UNCOUNTED(driver, capture_begin, driver, stream);
-}
-
-vmm_status vmm__driver_capture_end(struct driver *driver, vmm_stream stream)
-{
-    DRIVER_CALL_UNCOUNTED(driver, capture_end, driver, stream);
+    return driver->ops->clock == NULL ? vmm__clock_ns() : driver->ops->clock(driver);
 }
 
 uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call)
@@ -321,10 +159,22 @@ uint64_t vmm__driver_host_ns(const struct driver *driver)
     return sum;
 }
 
-/*
- * Never falls back to another driver: kernels that receive host addresses would corrupt the
- * program. Only an explicit choice selects host or sim.
- */
+#ifdef VMM_WITH_CUDA
+enum { CUDA_IS_BUILT = 1 };
+#else
+enum { CUDA_IS_BUILT = 0 };
+
+vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out)
+{
+    (void)options;
+    (void)out;
+    return vmm__error(VMM_ERR_UNSUPPORTED,
+                      "this build has no CUDA driver: the CUDA toolkit headers were missing");
+}
+#endif
+
+/* Never falls back to another driver: kernels that receive host addresses would corrupt the program. Only an explicit
+ * choice selects host or sim. */
 static vmm_status driver_open_default(const struct driver_options *options, struct driver **out)
 {
     struct error_line reason;
@@ -357,7 +207,7 @@ vmm_status vmm__driver_open(vmm_driver_kind kind, const struct driver_options *o
 int vmm_has_driver(vmm_driver_kind driver)
 {
     if (driver == VMM_DRIVER_CUDA)
-        return vmm__driver_cuda_is_built();
+        return CUDA_IS_BUILT;
     return (int)driver >= VMM_DRIVER_DEFAULT && (int)driver <= VMM_DRIVER_SIM;
 }
 

@@ -1,10 +1,9 @@
 /*
  * The driver: the only interface between the library and the device.
  *
- * A driver is a table of operations over one device. Three exist: `cuda` (a GPU through
- * libcuda.so.1), `host` (ordinary memory; kernels are host functions that run in stream order) and
- * `sim` (no memory, only CUDA's rules and costs). Callers use the vmm__driver_*() functions below,
- * which count and time each call; they never call the table directly.
+ * A driver is a table of operations over one device. Three exist: `cuda` (a GPU through libcuda.so.1), `host` (ordinary
+ * memory; kernels are host functions that run in stream order) and `sim` (no memory, only CUDA's rules and costs).
+ * Callers use the vmm__driver_*() functions below, which count and time each call; they never call the table directly.
  *
  * Callers guarantee:
  *  P1. out-parameters are never NULL;
@@ -32,11 +31,11 @@
  *      code;
  *  D6. any thread may call any operation.
  *
- * The vmm__driver_*() functions add: after one call returns ERR_LOST, no later call reaches the
- * driver except close and clock. Each returns ERR_LOST with the line of the first failure, is not
- * counted and does not wait. If accepts_release is set, because memory outlives a lost context,
- * unmap, release and address_free still reach the driver until it refuses one of them; later ones
- * get the same line. Owners therefore release resources without a check whether the device is lost.
+ * The vmm__driver_*() functions add: after one call returns ERR_LOST, no later call reaches the driver except close and
+ * clock. Each returns ERR_LOST with the line of the first failure, is not counted and does not wait. If accepts_release
+ * is set, because memory outlives a lost context, unmap, release and address_free still reach the driver until it
+ * refuses one of them; later ones get the same line. Owners therefore release resources without a check whether the
+ * device is lost.
  *
  * May be called by: every module above. Depends on: base.
  */
@@ -52,35 +51,6 @@
 
 struct driver;
 
-/* X(name): the calls that are counted and timed. */
-#define VMM_DRIVER_CALL_MAP(X)                                                                     \
-    X(reserve)                                                                                     \
-    X(address_free)                                                                                \
-    X(create)                                                                                      \
-    X(release)                                                                                     \
-    X(map)                                                                                         \
-    X(unmap)                                                                                       \
-    X(access)                                                                                      \
-    X(memory_info)                                                                                 \
-    X(event_create)                                                                                \
-    X(event_destroy)                                                                               \
-    X(event_record)                                                                                \
-    X(event_query)                                                                                 \
-    X(event_wait)                                                                                  \
-    X(stream_wait)                                                                                 \
-    X(device_wait)                                                                                 \
-    X(capturing)                                                                                   \
-    X(copy)                                                                                        \
-    X(clear)                                                                                       \
-    X(read)
-
-enum driver_call {
-#define DRIVER_CALL_ENUM(name) DRIVER_CALL_##name,
-    VMM_DRIVER_CALL_MAP(DRIVER_CALL_ENUM)
-#undef DRIVER_CALL_ENUM
-        DRIVER_CALL_COUNT
-};
-
 /* A range of device memory, and the host memory that read() copies it to. */
 struct driver_piece {
     uint64_t address;
@@ -89,119 +59,137 @@ struct driver_piece {
 };
 
 /*
- * The operations. Each driver fills in every slot. Sizes are in bytes. A stream is a CUstream for
- * cuda; host and sim accept any value as a stream name and know it from its first use until it is
- * destroyed.
+ * The operations: X(name, parameters, arguments). P is the first parameter and A the first argument, so that one map
+ * declares, calls and lists the operations of the table, of each driver, and of the vmm__driver_*() functions. Each
+ * driver has every operation. Sizes are in bytes. A stream is a CUstream for cuda; host and sim accept any value as a
+ * stream name and know it from its first use until it is destroyed.
+ *
+ *   reserve      reserves addresses, aligned to the granule: at `hint` if that range is free and the driver supports
+ *                hints, otherwise anywhere. `hint` is a multiple of the granule, or 0 for none. ERR_ADDRESS_SPACE if no
+ *                range is available.
+ *   create       physical memory. ERR_DEVICE_OOM if the device has none left.
+ *   map          the mapping is inaccessible until access().
  */
+#define VMM_DRIVER_MEMORY_MAP(X, P, A)                                                             \
+    X(reserve, (P, uint64_t bytes, uint64_t hint, uint64_t * address), (A, bytes, hint, address))  \
+    X(address_free, (P, uint64_t address, uint64_t bytes), (A, address, bytes))                    \
+    X(create, (P, uint64_t bytes, uint64_t * handle), (A, bytes, handle))                          \
+    X(release, (P, uint64_t handle, uint64_t bytes), (A, handle, bytes))                           \
+    X(map, (P, uint64_t address, uint64_t bytes, uint64_t handle), (A, address, bytes, handle))    \
+    X(unmap, (P, uint64_t address, uint64_t bytes), (A, address, bytes))                           \
+    X(access, (P, uint64_t address, uint64_t bytes), (A, address, bytes))                          \
+    X(memory_info, (P, uint64_t * free_bytes, uint64_t * total_bytes), (A, free_bytes, total_bytes))
+
+/*
+ * Events without timing, and streams.
+ *
+ *   event_query  VMM_OK or VMM__PENDING. An event that was never recorded counts as complete.
+ *   event_wait   blocks the host.
+ *   device_wait  waits for all work on all streams; blocks the host.
+ *   capturing    whether the stream is being captured into a graph. Also true if CUDA cannot answer because another
+ *                stream is being captured. Meanwhile the stream must not wait for events; an event recorded on it
+ *                belongs to the capture and must never be queried or waited for.
+ */
+#define VMM_DRIVER_EVENT_MAP(X, P, A)                                                              \
+    X(event_create, (P, void **event), (A, event))                                                 \
+    X(event_destroy, (P, void *event), (A, event))                                                 \
+    X(event_record, (P, void *event, vmm_stream stream), (A, event, stream))                       \
+    X(event_query, (P, void *event), (A, event))                                                   \
+    X(event_wait, (P, void *event), (A, event))                                                    \
+    X(stream_wait, (P, vmm_stream stream, void *event), (A, stream, event))                        \
+    X(device_wait, (P), (A))                                                                       \
+    X(capturing, (P, vmm_stream stream, bool *is_capturing), (A, stream, is_capturing))
+
+/*
+ * Contents of memory, in stream order.
+ *
+ *   copy         from device to device.
+ *   clear        sets every byte of the range to `value`. On a stream under capture the clear becomes part of the graph.
+ *                host: the bytes are written before the call returns, after all earlier work of the stream, even during
+ *                a capture; the program may then use them without the stream.
+ *   read         reads ranges of device memory; blocks the host until the copies are complete. Not allowed on a stream
+ *                under capture. sim knows the contents only of cleared memory; for other contents it returns bytes that
+ *                are not 0 and have the upper bit clear.
+ */
+#define VMM_DRIVER_CONTENTS_MAP(X, P, A)                                                           \
+    X(copy, (P, uint64_t to, uint64_t from, uint64_t bytes, vmm_stream stream),                    \
+      (A, to, from, bytes, stream))                                                                \
+    X(clear, (P, uint64_t address, uint64_t bytes, uint8_t value, vmm_stream stream),              \
+      (A, address, bytes, value, stream))                                                          \
+    X(read, (P, const struct driver_piece *pieces, unsigned count, vmm_stream stream),             \
+      (A, pieces, count, stream))
+
+/*
+ * Work for tests and tools, in stream order; the call returns before the work runs.
+ *
+ *   fill, check  fill writes a pattern derived from `word` and the place within the block; check compares, and adds each
+ *                place that differs to the count of mismatches(). cuda processes every word; host processes one word in
+ *                each 512 bytes (the smallest block) near a block's ends and in each page between; sim has no memory and
+ *                checks its shadow instead: which block was last filled there, that the addresses are mapped with
+ *                access, and that the work is ordered after earlier work there.
+ *   delay        work that takes `ns` nanoseconds of the driver's clock, measured from the end of the previous work on
+ *                its stream. On sim it ends when the clock, the sum of modelled costs, reaches that time; work submitted
+ *                later on any stream ends after it, as always on sim.
+ */
+#define VMM_DRIVER_WORK_MAP(X, P, A)                                                               \
+    X(fill, (P, uint64_t address, uint64_t bytes, uint32_t word, vmm_stream stream),               \
+      (A, address, bytes, word, stream))                                                           \
+    X(check, (P, uint64_t address, uint64_t bytes, uint32_t word, vmm_stream stream),              \
+      (A, address, bytes, word, stream))                                                           \
+    X(delay, (P, uint64_t ns, vmm_stream stream), (A, ns, stream))
+
+/*
+ * Streams and captures for tests and tools.
+ *
+ *   mismatches     waits for all work, then returns the number of mismatches since open.
+ *   stream_create  a new stream may get the handle of a destroyed one; host and sim always reuse the most recent.
+ *   stream_destroy work of a destroyed stream still runs to its end.
+ *   capture_begin  the graph is never launched. host and sim accept no work on a stream under capture.
+ *   capture_end    fails if anything broke the capture.
+ */
+#define VMM_DRIVER_STREAM_MAP(X, P, A)                                                             \
+    X(mismatches, (P, uint64_t * places), (A, places))                                             \
+    X(stream_create, (P, vmm_stream * stream), (A, stream))                                        \
+    X(stream_destroy, (P, vmm_stream stream), (A, stream))                                         \
+    X(capture_begin, (P, vmm_stream stream), (A, stream))                                          \
+    X(capture_end, (P, vmm_stream stream), (A, stream))
+
+/* The calls that are counted and timed, those that are not, and all. */
+#define VMM_DRIVER_CALL_MAP(X, P, A)                                                               \
+    VMM_DRIVER_MEMORY_MAP(X, P, A)                                                                 \
+    VMM_DRIVER_EVENT_MAP(X, P, A)                                                                  \
+    VMM_DRIVER_CONTENTS_MAP(X, P, A)
+#define VMM_DRIVER_TEST_MAP(X, P, A)                                                               \
+    VMM_DRIVER_WORK_MAP(X, P, A)                                                                   \
+    VMM_DRIVER_STREAM_MAP(X, P, A)
+#define VMM_DRIVER_MAP(X, P, A)                                                                    \
+    VMM_DRIVER_CALL_MAP(X, P, A)                                                                   \
+    VMM_DRIVER_TEST_MAP(X, P, A)
+
+enum driver_call {
+#define DRIVER_CALL_ENUM(name, parameters, arguments) DRIVER_CALL_##name,
+    VMM_DRIVER_CALL_MAP(DRIVER_CALL_ENUM, , )
+#undef DRIVER_CALL_ENUM
+        DRIVER_CALL_COUNT
+};
+
+/* The table of one driver. */
 struct driver_ops {
     const char *name;
 
     /* Frees the driver and everything that it still owns. */
     void (*close)(struct driver *driver);
 
-    /*
-     * Reserves `bytes` of addresses, aligned to the granule: at `hint` if that range is free and
-     * the driver supports hints, otherwise anywhere. `hint` is a multiple of the granule, or 0 for
-     * none. ERR_ADDRESS_SPACE if no range is available.
-     */
-    vmm_status (*reserve)(struct driver *driver, uint64_t bytes, uint64_t hint, uint64_t *address);
-    vmm_status (*address_free)(struct driver *driver, uint64_t address, uint64_t bytes);
-
-    /* Physical memory. ERR_DEVICE_OOM if the device has none left. */
-    vmm_status (*create)(struct driver *driver, uint64_t bytes, uint64_t *handle);
-    vmm_status (*release)(struct driver *driver, uint64_t handle, uint64_t bytes);
-
-    /* Mappings. A new mapping is inaccessible until access(). */
-    vmm_status (*map)(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle);
-    vmm_status (*unmap)(struct driver *driver, uint64_t address, uint64_t bytes);
-    vmm_status (*access)(struct driver *driver, uint64_t address, uint64_t bytes);
-
-    vmm_status (*memory_info)(struct driver *driver, uint64_t *free_bytes, uint64_t *total_bytes);
-
-    /*
-     * Events without timing. event_query returns VMM_OK or VMM__PENDING; event_wait blocks the
-     * host. An event that was never recorded counts as complete.
-     */
-    vmm_status (*event_create)(struct driver *driver, void **event);
-    vmm_status (*event_destroy)(struct driver *driver, void *event);
-    vmm_status (*event_record)(struct driver *driver, void *event, vmm_stream stream);
-    vmm_status (*event_query)(struct driver *driver, void *event);
-    vmm_status (*event_wait)(struct driver *driver, void *event);
-    vmm_status (*stream_wait)(struct driver *driver, vmm_stream stream, void *event);
-    /* Waits for all work on all streams; blocks the host. */
-    vmm_status (*device_wait)(struct driver *driver);
-
-    /*
-     * Reports whether the stream is being captured into a graph. Also true if CUDA cannot answer
-     * because another stream is being captured. Meanwhile the stream must not wait for events; an
-     * event recorded on it belongs to the capture and must never be queried or waited for.
-     */
-    vmm_status (*capturing)(struct driver *driver, vmm_stream stream, bool *is_capturing);
-
-    /*
-     * ERR_INVALID_ARGUMENT if the stream belongs to another context, whose work the driver cannot
-     * order. Does not detect destroyed streams.
-     */
-    vmm_status (*stream_check)(struct driver *driver, vmm_stream stream);
-
-    /* Copies from device to device, in stream order. */
-    vmm_status (*copy)(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
-                       vmm_stream stream);
-
-    /*
-     * Sets every byte of the range to `value`, in stream order. On a stream under capture the clear
-     * becomes part of the graph. host: the bytes are written before the call returns, after all
-     * earlier work of the stream, even during a capture; the program may then use them without the
-     * stream.
-     */
-    vmm_status (*clear)(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
-                        vmm_stream stream);
-
-    /*
-     * Reads ranges of device memory in stream order; blocks the host until the copies are complete.
-     * Not allowed on a stream under capture. sim knows the contents only of cleared memory; for
-     * other contents it returns bytes that are not 0 and have the upper bit clear.
-     */
-    vmm_status (*read)(struct driver *driver, const struct driver_piece *pieces, unsigned count,
-                       vmm_stream stream);
-
-    /* Nanoseconds on the driver's clock: real time, or for sim the sum of modelled costs. */
+    /* sim: nanoseconds on the driver's clock, the sum of modelled costs. NULL: real time. */
     uint64_t (*clock)(struct driver *driver);
 
-    /*
-     * Work for tests and tools, in stream order; returns before it runs. fill writes a pattern
-     * derived from `word` and the place within the block; check compares, and adds each place that
-     * differs to the count of mismatches(). cuda processes every word; host processes one word in
-     * each 512 bytes (the smallest block) near a block's ends and in each page between; sim has no
-     * memory and checks its shadow instead: which block was last filled there, that the addresses
-     * are mapped with access, and that the work is ordered after earlier work there.
-     */
-    vmm_status (*fill)(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                       vmm_stream stream);
-    vmm_status (*check)(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                        vmm_stream stream);
-    /*
-     * Work that takes `ns` nanoseconds of the driver's clock, measured from the end of the previous
-     * work on its stream. On sim it ends when the clock, the sum of modelled costs, reaches that
-     * time; work submitted later on any stream ends after it, as always on sim.
-     */
-    vmm_status (*delay)(struct driver *driver, uint64_t ns, vmm_stream stream);
-    /* Waits for all work, then returns the number of mismatches since open. */
-    vmm_status (*mismatches)(struct driver *driver, uint64_t *places);
+    /* ERR_INVALID_ARGUMENT if the stream belongs to another context, whose work the driver cannot order. Does not
+     * detect destroyed streams. NULL: the driver has no contexts. */
+    vmm_status (*stream_check)(struct driver *driver, vmm_stream stream);
 
-    /*
-     * Streams for tests and tools. Work of a destroyed stream still runs to its end. A new stream
-     * may get the handle of a destroyed one; host and sim always reuse the most recent.
-     */
-    vmm_status (*stream_create)(struct driver *driver, vmm_stream *stream);
-    vmm_status (*stream_destroy)(struct driver *driver, vmm_stream stream);
-
-    /*
-     * A capture for tests; the graph is never launched. capture_end fails if anything broke the
-     * capture. host and sim accept no work on a stream under capture.
-     */
-    vmm_status (*capture_begin)(struct driver *driver, vmm_stream stream);
-    vmm_status (*capture_end)(struct driver *driver, vmm_stream stream);
+#define DRIVER_OP_MEMBER(name, parameters, arguments) vmm_status(*name) parameters;
+    VMM_DRIVER_MAP(DRIVER_OP_MEMBER, struct driver *driver, )
+#undef DRIVER_OP_MEMBER
 };
 
 /* Number of calls, failures and time for each kind of call. Any thread may add. */
@@ -216,12 +204,11 @@ struct driver_tally {
 struct driver {
     const struct driver_ops *ops;
     uint64_t granule_bytes;
-    uint64_t total_bytes;    /* device memory */
-    char device_name[96];    /* "NVIDIA H200", "host memory", "simulated H200" */
-    char version[64];        /* driver version, or empty */
-    bool clock_is_simulated; /* clock_ns differs from host_ns */
-    bool is_plain;           /* each address has its own memory: see cuda/plain.c */
-    bool has_aliases;        /* D4 holds; false if memory is plain */
+    uint64_t total_bytes; /* device memory */
+    char device_name[96]; /* "NVIDIA H200", "host memory", "simulated H200" */
+    char version[64];     /* driver version, or empty */
+    bool is_plain;        /* each address has its own memory: see cuda/plain.c */
+    bool has_aliases;     /* D4 holds; false if memory is plain */
     /* cuda: the failed step of the self-test and the reason, if D4 does not hold. */
     char alias_failure[360];
 
@@ -229,10 +216,7 @@ struct driver {
     /* The driver accepts releases although the device is lost; false after its first refusal. */
     _Atomic bool accepts_release;
 
-    /*
-     * Maintained by the calls below. The outstanding counts must be zero after everything is
-     * released.
-     */
+    /* Maintained by the calls below. The outstanding counts must be zero after everything is released. */
     struct driver_tally tally[DRIVER_CALL_COUNT];
     _Atomic uint64_t stalls;        /* event_wait, device_wait and read calls */
     _Atomic uint64_t reservations;  /* outstanding */
@@ -243,9 +227,6 @@ struct driver {
 };
 
 /* ---- The three drivers: one exported getter each --------------------------------------------- */
-
-/* stream_check for drivers without contexts: accepts every stream. */
-vmm_status vmm__driver_any_stream(struct driver *driver, vmm_stream stream);
 
 /* Every driver calls init first in open, on a zeroed struct, and fini last in close. */
 void vmm__driver_init(struct driver *driver, const struct driver_ops *ops);
@@ -259,14 +240,11 @@ struct driver_options {
 };
 
 vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out);
-bool vmm__driver_cuda_is_built(void);
 vmm_status vmm__driver_host_open(const struct driver_options *options, struct driver **out);
 vmm_status vmm__driver_sim_open(const struct driver_options *options, struct driver **out);
 
-/*
- * Opens a driver of the kind. DEFAULT means cuda; returns ERR_NO_DEVICE with a line that names the
- * other drivers if no GPU is usable.
- */
+/* Opens a driver of the kind. DEFAULT means cuda; returns ERR_NO_DEVICE with a line that names the other drivers if no
+ * GPU is usable. */
 vmm_status vmm__driver_open(vmm_driver_kind kind, const struct driver_options *options,
                             struct driver **out);
 void vmm__driver_close(struct driver *driver);
@@ -279,48 +257,14 @@ static inline bool vmm__driver_is_lost(const struct driver *driver)
     return vmm__lost_is(&driver->lost);
 }
 
-/* ---- Calls, counted and timed ---------------------------------------------------------------- */
+/* ---- Calls ----------------------------------------------------------------------------------- */
 
-vmm_status vmm__driver_reserve(struct driver *driver, uint64_t bytes, uint64_t *address);
-vmm_status vmm__driver_reserve_at(struct driver *driver, uint64_t bytes, uint64_t hint,
-                                  uint64_t *address);
-vmm_status vmm__driver_address_free(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__driver_create(struct driver *driver, uint64_t bytes, uint64_t *handle);
-vmm_status vmm__driver_release(struct driver *driver, uint64_t handle, uint64_t bytes);
-vmm_status vmm__driver_map(struct driver *driver, uint64_t address, uint64_t bytes,
-                           uint64_t handle);
-vmm_status vmm__driver_unmap(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__driver_access(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__driver_memory_info(struct driver *driver, uint64_t *free_bytes,
-                                   uint64_t *total_bytes);
-vmm_status vmm__driver_event_create(struct driver *driver, void **event);
-vmm_status vmm__driver_event_destroy(struct driver *driver, void *event);
-vmm_status vmm__driver_event_record(struct driver *driver, void *event, vmm_stream stream);
-vmm_status vmm__driver_event_query(struct driver *driver, void *event);
-vmm_status vmm__driver_event_wait(struct driver *driver, void *event);
-vmm_status vmm__driver_stream_wait(struct driver *driver, vmm_stream stream, void *event);
-vmm_status vmm__driver_device_wait(struct driver *driver);
-vmm_status vmm__driver_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing);
-vmm_status vmm__driver_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
-                            vmm_stream stream);
-vmm_status vmm__driver_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
-                             vmm_stream stream);
-vmm_status vmm__driver_read(struct driver *driver, const struct driver_piece *pieces,
-                            unsigned count, vmm_stream stream);
+#define DRIVER_OP_DECLARE(name, parameters, arguments) vmm_status vmm__driver_##name parameters;
+VMM_DRIVER_MAP(DRIVER_OP_DECLARE, struct driver *driver, )
+#undef DRIVER_OP_DECLARE
 
-/* Not counted: tests and tools call these, or they cost nothing. */
 vmm_status vmm__driver_stream_check(struct driver *driver, vmm_stream stream);
 uint64_t vmm__driver_clock(struct driver *driver);
-vmm_status vmm__driver_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                            vmm_stream stream);
-vmm_status vmm__driver_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                             vmm_stream stream);
-vmm_status vmm__driver_delay(struct driver *driver, uint64_t ns, vmm_stream stream);
-vmm_status vmm__driver_mismatches(struct driver *driver, uint64_t *places);
-vmm_status vmm__driver_stream_create(struct driver *driver, vmm_stream *stream);
-vmm_status vmm__driver_stream_destroy(struct driver *driver, vmm_stream stream);
-vmm_status vmm__driver_capture_begin(struct driver *driver, vmm_stream stream);
-vmm_status vmm__driver_capture_end(struct driver *driver, vmm_stream stream);
 
 /* Totals over all kinds of calls. */
 uint64_t vmm__driver_calls(const struct driver *driver, enum driver_call call);

@@ -1,7 +1,7 @@
 /*
- * The lost device. Once a driver call reports ERR_LOST, no other call is made, because none can
- * succeed and some hang or crash. Each call fails with the line of the first failure instead. Only
- * releases may still reach the driver (driver.h).
+ * The lost device. Once a driver call reports ERR_LOST, no other call is made, because none can succeed and some hang
+ * or crash. Each call fails with the line of the first failure instead. Only releases may still reach the driver
+ * (driver.h).
  *
  * Owns: that line and the list of listeners. Invariants:
  *  1. a lost device stays lost, and its line never changes;
@@ -17,10 +17,7 @@
 
 #include <stdatomic.h>
 
-/*
- * Embedded in the listener's own struct. notify() runs with `lock` held and must not call the
- * driver.
- */
+/* Embedded in the listener's own struct. notify() runs with `lock` held and must not call the driver. */
 struct lost_listener {
     void (*notify)(struct lost_listener *listener);
     struct lost_listener *next;
@@ -41,10 +38,7 @@ static inline bool vmm__lost_is(const struct lost *lost)
     return atomic_load_explicit(&lost->is_lost, memory_order_seq_cst);
 }
 
-/*
- * Marks the device as lost, with the calling thread's last error as the reason. Does nothing if it
- * is already lost.
- */
+/* Marks the device as lost, with the calling thread's last error as the reason. Does nothing if it is already lost. */
 void vmm__lost_note(struct lost *lost);
 
 /* Returns ERR_LOST with the line of the first failure. */

@@ -7,104 +7,78 @@
 /* Generated names count up from here, far from the names that tests invent. */
 #define FIRST_NAME UINT64_C(0x51a0000000000000)
 
-enum { ENTRIES_FIRST = 16 };
+struct stream_name {
+    struct map_node node; /* its key is the name */
+    bool is_stale;        /* the last stream of that name was destroyed and the name not reused */
+    struct stream_name *next_stale;
+};
 
-/*
- * Returns the entry of the name, or the free entry where it belongs. Growth keeps at least one
- * entry free.
- */
-static struct stream_name *entry_at(struct stream_name *entries, uint64_t capacity, vmm_stream name)
+static struct stream_name *name_find(const struct stream_names *names, vmm_stream name)
 {
-    uint64_t hash = (uint64_t)(uintptr_t)name * UINT64_C(0x9E3779B97F4A7C15) >> 32;
-    struct stream_name *entry = &entries[hash & (capacity - 1)];
-    while (entry->is_used && entry->name != name)
-        entry = entry + 1 == entries + capacity ? entries : entry + 1;
-    return entry;
+    return (struct stream_name *)vmm__map_find(&names->names, (uint64_t)(uintptr_t)name);
 }
 
-static const struct stream_name *entry_find(const struct stream_names *names, vmm_stream name)
+/* Finds or adds a name. Returns NULL without host memory. */
+static struct stream_name *name_get(struct stream_names *names, vmm_stream name)
 {
-    if (names->capacity == 0)
+    struct stream_name *found = name_find(names, name);
+    if (found != NULL)
+        return found;
+    found = vmm__host_alloc(1, sizeof *found);
+    if (found == NULL)
         return NULL;
-    const struct stream_name *entry = entry_at(names->entries, names->capacity, name);
-    return entry->is_used ? entry : NULL;
-}
-
-static bool entries_grow(struct stream_names *names)
-{
-    uint64_t capacity = names->capacity == 0 ? ENTRIES_FIRST : names->capacity * 2;
-    struct stream_name *entries = vmm__host_alloc(capacity, sizeof *entries);
-    if (entries == NULL)
-        return false;
-    for (uint64_t i = 0; i < names->capacity; i++) {
-        if (names->entries[i].is_used)
-            *entry_at(entries, capacity, names->entries[i].name) = names->entries[i];
-    }
-    vmm__host_free(names->entries, names->capacity * sizeof *entries);
-    names->entries = entries;
-    names->capacity = capacity;
-    return true;
-}
-
-static bool name_set(struct stream_names *names, vmm_stream name, bool is_stale)
-{
-    if (names->count * 2 >= names->capacity && !entries_grow(names))
-        return false;
-    struct stream_name *entry = entry_at(names->entries, names->capacity, name);
-    names->count += entry->is_used ? 0 : 1;
-    *entry = (struct stream_name){ .name = name, .is_used = true, .is_stale = is_stale };
-    return true;
+    found->node.key = (uint64_t)(uintptr_t)name;
+    vmm__map_add(&names->names, &found->node);
+    return found;
 }
 
 vmm_stream vmm__stream_names_take(struct stream_names *names)
 {
-    if (names->destroyed_count == 0)
+    struct stream_name *taken = names->stale;
+    if (taken == NULL)
         return (vmm_stream)(uintptr_t)(FIRST_NAME + ++names->generated);
-    vmm_stream name = names->destroyed[--names->destroyed_count];
-    entry_at(names->entries, names->capacity, name)->is_stale = false;
-    return name;
+    names->stale = taken->next_stale;
+    taken->is_stale = false;
+    return (vmm_stream)(uintptr_t)taken->node.key;
 }
 
 bool vmm__stream_names_note(struct stream_names *names, vmm_stream name)
 {
-    return name_set(names, name, false);
+    return name_get(names, name) != NULL;
 }
 
 bool vmm__stream_names_has(const struct stream_names *names, vmm_stream name)
 {
-    const struct stream_name *entry = entry_find(names, name);
-    return entry != NULL && !entry->is_stale;
+    const struct stream_name *found = name_find(names, name);
+    return found != NULL && !found->is_stale;
 }
 
 bool vmm__stream_names_drop(struct stream_names *names, vmm_stream name)
 {
-    if (names->destroyed_count == names->destroyed_capacity) {
-        uint32_t capacity = names->destroyed_capacity == 0 ? 8 : names->destroyed_capacity * 2;
-        vmm_stream *destroyed =
-            vmm__host_resize(names->destroyed, names->destroyed_capacity * sizeof *destroyed,
-                             capacity * sizeof *destroyed);
-        if (destroyed == NULL)
-            return false;
-        names->destroyed = destroyed;
-        names->destroyed_capacity = capacity;
-    }
-    if (!name_set(names, name, true))
+    struct stream_name *dropped = name_get(names, name);
+    if (dropped == NULL)
         return false;
-    names->destroyed[names->destroyed_count++] = name;
+    dropped->is_stale = true;
+    dropped->next_stale = names->stale;
+    names->stale = dropped;
     return true;
 }
 
 vmm_status vmm__stream_names_check(const struct stream_names *names, const char *call,
                                    vmm_stream name)
 {
-    const struct stream_name *entry = entry_find(names, name);
-    if (entry != NULL && entry->is_stale)
+    const struct stream_name *found = name_find(names, name);
+    if (found != NULL && found->is_stale)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: stream %p was destroyed", call, name);
     return VMM_OK;
 }
 
+static void name_free(struct map_node *node)
+{
+    vmm__host_free(node, sizeof(struct stream_name));
+}
+
 void vmm__stream_names_fini(struct stream_names *names)
 {
-    vmm__host_free(names->entries, names->capacity * sizeof *names->entries);
-    vmm__host_free(names->destroyed, names->destroyed_capacity * sizeof *names->destroyed);
+    vmm__map_clear(&names->names, name_free);
 }

@@ -1,50 +1,36 @@
 /*
- * Stream names for the drivers without a GPU. As with CUDA's handles, a new stream gets the name of
- * a destroyed one, the most recent first; until then the name is invalid.
+ * Stream names for the drivers without a GPU. As with CUDA's handles, a new stream gets the name of a destroyed one,
+ * the most recent first; until then the name is invalid.
  *
- * Owns: the list of destroyed names, and a table of destroyed and recorded names.
+ * Owns: the destroyed and the recorded names.
  * May be called by: sim, host; under the lock that guards their streams.
  */
 #ifndef VMM_DRIVER_STREAM_NAMES_H
 #define VMM_DRIVER_STREAM_NAMES_H
 
+#include "base/map.h"
 #include "vmmcache/vmmcache.h"
 
 #include <stdbool.h>
-#include <stdint.h>
-
-struct stream_name {
-    vmm_stream name;
-    bool is_used;  /* false: the entry is free */
-    bool is_stale; /* the last stream of that name was destroyed and the name not reused */
-};
 
 struct stream_names {
     uint64_t generated;
-    struct stream_name *entries; /* hash table with linear probing */
-    uint64_t count;
-    uint64_t capacity; /* 0 or a power of two */
-    vmm_stream *destroyed;
-    uint32_t destroyed_count;
-    uint32_t destroyed_capacity;
+    struct map names;          /* destroyed and recorded ones */
+    struct stream_name *stale; /* destroyed ones, the most recent first */
 };
 
 /* Returns a name for a new stream. */
 vmm_stream vmm__stream_names_take(struct stream_names *names);
 
-/*
- * Records the name of a stream for which the driver has no record at present. False: out of host
- * memory, nothing changed.
- */
+/* Records the name of a stream for which the driver has no record at present. False: out of host memory, nothing
+ * changed. */
 bool vmm__stream_names_note(struct stream_names *names, vmm_stream name);
 
 /* True if the stream was recorded and not destroyed since. */
 bool vmm__stream_names_has(const struct stream_names *names, vmm_stream name);
 
-/*
- * Records that the stream was destroyed, whether its name was generated or the caller's. False: out
- * of host memory, nothing changed.
- */
+/* Records that the stream was destroyed, whether its name was generated or the caller's. False: out of host memory,
+ * nothing changed. */
 bool vmm__stream_names_drop(struct stream_names *names, vmm_stream name);
 
 /* Returns ERR_INVALID_ARGUMENT, with a line that names the call, if the stream was destroyed. */

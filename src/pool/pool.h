@@ -66,7 +66,7 @@ struct pool {
     _Atomic bool is_watched;               /* its counters are flushed at each large change */
     struct pool *next;                     /* all pools of the cache, in order of creation */
     _Atomic(struct pool *) next_in_bucket; /* see pools.h; the grow lock guards all links below */
-    struct pool *next_closed;
+    struct map_node closed;                /* its key is the stream */
     struct pool *next_graph_pool;
     struct pool_list *list; /* the list that contains it; NULL: none */
     struct pool *list_prev;

@@ -97,25 +97,8 @@ struct pool *vmm__pools_find(const struct pools *pools, vmm_stream stream)
 
 struct pool *vmm__pools_find_closed(const struct pools *pools, vmm_stream stream)
 {
-    struct pool *pool = pools->closed[bucket_of(stream)];
-    while (pool != NULL && pool->stream != stream)
-        pool = pool->next_closed;
-    return pool;
-}
-
-static void closed_enter(struct pools *pools, struct pool *pool)
-{
-    struct pool **bucket = &pools->closed[bucket_of(pool->stream)];
-    pool->next_closed = *bucket;
-    *bucket = pool;
-}
-
-static void closed_leave(struct pools *pools, struct pool *pool)
-{
-    struct pool **link = &pools->closed[bucket_of(pool->stream)];
-    while (*link != pool)
-        link = &(*link)->next_closed;
-    *link = pool->next_closed;
+    struct map_node *node = vmm__map_find(&pools->closed, (uint64_t)(uintptr_t)stream);
+    return node == NULL ? NULL : VMM_MAP_RECORD(node, struct pool, closed);
 }
 
 static void bucket_enter(struct pools *pools, struct pool *pool)
@@ -142,7 +125,7 @@ static void bucket_leave(struct pools *pools, struct pool *pool)
 
 void vmm__pools_show(struct pools *pools, struct pool *pool, vmm_stream stream)
 {
-    closed_leave(pools, pool);
+    vmm__map_remove(&pools->closed, &pool->closed);
     atomic_store_explicit(&pool->stream, stream, memory_order_relaxed);
     bucket_enter(pools, pool);
     if (pool->list != &pools->stocked)
@@ -152,7 +135,8 @@ void vmm__pools_show(struct pools *pools, struct pool *pool, vmm_stream stream)
 void vmm__pools_hide(struct pools *pools, struct pool *pool)
 {
     bucket_leave(pools, pool);
-    closed_enter(pools, pool);
+    pool->closed.key = (uint64_t)(uintptr_t)pool->stream;
+    vmm__map_add(&pools->closed, &pool->closed);
     if (pool->list != &pools->stocked)
         list_settle(pools, pool);
 }
@@ -186,23 +170,20 @@ vmm_status vmm__pools_init(struct pools *pools)
 {
     *pools = (struct pools){ .buckets = vmm__host_table_alloc(TABLE_BYTES) };
     if (pools->buckets != NULL)
-        pools->closed = vmm__host_table_alloc(TABLE_BYTES);
-    if (pools->closed != NULL)
         return VMM_OK;
-    vmm__host_table_free(pools->buckets, TABLE_BYTES);
     return vmm__error(VMM_ERR_HOST_OOM, "vmm_create: no host memory for the table of streams");
 }
 
 vmm_status vmm__pools_fini(struct pools *pools)
 {
     vmm_status first = VMM_OK;
+    vmm__map_clear(&pools->closed, NULL);
     while (pools->first != NULL) {
         struct pool *pool = pools->first;
         pools->first = pool->next;
         vmm_status status = vmm__pool_close(pool);
         first = first == VMM_OK ? status : first;
     }
-    vmm__host_table_free(pools->closed, TABLE_BYTES);
     vmm__host_table_free(pools->buckets, TABLE_BYTES);
     return first;
 }

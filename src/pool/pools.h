@@ -7,12 +7,11 @@
  * hiding and showing does not depend on the number of pools: each touches one bucket. Searches
  * for memory visit only the stocked pools.
  *
- * Owns: the pools and two tables of buckets. Invariants:
+ * Owns: the pools, the table of buckets and the map of closed streams. Invariants:
  *  1. a pool is in at most one list; every pool that has memory is in `stocked`;
  *  2. a graph pool without memory is in no list; any other pool without memory is in
  *     `vacant` if its stream finds it, otherwise in the third list;
- *  3. a pool that is neither a graph pool nor found by its stream is in one bucket of
- *     `closed`.
+ *  3. a pool that is neither a graph pool nor found by its stream is in `closed`.
  * Locks: finding needs none; the grow lock guards everything else.
  */
 #ifndef VMM_POOL_POOLS_H
@@ -30,7 +29,7 @@ struct pool_list {
 
 struct pools {
     _Atomic(struct pool *) *buckets; /* pools that their streams find */
-    struct pool **closed;            /* pools of closed streams */
+    struct map closed;               /* pools of closed streams */
     struct pool *first;              /* all, in order of creation */
     struct pool *last;
     struct pool *graph_pools; /* linked by next_graph_pool */

@@ -3,10 +3,22 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 
-static struct use **bucket_of(struct uses *uses, uint64_t address)
+/* Return a use of a block in the map, and its next one; NULL: none. */
+static struct use *use_first(const struct uses *uses, uint64_t address)
 {
-    uint64_t hash = (address >> 9) * UINT64_C(0x9E3779B97F4A7C15);
-    return &uses->buckets[hash >> 56];
+    return (struct use *)vmm__map_find(&uses->map, address);
+}
+
+static struct use *use_next(const struct use *use)
+{
+    return (struct use *)vmm__map_find_next(&use->node);
+}
+
+/* Removes a use from the map. */
+static void use_remove(struct uses *uses, struct use *use)
+{
+    vmm__map_remove(&uses->map, &use->node);
+    atomic_fetch_sub_explicit(&uses->count, 1, memory_order_relaxed);
 }
 
 void vmm__uses_init(struct uses *uses)
@@ -20,21 +32,24 @@ static void use_free(struct use *use)
     vmm__host_free(use, sizeof *use);
 }
 
-/* Frees the records only: at the end of the cache the timelines may no longer exist. */
+/* Frees the record only: at the end of the cache the timelines may no longer exist. */
+static void use_drop(struct map_node *node)
+{
+    vmm__host_free(node, sizeof(struct use));
+}
+
 static void use_list_free(struct use *use)
 {
     while (use != NULL) {
         struct use *next = use->next;
-        vmm__host_free(use, sizeof *use);
+        use_drop(&use->node);
         use = next;
     }
 }
 
 void vmm__uses_fini(struct uses *uses)
 {
-    for (int i = 0; uses->buckets != NULL && i < USE_BUCKETS; i++)
-        use_list_free(uses->buckets[i]);
-    vmm__host_free(uses->buckets, USE_BUCKETS * sizeof(struct use *));
+    vmm__map_clear(&uses->map, use_drop);
     while (uses->oldest != NULL) {
         struct wait *wait = uses->oldest;
         uses->oldest = wait->next;
@@ -45,22 +60,16 @@ void vmm__uses_fini(struct uses *uses)
 
 vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *timeline)
 {
-    if (uses->buckets == NULL)
-        uses->buckets = vmm__host_alloc(USE_BUCKETS, sizeof *uses->buckets);
-    if (uses->buckets == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM,
-                          "vmm_record_stream: no host memory for the table of uses");
-    struct use **bucket = bucket_of(uses, address);
-    for (const struct use *use = *bucket; use != NULL; use = use->next) {
-        if (use->address == address && use->timeline == timeline)
+    for (const struct use *use = use_first(uses, address); use != NULL; use = use_next(use)) {
+        if (use->timeline == timeline)
             return VMM_OK;
     }
     struct use *use = vmm__host_alloc(1, sizeof *use);
     if (use == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_record_stream: no host memory for another use");
-    *use = (struct use){ .next = *bucket, .address = address, .timeline = timeline };
+    *use = (struct use){ .node.key = address, .timeline = timeline };
     vmm__timeline_refer(timeline);
-    *bucket = use;
+    vmm__map_add(&uses->map, &use->node);
     atomic_fetch_add_explicit(&uses->count, 1, memory_order_relaxed);
     return VMM_OK;
 }
@@ -69,9 +78,7 @@ vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *t
 static vmm_status uses_record(struct uses *uses, uint64_t address, uint64_t *count)
 {
     *count = 0;
-    for (struct use *use = *bucket_of(uses, address); use != NULL; use = use->next) {
-        if (use->address != address)
-            continue;
+    for (struct use *use = use_first(uses, address); use != NULL; use = use_next(use)) {
         use->epoch = vmm__timeline_now(use->timeline);
         vmm_status status = vmm__timeline_record(use->timeline, use->epoch);
         /* The event of a capturing stream is recorded later. */
@@ -82,21 +89,15 @@ static vmm_status uses_record(struct uses *uses, uint64_t address, uint64_t *cou
     return VMM_OK;
 }
 
-/* Removes the uses of a block from the table, into a list. */
+/* Removes the uses of a block from the map, into a list. */
 static struct use *uses_collect(struct uses *uses, uint64_t address)
 {
     struct use *collected = NULL;
-    struct use **link = bucket_of(uses, address);
-    while (*link != NULL) {
-        struct use *use = *link;
-        if (use->address != address) {
-            link = &use->next;
-            continue;
-        }
-        *link = use->next;
+    struct use *use;
+    while ((use = use_first(uses, address)) != NULL) {
+        use_remove(uses, use);
         use->next = collected;
         collected = use;
-        atomic_fetch_sub_explicit(&uses->count, 1, memory_order_relaxed);
     }
     return collected;
 }
@@ -130,10 +131,8 @@ void vmm__uses_stamp(struct uses *uses, uint64_t address)
 {
     if (vmm__uses_count(uses) == 0)
         return;
-    for (struct use *use = *bucket_of(uses, address); use != NULL; use = use->next) {
-        if (use->address == address)
-            use->epoch = vmm__timeline_now(use->timeline);
-    }
+    for (struct use *use = use_first(uses, address); use != NULL; use = use_next(use))
+        use->epoch = vmm__timeline_now(use->timeline);
 }
 
 bool vmm__uses_forget(struct uses *uses, uint64_t address)
@@ -141,18 +140,15 @@ bool vmm__uses_forget(struct uses *uses, uint64_t address)
     if (vmm__uses_count(uses) == 0)
         return true;
     bool forgot_all = true;
-    struct use **link = bucket_of(uses, address);
-    while (*link != NULL) {
-        struct use *use = *link;
-        bool is_match = use->address == address;
-        if (!is_match || vmm__timeline_query(use->timeline, use->epoch) != VMM_OK) {
-            forgot_all = forgot_all && !is_match;
-            link = &use->next;
+    struct use *next;
+    for (struct use *use = use_first(uses, address); use != NULL; use = next) {
+        next = use_next(use);
+        if (vmm__timeline_query(use->timeline, use->epoch) != VMM_OK) {
+            forgot_all = false;
             continue;
         }
-        *link = use->next;
+        use_remove(uses, use);
         use_free(use);
-        atomic_fetch_sub_explicit(&uses->count, 1, memory_order_relaxed);
     }
     return forgot_all;
 }

@@ -7,22 +7,23 @@
  * until all have passed.
  *
  * Owns: the records of uses and waits. Invariants:
- *  1. each pair (address, timeline) is in the table at most once, and a live block starts at
+ *  1. each pair (address, timeline) is in the map at most once, and a live block starts at
  *     the address;
  *  2. a block waits exactly if its address is in the list of waits, and then it has no use
- *     in the table.
+ *     in the map.
  * Called by: pool. Locks: the pool's lock.
  */
 #ifndef VMM_POOL_USES_H
 #define VMM_POOL_USES_H
 
+#include "base/map.h"
 #include "vm/timeline.h"
 
-enum { USE_BUCKETS = 256, USES_STUCK = 8 };
+enum { USES_STUCK = 8 };
 
 struct use {
-    struct use *next; /* in its bucket, or in the list of a wait */
-    uint64_t address;
+    struct map_node node; /* its key is the block's address */
+    struct use *next;     /* in the list of a wait */
     struct timeline *timeline;
     uint64_t epoch; /* set by the free, or by vmm__uses_stamp() */
 };
@@ -34,8 +35,8 @@ struct wait {
 };
 
 struct uses {
-    struct use **buckets;   /* allocated with the first use */
-    _Atomic uint64_t count; /* in the table; may be read without the lock */
+    struct map map;         /* of the uses of live blocks */
+    _Atomic uint64_t count; /* in the map; may be read without the lock */
     struct wait *oldest;
     struct wait **newest_next;
 };

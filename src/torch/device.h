@@ -61,4 +61,13 @@ static inline struct torch_device *vmm__torch_find(int ordinal)
     return has_cache ? device : NULL;
 }
 
+/* Iterates over the devices that vmm__torch_find() finds: the one after `device`, or the first one if that is NULL. */
+static inline struct torch_device *vmm__torch_next(const struct torch_device *device)
+{
+    int ordinal = device == NULL ? 0 : device->ordinal + 1;
+    while (ordinal < TORCH_DEVICES && vmm__torch_find(ordinal) == NULL)
+        ordinal++;
+    return vmm__torch_find(ordinal);
+}
+
 #endif

@@ -8,7 +8,65 @@
 #include <stddef.h>
 #include <time.h>
 
-enum { CAPACITY_FIRST = 1024, CANCELLED = -1 };
+enum { CAPACITY_FIRST = 1024, CANCELLED = -1, BATCH_ENTRIES = 256 };
+
+struct live_entry {
+    struct map_node node; /* its key is the block's address */
+    struct live_block block;
+};
+
+/* Entries are allocated in batches, so that a recorded call seldom needs host memory. */
+struct live_batch {
+    struct live_batch *next;
+    struct live_entry entries[BATCH_ENTRIES];
+};
+
+static struct live_entry *entry_find_locked(const struct history *history, uint64_t address)
+{
+    return (struct live_entry *)vmm__map_find(&history->live_map, address);
+}
+
+static void entry_drop_locked(struct history *history, struct live_entry *entry)
+{
+    entry->node.next = (struct map_node *)history->spare;
+    history->spare = entry;
+}
+
+static void batch_add_locked(struct history *history)
+{
+    struct live_batch *batch = vmm__host_alloc(1, sizeof *batch);
+    if (batch == NULL)
+        return;
+    batch->next = history->batches;
+    history->batches = batch;
+    for (int i = 0; i < BATCH_ENTRIES; i++)
+        entry_drop_locked(history, &batch->entries[i]);
+}
+
+/* Adds an entry for an address. Returns NULL without host memory. */
+static struct live_entry *entry_add_locked(struct history *history, uint64_t address)
+{
+    if (history->spare == NULL)
+        batch_add_locked(history);
+    struct live_entry *entry = history->spare;
+    if (entry == NULL)
+        return NULL;
+    history->spare = (struct live_entry *)entry->node.next;
+    entry->node.key = address;
+    vmm__map_add(&history->live_map, &entry->node);
+    return entry;
+}
+
+static void entries_clear_locked(struct history *history)
+{
+    vmm__map_clear(&history->live_map, NULL);
+    history->spare = NULL;
+    while (history->batches != NULL) {
+        struct live_batch *batch = history->batches;
+        history->batches = batch->next;
+        vmm__host_free(batch, sizeof *batch);
+    }
+}
 
 void vmm__history_init(struct history *history)
 {
@@ -19,7 +77,7 @@ void vmm__history_init(struct history *history)
 static void history_clear_locked(struct history *history)
 {
     vmm__host_free(history->events, history->capacity * sizeof *history->events);
-    vmm__live_map_clear(&history->live_map);
+    entries_clear_locked(history);
     history->events = NULL;
     history->capacity = history->most = history->pushed = history->latest_us = 0;
     history->is_open = false;
@@ -103,28 +161,35 @@ void vmm__history_cancel(struct history *history, uint64_t number)
     vmm__mutex_unlock(&history->lock);
 }
 
-bool vmm__history_recall(struct history *history, uint64_t address, struct live_map *out)
+bool vmm__history_recall(struct history *history, uint64_t address, struct live_block *out)
 {
     vmm__mutex_lock(&history->lock);
-    const struct live_map *entry = vmm__live_map_find(&history->live_map, address);
+    const struct live_entry *entry = entry_find_locked(history, address);
     if (entry != NULL)
-        *out = *entry;
+        *out = entry->block;
     vmm__mutex_unlock(&history->lock);
     return entry != NULL;
 }
 
-void vmm__history_learn(struct history *history, const struct live_map *entry)
+void vmm__history_learn(struct history *history, const struct live_block *block)
 {
     vmm__mutex_lock(&history->lock);
-    if (history->capacity > 0)
-        vmm__live_map_put(&history->live_map, entry);
+    struct live_entry *entry = entry_find_locked(history, block->address);
+    if (entry == NULL && history->capacity > 0)
+        entry = entry_add_locked(history, block->address);
+    if (entry != NULL)
+        entry->block = *block;
     vmm__mutex_unlock(&history->lock);
 }
 
 void vmm__history_forget(struct history *history, uint64_t address)
 {
     vmm__mutex_lock(&history->lock);
-    vmm__live_map_remove(&history->live_map, address);
+    struct live_entry *entry = entry_find_locked(history, address);
+    if (entry != NULL) {
+        vmm__map_remove(&history->live_map, &entry->node);
+        entry_drop_locked(history, entry);
+    }
     vmm__mutex_unlock(&history->lock);
 }
 

@@ -12,8 +12,21 @@
 #ifndef VMM_TORCH_HISTORY_H
 #define VMM_TORCH_HISTORY_H
 
+#include "base/map.h"
 #include "base/mutex.h"
-#include "torch/live_map.h"
+#include "vmmcache/torch.h"
+
+#include <stdbool.h>
+
+/* What a recording knows of a live block. */
+struct live_block {
+    uint64_t address;
+    uint64_t requested_bytes;
+    uint64_t stream;
+    uint64_t stack;
+    vmm_pool_id pool;
+    bool is_told; /* its ALLOC was recorded */
+};
 
 struct history {
     struct mutex order;
@@ -21,10 +34,12 @@ struct history {
     bool is_open;
     vmm_torch_event *events;
     uint64_t capacity;
-    uint64_t most;      /* the largest capacity */
-    uint64_t pushed;    /* number of events so far */
-    uint64_t latest_us; /* time of the last event */
-    struct known_table live_map;
+    uint64_t most;              /* the largest capacity */
+    uint64_t pushed;            /* number of events so far */
+    uint64_t latest_us;         /* time of the last event */
+    struct map live_map;        /* of live entries by address */
+    struct live_entry *spare;   /* entries in no use, linked by node.next */
+    struct live_batch *batches; /* all entries */
 };
 
 void vmm__history_init(struct history *history);
@@ -41,18 +56,17 @@ uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event
 /* Cancels the event of that number, if the ring still has it. */
 void vmm__history_cancel(struct history *history, uint64_t number);
 
-/* The live map. recall() returns false if the address has no entry. A closed history learns nothing. */
-bool vmm__history_recall(struct history *history, uint64_t address, struct live_map *out);
-void vmm__history_learn(struct history *history, const struct live_map *entry);
+/* The live map. recall() returns false if it has no block at the address. learn() adds or replaces a block: without
+ * host memory, or in a closed history, the map has no block there afterwards. */
+bool vmm__history_recall(struct history *history, uint64_t address, struct live_block *out);
+void vmm__history_learn(struct history *history, const struct live_block *block);
 void vmm__history_forget(struct history *history, uint64_t address);
 
 /* Returns the number of events so far. */
 uint64_t vmm__history_length(struct history *history);
 
-/*
- * Copies the events before number `end`, oldest first, into memory that the caller frees: vmm__host_free() with
- * capacity events. ERR_HOST_OOM.
- */
+/* Copies the events before number `end`, oldest first, into memory that the caller frees: vmm__host_free() with
+ * capacity events. ERR_HOST_OOM. */
 struct history_copy {
     vmm_torch_event *events; /* NULL: none */
     uint64_t capacity;

@@ -1,12 +1,50 @@
 /*
  * The hooks of PyTorch's plug-in interface that are plain C. A hook that returns nothing, such as a free, writes
  * its error to the log and keeps it for vmm_last_error().
+ * Owns: the listener of vmm_torch_oom_listen(), which it calls without locks.
  * Called by: PyTorch and the Python package only. Locks: none of their own.
  */
 #include "base/error.h"
-#include "torch/oom.h"
 #include "torch/plugin.h"
 #include "torch/record.h"
+
+/* ---- Running out of memory -------------------------------------------------------------------- */
+
+static _Atomic(vmm_torch_oom_fn) oom_listener;
+static _Thread_local bool is_reporting; /* requests of the listener are not reported to it */
+
+void vmm_torch_oom_listen(vmm_torch_oom_fn watch)
+{
+    atomic_store_explicit(&oom_listener, watch, memory_order_release);
+}
+
+/* Leaves both at zero if the device does not report its memory. */
+static void memory_read(vmm_cache *cache, uint64_t *free_bytes, uint64_t *most_bytes)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    if (vmm_device_memory(cache, free_bytes, most_bytes) != VMM_OK)
+        return;
+    if (vmm_stats_get(cache, &stats) == VMM_OK && stats.limit_bytes != 0)
+        *most_bytes = stats.limit_bytes;
+}
+
+/* Reports a request that ran out of memory, before the caller sees the failure. vmm_last_error() describes the request
+ * whatever the listener does. */
+static void oom_tell(const struct torch_device *device, vmm_status status, uint64_t bytes)
+{
+    vmm_torch_oom_fn watch = atomic_load_explicit(&oom_listener, memory_order_acquire);
+    if (watch == NULL || is_reporting || !vmm__is_oom(status))
+        return;
+    struct error_line line;
+    vmm__error_save(&line);
+    uint64_t free_bytes = 0;
+    uint64_t most_bytes = 0;
+    memory_read(vmm__torch_cache_of(device), &free_bytes, &most_bytes);
+    is_reporting = true;
+    watch(device->ordinal, bytes, most_bytes, free_bytes);
+    is_reporting = false;
+    vmm__error_restore(&line);
+}
 
 /* ---- Allocating and freeing ------------------------------------------------------------------- */
 
@@ -25,7 +63,7 @@ vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **
     status = is_recorded ? vmm__record_alloc(device, bytes, stream, out)
                          : vmm_alloc(cache, bytes, stream, out);
     if (status != VMM_OK) {
-        vmm__torch_oom_tell(device, status, bytes);
+        oom_tell(device, status, bytes);
         return status;
     }
     vmm__torch_stats_alloc(&device->stats, bytes, vmm_block_bytes(cache, bytes));
@@ -92,10 +130,8 @@ void vmm_torch_free_unsized(void *ptr, size_t bytes, int ordinal, vmm_stream str
 
 void vmm_torch_reset(void)
 {
-    for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
-        struct torch_device *device = vmm__torch_find(ordinal);
-        if (device == NULL)
-            continue;
+    for (const struct torch_device *device = vmm__torch_next(NULL); device != NULL;
+         device = vmm__torch_next(device)) {
         vmm_cache *cache = vmm__torch_cache_of(device);
         vmm_status status = vmm_wait(cache);
         if (status == VMM_OK)
@@ -166,14 +202,9 @@ caches_query(vmm_status (*query)(const struct torch_device *device, void *contex
     struct error_line line;
     vmm__error_save(&line);
     vmm_status status = vmm__error(VMM_ERR_UNKNOWN_POINTER, "nothing was allocated yet");
-    for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
-        const struct torch_device *device = vmm__torch_find(ordinal);
-        if (device == NULL)
-            continue;
+    const struct torch_device *device = vmm__torch_next(NULL);
+    for (; device != NULL && status == VMM_ERR_UNKNOWN_POINTER; device = vmm__torch_next(device))
         status = query(device, context);
-        if (status != VMM_ERR_UNKNOWN_POINTER)
-            break;
-    }
     if (status == VMM_OK)
         vmm__error_restore(&line);
     return status;

@@ -16,12 +16,22 @@ union settings {
     unsigned char bytes[4096];
 };
 
+struct torch_device vmm__torch_devices[TORCH_DEVICES];
+_Atomic unsigned vmm__torch_mode;
+
 static struct mutex opening = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static union settings settings = { .config = VMM_CONFIG_INIT };
 static double limit_share;       /* of the device; 0: the settings have the limit */
 static bool has_caches;          /* a cache exists, or is being created: settings are fixed */
 static _Atomic int device_count; /* from vmm_torch_init(); 0: unknown */
 static _Thread_local uint64_t waiting_address; /* last freed block; 0: no stream uses it */
+
+vmm_status vmm__torch_forked_error(void)
+{
+    return vmm__error(VMM_ERR_FORKED,
+                      "a process cannot use its parent's GPU memory after fork(); start "
+                      "it by spawn or forkserver");
+}
 
 /* ---- Settings ------------------------------------------------------------------------------- */
 
@@ -90,17 +100,6 @@ vmm_status vmm_torch_limit_share(double share)
     return status;
 }
 
-/* Returns any cache, as all have the same log; NULL if there is none. */
-static vmm_cache *cache_find_any(void)
-{
-    for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
-        vmm_cache *cache = vmm_torch_cache(ordinal);
-        if (cache != NULL)
-            return cache;
-    }
-    return NULL;
-}
-
 void vmm__torch_complain(const char *hook, vmm_status status)
 {
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
@@ -110,9 +109,9 @@ void vmm__torch_complain(const char *hook, vmm_status status)
     vmm__error_save(&kept);
     (void)snprintf(line.text, sizeof line.text, "%s: %s: %.400s", hook, vmm_status_name(status),
                    kept.text);
-    vmm_cache *cache = cache_find_any();
-    if (cache != NULL) {
-        (void)vmm_log_write(cache, line.text);
+    const struct torch_device *any = vmm__torch_next(NULL); /* all have the same log */
+    if (any != NULL) {
+        (void)vmm_log_write(vmm__torch_cache_of(any), line.text);
         return;
     }
     vmm__mutex_lock(&opening);

@@ -43,7 +43,7 @@ static void call_leave(struct call *call)
 /* ---- Events --------------------------------------------------------------------------------- */
 
 static uint64_t block_record(struct torch_device *device, vmm_torch_action action,
-                             const struct live_map *block, uint64_t stack)
+                             const struct live_block *block, uint64_t stack)
 {
     vmm_torch_event event = { .address = block->address,
                               .bytes = block->requested_bytes,
@@ -55,16 +55,16 @@ static uint64_t block_record(struct torch_device *device, vmm_torch_action actio
     return vmm__history_push(&device->history, &event);
 }
 
-static struct live_map block_of(const vmm_item *item)
+static struct live_block block_of(const vmm_item *item)
 {
-    return (struct live_map){ .address = item->address,
-                              .requested_bytes = item->requested_bytes,
-                              .stream = (uint64_t)(uintptr_t)item->stream,
-                              .pool = item->pool };
+    return (struct live_block){ .address = item->address,
+                                .requested_bytes = item->requested_bytes,
+                                .stream = (uint64_t)(uintptr_t)item->stream,
+                                .pool = item->pool };
 }
 
 /* Asks the cache about a live block. */
-static bool block_find(const struct torch_device *device, const void *ptr, struct live_map *out)
+static bool block_find(const struct torch_device *device, const void *ptr, struct live_block *out)
 {
     vmm_item item = VMM_ITEM_INIT;
     struct error_line line;
@@ -77,7 +77,7 @@ static bool block_find(const struct torch_device *device, const void *ptr, struc
     return item.address == (uint64_t)(uintptr_t)ptr;
 }
 
-static void alloc_record(struct torch_device *device, struct live_map *block, uint64_t stack)
+static void alloc_record(struct torch_device *device, struct live_block *block, uint64_t stack)
 {
     block->stack = stack;
     block->is_told = true;
@@ -107,7 +107,7 @@ vmm_status vmm__record_alloc(struct torch_device *device, size_t bytes, vmm_stre
                              void **out)
 {
     struct call call = { .device = device, .stack = stack_get(false) };
-    struct live_map block;
+    struct live_block block;
     call_enter(&call);
     vmm_status status = vmm_alloc(vmm__torch_cache_of(device), bytes, stream, out);
     if (status == VMM_OK && block_find(device, *out, &block)) /* the cache knows the block's pool */
@@ -121,7 +121,7 @@ vmm_status vmm__record_alloc(struct torch_device *device, size_t bytes, vmm_stre
 void vmm__record_late_alloc(struct torch_device *device, const void *ptr)
 {
     struct call call = { .device = device, .stack = stack_get(false) };
-    struct live_map block;
+    struct live_block block;
     call_enter(&call);
     bool is_known =
         vmm__history_recall(&device->history, (uint64_t)(uintptr_t)ptr, &block) && block.is_told;
@@ -134,7 +134,7 @@ void vmm__record_late_alloc(struct torch_device *device, const void *ptr)
 void vmm__record_late_free(struct torch_device *device, const void *ptr)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct live_map block;
+    struct live_block block;
     vmm__mutex_lock(&device->history.order);
     if (vmm__history_recall(&device->history, address, &block) && !block.is_told)
         vmm__history_forget(&device->history, address);
@@ -143,12 +143,12 @@ void vmm__record_late_free(struct torch_device *device, const void *ptr)
 
 void vmm__record_found(struct torch_device *device, const vmm_item *item)
 {
-    struct live_map block = block_of(item);
+    struct live_block block = block_of(item);
     alloc_record(device, &block, 0);
 }
 
 /* Frees a block that the live map has, and forgets it unless other streams still use it. */
-static vmm_status free_record(struct call *call, void *ptr, const struct live_map *block)
+static vmm_status free_record(struct call *call, void *ptr, const struct live_block *block)
 {
     struct history *history = &call->device->history;
     uint64_t requested = block_record(call->device, VMM_TORCH_FREE_REQUESTED, block, call->stack);
@@ -168,7 +168,7 @@ vmm_status vmm__record_free(struct torch_device *device, void *ptr)
     struct call call = { .device = device,
                          .stack = stack_get(true),
                          .freed = (uint64_t)(uintptr_t)ptr };
-    struct live_map block;
+    struct live_block block;
     vmm_status status;
     call_enter(&call);
     bool was_known = vmm__history_recall(&device->history, call.freed, &block);
@@ -211,12 +211,12 @@ static void wait_record(struct torch_device *device, const vmm_change *change)
 
 static void completed_record(struct torch_device *device, const vmm_change *change)
 {
-    struct live_map block;
+    struct live_block block;
     if (!vmm__history_recall(&device->history, change->address, &block))
-        block = (struct live_map){ .address = change->address,
-                                   .requested_bytes = change->bytes,
-                                   .stream = (uint64_t)(uintptr_t)change->stream,
-                                   .pool = change->pool };
+        block = (struct live_block){ .address = change->address,
+                                     .requested_bytes = change->bytes,
+                                     .stream = (uint64_t)(uintptr_t)change->stream,
+                                     .pool = change->pool };
     vmm__history_forget(&device->history, change->address);
     (void)block_record(device, VMM_TORCH_FREE_COMPLETED, &block, 0);
 }
@@ -293,7 +293,7 @@ void vmm__record_misuse(void *context, const char *line)
 static int live_block_visit(void *context, const vmm_item *item)
 {
     struct torch_device *device = context;
-    struct live_map block = block_of(item);
+    struct live_block block = block_of(item);
     if (item->kind == VMM_ITEM_BLOCK && item->state == VMM_ITEM_LIVE)
         vmm__history_learn(&device->history, &block);
     return 0;
@@ -322,11 +322,9 @@ static void recording_stop_locked(void)
 {
     atomic_store_explicit(&stack_fn, NULL, memory_order_relaxed);
     entries_kept = 0;
-    for (int ordinal = 0; ordinal < TORCH_DEVICES; ordinal++) {
-        struct torch_device *device = vmm__torch_find(ordinal);
-        if (device != NULL)
-            device_stop(device);
-    }
+    for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
+         device = vmm__torch_next(device))
+        device_stop(device);
     atomic_fetch_and_explicit(&vmm__torch_mode, ~(unsigned)TORCH_RECORDS, memory_order_relaxed);
 }
 
@@ -335,11 +333,9 @@ static vmm_status recording_start_locked(uint64_t entries)
     vmm_status status = VMM_OK;
     entries_kept = entries;
     atomic_fetch_or_explicit(&vmm__torch_mode, TORCH_RECORDS, memory_order_relaxed);
-    for (int ordinal = 0; ordinal < TORCH_DEVICES && status == VMM_OK; ordinal++) {
-        struct torch_device *device = vmm__torch_find(ordinal);
-        if (device != NULL)
-            status = device_start(device);
-    }
+    for (struct torch_device *device = vmm__torch_next(NULL); device != NULL && status == VMM_OK;
+         device = vmm__torch_next(device))
+        status = device_start(device);
     if (status != VMM_OK)
         recording_stop_locked();
     return status;

@@ -6,14 +6,11 @@
  * Called by: the Python package only. Locks: holds the history's `order` while it takes a snapshot. The copied
  * events end where the walk ends, because the cache's memory cannot change during a walk.
  */
-#include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "torch/record.h"
 
 #include <stddef.h>
-
-enum { CAPACITY_FIRST = 64 };
 
 /* An array that grows. */
 struct array {
@@ -37,16 +34,9 @@ struct builder {
 /* Returns a new item of the array. If host memory runs out, sets the status and returns NULL. */
 static void *array_add(struct builder *builder, struct array *array)
 {
-    if (array->count == array->capacity) {
-        uint64_t capacity = vmm__max(CAPACITY_FIRST, array->capacity * 2);
-        void *items = vmm__host_resize(array->items, array->capacity * array->item_bytes,
-                                       capacity * array->item_bytes);
-        if (items == NULL) {
-            builder->status = vmm__error(VMM_ERR_HOST_OOM, "no host memory for a snapshot");
-            return NULL;
-        }
-        array->items = items;
-        array->capacity = capacity;
+    if (!vmm__host_array_grow(&array->items, &array->capacity, array->count, array->item_bytes)) {
+        builder->status = vmm__error(VMM_ERR_HOST_OOM, "no host memory for a snapshot");
+        return NULL;
     }
     return (unsigned char *)array->items + array->count++ * array->item_bytes;
 }
@@ -98,15 +88,15 @@ static void history_add(struct builder *builder, const vmm_item *item, vmm_torch
 {
     if (item->state != VMM_ITEM_LIVE && item->state != VMM_ITEM_WAITING)
         return;
-    struct live_map live_map;
-    bool is_known = vmm__history_recall(&builder->device->history, item->address, &live_map);
+    struct live_block known;
+    bool is_known = vmm__history_recall(&builder->device->history, item->address, &known);
     bool is_live = item->state == VMM_ITEM_LIVE;
-    if (is_live && is_known && live_map.requested_bytes != item->requested_bytes)
+    if (is_live && is_known && known.requested_bytes != item->requested_bytes)
         is_known =
             false; /* the entry is of an earlier block that was live when recording started */
     if (is_known) {
-        block->requested_bytes = live_map.requested_bytes;
-        block->stack = live_map.stack;
+        block->requested_bytes = known.requested_bytes;
+        block->stack = known.stack;
     } else if (is_live) {
         vmm__record_found(builder->device, item);
     } else {

@@ -118,7 +118,7 @@ static vmm_status reserve_first(struct arena *arena, uint64_t *address, uint64_t
     uint64_t device_bytes = vmm__align_up(arena->driver->total_bytes, arena->granule_bytes);
     uint64_t least_bytes = vmm__min(device_bytes, arena->limit_bytes);
     for (;;) {
-        vmm_status status = vmm__driver_reserve(arena->driver, *bytes, address);
+        vmm_status status = vmm__driver_reserve(arena->driver, *bytes, 0, address);
         if (status != VMM_ERR_ADDRESS_SPACE)
             return status;
         uint64_t half_bytes = vmm__align_up(*bytes / 2, arena->granule_bytes);
@@ -194,7 +194,7 @@ static vmm_status reserve_at(const struct arena *arena, uint64_t bytes, uint64_t
                              uint64_t *address)
 {
     uint64_t made;
-    vmm_status status = vmm__driver_reserve_at(arena->driver, bytes, hint, &made);
+    vmm_status status = vmm__driver_reserve(arena->driver, bytes, hint, &made);
     if (status != VMM_OK)
         return status;
     if (window_holds(arena, made, bytes)) {

@@ -239,7 +239,7 @@ DRIVER_TEST(oversized_requests_fail_without_changes)
     uint64_t beyond = (driver->total_bytes / driver->granule_bytes + 1) * driver->granule_bytes;
     assert_status(vmm__driver_create(driver, beyond, &untouched), VMM_ERR_DEVICE_OOM);
     assert_true(strlen(vmm_last_error()) > 0);
-    assert_status(vmm__driver_reserve(driver, UINT64_C(1) << 50, &untouched),
+    assert_status(vmm__driver_reserve(driver, UINT64_C(1) << 50, 0, &untouched),
                   VMM_ERR_ADDRESS_SPACE);
     assert_true(strlen(vmm_last_error()) > 0);
     assert_int_equal(untouched, 77);
@@ -291,7 +291,7 @@ static void *thread_main(void *argument)
     uint64_t handle;
     void *event;
     vmm_stream stream;
-    bool ok = vmm__driver_reserve(driver, bytes, &address) == VMM_OK &&
+    bool ok = vmm__driver_reserve(driver, bytes, 0, &address) == VMM_OK &&
               vmm__driver_event_create(driver, &event) == VMM_OK &&
               vmm__driver_stream_create(driver, &stream) == VMM_OK;
     for (uint32_t round = 0; ok && round < 30; round++) {

@@ -117,12 +117,6 @@ static vmm_status capture_get(struct driver *driver, vmm_stream stream, bool *is
     return VMM_OK;
 }
 
-static uint64_t clock_read(struct driver *driver)
-{
-    (void)driver;
-    return vmm__clock_ns();
-}
-
 static const struct driver_ops ops = {
     .name = "cuda",
     .event_create = event_create,
@@ -133,8 +127,6 @@ static const struct driver_ops ops = {
     .stream_wait = stream_wait,
     .device_wait = device_wait,
     .capturing = capture_get,
-    .stream_check = vmm__driver_any_stream,
-    .clock = clock_read,
 };
 
 static struct cuda_driver cuda;
@@ -158,12 +150,12 @@ TEST(addresses_are_one_allocation)
     uint64_t address = 0;
     uint64_t other = 0;
     calls = 0;
-    assert_ok(vmm__driver_reserve(driver, 2 * DEVICE, &address));
+    assert_ok(vmm__driver_reserve(driver, 2 * DEVICE, 0, &address));
     assert_int_equal(calls, 1);
     assert_int_equal(allocated_bytes, 2 * DEVICE);
     assert_int_equal(address, cuda.plain_allocation); /* where an NVTX heap must start */
     assert_int_equal(address % GRANULE, 0);
-    assert_status(vmm__driver_reserve(driver, GRANULE, &other), VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm__driver_reserve(driver, GRANULE, 0, &other), VMM_ERR_ADDRESS_SPACE);
     assert_ok(vmm__driver_address_free(driver, address, 2 * DEVICE));
     assert_int_equal(allocated_bytes, 0);
 }
@@ -173,7 +165,7 @@ TEST(unaligned_allocation_is_enlarged)
     struct driver *driver = plain_start(DEVICE);
     uint64_t address = 0;
     offset_bytes = 512;
-    assert_ok(vmm__driver_reserve(driver, 2 * DEVICE, &address));
+    assert_ok(vmm__driver_reserve(driver, 2 * DEVICE, 0, &address));
     offset_bytes = 0;
     assert_int_equal(allocated_bytes, 2 * DEVICE + GRANULE);
     assert_int_equal(address % GRANULE, 0);
@@ -185,10 +177,10 @@ TEST(request_beyond_the_device_is_refused)
 {
     uint64_t address = 7;
     struct driver *driver = plain_start(DEVICE);
-    assert_status(vmm__driver_reserve(driver, 2 * DEVICE + GRANULE, &address),
+    assert_status(vmm__driver_reserve(driver, 2 * DEVICE + GRANULE, 0, &address),
                   VMM_ERR_ADDRESS_SPACE);
     driver = plain_start(FREE); /* twice as many addresses are more than the device has */
-    assert_status(vmm__driver_reserve(driver, 2 * FREE, &address), VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm__driver_reserve(driver, 2 * FREE, 0, &address), VMM_ERR_ADDRESS_SPACE);
     assert_int_equal(address, 7);
     assert_int_equal(cuda.plain_allocation, 0);
 }

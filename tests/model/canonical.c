@@ -140,7 +140,7 @@ static void read_memory(struct reader *reader, const struct world *world, struct
     uint64_t chunk_bytes = GRANULES * reader->sim->driver.granule_bytes;
     for (unsigned i = 0; i < CHUNKS; i++) {
         const struct sim_handle *handle =
-            vmm__sim_slot_find(&reader->sim->handles, world->handles[i]);
+            (const struct sim_handle *)vmm__map_find(&reader->sim->handles, world->handles[i]);
         if (!world->records.chunks[i].exists || handle == NULL)
             continue;
         read_shadow(reader, &handle->shadow, i, out);
@@ -164,7 +164,7 @@ static void read_streams(struct reader *reader, const struct world *world, struc
         if (found != NULL)
             read_clock(reader, found->clock, SIM_STREAMS, &out->clocks[stream]);
         for (unsigned i = records->passed[stream] + 1U; i <= records->recorded[stream]; i++) {
-            const struct sim_event *event = vmm__sim_slot_find(
+            const struct sim_event *event = (const struct sim_event *)vmm__map_find(
                 &reader->sim->events, (uint64_t)(uintptr_t)world->events[stream][i]);
             read_clock(reader, event->clock, event->count, &out->events[stream][i]);
         }

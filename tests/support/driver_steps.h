@@ -30,7 +30,7 @@ struct region {
 static inline uint64_t address_reserve(struct driver *driver, uint64_t bytes)
 {
     uint64_t address;
-    assert_ok(vmm__driver_reserve(driver, bytes, &address));
+    assert_ok(vmm__driver_reserve(driver, bytes, 0, &address));
     assert_int_equal(address % driver->granule_bytes, 0);
     return address;
 }

@@ -192,9 +192,9 @@ static void misuse_check_while_recording(size_t bytes)
     scene_drop(&scene, &piece);
     scene_misuse_expect(NULL);
     assert_int_equal(misused.reports, 1);
-    struct live_map live_map;
+    struct live_block block;
     assert_true(vmm__history_recall(&vmm__torch_devices[scene.device].history,
-                                    (uint64_t)(uintptr_t)misused.block, &live_map));
+                                    (uint64_t)(uintptr_t)misused.block, &block));
     (void)scene_check(&scene);
     vmm_torch_free(misused.block, bytes, scene.device, NULL);
     (void)scene_check(&scene);

@@ -130,9 +130,9 @@ GROWTH_TEST(next_taken_visits_all_reservations)
     struct arena arena;
     uint64_t other;
     uint64_t low;
-    assert_ok(vmm__driver_reserve(driver, FIRST, &low));
+    assert_ok(vmm__driver_reserve(driver, FIRST, 0, &low));
     assert_ok(vmm__arena_init(&arena, driver, FIRST, TIB));
-    assert_ok(vmm__driver_reserve(driver, GRANULE, &other)); /* directly after the first */
+    assert_ok(vmm__driver_reserve(driver, GRANULE, 0, &other)); /* directly after the first */
     assert_ok(vmm__driver_address_free(driver, low, FIRST));
     assert_ok(vmm__arena_extend(&arena, GRANULE));
     const struct reservation *at = arena.reservations;
@@ -158,7 +158,7 @@ GROWTH_TEST(addresses_outside_the_window_are_freed)
     struct arena arena;
     uint64_t others;
     assert_ok(vmm__arena_init(&arena, driver, FIRST, GIB));
-    assert_ok(vmm__driver_reserve(driver, TIB, &others));
+    assert_ok(vmm__driver_reserve(driver, TIB, 0, &others));
     assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_ADDRESS_SPACE);
     assert_non_null(strstr(vmm_last_error(), "too far"));
     assert_int_equal(reservations(driver), 2);

@@ -55,7 +55,7 @@ SIM_TEST(failures_are_counted_and_change_nothing)
     uint64_t out = 5;
     void *event = driver;
     vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, true);
-    assert_status(vmm__driver_reserve(driver, GRANULE, &out), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_reserve(driver, GRANULE, 0, &out), VMM_ERR_DRIVER);
     assert_status(vmm__driver_create(driver, GRANULE, &out), VMM_ERR_DRIVER);
     assert_status(vmm__driver_event_create(driver, &event), VMM_ERR_DRIVER);
     assert_int_equal(out, 5);
@@ -91,7 +91,7 @@ SIM_TEST(only_allocating_calls_report_out_of_memory)
     assert_status(vmm__driver_event_create(driver, &event), VMM_ERR_DRIVER);
     assert_status(vmm__driver_unmap(driver, address, GRANULE), VMM_ERR_DRIVER);
     vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, true);
-    assert_status(vmm__driver_reserve(driver, GRANULE, &address), VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm__driver_reserve(driver, GRANULE, 0, &address), VMM_ERR_ADDRESS_SPACE);
     assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DRIVER);
     vmm__sim_fail_at(driver, 1, VMM_ERR_NO_DEVICE, true); /* it was there when the driver opened */
     assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DRIVER);

@@ -186,9 +186,9 @@ HOST_TEST(huge_reservations_work)
     assert_ok(vmm__driver_unmap(driver, last, GRANULE));
     assert_ok(vmm__driver_address_free(driver, address, HUGE_BYTES));
     uint64_t untouched = 5;
-    assert_status(vmm__driver_reserve(driver, UINT64_C(1) << 47, &untouched),
+    assert_status(vmm__driver_reserve(driver, UINT64_C(1) << 47, 0, &untouched),
                   VMM_ERR_ADDRESS_SPACE);
-    assert_status(vmm__driver_reserve(driver, UINT64_MAX - GRANULE + 1, &untouched),
+    assert_status(vmm__driver_reserve(driver, UINT64_MAX - GRANULE + 1, 0, &untouched),
                   VMM_ERR_ADDRESS_SPACE);
     assert_int_equal(untouched, 5);
     assert_non_null(strstr(vmm_last_error(), "reserve"));

@@ -11,10 +11,10 @@ HOST_TEST(partial_granules_are_refused)
     uint64_t out = 5;
     static const uint64_t wrong[] = { 0, 1, GRANULE - 1, GRANULE + 512 };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_status(vmm__driver_reserve(driver, wrong[i], &out), VMM_ERR_DRIVER);
+        assert_status(vmm__driver_reserve(driver, wrong[i], 0, &out), VMM_ERR_DRIVER);
         assert_status(vmm__driver_create(driver, wrong[i], &out), VMM_ERR_DRIVER);
     }
-    assert_status(vmm__driver_reserve(driver, UINT64_MAX - GRANULE + 1, &out),
+    assert_status(vmm__driver_reserve(driver, UINT64_MAX - GRANULE + 1, 0, &out),
                   VMM_ERR_ADDRESS_SPACE);
     assert_int_equal(out, 5);
 }
@@ -139,7 +139,7 @@ static void sweep_step(struct driver *driver, step call)
 static vmm_status reserve_step(struct driver *driver)
 {
     uint64_t address = 5;
-    vmm_status status = vmm__driver_reserve(driver, GRANULE, &address);
+    vmm_status status = vmm__driver_reserve(driver, GRANULE, 0, &address);
     assert_true((status == VMM_OK) == (address != 5));
     return status;
 }
@@ -219,5 +219,5 @@ TEST(open_fails_without_host_memory)
         assert_int_equal(vmm__host_outstanding(), before);
     }
     assert_int_equal(status, VMM_OK);
-    assert_true(number > 3);
+    assert_true(number > 2); /* the driver and its list of extents */
 }

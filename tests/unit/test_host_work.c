@@ -286,7 +286,7 @@ static void *hammer_main(void *argument)
     struct driver *driver = argument;
     uint64_t address;
     uint64_t handle;
-    bool ok = vmm__driver_reserve(driver, GRANULE, &address) == VMM_OK &&
+    bool ok = vmm__driver_reserve(driver, GRANULE, 0, &address) == VMM_OK &&
               vmm__driver_create(driver, GRANULE, &handle) == VMM_OK;
     for (uint32_t round = 0; ok && round < 60; round++) {
         vmm_stream stream = STREAM(address + round % 2);

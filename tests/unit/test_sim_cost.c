@@ -63,7 +63,7 @@ SIM_TEST(small_call_costs_match_an_h200)
     uint64_t free_bytes;
     uint64_t total_bytes;
     void *event;
-    assert_int_equal(cost_of(vmm__driver_reserve(driver, TIB, &address)), 2500);
+    assert_int_equal(cost_of(vmm__driver_reserve(driver, TIB, 0, &address)), 2500);
     assert_int_equal(cost_of(vmm__driver_address_free(driver, address, TIB)), 5000);
     assert_int_equal(cost_of(vmm__driver_memory_info(driver, &free_bytes, &total_bytes)), 4700);
     assert_ok(vmm__driver_event_create(driver, &event));
@@ -162,7 +162,7 @@ static void make_all_calls(struct driver *driver)
     uint64_t free_bytes;
     uint64_t total_bytes;
     void *event;
-    step(vmm__driver_reserve(driver, 4 * GRANULE, &address));
+    step(vmm__driver_reserve(driver, 4 * GRANULE, 0, &address));
     step(vmm__driver_create(driver, 2 * GRANULE, &handle));
     step(vmm__driver_map(driver, address, 2 * GRANULE, handle));
     step(vmm__driver_map(driver, address + 2 * GRANULE, 2 * GRANULE, handle));
@@ -206,7 +206,7 @@ SIM_TEST(a_fault_hits_the_numbered_call)
     uint64_t address;
     uint64_t handle = 7;
     vmm__sim_fail_at(driver, 2, VMM_ERR_DEVICE_OOM, false);
-    assert_ok(vmm__driver_reserve(driver, GRANULE, &address));
+    assert_ok(vmm__driver_reserve(driver, GRANULE, 0, &address));
     assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
     assert_string_equal(vmm_last_error(), "sim: create: made to fail as call 2");
     assert_int_equal(handle, 7);
@@ -218,12 +218,12 @@ SIM_TEST(permanent_faults_persist)
     uint64_t address;
     vmm__sim_fail_at(driver, 3, VMM_ERR_DRIVER, true);
     for (int call = 1; call <= 20; call++)
-        assert_status(vmm__driver_reserve(driver, GRANULE, &address),
+        assert_status(vmm__driver_reserve(driver, GRANULE, 0, &address),
                       call < 3 ? VMM_OK : VMM_ERR_DRIVER);
     assert_int_equal(vmm__sim_calls(driver), 20);
     assert_int_equal(vmm__sim_faults_fired(driver), 18);
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
-    assert_ok(vmm__driver_reserve(driver, GRANULE, &address));
+    assert_ok(vmm__driver_reserve(driver, GRANULE, 0, &address));
     assert_int_equal(vmm__sim_calls(driver), 1);
     assert_int_equal(vmm__sim_faults_fired(driver), 0);
 }
@@ -255,7 +255,7 @@ static vmm_status thread_round(struct driver *driver, vmm_stream stream, void *e
 {
     uint64_t address = 0;
     uint64_t handle = 0;
-    vmm_status status = vmm__driver_reserve(driver, GRANULE, &address);
+    vmm_status status = vmm__driver_reserve(driver, GRANULE, 0, &address);
     status = status ? status : vmm__driver_create(driver, GRANULE, &handle);
     status = status ? status : vmm__driver_map(driver, address, GRANULE, handle);
     status = status ? status : vmm__driver_access(driver, address, GRANULE);

@@ -39,7 +39,7 @@ ENGINE_TEST(blocks_without_uses_do_not_wait)
     assert_ok(vmm__uses_end(uses, ADDRESS));
     assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
     assert_status(uses_wait(uses), VMM__NOTHING);
-    assert_null(uses->buckets);
+    assert_int_equal(uses->map.count, 0);
 }
 
 ENGINE_TEST(adding_a_use_again_changes_nothing)
@@ -147,11 +147,9 @@ ENGINE_TEST(pass_queries_a_timeline_once)
 ENGINE_TEST(failures_leave_the_block_live)
 {
     struct uses *uses = &engine->pool->uses;
-    for (uint64_t number = 1; number <= 2; number++) {
-        (void)vmm__host_fail_at(number);
-        assert_status(vmm__uses_add(uses, ADDRESS, &engine->other->timeline), VMM_ERR_HOST_OOM);
-        assert_int_equal(uses->count, 0);
-    }
+    (void)vmm__host_fail_at(1);
+    assert_status(vmm__uses_add(uses, ADDRESS, &engine->other->timeline), VMM_ERR_HOST_OOM);
+    assert_int_equal(uses->count, 0);
     (void)vmm__host_fail_at(0);
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
     for (uint64_t call = 1; call <= 2; call++) {

@@ -1,10 +1,8 @@
 /*
- * Loads and starts libcuda, decides whether its functions may be called, and translates their
- * results.
+ * Loads and starts libcuda, decides whether its functions may be called, and translates their results.
  *
- * Owns: the process-wide table of libcuda functions. libcuda is opened at run time, so that one
- * binary runs with and without a GPU. It is never closed, because its threads may outlive the
- * driver.
+ * Owns: the process-wide table of libcuda functions. libcuda is opened at run time, so that one binary runs with and
+ * without a GPU. It is never closed, because its threads may outlive the driver.
  * Invariants:
  *  1. no call is made after exit() begins or libcuda reports that it is shutting down: libcuda
  *     tears itself down then and a call may crash. Our exit handler is registered after libcuda
@@ -15,7 +13,6 @@
  * Called by: cuda.c, any thread. api_lock guards loading and starting; the table never changes
  * afterwards.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "base/error.h"
 #include "base/fork.h"
@@ -195,10 +192,7 @@ vmm_status vmm__cuda_api_start(const struct cuda_api **out)
 /* Newer than the oldest supported cuda.h. */
 enum { TENSOR_MEMORY_LEAK = 721 };
 
-/*
- * The device is lost if its context is destroyed, or if CUDA requires a new process or a new
- * context to continue.
- */
+/* The device is lost if its context is destroyed, or if CUDA requires a new process or a new context to continue. */
 static vmm_status status_of(CUresult result, vmm_status no_memory)
 {
     switch ((int)result) {
@@ -259,5 +253,3 @@ vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_sta
         vmm__cuda_calls_end();
     return vmm__error(status, "%s: %s (%d): %s", call, name, (int)result, text);
 }
-
-#endif

@@ -1,25 +1,20 @@
 /*
  * The cuda driver: an NVIDIA GPU through libcuda.so.1.
  *
- * Owns: the driver object and one reference to the device's primary context, which the CUDA runtime
- * also uses. Mapped memory does not belong to that context: what the caller does not release stays
- * allocated until the process ends, even if the context is destroyed. Unmap, release and
- * address_free work without a context, and with a broken one.
+ * Owns: the driver object and one reference to the device's primary context, which the CUDA runtime also uses. Mapped
+ * memory does not belong to that context: what the caller does not release stays allocated until the process ends, even
+ * if the context is destroyed. Unmap, release and address_free work without a context, and with a broken one.
  * Called by: vmm__driver_open() and through the driver table, any thread.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "driver/cuda/internal.h"
 
 /* ---- Our context on the calling thread ------------------------------------------------------- */
 
-/*
- * Compares context ids. cudaDeviceReset() leaves a context with the same handle that knows neither
- * our work nor our events.
- */
+/* Compares context ids. cudaDeviceReset() leaves a context with the same handle that knows neither our work nor our
+ * events. */
 static vmm_status context_check(const struct cuda_driver *cuda)
 {
     unsigned long long id = 0;
@@ -119,10 +114,8 @@ static void kernels_unload(struct cuda_driver *cuda)
     vmm__error_restore(&line);
 }
 
-/*
- * On a lost device only releases our reference to the context: the process can create a new one
- * after all references are released.
- */
+/* On a lost device only releases our reference to the context: the process can create a new one after all references
+ * are released. */
 static void cuda_close(struct driver *driver)
 {
     struct cuda_driver *cuda = vmm__cuda_of(driver);
@@ -134,45 +127,15 @@ static void cuda_close(struct driver *driver)
     vmm__host_free(cuda, sizeof *cuda);
 }
 
-static uint64_t cuda_clock(struct driver *driver)
-{
-    (void)driver;
-    return vmm__clock_ns();
-}
-
+#define CUDA_OP(name, parameters, arguments) .name = vmm__cuda_##name,
+/* clang-format off */
 static const struct driver_ops cuda_ops = {
     .name = "cuda",
     .close = cuda_close,
-    .reserve = vmm__cuda_reserve,
-    .address_free = vmm__cuda_address_free,
-    .create = vmm__cuda_create,
-    .release = vmm__cuda_release,
-    .map = vmm__cuda_map,
-    .unmap = vmm__cuda_unmap,
-    .access = vmm__cuda_access,
-    .memory_info = vmm__cuda_memory_info,
-    .event_create = vmm__cuda_event_create,
-    .event_destroy = vmm__cuda_event_destroy,
-    .event_record = vmm__cuda_event_record,
-    .event_query = vmm__cuda_event_query,
-    .event_wait = vmm__cuda_event_wait,
-    .stream_wait = vmm__cuda_stream_wait,
-    .device_wait = vmm__cuda_device_wait,
-    .capturing = vmm__cuda_capturing,
     .stream_check = vmm__cuda_stream_check,
-    .copy = vmm__cuda_copy,
-    .clear = vmm__cuda_clear,
-    .read = vmm__cuda_read,
-    .clock = cuda_clock,
-    .fill = vmm__cuda_fill,
-    .check = vmm__cuda_check,
-    .delay = vmm__cuda_delay,
-    .mismatches = vmm__cuda_mismatches,
-    .stream_create = vmm__cuda_stream_create,
-    .stream_destroy = vmm__cuda_stream_destroy,
-    .capture_begin = vmm__cuda_capture_begin,
-    .capture_end = vmm__cuda_capture_end,
+    VMM_DRIVER_MAP(CUDA_OP, , )
 };
+/* clang-format on */
 
 /* ---- Open ------------------------------------------------------------------------------------ */
 
@@ -235,11 +198,6 @@ static vmm_status driver_fill_in(struct cuda_driver *cuda, const struct driver_o
     return status;
 }
 
-bool vmm__driver_cuda_is_built(void)
-{
-    return true;
-}
-
 vmm_status vmm__driver_cuda_open(const struct driver_options *options, struct driver **out)
 {
     struct cuda_driver *cuda = vmm__host_alloc(1, sizeof *cuda);
@@ -272,5 +230,3 @@ fail_lock:
     vmm__host_free(cuda, sizeof *cuda);
     return status;
 }
-
-#endif

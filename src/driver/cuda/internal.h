@@ -21,10 +21,8 @@
 
 /* ---- api.c ----------------------------------------------------------------------------------- */
 
-/*
- * X(exported name, name to look up, CUDA version of this form). cuda.h redirects some names to
- * others, so the exported name is always written out.
- */
+/* X(exported name, name to look up, CUDA version of this form). cuda.h redirects some names to others, so the exported
+ * name is always written out. */
 #define CUDA_CALL_MAP(X)                                                                           \
     X(cuInit, "cuInit", 2000)                                                                      \
     X(cuDriverGetVersion, "cuDriverGetVersion", 2020)                                              \
@@ -88,23 +86,17 @@ struct cuda_api {
 #undef CUDA_API_MEMBER
 };
 
-/*
- * Loads and starts libcuda once for the process; it is never closed. Fails with ERR_NO_DEVICE,
- * ERR_UNSUPPORTED, ERR_HOST_OOM or ERR_FORKED.
- */
+/* Loads and starts libcuda once for the process; it is never closed. Fails with ERR_NO_DEVICE, ERR_UNSUPPORTED,
+ * ERR_HOST_OOM or ERR_FORKED. */
 vmm_status vmm__cuda_api_start(const struct cuda_api **out);
 
-/*
- * Every libcuda call runs between these two; pairs may nest. begin returns false once exit() has
- * begun or libcuda is shutting down: then make no call, and do not call end.
- */
+/* Every libcuda call runs between these two; pairs may nest. begin returns false once exit() has begun or libcuda is
+ * shutting down: then make no call, and do not call end. */
 bool vmm__cuda_calls_begin(void);
 void vmm__cuda_calls_end(void);
 
-/*
- * Translates a result. On failure sets the error line: the call as `format` describes it, then the
- * name, number and text of the result. `no_memory` is the status for OUT_OF_MEMORY from this call.
- */
+/* Translates a result. On failure sets the error line: the call as `format` describes it, then the name, number and
+ * text of the result. `no_memory` is the status for OUT_OF_MEMORY from this call. */
 vmm_status vmm__cuda_status(const struct cuda_api *api, CUresult result, vmm_status no_memory,
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
 
@@ -144,11 +136,9 @@ static inline struct cuda_driver *vmm__cuda_of(struct driver *driver)
     return (struct cuda_driver *)driver;
 }
 
-/*
- * enter makes our context current on this thread and relaxes the capture mode, so that calls which
- * a stream capture in this process forbids succeed. leave restores both. ERR_LOST if the context is
- * not the one of open, or CUDA has shut down.
- */
+/* enter makes our context current on this thread and relaxes the capture mode, so that calls which a stream capture in
+ * this process forbids succeed. leave restores both. ERR_LOST if the context is not the one of open, or CUDA has shut
+ * down. */
 struct cuda_scope {
     bool pushed;
     CUstreamCaptureMode capture_mode;
@@ -156,95 +146,52 @@ struct cuda_scope {
 vmm_status vmm__cuda_enter(const struct cuda_driver *cuda, struct cuda_scope *scope);
 void vmm__cuda_leave(const struct cuda_driver *cuda, const struct cuda_scope *scope);
 
-/*
- * Like enter, for releases: once the device is lost, it neither checks the context nor makes it
- * current, because mapped memory belongs to no context.
- */
+/* Like enter, for releases: once the device is lost, it neither checks the context nor makes it current, because mapped
+ * memory belongs to no context. */
 vmm_status vmm__cuda_enter_for_release(const struct cuda_driver *cuda, struct cuda_scope *scope);
 
-/*
- * Makes one libcuda call between enter() and leave, and declares `status` and `result`. The
- * arguments after `call` go to vmm__cuda_status().
- */
-#define CUDA_CALL_WITHIN(enter, cuda, call, ...)                                                   \
+/* Evaluates `calls`, an expression that calls libcuda, between enter() and leave, and declares `status` and `result`.
+ * The arguments after it go to vmm__cuda_status(). */
+#define CUDA_CALLS_WITHIN(enter, cuda, calls, ...)                                                 \
     struct cuda_scope scope;                                                                       \
     CUresult result = CUDA_SUCCESS;                                                                \
     vmm_status status = enter((cuda), &scope);                                                     \
     if (status == VMM_OK) {                                                                        \
-        result = (cuda)->api->call;                                                                \
+        result = (calls);                                                                          \
         vmm__cuda_leave((cuda), &scope);                                                           \
         status = vmm__cuda_status((cuda)->api, result, __VA_ARGS__);                               \
     }
 
-#define CUDA_CALL(cuda, call, ...) CUDA_CALL_WITHIN(vmm__cuda_enter, cuda, call, __VA_ARGS__)
+#define CUDA_CALLS(cuda, calls, ...) CUDA_CALLS_WITHIN(vmm__cuda_enter, cuda, calls, __VA_ARGS__)
+
+/* The same for one function of the table of libcuda. */
+#define CUDA_CALL(cuda, call, ...) CUDA_CALLS(cuda, (cuda)->api->call, __VA_ARGS__)
 #define CUDA_RELEASE(cuda, call, ...)                                                              \
-    CUDA_CALL_WITHIN(vmm__cuda_enter_for_release, cuda, call, __VA_ARGS__)
+    CUDA_CALLS_WITHIN(vmm__cuda_enter_for_release, cuda, (cuda)->api->call, __VA_ARGS__)
 
 /* ---- plain.c --------------------------------------------------------------------------------- */
 
-/*
- * Switches to plain memory; the remaining operations come from `ops`. device_bytes 0 selects a
- * share of the free memory. ERR_DEVICE_OOM if that is less than one granule.
- */
+/* Switches to plain memory; the remaining operations come from `ops`. device_bytes 0 selects a share of the free
+ * memory. ERR_DEVICE_OOM if that is less than one granule. */
 vmm_status vmm__cuda_plain_begin(struct cuda_driver *cuda, const struct driver_ops *ops,
                                  uint64_t device_bytes);
 
 /* ---- probe.c --------------------------------------------------------------------------------- */
 
-/*
- * Reads the device's attributes and sets the properties of its memory. The caller has made the
- * context current.
- */
+/* Reads the device's attributes and sets the properties of its memory. The caller has made the context current. */
 vmm_status vmm__cuda_device_read(struct cuda_driver *cuda);
 
-/*
- * Makes each memory call on one granule and leaves nothing allocated. ERR_UNSUPPORTED names the
- * call that failed; ERR_DEVICE_OOM and ERR_LOST pass through. Then maps the granule at a second
- * address. If that fails with any status but ERR_LOST, clears has_aliases, sets alias_failure and
- * still succeeds.
- */
+/* Makes each memory call on one granule and leaves nothing allocated. ERR_UNSUPPORTED names the call that failed;
+ * ERR_DEVICE_OOM and ERR_LOST pass through. Then maps the granule at a second address. If that fails with any status
+ * but ERR_LOST, clears has_aliases, sets alias_failure and still succeeds. */
 vmm_status vmm__cuda_self_test(struct cuda_driver *cuda);
 
-/* ---- memory.c -------------------------------------------------------------------------------- */
+/* ---- memory.c, work.c ------------------------------------------------------------------------ */
 
-vmm_status vmm__cuda_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
-                             uint64_t *address);
-vmm_status vmm__cuda_address_free(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, uint64_t *handle);
-vmm_status vmm__cuda_release(struct driver *driver, uint64_t handle, uint64_t bytes);
-vmm_status vmm__cuda_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle);
-vmm_status vmm__cuda_unmap(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__cuda_access(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__cuda_memory_info(struct driver *driver, uint64_t *free_bytes,
-                                 uint64_t *total_bytes);
-
-/* ---- work.c ---------------------------------------------------------------------------------- */
-
-vmm_status vmm__cuda_event_create(struct driver *driver, void **event);
-vmm_status vmm__cuda_event_destroy(struct driver *driver, void *event);
-vmm_status vmm__cuda_event_record(struct driver *driver, void *event, vmm_stream stream);
-vmm_status vmm__cuda_event_query(struct driver *driver, void *event);
-vmm_status vmm__cuda_event_wait(struct driver *driver, void *event);
-vmm_status vmm__cuda_stream_wait(struct driver *driver, vmm_stream stream, void *event);
-vmm_status vmm__cuda_device_wait(struct driver *driver);
+#define CUDA_OP_DECLARE(name, parameters, arguments) vmm_status vmm__cuda_##name parameters;
+VMM_DRIVER_MAP(CUDA_OP_DECLARE, struct driver *driver, )
+#undef CUDA_OP_DECLARE
 vmm_status vmm__cuda_stream_check(struct driver *driver, vmm_stream stream);
-vmm_status vmm__cuda_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing);
-vmm_status vmm__cuda_capture_begin(struct driver *driver, vmm_stream stream);
-vmm_status vmm__cuda_capture_end(struct driver *driver, vmm_stream stream);
-vmm_status vmm__cuda_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
-                          vmm_stream stream);
-vmm_status vmm__cuda_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
-                           vmm_stream stream);
-vmm_status vmm__cuda_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
-                          vmm_stream stream);
-vmm_status vmm__cuda_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                          vmm_stream stream);
-vmm_status vmm__cuda_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                           vmm_stream stream);
-vmm_status vmm__cuda_delay(struct driver *driver, uint64_t ns, vmm_stream stream);
-vmm_status vmm__cuda_mismatches(struct driver *driver, uint64_t *places);
-vmm_status vmm__cuda_stream_create(struct driver *driver, vmm_stream *stream);
-vmm_status vmm__cuda_stream_destroy(struct driver *driver, vmm_stream stream);
 
 /* Unloads the kernels. The caller has made the context current and waited for its work. */
 void vmm__cuda_kernels_unload(struct cuda_driver *cuda);

@@ -1,6 +1,6 @@
 /*
- * The kernels of the cuda driver's fill, check and delay, as PTX text that any driver since CUDA 9
- * compiles for its own device.
+ * The kernels of the cuda driver's fill, check and delay, as PTX text that any driver since CUDA 9 compiles for its own
+ * device.
  *
  *   vmm_fill(address, words, tail, seed): writes the mix of seed and index to each 32-bit word of
  *       the block; the tail, up to 3 bytes after the last whole word, gets the low bytes of the
@@ -9,13 +9,12 @@
  *       and of bytes of the tail, that differ from what vmm_fill writes.
  *   vmm_delay(ns): one thread that reads the device's clock until ns nanoseconds have passed.
  *
- * vmm_fill and vmm_check accept any one-dimensional grid: each thread starts at its global index
- * and advances by the size of the grid. Threads 0 to 2 also process one byte of the tail each. A
- * thread of vmm_check that finds no difference does not access *count.
+ * vmm_fill and vmm_check accept any one-dimensional grid: each thread starts at its global index and advances by the
+ * size of the grid. Threads 0 to 2 also process one byte of the tail each. A thread of vmm_check that finds no
+ * difference does not access *count.
  *
- * The mix is seed + low(index) * A + high(index) * B, with its upper bits folded into the lower
- * ones. For one index it differs between any two seeds; for one seed, between any two indexes below
- * 2^32.
+ * The mix is seed + low(index) * A + high(index) * B, with its upper bits folded into the lower ones. For one index it
+ * differs between any two seeds; for one seed, between any two indexes below 2^32.
  *
  * May be included by: work.c.
  */

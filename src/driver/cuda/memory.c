@@ -1,19 +1,14 @@
 /*
  * Reservations, handles and mappings of the cuda driver: one libcuda call each.
  *
- * Owns: nothing. Called by: the driver table, any thread; probe.c. Locks: none; libcuda has its
- * own.
+ * Owns: nothing. Called by: the driver table, any thread; probe.c. Locks: none; libcuda has its own.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "driver/cuda/internal.h"
 
 #include <inttypes.h>
 
-/*
- * The caller guarantees valid arguments (P2), so INVALID_VALUE means a size beyond the address
- * space.
- */
+/* The caller guarantees valid arguments (P2), so INVALID_VALUE means a size beyond the address space. */
 vmm_status vmm__cuda_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
                              uint64_t *address)
 {
@@ -85,5 +80,3 @@ vmm_status vmm__cuda_memory_info(struct driver *driver, uint64_t *free_bytes, ui
     *total_bytes = total;
     return VMM_OK;
 }
-
-#endif

@@ -1,16 +1,15 @@
 /*
- * Plain memory of the cuda driver: the same table, but all memory is one cuMemAlloc allocation, and
- * mapping is bookkeeping only. For tools that support allocations but not mappings, such as
- * compute-sanitizer, which rejects NVTX annotations (src/debug/nvtx.h) in mapped memory.
+ * Plain memory of the cuda driver: the same table, but all memory is one cuMemAlloc allocation, and mapping is
+ * bookkeeping only. For tools that support allocations but not mappings, such as compute-sanitizer, which rejects NVTX
+ * annotations (src/debug/nvtx.h) in mapped memory.
  *
- * Reserving allocates the memory of all addresses at once, so the address range is as small as a
- * cache can use: twice the device capacity. Each address has its own memory: a handle mapped at two
- * addresses is not shared (D4). Only compaction needs that, and a plain cache does not compact.
+ * Reserving allocates the memory of all addresses at once, so the address range is as small as a cache can use: twice
+ * the device capacity. Each address has its own memory: a handle mapped at two addresses is not shared (D4). Only
+ * compaction needs that, and a plain cache does not compact.
  *
- * Owns: the allocation. Called by: the driver table, any thread; cuda.c. Locks: none; the counters
- * are atomic and a driver makes one reservation in its life.
+ * Owns: the allocation. Called by: the driver table, any thread; cuda.c. Locks: none; the counters are atomic and a
+ * driver makes one reservation in its life.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "base/arith.h"
 #include "base/error.h"
@@ -42,10 +41,8 @@ static vmm_status allocation_free(struct cuda_driver *cuda)
     return status;
 }
 
-/*
- * Allocations of this size start on a granule boundary. If one does not, allocates one granule
- * more; a tool may then reject annotations, because the heap does not start at the allocation.
- */
+/* Allocations of this size start on a granule boundary. If one does not, allocates one granule more; a tool may then
+ * reject annotations, because the heap does not start at the allocation. */
 static vmm_status plain_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
                                 uint64_t *address)
 {
@@ -161,5 +158,3 @@ vmm_status vmm__cuda_plain_begin(struct cuda_driver *cuda, const struct driver_o
     cuda->base.has_aliases = false;
     return VMM_OK;
 }
-
-#endif

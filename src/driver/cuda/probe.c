@@ -1,10 +1,9 @@
 /*
- * Device attributes and the self-test of every memory call. On some systems the calls fail although
- * the attributes promise support.
+ * Device attributes and the self-test of every memory call. On some systems the calls fail although the attributes
+ * promise support.
  *
  * Owns: nothing. Called by: cuda.c during open, with the context current.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "base/arith.h"
 #include "base/error.h"
@@ -64,9 +63,7 @@ static void memory_describe(struct cuda_driver *cuda, bool rdma_capable)
     cuda->access_count = 1;
 }
 
-/*
- * Skips devices that cannot access this device's memory: copies between them go through the host.
- */
+/* Skips devices that cannot access this device's memory: copies between them go through the host. */
 static vmm_status peer_add(struct cuda_driver *cuda, int ordinal)
 {
     CUdevice peer;
@@ -238,10 +235,8 @@ static vmm_status byte_expect(struct cuda_driver *cuda, uint64_t address, uint8_
     return status == VMM_OK ? word_compare(value * 0x01010101U, read) : status;
 }
 
-/*
- * Unmaps the older mapping while a write through the younger one may be in progress. Reads even if
- * the unmap fails, because the read waits for that write.
- */
+/* Unmaps the older mapping while a write through the younger one may be in progress. Reads even if the unmap fails,
+ * because the read waits for that write. */
 static vmm_status alias_outlives_home(struct cuda_driver *cuda, struct probe *probe)
 {
     const uint8_t value = 0xA7;
@@ -276,9 +271,7 @@ static vmm_status alias_try(struct cuda_driver *cuda, struct probe *probe)
 
 /* ---- The whole self-test --------------------------------------------------------------------- */
 
-/*
- * Records the first failure with its line. After a lost device, releases run without its context.
- */
+/* Records the first failure with its line. After a lost device, releases run without its context. */
 static void failure_note(struct cuda_driver *cuda, struct probe_failure *failure, const char *step,
                          vmm_status status)
 {
@@ -309,10 +302,8 @@ static vmm_status range_free(struct cuda_driver *cuda, struct probe_range *range
     return status;
 }
 
-/*
- * Undoes the remaining steps, newest mapping first: addresses that are still mapped cannot be
- * freed, but memory can be released.
- */
+/* Undoes the remaining steps, newest mapping first: addresses that are still mapped cannot be freed, but memory can be
+ * released. */
 static void probe_undo(struct cuda_driver *cuda, struct probe *probe)
 {
     if (probe->alias.is_mapped)
@@ -358,10 +349,7 @@ static vmm_status probe_run(struct cuda_driver *cuda)
                       failure->reason);
 }
 
-/*
- * If the device reports support for the RDMA flag but refuses such memory, retries without the
- * flag.
- */
+/* If the device reports support for the RDMA flag but refuses such memory, retries without the flag. */
 vmm_status vmm__cuda_self_test(struct cuda_driver *cuda)
 {
     struct error_line before;
@@ -375,5 +363,3 @@ vmm_status vmm__cuda_self_test(struct cuda_driver *cuda)
         vmm__error_restore(&before);
     return status;
 }
-
-#endif

@@ -4,7 +4,6 @@
  * Owns: the kernel module and the mismatch counter, from the first use of a kernel on.
  * Called by: the driver table, any thread. kernels_lock guards the loading.
  */
-#ifdef VMM_WITH_CUDA
 #define _GNU_SOURCE
 #include "base/arith.h"
 #include "base/error.h"
@@ -33,10 +32,8 @@ vmm_status vmm__cuda_event_destroy(struct driver *driver, void *event)
     return status;
 }
 
-/*
- * For calls that name a stream: CUDA may report a destroyed stream as an invalid handle or as a
- * destroyed context. If the context still answers, the stream was destroyed.
- */
+/* For calls that name a stream: CUDA may report a destroyed stream as an invalid handle or as a destroyed context. If
+ * the context still answers, the stream was destroyed. */
 static vmm_status stream_status(struct driver *driver, CUresult result, vmm_status status)
 {
     uint64_t free_bytes;
@@ -85,10 +82,7 @@ vmm_status vmm__cuda_device_wait(struct driver *driver)
     return status;
 }
 
-/*
- * CUDA refuses the query of the default stream while another stream is being captured: report it as
- * captured.
- */
+/* CUDA refuses the query of the default stream while another stream is being captured: report it as captured. */
 vmm_status vmm__cuda_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing)
 {
     struct cuda_driver *cuda = vmm__cuda_of(driver);
@@ -152,23 +146,24 @@ vmm_status vmm__cuda_clear(struct driver *driver, uint64_t address, uint64_t byt
 }
 
 /* Always waits: copies that were submitted write to the caller's memory. */
+static CUresult pieces_read(const struct cuda_api *api, const struct driver_piece *pieces,
+                            unsigned count, vmm_stream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result =
+            api->cuMemcpyDtoHAsync_v2(pieces[i].to, pieces[i].address, pieces[i].bytes, stream);
+    CUresult waited = api->cuStreamSynchronize(stream);
+    return result != CUDA_SUCCESS ? result : waited;
+}
+
 vmm_status vmm__cuda_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
                           vmm_stream stream)
 {
-    struct cuda_driver *cuda = vmm__cuda_of(driver);
-    struct cuda_scope scope;
-    vmm_status status = vmm__cuda_enter(cuda, &scope);
-    if (status != VMM_OK)
-        return status;
-    CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
-        result = cuda->api->cuMemcpyDtoHAsync_v2(pieces[i].to, pieces[i].address, pieces[i].bytes,
-                                                 stream);
-    CUresult waited = cuda->api->cuStreamSynchronize(stream);
-    vmm__cuda_leave(cuda, &scope);
-    return vmm__cuda_status(cuda->api, result != CUDA_SUCCESS ? result : waited, VMM_ERR_HOST_OOM,
-                            "cuMemcpyDtoHAsync(0x%" PRIx64 " and %u more, stream %p)",
-                            pieces[0].address, count - 1, stream);
+    CUDA_CALLS(vmm__cuda_of(driver), pieces_read(vmm__cuda_of(driver)->api, pieces, count, stream),
+               VMM_ERR_HOST_OOM, "cuMemcpyDtoHAsync(0x%" PRIx64 " and %u more, stream %p)",
+               pieces[0].address, count - 1, stream);
+    return status;
 }
 
 /* Created streams do not synchronize with the default stream. */
@@ -265,17 +260,21 @@ struct cuda_pattern {
     CUdeviceptr count;
 };
 
-static CUresult pattern_launch(const struct cuda_driver *cuda, CUfunction kernel,
+/* `kernel` points into the driver, because its value is set when the kernels are loaded. */
+static CUresult pattern_launch(struct cuda_driver *cuda, const CUfunction *kernel,
                                struct cuda_pattern *pattern, vmm_stream stream)
 {
+    CUresult result = kernels_load_once(cuda);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pattern->count = cuda->mismatches;
     uint64_t blocks = pattern->words / BLOCK_THREADS + 1;
     void *parameters[] = { &pattern->address, &pattern->words, &pattern->tail, &pattern->seed,
                            &pattern->count };
-    return cuda->api->cuLaunchKernel(kernel, (unsigned)vmm__min(blocks, cuda->blocks_limit), 1, 1,
+    return cuda->api->cuLaunchKernel(*kernel, (unsigned)vmm__min(blocks, cuda->blocks_limit), 1, 1,
                                      BLOCK_THREADS, 1, 1, 0, stream, parameters, NULL);
 }
 
-/* `kernel` points into the driver, because its value is set when the kernels are loaded. */
 static vmm_status pattern_submit(struct cuda_driver *cuda, const char *call,
                                  const CUfunction *kernel, struct cuda_pattern pattern,
                                  vmm_stream stream)
@@ -283,18 +282,10 @@ static vmm_status pattern_submit(struct cuda_driver *cuda, const char *call,
     if (!vmm__is_aligned(pattern.address, WORD_BYTES))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s(0x%" PRIx64 "): not a multiple of %d", call,
                           (uint64_t)pattern.address, WORD_BYTES);
-    struct cuda_scope scope;
-    vmm_status status = vmm__cuda_enter(cuda, &scope);
-    if (status != VMM_OK)
-        return status;
-    CUresult result = kernels_load_once(cuda);
-    pattern.count = cuda->mismatches;
-    if (result == CUDA_SUCCESS)
-        result = pattern_launch(cuda, *kernel, &pattern, stream);
-    vmm__cuda_leave(cuda, &scope);
-    return vmm__cuda_status(cuda->api, result, VMM_ERR_DEVICE_OOM,
-                            "%s(0x%" PRIx64 ", %" PRIu64 " words) by a kernel on stream %p", call,
-                            (uint64_t)pattern.address, pattern.words, stream);
+    CUDA_CALLS(cuda, pattern_launch(cuda, kernel, &pattern, stream), VMM_ERR_DEVICE_OOM,
+               "%s(0x%" PRIx64 ", %" PRIu64 " words) by a kernel on stream %p", call,
+               (uint64_t)pattern.address, pattern.words, stream);
+    return status;
 }
 
 static struct cuda_pattern pattern_of(uint64_t address, uint64_t bytes, uint32_t word)
@@ -319,21 +310,21 @@ vmm_status vmm__cuda_check(struct driver *driver, uint64_t address, uint64_t byt
     return pattern_submit(cuda, "check", &cuda->check, pattern_of(address, bytes, word), stream);
 }
 
+static CUresult delay_launch(struct cuda_driver *cuda, uint64_t ns, vmm_stream stream)
+{
+    void *parameters[] = { &ns };
+    CUresult result = kernels_load_once(cuda);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return cuda->api->cuLaunchKernel(cuda->delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+
 vmm_status vmm__cuda_delay(struct driver *driver, uint64_t ns, vmm_stream stream)
 {
     struct cuda_driver *cuda = vmm__cuda_of(driver);
-    struct cuda_scope scope;
-    vmm_status status = vmm__cuda_enter(cuda, &scope);
-    if (status != VMM_OK)
-        return status;
-    void *parameters[] = { &ns };
-    CUresult result = kernels_load_once(cuda);
-    if (result == CUDA_SUCCESS)
-        result =
-            cuda->api->cuLaunchKernel(cuda->delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
-    vmm__cuda_leave(cuda, &scope);
-    return vmm__cuda_status(cuda->api, result, VMM_ERR_DEVICE_OOM,
-                            "delay(%" PRIu64 " ns) by a kernel on stream %p", ns, stream);
+    CUDA_CALLS(cuda, delay_launch(cuda, ns, stream), VMM_ERR_DEVICE_OOM,
+               "delay(%" PRIu64 " ns) by a kernel on stream %p", ns, stream);
+    return status;
 }
 
 static CUresult counter_read(struct cuda_driver *cuda, uint64_t *found)
@@ -350,15 +341,8 @@ vmm_status vmm__cuda_mismatches(struct driver *driver, uint64_t *places)
 {
     struct cuda_driver *cuda = vmm__cuda_of(driver);
     uint64_t found = 0;
-    struct cuda_scope scope;
-    vmm_status status = vmm__cuda_enter(cuda, &scope);
-    if (status != VMM_OK)
-        return status;
-    CUresult result = counter_read(cuda, &found);
-    vmm__cuda_leave(cuda, &scope);
-    if (result == CUDA_SUCCESS)
+    CUDA_CALLS(cuda, counter_read(cuda, &found), VMM_ERR_HOST_OOM, "mismatches: read the counter");
+    if (status == VMM_OK)
         *places = found;
-    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "mismatches: read the counter");
+    return status;
 }
-
-#endif

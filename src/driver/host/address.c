@@ -2,10 +2,9 @@
  * Address ranges of the host driver.
  *
  * Owns: the reserved ranges, and for each a table from granule to mapping.
- * Invariant: a reserved range stays reserved as a whole: inaccessible anonymous mappings cover all
- * unmapped parts, so no other mmap can land there.
- * Called by: the driver table, any thread; mapping.c, handle.c. memory.lock guards the list and the
- * tables.
+ * Invariant: a reserved range stays reserved as a whole: inaccessible anonymous mappings cover all unmapped parts, so
+ * no other mmap can land there.
+ * Called by: the driver table, any thread; mapping.c, handle.c. memory.lock guards the list and the tables.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
@@ -18,11 +17,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-
-static void *pointer_of(uint64_t address)
-{
-    return (void *)(uintptr_t)address;
-}
 
 /* ---- System calls ---------------------------------------------------------------------------- */
 
@@ -40,7 +34,7 @@ vmm_status vmm__host_system_error(const char *call, uint64_t address, uint64_t b
 /* Makes addresses of a reservation inaccessible; they stay reserved throughout. */
 bool vmm__host_range_cover(uint64_t address, uint64_t bytes)
 {
-    return mmap(pointer_of(address), bytes, PROT_NONE,
+    return mmap(vmm__host_pointer(address), bytes, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
@@ -64,15 +58,15 @@ static vmm_status reserve_error(uint64_t bytes, int code)
 
 static void *range_map(uint64_t hint, uint64_t bytes)
 {
-    return mmap(pointer_of(hint), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                0);
+    return mmap(vmm__host_pointer(hint), bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 /* The kernel picks another address if the range at the hint is in use. */
 static bool hint_reserve(uint64_t bytes, uint64_t hint)
 {
     void *range = range_map(hint, bytes);
-    if (range == pointer_of(hint))
+    if (range == vmm__host_pointer(hint))
         return true;
     if (range != MAP_FAILED)
         (void)munmap(range, bytes);
@@ -97,7 +91,7 @@ static vmm_status range_reserve(uint64_t bytes, uint64_t hint, uint64_t *address
     if (aligned > start)
         (void)munmap(range, aligned - start);
     if (aligned < start + HOST_GRANULE_BYTES)
-        (void)munmap(pointer_of(aligned + bytes), start + HOST_GRANULE_BYTES - aligned);
+        (void)munmap(vmm__host_pointer(aligned + bytes), start + HOST_GRANULE_BYTES - aligned);
     *address = aligned;
     return VMM_OK;
 }
@@ -122,7 +116,7 @@ static vmm_status reservation_new(uint64_t bytes, uint64_t hint, struct host_res
     return VMM_OK;
 
 fail_table:
-    (void)munmap(pointer_of(created->address), bytes);
+    (void)munmap(vmm__host_pointer(created->address), bytes);
 fail_range:
     vmm__host_free(created, sizeof *created);
     return status;
@@ -134,10 +128,9 @@ static void reservation_delete(struct host_reservation *reservation)
     vmm__host_free(reservation, sizeof *reservation);
 }
 
-vmm_status vmm__host_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
-                             uint64_t *address)
+vmm_status vmm__host_reserve_locked(struct host_memory *memory, uint64_t bytes, uint64_t hint,
+                                    uint64_t *address)
 {
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
     if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
         return vmm__error(VMM_ERR_DRIVER, "reserve(%" PRIu64 "): not whole granules", bytes);
     struct host_reservation *created = NULL;
@@ -145,10 +138,8 @@ vmm_status vmm__host_reserve(struct driver *driver, uint64_t bytes, uint64_t hin
     if (status != VMM_OK)
         return status;
     *address = created->address;
-    pthread_mutex_lock(&memory->lock);
     created->next = memory->reservations;
     memory->reservations = created;
-    pthread_mutex_unlock(&memory->lock);
     return VMM_OK;
 }
 
@@ -174,12 +165,13 @@ void vmm__host_reservations_close(struct host_memory *memory)
     while (memory->reservations != NULL) {
         struct host_reservation *reservation = memory->reservations;
         memory->reservations = reservation->next;
-        (void)munmap(pointer_of(reservation->address), reservation->bytes);
+        (void)munmap(vmm__host_pointer(reservation->address), reservation->bytes);
         reservation_delete(reservation);
     }
 }
 
-static vmm_status address_free_locked(struct host_memory *memory, uint64_t address, uint64_t bytes)
+vmm_status vmm__host_address_free_locked(struct host_memory *memory, uint64_t address,
+                                         uint64_t bytes)
 {
     struct host_reservation **link = &memory->reservations;
     while (*link != NULL && (*link)->address != address)
@@ -193,18 +185,9 @@ static vmm_status address_free_locked(struct host_memory *memory, uint64_t addre
         return vmm__error(VMM_ERR_DRIVER,
                           "address_free(0x%" PRIx64 ", %" PRIu64 "): %" PRIu64 " mappings in it",
                           address, bytes, found->mappings);
-    if (munmap(pointer_of(address), bytes) != 0)
+    if (munmap(vmm__host_pointer(address), bytes) != 0)
         return vmm__host_system_error("munmap", address, bytes, errno);
     *link = found->next;
     reservation_delete(found);
     return VMM_OK;
-}
-
-vmm_status vmm__host_address_free(struct driver *driver, uint64_t address, uint64_t bytes)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    pthread_mutex_lock(&memory->lock);
-    vmm_status status = address_free_locked(memory, address, bytes);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
 }

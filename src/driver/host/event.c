@@ -1,9 +1,9 @@
 /*
  * Events of the host driver, and blocking waits of host threads.
  *
- * Owns: the events. Each waiting thread keeps its own record on its stack. An event is a position
- * in a stream: the stream it was recorded on and the number of pieces submitted until then.
- * Recording queues nothing; the event is complete once that many pieces have finished.
+ * Owns: the events. Each waiting thread keeps its own record on its stack. An event is a position in a stream: the
+ * stream it was recorded on and the number of pieces submitted until then. Recording queues nothing; the event is
+ * complete once that many pieces have finished.
  * Called by: the driver table, any thread; work.c. work.lock guards everything.
  */
 #define _GNU_SOURCE
@@ -12,8 +12,7 @@
 #include "driver/host/internal.h"
 
 struct host_event {
-    struct host_event *next;
-    struct host_event *previous;
+    struct map_node node; /* its key is the event's address */
     /* No stream: never recorded, or recorded on a stream without any work. */
     struct host_position position;
     bool is_captured; /* recorded during a capture of that stream: never query or wait */
@@ -66,45 +65,34 @@ static void all_wait_locked(struct host_work *work)
     }
 }
 
-vmm_status vmm__host_device_wait(struct driver *driver)
+vmm_status vmm__host_device_wait_locked(struct host_work *work)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
     vmm_status status = VMM_OK;
-    pthread_mutex_lock(&work->lock);
     for (struct host_stream *stream = work->streams; stream != NULL; stream = stream->next) {
         if (stream->named && status == VMM_OK)
             status = vmm__host_capture_break_locked(stream, "device_wait");
     }
     if (status == VMM_OK)
         all_wait_locked(work);
-    pthread_mutex_unlock(&work->lock);
     return status;
 }
 
-vmm_status vmm__host_mismatches(struct driver *driver, uint64_t *places)
+vmm_status vmm__host_mismatches_locked(struct host_work *work, uint64_t *places)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
-    pthread_mutex_lock(&work->lock);
     all_wait_locked(work);
     *places = work->mismatches;
-    pthread_mutex_unlock(&work->lock);
     return VMM_OK;
 }
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-vmm_status vmm__host_event_create(struct driver *driver, void **event)
+vmm_status vmm__host_event_create_locked(struct host_work *work, void **event)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
     struct host_event *created = vmm__host_alloc(1, sizeof *created);
     if (created == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "event_create: out of host memory for the record");
-    pthread_mutex_lock(&work->lock);
-    created->next = work->events;
-    if (created->next != NULL)
-        created->next->previous = created;
-    work->events = created;
-    pthread_mutex_unlock(&work->lock);
+    created->node.key = (uint64_t)(uintptr_t)created;
+    vmm__map_add(&work->events, &created->node);
     *event = created;
     return VMM_OK;
 }
@@ -122,38 +110,28 @@ static void event_set_locked(struct host_work *work, struct host_event *event,
         vmm__host_stream_release_locked(work, before);
 }
 
-static void event_delete_locked(struct host_work *work, struct host_event *event)
+/* Streams that wait for the event keep its position. */
+vmm_status vmm__host_event_destroy_locked(struct host_work *work, void *event)
 {
-    event_set_locked(work, event, NULL);
-    if (event->next != NULL)
-        event->next->previous = event->previous;
-    if (event->previous != NULL)
-        event->previous->next = event->next;
-    else
-        work->events = event->next;
-    vmm__host_free(event, sizeof *event);
+    struct host_event *destroyed = event;
+    event_set_locked(work, destroyed, NULL);
+    vmm__map_remove(&work->events, &destroyed->node);
+    vmm__host_free(destroyed, sizeof *destroyed);
+    return VMM_OK;
 }
 
-/* Streams that wait for the event keep its position. */
-vmm_status vmm__host_event_destroy(struct driver *driver, void *event)
+static void event_free(struct map_node *node)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
-    pthread_mutex_lock(&work->lock);
-    event_delete_locked(work, event);
-    pthread_mutex_unlock(&work->lock);
-    return VMM_OK;
+    vmm__host_free(node, sizeof(struct host_event));
 }
 
 void vmm__host_events_close(struct host_work *work)
 {
-    while (work->events != NULL)
-        event_delete_locked(work, work->events);
+    vmm__map_clear(&work->events, event_free);
 }
 
-vmm_status vmm__host_event_record(struct driver *driver, void *event, vmm_stream stream)
+vmm_status vmm__host_event_record_locked(struct host_work *work, void *event, vmm_stream stream)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
-    pthread_mutex_lock(&work->lock);
     struct host_event *recorded = event;
     struct host_stream *found = vmm__host_stream_find_locked(work, stream);
     vmm_status status = VMM_OK;
@@ -163,14 +141,10 @@ vmm_status vmm__host_event_record(struct driver *driver, void *event, vmm_stream
         event_set_locked(work, recorded, found);
         recorded->is_captured = found != NULL && found->is_captured;
     }
-    pthread_mutex_unlock(&work->lock);
     return status;
 }
 
-/*
- * Called before a query of an event or a wait for it. Refuses an event that was captured; that
- * breaks the capture.
- */
+/* Called before a query of an event or a wait for it. Refuses an event that was captured; that breaks the capture. */
 static vmm_status captured_refuse_locked(const struct host_event *event, const char *verb)
 {
     if (!event->is_captured)
@@ -180,37 +154,30 @@ static vmm_status captured_refuse_locked(const struct host_event *event, const c
                       event->position.stream->name);
 }
 
-vmm_status vmm__host_event_query(struct driver *driver, void *event)
+vmm_status vmm__host_event_query_locked(struct host_work *work, void *event)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
     const struct host_event *queried = event;
-    pthread_mutex_lock(&work->lock);
+    (void)work;
     vmm_status status = captured_refuse_locked(queried, "event_query");
     if (status == VMM_OK && !vmm__host_is_reached(queried->position))
         status = VMM__PENDING;
-    pthread_mutex_unlock(&work->lock);
     return status;
 }
 
-vmm_status vmm__host_event_wait(struct driver *driver, void *event)
+vmm_status vmm__host_event_wait_locked(struct host_work *work, void *event)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
     const struct host_event *awaited = event;
-    pthread_mutex_lock(&work->lock);
     vmm_status status = captured_refuse_locked(awaited, "event_wait");
     if (status == VMM_OK)
         vmm__host_wait_locked(work, awaited->position);
-    pthread_mutex_unlock(&work->lock);
     return status;
 }
 
 /* A position that is reached, or in the waiting stream itself, needs no wait. */
-vmm_status vmm__host_stream_wait(struct driver *driver, vmm_stream stream, void *event)
+vmm_status vmm__host_stream_wait_locked(struct host_work *work, vmm_stream stream, void *event)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
     const struct host_event *awaited = event;
     struct host_piece piece = { .kind = HOST_PIECE_WAIT };
-    pthread_mutex_lock(&work->lock);
     piece.position = awaited->position;
     struct host_stream *waiting = vmm__host_stream_find_locked(work, stream);
     bool orders = !vmm__host_is_reached(piece.position) && piece.position.stream != waiting;
@@ -223,6 +190,5 @@ vmm_status vmm__host_stream_wait(struct driver *driver, vmm_stream stream, void 
         status = captured_refuse_locked(awaited, "stream_wait");
     if (status == VMM_OK && orders)
         status = vmm__host_submit_locked(work, &piece, stream);
-    pthread_mutex_unlock(&work->lock);
     return status;
 }

@@ -100,10 +100,8 @@ static int extent_fallocate(const struct host_file *file, struct host_extent ext
     return result;
 }
 
-/*
- * If this fails, the file keeps the memory and reuses it later. The only loss is that it
- * is not zeroed, which no caller relies on.
- */
+/* If this fails, the file keeps the memory and reuses it later. The only loss is that it is not zeroed, which no caller
+ * relies on. */
 static void extents_punch(const struct host_file *file, const struct host_extent *items,
                           size_t count)
 {
@@ -132,10 +130,7 @@ static vmm_status extents_commit(const struct host_file *file, const struct host
 
 /* ---- Free granules --------------------------------------------------------------------------- */
 
-/*
- * Returns the first free extent that holds all the granules; if none does, the first extent, to
- * combine several.
- */
+/* Returns the first free extent that holds all the granules; if none does, the first extent, to combine several. */
 static size_t free_start(const struct host_file *file, uint64_t granules)
 {
     for (size_t i = 0; i < file->free_count; i++)
@@ -211,12 +206,16 @@ static void free_insert(struct host_file *file, struct host_extent extent)
     }
 }
 
-static void extents_free(struct host_file *file, struct host_extents *extents)
+void vmm__host_extents_free(struct host_extents *extents)
+{
+    vmm__host_free(extents->items, extents->count * sizeof *extents->items);
+}
+
+static void extents_give(struct host_file *file, struct host_extents *extents)
 {
     for (size_t i = 0; i < extents->count; i++)
         free_insert(file, extents->items[i]);
-    vmm__host_free(extents->items, extents->count * sizeof *extents->items);
-    *extents = (struct host_extents){ .items = NULL, .count = 0 };
+    vmm__host_extents_free(extents);
 }
 
 vmm_status vmm__host_file_allocate(struct host_file *file, uint64_t granules,
@@ -236,7 +235,7 @@ vmm_status vmm__host_file_allocate(struct host_file *file, uint64_t granules,
     free_take(file, start, granules, &extents);
     vmm_status status = extents_commit(file, &extents);
     if (status != VMM_OK) {
-        extents_free(file, &extents);
+        extents_give(file, &extents);
         return status;
     }
     *out = extents;
@@ -246,5 +245,5 @@ vmm_status vmm__host_file_allocate(struct host_file *file, uint64_t granules,
 void vmm__host_file_release(struct host_file *file, struct host_extents *extents)
 {
     extents_punch(file, extents->items, extents->count);
-    extents_free(file, extents);
+    extents_give(file, extents);
 }

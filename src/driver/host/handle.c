@@ -1,9 +1,9 @@
 /*
  * Handles of the host driver; opens and closes its memory.
  *
- * Owns: the table of handles, and the list of file extents of each handle.
- * Invariant: a handle's memory is freed when it is released and its last mapping is unmapped.
- * Checks the callers' guarantee about handles (P6): ids are never reused.
+ * Owns: the handles, and the list of file extents of each.
+ * Invariant: a handle's memory is freed when it is released and its last mapping is unmapped. Checks the callers'
+ * guarantee about handles (P6): ids are never reused.
  * Called by: the driver table, any thread; mapping.c; host.c. memory.lock guards everything.
  */
 #define _GNU_SOURCE
@@ -14,69 +14,44 @@
 
 #include <inttypes.h>
 
-#define HOST_NO_SLOT UINT64_MAX
-
 /* ---- Handles --------------------------------------------------------------------------------- */
-
-/* The table has one slot for each granule, so a handle that has memory always gets a slot. */
-static struct host_handle *handle_slot_take(struct host_memory *memory)
-{
-    uint64_t slot = memory->handle_free;
-    if (slot == HOST_NO_SLOT)
-        slot = memory->handles_used++;
-    else
-        memory->handle_free = memory->handles[slot].next_free;
-    memory->handle_generation++;
-    struct host_handle *handle = &memory->handles[slot];
-    *handle = (struct host_handle){ .id = memory->handle_generation << 32 | (slot + 1) };
-    return handle;
-}
 
 void vmm__host_handle_end_locked(struct host_memory *memory, struct host_handle *handle)
 {
     if (!handle->released || handle->mappings != 0)
         return;
     vmm__host_file_release(&memory->file, &handle->extents);
-    handle->id = 0;
-    handle->next_free = memory->handle_free;
-    memory->handle_free = (uint64_t)(handle - memory->handles);
+    vmm__map_remove(&memory->handles, &handle->node);
+    vmm__host_free(handle, sizeof *handle);
 }
 
 struct host_handle *vmm__host_handle_find_locked(const struct host_memory *memory, uint64_t id)
 {
-    uint64_t slot = (id & UINT32_MAX) - 1;
-    if (slot >= memory->handles_used)
-        return NULL;
-    struct host_handle *handle = &memory->handles[slot];
-    return handle->id == id && !handle->released ? handle : NULL;
+    struct host_handle *handle = (struct host_handle *)vmm__map_find(&memory->handles, id);
+    return handle != NULL && !handle->released ? handle : NULL;
 }
 
-static vmm_status create_locked(struct host_memory *memory, uint64_t bytes, uint64_t *id)
+vmm_status vmm__host_create_locked(struct host_memory *memory, uint64_t bytes, uint64_t *id)
 {
-    struct host_extents extents;
+    if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
+        return vmm__error(VMM_ERR_DRIVER, "create(%" PRIu64 "): not whole granules", bytes);
+    struct host_handle *handle = vmm__host_alloc(1, sizeof *handle);
+    if (handle == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "create: out of host memory for the record");
     vmm_status status =
-        vmm__host_file_allocate(&memory->file, bytes / HOST_GRANULE_BYTES, &extents);
-    if (status != VMM_OK)
+        vmm__host_file_allocate(&memory->file, bytes / HOST_GRANULE_BYTES, &handle->extents);
+    if (status != VMM_OK) {
+        vmm__host_free(handle, sizeof *handle);
         return status;
-    struct host_handle *handle = handle_slot_take(memory);
+    }
     handle->bytes = bytes;
-    handle->extents = extents;
-    *id = handle->id;
+    handle->node.key = ++memory->last_handle;
+    vmm__map_add(&memory->handles, &handle->node);
+    *id = handle->node.key;
     return VMM_OK;
 }
 
-vmm_status vmm__host_create(struct driver *driver, uint64_t bytes, uint64_t *handle)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
-        return vmm__error(VMM_ERR_DRIVER, "create(%" PRIu64 "): not whole granules", bytes);
-    pthread_mutex_lock(&memory->lock);
-    vmm_status status = create_locked(memory, bytes, handle);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
-}
-
-static vmm_status release_locked(struct host_memory *memory, uint64_t id, uint64_t bytes)
+vmm_status vmm__host_release_locked(struct host_memory *memory, uint64_t id, uint64_t bytes)
 {
     struct host_handle *handle = vmm__host_handle_find_locked(memory, id);
     if (handle == NULL || handle->bytes != bytes)
@@ -89,69 +64,41 @@ static vmm_status release_locked(struct host_memory *memory, uint64_t id, uint64
     return VMM_OK;
 }
 
-vmm_status vmm__host_release(struct driver *driver, uint64_t handle, uint64_t bytes)
+vmm_status vmm__host_memory_info_locked(struct host_memory *memory, uint64_t *free_bytes,
+                                        uint64_t *total_bytes)
 {
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    pthread_mutex_lock(&memory->lock);
-    vmm_status status = release_locked(memory, handle, bytes);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
-}
-
-vmm_status vmm__host_memory_info(struct driver *driver, uint64_t *free_bytes, uint64_t *total_bytes)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    pthread_mutex_lock(&memory->lock);
     *free_bytes = memory->file.free_granules * HOST_GRANULE_BYTES;
     *total_bytes = memory->file.granules * HOST_GRANULE_BYTES;
-    pthread_mutex_unlock(&memory->lock);
     return VMM_OK;
 }
 
 /* ---- Open and close -------------------------------------------------------------------------- */
-
-static size_t handle_table_bytes(const struct host_memory *memory)
-{
-    return memory->file.granules * sizeof *memory->handles;
-}
 
 vmm_status vmm__host_memory_open(struct host_memory *memory, uint64_t bytes)
 {
     vmm_status status = vmm__host_file_open(&memory->file, bytes);
     if (status != VMM_OK)
         return status;
-    memory->handle_free = HOST_NO_SLOT;
-    memory->handles = vmm__host_table_alloc(handle_table_bytes(memory));
-    if (memory->handles == NULL) {
-        vmm__host_file_close(&memory->file);
-        return vmm__error(VMM_ERR_HOST_OOM,
-                          "host driver: out of host memory for the table of handles");
-    }
     if (pthread_mutex_init(&memory->lock, NULL) != 0) {
-        vmm__host_table_free(memory->handles, handle_table_bytes(memory));
         vmm__host_file_close(&memory->file);
         return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for a lock");
     }
     return VMM_OK;
 }
 
-static void handles_close(struct host_memory *memory)
+/* The file's memory goes with the file. */
+static void handle_free(struct map_node *node)
 {
-    for (uint64_t slot = 0; slot < memory->handles_used; slot++) {
-        struct host_handle *handle = &memory->handles[slot];
-        if (handle->id == 0)
-            continue;
-        handle->released = true;
-        vmm__host_handle_end_locked(memory, handle);
-    }
+    struct host_handle *handle = (struct host_handle *)node;
+    vmm__host_extents_free(&handle->extents);
+    vmm__host_free(handle, sizeof *handle);
 }
 
 void vmm__host_memory_close(struct host_memory *memory)
 {
     vmm__host_mappings_close(memory);
     vmm__host_reservations_close(memory);
-    handles_close(memory);
-    vmm__host_table_free(memory->handles, handle_table_bytes(memory));
+    vmm__map_clear(&memory->handles, handle_free);
     vmm__host_file_close(&memory->file);
     (void)pthread_mutex_destroy(&memory->lock);
 }

@@ -1,14 +1,12 @@
 /*
  * The host driver: ordinary memory of this machine, for systems without a GPU.
  *
- * Owns: the driver object; its parts own the rest (see internal.h). Physical memory is one memfd, a
- * mapping is a shared mmap of parts of it over reserved addresses, kernels are host functions that
- * worker threads run in stream order.
+ * Owns: the driver object; its parts own the rest (see internal.h). Physical memory is one memfd, a mapping is a shared
+ * mmap of parts of it over reserved addresses, kernels are host functions that worker threads run in stream order.
  * Called by: vmm__driver_open() and through the driver table, any thread.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "driver/host/internal.h"
@@ -16,12 +14,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
-
-static uint64_t host_clock(struct driver *driver)
-{
-    (void)driver;
-    return vmm__clock_ns();
-}
 
 static void host_close(struct driver *driver)
 {
@@ -32,39 +24,42 @@ static void host_close(struct driver *driver)
     vmm__host_free(host, sizeof *host);
 }
 
+#define HOST_MEMORY_CALL(name, parameters, arguments)                                              \
+    static vmm_status host_##name parameters                                                       \
+    {                                                                                              \
+        struct host_memory *memory = &vmm__host_of(driver)->memory;                                \
+        pthread_mutex_lock(&memory->lock);                                                         \
+        vmm_status status = vmm__host_##name##_locked arguments;                                   \
+        pthread_mutex_unlock(&memory->lock);                                                       \
+        return status;                                                                             \
+    }
+VMM_DRIVER_MEMORY_MAP(HOST_MEMORY_CALL, struct driver *driver, memory)
+
+#define HOST_WORK_CALL(name, parameters, arguments)                                                \
+    static vmm_status host_##name parameters                                                       \
+    {                                                                                              \
+        struct host_work *work = &vmm__host_of(driver)->work;                                      \
+        pthread_mutex_lock(&work->lock);                                                           \
+        vmm_status status = vmm__host_##name##_locked arguments;                                   \
+        pthread_mutex_unlock(&work->lock);                                                         \
+        return status;                                                                             \
+    }
+VMM_DRIVER_EVENT_MAP(HOST_WORK_CALL, struct driver *driver, work)
+VMM_DRIVER_STREAM_MAP(HOST_WORK_CALL, struct driver *driver, work)
+
+#define HOST_OP_LOCKED(name, parameters, arguments) .name = host_##name,
+#define HOST_OP(name, parameters, arguments)        .name = vmm__host_##name,
+/* clang-format off */
 static const struct driver_ops host_ops = {
     .name = "host",
     .close = host_close,
-    .reserve = vmm__host_reserve,
-    .address_free = vmm__host_address_free,
-    .create = vmm__host_create,
-    .release = vmm__host_release,
-    .map = vmm__host_map,
-    .unmap = vmm__host_unmap,
-    .access = vmm__host_access,
-    .memory_info = vmm__host_memory_info,
-    .event_create = vmm__host_event_create,
-    .event_destroy = vmm__host_event_destroy,
-    .event_record = vmm__host_event_record,
-    .event_query = vmm__host_event_query,
-    .event_wait = vmm__host_event_wait,
-    .stream_wait = vmm__host_stream_wait,
-    .device_wait = vmm__host_device_wait,
-    .capturing = vmm__host_capturing,
-    .stream_check = vmm__driver_any_stream,
-    .copy = vmm__host_copy,
-    .clear = vmm__host_clear,
-    .read = vmm__host_read,
-    .clock = host_clock,
-    .fill = vmm__host_fill,
-    .check = vmm__host_check,
-    .delay = vmm__host_delay,
-    .mismatches = vmm__host_mismatches,
-    .stream_create = vmm__host_stream_create,
-    .stream_destroy = vmm__host_stream_destroy,
-    .capture_begin = vmm__host_capture_begin,
-    .capture_end = vmm__host_capture_end,
+    VMM_DRIVER_MEMORY_MAP(HOST_OP_LOCKED, , )
+    VMM_DRIVER_EVENT_MAP(HOST_OP_LOCKED, , )
+    VMM_DRIVER_CONTENTS_MAP(HOST_OP, , )
+    VMM_DRIVER_WORK_MAP(HOST_OP, , )
+    VMM_DRIVER_STREAM_MAP(HOST_OP_LOCKED, , )
 };
+/* clang-format on */
 
 static uint64_t half_of_ram(void)
 {

@@ -8,11 +8,9 @@
 
 #include "driver/driver.h"
 
-/*
- * Queues a host function as a kernel. It runs once, on a worker thread, in stream order. It may
- * access accessible memory and may block, but must not submit work to this driver. ERR_HOST_OOM, or
- * ERR_DRIVER if the system cannot create worker threads.
- */
+/* Queues a host function as a kernel. It runs once, on a worker thread, in stream order. It may access accessible
+ * memory and may block, but must not submit work to this driver. ERR_HOST_OOM, or ERR_DRIVER if the system cannot
+ * create worker threads. */
 vmm_status vmm__host_launch(struct driver *driver, void (*kernel)(void *context), void *context,
                             vmm_stream stream);
 

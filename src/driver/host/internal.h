@@ -11,12 +11,13 @@
  *   event.c    events, and blocking waits of host threads
  *   pattern.c  the memory patterns of fill and check
  *
- * Locks: memory.lock guards everything in host_memory (and its file); work.lock guards everything
- * in host_work, its streams and its events. No thread holds both.
+ * Locks: memory.lock guards everything in host_memory (and its file); work.lock guards everything in host_work, its
+ * streams and its events. No thread holds both.
  */
 #ifndef VMM_DRIVER_HOST_INTERNAL_H
 #define VMM_DRIVER_HOST_INTERNAL_H
 
+#include "base/map.h"
 #include "driver/driver.h"
 #include "driver/stream_names.h"
 
@@ -61,6 +62,9 @@ vmm_status vmm__host_file_allocate(struct host_file *file, uint64_t granules,
 /* Returns the memory to the system and adds the granules to the free list. */
 void vmm__host_file_release(struct host_file *file, struct host_extents *extents);
 
+/* Frees only the list. */
+void vmm__host_extents_free(struct host_extents *extents);
+
 /* ---- address.c: reservations ----------------------------------------------------------------- */
 
 struct host_reservation {
@@ -88,18 +92,12 @@ bool vmm__host_range_cover(uint64_t address, uint64_t bytes);
 /* Sets the error line of a failed system call on a range, and returns its status. */
 vmm_status vmm__host_system_error(const char *call, uint64_t address, uint64_t bytes, int code);
 
-vmm_status vmm__host_reserve(struct driver *driver, uint64_t bytes, uint64_t hint,
-                             uint64_t *address);
-vmm_status vmm__host_address_free(struct driver *driver, uint64_t address, uint64_t bytes);
-
 /* ---- handle.c: handles; the memory of the driver --------------------------------------------- */
 
-/* A slot of the handle table. Its id is (generation, slot + 1), so no id is used twice. */
 struct host_handle {
-    uint64_t id; /* 0: the slot is free */
+    struct map_node node; /* its key is the id */
     uint64_t bytes;
     uint64_t mappings;
-    uint64_t next_free;
     struct host_extents extents;
     bool released;
 };
@@ -107,10 +105,8 @@ struct host_handle {
 struct host_memory {
     pthread_mutex_t lock;
     struct host_file file;
-    struct host_handle *handles; /* one slot for each granule: the maximum */
-    uint64_t handles_used;       /* slots from here on were never used */
-    uint64_t handle_free;        /* first slot of the free list */
-    uint64_t handle_generation;
+    struct map handles;   /* not released, or mapped */
+    uint64_t last_handle; /* no id is used twice */
     struct host_reservation *reservations;
 };
 
@@ -123,11 +119,6 @@ struct host_handle *vmm__host_handle_find_locked(const struct host_memory *memor
 /* Frees the handle's memory if it is released and has no mappings. */
 void vmm__host_handle_end_locked(struct host_memory *memory, struct host_handle *handle);
 
-vmm_status vmm__host_create(struct driver *driver, uint64_t bytes, uint64_t *handle);
-vmm_status vmm__host_release(struct driver *driver, uint64_t handle, uint64_t bytes);
-vmm_status vmm__host_memory_info(struct driver *driver, uint64_t *free_bytes,
-                                 uint64_t *total_bytes);
-
 /* ---- mapping.c: mappings --------------------------------------------------------------------- */
 
 /* True if work can access the whole range now. */
@@ -135,10 +126,6 @@ bool vmm__host_memory_is_accessible(struct host_memory *memory, uint64_t address
 
 /* Deletes all remaining mappings; vmm__host_reservations_close() unmaps their addresses. */
 void vmm__host_mappings_close(struct host_memory *memory);
-
-vmm_status vmm__host_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle);
-vmm_status vmm__host_unmap(struct driver *driver, uint64_t address, uint64_t bytes);
-vmm_status vmm__host_access(struct driver *driver, uint64_t address, uint64_t bytes);
 
 /* ---- work.c: streams, queues, workers -------------------------------------------------------- */
 
@@ -180,17 +167,15 @@ struct host_work {
     struct host_stream *ready_first;
     struct host_stream *ready_last;
     struct host_waiter *waiters; /* host threads that wait for a position */
-    struct host_event *events;   /* all that exist */
+    struct map events;           /* all that exist */
     uint64_t mismatches;
     bool stopping;
     unsigned worker_count;
     pthread_t workers[HOST_WORKER_LIMIT];
 };
 
-/*
- * A stream lives while it has references: from its name (until stream_destroy), its pending work,
- * events recorded on it, and waits for it.
- */
+/* A stream lives while it has references: from its name (until stream_destroy), its pending work, events recorded on
+ * it, and waits for it. */
 struct host_stream {
     struct host_stream *next;
     struct host_stream *next_ready;
@@ -210,10 +195,8 @@ struct host_stream {
 vmm_status vmm__host_work_open(struct host_work *work);
 void vmm__host_work_close(struct host_work *work);
 
-/*
- * Called by operations that make a stream wait, wait for it or submit work to it. Fails if the
- * stream is being captured, and marks the capture as broken.
- */
+/* Called by operations that make a stream wait, wait for it or submit work to it. Fails if the stream is being
+ * captured, and marks the capture as broken. */
 vmm_status vmm__host_capture_break_locked(struct host_stream *stream, const char *verb);
 
 /* Returns NULL if the name was never used or the stream was destroyed. Adds no reference. */
@@ -224,31 +207,10 @@ void vmm__host_stream_release_locked(struct host_work *work, struct host_stream 
 vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_piece *piece,
                                    vmm_stream name);
 
-vmm_status vmm__host_stream_create(struct driver *driver, vmm_stream *stream);
-vmm_status vmm__host_stream_destroy(struct driver *driver, vmm_stream stream);
-vmm_status vmm__host_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing);
-vmm_status vmm__host_capture_begin(struct driver *driver, vmm_stream stream);
-vmm_status vmm__host_capture_end(struct driver *driver, vmm_stream stream);
-
 /* ---- run.c: kinds of work -------------------------------------------------------------------- */
 
-/*
- * Runs a piece, other than a wait that is not reached. Returns the number of mismatches. Call
- * without the lock.
- */
+/* Runs a piece, other than a wait that is not reached. Returns the number of mismatches. Call without the lock. */
 uint64_t vmm__host_piece_run(const struct host_piece *piece);
-
-vmm_status vmm__host_fill(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                          vmm_stream stream);
-vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
-                           vmm_stream stream);
-vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
-                          vmm_stream stream);
-vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
-                           vmm_stream stream);
-vmm_status vmm__host_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
-                          vmm_stream stream);
-vmm_status vmm__host_delay(struct driver *driver, uint64_t ns, vmm_stream stream);
 
 /* ---- event.c: events, blocking waits --------------------------------------------------------- */
 
@@ -259,15 +221,6 @@ void vmm__host_wait_locked(struct host_work *work, struct host_position position
 void vmm__host_wake_locked(struct host_work *work, const struct host_stream *stream);
 
 void vmm__host_events_close(struct host_work *work);
-
-vmm_status vmm__host_event_create(struct driver *driver, void **event);
-vmm_status vmm__host_event_destroy(struct driver *driver, void *event);
-vmm_status vmm__host_event_record(struct driver *driver, void *event, vmm_stream stream);
-vmm_status vmm__host_event_query(struct driver *driver, void *event);
-vmm_status vmm__host_event_wait(struct driver *driver, void *event);
-vmm_status vmm__host_stream_wait(struct driver *driver, vmm_stream stream, void *event);
-vmm_status vmm__host_device_wait(struct driver *driver);
-vmm_status vmm__host_mismatches(struct driver *driver, uint64_t *places);
 
 /* ---- pattern.c ------------------------------------------------------------------------------- */
 
@@ -283,6 +236,24 @@ struct host_driver {
     struct host_memory memory;
     struct host_work work;
 };
+
+/* The operations of the table: those on memory run with memory.lock held, those on events and streams with work.lock,
+ * and the others with neither. */
+#define HOST_OP_DECLARE(name, parameters, arguments) vmm_status vmm__host_##name parameters;
+#define HOST_OP_DECLARE_LOCKED(name, parameters, arguments)                                        \
+    vmm_status vmm__host_##name##_locked parameters;
+VMM_DRIVER_MEMORY_MAP(HOST_OP_DECLARE_LOCKED, struct host_memory *memory, )
+VMM_DRIVER_EVENT_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
+VMM_DRIVER_CONTENTS_MAP(HOST_OP_DECLARE, struct driver *driver, )
+VMM_DRIVER_WORK_MAP(HOST_OP_DECLARE, struct driver *driver, )
+VMM_DRIVER_STREAM_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
+#undef HOST_OP_DECLARE
+#undef HOST_OP_DECLARE_LOCKED
+
+static inline void *vmm__host_pointer(uint64_t address)
+{
+    return (void *)(uintptr_t)address;
+}
 
 static inline struct host_driver *vmm__host_of(struct driver *driver)
 {

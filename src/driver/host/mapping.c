@@ -26,29 +26,22 @@ struct host_mapping {
     bool accessible;
 };
 
-static void *pointer_of(uint64_t address)
-{
-    return (void *)(uintptr_t)address;
-}
-
 /* ---- Map ------------------------------------------------------------------------------------- */
 
 static vmm_status extent_map(const struct host_file *file, struct host_extent extent,
                              uint64_t address)
 {
     uint64_t bytes = extent.count * HOST_GRANULE_BYTES;
-    if (mmap(pointer_of(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file->descriptor,
+    if (mmap(vmm__host_pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file->descriptor,
              (off_t)(extent.first * HOST_GRANULE_BYTES)) == MAP_FAILED)
         return vmm__host_system_error("mmap", address, bytes, errno);
-    if (madvise(pointer_of(address), bytes, MADV_DONTFORK) != 0)
+    if (madvise(vmm__host_pointer(address), bytes, MADV_DONTFORK) != 0)
         return vmm__host_system_error("madvise", address, bytes, errno);
     return VMM_OK;
 }
 
-/*
- * If covering the range after a failure also fails, inaccessible pieces remain; the next mapping
- * there replaces them.
- */
+/* If covering the range after a failure also fails, inaccessible pieces remain; the next mapping there replaces
+ * them. */
 static vmm_status extents_map(const struct host_file *file, const struct host_extents *extents,
                               uint64_t address, uint64_t bytes)
 {
@@ -101,8 +94,8 @@ static vmm_status map_check(const struct host_reservation *reservation, uint64_t
     return VMM_OK;
 }
 
-static vmm_status map_locked(struct host_memory *memory, uint64_t address, uint64_t bytes,
-                             uint64_t id)
+vmm_status vmm__host_map_locked(struct host_memory *memory, uint64_t address, uint64_t bytes,
+                                uint64_t id)
 {
     struct host_handle *handle = vmm__host_handle_find_locked(memory, id);
     struct host_reservation *reservation =
@@ -123,15 +116,6 @@ static vmm_status map_locked(struct host_memory *memory, uint64_t address, uint6
     handle->mappings++;
     reservation->mappings++;
     return VMM_OK;
-}
-
-vmm_status vmm__host_map(struct driver *driver, uint64_t address, uint64_t bytes, uint64_t handle)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    pthread_mutex_lock(&memory->lock);
-    vmm_status status = map_locked(memory, address, bytes, handle);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
 }
 
 /* ---- Unmap and access: ranges of whole mappings ---------------------------------------------- */
@@ -169,21 +153,19 @@ static void access_restore(const struct host_reservation *reservation, uint64_t 
     for (uint64_t at = address; at < address + bytes; at += mapping->bytes) {
         mapping = *vmm__host_table_slot(reservation, at);
         int access = mapping->accessible ? PROT_READ | PROT_WRITE : PROT_NONE;
-        (void)mprotect(pointer_of(at), mapping->bytes, access);
+        (void)mprotect(vmm__host_pointer(at), mapping->bytes, access);
     }
 }
 
-/*
- * At the limit of mappings the kernel can refuse the cover. Then removes access instead; the next
- * mapping there replaces the remaining one.
- */
+/* At the limit of mappings the kernel can refuse the cover. Then removes access instead; the next mapping there
+ * replaces the remaining one. */
 static vmm_status range_unmap(const struct host_reservation *reservation, uint64_t address,
                               uint64_t bytes)
 {
     if (vmm__host_range_cover(address, bytes))
         return VMM_OK;
     int code = errno;
-    if (mprotect(pointer_of(address), bytes, PROT_NONE) == 0)
+    if (mprotect(vmm__host_pointer(address), bytes, PROT_NONE) == 0)
         return VMM_OK;
     access_restore(reservation, address, bytes);
     return vmm__host_system_error("mmap", address, bytes, code);
@@ -203,42 +185,38 @@ static void mappings_delete(struct host_memory *memory, struct host_reservation 
     }
 }
 
-vmm_status vmm__host_unmap(struct driver *driver, uint64_t address, uint64_t bytes)
+vmm_status vmm__host_unmap_locked(struct host_memory *memory, uint64_t address, uint64_t bytes)
 {
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    vmm_status status = VMM_ERR_DRIVER;
-    pthread_mutex_lock(&memory->lock);
     struct host_reservation *reservation = whole_mappings_find(memory, "unmap", address, bytes);
-    if (reservation != NULL)
-        status = range_unmap(reservation, address, bytes);
+    vmm_status status =
+        reservation == NULL ? VMM_ERR_DRIVER : range_unmap(reservation, address, bytes);
     if (status == VMM_OK)
         mappings_delete(memory, reservation, address, bytes);
-    pthread_mutex_unlock(&memory->lock);
     return status;
 }
 
-/*
- * Replaces one page fault for each page at the first access by one call. A hint only: kernels
- * before 5.14 do not support it.
- */
+/* Replaces one page fault for each page at the first access by one call. A hint only: kernels before 5.14 do not
+ * support it. */
 static void pages_populate(uint64_t address, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE
-    (void)madvise(pointer_of(address), bytes, MADV_POPULATE_WRITE);
+    (void)madvise(vmm__host_pointer(address), bytes, MADV_POPULATE_WRITE);
 #else
     (void)address;
     (void)bytes;
 #endif
 }
 
-static vmm_status access_locked(const struct host_reservation *reservation, uint64_t address,
-                                uint64_t bytes)
+vmm_status vmm__host_access_locked(struct host_memory *memory, uint64_t address, uint64_t bytes)
 {
+    struct host_reservation *reservation = whole_mappings_find(memory, "access", address, bytes);
     struct host_mapping *mapping;
+    if (reservation == NULL)
+        return VMM_ERR_DRIVER;
     for (uint64_t at = address; at < address + bytes; at += mapping->bytes) {
         mapping = *vmm__host_table_slot(reservation, at);
         if (mapping->accessible ||
-            mprotect(pointer_of(at), mapping->bytes, PROT_READ | PROT_WRITE) == 0)
+            mprotect(vmm__host_pointer(at), mapping->bytes, PROT_READ | PROT_WRITE) == 0)
             continue;
         vmm_status status = vmm__host_system_error("mprotect", at, mapping->bytes, errno);
         access_restore(reservation, address, bytes);
@@ -250,18 +228,6 @@ static vmm_status access_locked(const struct host_reservation *reservation, uint
     }
     pages_populate(address, bytes);
     return VMM_OK;
-}
-
-vmm_status vmm__host_access(struct driver *driver, uint64_t address, uint64_t bytes)
-{
-    struct host_memory *memory = &vmm__host_of(driver)->memory;
-    vmm_status status = VMM_ERR_DRIVER;
-    pthread_mutex_lock(&memory->lock);
-    struct host_reservation *reservation = whole_mappings_find(memory, "access", address, bytes);
-    if (reservation != NULL)
-        status = access_locked(reservation, address, bytes);
-    pthread_mutex_unlock(&memory->lock);
-    return status;
 }
 
 /* ---- Queries --------------------------------------------------------------------------------- */

@@ -1,12 +1,11 @@
 /*
  * The memory patterns of the host driver's fill and check.
  *
- * A block consists of units of 512 bytes, the smallest block of the library. The first 8 bytes of a
- * unit hold a stamp computed from the word and the unit's number. fill stamps
- * every unit in the first and last 64 KiB of the block, where overlapping blocks must meet, and one
- * unit in each page between, which verifies the mapping of every page. The rest stays unwritten, so a replay of a
- * real trace verifies hundreds of GiB of blocks within seconds. A last unit shorter than 8 bytes
- * holds the bytes of the stamp that fit.
+ * A block consists of units of 512 bytes, the smallest block of the library. The first 8 bytes of a unit hold a stamp
+ * computed from the word and the unit's number. fill stamps every unit in the first and last 64 KiB of the block, where
+ * overlapping blocks must meet, and one unit in each page between, which verifies the mapping of every page. The rest
+ * stays unwritten, so a replay of a real trace verifies hundreds of GiB of blocks within seconds. A last unit shorter
+ * than 8 bytes holds the bytes of the stamp that fit.
  *
  * Owns nothing. Called by: workers, without locks.
  */
@@ -16,10 +15,7 @@
 
 enum { UNIT_BYTES = 512, STAMP_BYTES = 8, EDGE_UNITS = 128, PAGE_UNITS = 8 };
 
-/*
- * Spreads the word over all 64 bits first, so that nearby words and units never give the same
- * stamp.
- */
+/* Spreads the word over all 64 bits first, so that nearby words and units never give the same stamp. */
 static inline uint64_t stamp_seed(uint32_t word)
 {
     return (word + UINT64_C(1)) * UINT64_C(0xD6E8FEB86659FD93);

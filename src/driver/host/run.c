@@ -1,8 +1,7 @@
 /*
  * The kinds of work of the host driver: how each is submitted and how a worker runs it.
  *
- * Owns nothing. Called by: the driver table, any thread; work.c, whose workers run pieces without
- * its lock.
+ * Owns nothing. Called by: the driver table, any thread; work.c, whose workers run pieces without its lock.
  */
 #define _GNU_SOURCE
 #include "base/clock.h"
@@ -36,11 +35,10 @@ uint64_t vmm__host_piece_run(const struct host_piece *piece)
     case HOST_PIECE_CHECK:
         return vmm__host_pattern_check(piece->address, piece->bytes, piece->word);
     case HOST_PIECE_COPY:
-        memmove((void *)(uintptr_t)piece->address, (const void *)(uintptr_t)piece->from,
-                piece->bytes);
+        memmove(vmm__host_pointer(piece->address), vmm__host_pointer(piece->from), piece->bytes);
         return 0;
     case HOST_PIECE_CLEAR:
-        memset((void *)(uintptr_t)piece->address, (int)piece->word, piece->bytes);
+        memset(vmm__host_pointer(piece->address), (int)piece->word, piece->bytes);
         return 0;
     case HOST_PIECE_KERNEL:
         piece->kernel(piece->context);
@@ -75,8 +73,8 @@ static vmm_status access_check(struct driver *driver, const char *call, uint64_t
                       call, address, bytes);
 }
 
-static vmm_status pattern_submit(struct driver *driver, const char *call,
-                                 const struct host_piece *piece, vmm_stream stream)
+static vmm_status range_submit(struct driver *driver, const char *call,
+                               const struct host_piece *piece, vmm_stream stream)
 {
     vmm_status status = access_check(driver, call, piece->address, piece->bytes);
     return status == VMM_OK ? submit(driver, piece, stream) : status;
@@ -88,7 +86,7 @@ vmm_status vmm__host_fill(struct driver *driver, uint64_t address, uint64_t byte
     struct host_piece piece = {
         .kind = HOST_PIECE_FILL, .word = word, .address = address, .bytes = bytes
     };
-    return pattern_submit(driver, "fill", &piece, stream);
+    return range_submit(driver, "fill", &piece, stream);
 }
 
 vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t bytes, uint32_t word,
@@ -97,7 +95,7 @@ vmm_status vmm__host_check(struct driver *driver, uint64_t address, uint64_t byt
     struct host_piece piece = {
         .kind = HOST_PIECE_CHECK, .word = word, .address = address, .bytes = bytes
     };
-    return pattern_submit(driver, "check", &piece, stream);
+    return range_submit(driver, "check", &piece, stream);
 }
 
 vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uint64_t bytes,
@@ -106,12 +104,8 @@ vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uin
     struct host_piece piece = {
         .kind = HOST_PIECE_COPY, .address = to, .bytes = bytes, .from = from
     };
-    vmm_status status = access_check(driver, "copy", to, bytes);
-    if (status == VMM_OK)
-        status = access_check(driver, "copy", from, bytes);
-    if (status != VMM_OK)
-        return status;
-    return submit(driver, &piece, stream);
+    vmm_status status = access_check(driver, "copy", from, bytes);
+    return status == VMM_OK ? range_submit(driver, "copy", &piece, stream) : status;
 }
 
 /* Blocks until the stream's work so far has finished. */
@@ -122,11 +116,8 @@ static void stream_finish_locked(struct host_work *work, vmm_stream name)
         vmm__host_wait_locked(work, (struct host_position){ stream, stream->submitted });
 }
 
-/*
- * Writes the bytes before it returns, because the program accesses this memory directly, without a
- * stream. A stream under capture accepts no work; its earlier work finishes first, then the bytes
- * are written.
- */
+/* Writes the bytes before it returns, because the program accesses this memory directly, without a stream. A stream
+ * under capture accepts no work; its earlier work finishes first, then the bytes are written. */
 vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
                            vmm_stream stream)
 {
@@ -171,7 +162,7 @@ vmm_status vmm__host_read(struct driver *driver, const struct driver_piece *piec
     for (unsigned i = 0; i < count && status == VMM_OK; i++) {
         status = access_check(driver, "read", pieces[i].address, pieces[i].bytes);
         if (status == VMM_OK)
-            memcpy(pieces[i].to, (const void *)(uintptr_t)pieces[i].address, pieces[i].bytes);
+            memcpy(pieces[i].to, vmm__host_pointer(pieces[i].address), pieces[i].bytes);
     }
     return status;
 }

@@ -57,38 +57,29 @@ void vmm__host_stream_release_locked(struct host_work *work, struct host_stream 
     vmm__host_free(stream, sizeof *stream);
 }
 
-vmm_status vmm__host_stream_create(struct driver *driver, vmm_stream *stream)
+vmm_status vmm__host_stream_create_locked(struct host_work *work, vmm_stream *stream)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
     struct host_stream *created;
-    pthread_mutex_lock(&work->lock);
     vmm_stream name = vmm__stream_names_take(&work->names);
     vmm_status status = stream_new_locked(work, name, &created);
     if (status == VMM_OK)
         *stream = name;
     else
         (void)vmm__stream_names_drop(&work->names, name);
-    pthread_mutex_unlock(&work->lock);
     return status;
 }
 
 /* Pending work still runs. */
-vmm_status vmm__host_stream_destroy(struct driver *driver, vmm_stream stream)
+vmm_status vmm__host_stream_destroy_locked(struct host_work *work, vmm_stream stream)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
-    pthread_mutex_lock(&work->lock);
     struct host_stream *found = vmm__host_stream_find_locked(work, stream);
-    bool is_noted = found != NULL && vmm__stream_names_drop(&work->names, stream);
-    if (is_noted) {
-        found->named = false;
-        vmm__host_stream_release_locked(work, found);
-    }
-    pthread_mutex_unlock(&work->lock);
     if (found == NULL)
         return vmm__error(VMM_ERR_DRIVER, "stream_destroy(%p): no such stream", stream);
-    if (!is_noted)
+    if (!vmm__stream_names_drop(&work->names, stream))
         return vmm__error(VMM_ERR_HOST_OOM, "stream_destroy(%p): out of host memory for its name",
                           stream);
+    found->named = false;
+    vmm__host_stream_release_locked(work, found);
     return VMM_OK;
 }
 
@@ -103,17 +94,14 @@ static vmm_status stream_get_locked(struct host_work *work, const char *call, vm
     return status == VMM_OK ? stream_new_locked(work, name, out) : status;
 }
 
-vmm_status vmm__host_capturing(struct driver *driver, vmm_stream stream, bool *is_capturing)
+vmm_status vmm__host_capturing_locked(struct host_work *work, vmm_stream stream, bool *is_capturing)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
-    pthread_mutex_lock(&work->lock);
     const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
     vmm_status status = VMM_OK;
     if (found == NULL)
         status = vmm__stream_names_check(&work->names, "capturing", stream);
     if (status == VMM_OK)
         *is_capturing = found != NULL && found->is_captured;
-    pthread_mutex_unlock(&work->lock);
     return status;
 }
 
@@ -126,38 +114,32 @@ vmm_status vmm__host_capture_break_locked(struct host_stream *stream, const char
 }
 
 /* Begins or ends a capture. A stream under capture accepts no work. */
-static vmm_status capture_set(struct driver *driver, vmm_stream stream, bool is_captured)
+static vmm_status capture_set_locked(struct host_work *work, vmm_stream stream, bool is_captured)
 {
-    struct host_work *work = &vmm__host_of(driver)->work;
-    pthread_mutex_lock(&work->lock);
     struct host_stream *found;
     vmm_status status = stream_get_locked(work, "capture", stream, &found);
-    bool changes = status == VMM_OK && found->is_captured != is_captured;
-    bool was_broken = changes && found->is_broken;
-    if (changes) {
-        found->is_captured = is_captured;
-        found->is_broken = false;
-    }
-    pthread_mutex_unlock(&work->lock);
     if (status != VMM_OK)
         return status;
-    if (!changes)
+    if (found->is_captured == is_captured)
         return vmm__error(VMM_ERR_DRIVER, "capture: stream %p is%s being captured", stream,
                           is_captured ? "" : " not");
+    bool was_broken = found->is_broken;
+    found->is_captured = is_captured;
+    found->is_broken = false;
     if (was_broken)
         return vmm__error(VMM_ERR_DRIVER, "capture: an operation broke the capture of stream %p",
                           stream);
     return VMM_OK;
 }
 
-vmm_status vmm__host_capture_begin(struct driver *driver, vmm_stream stream)
+vmm_status vmm__host_capture_begin_locked(struct host_work *work, vmm_stream stream)
 {
-    return capture_set(driver, stream, true);
+    return capture_set_locked(work, stream, true);
 }
 
-vmm_status vmm__host_capture_end(struct driver *driver, vmm_stream stream)
+vmm_status vmm__host_capture_end_locked(struct host_work *work, vmm_stream stream)
 {
-    return capture_set(driver, stream, false);
+    return capture_set_locked(work, stream, false);
 }
 
 /* ---- Workers --------------------------------------------------------------------------------- */
@@ -205,10 +187,7 @@ static void blocked_wake_locked(struct host_work *work, struct host_stream *stre
     }
 }
 
-/*
- * Runs the next piece of a stream, which is in no list on entry. Leaves the stream ready, blocked
- * or without work.
- */
+/* Runs the next piece of a stream, which is in no list on entry. Leaves the stream ready, blocked or without work. */
 static void stream_step_locked(struct host_work *work, struct host_stream *stream)
 {
     struct host_piece piece = *stream_next_piece(stream);

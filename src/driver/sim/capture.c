@@ -1,9 +1,8 @@
 /*
  * Stream captures of the sim driver.
  *
- * No graph is built: a stream under capture accepts no work except clear, which has no effect.
- * Operations that would invalidate a capture in CUDA are refused and recorded as violations, and
- * the capture then ends with an error.
+ * No graph is built: a stream under capture accepts no work except clear, which has no effect. Operations that would
+ * invalidate a capture in CUDA are refused and recorded as violations, and the capture then ends with an error.
  */
 #include "driver/sim/internal.h"
 

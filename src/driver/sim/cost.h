@@ -1,9 +1,9 @@
 /*
  * Cost of each call on the simulated device, in nanoseconds of its clock.
  *
- * Source: one NVIDIA H200, driver 580.159 (CUDA 13.0), medians of 8 to 256 calls on the host. Set
- * access and unmap cost the same for each mapping, whether one call covers one mapping or many, so
- * the model charges them for each mapping in the range. The fits hold for handles below 4 GiB.
+ * Source: one NVIDIA H200, driver 580.159 (CUDA 13.0), medians of 8 to 256 calls on the host. Set access and unmap cost
+ * the same for each mapping, whether one call covers one mapping or many, so the model charges them for each mapping in
+ * the range. The fits hold for handles below 4 GiB.
  *
  * Owns nothing. May be called by: the sim driver.
  */

@@ -2,7 +2,6 @@
  * Shared by the files of the sim driver only.
  *
  *   sim.c      the table, fault injection, violations, census
- *   slots.c    ids of handles and events that are never reused
  *   space.c    addresses: reservations and their granules
  *   memory.c   physical memory: handles, mappings, access
  *   order.c    streams, events, and the order between pieces of work
@@ -33,6 +32,7 @@
 #ifndef VMM_DRIVER_SIM_INTERNAL_H
 #define VMM_DRIVER_SIM_INTERNAL_H
 
+#include "base/map.h"
 #include "driver/driver.h"
 #include "driver/sim/cost.h"
 #include "driver/sim/sim.h"
@@ -50,32 +50,9 @@ enum {
 
 struct sim;
 
-/* ---- Ids ------------------------------------------------------------------------------------- */
-
-struct sim_slot {
-    void *object; /* NULL: the slot is free */
-    uint32_t
-        generation; /* incremented when the object ends, so an old id never finds a new object */
-    uint32_t next_free; /* index + 1; 0 ends the free list */
-};
-
-struct sim_slots {
-    struct sim_slot *slots;
-    uint32_t count; /* slots ever used */
-    uint32_t capacity;
-    uint32_t first_free; /* index + 1 */
-};
-
-uint64_t vmm__sim_slot_take(struct sim_slots *slots, void *object); /* 0: out of host memory */
-void *vmm__sim_slot_find(const struct sim_slots *slots, uint64_t id);
-void vmm__sim_slot_drop(struct sim_slots *slots, uint64_t id);
-void vmm__sim_slots_free(struct sim_slots *slots);
-
 /* ---- Sets of work ---------------------------------------------------------------------------- */
 
-/*
- * An epoch is one piece of work: sequence << SIM_STREAM_BITS | index of its stream. 0 means none.
- */
+/* An epoch is one piece of work: sequence << SIM_STREAM_BITS | index of its stream. 0 means none. */
 static inline uint64_t sim_epoch(unsigned stream, uint64_t sequence)
 {
     return sequence << SIM_STREAM_BITS | stream;
@@ -137,16 +114,14 @@ struct sim_interval {
 struct sim_shadow {
     struct sim_interval *items;
     uint32_t count;
-    uint32_t capacity;
+    uint64_t capacity;
 };
 
 struct sim_work;
 
-/*
- * Both record the work as a user of the range. If *conflict is 0, it receives the epoch of earlier
- * work that this work is not ordered after, or this work's own epoch if it overwrites what it
- * accessed itself. False: out of host memory, the contents are incomplete.
- */
+/* Both record the work as a user of the range. If *conflict is 0, it receives the epoch of earlier work that this work
+ * is not ordered after, or this work's own epoch if it overwrites what it accessed itself. False: out of host memory,
+ * the contents are incomplete. */
 bool vmm__sim_shadow_write(struct sim_shadow *shadow, const struct sim_work *work, uint64_t offset,
                            uint64_t bytes, struct sim_content content, uint64_t *conflict);
 /* Sets [*first, *last) to the items that cover exactly the range. */
@@ -157,7 +132,7 @@ void vmm__sim_shadow_free(struct sim_shadow *shadow);
 /* ---- Memory and addresses -------------------------------------------------------------------- */
 
 struct sim_handle {
-    uint64_t id;
+    struct map_node node; /* its key is the id */
     uint64_t bytes;
     uint64_t mappings;
     struct sim_mapping *youngest; /* head of the list of its mappings, linked by `older` */
@@ -174,8 +149,6 @@ struct sim_mapping {
     struct sim_mapping *older; /* the next older mapping of the same handle */
     bool accessible;
     struct sim_users users; /* work that accessed the memory through this mapping */
-    struct sim_mapping *previous;
-    struct sim_mapping *next;
 };
 
 struct sim_reservation {
@@ -188,24 +161,14 @@ struct sim_reservation {
 struct sim_space {
     struct sim_reservation *items; /* sorted by address */
     uint32_t count;
-    uint32_t capacity;
+    uint64_t capacity;
     uint32_t last_found;
 };
 
-vmm_status vmm__sim_reserve(struct sim *sim, uint64_t bytes, uint64_t hint, uint64_t *address);
-vmm_status vmm__sim_address_free(struct sim *sim, uint64_t address, uint64_t bytes);
-/*
- * Returns the reservation that contains the address, or NULL; valid until the next reserve or free.
- */
+/* Returns the reservation that contains the address, or NULL; valid until the next reserve or free. */
 struct sim_reservation *vmm__sim_reservation_at(struct sim *sim, uint64_t address);
 void vmm__sim_space_free(struct sim *sim);
 
-vmm_status vmm__sim_create(struct sim *sim, uint64_t bytes, uint64_t *handle);
-vmm_status vmm__sim_release(struct sim *sim, uint64_t id, uint64_t bytes);
-vmm_status vmm__sim_map(struct sim *sim, uint64_t address, uint64_t bytes, uint64_t id);
-vmm_status vmm__sim_unmap(struct sim *sim, uint64_t address, uint64_t bytes);
-vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes);
-vmm_status vmm__sim_memory_info(struct sim *sim, uint64_t *free_bytes, uint64_t *total_bytes);
 void vmm__sim_memory_free(struct sim *sim);
 
 static inline struct sim_mapping **
@@ -214,13 +177,15 @@ sim_granule(const struct sim *sim, const struct sim_reservation *reservation, ui
 /* ---- Order ----------------------------------------------------------------------------------- */
 
 struct sim_stream {
+    struct map_node node; /* its key is the name */
     vmm_stream name;
     unsigned index;
-    uint64_t submitted;     /* sequence of its last work; never reset */
-    uint64_t observation;   /* order.observations at the last merge into its clock */
-    uint64_t busy_until;    /* end of its last delay on sim->clock_ns */
-    bool is_captured;       /* is under capture */
-    bool is_broken;         /* an operation broke the capture */
+    bool is_named;        /* in order.named: neither destroyed nor idle with its slot reassigned */
+    uint64_t submitted;   /* sequence of its last work; never reset */
+    uint64_t observation; /* order.observations at the last merge into its clock */
+    uint64_t busy_until;  /* end of its last delay on sim->clock_ns */
+    bool is_captured;     /* is under capture */
+    bool is_broken;       /* an operation broke the capture */
     uint64_t first_pending; /* number of its oldest work that may not have finished; 0: none */
     uint64_t last_pending;
     struct sim_users after; /* work it waits for since its last submission */
@@ -228,7 +193,8 @@ struct sim_stream {
 };
 
 struct sim_event {
-    uint32_t count; /* streams in clock; 0: never recorded */
+    struct map_node node; /* its key is the id */
+    uint32_t count;       /* streams in clock; 0: never recorded */
     uint32_t capacity;
     uint64_t *clock;
     struct sim_stream *captured; /* the stream under capture at the record; NULL: none */
@@ -244,10 +210,9 @@ struct sim_pending {
 
 struct sim_order {
     struct sim_stream *streams[SIM_STREAMS];
-    bool named[SIM_STREAMS]; /* false: unused, destroyed, or idle with its slot reassigned */
-    uint32_t hand;           /* last slot checked for reuse */
-    uint32_t count;          /* slots ever used */
-    uint32_t last_found;
+    struct map named; /* streams by name */
+    uint32_t hand;    /* last slot checked for reuse */
+    uint32_t count;   /* slots ever used */
     struct stream_names names;
 
     uint64_t finished[SIM_STREAMS];
@@ -285,35 +250,19 @@ bool vmm__sim_queue_room(struct sim_order *order);
 void vmm__sim_queue_add(struct sim_order *order, struct sim_stream *stream, uint64_t due);
 void vmm__sim_queue_free(struct sim_order *order);
 
-vmm_status vmm__sim_event_create(struct sim *sim, void **event);
-vmm_status vmm__sim_event_destroy(struct sim *sim, void *event);
-vmm_status vmm__sim_event_record(struct sim *sim, void *event, vmm_stream stream);
-vmm_status vmm__sim_event_query(struct sim *sim, void *event);
-vmm_status vmm__sim_event_wait(struct sim *sim, void *event);
-vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event);
-vmm_status vmm__sim_device_wait(struct sim *sim);
-vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream);
-vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream);
 /* Returns NULL if no stream has that name. */
 struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name);
 /* Finds or creates the stream. ERR_INVALID_ARGUMENT if it was destroyed. */
 vmm_status vmm__sim_stream_get(struct sim *sim, const char *verb, vmm_stream name,
                                struct sim_stream **out);
 
-/*
- * Called by operations that wait for a stream or combine it with others. CUDA refuses them if the
- * stream is being captured, and invalidates the capture.
- */
+/* Called by operations that wait for a stream or combine it with others. CUDA refuses them if the stream is being
+ * captured, and invalidates the capture. */
 vmm_status vmm__sim_capture_break(struct sim *sim, struct sim_stream *stream, const char *verb);
-/*
- * Called before a query of an event or a wait for it. Refuses an event that was captured, and marks
- * the capture as broken.
- */
+/* Called before a query of an event or a wait for it. Refuses an event that was captured, and marks the capture as
+ * broken. */
 vmm_status vmm__sim_capture_break_event(struct sim *sim, const struct sim_event *event,
                                         const char *verb);
-vmm_status vmm__sim_capturing(struct sim *sim, vmm_stream stream, bool *is_capturing);
-vmm_status vmm__sim_capture_begin(struct sim *sim, vmm_stream stream);
-vmm_status vmm__sim_capture_end(struct sim *sim, vmm_stream stream);
 void vmm__sim_order_free(struct sim *sim);
 
 /* ---- Work ------------------------------------------------------------------------------------ */
@@ -327,21 +276,11 @@ struct sim_run {
 struct sim_runs {
     struct sim_run *items;
     uint32_t count;
-    uint32_t capacity;
+    uint64_t capacity;
 };
 
-vmm_status vmm__sim_fill(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
-                         vmm_stream stream);
-vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
-                          vmm_stream stream);
-vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t bytes,
-                         vmm_stream stream);
-vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uint8_t value,
-                          vmm_stream stream);
-/* waits: false if an injected fault replaces the host's wait. */
-vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
-                         vmm_stream stream, bool waits);
-vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream);
+/* For a read whose work was submitted: waits for the copies. */
+vmm_status vmm__sim_read_wait(struct sim *sim, vmm_stream stream);
 
 /* ---- The driver ------------------------------------------------------------------------------ */
 
@@ -366,20 +305,30 @@ struct sim {
     struct sim_report violations;
     struct sim_report mismatches;
     struct sim_space space;
-    struct sim_slots handles;
-    struct sim_slots events;
-    struct sim_mapping *first_mapping;
+    uint64_t last_id;   /* no id of a handle or an event is used twice; 0 is none */
+    struct map handles; /* not released, by id */
+    struct map events;
     struct sim_census census;
     struct sim_order order;
     struct sim_runs runs; /* scratch memory of copy */
 };
 
+/* The operations of the table. */
+#define SIM_OP_DECLARE(name, parameters, arguments) vmm_status vmm__sim_##name parameters;
+VMM_DRIVER_MAP(SIM_OP_DECLARE, struct sim *sim, )
+#undef SIM_OP_DECLARE
+
 /* Adds to a report; keeps the first line. */
 void vmm__sim_report_add(struct sim_report *report, uint64_t count, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Makes room for one more item in an array. False: out of host memory, nothing changed. */
-bool vmm__sim_array_grow(void **items, uint32_t *capacity, uint32_t count, size_t item_bytes);
+/* Gives a handle or an event an id, by which the map finds it. */
+static inline uint64_t sim_id_give(struct sim *sim, struct map *map, struct map_node *node)
+{
+    node->key = ++sim->last_id;
+    vmm__map_add(map, node);
+    return node->key;
+}
 
 static inline void sim_charge(struct sim *sim, enum sim_cost cost, uint64_t bytes)
 {

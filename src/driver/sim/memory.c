@@ -1,9 +1,9 @@
 /*
  * Physical memory of the sim driver: handles, mappings and access.
  *
- * Owns: sim->handles, the mappings and the granules' entries. Refuses what CUDA refuses, and checks
- * a whole call before it changes anything. The use of an invalid handle is refused and also
- * recorded as a violation, because it is undefined behaviour in CUDA.
+ * Owns: sim->handles, the mappings and the granules' entries. Refuses what CUDA refuses, and checks a whole call before
+ * it changes anything. The use of an invalid handle is refused and also recorded as a violation, because it is
+ * undefined behaviour in CUDA.
  */
 #include "driver/sim/internal.h"
 
@@ -34,16 +34,18 @@ vmm_status vmm__sim_create(struct sim *sim, uint64_t bytes, uint64_t *handle)
     if (created == NULL)
         return create_refuse(VMM_ERR_HOST_OOM, bytes, "out of host memory for its record");
     created->bytes = bytes;
-    created->id = vmm__sim_slot_take(&sim->handles, created);
-    if (created->id == 0) {
-        vmm__host_free(created, sizeof *created);
-        return create_refuse(VMM_ERR_HOST_OOM, bytes, "out of host memory for its id");
-    }
     sim->census.handles++;
     sim->census.physical_bytes += bytes;
     sim_charge(sim, SIM_COST_CREATE, bytes);
-    *handle = created->id;
+    *handle = sim_id_give(sim, &sim->handles, &created->node);
     return VMM_OK;
+}
+
+static void handle_free(struct map_node *node)
+{
+    struct sim_handle *handle = (struct sim_handle *)node;
+    vmm__sim_shadow_free(&handle->shadow);
+    vmm__host_free(handle, sizeof *handle);
 }
 
 /* Frees the memory once the handle is released and has no mappings. */
@@ -52,16 +54,7 @@ static void handle_settle(struct sim *sim, struct sim_handle *handle)
     if (!handle->released || handle->mappings != 0)
         return;
     sim->census.physical_bytes -= handle->bytes;
-    vmm__sim_shadow_free(&handle->shadow);
-    vmm__host_free(handle, sizeof *handle);
-}
-
-static void handle_release(struct sim *sim, struct sim_handle *handle)
-{
-    vmm__sim_slot_drop(&sim->handles, handle->id);
-    handle->released = true;
-    sim->census.handles--;
-    handle_settle(sim, handle);
+    handle_free(&handle->node);
 }
 
 static vmm_status handle_refuse_invalid(struct sim *sim, const char *verb, uint64_t id)
@@ -73,7 +66,7 @@ static vmm_status handle_refuse_invalid(struct sim *sim, const char *verb, uint6
 
 vmm_status vmm__sim_release(struct sim *sim, uint64_t id, uint64_t bytes)
 {
-    struct sim_handle *handle = vmm__sim_slot_find(&sim->handles, id);
+    struct sim_handle *handle = (struct sim_handle *)vmm__map_find(&sim->handles, id);
     if (handle == NULL)
         return handle_refuse_invalid(sim, "release", id);
     if (handle->bytes != bytes)
@@ -81,7 +74,10 @@ vmm_status vmm__sim_release(struct sim *sim, uint64_t id, uint64_t bytes)
                           "sim: release of handle %#" PRIx64 " with %" PRIu64
                           " bytes: it was created with %" PRIu64,
                           id, bytes, handle->bytes);
-    handle_release(sim, handle);
+    vmm__map_remove(&sim->handles, &handle->node);
+    handle->released = true;
+    sim->census.handles--;
+    handle_settle(sim, handle);
     sim_charge(sim, SIM_COST_RELEASE, bytes);
     return VMM_OK;
 }
@@ -136,6 +132,17 @@ static const char *mappings_whole(const struct sim *sim, const struct sim_reserv
     return NULL;
 }
 
+/* Finds the reservation around a range of whole mappings. */
+static vmm_status mappings_find(struct sim *sim, const char *verb, uint64_t address, uint64_t bytes,
+                                struct sim_reservation **out)
+{
+    const char *why = NULL;
+    *out = range_find(sim, address, bytes, &why);
+    if (*out != NULL)
+        why = mappings_whole(sim, *out, address, bytes);
+    return why == NULL ? VMM_OK : range_refuse(verb, address, bytes, why);
+}
+
 static bool range_is_mapped(const struct sim *sim, const struct sim_reservation *reservation,
                             uint64_t address, uint64_t bytes)
 {
@@ -158,10 +165,6 @@ static void granules_set(const struct sim *sim, const struct sim_reservation *re
 static void mapping_insert(struct sim *sim, struct sim_reservation *reservation,
                            struct sim_mapping *mapping)
 {
-    mapping->next = sim->first_mapping;
-    if (mapping->next != NULL)
-        mapping->next->previous = mapping;
-    sim->first_mapping = mapping;
     granules_set(sim, reservation, mapping, mapping);
     mapping->older = mapping->handle->youngest;
     mapping->handle->youngest = mapping;
@@ -177,7 +180,7 @@ vmm_status vmm__sim_map(struct sim *sim, uint64_t address, uint64_t bytes, uint6
     struct sim_reservation *reservation = range_find(sim, address, bytes, &why);
     if (reservation == NULL)
         return range_refuse("map", address, bytes, why);
-    struct sim_handle *handle = vmm__sim_slot_find(&sim->handles, id);
+    struct sim_handle *handle = (struct sim_handle *)vmm__map_find(&sim->handles, id);
     if (handle == NULL)
         return handle_refuse_invalid(sim, "map", id);
     if (handle->bytes != bytes)
@@ -200,11 +203,9 @@ vmm_status vmm__sim_map(struct sim *sim, uint64_t address, uint64_t bytes, uint6
     return VMM_OK;
 }
 
-/*
- * Models CUDA 13.0 on an H200: if a handle's oldest mapping is unmapped while no other has access,
- * and the remaining one then gets access, every further map of the handle fails with unknown error
- * (999) until that mapping is unmapped too.
- */
+/* Models CUDA 13.0 on an H200: if a handle's oldest mapping is unmapped while no other has access, and the remaining
+ * one then gets access, every further map of the handle fails with unknown error (999) until that mapping is unmapped
+ * too. */
 static void handle_remove_mapping(struct sim_handle *handle, const struct sim_mapping *removed)
 {
     struct sim_mapping **link = &handle->youngest;
@@ -223,12 +224,6 @@ static void handle_remove_mapping(struct sim_handle *handle, const struct sim_ma
 static void mapping_remove(struct sim *sim, struct sim_reservation *reservation,
                            struct sim_mapping *mapping)
 {
-    if (mapping->previous != NULL)
-        mapping->previous->next = mapping->next;
-    else
-        sim->first_mapping = mapping->next;
-    if (mapping->next != NULL)
-        mapping->next->previous = mapping->previous;
     granules_set(sim, reservation, mapping, NULL);
     reservation->mappings--;
     sim->census.mappings--;
@@ -252,12 +247,10 @@ static void mapping_report_users(struct sim *sim, const struct sim_mapping *mapp
 
 vmm_status vmm__sim_unmap(struct sim *sim, uint64_t address, uint64_t bytes)
 {
-    const char *why = NULL;
-    struct sim_reservation *reservation = range_find(sim, address, bytes, &why);
-    if (reservation != NULL)
-        why = mappings_whole(sim, reservation, address, bytes);
-    if (why != NULL)
-        return range_refuse("unmap", address, bytes, why);
+    struct sim_reservation *reservation;
+    vmm_status status = mappings_find(sim, "unmap", address, bytes, &reservation);
+    if (status != VMM_OK)
+        return status;
     uint64_t end = address + bytes;
     while (address < end) {
         struct sim_mapping *mapping = *sim_granule(sim, reservation, address);
@@ -282,12 +275,10 @@ static void handle_block_maps(struct sim *sim, const struct sim_mapping *mapping
 
 vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes)
 {
-    const char *why = NULL;
-    struct sim_reservation *reservation = range_find(sim, address, bytes, &why);
-    if (reservation != NULL)
-        why = mappings_whole(sim, reservation, address, bytes);
-    if (why != NULL)
-        return range_refuse("access", address, bytes, why);
+    struct sim_reservation *reservation;
+    vmm_status status = mappings_find(sim, "access", address, bytes, &reservation);
+    if (status != VMM_OK)
+        return status;
     uint64_t end = address + bytes;
     while (address < end) {
         struct sim_mapping *mapping = *sim_granule(sim, reservation, address);
@@ -303,13 +294,12 @@ vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes)
 
 void vmm__sim_memory_free(struct sim *sim)
 {
-    while (sim->first_mapping != NULL) {
-        struct sim_mapping *mapping = sim->first_mapping;
-        mapping_remove(sim, vmm__sim_reservation_at(sim, mapping->address), mapping);
+    for (uint32_t index = 0; index < sim->space.count; index++) {
+        struct sim_reservation *reservation = &sim->space.items[index];
+        for (uint64_t granule = 0; reservation->mappings != 0; granule++) {
+            if (reservation->granules[granule] != NULL)
+                mapping_remove(sim, reservation, reservation->granules[granule]);
+        }
     }
-    for (uint32_t index = 0; index < sim->handles.count; index++) {
-        if (sim->handles.slots[index].object != NULL)
-            handle_release(sim, sim->handles.slots[index].object);
-    }
-    vmm__sim_slots_free(&sim->handles);
+    vmm__map_clear(&sim->handles, handle_free);
 }

@@ -1,6 +1,5 @@
 /*
- * Streams and events of the sim driver: the order between pieces of work, and what the host has
- * observed.
+ * Streams and events of the sim driver: the order between pieces of work, and what the host has observed.
  *
  * Owns: sim->order except its queue, and sim->events. Uses vector clocks, as race detectors do: see
  * I4 of internal.h. A slot is reused only after the host has observed the end of all its work, so
@@ -26,31 +25,19 @@ static void clock_merge(uint64_t *clock, const uint64_t *other, uint32_t count)
 
 struct sim_stream *vmm__sim_stream_find(struct sim_order *order, vmm_stream name)
 {
-    uint32_t last = order->last_found;
-    if (last < order->count && order->named[last] && order->streams[last]->name == name)
-        return order->streams[last];
-    for (uint32_t index = 0; index < order->count; index++) {
-        if (order->named[index] && order->streams[index]->name == name) {
-            order->last_found = index;
-            return order->streams[index];
-        }
-    }
-    return NULL;
+    return (struct sim_stream *)vmm__map_find(&order->named, (uint64_t)(uintptr_t)name);
 }
 
 enum { SLOT_PROBES = 4 };
 
-/*
- * True if the host has observed the end of all work of the slot and, if a stream still uses it, of
- * all work that precedes the stream's next work: the stream then loses no information with its
- * slot.
- */
+/* True if the host has observed the end of all work of the slot and, if a stream still uses it, of all work that
+ * precedes the stream's next work: the stream then loses no information with its slot. */
 static bool slot_is_idle(const struct sim_order *order, uint32_t index)
 {
     const struct sim_stream *stream = order->streams[index];
     if (stream->submitted > order->observed[index])
         return false;
-    if (!order->named[index])
+    if (!stream->is_named)
         return true;
     for (uint32_t other = 0; other < order->count; other++) {
         if (stream->clock[other] > order->observed[other])
@@ -59,10 +46,15 @@ static bool slot_is_idle(const struct sim_order *order, uint32_t index)
     return !stream->is_captured;
 }
 
-/*
- * Reuses the slot of an idle stream, after at most `probes` checks. False if it finds none, or runs
- * out of host memory for the stream's name.
- */
+/* Its name no longer finds the stream. */
+static void stream_unname(struct sim_order *order, struct sim_stream *stream)
+{
+    vmm__map_remove(&order->named, &stream->node);
+    stream->is_named = false;
+}
+
+/* Reuses the slot of an idle stream, after at most `probes` checks. False if it finds none, or runs out of host memory
+ * for the stream's name. */
 static bool slot_take(struct sim_order *order, uint32_t probes, uint32_t *index)
 {
     for (uint32_t probe = 0; probe < probes && order->count > 0; probe++) {
@@ -70,8 +62,13 @@ static bool slot_take(struct sim_order *order, uint32_t probes, uint32_t *index)
         if (!slot_is_idle(order, order->hand))
             continue;
         *index = order->hand;
-        return !order->named[*index] ||
-               vmm__stream_names_note(&order->names, order->streams[*index]->name);
+        struct sim_stream *idle = order->streams[*index];
+        if (!idle->is_named)
+            return true;
+        if (!vmm__stream_names_note(&order->names, idle->name))
+            return false;
+        stream_unname(order, idle);
+        return true;
     }
     return false;
 }
@@ -95,7 +92,9 @@ static void stream_begin(struct sim_order *order, struct sim_stream *stream, vmm
     vmm__sim_users_clear(&stream->after);
     memset(stream->clock, 0, sizeof stream->clock);
     stream->clock[stream->index] = stream->submitted;
-    order->named[stream->index] = true;
+    stream->is_named = true;
+    stream->node.key = (uint64_t)(uintptr_t)name;
+    vmm__map_add(&order->named, &stream->node);
 }
 
 static vmm_status stream_new(struct sim *sim, vmm_stream name, struct sim_stream **out)
@@ -147,7 +146,7 @@ vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
     if (!vmm__stream_names_drop(&sim->order.names, stream))
         return vmm__error(VMM_ERR_HOST_OOM, "sim: stream destroy: out of host memory for its name");
     if (found != NULL)
-        sim->order.named[found->index] = false;
+        stream_unname(&sim->order, found);
     return VMM_OK;
 }
 
@@ -172,10 +171,8 @@ static void stream_catch_up(const struct sim_order *order, struct sim_stream *st
     stream->observation = order->observations;
 }
 
-/*
- * Returns the earliest end of work submitted now. A delay begins after the stream's earlier delays,
- * unless a wait of the host has ended them.
- */
+/* Returns the earliest end of work submitted now. A delay begins after the stream's earlier delays, unless a wait of
+ * the host has ended them. */
 static uint64_t work_due(const struct sim *sim, struct sim_stream *stream, uint64_t delay_ns)
 {
     bool is_idle = sim->order.finished[stream->index] >= stream->submitted;
@@ -223,7 +220,7 @@ vmm_status vmm__sim_device_wait(struct sim *sim)
 {
     vmm_status status = VMM_OK;
     for (uint32_t index = 0; index < sim->order.count && status == VMM_OK; index++) {
-        if (sim->order.named[index])
+        if (sim->order.streams[index]->is_named)
             status = vmm__sim_capture_break(sim, sim->order.streams[index], "device wait");
     }
     if (status != VMM_OK)
@@ -240,20 +237,15 @@ vmm_status vmm__sim_event_create(struct sim *sim, void **event)
     struct sim_event *created = vmm__host_alloc(1, sizeof *created);
     if (created == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "sim: event create: out of host memory");
-    uint64_t id = vmm__sim_slot_take(&sim->events, created);
-    if (id == 0) {
-        vmm__host_free(created, sizeof *created);
-        return vmm__error(VMM_ERR_HOST_OOM, "sim: event create: out of host memory for its id");
-    }
     sim->census.events++;
     sim_charge(sim, SIM_COST_EVENT_CREATE, 0);
-    *event = (void *)(uintptr_t)id;
+    *event = (void *)(uintptr_t)sim_id_give(sim, &sim->events, &created->node);
     return VMM_OK;
 }
 
 static vmm_status event_find(struct sim *sim, const char *verb, void *event, struct sim_event **out)
 {
-    *out = vmm__sim_slot_find(&sim->events, (uint64_t)(uintptr_t)event);
+    *out = (struct sim_event *)vmm__map_find(&sim->events, (uint64_t)(uintptr_t)event);
     if (*out != NULL)
         return VMM_OK;
     vmm__sim_report_add(&sim->violations, 1, "%s of event %p, which was destroyed or never created",
@@ -261,8 +253,17 @@ static vmm_status event_find(struct sim *sim, const char *verb, void *event, str
     return vmm__error(VMM_ERR_DRIVER, "sim: %s: %p is not an event", verb, event);
 }
 
-static void event_free(struct sim_event *event)
+/* The same for a query of the event or a wait for it, which a captured event refuses. */
+static vmm_status event_find_usable(struct sim *sim, const char *verb, void *event,
+                                    struct sim_event **out)
 {
+    vmm_status status = event_find(sim, verb, event, out);
+    return status == VMM_OK ? vmm__sim_capture_break_event(sim, *out, verb) : status;
+}
+
+static void event_free(struct map_node *node)
+{
+    struct sim_event *event = (struct sim_event *)node;
     vmm__host_free(event->clock, event->capacity * sizeof *event->clock);
     vmm__host_free(event, sizeof *event);
 }
@@ -273,8 +274,8 @@ vmm_status vmm__sim_event_destroy(struct sim *sim, void *event)
     vmm_status status = event_find(sim, "event destroy", event, &found);
     if (status != VMM_OK)
         return status;
-    vmm__sim_slot_drop(&sim->events, (uint64_t)(uintptr_t)event);
-    event_free(found);
+    vmm__map_remove(&sim->events, &found->node);
+    event_free(&found->node);
     sim->census.events--;
     sim_charge(sim, SIM_COST_EVENT_DESTROY, 0);
     return VMM_OK;
@@ -324,9 +325,7 @@ static bool event_is_complete(const struct sim_order *order, const struct sim_ev
 vmm_status vmm__sim_event_query(struct sim *sim, void *event)
 {
     struct sim_event *found;
-    vmm_status status = event_find(sim, "event query", event, &found);
-    if (status == VMM_OK)
-        status = vmm__sim_capture_break_event(sim, found, "event query");
+    vmm_status status = event_find_usable(sim, "event query", event, &found);
     if (status != VMM_OK)
         return status;
     sim_charge(sim, SIM_COST_EVENT_QUERY, 0);
@@ -340,9 +339,7 @@ vmm_status vmm__sim_event_query(struct sim *sim, void *event)
 vmm_status vmm__sim_event_wait(struct sim *sim, void *event)
 {
     struct sim_event *found;
-    vmm_status status = event_find(sim, "event wait", event, &found);
-    if (status == VMM_OK)
-        status = vmm__sim_capture_break_event(sim, found, "event wait");
+    vmm_status status = event_find_usable(sim, "event wait", event, &found);
     if (status != VMM_OK)
         return status;
     sim_charge(sim, SIM_COST_EVENT_WAIT, 0);
@@ -387,13 +384,10 @@ vmm_status vmm__sim_stream_wait(struct sim *sim, vmm_stream stream, void *event)
 void vmm__sim_order_free(struct sim *sim)
 {
     struct sim_order *order = &sim->order;
-    for (uint32_t index = 0; index < sim->events.count; index++) {
-        if (sim->events.slots[index].object != NULL)
-            event_free(sim->events.slots[index].object);
-    }
-    vmm__sim_slots_free(&sim->events);
+    vmm__map_clear(&sim->events, event_free);
     vmm__sim_queue_free(order);
     vmm__stream_names_fini(&order->names);
+    vmm__map_clear(&order->named, NULL);
     for (uint32_t index = 0; index < order->count; index++)
         vmm__host_free(order->streams[index], sizeof *order->streams[index]);
 }

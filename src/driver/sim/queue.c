@@ -1,10 +1,10 @@
 /*
- * Submitted work that may not have finished, and the order in which it finishes: by lag or as a
- * test chooses. See I5 of internal.h.
+ * Submitted work that may not have finished, and the order in which it finishes: by lag or as a test chooses. See I5 of
+ * internal.h.
  *
  * Owns: order->ring, and the sets of work that its pieces wait for.
- * Invariants: pieces are numbered from 1 in submission order; the ring holds those from ring_first
- * on; the pieces of a stream are linked in order, from its first one that may not have finished.
+ * Invariants: pieces are numbered from 1 in submission order; the ring holds those from ring_first on; the pieces of a
+ * stream are linked in order, from its first one that may not have finished.
  */
 #include "driver/sim/internal.h"
 

@@ -1,10 +1,9 @@
 /*
- * The shadow of one handle: the contents its memory would have, who wrote them, and who has read
- * them since.
+ * The shadow of one handle: the contents its memory would have, who wrote them, and who has read them since.
  *
- * Invariants: intervals are sorted, never overlap and are never empty; an interval's content has
- * the place of its first byte. Before work accesses a range, intervals that cross its ends are
- * split there, so that each interval is accessed as a whole.
+ * Invariants: intervals are sorted, never overlap and are never empty; an interval's content has the place of its first
+ * byte. Before work accesses a range, intervals that cross its ends are split there, so that each interval is accessed
+ * as a whole.
  */
 #include "driver/sim/internal.h"
 
@@ -35,8 +34,8 @@ static uint32_t shadow_search(const struct sim_shadow *shadow, uint64_t offset)
 
 static bool shadow_insert(struct sim_shadow *shadow, uint32_t index, struct sim_interval item)
 {
-    if (!vmm__sim_array_grow((void **)&shadow->items, &shadow->capacity, shadow->count,
-                             sizeof *shadow->items))
+    if (!vmm__host_array_grow((void **)&shadow->items, &shadow->capacity, shadow->count,
+                              sizeof *shadow->items))
         return false;
     struct sim_interval *place = &shadow->items[index];
     memmove(place + 1, place, (shadow->count - index) * sizeof *place);
@@ -53,9 +52,7 @@ static void shadow_remove(struct sim_shadow *shadow, uint32_t first, uint32_t la
     shadow->count -= last - first;
 }
 
-/*
- * Splits the interval that crosses the offset. *index receives the first interval at or above it.
- */
+/* Splits the interval that crosses the offset. *index receives the first interval at or above it. */
 static bool shadow_cut(struct sim_shadow *shadow, uint64_t offset, uint32_t *index)
 {
     *index = shadow_search(shadow, offset);

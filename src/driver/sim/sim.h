@@ -8,53 +8,39 @@
 
 #include "driver/driver.h"
 
-/*
- * Sets the lag. A piece of work (fill, check, copy) finishes only after `operations` more pieces
- * are submitted on any stream and everything before it on its stream has finished. 0: it finishes
- * at submission. A delay also waits until the clock reaches its end. When the host waits for work,
- * that work finishes.
- */
+/* Sets the lag. A piece of work (fill, check, copy) finishes only after `operations` more pieces are submitted on any
+ * stream and everything before it on its stream has finished. 0: it finishes at submission. A delay also waits until
+ * the clock reaches its end. When the host waits for work, that work finishes. */
 void vmm__sim_lag_set(struct driver *driver, uint64_t operations);
 
-/*
- * A stream whose next piece of work may finish now: all earlier work of the stream and everything
- * it waits for have finished, and a delay has ended.
- */
+/* A stream whose next piece of work may finish now: all earlier work of the stream and everything it waits for have
+ * finished, and a delay has ended. */
 struct sim_choice {
     vmm_stream stream; /* may have been destroyed */
     uint64_t number;   /* number of that piece, in submission order */
 };
 
-/*
- * Returns the index of the choice that finishes; `count` or more: none. Must not call the driver.
- */
+/* Returns the index of the choice that finishes; `count` or more: none. Must not call the driver. */
 typedef uint32_t (*sim_order_fn)(void *context, const struct sim_choice *choices, uint32_t count);
 
-/*
- * Lets a test choose the order in which work finishes, instead of the lag. At each submission and
- * each event query, `choose` is called until it returns none or no choice is left: any number of
- * streams can advance by any number of pieces, and a stream that is never chosen stalls until the
- * host waits for it. A wait of the host finishes only the work it waits for. NULL returns to the
- * lag.
- */
+/* Lets a test choose the order in which work finishes, instead of the lag. At each submission and each event query,
+ * `choose` is called until it returns none or no choice is left: any number of streams can advance by any number of
+ * pieces, and a stream that is never chosen stalls until the host waits for it. A wait of the host finishes only the
+ * work it waits for. NULL returns to the lag. */
 void vmm__sim_order_set(struct driver *driver, sim_order_fn choose, void *context);
 
-/*
- * Injects faults into numbered calls. Memory and event operations (those counted in driver->tally)
- * are numbered from 1 in call order; this function restarts the count. Call `number` returns
- * `status` without any effect, and with for_ever so do all later calls. Exception: clear and read
- * have submitted their work before they fail (D1). number 0 turns faults off.
- */
+/* Injects faults into numbered calls. Memory and event operations (those counted in driver->tally) are numbered from 1
+ * in call order; this function restarts the count. Call `number` returns `status` without any effect, and with for_ever
+ * so do all later calls. Exception: clear and read have submitted their work before they fail (D1). number 0 turns
+ * faults off. */
 void vmm__sim_fail_at(struct driver *driver, uint64_t number, vmm_status status, bool for_ever);
 uint64_t vmm__sim_calls(struct driver *driver);        /* numbered calls since then */
 uint64_t vmm__sim_faults_fired(struct driver *driver); /* injected faults among them */
 
-/*
- * Violations: misuse that CUDA accepts but that fails later. The driver records it and does not
- * refuse it. An unmap is a violation if the host has not observed the end of the work on that
- * memory, by a wait or a completed event, even if the work has in fact finished. Returns the number
- * of violations; text (may be NULL) receives one line about the first, or "".
- */
+/* Violations: misuse that CUDA accepts but that fails later. The driver records it and does not refuse it. An unmap is
+ * a violation if the host has not observed the end of the work on that memory, by a wait or a completed event, even if
+ * the work has in fact finished. Returns the number of violations; text (may be NULL) receives one line about the
+ * first, or "". */
 uint64_t vmm__sim_violations(struct driver *driver, const char **text);
 
 /* Returns one line about the first mismatch that mismatches() counts, or "". */

@@ -1,9 +1,9 @@
 /*
  * Addresses of the sim driver: reservations, and which mapping covers each granule.
  *
- * Owns: sim->space. Invariants: reservations are sorted and never overlap; they lie in the range
- * below, at the caller's hint or at the lowest fit, so that freed addresses are reused soon and
- * stale uses are detected. The addresses do not exist on this machine and are never dereferenced.
+ * Owns: sim->space. Invariants: reservations are sorted and never overlap; they lie in the range below, at the caller's
+ * hint or at the lowest fit, so that freed addresses are reused soon and stale uses are detected. The addresses do not
+ * exist on this machine and are never dereferenced.
  */
 #include "driver/sim/internal.h"
 
@@ -61,10 +61,7 @@ static bool hint_fits(const struct sim_space *space, uint64_t bytes, uint64_t hi
     return hint >= SIM_SPACE_BASE && hint < end && end - hint >= bytes;
 }
 
-/*
- * Finds a gap of `bytes`, at the hint or else the lowest: its address and its position in the
- * array.
- */
+/* Finds a gap of `bytes`, at the hint or else the lowest: its address and its position in the array. */
 static bool gap_find(const struct sim_space *space, uint64_t bytes, uint64_t hint,
                      uint64_t *address, uint32_t *index)
 {
@@ -108,8 +105,8 @@ vmm_status vmm__sim_reserve(struct sim *sim, uint64_t bytes, uint64_t hint, uint
         return reserve_refuse(VMM_ERR_ADDRESS_SPACE, bytes, "more than the largest reservation");
     if (!gap_find(space, bytes, hint, &start, &index))
         return reserve_refuse(VMM_ERR_ADDRESS_SPACE, bytes, "no free range of that size");
-    if (!vmm__sim_array_grow((void **)&space->items, &space->capacity, space->count,
-                             sizeof *space->items))
+    if (!vmm__host_array_grow((void **)&space->items, &space->capacity, space->count,
+                              sizeof *space->items))
         return reserve_refuse(VMM_ERR_HOST_OOM, bytes, "out of host memory for its record");
     struct sim_mapping **granules = vmm__host_table_alloc(table_bytes(sim, bytes));
     if (granules == NULL)

@@ -1,8 +1,8 @@
 /*
  * Small sets of pieces of work, usually of one: the readers of an interval, the users of a mapping.
  *
- * Invariant: at most one epoch for each stream; a set in `many` never changes once created, so that
- * the parts of a split interval can share it.
+ * Invariant: at most one epoch for each stream; a set in `many` never changes once created, so that the parts of a
+ * split interval can share it.
  */
 #include "driver/sim/internal.h"
 

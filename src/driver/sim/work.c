@@ -1,9 +1,9 @@
 /*
  * Work of the sim driver: fill, check, copy, clear, read and delay.
  *
- * Work is never refused because of its addresses: it continues with the parts that are mapped, and
- * misuse that would fail on a GPU is recorded as a violation, at most one for each piece of work.
- * All checks happen at submission; only completion depends on the lag (order.c).
+ * Work is never refused because of its addresses: it continues with the parts that are mapped, and misuse that would
+ * fail on a GPU is recorded as a violation, at most one for each piece of work. All checks happen at submission; only
+ * completion depends on the lag (order.c).
  */
 #include "driver/sim/internal.h"
 
@@ -80,9 +80,7 @@ static uint64_t gap_bytes(const struct sim *sim, const struct sim_reservation *r
     return reservation != NULL ? granule - (address & (granule - 1)) : UINT64_MAX;
 }
 
-/*
- * Sets *piece to the piece of [address, address + bytes) that begins at `place`; false at the end.
- */
+/* Sets *piece to the piece of [address, address + bytes) that begins at `place`; false at the end. */
 static bool piece_at(struct sim *sim, uint64_t address, uint64_t bytes, uint64_t place,
                      struct sim_piece *piece)
 {
@@ -193,50 +191,67 @@ vmm_status vmm__sim_clear(struct sim *sim, uint64_t address, uint64_t bytes, uin
 
 /* ---- Read ------------------------------------------------------------------------------------ */
 
-/*
- * For contents that were not cleared, returns bytes that no clear to 0, or to a byte with the upper
- * bit set, produces.
- */
-static void content_copy_out(const struct sim_interval *item, unsigned char *to)
+/* Receives a run of bytes that work reads, all of one content; NULL: they are not mapped. False: out of host memory. */
+typedef bool (*run_fn)(void *context, uint64_t place, uint64_t bytes,
+                       const struct sim_content *content);
+
+/* Calls `visit` for each run of the work's range. */
+static bool content_read(struct sim *sim, struct sim_work *work, run_fn visit, void *context)
 {
-    memset(to, item->content.is_set ? (int)item->content.word : 0x55, item->bytes);
+    struct sim_piece piece = { 0 };
+    uint32_t first;
+    uint32_t last;
+    while (piece_at(sim, work->address, work->bytes, piece.place + piece.bytes, &piece)) {
+        if (!piece_touch(sim, work, &piece))
+            return false;
+        if (piece.mapping == NULL) {
+            if (!visit(context, piece.place, piece.bytes, NULL))
+                return false;
+            continue;
+        }
+        if (!piece_read(sim, work, &piece, &first, &last))
+            return false;
+        for (uint32_t index = first; index < last; index++) {
+            const struct sim_interval *item = &piece.mapping->handle->shadow.items[index];
+            uint64_t place = piece.place + (item->offset - piece.offset);
+            if (!visit(context, place, item->bytes, &item->content))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* For contents that were not cleared, returns bytes that no clear to 0, or to a byte with the upper bit set, produces. */
+static bool run_copy_out(void *to, uint64_t place, uint64_t bytes,
+                         const struct sim_content *content)
+{
+    if (content != NULL)
+        memset((unsigned char *)to + place, content->is_set ? (int)content->word : 0x55, bytes);
+    return true;
 }
 
 static vmm_status range_read(struct sim *sim, const struct driver_piece *wanted, vmm_stream stream)
 {
     struct sim_work work;
-    struct sim_piece piece = { 0 };
-    uint32_t first;
-    uint32_t last;
     vmm_status status = work_begin(sim, &work, "read", wanted->address, wanted->bytes, stream);
-    if (status != VMM_OK)
+    if (status != VMM_OK || content_read(sim, &work, run_copy_out, wanted->to))
         return status;
-    while (piece_at(sim, work.address, work.bytes, piece.place + piece.bytes, &piece)) {
-        if (!piece_touch(sim, &work, &piece))
-            return work_refuse_no_memory(&work);
-        if (piece.mapping == NULL)
-            continue;
-        if (!piece_read(sim, &work, &piece, &first, &last))
-            return work_refuse_no_memory(&work);
-        for (uint32_t index = first; index < last; index++) {
-            const struct sim_interval *item = &piece.mapping->handle->shadow.items[index];
-            uint64_t place = piece.place + (item->offset - piece.offset);
-            content_copy_out(item, (unsigned char *)wanted->to + place);
-        }
-    }
-    return VMM_OK;
+    return work_refuse_no_memory(&work);
 }
 
 vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, unsigned count,
-                         vmm_stream stream, bool waits)
+                         vmm_stream stream)
 {
-    void *event;
     vmm_status status = VMM_OK;
     for (unsigned i = 0; i < count && status == VMM_OK; i++)
         status = range_read(sim, &pieces[i], stream);
-    if (status != VMM_OK || !waits)
-        return status;
-    status = vmm__sim_event_create(sim, &event);
+    return status;
+}
+
+vmm_status vmm__sim_read_wait(struct sim *sim, vmm_stream stream)
+{
+    void *event;
+    vmm_status status = vmm__sim_event_create(sim, &event);
     if (status != VMM_OK)
         return status;
     status = vmm__sim_event_record(sim, event, stream);
@@ -251,57 +266,46 @@ vmm_status vmm__sim_read(struct sim *sim, const struct driver_piece *pieces, uns
 
 enum { SIM_PLACE_BYTES = 512 }; /* mismatches are counted in units of the smallest block */
 
-static void mismatch_report(struct sim *sim, const struct sim_work *work, uint64_t place,
-                            uint64_t bytes, uint32_t word, const struct sim_content *found)
+struct check {
+    struct sim *sim;
+    struct sim_work work;
+    uint32_t word;
+};
+
+static bool run_check(void *context, uint64_t place, uint64_t bytes,
+                      const struct sim_content *content)
 {
+    struct check *check = context;
+    struct sim_report *mismatches = &check->sim->mismatches;
     uint64_t places = (bytes + SIM_PLACE_BYTES - 1) / SIM_PLACE_BYTES;
-    uint64_t at = work->address + place;
-    if (found == NULL || !found->known)
-        vmm__sim_report_add(&sim->mismatches, places,
+    uint64_t at = check->work.address + place;
+    if (content == NULL || !content->known)
+        vmm__sim_report_add(mismatches, places,
                             "%#" PRIx64 " should hold place %" PRIu64 " of word %#" PRIx32
                             " but is undefined",
-                            at, place, word);
-    else
-        vmm__sim_report_add(&sim->mismatches, places,
+                            at, place, check->word);
+    else if (content->word != check->word || content->place != place)
+        vmm__sim_report_add(mismatches, places,
                             "%#" PRIx64 " should hold place %" PRIu64 " of word %#" PRIx32
                             " but holds place %" PRIu64 " of word %#" PRIx32,
-                            at, place, word, found->place, found->word);
-}
-
-static void piece_compare(struct sim *sim, const struct sim_work *work,
-                          const struct sim_piece *piece, uint32_t first, uint32_t last,
-                          uint32_t word)
-{
-    for (uint32_t index = first; index < last; index++) {
-        const struct sim_interval *item = &piece->mapping->handle->shadow.items[index];
-        uint64_t place = piece->place + (item->offset - piece->offset);
-        const struct sim_content *found = &item->content;
-        if (!found->known || found->word != word || found->place != place)
-            mismatch_report(sim, work, place, item->bytes, word, found);
-    }
+                            at, place, check->word, content->place, content->word);
+    return true;
 }
 
 vmm_status vmm__sim_check(struct sim *sim, uint64_t address, uint64_t bytes, uint32_t word,
                           vmm_stream stream)
 {
-    struct sim_work work;
-    struct sim_piece piece = { 0 };
-    uint32_t first;
-    uint32_t last;
-    vmm_status status = work_begin(sim, &work, "check", address, bytes, stream);
-    if (status != VMM_OK)
+    struct check check = { .sim = sim, .word = word };
+    vmm_status status = work_begin(sim, &check.work, "check", address, bytes, stream);
+    if (status != VMM_OK || content_read(sim, &check.work, run_check, &check))
         return status;
-    while (piece_at(sim, address, bytes, piece.place + piece.bytes, &piece)) {
-        if (!piece_touch(sim, &work, &piece))
-            return work_report_no_memory(sim, &work);
-        if (piece.mapping == NULL) {
-            mismatch_report(sim, &work, piece.place, piece.bytes, word, NULL);
-            continue;
-        }
-        if (!piece_read(sim, &work, &piece, &first, &last))
-            return work_report_no_memory(sim, &work);
-        piece_compare(sim, &work, &piece, first, last, word);
-    }
+    return work_report_no_memory(sim, &check.work);
+}
+
+vmm_status vmm__sim_mismatches(struct sim *sim, uint64_t *places)
+{
+    vmm__sim_order_finish(sim);
+    *places = sim->mismatches.count;
     return VMM_OK;
 }
 
@@ -315,30 +319,17 @@ vmm_status vmm__sim_delay(struct sim *sim, uint64_t ns, vmm_stream stream)
 
 /* ---- Copy ------------------------------------------------------------------------------------ */
 
-static bool runs_add(struct sim_runs *runs, uint64_t bytes, struct sim_content content)
+static bool run_add(void *context, uint64_t place, uint64_t bytes,
+                    const struct sim_content *content)
 {
-    if (!vmm__sim_array_grow((void **)&runs->items, &runs->capacity, runs->count,
-                             sizeof *runs->items))
+    struct sim_runs *runs = context;
+    (void)place;
+    if (!vmm__host_array_grow((void **)&runs->items, &runs->capacity, runs->count,
+                              sizeof *runs->items))
         return false;
-    runs->items[runs->count++] = (struct sim_run){ .bytes = bytes, .content = content };
-    return true;
-}
-
-static bool runs_add_piece(struct sim *sim, struct sim_work *work, const struct sim_piece *piece)
-{
-    uint32_t first;
-    uint32_t last;
-    if (!piece_touch(sim, work, piece))
-        return false;
-    if (piece->mapping == NULL)
-        return runs_add(&sim->runs, piece->bytes, (struct sim_content){ 0 });
-    if (!piece_read(sim, work, piece, &first, &last))
-        return false;
-    for (uint32_t index = first; index < last; index++) {
-        const struct sim_interval *item = &piece->mapping->handle->shadow.items[index];
-        if (!runs_add(&sim->runs, item->bytes, item->content))
-            return false;
-    }
+    runs->items[runs->count++] =
+        (struct sim_run){ .bytes = bytes,
+                          .content = content != NULL ? *content : (struct sim_content){ 0 } };
     return true;
 }
 
@@ -362,14 +353,9 @@ static bool runs_write_piece(struct sim *sim, struct sim_work *work, const struc
 
 static bool copy_read(struct sim *sim, struct sim_work *work, uint64_t from)
 {
-    struct sim_piece piece = { 0 };
     work->address = from;
     sim->runs.count = 0;
-    while (piece_at(sim, from, work->bytes, piece.place + piece.bytes, &piece)) {
-        if (!runs_add_piece(sim, work, &piece))
-            return false;
-    }
-    return true;
+    return content_read(sim, work, run_add, &sim->runs);
 }
 
 static bool copy_write(struct sim *sim, struct sim_work *work, uint64_t to)

@@ -98,7 +98,7 @@ EXPORT CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t a
     if (alignment > memory->granule_bytes || wanted % memory->granule_bytes != 0 || flags != 0)
         return fake_misuse(__func__, "arguments", CUDA_ERROR_INVALID_VALUE);
     uint64_t reserved;
-    vmm_status status = vmm__driver_reserve_at(memory, bytes, wanted, &reserved);
+    vmm_status status = vmm__driver_reserve(memory, bytes, wanted, &reserved);
     if (status == VMM_OK)
         *address = reserved;
     if (status == VMM_OK)

@@ -62,7 +62,7 @@ static vmm_status segment_create(struct driver *driver, uint64_t bytes, struct s
     if (segment == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for a segment");
     segment->bytes = vmm__align_up(bytes, driver->granule_bytes);
-    vmm_status status = vmm__driver_reserve(driver, segment->bytes, &segment->address);
+    vmm_status status = vmm__driver_reserve(driver, segment->bytes, 0, &segment->address);
     if (status != VMM_OK)
         goto fail_reserve;
     status = segment_back(driver, segment);

@@ -17,7 +17,7 @@ struct segment *segment_create(struct driver *driver, uint64_t page_bytes, vmm_s
     }
     segment->page_bytes = page_bytes;
     segment->bytes = pages * page_bytes;
-    *status = vmm__driver_reserve(driver, segment->bytes, &segment->address);
+    *status = vmm__driver_reserve(driver, segment->bytes, 0, &segment->address);
     if (*status == VMM_OK)
         return segment;
     free(segment);
