@@ -173,10 +173,10 @@ GROWTH_TEST(addresses_before_the_window_are_freed)
 {
     struct arena arena;
     uint64_t others[3];
-    assert_ok(vmm__driver_reserve(driver, TIB, &others[0]));
-    assert_ok(vmm__driver_reserve(driver, TIB, &others[1]));
+    assert_ok(vmm__driver_reserve(driver, TIB, 0, &others[0]));
+    assert_ok(vmm__driver_reserve(driver, TIB, 0, &others[1]));
     assert_ok(vmm__arena_init(&arena, driver, FIRST, GIB));
-    assert_ok(vmm__driver_reserve(driver, TIB, &others[2]));
+    assert_ok(vmm__driver_reserve(driver, TIB, 0, &others[2]));
     assert_ok(vmm__driver_address_free(driver, others[0], TIB));
     assert_status(vmm__arena_extend(&arena, GRANULE), VMM_ERR_ADDRESS_SPACE);
     assert_non_null(strstr(vmm_last_error(), "too far"));

@@ -112,7 +112,7 @@ struct lost_scene {
 static struct lost_scene lost_scene_create(struct driver *driver)
 {
     struct lost_scene scene = { .driver = driver };
-    scene.address = sim_memory(driver, GRANULE, &scene.handle);
+    scene.address = memory_map(driver, GRANULE, &scene.handle);
     scene.event = sim_record(driver, STREAM(1));
     void *other;
     vmm__sim_fail_at(driver, 1, VMM_ERR_LOST, false);
@@ -141,7 +141,7 @@ SIM_TEST(a_lost_device_gets_no_call)
     unsigned char byte = 7;
     struct driver_piece piece = { scene.address, sizeof byte, &byte };
     const vmm_status refused[] = {
-        vmm__driver_reserve(driver, GRANULE, &number),
+        vmm__driver_reserve(driver, GRANULE, 0, &number),
         vmm__driver_create(driver, GRANULE, &number),
         vmm__driver_map(driver, scene.address, GRANULE, scene.handle),
         vmm__driver_access(driver, scene.address, GRANULE),
@@ -222,7 +222,7 @@ SIM_TEST(listeners_learn_of_a_loss_once)
         vmm__lost_unlisten(&driver->lost, &listeners[i].listener);
 }
 
-SIM_TEST(kind_names_are_parsed)
+TEST(kind_names_are_parsed)
 {
     vmm_driver_kind kind = VMM_DRIVER_HOST;
     assert_true(vmm__driver_kind_parse("sim", &kind));

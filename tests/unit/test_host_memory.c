@@ -200,11 +200,11 @@ HOST_TEST(huge_reservations_work)
 HOST_TEST(hints_are_taken_where_addresses_are_free)
 {
     uint64_t address, again, other;
-    assert_ok(vmm__driver_reserve(driver, 4 * GRANULE, &address));
+    assert_ok(vmm__driver_reserve(driver, 4 * GRANULE, 0, &address));
     assert_ok(vmm__driver_address_free(driver, address, 4 * GRANULE));
-    assert_ok(vmm__driver_reserve_at(driver, 4 * GRANULE, address, &again));
+    assert_ok(vmm__driver_reserve(driver, 4 * GRANULE, address, &again));
     assert_int_equal(again, address);
-    assert_ok(vmm__driver_reserve_at(driver, 4 * GRANULE, address, &other));
+    assert_ok(vmm__driver_reserve(driver, 4 * GRANULE, address, &other));
     assert_true(other >= address + 4 * GRANULE || other + 4 * GRANULE <= address);
     assert_int_equal(other % GRANULE, 0);
     assert_ok(vmm__driver_address_free(driver, again, 4 * GRANULE));
