@@ -215,7 +215,7 @@ typedef enum vmm_compaction {
 #define VMM_NO_LIMIT UINT64_MAX
 #define VMM_NO_DECAY UINT32_MAX
 
-/* No footprint target: idle chunks move only if a request would otherwise run out of memory. */
+/* No footprint target: views are made only if a request would otherwise run out of memory. */
 #define VMM_FOOTPRINT_ANY UINT32_MAX
 
 /*
@@ -276,10 +276,11 @@ typedef struct vmm_config {
                        live at vmm_destroy(); environment: VMM_LOG=stderr|FILE */
     void *log_context;
     uint32_t footprint_permille; /* how far reserved memory may exceed the peak of active memory, in
-                                    thousandths, before idle chunks move instead of mapping new
-                                    memory: 1 (least memory, most driver calls) to 1000, or
-                                    VMM_FOOTPRINT_ANY; default 10. docs/results/footprint.md shows
-                                    the cost of each; environment: VMM_FOOTPRINT=N|any */
+                                    thousandths, before the cache makes views of free memory instead
+                                    of taking new memory; up to 50, chunks grow with it: 1 (least
+                                    memory, most driver calls) to 1000, or VMM_FOOTPRINT_ANY;
+                                    default 10. docs/results/footprint.md shows the cost of each;
+                                    environment: VMM_FOOTPRINT=N|any */
     vmm_reuse reuse;             /* environment: VMM_REUSE=completed|stream_wait */
     vmm_compaction compaction;   /* environment: VMM_COMPACTION=off|on */
     uint32_t decay_ms;           /* the cache releases memory that was idle for this long, at the
@@ -366,7 +367,9 @@ VMM_API vmm_status vmm_destroy(vmm_cache *cache);
  *           cache's context; NULL and CU_STREAM_LEGACY are the default stream. CU_STREAM_PER_THREAD
  *           is refused.
  * Returns:  VMM_OK and a device address in *out, a multiple of 512. The contents are undefined, or
- *           zeros if vmm_config.zero is on.
+ *           zeros if vmm_config.zero is on. A block larger than 1 MiB may consist of parts of
+ *           several chunks that also have other addresses; a write beyond its end may then change a
+ *           block at a distant address (VMM_DEBUG_ON prevents this).
  * Owns:     the caller, until vmm_free().
  * Costs:    each stream with live blocks has its own granules (2 MiB): at least one for blocks of
  *           up to 1 MiB and one for larger blocks. A stream may use memory that another stream has
@@ -398,10 +401,11 @@ VMM_API VMM_NODISCARD vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_s
  * Owns:     the cache owns the block again.
  * Threads:  any, not only the thread that allocated the block.
  * On failure: ERR_UNKNOWN_POINTER (not the start of a live block of this cache: already freed,
- *           inside a block, or foreign; the call looks the pointer up and does not dereference it),
- *           ERR_INVALID_ARGUMENT (NULL cache). ERR_HOST_OOM, ERR_DRIVER: no event could be recorded
- *           for a block that vmm_record_stream() named; the block stays live. ERR_CORRUPTED
- *           (VMM_DEBUG_ON): the call detected a misuse; the block is free.
+ *           inside a block, the home of memory that a block in a view occupies, or foreign; the
+ *           call looks the pointer up and does not dereference it), ERR_INVALID_ARGUMENT (NULL
+ *           cache). ERR_HOST_OOM, ERR_DRIVER: no event could be recorded for a block that
+ *           vmm_record_stream() named; the block stays live. ERR_CORRUPTED (VMM_DEBUG_ON): the call
+ *           detected a misuse; the block is free.
  */
 VMM_API vmm_status vmm_free(vmm_cache *cache, void *ptr);
 
@@ -456,10 +460,10 @@ VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *release
  *           work: at the end of a training step, in an idle server. The call waits for all work of
  *           the device's context, releases idle memory, and copies the live bytes of partly free
  *           chunks to new memory, which it maps at their old addresses. Blocks, pointers and
- *           contents stay. It skips chunks that contain a block under vmm_pin(), memory of graph
- *           pools in use, and chunks whose copy does not fit. It works with any value of
- *           vmm_config.compaction. The caller guarantees that no thread submits work on blocks of
- *           this cache during the call.
+ *           contents stay. It skips chunks that contain a block under vmm_pin(), chunks that a
+ *           block in a view occupies, memory of graph pools in use, and chunks whose copy does not
+ *           fit. It works with any value of vmm_config.compaction. The caller guarantees that no
+ *           thread submits work on blocks of this cache during the call.
  * Takes:    budget_ms: after so many milliseconds the call starts no further copy; 0: no limit. The
  *           budget interrupts neither the wait for the device nor a copy under way (tens of MiB).
  *           The call copies first what releases most memory per copied byte. moved_bytes and
@@ -751,8 +755,18 @@ VMM_API vmm_status vmm_debug_report(vmm_cache *cache, FILE *out);
 
 /* ---- Walk and listener -------------------------------------------------------------------- */
 
+/*
+ * Physical memory has a first address, its home, and may have further ones. If a request fits in no
+ * free block, the cache maps chunks that have free memory also at consecutive addresses, a view,
+ * and serves the request there. While such a block is live or waiting, it occupies memory that is
+ * free at its home. The walk and the listener report each byte of physical memory once, where it is
+ * in use: the memory of blocks in views at their addresses there, all other memory at its home.
+ * These ranges are multiples of 512 bytes.
+ */
+
 typedef enum vmm_item_kind {
-    VMM_ITEM_CHUNK = 0, /* one mapped physical handle */
+    VMM_ITEM_CHUNK = 0, /* a range of mapped memory: a chunk (one physical handle) at its home, or a
+                           part of one, or all of a block in a view */
     VMM_ITEM_BLOCK = 1  /* a range of arena addresses, live or free */
 } vmm_item_kind;
 
@@ -787,8 +801,11 @@ typedef struct vmm_item {
 typedef int (*vmm_visitor)(void *context, const vmm_item *item);
 
 /*
- * Does:     visits every chunk and every block in ascending order of addresses, each chunk before
- *           the blocks that start in it. It visits each block of a slab on its own.
+ * Does:     visits all mapped memory and every block in ascending order of addresses, each range of
+ *           memory (VMM_ITEM_CHUNK) before the blocks that start in it. A block in a view has a
+ *           range of its own, of exactly its size. Ranges do not overlap, and their sizes add up to
+ *           reserved_bytes; a chunk may be reported as several ranges. It visits each block of a
+ *           slab on its own.
  * Returns:  VMM_OK, also if the visitor ended the walk.
  * Threads:  any; other calls wait for this call.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).
@@ -808,8 +825,8 @@ VMM_API vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *ite
 /* Kinds of changes. With VMM_DEBUG_ON the cache reports every freed block as free, and no WAIT or
  * FREE. */
 typedef enum vmm_change_kind {
-    VMM_CHANGE_MAP = 0,   /* memory was mapped for blocks of a stream */
-    VMM_CHANGE_UNMAP = 1, /* that memory was unmapped */
+    VMM_CHANGE_MAP = 0,   /* a range became memory of a stream */
+    VMM_CHANGE_UNMAP = 1, /* a range, or part of one, no longer is */
     VMM_CHANGE_WAIT = 2,  /* a block was freed that other streams still use */
     VMM_CHANGE_FREE = 3   /* such a block became free */
 } vmm_change_kind;
@@ -831,7 +848,11 @@ typedef void (*vmm_listener)(void *context, const vmm_change *change);
 
 /*
  * Does:     sets the function that receives every change from now on; it replaces the previous
- *           function. NULL removes it.
+ *           function. NULL removes it. What was mapped and not unmapped since is what vmm_walk()
+ *           visits, except memory in limbo; the walk may cut the ranges differently. When a block
+ *           in a view is allocated, the memory that it occupies changes its address: UNMAP of each
+ *           range at its home, then MAP of the block's range; the reverse when the block becomes
+ *           free. No physical memory is created or released then.
  * Returns:  VMM_OK. After the return, the cache does not call the previous function.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache).

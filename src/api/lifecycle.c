@@ -15,9 +15,9 @@
 
 #define DEFAULT_ARENA_BYTES (UINT64_C(1) << 44)
 
-/* Reserved memory may exceed the peak of active memory by 1 % before idle chunks move. A chunk has at most 16 granules.
- * docs/internals.md has the measurements behind both values. */
-enum { FOOTPRINT_PERMILLE = 10, LARGEST_CHUNK_GRANULES = 16 };
+/* Reserved memory may exceed the peak of active memory by 1 % before the cache makes views. docs/internals.md has the
+ * measurements behind it. */
+enum { FOOTPRINT_PERMILLE = 10 };
 
 /* How often the library's thread polls in each decay_ms. */
 enum { TICKS_A_PERIOD = 4 };
@@ -49,19 +49,13 @@ static struct memory_limits limits_choose(const vmm_config *config, const struct
                                    .bytes = vmm__config_limit_bytes(config) };
 }
 
-static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
+/* Stores what the program has configured. */
+static void settings_take(vmm_cache *cache, const vmm_config *config, struct driver *driver)
 {
-    vmm_status status = vmm__fork_watch(NULL);
-    if (status != VMM_OK)
-        return status;
-    vmm_cache *cache = vmm__host_alloc(1, sizeof *cache);
-    if (cache == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for the cache");
     cache->driver = driver;
     cache->generation = vmm__fork_generation();
     cache->no_caching = config->no_caching == VMM_ON;
     atomic_init(&cache->is_slow_path_only, cache->no_caching);
-    cache->largest_chunk_granules = LARGEST_CHUNK_GRANULES;
     cache->footprint_permille =
         config->footprint_permille != 0 ? config->footprint_permille : FOOTPRINT_PERMILLE;
     cache->reuse = config->reuse;
@@ -71,6 +65,17 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     cache->log_context = config->log_context;
     cache->pressure = config->pressure;
     cache->pressure_context = config->pressure_context;
+}
+
+static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
+{
+    vmm_status status = vmm__fork_watch(NULL);
+    if (status != VMM_OK)
+        return status;
+    vmm_cache *cache = vmm__host_alloc(1, sizeof *cache);
+    if (cache == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for the cache");
+    settings_take(cache, config, driver);
     vmm__fair_init(&cache->grow_lock);
     vmm__graph_pools_init(&cache->graph_pools);
     vmm__timeline_init(&cache->copies, driver, NULL);
@@ -80,6 +85,9 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     status = vmm__directory_init(&cache->directory, &cache->vm.arena);
     if (status != VMM_OK)
         goto fail_directory;
+    status = vmm__views_init(&cache->views, &cache->vm, &cache->directory);
+    if (status != VMM_OK)
+        goto fail_views;
     status = vmm__pools_init(&cache->pools);
     if (status != VMM_OK)
         goto fail_pools;
@@ -90,6 +98,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     status = vmm__debug_open(cache, config);
     if (status != VMM_OK)
         goto fail_debug;
+    cache->has_views = driver->has_aliases && !driver->is_plain && cache->debug == NULL;
     cache->lost_listener.notify = device_lost;
     vmm__lost_listen(&driver->lost, &cache->lost_listener);
     vmm__registry_add(cache);
@@ -101,6 +110,8 @@ fail_debug:
 fail_nvtx:
     (void)vmm__pools_fini(&cache->pools);
 fail_pools:
+    vmm__views_fini(&cache->views);
+fail_views:
     vmm__directory_fini(&cache->directory);
 fail_directory:
     (void)vmm__vm_fini(&cache->vm);
@@ -244,6 +255,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__nvtx_close(cache);
     vmm__directory_fini(&cache->directory);
     status = first_of(status, vmm__pools_fini(&cache->pools));
+    vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
     vmm__lost_unlisten(&cache->driver->lost, &cache->lost_listener);

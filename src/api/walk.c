@@ -3,8 +3,8 @@
 #include "base/callback.h"
 #include "base/error.h"
 
-/* The state of a walk. The walk keeps the pool of its current heap locked, so that `block` stays valid from one chunk to
- * the next. */
+/* The state of a walk. It holds all pools' locks: a block in a view that is allocated or freed changes the address of
+ * memory, which a walk of one pool after another would miss or show twice. */
 struct walk {
     vmm_cache *cache;
     vmm_visitor visit;
@@ -90,12 +90,6 @@ static void block_visit(struct walk *walk, const struct block *block, const stru
 /* Moves the walk to an address and its heap. heap NULL: no heap owns the address. */
 static void walk_move(struct walk *walk, struct heap *heap, uint64_t address)
 {
-    struct pool *from = walk->heap == NULL ? NULL : walk->heap->pool;
-    struct pool *to = heap == NULL ? NULL : heap->pool;
-    if (from != to && from != NULL)
-        vmm__pool_unlock(from);
-    if (from != to && to != NULL)
-        vmm__pool_lock(to);
     if (heap != walk->heap)
         walk->block = NULL;
     walk->heap = heap;
@@ -115,28 +109,77 @@ static vmm_item_state chunk_item_state(const struct walk *walk, const struct chu
     return idle ? VMM_ITEM_FREE : VMM_ITEM_LIVE;
 }
 
-/* Visits the blocks that start in a chunk, and the objects there of a slab that starts before it. */
-static void chunk_blocks_visit(struct walk *walk, const struct range *range)
+/* Visits the blocks that start in a range, and the objects there of a slab that starts before it. */
+static void range_blocks_visit(struct walk *walk, const struct range *range)
 {
     const struct block *block = walk->block;
     for (; block != NULL && block->address < range->end && !walk->ended; block = block->next) {
-        if (block->address >= range->address || block->state == BLOCK_SLAB)
+        if (block->state != BLOCK_OCCUPIED &&
+            (block->address >= range->address || block->state == BLOCK_SLAB))
             block_visit(walk, block, range);
     }
 }
 
+/* Shortens a range to what starts after the occupied blocks at its start and ends before the next one. */
+static struct range range_clip(const struct walk *walk, struct range range)
+{
+    const struct block *block = walk->block;
+    while (block != NULL && vmm__block_end(block) <= range.address)
+        block = block->next;
+    for (; block != NULL && block->state == BLOCK_OCCUPIED && range.address < range.end;
+         block = block->next)
+        range.address = vmm__min(vmm__block_end(block), range.end);
+    while (block != NULL && block->address < range.end && block->state != BLOCK_OCCUPIED)
+        block = block->next;
+    if (block != NULL)
+        range.end = vmm__min(range.end, vmm__max(block->address, range.address));
+    return range;
+}
+
+/* Visits a chunk at its home, without what blocks in views occupy: it is reported at their addresses. */
 static void chunk_visit(struct walk *walk, const struct chunk *chunk)
 {
     const struct vm *memory = &walk->cache->vm;
     uint64_t address = vmm__chunk_address(memory, chunk);
-    struct range range = { .address = address, .end = address + vmm__chunk_bytes(memory, chunk) };
-    walk_move(walk, vmm__directory_heap(&walk->cache->directory, address), address);
-    item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
-                                 .state = chunk_item_state(walk, chunk, range.end),
-                                 .address = address,
-                                 .bytes = range.end - address });
-    if (walk->heap != NULL)
-        chunk_blocks_visit(walk, &range);
+    uint64_t end = address + vmm__chunk_bytes(memory, chunk);
+    while (address < end && !walk->ended) {
+        struct range range = { .address = address, .end = end };
+        walk_move(walk, vmm__directory_heap(&walk->cache->directory, address), address);
+        if (walk->heap != NULL)
+            range = range_clip(walk, range);
+        address = range.end;
+        if (range.address == range.end)
+            continue;
+        item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
+                                     .state = chunk_item_state(walk, chunk, end),
+                                     .address = range.address,
+                                     .bytes = range.end - range.address });
+        if (walk->heap != NULL)
+            range_blocks_visit(walk, &range);
+    }
+}
+
+/* Visits the blocks that start in a place of a view, each as a chunk of its own. */
+static void place_visit(struct walk *walk, const struct chunk *chunk, uint64_t granule)
+{
+    const struct vm *memory = &walk->cache->vm;
+    for (uint64_t at = granule; at < granule + chunk->granules && !walk->ended; at++) {
+        uint64_t address = vmm__arena_address(&memory->arena, at);
+        struct heap *heap = vmm__directory_heap(&walk->cache->directory, address);
+        if (heap == NULL)
+            continue; /* the chunk is in limbo */
+        walk->heap = heap;
+        walk->block = NULL; /* the walk leaves the heap's extents */
+        const struct block *block = walk->cache->directory.entries[at].first;
+        for (; block != NULL && !walk->ended; block = block->next) {
+            struct range range = { .address = block->address, .end = vmm__block_end(block) };
+            item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
+                                         .state = VMM_ITEM_LIVE,
+                                         .address = range.address,
+                                         .bytes = block->node.size });
+            block_visit(walk, block, &range);
+        }
+    }
 }
 
 void vmm__walk(struct vmm_cache *cache, vmm_visitor visit, void *context)
@@ -144,16 +187,21 @@ void vmm__walk(struct vmm_cache *cache, vmm_visitor visit, void *context)
     struct walk walk = { .cache = cache, .visit = visit, .context = context };
     const struct arena *arena = &cache->vm.arena;
     vmm__fair_lock(&cache->grow_lock);
+    vmm__cache_pools_lock(cache, NULL);
     uint64_t granule = vmm__arena_next_taken(arena, 0);
     while (granule < arena->granules && !walk.ended) {
         const struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
         bool is_guard_page = chunk == NULL;
-        if (!is_guard_page && !chunk->is_alias) /* an alias holds no memory */
-            chunk_visit(&walk, chunk);
+        if (!is_guard_page && !chunk->is_alias) { /* an alias holds no memory */
+            if (vmm__chunk_is_home(chunk, granule))
+                chunk_visit(&walk, chunk);
+            else
+                place_visit(&walk, chunk, granule);
+        }
         uint64_t end = granule + (is_guard_page ? 1 : chunk->granules);
         granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
     }
-    walk_move(&walk, NULL, 0);
+    vmm__cache_pools_unlock(cache, NULL);
     vmm__fair_unlock(&cache->grow_lock);
 }
 

@@ -209,10 +209,25 @@ void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held)
         vmm__pool_lock_beside(pool, held);
 }
 
-void vmm__cache_pools_lock_refilling(struct vmm_cache *cache, const struct pool *held)
+void vmm__cache_pools_lock_refilling(struct vmm_cache *cache, const struct heap *heap)
 {
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next)
-        vmm__pool_lock_refilling(cache, pool, held);
+    uint64_t left = vmm__cache_pools_most(cache, heap);
+    heap->pool->scanned_refill = cache->refills;
+    for (struct pool *pool = cache->pools.stocked.first; pool != NULL && left > 0;
+         pool = pool->list_next, left--) {
+        vmm__pool_lock_refilling(cache, pool, heap->pool);
+        pool->scanned_refill = cache->refills;
+    }
+}
+
+void vmm__cache_pools_unlock_refilling(struct vmm_cache *cache, const struct heap *heap)
+{
+    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
+        if (!vmm__pool_is_scanned(cache, pool))
+            continue;
+        pool->scanned_refill = 0;
+        vmm__pool_unlock_beside(pool, heap->pool);
+    }
 }
 
 void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held)

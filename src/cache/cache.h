@@ -18,6 +18,7 @@
 #include "cache/graph/graph_pools.h"
 #include "cache/reclaim/decay.h"
 #include "pool/pools.h"
+#include "pool/views.h"
 #include "vm/vm.h"
 
 struct nvtx; /* see debug/nvtx.h */
@@ -43,10 +44,10 @@ struct vmm_cache {
     struct nvtx *nvtx; /* NULL: no NVTX annotations; otherwise no pool is locked on the fast path */
     bool owns_driver;
     bool no_caching;
-    bool is_fine;    /* chunks are small: see grow/target.c; grow_lock guards it and is_sparing */
-    bool is_sparing; /* the current refill passes over pools that other threads use */
-    uint32_t largest_chunk_granules; /* see grow/target.c */
-    uint32_t footprint_permille;     /* of the peak of active bytes: see grow/target.c */
+    bool has_views; /* a heap may map its chunks at further addresses: see pool/views.h */
+    bool
+        is_sparing; /* the current refill passes over pools that other threads use; grow_lock guards it */
+    uint32_t footprint_permille; /* of the peak of active bytes: see grow/target.c */
     vmm_reuse reuse;
     vmm_compaction compaction;
     vmm_log_fn log;
@@ -65,6 +66,7 @@ struct vmm_cache {
     struct fair_lock grow_lock;
     struct vm vm;
     struct directory directory;
+    struct views views;
     struct totals totals;
     struct pools pools;
     struct graph_pools graph_pools;
@@ -165,8 +167,17 @@ void vmm__cache_counters_flush(struct vmm_cache *cache, const struct pool *held)
 
 /* Lock every pool but `held`, which the caller has locked (NULL: none), and unlock them. */
 void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held);
-void vmm__cache_pools_lock_refilling(struct vmm_cache *cache, const struct pool *held);
 void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held);
+
+/* The same for the pools that a request of a heap, whose pool is locked, searches for idle memory. */
+void vmm__cache_pools_lock_refilling(struct vmm_cache *cache, const struct heap *heap);
+void vmm__cache_pools_unlock_refilling(struct vmm_cache *cache, const struct heap *heap);
+
+/* Whether a pool is one of these. */
+static inline bool vmm__pool_is_scanned(const struct vmm_cache *cache, const struct pool *pool)
+{
+    return pool->scanned_refill == cache->refills;
+}
 
 /*
  * Makes the host wait for the copies of live bytes that were started. Needed also after a failure: the copies read and

@@ -15,7 +15,7 @@ struct request {
     uint64_t bytes;           /* as the program asked for */
     uint64_t block_bytes;     /* of the block that the heap needs for them */
     bool is_detached_request; /* the block gets granules of its own, away from all others */
-    enum grow_from from;      /* starts as GROW_TARGET; reclaim steps raise it */
+    enum grow_from from;      /* GROW_TARGET at first; reclaim steps raise it */
     unsigned waits;           /* host waits so far */
     unsigned questions;       /* calls of the pressure function so far */
     uint64_t

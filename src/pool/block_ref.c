@@ -1,6 +1,7 @@
 /* References to blocks and slab objects: see block_ref.h. */
 #include "pool/block_ref.h"
 #include "base/error.h"
+#include "pool/views.h"
 
 static uint64_t object_bit(const struct block_ref *ref)
 {
@@ -32,11 +33,22 @@ bool vmm__block_ref_find_live(const struct heap *heap, uint64_t address, struct 
     return vmm__block_ref_find(heap, address, ref) && !ref_is_waiting(ref);
 }
 
+/* The block that contains an address; NULL: it is in a view, and free there. */
+static struct block *block_around(const struct heap *heap, uint64_t address)
+{
+    const struct views *views = heap->directory->views;
+    if (views != NULL && vmm__views_contain(views, address))
+        return vmm__views_cover(views, address);
+    return vmm__heap_cover(heap, address);
+}
+
 bool vmm__block_ref_around(const struct heap *heap, uint64_t address, struct block_ref *ref)
 {
     struct block *block = vmm__heap_find(heap, address); /* fast when the address starts a block */
     if (block == NULL)
-        block = vmm__heap_cover(heap, address);
+        block = block_around(heap, address);
+    if (block == NULL)
+        return false;
     *ref = (struct block_ref){ .block = block };
     if (block->state != BLOCK_SLAB)
         return true;
@@ -52,9 +64,23 @@ bool vmm__block_ref_is_live(const struct block_ref *ref)
     return ((ref->slab->free_bits | ref->slab->waiting_bits) & object_bit(ref)) == 0;
 }
 
+/* The block in a view that occupies an address; NULL: none does. */
+static struct block *block_occupying(const struct heap *heap, uint64_t address)
+{
+    const struct block *block = block_around(heap, address);
+    return block != NULL && block->state == BLOCK_OCCUPIED ? block->user : NULL;
+}
+
 vmm_status vmm__block_ref_unknown(const char *function, const struct heap *heap, uint64_t address)
 {
-    struct block_ref ref;
+    struct block_ref ref = { .block = block_occupying(heap, address) };
+    if (ref.block != NULL)
+        return vmm__error(
+            VMM_ERR_UNKNOWN_POINTER,
+            "%s: 0x%llx is not the start of a live block: its memory is in use by the "
+            "block at 0x%llx, which has %llu bytes",
+            function, (unsigned long long)address, (unsigned long long)vmm__block_ref_address(&ref),
+            (unsigned long long)vmm__block_ref_bytes(&ref));
     bool is_live = vmm__block_ref_around(heap, address, &ref) && vmm__block_ref_is_live(&ref);
     uint64_t offset = is_live ? address - vmm__block_ref_address(&ref) : 0;
     if (offset == 0)

@@ -1,6 +1,7 @@
 /* Checks the numbered invariants of directory, heap, slab and pool; see their headers. */
 #include "base/error.h"
 #include "pool/pool.h"
+#include "pool/views.h"
 
 /* Sums over the extents of a heap. */
 struct tally {
@@ -18,6 +19,8 @@ static vmm_status broken(const struct heap *heap, uint64_t address, const char *
 
 static uint64_t unmovable_bytes(const struct block *block)
 {
+    if (block->state == BLOCK_OCCUPIED)
+        return block->user->is_pinned ? block->node.size : 0;
     if (block->state != BLOCK_SLAB)
         return block->is_pinned ? block->node.size : 0;
     uint64_t bytes = 0;
@@ -98,7 +101,10 @@ static vmm_status extents_check(const struct heap *heap, struct tally *tally)
     while (granule < arena->granules) {
         uint64_t address = vmm__arena_address(arena, granule);
         uint64_t end = address + arena->granule_bytes;
-        if (vmm__directory_heap(heap->directory, address) == heap) {
+        bool is_own = vmm__directory_heap(heap->directory, address) == heap;
+        if (is_own && heap->directory->views != NULL)
+            is_own = !vmm__views_contain(heap->directory->views, address);
+        if (is_own) {
             vmm_status status = extent_check(heap, address, tally, &end);
             if (status != VMM_OK)
                 return status;
@@ -127,7 +133,7 @@ static vmm_status heap_check(const struct heap *heap)
         return broken(heap, 0, "3: free blocks do not add up");
     if (tally.unmovable_bytes != vmm__heap_unmovable(heap))
         return broken(heap, 0, "5: pinned blocks do not add up");
-    return VMM_OK;
+    return vmm__views_check(heap);
 }
 
 static vmm_status slabs_check(const struct slabs *slabs)

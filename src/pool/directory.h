@@ -26,6 +26,7 @@
 
 struct block;
 struct heap;
+struct views;
 
 enum { SMALL_SLOT_BYTES = 4096 };
 
@@ -45,6 +46,7 @@ struct directory {
     uint64_t granule_mask;
     unsigned granule_shift;
     struct directory_entry *entries; /* by granule */
+    struct views *views;             /* of the cache; NULL: none */
     struct heap *drained; /* heaps whose last extent was detached; linked by next_drained */
 };
 

@@ -1,8 +1,8 @@
 /* Blocks: see heap.h. */
-#include "pool/heap.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "pool/views.h"
 
 enum { BATCH_BLOCKS = 63 };
 
@@ -13,7 +13,7 @@ struct block_batch {
 
 /* ---- Records ------------------------------------------------------------------------------ */
 
-static struct block *record_take(struct heap *heap)
+struct block *vmm__heap_record_take(struct heap *heap)
 {
     struct block *block = heap->store.spares;
     heap->store.spares = block->next;
@@ -22,7 +22,7 @@ static struct block *record_take(struct heap *heap)
 }
 
 /* A free record must not look like a block in use: see vmm__pool_last_heap(). */
-static void record_drop(struct heap *heap, struct block *block)
+void vmm__heap_record_drop(struct heap *heap, struct block *block)
 {
     block->state = BLOCK_FREE;
     block->next = heap->store.spares;
@@ -41,7 +41,7 @@ vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count)
         batch->next = heap->store.batches;
         heap->store.batches = batch;
         for (int i = 0; i < BATCH_BLOCKS; i++)
-            record_drop(heap, &batch->blocks[i]);
+            vmm__heap_record_drop(heap, &batch->blocks[i]);
     }
     return VMM_OK;
 }
@@ -101,7 +101,7 @@ static void block_link(struct block *prev, struct block *block, struct block *ne
 /* Shortens a block that is not indexed to `bytes`, and returns the rest as a new block after it. */
 static struct block *block_split(struct heap *heap, struct block *block, uint64_t bytes)
 {
-    struct block *rest = record_take(heap);
+    struct block *rest = vmm__heap_record_take(heap);
     *rest = (struct block){ .address = block->address + bytes };
     rest->node.size = block->node.size - bytes;
     block->node.size = bytes;
@@ -119,7 +119,7 @@ static void block_merge(struct heap *heap, struct block *block)
     block->next = next->next;
     if (block->next != NULL)
         block->next->prev = block;
-    record_drop(heap, next);
+    vmm__heap_record_drop(heap, next);
 }
 
 /* Removes the given bytes of a free block from the index, as a block of its own. Needs up to
@@ -170,6 +170,7 @@ void vmm__heap_init(struct heap *heap, struct pool *pool, struct directory *dire
                            .is_small = is_small,
                            .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES };
     vmm__size_index_init(&heap->index);
+    vmm__size_index_init(&heap->runs);
 }
 
 void vmm__heap_fini(struct heap *heap)
@@ -180,6 +181,7 @@ void vmm__heap_fini(struct heap *heap)
         vmm__host_free(batch, sizeof *batch);
     }
     vmm__size_index_close(&heap->index);
+    vmm__size_index_close(&heap->runs);
 }
 
 void vmm__heap_vacate(struct heap *heap)
@@ -222,6 +224,7 @@ static vmm_status block_take(struct heap *heap, struct block *block, uint64_t ad
     block = block_cut(heap, block, address, bytes);
     block->state = BLOCK_LIVE;
     heap->last_taken = block;
+    vmm__views_note(heap, address, bytes);
     *out = block;
     return VMM_OK;
 }
@@ -254,8 +257,24 @@ vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
 
 static struct block *block_give(struct heap *heap, struct block *block, uint64_t epoch)
 {
-    vmm__directory_stamp(heap->directory, block->address, block->node.size, epoch);
-    return block_release(heap, block);
+    uint64_t address = block->address;
+    uint64_t bytes = block->node.size;
+    vmm__directory_stamp(heap->directory, address, bytes, epoch);
+    block = block_release(heap, block);
+    vmm__views_note(heap, address, bytes);
+    return block;
+}
+
+struct block *vmm__heap_cut(struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    struct block *block = block_cut(heap, vmm__heap_cover(heap, address), address, bytes);
+    heap->last_taken = NULL;
+    return block;
+}
+
+struct block *vmm__heap_uncut(struct heap *heap, struct block *block, uint64_t epoch)
+{
+    return block_give(heap, block, epoch);
 }
 
 void vmm__heap_settle(struct heap *heap)
@@ -271,6 +290,8 @@ void vmm__heap_settle(struct heap *heap)
 struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch)
 {
     vmm__heap_settle(heap);
+    if (block->is_in_view)
+        return vmm__views_give(heap, block, epoch);
     return block_give(heap, block, epoch);
 }
 
@@ -281,6 +302,8 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
 {
     const struct arena *arena = heap->directory->arena;
     vmm_status status = vmm__heap_records_keep(heap, 1);
+    if (status == VMM_OK)
+        status = vmm__views_open(heap);
     if (status != VMM_OK)
         return status;
     uint64_t granule = vmm__arena_granule(arena, address);
@@ -290,11 +313,11 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
     struct block *prev = NULL;
     struct block *next = NULL;
     uint64_t end = address + bytes;
-    if (address > arena->address && vmm__directory_heap(heap->directory, address - 1) == heap)
+    if (vmm__heap_has_extent(heap, address - 1))
         prev = vmm__directory_before(heap->directory, address);
-    if (vmm__arena_contains(arena, end) && vmm__directory_heap(heap->directory, end) == heap)
+    if (vmm__heap_has_extent(heap, end))
         next = *vmm__heap_slot(heap, end);
-    struct block *block = record_take(heap);
+    struct block *block = vmm__heap_record_take(heap);
     *block = (struct block){ .address = address };
     block->node.size = bytes;
     vmm__directory_stamp(heap->directory, address, bytes, epoch);
@@ -302,6 +325,7 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
     slot_enter(heap, block);
     *out = block_release(heap, block);
     heap->bytes += bytes;
+    vmm__views_enter(heap, address, bytes);
     vmm__listener_call(heap, VMM_CHANGE_MAP, address, bytes);
     return VMM_OK;
 }
@@ -313,13 +337,14 @@ vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t add
     vmm_status status = vmm__heap_records_keep(heap, 2);
     if (status != VMM_OK)
         return status;
+    vmm__views_leave(heap, address, bytes);
     block = block_cut(heap, block, address, bytes);
     slot_leave(heap, block);
     if (block->prev != NULL)
         block->prev->next = NULL;
     if (block->next != NULL)
         block->next->prev = NULL;
-    record_drop(heap, block);
+    vmm__heap_record_drop(heap, block);
     vmm__directory_take_back(heap->directory, vmm__arena_granule(arena, address),
                              bytes >> arena->granule_shift);
     heap->bytes -= bytes;
@@ -327,6 +352,14 @@ vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t add
         drained_push(heap);
     vmm__listener_call(heap, VMM_CHANGE_UNMAP, address, bytes);
     return VMM_OK;
+}
+
+bool vmm__heap_has_extent(const struct heap *heap, uint64_t address)
+{
+    const struct views *views = heap->directory->views;
+    return vmm__arena_contains(heap->directory->arena, address) &&
+           vmm__directory_heap(heap->directory, address) == heap &&
+           (views == NULL || !vmm__views_contain(views, address));
 }
 
 struct block *vmm__heap_cover(const struct heap *heap, uint64_t address)

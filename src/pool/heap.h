@@ -11,13 +11,17 @@
  * it as it is, which is the block that the index would have found. Only the alloc and free paths
  * leave a last freed block; vmm__pool_lock() settles it (pool.h).
  *
+ * A large heap may also serve a request from a view (pool/views.h): the block then has an address
+ * outside all extents, and occupies free bytes of several extents.
+ *
  * Owns: its block records and its index of free blocks. Invariants:
  *  1. blocks tile each extent: block->next starts where block ends; extents begin and end at
  *     granules;
  *  2. two neighbours are never both free: they would be merged;
  *  3. the index holds exactly the free blocks; their sizes add up to free_bytes;
  *  4. starts and sizes are multiples of unit_bytes;
- *  5. the sizes of pinned blocks and pinned slab objects add up to unmovable_bytes.
+ *  5. the sizes of pinned blocks and pinned slab objects add up to unmovable_bytes;
+ *  6. every occupied block belongs to one block in a view, whose pieces add up to its size.
  * Callers: the pool module, src/cache, src/api. Locks: the pool's lock guards all of it.
  */
 #ifndef VMM_POOL_HEAP_H
@@ -31,24 +35,27 @@ struct slab;
 
 enum block_state {
     BLOCK_FREE = 0,
-    BLOCK_LIVE,      /* allocated */
-    BLOCK_SLAB,      /* allocated, and divided into small objects */
-    BLOCK_WAITING,   /* freed, but another stream may still use it */
-    BLOCK_LAST_FREED /* see heap->last_freed */
+    BLOCK_LIVE,       /* allocated */
+    BLOCK_SLAB,       /* allocated, and divided into small objects */
+    BLOCK_WAITING,    /* freed, but another stream may still use it */
+    BLOCK_LAST_FREED, /* see heap->last_freed */
+    BLOCK_OCCUPIED    /* in use through a view: see `user` */
 };
 
 struct block {
     struct size_node node; /* first member; size in bytes in every state; links while free */
     uint64_t address;
-    struct block *prev; /* NULL: the first of its extent */
-    struct block *next;
+    struct block *prev; /* NULL: the first of its extent, or in a view */
+    struct block *next; /* in a view: the next one that starts in the same granule */
     union {
         uint64_t requested_bytes; /* live */
         struct slab *slab;        /* slab */
         uint64_t epoch;           /* last freed: when it was freed */
+        struct block *user;       /* occupied: the block in a view */
     };
     enum block_state state;
     bool is_pinned;    /* live, and must not move; slabs use pinned_bits instead */
+    bool is_in_view;   /* its pieces are occupied blocks: see vmm__block_piece() */
     uint8_t cached_by; /* number of the magazine that caches it; 0: none */
 };
 
@@ -74,7 +81,10 @@ struct heap {
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
     uint64_t home_end;                /* where the heap last grew into unused addresses; 0: never */
     struct block_store store;
-    bool is_drained; /* in the directory's list; the grow lock guards both fields */
+    uint64_t view_chunks;   /* chunks of the heap that have places in views */
+    uint32_t marked;        /* list of chunks whose runs are out of date: see pool/views.h */
+    struct size_index runs; /* free runs of those places: see pool/views.h */
+    bool is_drained;        /* in the directory's list; the grow lock guards both fields */
     struct heap *next_drained;
 };
 
@@ -98,6 +108,13 @@ static inline uint64_t vmm__block_end(const struct block *block)
 static inline uint64_t vmm__heap_unmovable(const struct heap *heap)
 {
     return atomic_load_explicit(&heap->unmovable_bytes, memory_order_relaxed);
+}
+
+/* The first piece of a block in a view, and the piece after one; NULL: none. A block in use has no links in the index,
+ * so one of them links the pieces. */
+static inline struct block *vmm__block_piece(const struct block *block)
+{
+    return (struct block *)block->node.next;
 }
 
 /* Makes sure that the next `count` records need no host memory. */
@@ -179,7 +196,22 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
 vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t address,
                             uint64_t bytes);
 
-/* The block that contains an address which the heap owns. */
+/* The block of an extent that contains an address which the heap owns. */
 struct block *vmm__heap_cover(const struct heap *heap, uint64_t address);
+
+/* Whether an extent of the heap contains an address, which may lie outside the arena. */
+bool vmm__heap_has_extent(const struct heap *heap, uint64_t address);
+
+/* ---- For views ---------------------------------------------------------------------------- */
+
+/* Take a record, of those that vmm__heap_records_keep() keeps, and give it back. */
+struct block *vmm__heap_record_take(struct heap *heap);
+void vmm__heap_record_drop(struct heap *heap, struct block *block);
+
+/* Cuts the given bytes out of the free block that contains them. The caller sets the state. Uses up to two records. */
+struct block *vmm__heap_cut(struct heap *heap, uint64_t address, uint64_t bytes);
+
+/* Frees what vmm__heap_cut() returned; returns the free block that contains it. */
+struct block *vmm__heap_uncut(struct heap *heap, struct block *block, uint64_t epoch);
 
 #endif

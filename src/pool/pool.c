@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "pool/block_ref.h"
+#include "pool/views.h"
 
 /* Waits that an allocation checks: usually at most two event queries. */
 enum { POLL_ON_TAKE = 2 };
@@ -65,6 +66,7 @@ static void pool_drain(struct pool *pool)
     vmm__slabs_purge_lone(&pool->slabs, vmm__timeline_now(&pool->timeline));
     vmm__heap_settle(&pool->small);
     vmm__heap_settle(&pool->large);
+    vmm__views_update(&pool->large);
 }
 
 void vmm__pool_lock(struct pool *pool)
@@ -161,6 +163,8 @@ block_take(struct pool *pool, struct heap *heap, uint64_t block_bytes, uint64_t 
 {
     struct block *block;
     vmm_status status = vmm__heap_take(heap, block_bytes, &block);
+    if (status == VMM__NO_FIT)
+        status = vmm__views_take(heap, block_bytes, &block);
     if (status == VMM_OK)
         *out = block_publish(pool, heap, block, bytes);
     return status;

@@ -84,10 +84,11 @@ struct pool {
     struct uses uses;
     struct heap small;
     struct heap large;
-    struct expired trimmed; /* by the last trim; the grow lock guards this and all below */
-    struct expired decayed; /* by decay, at the end of the last period */
-    uint64_t period_epoch;  /* ended with the last period */
-    uint64_t leaving_epoch; /* ended when a device wait began: see graph_pools.h */
+    struct expired trimmed;  /* by the last trim; the grow lock guards this and all below */
+    struct expired decayed;  /* by decay, at the end of the last period */
+    uint64_t period_epoch;   /* ended with the last period */
+    uint64_t scanned_refill; /* the refill that has locked it to scan it; 0: none */
+    uint64_t leaving_epoch;  /* ended when a device wait began: see graph_pools.h */
 };
 
 vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct directory *directory,

@@ -302,6 +302,26 @@ vmm_status vmm__arena_find_or_extend(struct arena *arena, uint64_t count, uint64
     return status;
 }
 
+/* Uses the smallest gap that holds the row with `room` granules on both sides, and its high end: heaps grow upward. */
+static bool row_find(const struct arena *arena, uint64_t count, uint64_t room, uint64_t *granule)
+{
+    const struct size_node *node = vmm__size_index_find(&arena->index, count + 2 * room);
+    if (node == NULL)
+        return false;
+    *granule = gap_first(arena, node) + node->size - room - count;
+    return true;
+}
+
+vmm_status vmm__arena_find_row(struct arena *arena, uint64_t count, uint64_t *granule)
+{
+    if (row_find(arena, count, count, granule) || row_find(arena, count, 1, granule))
+        return VMM_OK;
+    vmm_status status = vmm__arena_extend(arena, (count + 2) << arena->granule_shift);
+    if (status == VMM_OK && !row_find(arena, count, 1, granule))
+        status = VMM_ERR_ADDRESS_SPACE;
+    return status;
+}
+
 void vmm__arena_take(struct arena *arena, uint64_t granule, uint64_t count)
 {
     struct size_node *node = gap_around(arena, granule);

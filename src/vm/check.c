@@ -24,6 +24,26 @@ static vmm_status pages_check(const struct vm *vm, uint32_t id)
     return VMM_OK;
 }
 
+/* Checks the further places of a chunk; they are mapped in every state. */
+static vmm_status places_check(const struct vm *vm, uint32_t id)
+{
+    const struct chunk *chunk = &vm->records[id];
+    uint32_t places = 0;
+    for (uint64_t place = chunk->place; place != NO_GRANULE && places <= chunk->places;
+         place = vm->next_places[place], places++) {
+        for (uint64_t i = 0; i < chunk->granules; i++) {
+            if (vm->pages[place + i] != id)
+                return vmm__error(VMM_ERR_INTERNAL,
+                                  "vm: invariant 1: chunk %u is not in the page map at its place "
+                                  "%llu",
+                                  id, (unsigned long long)place);
+        }
+    }
+    if (places != chunk->places)
+        return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 1: chunk %u has lost a place", id);
+    return VMM_OK;
+}
+
 static vmm_status chunk_check(const struct vm *vm, uint32_t id, struct tally *tally)
 {
     const struct chunk *chunk = &vm->records[id];
@@ -32,10 +52,12 @@ static vmm_status chunk_check(const struct vm *vm, uint32_t id, struct tally *ta
     tally->bytes += bytes;
     tally->limbo_bytes += is_in_use ? 0 : bytes;
     tally->taken_granules += chunk->is_mapped || is_in_use ? chunk->granules : 0;
+    tally->taken_granules += (uint64_t)chunk->places * chunk->granules;
     tally->remap_pending += is_in_use && !chunk->is_mapped ? 1 : 0;
     if (is_in_use && chunk->is_alias)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 4: chunk %u has no memory", id);
-    return chunk->is_mapped || is_in_use ? pages_check(vm, id) : VMM_OK;
+    vmm_status status = chunk->is_mapped || is_in_use ? pages_check(vm, id) : VMM_OK;
+    return status == VMM_OK ? places_check(vm, id) : status;
 }
 
 /* Whether a list has `count` records, all of the state. */

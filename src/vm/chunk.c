@@ -33,6 +33,7 @@ void vmm__chunk_leave(struct vm *vm, const struct chunk *chunk, struct chunk *al
                       struct timeline *timeline, uint64_t epoch)
 {
     *alias = (struct chunk){ .first = chunk->first,
+                             .place = NO_GRANULE,
                              .granules = chunk->granules,
                              .state = CHUNK_HELD,
                              .is_mapped = true,
@@ -50,7 +51,9 @@ static vmm_status chunk_open(struct vm *vm, uint64_t granule, uint32_t granules)
     struct chunk *chunk = vmm__chunk_take(vm);
     if (chunk == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vm: no record left for another chunk");
-    *chunk = (struct chunk){ .first = granule, .granules = granules, .state = CHUNK_HELD };
+    *chunk = (struct chunk){
+        .first = granule, .place = NO_GRANULE, .granules = granules, .state = CHUNK_HELD
+    };
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
     vmm_status status = vmm__driver_create(vm->driver, bytes, &chunk->handle);
     if (status != VMM_OK) {
@@ -72,6 +75,11 @@ static vmm_status chunk_open(struct vm *vm, uint64_t granule, uint32_t granules)
 vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    while (chunk->places > 0) {
+        vmm_status status = vmm__place_unmap(vm, chunk, chunk->place);
+        if (status != VMM_OK)
+            return status;
+    }
     if (chunk->is_mapped) {
         vmm_status status = vmm__driver_unmap(vm->driver, vmm__chunk_address(vm, chunk), bytes);
         if (status != VMM_OK)
@@ -160,6 +168,42 @@ vmm_status vmm__vm_move(struct vm *vm, struct chunk *chunk, uint64_t granule,
     return VMM_OK;
 }
 
+/* Sets the page map at a place. */
+static void place_enter(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id)
+{
+    for (uint64_t i = 0; i < chunk->granules; i++)
+        vm->pages[granule + i] = id;
+}
+
+vmm_status vmm__place_map(struct vm *vm, struct chunk *chunk, uint64_t granule)
+{
+    vmm_status status = vmm__driver_map(vm->driver, vmm__arena_address(&vm->arena, granule),
+                                        vmm__chunk_bytes(vm, chunk), chunk->handle);
+    if (status != VMM_OK)
+        return status;
+    vm->next_places[granule] = chunk->place;
+    chunk->place = granule;
+    chunk->places++;
+    place_enter(vm, chunk, granule, vmm__chunk_id(vm, chunk));
+    return VMM_OK;
+}
+
+vmm_status vmm__place_unmap(struct vm *vm, struct chunk *chunk, uint64_t granule)
+{
+    vmm_status status = vmm__driver_unmap(vm->driver, vmm__arena_address(&vm->arena, granule),
+                                          vmm__chunk_bytes(vm, chunk));
+    if (status != VMM_OK)
+        return status;
+    uint64_t *link = &chunk->place;
+    while (*link != granule)
+        link = &vm->next_places[*link];
+    *link = vm->next_places[granule];
+    chunk->places--;
+    place_enter(vm, chunk, granule, 0);
+    vmm__arena_give(&vm->arena, granule, chunk->granules);
+    return VMM_OK;
+}
+
 vmm_status vmm__vm_access(struct vm *vm, uint64_t granule, uint64_t count)
 {
     return vmm__driver_access(vm->driver, vmm__arena_address(&vm->arena, granule),
@@ -176,7 +220,8 @@ vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limi
     vm->record_limit = vmm__min(RECORD_LIMIT, vm->arena.granules + 1);
     vm->pages = vmm__host_table_alloc(vm->arena.granules * sizeof *vm->pages);
     vm->records = vmm__host_table_alloc(vm->record_limit * sizeof *vm->records);
-    if (vm->pages == NULL || vm->records == NULL) {
+    vm->next_places = vmm__host_table_alloc(vm->arena.granules * sizeof *vm->next_places);
+    if (vm->pages == NULL || vm->records == NULL || vm->next_places == NULL) {
         (void)vmm__vm_fini(vm);
         return vmm__error(VMM_ERR_HOST_OOM, "vm: no host memory for the page map");
     }
@@ -202,6 +247,7 @@ vmm_status vmm__vm_fini(struct vm *vm)
     if (first != VMM_OK)
         first = chunks_close(vm); /* try once more what the driver refused */
     vmm__host_table_free(vm->records, vm->record_limit * sizeof *vm->records);
+    vmm__host_table_free(vm->next_places, vm->arena.granules * sizeof *vm->next_places);
     vmm__host_table_free(vm->pages, vm->arena.granules * sizeof *vm->pages);
     vmm_status status = vmm__arena_fini(&vm->arena);
     return first == VMM_OK ? status : first;

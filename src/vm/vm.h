@@ -5,15 +5,16 @@
  *
  * Owns: the arena, all chunk records, the page map. Invariants:
  *  1. pages[g] is the id of the chunk mapped at granule g, 0 if none is; a chunk covers
- *     exactly the granules [first, first + granules);
+ *     exactly the granules [first, first + granules), its home, and as many from each of its
+ *     further places on;
  *  2. a granule is taken from the arena exactly if it belongs to a chunk, mapped or not, or
  *     is a guard page;
  *  3. reserved_bytes is the sum over all chunks, limbo_bytes the sum over the chunks in
  *     limbo;
  *  4. no two chunks share a handle, except a chunk and its aliases. An alias is the record
- *     of a stale mapping, left where a chunk was mapped before it moved. It is always in
+ *     of an old home, left where a chunk was mapped before a relocation. It is always in
  *     limbo, has addresses but no handle of its own, and counts neither in reserved_bytes
- *     nor in limbo_bytes;
+ *     nor in limbo_bytes. A place is no alias: it has no record;
  *  5. every held record is mapped, except `remap_pending` of them: a relocation unmapped
  *     these, and the driver then refused to map them again. Each drain tries again. Until
  *     then they neither move nor go to limbo;
@@ -36,14 +37,24 @@ enum chunk_state {
     CHUNK_STATES
 };
 
+/* For "no granule". */
+#define NO_GRANULE UINT64_MAX
+
 struct chunk {
     uint64_t handle;
-    uint64_t first; /* granule; meaningless once unmapped */
+    uint64_t first; /* granule of its home, the first mapping; meaningless once unmapped */
+    uint64_t place; /* granule of the newest further mapping; see next_places */
     uint32_t granules;
-    uint32_t next; /* id of the next record in limbo, or of the next unused record */
+    uint32_t places; /* further mappings; they are unmapped before the home is */
+    uint64_t
+        free_head_bytes; /* at its ends, while it has places: see pool/views.h, which owns them */
+    uint64_t free_tail_bytes;
+    bool is_marked; /* in its heap's list of chunks to measure, by `next`; also of pool/views.h */
+    uint32_t
+        next; /* id of the next record in limbo, of the next unused record, or of the next marked one */
     enum chunk_state state;
     bool is_mapped;            /* false in limbo if its release failed: each drain tries again */
-    bool is_alias;             /* a stale mapping; another record has the handle */
+    bool is_alias;             /* an old home; another record has the handle */
     uint64_t epoch;            /* limbo: on `timeline`; may be unmapped once it has passed */
     struct timeline *timeline; /* limbo: NULL if no work is in flight */
 };
@@ -55,7 +66,9 @@ struct vm {
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
-    uint32_t *pages;       /* by granule */
+    uint32_t *pages; /* by granule */
+    uint64_t
+        *next_places; /* by granule: at a place of a chunk, its next older one, or NO_GRANULE */
     struct chunk *records; /* by id; id 0 is never used */
     uint64_t record_limit;
     uint32_t record_high; /* all ids from here on are fresh */
@@ -95,6 +108,22 @@ vmm_status vmm__vm_map(struct vm *vm, uint64_t granule, uint64_t count, uint32_t
  */
 vmm_status vmm__vm_move(struct vm *vm, struct chunk *chunk, uint64_t granule,
                         struct timeline *timeline, uint64_t epoch);
+
+/*
+ * Maps a held chunk also at granules that the caller took: a further place, without access yet.
+ * The caller gives it access before any mapping of the chunk is unmapped (see vmm__vm_move()).
+ */
+vmm_status vmm__place_map(struct vm *vm, struct chunk *chunk, uint64_t granule);
+
+/* Unmaps a further place, whose last work has finished, and gives its granules back. On failure it
+ * stays. */
+vmm_status vmm__place_unmap(struct vm *vm, struct chunk *chunk, uint64_t granule);
+
+/* Whether a granule lies in the home of a chunk, which is mapped there. */
+static inline bool vmm__chunk_is_home(const struct chunk *chunk, uint64_t granule)
+{
+    return granule - chunk->first < chunk->granules;
+}
 
 /* A chunk that a relocation maps at `granule`, within the addresses of another chunk. */
 struct memory_part {

@@ -11,7 +11,7 @@
 #define NEEDED    (48 * MIB) /* fits only once live bytes have moved */
 #define LARGEST   (9 * MIB)
 #define ODD_PIECE ((size_t)(PIECE + 512 * 7))
-enum { PIECES = (int)(HOLED / PIECE), ROUNDS = 400 };
+enum { PIECES = (int)(HOLED / PIECE), ROUNDS = 200 };
 
 struct piece {
     void *block; /* NULL: given back */
@@ -61,10 +61,10 @@ static void pieces_free(struct cache_test *test)
 static void cache_holed(struct cache_test *test, vmm_compaction compaction)
 {
     vmm_config config = VMM_CONFIG_INIT;
-    config.footprint_permille = VMM_FOOTPRINT_ANY; /* large chunks, as there is no limit yet */
+    config.footprint_permille = VMM_FOOTPRINT_ANY;
     config.compaction = compaction;
     cache_restart(test, &config);
-    block_free(test, block_alloc(test, HOLED, 1));
+    large_chunks_make(test, HOLED, 1);
     assert_ok(vmm_limit_set(test->cache, CACHE_LIMIT));
     for (int i = 0; i < PIECES; i++)
         piece_alloc(test, &pieces[i], PIECE, 1);
@@ -138,9 +138,9 @@ CACHE_TEST(without_compaction_the_call_is_refused)
 
 /* ---- Afterwards ------------------------------------------------------------------------------- */
 
-CACHE_TEST(the_cache_goes_on_after_compactions)
+/* The chunks that are made under the limit have one granule, so that only the first ones are compacted. */
+static void go_on(struct cache_test *test, uint64_t seed)
 {
-    uint64_t seed = 5;
     cache_holed(test, VMM_COMPACTION_ON);
     for (int round = 0; round < ROUNDS; round++) {
         struct piece *piece = &pieces[random_next(&seed) % PIECES];
@@ -160,11 +160,17 @@ CACHE_TEST(the_cache_goes_on_after_compactions)
         if (round % 25 == 0)
             pieces_check(test);
     }
-    assert_true(test->cache->compactions > 2);
+    assert_true(has_compacted(test));
     pieces_check(test);
     pieces_free(test);
     (void)cache_trim(test, 0);
     assert_int_equal(reserved(test), 0);
+}
+
+CACHE_TEST(the_cache_goes_on_after_compactions)
+{
+    for (uint64_t seed = 5; seed < 9; seed++)
+        go_on(test, seed);
 }
 
 /* ---- Trims ------------------------------------------------------------------------------------ */

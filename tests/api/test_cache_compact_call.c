@@ -6,7 +6,7 @@
 /* Blocks of 3 MiB fill large chunks, and of every two one goes: a third of the memory comes free. */
 #define PIECE (3 * MIB)
 #define HOLED (96 * MIB)
-enum { PIECES = (int)(HOLED / PIECE), CHUNKS = 3, NS_PER_MS = 1000000 };
+enum { PIECES = (int)(HOLED / PIECE), CHUNKS = HOLED / LARGE_CHUNK, NS_PER_MS = 1000000 };
 
 static void *pieces[PIECES]; /* NULL: given back */
 
@@ -17,7 +17,6 @@ static void piece_check(struct cache_test *test, int i)
 
 static void checkerboard_create(struct cache_test *test)
 {
-    block_free(test, block_alloc(test, HOLED, 1));
     for (int i = 0; i < PIECES; i++) {
         pieces[i] = block_alloc(test, PIECE, 1);
         block_fill(test, pieces[i], PIECE, (uint32_t)i + 1, 1);
@@ -31,8 +30,10 @@ static void checkerboard_create(struct cache_test *test)
 
 static void checkerboard_begun(struct cache_test *test, vmm_config config)
 {
-    config.footprint_permille = VMM_FOOTPRINT_ANY; /* large chunks */
+    config.footprint_permille = VMM_FOOTPRINT_ANY;
     cache_restart(test, &config);
+    if (config.no_caching != VMM_ON)
+        large_chunks_make(test, HOLED, 1);
     checkerboard_create(test);
 }
 

@@ -1,5 +1,5 @@
 /*
- * Growth while work runs: memory under 50 ms of work moves to where it is needed, and the host does
+ * Growth while work runs: memory under 50 ms of work is mapped where it is needed, and the host does
  * not wait for that work. How long the host took is measured by the driver's clock, which for sim
  * is the sum of modelled costs and else the host's.
  */

@@ -102,11 +102,12 @@ CACHE_TEST(captured_blocks_are_zero)
 CACHE_TEST(compaction_shows_no_old_bytes)
 {
     vmm_config config = VMM_CONFIG_INIT;
-    config.footprint_permille = VMM_FOOTPRINT_ANY; /* a chunk for each large block */
+    config.footprint_permille = VMM_FOOTPRINT_ANY;
     config.zero = 1;
     cache_restart(test, &config);
     uint64_t moved = 0;
     void *blocks[8];
+    large_chunks_make(test, 32 * MIB, 1);
     for (int i = 0; i < 2; i++)
         blocks[i] = block_allocate_clean(test, 12 * MIB, 1);
     for (int i = 0; i < 2; i++)

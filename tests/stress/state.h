@@ -9,6 +9,7 @@
 
 #include "api/create_on.h"
 #include "support/order_support.h"
+#include "support/ranges.h"
 
 #include <stdatomic.h>
 
@@ -80,7 +81,7 @@ struct address_list {
 /* What the listener has heard of since it was set. */
 struct stress_watch {
     bool is_on;
-    struct address_list granules;
+    struct ranges mapped;
     struct address_list waiting;
     const char *trouble;
 };

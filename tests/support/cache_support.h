@@ -24,8 +24,9 @@
 #include <stdlib.h>
 
 enum { CACHE_STREAMS = 4 };
+#define LARGE_CHUNK  (16 * MIB)
 #define CACHE_LIMIT  (128 * MIB)
-#define CACHE_DEVICE (512 * MIB) /* of sim and host */
+#define CACHE_DEVICE (8192 * MIB) /* of sim and host; on a smaller device chunks are smaller */
 
 struct cache_test {
     struct driver *driver;
@@ -59,6 +60,9 @@ void block_try_fill(struct cache_test *test, size_t bytes, unsigned stream, uint
                     void **block);
 void block_use(struct cache_test *test, void *block, unsigned stream);
 size_t cache_trim(struct cache_test *test, size_t keep_bytes);
+/* Leaves a stream of an empty cache with so much idle memory, in chunks of LARGE_CHUNK bytes. The cache has no limit yet,
+ * and a footprint_permille of 50 or more. */
+void large_chunks_make(struct cache_test *test, size_t bytes, unsigned stream);
 vmm_stats cache_stats(struct cache_test *test);
 /* Trims; fails if any memory stays reserved. */
 void cache_trim_all(struct cache_test *test);
@@ -90,8 +94,7 @@ void flight_end(struct cache_test *test);
 
 /* Sums over a walk. */
 struct occupancy_scan {
-    uint64_t chunks;
-    uint64_t chunk_bytes;
+    uint64_t chunk_bytes; /* mapped ranges */
     uint64_t idle_bytes;
     uint64_t limbo_bytes;
     uint64_t live_blocks;

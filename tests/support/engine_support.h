@@ -11,6 +11,7 @@
 #include "support/sim_support.h"
 
 #include "pool/pool.h"
+#include "pool/views.h"
 #include "vm/vm.h"
 
 #include <stdlib.h>
@@ -29,6 +30,7 @@ struct engine {
     struct driver *driver;
     struct vm memory;
     struct directory directory;
+    struct views views;
     struct totals totals;
     struct pool *pool;
     struct pool *other;
@@ -43,6 +45,7 @@ static inline int engine_setup(void **state)
     assert_ok(vmm__vm_init(&engine->memory, engine->driver, ENGINE_LIMITS));
     assert_int_equal(engine->memory.arena.granules, ENGINE_GRANULES);
     assert_ok(vmm__directory_init(&engine->directory, &engine->memory.arena));
+    assert_ok(vmm__views_init(&engine->views, &engine->memory, &engine->directory));
     assert_ok(vmm__pool_open(STREAM(1), engine->driver, &engine->directory, &engine->totals,
                              &engine->pool));
     assert_ok(vmm__pool_open(STREAM(2), engine->driver, &engine->directory, &engine->totals,
@@ -59,6 +62,7 @@ static inline int engine_teardown(void **state)
     vmm__directory_fini(&engine->directory);
     vmm__pool_close(engine->pool);
     vmm__pool_close(engine->other);
+    vmm__views_fini(&engine->views);
     assert_ok(vmm__vm_fini(&engine->memory));
     sim_assert_clean(engine->driver);
     assert_true(sim_census_is_zero(engine->driver));
@@ -101,8 +105,11 @@ static inline struct block *heap_take(struct heap *heap, uint64_t bytes)
     return block;
 }
 
+/* Files the runs of changed chunks anew first, as vmm__pool_lock() does. */
 static inline void engine_check(struct engine *engine)
 {
+    vmm__views_update(&engine->pool->large);
+    vmm__views_update(&engine->other->large);
     assert_ok(vmm__vm_check(&engine->memory));
     assert_ok(vmm__pool_check_locked(engine->pool));
     assert_ok(vmm__pool_check_locked(engine->other));
@@ -116,6 +123,26 @@ static inline uint64_t engine_reserved_bytes(const struct engine *engine)
 static inline struct chunk *engine_chunk(const struct engine *engine, uint64_t granule)
 {
     return vmm__vm_chunk(&engine->memory, granule);
+}
+
+/* Maps a chunk of a heap, which has its home at `home`, also at `granule`, as part of a view. */
+static inline void engine_place(struct engine *engine, struct heap *heap, uint64_t home,
+                                uint64_t granule, uint64_t view)
+{
+    struct chunk *chunk = engine_chunk(engine, home);
+    engine->views.last_view = vmm__max(engine->views.last_view, view);
+    assert_ok(vmm__views_open(heap));
+    vmm__arena_take(&engine->memory.arena, granule, chunk->granules);
+    assert_ok(vmm__place_map(&engine->memory, chunk, granule));
+    assert_ok(vmm__vm_access(&engine->memory, granule, chunk->granules));
+    vmm__views_place_add(heap, chunk, granule, view);
+    engine_check(engine);
+}
+
+static inline void engine_unplace(struct engine *engine, struct heap *heap, uint64_t granule)
+{
+    assert_ok(vmm__views_place_unmap(heap, engine_chunk(engine, granule), granule));
+    engine_check(engine);
 }
 
 /* Drains limbo; returns the released bytes. */

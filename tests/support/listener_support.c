@@ -1,35 +1,32 @@
 /* A model of what a cache's changes tell: see listener_support.h. */
 #include "support/listener_support.h"
 
-static struct block_ref *place_find(struct model *model, uint64_t address)
+/* The range that a change, or an item of a walk, describes. */
+static struct owned_range range_changed(const vmm_change *change)
 {
-    for (unsigned i = 0; i < model->count; i++) {
-        if (model->places[i].address == address)
-            return &model->places[i];
-    }
-    return NULL;
+    return (struct owned_range){ .address = change->address,
+                                 .end = change->address + change->bytes,
+                                 .stream = change->stream,
+                                 .pool = change->pool,
+                                 .is_small = change->is_small };
 }
 
-static void place_mapped(struct model *model, const vmm_change *change, uint64_t address)
+static struct owned_range range_walked(const vmm_item *item)
 {
-    if (place_find(model, address) != NULL || model->count == PLACES) {
-        model->trouble = "memory came where some was, or too much";
-        return;
-    }
-    model->places[model->count++] = (struct block_ref){ .address = address,
-                                                        .stream = change->stream,
-                                                        .pool = change->pool,
-                                                        .is_small = change->is_small };
+    return (struct owned_range){ .address = item->address,
+                                 .end = item->address + item->bytes,
+                                 .stream = item->stream,
+                                 .pool = item->pool,
+                                 .is_small = item->is_small };
 }
 
-static void place_unmapped(struct model *model, const vmm_change *change, uint64_t address)
+static void memory_changed(struct model *model, const vmm_change *change)
 {
-    struct block_ref *place = place_find(model, address);
-    if (place == NULL || place->stream != change->stream || place->is_small != change->is_small) {
+    struct owned_range range = range_changed(change);
+    if (change->kind == VMM_CHANGE_MAP && !ranges_add(&model->mapped, &range))
+        model->trouble = "memory came where some was";
+    if (change->kind == VMM_CHANGE_UNMAP && !ranges_remove(&model->mapped, &range))
         model->trouble = "memory went that was not there, or another's";
-        return;
-    }
-    *place = model->places[--model->count];
 }
 
 static void wait_changed(struct model *model, const vmm_change *change)
@@ -56,56 +53,40 @@ void change_note(void *context, const vmm_change *change)
     model->changes++;
     if (change->bytes == 0)
         model->trouble = "nothing changed";
-    if (change->kind == VMM_CHANGE_WAIT || change->kind == VMM_CHANGE_FREE) {
+    if (change->kind == VMM_CHANGE_WAIT || change->kind == VMM_CHANGE_FREE)
         wait_changed(model, change);
-    } else {
-        if (change->bytes % model->granule_bytes != 0)
-            model->trouble = "a part of a granule changed";
-        for (uint64_t done = 0; done < change->bytes; done += model->granule_bytes) {
-            if (change->kind == VMM_CHANGE_MAP)
-                place_mapped(model, change, change->address + done);
-            else
-                place_unmapped(model, change, change->address + done);
-        }
-    }
+    else
+        memory_changed(model, change);
     (void)pthread_mutex_unlock(&model->lock);
 }
 
 /* ---- Comparing --------------------------------------------------------------------------------- */
 
-/* What memory is whose changes under the lock that a walk holds. A released graph pool's has no name left. */
-static const char *place_compared(const struct block_ref *place, const vmm_item *item)
-{
-    if (place == NULL)
-        return "the walk shows memory that was not told of";
-    if (place->stream != item->stream || place->is_small != item->is_small)
-        return "the walk shows memory that is another's";
-    if (!pool_id_is(item->pool, place->pool.first, place->pool.second) &&
-        !pool_id_is(item->pool, 0, 0))
-        return "the walk shows memory of another graph pool";
-    return NULL;
-}
-
+/* Who owns memory changes under the lock that a walk holds. */
 static int item_compared(void *context, const vmm_item *item)
 {
     struct model *model = context;
     if (item->kind != VMM_ITEM_CHUNK || item->state == VMM_ITEM_WAITING)
         return 0;
+    struct owned_range range = range_walked(item);
     (void)pthread_mutex_lock(&model->lock);
-    for (uint64_t done = 0; done < item->bytes; done += model->granule_bytes) {
-        const char *trouble = place_compared(place_find(model, item->address + done), item);
-        model->trouble = model->trouble == NULL ? trouble : model->trouble;
-        model->seen++;
-    }
+    if (model->seen_bytes == 0)
+        model->walked_bytes = ranges_bytes(&model->mapped);
+    if (model->trouble == NULL && !ranges_contain(&model->mapped, &range))
+        model->trouble = "the walk shows memory that was not told of, or another's";
+    model->seen_bytes += item->bytes;
     (void)pthread_mutex_unlock(&model->lock);
     return 0;
 }
 
 const char *model_compare(struct cache_test *test, struct model *model)
 {
-    model->seen = 0;
+    model->seen_bytes = 0;
+    model->walked_bytes = 0;
     if (vmm_walk(test->cache, item_compared, model) != VMM_OK)
         return "the walk failed";
+    if (model->seen_bytes != model->walked_bytes)
+        return "the walk does not show all memory once";
     return model->trouble;
 }
 
@@ -114,7 +95,7 @@ void model_verify(struct cache_test *test, struct model *model)
     const char *trouble = model_compare(test, model);
     if (trouble != NULL)
         fail_msg("%s", trouble);
-    assert_int_equal(model->seen, model->count);
+    assert_int_equal(model->seen_bytes, ranges_bytes(&model->mapped));
     struct occupancy_scan occupancy_scan = cache_scan(test);
     assert_int_equal(model->waits, occupancy_scan.waiting_blocks);
     assert_int_equal(model->waiting_bytes, occupancy_scan.waiting_bytes);
@@ -123,11 +104,10 @@ void model_verify(struct cache_test *test, struct model *model)
 struct model *listen_begin(struct cache_test *test)
 {
     static struct model model;
+    ranges_free(&model.mapped);
     model = (struct model){ .lock = PTHREAD_MUTEX_INITIALIZER };
-    void *block = block_alloc(test, 1, 0); /* the least that the cache takes */
-    model.granule_bytes = cache_stats(test).reserved_bytes.current;
-    block_free(test, block);
-    cache_trim_all(test);
+    (void)cache_trim(test, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
     assert_ok(vmm_listen(test->cache, change_note, &model));
     return &model;
 }

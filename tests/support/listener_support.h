@@ -1,5 +1,5 @@
 /*
- * A model built from the changes of vmm_listen(): mapped granules, their streams, blocks that wait.
+ * A model built from the changes of vmm_listen(): mapped ranges, their owners, blocks that wait.
  *
  * model_verify() compares it with a walk. The cache reports each change of memory under the lock that a walk holds, so
  * the two always agree, even while other threads allocate and free.
@@ -8,30 +8,23 @@
 #define VMM_WATCH_SUPPORT_H
 
 #include "support/graph_support.h"
+#include "support/ranges.h"
 
 #include <pthread.h>
 
-/* The most granules that a test maps, and the most blocks that wait. */
-enum { PLACES = 1024, WAITS = 4096 };
-
-struct block_ref {
-    uint64_t address; /* 0: none is here */
-    vmm_stream stream;
-    vmm_pool_id pool;
-    int is_small;
-};
+/* The most blocks that wait. */
+enum { WAITS = 4096 };
 
 struct model {
     pthread_mutex_t lock; /* changes come from several threads */
-    uint64_t granule_bytes;
-    unsigned count;
-    struct block_ref places[PLACES];
+    struct ranges mapped;
     unsigned waits;
     uint64_t waiting[WAITS];
     uint64_t waiting_bytes;
     uint64_t changes;
-    const char *trouble; /* assertions belong to the main thread, without locks */
-    unsigned seen;       /* by the walk under way */
+    const char *trouble;   /* assertions belong to the main thread, without locks */
+    uint64_t seen_bytes;   /* by the walk under way */
+    uint64_t walked_bytes; /* mapped when it began; no memory may change its address meanwhile */
 };
 
 /* Notes a change; context is a model. */

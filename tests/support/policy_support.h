@@ -3,7 +3,7 @@
  * granules, two pools of streams 1 and 2. The test lays out extents by hand.
  *
  * Use POLICY_TEST(name), in which `scene` is that. The teardown destroys the cache and checks that
- * nothing is left. One thread: no locks are taken.
+ * nothing is left. One thread: a test takes locks only where the library asserts them.
  */
 #ifndef VMM_POLICY_SUPPORT_H
 #define VMM_POLICY_SUPPORT_H
@@ -13,6 +13,7 @@
 #include "api/create_on.h"
 #include "cache/cache.h"
 #include "cache/grow/grow.h"
+#include "pool/views.h"
 
 #define POLICY_TEST(name) TEST_WITH(name, scene_setup, scene_teardown, struct scene *scene)
 
@@ -106,16 +107,55 @@ static inline uint64_t scene_reserved_bytes(const struct scene *scene)
     return vmm__stat_now(&scene->cache->vm.reserved_bytes);
 }
 
+/* The size of the largest free block of a heap, and of its largest run in a view. */
+static inline uint64_t largest_free_bytes(const struct heap *heap)
+{
+    const struct size_node *node = vmm__size_index_largest(&heap->index);
+    return node == NULL ? 0 : node->size;
+}
+
+static inline uint64_t largest_run_bytes(const struct heap *heap)
+{
+    const struct size_node *node =
+        heap->view_chunks > 0 ? vmm__size_index_largest(&heap->runs) : NULL;
+    return node == NULL ? 0 : node->size;
+}
+
+/* As a refill of the heap does. The pool counts as stocked. */
+static inline void scene_lock(struct scene *scene, const struct heap *heap)
+{
+    vmm__pools_touch(&scene->cache->pools, heap->pool);
+    vmm__fair_lock(&scene->cache->grow_lock);
+    vmm__pool_lock(heap->pool);
+}
+
+static inline void scene_unlock(struct scene *scene, const struct heap *heap)
+{
+    vmm__pool_unlock(heap->pool);
+    vmm__fair_unlock(&scene->cache->grow_lock);
+}
+
 /* Grows a heap and checks all invariants afterwards, on success and on failure. */
 static inline vmm_status scene_grow(struct scene *scene, struct heap *heap, uint64_t bytes,
                                     enum grow_from from)
 {
-    struct block *block;
-    vmm_status status = vmm__grow(scene->cache, heap, bytes, from, &block);
+    scene_lock(scene, heap);
+    vmm_status status = vmm__grow(scene->cache, heap, bytes, from);
+    scene_unlock(scene, heap);
     if (status == VMM_OK)
-        assert_true(block->state == BLOCK_FREE && block->node.size >= bytes);
+        assert_true(largest_free_bytes(heap) >= bytes || largest_run_bytes(heap) >= bytes);
     assert_ok(vmm__cache_check(scene->cache));
     return status;
+}
+
+/* Takes a block of a view. */
+static inline struct block *view_take(struct heap *heap, uint64_t bytes)
+{
+    struct block *block;
+    assert_ok(vmm__views_take(heap, bytes, &block));
+    assert_int_equal(block->node.size, bytes);
+    assert_true(block->is_in_view);
+    return block;
 }
 
 static inline uint64_t creates(const struct scene *scene)

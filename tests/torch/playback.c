@@ -1,13 +1,12 @@
 /* Replays histories backwards: see playback.h. */
 #include "torch/playback.h"
+#include "support/ranges.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GRANULE_BYTES (2 * MIB)
-
-/* A granule, or a block. */
+/* A block. */
 struct item {
     uint64_t address;
     uint64_t bytes;
@@ -24,7 +23,7 @@ struct table {
 };
 
 struct play {
-    struct table granules;
+    struct ranges mapped;
     struct table blocks;
     const vmm_torch_event *event;
     uint64_t number;
@@ -86,16 +85,12 @@ static bool table_overlaps(const struct table *table, uint64_t address, uint64_t
 
 /* ---- The snapshot --------------------------------------------------------------------------- */
 
-static void granules_map(struct play *play, uint64_t address, uint64_t bytes, uint64_t stream)
+/* A range of the memory of a stream, which is a number here. */
+static struct owned_range range_of(uint64_t address, uint64_t bytes, uint64_t stream)
 {
-    assert_int_equal(address % GRANULE_BYTES, 0);
-    assert_int_equal(bytes % GRANULE_BYTES, 0);
-    for (uint64_t offset = 0; offset < bytes; offset += GRANULE_BYTES) {
-        assert_null(table_find(&play->granules, address + offset));
-        table_add(&play->granules, &(struct item){ .address = address + offset,
-                                                   .bytes = GRANULE_BYTES,
-                                                   .stream = stream });
-    }
+    return (struct owned_range){ .address = address,
+                                 .end = address + bytes,
+                                 .stream = (vmm_stream)(uintptr_t)stream };
 }
 
 static void blocks_read(struct play *play, const vmm_torch_segment *segment,
@@ -133,7 +128,8 @@ static void snapshot_read(struct play *play, const vmm_torch_snapshot *snapshot)
         assert_true(segment->block_count > 0);
         end = segment->address + segment->bytes;
         blocks += segment->block_count;
-        granules_map(play, segment->address, segment->bytes, segment->stream);
+        struct owned_range range = range_of(segment->address, segment->bytes, segment->stream);
+        assert_true(ranges_add(&play->mapped, &range));
         blocks_read(play, segment, snapshot->blocks);
     }
     assert_int_equal(blocks, snapshot->block_count);
@@ -160,13 +156,9 @@ static void event_require(const struct play *play, bool holds, const char *why)
 /* Requires that the whole range is mapped for the event's stream. */
 static void range_require(const struct play *play, uint64_t bytes)
 {
-    uint64_t first = play->event->address & ~(GRANULE_BYTES - 1);
-    for (uint64_t at = first; at < play->event->address + bytes; at += GRANULE_BYTES) {
-        const struct item *granule = table_find(&play->granules, at);
-        event_require(play, granule != NULL, "the memory is not mapped");
-        event_require(play, granule->stream == play->event->stream,
-                      "the memory belongs to another stream");
-    }
+    struct owned_range range = range_of(play->event->address, bytes, play->event->stream);
+    event_require(play, ranges_contain(&play->mapped, &range),
+                  "the memory is not mapped, or belongs to another stream");
 }
 
 static void alloc_undo(struct play *play)
@@ -206,19 +198,18 @@ static void free_requested_undo(struct play *play)
 static void segment_map_undo(struct play *play)
 {
     const vmm_torch_event *event = play->event;
-    range_require(play, event->bytes);
+    struct owned_range range = range_of(event->address, event->bytes, event->stream);
     event_require(play, !table_overlaps(&play->blocks, event->address, event->bytes),
                   "a block overlaps it");
-    for (uint64_t offset = 0; offset < event->bytes; offset += GRANULE_BYTES)
-        table_remove(&play->granules, table_find(&play->granules, event->address + offset));
+    event_require(play, ranges_remove(&play->mapped, &range),
+                  "the memory is not mapped, or belongs to another stream");
 }
 
 static void segment_unmap_undo(struct play *play)
 {
     const vmm_torch_event *event = play->event;
-    event_require(play, !table_overlaps(&play->granules, event->address, event->bytes),
-                  "the memory is mapped already");
-    granules_map(play, event->address, event->bytes, event->stream);
+    struct owned_range range = range_of(event->address, event->bytes, event->stream);
+    event_require(play, ranges_add(&play->mapped, &range), "the memory is mapped already");
 }
 
 static void event_undo(struct play *play)
@@ -259,12 +250,12 @@ struct playback snapshot_play_back(const vmm_torch_snapshot *snapshot)
             assert_true(play.event->time_us <= play.event[1].time_us);
         event_undo(&play);
     }
-    first.granules = play.granules.count;
+    first.mapped_bytes = ranges_bytes(&play.mapped);
     for (size_t i = 0; i < play.blocks.count; i++) {
         first.live += play.blocks.items[i].state == VMM_ITEM_LIVE;
         first.waiting += play.blocks.items[i].state == VMM_ITEM_WAITING;
     }
-    free(play.granules.items);
+    ranges_free(&play.mapped);
     free(play.blocks.items);
     return first;
 }

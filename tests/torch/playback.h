@@ -2,7 +2,7 @@
  * Replays the history of a snapshot backwards from the snapshot: undoes each event, which must find what it
  * changed. Fails the running test if it does not.
  *
- * Tracks memory by granules of 2 MiB, and blocks by their addresses.
+ * Tracks memory by ranges, and blocks by their addresses.
  */
 #ifndef VMM_TEST_PLAYBACK_H
 #define VMM_TEST_PLAYBACK_H
@@ -10,10 +10,10 @@
 #include "support/test_support.h"
 #include "vmmcache/torch.h"
 
-/* The state before the first event: mapped granules, live blocks, and blocks that are freed and still used by other
+/* The state before the first event: mapped bytes, live blocks, and blocks that are freed and still used by other
  * streams. */
 struct playback {
-    uint64_t granules;
+    uint64_t mapped_bytes;
     uint64_t live;
     uint64_t waiting;
 };

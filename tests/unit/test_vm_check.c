@@ -31,6 +31,25 @@ ENGINE_TEST(finds_a_page_map_that_does_not_match)
     assert_found(check(engine), chunks.second->first, 40, "vm: invariant 1");
 }
 
+ENGINE_TEST(finds_places_that_do_not_match)
+{
+    struct vm *vm = &engine->memory;
+    struct chunks chunks = chunks_create(engine);
+    vmm__arena_take(&vm->arena, 40, 2);
+    assert_ok(vmm__place_map(vm, chunks.first, 40));
+    assert_ok(vmm__vm_access(vm, 40, 2));
+    assert_ok(check(engine));
+    assert_found(check(engine), vm->pages[41], 0, "vm: invariant 1");
+    assert_found(check(engine), vm->pages[40], vmm__chunk_id(vm, chunks.second), "vm: invariant 1");
+    assert_found(check(engine), chunks.first->place, NO_GRANULE, "has lost a place");
+    assert_found(check(engine), vm->next_places[40], 40, "has lost a place");
+    vmm__arena_give(&vm->arena, 40, 2);
+    found_broken(check(engine), "vm: invariant 2", __FILE__, __LINE__);
+    vmm__arena_take(&vm->arena, 40, 2);
+    assert_ok(vmm__place_unmap(vm, chunks.first, 40));
+    assert_ok(check(engine));
+}
+
 ENGINE_TEST(finds_sums_of_chunks_that_do_not_match)
 {
     struct chunks chunks = chunks_create(engine);

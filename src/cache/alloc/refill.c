@@ -4,43 +4,34 @@
 #include "base/size.h"
 #include "cache/reclaim/reclaim.h"
 #include "cache/reclaim/trim.h"
-#include "cache/reuse/span.h"
 #include "cache/reuse/transfer.h"
 
 /* One refill in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
 enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
 
-/* Joins free blocks that are adjacent but belong to several heaps, if the block then fits or needs less growth. */
-static vmm_status span_take(struct vmm_cache *cache, const struct request *request, void **out)
-{
-    const struct block *beside;
-    uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
-    vmm_status status = vmm__span_join(cache, request->heap, request->block_bytes, grow_bytes,
-                                       vmm__idle_usual(cache, request->pool));
-    if (status != VMM_OK)
-        return status;
-    return vmm__pool_take_locked(request->pool, request->bytes, out);
-}
-
+/* In this order: new memory within the footprint target, idle memory of other streams where it lies, a view, and new
+ * memory beyond the target. */
 static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
 {
     (void)vmm__pool_poll_locked(request->pool, UINT32_MAX);
     vmm_status status = vmm__pool_take_locked(request->pool, request->bytes, out);
     if (status != VMM__NO_FIT)
         return status;
-    status = vmm__transfer(cache, request->heap, request->block_bytes,
-                           vmm__idle_usual(cache, request->pool));
-    if (status == VMM_OK)
-        return vmm__pool_take_locked(request->pool, request->bytes, out);
-    status = span_take(cache, request, out);
-    if (status == VMM_OK)
-        return status;
-    struct block *block;
-    status = vmm__grow(cache, request->heap, request->block_bytes, request->from, &block);
+    status = VMM__NO_FIT;
+    if (request->from == GROW_TARGET)
+        status = vmm__grow(cache, request->heap, request->block_bytes, GROW_WITHIN);
+    if (status == VMM__NO_FIT)
+        status = vmm__transfer(cache, request->heap, request->block_bytes,
+                               vmm__idle_usual(cache, request->pool));
+    if (status != VMM_OK)
+        status = vmm__grow(cache, request->heap, request->block_bytes, request->from);
     if (status != VMM_OK)
         return status;
-    request->heap->index.search_all = true; /* the search must find the new block */
-    return vmm__pool_take_locked(request->pool, request->bytes, out);
+    request->heap->index.search_all = true; /* the search must find the new block, or the new run */
+    request->heap->runs.search_all = true;
+    status = vmm__pool_take_locked(request->pool, request->bytes, out);
+    request->heap->runs.search_all = false;
+    return status;
 }
 
 /* A block with granules of its own. */
@@ -48,8 +39,7 @@ static vmm_status refill_detached(struct vmm_cache *cache, const struct request 
                                   void **out)
 {
     struct block *block;
-    vmm_status status =
-        vmm__grow(cache, request->heap, request->block_bytes, GROW_DETACHED, &block);
+    vmm_status status = vmm__grow_detached(cache, request->heap, request->block_bytes, &block);
     if (status != VMM_OK)
         return status;
     return vmm__pool_take_block_locked(request->pool, block, request->bytes, out);
@@ -63,7 +53,7 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
                                         : refill_cached(cache, request, out);
 }
 
-/* Reclaim also helps when addresses run out, because idle memory and stale mappings occupy them. */
+/* Reclaim also helps when addresses run out, because idle memory and its places in views occupy them. */
 static vmm_status refill_locked(struct vmm_cache *cache, struct request *request, void **out)
 {
     vmm_status status = refill_once(cache, request, out);
@@ -140,9 +130,9 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
 
 vmm_status vmm__refill(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out)
 {
-    struct request request = { .pool = pool,
-                               .bytes = bytes,
-                               .is_detached_request = cache->no_caching };
+    struct request request = {
+        .pool = pool, .bytes = bytes, .from = GROW_TARGET, .is_detached_request = cache->no_caching
+    };
     return refill(cache, request, out);
 }
 

@@ -109,6 +109,16 @@ static vmm_status parts_swap(struct relocation *relocation)
     return VMM_OK;
 }
 
+/* Unmaps the chunk's places in views. No block uses them, and no work is in flight. */
+static vmm_status places_drop(struct vmm_cache *cache, const struct partly *partly)
+{
+    vmm_status status = VMM_OK;
+    (void)cache;
+    while (partly->chunk->places > 0 && status == VMM_OK)
+        status = vmm__views_place_unmap(partly->heap, partly->chunk, partly->chunk->place);
+    return status;
+}
+
 vmm_status vmm__relocate(struct vmm_cache *cache, const struct partly *partly)
 {
     struct relocation relocation = { .cache = cache, .partly = partly };
@@ -119,7 +129,9 @@ vmm_status vmm__relocate(struct vmm_cache *cache, const struct partly *partly)
     if (relocation.parts == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "compact: no host memory for %u parts",
                           partly->live_granules);
-    status = parts_swap(&relocation);
+    status = places_drop(cache, partly);
+    if (status == VMM_OK)
+        status = parts_swap(&relocation);
     vmm__host_free(relocation.parts, partly->live_granules * sizeof *relocation.parts);
     return status;
 }

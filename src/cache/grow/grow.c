@@ -1,62 +1,9 @@
 /* Grows a heap: see grow.h. */
 #include "cache/grow/grow.h"
 #include "base/arith.h"
-#include "cache/grow/downsize.h"
 #include "cache/grow/guard_page.h"
-#include "cache/grow/steal.h"
+#include "cache/grow/stitch.h"
 #include "cache/grow/target.h"
-
-/* If the heap exceeds the target because too few chunks can move, live bytes or work in flight pin the free memory: new
- * chunks are small from now on. */
-static void excess_note(struct vmm_cache *cache, enum grow_from from, uint64_t missing)
-{
-    if (from == GROW_TARGET && missing > 0)
-        cache->is_fine = true;
-}
-
-/*
- * Moves idle chunks to the low end of a placement and returns the granules filled. While chunks are small, it releases
- * larger idle chunks instead of moving them, so that the caller creates small chunks from that memory.
- */
-static uint64_t placement_steal(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                                const struct placement *placement, enum grow_from from)
-{
-    uint64_t want = placement->count;
-    if (from == GROW_DETACHED)
-        return 0;
-    if (from == GROW_TARGET)
-        want -= vmm__min(want, vmm__target_granules(cache, bytes));
-    if (from == GROW_TARGET && want > 0 && cache->is_fine) {
-        uint32_t most = vmm__target_chunk_granules(cache, heap, bytes);
-        want -= vmm__min(want, vmm__downsize(cache, heap->pool, placement, want, most));
-    }
-    if (want == 0)
-        return 0;
-    uint64_t stolen =
-        vmm__steal(cache, heap, placement, bytes, want,
-                   from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache, heap->pool));
-    excess_note(cache, from, want - vmm__min(want, stolen));
-    return stolen;
-}
-
-/* Fills a placement, whose granules are taken, from idle chunks and then the driver. Stores the granules filled in
- * *filled, also on failure, and returns the rest to the arena. */
-static vmm_status placement_fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                                 const struct placement *placement, enum grow_from from,
-                                 uint64_t *filled)
-{
-    uint64_t stolen = placement_steal(cache, heap, bytes, placement, from);
-    uint64_t rest = placement->count > stolen ? placement->count - stolen : 0;
-    uint64_t end = vmm__max(stolen, placement->count);
-    if (end < placement->room)
-        vmm__arena_give(&cache->vm.arena, placement->granule + end, placement->room - end);
-    vmm_status status = VMM_OK;
-    if (rest > 0)
-        status = vmm__vm_map(&cache->vm, placement->granule + stolen, rest,
-                             vmm__target_chunk_granules(cache, heap, bytes));
-    *filled = status == VMM_OK ? end : stolen;
-    return status;
-}
 
 static bool placement_extends_home(const struct arena *arena, const struct heap *heap,
                                    const struct placement *placement)
@@ -65,84 +12,140 @@ static bool placement_extends_home(const struct arena *arena, const struct heap 
            vmm__arena_address(arena, placement->granule) == heap->home_end;
 }
 
-/* Attaches the filled granules of a placement to the heap. */
-static vmm_status placement_attach(struct vmm_cache *cache, struct heap *heap,
-                                   const struct placement *placement, uint64_t filled,
-                                   struct block **out)
+/* The last chunk would be small: it gets more granules, as far as the placement and the target allow. Later requests use
+ * the rest. */
+static void placement_widen(const struct vmm_cache *cache, const struct heap *heap, uint64_t bytes,
+                            uint64_t allowed, struct placement *placement)
 {
-    const struct arena *arena = &cache->vm.arena;
-    uint64_t address = vmm__arena_address(arena, placement->granule);
-    uint64_t epoch = vmm__timeline_now(&heap->pool->timeline);
-    vmm_status status = vmm__vm_access(&cache->vm, placement->granule, filled);
-    if (status == VMM_OK)
-        status = vmm__heap_attach(heap, address, filled << arena->granule_shift, epoch, out);
+    uint64_t most = vmm__target_chunk_granules(cache, heap, bytes);
+    uint64_t least = vmm__target_least_granules(cache, heap);
+    uint64_t last = placement->count % most;
+    if (last == 0 || last >= least)
+        return;
+    uint64_t count = placement->count + least - last;
+    placement->count =
+        vmm__max(placement->count, vmm__min(count, vmm__min(allowed, placement->room)));
+}
+
+/* Maps new chunks at a placement, whose granules are taken, and attaches them to the heap. */
+static vmm_status placement_fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                                 const struct placement *placement, struct block **out)
+{
+    struct vm *vm = &cache->vm;
+    vmm_status status = vmm__vm_map(vm, placement->granule, placement->count,
+                                    vmm__target_chunk_granules(cache, heap, bytes));
     if (status != VMM_OK)
-        vmm__vm_discard(&cache->vm, placement->granule, filled, NULL, 0);
+        return status;
+    status = vmm__vm_access(vm, placement->granule, placement->count);
+    if (status == VMM_OK)
+        status = vmm__heap_attach(heap, vmm__arena_address(&vm->arena, placement->granule),
+                                  placement->count << vm->arena.granule_shift,
+                                  vmm__timeline_now(&heap->pool->timeline), out);
+    if (status != VMM_OK)
+        vmm__vm_discard(vm, placement->granule, placement->count, NULL, 0);
     return status;
 }
 
-/* A request of less than a chunk gets a whole chunk if the placement and the target allow it: later requests use the
- * rest. */
-static void placement_widen(const struct vmm_cache *cache, const struct heap *heap, uint64_t bytes,
-                            struct placement *placement)
+/* Creates new memory at a placement. */
+static vmm_status placement_grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                                 const struct placement *placement, bool is_at_home,
+                                 struct block **out)
 {
-    if (vmm__target_limit_is_near(cache, bytes))
-        return;
-    uint64_t whole = vmm__min(vmm__target_chunk_granules(cache, heap, bytes),
-                              vmm__target_granules(cache, bytes));
-    placement->count = vmm__max(placement->count, vmm__min(whole, placement->room));
-}
-
-static vmm_status placement_choose(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                                   enum grow_from from, struct placement *placement)
-{
-    return from == GROW_DETACHED ? vmm__placement_detached(cache, bytes, placement)
-                                 : vmm__placement_find(cache, heap, bytes, placement);
+    struct arena *arena = &cache->vm.arena;
+    vmm__arena_take(arena, placement->granule, placement->count);
+    vmm_status status = placement_fill(cache, heap, bytes, placement, out);
+    if (status != VMM_OK) {
+        (void)vmm__limbo_drain(&cache->vm, NULL); /* release what was mapped before the failure */
+        return status;
+    }
+    if (is_at_home)
+        heap->home_end = vmm__arena_address(arena, placement->granule + placement->count);
+    vmm__cache_log(cache, "grow: stream %p: %llu granules at 0x%llx, reserved %llu MiB",
+                   heap->pool->stream, (unsigned long long)placement->count,
+                   (unsigned long long)vmm__arena_address(arena, placement->granule),
+                   (unsigned long long)vmm__stat_now(&cache->vm.reserved_bytes) >> 20);
+    return VMM_OK;
 }
 
 /* Chooses a placement; reserves more addresses if the reserved ones have no room. */
-static vmm_status placement_reserve(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                                    enum grow_from from, struct placement *placement)
+static vmm_status placement_reserve(struct vmm_cache *cache, const struct heap *heap,
+                                    uint64_t bytes, struct placement *placement)
 {
-    vmm_status status = placement_choose(cache, heap, bytes, from, placement);
+    vmm_status status = vmm__placement_find(cache, heap, bytes, placement);
     if (status != VMM_ERR_ADDRESS_SPACE)
         return status;
     status = vmm__arena_extend(&cache->vm.arena, bytes);
-    return status == VMM_OK ? placement_choose(cache, heap, bytes, from, placement) : status;
+    return status == VMM_OK ? vmm__placement_find(cache, heap, bytes, placement) : status;
+}
+
+/* Views need two addresses for a chunk, and debug mode wants a fault after a free. */
+static bool has_views(const struct vmm_cache *cache, const struct heap *heap)
+{
+    return !heap->is_small && cache->has_views;
+}
+
+/* Makes a view, if that needs less new memory than the placement, or costs less. VMM__NO_FIT if not. */
+static vmm_status view_make(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                            uint64_t allowed, uint64_t most, enum idle_when when)
+{
+    struct plan plan;
+    unsigned shift = cache->vm.arena.granule_shift;
+    vmm__cache_pools_lock_refilling(cache, heap);
+    vmm_status status =
+        vmm__plan_begin(cache, heap, bytes, vmm__min(allowed, most) << shift, when, &plan);
+    if (status == VMM_OK) {
+        bool is_less = plan.new_bytes >> shift < most;
+        status = is_less ? vmm__stitch(cache, heap, bytes, when, &plan) : VMM__NO_FIT;
+        vmm__plan_end(&plan);
+    }
+    vmm__cache_pools_unlock_refilling(cache, heap);
+    return status;
 }
 
 vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                     enum grow_from from, struct block **out)
+                     enum grow_from from)
 {
-    struct arena *arena = &cache->vm.arena;
     struct placement placement;
+    struct block *block;
     (void)vmm__limbo_drain(&cache->vm, NULL); /* release memory whose epoch has passed */
-    vmm_status status = placement_reserve(cache, heap, bytes, from, &placement);
+    vmm_status status = placement_reserve(cache, heap, bytes, &placement);
     if (status != VMM_OK)
         return status;
-    if (from == GROW_TARGET)
-        placement_widen(cache, heap, bytes, &placement);
-    placement.room = vmm__min(placement.room, placement.count + cache->largest_chunk_granules - 1);
-    bool at_home = from != GROW_DETACHED && placement_extends_home(arena, heap, &placement);
-    vmm__arena_take(arena, placement.granule, placement.room);
-    uint64_t filled;
-    status = placement_fill(cache, heap, bytes, &placement, from, &filled);
-    vmm_status attached = VMM_OK;
-    if (filled > 0)
-        attached = placement_attach(cache, heap, &placement, filled, out);
+    uint64_t allowed =
+        from == GROW_TARGET || from == GROW_WITHIN ? vmm__target_granules(cache, bytes) : 0;
+    bool is_within = placement.count <= allowed;
+    if (!is_within && from == GROW_WITHIN)
+        return VMM__NO_FIT;
+    if (!is_within && has_views(cache, heap)) {
+        status = view_make(cache, heap, bytes, allowed, placement.count,
+                           from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache, heap->pool));
+        if (status != VMM__NO_FIT)
+            return status;
+        status =
+            placement_reserve(cache, heap, bytes, &placement); /* transfers may have changed it */
+        if (status != VMM_OK)
+            return status;
+    }
+    if (is_within)
+        placement_widen(cache, heap, bytes, allowed, &placement);
+    bool is_at_home = placement_extends_home(&cache->vm.arena, heap, &placement);
+    return placement_grow(cache, heap, bytes, &placement, is_at_home, &block);
+}
+
+vmm_status vmm__grow_detached(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                              struct block **out)
+{
+    struct placement placement;
+    (void)vmm__limbo_drain(&cache->vm, NULL);
+    vmm_status status = vmm__placement_detached(cache, bytes, &placement);
+    if (status == VMM_ERR_ADDRESS_SPACE)
+        status = vmm__arena_extend(&cache->vm.arena, bytes);
     if (status == VMM_OK)
-        status = attached;
-    else
-        (void)vmm__limbo_drain(&cache->vm, NULL); /* release what was mapped before the failure */
-    if (filled > 0 && attached == VMM_OK && at_home)
-        heap->home_end = vmm__arena_address(arena, placement.granule + filled);
-    if (status == VMM_OK && from == GROW_DETACHED && cache->has_guard_pages)
-        vmm__guard_page_put(cache, placement.granule + filled);
-    if (filled > 0)
-        vmm__cache_log(cache, "grow: stream %p: %llu granules at 0x%llx, reserved %llu MiB",
-                       heap->pool->stream, (unsigned long long)filled,
-                       (unsigned long long)vmm__arena_address(arena, placement.granule),
-                       (unsigned long long)vmm__stat_now(&cache->vm.reserved_bytes) >> 20);
+        status = vmm__placement_detached(cache, bytes, &placement);
+    if (status == VMM_OK)
+        status = placement_grow(cache, heap, bytes, &placement, false, out);
+    if (status == VMM_OK && cache->has_guard_pages)
+        vmm__guard_page_put(cache, placement.granule + placement.count);
     return status;
 }
 

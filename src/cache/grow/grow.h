@@ -1,5 +1,6 @@
 /*
- * Gives a heap more physical memory, idle or new, and maps it where the request needs the fewest new granules.
+ * Gives a heap more memory for a request: within the footprint target new memory, where the request needs the fewest new
+ * granules; beyond it a view of free memory, or, if that needs as much new memory, new memory. Unmaps no chunk.
  * Called by: reclaim, refill. Locks: the caller holds the grow lock and the heap's pool lock.
  */
 #ifndef VMM_CACHE_GROW_GROW_H
@@ -7,21 +8,25 @@
 
 #include "cache/grow/placement.h"
 
-/* Where the memory may come from. STEAL and FOLLOW each include the source before them. */
+/* Where the memory may come from. */
 enum grow_from {
-    GROW_TARGET, /* new memory up to the footprint target, then idle chunks, then new memory */
-    GROW_STEAL,  /* all idle chunks that need no wait, then new memory */
-    GROW_FOLLOW, /* the same; the stream waits, on the device, for other streams' work on their idle chunks */
-    GROW_DETACHED /* new memory only, at fresh addresses that touch no other block */
+    GROW_WITHIN, /* new memory within the footprint target only */
+    GROW_TARGET, /* the same, then views of idle memory, then new memory */
+    GROW_VIEW,   /* views with as little new memory as possible, then new memory */
+    GROW_FOLLOW /* the same; the stream waits, on the device, for other streams' work on their idle chunks */
 };
 
 /*
- * Maps memory so that the heap has a free block of at least `bytes`, and stores that block in *out. On failure the heap
- * may have gained idle chunks of other heaps; nothing else has changed. ERR_DEVICE_OOM, ERR_ADDRESS_SPACE,
- * ERR_HOST_OOM, ERR_DRIVER.
+ * Maps memory so that the heap has a free block, or a run in a view, of at least `bytes`. On failure the heap may have
+ * gained idle chunks of other heaps; nothing else has changed. VMM__NO_FIT (GROW_WITHIN only), ERR_DEVICE_OOM,
+ * ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_DRIVER.
  */
 vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                     enum grow_from from, struct block **out);
+                     enum grow_from from);
+
+/* Maps new memory at fresh addresses that touch no other block, and stores the free block of exactly these in *out. */
+vmm_status vmm__grow_detached(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                              struct block **out);
 
 /* Returns the bytes that vmm__grow() would need now, and in *beside the free block that it would extend; NULL: none. */
 uint64_t vmm__grow_bytes(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,

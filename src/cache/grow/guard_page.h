@@ -3,7 +3,7 @@
  * beyond the block faults. The search for addresses advances through the arena, so that the addresses of freed blocks
  * keep faulting until all others have been used.
  *
- * A guard page is released with the memory before it. If that memory moved, the guard page stays: addresses are plenty.
+ * A guard page is released with the memory before it.
  * Called by: grow, placement, idle_scan, debug. Locks: the caller holds the grow lock, except where stated.
  */
 #ifndef VMM_CACHE_GROW_GUARD_PAGE_H

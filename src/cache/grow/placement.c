@@ -34,8 +34,7 @@ static void right_consider(const struct heap *heap, const struct block *block, u
         return;
     }
     uint64_t beyond = end + (room << arena->granule_shift);
-    if (room == 0 || !vmm__arena_contains(arena, beyond) ||
-        vmm__directory_heap(heap->directory, beyond) != heap)
+    if (room == 0 || !vmm__heap_has_extent(heap, beyond))
         return;
     const struct block *far = *vmm__directory_slot(heap->directory, beyond);
     if (far->state == BLOCK_FREE && beyond - block->address + far->node.size >= bytes)
@@ -87,7 +86,7 @@ static bool home_consider(const struct heap *heap, uint64_t count, struct placem
     if (heap->home_end == 0 || !vmm__arena_gap(arena, granule, &first, &room))
         return false;
     uint64_t before = vmm__arena_address(arena, first) - 1;
-    if (first > 0 && vmm__directory_heap(heap->directory, before) == heap)
+    if (first > 0 && vmm__heap_has_extent(heap, before))
         granule = first;
     room -= granule - first;
     if (room < count)
@@ -113,6 +112,16 @@ vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap 
         return vmm__error(VMM_ERR_ADDRESS_SPACE, "no %llu free granules of addresses in a row",
                           (unsigned long long)count);
     *out = best;
+    return VMM_OK;
+}
+
+vmm_status vmm__placement_home(struct vmm_cache *cache, const struct heap *heap, uint64_t count,
+                               uint64_t *granule)
+{
+    struct placement best = { .count = UINT64_MAX };
+    if (!home_consider(heap, count, &best))
+        return vmm__arena_find_or_extend(&cache->vm.arena, count, granule);
+    *granule = best.granule;
     return VMM_OK;
 }
 

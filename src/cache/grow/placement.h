@@ -1,6 +1,7 @@
 /*
- * Chooses where a heap grows: the addresses that need the fewest new granules. Changes nothing.
- * Called by: grow. Locks: the caller holds the grow lock and the heap's pool lock.
+ * Chooses the home of new chunks: the addresses where a request needs the fewest new granules. Changes nothing, but may
+ * reserve more addresses.
+ * Called by: grow, stitch. Locks: the caller holds the grow lock and the heap's pool lock.
  */
 #ifndef VMM_CACHE_GROW_PLACEMENT_H
 #define VMM_CACHE_GROW_PLACEMENT_H
@@ -22,6 +23,10 @@ struct placement {
  */
 vmm_status vmm__placement_find(const struct vmm_cache *cache, const struct heap *heap,
                                uint64_t bytes, struct placement *out);
+
+/* Finds `count` free granules at the end of a heap's home, or fresh ones. ERR_ADDRESS_SPACE. */
+vmm_status vmm__placement_home(struct vmm_cache *cache, const struct heap *heap, uint64_t count,
+                               uint64_t *granule);
 
 /* Finds fresh addresses with a free granule on either side. With guard pages: those that were free for longest. */
 vmm_status vmm__placement_detached(const struct vmm_cache *cache, uint64_t bytes,

@@ -1,6 +1,6 @@
 /*
- * The footprint target: how much physical memory a cache may reserve before idle chunks move, and how large its chunks
- * are. Changes nothing.
+ * The footprint target: how much physical memory a cache may reserve before it makes views, and how large its new chunks
+ * are. Both follow from footprint_permille; a limit makes chunks smaller. Changes nothing.
  * Called by: grow. Locks: the caller holds the grow lock.
  */
 #ifndef VMM_CACHE_GROW_TARGET_H
@@ -11,11 +11,9 @@
 /* Returns the new granules that the target allows for a request of `bytes`. */
 uint64_t vmm__target_granules(const struct vmm_cache *cache, uint64_t bytes);
 
-/* Returns the chunk size of a heap for a request of `bytes`. */
+/* Returns the size of a heap's largest new chunk for a request of `bytes`, and of its smallest. */
 uint32_t vmm__target_chunk_granules(const struct vmm_cache *cache, const struct heap *heap,
                                     uint64_t bytes);
-
-/* Whether a request makes the cache exceed half of its limit. */
-bool vmm__target_limit_is_near(const struct vmm_cache *cache, uint64_t bytes);
+uint32_t vmm__target_least_granules(const struct vmm_cache *cache, const struct heap *heap);
 
 #endif

@@ -73,17 +73,17 @@ static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *re
 }
 
 /* 2. */
-static vmm_status step_steal(struct vmm_cache *cache, struct request *request)
+static vmm_status step_view(struct vmm_cache *cache, struct request *request)
 {
     (void)cache;
     request->heap->index.search_all = true;
-    bool is_raised = request->from < GROW_STEAL;
-    request->from = is_raised ? GROW_STEAL : request->from;
+    bool is_raised = request->from < GROW_VIEW;
+    request->from = is_raised ? GROW_VIEW : request->from;
     return ok_if(is_raised);
 }
 
-/* 3. A run of another stream that is long enough is transferred at its address, without mapping; shorter runs are
- * stolen by growth. */
+/* 3. A run of another stream that is long enough is transferred at its address, without mapping; growth makes
+ * views of shorter ones. */
 static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 {
     if (request->pool->is_in_use) /* see vmm__idle_usual() */
@@ -112,8 +112,8 @@ static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
     return ok_if(released_bytes > 0);
 }
 
-/* The host waits that one request may make. Each may let growth move chunks, which leaves new stale mappings to wait
- * for, so the waits need a bound. */
+/* The host waits that one request may make. Other threads use the pool meanwhile, and may take what was
+ * waited for, so the waits need a bound. */
 enum { WAITS_MOST = 1024 };
 
 /* 6. Also succeeds if another thread has emptied the quarantine since this request last looked. Other threads run
@@ -131,8 +131,8 @@ static vmm_status step_quarantine(struct vmm_cache *cache, struct request *reque
 }
 
 /*
- * 7. The oldest entry of limbo may be a stale mapping, which frees addresses but no memory, so the step waits until the
- * first chunk is released. It drops the pool's lock while it waits, so that frees never wait for the device.
+ * 7. The oldest entry of limbo may be the old home of a relocated chunk, which frees addresses but no memory, so the step
+ * waits until the first chunk is released. It drops the pool's lock while it waits, so that frees never wait for the device.
  */
 static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *request)
 {
@@ -268,7 +268,7 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
 
 /* In order; a step that waits for limbo follows each one that fills it. */
 static const reclaim_step reclaim_steps[] = {
-    step_passed,     step_steal,      step_follow,     step_idle_finished, step_share,
+    step_passed,     step_view,       step_follow,     step_idle_finished, step_share,
     step_idle,       step_quarantine, step_wait_limbo, step_wait_uses,     step_wait_graph_pools,
     step_wait_stale, step_all_idle,   step_wait_limbo, step_pressure,      step_compact
 };

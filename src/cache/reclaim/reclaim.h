@@ -3,8 +3,10 @@
  * memory, the refill is tried again; reclaim then goes on with the same step, or from the start where noted.
  *
  *  1. Return blocks, slabs and limbo chunks whose work has finished.
- *  2. Allow growth to take idle chunks before it asks the driver, and search free blocks without a bound.
- *  3. Also take other streams' idle memory whose work is unfinished; the requesting stream waits for it on the device.
+ *  2. Let growth make views with as little new memory as possible, whatever the footprint target is, and search free
+ *     blocks without a bound.
+ *  3. Also take other streams' idle memory whose work is unfinished, in place or in views; the requesting stream waits
+ *     for it on the device.
  *  4. Release just enough idle chunks of any stream whose work has finished.
  *  5. Serve a small block from another stream's memory (reuse/share.h). Otherwise put just enough idle chunks whose
  *     work is unfinished into limbo.

@@ -205,7 +205,7 @@ vmm_status vmm__poll(struct vmm_cache *cache)
     return status;
 }
 
-/* Expires all memory that is idle now, and forgets the peak of active bytes and the small chunk size. */
+/* Expires all memory that is idle now, and forgets the peak of active bytes. */
 static void target_begin(struct vmm_cache *cache, uint64_t keep_bytes)
 {
     cache->has_trim_target = true;
@@ -213,7 +213,6 @@ static void target_begin(struct vmm_cache *cache, uint64_t keep_bytes)
     vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
     atomic_store_explicit(&cache->totals.lately_active_bytes,
                           vmm__stat_now(&cache->totals.active_bytes), memory_order_relaxed);
-    cache->is_fine = false;
     for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
         vmm__pool_lock(pool);
         pool->trimmed = (struct expired){ .latest_epoch = vmm__pool_settle_locked(pool) };

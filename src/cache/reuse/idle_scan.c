@@ -146,8 +146,7 @@ bool vmm__idle_cut(const struct vm *memory, uint64_t most_bytes, struct idle_run
 struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_run *run)
 {
     uint64_t end = run->address + run->bytes;
-    if (!vmm__arena_contains(&cache->vm.arena, end) ||
-        vmm__directory_heap(&cache->directory, end) != run->heap)
+    if (!vmm__heap_has_extent(run->heap, end))
         return NULL;
     struct block *block = *vmm__directory_slot(&cache->directory, end);
     bool is_it = block != NULL && block->address == end && block->state == BLOCK_FREE;

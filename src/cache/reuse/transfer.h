@@ -1,6 +1,7 @@
 /*
  * Transfers a run of idle chunks that is long enough for a request from one stream's heap to another's of the same kind,
- * in place. It makes no driver calls except for events.
+ * in place: the one in the smallest free block of the pools that it searches. The chunks' places in views go with them.
+ * It makes no driver calls except for events.
  *
  * The run's work must have finished; with IDLE_FOLLOW, the receiving stream waits for it on the device. The host never
  * waits.

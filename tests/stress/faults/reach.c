@@ -8,15 +8,15 @@
 #include "cache/cache.h"
 #include "cache/compact/compact.h"
 #include "cache/compact/relocate.h"
-#include "cache/grow/downsize.h"
 #include "cache/grow/grow.h"
-#include "cache/grow/steal.h"
+#include "cache/grow/plan.h"
+#include "cache/grow/stitch.h"
 #include "cache/reclaim/pressure.h"
 #include "cache/reuse/share.h"
-#include "cache/reuse/span.h"
 #include "cache/reuse/transfer.h"
 #include "debug/debug_mode.h"
 #include "point.h"
+#include "pool/views.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -25,10 +25,13 @@
 #define REACH_MAP(X)                                                                               \
     X(growth)                                                                                      \
     X(cross)                                                                                       \
-    X(span)                                                                                        \
-    X(steal)                                                                                       \
-    X(hand_over)                                                                                   \
-    X(split)                                                                                       \
+    X(plan)                                                                                        \
+    X(view)                                                                                        \
+    X(view_new)                                                                                    \
+    X(view_longer)                                                                                 \
+    X(view_hit)                                                                                    \
+    X(view_miss)                                                                                   \
+    X(unmap)                                                                                       \
     X(share)                                                                                       \
     X(limbo)                                                                                       \
     X(expired)                                                                                     \
@@ -77,24 +80,17 @@ static bool is_some(uint64_t count)
 }
 
 REACHED(growth, is_done, vmm_status, vmm__grow,
-        (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, enum grow_from from,
-         struct block **out),
-        cache, heap, bytes, from, out)
+        (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, enum grow_from from), cache,
+        heap, bytes, from)
 REACHED(cross, is_done, vmm_status, vmm__transfer,
         (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, enum idle_when when), cache,
         heap, bytes, when)
-REACHED(span, is_done, vmm_status, vmm__span_join,
-        (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, uint64_t most_bytes,
-         enum idle_when when),
-        cache, heap, bytes, most_bytes, when)
-REACHED(steal, is_some, uint64_t, vmm__steal,
-        (struct vmm_cache * cache, struct heap *heap, const struct placement *placement,
-         uint64_t bytes, uint64_t count, enum idle_when when),
-        cache, heap, placement, bytes, count, when)
-REACHED(split, is_some, uint64_t, vmm__downsize,
-        (struct vmm_cache * cache, const struct pool *held, const struct placement *placement,
-         uint64_t want, uint32_t most),
-        cache, held, placement, want, most)
+REACHED(plan, is_done, vmm_status, vmm__plan_begin,
+        (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, uint64_t allowed_bytes,
+         enum idle_when when, struct plan *out),
+        cache, heap, bytes, allowed_bytes, when, out)
+REACHED(unmap, is_done, vmm_status, vmm__views_place_unmap,
+        (struct heap * heap, struct chunk *chunk, uint64_t granule), heap, chunk, granule)
 REACHED(share, is_done, vmm_status, vmm__share,
         (struct vmm_cache * cache, struct pool *to, uint64_t bytes, void **out), cache, to, bytes,
         out)
@@ -104,6 +100,31 @@ REACHED(re_back, is_done, vmm_status, vmm__relocate,
         (struct vmm_cache * cache, const struct partly *partly), cache, partly)
 REACHED(pressure, is_some, bool, vmm__pressure_ask,
         (struct vmm_cache * cache, struct pool *held, uint64_t bytes), cache, held, bytes)
+
+vmm_status __real_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                              enum idle_when when, struct plan *plan);
+vmm_status __wrap_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                              enum idle_when when, struct plan *plan);
+vmm_status __wrap_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                              enum idle_when when, struct plan *plan)
+{
+    vmm_status status = __real_vmm__stitch(cache, heap, bytes, when, plan);
+    bool is_counted = sweep_counts() && status == VMM_OK;
+    reach.view += is_counted;
+    reach.view_new += is_counted && plan->new_bytes > 0;
+    reach.view_longer += is_counted && plan->end != NO_GRANULE;
+    return status;
+}
+
+vmm_status __real_vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out);
+vmm_status __wrap_vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out);
+vmm_status __wrap_vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out)
+{
+    vmm_status status = __real_vmm__views_take(heap, bytes, out);
+    reach.view_hit += sweep_counts() && status == VMM_OK;
+    reach.view_miss += sweep_counts() && status == VMM__NO_FIT;
+    return status;
+}
 
 vmm_status __real_vmm__debug_flush(const struct debug_call *call);
 vmm_status __wrap_vmm__debug_flush(const struct debug_call *call);
@@ -130,7 +151,6 @@ static void stats_note(struct stress *stress)
     reach.pinned = vmm__max(reach.pinned, stats.unmovable_bytes);
 }
 
-/* A chunk has two addresses while work goes on at the old one. */
 void reach_note(struct stress *stress, const struct operation *operation)
 {
     const struct vmm_cache *cache = stress->cache;
@@ -139,8 +159,7 @@ void reach_note(struct stress *stress, const struct operation *operation)
     stats_note(stress);
     reach.captures += operation->code == OPERATION_graph_begin && stress->captured != 0;
     reach.limits += operation->code == OPERATION_limit;
-    reach.watched += stress->watch.is_on && stress->watch.granules.count > 0;
-    reach.hand_over += stress->driver->mapped_bytes > stress->driver->created_bytes;
+    reach.watched += stress->watch.is_on && stress->watch.mapped.count > 0;
     reach.limbo += cache->vm.limbo_bytes > 0;
     reach.expired += cache->has_trim_target || cache->decay.is_stuck;
     reach.apart += cache->guard_page_next > 0;

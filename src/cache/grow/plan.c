@@ -1,0 +1,459 @@
+/* Plans a view: see plan.h. */
+#include "cache/grow/plan.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "cache/grow/target.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of driver calls, in microseconds, measured on an H200: only their ratio matters. */
+enum { MAP_COST = 32, CREATE_COST = 13 };
+
+/* A chunk has at most so many further places. A chunk that has as many gives one up that no block uses. */
+enum { PLACES_MOST = 31 };
+
+struct candidates {
+    struct candidate *items;
+    uint32_t count;
+    uint32_t capacity;
+};
+
+/* The state of one search. */
+struct search {
+    struct vmm_cache *cache;
+    struct heap *heap;
+    uint64_t bytes;
+    uint64_t allowed_bytes;
+    uint64_t create_cost; /* of one new chunk */
+    uint64_t chunk_bytes; /* of a new chunk */
+    enum idle_when when;
+    struct candidates idle;  /* the largest first */
+    struct candidates heads; /* partly live chunks with a free head, and with a free tail */
+    struct candidates tails;
+    struct candidates trial; /* of the plan under consideration */
+    struct plan best;        /* the cheapest with at most allowed_bytes */
+    struct plan least;       /* the one with the least new memory */
+};
+
+static bool candidates_add(struct candidates *list, struct candidate item)
+{
+    if (list->count == list->capacity) {
+        uint32_t capacity = list->capacity == 0 ? 64 : 2 * list->capacity;
+        void *items =
+            vmm__host_resize(list->items, list->capacity * sizeof item, capacity * sizeof item);
+        if (items == NULL)
+            return false;
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->count++] = item;
+    return true;
+}
+
+static void candidates_free(struct candidates *list)
+{
+    vmm__host_free(list->items, list->capacity * sizeof *list->items);
+}
+
+/* ---- Candidates ------------------------------------------------------------------------------ */
+
+/* Unmaps the place of a chunk that no block uses and that was used the longest ago, if its work has finished. */
+static bool place_evict(struct search *search, struct heap *heap, struct chunk *chunk)
+{
+    struct views *views = &search->cache->views;
+    uint64_t oldest = NO_GRANULE;
+    for (uint64_t at = chunk->place; at != NO_GRANULE; at = views->vm->next_places[at]) {
+        const struct view_place *place = &views->places[at];
+        bool is_unused = place->chunk != 0 && place->users == 0;
+        if (is_unused && (oldest == NO_GRANULE || place->turn < views->places[oldest].turn))
+            oldest = at;
+    }
+    if (oldest == NO_GRANULE || heap->pool->is_in_use ||
+        vmm__timeline_query(&heap->pool->timeline, views->places[oldest].epoch) != VMM_OK)
+        return false;
+    return vmm__views_place_unmap(heap, chunk, oldest) == VMM_OK;
+}
+
+static bool chunk_may(struct search *search, struct heap *heap, struct chunk *chunk)
+{
+    if (!chunk->is_mapped)
+        return false;
+    return chunk->places < PLACES_MOST || place_evict(search, heap, chunk);
+}
+
+/* Adds the chunks of a free block of the requesting heap. */
+static bool block_add(struct search *search, const struct block *block)
+{
+    const struct vm *vm = &search->cache->vm;
+    uint64_t end = vmm__block_end(block);
+    bool is_ok = true;
+    for (uint64_t at = block->address; at < end && is_ok;) {
+        struct chunk *chunk = vmm__vm_chunk(vm, vmm__arena_granule(&vm->arena, at));
+        uint64_t first = vmm__chunk_address(vm, chunk);
+        uint64_t last = first + vmm__chunk_bytes(vm, chunk);
+        struct candidate item = { .chunk = chunk,
+                                  .heap = search->heap,
+                                  .bytes = vmm__min(last, end) - at };
+        struct candidates *list = last > end ? &search->heads : &search->idle;
+        if (at > first)
+            list = last > end ? NULL : &search->tails; /* free in the middle only: of no use */
+        if (list != NULL && chunk_may(search, search->heap, chunk))
+            is_ok = candidates_add(list, item);
+        at = last;
+    }
+    return is_ok;
+}
+
+static bool own_add(struct search *search)
+{
+    const struct size_index *index = &search->heap->index;
+    struct size_node *node = vmm__size_index_from(index, search->cache->vm.arena.granule_bytes);
+    bool is_ok = true;
+    for (; node != NULL && is_ok; node = vmm__size_index_larger(index, node))
+        is_ok = block_add(search, (const struct block *)node);
+    return is_ok;
+}
+
+/* Adds the chunks of a run of another heap's idle chunks. */
+static bool run_add(struct search *search, const struct idle_run *run)
+{
+    const struct vm *vm = &search->cache->vm;
+    bool is_ok = true;
+    for (uint64_t at = run->address; at < run->address + run->bytes && is_ok;) {
+        struct chunk *chunk = vmm__vm_chunk(vm, vmm__arena_granule(&vm->arena, at));
+        uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+        if (chunk_may(search, run->heap, chunk))
+            is_ok = candidates_add(
+                &search->idle,
+                (struct candidate){ .chunk = chunk, .heap = run->heap, .bytes = bytes });
+        at += bytes;
+    }
+    return is_ok;
+}
+
+static bool other_add(struct search *search, struct heap *heap)
+{
+    struct idle_scan scan = vmm__idle_scan(heap, search->heap->pool, search->when);
+    struct size_node *node =
+        vmm__size_index_from(&heap->index, search->cache->vm.arena.granule_bytes);
+    bool is_ok = true;
+    for (; node != NULL && is_ok; node = vmm__size_index_larger(&heap->index, node)) {
+        struct block *block = (struct block *)node;
+        struct idle_run run;
+        uint64_t from = block->address;
+        while (is_ok && vmm__idle_next(search->cache, &scan, block, from, UINT64_MAX, &run)) {
+            is_ok = run_add(search, &run);
+            from = run.address + run.bytes;
+        }
+    }
+    return is_ok;
+}
+
+static bool others_add(struct search *search)
+{
+    bool is_ok = true;
+    for (struct pool *pool = search->cache->pools.stocked.first; pool != NULL && is_ok;
+         pool = pool->list_next) {
+        if (pool != search->heap->pool && vmm__pool_is_scanned(search->cache, pool))
+            is_ok = other_add(search, &pool->large);
+    }
+    return is_ok;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const struct candidate *left = a;
+    const struct candidate *right = b;
+    if (left->bytes != right->bytes)
+        return left->bytes > right->bytes ? -1 : 1;
+    return left->chunk < right->chunk ? -1 : left->chunk > right->chunk;
+}
+
+/* ---- Choices --------------------------------------------------------------------------------- */
+
+/* A row to extend, or a row to begin. */
+struct site {
+    uint64_t end;  /* place; NO_GRANULE: a new row */
+    uint64_t view; /* number of the row's view; 0: a new one */
+    bool is_left;
+    uint64_t free_bytes;           /* there already */
+    uint64_t room_bytes;           /* free addresses to extend it by */
+    const struct candidate *begin; /* a partly live chunk that a new row begins with; NULL: none */
+};
+
+/* A row has a chunk at most once. */
+static bool site_bans(const struct search *search, const struct site *site,
+                      const struct chunk *chunk)
+{
+    const struct views *views = &search->cache->views;
+    if (site->begin != NULL)
+        return site->begin->chunk == chunk;
+    if (site->view == 0)
+        return false;
+    uint64_t place = chunk->place;
+    while (place != NO_GRANULE && views->places[place].view != site->view)
+        place = views->vm->next_places[place];
+    return place != NO_GRANULE;
+}
+
+/* The smallest idle chunk that holds `bytes`, from number `from` on. */
+static const struct candidate *idle_fit(const struct search *search, const struct site *site,
+                                        uint32_t from, uint64_t bytes)
+{
+    uint32_t low = from;
+    uint32_t high = search->idle.count;
+    while (low < high) { /* finds the first that is too small */
+        uint32_t middle = low + (high - low) / 2;
+        if (search->idle.items[middle].bytes >= bytes)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    while (low > from && site_bans(search, site, search->idle.items[low - 1].chunk))
+        low--;
+    return low > from ? &search->idle.items[low - 1] : NULL;
+}
+
+/* The smallest free end that holds `bytes`, or, if none does and may_be_short, the largest. */
+static const struct candidate *end_fit(const struct search *search, const struct site *site,
+                                       uint64_t bytes, bool may_be_short)
+{
+    const struct candidates *list = site->is_left ? &search->tails : &search->heads;
+    const struct candidate *best = NULL;
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct candidate *item = &list->items[i];
+        bool holds = item->bytes >= bytes;
+        bool is_better = best == NULL || (best->bytes >= bytes ? item->bytes < best->bytes
+                                                               : item->bytes > best->bytes);
+        if ((holds || may_be_short) && is_better &&
+            (holds || best == NULL || best->bytes < bytes) && !site_bans(search, site, item->chunk))
+            best = item;
+    }
+    return best;
+}
+
+/* Fills `bytes` from idle chunks and one free end, into search->trial. Stores what is missing. False without host memory. */
+static bool fill_choose(struct search *search, const struct site *site, uint64_t bytes,
+                        uint64_t *missing_bytes)
+{
+    uint32_t next = 0;
+    bool is_ok = true;
+    search->trial.count = 0;
+    while (bytes > 0 && is_ok) {
+        const struct candidate *idle = idle_fit(search, site, next, bytes);
+        const struct candidate *end = end_fit(search, site, bytes, false);
+        const struct candidate *fit =
+            idle == NULL || (end != NULL && end->bytes < idle->bytes) ? end : idle;
+        while (fit == NULL && next < search->idle.count &&
+               site_bans(search, site, search->idle.items[next].chunk))
+            next++;
+        if (fit == NULL && next < search->idle.count)
+            fit = &search->idle.items[next++];
+        bool is_last = fit == NULL;
+        if (is_last)
+            fit = end_fit(search, site, bytes, true);
+        if (fit != NULL) {
+            is_ok = candidates_add(&search->trial, *fit);
+            bytes -= vmm__min(bytes, fit->bytes);
+        }
+        if (is_last)
+            break;
+    }
+    *missing_bytes = bytes;
+    return is_ok;
+}
+
+static uint64_t plan_cost(const struct search *search, const struct site *site, uint64_t new_bytes)
+{
+    uint64_t created = (new_bytes + search->chunk_bytes - 1) / search->chunk_bytes;
+    uint64_t mapped = search->trial.count + (site->begin != NULL ? 1 : 0) + 2 * created;
+    return mapped * MAP_COST + created * CREATE_COST;
+}
+
+static bool plan_keep(struct plan *plan, const struct search *search, const struct site *site,
+                      uint64_t new_bytes, uint64_t cost)
+{
+    uint32_t begun = site->begin != NULL ? 1 : 0;
+    uint32_t count = search->trial.count + begun;
+    if (count > plan->capacity) {
+        struct candidate *chunks = vmm__host_resize(plan->chunks, plan->capacity * sizeof *chunks,
+                                                    2 * (size_t)count * sizeof *chunks);
+        if (chunks == NULL)
+            return false;
+        plan->chunks = chunks;
+        plan->capacity = 2 * count;
+    }
+    if (begun != 0)
+        plan->chunks[0] = *site->begin;
+    if (search->trial.count > 0)
+        memcpy(plan->chunks + begun, search->trial.items,
+               search->trial.count * sizeof *plan->chunks);
+    plan->count = count;
+    plan->end = site->end;
+    plan->view = site->view;
+    plan->is_left = site->is_left;
+    plan->has_begin = site->begin != NULL;
+    plan->new_bytes = new_bytes;
+    plan->cost = cost;
+    return true;
+}
+
+static uint64_t trial_bytes(const struct search *search)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < search->trial.count; i++)
+        bytes += vmm__chunk_bytes(&search->cache->vm, search->trial.items[i].chunk);
+    return bytes;
+}
+
+/* Considers the trial with some new memory. */
+static bool trial_consider(struct search *search, const struct site *site, uint64_t new_bytes)
+{
+    if (trial_bytes(search) + new_bytes > site->room_bytes)
+        return true;
+    uint64_t cost = plan_cost(search, site, new_bytes);
+    bool is_ok = true;
+    if (new_bytes <= search->allowed_bytes && cost < search->best.cost)
+        is_ok = plan_keep(&search->best, search, site, new_bytes, cost);
+    bool is_less = new_bytes < search->least.new_bytes ||
+                   (new_bytes == search->least.new_bytes && cost < search->least.cost);
+    if (is_ok && is_less)
+        is_ok = plan_keep(&search->least, search, site, new_bytes, cost);
+    return is_ok;
+}
+
+/* Considers a site with new memory of nothing, of all that is allowed, and of exactly what is missing. */
+static bool site_consider(struct search *search, const struct site *site)
+{
+    uint64_t granule_bytes = search->cache->vm.arena.granule_bytes;
+    uint64_t bytes = search->bytes - vmm__min(search->bytes, site->free_bytes);
+    uint64_t missing;
+    if (!fill_choose(search, site, bytes, &missing))
+        return false;
+    if (missing == 0 && !trial_consider(search, site, 0))
+        return false;
+    uint64_t most = vmm__align_up(bytes, granule_bytes);
+    uint64_t tries[] = { vmm__min(search->allowed_bytes, most),
+                         vmm__align_up(missing, granule_bytes) };
+    for (int i = 0; i < 2; i++) {
+        uint64_t rest;
+        if (tries[i] == 0)
+            continue;
+        if (!fill_choose(search, site, bytes - vmm__min(bytes, tries[i]), &rest) ||
+            (rest == 0 && !trial_consider(search, site, tries[i])))
+            return false;
+    }
+    return true;
+}
+
+/* Whether even the largest idle chunks would make a site dearer than the best plan. */
+static bool site_is_dear(const struct search *search, const struct site *site)
+{
+    uint64_t bytes = search->bytes - vmm__min(search->bytes, site->free_bytes);
+    uint64_t largest = search->idle.count > 0 ? search->idle.items[0].bytes : 0;
+    uint64_t least = largest == 0 ? 1 : (bytes + largest - 1) / largest;
+    return search->best.cost != UINT64_MAX && least * MAP_COST >= search->best.cost;
+}
+
+static bool new_rows_consider(struct search *search)
+{
+    struct site site = { .end = NO_GRANULE, .room_bytes = UINT64_MAX };
+    if (!site_consider(search, &site))
+        return false;
+    const struct candidate *begin = NULL;
+    for (uint32_t i = 0; i < search->tails.count; i++) {
+        const struct candidate *tail = &search->tails.items[i];
+        begin = begin == NULL || tail->bytes > begin->bytes ? tail : begin;
+    }
+    site.begin = begin;
+    site.free_bytes = begin == NULL ? 0 : begin->bytes;
+    return begin == NULL || site_consider(search, &site);
+}
+
+/* The free addresses beside an end of a row; a granule stays free between rows. */
+static uint64_t site_room_bytes(const struct search *search, const struct site *site)
+{
+    const struct arena *arena = &search->cache->vm.arena;
+    const struct views *views = &search->cache->views;
+    uint64_t after = site->end + views->vm->records[views->places[site->end].chunk].granules;
+    uint64_t room = site->is_left ? vmm__arena_room_before(arena, site->end)
+                                  : vmm__arena_room_after(arena, after);
+    return room == 0 ? 0 : (room - 1) << arena->granule_shift;
+}
+
+/* Considers extending a row to the left of its first place, or to the right of its last. */
+static bool end_consider(struct search *search, uint64_t end, bool is_left)
+{
+    const struct views *views = &search->cache->views;
+    const struct view_place *place = &views->places[end];
+    const struct chunk *chunk = &views->vm->records[place->chunk];
+    bool is_used = (is_left ? chunk->free_head_bytes : chunk->free_tail_bytes) == 0;
+    if (is_used || (is_left ? place->left != NO_GRANULE : !vmm__views_is_last(views, end)))
+        return true;
+    struct site site = { .end = end, .view = place->view, .is_left = is_left };
+    site.free_bytes = vmm__views_end_bytes(search->heap, end, is_left);
+    if (site_is_dear(search, &site))
+        return true;
+    site.room_bytes = site_room_bytes(search, &site);
+    return site_consider(search, &site);
+}
+
+static bool rows_consider(struct search *search)
+{
+    const struct views *views = &search->cache->views;
+    bool is_ok = true;
+    for (uint64_t end = views->ends; end != NO_GRANULE && is_ok;
+         end = views->places[end].ends_after) {
+        uint64_t address = vmm__arena_address(&views->vm->arena, end);
+        if (vmm__directory_heap(&search->cache->directory, address) == search->heap)
+            is_ok = end_consider(search, end, false) && end_consider(search, end, true);
+    }
+    return is_ok;
+}
+
+static bool search_run(struct search *search)
+{
+    if (!own_add(search) || !others_add(search))
+        return false;
+    if (search->idle.count > 0)
+        qsort(search->idle.items, search->idle.count, sizeof *search->idle.items, by_size);
+    return new_rows_consider(search) && rows_consider(search);
+}
+
+vmm_status vmm__plan_begin(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                           uint64_t allowed_bytes, enum idle_when when, struct plan *out)
+{
+    struct search search = { .cache = cache,
+                             .heap = heap,
+                             .bytes = bytes,
+                             .allowed_bytes =
+                                 vmm__align_down(allowed_bytes, cache->vm.arena.granule_bytes),
+                             .when = when,
+                             .best.cost = UINT64_MAX,
+                             .least.cost = UINT64_MAX,
+                             .least.new_bytes = UINT64_MAX };
+    search.chunk_bytes = (uint64_t)vmm__target_chunk_granules(cache, heap, bytes)
+                         << cache->vm.arena.granule_shift;
+    bool is_ok = search_run(&search);
+    candidates_free(&search.idle);
+    candidates_free(&search.heads);
+    candidates_free(&search.tails);
+    candidates_free(&search.trial);
+    bool is_within = search.best.cost != UINT64_MAX;
+    *out = is_within ? search.best : search.least;
+    vmm__plan_end(is_within ? &search.least : &search.best);
+    if (is_ok && out->cost != UINT64_MAX)
+        return VMM_OK;
+    vmm__plan_end(out);
+    return is_ok ? VMM__NO_FIT
+                 : vmm__error(VMM_ERR_HOST_OOM, "plan: no host memory for candidates");
+}
+
+void vmm__plan_end(struct plan *plan)
+{
+    vmm__host_free(plan->chunks, plan->capacity * sizeof *plan->chunks);
+    plan->chunks = NULL;
+    plan->capacity = 0;
+}

@@ -1,0 +1,43 @@
+/*
+ * Plans a view for a request that no free block and no run can serve: which end of a row to extend, or which row to
+ * begin, with which chunks, and with how much new memory. Changes nothing, except that a chunk with as many places as are
+ * allowed gives up the least recently used one that no block uses.
+ *
+ * Called by: grow. Locks: the caller holds the grow lock, the heap's pool lock, and the locks of the pools to search
+ * (vmm__cache_pools_lock_refilling()).
+ */
+#ifndef VMM_CACHE_GROW_PLAN_H
+#define VMM_CACHE_GROW_PLAN_H
+
+#include "cache/cache.h"
+#include "cache/reuse/idle_scan.h"
+
+/* A chunk that a view may begin, end or go on with. */
+struct candidate {
+    struct chunk *chunk;
+    struct heap *heap; /* that owns it; another one's chunks are idle and finished */
+    uint64_t bytes;    /* free: all, or those at the end that would touch the row */
+};
+
+/* What a plan is made of. The chunks are in the order in which they are added, from the row outward. */
+struct plan {
+    uint64_t end;       /* the place to extend; NO_GRANULE: a new row */
+    uint64_t view;      /* number of its view; 0: a new one */
+    bool is_left;       /* extends the row to the left */
+    bool has_begin;     /* the first chunk begins the row, before the new memory */
+    uint64_t new_bytes; /* new memory, in whole granules; it comes first */
+    uint64_t cost;
+    uint32_t count;
+    uint32_t capacity;
+    struct candidate *chunks;
+};
+
+/*
+ * Finds the cheapest plan for a block of `bytes` that needs at most allowed_bytes of new memory, or, if there is none and
+ * may_exceed, the one that needs the least. VMM__NO_FIT if there is none; ERR_HOST_OOM. End it with vmm__plan_end().
+ */
+vmm_status vmm__plan_begin(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                           uint64_t allowed_bytes, enum idle_when when, struct plan *out);
+void vmm__plan_end(struct plan *plan);
+
+#endif

@@ -1,0 +1,202 @@
+/* Makes views: see stitch.h. */
+#include "cache/grow/stitch.h"
+#include "base/error.h"
+#include "cache/grow/placement.h"
+#include "cache/grow/target.h"
+
+/* The state of one call. */
+struct stitch {
+    struct vmm_cache *cache;
+    struct heap *heap;
+    const struct plan *plan;
+    uint64_t new_first; /* granule of the new memory's home */
+    uint64_t new_count; /* granules */
+    uint64_t view;
+    uint64_t at;     /* the end of the row so far, on the side where it grows */
+    uint64_t mapped; /* granules mapped so far */
+};
+
+/* Transfers the chunks of other heaps to the heap that plans. */
+static vmm_status others_transfer(const struct stitch *stitch, enum idle_when when)
+{
+    const struct vm *vm = &stitch->cache->vm;
+    vmm_status status = VMM_OK;
+    for (uint32_t i = 0; i < stitch->plan->count && status == VMM_OK; i++) {
+        const struct candidate *item = &stitch->plan->chunks[i];
+        if (item->heap == stitch->heap)
+            continue;
+        struct idle_run run = { .heap = item->heap,
+                                .address = vmm__chunk_address(vm, item->chunk),
+                                .bytes = vmm__chunk_bytes(vm, item->chunk) };
+        run.block = vmm__heap_cover(item->heap, run.address);
+        status = vmm__idle_clear(stitch->cache, &run, stitch->heap->pool, when);
+        if (status ==
+            VMM__PENDING) /* it is busy again; for example, a capture has begun on its stream */
+            return VMM__NO_FIT;
+        if (status == VMM_OK)
+            status = vmm__idle_hand(stitch->cache, &run, stitch->heap);
+    }
+    return status;
+}
+
+/* Creates the new memory of a plan. It gets a home of its own, at the end of the heap's. */
+static vmm_status new_create(struct stitch *stitch, uint64_t bytes)
+{
+    struct vm *vm = &stitch->cache->vm;
+    struct heap *heap = stitch->heap;
+    struct block *block;
+    if (stitch->new_count == 0)
+        return VMM_OK;
+    vmm_status status =
+        vmm__placement_home(stitch->cache, heap, stitch->new_count, &stitch->new_first);
+    if (status != VMM_OK)
+        return status;
+    vmm__arena_take(&vm->arena, stitch->new_first, stitch->new_count);
+    status = vmm__vm_map(vm, stitch->new_first, stitch->new_count,
+                         vmm__target_chunk_granules(stitch->cache, heap, bytes));
+    if (status != VMM_OK)
+        return status;
+    status = vmm__vm_access(vm, stitch->new_first, stitch->new_count);
+    if (status == VMM_OK)
+        status = vmm__heap_attach(heap, vmm__arena_address(&vm->arena, stitch->new_first),
+                                  stitch->new_count << vm->arena.granule_shift,
+                                  vmm__timeline_now(&heap->pool->timeline), &block);
+    if (status != VMM_OK)
+        vmm__vm_discard(vm, stitch->new_first, stitch->new_count, NULL, 0);
+    else
+        heap->home_end = vmm__arena_address(&vm->arena, stitch->new_first + stitch->new_count);
+    return status;
+}
+
+/* The granules that the plan adds to the row. */
+static uint64_t added_granules(const struct stitch *stitch)
+{
+    uint64_t granules = stitch->new_count;
+    for (uint32_t i = 0; i < stitch->plan->count; i++)
+        granules += stitch->plan->chunks[i].chunk->granules;
+    return granules;
+}
+
+/* Takes the addresses of the new places. */
+static vmm_status addresses_take(struct stitch *stitch, uint64_t granules)
+{
+    struct arena *arena = &stitch->cache->vm.arena;
+    const struct views *views = &stitch->cache->views;
+    const struct plan *plan = stitch->plan;
+    if (plan->end == NO_GRANULE) {
+        vmm_status status = vmm__arena_find_row(arena, granules, &stitch->at);
+        if (status != VMM_OK)
+            return status;
+        vmm__arena_take(arena, stitch->at, granules);
+        return VMM_OK;
+    }
+    stitch->at = plan->end;
+    if (!plan->is_left)
+        stitch->at += views->vm->records[views->places[plan->end].chunk].granules;
+    vmm__arena_take(arena, plan->is_left ? stitch->at - granules : stitch->at, granules);
+    return VMM_OK;
+}
+
+/* Maps a chunk at the next addresses of the row. */
+static vmm_status chunk_map(struct stitch *stitch, struct chunk *chunk)
+{
+    uint64_t granule = stitch->plan->is_left ? stitch->at - stitch->mapped - chunk->granules
+                                             : stitch->at + stitch->mapped;
+    vmm_status status = vmm__place_map(&stitch->cache->vm, chunk, granule);
+    if (status == VMM_OK)
+        stitch->mapped += chunk->granules;
+    return status;
+}
+
+typedef vmm_status (*chunk_step)(struct stitch *stitch, struct chunk *chunk);
+
+/* Calls for each chunk of the plan, from the row outward, until one call fails. */
+static vmm_status chunks_each(struct stitch *stitch, chunk_step step)
+{
+    const struct plan *plan = stitch->plan;
+    uint32_t begun = plan->has_begin ? 1 : 0;
+    vmm_status status = begun != 0 ? step(stitch, plan->chunks[0].chunk) : VMM_OK;
+    for (uint64_t done = 0; done < stitch->new_count && status == VMM_OK;) {
+        struct chunk *chunk = vmm__vm_chunk(&stitch->cache->vm, stitch->new_first + done);
+        status = step(stitch, chunk);
+        done += chunk->granules;
+    }
+    for (uint32_t i = begun; i < plan->count && status == VMM_OK; i++)
+        status = step(stitch, plan->chunks[i].chunk);
+    return status;
+}
+
+/* Makes the newest place of a chunk, which is mapped and has access, part of the row. */
+static vmm_status place_add(struct stitch *stitch, struct chunk *chunk)
+{
+    vmm__views_place_add(stitch->heap, chunk, chunk->place, stitch->view);
+    return VMM_OK;
+}
+
+static uint64_t mapped_first(const struct stitch *stitch)
+{
+    return stitch->plan->is_left ? stitch->at - stitch->mapped : stitch->at;
+}
+
+/* Unmaps what was mapped, the newest first: CUDA requires this of mappings without access. What the driver refuses to
+ * unmap stays, in no row. */
+static void mapped_undo(struct stitch *stitch, uint64_t granules)
+{
+    struct vm *vm = &stitch->cache->vm;
+    uint64_t first = mapped_first(stitch);
+    uint64_t free_first =
+        stitch->plan->is_left ? stitch->at - granules : stitch->at + stitch->mapped;
+    struct error_line line;
+    vmm__error_save(&line);
+    if (stitch->mapped < granules)
+        vmm__arena_give(&vm->arena, free_first, granules - stitch->mapped);
+    while (stitch->mapped > 0) {
+        uint64_t granule = stitch->plan->is_left ? first : first + stitch->mapped - 1;
+        struct chunk *chunk = vmm__vm_chunk(vm, granule);
+        stitch->mapped -= chunk->granules;
+        first = mapped_first(stitch);
+        vmm__views_place_strand(stitch->heap, chunk, chunk->place);
+        (void)vmm__views_place_unmap(stitch->heap, chunk, chunk->place);
+    }
+    vmm__error_restore(&line);
+}
+
+/* Maps all chunks and gives them access. Takes the addresses first: the new memory's home may not lie there. */
+static vmm_status chunks_map(struct stitch *stitch, uint64_t bytes)
+{
+    uint64_t granules = added_granules(stitch);
+    stitch->view = stitch->plan->view != 0 ? stitch->plan->view : ++stitch->cache->views.last_view;
+    vmm_status status = vmm__views_open(stitch->heap);
+    if (status == VMM_OK)
+        status = addresses_take(stitch, granules);
+    if (status != VMM_OK)
+        return status;
+    status = new_create(stitch, bytes);
+    if (status == VMM_OK)
+        status = chunks_each(stitch, chunk_map);
+    if (status == VMM_OK)
+        status = vmm__vm_access(&stitch->cache->vm, mapped_first(stitch), granules);
+    if (status != VMM_OK)
+        mapped_undo(stitch, granules);
+    return status;
+}
+
+vmm_status vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                       enum idle_when when, struct plan *plan)
+{
+    struct stitch stitch = { .cache = cache,
+                             .heap = heap,
+                             .plan = plan,
+                             .new_count = plan->new_bytes >> cache->vm.arena.granule_shift };
+    vmm_status status = others_transfer(&stitch, when);
+    if (status == VMM_OK)
+        status = chunks_map(&stitch, bytes);
+    if (status != VMM_OK)
+        return status;
+    (void)chunks_each(&stitch, place_add);
+    vmm__cache_log(cache, "view: stream %p: %llu granules at 0x%llx, %llu of them new",
+                   heap->pool->stream, (unsigned long long)stitch.mapped,
+                   (unsigned long long)vmm__arena_address(&cache->vm.arena, mapped_first(&stitch)),
+                   (unsigned long long)stitch.new_count);
+    return VMM_OK;
+}

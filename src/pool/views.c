@@ -1,0 +1,686 @@
+/* Views: rows of places, and the free runs in them. See views.h. */
+#include "pool/views.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "pool/pool.h"
+
+enum { BARRIER_BITS = 64 };
+
+static struct views *views_of(const struct heap *heap)
+{
+    return heap->directory->views;
+}
+
+static uint64_t granules_bytes(const struct views *views, uint64_t granules)
+{
+    return granules << views->vm->arena.granule_shift;
+}
+
+static uint64_t address_of(const struct views *views, uint64_t granule)
+{
+    return vmm__arena_address(&views->vm->arena, granule);
+}
+
+static struct chunk *chunk_of(const struct views *views, uint64_t granule)
+{
+    return &views->vm->records[views->places[granule].chunk];
+}
+
+/* The heap that owns the place or the home granule here. Needs no lock. */
+static struct heap *heap_at(const struct views *views, uint64_t granule)
+{
+    return vmm__directory_heap(views->directory, address_of(views, granule));
+}
+
+static bool chunk_is_idle(const struct views *views, const struct chunk *chunk)
+{
+    return chunk->free_head_bytes == vmm__chunk_bytes(views->vm, chunk);
+}
+
+/* The granule after a place. */
+static uint64_t place_end(const struct views *views, uint64_t granule)
+{
+    return granule + chunk_of(views, granule)->granules;
+}
+
+/* The place of a chunk that contains a granule. */
+static uint64_t place_containing(const struct views *views, const struct chunk *chunk,
+                                 uint64_t granule)
+{
+    uint64_t place = chunk->place;
+    while (granule - place >= chunk->granules)
+        place = views->vm->next_places[place];
+    return place;
+}
+
+/* ---- Barriers -------------------------------------------------------------------------------- */
+
+static _Atomic uint64_t *barrier_word(const struct views *views, uint64_t granule)
+{
+    return &views->barriers[granule / BARRIER_BITS];
+}
+
+static uint64_t barrier_bit(uint64_t granule)
+{
+    return UINT64_C(1) << granule % BARRIER_BITS;
+}
+
+static bool barrier_is_set(const struct views *views, uint64_t granule)
+{
+    uint64_t word = atomic_load_explicit(barrier_word(views, granule), memory_order_relaxed);
+    return (word & barrier_bit(granule)) != 0;
+}
+
+/* Rows of other heaps share the word. */
+static void barrier_set(struct views *views, uint64_t granule, bool is_set)
+{
+    _Atomic uint64_t *word = barrier_word(views, granule);
+    if (is_set)
+        atomic_fetch_or_explicit(word, barrier_bit(granule), memory_order_relaxed);
+    else
+        atomic_fetch_and_explicit(word, ~barrier_bit(granule), memory_order_relaxed);
+}
+
+/* The last barrier at or before a granule of a row; the row's first place is one. */
+static uint64_t barrier_to_left(const struct views *views, uint64_t granule)
+{
+    uint64_t at = granule / BARRIER_BITS;
+    uint64_t bits = atomic_load_explicit(&views->barriers[at], memory_order_relaxed) &
+                    (barrier_bit(granule) | (barrier_bit(granule) - 1));
+    while (bits == 0)
+        bits = atomic_load_explicit(&views->barriers[--at], memory_order_relaxed);
+    return at * BARRIER_BITS + vmm__log2(bits);
+}
+
+/* The first barrier after a granule of a row; the granule after the row is one. */
+static uint64_t barrier_to_right(const struct views *views, uint64_t granule)
+{
+    uint64_t at = (granule + 1) / BARRIER_BITS;
+    uint64_t bits = atomic_load_explicit(&views->barriers[at], memory_order_relaxed) &
+                    ~(barrier_bit(granule + 1) - 1);
+    while (bits == 0)
+        bits = atomic_load_explicit(&views->barriers[++at], memory_order_relaxed);
+    return at * BARRIER_BITS + (uint64_t)__builtin_ctzll(bits);
+}
+
+/* ---- Runs ------------------------------------------------------------------------------------ */
+
+/* The parts of the run of a barrier. */
+struct run {
+    uint64_t barrier;
+    uint64_t end; /* the next barrier */
+    uint64_t tail_bytes;
+    uint64_t idle_bytes;
+    uint64_t head_bytes;
+};
+
+static struct run run_at(const struct heap *heap, uint64_t barrier)
+{
+    const struct views *views = views_of(heap);
+    struct run run = { .barrier = barrier, .end = barrier_to_right(views, barrier) };
+    run.tail_bytes = chunk_of(views, barrier)->free_tail_bytes;
+    run.idle_bytes = granules_bytes(views, run.end - place_end(views, barrier));
+    if (heap_at(views, run.end) != heap) /* read first: another heap's lock may guard the place */
+        return run;
+    const struct view_place *next = &views->places[run.end];
+    if (next->chunk != 0 && !next->is_forced)
+        run.head_bytes = chunk_of(views, run.end)->free_head_bytes;
+    return run;
+}
+
+static uint64_t run_bytes(const struct run *run)
+{
+    return run->tail_bytes + run->idle_bytes + run->head_bytes;
+}
+
+/* A run of one part is free at its home, too. */
+static bool run_has_parts(const struct run *run)
+{
+    return run->idle_bytes > 0 || (run->tail_bytes > 0 && run->head_bytes > 0);
+}
+
+static void run_enter(struct heap *heap, uint64_t barrier)
+{
+    struct run run = run_at(heap, barrier);
+    struct view_place *place = &views_of(heap)->places[barrier];
+    place->run.size = run_bytes(&run);
+    if (run_has_parts(&run))
+        vmm__size_index_insert(&heap->runs, &place->run);
+}
+
+static void run_leave(struct heap *heap, uint64_t barrier)
+{
+    struct view_place *place = &views_of(heap)->places[barrier];
+    if (place->run.link != NULL)
+        vmm__size_index_remove(&heap->runs, &place->run);
+    place->run.link = NULL;
+}
+
+/* ---- The state of a chunk -------------------------------------------------------------------- */
+
+static uint64_t free_bytes_between(const struct block *block, uint64_t start, uint64_t end)
+{
+    if (block->state != BLOCK_FREE)
+        return 0;
+    return vmm__min(vmm__block_end(block), end) - vmm__max(block->address, start);
+}
+
+/* The block that covers the first byte of a chunk: mostly the first that starts in its first granule, or the one before
+ * that. */
+static const struct block *chunk_block(const struct heap *heap, const struct chunk *chunk)
+{
+    const struct views *views = views_of(heap);
+    uint64_t start = vmm__chunk_address(views->vm, chunk);
+    const struct block *block = views->directory->entries[chunk->first].first;
+    if (block == NULL)
+        return vmm__heap_cover(heap, start);
+    return block->address > start ? block->prev : block;
+}
+
+/* Sets the free bytes at a chunk's ends. True if one has changed. */
+static bool chunk_measure(const struct heap *heap, struct chunk *chunk)
+{
+    const struct views *views = views_of(heap);
+    uint64_t start = vmm__chunk_address(views->vm, chunk);
+    uint64_t end = start + vmm__chunk_bytes(views->vm, chunk);
+    const struct block *low = chunk_block(heap, chunk);
+    const struct block *high = low;
+    while (vmm__block_end(high) < end)
+        high = high->next;
+    uint64_t head = free_bytes_between(low, start, end);
+    uint64_t tail = free_bytes_between(high, start, end);
+    bool has_changed = head != chunk->free_head_bytes || tail != chunk->free_tail_bytes;
+    chunk->free_head_bytes = head;
+    chunk->free_tail_bytes = tail;
+    return has_changed;
+}
+
+/* Files the runs at a place anew after its chunk's state has changed. */
+static void place_change(struct heap *heap, uint64_t granule)
+{
+    struct views *views = views_of(heap);
+    const struct view_place *place = &views->places[granule];
+    bool has_left = !place->is_forced;
+    uint64_t left = has_left ? barrier_to_left(views, granule - 1) : NO_GRANULE;
+    bool is_barrier = place->is_forced || !chunk_is_idle(views, chunk_of(views, granule));
+    if (has_left)
+        run_leave(heap, left);
+    run_leave(heap, granule);
+    barrier_set(views, granule, is_barrier);
+    if (has_left)
+        run_enter(heap, left);
+    if (is_barrier)
+        run_enter(heap, granule);
+}
+
+static void chunk_change(struct heap *heap, struct chunk *chunk)
+{
+    const struct views *views = views_of(heap);
+    if (!chunk_measure(heap, chunk))
+        return;
+    for (uint64_t place = chunk->place; place != NO_GRANULE;
+         place = views->vm->next_places[place]) {
+        if (views->places[place].chunk != 0)
+            place_change(heap, place);
+    }
+}
+
+void vmm__views_mark(struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    const struct vm *vm = views_of(heap)->vm;
+    uint64_t last = vmm__arena_granule(&vm->arena, address + bytes - 1);
+    for (uint64_t granule = vmm__arena_granule(&vm->arena, address); granule <= last;) {
+        struct chunk *chunk = vmm__vm_chunk(vm, granule);
+        if (chunk->places > 0 && !chunk->is_marked) {
+            chunk->is_marked = true;
+            chunk->next = heap->marked;
+            heap->marked = vmm__chunk_id(vm, chunk);
+        }
+        granule = chunk->first + chunk->granules;
+    }
+}
+
+void vmm__views_update(struct heap *heap)
+{
+    while (heap->marked != 0) {
+        struct chunk *chunk = &views_of(heap)->vm->records[heap->marked];
+        heap->marked = chunk->next;
+        chunk->is_marked = false;
+        chunk_change(heap, chunk);
+    }
+}
+
+/* Calls for each chunk with places in a range of home addresses. A relocation has left granules without a chunk. */
+typedef void (*chunk_visit)(struct heap *heap, struct chunk *chunk);
+
+static void chunks_visit(struct heap *heap, uint64_t address, uint64_t bytes, chunk_visit visit)
+{
+    const struct views *views = views_of(heap);
+    const struct arena *arena = &views->vm->arena;
+    uint64_t last = vmm__arena_granule(arena, address + bytes - 1);
+    for (uint64_t granule = vmm__arena_granule(arena, address); granule <= last;) {
+        struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
+        if (chunk != NULL && chunk->places > 0)
+            visit(heap, chunk);
+        granule = chunk == NULL ? granule + 1 : chunk->first + chunk->granules;
+    }
+}
+
+/* ---- Places ---------------------------------------------------------------------------------- */
+
+/* Keeps the list of ends: a place is in it while it is the first or last of its row. */
+static void end_note(struct views *views, uint64_t granule)
+{
+    struct view_place *place = &views->places[granule];
+    bool is_end =
+        place->chunk != 0 && (place->left == NO_GRANULE || vmm__views_is_last(views, granule));
+    if (is_end == place->is_end)
+        return;
+    place->is_end = is_end;
+    if (is_end) {
+        place->ends_before = NO_GRANULE;
+        place->ends_after = views->ends;
+        if (views->ends != NO_GRANULE)
+            views->places[views->ends].ends_before = granule;
+        views->ends = granule;
+        return;
+    }
+    if (place->ends_after != NO_GRANULE)
+        views->places[place->ends_after].ends_before = place->ends_before;
+    if (place->ends_before != NO_GRANULE)
+        views->places[place->ends_before].ends_after = place->ends_after;
+    else
+        views->ends = place->ends_after;
+}
+
+/* The place of the same view that ends where this one starts; NO_GRANULE: none. */
+static uint64_t left_find(const struct views *views, uint64_t granule)
+{
+    const struct chunk *chunk = vmm__vm_chunk(views->vm, granule - 1);
+    if (chunk == NULL || vmm__chunk_is_home(chunk, granule - 1))
+        return NO_GRANULE;
+    uint64_t left = place_containing(views, chunk, granule - 1);
+    bool is_same =
+        views->places[left].chunk != 0 && views->places[left].view == views->places[granule].view;
+    return is_same ? left : NO_GRANULE;
+}
+
+/* The place of the same view that starts where this one ends; NO_GRANULE: none. */
+static uint64_t right_find(const struct views *views, uint64_t granule)
+{
+    uint64_t right = place_end(views, granule);
+    bool is_same =
+        views->places[right].chunk != 0 && views->places[right].view == views->places[granule].view;
+    return is_same ? right : NO_GRANULE;
+}
+
+/* What a place joins: its neighbours, and whether they belong to the same heap. */
+struct joint {
+    uint64_t left;
+    uint64_t right;
+    bool is_left_own;
+    bool is_right_own;
+};
+
+static struct joint joint_of(const struct heap *heap, uint64_t granule)
+{
+    const struct views *views = views_of(heap);
+    struct joint joint = { .left = left_find(views, granule), .right = right_find(views, granule) };
+    joint.is_left_own = joint.left != NO_GRANULE && heap_at(views, joint.left) == heap;
+    joint.is_right_own = joint.right != NO_GRANULE && heap_at(views, joint.right) == heap;
+    return joint;
+}
+
+/* Sets the barrier at a place from its state. */
+static void barrier_settle(struct views *views, uint64_t granule)
+{
+    bool is_idle = chunk_is_idle(views, chunk_of(views, granule));
+    barrier_set(views, granule, views->places[granule].is_forced || !is_idle);
+}
+
+static void runs_around_leave(struct heap *heap, const struct joint *joint)
+{
+    if (joint->is_left_own)
+        run_leave(heap, barrier_to_left(views_of(heap), joint->left));
+    if (joint->is_right_own)
+        run_leave(heap, joint->right);
+}
+
+static void runs_around_enter(struct heap *heap, const struct joint *joint)
+{
+    const struct views *views = views_of(heap);
+    if (joint->is_left_own)
+        run_enter(heap, barrier_to_left(views, joint->left));
+    if (joint->is_right_own && barrier_is_set(views, joint->right))
+        run_enter(heap, joint->right);
+}
+
+static void ends_note(struct views *views, const struct joint *joint, uint64_t granule)
+{
+    end_note(views, granule);
+    if (joint->left != NO_GRANULE)
+        end_note(views, joint->left);
+    if (joint->right != NO_GRANULE)
+        end_note(views, joint->right);
+}
+
+/* Makes a place, whose chunk is measured, part of its row. */
+static void place_enter(struct heap *heap, struct chunk *chunk, uint64_t granule)
+{
+    struct views *views = views_of(heap);
+    struct view_place *place = &views->places[granule];
+    place->chunk = vmm__chunk_id(views->vm, chunk);
+    place->epoch = vmm__timeline_now(&heap->pool->timeline); /* its work may be unfinished */
+    (void)vmm__directory_give(views->directory, heap, granule, chunk->granules);
+    struct joint joint = joint_of(heap, granule);
+    runs_around_leave(heap, &joint);
+    place->left = joint.left;
+    place->is_forced = !joint.is_left_own;
+    barrier_settle(views, granule);
+    if (joint.right == NO_GRANULE)
+        barrier_set(views, granule + chunk->granules, true);
+    else
+        views->places[joint.right].left = granule;
+    if (joint.is_right_own) {
+        views->places[joint.right].is_forced = false;
+        barrier_settle(views, joint.right);
+    }
+    if (barrier_is_set(views, granule))
+        run_enter(heap, granule);
+    runs_around_enter(heap, &joint);
+    ends_note(views, &joint, granule);
+}
+
+/* Takes a place out of its row; a place without users only. */
+static void place_leave(struct heap *heap, struct chunk *chunk, uint64_t granule)
+{
+    struct views *views = views_of(heap);
+    struct joint joint = joint_of(heap, granule);
+    runs_around_leave(heap, &joint);
+    run_leave(heap, granule);
+    barrier_set(views, granule, joint.left != NO_GRANULE);
+    if (joint.right == NO_GRANULE) {
+        barrier_set(views, granule + chunk->granules, false);
+    } else {
+        views->places[joint.right].left = NO_GRANULE;
+        barrier_set(views, joint.right, true);
+    }
+    if (joint.is_right_own)
+        views->places[joint.right].is_forced = true;
+    views->places[granule].chunk = 0;
+    vmm__directory_take_back(views->directory, granule, chunk->granules);
+    runs_around_enter(heap, &joint);
+    ends_note(views, &joint, granule);
+}
+
+static void chunk_enter(struct heap *heap, struct chunk *chunk)
+{
+    const struct views *views = views_of(heap);
+    heap->view_chunks++;
+    (void)chunk_measure(heap, chunk);
+    for (uint64_t place = chunk->place; place != NO_GRANULE;
+         place = views->vm->next_places[place]) {
+        if (views->places[place].view != 0)
+            place_enter(heap, chunk, place);
+    }
+}
+
+static void chunk_leave(struct heap *heap, struct chunk *chunk)
+{
+    const struct views *views = views_of(heap);
+    for (uint64_t place = chunk->place; place != NO_GRANULE;
+         place = views->vm->next_places[place]) {
+        if (views->places[place].chunk != 0)
+            place_leave(heap, chunk, place);
+    }
+    heap->view_chunks--;
+}
+
+void vmm__views_enter(struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    if (!heap->is_small && views_of(heap) != NULL)
+        chunks_visit(heap, address, bytes, chunk_enter);
+}
+
+void vmm__views_leave(struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    if (heap->view_chunks == 0)
+        return;
+    vmm__views_update(heap);
+    chunks_visit(heap, address, bytes, chunk_leave);
+}
+
+/* Begins the record of a place; the first one of a chunk makes the heap measure the chunk. */
+static void place_begin(struct heap *heap, struct chunk *chunk, uint64_t granule, uint64_t view)
+{
+    struct views *views = views_of(heap);
+    views->places[granule] = (struct view_place){ .view = view, .left = NO_GRANULE };
+    if (chunk->places > 1)
+        return;
+    heap->view_chunks++;
+    (void)chunk_measure(heap, chunk);
+}
+
+void vmm__views_place_add(struct heap *heap, struct chunk *chunk, uint64_t granule, uint64_t view)
+{
+    place_begin(heap, chunk, granule, view);
+    place_enter(heap, chunk, granule);
+}
+
+void vmm__views_place_strand(struct heap *heap, struct chunk *chunk, uint64_t granule)
+{
+    place_begin(heap, chunk, granule, 0);
+}
+
+vmm_status vmm__views_place_unmap(struct heap *heap, struct chunk *chunk, uint64_t granule)
+{
+    struct views *views = views_of(heap);
+    if (views->places[granule].chunk != 0)
+        place_leave(heap, chunk, granule);
+    views->places[granule].view = 0; /* it never joins a row again */
+    vmm_status status = vmm__place_unmap(views->vm, chunk, granule);
+    if (status == VMM_OK && chunk->places == 0)
+        heap->view_chunks--;
+    return status;
+}
+
+uint64_t vmm__views_end_bytes(const struct heap *heap, uint64_t granule, bool is_left)
+{
+    const struct views *views = views_of(heap);
+    uint64_t barrier = barrier_to_left(views, granule);
+    struct run run = run_at(heap, barrier);
+    if (!is_left)
+        return run_bytes(&run);
+    const struct chunk *first = chunk_of(views, granule);
+    return chunk_is_idle(views, first) ? run_bytes(&run) : first->free_head_bytes;
+}
+
+/* ---- Blocks in views ------------------------------------------------------------------------- */
+
+/* Calls for each part of a range of view addresses that lies in one chunk. */
+struct part {
+    struct chunk *chunk;
+    uint64_t place;
+    uint64_t offset; /* in the chunk */
+    uint64_t bytes;
+};
+
+static struct part part_at(const struct views *views, uint64_t address, uint64_t end)
+{
+    uint64_t granule = vmm__arena_granule(&views->vm->arena, address);
+    struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
+    uint64_t place = place_containing(views, chunk, granule);
+    uint64_t offset = address - address_of(views, place);
+    uint64_t bytes = vmm__min(end - address, vmm__chunk_bytes(views->vm, chunk) - offset);
+    return (struct part){ .chunk = chunk, .place = place, .offset = offset, .bytes = bytes };
+}
+
+static void block_enter(struct heap *heap, struct block *block)
+{
+    struct block **link = vmm__heap_slot(heap, block->address);
+    while (*link != NULL && (*link)->address < block->address)
+        link = &(*link)->next;
+    block->next = *link;
+    *link = block;
+}
+
+static void block_leave(struct heap *heap, struct block *block)
+{
+    struct block **link = vmm__heap_slot(heap, block->address);
+    while (*link != block)
+        link = &(*link)->next;
+    *link = block->next;
+}
+
+/* Occupies the home bytes of a part; links the piece behind `last`. */
+static struct block *part_occupy(struct heap *heap, const struct part *part, struct block *user,
+                                 struct block *last)
+{
+    struct views *views = views_of(heap);
+    uint64_t address = vmm__chunk_address(views->vm, part->chunk) + part->offset;
+    struct block *piece = vmm__heap_cut(heap, address, part->bytes);
+    piece->state = BLOCK_OCCUPIED;
+    piece->user = user;
+    piece->node.next = NULL;
+    last->node.next = &piece->node;
+    views->places[part->place].users++;
+    views->places[part->place].turn = atomic_load_explicit(&views->turn, memory_order_relaxed);
+    vmm__views_note(heap, address, part->bytes);
+    vmm__listener_call(heap, VMM_CHANGE_UNMAP, address, part->bytes);
+    return piece;
+}
+
+/* Makes a block of free view addresses; its records are kept. */
+static struct block *block_make(struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    struct views *views = views_of(heap);
+    struct block *block = vmm__heap_record_take(heap);
+    *block = (struct block){ .address = address, .state = BLOCK_LIVE, .is_in_view = true };
+    block->node.size = bytes;
+    atomic_fetch_add_explicit(&views->turn, 1, memory_order_relaxed);
+    struct block *last = block;
+    for (uint64_t at = address; at < address + bytes;) {
+        struct part part = part_at(views, at, address + bytes);
+        last = part_occupy(heap, &part, block, last);
+        at += part.bytes;
+    }
+    block_enter(heap, block);
+    vmm__listener_call(heap, VMM_CHANGE_MAP, address, bytes);
+    return block;
+}
+
+/* Where a block starts in a run: at the side of a partly live chunk, so that idle chunks stay idle. */
+static uint64_t run_address(const struct views *views, const struct run *run, uint64_t bytes)
+{
+    uint64_t first = place_end(views, run->barrier);
+    uint64_t low = address_of(views, first) - run->tail_bytes;
+    bool is_idle = chunk_is_idle(views, chunk_of(views, run->barrier));
+    bool is_low = (run->tail_bytes > 0 && !is_idle) || run->head_bytes == 0;
+    return is_low ? low : low + run_bytes(run) - bytes;
+}
+
+static uint64_t parts_count(const struct views *views, uint64_t address, uint64_t bytes)
+{
+    uint64_t count = 0;
+    for (uint64_t at = address; at < address + bytes; count++)
+        at += part_at(views, at, address + bytes).bytes;
+    return count;
+}
+
+vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out)
+{
+    const struct views *views = views_of(heap);
+    if (heap->view_chunks == 0)
+        return VMM__NO_FIT;
+    vmm__heap_settle(heap);
+    vmm__views_update(heap);
+    const struct size_node *node = vmm__size_index_find(&heap->runs, bytes);
+    if (node == NULL)
+        return VMM__NO_FIT;
+    struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));
+    uint64_t address = run_address(views, &run, bytes);
+    vmm_status status = vmm__heap_records_keep(heap, 1 + 2 * parts_count(views, address, bytes));
+    if (status == VMM_OK)
+        *out = block_make(heap, address, bytes);
+    return status;
+}
+
+/* Removes a block from its places. */
+static void users_drop(struct heap *heap, const struct block *block, uint64_t epoch)
+{
+    struct views *views = views_of(heap);
+    for (uint64_t at = block->address; at < vmm__block_end(block);) {
+        struct part part = part_at(views, at, vmm__block_end(block));
+        views->places[part.place].users--;
+        views->places[part.place].epoch = epoch;
+        at += part.bytes;
+    }
+}
+
+struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t epoch)
+{
+    struct block *first = NULL;
+    users_drop(heap, block, epoch);
+    block_leave(heap, block);
+    vmm__listener_call(heap, VMM_CHANGE_UNMAP, block->address, block->node.size);
+    for (struct block *piece = vmm__block_piece(block); piece != NULL;) {
+        struct block *next = vmm__block_piece(piece);
+        vmm__listener_call(heap, VMM_CHANGE_MAP, piece->address, piece->node.size);
+        struct block *freed = vmm__heap_uncut(heap, piece, epoch);
+        first = first == NULL ? freed : first;
+        piece = next;
+    }
+    vmm__heap_record_drop(heap, block);
+    return first;
+}
+
+struct block *vmm__views_cover(const struct views *views, uint64_t address)
+{
+    uint64_t granule = vmm__arena_granule(&views->vm->arena, address);
+    const struct heap *heap = heap_at(views, granule);
+    struct block *found = NULL;
+    for (; found == NULL && heap_at(views, granule) == heap &&
+           vmm__views_contain(views, address_of(views, granule));
+         granule--) {
+        struct block *block = views->directory->entries[granule].first;
+        for (; block != NULL && block->address <= address; block = block->next)
+            found = block;
+    }
+    return found != NULL && address < vmm__block_end(found) ? found : NULL;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static uint64_t barrier_bytes(const struct vm *vm)
+{
+    return (vm->arena.granules / BARRIER_BITS + 2) * sizeof(uint64_t);
+}
+
+vmm_status vmm__views_init(struct views *views, struct vm *vm, struct directory *directory)
+{
+    *views = (struct views){ .vm = vm, .directory = directory, .ends = NO_GRANULE };
+    views->places = vmm__host_table_alloc(vm->arena.granules * sizeof *views->places);
+    views->barriers = vmm__host_table_alloc(barrier_bytes(vm));
+    if (views->places == NULL || views->barriers == NULL) {
+        vmm__views_fini(views);
+        return vmm__error(VMM_ERR_HOST_OOM, "views: no host memory for the table of places");
+    }
+    directory->views = views;
+    return VMM_OK;
+}
+
+void vmm__views_fini(struct views *views)
+{
+    vmm__host_table_free(views->barriers, barrier_bytes(views->vm));
+    vmm__host_table_free(views->places, views->vm->arena.granules * sizeof *views->places);
+}
+
+vmm_status vmm__views_open(struct heap *heap)
+{
+    const struct views *views = views_of(heap);
+    if (heap->is_small || views == NULL || views->last_view == 0 ||
+        vmm__size_index_open(&heap->runs))
+        return VMM_OK;
+    return vmm__error(VMM_ERR_HOST_OOM, "views: no host memory for the index of runs");
+}

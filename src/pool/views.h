@@ -1,0 +1,125 @@
+/*
+ * Views: rows of further mappings of chunks, at consecutive addresses. A request that fits in no free block is served
+ * from a free run of a view: the free tail of one chunk, idle chunks, and the free head of another. The bytes stay where
+ * they are; only their addresses are new.
+ *
+ * A place is one further mapping of one chunk. Places that touch and have the same view number form a row. A barrier is a
+ * place whose chunk is not idle, or that is forced: it is the first of its row, or the place before it belongs to another
+ * heap. The granule after a row is a barrier, too. A run is the free bytes between two barriers; it is known by the first
+ * of them, and all of its chunks belong to one heap. Its parts are
+ *     the free tail of the barrier's chunk + the idle chunks behind it + the free head of the next barrier's chunk.
+ *
+ * A block in a view occupies blocks of the extents, its pieces, one for each chunk under it. vmm_free() frees the pieces
+ * and stamps them and the places; the row stays for the next request. A graph pool in use keeps its places, too.
+ *
+ * Owns: the table of places, the barriers, and each large heap's index of runs. Invariants:
+ *  1. places[g].chunk is the id of the chunk that is mapped at the place which starts at granule g, while the place is in
+ *     a row; 0: no such place. The directory has the chunk's heap at each granule of the place;
+ *  2. the bit of granule g is set exactly if g is a barrier;
+ *  3. a heap's index of runs has exactly the runs with an idle chunk behind the barrier, or with a tail and a head,
+ *     with their sizes;
+ *  4. free_head_bytes and free_tail_bytes of each chunk that has a place, and is not marked, are the free bytes at its
+ *     ends; 2 and 3 hold for these bytes;
+ *  5. a place's users are the blocks in views that lie over it;
+ *  6. two rows are at least one granule apart, and a view has a chunk at most once.
+ * Called by: the pool module, and src/cache to add and remove places. Locks: the lock of the chunk's pool guards its
+ * places, its runs and its barriers; the grow lock also guards adding and removing places, `left` and the list of ends.
+ */
+#ifndef VMM_POOL_VIEWS_H
+#define VMM_POOL_VIEWS_H
+
+#include "pool/heap.h"
+#include "vm/vm.h"
+
+struct view_place {
+    struct size_node run; /* first member; of the barrier here; link NULL: not in the index */
+    uint32_t chunk;       /* see invariant 1 */
+    uint32_t users;
+    uint64_t view;  /* number; places of one view may form several rows; 0: in no row */
+    uint64_t turn;  /* of the latest block over it; larger is later */
+    uint64_t epoch; /* of the heap's timeline: the latest free of a block over it */
+    uint64_t left;  /* granule of the place before it in its row; NO_GRANULE: none */
+    bool is_forced; /* see above */
+    bool is_end;    /* the first or last of its row, and in the list of ends */
+    uint64_t ends_before;
+    uint64_t ends_after;
+};
+
+struct views {
+    struct vm *vm;
+    struct directory *directory;
+    struct view_place *places;  /* by granule */
+    _Atomic uint64_t *barriers; /* a bit for each granule */
+    uint64_t ends;              /* list of the first and last places of rows; NO_GRANULE: empty */
+    uint64_t last_view;         /* numbers given so far */
+    _Atomic uint64_t turn;      /* blocks taken so far */
+};
+
+vmm_status vmm__views_init(struct views *views, struct vm *vm, struct directory *directory);
+void vmm__views_fini(struct views *views);
+
+/* Makes sure that a large heap can index runs, if there are views. ERR_HOST_OOM. */
+vmm_status vmm__views_open(struct heap *heap);
+
+/* A chunk of the heap was mapped at a further place, with access, as part of a view. */
+void vmm__views_place_add(struct heap *heap, struct chunk *chunk, uint64_t granule, uint64_t view);
+
+/* The same for a place that gets no access: it joins no row, and is to be unmapped. */
+void vmm__views_place_strand(struct heap *heap, struct chunk *chunk, uint64_t granule);
+
+/* Unmaps a place without users, whose last work has finished. If the driver refuses, the place stays mapped, in no row. */
+vmm_status vmm__views_place_unmap(struct heap *heap, struct chunk *chunk, uint64_t granule);
+
+/*
+ * Takes a block of exactly `bytes` from the smallest run that holds it. Touches partly live chunks before idle ones.
+ * VMM__NO_FIT; ERR_HOST_OOM.
+ */
+vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out);
+
+/* Frees a block in a view. Returns the free block that contains its first piece. */
+struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t epoch);
+
+/* The block in a view that contains an address of a place; NULL if there is none. */
+struct block *vmm__views_cover(const struct views *views, uint64_t address);
+
+/* Whether an address of a heap lies in a view. */
+static inline bool vmm__views_contain(const struct views *views, uint64_t address)
+{
+    uint64_t granule = vmm__arena_granule(&views->vm->arena, address);
+    return !vmm__chunk_is_home(vmm__vm_chunk(views->vm, granule), granule);
+}
+
+/* The granules of a run that touches the right end (or the left one) of a row, and its free bytes there: what extending
+ * the row at that place would add to. Returns 0 bytes if the end is in use. */
+uint64_t vmm__views_end_bytes(const struct heap *heap, uint64_t granule, bool is_left);
+
+static inline bool vmm__views_is_last(const struct views *views, uint64_t granule)
+{
+    const struct view_place *place = &views->places[granule];
+    const struct view_place *right =
+        place + views->vm->records[place->chunk].granules; /* the row's end is inside the table */
+    return right->chunk == 0 || right->left != granule;
+}
+
+/* ---- For heap.c ------------------------------------------------------------------------------ */
+
+/* Bytes of the heap were taken or freed. Marks their chunks; vmm__views_update() measures these. */
+void vmm__views_mark(struct heap *heap, uint64_t address, uint64_t bytes);
+static inline void vmm__views_note(struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    if (heap->view_chunks > 0)
+        vmm__views_mark(heap, address, bytes);
+}
+
+/* Files the runs of marked chunks anew. vmm__pool_lock() does this, so that only the alloc and free paths see marked
+ * chunks; a chunk that was taken and freed meanwhile costs nothing. */
+void vmm__views_update(struct heap *heap);
+
+/* Free chunks were attached to the heap, or are about to be detached; they may have places. */
+void vmm__views_enter(struct heap *heap, uint64_t address, uint64_t bytes);
+void vmm__views_leave(struct heap *heap, uint64_t address, uint64_t bytes);
+
+/* Checks the numbered invariants for the chunks of a heap. */
+vmm_status vmm__views_check(const struct heap *heap);
+
+#endif

@@ -1,0 +1,207 @@
+/* Checks the numbered invariants of views.h, and invariant 6 of heap.h. */
+#include "base/error.h"
+#include "pool/pool.h"
+#include "pool/views.h"
+
+/* Sums over the places of a heap. */
+struct tally {
+    uint64_t chunks;
+    uint64_t runs;
+    uint64_t users;
+    uint64_t occupied; /* pieces */
+};
+
+static vmm_status broken(const struct heap *heap, uint64_t granule, const char *what)
+{
+    return vmm__error(VMM_ERR_INTERNAL, "views of stream %p at granule %llu: invariant %s",
+                      heap->pool->stream, (unsigned long long)granule, what);
+}
+
+static bool bit_is_set(const struct views *views, uint64_t granule)
+{
+    return (views->barriers[granule / 64] >> granule % 64 & 1) != 0;
+}
+
+static struct heap *heap_at(const struct views *views, uint64_t granule)
+{
+    return vmm__directory_heap(views->directory, vmm__arena_address(&views->vm->arena, granule));
+}
+
+/* The bytes of the run of a barrier, place by place; 0 if it has one part only. */
+static uint64_t run_bytes(const struct heap *heap, uint64_t barrier)
+{
+    const struct views *views = heap->directory->views;
+    const struct chunk *chunk = &views->vm->records[views->places[barrier].chunk];
+    uint64_t tail_bytes = chunk->free_tail_bytes;
+    uint64_t idle_bytes = 0;
+    uint64_t left = barrier;
+    for (;;) {
+        uint64_t at = left + chunk->granules;
+        const struct view_place *place = &views->places[at];
+        if (place->chunk == 0 || place->left != left || heap_at(views, at) != heap)
+            break;
+        chunk = &views->vm->records[place->chunk];
+        if (chunk->free_head_bytes < vmm__chunk_bytes(views->vm, chunk)) {
+            bool has_parts = idle_bytes > 0 || (tail_bytes > 0 && chunk->free_head_bytes > 0);
+            return has_parts ? tail_bytes + idle_bytes + chunk->free_head_bytes : 0;
+        }
+        idle_bytes += chunk->free_head_bytes;
+        left = at;
+    }
+    return idle_bytes > 0 ? tail_bytes + idle_bytes : 0;
+}
+
+static vmm_status place_check(const struct heap *heap, uint32_t id, uint64_t place,
+                              struct tally *tally)
+{
+    const struct views *views = heap->directory->views;
+    const struct chunk *chunk = &views->vm->records[id];
+    const struct view_place *entry = &views->places[place];
+    if (entry->chunk != id)
+        return broken(heap, place, "1: the place does not name its chunk");
+    for (uint64_t i = 0; i < chunk->granules; i++) {
+        if (heap_at(views, place + i) != heap)
+            return broken(heap, place, "1: the directory does not name the heap");
+    }
+    bool is_forced = entry->left == NO_GRANULE || heap_at(views, entry->left) != heap;
+    bool is_idle = chunk->free_head_bytes == vmm__chunk_bytes(views->vm, chunk);
+    if (entry->is_forced != is_forced || bit_is_set(views, place) != (is_forced || !is_idle))
+        return broken(heap, place, "2: a barrier is missing or left over");
+    bool has_right = views->places[place + chunk->granules].chunk != 0;
+    if (!has_right && !bit_is_set(views, place + chunk->granules))
+        return broken(heap, place, "2: the row has no end");
+    if (!bit_is_set(views, place) && entry->run.link != NULL)
+        return broken(heap, place, "3: a run without a barrier");
+    if (bit_is_set(views, place)) {
+        uint64_t bytes = run_bytes(heap, place);
+        if ((entry->run.link != NULL) != (bytes != 0) || (bytes != 0 && entry->run.size != bytes))
+            return broken(heap, place, "3: a run has another size, or is not in the index");
+        tally->runs += bytes != 0 ? 1 : 0;
+    }
+    tally->users += entry->users;
+    return VMM_OK;
+}
+
+/* Whether a place without a left neighbour in its row touches one of another row. */
+static bool touches_left(const struct views *views, uint64_t place)
+{
+    const struct chunk *chunk = vmm__vm_chunk(views->vm, place - 1);
+    if (views->places[place].left != NO_GRANULE || chunk == NULL ||
+        vmm__chunk_is_home(chunk, place - 1))
+        return false;
+    uint64_t left = chunk->place;
+    while (left != NO_GRANULE && place - 1 - left >= chunk->granules)
+        left = views->vm->next_places[left];
+    return left != NO_GRANULE && views->places[left].chunk != 0;
+}
+
+/* Whether an older place of a chunk belongs to the same view. */
+static bool is_twice(const struct views *views, uint64_t place)
+{
+    uint64_t view = views->places[place].view;
+    uint64_t older = views->vm->next_places[place];
+    while (older != NO_GRANULE && views->places[older].view != view)
+        older = views->vm->next_places[older];
+    return older != NO_GRANULE;
+}
+
+static vmm_status rows_check(const struct heap *heap, uint64_t place)
+{
+    const struct views *views = heap->directory->views;
+    if (touches_left(views, place))
+        return broken(heap, place, "6: two rows touch");
+    if (is_twice(views, place))
+        return broken(heap, place, "6: a chunk is twice in a view");
+    return VMM_OK;
+}
+
+static vmm_status ends_check(const struct heap *heap, const struct chunk *chunk)
+{
+    const struct views *views = heap->directory->views;
+    uint64_t start = vmm__chunk_address(views->vm, chunk);
+    uint64_t end = start + vmm__chunk_bytes(views->vm, chunk);
+    const struct block *low = vmm__heap_cover(heap, start);
+    const struct block *high = vmm__heap_cover(heap, end - 1);
+    uint64_t head = low->state == BLOCK_FREE ? vmm__min(vmm__block_end(low), end) - start : 0;
+    uint64_t tail = high->state == BLOCK_FREE ? end - vmm__max(high->address, start) : 0;
+    if (head != chunk->free_head_bytes || tail != chunk->free_tail_bytes)
+        return broken(heap, chunk->first, "4: the free ends of a chunk are others");
+    return VMM_OK;
+}
+
+/* Checks the pieces of a block in a view, and counts its places and pieces. */
+static vmm_status block_check(const struct heap *heap, const struct block *block,
+                              struct tally *tally)
+{
+    uint64_t bytes = 0;
+    for (const struct block *piece = vmm__block_piece(block); piece != NULL;
+         piece = vmm__block_piece(piece)) {
+        if (piece->state != BLOCK_OCCUPIED || piece->user != block)
+            return broken(heap, 0, "heap 6: a piece does not belong to its block");
+        bytes += piece->node.size;
+        tally->users--;
+    }
+    if (bytes != block->node.size)
+        return broken(heap, 0, "heap 6: the pieces of a block do not add up");
+    return VMM_OK;
+}
+
+static vmm_status blocks_check(const struct heap *heap, const struct chunk *chunk,
+                               struct tally *tally)
+{
+    const struct views *views = heap->directory->views;
+    vmm_status status = VMM_OK;
+    for (uint64_t place = chunk->place; place != NO_GRANULE;
+         place = views->vm->next_places[place]) {
+        for (uint64_t i = 0; i < chunk->granules; i++) {
+            const struct block *block = views->directory->entries[place + i].first;
+            for (; block != NULL && status == VMM_OK; block = block->next)
+                status = block_check(heap, block, tally);
+        }
+    }
+    return status;
+}
+
+static vmm_status chunk_check(const struct heap *heap, uint32_t id, struct tally *tally)
+{
+    const struct views *views = heap->directory->views;
+    const struct chunk *chunk = &views->vm->records[id];
+    vmm_status status = ends_check(heap, chunk);
+    for (uint64_t place = chunk->place; place != NO_GRANULE && status == VMM_OK;
+         place = views->vm->next_places[place]) {
+        if (views->places[place].view == 0)
+            continue;
+        status = place_check(heap, id, place, tally);
+        if (status == VMM_OK)
+            status = rows_check(heap, place);
+    }
+    tally->chunks++;
+    return status == VMM_OK ? blocks_check(heap, chunk, tally) : status;
+}
+
+vmm_status vmm__views_check(const struct heap *heap)
+{
+    const struct views *views = heap->directory->views;
+    struct tally tally = { .chunks = 0 };
+    if (views == NULL || heap->is_small)
+        return VMM_OK;
+    for (uint32_t id = 1; id < views->vm->record_high; id++) {
+        const struct chunk *chunk = &views->vm->records[id];
+        if (chunk->state != CHUNK_HELD || chunk->is_alias || chunk->places == 0 ||
+            heap_at(views, chunk->first) != heap)
+            continue;
+        vmm_status status = chunk_check(heap, id, &tally);
+        if (status != VMM_OK)
+            return status;
+    }
+    if (tally.chunks != heap->view_chunks)
+        return broken(heap, 0, "1: the chunks with places do not add up");
+    if (tally.users != 0)
+        return broken(heap, 0, "5: the users of places do not add up");
+    if (!vmm__size_index_check(&heap->runs))
+        return broken(heap, 0, "3: the index of runs is broken");
+    for (const struct size_node *node = vmm__size_index_largest(&heap->runs); node != NULL;
+         node = vmm__size_index_smaller(&heap->runs, node))
+        tally.runs--;
+    return tally.runs == 0 ? VMM_OK : broken(heap, 0, "3: runs do not add up");
+}
