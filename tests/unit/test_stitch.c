@@ -115,10 +115,12 @@ static void row_use(struct scene *scene)
     assert_ok(vmm__cache_check(scene->cache));
 }
 
-static void scene_renew(void **state)
+static void scene_renew(struct scene **scene)
 {
-    assert_int_equal(scene_teardown(state), 0);
-    assert_int_equal(scene_setup(state), 0);
+    void *state = *scene;
+    assert_int_equal(scene_teardown(&state), 0);
+    assert_int_equal(scene_setup(&state), 0);
+    *scene = state;
 }
 
 POLICY_TEST(a_plan_becomes_a_row)
@@ -139,7 +141,7 @@ POLICY_TEST(a_plan_becomes_a_row)
         assert_int_equal(scene->other->large.free_bytes, 0); /* transferred */
         assert_int_equal(largest_run_bytes(&scene->pool->large), REQUEST * GRANULE);
         row_use(scene);
-        scene_renew(state);
+        scene_renew(&scene);
     }
 }
 
@@ -157,10 +159,9 @@ static void assert_nothing_lost(const struct scene *scene, const struct state *b
 }
 
 /* Each driver call of each shape is refused once. Returns how many there are. */
-static unsigned calls_refuse(void **state, enum shape shape, vmm_status failure)
+static unsigned calls_refuse(struct scene *scene, enum shape shape, vmm_status failure)
 {
     for (uint64_t call = 1;; call++) {
-        struct scene *scene = *state;
         struct plan plan;
         layout_create(scene, shape);
         struct state before = state_of(scene);
@@ -172,7 +173,7 @@ static unsigned calls_refuse(void **state, enum shape shape, vmm_status failure)
             assert_ok(stitch(scene));
         }
         row_use(scene);
-        scene_renew(state);
+        scene_renew(&scene);
         if (is_over)
             return (unsigned)call - 1;
     }
@@ -181,9 +182,9 @@ static unsigned calls_refuse(void **state, enum shape shape, vmm_status failure)
 POLICY_TEST(a_refused_call_loses_nothing)
 {
     for (enum shape shape = NEW_ROW; shape < SHAPES; shape++) {
-        unsigned calls = calls_refuse(state, shape, VMM_ERR_DRIVER);
+        unsigned calls = calls_refuse(scene, shape, VMM_ERR_DRIVER);
         assert_true(calls >= 8); /* create, map, access; four places; access */
-        assert_int_equal(calls_refuse(state, shape, VMM_ERR_DEVICE_OOM), calls);
+        assert_int_equal(calls_refuse(scene, shape, VMM_ERR_DEVICE_OOM), calls);
     }
 }
 
@@ -203,7 +204,7 @@ POLICY_TEST(a_refused_host_allocation_loses_nothing)
                 refused++;
             }
             row_use(scene);
-            scene_renew(state);
+            scene_renew(&scene);
         }
     }
     assert_true(refused > 0);
@@ -243,7 +244,7 @@ POLICY_TEST(a_refused_undo_strands_places_that_are_unmapped_later)
             assert_ok(stitch(scene));
             row_use(scene);
             all_release(scene);
-            scene_renew(state);
+            scene_renew(&scene);
         }
     }
     assert_true(stranded >= 3);

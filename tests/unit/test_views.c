@@ -949,7 +949,9 @@ ENGINE_TEST(random_steps_keep_every_invariant)
 {
     for (uint64_t seed = 1; seed <= 4; seed++) {
         game_run(engine, seed * UINT64_C(0x9e3779b97f4a7c15));
-        assert_int_equal(engine_teardown(state), 0);
-        assert_int_equal(engine_setup(state), 0);
+        void *state = engine;
+        assert_int_equal(engine_teardown(&state), 0);
+        assert_int_equal(engine_setup(&state), 0);
+        engine = state;
     }
 }
