@@ -87,7 +87,9 @@ static vmm_status plan_and_stitch(struct scene *scene, uint64_t fail_call, uint6
     assert_ok(vmm__plan_begin(scene->cache, heap, REQUEST * GRANULE, 0, IDLE_FINISHED, out));
     vmm__sim_fail_at(scene->driver, fail_call, failure, for_ever);
     (void)vmm__host_fail_at(fail_alloc);
-    vmm_status status = vmm__stitch(scene->cache, heap, REQUEST * GRANULE, IDLE_FINISHED, out);
+    vmm_status status = vmm__stitch_transfer(scene->cache, heap, IDLE_FINISHED, out);
+    if (status == VMM_OK)
+        status = vmm__stitch(scene->cache, heap, REQUEST * GRANULE, out);
     (void)vmm__host_fail_at(0);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     vmm__plan_end(out);
@@ -115,14 +117,6 @@ static void row_use(struct scene *scene)
     assert_ok(vmm__cache_check(scene->cache));
 }
 
-static void scene_renew(struct scene **scene)
-{
-    void *state = *scene;
-    assert_int_equal(scene_teardown(&state), 0);
-    assert_int_equal(scene_setup(&state), 0);
-    *scene = state;
-}
-
 POLICY_TEST(a_plan_becomes_a_row)
 {
     for (enum shape shape = NEW_ROW; shape < SHAPES; shape++) {
@@ -141,7 +135,7 @@ POLICY_TEST(a_plan_becomes_a_row)
         assert_int_equal(scene->other->large.free_bytes, 0); /* transferred */
         assert_int_equal(largest_run_bytes(&scene->pool->large), REQUEST * GRANULE);
         row_use(scene);
-        scene_renew(&scene);
+        scene_renew(scene);
     }
 }
 
@@ -173,7 +167,7 @@ static unsigned calls_refuse(struct scene *scene, enum shape shape, vmm_status f
             assert_ok(stitch(scene));
         }
         row_use(scene);
-        scene_renew(&scene);
+        scene_renew(scene);
         if (is_over)
             return (unsigned)call - 1;
     }
@@ -204,7 +198,7 @@ POLICY_TEST(a_refused_host_allocation_loses_nothing)
                 refused++;
             }
             row_use(scene);
-            scene_renew(&scene);
+            scene_renew(scene);
         }
     }
     assert_true(refused > 0);
@@ -244,7 +238,7 @@ POLICY_TEST(a_refused_undo_strands_places_that_are_unmapped_later)
             assert_ok(stitch(scene));
             row_use(scene);
             all_release(scene);
-            scene_renew(&scene);
+            scene_renew(scene);
         }
     }
     assert_true(stranded >= 3);
@@ -266,7 +260,7 @@ POLICY_TEST(a_chunk_that_is_busy_again_ends_the_stitch)
     assert_ok(vmm__heap_take_from(other, block, 2 * GRANULE, &block));
     (void)block_free_busy(scene, other, block);
     struct state before = state_of(scene);
-    assert_status(vmm__stitch(scene->cache, heap, 5 * GRANULE, IDLE_FINISHED, &plan), VMM__NO_FIT);
+    assert_status(vmm__stitch_transfer(scene->cache, heap, IDLE_FINISHED, &plan), VMM__NO_FIT);
     vmm__plan_end(&plan);
     vmm__cache_pools_unlock_refilling(scene->cache, heap);
     scene_unlock(scene, heap);
@@ -288,8 +282,7 @@ POLICY_TEST(a_row_without_addresses_is_refused)
     scene_lock(scene, heap);
     assert_ok(vmm__plan_begin(scene->cache, heap, REQUEST * GRANULE, 0, IDLE_FINISHED, &plan));
     assert_int_equal(plan.count, 3);
-    assert_status(vmm__stitch(scene->cache, heap, REQUEST * GRANULE, IDLE_FINISHED, &plan),
-                  VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm__stitch(scene->cache, heap, REQUEST * GRANULE, &plan), VMM_ERR_ADDRESS_SPACE);
     vmm__plan_end(&plan);
     scene_unlock(scene, heap);
     assert_nothing_lost(scene, &before);

@@ -93,12 +93,15 @@ static vmm_status view_make(struct vmm_cache *cache, struct heap *heap, uint64_t
     vmm__cache_pools_lock_refilling(cache, heap);
     vmm_status status =
         vmm__plan_begin(cache, heap, bytes, vmm__min(allowed, most) << shift, when, &plan);
-    if (status == VMM_OK) {
-        bool is_less = plan.new_bytes >> shift < most;
-        status = is_less ? vmm__stitch(cache, heap, bytes, when, &plan) : VMM__NO_FIT;
+    bool has_plan = status == VMM_OK;
+    if (has_plan)
+        status = plan.new_bytes >> shift < most ? vmm__stitch_transfer(cache, heap, when, &plan)
+                                                : VMM__NO_FIT;
+    vmm__cache_pools_unlock_refilling(cache, heap); /* nothing is mapped under other pools' locks */
+    if (status == VMM_OK)
+        status = vmm__stitch(cache, heap, bytes, &plan);
+    if (has_plan)
         vmm__plan_end(&plan);
-    }
-    vmm__cache_pools_unlock_refilling(cache, heap);
     return status;
 }
 

@@ -76,11 +76,13 @@ static bool place_evict(struct search *search, struct heap *heap, struct chunk *
     return vmm__views_place_unmap(heap, chunk, oldest) == VMM_OK;
 }
 
+/* Evicts only places of the requesting heap: nothing is unmapped under another pool's lock. */
 static bool chunk_may(struct search *search, struct heap *heap, struct chunk *chunk)
 {
     if (!chunk->is_mapped)
         return false;
-    return chunk->places < PLACES_MOST || place_evict(search, heap, chunk);
+    return chunk->places < PLACES_MOST ||
+           (heap == search->heap && place_evict(search, heap, chunk));
 }
 
 /* Adds the chunks of a free block of the requesting heap. */

@@ -16,29 +16,6 @@ struct stitch {
     uint64_t mapped; /* granules mapped so far */
 };
 
-/* Transfers the chunks of other heaps to the heap that plans. */
-static vmm_status others_transfer(const struct stitch *stitch, enum idle_when when)
-{
-    const struct vm *vm = &stitch->cache->vm;
-    vmm_status status = VMM_OK;
-    for (uint32_t i = 0; i < stitch->plan->count && status == VMM_OK; i++) {
-        const struct candidate *item = &stitch->plan->chunks[i];
-        if (item->heap == stitch->heap)
-            continue;
-        struct idle_run run = { .heap = item->heap,
-                                .address = vmm__chunk_address(vm, item->chunk),
-                                .bytes = vmm__chunk_bytes(vm, item->chunk) };
-        run.block = vmm__heap_cover(item->heap, run.address);
-        status = vmm__idle_clear(stitch->cache, &run, stitch->heap->pool, when);
-        if (status ==
-            VMM__PENDING) /* it is busy again; for example, a capture has begun on its stream */
-            return VMM__NO_FIT;
-        if (status == VMM_OK)
-            status = vmm__idle_hand(stitch->cache, &run, stitch->heap);
-    }
-    return status;
-}
-
 /* Creates the new memory of a plan. It gets a home of its own, at the end of the heap's. */
 static vmm_status new_create(struct stitch *stitch, uint64_t bytes)
 {
@@ -181,16 +158,35 @@ static vmm_status chunks_map(struct stitch *stitch, uint64_t bytes)
     return status;
 }
 
+vmm_status vmm__stitch_transfer(struct vmm_cache *cache, struct heap *heap, enum idle_when when,
+                                const struct plan *plan)
+{
+    vmm_status status = VMM_OK;
+    for (uint32_t i = 0; i < plan->count && status == VMM_OK; i++) {
+        const struct candidate *item = &plan->chunks[i];
+        if (item->heap == heap)
+            continue;
+        struct idle_run run = { .heap = item->heap,
+                                .address = vmm__chunk_address(&cache->vm, item->chunk),
+                                .bytes = vmm__chunk_bytes(&cache->vm, item->chunk) };
+        run.block = vmm__heap_cover(item->heap, run.address);
+        status = vmm__idle_clear(cache, &run, heap->pool, when);
+        if (status == VMM__PENDING) /* for example, a capture has begun on its stream */
+            return VMM__NO_FIT;
+        if (status == VMM_OK)
+            status = vmm__idle_hand(cache, &run, heap);
+    }
+    return status;
+}
+
 vmm_status vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                       enum idle_when when, struct plan *plan)
+                       const struct plan *plan)
 {
     struct stitch stitch = { .cache = cache,
                              .heap = heap,
                              .plan = plan,
                              .new_count = plan->new_bytes >> cache->vm.arena.granule_shift };
-    vmm_status status = others_transfer(&stitch, when);
-    if (status == VMM_OK)
-        status = chunks_map(&stitch, bytes);
+    vmm_status status = chunks_map(&stitch, bytes);
     if (status != VMM_OK)
         return status;
     (void)chunks_each(&stitch, place_add);

@@ -102,13 +102,13 @@ REACHED(pressure, is_some, bool, vmm__pressure_ask,
         (struct vmm_cache * cache, struct pool *held, uint64_t bytes), cache, held, bytes)
 
 vmm_status __real_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                              enum idle_when when, struct plan *plan);
+                              const struct plan *plan);
 vmm_status __wrap_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                              enum idle_when when, struct plan *plan);
+                              const struct plan *plan);
 vmm_status __wrap_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                              enum idle_when when, struct plan *plan)
+                              const struct plan *plan)
 {
-    vmm_status status = __real_vmm__stitch(cache, heap, bytes, when, plan);
+    vmm_status status = __real_vmm__stitch(cache, heap, bytes, plan);
     bool is_counted = sweep_counts() && status == VMM_OK;
     reach.view += is_counted;
     reach.view_new += is_counted && plan->new_bytes > 0;
