@@ -424,8 +424,8 @@ class cache
         return stats;
     }
 
-    /* Calls visit(const vmm_item &) for every chunk and block until it returns false. It runs with locks held and
-     * must not call the cache. If it throws, the walk ends and the exception leaves this call. */
+    /* Calls visit(const vmm_item &) for every range of memory and every block until it returns false. It runs with
+     * locks held and must not call the cache. If it throws, the walk ends and the exception leaves this call. */
     template <typename Visit> void walk(Visit &&visit) const
     {
         using visitor = std::remove_reference_t<Visit>;
