@@ -201,7 +201,7 @@ EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 
 static vmm_status context_make_locked(struct context *context)
 {
-    struct driver_options options = { .device_bytes = (uint64_t)512 << 20 };
+    struct driver_options options = { .device_bytes = (uint64_t)8 << 30 };
     vmm_status status = VMM_OK;
     if (context->is_made)
         return VMM_OK;
