@@ -476,6 +476,7 @@ void vmm__views_place_strand(struct heap *heap, struct chunk *chunk, uint64_t gr
 vmm_status vmm__views_place_unmap(struct heap *heap, struct chunk *chunk, uint64_t granule)
 {
     struct views *views = views_of(heap);
+    vmm__views_update(heap); /* a chunk without places must not stay marked */
     if (views->places[granule].chunk != 0)
         place_leave(heap, chunk, granule);
     views->places[granule].view = 0; /* it never joins a row again */
