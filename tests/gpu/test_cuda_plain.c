@@ -265,7 +265,8 @@ TEST(cache_works_on_plain_memory)
     assert_ok(vmm__cache_check(cache));
     vmm_stats stats = VMM_STATS_INIT;
     assert_ok(vmm_stats_get(cache, &stats));
-    assert_true(stats.map_calls > stats.create_calls); /* chunks were moved */
+    assert_int_equal(stats.map_calls,
+                     stats.create_calls); /* no views: they need a second address */
     assert_ok(vmm_destroy(cache));
     assert_int_equal(allocated_bytes, 0);
     assert_int_equal(cuda.plain_bytes, 0);
