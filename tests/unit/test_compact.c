@@ -55,6 +55,41 @@ LIVE_TEST(pinned_blocks_do_not_move)
     assert_int_equal(scene_reserved_bytes(scene), 2 * GRANULE);
 }
 
+/* A block in a view lies over the free tail of one chunk and over another one. */
+LIVE_TEST(blocks_in_views_pin_their_chunks)
+{
+    struct heap *heap = &scene->pool->large;
+    (void)extent(scene, heap, 10, 4, 4);
+    (void)live_block_at(scene, heap, scene_address(scene, 10), MIB);
+    (void)extent(scene, heap, 20, 2, 2);
+    assert_ok(scene_grow(scene, heap, 5 * GRANULE, GROW_VIEW));
+    struct block *block = view_take(heap, 4 * GRANULE);
+    uint64_t handle = place_handle(scene, 10);
+    assert_status(scene_compact(scene, UINT64_MAX), VMM__NOTHING);
+    assert_int_equal(scene_reserved_bytes(scene), 6 * GRANULE);
+    assert_true(place_handle(scene, 10) == handle);
+    (void)vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
+    live_blocks_check(scene);
+}
+
+LIVE_TEST(idle_places_are_unmapped_before_their_chunk_moves)
+{
+    struct heap *heap = &scene->pool->large;
+    (void)extent(scene, heap, 10, 4, 4);
+    (void)live_block_at(scene, heap, scene_address(scene, 10), MIB);
+    (void)extent(scene, heap, 20, 2, 2);
+    assert_ok(scene_grow(scene, heap, 5 * GRANULE, GROW_VIEW));
+    uint64_t place = scene_chunk(scene, 10)->place;
+    struct block *block = view_take(heap, 4 * GRANULE);
+    (void)vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
+    assert_ok(scene_compact(scene, 3 * GRANULE));
+    assert_int_equal(scene->cache->compactions, 1);
+    assert_int_equal(scene_chunk(scene, 10)->granules, 1);
+    assert_int_equal(scene_chunk(scene, 10)->places, 0);
+    assert_null(scene_chunk(scene, place));
+    live_blocks_check(scene);
+}
+
 LIVE_TEST(compaction_reports_that_it_gained_nothing)
 {
     assert_status(scene_compact(scene, GRANULE), VMM__NOTHING);

@@ -299,6 +299,26 @@ ENGINE_TEST(a_released_chunk_takes_its_places_along)
     assert_int_equal(vmm__arena_room_after(&engine->memory.arena, SECOND), CHUNK);
 }
 
+/* Its bytes have changed, and no run was looked for since. */
+ENGINE_TEST(a_changed_chunk_may_lose_its_places_and_leave)
+{
+    struct heap *heap = row_create(engine);
+    for (uint64_t home = 4; home < 16; home += CHUNK) {
+        struct chunk *chunk = engine_chunk(engine, home);
+        struct block *block;
+        uint64_t address = engine_address(engine, home);
+        assert_ok(vmm__heap_take_from(heap, vmm__heap_cover(heap, address), CHUNK_BYTES, &block));
+        block = vmm__heap_give(heap, block, 1);
+        assert_true(chunk->is_marked);
+        assert_ok(vmm__views_place_unmap(heap, chunk, chunk->place));
+        assert_ok(vmm__heap_detach(heap, vmm__heap_cover(heap, address), address, CHUNK_BYTES));
+        assert_false(chunk->is_marked);
+        vmm__limbo_put(&engine->memory, chunk, NULL, 0);
+    }
+    assert_int_equal(heap->marked, 0);
+    assert_int_equal(engine_drain(engine), 3 * CHUNK_BYTES);
+}
+
 /* ---- Blocks in views ------------------------------------------------------------------------- */
 
 ENGINE_TEST(a_block_starts_at_the_partly_live_chunk)
