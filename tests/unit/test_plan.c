@@ -1,4 +1,4 @@
-/* Plans of views: which chunks, how much new memory, at which end of which row. */
+/* Plans of views: chunks, new memory, the end of a row to extend. */
 #include "support/policy_support.h"
 
 #include "cache/grow/plan.h"
