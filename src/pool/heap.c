@@ -170,7 +170,6 @@ void vmm__heap_init(struct heap *heap, struct pool *pool, struct directory *dire
                            .is_small = is_small,
                            .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES };
     vmm__size_index_init(&heap->index);
-    vmm__size_index_init(&heap->runs);
 }
 
 void vmm__heap_fini(struct heap *heap)
@@ -181,7 +180,7 @@ void vmm__heap_fini(struct heap *heap)
         vmm__host_free(batch, sizeof *batch);
     }
     vmm__size_index_close(&heap->index);
-    vmm__size_index_close(&heap->runs);
+    vmm__views_close(heap);
 }
 
 void vmm__heap_vacate(struct heap *heap)

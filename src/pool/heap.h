@@ -81,10 +81,11 @@ struct heap {
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
     uint64_t home_end;                /* where the heap last grew into unused addresses; 0: never */
     struct block_store store;
-    uint64_t view_chunks;   /* chunks of the heap that have places in views */
-    uint32_t marked;        /* list of chunks whose runs are out of date: see pool/views.h */
-    struct size_index runs; /* free runs of those places: see pool/views.h */
-    bool is_drained;        /* in the directory's list; the grow lock guards both fields */
+    uint64_t view_chunks; /* chunks of the heap that have places in views */
+    uint32_t marked;      /* list of chunks whose runs are out of date: see pool/views.h */
+    struct size_index
+        *runs;       /* free runs of those places: see pool/views.h; NULL: it never had any */
+    bool is_drained; /* in the directory's list; the grow lock guards both fields */
     struct heap *next_drained;
 };
 

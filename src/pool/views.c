@@ -146,14 +146,14 @@ static void run_enter(struct heap *heap, uint64_t barrier)
     struct view_place *place = &views_of(heap)->places[barrier];
     place->run.size = run_bytes(&run);
     if (run_has_parts(&run))
-        vmm__size_index_insert(&heap->runs, &place->run);
+        vmm__size_index_insert(heap->runs, &place->run);
 }
 
 static void run_leave(struct heap *heap, uint64_t barrier)
 {
     struct view_place *place = &views_of(heap)->places[barrier];
     if (place->run.link != NULL)
-        vmm__size_index_remove(&heap->runs, &place->run);
+        vmm__size_index_remove(heap->runs, &place->run);
     place->run.link = NULL;
 }
 
@@ -596,7 +596,8 @@ vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out
         return VMM__NO_FIT;
     vmm__heap_settle(heap);
     vmm__views_update(heap);
-    const struct size_node *node = vmm__size_index_find(&heap->runs, bytes);
+    heap->runs->search_all = heap->index.search_all;
+    const struct size_node *node = vmm__size_index_find(heap->runs, bytes);
     if (node == NULL)
         return VMM__NO_FIT;
     struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));
@@ -677,11 +678,35 @@ void vmm__views_fini(struct views *views)
     vmm__host_table_free(views->places, views->vm->arena.granules * sizeof *views->places);
 }
 
+static struct size_index *runs_create(void)
+{
+    struct size_index *runs = vmm__host_alloc(1, sizeof *runs);
+    if (runs == NULL)
+        return NULL;
+    vmm__size_index_init(runs);
+    if (vmm__size_index_open(runs))
+        return runs;
+    vmm__host_free(runs, sizeof *runs);
+    return NULL;
+}
+
 vmm_status vmm__views_open(struct heap *heap)
 {
     const struct views *views = views_of(heap);
-    if (heap->is_small || views == NULL || views->last_view == 0 ||
-        vmm__size_index_open(&heap->runs))
+    bool needs_runs = !heap->is_small && views != NULL && views->last_view > 0;
+    if (!needs_runs || heap->runs != NULL)
         return VMM_OK;
-    return vmm__error(VMM_ERR_HOST_OOM, "views: no host memory for the index of runs");
+    heap->runs = runs_create();
+    return heap->runs != NULL
+               ? VMM_OK
+               : vmm__error(VMM_ERR_HOST_OOM, "views: no host memory for the index of runs");
+}
+
+void vmm__views_close(struct heap *heap)
+{
+    if (heap->runs == NULL)
+        return;
+    vmm__size_index_close(heap->runs);
+    vmm__host_free(heap->runs, sizeof *heap->runs);
+    heap->runs = NULL;
 }

@@ -61,6 +61,9 @@ void vmm__views_fini(struct views *views);
 /* Makes sure that a large heap can index runs, if there are views. ERR_HOST_OOM. */
 vmm_status vmm__views_open(struct heap *heap);
 
+/* Frees the index of a heap that has no places. */
+void vmm__views_close(struct heap *heap);
+
 /* A chunk of the heap was mapped at a further place, with access, as part of a view. */
 void vmm__views_place_add(struct heap *heap, struct chunk *chunk, uint64_t granule, uint64_t view);
 

@@ -198,10 +198,12 @@ vmm_status vmm__views_check(const struct heap *heap)
         return broken(heap, 0, "1: the chunks with places do not add up");
     if (tally.users != 0)
         return broken(heap, 0, "5: the users of places do not add up");
-    if (!vmm__size_index_check(&heap->runs))
+    if (heap->runs == NULL)
+        return tally.runs == 0 ? VMM_OK : broken(heap, 0, "3: runs do not add up");
+    if (!vmm__size_index_check(heap->runs))
         return broken(heap, 0, "3: the index of runs is broken");
-    for (const struct size_node *node = vmm__size_index_largest(&heap->runs); node != NULL;
-         node = vmm__size_index_smaller(&heap->runs, node))
+    for (const struct size_node *node = vmm__size_index_largest(heap->runs); node != NULL;
+         node = vmm__size_index_smaller(heap->runs, node))
         tally.runs--;
     return tally.runs == 0 ? VMM_OK : broken(heap, 0, "3: runs do not add up");
 }

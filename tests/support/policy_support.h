@@ -117,7 +117,7 @@ static inline uint64_t largest_free_bytes(const struct heap *heap)
 static inline uint64_t largest_run_bytes(const struct heap *heap)
 {
     const struct size_node *node =
-        heap->view_chunks > 0 ? vmm__size_index_largest(&heap->runs) : NULL;
+        heap->view_chunks > 0 ? vmm__size_index_largest(heap->runs) : NULL;
     return node == NULL ? 0 : node->size;
 }
 

@@ -563,11 +563,11 @@ ENGINE_TEST(finds_runs_that_do_not_match)
     assert_found(vmm__views_check(heap), run->size, run->size - 512, "3: a run has another size");
     assert_found(vmm__views_check(heap), run->link, NULL, "3: a run has another size");
     assert_found(vmm__views_check(heap), none->link, run->link, "3: a run without a barrier");
-    assert_found(vmm__views_check(heap), heap->runs.rows, 0, "3: the index of runs");
+    assert_found(vmm__views_check(heap), heap->runs->rows, 0, "3: the index of runs");
     struct size_node extra = { .size = GRANULE };
-    vmm__size_index_insert(&heap->runs, &extra);
+    vmm__size_index_insert(heap->runs, &extra);
     found_broken(vmm__views_check(heap), "3: runs do not add up", __FILE__, __LINE__);
-    vmm__size_index_remove(&heap->runs, &extra);
+    vmm__size_index_remove(heap->runs, &extra);
     assert_ok(vmm__views_check(heap));
 }
 
@@ -738,8 +738,10 @@ static uint64_t stretch_bytes(const struct game *game, const struct heap *heap)
 static uint64_t run_bytes_most(const struct heap *heap)
 {
     uint64_t most = 0;
-    for (const struct size_node *node = vmm__size_index_largest(&heap->runs); node != NULL;
-         node = vmm__size_index_smaller(&heap->runs, node))
+    if (heap->runs == NULL)
+        return 0;
+    for (const struct size_node *node = vmm__size_index_largest(heap->runs); node != NULL;
+         node = vmm__size_index_smaller(heap->runs, node))
         most = vmm__max(most, node->size);
     return most;
 }
@@ -794,9 +796,9 @@ static bool step_take_view(struct game *game)
     uint64_t free_bytes = heap->free_bytes;
     if (game->count == BLOCKS)
         return false;
-    heap->runs.search_all = true;
+    heap->index.search_all = true;
     vmm_status status = vmm__views_take(heap, bytes, &block);
-    heap->runs.search_all = false;
+    heap->index.search_all = false;
     if (bytes > most) {
         assert_status(status, VMM__NO_FIT);
         return false;

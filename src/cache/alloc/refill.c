@@ -28,10 +28,7 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
     if (status != VMM_OK)
         return status;
     request->heap->index.search_all = true; /* the search must find the new block, or the new run */
-    request->heap->runs.search_all = true;
-    status = vmm__pool_take_locked(request->pool, request->bytes, out);
-    request->heap->runs.search_all = false;
-    return status;
+    return vmm__pool_take_locked(request->pool, request->bytes, out);
 }
 
 /* A block with granules of its own. */
