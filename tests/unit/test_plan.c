@@ -3,7 +3,7 @@
 
 #include "cache/grow/plan.h"
 
-enum { MAP = 32, CREATE = 13, PLACES_MOST = 31 }; /* as plan.c has them */
+enum { MAP = 32, CREATE = 13 }; /* as plan.c has them */
 
 static vmm_status plan_when(struct scene *scene, uint64_t bytes, uint64_t allowed_bytes,
                             enum idle_when when, struct plan *plan)
@@ -333,6 +333,16 @@ static bool crowd_serves(struct scene *scene)
     return serves;
 }
 
+/* The same when the chunk has as many places as it may have at most. */
+static bool crowd_serves_at_bound(struct scene *scene, struct chunk *chunk)
+{
+    uint32_t places = chunk->places;
+    chunk->places = PLACES_BOUND;
+    bool serves = crowd_serves(scene);
+    chunk->places = places;
+    return serves;
+}
+
 POLICY_TEST(the_cap_evicts_the_place_used_the_longest_ago)
 {
     struct chunk *chunk = crowd_create(scene);
@@ -353,12 +363,13 @@ POLICY_TEST(a_place_in_use_is_not_evicted)
     assert_null(chunk_at(scene, OLDER));
 }
 
-POLICY_TEST(without_an_unused_place_the_chunk_does_not_serve)
+POLICY_TEST(without_an_unused_place_the_chunk_serves_up_to_the_bound)
 {
     struct chunk *chunk = crowd_create(scene);
     for (uint64_t at = 2; at <= OLDEST; at += 2)
         scene->cache->views.places[at].users = 1;
-    assert_false(crowd_serves(scene));
+    assert_true(crowd_serves(scene));
+    assert_false(crowd_serves_at_bound(scene, chunk));
     for (uint64_t at = 2; at <= OLDEST; at += 2)
         scene->cache->views.places[at].users = 0;
     assert_int_equal(chunk->places, PLACES_MOST);
@@ -370,7 +381,8 @@ POLICY_TEST(a_place_with_unfinished_work_is_not_evicted)
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
     memory_fill(scene->driver, scene_address(scene, OLDEST), GRANULE, 1, STREAM(1));
     scene->cache->views.places[OLDEST].epoch = vmm__timeline_now(&scene->pool->timeline);
-    assert_false(crowd_serves(scene));
+    assert_true(crowd_serves(scene));
+    assert_false(crowd_serves_at_bound(scene, chunk));
     assert_int_equal(chunk->places, PLACES_MOST);
     assert_int_equal(mismatches(scene->driver), 0); /* the work ends */
     assert_true(crowd_serves(scene));
@@ -381,7 +393,8 @@ POLICY_TEST(a_graph_pool_keeps_its_places)
 {
     struct chunk *chunk = crowd_create(scene);
     scene->pool->is_in_use = true;
-    assert_false(crowd_serves(scene));
+    assert_true(crowd_serves(scene));
+    assert_false(crowd_serves_at_bound(scene, chunk));
     scene->pool->is_in_use = false;
     assert_int_equal(chunk->places, PLACES_MOST);
 }
@@ -390,7 +403,7 @@ POLICY_TEST(a_place_that_the_driver_keeps_is_tried_again)
 {
     struct chunk *chunk = crowd_create(scene);
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
-    assert_false(crowd_serves(scene));
+    assert_true(crowd_serves(scene));
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     assert_ok(vmm__cache_check(scene->cache));
     assert_int_equal(chunk->places, PLACES_MOST);

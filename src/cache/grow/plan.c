@@ -11,9 +11,6 @@
 /* Of driver calls, in microseconds, measured on an H200: only their ratio matters. */
 enum { MAP_COST = 32, CREATE_COST = 13 };
 
-/* A chunk has at most so many further places. A chunk that has as many gives one up that no block uses. */
-enum { PLACES_MOST = 31 };
-
 struct candidates {
     struct candidate *items;
     uint32_t count;
@@ -59,10 +56,8 @@ static void candidates_free(struct candidates *list)
 
 /* ---- Candidates ------------------------------------------------------------------------------ */
 
-/* Unmaps the place of a chunk that no block uses and that was used the longest ago, if its work has finished. */
-static bool place_evict(struct search *search, struct heap *heap, struct chunk *chunk)
+uint64_t vmm__plan_oldest_place(const struct views *views, const struct chunk *chunk)
 {
-    struct views *views = &search->cache->views;
     uint64_t oldest = NO_GRANULE;
     for (uint64_t at = chunk->place; at != NO_GRANULE; at = views->vm->next_places[at]) {
         const struct view_place *place = &views->places[at];
@@ -70,19 +65,41 @@ static bool place_evict(struct search *search, struct heap *heap, struct chunk *
         if (is_unused && (oldest == NO_GRANULE || place->turn < views->places[oldest].turn))
             oldest = at;
     }
-    if (oldest == NO_GRANULE || heap->pool->is_in_use ||
-        vmm__timeline_query(&heap->pool->timeline, views->places[oldest].epoch) != VMM_OK)
-        return false;
-    return vmm__views_place_unmap(heap, chunk, oldest) == VMM_OK;
+    return oldest;
 }
 
-/* Evicts only places of the requesting heap: nothing is unmapped under another pool's lock. */
-static bool chunk_may(struct search *search, struct heap *heap, struct chunk *chunk)
+/* Unmaps the oldest place of a chunk of the requesting heap, if its work has finished. */
+static bool place_evict(struct search *search, struct chunk *chunk)
 {
-    if (!chunk->is_mapped)
-        return false;
-    return chunk->places < PLACES_MOST ||
-           (heap == search->heap && place_evict(search, heap, chunk));
+    const struct views *views = &search->cache->views;
+    struct pool *pool = search->heap->pool;
+    uint64_t oldest = vmm__plan_oldest_place(views, chunk);
+    return oldest != NO_GRANULE && !pool->is_in_use &&
+           vmm__timeline_query(&pool->timeline, views->places[oldest].epoch) == VMM_OK &&
+           vmm__views_place_unmap(search->heap, chunk, oldest) == VMM_OK;
+}
+
+/* Whether all work on an idle chunk has finished. */
+static bool chunk_is_finished(const struct search *search, struct heap *heap,
+                              const struct chunk *chunk)
+{
+    uint64_t epoch = vmm__directory_epoch(&search->cache->directory, chunk->first, chunk->granules);
+    return vmm__timeline_query(&heap->pool->timeline, epoch) == VMM_OK;
+}
+
+/* Adds a chunk, unless it may not have one place more. Nothing is unmapped under another pool's lock, so another heap's
+ * chunk gives its place up after its transfer. */
+static bool chunk_add(struct search *search, struct candidates *list, struct candidate item)
+{
+    struct chunk *chunk = item.chunk;
+    bool is_own = item.heap == search->heap;
+    bool is_full = chunk->places >= PLACES_MOST;
+    if (is_full && is_own)
+        is_full = !place_evict(search, chunk);
+    else if (is_full)
+        item.gives_place = chunk_is_finished(search, item.heap, chunk);
+    bool is_allowed = !is_full || item.gives_place || chunk->places < PLACES_BOUND;
+    return !chunk->is_mapped || !is_allowed || candidates_add(list, item);
 }
 
 /* Adds the chunks of a free block of the requesting heap. */
@@ -101,8 +118,8 @@ static bool block_add(struct search *search, const struct block *block)
         struct candidates *list = last > end ? &search->heads : &search->idle;
         if (at > first)
             list = last > end ? NULL : &search->tails; /* free in the middle only: of no use */
-        if (list != NULL && chunk_may(search, search->heap, chunk))
-            is_ok = candidates_add(list, item);
+        if (list != NULL)
+            is_ok = chunk_add(search, list, item);
         at = last;
     }
     return is_ok;
@@ -126,10 +143,8 @@ static bool run_add(struct search *search, const struct idle_run *run)
     for (uint64_t at = run->address; at < run->address + run->bytes && is_ok;) {
         struct chunk *chunk = vmm__vm_chunk(vm, vmm__arena_granule(&vm->arena, at));
         uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-        if (chunk_may(search, run->heap, chunk))
-            is_ok = candidates_add(
-                &search->idle,
-                (struct candidate){ .chunk = chunk, .heap = run->heap, .bytes = bytes });
+        struct candidate item = { .chunk = chunk, .heap = run->heap, .bytes = bytes };
+        is_ok = chunk_add(search, &search->idle, item);
         at += bytes;
     }
     return is_ok;

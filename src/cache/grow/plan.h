@@ -12,11 +12,19 @@
 #include "cache/cache.h"
 #include "cache/reuse/idle_scan.h"
 
+/* A chunk that has PLACES_MOST further places gives one up that no block uses. If work on all of them is unfinished, it may
+ * have up to PLACES_BOUND. */
+enum { PLACES_MOST = 31, PLACES_BOUND = 127 };
+
+/* The place of a chunk that no block uses and that was used the longest ago; NO_GRANULE: none. */
+uint64_t vmm__plan_oldest_place(const struct views *views, const struct chunk *chunk);
+
 /* A chunk that a view may begin, end or go on with. */
 struct candidate {
     struct chunk *chunk;
     struct heap *heap; /* that owns it; another one's chunks are idle and finished */
     uint64_t bytes;    /* free: all, or those at the end that would touch the row */
+    bool gives_place;  /* another heap's: after its transfer, one of its places is unmapped */
 };
 
 /* What a plan is made of. The chunks are in the order in which they are added, from the row outward. */

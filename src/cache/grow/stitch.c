@@ -138,6 +138,21 @@ static void mapped_undo(struct stitch *stitch, uint64_t granules)
     vmm__error_restore(&line);
 }
 
+/* Unmaps a place of each chunk that is to give one up. VMM__NO_FIT if the driver refuses. */
+static vmm_status places_evict(const struct stitch *stitch)
+{
+    for (uint32_t i = 0; i < stitch->plan->count; i++) {
+        const struct candidate *item = &stitch->plan->chunks[i];
+        if (!item->gives_place)
+            continue;
+        uint64_t oldest = vmm__plan_oldest_place(&stitch->cache->views, item->chunk);
+        if (oldest == NO_GRANULE ||
+            vmm__views_place_unmap(stitch->heap, item->chunk, oldest) != VMM_OK)
+            return VMM__NO_FIT;
+    }
+    return VMM_OK;
+}
+
 /* Maps all chunks and gives them access. Takes the addresses first: the new memory's home may not lie there. */
 static vmm_status chunks_map(struct stitch *stitch, uint64_t bytes)
 {
@@ -186,7 +201,9 @@ vmm_status vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t byte
                              .heap = heap,
                              .plan = plan,
                              .new_count = plan->new_bytes >> cache->vm.arena.granule_shift };
-    vmm_status status = chunks_map(&stitch, bytes);
+    vmm_status status = places_evict(&stitch);
+    if (status == VMM_OK)
+        status = chunks_map(&stitch, bytes);
     if (status != VMM_OK)
         return status;
     (void)chunks_each(&stitch, place_add);

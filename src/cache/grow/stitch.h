@@ -18,7 +18,8 @@ vmm_status vmm__stitch_transfer(struct vmm_cache *cache, struct heap *heap, enum
                                 const struct plan *plan);
 
 /* Carries a plan out whose chunks are all the heap's own, so that the heap has a run for the planned block. On failure
- * nothing has changed, but for new memory that is idle. ERR_DEVICE_OOM, ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_DRIVER. */
+ * nothing has changed, but for new memory that is idle. VMM__NO_FIT: a chunk keeps too many places. ERR_DEVICE_OOM,
+ * ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_DRIVER. */
 vmm_status vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                        const struct plan *plan);
 
