@@ -10,7 +10,7 @@ GIB = 2.0 ** 30
 # Readable on white and on black, because the background is transparent.
 TEXT = "#6e7781"
 LIVE = "#8b949e"
-COLOURS = {"block-downsizing": "#e16f24", "expandable": "#388bfd", "vmmcache": "#2da44e",
+COLOURS = {"block-splitting": "#e16f24", "expandable": "#388bfd", "vmmcache": "#2da44e",
            "vmmcache, waiting": "#bf3989"}
 LINE_COLOURS = ("#2da44e", "#388bfd", "#e16f24", "#bf3989", "#8250df", "#bf8700")
 

@@ -16,7 +16,7 @@ import textwrap
 from markdown import table
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-POLICIES = ("block-downsizing", "expandable", "vmmcache")
+POLICIES = ("block-splitting", "expandable", "vmmcache")
 VERIFIED = {True: "yes", False: "NO", None: "-"}
 MOST_DIFFERENCE = 25.0  # %, between the sim driver's time and the device's
 
@@ -114,7 +114,7 @@ def footprint_part(data):
         rows.append([trace, "%.2f" % (data.all[trace, "vmmcache"]["peak_live_mib"] / 1024)] +
                     ["%.3f" % value for value in
                      (ours[0], real[0], ours[1], real[1], real[2], ours[2], quiet)])
-    yield from table(["trace", "peak live GiB", "block-downsizing", "*PyTorch native*", "expandable",
+    yield from table(["trace", "peak live GiB", "block-splitting", "*PyTorch native*", "expandable",
                       "*PyTorch expandable*", "*cudaMallocAsync*", "vmmcache, busy",
                       "vmmcache, quiet"], rows)
 
@@ -299,7 +299,7 @@ def memory_text(data):
     return ("* **Memory.** vmmcache reserves %s times the live memory while the GPU is quiet, and %s times "
             "while it is busy: it does not reuse memory that another stream's work may still use, and creates "
             "new memory instead. In %.0f %% of the live memory it completes %d of %d traces, expandable %d, "
-            "block-downsizing %d." % (range_text(quiet, "%.2f"), range_text(busy, "%.2f"), limit_percent(data),
+            "block-splitting %d." % (range_text(quiet, "%.2f"), range_text(busy, "%.2f"), limit_percent(data),
                                      survivors[0], len(data.traces), survivors[1], survivors[2]))
 
 
@@ -311,16 +311,16 @@ def driver_ms(data, policies, number):
 def driver_time_text(data):
     slower = [trace for trace in data.traces
               if data.all[trace, "vmmcache"]["ns_per_op"][1] >
-              2 * data.all[trace, "block-downsizing"]["ns_per_op"][1]]
+              2 * data.all[trace, "block-splitting"]["ns_per_op"][1]]
     text = ("* **Driver time.** A first pass of vmmcache spends %s ms in the driver, of expandable %s, of "
-            "block-downsizing %s: vmmcache maps memory in smaller pieces, and moves them. A second pass of vmmcache "
+            "block-splitting %s: views map chunks a second time. A second pass of vmmcache "
             "spends %s ms, of the other two %s." %
             (driver_ms(data, ["vmmcache"], 0), driver_ms(data, ["expandable"], 0),
-             driver_ms(data, ["block-downsizing"], 0), driver_ms(data, ["vmmcache"], 1),
+             driver_ms(data, ["block-splitting"], 0), driver_ms(data, ["vmmcache"], 1),
              driver_ms(data, POLICIES[:2], 1)))
     if slower:
         text += (" In the second pass an operation still takes more than twice as long as with "
-                 "block-downsizing on %s." % ", ".join(slower))
+                 "block-splitting on %s." % ", ".join(slower))
     return text
 
 

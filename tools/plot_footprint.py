@@ -15,7 +15,7 @@ import sys
 from footprint_svg import GIB, KnobPicture, TimePicture, pictures_write
 from markdown import replace_region, table
 
-BASELINES = ("block-downsizing", "expandable")
+BASELINES = ("block-splitting", "expandable")
 LAGS = ("0", "100", "1000", "10000")
 KNOBS = ("1", "2", "5", "10", "20", "50", "100", "250", "any")
 DEFAULT_KNOB = "10"

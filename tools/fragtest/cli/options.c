@@ -279,7 +279,7 @@ static const struct {
       lag_take },
     { { "--footprint", "N|any",
         "For vmmcache: reserved memory may exceed the peak of active memory by N thousandths, 1 to "
-        "1000, before idle chunks move." },
+        "1000, before it makes views." },
       footprint_take },
     { { "--reuse", "completed|stream_wait",
         "For vmmcache: a stream reuses another stream's freed memory once the work on it has "
