@@ -1,6 +1,7 @@
 /* Grows a heap: see grow.h. */
 #include "cache/grow/grow.h"
 #include "base/arith.h"
+#include "cache/grow/fill.h"
 #include "cache/grow/guard_page.h"
 #include "cache/grow/stitch.h"
 #include "cache/grow/target.h"
@@ -27,33 +28,12 @@ static void placement_widen(const struct vmm_cache *cache, const struct heap *he
         vmm__max(placement->count, vmm__min(count, vmm__min(allowed, placement->room)));
 }
 
-/* Maps new chunks at a placement, whose granules are taken, and attaches them to the heap. */
-static vmm_status placement_fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                                 const struct placement *placement, struct block **out)
-{
-    struct vm *vm = &cache->vm;
-    vmm_status status = vmm__vm_map(vm, placement->granule, placement->count,
-                                    vmm__target_chunk_granules(cache, heap, bytes));
-    if (status != VMM_OK)
-        return status;
-    status = vmm__vm_access(vm, placement->granule, placement->count);
-    if (status == VMM_OK)
-        status = vmm__heap_attach(heap, vmm__arena_address(&vm->arena, placement->granule),
-                                  placement->count << vm->arena.granule_shift,
-                                  vmm__timeline_now(&heap->pool->timeline), out);
-    if (status != VMM_OK)
-        vmm__vm_discard(vm, placement->granule, placement->count, NULL, 0);
-    return status;
-}
-
 /* Creates new memory at a placement. */
 static vmm_status placement_grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                                 const struct placement *placement, bool is_at_home,
-                                 struct block **out)
+                                 const struct placement *placement, bool is_at_home)
 {
-    struct arena *arena = &cache->vm.arena;
-    vmm__arena_take(arena, placement->granule, placement->count);
-    vmm_status status = placement_fill(cache, heap, bytes, placement, out);
+    const struct arena *arena = &cache->vm.arena;
+    vmm_status status = vmm__fill(cache, heap, bytes, placement->granule, placement->count);
     if (status != VMM_OK) {
         (void)vmm__limbo_drain(&cache->vm, NULL); /* release what was mapped before the failure */
         return status;
@@ -109,7 +89,6 @@ vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                      enum grow_from from)
 {
     struct placement placement;
-    struct block *block;
     (void)vmm__limbo_drain(&cache->vm, NULL); /* release memory whose epoch has passed */
     vmm_status status = placement_reserve(cache, heap, bytes, &placement);
     if (status != VMM_OK)
@@ -132,7 +111,7 @@ vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
     if (is_within)
         placement_widen(cache, heap, bytes, allowed, &placement);
     bool is_at_home = placement_extends_home(&cache->vm.arena, heap, &placement);
-    return placement_grow(cache, heap, bytes, &placement, is_at_home, &block);
+    return placement_grow(cache, heap, bytes, &placement, is_at_home);
 }
 
 vmm_status vmm__grow_detached(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
@@ -146,10 +125,13 @@ vmm_status vmm__grow_detached(struct vmm_cache *cache, struct heap *heap, uint64
     if (status == VMM_OK)
         status = vmm__placement_detached(cache, bytes, &placement);
     if (status == VMM_OK)
-        status = placement_grow(cache, heap, bytes, &placement, false, out);
-    if (status == VMM_OK && cache->has_guard_pages)
+        status = placement_grow(cache, heap, bytes, &placement, false);
+    if (status != VMM_OK)
+        return status;
+    if (cache->has_guard_pages)
         vmm__guard_page_put(cache, placement.granule + placement.count);
-    return status;
+    *out = vmm__heap_find(heap, vmm__arena_address(&cache->vm.arena, placement.granule));
+    return VMM_OK;
 }
 
 uint64_t vmm__grow_bytes(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,

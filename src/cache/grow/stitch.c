@@ -1,8 +1,8 @@
 /* Makes views: see stitch.h. */
 #include "cache/grow/stitch.h"
 #include "base/error.h"
+#include "cache/grow/fill.h"
 #include "cache/grow/placement.h"
-#include "cache/grow/target.h"
 
 /* The state of one call. */
 struct stitch {
@@ -19,29 +19,16 @@ struct stitch {
 /* Creates the new memory of a plan. It gets a home of its own, at the end of the heap's. */
 static vmm_status new_create(struct stitch *stitch, uint64_t bytes)
 {
-    struct vm *vm = &stitch->cache->vm;
+    struct vmm_cache *cache = stitch->cache;
     struct heap *heap = stitch->heap;
-    struct block *block;
     if (stitch->new_count == 0)
         return VMM_OK;
-    vmm_status status =
-        vmm__placement_home(stitch->cache, heap, stitch->new_count, &stitch->new_first);
-    if (status != VMM_OK)
-        return status;
-    vmm__arena_take(&vm->arena, stitch->new_first, stitch->new_count);
-    status = vmm__vm_map(vm, stitch->new_first, stitch->new_count,
-                         vmm__target_chunk_granules(stitch->cache, heap, bytes));
-    if (status != VMM_OK)
-        return status;
-    status = vmm__vm_access(vm, stitch->new_first, stitch->new_count);
+    vmm_status status = vmm__placement_home(cache, heap, stitch->new_count, &stitch->new_first);
     if (status == VMM_OK)
-        status = vmm__heap_attach(heap, vmm__arena_address(&vm->arena, stitch->new_first),
-                                  stitch->new_count << vm->arena.granule_shift,
-                                  vmm__timeline_now(&heap->pool->timeline), &block);
-    if (status != VMM_OK)
-        vmm__vm_discard(vm, stitch->new_first, stitch->new_count, NULL, 0);
-    else
-        heap->home_end = vmm__arena_address(&vm->arena, stitch->new_first + stitch->new_count);
+        status = vmm__fill(cache, heap, bytes, stitch->new_first, stitch->new_count);
+    if (status == VMM_OK)
+        heap->home_end =
+            vmm__arena_address(&cache->vm.arena, stitch->new_first + stitch->new_count);
     return status;
 }
 

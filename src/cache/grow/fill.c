@@ -1,0 +1,23 @@
+/* Creates new memory: see fill.h. */
+#include "cache/grow/fill.h"
+#include "cache/grow/target.h"
+
+vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes, uint64_t granule,
+                     uint64_t count)
+{
+    struct vm *vm = &cache->vm;
+    struct block *block;
+    vmm__arena_take(&vm->arena, granule, count);
+    vmm_status status =
+        vmm__vm_map(vm, granule, count, vmm__target_chunk_granules(cache, heap, bytes));
+    if (status != VMM_OK)
+        return status;
+    status = vmm__vm_access(vm, granule, count);
+    if (status == VMM_OK)
+        status = vmm__heap_attach(heap, vmm__arena_address(&vm->arena, granule),
+                                  count << vm->arena.granule_shift,
+                                  vmm__timeline_now(&heap->pool->timeline), &block);
+    if (status != VMM_OK)
+        vmm__vm_discard(vm, granule, count, NULL, 0);
+    return status;
+}

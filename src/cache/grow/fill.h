@@ -1,0 +1,17 @@
+/*
+ * Fills free granules with new memory that a heap owns. Chooses no addresses: see placement.h.
+ * Called by: grow, stitch. Locks: the caller holds the grow lock and the heap's pool lock.
+ */
+#ifndef VMM_CACHE_GROW_FILL_H
+#define VMM_CACHE_GROW_FILL_H
+
+#include "cache/cache.h"
+
+/*
+ * Creates chunks at `count` free granules for a request of `bytes`, and attaches them to the heap as free bytes. On
+ * failure the granules are free again, or free after a drain of limbo. ERR_DEVICE_OOM, ERR_HOST_OOM, ERR_DRIVER.
+ */
+vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes, uint64_t granule,
+                     uint64_t count);
+
+#endif
