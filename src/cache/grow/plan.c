@@ -14,7 +14,7 @@ enum { MAP_COST = 32, CREATE_COST = 13 };
 struct candidates {
     struct candidate *items;
     uint32_t count;
-    uint32_t capacity;
+    uint64_t capacity;
 };
 
 /* The state of one search. */
@@ -23,7 +23,6 @@ struct search {
     struct heap *heap;
     uint64_t bytes;
     uint64_t allowed_bytes;
-    uint64_t create_cost; /* of one new chunk */
     uint64_t chunk_bytes; /* of a new chunk */
     enum idle_when when;
     struct candidates idle;  /* the largest first */
@@ -36,15 +35,8 @@ struct search {
 
 static bool candidates_add(struct candidates *list, struct candidate item)
 {
-    if (list->count == list->capacity) {
-        uint32_t capacity = list->capacity == 0 ? 64 : 2 * list->capacity;
-        void *items =
-            vmm__host_resize(list->items, list->capacity * sizeof item, capacity * sizeof item);
-        if (items == NULL)
-            return false;
-        list->items = items;
-        list->capacity = capacity;
-    }
+    if (!vmm__host_array_grow((void **)&list->items, &list->capacity, list->count, sizeof item))
+        return false;
     list->items[list->count++] = item;
     return true;
 }
@@ -294,13 +286,10 @@ static bool plan_keep(struct plan *plan, const struct search *search, const stru
 {
     uint32_t begun = site->begin != NULL ? 1 : 0;
     uint32_t count = search->trial.count + begun;
-    if (count > plan->capacity) {
-        struct candidate *chunks = vmm__host_resize(plan->chunks, plan->capacity * sizeof *chunks,
-                                                    2 * (size_t)count * sizeof *chunks);
-        if (chunks == NULL)
+    while (plan->capacity < count) {
+        if (!vmm__host_array_grow((void **)&plan->chunks, &plan->capacity, plan->capacity,
+                                  sizeof *plan->chunks))
             return false;
-        plan->chunks = chunks;
-        plan->capacity = 2 * count;
     }
     if (begun != 0)
         plan->chunks[0] = *site->begin;

@@ -36,7 +36,7 @@ struct plan {
     uint64_t new_bytes; /* new memory, in whole granules; it comes first */
     uint64_t cost;
     uint32_t count;
-    uint32_t capacity;
+    uint64_t capacity;
     struct candidate *chunks;
 };
 
