@@ -32,27 +32,15 @@ static bool run_find(struct vmm_cache *cache, struct idle_scan *scan, uint64_t b
     return false;
 }
 
-static vmm_status transfer_from(struct vmm_cache *cache, struct heap *from, struct heap *heap,
-                                uint64_t bytes, enum idle_when when)
-{
-    struct idle_scan scan = vmm__idle_scan(from, heap->pool, when);
-    struct idle_run run;
-    if (!run_find(cache, &scan, bytes, &run))
-        return VMM__NO_FIT;
-    vmm_status status = vmm__idle_clear(cache, &run, heap->pool, when);
-    return status == VMM_OK ? vmm__idle_hand(cache, &run, heap) : status;
-}
-
 static struct heap *heap_like(struct pool *pool, const struct heap *heap)
 {
     return heap->is_small ? &pool->small : &pool->large;
 }
 
-/* The heap whose tightest run lies in the smallest free block; NULL: none has a run. */
-static struct heap *heap_find(struct vmm_cache *cache, const struct heap *to, uint64_t bytes,
-                              enum idle_when when)
+/* Finds the run that lies in the smallest free block, over the pools that the request has locked. */
+static bool pools_find(struct vmm_cache *cache, const struct heap *to, uint64_t bytes,
+                       enum idle_when when, struct idle_run *best)
 {
-    struct heap *best = NULL;
     uint64_t best_bytes = UINT64_MAX;
     for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
         struct heap *from = heap_like(pool, to);
@@ -61,20 +49,24 @@ static struct heap *heap_find(struct vmm_cache *cache, const struct heap *to, ui
         if (from == to || !vmm__pool_is_scanned(cache, pool) ||
             !run_find(cache, &scan, bytes, &run) || run.block->node.size >= best_bytes)
             continue;
-        best = from;
+        *best = run;
         best_bytes = run.block->node.size;
     }
-    return best;
+    return best_bytes != UINT64_MAX;
 }
 
 vmm_status vmm__transfer(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                          enum idle_when when)
 {
+    struct idle_run run;
     if (cache->pools.stocked.count < 2)
         return VMM__NO_FIT;
     vmm__cache_pools_lock_refilling(cache, heap);
-    struct heap *from = heap_find(cache, heap, bytes, when);
-    vmm_status status = from == NULL ? VMM__NO_FIT : transfer_from(cache, from, heap, bytes, when);
+    vmm_status status = VMM__NO_FIT;
+    if (pools_find(cache, heap, bytes, when, &run))
+        status = vmm__idle_clear(cache, &run, heap->pool, when);
+    if (status == VMM_OK)
+        status = vmm__idle_hand(cache, &run, heap);
     vmm__cache_pools_unlock_refilling(cache, heap);
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
 }

@@ -14,8 +14,8 @@
 
 #include "cache/reuse/idle_scan.h"
 
-/* Transfers a free block of at least `bytes` to the heap. Skips heaps that fail for any reason. VMM__NO_FIT: no heap has
- * such a block. */
+/* Transfers a free block of at least `bytes` to the heap. VMM__NO_FIT: no heap has such a block, or it can no longer be
+ * transferred. */
 vmm_status vmm__transfer(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                          enum idle_when when);
 
