@@ -8,7 +8,6 @@ struct tally {
     uint64_t chunks;
     uint64_t runs;
     uint64_t users;
-    uint64_t occupied; /* pieces */
 };
 
 static vmm_status broken(const struct heap *heap, uint64_t granule, const char *what)
@@ -129,7 +128,7 @@ static vmm_status ends_check(const struct heap *heap, const struct chunk *chunk)
     return VMM_OK;
 }
 
-/* Checks the pieces of a block in a view, and counts its places and pieces. */
+/* Checks the pieces of a block in a view, and subtracts it from the users of its places. */
 static vmm_status block_check(const struct heap *heap, const struct block *block,
                               struct tally *tally)
 {

@@ -1,4 +1,4 @@
-/* Chunks: create, map, move and release. See vm.h. */
+/* Chunks and their places: create, map, unmap and release. See vm.h. */
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
@@ -27,19 +27,6 @@ void vmm__chunk_place(struct vm *vm, const struct chunk *chunk, uint32_t id)
 {
     for (uint64_t granule = 0; granule < chunk->granules; granule++)
         vm->pages[chunk->first + granule] = id;
-}
-
-void vmm__chunk_leave(struct vm *vm, const struct chunk *chunk, struct chunk *alias,
-                      struct timeline *timeline, uint64_t epoch)
-{
-    *alias = (struct chunk){ .first = chunk->first,
-                             .place = NO_GRANULE,
-                             .granules = chunk->granules,
-                             .state = CHUNK_HELD,
-                             .is_mapped = true,
-                             .is_alias = true };
-    vmm__chunk_place(vm, alias, vmm__chunk_id(vm, alias));
-    vmm__limbo_put(vm, alias, timeline, epoch);
 }
 
 /*
@@ -145,27 +132,6 @@ vmm_status vmm__vm_map(struct vm *vm, uint64_t granule, uint64_t count, uint32_t
     if (status != VMM_OK)
         map_undo(vm, granule, done, count);
     return status;
-}
-
-vmm_status vmm__vm_move(struct vm *vm, struct chunk *chunk, uint64_t granule,
-                        struct timeline *timeline, uint64_t epoch)
-{
-    if (!chunk->is_mapped)
-        return vmm__error(VMM_ERR_DRIVER, "vm: chunk %u is remap pending: it cannot be moved",
-                          vmm__chunk_id(vm, chunk));
-    struct chunk *alias = vmm__chunk_take(vm);
-    if (alias == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "vm: no record left for a stale mapping");
-    vmm_status status = vmm__driver_map(vm->driver, vmm__arena_address(&vm->arena, granule),
-                                        vmm__chunk_bytes(vm, chunk), chunk->handle);
-    if (status != VMM_OK) {
-        vmm__chunk_drop(vm, alias);
-        return status;
-    }
-    vmm__chunk_leave(vm, chunk, alias, timeline, epoch);
-    chunk->first = granule;
-    vmm__chunk_place(vm, chunk, vmm__chunk_id(vm, chunk));
-    return VMM_OK;
 }
 
 /* Sets the page map at a place. */

@@ -104,7 +104,7 @@ static void aliases_drop(struct vm *vm, uint32_t id)
     }
 }
 
-/* Takes `count` records for stale mappings, all or none; linked by next. */
+/* Takes `count` records for aliases, all or none; linked by next. */
 static vmm_status aliases_take(struct vm *vm, uint32_t count, uint32_t *first)
 {
     *first = 0;
@@ -112,7 +112,7 @@ static vmm_status aliases_take(struct vm *vm, uint32_t count, uint32_t *first)
         struct chunk *chunk = vmm__chunk_take(vm);
         if (chunk == NULL) {
             aliases_drop(vm, *first);
-            return vmm__error(VMM_ERR_HOST_OOM, "vm: no record left for a stale mapping");
+            return vmm__error(VMM_ERR_HOST_OOM, "vm: no record left for an old mapping");
         }
         chunk->next = *first;
         *first = vmm__chunk_id(vm, chunk);
@@ -127,6 +127,19 @@ static void chunk_retire(struct vm *vm, struct chunk *chunk)
     vmm__limbo_put(vm, chunk, NULL, 0);
 }
 
+/* Turns the mapping of a chunk, which is now mapped elsewhere, into an alias in limbo. */
+static void mapping_leave(struct vm *vm, const struct chunk *chunk, struct chunk *alias)
+{
+    *alias = (struct chunk){ .first = chunk->first,
+                             .place = NO_GRANULE,
+                             .granules = chunk->granules,
+                             .state = CHUNK_HELD,
+                             .is_mapped = true,
+                             .is_alias = true };
+    vmm__chunk_place(vm, alias, vmm__chunk_id(vm, alias));
+    vmm__limbo_put(vm, alias, NULL, 0);
+}
+
 /* Updates the records after parts_map(): the parts are at home within the chunk, and the granules
  * between them are free. */
 static void parts_settle(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
@@ -138,7 +151,7 @@ static void parts_settle(struct vm *vm, struct chunk *chunk, const struct memory
         struct chunk *part = parts[i].chunk;
         struct chunk *alias = &vm->records[alias_id];
         alias_id = alias->next;
-        vmm__chunk_leave(vm, part, alias, NULL, 0);
+        mapping_leave(vm, part, alias);
         part->first = parts[i].granule;
         vmm__chunk_place(vm, part, vmm__chunk_id(vm, part));
         if (at < part->first)

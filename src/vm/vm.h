@@ -17,7 +17,7 @@
  *     nor in limbo_bytes. A place is no alias: it has no record;
  *  5. every held record is mapped, except `remap_pending` of them: a relocation unmapped
  *     these, and the driver then refused to map them again. Each drain tries again. Until
- *     then they neither move nor go to limbo;
+ *     then they are neither relocated nor put into limbo;
  *  6. every unused record is in the list of unused records, and every record in limbo is in
  *     the list of limbo; no other record is in a list.
  * This module knows nothing of blocks and pools. Callers: src/cache, src/api.
@@ -100,18 +100,9 @@ vmm_status vmm__vm_fini(struct vm *vm);
 vmm_status vmm__vm_map(struct vm *vm, uint64_t granule, uint64_t count, uint32_t chunk_granules);
 
 /*
- * Maps a held chunk at granules that the caller took, without access yet. The old mapping stays
- * usable until `epoch` of `timeline` has passed (NULL: at once), and a later drain unmaps it. The
- * caller must give the new mapping access before limbo is drained: CUDA 13.0 can no longer map a
- * handle if its oldest mapping was unmapped before the next one had access. On failure the chunk
- * stays where it was.
- */
-vmm_status vmm__vm_move(struct vm *vm, struct chunk *chunk, uint64_t granule,
-                        struct timeline *timeline, uint64_t epoch);
-
-/*
  * Maps a held chunk also at granules that the caller took: a further place, without access yet.
- * The caller gives it access before any mapping of the chunk is unmapped (see vmm__vm_move()).
+ * Until the caller has given it access, no mapping of the chunk may be unmapped: CUDA 13.0 could
+ * then no longer map its handle.
  */
 vmm_status vmm__place_map(struct vm *vm, struct chunk *chunk, uint64_t granule);
 
@@ -203,10 +194,5 @@ void vmm__chunk_drop(struct vm *vm, struct chunk *chunk);
 
 /* Sets the page map to `id` at the granules of a chunk; 0: none. */
 void vmm__chunk_place(struct vm *vm, const struct chunk *chunk, uint32_t id);
-
-/* Turns the current mapping of a chunk, which is about to be mapped elsewhere, into an alias in
- * limbo. */
-void vmm__chunk_leave(struct vm *vm, const struct chunk *chunk, struct chunk *alias,
-                      struct timeline *timeline, uint64_t epoch);
 
 #endif

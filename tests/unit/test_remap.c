@@ -122,20 +122,41 @@ ENGINE_TEST(drain_maps_remap_pending_chunks)
     }
 }
 
-ENGINE_TEST(remap_pending_chunk_cannot_move)
+ENGINE_TEST(remap_pending_chunk_cannot_be_relocated)
 {
     struct memory_part parts[2];
     struct chunk *chunk = parts_prepare(engine, parts);
     vmm__sim_fail_at(engine->driver, 2, VMM_ERR_DRIVER, true);
     assert_status(vmm__vm_swap(&engine->memory, chunk, parts, 2), VMM_ERR_DRIVER);
     vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
-    vmm__arena_take(&engine->memory.arena, 0, 8);
-    assert_status(vmm__vm_move(&engine->memory, chunk, 0, NULL, 0), VMM_ERR_DRIVER);
-    vmm__arena_give(&engine->memory.arena, 0, 8);
+    assert_status(vmm__vm_swap(&engine->memory, chunk, parts, 2), VMM_ERR_DRIVER);
+    assert_non_null(strstr(vmm_last_error(), "remap pending"));
     engine_check(engine);
     assert_int_equal(engine_drain(engine), 0);
     engine_assert_nothing_remap_pending(engine);
     parts_check(engine);
+}
+
+/* Relocates and releases chunks while one call of a drain fails: memory and addresses return. The first drain unmaps two
+ * old mappings, releases the old chunk, and unmaps and releases both parts. */
+ENGINE_TEST(relocated_chunks_are_released)
+{
+    for (uint64_t call = 1; call <= 7; call++) {
+        struct memory_part parts[2];
+        struct chunk *chunk = parts_prepare(engine, parts);
+        assert_ok(vmm__vm_swap(&engine->memory, chunk, parts, 2));
+        for (int i = 0; i < 2; i++)
+            vmm__limbo_put(&engine->memory, parts[i].chunk, NULL, 0);
+        vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, false);
+        uint64_t released = 0;
+        assert_status(vmm__limbo_drain(&engine->memory, &released), VMM_ERR_DRIVER);
+        engine_check(engine);
+        released += engine_drain(engine);
+        assert_int_equal(released, 11 * GRANULE);
+        assert_int_equal(engine_drain(engine), 0);
+        assert_int_equal(engine->memory.arena.free_granules, ENGINE_GRANULES);
+        assert_int_equal(vmm__sim_census(engine->driver).physical_bytes, 0);
+    }
 }
 
 ENGINE_TEST(swap_without_records_changes_nothing)

@@ -210,76 +210,7 @@ ENGINE_TEST(drain_retries_a_failed_release)
     }
 }
 
-/* ---- Moving chunks ------------------------------------------------------------------------ */
-
-/* Moves the chunk at a granule, while stream 1 may use it. */
-static vmm_status chunk_move(struct engine *engine, uint64_t from, uint64_t to)
-{
-    struct timeline *timeline = &engine->pool->timeline;
-    struct chunk *chunk = vmm__vm_chunk(&engine->memory, from);
-    uint64_t granules = chunk->granules;
-    vmm__arena_take(&engine->memory.arena, to, granules);
-    vmm_status status =
-        vmm__vm_move(&engine->memory, chunk, to, timeline, vmm__timeline_now(timeline));
-    if (status != VMM_OK)
-        vmm__arena_give(&engine->memory.arena, to, granules);
-    return status;
-}
-
-ENGINE_TEST(chunk_moves_while_work_runs)
-{
-    engine_map(engine, 8, 4, 4);
-    engine_make_busy(engine, engine_address(engine, 8), 4 * GRANULE, 1);
-    assert_ok(chunk_move(engine, 8, 30));
-    assert_ok(vmm__vm_access(&engine->memory, 30, 4));
-    assert_int_equal(vmm__vm_chunk(&engine->memory, 30)->first, 30);
-    assert_int_equal(engine_reserved_bytes(engine), 4 * GRANULE);
-    assert_int_equal(engine->memory.limbo_bytes, 0);
-    assert_int_equal(engine->driver->mapped_bytes, 8 * GRANULE);
-    engine_check(engine);
-    memory_fill(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
-    assert_int_equal(engine_drain(engine), 0);
-    assert_int_equal(engine->driver->mapped_bytes, 8 * GRANULE);
-    assert_int_equal(mismatches(engine->driver), 0);
-    assert_int_equal(engine_drain(engine), 0);
-    assert_int_equal(engine->driver->mapped_bytes, 4 * GRANULE);
-    assert_null(vmm__vm_chunk(&engine->memory, 8));
-    memory_check(engine->driver, engine_address(engine, 30), 4 * GRANULE, 2, STREAM(1));
-    engine_check(engine);
-}
-
-ENGINE_TEST(failed_move_changes_nothing)
-{
-    engine_map(engine, 8, 4, 4);
-    vmm__sim_fail_at(engine->driver, 1, VMM_ERR_DRIVER, false);
-    assert_status(chunk_move(engine, 8, 30), VMM_ERR_DRIVER);
-    assert_int_equal(vmm__vm_chunk(&engine->memory, 8)->first, 8);
-    assert_null(vmm__vm_chunk(&engine->memory, 30));
-    engine_check(engine);
-    assert_ok(chunk_move(engine, 8, 30));
-    assert_ok(chunk_move(engine, 30, 40));
-    engine_check(engine);
-    assert_int_equal(engine_reserved_bytes(engine), 4 * GRANULE);
-}
-
-/* Moves and releases a chunk while one call fails: memory and addresses return. */
-ENGINE_TEST(moved_chunks_are_released)
-{
-    for (uint64_t call = 1; call <= 4; call++) {
-        engine_map(engine, 8, 4, 4);
-        assert_ok(chunk_move(engine, 8, 30));
-        vmm__vm_discard(&engine->memory, 30, 4, NULL, 0);
-        vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, false);
-        uint64_t released = 0;
-        (void)vmm__limbo_drain(&engine->memory, &released);
-        engine_check(engine);
-        released += engine_drain(engine);
-        assert_int_equal(released, 4 * GRANULE);
-        assert_int_equal(engine_drain(engine), 0);
-        assert_int_equal(engine->memory.arena.free_granules, ENGINE_GRANULES);
-        assert_int_equal(vmm__sim_census(engine->driver).physical_bytes, 0);
-    }
-}
+/* ---- End and checks ------------------------------------------------------------------------ */
 
 ENGINE_TEST(fini_releases_chunks_in_any_state)
 {

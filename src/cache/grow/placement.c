@@ -40,8 +40,7 @@ static void right_consider(const struct heap *heap, const struct block *block, u
     if (far->state == BLOCK_FREE && beyond - block->address + far->node.size >= bytes)
         placement_prefer(
             best,
-            (struct placement){
-                .granule = granule, .count = room, .room = room, .beside = block, .beyond = far });
+            (struct placement){ .granule = granule, .count = room, .room = room, .beside = block });
 }
 
 static void left_consider(const struct heap *heap, const struct block *block, uint64_t bytes,

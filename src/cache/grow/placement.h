@@ -13,7 +13,6 @@ struct placement {
     uint64_t count;             /* granules to map */
     uint64_t room;              /* free granules from there on, if the chunks do not fit exactly */
     const struct block *beside; /* the free block to extend; NULL: none */
-    const struct block *beyond; /* the free block on the other side of the gap; NULL: none */
 };
 
 /*

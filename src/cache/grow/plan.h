@@ -41,8 +41,8 @@ struct plan {
 };
 
 /*
- * Finds the cheapest plan for a block of `bytes` that needs at most allowed_bytes of new memory, or, if there is none and
- * may_exceed, the one that needs the least. VMM__NO_FIT if there is none; ERR_HOST_OOM. End it with vmm__plan_end().
+ * Finds the cheapest plan for a block of `bytes` that needs at most allowed_bytes of new memory, or, if there is none, the
+ * one that needs the least. VMM__NO_FIT if there is none; ERR_HOST_OOM. End it with vmm__plan_end().
  */
 vmm_status vmm__plan_begin(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                            uint64_t allowed_bytes, enum idle_when when, struct plan *out);
