@@ -296,8 +296,7 @@ struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t ep
 
 /* ---- Extents ------------------------------------------------------------------------------ */
 
-vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes, uint64_t epoch,
-                            struct block **out)
+vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes, uint64_t epoch)
 {
     const struct arena *arena = heap->directory->arena;
     vmm_status status = vmm__heap_records_keep(heap, 1);
@@ -322,7 +321,7 @@ vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes,
     vmm__directory_stamp(heap->directory, address, bytes, epoch);
     block_link(prev, block, next);
     slot_enter(heap, block);
-    *out = block_release(heap, block);
+    (void)block_release(heap, block);
     heap->bytes += bytes;
     vmm__views_enter(heap, address, bytes);
     vmm__listener_call(heap, VMM_CHANGE_MAP, address, bytes);

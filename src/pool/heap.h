@@ -186,12 +186,8 @@ static inline struct block *vmm__heap_find(const struct heap *heap, uint64_t add
     return block != NULL && block->address == address ? block : NULL;
 }
 
-/*
- * Adds granules that were just mapped to the heap, as free bytes, merged with free neighbours.
- * *out is the free block that contains them. ERR_HOST_OOM.
- */
-vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes, uint64_t epoch,
-                            struct block **out);
+/* Adds granules that were just mapped to the heap, as free bytes, merged with free neighbours. ERR_HOST_OOM. */
+vmm_status vmm__heap_attach(struct heap *heap, uint64_t address, uint64_t bytes, uint64_t epoch);
 
 /* Removes whole granules of a free block from the heap. ERR_HOST_OOM. */
 vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t address,

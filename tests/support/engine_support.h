@@ -90,10 +90,10 @@ static inline void engine_map(struct engine *engine, uint64_t granule, uint64_t 
 static inline struct block *engine_attach(struct engine *engine, struct heap *heap,
                                           uint64_t granule, uint64_t count, uint32_t chunk_granules)
 {
-    struct block *block;
+    uint64_t address = engine_address(engine, granule);
     engine_map(engine, granule, count, chunk_granules);
-    assert_ok(vmm__heap_attach(heap, engine_address(engine, granule), count * GRANULE, 0, &block));
-    return block;
+    assert_ok(vmm__heap_attach(heap, address, count * GRANULE, 0));
+    return vmm__heap_cover(heap, address);
 }
 
 static inline struct block *heap_take(struct heap *heap, uint64_t bytes)

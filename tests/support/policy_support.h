@@ -76,13 +76,13 @@ static inline struct block *extent(struct scene *scene, struct heap *heap, uint6
                                    uint64_t count, uint32_t chunk_granules)
 {
     struct vm *memory = &scene->cache->vm;
-    struct block *block;
+    uint64_t address = scene_address(scene, granule);
     vmm__pools_touch(&scene->cache->pools, heap->pool);
     vmm__arena_take(&memory->arena, granule, count);
     assert_ok(vmm__vm_map(memory, granule, count, chunk_granules));
     assert_ok(vmm__vm_access(memory, granule, count));
-    assert_ok(vmm__heap_attach(heap, scene_address(scene, granule), count * GRANULE, 0, &block));
-    return block;
+    assert_ok(vmm__heap_attach(heap, address, count * GRANULE, 0));
+    return vmm__heap_cover(heap, address);
 }
 
 /* Makes the low end of a free block a live block. */

@@ -118,8 +118,8 @@ ENGINE_TEST(whole_granules_can_be_detached)
         assert_int_equal(heap->free_bytes, (8 - cut[1]) * GRANULE);
         assert_null(vmm__directory_heap(&engine->directory, address));
         engine_check(engine);
-        struct block *whole;
-        assert_ok(vmm__heap_attach(heap, address, cut[1] * GRANULE, 0, &whole));
+        assert_ok(vmm__heap_attach(heap, address, cut[1] * GRANULE, 0));
+        struct block *whole = vmm__heap_cover(heap, address);
         assert_int_equal(whole->node.size, 8 * GRANULE);
         engine_check(engine);
         assert_ok(vmm__heap_detach(heap, whole, engine_address(engine, 20), 8 * GRANULE));
@@ -169,13 +169,10 @@ ENGINE_TEST(attach_without_host_memory_changes_nothing)
     engine_map(engine, 20, 4, 1);
     assert_ok(vmm__heap_records_keep(heap, 1));
     for (uint64_t number = 1; number <= 4; number++) {
-        struct block *block = NULL;
         (void)vmm__host_fail_at(number);
-        vmm_status status =
-            vmm__heap_attach(heap, engine_address(engine, 20), 4 * GRANULE, 0, &block);
+        vmm_status status = vmm__heap_attach(heap, engine_address(engine, 20), 4 * GRANULE, 0);
         (void)vmm__host_fail_at(0);
         assert_int_equal(status, VMM_ERR_HOST_OOM);
-        assert_null(block);
         assert_int_equal(heap->free_bytes, 0);
         assert_null(vmm__directory_heap(&engine->directory, engine_address(engine, 20)));
         engine_check(engine);

@@ -243,7 +243,7 @@ static void transfer(struct engine *engine, uint64_t home, struct heap *from, st
     uint64_t address = engine_address(engine, home);
     struct block *block = vmm__heap_cover(from, address);
     assert_ok(vmm__heap_detach(from, block, address, CHUNK_BYTES));
-    assert_ok(vmm__heap_attach(to, address, CHUNK_BYTES, 0, &block));
+    assert_ok(vmm__heap_attach(to, address, CHUNK_BYTES, 0));
     engine_check(engine);
 }
 
@@ -917,14 +917,13 @@ static bool step_transfer(struct game *game)
 {
     struct engine *engine = game->engine;
     struct chunk *chunk = draw_idle(game);
-    struct block *block;
     if (chunk == NULL)
         return false;
     struct heap *from = heap_of(game, chunk->first);
     struct heap *to = from == &engine->pool->large ? &engine->other->large : &engine->pool->large;
     chunk_detach(game, chunk);
     assert_ok(vmm__heap_attach(to, vmm__chunk_address(&engine->memory, chunk),
-                               vmm__chunk_bytes(&engine->memory, chunk), 0, &block));
+                               vmm__chunk_bytes(&engine->memory, chunk), 0));
     return true;
 }
 

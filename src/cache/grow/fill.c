@@ -6,7 +6,6 @@ vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                      uint64_t count)
 {
     struct vm *vm = &cache->vm;
-    struct block *block;
     vmm__arena_take(&vm->arena, granule, count);
     vmm_status status =
         vmm__vm_map(vm, granule, count, vmm__target_chunk_granules(cache, heap, bytes));
@@ -16,7 +15,7 @@ vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
     if (status == VMM_OK)
         status = vmm__heap_attach(heap, vmm__arena_address(&vm->arena, granule),
                                   count << vm->arena.granule_shift,
-                                  vmm__timeline_now(&heap->pool->timeline), &block);
+                                  vmm__timeline_now(&heap->pool->timeline));
     if (status != VMM_OK)
         vmm__vm_discard(vm, granule, count, NULL, 0);
     return status;

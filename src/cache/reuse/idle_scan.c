@@ -177,9 +177,7 @@ vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, s
     status = vmm__heap_detach(run->heap, run->block, run->address, run->bytes);
     if (status != VMM_OK)
         return status;
-    struct block *block;
-    status = vmm__heap_attach(to, run->address, run->bytes, vmm__timeline_now(&to->pool->timeline),
-                              &block);
+    status = vmm__heap_attach(to, run->address, run->bytes, vmm__timeline_now(&to->pool->timeline));
     if (status != VMM_OK) /* no slots; attaching the run to its old heap would need them too */
         vmm__vm_discard(&cache->vm, vmm__arena_granule(arena, run->address),
                         run->bytes >> arena->granule_shift, &run->heap->pool->timeline, epoch);
