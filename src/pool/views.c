@@ -82,6 +82,15 @@ static void barrier_set(struct views *views, uint64_t granule, bool is_set)
         atomic_fetch_and_explicit(word, ~barrier_bit(granule), memory_order_relaxed);
 }
 
+/* Sets the barrier at a place from the state of the place. Returns whether there is one. */
+static bool barrier_settle(struct views *views, uint64_t granule)
+{
+    bool is_idle = chunk_is_idle(views, chunk_of(views, granule));
+    bool is_barrier = views->places[granule].is_forced || !is_idle;
+    barrier_set(views, granule, is_barrier);
+    return is_barrier;
+}
+
 /* The last barrier at or before a granule of a row; the row's first place is one. */
 static uint64_t barrier_to_left(const struct views *views, uint64_t granule)
 {
@@ -200,14 +209,12 @@ static bool chunk_measure(const struct heap *heap, struct chunk *chunk)
 static void place_change(struct heap *heap, uint64_t granule)
 {
     struct views *views = views_of(heap);
-    const struct view_place *place = &views->places[granule];
-    bool has_left = !place->is_forced;
+    bool has_left = !views->places[granule].is_forced;
     uint64_t left = has_left ? barrier_to_left(views, granule - 1) : NO_GRANULE;
-    bool is_barrier = place->is_forced || !chunk_is_idle(views, chunk_of(views, granule));
     if (has_left)
         run_leave(heap, left);
     run_leave(heap, granule);
-    barrier_set(views, granule, is_barrier);
+    bool is_barrier = barrier_settle(views, granule);
     if (has_left)
         run_enter(heap, left);
     if (is_barrier)
@@ -332,13 +339,6 @@ static struct joint joint_of(const struct heap *heap, uint64_t granule)
     return joint;
 }
 
-/* Sets the barrier at a place from its state. */
-static void barrier_settle(struct views *views, uint64_t granule)
-{
-    bool is_idle = chunk_is_idle(views, chunk_of(views, granule));
-    barrier_set(views, granule, views->places[granule].is_forced || !is_idle);
-}
-
 static void runs_around_leave(struct heap *heap, const struct joint *joint)
 {
     if (joint->is_left_own)
@@ -377,16 +377,16 @@ static void place_enter(struct heap *heap, struct chunk *chunk, uint64_t granule
     runs_around_leave(heap, &joint);
     place->left = joint.left;
     place->is_forced = !joint.is_left_own;
-    barrier_settle(views, granule);
+    bool is_barrier = barrier_settle(views, granule);
     if (joint.right == NO_GRANULE)
         barrier_set(views, granule + chunk->granules, true);
     else
         views->places[joint.right].left = granule;
     if (joint.is_right_own) {
         views->places[joint.right].is_forced = false;
-        barrier_settle(views, joint.right);
+        (void)barrier_settle(views, joint.right);
     }
-    if (barrier_is_set(views, granule))
+    if (is_barrier)
         run_enter(heap, granule);
     runs_around_enter(heap, &joint);
     ends_note(views, &joint, granule);
@@ -499,7 +499,7 @@ uint64_t vmm__views_end_bytes(const struct heap *heap, uint64_t granule, bool is
 
 /* ---- Blocks in views ------------------------------------------------------------------------- */
 
-/* Calls for each part of a range of view addresses that lies in one chunk. */
+/* The part of a range of view addresses that lies in one chunk. */
 struct part {
     struct chunk *chunk;
     uint64_t place;

@@ -3,10 +3,10 @@
  * from a free run of a view: the free tail of one chunk, idle chunks, and the free head of another. The bytes stay where
  * they are; only their addresses are new.
  *
- * A place is one further mapping of one chunk. Places that touch and have the same view number form a row. A barrier is a
- * place whose chunk is not idle, or that is forced: it is the first of its row, or the place before it belongs to another
- * heap. The granule after a row is a barrier, too. A run is the free bytes between two barriers; it is known by the first
- * of them, and all of its chunks belong to one heap. Its parts are
+ * A place is one further mapping of one chunk. Places that touch and have the same view number form a row. A barrier is
+ * a place whose chunk is not idle, or that is forced: it is the first of its row, or the place before it belongs to
+ * another heap. The granule after a row is a barrier, too. A run is the free bytes between two barriers; the first of
+ * them names it, and all of its chunks belong to one heap. Its parts are
  *     the free tail of the barrier's chunk + the idle chunks behind it + the free head of the next barrier's chunk.
  *
  * A block in a view occupies blocks of the extents, its pieces, one for each chunk under it. vmm_free() frees the pieces
@@ -70,7 +70,8 @@ void vmm__views_place_add(struct heap *heap, struct chunk *chunk, uint64_t granu
 /* The same for a place that gets no access: it joins no row, and is to be unmapped. */
 void vmm__views_place_strand(struct heap *heap, struct chunk *chunk, uint64_t granule);
 
-/* Unmaps a place without users, whose last work has finished. If the driver refuses, the place stays mapped, in no row. */
+/* Unmaps a place without users, whose last work has finished. If the driver refuses, the place stays mapped, in no
+ * row. */
 vmm_status vmm__views_place_unmap(struct heap *heap, struct chunk *chunk, uint64_t granule);
 
 /*
@@ -92,8 +93,8 @@ static inline bool vmm__views_contain(const struct views *views, uint64_t addres
     return !vmm__chunk_is_home(vmm__vm_chunk(views->vm, granule), granule);
 }
 
-/* The granules of a run that touches the right end (or the left one) of a row, and its free bytes there: what extending
- * the row at that place would add to. Returns 0 bytes if the end is in use. */
+/* Returns the free bytes at the right end of a row, or at the left one, where `granule` is the row's last place, or its
+ * first: a block may use them together with places that are added there. */
 uint64_t vmm__views_end_bytes(const struct heap *heap, uint64_t granule, bool is_left);
 
 static inline bool vmm__views_is_last(const struct views *views, uint64_t granule)

@@ -45,13 +45,11 @@ struct chunk {
     uint64_t first; /* granule of its home, the first mapping; meaningless once unmapped */
     uint64_t place; /* granule of the newest further mapping; see next_places */
     uint32_t granules;
-    uint32_t places; /* further mappings; they are unmapped before the home is */
-    uint64_t
-        free_head_bytes; /* at its ends, while it has places: see pool/views.h, which owns them */
+    uint32_t places;          /* further mappings; they are unmapped before the home is */
+    uint64_t free_head_bytes; /* at its ends, while it has places; pool/views.h owns both */
     uint64_t free_tail_bytes;
-    bool is_marked; /* in its heap's list of chunks to measure, by `next`; also of pool/views.h */
-    uint32_t
-        next; /* id of the next record in limbo, of the next unused record, or of the next marked one */
+    bool is_marked; /* in its heap's list of chunks to measure; pool/views.h owns it */
+    uint32_t next;  /* id of the next record in its list: of limbo, unused or marked ones */
     enum chunk_state state;
     bool is_mapped;            /* false in limbo if its release failed: each drain tries again */
     bool is_alias;             /* an old home; another record has the handle */
@@ -66,9 +64,8 @@ struct vm {
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
-    uint32_t *pages; /* by granule */
-    uint64_t
-        *next_places; /* by granule: at a place of a chunk, its next older one, or NO_GRANULE */
+    uint32_t *pages;       /* by granule */
+    uint64_t *next_places; /* by granule: the next older place of its chunk, or NO_GRANULE */
     struct chunk *records; /* by id; id 0 is never used */
     uint64_t record_limit;
     uint32_t record_high; /* all ids from here on are fresh */

@@ -243,7 +243,8 @@ static const struct candidate *end_fit(const struct search *search, const struct
     return best;
 }
 
-/* Fills `bytes` from idle chunks and one free end, into search->trial. Stores what is missing. False without host memory. */
+/* Fills `bytes` from idle chunks and one free end, into search->trial. Stores what is missing. False: out of host
+ * memory. */
 static bool fill_choose(struct search *search, const struct site *site, uint64_t bytes,
                         uint64_t *missing_bytes)
 {

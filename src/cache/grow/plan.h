@@ -1,7 +1,7 @@
 /*
  * Plans a view for a request that no free block and no run can serve: which end of a row to extend, or which row to
- * begin, with which chunks, and with how much new memory. Changes nothing, except that a chunk with as many places as are
- * allowed gives up the least recently used one that no block uses.
+ * begin, with which chunks, and with how much new memory. Changes nothing, except that a chunk with as many places as
+ * are allowed gives up the least recently used one that no block uses.
  *
  * Called by: grow. Locks: the caller holds the grow lock, the heap's pool lock, and the locks of the pools to search
  * (vmm__cache_pools_lock_refilling()).
@@ -12,8 +12,8 @@
 #include "cache/cache.h"
 #include "cache/reuse/idle_scan.h"
 
-/* A chunk that has PLACES_MOST further places gives one up that no block uses. If work on all of them is unfinished, it may
- * have up to PLACES_BOUND. */
+/* A chunk that has PLACES_MOST further places gives one up that no block uses. If work on all of them is unfinished, it
+ * may have up to PLACES_BOUND. */
 enum { PLACES_MOST = 31, PLACES_BOUND = 127 };
 
 /* The place of a chunk that no block uses and that was used the longest ago; NO_GRANULE: none. */
@@ -41,8 +41,8 @@ struct plan {
 };
 
 /*
- * Finds the cheapest plan for a block of `bytes` that needs at most allowed_bytes of new memory, or, if there is none, the
- * one that needs the least. VMM__NO_FIT if there is none; ERR_HOST_OOM. End it with vmm__plan_end().
+ * Finds the cheapest plan for a block of `bytes` that needs at most allowed_bytes of new memory; if there is none, the
+ * plan that needs the least. VMM__NO_FIT: no plan serves the block. ERR_HOST_OOM. End it with vmm__plan_end().
  */
 vmm_status vmm__plan_begin(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                            uint64_t allowed_bytes, enum idle_when when, struct plan *out);
