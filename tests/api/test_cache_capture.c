@@ -108,7 +108,7 @@ CACHE_TEST(nothing_breaks_a_capture)
     }
 }
 
-/* Nobody told the cache of this capture. */
+/* The capture begins without vmm_pool_begin(). */
 CACHE_TEST(nothing_breaks_an_unannounced_capture)
 {
     cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .compaction = VMM_COMPACTION_ON);

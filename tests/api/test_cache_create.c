@@ -99,7 +99,7 @@ TEST(a_missing_device_is_reported)
 {
     vmm_config config = chosen_config();
     if (config.driver != VMM_DRIVER_CUDA)
-        return; /* the others have as many devices as anybody wants */
+        return; /* the other drivers accept any device */
     vmm_cache *cache;
     config.device = 4711;
     assert_status(vmm_create(&config, &cache), VMM_ERR_NO_DEVICE);

@@ -39,7 +39,7 @@ static bool block_turned(struct worker *worker, vmm_stream stream, uint64_t *see
     return vmm_free(test->cache, block) == VMM_OK;
 }
 
-/* One stream, from its beginning to its end. Nobody waits for its work. */
+/* One stream, from its beginning to its end. The host never waits for its work. */
 static const char *stream_lived(struct worker *worker, uint64_t *seed, uint32_t word)
 {
     struct cache_test *test = worker->test;

@@ -257,7 +257,7 @@ struct live {
     unsigned stream;
 };
 
-/* Now and then another stream reads the block too, after the work so far. */
+/* Ends a block's life. In some cases another stream reads the block first, after the work so far. */
 static void live_end(struct cache_test *test, struct live *live, uint64_t *seed)
 {
     block_check(test, live->block, live->bytes, live->word, live->stream);

@@ -3,7 +3,7 @@
 usage: english.py ROOT [FOLDER...]
 
 Each row is a riddle that this project once used, with the plain way to say it. Looks at comments and strings of C and
-C++, docstrings and comments of Python, and documents.
+C++, docstrings and comments of Python, comments of CMake and shells, and documents.
 """
 import re
 import sys
@@ -14,7 +14,7 @@ RIDDLES = (
     (r"\bnobody('s)?\b", "name the owner, or say 'unowned'"),
     (r"\b(whoever|whosoever|whatever else)\b", "name the caller"),
     (r"\b(is|are|was|were|be) told\b", "say which function is called, or what is written where"),
-    (r"^Told\b|[.:;] Told\b", "subject, verb, object"),
+    (r"(?-i:^Told\b|[.:;] Told\b)", "subject, verb, object"),
     (r"\b(comes?|came) to (?!an end|the)", "say what happens"),
     (r"\bgoes back to\b", "is returned to, is released to"),
     (r"\bhad better\b", "should"),
@@ -35,9 +35,10 @@ RIDDLES = (
     (r"\bby and by\b|\bnow and then\b|\bhere and there\b", "say when"),
     (r"\bstory\b|\bstories\b", "report"),
 )
-LEFT_OUT = ("tests/lint/", "docs/results/", "LICENSE", "CHANGELOG.md")
+LEFT_OUT = ("tests/lint/", "LICENSE", "CHANGELOG.md")
+SCRIPT_ENDINGS = (".py", ".sh", ".cmake", "CMakeLists.txt")
 PROSE_OF_C = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-PROSE_OF_PYTHON = re.compile(r'""".*?"""|#[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+PROSE_OF_SCRIPT = re.compile(r'""".*?"""|#[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 
 
 def prose_lines(path, text):
@@ -45,7 +46,7 @@ def prose_lines(path, text):
     if path.endswith(".md"):
         yield from enumerate(text.splitlines(), 1)
         return
-    pattern = PROSE_OF_C if path.endswith(sources.C_ENDINGS) else PROSE_OF_PYTHON
+    pattern = PROSE_OF_C if path.endswith(sources.C_ENDINGS) else PROSE_OF_SCRIPT
     for match in pattern.finditer(text):
         first = text.count("\n", 0, match.start()) + 1
         for offset, line in enumerate(match.group(0).splitlines()):
@@ -53,10 +54,10 @@ def prose_lines(path, text):
 
 
 def main(root, folders):
-    endings = sources.C_ENDINGS + (".md", ".py")
+    endings = sources.C_ENDINGS + SCRIPT_ENDINGS + (".md",)
     paths = [path for path in sources.files(root, folders or sources.FOLDERS, endings, top=not folders)
              if not path.startswith(LEFT_OUT)]
-    riddles = [(re.compile(pattern), instead) for pattern, instead in RIDDLES]
+    riddles = [(re.compile(pattern, re.IGNORECASE), instead) for pattern, instead in RIDDLES]
     faults = []
     for path in paths:
         for number, line in prose_lines(path, sources.text(root, path)):

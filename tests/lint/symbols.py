@@ -27,7 +27,7 @@ UNSAFE = {"gets", "strcpy", "strcat", "stpcpy", "sprintf", "vsprintf", "scanf", 
 FORBIDDEN = ENDINGS | PRINTS | PROGRAMS | UNSAFE
 
 
-# NVTX is in headers alone: whoever includes them defines these, weak, and hidden where the library is shared.
+# NVTX consists of headers. A library that includes them defines these symbols: weak, and hidden in a shared library.
 NVTX = r"nvtx|InitializeInjectionNvtx"
 
 

@@ -59,7 +59,10 @@ class English(Planted):
         self.assertEqual(len(self.find('f("it was told of");\n')), 1)
 
     def test_finds_a_riddle_in_a_docstring(self):
-        self.assertEqual(len(self.find('"""Whoever calls it,\n\nin vain."""\n', "src/a.py")), 1)
+        self.assertEqual(len(self.find('"""Whoever calls it,\n\nin vain."""\n', "src/a.py")), 2)
+
+    def test_finds_a_riddle_in_a_script(self):
+        self.assertEqual(len(self.find("set(a 1)\n# Nobody's list.\n", "src/CMakeLists.txt")), 1)
 
     def test_finds_a_riddle_in_a_document(self):
         self.assertEqual(len(self.find("Two blocks, both of which are free.\n", "src/a.md")), 1)

@@ -1,6 +1,6 @@
-# Finds the directory of cuda.h, which is all that the cuda driver needs: libcuda.so.1 is opened at
-# run time. Sets vmm_cuda_include_dir, empty where the driver is left out; and vmm_nvtx_include_dir, that
-# of NVTX's memory extension, through which tools are told of blocks (src/debug/nvtx.h).
+# Finds the directory of cuda.h. The cuda driver needs nothing else to be built: it opens libcuda.so.1 at
+# run time. Sets vmm_cuda_include_dir, which is empty if the driver is left out, and vmm_nvtx_include_dir, the
+# directory of NVTX's memory extension. With that extension the library reports blocks to tools (src/debug/nvtx.h).
 
 set(vmm_cuda_include_dir "")
 if(NOT VMM_WITH_CUDA MATCHES "^(AUTO|ON|OFF)$")

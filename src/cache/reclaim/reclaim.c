@@ -46,7 +46,7 @@ static uint64_t missing_bytes(struct vmm_cache *cache, const struct request *req
     return reserved_bytes + grow_bytes - memory->limit_bytes;
 }
 
-/* Puts idle memory into limbo. Spares the free block that growth would extend until nothing else is left. */
+/* Puts idle memory into limbo; last of all the free block that growth would extend. */
 static uint64_t idle_discard(struct vmm_cache *cache, const struct request *request,
                              enum idle_when when)
 {

@@ -73,7 +73,7 @@ static bool point_in_child(unsigned call, int *code)
     return true;
 }
 
-/* Whoever is interrupted tries again: that must not go on for ever. */
+/* The library repeats a call that was interrupted, so EINTR must not go on for ever. */
 static void system_fire(unsigned call, int *code)
 {
     struct sweep_fault *fault = &sweep_points.fault;
