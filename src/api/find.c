@@ -21,6 +21,7 @@ static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item
 /* The caller holds the grow lock, under which no address changes its heap. */
 static bool address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_item *item)
 {
+    VMM_ASSERT_HELD(&cache->grow_lock);
     struct heap *heap = NULL;
     if (vmm__arena_contains(&cache->vm.arena, address))
         heap = vmm__directory_heap(&cache->directory, address);

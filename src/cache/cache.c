@@ -158,6 +158,7 @@ enum { CONTENDED_WAITS = 32 };
 /* Written once only, because other threads read the same cache line all the time. */
 static void contention_note_locked(struct pool *pool)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     bool is_contended = pool->lock.waits >= CONTENDED_WAITS && pool->lock.may_bias;
     if (is_contended && !atomic_load_explicit(&pool->is_contended, memory_order_relaxed))
         atomic_store_explicit(&pool->is_contended, true, memory_order_relaxed);
@@ -292,6 +293,7 @@ vmm_status vmm__cache_wait(struct vmm_cache *cache)
 
 vmm_status vmm__cache_check_locked(struct vmm_cache *cache)
 {
+    VMM_ASSERT_HELD(&cache->grow_lock);
     vmm_status status = vmm__vm_check(&cache->vm);
     for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_OK;
          pool = pool->next) {

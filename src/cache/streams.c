@@ -65,6 +65,7 @@ static struct pool *pool_next(const struct vmm_cache *cache, const struct pool *
 
 static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream, bool *is_stale)
 {
+    VMM_ASSERT_HELD(&cache->grow_lock);
     bool has_waits = false;
     for (struct pool *pool = pool_first(cache, stream); pool != NULL;
          pool = pool_next(cache, pool)) {
@@ -208,6 +209,7 @@ static bool any_is_stale(const struct vmm_cache *cache)
 /* One wait for the device serves all stale streams. */
 vmm_status vmm__streams_wait_stale_locked(struct vmm_cache *cache)
 {
+    VMM_ASSERT_HELD(&cache->grow_lock);
     if (!any_is_stale(cache) || vmm__graph_pools_capture(cache))
         return VMM__NOTHING;
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {

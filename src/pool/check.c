@@ -160,6 +160,7 @@ static vmm_status expired_check(const struct pool *pool)
 
 vmm_status vmm__pool_check_locked(struct pool *pool)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     vmm_status status = heap_check(&pool->small);
     if (status == VMM_OK)
         status = heap_check(&pool->large);

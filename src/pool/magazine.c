@@ -47,6 +47,7 @@ static struct magazine *magazine_open(struct pool *pool)
  * orders everything that thread did before what follows. */
 struct magazine *vmm__magazine_find_locked(struct pool *pool)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     struct magazine *magazine = pool->magazines;
     while (magazine != NULL && magazine->thread != vmm__thread_self())
         magazine = magazine->next;
@@ -113,6 +114,7 @@ static void entry_clear(struct magazine_entry *entry)
 
 void vmm__magazine_add_locked(struct magazine *magazine, const struct heap *heap, uint64_t address)
 {
+    VMM_ASSERT_HELD(&heap->pool->lock);
     struct block_ref ref;
     if (!vmm__block_ref_find(heap, address, &ref))
         return;
@@ -125,6 +127,7 @@ void vmm__magazine_add_locked(struct magazine *magazine, const struct heap *heap
 
 bool vmm__magazines_forget_locked(struct pool *pool, struct block_ref *ref, uint64_t address)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     struct magazine *magazine = pool->magazines;
     while (magazine->number != vmm__block_ref_cached_by(ref))
         magazine = magazine->next;
@@ -233,6 +236,7 @@ static void changes_merge(struct magazine *magazine, struct counters *counters)
 
 void vmm__magazine_empty_locked(struct magazine *magazine, struct pool *pool)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     uint64_t epoch = vmm__timeline_now(&pool->timeline);
     for (uint32_t i = 0; i < magazine->kept_count; i++) {
         struct magazine_kept *kept = &magazine->kept[i];
@@ -260,6 +264,7 @@ static void magazine_drain(struct magazine *magazine, struct pool *pool)
 
 void vmm__magazines_close_locked(struct pool *pool)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     for (struct magazine *each = pool->magazines; each != NULL; each = each->next)
         atomic_store_explicit(&each->is_closed, true, memory_order_relaxed);
     vmm__barrier_all();
@@ -272,6 +277,7 @@ void vmm__magazines_close_locked(struct pool *pool)
 
 void vmm__magazines_open_locked(struct pool *pool)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     for (struct magazine *each = pool->magazines; each != NULL; each = each->next)
         atomic_store_explicit(&each->is_closed, false, memory_order_release);
 }

@@ -48,6 +48,7 @@ vmm_status vmm__pool_close(struct pool *pool)
 
 void vmm__pool_vacate_locked(struct pool *pool)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     vmm__counters_flush(&pool->counters, pool->totals);
     pool->last = (struct last_allocated){ .address = 0 };
     vmm__uses_fini(&pool->uses);
@@ -191,6 +192,7 @@ static __attribute__((noinline)) void waits_poll(struct pool *pool)
 
 vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     if (pool->uses.oldest != NULL)
         waits_poll(pool);
     if (bytes <= SLAB_LARGEST_BYTES)
@@ -209,6 +211,7 @@ vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out)
 vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
                                        void **out)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     vmm_status status = vmm__heap_take_from(&pool->large, block, block->node.size, &block);
     if (status == VMM_OK)
         *out = block_publish(pool, &pool->large, block, bytes);
@@ -276,6 +279,7 @@ static __attribute__((noinline)) vmm_status ref_give(struct pool *pool, struct h
 
 vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     struct block *block = pool->last.block;
     if (vmm__pool_last_heap(pool, address) == NULL)
         block = vmm__heap_find(heap, address);
@@ -324,6 +328,7 @@ static bool is_own(const struct pool *pool, const struct timeline *other)
 vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t address,
                                 struct timeline *other)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     struct block_ref ref;
     if (!ref_find_live(pool, heap, address, &ref))
         return vmm__block_ref_unknown("vmm_record_stream", heap, address);
@@ -334,6 +339,7 @@ vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t a
 
 vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned)
 {
+    VMM_ASSERT_HELD(&heap->pool->lock);
     struct block_ref ref;
     if (!ref_find_live(heap->pool, heap, address, &ref))
         return vmm__block_ref_unknown(pinned ? "vmm_pin" : "vmm_unpin", heap, address);
@@ -343,6 +349,7 @@ vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned
 
 vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     vmm_status any = VMM__NOTHING;
     uint64_t address;
     struct uses_pass pass;
@@ -363,6 +370,7 @@ vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most)
 
 uint64_t vmm__pool_settle_locked(struct pool *pool)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     (void)vmm__pool_poll_locked(pool, UINT32_MAX);
     (void)vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline));
     return vmm__timeline_advance(&pool->timeline);

@@ -23,17 +23,20 @@ struct live_batch {
 
 static struct live_entry *entry_find_locked(const struct history *history, uint64_t address)
 {
+    VMM_ASSERT_HELD(&history->lock);
     return (struct live_entry *)vmm__map_find(&history->live_map, address);
 }
 
 static void entry_drop_locked(struct history *history, struct live_entry *entry)
 {
+    VMM_ASSERT_HELD(&history->lock);
     entry->node.next = (struct map_node *)history->spare;
     history->spare = entry;
 }
 
 static void batch_add_locked(struct history *history)
 {
+    VMM_ASSERT_HELD(&history->lock);
     struct live_batch *batch = vmm__host_alloc(1, sizeof *batch);
     if (batch == NULL)
         return;
@@ -46,6 +49,7 @@ static void batch_add_locked(struct history *history)
 /* Adds an entry for an address. Returns NULL without host memory. */
 static struct live_entry *entry_add_locked(struct history *history, uint64_t address)
 {
+    VMM_ASSERT_HELD(&history->lock);
     if (history->spare == NULL)
         batch_add_locked(history);
     struct live_entry *entry = history->spare;
@@ -59,6 +63,7 @@ static struct live_entry *entry_add_locked(struct history *history, uint64_t add
 
 static void entries_clear_locked(struct history *history)
 {
+    VMM_ASSERT_HELD(&history->lock);
     vmm__map_clear(&history->live_map, NULL);
     history->spare = NULL;
     while (history->batches != NULL) {
@@ -76,6 +81,7 @@ void vmm__history_init(struct history *history)
 
 static void history_clear_locked(struct history *history)
 {
+    VMM_ASSERT_HELD(&history->lock);
     vmm__host_free(history->events, history->capacity * sizeof *history->events);
     entries_clear_locked(history);
     history->events = NULL;
@@ -117,6 +123,7 @@ void vmm__history_close(struct history *history)
  * ring keeps its size. */
 static void ring_grow_locked(struct history *history)
 {
+    VMM_ASSERT_HELD(&history->lock);
     uint64_t capacity = vmm__min(history->capacity * 2, history->most);
     vmm_torch_event *events = NULL;
     if (capacity <= SIZE_MAX / sizeof *events)
@@ -204,6 +211,7 @@ uint64_t vmm__history_length(struct history *history)
 static void events_copy_locked(const struct history *history, uint64_t end,
                                struct history_copy *copy)
 {
+    VMM_ASSERT_HELD(&history->lock);
     for (uint64_t number = copy->lost; number < end; number++) {
         const vmm_torch_event *event = &history->events[number % history->capacity];
         if (event->action != CANCELLED)

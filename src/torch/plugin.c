@@ -53,6 +53,7 @@ static vmm_status settings_check(const union settings *wanted, const char *line)
 
 static vmm_status settings_check_open_locked(const char *function)
 {
+    VMM_ASSERT_HELD(&opening);
     if (!has_caches)
         return VMM_OK;
     return vmm__error(VMM_ERR_INVALID_ARGUMENT,
@@ -170,6 +171,7 @@ vmm_status vmm__torch_limit(vmm_cache *cache, double share)
 
 static vmm_status cache_create_locked(struct torch_device *device, int ordinal, vmm_cache **out)
 {
+    VMM_ASSERT_HELD(&opening);
     union settings wanted = settings;
     wanted.config.device = ordinal;
     device->pressure = wanted.config.pressure;
@@ -189,6 +191,7 @@ static vmm_status cache_create_locked(struct torch_device *device, int ordinal, 
 
 static vmm_status device_create_locked(struct torch_device *device, int ordinal)
 {
+    VMM_ASSERT_HELD(&opening);
     vmm_cache *cache;
     vmm_status status = cache_create_locked(device, ordinal, &cache);
     if (status != VMM_OK)
@@ -214,6 +217,7 @@ static vmm_status device_create_locked(struct torch_device *device, int ordinal)
 
 static vmm_status device_open_locked(struct torch_device *device, int ordinal)
 {
+    VMM_ASSERT_HELD(&opening);
     vmm_status status = vmm__fork_watch(fork_child_mark);
     if (status != VMM_OK)
         return status;

@@ -320,6 +320,7 @@ static void device_stop(struct torch_device *device)
 
 static void recording_stop_locked(void)
 {
+    VMM_ASSERT_HELD(&recording);
     atomic_store_explicit(&stack_fn, NULL, memory_order_relaxed);
     entries_kept = 0;
     for (struct torch_device *device = vmm__torch_next(NULL); device != NULL;
@@ -330,6 +331,7 @@ static void recording_stop_locked(void)
 
 static vmm_status recording_start_locked(uint64_t entries)
 {
+    VMM_ASSERT_HELD(&recording);
     vmm_status status = VMM_OK;
     entries_kept = entries;
     atomic_fetch_or_explicit(&vmm__torch_mode, TORCH_RECORDS, memory_order_relaxed);

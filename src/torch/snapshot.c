@@ -170,6 +170,7 @@ static int item_visit(void *context, const vmm_item *item)
 
 static vmm_status builder_fill_locked(struct builder *builder)
 {
+    VMM_ASSERT_HELD(&builder->device->history.order);
     struct torch_device *device = builder->device;
     vmm_torch_event event = { .action = VMM_TORCH_SNAPSHOT, .device = device->ordinal };
     (void)vmm__history_push(&device->history, &event);

@@ -22,6 +22,7 @@ void vmm__torch_stats_init(struct stats *stats)
 
 static __attribute__((noinline)) void returned_subtract_locked(struct stats *stats)
 {
+    VMM_ASSERT_HELD(&stats->lock);
     atomic_store_explicit(&stats->has_returned, false, memory_order_relaxed);
     for (int kind = 0; kind < TORCH_KINDS; kind++) {
         struct returned *returned = &stats->returned[kind];
@@ -95,6 +96,7 @@ void vmm__torch_stats_change(struct stats *stats, const vmm_change *change)
 
 static vmm_stat reserved_read_locked(const struct stats *stats, int kind)
 {
+    VMM_ASSERT_HELD(&stats->lock);
     vmm_stat reserved = vmm__stat_read(&stats->reserved[kind]);
     reserved.allocated -= stats->reserved_before[kind].allocated;
     reserved.freed -= stats->reserved_before[kind].freed;

@@ -113,6 +113,7 @@ static void event_extend(struct timeline *timeline)
 
 static vmm_status event_record_locked(struct timeline *timeline, uint64_t epoch)
 {
+    VMM_ASSERT_HELD(&timeline->lock);
     if (epoch <= newest_epoch(timeline))
         return VMM_OK;
     if (!vmm__timeline_has_ended(timeline))
@@ -123,6 +124,7 @@ static vmm_status event_record_locked(struct timeline *timeline, uint64_t epoch)
 
 static vmm_status query_locked(struct timeline *timeline, uint64_t epoch)
 {
+    VMM_ASSERT_HELD(&timeline->lock);
     if (epoch <= timeline->passed)
         return VMM_OK;
     vmm_status status = event_record_locked(timeline, epoch);
@@ -258,6 +260,7 @@ void vmm__timeline_end(struct timeline *timeline)
 
 static vmm_status resume_locked(struct timeline *timeline, vmm_stream stream)
 {
+    VMM_ASSERT_HELD(&timeline->lock);
     vmm_status status = events_poll(timeline);
     if (status == VMM_OK && timeline->count > 0)
         status = stream_follow(timeline, newest_epoch(timeline), stream);

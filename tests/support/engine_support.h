@@ -8,6 +8,7 @@
 #ifndef VMM_ENGINE_SUPPORT_H
 #define VMM_ENGINE_SUPPORT_H
 
+#include "support/pool_support.h"
 #include "support/sim_support.h"
 
 #include "pool/pool.h"
@@ -111,8 +112,8 @@ static inline void engine_check(struct engine *engine)
     vmm__views_update(&engine->pool->large);
     vmm__views_update(&engine->other->large);
     assert_ok(vmm__vm_check(&engine->memory));
-    assert_ok(vmm__pool_check_locked(engine->pool));
-    assert_ok(vmm__pool_check_locked(engine->other));
+    assert_ok(pool_check(engine->pool));
+    assert_ok(pool_check(engine->other));
 }
 
 static inline uint64_t engine_reserved_bytes(const struct engine *engine)

@@ -94,7 +94,7 @@ static inline struct block *live_block_at(struct scene *scene, struct heap *heap
 /* Pins a live block, so that compaction does not move it. */
 static inline void live_block_pin(struct heap *heap, const struct block *block)
 {
-    assert_ok(vmm__pool_pin_locked(heap, block->address, true));
+    assert_ok(pool_pin(heap, block->address, true));
 }
 
 static inline void live_block_free(struct scene *scene, uint64_t address)
@@ -105,7 +105,7 @@ static inline void live_block_free(struct scene *scene, uint64_t address)
             continue;
         struct block *block = vmm__heap_cover(live->heap, address);
         assert_int_equal(block->address, address);
-        assert_ok(vmm__pool_pin_locked(live->heap, address, false));
+        assert_ok(pool_pin(live->heap, address, false));
         (void)vmm__heap_give(live->heap, block, vmm__timeline_now(&live->heap->pool->timeline));
         live->address = 0;
     }

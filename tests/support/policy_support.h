@@ -8,6 +8,7 @@
 #ifndef VMM_POLICY_SUPPORT_H
 #define VMM_POLICY_SUPPORT_H
 
+#include "support/pool_support.h"
 #include "support/sim_support.h"
 
 #include "api/create_on.h"

@@ -49,7 +49,7 @@ LIVE_TEST(pinned_blocks_do_not_move)
     assert_true(place_handle(scene, 11) == handles[0]);
     assert_true(place_handle(scene, 21) != handles[1]);
     live_blocks_check(scene);
-    assert_ok(vmm__pool_pin_locked(heap, pinned->address, false));
+    assert_ok(pool_pin(heap, pinned->address, false));
     (void)atomic_fetch_add(&scene->cache->unpins, 1); /* as vmm_unpin() does */
     assert_ok(scene_compact(scene, 3 * GRANULE));
     assert_int_equal(scene_reserved_bytes(scene), 2 * GRANULE);

@@ -249,16 +249,16 @@ ENGINE_TEST(check_finds_damage)
     struct block *a = heap_take(heap, 3 * MIB);
     struct block *b = heap_take(heap, 3 * MIB);
     a->node.size -= 512;
-    assert_status(vmm__pool_check_locked(engine->pool), VMM_ERR_INTERNAL);
+    assert_status(pool_check(engine->pool), VMM_ERR_INTERNAL);
     a->node.size += 512;
     b->prev = NULL;
-    assert_status(vmm__pool_check_locked(engine->pool), VMM_ERR_INTERNAL);
+    assert_status(pool_check(engine->pool), VMM_ERR_INTERNAL);
     b->prev = a;
     b->state = BLOCK_FREE;
-    assert_status(vmm__pool_check_locked(engine->pool), VMM_ERR_INTERNAL);
+    assert_status(pool_check(engine->pool), VMM_ERR_INTERNAL);
     b->state = BLOCK_LIVE;
     heap->free_bytes++;
-    assert_status(vmm__pool_check_locked(engine->pool), VMM_ERR_INTERNAL);
+    assert_status(pool_check(engine->pool), VMM_ERR_INTERNAL);
     heap->free_bytes--;
     engine_check(engine);
 }

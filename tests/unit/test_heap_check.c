@@ -27,7 +27,7 @@ static struct row row_create(struct engine *engine)
 
 static vmm_status check(const struct row *row)
 {
-    return vmm__pool_check_locked(row->pool);
+    return pool_check(row->pool);
 }
 
 ENGINE_TEST(finds_blocks_that_do_not_tile)
@@ -111,7 +111,7 @@ static struct slab *slab_create(struct engine *engine)
 {
     void *object;
     (void)engine_attach(engine, &engine->pool->small, 0, 1, 1);
-    assert_ok(vmm__pool_take_locked(engine->pool, 512, &object));
+    assert_ok(pool_take(engine->pool, 512, &object));
     engine_check(engine);
     assert_non_null(engine->pool->slabs.all);
     return engine->pool->slabs.all;

@@ -90,8 +90,8 @@ ENGINE_TEST(scan_lock_settles_only_pools_that_allocate_nothing)
     for (uint64_t i = 0; i < sizeof scans / sizeof *scans; i++) {
         if (scans[i][0]) {
             void *block;
-            assert_ok(vmm__pool_take_locked(pool, 2 * MIB, &block));
-            assert_ok(vmm__pool_give_locked(pool, &pool->large, (uintptr_t)block));
+            assert_ok(pool_take(pool, 2 * MIB, &block));
+            assert_ok(pool_give(pool, &pool->large, (uintptr_t)block));
             assert_non_null(pool->large.last_freed);
         }
         for (int round = 0; round < 2; round++) { /* one scan may lock a pool twice */
@@ -136,14 +136,13 @@ ENGINE_TEST(last_freed_block_is_an_unknown_pointer)
     struct heap *heap = &pool->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
     void *block;
-    assert_ok(vmm__pool_take_locked(pool, MIB + 512, &block));
+    assert_ok(pool_take(pool, MIB + 512, &block));
     uint64_t address = (uintptr_t)block;
-    assert_ok(vmm__pool_give_locked(pool, heap, address));
+    assert_ok(pool_give(pool, heap, address));
     assert_non_null(heap->last_freed);
-    assert_status(vmm__pool_give_locked(pool, heap, address), VMM_ERR_UNKNOWN_POINTER);
-    assert_status(vmm__pool_pin_locked(heap, address, true), VMM_ERR_UNKNOWN_POINTER);
-    assert_status(vmm__pool_use_locked(pool, heap, address, &engine->other->timeline),
-                  VMM_ERR_UNKNOWN_POINTER);
+    assert_status(pool_give(pool, heap, address), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(pool_pin(heap, address, true), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(pool_use(pool, heap, address, &engine->other->timeline), VMM_ERR_UNKNOWN_POINTER);
     assert_int_equal(pool->counters.allocations.current, 0);
     engine_check(engine);
 }
@@ -155,11 +154,11 @@ ENGINE_TEST(free_unpins_the_last_freed_block)
     (void)engine_attach(engine, heap, 10, 1, 1);
     void *block;
     void *again;
-    assert_ok(vmm__pool_take_locked(pool, MIB + 512, &block));
-    assert_ok(vmm__pool_pin_locked(heap, (uintptr_t)block, true));
-    assert_ok(vmm__pool_give_locked(pool, heap, (uintptr_t)block));
+    assert_ok(pool_take(pool, MIB + 512, &block));
+    assert_ok(pool_pin(heap, (uintptr_t)block, true));
+    assert_ok(pool_give(pool, heap, (uintptr_t)block));
     assert_int_equal(heap->unmovable_bytes, 0);
-    assert_ok(vmm__pool_take_locked(pool, MIB + 512, &again));
+    assert_ok(pool_take(pool, MIB + 512, &again));
     assert_ptr_equal(again, block);
     assert_int_equal(heap->unmovable_bytes, 0);
     engine_check(engine);

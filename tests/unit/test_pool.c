@@ -13,7 +13,7 @@ static void pool_feed(struct engine *engine)
 static uint64_t take(struct engine *engine, uint64_t bytes)
 {
     void *block;
-    assert_ok(vmm__pool_take_locked(engine->pool, bytes, &block));
+    assert_ok(pool_take(engine->pool, bytes, &block));
     return (uint64_t)(uintptr_t)block;
 }
 
@@ -24,12 +24,12 @@ static struct heap *heap_of(struct engine *engine, uint64_t address)
 
 static vmm_status give(struct engine *engine, uint64_t address)
 {
-    return vmm__pool_give_locked(engine->pool, heap_of(engine, address), address);
+    return pool_give(engine->pool, heap_of(engine, address), address);
 }
 
 static vmm_status use(struct engine *engine, uint64_t address, struct pool *other)
 {
-    return vmm__pool_use_locked(engine->pool, heap_of(engine, address), address, &other->timeline);
+    return pool_use(engine->pool, heap_of(engine, address), address, &other->timeline);
 }
 
 static void assert_counters(struct engine *engine, uint64_t requested, uint64_t count)
@@ -81,10 +81,10 @@ ENGINE_TEST(take_without_a_fit_returns_no_fit)
     void *const before = &engine;
     void *found = before;
     for (int i = 0; i < SIZES; i++)
-        assert_status(vmm__pool_take_locked(engine->pool, sizes[i], &found), VMM__NO_FIT);
+        assert_status(pool_take(engine->pool, sizes[i], &found), VMM__NO_FIT);
     pool_feed(engine);
-    assert_status(vmm__pool_take_locked(engine->pool, 17 * MIB, &found), VMM__NO_FIT);
-    assert_status(vmm__pool_take_locked(engine->pool, UINT64_MAX, &found), VMM__NO_FIT);
+    assert_status(pool_take(engine->pool, 17 * MIB, &found), VMM__NO_FIT);
+    assert_status(pool_take(engine->pool, UINT64_MAX, &found), VMM__NO_FIT);
     assert_ptr_equal(found, before);
     assert_counters(engine, 0, 0);
 }
@@ -104,10 +104,10 @@ ENGINE_TEST(used_blocks_wait_until_the_other_stream_is_done)
         assert_int_equal(vmm__counters_active_bytes(&engine->pool->counters), active);
         assert_status(give(engine, address), VMM_ERR_UNKNOWN_POINTER);
         assert_status(use(engine, address, engine->other), VMM_ERR_UNKNOWN_POINTER);
-        assert_status(vmm__pool_poll_locked(engine->pool, UINT32_MAX), VMM__NOTHING);
+        assert_status(pool_poll(engine->pool, UINT32_MAX), VMM__NOTHING);
         engine_check(engine);
         assert_int_equal(mismatches(engine->driver), 0);
-        assert_ok(vmm__pool_poll_locked(engine->pool, UINT32_MAX));
+        assert_ok(pool_poll(engine->pool, UINT32_MAX));
         assert_int_equal(vmm__counters_active_bytes(&engine->pool->counters), 0);
         engine_check(engine);
     }
@@ -127,7 +127,7 @@ ENGINE_TEST(take_block_takes_a_whole_block)
 {
     struct block *block = engine_attach(engine, &engine->pool->large, 20, 2, 2);
     void *found;
-    assert_ok(vmm__pool_take_block_locked(engine->pool, block, 100, &found));
+    assert_ok(pool_take_block(engine->pool, block, 100, &found));
     uint64_t address = (uint64_t)(uintptr_t)found;
     assert_int_equal(address, engine_address(engine, 20));
     assert_int_equal(engine->pool->counters.allocated_bytes.current, 2 * GRANULE);
@@ -145,7 +145,7 @@ ENGINE_TEST(take_block_without_records_changes_nothing)
     heap->store.spares = NULL; /* as if other blocks had taken all */
     heap->store.spare_count = 0;
     (void)vmm__host_fail_at(1);
-    vmm_status status = vmm__pool_take_block_locked(engine->pool, block, 100, &found);
+    vmm_status status = pool_take_block(engine->pool, block, 100, &found);
     (void)vmm__host_fail_at(0);
     heap->store = store;
     assert_status(status, VMM_ERR_HOST_OOM);

@@ -11,6 +11,7 @@ static bool is_contended(const struct pool *pool)
 /* Makes the thread's magazine if it has none yet. */
 static void magazine_add_locked(struct vmm_cache *cache, struct pool *pool, const void *block)
 {
+    VMM_ASSERT_HELD(&pool->lock);
     uint64_t address = (uint64_t)(uintptr_t)block;
     struct magazine *magazine = vmm__magazine_find_locked(pool);
     if (magazine != NULL)

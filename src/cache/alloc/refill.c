@@ -53,6 +53,8 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
 /* Reclaim also helps when addresses run out, because idle memory and its places in views occupy them. */
 static vmm_status refill_locked(struct vmm_cache *cache, struct request *request, void **out)
 {
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    VMM_ASSERT_HELD(&request->pool->lock);
     vmm_status status = refill_once(cache, request, out);
     if (!vmm__is_oom(status))
         return status;

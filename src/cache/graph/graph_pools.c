@@ -91,6 +91,7 @@ static void streams_record(struct vmm_cache *cache)
 
 static vmm_status begin_locked(struct vmm_cache *cache, const struct capture *capture)
 {
+    VMM_ASSERT_HELD(&cache->grow_lock);
     struct graph_pools *graph_pools = &cache->graph_pools;
     if (*capture_link(graph_pools, capture->id) != NULL)
         return VMM__IN_USE;
@@ -351,6 +352,7 @@ static bool any_leaves(const struct graph_pools *graph_pools)
 
 vmm_status vmm__graph_pools_leave_locked(struct vmm_cache *cache)
 {
+    VMM_ASSERT_HELD(&cache->grow_lock);
     struct graph_pools *graph_pools = &cache->graph_pools;
     if (!any_leaves(graph_pools) || vmm__graph_pools_capture(cache))
         return VMM__NOTHING;

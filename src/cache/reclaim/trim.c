@@ -181,6 +181,7 @@ static void trim_log(struct vmm_cache *cache, uint64_t released_bytes)
 
 vmm_status vmm__trim_expired_locked(struct vmm_cache *cache)
 {
+    VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t released_bytes = 0;
     vmm_status status = expired_release(cache, &released_bytes);
     vmm__cache_pools_vacate(cache);
