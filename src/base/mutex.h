@@ -7,7 +7,10 @@
 
 #include "base/lock_rank.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
+#include <time.h>
 
 struct mutex {
     pthread_mutex_t mutex;
@@ -44,6 +47,20 @@ static inline void vmm__mutex_unlock(struct mutex *lock)
 {
     VMM_LOCK_RELEASE(lock);
     (void)pthread_mutex_unlock(&lock->mutex);
+}
+
+/* Unlocks, waits for the condition, and locks again. Returns false if the time `until` came first; NULL sets none. */
+static inline bool vmm__mutex_wait(struct mutex *lock, pthread_cond_t *condition,
+                                   const struct timespec *until)
+{
+    int waited = 0;
+    VMM_LOCK_RELEASE(lock);
+    if (until == NULL)
+        waited = pthread_cond_wait(condition, &lock->mutex);
+    else
+        waited = pthread_cond_timedwait(condition, &lock->mutex, until);
+    VMM_LOCK_TAKE(lock);
+    return waited != ETIMEDOUT;
 }
 
 #endif

@@ -3,7 +3,6 @@
 #include "base/ticker.h"
 #include "base/error.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -25,10 +24,10 @@ static struct timespec time_in(uint64_t milliseconds)
 static bool ticker_pause(struct ticker *ticker)
 {
     struct timespec until = time_in(ticker->pause_ms);
-    int waited = 0;
+    bool has_time = true;
     vmm__mutex_lock(&ticker->lock);
-    while (!ticker->stops && waited != ETIMEDOUT)
-        waited = pthread_cond_timedwait(&ticker->stopped, &ticker->lock.mutex, &until);
+    while (!ticker->stops && has_time)
+        has_time = vmm__mutex_wait(&ticker->lock, &ticker->stopped, &until);
     bool continues = !ticker->stops;
     vmm__mutex_unlock(&ticker->lock);
     return continues;

@@ -186,3 +186,65 @@ TEST(failed_assertion_names_its_place)
     assert_aborts(fail_an_assertion, "test_lock_rank.c:");
     assert_aborts(fail_an_assertion, "assertion failed: locks == NULL");
 }
+
+/* ---- Waits ----------------------------------------------------------------------------------- */
+
+struct wait {
+    struct locks *locks;
+    pthread_cond_t condition;
+    bool is_waiting;
+    bool may_end;
+};
+
+static void *wait_main(void *context)
+{
+    struct wait *wait = context;
+    vmm__mutex_lock(&wait->locks->gate);
+    vmm__mutex_lock(&wait->locks->leaf);
+    wait->is_waiting = true;
+    while (!wait->may_end)
+        (void)vmm__mutex_wait(&wait->locks->leaf, &wait->condition, NULL);
+    VMM_ASSERT_HELD(&wait->locks->leaf);
+    VMM_ASSERT_HELD(&wait->locks->gate);
+    vmm__mutex_unlock(&wait->locks->leaf);
+    VMM_ASSERT_HELD(&wait->locks->gate);
+    vmm__mutex_unlock(&wait->locks->gate);
+    return NULL;
+}
+
+/* Another thread holds the lock meanwhile, inside another lock than the waiting thread. */
+static void wait_for_a_condition(struct locks *locks)
+{
+    struct wait wait = { .locks = locks, .condition = PTHREAD_COND_INITIALIZER };
+    pthread_t thread;
+    VMM_ASSERT(pthread_create(&thread, NULL, wait_main, &wait) == 0);
+    vmm__mutex_lock(&locks->grow);
+    while (!wait.may_end) {
+        vmm__mutex_lock(&locks->leaf);
+        wait.may_end = wait.is_waiting;
+        (void)pthread_cond_signal(&wait.condition);
+        vmm__mutex_unlock(&locks->leaf);
+    }
+    vmm__mutex_unlock(&locks->grow);
+    VMM_ASSERT(pthread_join(thread, NULL) == 0);
+}
+
+TEST(a_waiting_thread_keeps_its_other_locks)
+{
+    assert_passes(wait_for_a_condition);
+}
+
+static void wait_until_now(struct locks *locks)
+{
+    const struct timespec now = { .tv_sec = 0 };
+    pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+    vmm__mutex_lock(&locks->leaf);
+    VMM_ASSERT(!vmm__mutex_wait(&locks->leaf, &condition, &now));
+    VMM_ASSERT_HELD(&locks->leaf);
+    vmm__mutex_unlock(&locks->leaf);
+}
+
+TEST(a_wait_ends_at_its_time)
+{
+    assert_passes(wait_until_now);
+}

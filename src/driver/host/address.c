@@ -131,6 +131,7 @@ static void reservation_delete(struct host_reservation *reservation)
 vmm_status vmm__host_reserve_locked(struct host_memory *memory, uint64_t bytes, uint64_t hint,
                                     uint64_t *address)
 {
+    VMM_ASSERT_HELD(&memory->lock);
     if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
         return vmm__error(VMM_ERR_DRIVER, "reserve(%" PRIu64 "): not whole granules", bytes);
     struct host_reservation *created = NULL;
@@ -147,6 +148,7 @@ vmm_status vmm__host_reserve_locked(struct host_memory *memory, uint64_t bytes, 
 struct host_reservation *vmm__host_reservation_find_locked(const struct host_memory *memory,
                                                            uint64_t address, uint64_t bytes)
 {
+    VMM_ASSERT_HELD(&memory->lock);
     struct host_reservation *at = memory->reservations;
     for (; at != NULL; at = at->next)
         if (address >= at->address && address - at->address < at->bytes)
@@ -173,6 +175,7 @@ void vmm__host_reservations_close(struct host_memory *memory)
 vmm_status vmm__host_address_free_locked(struct host_memory *memory, uint64_t address,
                                          uint64_t bytes)
 {
+    VMM_ASSERT_HELD(&memory->lock);
     struct host_reservation **link = &memory->reservations;
     while (*link != NULL && (*link)->address != address)
         link = &(*link)->next;

@@ -28,6 +28,7 @@ struct host_waiter {
 
 void vmm__host_wake_locked(struct host_work *work, const struct host_stream *stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     for (struct host_waiter *waiter = work->waiters; waiter != NULL; waiter = waiter->next)
         if (waiter->position.stream == stream && vmm__host_is_reached(waiter->position))
             pthread_cond_signal(&waiter->reached);
@@ -35,6 +36,7 @@ void vmm__host_wake_locked(struct host_work *work, const struct host_stream *str
 
 void vmm__host_wait_locked(struct host_work *work, struct host_position position)
 {
+    VMM_ASSERT_HELD(&work->lock);
     if (vmm__host_is_reached(position))
         return;
     struct host_waiter waiter = { .next = work->waiters,
@@ -43,7 +45,7 @@ void vmm__host_wait_locked(struct host_work *work, struct host_position position
     work->waiters = &waiter;
     position.stream->references++;
     while (!vmm__host_is_reached(position))
-        pthread_cond_wait(&waiter.reached, &work->lock);
+        (void)vmm__mutex_wait(&work->lock, &waiter.reached, NULL);
     struct host_waiter **link = &work->waiters;
     while (*link != &waiter)
         link = &(*link)->next;
@@ -55,6 +57,7 @@ void vmm__host_wait_locked(struct host_work *work, struct host_position position
 /* Streams that appear meanwhile are inserted before the first and are not waited for. */
 static void all_wait_locked(struct host_work *work)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_stream *stream = work->streams;
     while (stream != NULL) {
         stream->references++;
@@ -67,6 +70,7 @@ static void all_wait_locked(struct host_work *work)
 
 vmm_status vmm__host_device_wait_locked(struct host_work *work)
 {
+    VMM_ASSERT_HELD(&work->lock);
     vmm_status status = VMM_OK;
     for (struct host_stream *stream = work->streams; stream != NULL; stream = stream->next) {
         if (stream->named && status == VMM_OK)
@@ -79,6 +83,7 @@ vmm_status vmm__host_device_wait_locked(struct host_work *work)
 
 vmm_status vmm__host_mismatches_locked(struct host_work *work, uint64_t *places)
 {
+    VMM_ASSERT_HELD(&work->lock);
     all_wait_locked(work);
     *places = work->mismatches;
     return VMM_OK;
@@ -88,6 +93,7 @@ vmm_status vmm__host_mismatches_locked(struct host_work *work, uint64_t *places)
 
 vmm_status vmm__host_event_create_locked(struct host_work *work, void **event)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_event *created = vmm__host_alloc(1, sizeof *created);
     if (created == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "event_create: out of host memory for the record");
@@ -100,6 +106,7 @@ vmm_status vmm__host_event_create_locked(struct host_work *work, void **event)
 static void event_set_locked(struct host_work *work, struct host_event *event,
                              struct host_stream *stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_stream *before = event->position.stream;
     event->position = (struct host_position){ .stream = stream };
     if (stream != NULL) {
@@ -113,6 +120,7 @@ static void event_set_locked(struct host_work *work, struct host_event *event,
 /* Streams that wait for the event keep its position. */
 vmm_status vmm__host_event_destroy_locked(struct host_work *work, void *event)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_event *destroyed = event;
     event_set_locked(work, destroyed, NULL);
     vmm__map_remove(&work->events, &destroyed->node);
@@ -132,6 +140,7 @@ void vmm__host_events_close(struct host_work *work)
 
 vmm_status vmm__host_event_record_locked(struct host_work *work, void *event, vmm_stream stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_event *recorded = event;
     struct host_stream *found = vmm__host_stream_find_locked(work, stream);
     vmm_status status = VMM_OK;
@@ -156,6 +165,7 @@ static vmm_status captured_refuse_locked(const struct host_event *event, const c
 
 vmm_status vmm__host_event_query_locked(struct host_work *work, void *event)
 {
+    VMM_ASSERT_HELD(&work->lock);
     const struct host_event *queried = event;
     (void)work;
     vmm_status status = captured_refuse_locked(queried, "event_query");
@@ -166,6 +176,7 @@ vmm_status vmm__host_event_query_locked(struct host_work *work, void *event)
 
 vmm_status vmm__host_event_wait_locked(struct host_work *work, void *event)
 {
+    VMM_ASSERT_HELD(&work->lock);
     const struct host_event *awaited = event;
     vmm_status status = captured_refuse_locked(awaited, "event_wait");
     if (status == VMM_OK)
@@ -176,6 +187,7 @@ vmm_status vmm__host_event_wait_locked(struct host_work *work, void *event)
 /* A position that is reached, or in the waiting stream itself, needs no wait. */
 vmm_status vmm__host_stream_wait_locked(struct host_work *work, vmm_stream stream, void *event)
 {
+    VMM_ASSERT_HELD(&work->lock);
     const struct host_event *awaited = event;
     struct host_piece piece = { .kind = HOST_PIECE_WAIT };
     piece.position = awaited->position;

@@ -18,6 +18,7 @@
 
 void vmm__host_handle_end_locked(struct host_memory *memory, struct host_handle *handle)
 {
+    VMM_ASSERT_HELD(&memory->lock);
     if (!handle->released || handle->mappings != 0)
         return;
     vmm__host_file_release(&memory->file, &handle->extents);
@@ -27,12 +28,14 @@ void vmm__host_handle_end_locked(struct host_memory *memory, struct host_handle 
 
 struct host_handle *vmm__host_handle_find_locked(const struct host_memory *memory, uint64_t id)
 {
+    VMM_ASSERT_HELD(&memory->lock);
     struct host_handle *handle = (struct host_handle *)vmm__map_find(&memory->handles, id);
     return handle != NULL && !handle->released ? handle : NULL;
 }
 
 vmm_status vmm__host_create_locked(struct host_memory *memory, uint64_t bytes, uint64_t *id)
 {
+    VMM_ASSERT_HELD(&memory->lock);
     if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
         return vmm__error(VMM_ERR_DRIVER, "create(%" PRIu64 "): not whole granules", bytes);
     struct host_handle *handle = vmm__host_alloc(1, sizeof *handle);
@@ -53,6 +56,7 @@ vmm_status vmm__host_create_locked(struct host_memory *memory, uint64_t bytes, u
 
 vmm_status vmm__host_release_locked(struct host_memory *memory, uint64_t id, uint64_t bytes)
 {
+    VMM_ASSERT_HELD(&memory->lock);
     struct host_handle *handle = vmm__host_handle_find_locked(memory, id);
     if (handle == NULL || handle->bytes != bytes)
         return vmm__error(VMM_ERR_DRIVER,
@@ -67,6 +71,7 @@ vmm_status vmm__host_release_locked(struct host_memory *memory, uint64_t id, uin
 vmm_status vmm__host_memory_info_locked(struct host_memory *memory, uint64_t *free_bytes,
                                         uint64_t *total_bytes)
 {
+    VMM_ASSERT_HELD(&memory->lock);
     *free_bytes = memory->file.free_granules * HOST_GRANULE_BYTES;
     *total_bytes = memory->file.granules * HOST_GRANULE_BYTES;
     return VMM_OK;
@@ -79,10 +84,11 @@ vmm_status vmm__host_memory_open(struct host_memory *memory, uint64_t bytes)
     vmm_status status = vmm__host_file_open(&memory->file, bytes);
     if (status != VMM_OK)
         return status;
-    if (pthread_mutex_init(&memory->lock, NULL) != 0) {
+    if (pthread_mutex_init(&memory->lock.mutex, NULL) != 0) {
         vmm__host_file_close(&memory->file);
         return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for a lock");
     }
+    VMM_LOCK_SET_RANK(&memory->lock, LOCK_RANK_LEAF);
     return VMM_OK;
 }
 
@@ -96,9 +102,11 @@ static void handle_free(struct map_node *node)
 
 void vmm__host_memory_close(struct host_memory *memory)
 {
+    vmm__mutex_lock(&memory->lock);
     vmm__host_mappings_close(memory);
+    vmm__mutex_unlock(&memory->lock);
     vmm__host_reservations_close(memory);
     vmm__map_clear(&memory->handles, handle_free);
     vmm__host_file_close(&memory->file);
-    (void)pthread_mutex_destroy(&memory->lock);
+    vmm__mutex_fini(&memory->lock);
 }

@@ -28,9 +28,9 @@ static void host_close(struct driver *driver)
     static vmm_status host_##name parameters                                                       \
     {                                                                                              \
         struct host_memory *memory = &vmm__host_of(driver)->memory;                                \
-        pthread_mutex_lock(&memory->lock);                                                         \
+        vmm__mutex_lock(&memory->lock);                                                            \
         vmm_status status = vmm__host_##name##_locked arguments;                                   \
-        pthread_mutex_unlock(&memory->lock);                                                       \
+        vmm__mutex_unlock(&memory->lock);                                                          \
         return status;                                                                             \
     }
 VMM_DRIVER_MEMORY_MAP(HOST_MEMORY_CALL, struct driver *driver, memory)
@@ -39,9 +39,9 @@ VMM_DRIVER_MEMORY_MAP(HOST_MEMORY_CALL, struct driver *driver, memory)
     static vmm_status host_##name parameters                                                       \
     {                                                                                              \
         struct host_work *work = &vmm__host_of(driver)->work;                                      \
-        pthread_mutex_lock(&work->lock);                                                           \
+        vmm__mutex_lock(&work->lock);                                                              \
         vmm_status status = vmm__host_##name##_locked arguments;                                   \
-        pthread_mutex_unlock(&work->lock);                                                         \
+        vmm__mutex_unlock(&work->lock);                                                            \
         return status;                                                                             \
     }
 VMM_DRIVER_EVENT_MAP(HOST_WORK_CALL, struct driver *driver, work)

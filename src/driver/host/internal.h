@@ -18,6 +18,7 @@
 #define VMM_DRIVER_HOST_INTERNAL_H
 
 #include "base/map.h"
+#include "base/mutex.h"
 #include "driver/driver.h"
 #include "driver/stream_names.h"
 
@@ -103,7 +104,7 @@ struct host_handle {
 };
 
 struct host_memory {
-    pthread_mutex_t lock;
+    struct mutex lock;
     struct host_file file;
     struct map handles;   /* not released, or mapped */
     uint64_t last_handle; /* no id is used twice */
@@ -160,7 +161,7 @@ struct host_piece {
 };
 
 struct host_work {
-    pthread_mutex_t lock;
+    struct mutex lock;
     pthread_cond_t ready;        /* signals a new ready stream, or stopping */
     struct host_stream *streams; /* all that have a name or a reference */
     struct stream_names names;

@@ -97,6 +97,7 @@ static vmm_status map_check(const struct host_reservation *reservation, uint64_t
 vmm_status vmm__host_map_locked(struct host_memory *memory, uint64_t address, uint64_t bytes,
                                 uint64_t id)
 {
+    VMM_ASSERT_HELD(&memory->lock);
     struct host_handle *handle = vmm__host_handle_find_locked(memory, id);
     struct host_reservation *reservation =
         vmm__host_reservation_find_locked(memory, address, bytes);
@@ -187,6 +188,7 @@ static void mappings_delete(struct host_memory *memory, struct host_reservation 
 
 vmm_status vmm__host_unmap_locked(struct host_memory *memory, uint64_t address, uint64_t bytes)
 {
+    VMM_ASSERT_HELD(&memory->lock);
     struct host_reservation *reservation = whole_mappings_find(memory, "unmap", address, bytes);
     vmm_status status =
         reservation == NULL ? VMM_ERR_DRIVER : range_unmap(reservation, address, bytes);
@@ -209,6 +211,7 @@ static void pages_populate(uint64_t address, uint64_t bytes)
 
 vmm_status vmm__host_access_locked(struct host_memory *memory, uint64_t address, uint64_t bytes)
 {
+    VMM_ASSERT_HELD(&memory->lock);
     struct host_reservation *reservation = whole_mappings_find(memory, "access", address, bytes);
     struct host_mapping *mapping;
     if (reservation == NULL)
@@ -234,7 +237,7 @@ vmm_status vmm__host_access_locked(struct host_memory *memory, uint64_t address,
 
 bool vmm__host_memory_is_accessible(struct host_memory *memory, uint64_t address, uint64_t bytes)
 {
-    pthread_mutex_lock(&memory->lock);
+    vmm__mutex_lock(&memory->lock);
     struct host_reservation *reservation =
         vmm__host_reservation_find_locked(memory, address, bytes);
     bool accessible = reservation != NULL;
@@ -244,7 +247,7 @@ bool vmm__host_memory_is_accessible(struct host_memory *memory, uint64_t address
         if (accessible)
             at = mapping->address + mapping->bytes;
     }
-    pthread_mutex_unlock(&memory->lock);
+    vmm__mutex_unlock(&memory->lock);
     return accessible;
 }
 

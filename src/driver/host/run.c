@@ -57,9 +57,9 @@ uint64_t vmm__host_piece_run(const struct host_piece *piece)
 static vmm_status submit(struct driver *driver, const struct host_piece *piece, vmm_stream name)
 {
     struct host_work *work = &vmm__host_of(driver)->work;
-    pthread_mutex_lock(&work->lock);
+    vmm__mutex_lock(&work->lock);
     vmm_status status = vmm__host_submit_locked(work, piece, name);
-    pthread_mutex_unlock(&work->lock);
+    vmm__mutex_unlock(&work->lock);
     return status;
 }
 
@@ -111,6 +111,7 @@ vmm_status vmm__host_copy(struct driver *driver, uint64_t to, uint64_t from, uin
 /* Blocks until the stream's work so far has finished. */
 static void stream_finish_locked(struct host_work *work, vmm_stream name)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_stream *stream = vmm__host_stream_find_locked(work, name);
     if (stream != NULL)
         vmm__host_wait_locked(work, (struct host_position){ stream, stream->submitted });
@@ -128,14 +129,14 @@ vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t byt
     vmm_status status = access_check(driver, "clear", address, bytes);
     if (status != VMM_OK)
         return status;
-    pthread_mutex_lock(&work->lock);
+    vmm__mutex_lock(&work->lock);
     const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
     bool is_captured = found != NULL && found->is_captured;
     if (!is_captured)
         status = vmm__host_submit_locked(work, &piece, stream);
     if (status == VMM_OK)
         stream_finish_locked(work, stream);
-    pthread_mutex_unlock(&work->lock);
+    vmm__mutex_unlock(&work->lock);
     if (is_captured)
         (void)vmm__host_piece_run(&piece);
     return status;
@@ -145,13 +146,13 @@ vmm_status vmm__host_clear(struct driver *driver, uint64_t address, uint64_t byt
 static vmm_status read_begin(struct host_work *work, vmm_stream name)
 {
     vmm_status status = VMM_OK;
-    pthread_mutex_lock(&work->lock);
+    vmm__mutex_lock(&work->lock);
     struct host_stream *stream = vmm__host_stream_find_locked(work, name);
     if (stream != NULL)
         status = vmm__host_capture_break_locked(stream, "read");
     if (status == VMM_OK)
         stream_finish_locked(work, name);
-    pthread_mutex_unlock(&work->lock);
+    vmm__mutex_unlock(&work->lock);
     return status;
 }
 

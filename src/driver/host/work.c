@@ -24,6 +24,7 @@
 
 struct host_stream *vmm__host_stream_find_locked(struct host_work *work, vmm_stream name)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_stream *stream = work->streams;
     while (stream != NULL && (!stream->named || stream->name != name))
         stream = stream->next;
@@ -33,6 +34,7 @@ struct host_stream *vmm__host_stream_find_locked(struct host_work *work, vmm_str
 static vmm_status stream_new_locked(struct host_work *work, vmm_stream name,
                                     struct host_stream **out)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_stream *stream = vmm__host_alloc(1, sizeof *stream);
     if (stream == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "stream: out of host memory for the record");
@@ -47,6 +49,7 @@ static vmm_status stream_new_locked(struct host_work *work, vmm_stream name,
 
 void vmm__host_stream_release_locked(struct host_work *work, struct host_stream *stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     if (--stream->references != 0)
         return;
     struct host_stream **link = &work->streams;
@@ -59,6 +62,7 @@ void vmm__host_stream_release_locked(struct host_work *work, struct host_stream 
 
 vmm_status vmm__host_stream_create_locked(struct host_work *work, vmm_stream *stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_stream *created;
     vmm_stream name = vmm__stream_names_take(&work->names);
     vmm_status status = stream_new_locked(work, name, &created);
@@ -72,6 +76,7 @@ vmm_status vmm__host_stream_create_locked(struct host_work *work, vmm_stream *st
 /* Pending work still runs. */
 vmm_status vmm__host_stream_destroy_locked(struct host_work *work, vmm_stream stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_stream *found = vmm__host_stream_find_locked(work, stream);
     if (found == NULL)
         return vmm__error(VMM_ERR_DRIVER, "stream_destroy(%p): no such stream", stream);
@@ -87,6 +92,7 @@ vmm_status vmm__host_stream_destroy_locked(struct host_work *work, vmm_stream st
 static vmm_status stream_get_locked(struct host_work *work, const char *call, vmm_stream name,
                                     struct host_stream **out)
 {
+    VMM_ASSERT_HELD(&work->lock);
     *out = vmm__host_stream_find_locked(work, name);
     if (*out != NULL)
         return VMM_OK;
@@ -96,6 +102,7 @@ static vmm_status stream_get_locked(struct host_work *work, const char *call, vm
 
 vmm_status vmm__host_capturing_locked(struct host_work *work, vmm_stream stream, bool *is_capturing)
 {
+    VMM_ASSERT_HELD(&work->lock);
     const struct host_stream *found = vmm__host_stream_find_locked(work, stream);
     vmm_status status = VMM_OK;
     if (found == NULL)
@@ -116,6 +123,7 @@ vmm_status vmm__host_capture_break_locked(struct host_stream *stream, const char
 /* Begins or ends a capture. A stream under capture accepts no work. */
 static vmm_status capture_set_locked(struct host_work *work, vmm_stream stream, bool is_captured)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_stream *found;
     vmm_status status = stream_get_locked(work, "capture", stream, &found);
     if (status != VMM_OK)
@@ -134,11 +142,13 @@ static vmm_status capture_set_locked(struct host_work *work, vmm_stream stream, 
 
 vmm_status vmm__host_capture_begin_locked(struct host_work *work, vmm_stream stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     return capture_set_locked(work, stream, true);
 }
 
 vmm_status vmm__host_capture_end_locked(struct host_work *work, vmm_stream stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     return capture_set_locked(work, stream, false);
 }
 
@@ -146,6 +156,7 @@ vmm_status vmm__host_capture_end_locked(struct host_work *work, vmm_stream strea
 
 static void ready_push_locked(struct host_work *work, struct host_stream *stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     stream->next_ready = NULL;
     if (work->ready_first == NULL)
         work->ready_first = stream;
@@ -157,6 +168,7 @@ static void ready_push_locked(struct host_work *work, struct host_stream *stream
 
 static struct host_stream *ready_pop_locked(struct host_work *work)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_stream *stream = work->ready_first;
     work->ready_first = stream->next_ready;
     return stream;
@@ -175,6 +187,7 @@ static bool piece_is_blocked(const struct host_piece *piece)
 /* Moves the streams whose position is reached to the ready list; the others stay blocked. */
 static void blocked_wake_locked(struct host_work *work, struct host_stream *stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_stream **link = &stream->blocked;
     while (*link != NULL) {
         struct host_stream *blocked = *link;
@@ -190,15 +203,16 @@ static void blocked_wake_locked(struct host_work *work, struct host_stream *stre
 /* Runs the next piece of a stream, which is in no list on entry. Leaves the stream ready, blocked or without work. */
 static void stream_step_locked(struct host_work *work, struct host_stream *stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_piece piece = *stream_next_piece(stream);
     if (piece_is_blocked(&piece)) {
         stream->next_blocked = piece.position.stream->blocked;
         piece.position.stream->blocked = stream;
         return;
     }
-    pthread_mutex_unlock(&work->lock);
+    vmm__mutex_unlock(&work->lock);
     uint64_t mismatches = vmm__host_piece_run(&piece);
-    pthread_mutex_lock(&work->lock);
+    vmm__mutex_lock(&work->lock);
     work->mismatches += mismatches;
     stream->finished++;
     blocked_wake_locked(work, stream);
@@ -214,14 +228,14 @@ static void stream_step_locked(struct host_work *work, struct host_stream *strea
 static void *worker_main(void *argument)
 {
     struct host_work *work = argument;
-    pthread_mutex_lock(&work->lock);
+    vmm__mutex_lock(&work->lock);
     while (work->ready_first != NULL || !work->stopping) {
         if (work->ready_first == NULL)
-            pthread_cond_wait(&work->ready, &work->lock);
+            (void)vmm__mutex_wait(&work->lock, &work->ready, NULL);
         else
             stream_step_locked(work, ready_pop_locked(work));
     }
-    pthread_mutex_unlock(&work->lock);
+    vmm__mutex_unlock(&work->lock);
     return NULL;
 }
 
@@ -245,6 +259,7 @@ static unsigned worker_count_choose(void)
 /* One worker is sufficient; failure to create more only reduces speed. */
 static vmm_status workers_start_locked(struct host_work *work)
 {
+    VMM_ASSERT_HELD(&work->lock);
     if (work->worker_count != 0)
         return VMM_OK;
     int code = 0;
@@ -286,6 +301,7 @@ static vmm_status queue_grow_locked(struct host_stream *stream)
 /* Makes room for one piece; blocks while the queue is at its limit. */
 static vmm_status queue_room_locked(struct host_work *work, struct host_stream *stream)
 {
+    VMM_ASSERT_HELD(&work->lock);
     while (stream_pending(stream) >= HOST_QUEUE_LIMIT) {
         struct host_position half = { stream, stream->submitted - HOST_QUEUE_LIMIT / 2 };
         vmm__host_wait_locked(work, half);
@@ -298,6 +314,7 @@ static vmm_status queue_room_locked(struct host_work *work, struct host_stream *
 static void piece_push_locked(struct host_work *work, struct host_stream *stream,
                               const struct host_piece *piece)
 {
+    VMM_ASSERT_HELD(&work->lock);
     bool was_idle = stream_pending(stream) == 0;
     if (piece->kind == HOST_PIECE_WAIT)
         piece->position.stream->references++;
@@ -312,6 +329,7 @@ static void piece_push_locked(struct host_work *work, struct host_stream *stream
 vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_piece *piece,
                                    vmm_stream name)
 {
+    VMM_ASSERT_HELD(&work->lock);
     struct host_stream *stream;
     vmm_status status = workers_start_locked(work);
     if (status == VMM_OK)
@@ -333,14 +351,15 @@ vmm_status vmm__host_submit_locked(struct host_work *work, const struct host_pie
 
 vmm_status vmm__host_work_open(struct host_work *work)
 {
-    if (pthread_mutex_init(&work->lock, NULL) != 0)
+    if (pthread_mutex_init(&work->lock.mutex, NULL) != 0)
         goto fail_lock;
     if (pthread_cond_init(&work->ready, NULL) != 0)
         goto fail_ready;
+    VMM_LOCK_SET_RANK(&work->lock, LOCK_RANK_LEAF);
     return VMM_OK;
 
 fail_ready:
-    (void)pthread_mutex_destroy(&work->lock);
+    vmm__mutex_fini(&work->lock);
 fail_lock:
     return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for the workers' lock");
 }
@@ -348,18 +367,18 @@ fail_lock:
 /* Runs pending work first. No other thread uses the driver now. */
 void vmm__host_work_close(struct host_work *work)
 {
-    pthread_mutex_lock(&work->lock);
+    vmm__mutex_lock(&work->lock);
     work->stopping = true;
     pthread_cond_broadcast(&work->ready);
-    pthread_mutex_unlock(&work->lock);
+    vmm__mutex_unlock(&work->lock);
     for (unsigned i = 0; i < work->worker_count; i++)
         (void)pthread_join(work->workers[i], NULL);
-    pthread_mutex_lock(&work->lock);
+    vmm__mutex_lock(&work->lock);
     vmm__host_events_close(work);
     while (work->streams != NULL)
         vmm__host_stream_release_locked(work, work->streams);
     vmm__stream_names_fini(&work->names);
-    pthread_mutex_unlock(&work->lock);
+    vmm__mutex_unlock(&work->lock);
     (void)pthread_cond_destroy(&work->ready);
-    (void)pthread_mutex_destroy(&work->lock);
+    vmm__mutex_fini(&work->lock);
 }
