@@ -63,19 +63,36 @@ static vmm_status capture_check(struct timeline *timeline, vmm_stream stream)
     return status == VMM_OK && is_capturing ? VMM__PENDING : status;
 }
 
-/*
- * A full ring records its newest event again, which is later than necessary but never too early.
- * Another thread may begin a capture meanwhile and capture the event; then nothing may query it
- * before it is recorded again.
- */
+/* Makes room in the ring if it is full of pending events: drops every other one. What a dropped event covered passes with
+ * the next event, which is later than necessary but never too early. The oldest event stays, so that the ring moves on. */
+static vmm_status events_thin(struct timeline *timeline)
+{
+    if (timeline->count < TIMELINE_EVENTS)
+        return VMM_OK;
+    vmm_status status = events_poll(timeline);
+    if (status != VMM_OK || timeline->count < TIMELINE_EVENTS)
+        return status;
+    for (unsigned i = 1; i < TIMELINE_EVENTS / 2; i++) {
+        struct timeline_event *to = event_at(timeline, i);
+        struct timeline_event *from = event_at(timeline, 2 * i);
+        struct timeline_event kept = *from;
+        *from = *to;
+        *to = kept;
+    }
+    timeline->count = TIMELINE_EVENTS / 2;
+    return VMM_OK;
+}
+
+/* Another thread may begin a capture meanwhile and capture the event; then nothing may query it before it is recorded
+ * again. */
 static vmm_status event_record(struct timeline *timeline)
 {
     vmm_status status = capture_check(timeline, timeline->stream);
+    if (status == VMM_OK)
+        status = events_thin(timeline);
     if (status != VMM_OK)
         return status;
-    bool full = timeline->count == TIMELINE_EVENTS;
-    struct timeline_event *newest =
-        event_at(timeline, full ? timeline->count - 1 : timeline->count);
+    struct timeline_event *newest = event_at(timeline, timeline->count);
     if (newest->event == NULL)
         status = vmm__driver_event_create(timeline->driver, &newest->event);
     if (status != VMM_OK)
@@ -84,7 +101,6 @@ static vmm_status event_record(struct timeline *timeline)
     status = vmm__driver_event_record(timeline->driver, newest->event, timeline->stream);
     if (status != VMM_OK)
         return status;
-    timeline->count -= full ? 1 : 0;
     status = capture_check(timeline, timeline->stream);
     if (status != VMM_OK)
         return status;

@@ -27,7 +27,7 @@
 #include "base/mutex.h"
 #include "driver/driver.h"
 
-enum { TIMELINE_EVENTS = 8 };
+enum { TIMELINE_EVENTS = 32 };
 
 struct timeline_event {
     void *event; /* reused after it has passed */
