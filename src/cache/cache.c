@@ -78,8 +78,10 @@ static vmm_status pool_make(struct vmm_cache *cache, vmm_stream stream, struct p
     if (status != VMM_OK || vmm__stream_resume(cache, stream, out))
         return status;
     status = vmm__cache_pool_open(cache, stream, out);
-    if (status == VMM_OK)
-        vmm__pools_add(&cache->pools, *out);
+    if (status != VMM_OK)
+        return status;
+    (*out)->large.home_end = &cache->home_end;
+    vmm__pools_add(&cache->pools, *out);
     return status;
 }
 

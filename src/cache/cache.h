@@ -66,6 +66,8 @@ struct vmm_cache {
     struct fair_lock grow_lock;
     struct vm vm;
     struct directory directory;
+    uint64_t home_end; /* of the large heaps of streams: the free memory of one lies beside that of
+                        * another, and transfers join both; grow_lock guards it */
     struct views views;
     struct totals totals;
     struct pools pools;

@@ -169,6 +169,7 @@ void vmm__heap_init(struct heap *heap, struct pool *pool, struct directory *dire
                            .directory = directory,
                            .is_small = is_small,
                            .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES };
+    heap->home_end = &heap->own_home_end;
     vmm__size_index_init(&heap->index);
 }
 

@@ -79,7 +79,9 @@ struct heap {
     uint64_t bytes; /* of its extents; changes under the grow lock */
     uint64_t free_bytes;
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
-    uint64_t home_end;                /* where the heap last grew into unused addresses; 0: never */
+    uint64_t *home_end; /* where the heap, or one that shares its home, last grew into unused
+                         * addresses; 0: never; the grow lock guards it */
+    uint64_t own_home_end;
     struct block_store store;
     uint64_t view_chunks; /* chunks of the heap that have places in views */
     uint32_t marked;      /* list of chunks whose runs are out of date: see pool/views.h */
@@ -149,16 +151,17 @@ static inline struct block *vmm__heap_take_last_freed(struct heap *heap, uint64_
 /* Frees the last freed block for good. Must precede any other change of the heap. */
 void vmm__heap_settle(struct heap *heap);
 
-/* Frees a live block. It becomes the last freed block if the latest change took it. */
-static inline void vmm__heap_give_live(struct heap *heap, struct block *block, uint64_t epoch)
+/* Frees a live block. It becomes the last freed block if the latest change took it; returns whether it did not. */
+static inline bool vmm__heap_give_live(struct heap *heap, struct block *block, uint64_t epoch)
 {
     if (heap->last_taken == block) {
         block->state = BLOCK_LAST_FREED;
         block->epoch = epoch;
         heap->last_freed = block;
-        return;
+        return false;
     }
     (void)vmm__heap_give(heap, block, epoch);
+    return true;
 }
 
 /* The slot of an address in a granule that the heap owns. */

@@ -22,6 +22,8 @@ vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct direc
     pool->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
     atomic_init(&pool->stream, stream);
     pool->totals = totals;
+    pool->until_event_bytes = UINT64_MAX;
+    pool->event_distance_bytes = UINT64_MAX / 2;
     vmm__biased_init(&pool->lock);
     vmm__counters_init(&pool->counters);
     vmm__timeline_init(&pool->timeline, driver, stream);
@@ -236,10 +238,41 @@ static void object_give(struct pool *pool, struct slab *slab, uint32_t object)
     vmm__slab_give(&pool->slabs, slab, object, vmm__timeline_now(&pool->timeline));
 }
 
+/*
+ * A stream whose memory other streams want records events as it frees, and not only when they search: an event that is
+ * recorded at the search passes later. The first follows after a share of the large heap was freed, and at least so
+ * many bytes, because an event costs about half a microsecond. Each further one is a share farther away, until the
+ * next search: a pool that is searched no more stops.
+ */
+enum { EVENT_SHARE = 64, EVENT_LEAST_BYTES = 16 << 20 };
+
+void vmm__pool_lend_locked(struct pool *pool)
+{
+    pool->event_distance_bytes = vmm__max(EVENT_LEAST_BYTES, pool->large.bytes / EVENT_SHARE);
+    pool->until_event_bytes = vmm__min(pool->until_event_bytes, pool->event_distance_bytes);
+}
+
+/* A driver error here does not fail the free. */
+static __attribute__((noinline)) void event_record(struct pool *pool)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__timeline_record(&pool->timeline, vmm__timeline_now(&pool->timeline));
+    vmm__error_restore(&line);
+    pool->event_distance_bytes += pool->event_distance_bytes / EVENT_SHARE;
+    pool->until_event_bytes = pool->event_distance_bytes;
+}
+
 static void block_give(struct pool *pool, struct heap *heap, struct block *block)
 {
-    vmm__counters_free(&pool->counters, pool->totals, block->requested_bytes, block->node.size);
-    vmm__heap_give_live(heap, block, vmm__timeline_now(&pool->timeline));
+    uint64_t bytes = block->node.size;
+    vmm__counters_free(&pool->counters, pool->totals, block->requested_bytes, bytes);
+    if (!vmm__heap_give_live(heap, block, vmm__timeline_now(&pool->timeline)))
+        return;
+    if (bytes >= pool->until_event_bytes)
+        event_record(pool);
+    else
+        pool->until_event_bytes -= bytes;
 }
 
 /* Makes a live block wait if other streams may still use it: VMM__PENDING. VMM_OK: none does. */

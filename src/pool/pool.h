@@ -74,7 +74,10 @@ struct pool {
     struct pool *recent_prev; /* by last refill */
     struct pool *recent_next;
     struct timeline timeline;
-    struct biased_lock lock; /* guards all below */
+    struct biased_lock lock;    /* guards all below */
+    uint64_t until_event_bytes; /* to free until the timeline records an event */
+    uint64_t
+        event_distance_bytes; /* between that event and the next: see vmm__pool_lend_locked() */
     struct counters counters;
     struct last_allocated last;
     struct last_scan last_scan;
@@ -155,6 +158,10 @@ static inline struct heap *vmm__pool_last_heap(const struct pool *pool, uint64_t
 /* Frees the live block at an address that `heap`, of this pool, owns; it becomes the last freed
  * block. See vmm_free(). */
 vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address);
+
+/* Other streams search the pool for idle memory. Its timeline records events as memory is freed, so that they soon see
+ * what has finished. */
+void vmm__pool_lend_locked(struct pool *pool);
 
 /* Records that another stream uses the live block at an address. See vmm_record_stream(). */
 vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t address,

@@ -239,20 +239,22 @@ static struct told line_read(const char *line)
     char idle_unit[2];
     char busy_unit[2];
     char limbo_unit[2];
+    char hole_unit[2];
     int found =
         sscanf(line,
                "needed %lf MiB on stream %p: %lf MiB live, %lf MiB reserved of %lf MiB "
                "(limit), %lf %1[KM]iB idle (%lf %1[KM]iB in flight), %lf MiB pinned beside live "
-               "blocks in %llu chunks (most by stream %p: %lf MiB), largest hole %lf MiB, "
+               "blocks in %llu chunks (most by stream %p: %lf MiB), largest hole %lf %1[KM]iB, "
                "%lf %1[KM]iB in limbo; the limit is %lf MiB too small",
                &told.needed, &told.stream, &told.live, &told.reserved, &told.limit, &told.idle,
                idle_unit, &told.busy, busy_unit, &told.pinned, &told.chunks, &pinner, &most,
-               &told.hole, &told.limbo, limbo_unit, &told.missing);
-    if (found != 17)
+               &told.hole, hole_unit, &told.limbo, limbo_unit, &told.missing);
+    if (found != 18)
         fail_msg("%d figures are in: %s", found, line);
     told.idle /= *idle_unit == 'K' ? 1024 : 1;
     told.busy /= *busy_unit == 'K' ? 1024 : 1;
     told.limbo /= *limbo_unit == 'K' ? 1024 : 1;
+    told.hole /= *hole_unit == 'K' ? 1024 : 1;
     assert_true(most > 0 && most <= told.pinned);
     return told;
 }

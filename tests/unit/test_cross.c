@@ -60,7 +60,7 @@ POLICY_TEST(next_larger_block_is_tried)
     assert_ok(vmm__cache_check(scene->cache));
 }
 
-/* Of two pools' runs, the one in the smaller free block. */
+/* Of three runs, the shortest that is long enough. */
 POLICY_TEST(tightest_run_of_all_pools_is_transferred)
 {
     struct pool *third;
@@ -76,6 +76,92 @@ POLICY_TEST(tightest_run_of_all_pools_is_transferred)
     assert_int_equal(fourth->large.free_bytes, 2 * GRANULE);
     assert_int_equal(scene->pool->large.free_bytes, 8 * GRANULE);
     assert_ok(vmm__cache_check(scene->cache));
+}
+
+/* Three streams' free memory lies side by side. Together it holds the request, and only the chunks that it needs change
+ * heaps. */
+POLICY_TEST(transfers_join_what_lies_side_by_side)
+{
+    struct pool *third;
+    assert_ok(vmm__cache_pool(scene->cache, STREAM(3), &third));
+    struct heap *heap = &scene->other->large;
+    (void)extent(scene, &scene->pool->large, 20, 2, 2);
+    (void)extent(scene, heap, 22, 3, 1);
+    (void)extent(scene, &third->large, 25, 6, 2);
+    assert_ok(transfer(scene, heap, 8 * GRANULE, IDLE_FINISHED));
+    assert_int_equal(scene->pool->large.bytes, 0);
+    assert_int_equal(third->large.bytes, 2 * GRANULE);
+    const struct block *joined = vmm__heap_cover(heap, scene_address(scene, 20));
+    assert_int_equal(joined->address, scene_address(scene, 20));
+    assert_int_equal(joined->node.size, 9 * GRANULE);
+    assert_ok(vmm__cache_check(scene->cache));
+}
+
+/* The heap's own free block counts, also where it ends inside a granule; live bytes between two runs part them. */
+POLICY_TEST(live_bytes_end_an_interval)
+{
+    struct heap *heap = &scene->other->large;
+    struct block *own = extent(scene, heap, 24, 2, 1);
+    struct block *live = block_make_live(heap, own, MIB);
+    (void)extent(scene, &scene->pool->large, 20, 4, 1);
+    (void)extent(scene, &scene->pool->large, 26, 4, 1);
+    assert_status(transfer(scene, heap, 8 * GRANULE, IDLE_FINISHED), VMM__NO_FIT);
+    assert_ok(transfer(scene, heap, 5 * GRANULE + MIB, IDLE_FINISHED));
+    assert_int_equal(vmm__block_end(live->next), scene_address(scene, 30));
+    assert_int_equal(scene->pool->large.bytes, 4 * GRANULE);
+    assert_ok(vmm__cache_check(scene->cache));
+}
+
+/* A request that has a block of its own does not use the heap's free block, and gains nothing beside it. */
+POLICY_TEST(a_long_enough_block_of_its_own_is_no_transfer)
+{
+    struct heap *heap = &scene->other->large;
+    (void)extent(scene, heap, 20, 4, 1);
+    (void)extent(scene, &scene->pool->large, 24, 4, 1);
+    assert_status(transfer(scene, heap, 3 * GRANULE, IDLE_FOLLOW), VMM__NO_FIT);
+    assert_int_equal(scene->pool->large.bytes, 4 * GRANULE);
+}
+
+/* Without host memory for the list of runs nothing is transferred. */
+POLICY_TEST(transfers_without_host_memory_change_nothing)
+{
+    (void)extent(scene, &scene->pool->large, 20, 4, 1);
+    assert_ok(vmm__heap_records_keep(&scene->other->large, 2));
+    (void)vmm__host_fail_at(1);
+    assert_status(transfer(scene, &scene->other->large, GRANULE, IDLE_FINISHED), VMM__NO_FIT);
+    (void)vmm__host_fail_at(0);
+    assert_int_equal(scene->pool->large.bytes, 4 * GRANULE);
+}
+
+/* The events that a program records when it frees 20 MiB of stream 1, with work in flight. */
+static uint64_t events_of_a_free(struct scene *scene)
+{
+    void *large;
+    void *last;
+    assert_ok(vmm_alloc(scene->cache, 20 * MIB, STREAM(1), &large));
+    assert_ok(vmm_alloc(scene->cache, 2 * MIB, STREAM(1), &last));
+    vmm__sim_lag_set(scene->driver, 1000);
+    memory_fill(scene->driver, (uint64_t)(uintptr_t)large, 20 * MIB, 1, STREAM(1));
+    uint64_t before = vmm__driver_calls(scene->driver, DRIVER_CALL_event_record);
+    assert_ok(vmm_free(scene->cache, large));
+    uint64_t after = vmm__driver_calls(scene->driver, DRIVER_CALL_event_record);
+    assert_ok(vmm_free(scene->cache, last));
+    assert_ok(vmm_wait(scene->cache));
+    vmm__sim_lag_set(scene->driver, 0);
+    return after - before;
+}
+
+/* A stream whose memory others search records events as it frees, so that the next search finds what has finished. It
+ * stops when no search follows. */
+POLICY_TEST(searched_streams_record_events_as_they_free)
+{
+    assert_int_equal(events_of_a_free(scene), 0);
+    assert_status(transfer(scene, &scene->other->large, 30 * MIB, IDLE_FINISHED), VMM__NO_FIT);
+    assert_int_equal(events_of_a_free(scene), 1);
+    uint64_t last_events = 1;
+    for (int i = 0; i < 300; i++)
+        last_events = events_of_a_free(scene);
+    assert_int_equal(last_events, 0);
 }
 
 POLICY_TEST(work_in_flight_prevents_a_transfer_or_is_followed)
@@ -111,7 +197,7 @@ POLICY_TEST(memory_without_slots_is_released)
 {
     (void)extent(scene, &scene->pool->small, 20, 2, 1);
     assert_ok(vmm__heap_records_keep(&scene->other->small, 1));
-    (void)vmm__host_fail_at(1);
+    (void)vmm__host_fail_at(2); /* 1: the list of runs */
     assert_status(transfer(scene, &scene->other->small, 4096, IDLE_FINISHED), VMM__NO_FIT);
     (void)vmm__host_fail_at(0);
     assert_int_equal(scene->cache->vm.limbo_bytes, GRANULE);

@@ -103,7 +103,7 @@ POLICY_TEST(full_heaps_grow_at_home)
 {
     struct heap *heap = &scene->pool->large;
     (void)block_make_live(heap, extent(scene, heap, 20, 4, 4), 4 * GRANULE);
-    heap->home_end = scene_address(scene, 24);
+    *heap->home_end = scene_address(scene, 24);
     struct placement placement = placement_find(scene, heap, GRANULE);
     assert_int_equal(placement.granule, 24);
     assert_null(placement.beside);
@@ -122,7 +122,7 @@ POLICY_TEST(home_ends_where_a_trim_left_it)
 {
     struct heap *heap = &scene->pool->large;
     struct block *block = extent(scene, heap, 20, 8, 1);
-    heap->home_end = scene_address(scene, 28);
+    *heap->home_end = scene_address(scene, 28);
     struct block *live = block_make_live(heap, block, 3 * GRANULE);
     chunks_release(scene, heap, live->next, 23, 5);
     assert_int_equal(placement_find(scene, heap, 2 * GRANULE).granule, 23);
@@ -138,7 +138,7 @@ POLICY_TEST(room_at_home_includes_trimmed_granules)
 {
     struct heap *heap = &scene->pool->large;
     struct block *block = extent(scene, heap, 20, 8, 1);
-    heap->home_end = scene_address(scene, 28);
+    *heap->home_end = scene_address(scene, 28);
     (void)block_make_live(&scene->other->large, extent(scene, &scene->other->large, 29, 4, 4),
                           4 * GRANULE);
     struct block *live = block_make_live(heap, block, 3 * GRANULE);
@@ -152,7 +152,7 @@ POLICY_TEST(home_at_the_arena_end_is_skipped)
 {
     struct heap *heap = &scene->pool->large;
     (void)block_make_live(heap, extent(scene, heap, 60, 4, 1), 4 * GRANULE);
-    heap->home_end = scene_address(scene, SCENE_GRANULES);
+    *heap->home_end = scene_address(scene, SCENE_GRANULES);
     struct placement placement = placement_find(scene, heap, GRANULE);
     assert_true(placement.granule + placement.count <= 60);
     (void)block_make_live(heap, extent(scene, heap, 0, 4, 1), 4 * GRANULE);

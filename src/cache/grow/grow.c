@@ -9,8 +9,8 @@
 static bool placement_extends_home(const struct arena *arena, const struct heap *heap,
                                    const struct placement *placement)
 {
-    return heap->home_end == 0 || placement->beside == NULL ||
-           vmm__arena_address(arena, placement->granule) == heap->home_end;
+    return *heap->home_end == 0 || placement->beside == NULL ||
+           vmm__arena_address(arena, placement->granule) == *heap->home_end;
 }
 
 /* The last chunk would be small: it gets more granules, as far as the placement and the target allow. Later requests use
@@ -39,7 +39,7 @@ static vmm_status placement_grow(struct vmm_cache *cache, struct heap *heap, uin
         return status;
     }
     if (is_at_home)
-        heap->home_end = vmm__arena_address(arena, placement->granule + placement->count);
+        *heap->home_end = vmm__arena_address(arena, placement->granule + placement->count);
     vmm__cache_log(cache, "grow: stream %p: %llu granules at 0x%llx, reserved %llu MiB",
                    heap->pool->stream, (unsigned long long)placement->count,
                    (unsigned long long)vmm__arena_address(arena, placement->granule),

@@ -72,20 +72,31 @@ static void neighbours_consider(const struct heap *heap, uint64_t bytes, struct 
     }
 }
 
+/* Whether an address lies in an extent of the heap, or of one that shares its home. */
+static bool is_in_home(const struct heap *heap, uint64_t address)
+{
+    const struct directory *directory = heap->directory;
+    const struct heap *owner = vmm__arena_contains(directory->arena, address)
+                                   ? vmm__directory_heap(directory, address)
+                                   : NULL;
+    return owner != NULL && owner->home_end == heap->home_end &&
+           vmm__heap_has_extent(owner, address);
+}
+
 /*
- * Considers the end of the heap's home. If a trim released the last granules of the home, the home ends where the
- * heap's extent does; if the trim released the whole extent, the end stays.
+ * Considers the end of the heap's home. If a trim released the last granules of the home, the home ends where its last
+ * extent does; if the trim released the whole extent, the end stays.
  */
 static bool home_consider(const struct heap *heap, uint64_t count, struct placement *best)
 {
     const struct arena *arena = heap->directory->arena;
-    uint64_t granule = vmm__arena_granule(arena, heap->home_end);
+    uint64_t granule = vmm__arena_granule(arena, *heap->home_end);
     uint64_t first;
     uint64_t room;
-    if (heap->home_end == 0 || !vmm__arena_gap(arena, granule, &first, &room))
+    if (*heap->home_end == 0 || !vmm__arena_gap(arena, granule, &first, &room))
         return false;
     uint64_t before = vmm__arena_address(arena, first) - 1;
-    if (first > 0 && vmm__heap_has_extent(heap, before))
+    if (first > 0 && is_in_home(heap, before))
         granule = first;
     room -= granule - first;
     if (room < count)

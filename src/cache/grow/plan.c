@@ -128,8 +128,9 @@ static bool own_add(struct search *search)
 }
 
 /* Adds the chunks of a run of another heap's idle chunks. */
-static bool run_add(struct search *search, const struct idle_run *run)
+static bool run_add(void *context, const struct idle_run *run)
 {
+    struct search *search = context;
     const struct vm *vm = &search->cache->vm;
     bool is_ok = true;
     for (uint64_t at = run->address; at < run->address + run->bytes && is_ok;) {
@@ -138,35 +139,6 @@ static bool run_add(struct search *search, const struct idle_run *run)
         struct candidate item = { .chunk = chunk, .heap = run->heap, .bytes = bytes };
         is_ok = chunk_add(search, &search->idle, item);
         at += bytes;
-    }
-    return is_ok;
-}
-
-static bool other_add(struct search *search, struct heap *heap)
-{
-    struct idle_scan scan = vmm__idle_scan(heap, search->heap->pool, search->when);
-    struct size_node *node =
-        vmm__size_index_from(&heap->index, search->cache->vm.arena.granule_bytes);
-    bool is_ok = true;
-    for (; node != NULL && is_ok; node = vmm__size_index_larger(&heap->index, node)) {
-        struct block *block = (struct block *)node;
-        struct idle_run run;
-        uint64_t from = block->address;
-        while (is_ok && vmm__idle_next(search->cache, &scan, block, from, UINT64_MAX, &run)) {
-            is_ok = run_add(search, &run);
-            from = run.address + run.bytes;
-        }
-    }
-    return is_ok;
-}
-
-static bool others_add(struct search *search)
-{
-    bool is_ok = true;
-    for (struct pool *pool = search->cache->pools.stocked.first; pool != NULL && is_ok;
-         pool = pool->list_next) {
-        if (pool != search->heap->pool && vmm__pool_is_scanned(search->cache, pool))
-            is_ok = other_add(search, &pool->large);
     }
     return is_ok;
 }
@@ -422,7 +394,8 @@ static bool rows_consider(struct search *search)
 
 static bool search_run(struct search *search)
 {
-    if (!own_add(search) || !others_add(search))
+    if (!own_add(search) ||
+        !vmm__idle_visit(search->cache, search->heap, search->when, run_add, search))
         return false;
     if (search->idle.count > 0)
         qsort(search->idle.items, search->idle.count, sizeof *search->idle.items, by_size);

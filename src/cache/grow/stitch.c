@@ -27,7 +27,7 @@ static vmm_status new_create(struct stitch *stitch, uint64_t bytes)
     if (status == VMM_OK)
         status = vmm__fill(cache, heap, bytes, stitch->new_first, stitch->new_count);
     if (status == VMM_OK)
-        heap->home_end =
+        *heap->home_end =
             vmm__arena_address(&cache->vm.arena, stitch->new_first + stitch->new_count);
     return status;
 }

@@ -105,6 +105,40 @@ bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct bloc
     return count > 0;
 }
 
+static bool heap_visit(struct vmm_cache *cache, struct idle_scan *scan, idle_visit visit,
+                       void *context)
+{
+    const struct size_index *index = &scan->from->index;
+    struct size_node *node = vmm__size_index_from(index, cache->vm.arena.granule_bytes);
+    bool is_ok = true;
+    for (; node != NULL && is_ok; node = vmm__size_index_larger(index, node)) {
+        struct block *block = (struct block *)node;
+        struct idle_run run;
+        uint64_t from = block->address;
+        while (is_ok && vmm__idle_next(cache, scan, block, from, UINT64_MAX, &run)) {
+            is_ok = visit(context, &run);
+            from = run.address + run.bytes;
+        }
+    }
+    return is_ok;
+}
+
+bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle_when when,
+                     idle_visit visit, void *context)
+{
+    bool is_ok = true;
+    for (struct pool *pool = cache->pools.stocked.first; pool != NULL && is_ok;
+         pool = pool->list_next) {
+        struct heap *from = heap->is_small ? &pool->small : &pool->large;
+        struct idle_scan scan = vmm__idle_scan(from, heap->pool, when);
+        if (from == heap || pool->is_in_use || !vmm__pool_is_scanned(cache, pool))
+            continue;
+        vmm__pool_lend_locked(pool);
+        is_ok = heap_visit(cache, &scan, visit, context);
+    }
+    return is_ok;
+}
+
 /* Returns the bytes of whole chunks in a free block whose work has not finished. */
 static uint64_t block_unfinished_bytes(struct vmm_cache *cache, struct idle_scan *scan,
                                        struct block *block)

@@ -64,6 +64,12 @@ static inline struct idle_scan vmm__idle_scan(struct heap *from, const struct po
 bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct block *block,
                     uint64_t address, uint64_t bytes, struct idle_run *run);
 
+/* Calls visit() for each run of idle chunks, of the same kind as the heap's, that the heap may have of the pools that its
+ * request has locked (vmm__cache_pools_lock_refilling()). Stops, and returns false, when visit() returns false. */
+typedef bool (*idle_visit)(void *context, const struct idle_run *run);
+bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle_when when,
+                     idle_visit visit, void *context);
+
 /* Records that nothing is available from an epoch on, and the reason: VMM__PENDING, or an error. */
 void vmm__idle_stick(struct idle_scan *scan, uint64_t epoch, vmm_status status);
 

@@ -1,72 +1,143 @@
 /* Transfers idle chunks between heaps in place: see transfer.h. */
 #include "cache/reuse/transfer.h"
 #include "base/arith.h"
+#include "base/hostmem.h"
 
-enum { RUN_PROBES = 8 };
+#include <stdlib.h>
 
-/* Finds a run in a block that is long enough. */
-static bool block_find(struct vmm_cache *cache, struct idle_scan *scan, struct block *block,
-                       uint64_t bytes, struct idle_run *run)
+/* The runs of idle chunks of other heaps, by address. */
+struct runs {
+    struct idle_run *items;
+    uint64_t count;
+    uint64_t capacity;
+};
+
+/* Addresses without a gap: free blocks of the receiving heap, and runs of others that it may have. */
+struct interval {
+    uint64_t start;
+    uint64_t end;
+    uint64_t first; /* index of the first run */
+    uint64_t count; /* of runs */
+};
+
+static bool run_add(void *context, const struct idle_run *run)
 {
-    uint64_t from = block->address;
-    while (vmm__idle_next(cache, scan, block, from, bytes, run)) {
-        if (run->bytes >= bytes)
-            return true;
-        from = run->address + run->bytes;
+    struct runs *runs = context;
+    if (!vmm__host_array_grow((void **)&runs->items, &runs->capacity, runs->count,
+                              sizeof *runs->items))
+        return false;
+    runs->items[runs->count++] = *run;
+    return true;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct idle_run *left = a;
+    const struct idle_run *right = b;
+    return left->address < right->address ? -1 : left->address > right->address;
+}
+
+/* Where the free block of the heap starts that ends at an address; the address, if there is none. */
+static uint64_t free_before(const struct heap *heap, uint64_t address)
+{
+    if (!vmm__heap_has_extent(heap, address - 1))
+        return address;
+    const struct block *block = vmm__directory_before(heap->directory, address);
+    return block->state == BLOCK_FREE ? block->address : address;
+}
+
+/* Where the free block of the heap ends that starts at an address, which lies where another heap's chunk ends. */
+static uint64_t free_behind(const struct heap *heap, uint64_t address)
+{
+    if (!vmm__heap_has_extent(heap, address))
+        return address;
+    const struct block *block = *vmm__heap_slot(heap, address);
+    return block->state == BLOCK_FREE ? vmm__block_end(block) : address;
+}
+
+/* The interval that begins with a run, or with the heap's free block before it. */
+static struct interval interval_at(const struct heap *heap, const struct runs *runs, uint64_t first)
+{
+    const struct idle_run *run = &runs->items[first];
+    struct interval interval = { .start = free_before(heap, run->address),
+                                 .end = run->address,
+                                 .first = first };
+    for (; first < runs->count && runs->items[first].address == interval.end; first++) {
+        interval.end = free_behind(heap, interval.end + runs->items[first].bytes);
+        interval.count++;
     }
-    return false;
+    return interval;
 }
 
-/* Tries the best fit among a heap's free blocks, then the next larger ones, because partly used chunks and work in flight
- * may make a block's run too short. */
-static bool run_find(struct vmm_cache *cache, struct idle_scan *scan, uint64_t bytes,
-                     struct idle_run *run)
-{
-    uint64_t need = vmm__align_up(bytes, cache->vm.arena.granule_bytes);
-    struct size_node *node = vmm__size_index_find(&scan->from->index, need);
-    for (int probe = 0; node != NULL && probe < RUN_PROBES; probe++) {
-        if (block_find(cache, scan, (struct block *)node, bytes, run))
-            return true;
-        node = vmm__size_index_larger(&scan->from->index, node);
-    }
-    return false;
-}
-
-static struct heap *heap_like(struct pool *pool, const struct heap *heap)
-{
-    return heap->is_small ? &pool->small : &pool->large;
-}
-
-/* Finds the run that lies in the smallest free block, over the pools that the request has locked. */
-static bool pools_find(struct vmm_cache *cache, const struct heap *to, uint64_t bytes,
-                       enum idle_when when, struct idle_run *best)
+/* The shortest interval of at least `bytes`. False if there is none. */
+static bool interval_find(const struct heap *heap, const struct runs *runs, uint64_t bytes,
+                          struct interval *best)
 {
     uint64_t best_bytes = UINT64_MAX;
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
-        struct heap *from = heap_like(pool, to);
-        struct idle_scan scan = vmm__idle_scan(from, to->pool, when);
-        struct idle_run run;
-        if (from == to || !vmm__pool_is_scanned(cache, pool) ||
-            !run_find(cache, &scan, bytes, &run) || run.block->node.size >= best_bytes)
+    for (uint64_t first = 0; first < runs->count;) {
+        struct interval interval = interval_at(heap, runs, first);
+        uint64_t interval_bytes = interval.end - interval.start;
+        first += interval.count;
+        if (interval_bytes < bytes || interval_bytes >= best_bytes)
             continue;
-        *best = run;
-        best_bytes = run.block->node.size;
+        *best = interval;
+        best_bytes = interval_bytes;
     }
     return best_bytes != UINT64_MAX;
+}
+
+/* Shortens a run to the chunks that begin before an address. */
+static void run_shorten(const struct vm *vm, uint64_t end, struct idle_run *run)
+{
+    uint64_t at = run->address;
+    while (at < end && at < run->address + run->bytes)
+        at += vmm__chunk_bytes(vm, vmm__vm_chunk(vm, vmm__arena_granule(&vm->arena, at)));
+    run->bytes = at - run->address;
+}
+
+/* Transfers the runs that lie in the first `bytes` of an interval. VMM__NO_FIT if the heap's own free block is long
+ * enough: a request that cannot use it cannot use the interval. */
+static vmm_status interval_take(struct vmm_cache *cache, const struct interval *interval,
+                                const struct runs *runs, struct heap *heap, uint64_t bytes,
+                                enum idle_when when)
+{
+    uint64_t end = interval->start + bytes;
+    vmm_status status = runs->items[interval->first].address < end ? VMM_OK : VMM__NO_FIT;
+    for (uint64_t i = interval->first; i < interval->first + interval->count; i++) {
+        struct idle_run run = runs->items[i];
+        if (run.address >= end || status != VMM_OK)
+            break;
+        run_shorten(&cache->vm, end, &run);
+        run.block = vmm__heap_cover(run.heap, run.address); /* an earlier run may have cut it */
+        status = vmm__idle_clear(cache, &run, heap->pool, when);
+        if (status == VMM_OK)
+            status = vmm__idle_hand(cache, &run, heap);
+    }
+    return status;
+}
+
+static vmm_status transfer_locked(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                                  enum idle_when when)
+{
+    struct runs runs = { .items = NULL };
+    struct interval interval;
+    vmm_status status = VMM__NO_FIT;
+    bool is_ok = vmm__idle_visit(cache, heap, when, run_add, &runs);
+    if (runs.count > 1)
+        qsort(runs.items, runs.count, sizeof *runs.items, by_address);
+    if (is_ok && interval_find(heap, &runs, bytes, &interval))
+        status = interval_take(cache, &interval, &runs, heap, bytes, when);
+    vmm__host_free(runs.items, runs.capacity * sizeof *runs.items);
+    return status;
 }
 
 vmm_status vmm__transfer(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                          enum idle_when when)
 {
-    struct idle_run run;
     if (cache->pools.stocked.count < 2)
         return VMM__NO_FIT;
     vmm__cache_pools_lock_refilling(cache, heap);
-    vmm_status status = VMM__NO_FIT;
-    if (pools_find(cache, heap, bytes, when, &run))
-        status = vmm__idle_clear(cache, &run, heap->pool, when);
-    if (status == VMM_OK)
-        status = vmm__idle_hand(cache, &run, heap);
+    vmm_status status = transfer_locked(cache, heap, bytes, when);
     vmm__cache_pools_unlock_refilling(cache, heap);
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
 }

@@ -1,9 +1,11 @@
 /*
- * Transfers a run of idle chunks that is long enough for a request from one stream's heap to another's of the same kind,
- * in place: the one in the smallest free block of the pools that it searches. The chunks' places in views go with them.
- * It makes no driver calls except for events.
+ * Transfers idle chunks of other streams' heaps to a heap of the same kind, in place, so that it gets a free block that is
+ * long enough for a request. The large heaps of streams share one home, so their free memory lies side by side: the
+ * block may join free blocks of the heap and chunks of several others. Takes the shortest interval that holds the
+ * request, and of that only the chunks at its low end. The chunks' places in views go with them. It makes no driver
+ * calls except for events.
  *
- * The run's work must have finished; with IDLE_FOLLOW, the receiving stream waits for it on the device. The host never
+ * The chunks' work must have finished; with IDLE_FOLLOW, the receiving stream waits for it on the device. The host never
  * waits.
  *
  * Called by: reclaim, refill. Locks: the caller holds the grow lock and the receiving heap's pool lock; takes the other
@@ -14,8 +16,8 @@
 
 #include "cache/reuse/idle_scan.h"
 
-/* Transfers a free block of at least `bytes` to the heap. VMM__NO_FIT: no heap has such a block, or it can no longer be
- * transferred. */
+/* Gives the heap a free block of at least `bytes` that it did not have. VMM__NO_FIT: there is none, or its chunks can no
+ * longer be transferred; some of them may have been. */
 vmm_status vmm__transfer(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                          enum idle_when when);
 
