@@ -40,11 +40,6 @@ static uint64_t chunk_of(const struct vmm_cache *cache, uint64_t bytes)
     return vmm__target_chunk_granules(cache, &large, bytes);
 }
 
-static uint64_t least_of(const struct vmm_cache *cache)
-{
-    return vmm__target_least_granules(cache, &large);
-}
-
 /* ---- New memory ------------------------------------------------------------------------------ */
 
 TEST(target_is_the_peak_and_a_share_of_it)
@@ -92,7 +87,6 @@ TEST(small_heaps_have_single_granules)
 {
     const struct vmm_cache *cache = cache_of(100 * GIB, 100 * GIB, 1000);
     assert_int_equal(vmm__target_chunk_granules(cache, &small, GIB), 1);
-    assert_int_equal(vmm__target_least_granules(cache, &small), 1);
 }
 
 /* 16 GiB: the root of 16384 MiB is 128 MiB, 64 granules; p/25 of it is 25.6 at p = 10. */
@@ -114,14 +108,6 @@ TEST(chunks_grow_with_the_footprint)
     assert_int_equal(chunk_of(cache_of(16 * GIB, 16 * GIB, VMM_FOOTPRINT_ANY), GRANULE), 128);
 }
 
-TEST(the_smallest_chunk_is_a_quarter_of_the_largest)
-{
-    assert_int_equal(least_of(cache_of(16 * GIB, 16 * GIB, 10)), 6);
-    assert_int_equal(least_of(cache_of(16 * GIB, 16 * GIB, 50)), 32);
-    assert_int_equal(least_of(cache_of(256 * MIB, 256 * MIB, 10)), 1);
-    assert_int_equal(least_of(cache_of(0, 0, 10)), 1);
-}
-
 TEST(chunks_are_a_share_of_the_block)
 {
     assert_int_equal(chunk_of(cache_of(GRANULE, GRANULE, 10), 640 * GRANULE), 10);
@@ -134,7 +120,6 @@ TEST(chunks_are_smaller_near_the_limit)
 {
     assert_int_equal(chunk_of(cache_near(32 * GIB, 16 * GIB, 10), GRANULE), 25);
     assert_int_equal(chunk_of(cache_near(17 * GIB, 16 * GIB, 10), GRANULE), 16);
-    assert_int_equal(least_of(cache_near(17 * GIB, 16 * GIB, 10)), 4);
     assert_int_equal(chunk_of(cache_near(17 * GIB, 16 * GIB, 10), 6400 * GRANULE), 16);
     assert_int_equal(chunk_of(cache_near(16 * GIB, 16 * GIB, 10), GRANULE), 1);
     assert_int_equal(chunk_of(cache_near(15 * GIB, 16 * GIB, 10), 6400 * GRANULE), 1);

@@ -10,7 +10,6 @@
 enum {
     CHUNK_DIVISOR = 25,
     CHUNK_PERMILLE_MOST = 50, /* larger chunks save no more driver time */
-    CHUNK_LEAST_SHARE = 4,    /* the smallest chunk is this share of the largest */
     CHUNK_SHARE_OF_BLOCK = 64,
     LIMIT_SHARE_OF_ROOM = 32 /* of what is free below the limit: partly live chunks waste it */
 };
@@ -86,9 +85,4 @@ uint32_t vmm__target_chunk_granules(const struct vmm_cache *cache, const struct 
 {
     uint64_t of_block = vmm__min(bytes / CHUNK_SHARE_OF_BLOCK, limit_share_bytes(cache));
     return heap->is_small ? 1 : granules_of(cache, vmm__max(share_bytes(cache), of_block));
-}
-
-uint32_t vmm__target_least_granules(const struct vmm_cache *cache, const struct heap *heap)
-{
-    return heap->is_small ? 1 : granules_of(cache, share_bytes(cache) / CHUNK_LEAST_SHARE);
 }

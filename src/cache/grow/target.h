@@ -11,9 +11,8 @@
 /* Returns the new granules that the target allows for a request of `bytes`. */
 uint64_t vmm__target_granules(const struct vmm_cache *cache, uint64_t bytes);
 
-/* Returns the size of a heap's largest new chunk for a request of `bytes`, and of its smallest. */
+/* Returns the size of a heap's largest new chunk for a request of `bytes`. */
 uint32_t vmm__target_chunk_granules(const struct vmm_cache *cache, const struct heap *heap,
                                     uint64_t bytes);
-uint32_t vmm__target_least_granules(const struct vmm_cache *cache, const struct heap *heap);
 
 #endif
