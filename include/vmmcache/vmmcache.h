@@ -654,7 +654,17 @@ typedef struct vmm_stat {
     X(event_calls, COUNT, "events")                                                                \
     X(driver_ns, NANOSECONDS, "Driver time")                                                       \
     X(retained_bytes, BYTES, "Kept for graphs") /* free, in graph pools that are in use */         \
-    X(stale_streams, COUNT, "Stale streams")    /* known as destroyed without vmm_stream_end() */
+    X(stale_streams, COUNT, "Stale streams")    /* known as destroyed without vmm_stream_end() */  \
+    X(views, COUNT, "Views")                    /* rows of mappings beyond chunks' homes */        \
+    X(places, COUNT, "Places in views")         /* those mappings */                               \
+    X(places_max, COUNT, "Most of one chunk")   /* the most places that one chunk has had */       \
+    X(view_bytes, BYTES, "Mapped in views")     /* addresses of all places */                      \
+    X(occupied_bytes, BYTES, "Used in views")   /* of active blocks in views */                    \
+    X(view_hits, COUNT, "View hits")            /* allocations in views that were there before */  \
+    X(stitches, COUNT, "Stitches") /* views made or extended, each for one allocation */           \
+    X(plans, COUNT, "Plans")       /* searches for the view to make or extend */                   \
+    X(planning_ns, NANOSECONDS, "Planning time") /* host time in these searches */                 \
+    X(evictions, COUNT, "Evictions") /* places unmapped because one chunk had too many */
 
 /* Initialize with VMM_STATS_INIT, which sets struct_size. From version 1.0 on, a later version adds
  * statistics only at the end of VMM_VALUE_MAP, and a caller gets those that it knows. */

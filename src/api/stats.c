@@ -21,6 +21,7 @@ static void heap_read(const struct vm *memory, const struct heap *heap, vmm_stat
 /* The free memory of a graph pool counts as retained, neither idle nor pinned: it stays until the pool is released. */
 static void pool_read(const struct vm *memory, const struct pool *pool, vmm_stats *stats)
 {
+    stats->occupied_bytes += pool->large.occupied_bytes;
     stats->unmovable_bytes += vmm__heap_unmovable(&pool->large) + vmm__heap_unmovable(&pool->small);
     if (pool->is_in_use) {
         stats->retained_bytes += pool->large.free_bytes + pool->small.free_bytes;
@@ -59,6 +60,22 @@ static void driver_read(const struct driver *driver, vmm_stats *stats)
     stats->driver_ns = vmm__driver_clock_ns(driver);
 }
 
+/* Every allocation in a view takes a turn; those that needed a stitch found no view before. */
+static void views_read(const struct vmm_cache *cache, vmm_stats *stats)
+{
+    const struct view_stats *counts = &cache->view_stats;
+    uint64_t allocations = atomic_load_explicit(&cache->views.turn, memory_order_relaxed);
+    stats->views = vmm__views_rows(&cache->views);
+    stats->places = cache->vm.places;
+    stats->places_max = cache->vm.places_max;
+    stats->view_bytes = cache->vm.place_bytes;
+    stats->view_hits = allocations - vmm__min(allocations, counts->stitches);
+    stats->stitches = counts->stitches;
+    stats->plans = counts->plans;
+    stats->planning_ns = counts->planning_ns;
+    stats->evictions = counts->evictions;
+}
+
 /* Where the cache counts each statistic of VMM_STAT_MAP. */
 #define STAT_requested_bytes totals.requested_bytes
 #define STAT_allocated_bytes totals.allocated_bytes
@@ -80,6 +97,7 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
     out->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
     out->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);
+    views_read(cache, out);
     driver_read(cache->driver, out);
     vmm__fair_unlock(&cache->grow_lock);
 }

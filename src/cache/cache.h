@@ -37,6 +37,14 @@ struct debug_view {
     uint64_t (*give)(struct debug *debug);
 };
 
+/* What has happened to views so far: see VMM_VALUE_MAP. The grow lock guards it. */
+struct view_stats {
+    uint64_t stitches;
+    uint64_t plans;
+    uint64_t planning_ns;
+    uint64_t evictions;
+};
+
 struct vmm_cache {
     struct driver *driver;
     uint64_t generation; /* of the process that created the cache: see base/fork.h */
@@ -69,6 +77,7 @@ struct vmm_cache {
     uint64_t home_end; /* of the large heaps of streams: the free memory of one lies beside that of
                         * another, and transfers join both; grow_lock guards it */
     struct views views;
+    struct view_stats view_stats;
     struct totals totals;
     struct pools pools;
     struct graph_pools graph_pools;

@@ -83,8 +83,9 @@ struct heap {
                          * addresses; 0: never; the grow lock guards it */
     uint64_t own_home_end;
     struct block_store store;
-    uint64_t view_chunks; /* chunks of the heap that have places in views */
-    uint32_t marked;      /* list of chunks whose runs are out of date: see pool/views.h */
+    uint64_t view_chunks;    /* chunks of the heap that have places in views */
+    uint64_t occupied_bytes; /* of its blocks in views */
+    uint32_t marked;         /* list of chunks whose runs are out of date: see pool/views.h */
     struct size_index
         *runs;       /* free runs of those places: see pool/views.h; NULL: it never had any */
     bool is_drained; /* in the directory's list; the grow lock guards both fields */

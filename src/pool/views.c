@@ -497,6 +497,14 @@ uint64_t vmm__views_end_bytes(const struct heap *heap, uint64_t granule, bool is
     return chunk_is_idle(views, first) ? run_bytes(&run) : first->free_head_bytes;
 }
 
+uint64_t vmm__views_rows(const struct views *views)
+{
+    uint64_t rows = 0;
+    for (uint64_t end = views->ends; end != NO_GRANULE; end = views->places[end].ends_after)
+        rows += views->places[end].left == NO_GRANULE ? 1 : 0;
+    return rows;
+}
+
 /* ---- Blocks in views ------------------------------------------------------------------------- */
 
 /* The part of a range of view addresses that lies in one chunk. */
@@ -567,6 +575,7 @@ static struct block *block_make(struct heap *heap, uint64_t address, uint64_t by
         at += part.bytes;
     }
     block_enter(heap, block);
+    heap->occupied_bytes += bytes;
     vmm__listener_call(heap, VMM_CHANGE_MAP, address, bytes);
     return block;
 }
@@ -625,6 +634,7 @@ struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t e
     struct block *first = NULL;
     users_drop(heap, block, epoch);
     block_leave(heap, block);
+    heap->occupied_bytes -= block->node.size;
     vmm__listener_call(heap, VMM_CHANGE_UNMAP, block->address, block->node.size);
     for (struct block *piece = vmm__block_piece(block); piece != NULL;) {
         struct block *next = vmm__block_piece(piece);

@@ -20,7 +20,8 @@
  *     with their sizes;
  *  4. free_head_bytes and free_tail_bytes of each chunk that has a place, and is not marked, are the free bytes at its
  *     ends; 2 and 3 hold for these bytes;
- *  5. a place's users are the blocks in views that lie over it;
+ *  5. a place's users are the blocks in views that lie over it; a heap's occupied_bytes are the bytes of its blocks in
+ *     views;
  *  6. two rows are at least one granule apart, and a view has a chunk at most once.
  * Called by: the pool module, and src/cache to add and remove places. Locks: the lock of the chunk's pool guards its
  * places, its runs and its barriers; the grow lock also guards adding and removing places, `left` and the list of ends.
@@ -85,6 +86,9 @@ struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t e
 
 /* The block in a view that contains an address of a place; NULL if there is none. */
 struct block *vmm__views_cover(const struct views *views, uint64_t address);
+
+/* The number of rows. The caller holds the grow lock. */
+uint64_t vmm__views_rows(const struct views *views);
 
 /* Whether an address of a heap lies in a view. */
 static inline bool vmm__views_contain(const struct views *views, uint64_t address)

@@ -8,6 +8,7 @@ struct tally {
     uint64_t chunks;
     uint64_t runs;
     uint64_t users;
+    uint64_t occupied_bytes;
 };
 
 static vmm_status broken(const struct heap *heap, uint64_t granule, const char *what)
@@ -142,6 +143,7 @@ static vmm_status block_check(const struct heap *heap, const struct block *block
     }
     if (bytes != block->node.size)
         return broken(heap, 0, "heap 6: the pieces of a block do not add up");
+    tally->occupied_bytes += bytes;
     return VMM_OK;
 }
 
@@ -197,6 +199,8 @@ vmm_status vmm__views_check(const struct heap *heap)
         return broken(heap, 0, "1: the chunks with places do not add up");
     if (tally.users != 0)
         return broken(heap, 0, "5: the users of places do not add up");
+    if (tally.occupied_bytes != heap->occupied_bytes)
+        return broken(heap, 0, "5: the bytes of blocks in views do not add up");
     if (heap->runs == NULL)
         return tally.runs == 0 ? VMM_OK : broken(heap, 0, "3: runs do not add up");
     if (!vmm__size_index_check(heap->runs))

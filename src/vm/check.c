@@ -7,6 +7,8 @@ struct tally {
     uint64_t bytes;
     uint64_t limbo_bytes;
     uint64_t taken_granules;
+    uint64_t places;
+    uint64_t place_bytes;
     uint32_t remap_pending;
     uint32_t records[CHUNK_STATES]; /* by state */
 };
@@ -53,6 +55,8 @@ static vmm_status chunk_check(const struct vm *vm, uint32_t id, struct tally *ta
     tally->limbo_bytes += is_in_use ? 0 : bytes;
     tally->taken_granules += chunk->is_mapped || is_in_use ? chunk->granules : 0;
     tally->taken_granules += (uint64_t)chunk->places * chunk->granules;
+    tally->places += chunk->places;
+    tally->place_bytes += chunk->places * vmm__chunk_bytes(vm, chunk);
     tally->remap_pending += is_in_use && !chunk->is_mapped ? 1 : 0;
     if (is_in_use && chunk->is_alias)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 4: chunk %u has no memory", id);
@@ -86,6 +90,8 @@ vmm_status vmm__vm_check(const struct vm *vm)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 2: addresses taken without a chunk");
     if (tally.bytes != vmm__stat_now(&vm->reserved_bytes) || tally.limbo_bytes != vm->limbo_bytes)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 3: chunks do not add up");
+    if (tally.places != vm->places || tally.place_bytes != vm->place_bytes)
+        return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 3: places do not add up");
     if (tally.remap_pending != vm->remap_pending)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 5: %u chunks are remap pending, not %u",
                           tally.remap_pending, vm->remap_pending);

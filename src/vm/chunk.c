@@ -150,6 +150,9 @@ vmm_status vmm__place_map(struct vm *vm, struct chunk *chunk, uint64_t granule)
     vm->next_places[granule] = chunk->place;
     chunk->place = granule;
     chunk->places++;
+    vm->places++;
+    vm->place_bytes += vmm__chunk_bytes(vm, chunk);
+    vm->places_max = (uint32_t)vmm__max(vm->places_max, chunk->places);
     place_enter(vm, chunk, granule, vmm__chunk_id(vm, chunk));
     return VMM_OK;
 }
@@ -165,6 +168,8 @@ vmm_status vmm__place_unmap(struct vm *vm, struct chunk *chunk, uint64_t granule
         link = &vm->next_places[*link];
     *link = vm->next_places[granule];
     chunk->places--;
+    vm->places--;
+    vm->place_bytes -= vmm__chunk_bytes(vm, chunk);
     place_enter(vm, chunk, granule, 0);
     vmm__arena_give(&vm->arena, granule, chunk->granules);
     return VMM_OK;

@@ -10,7 +10,7 @@
  *  2. a granule is taken from the arena exactly if it belongs to a chunk, mapped or not, or
  *     is a guard page;
  *  3. reserved_bytes is the sum over all chunks, limbo_bytes the sum over the chunks in
- *     limbo;
+ *     limbo; places and place_bytes are the sums over all further places;
  *  4. no two chunks share a handle, except a chunk and its aliases. An alias is the record
  *     of an old home, left where a chunk was mapped before a relocation. It is always in
  *     limbo, has addresses but no handle of its own, and counts neither in reserved_bytes
@@ -64,6 +64,9 @@ struct vm {
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
+    uint64_t places; /* of all chunks */
+    uint64_t place_bytes;
+    uint32_t places_max;   /* the most that a chunk has had */
     uint32_t *pages;       /* by granule */
     uint64_t *next_places; /* by granule: the next older place of its chunk, or NO_GRANULE */
     struct chunk *records; /* by id; id 0 is never used */

@@ -110,6 +110,42 @@ CACHE_TEST(a_view_is_found_again_without_a_driver_call)
     scene_end(test, &scene);
 }
 
+/* ---- Statistics -------------------------------------------------------------------------------- */
+
+CACHE_TEST(statistics_count_views)
+{
+    struct scene scene;
+    scene_begin(test, &scene, PIECE);
+    vmm_stats stats = cache_stats(test);
+    assert_int_equal(stats.views, 0);
+    assert_int_equal(stats.places, 0);
+    assert_int_equal(stats.occupied_bytes, 0);
+    uint64_t plans = stats.plans; /* the scene's own */
+    void *block = view_alloc(test, WHOLE);
+    stats = cache_stats(test);
+    assert_int_equal(stats.views, 1);
+    assert_int_equal(stats.stitches, 1);
+    assert_int_equal(stats.view_hits, 0);
+    assert_int_equal(stats.plans, plans + 1);
+    assert_true(stats.planning_ns > 0);
+    assert_true(stats.places > 1 && stats.places_max == 1);
+    assert_int_equal(stats.view_bytes, WHOLE);
+    assert_int_equal(stats.occupied_bytes, WHOLE);
+    block_free(test, block);
+    assert_int_equal(cache_stats(test).occupied_bytes, 0);
+    block = view_alloc(test, WHOLE - 512);
+    stats = cache_stats(test);
+    assert_int_equal(stats.view_hits, 1);
+    assert_int_equal(stats.occupied_bytes, WHOLE - 512);
+    block_free(test, block);
+    work_verify(test);
+    (void)cache_trim(test, 0);
+    stats = cache_stats(test);
+    assert_true(stats.views == 0 && stats.places == 0 && stats.view_bytes == 0);
+    assert_true(stats.stitches == 1 && stats.places_max == 1);
+    scene_end(test, &scene);
+}
+
 /* ---- The public functions ---------------------------------------------------------------------- */
 
 static void assert_not_found(struct cache_test *test, const void *address)

@@ -349,8 +349,10 @@ POLICY_TEST(the_cap_evicts_the_place_used_the_longest_ago)
     assert_true(crowd_serves(scene));
     assert_int_equal(chunk->places, PLACES_MOST - 1);
     assert_null(chunk_at(scene, OLDEST));
+    assert_int_equal(scene->cache->view_stats.evictions, 1);
     assert_true(crowd_serves(scene)); /* below the cap nothing is evicted */
     assert_int_equal(chunk->places, PLACES_MOST - 1);
+    assert_int_equal(scene->cache->view_stats.evictions, 1);
 }
 
 POLICY_TEST(a_place_in_use_is_not_evicted)

@@ -578,6 +578,7 @@ ENGINE_TEST(finds_users_that_do_not_add_up)
     assert_found(vmm__views_check(heap), place->users, 1, "5: the users");
     struct block *block = take(engine, heap, GRANULE);
     assert_found(vmm__views_check(heap), place->users, 0, "5: the users");
+    assert_found(vmm__views_check(heap), heap->occupied_bytes, 0, "5: the bytes of blocks");
     give(engine, heap, block, 1);
 }
 

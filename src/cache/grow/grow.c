@@ -1,6 +1,8 @@
 /* Grows a heap: see grow.h. */
+#define _GNU_SOURCE
 #include "cache/grow/grow.h"
 #include "base/arith.h"
+#include "base/clock.h"
 #include "cache/grow/fill.h"
 #include "cache/grow/guard_page.h"
 #include "cache/grow/stitch.h"
@@ -65,6 +67,17 @@ static bool has_views(const struct vmm_cache *cache, const struct heap *heap)
     return !heap->is_small && cache->has_views;
 }
 
+/* Plans a view, and counts the time. */
+static vmm_status view_plan(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
+                            uint64_t allowed_bytes, enum idle_when when, struct plan *out)
+{
+    uint64_t start_ns = vmm__clock_ns();
+    vmm_status status = vmm__plan_begin(cache, heap, bytes, allowed_bytes, when, out);
+    cache->view_stats.planning_ns += vmm__clock_ns() - start_ns;
+    cache->view_stats.plans++;
+    return status;
+}
+
 /* Makes a view, if that needs less new memory than the placement, or costs less. VMM__NO_FIT if not. */
 static vmm_status view_make(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                             uint64_t allowed, uint64_t most, enum idle_when when)
@@ -73,7 +86,7 @@ static vmm_status view_make(struct vmm_cache *cache, struct heap *heap, uint64_t
     unsigned shift = cache->vm.arena.granule_shift;
     vmm__cache_pools_lock_refilling(cache, heap);
     vmm_status status =
-        vmm__plan_begin(cache, heap, bytes, vmm__min(allowed, most) << shift, when, &plan);
+        view_plan(cache, heap, bytes, vmm__min(allowed, most) << shift, when, &plan);
     bool has_plan = status == VMM_OK;
     if (has_plan)
         status = plan.new_bytes >> shift < most ? vmm__stitch_transfer(cache, heap, when, &plan)

@@ -66,9 +66,11 @@ static bool place_evict(struct search *search, struct chunk *chunk)
     const struct views *views = &search->cache->views;
     struct pool *pool = search->heap->pool;
     uint64_t oldest = vmm__plan_oldest_place(views, chunk);
-    return oldest != NO_GRANULE && !pool->is_in_use &&
-           vmm__timeline_query(&pool->timeline, views->places[oldest].epoch) == VMM_OK &&
-           vmm__views_place_unmap(search->heap, chunk, oldest) == VMM_OK;
+    bool is_evicted = oldest != NO_GRANULE && !pool->is_in_use &&
+                      vmm__timeline_query(&pool->timeline, views->places[oldest].epoch) == VMM_OK &&
+                      vmm__views_place_unmap(search->heap, chunk, oldest) == VMM_OK;
+    search->cache->view_stats.evictions += is_evicted ? 1 : 0;
+    return is_evicted;
 }
 
 /* Whether all work on an idle chunk has finished. */

@@ -136,6 +136,7 @@ static vmm_status places_evict(const struct stitch *stitch)
         if (oldest == NO_GRANULE ||
             vmm__views_place_unmap(stitch->heap, item->chunk, oldest) != VMM_OK)
             return VMM__NO_FIT;
+        stitch->cache->view_stats.evictions++;
     }
     return VMM_OK;
 }
@@ -194,6 +195,7 @@ vmm_status vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t byte
     if (status != VMM_OK)
         return status;
     (void)chunks_each(&stitch, place_add);
+    cache->view_stats.stitches++;
     vmm__cache_log(cache, "view: stream %p: %llu granules at 0x%llx, %llu of them new",
                    heap->pool->stream, (unsigned long long)stitch.mapped,
                    (unsigned long long)vmm__arena_address(&cache->vm.arena, mapped_first(&stitch)),

@@ -34,6 +34,8 @@ _NUMBERS = (
     ("stream_waits", "Stream waits", str),
     ("stalls", "Waits for the device", str),
     ("driver_ns", "Driver time", lambda value: f"{value / 1e6:.1f} ms"),
+    ("places", "Places in views", str),
+    ("occupied_bytes", "Used in views", _sizes.text),
 )
 
 
