@@ -187,6 +187,12 @@ TEST(test_trims_and_settings)
     assert_contains(ran.output, "\"policy\":\"expandable\",\"driver\":\"sim\",\"settings\":null");
     assert_contains(ran.output, "\"compaction\":\"off\"}");
     assert_contains(ran.output, "\"trims\":10,");
+    command_expect("--driver sim --trace gnn --compacts 5 --passes 2 --jitter 10 --verify --quiet "
+                   "--policy expandable,vmmcache --json - 2>/dev/null",
+                   0);
+    assert_contains(ran.output, "\"compacts\":10,");
+    assert_contains(ran.output, "\"stitches\":null,");
+    assert_contains(ran.output, "\"verified\":true,");
 }
 
 TEST(test_timeline_alone_on_stdout)

@@ -30,7 +30,13 @@ static struct result good_result(const struct trace *trace, struct replay_pass *
             .trims = { .count = 100,
                        .over_bar = 3,
                        .worst_excess_bytes = 5 * MIB / 4,
-                       .worst_live_bytes = 7 * MIB / 4 },
+                       .worst_live_bytes = 7 * MIB / 4,
+                       .median_excess_bytes = MIB,
+                       .worst_driver_ns = 2500000 },
+            .compacts = { .count = 9, .over_bar = 1, .worst_excess_bytes = MIB },
+            .has_stats = true,
+            .stats = { .views = 1, .places = 2, .places_max = 3, .view_hits = 4, .stitches = 5,
+                       .evictions = 6, .plans = 7, .planning_ns = 8 },
         },
         .settings = { .footprint_permille = 50, .reuse = VMM_REUSE_STREAM_WAIT,
                       .compaction = VMM_COMPACTION_OFF },
@@ -68,9 +74,15 @@ TEST(test_all_fields)
                 "\"footprint\":1.50000,"
                 "\"over_lower_bound\":1.20000,\"least_mib\":1.500,\"trims\":100,"
                 "\"trim_worst_excess_mib\":1.250,\"trim_worst_live_mib\":1.750,"
-                "\"trims_over_bar\":3,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
+                "\"trim_median_excess_mib\":1.000,\"trim_worst_driver_ms\":2.500,"
+                "\"trims_over_bar\":3,\"compacts\":9,\"compact_worst_excess_mib\":1.000,"
+                "\"compact_worst_live_mib\":0.000,\"compact_median_excess_mib\":0.000,"
+                "\"compact_worst_driver_ms\":0.000,\"compacts_over_bar\":1,\"driver_calls\":{"
+                "\"create\":1,\"map\":2,\"access\":3,"
                 "\"unmap\":4,\"release\":5},\"driver_ms\":1.500,\"ns_per_op\":[321.0,40.0],"
-                "\"driver_ms_per_pass\":[1.250,0.250],\"stalls\":2,\"verified\":true,"
+                "\"driver_ms_per_pass\":[1.250,0.250],\"views\":1,\"places\":2,\"places_max\":3,"
+                "\"view_hits\":4,\"stitches\":5,\"evictions\":6,\"plans\":7,\"planning_ns\":8,"
+                "\"stalls\":2,\"verified\":true,"
                 "\"reason\":null}\n]}\n");
 }
 
@@ -87,6 +99,8 @@ TEST(test_what_is_not_there_is_null)
     result.outcome.ops_done = 0;
     result.outcome.pass_count = 0;
     result.outcome.trims = (struct trims_outcome){ 0 };
+    result.outcome.compacts = (struct trims_outcome){ 0 };
+    result.outcome.has_stats = false;
     result.outcome.verified = REPLAY_UNASKED;
     (void)snprintf(result.outcome.reason, sizeof(result.outcome.reason), "needed 2 MiB");
     json_expect(&result, 1, "m",
@@ -98,9 +112,15 @@ TEST(test_what_is_not_there_is_null)
                 "\"footprint\":1.50000,"
                 "\"over_lower_bound\":1.20000,\"least_mib\":null,\"trims\":0,"
                 "\"trim_worst_excess_mib\":null,\"trim_worst_live_mib\":null,"
-                "\"trims_over_bar\":null,\"driver_calls\":{\"create\":1,\"map\":2,\"access\":3,"
+                "\"trim_median_excess_mib\":null,\"trim_worst_driver_ms\":null,"
+                "\"trims_over_bar\":null,\"compacts\":0,\"compact_worst_excess_mib\":null,"
+                "\"compact_worst_live_mib\":null,\"compact_median_excess_mib\":null,"
+                "\"compact_worst_driver_ms\":null,\"compacts_over_bar\":null,\"driver_calls\":{"
+                "\"create\":1,\"map\":2,\"access\":3,"
                 "\"unmap\":4,\"release\":5},\"driver_ms\":1.500,\"ns_per_op\":[],"
-                "\"driver_ms_per_pass\":[],\"stalls\":2,\"verified\":null,"
+                "\"driver_ms_per_pass\":[],\"views\":null,\"places\":null,\"places_max\":null,"
+                "\"view_hits\":null,\"stitches\":null,\"evictions\":null,\"plans\":null,"
+                "\"planning_ns\":null,\"stalls\":2,\"verified\":null,"
                 "\"reason\":\"needed 2 MiB\"}\n]}\n");
 }
 

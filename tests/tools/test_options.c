@@ -9,7 +9,7 @@ struct parsed {
     struct options options;
     struct options_error error;
     enum options_outcome outcome;
-    char line[256];
+    char line[512];
 };
 
 /* Parses "fragtest LINE", words parted by blanks. The result points into itself. */
@@ -50,6 +50,8 @@ TEST(test_no_arguments)
     assert_true(parsed.options.verify);
     assert_false(parsed.options.least);
     assert_int_equal(parsed.options.trims, 0);
+    assert_int_equal(parsed.options.compacts, 0);
+    assert_int_equal(parsed.options.jitter, 0);
     assert_int_equal(parsed.options.settings.footprint_permille, 0);
     assert_int_equal(parsed.options.settings.reuse, VMM_REUSE_COMPLETED);
     assert_int_equal(parsed.options.settings.compaction, VMM_COMPACTION_OFF);
@@ -63,7 +65,7 @@ TEST(test_all_options)
     line_accept(&parsed, "--driver sim --trace a.gz --workload steady --trace=b --policy "
                          "vmmcache,expandable --memory 1644MiB --passes 3 --lag 1000 --least "
                          "--json out.json --timeline=out.csv --quiet --trims 100 --footprint=50 "
-                         "--reuse stream_wait --compaction on");
+                         "--reuse stream_wait --compaction on --compacts 7 --jitter=10");
     assert_int_equal(parsed.options.driver, VMM_DRIVER_SIM);
     assert_int_equal(parsed.options.source_count, 3);
     assert_string_equal(parsed.options.sources[0].name, "a.gz");
@@ -74,6 +76,8 @@ TEST(test_all_options)
     assert_int_equal(parsed.options.passes, 3);
     assert_int_equal(parsed.options.lag, 1000);
     assert_int_equal(parsed.options.trims, 100);
+    assert_int_equal(parsed.options.compacts, 7);
+    assert_int_equal(parsed.options.jitter, 10);
     assert_int_equal(parsed.options.settings.footprint_permille, 50);
     assert_int_equal(parsed.options.settings.reuse, VMM_REUSE_STREAM_WAIT);
     assert_int_equal(parsed.options.settings.compaction, VMM_COMPACTION_ON);
@@ -133,6 +137,16 @@ TEST(test_settings)
     }
 }
 
+TEST(test_workloads_with_a_size)
+{
+    struct parsed parsed;
+
+    line_accept(&parsed, "--workload alternate:2MiB --workload=alternate:64K");
+    assert_int_equal(parsed.options.source_count, 2);
+    assert_true(parsed.options.sources[0].is_workload);
+    assert_string_equal(parsed.options.sources[1].name, "alternate:64K");
+}
+
 TEST(test_help)
 {
     struct parsed parsed;
@@ -185,6 +199,16 @@ static const struct {
     { "--trims 1000001", "--trims takes" },
     { "--trims -3", "--trims takes" },
     { "--trims 99999999999999999999", "--trims takes" },
+    { "--compacts 0", "--compacts takes a whole number from 1 to 1000000" },
+    { "--jitter 0", "--jitter takes a whole number from 1 to 90" },
+    { "--jitter 91", "--jitter takes" },
+    { "--jitter 10%", "--jitter takes" },
+    { "--workload alternate", "did you mean alternate:SIZE?" },
+    { "--workload alternate:0", "--workload knows no \"alternate:0\"" },
+    { "--workload alternate:2GiB", "--workload knows no" },
+    { "--workload alternate:1KiB", "--workload knows no" },
+    { "--workload alternate:32MiBs", "--workload knows no" },
+    { "--workload steady:2MiB", "--workload knows no" },
     { "--footprint 0", "--footprint takes a whole number from 1 to 1000, or any, not \"0\"" },
     { "--footprint 1001", "--footprint takes" },
     { "--footprint 4294967295", "--footprint takes" },

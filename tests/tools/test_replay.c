@@ -324,3 +324,79 @@ REPLAY_TEST(test_leak_is_found)
 {
     careless_run(driver, two_at_once, FAULT_LEAKS, "left behind");
 }
+
+/* ---- Jitter ---------------------------------------------------------------------------------- */
+
+enum { JITTER_BLOCKS = 40, JITTER_PASSES = 3 };
+
+static struct {
+    vmm_status (*alloc)(struct policy *policy, uint64_t bytes, uint32_t stream,
+                        struct policy_place *out);
+    uint64_t bytes[JITTER_PASSES * JITTER_BLOCKS];
+    unsigned count;
+} noted;
+
+static struct policy_ops noting_ops;
+
+static vmm_status noting_open(const struct policy_setup *setup, struct policy **out)
+{
+    vmm_status status = policy_block_splitting()->open(setup, out);
+
+    if (status == VMM_OK)
+        (*out)->ops = &noting_ops;
+    return status;
+}
+
+static vmm_status noting_alloc(struct policy *policy, uint64_t bytes, uint32_t stream,
+                               struct policy_place *out)
+{
+    assert_true(noted.count < JITTER_PASSES * JITTER_BLOCKS);
+    noted.bytes[noted.count++] = bytes;
+    return noted.alloc(policy, bytes, stream, out);
+}
+
+/* Notes the sizes of each pass over blocks of 10000 bytes. */
+static void jitter_run(struct driver *driver, unsigned jitter)
+{
+    char text[JITTER_BLOCKS * 24] = "";
+
+    for (unsigned i = 0; i < JITTER_BLOCKS; i++)
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "+ %u 10000 0\n", i);
+    noting_ops = *policy_block_splitting();
+    noted.alloc = noting_ops.alloc;
+    noted.count = 0;
+    noting_ops.open = noting_open;
+    noting_ops.alloc = noting_alloc;
+    struct replay_request request = replay_of(text, &noting_ops, driver);
+    request.passes = JITTER_PASSES;
+    request.jitter = jitter;
+    run_well(&request);
+    assert_int_equal(noted.count, JITTER_PASSES * JITTER_BLOCKS);
+}
+
+REPLAY_TEST(test_jitter_draws_sizes_in_later_passes)
+{
+    uint64_t first[JITTER_PASSES * JITTER_BLOCKS];
+    unsigned differ = 0;
+    unsigned small = 0;
+
+    jitter_run(driver, 20);
+    memcpy(first, noted.bytes, sizeof(first));
+    jitter_run(driver, 20);
+    assert_memory_equal(first, noted.bytes, sizeof(first)); /* the same in every run */
+    for (unsigned i = 0; i < JITTER_PASSES * JITTER_BLOCKS; i++) {
+        assert_true(first[i] <= 10000 && first[i] >= (i < JITTER_BLOCKS ? 10000 : 8000));
+        differ += i >= 2 * JITTER_BLOCKS && first[i] != first[i - JITTER_BLOCKS];
+        small += first[i] < 9000;
+    }
+    assert_true(differ > JITTER_BLOCKS / 2);
+    assert_true(small > JITTER_BLOCKS / 2 && small < 3 * JITTER_BLOCKS / 2);
+    assert_int_equal(outcome.peak_live_bytes, JITTER_BLOCKS * 10000);
+}
+
+REPLAY_TEST(test_without_jitter_all_passes_are_the_same)
+{
+    jitter_run(driver, 0);
+    for (unsigned i = 0; i < JITTER_PASSES * JITTER_BLOCKS; i++)
+        assert_int_equal(noted.bytes[i], 10000);
+}

@@ -105,10 +105,12 @@ TEST(test_table_folds)
 {
     struct result results[2] = { result_make(policy_block_splitting(), false),
                                  result_make(policy_vmmcache(), true) };
-    struct table_columns columns = { .least = true, .trims = true };
-    static const char *const headers[] = { "outcome",   "peak live",  "peak reserved", "footprint",
-                                           "least",     "after trim", "driver calls",  "stalls",
-                                           "driver ms", "ns/op",      "verified" };
+    struct table_columns columns = { .least = true, .trims = true, .compacts = true };
+    static const char *const headers[] = {
+        "outcome",       "peak live",    "peak reserved", "footprint", "least", "after trim",
+        "after compact", "driver calls", "stalls",        "driver ms", "ns/op", "views",
+        "places max",    "stitches",     "planning",      "verified"
+    };
     results[1].outcome.pass_count = 2;
     results[1].least_bytes = 9 * MIB;
     (void)snprintf(results[0].outcome.reason, sizeof(results[0].outcome.reason),
@@ -146,6 +148,21 @@ TEST(test_table)
     assert_contains(text, "  block-splitting: needed 9 MiB\n");
     assert_null(strstr(text, "lower bound"));
     assert_null(strstr(text, "after trim"));
+    assert_null(strstr(text, "after compact"));
+}
+
+TEST(test_views_in_the_table)
+{
+    struct result results[2] = { result_make(policy_expandable(), true),
+                                 result_make(policy_vmmcache(), true) };
+    results[1].outcome.has_stats = true;
+    results[1].outcome.stats = (vmm_stats){
+        .views = 12, .places_max = 5, .stitches = 40, .plans = 50, .planning_ns = 125000
+    };
+    table_write(write_begin(), 0, results, 2, &(struct table_columns){ .least = false });
+    const char *text = write_end();
+    assert_contains(text, "    -           -         -         -       yes");
+    assert_contains(text, "   12           5        40    2.5 us       yes");
 }
 
 TEST(test_table_columns)

@@ -124,6 +124,28 @@ TEST(test_workloads)
     }
 }
 
+/* 12 blocks of 1 GiB, six of them freed, then the 6 GiB again in larger and in smaller blocks. */
+TEST(test_alternate)
+{
+    struct trace trace;
+
+    assert_true(workload_make("alternate:1GiB", &trace));
+    assert_int_equal(trace.block_count, 12 + 11 + 8);
+    assert_int_equal(trace.op_count, trace.block_count + 6);
+    assert_true(trace.live_bytes == 12 * GIB && trace.peak_live_bytes == 12 * GIB);
+    for (uint32_t i = 0; i < 12; i++) {
+        assert_int_equal(trace.ops[i], i << 1);
+        assert_int_equal(trace.blocks[i].live, i % 2);
+    }
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(trace.ops[12 + i], 2 * i << 1 | 1);
+    trace_free(&trace);
+    assert_true(workload_make("alternate:64KiB", &trace));
+    assert_int_equal(trace.block_count, (12 << 14) + 11 + 8);
+    trace_free(&trace);
+    assert_false(workload_make("alternate:SIZE", &trace));
+}
+
 TEST(test_unknown_workload)
 {
     struct trace trace;

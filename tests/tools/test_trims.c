@@ -26,13 +26,14 @@ TEST(test_moments_are_spread)
     struct trims trims;
     unsigned regular = 0;
 
-    trims_init(&trims, 100, 5000);
+    assert_true(trims_init(&trims, 100, 5000, 1));
     assert_int_equal(moments_of(&trims, moments), 100);
     for (uint32_t i = 0; i < 100; i++) {
         assert_true(moments[i] >= 50 * i && moments[i] < 50 * (i + 1));
         regular += i > 0 && moments[i] - moments[i - 1] == 50;
     }
     assert_true(regular < 20);
+    trims_fini(&trims);
 }
 
 TEST(test_moments_are_fixed)
@@ -42,9 +43,10 @@ TEST(test_moments_are_fixed)
     struct trims trims;
 
     for (unsigned i = 0; i < 2; i++) {
-        trims_init(&trims, 100, 5000);
+        assert_true(trims_init(&trims, 100, 5000, 2));
         assert_int_equal(moments_of(&trims, first[i]), 100);
         assert_int_equal(moments_of(&trims, second[i]), 100);
+        trims_fini(&trims);
     }
     assert_memory_equal(first[0], first[1], sizeof(first[0]));
     assert_memory_equal(second[0], second[1], sizeof(second[0]));
@@ -56,32 +58,40 @@ TEST(test_more_trims_than_operations)
     uint32_t moments[100];
     struct trims trims;
 
-    trims_init(&trims, 100, 7);
+    assert_true(trims_init(&trims, 100, 7, 1));
     assert_int_equal(moments_of(&trims, moments), 100);
     assert_int_equal(moments[0], 0);
     assert_int_equal(moments[99], 6);
-    trims_init(&trims, 0, 7);
+    trims_fini(&trims);
+    assert_true(trims_init(&trims, 0, 7, 1));
     assert_int_equal(moments_of(&trims, moments), 0);
+    trims_fini(&trims);
 }
 
 /* ---- The worst of them ----------------------------------------------------------------------- */
 
-TEST(test_worst_and_bar)
+TEST(test_worst_median_and_bar)
 {
     struct trims_outcome outcome = { 0 };
+    struct trims trims;
 
-    trims_note(&outcome, 1000 * MIB, 1000 * MIB);
+    assert_true(trims_init(&trims, 5, 100, 1));
+    trims_note(&trims, &outcome, 1000 * MIB, 1000 * MIB, 7);
     assert_int_equal(outcome.count, 1);
     assert_true(outcome.worst_live_bytes == 1000 * MIB);
-    trims_note(&outcome, 1000 * MIB, 1035 * MIB); /* 2 % and 16 MiB are 36 MiB */
+    trims_note(&trims, &outcome, 1000 * MIB, 1035 * MIB, 9); /* 2 % and 16 MiB are 36 MiB */
     assert_int_equal(outcome.over_bar, 0);
-    trims_note(&outcome, 1000 * MIB, 1037 * MIB);
-    trims_note(&outcome, 0, 17 * MIB);
-    trims_note(&outcome, 0, 16 * MIB);
+    trims_note(&trims, &outcome, 1000 * MIB, 1037 * MIB, 8);
+    trims_note(&trims, &outcome, 0, 17 * MIB, 1);
+    trims_note(&trims, &outcome, 0, 16 * MIB, 1);
     assert_int_equal(outcome.over_bar, 2);
     assert_int_equal(outcome.count, 5);
     assert_true(outcome.worst_excess_bytes == 37 * MIB);
     assert_true(outcome.worst_live_bytes == 1000 * MIB);
+    assert_int_equal(outcome.worst_driver_ns, 9);
+    trims_end(&trims, &outcome);
+    assert_true(outcome.median_excess_bytes == 17 * MIB);
+    trims_fini(&trims);
 }
 
 /* ---- In a run -------------------------------------------------------------------------------- */
@@ -175,6 +185,39 @@ SIM_TEST(test_waits_cost_nothing)
     assert_int_equal(outcome.stalls, 0);
     assert_int_equal(outcome.calls[DRIVER_CALL_device_wait], 0);
     replay_outcome_free(&outcome);
+}
+
+/* Every other block is freed, then the rest. A chunk has several blocks, so only a compaction gives their memory back. */
+SIM_TEST(test_compacts)
+{
+    char text[1024] = "";
+    for (unsigned i = 0; i < 16; i++)
+        (void)snprintf(text + strlen(text), 64, "+ %u 3145728 0\n", i);
+    for (unsigned i = 0; i < 16; i++)
+        (void)snprintf(text + strlen(text), 64, "- %u\n", i % 8 * 2 + i / 8);
+    struct trace trace = test_trace(text);
+    struct replay_request request = {
+        .trace = &trace,
+        .policy = policy_vmmcache(),
+        .driver = driver,
+        .passes = 3,
+        .trims = 16,
+        .compacts = 16,
+        .verify = true,
+        .settings = { .footprint_permille = VMM_FOOTPRINT_ANY },
+    };
+    replay_run(&request, &outcome);
+    assert_true(outcome.ok && outcome.verified == REPLAY_VERIFIED);
+    assert_int_equal(outcome.compacts.count, 48);
+    assert_int_equal(outcome.trims.count, 48);
+    assert_true(outcome.trims.worst_excess_bytes > outcome.compacts.worst_excess_bytes);
+    assert_true(outcome.compacts.worst_driver_ns > 0);
+    replay_outcome_free(&outcome);
+    request.policy = policy_expandable(); /* cannot */
+    replay_run(&request, &outcome);
+    assert_true(outcome.ok && outcome.compacts.count == 0);
+    replay_outcome_free(&outcome);
+    trace_free(&trace);
 }
 
 /* ---- Policies that cannot -------------------------------------------------------------------- */

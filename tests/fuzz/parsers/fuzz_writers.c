@@ -140,6 +140,9 @@ static void result_fill(struct result *result, const uint8_t *data, size_t bytes
     outcome->peak_live_bytes = outcome->lower_bound_bytes = 1 + number / 2;
     outcome->peak_reserved_bytes = outcome->driver_ns = ~number;
     outcome->trims.count = number % 3;
+    outcome->compacts.count = number % 2;
+    outcome->has_stats = number % 7 != 0;
+    outcome->stats.planning_ns = number;
     outcome->verified = (enum replay_verified)(number % 3);
     result->limit_bytes = number & (number >> 32);
     result->settings.footprint_permille = number % 5 == 0 ? VMM_FOOTPRINT_ANY : number % 2;

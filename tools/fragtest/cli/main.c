@@ -86,6 +86,7 @@ static int runner_show(struct runner *runner, struct outputs *outputs, struct dr
     const struct table_columns columns = {
         .least = options->least,
         .trims = options->trims > 0,
+        .compacts = options->compacts > 0,
         .lower_bound = options->lag > 0,
     };
     char machine[320];

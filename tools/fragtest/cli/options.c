@@ -14,6 +14,7 @@
 #define MOST_PASSES    1000U
 #define MOST_LAG       1000000000U
 #define MOST_TRIMS     1000000U
+#define MOST_JITTER    90U
 #define MOST_FOOTPRINT 1000U
 #define LEAST_LIMIT    (2U << 20) /* one chunk: no allocator works with less */
 
@@ -77,11 +78,10 @@ static bool workload_take(struct parser *parser, const char *value)
         parser->lists_workloads = true;
         return true;
     }
-    for (unsigned i = 0; i < WORKLOAD_COUNT; i++) {
+    if (workload_exists(value))
+        return source_take(parser, value, true);
+    for (unsigned i = 0; i < WORKLOAD_COUNT; i++)
         names[i] = workload_name(i);
-        if (strcmp(value, names[i]) == 0)
-            return source_take(parser, value, true);
-    }
     struct nearest_text nearest = nearest_name(value, strlen(value), names, WORKLOAD_COUNT);
     return parser_fail(parser, "--workload knows no \"%.60s\"; %s", value, nearest.text);
 }
@@ -165,27 +165,39 @@ static bool count_take(struct parser *parser, const char *option, const char *va
                        (unsigned long long)least, (unsigned long long)most, value);
 }
 
-static bool passes_take(struct parser *parser, const char *value)
-{
-    uint64_t passes = 1;
-    if (!count_take(parser, "--passes", value, 1, MOST_PASSES, &passes))
-        return false;
-    parser->options->passes = (unsigned)passes;
-    return true;
-}
-
 static bool lag_take(struct parser *parser, const char *value)
 {
     return count_take(parser, "--lag", value, 0, MOST_LAG, &parser->options->lag);
 }
 
+static bool unsigned_take(struct parser *parser, const char *option, const char *value,
+                          unsigned most, unsigned *out)
+{
+    uint64_t number = 0;
+    if (!count_take(parser, option, value, 1, most, &number))
+        return false;
+    *out = (unsigned)number;
+    return true;
+}
+
+static bool passes_take(struct parser *parser, const char *value)
+{
+    return unsigned_take(parser, "--passes", value, MOST_PASSES, &parser->options->passes);
+}
+
 static bool trims_take(struct parser *parser, const char *value)
 {
-    uint64_t trims = 0;
-    if (!count_take(parser, "--trims", value, 1, MOST_TRIMS, &trims))
-        return false;
-    parser->options->trims = (unsigned)trims;
-    return true;
+    return unsigned_take(parser, "--trims", value, MOST_TRIMS, &parser->options->trims);
+}
+
+static bool compacts_take(struct parser *parser, const char *value)
+{
+    return unsigned_take(parser, "--compacts", value, MOST_TRIMS, &parser->options->compacts);
+}
+
+static bool jitter_take(struct parser *parser, const char *value)
+{
+    return unsigned_take(parser, "--jitter", value, MOST_JITTER, &parser->options->jitter);
 }
 
 static bool footprint_take(struct parser *parser, const char *value)
@@ -274,6 +286,11 @@ static const struct {
         "none (default if you name a trace or workload)." },
       memory_take },
     { { "--passes", "N", "Replay each trace N times in a row (default 1)." }, passes_take },
+    { { "--jitter", "N",
+        "From the second pass on, each block is smaller than in the trace by a random share of up "
+        "to N "
+        "percent, 1 to 90; the same in every run." },
+      jitter_take },
     { { "--lag", "N",
         "With sim only: work finishes N operations after it was submitted (default 0)." },
       lag_take },
@@ -293,8 +310,14 @@ static const struct {
         "At N random moments of each pass, wait for the device and give back all idle memory; the "
         "table shows the most that stays reserved beyond live bytes." },
       trims_take },
+    { { "--compacts", "N",
+        "For vmmcache: at N random moments of each pass, those of --trims, wait for the device and "
+        "call "
+        "vmm_compact()." },
+      compacts_take },
     { { "--least", NULL,
-        "Also search the smallest limit that each policy survives, to 0.1 %; without trims." },
+        "Also search the smallest limit that each policy survives, to 0.1 %; without trims and "
+        "compactions." },
       flag_take },
     { { "--verify", NULL, "Fill every block, and check it when it is freed." }, flag_take },
     { { "--json", "FILE", "Write the results to FILE as JSON; - is standard output." }, json_take },

@@ -31,6 +31,8 @@ struct options {
     unsigned passes;
     uint64_t lag;
     unsigned trims;
+    unsigned compacts;
+    unsigned jitter; /* percent */
     struct policy_settings settings;
     bool least;
     bool verify;
@@ -65,7 +67,7 @@ struct options_entry {
     const char *text;
 };
 
-#define OPTIONS_COUNT 16
+#define OPTIONS_COUNT 18
 
 const struct options_entry *options_entry(unsigned index);
 

@@ -87,6 +87,8 @@ static void result_fill(struct runner *runner, struct result *result, struct dri
         .passes = options->passes,
         .lag = options->lag,
         .trims = options->trims,
+        .compacts = options->compacts,
+        .jitter = options->jitter,
         .verify = options->verify,
         .settings = result->settings,
         .timeline = &result->timeline,

@@ -56,6 +56,12 @@ struct policy_ops {
     /* Gives back all memory that it can; it may move live bytes. NULL: the policy has no trim. */
     vmm_status (*trim)(struct policy *policy);
 
+    /* Gives back memory by moving live bytes; the device is idle. NULL: the policy cannot. */
+    vmm_status (*compact)(struct policy *policy);
+
+    /* NULL: the policy has no statistics. */
+    vmm_status (*stats)(struct policy *policy, vmm_stats *out);
+
     /* After alloc failed with these arguments: one line on why, for a person. */
     void (*explain)(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
                     size_t capacity);

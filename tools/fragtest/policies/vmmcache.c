@@ -45,6 +45,17 @@ static vmm_status vmmcache_trim(struct policy *policy)
     return vmm_trim(self_of(policy)->cache, 0, NULL);
 }
 
+static vmm_status vmmcache_compact(struct policy *policy)
+{
+    return vmm_compact(self_of(policy)->cache, 0, NULL, NULL);
+}
+
+static vmm_status vmmcache_stats(struct policy *policy, vmm_stats *out)
+{
+    *out = (vmm_stats)VMM_STATS_INIT;
+    return vmm_stats_get(self_of(policy)->cache, out);
+}
+
 static void vmmcache_explain(struct policy *policy, uint64_t bytes, uint32_t stream, char *text,
                              size_t capacity)
 {
@@ -94,6 +105,8 @@ const struct policy_ops *policy_vmmcache(void)
         .alloc = vmmcache_alloc,
         .free = vmmcache_free,
         .trim = vmmcache_trim,
+        .compact = vmmcache_compact,
+        .stats = vmmcache_stats,
         .explain = vmmcache_explain,
         .close = vmmcache_close,
     };

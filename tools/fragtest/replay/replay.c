@@ -6,12 +6,14 @@
 #include "fragtest/replay/timing.h"
 #include "fragtest/replay/verify.h"
 #include "fragtest/trace/lower_bound.h"
+#include "fragtest/trace/random.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PROGRESS_STEP 256U
+#define JITTER_SEED   20250801U
 
 struct replay {
     const struct replay_request *request;
@@ -19,6 +21,8 @@ struct replay {
     struct driver *driver;
     struct policy *policy;
     struct policy_place *places; /* of each block; address 0: not live */
+    uint64_t *bytes;             /* of each block, in this pass */
+    uint64_t jitter_random;
     vmm_stream *streams;
     struct verify verify;
     bool work;
@@ -27,6 +31,7 @@ struct replay {
     uint64_t reserved_base;
     struct timing timing;
     struct trims trims;
+    struct trims compacts;
 };
 
 static uint64_t reserved_bytes(const struct replay *replay)
@@ -59,42 +64,42 @@ static void sample_take(struct replay *replay, uint64_t op)
 
 static vmm_status block_alloc(struct replay *replay, uint32_t block)
 {
-    const struct trace_block *wanted = &replay->request->trace->blocks[block];
+    uint64_t bytes = replay->bytes[block];
+    uint32_t stream = replay->request->trace->blocks[block].stream;
     struct policy_place *place = &replay->places[block];
     struct policy_place taken = { 0 };
 
     uint64_t start = vmm__clock_ns();
-    vmm_status status =
-        replay->policy->ops->alloc(replay->policy, wanted->bytes, wanted->stream, &taken);
+    vmm_status status = replay->policy->ops->alloc(replay->policy, bytes, stream, &taken);
     timing_call(&replay->timing, start);
     if (status != VMM_OK)
         return status;
     *place = taken;
-    replay->live_bytes += wanted->bytes;
+    replay->live_bytes += bytes;
     if (replay->request->verify)
         verify_alloc(&replay->verify, block, place->address);
     if (!replay->work)
         return VMM_OK;
-    return vmm__driver_fill(replay->driver, place->address, wanted->bytes,
-                            block_word(replay, block), block_stream(replay, block));
+    return vmm__driver_fill(replay->driver, place->address, bytes, block_word(replay, block),
+                            block_stream(replay, block));
 }
 
 static vmm_status block_free(struct replay *replay, uint32_t block)
 {
-    const struct trace_block *wanted = &replay->request->trace->blocks[block];
+    uint64_t bytes = replay->bytes[block];
     struct policy_place place = replay->places[block];
 
     if (replay->work) {
         vmm_status status =
-            vmm__driver_check(replay->driver, place.address, wanted->bytes,
-                              block_word(replay, block), block_stream(replay, block));
+            vmm__driver_check(replay->driver, place.address, bytes, block_word(replay, block),
+                              block_stream(replay, block));
         if (status != VMM_OK)
             return status;
     }
     if (replay->request->verify)
         verify_free(&replay->verify, block);
     replay->places[block] = (struct policy_place){ 0 };
-    replay->live_bytes -= wanted->bytes;
+    replay->live_bytes -= bytes;
     uint64_t start = vmm__clock_ns();
     vmm_status status = replay->policy->ops->free(replay->policy, place);
     timing_call(&replay->timing, start);
@@ -138,42 +143,63 @@ static void reason_write(struct replay *replay, uint32_t op, vmm_status status)
     char *text = replay->outcome->reason;
 
     if (status == VMM_ERR_DEVICE_OOM && !trace_op_frees(trace->ops[op]))
-        replay->policy->ops->explain(replay->policy, block->bytes, block->stream, text,
-                                     REPLAY_REASON_BYTES - 64);
+        replay->policy->ops->explain(replay->policy, replay->bytes[trace_op_block(trace->ops[op])],
+                                     block->stream, text, REPLAY_REASON_BYTES - 64);
     else
         (void)snprintf(text, REPLAY_REASON_BYTES - 64, "%s: %s", vmm_status_name(status),
                        vmm_last_error());
     reason_end(replay, op);
 }
 
-static vmm_status trim_run(struct replay *replay)
+/* A trim or a compaction. */
+struct moment {
+    const char *name;
+    vmm_status (*call)(struct policy *policy); /* NULL: the policy cannot */
+    struct trims *trims;
+    struct trims_outcome *outcome;
+};
+
+static vmm_status moment_run(struct replay *replay, const struct moment *moment)
 {
     vmm_status status = timing_settle(&replay->timing);
     if (status != VMM_OK)
         return status;
+    uint64_t driver_ns = vmm__driver_clock_ns(replay->driver);
     uint64_t start = vmm__clock_ns();
-    status = replay->policy->ops->trim(replay->policy);
+    status = moment->call(replay->policy);
     timing_call(&replay->timing, start);
     if (status == VMM_OK)
-        trims_note(&replay->outcome->trims, replay->live_bytes, reserved_bytes(replay));
+        trims_note(moment->trims, moment->outcome, replay->live_bytes, reserved_bytes(replay),
+                   vmm__driver_clock_ns(replay->driver) - driver_ns);
     return status;
 }
 
 /* Those that are due after an operation. */
-static bool trims_run(struct replay *replay, uint32_t op)
+static bool moments_run(struct replay *replay, uint32_t op, const struct moment *moment)
 {
-    if (replay->policy->ops->trim == NULL)
+    if (moment->call == NULL)
         return true;
-    while (trims_due(&replay->trims, op)) {
-        vmm_status status = trim_run(replay);
+    while (trims_due(moment->trims, op)) {
+        vmm_status status = moment_run(replay, moment);
         if (status == VMM_OK)
             continue;
-        (void)snprintf(replay->outcome->reason, REPLAY_REASON_BYTES - 64, "trim: %s: %s",
-                       vmm_status_name(status), vmm_last_error());
+        (void)snprintf(replay->outcome->reason, REPLAY_REASON_BYTES - 64, "%s: %s: %s",
+                       moment->name, vmm_status_name(status), vmm_last_error());
         reason_end(replay, op);
         return false;
     }
     return true;
+}
+
+static bool trims_run(struct replay *replay, uint32_t op)
+{
+    const struct policy_ops *ops = replay->policy->ops;
+    const struct moment moments[] = {
+        { "trim", ops->trim, &replay->trims, &replay->outcome->trims },
+        { "compact", ops->compact, &replay->compacts, &replay->outcome->compacts },
+    };
+
+    return moments_run(replay, op, &moments[0]) && moments_run(replay, op, &moments[1]);
 }
 
 /* The trace once, up to the first operation that fails. */
@@ -200,6 +226,18 @@ static bool ops_run(struct replay *replay)
     return true;
 }
 
+/* Draws the sizes of the pass. */
+static void sizes_draw(struct replay *replay)
+{
+    const struct trace *trace = replay->request->trace;
+
+    for (uint32_t i = 0; i < trace->block_count; i++) {
+        uint64_t bytes = trace->blocks[i].bytes;
+        uint64_t most = replay->pass == 0 ? 0 : bytes * replay->request->jitter / 100;
+        replay->bytes[i] = bytes - random_between(&replay->jitter_random, 0, most);
+    }
+}
+
 static bool pass_run(struct replay *replay)
 {
     struct replay_outcome *outcome = replay->outcome;
@@ -207,6 +245,8 @@ static bool pass_run(struct replay *replay)
 
     timing_pass(&replay->timing);
     trims_pass(&replay->trims);
+    trims_pass(&replay->compacts);
+    sizes_draw(replay);
     outcome->ops_done = 0;
     bool ok = ops_run(replay);
     double ns = timing_pass_ns(&replay->timing);
@@ -236,6 +276,10 @@ static void passes_run(struct replay *replay)
     for (unsigned i = 0; i < DRIVER_CALL_COUNT; i++)
         outcome->calls[i] = timing_calls(&replay->timing, (enum driver_call)i);
     outcome->stalls = timing_stalls(&replay->timing);
+    outcome->has_stats = replay->policy->ops->stats != NULL &&
+                         replay->policy->ops->stats(replay->policy, &outcome->stats) == VMM_OK;
+    trims_end(&replay->trims, &outcome->trims);
+    trims_end(&replay->compacts, &outcome->compacts);
     if (replay->request->timeline != NULL)
         replay->request->timeline->ops_done =
             (uint64_t)(replay->pass - 1) * outcome->ops + outcome->ops_done;
@@ -254,7 +298,8 @@ static vmm_status policy_start(struct replay *replay)
     vmm_status status;
 
     if (request->verify) {
-        status = verify_init(&replay->verify, replay->driver, request->trace);
+        status = verify_init(&replay->verify, replay->driver, replay->bytes,
+                             request->trace->block_count);
         if (status != VMM_OK)
             return status;
     }
@@ -310,9 +355,14 @@ static vmm_status arrays_create(struct replay *replay)
     const struct replay_request *request = replay->request;
 
     replay->places = calloc(request->trace->block_count, sizeof(*replay->places));
+    replay->bytes = calloc(request->trace->block_count, sizeof(*replay->bytes));
     replay->streams = calloc(request->trace->stream_count, sizeof(*replay->streams));
     replay->outcome->passes = calloc(request->passes, sizeof(*replay->outcome->passes));
-    if (replay->places == NULL || replay->streams == NULL || replay->outcome->passes == NULL ||
+    if (replay->places == NULL || replay->bytes == NULL || replay->streams == NULL ||
+        replay->outcome->passes == NULL ||
+        !trims_init(&replay->trims, request->trims, request->trace->op_count, request->passes) ||
+        !trims_init(&replay->compacts, request->compacts, request->trace->op_count,
+                    request->passes) ||
         !lower_bound_find(request->trace, request->lag, &replay->outcome->lower_bound_bytes))
         return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for the replay");
     return VMM_OK;
@@ -347,6 +397,7 @@ void replay_run(const struct replay_request *request, struct replay_outcome *out
         .outcome = outcome,
         .driver = request->driver,
         .work = request->verify || replay_is_sim(request->driver),
+        .jitter_random = JITTER_SEED,
     };
 
     *outcome = (struct replay_outcome){
@@ -355,14 +406,16 @@ void replay_run(const struct replay_request *request, struct replay_outcome *out
         .peak_busy_bytes = trace_peak_busy(request->trace, request->lag),
         .lower_bound_bytes = request->trace->peak_live_bytes,
     };
-    trims_init(&replay.trims, request->trims, request->trace->op_count);
     if (request->timeline != NULL)
         *request->timeline = (struct timeline){ .ops = outcome->ops * request->passes };
     replay_do(&replay);
     if (replay.streams != NULL)
         streams_destroy(&replay);
     verify_fini(&replay.verify);
+    trims_fini(&replay.compacts);
+    trims_fini(&replay.trims);
     free(replay.streams);
+    free(replay.bytes);
     free(replay.places);
 }
 

@@ -6,8 +6,11 @@
  * one line of the trace and, with work, one piece of work on the block's stream: a fill after an
  * allocation, a check before a free.
  *
+ * With jitter, each block of each later pass is smaller than in the first by a random share of up to so many percent.
+ * The sizes are the same for every policy and in every run.
+ *
  * Counted are driver calls, driver time and stalls after the policy has opened and before it closes,
- * with those of trims. Before each trim the replayer waits for the device, because no policy can give
+ * with those of trims and compactions. Before each of these the replayer waits for the device, because no policy can give
  * back memory that work still uses; these waits are not counted.
  * May be called by: main, search, tests. Locks: none (one thread).
  */
@@ -30,6 +33,8 @@ struct replay_request {
     unsigned passes;      /* at least 1 */
     uint64_t lag;         /* operations; the sim driver was set to it */
     uint32_t trims;       /* of a pass; none of a policy that cannot */
+    uint32_t compacts;    /* the same */
+    unsigned jitter;      /* percent */
     bool verify;
     struct policy_settings settings;
     struct timeline *timeline; /* may be NULL */
@@ -55,6 +60,9 @@ struct replay_outcome {
     uint64_t driver_ns;
     uint64_t stalls;
     struct trims_outcome trims;
+    struct trims_outcome compacts;
+    bool has_stats;
+    vmm_stats stats; /* of the policy, at the end of the last pass */
     struct replay_pass *passes;
     unsigned pass_count; /* passes in which at least one operation was done */
     enum replay_verified verified;

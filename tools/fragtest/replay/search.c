@@ -12,6 +12,7 @@ static bool limit_survives(const struct replay_request *request, uint64_t limit_
     trial.limit_bytes = limit_bytes;
     trial.passes = 1;
     trial.trims = 0;
+    trial.compacts = 0;
     trial.verify = false;
     trial.timeline = NULL;
     replay_run(&trial, &outcome);

@@ -9,8 +9,8 @@
 #include "fragtest/replay/replay.h"
 
 /*
- * Bisects to 0.2 % of the peak live bytes, which are the lower end; one pass a trial, without trims
- * and verification, the rest as the request says. Returns a limit that survived; 0 when none did.
+ * Bisects to 0.2 % of the peak live bytes, which are the lower end; one pass a trial, without trims,
+ * compactions and verification, the rest as the request says. Returns a limit that survived; 0 when none did.
  */
 uint64_t search_least(const struct replay_request *request);
 

@@ -3,6 +3,8 @@
 
 #include "fragtest/trace/random.h"
 
+#include <stdlib.h>
+
 #define SEED 20250731U
 
 /* The share of the next trim, and a moment in it. */
@@ -14,9 +16,17 @@ static void next_draw(struct trims *trims)
     trims->next = (uint32_t)random_between(&trims->random, first, end > first ? end - 1 : first);
 }
 
-void trims_init(struct trims *trims, uint32_t count, uint32_t op_count)
+bool trims_init(struct trims *trims, uint32_t count, uint32_t op_count, unsigned passes)
 {
     *trims = (struct trims){ .count = count, .op_count = op_count, .random = SEED };
+    trims->excesses = calloc((size_t)count * passes + 1, sizeof(*trims->excesses));
+    return trims->excesses != NULL;
+}
+
+void trims_fini(struct trims *trims)
+{
+    free(trims->excesses);
+    trims->excesses = NULL;
 }
 
 void trims_pass(struct trims *trims)
@@ -36,7 +46,8 @@ bool trims_due(struct trims *trims, uint32_t op)
     return true;
 }
 
-void trims_note(struct trims_outcome *outcome, uint64_t live_bytes, uint64_t reserved_bytes)
+void trims_note(struct trims *trims, struct trims_outcome *outcome, uint64_t live_bytes,
+                uint64_t reserved_bytes, uint64_t driver_ns)
 {
     uint64_t excess_bytes = reserved_bytes > live_bytes ? reserved_bytes - live_bytes : 0;
 
@@ -46,5 +57,23 @@ void trims_note(struct trims_outcome *outcome, uint64_t live_bytes, uint64_t res
         outcome->worst_excess_bytes = excess_bytes;
         outcome->worst_live_bytes = live_bytes;
     }
-    outcome->count++;
+    if (driver_ns > outcome->worst_driver_ns)
+        outcome->worst_driver_ns = driver_ns;
+    trims->excesses[outcome->count++] = excess_bytes;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t left = *(const uint64_t *)a;
+    uint64_t right = *(const uint64_t *)b;
+
+    return left < right ? -1 : left > right;
+}
+
+void trims_end(struct trims *trims, struct trims_outcome *outcome)
+{
+    if (outcome->count == 0)
+        return;
+    qsort(trims->excesses, outcome->count, sizeof(*trims->excesses), by_size);
+    outcome->median_excess_bytes = trims->excesses[outcome->count / 2];
 }

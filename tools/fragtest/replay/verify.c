@@ -14,13 +14,14 @@ static uint64_t violations_now(struct driver *driver, const char **text)
     return replay_is_sim(driver) ? vmm__sim_violations(driver, text) : 0;
 }
 
-vmm_status verify_init(struct verify *verify, struct driver *driver, const struct trace *trace)
+vmm_status verify_init(struct verify *verify, struct driver *driver, const uint64_t *bytes,
+                       uint32_t block_count)
 {
-    *verify = (struct verify){ .driver = driver, .trace = trace };
+    *verify = (struct verify){ .driver = driver, .bytes = bytes };
     vmm_status status = vmm__driver_mismatches(driver, &verify->mismatches);
     if (status != VMM_OK)
         return status;
-    verify->nodes = calloc(trace->block_count, sizeof(*verify->nodes));
+    verify->nodes = calloc(block_count, sizeof(*verify->nodes));
     if (verify->nodes == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "out of host memory for the checks");
     verify->violations = violations_now(driver, NULL);
@@ -39,11 +40,11 @@ void verify_fini(struct verify *verify)
 
 void verify_alloc(struct verify *verify, uint32_t block, uint64_t address)
 {
-    uint64_t bytes = verify->trace->blocks[block].bytes;
+    uint64_t bytes = verify->bytes[block];
     const struct ordered_node *below = ordered_below(&verify->live, address + bytes, 0);
     struct ordered_node *node = &verify->nodes[block];
 
-    if (below != NULL && below->major + verify->trace->blocks[below->minor].bytes > address)
+    if (below != NULL && below->major + verify->bytes[below->minor] > address)
         verify->overlaps++;
     node->major = address;
     node->minor = block;

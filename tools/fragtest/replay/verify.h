@@ -9,13 +9,12 @@
 
 #include "driver/driver.h"
 #include "fragtest/policies/ordered.h"
-#include "fragtest/trace/trace.h"
 
 #include <stddef.h>
 
 struct verify {
     struct driver *driver;
-    const struct trace *trace;
+    const uint64_t *bytes; /* of each block, in this pass */
     struct ordered live;
     struct ordered_node *nodes; /* of each block of the trace; (address, index) */
     uint64_t overlaps;
@@ -27,7 +26,9 @@ struct verify {
     uint64_t events;
 };
 
-vmm_status verify_init(struct verify *verify, struct driver *driver, const struct trace *trace);
+/* `bytes` is the caller's. */
+vmm_status verify_init(struct verify *verify, struct driver *driver, const uint64_t *bytes,
+                       uint32_t block_count);
 void verify_fini(struct verify *verify);
 
 void verify_alloc(struct verify *verify, uint32_t block, uint64_t address);

@@ -90,17 +90,49 @@ static void settings_write(FILE *out, const struct result *result)
                   policy_compaction_words[settings->compaction]);
 }
 
-static void trims_write(FILE *out, const struct trims_outcome *trims)
+/* "trims" and "trim_...", or "compacts" and "compact_...". */
+static void trims_write(FILE *out, const char *name, const struct trims_outcome *trims)
 {
     bool any = trims->count > 0;
 
-    (void)fprintf(out, "\"trims\":%" PRIu64 ",", trims->count);
-    mib_write(out, "trim_worst_excess_mib", trims->worst_excess_bytes, any);
-    mib_write(out, "trim_worst_live_mib", trims->worst_live_bytes, any);
-    if (any)
-        (void)fprintf(out, "\"trims_over_bar\":%" PRIu64 ",", trims->over_bar);
-    else
-        (void)fputs("\"trims_over_bar\":null,", out);
+    (void)fprintf(out, "\"%ss\":%" PRIu64 ",", name, trims->count);
+    if (!any) {
+        (void)fprintf(out,
+                      "\"%s_worst_excess_mib\":null,\"%s_worst_live_mib\":null,"
+                      "\"%s_median_excess_mib\":null,\"%s_worst_driver_ms\":null,"
+                      "\"%ss_over_bar\":null,",
+                      name, name, name, name, name);
+        return;
+    }
+    (void)fprintf(out,
+                  "\"%s_worst_excess_mib\":%.3f,\"%s_worst_live_mib\":%.3f,"
+                  "\"%s_median_excess_mib\":%.3f,\"%s_worst_driver_ms\":%.3f,"
+                  "\"%ss_over_bar\":%" PRIu64 ",",
+                  name, size_mib(trims->worst_excess_bytes), name,
+                  size_mib(trims->worst_live_bytes), name, size_mib(trims->median_excess_bytes),
+                  name, (double)trims->worst_driver_ns / 1e6, name, trims->over_bar);
+}
+
+/* The statistics of views at the end of the run. */
+static void views_write(FILE *out, const struct replay_outcome *outcome)
+{
+    const vmm_stats *stats = &outcome->stats;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {
+        { "views", stats->views },           { "places", stats->places },
+        { "places_max", stats->places_max }, { "view_hits", stats->view_hits },
+        { "stitches", stats->stitches },     { "evictions", stats->evictions },
+        { "plans", stats->plans },           { "planning_ns", stats->planning_ns },
+    };
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (outcome->has_stats)
+            (void)fprintf(out, "\"%s\":%" PRIu64 ",", numbers[i].name, numbers[i].value);
+        else
+            (void)fprintf(out, "\"%s\":null,", numbers[i].name);
+    }
 }
 
 static void run_write(FILE *out, const struct result *result)
@@ -126,10 +158,12 @@ static void run_write(FILE *out, const struct result *result)
     (void)fprintf(out, "\"footprint\":%.5f,\"over_lower_bound\":%.5f,", replay_footprint(outcome),
                   replay_over_lower_bound(outcome));
     mib_write(out, "least_mib", result->least_bytes, result->least_bytes > 0);
-    trims_write(out, &outcome->trims);
+    trims_write(out, "trim", &outcome->trims);
+    trims_write(out, "compact", &outcome->compacts);
     calls_write(out, outcome->calls);
     (void)fprintf(out, "\"driver_ms\":%.3f,", (double)outcome->driver_ns / 1e6);
     passes_write(out, outcome);
+    views_write(out, outcome);
     (void)fprintf(out, "\"stalls\":%" PRIu64 ",\"verified\":%s,\"reason\":", outcome->stalls,
                   verified[outcome->verified]);
     if (outcome->reason[0] == '\0')

@@ -18,10 +18,15 @@ enum column {
     COLUMN_LOWER_BOUND,
     COLUMN_LEAST,
     COLUMN_TRIMS,
+    COLUMN_COMPACTS,
     COLUMN_CALLS,
     COLUMN_STALLS,
     COLUMN_DRIVER_MS,
     COLUMN_NS,
+    COLUMN_VIEWS,
+    COLUMN_PLACES,
+    COLUMN_STITCHES,
+    COLUMN_PLANNING,
     COLUMN_VERIFIED,
     COLUMN_COUNT
 };
@@ -39,10 +44,15 @@ static const struct row header = { {
     [COLUMN_LOWER_BOUND] = "lower bound",
     [COLUMN_LEAST] = "least",
     [COLUMN_TRIMS] = "after trim",
+    [COLUMN_COMPACTS] = "after compact",
     [COLUMN_CALLS] = "driver calls",
     [COLUMN_STALLS] = "stalls",
     [COLUMN_DRIVER_MS] = "driver ms",
     [COLUMN_NS] = "ns/op",
+    [COLUMN_VIEWS] = "views",
+    [COLUMN_PLACES] = "places max",
+    [COLUMN_STITCHES] = "stitches",
+    [COLUMN_PLANNING] = "planning",
     [COLUMN_VERIFIED] = "verified",
 } };
 
@@ -78,6 +88,31 @@ static void row_lower_bound(struct row *row, const struct replay_outcome *outcom
         CELL(row, COLUMN_LOWER_BOUND, "%s", bound.text);
 }
 
+static void cell_trims(struct row *row, enum column column, const struct trims_outcome *trims)
+{
+    if (trims->count > 0)
+        CELL(row, column, "+%s", size_format(trims->worst_excess_bytes).text);
+    else
+        CELL(row, column, "-");
+}
+
+/* At the end; what planning took on average. */
+static void row_views(struct row *row, const struct replay_outcome *outcome)
+{
+    const vmm_stats *stats = &outcome->stats;
+
+    for (int column = COLUMN_VIEWS; column <= COLUMN_PLANNING; column++)
+        CELL(row, column, "-");
+    if (!outcome->has_stats)
+        return;
+    CELL(row, COLUMN_VIEWS, "%" PRIu64, stats->views);
+    CELL(row, COLUMN_PLACES, "%" PRIu64, stats->places_max);
+    CELL(row, COLUMN_STITCHES, "%" PRIu64, stats->stitches);
+    if (stats->plans > 0)
+        CELL(row, COLUMN_PLANNING, "%.1f us",
+             (double)stats->planning_ns / 1e3 / (double)stats->plans);
+}
+
 static struct row row_make(const struct result *result)
 {
     static const char *const verified[] = { "-", "NO", "yes" };
@@ -102,13 +137,12 @@ static struct row row_make(const struct result *result)
              (double)result->least_bytes / (double)outcome->peak_live_bytes);
     else
         CELL(&row, COLUMN_LEAST, "-");
-    if (outcome->trims.count > 0)
-        CELL(&row, COLUMN_TRIMS, "+%s", size_format(outcome->trims.worst_excess_bytes).text);
-    else
-        CELL(&row, COLUMN_TRIMS, "-");
+    cell_trims(&row, COLUMN_TRIMS, &outcome->trims);
+    cell_trims(&row, COLUMN_COMPACTS, &outcome->compacts);
     CELL(&row, COLUMN_CALLS, "%" PRIu64, memory_calls(outcome));
     CELL(&row, COLUMN_STALLS, "%" PRIu64, outcome->stalls);
     row_times(&row, outcome);
+    row_views(&row, outcome);
     CELL(&row, COLUMN_VERIFIED, "%s", verified[outcome->verified]);
     return row;
 }
@@ -132,6 +166,8 @@ static bool column_is_shown(int column, const struct table_columns *columns,
         return columns->least;
     case COLUMN_TRIMS:
         return columns->trims;
+    case COLUMN_COMPACTS:
+        return columns->compacts;
     default:
         return true;
     }

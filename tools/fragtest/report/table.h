@@ -12,6 +12,7 @@
 struct table_columns {
     bool least;       /* the least memory was searched */
     bool trims;       /* there were trims */
+    bool compacts;    /* there were compactions */
     bool lower_bound; /* work lagged behind: shown for traces of several streams */
 };
 

@@ -1,9 +1,10 @@
 /*
  * Built-in workloads: see workload.h. Peaks lie between 1 and 2 GiB, so that they run on the host
- * driver of an ordinary machine too.
+ * driver of an ordinary machine too; alternate has 12 GiB.
  */
 #include "fragtest/trace/workload.h"
 
+#include "base/size.h"
 #include "fragtest/trace/random.h"
 
 #include <string.h>
@@ -15,6 +16,7 @@
 struct maker {
     struct trace *trace;
     uint64_t seed;
+    uint64_t bytes; /* the size in the name; 0: none */
     bool ok;
 };
 
@@ -176,6 +178,33 @@ static void sawtooth_make(struct maker *maker)
     }
 }
 
+#define ALTERNATE_BYTES  (12ULL << 30)
+#define ALTERNATE_LEAST  (64 * KIB)
+#define ALTERNATE_MOST   (1ULL << 30)
+#define ALTERNATE_WHOLES 11U
+#define WHOLE_BYTES      (512 * MIB)
+#define ALTERNATE_RESTS  8U
+#define REST_BYTES       (64 * MIB)
+
+/* Allocates 12 GiB and frees every other block. Then allocates as much as is free: most of it in blocks of 512 MiB, the
+ * rest in blocks of 64 MiB. */
+static void alternate_make(struct maker *maker)
+{
+    uint32_t count = (uint32_t)(ALTERNATE_BYTES / maker->bytes);
+    uint32_t first = maker->trace->block_count;
+
+    for (uint32_t i = 0; i < count; i++)
+        (void)maker_alloc(maker, maker->bytes, 0);
+    for (uint32_t i = 0; i < count; i += 2)
+        maker_free(maker, first + i);
+    for (unsigned i = 0; i < ALTERNATE_WHOLES; i++)
+        (void)maker_alloc(maker, WHOLE_BYTES, 0);
+    for (unsigned i = 0; i < ALTERNATE_RESTS; i++)
+        (void)maker_alloc(maker, REST_BYTES, 0);
+}
+
+#define SIZED ":SIZE" /* of a name: the workload takes a size */
+
 static const struct workload {
     const char *name;
     const char *note;
@@ -185,12 +214,28 @@ static const struct workload {
     { "varlen", "a training loop whose sequence lengths change each step", varlen_make },
     { "serving", "sessions with growing caches on four streams", serving_make },
     { "sawtooth", "rising sizes between live blocks, which fragment memory", sawtooth_make },
+    { "alternate" SIZED,
+      "12 GiB of blocks of SIZE (64KiB to 1GiB), every other freed, then 6 GiB of large ones",
+      alternate_make },
 };
 
-static const struct workload *workload_find(const char *name)
+/* Whether a name is a workload's. Stores the size in it; 0: none. */
+static bool name_matches(const struct workload *workload, const char *name, uint64_t *bytes)
+{
+    const char *sized = strstr(workload->name, SIZED);
+    size_t length = sized == NULL ? 0 : (size_t)(sized - workload->name) + 1;
+
+    *bytes = 0;
+    if (sized == NULL)
+        return strcmp(workload->name, name) == 0;
+    return strncmp(workload->name, name, length) == 0 && vmm__size_parse(name + length, bytes) &&
+           *bytes >= ALTERNATE_LEAST && *bytes <= ALTERNATE_MOST;
+}
+
+static const struct workload *workload_find(const char *name, uint64_t *bytes)
 {
     for (unsigned i = 0; i < WORKLOAD_COUNT; i++)
-        if (strcmp(workloads[i].name, name) == 0)
+        if (name_matches(&workloads[i], name, bytes))
             return &workloads[i];
     return NULL;
 }
@@ -205,10 +250,17 @@ const char *workload_note(unsigned index)
     return workloads[index].note;
 }
 
+bool workload_exists(const char *name)
+{
+    uint64_t bytes;
+
+    return workload_find(name, &bytes) != NULL;
+}
+
 bool workload_make(const char *name, struct trace *trace)
 {
-    const struct workload *workload = workload_find(name);
     struct maker maker = { .trace = trace, .seed = 1, .ok = true };
+    const struct workload *workload = workload_find(name, &maker.bytes);
 
     if (workload == NULL || !trace_init(trace, name))
         return false;
