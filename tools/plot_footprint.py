@@ -104,7 +104,7 @@ def streams(data):
     rows = []
     for lag in LAGS:
         runs = data.vmmcache("lag-" + lag)
-        completed, stream_waits = runs[STREAMS], runs[WAITS]
+        finished, waits = runs[STREAMS], runs[WAITS]
         rows.append([lag, "%.0f MiB" % finished["peak_live_mib"],
                      "%.0f MiB" % finished["lower_bound_mib"],
                      "%.0f MiB" % finished["peak_reserved_mib"],
