@@ -460,10 +460,10 @@ VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *release
  *           work: at the end of a training step, in an idle server. The call waits for all work of
  *           the device's context, releases idle memory, and copies the live bytes of partly free
  *           chunks to new memory, which it maps at their old addresses. Blocks, pointers and
- *           contents stay. It skips chunks that contain a block under vmm_pin(), chunks that a
- *           block in a view occupies, memory of graph pools in use, and chunks whose copy does not
- *           fit. It works with any value of vmm_config.compaction. The caller guarantees that no
- *           thread submits work on blocks of this cache during the call.
+ *           contents stay. It skips chunks that contain a block under vmm_pin(), memory of graph
+ *           pools in use, and chunks whose copy does not fit. It works with any value of
+ *           vmm_config.compaction. The caller guarantees that no thread submits work on blocks of
+ *           this cache during the call.
  * Takes:    budget_ms: after so many milliseconds the call starts no further copy; 0: no limit. The
  *           budget interrupts neither the wait for the device nor a copy under way (tens of MiB).
  *           The call copies first what releases most memory per copied byte. moved_bytes and

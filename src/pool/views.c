@@ -392,7 +392,7 @@ static void place_enter(struct heap *heap, struct chunk *chunk, uint64_t granule
     ends_note(views, &joint, granule);
 }
 
-/* Takes a place out of its row; a place without users only. */
+/* Takes a place out of its row. The directory forgets the blocks that start in it. */
 static void place_leave(struct heap *heap, struct chunk *chunk, uint64_t granule)
 {
     struct views *views = views_of(heap);
@@ -645,6 +645,60 @@ struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t e
     }
     vmm__heap_record_drop(heap, block);
     return first;
+}
+
+/* ---- For relocation -------------------------------------------------------------------------- */
+
+uint64_t vmm__views_piece_address(const struct block *piece)
+{
+    uint64_t address = piece->user->address;
+    for (const struct block *at = vmm__block_piece(piece->user); at != piece;
+         at = vmm__block_piece(at))
+        address += at->node.size;
+    return address;
+}
+
+void vmm__views_chunk_lift(struct heap *heap, struct chunk *chunk)
+{
+    struct views *views = views_of(heap);
+    if (chunk->places == 0)
+        return;
+    vmm__views_update(heap);
+    chunk_leave(heap, chunk);
+    for (uint64_t at = chunk->place; at != NO_GRANULE; at = views->vm->next_places[at])
+        views->places[at].users = 0;
+}
+
+void vmm__views_place_inherit(struct views *views, uint64_t granule, uint64_t from)
+{
+    const struct view_place *place = &views->places[from];
+    views->places[granule] =
+        (struct view_place){ .view = place->view, .turn = place->turn, .left = NO_GRANULE };
+}
+
+/* Counts a piece at its place. The first one's block starts there. */
+static void piece_settle(struct heap *heap, struct block *piece)
+{
+    struct views *views = views_of(heap);
+    uint64_t address = vmm__views_piece_address(piece);
+    struct part part = part_at(views, address, address + piece->node.size);
+    views->places[part.place].users++;
+    if (vmm__block_piece(piece->user) == piece)
+        block_enter(heap, piece->user);
+}
+
+void vmm__views_chunk_settle(struct heap *heap, struct chunk *chunk)
+{
+    const struct views *views = views_of(heap);
+    uint64_t end = vmm__chunk_address(views->vm, chunk) + vmm__chunk_bytes(views->vm, chunk);
+    if (chunk->places == 0)
+        return;
+    chunk_enter(heap, chunk);
+    struct block *block = vmm__heap_cover(heap, vmm__chunk_address(views->vm, chunk));
+    for (; block != NULL && block->address < end; block = block->next) {
+        if (block->state == BLOCK_OCCUPIED)
+            piece_settle(heap, block);
+    }
 }
 
 struct block *vmm__views_cover(const struct views *views, uint64_t address)

@@ -109,6 +109,20 @@ static inline bool vmm__views_is_last(const struct views *views, uint64_t granul
     return right->chunk == 0 || right->left != granule;
 }
 
+/* ---- For relocation -------------------------------------------------------------------------- */
+
+/* The address, in its view, of an occupied block. */
+uint64_t vmm__views_piece_address(const struct block *piece);
+
+/*
+ * Lift takes all places of a chunk out of their rows, with the blocks over them; settle puts the places of a chunk into
+ * their rows, with the blocks that have pieces in the chunk. Between the two, other chunks may be mapped at the same
+ * addresses; each of their places inherits the view of the one that it replaces.
+ */
+void vmm__views_chunk_lift(struct heap *heap, struct chunk *chunk);
+void vmm__views_place_inherit(struct views *views, uint64_t granule, uint64_t from);
+void vmm__views_chunk_settle(struct heap *heap, struct chunk *chunk);
+
 /* ---- For heap.c ------------------------------------------------------------------------------ */
 
 /* Bytes of the heap were taken or freed. Marks their chunks; vmm__views_update() measures these. */

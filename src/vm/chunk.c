@@ -23,10 +23,25 @@ void vmm__chunk_drop(struct vm *vm, struct chunk *chunk)
     vm->unused = vmm__chunk_id(vm, chunk);
 }
 
+void vmm__chunk_page(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id)
+{
+    for (uint64_t i = 0; i < chunk->granules; i++)
+        vm->pages[granule + i] = id;
+}
+
 void vmm__chunk_place(struct vm *vm, const struct chunk *chunk, uint32_t id)
 {
-    for (uint64_t granule = 0; granule < chunk->granules; granule++)
-        vm->pages[chunk->first + granule] = id;
+    vmm__chunk_page(vm, chunk, chunk->first, id);
+}
+
+void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
+{
+    vm->next_places[granule] = chunk->place;
+    chunk->place = granule;
+    chunk->places++;
+    vm->places++;
+    vm->place_bytes += vmm__chunk_bytes(vm, chunk);
+    vm->places_max = (uint32_t)vmm__max(vm->places_max, chunk->places);
 }
 
 /*
@@ -62,7 +77,7 @@ static vmm_status chunk_open(struct vm *vm, uint64_t granule, uint32_t granules)
 vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    while (chunk->places > 0) {
+    while (chunk->is_mapped && chunk->places > 0) {
         vmm_status status = vmm__place_unmap(vm, chunk, chunk->place);
         if (status != VMM_OK)
             return status;
@@ -134,26 +149,14 @@ vmm_status vmm__vm_map(struct vm *vm, uint64_t granule, uint64_t count, uint32_t
     return status;
 }
 
-/* Sets the page map at a place. */
-static void place_enter(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id)
-{
-    for (uint64_t i = 0; i < chunk->granules; i++)
-        vm->pages[granule + i] = id;
-}
-
 vmm_status vmm__place_map(struct vm *vm, struct chunk *chunk, uint64_t granule)
 {
     vmm_status status = vmm__driver_map(vm->driver, vmm__arena_address(&vm->arena, granule),
                                         vmm__chunk_bytes(vm, chunk), chunk->handle);
     if (status != VMM_OK)
         return status;
-    vm->next_places[granule] = chunk->place;
-    chunk->place = granule;
-    chunk->places++;
-    vm->places++;
-    vm->place_bytes += vmm__chunk_bytes(vm, chunk);
-    vm->places_max = (uint32_t)vmm__max(vm->places_max, chunk->places);
-    place_enter(vm, chunk, granule, vmm__chunk_id(vm, chunk));
+    vmm__place_link(vm, chunk, granule);
+    vmm__chunk_page(vm, chunk, granule, vmm__chunk_id(vm, chunk));
     return VMM_OK;
 }
 
@@ -170,7 +173,7 @@ vmm_status vmm__place_unmap(struct vm *vm, struct chunk *chunk, uint64_t granule
     chunk->places--;
     vm->places--;
     vm->place_bytes -= vmm__chunk_bytes(vm, chunk);
-    place_enter(vm, chunk, granule, 0);
+    vmm__chunk_page(vm, chunk, granule, 0);
     vmm__arena_give(&vm->arena, granule, chunk->granules);
     return VMM_OK;
 }

@@ -20,31 +20,69 @@ static vmm_status mapping_make(struct vm *vm, uint64_t granule, uint64_t granule
     return status;
 }
 
-/* Maps a chunk again where it was just unmapped; on failure it is remap pending. */
-static void chunk_remap(struct vm *vm, struct chunk *chunk)
+/* The mapping of a chunk after one: the home comes first, then the places. NO_GRANULE: none. */
+static uint64_t mapping_after(const struct vm *vm, const struct chunk *chunk, uint64_t granule)
+{
+    return granule == chunk->first ? chunk->place : vm->next_places[granule];
+}
+
+static vmm_status mapping_drop(struct vm *vm, const struct chunk *chunk, uint64_t granule)
+{
+    return vmm__driver_unmap(vm->driver, vmm__arena_address(&vm->arena, granule),
+                             vmm__chunk_bytes(vm, chunk));
+}
+
+/* Maps a chunk with access at its home and the places before `end`; on failure nowhere. */
+static vmm_status mappings_make(struct vm *vm, const struct chunk *chunk, uint64_t end)
+{
+    vmm_status status = VMM_OK;
+    uint64_t at = chunk->first;
+    while (at != end && status == VMM_OK) {
+        status = mapping_make(vm, at, chunk->granules, chunk->handle);
+        at = status == VMM_OK ? mapping_after(vm, chunk, at) : at;
+    }
+    if (status == VMM_OK)
+        return VMM_OK;
+    struct error_line line;
+    vmm__error_save(&line);
+    for (uint64_t made = chunk->first; made != at; made = mapping_after(vm, chunk, made))
+        (void)mapping_drop(vm, chunk, made);
+    vmm__error_restore(&line);
+    return status;
+}
+
+/* Maps a chunk again at its home and the places before `end`, where it was just unmapped; on
+ * failure it is remap pending. */
+static void chunk_remap(struct vm *vm, struct chunk *chunk, uint64_t end)
 {
     struct error_line line;
     vmm__error_save(&line);
-    chunk->is_mapped = mapping_make(vm, chunk->first, chunk->granules, chunk->handle) == VMM_OK;
+    chunk->is_mapped = mappings_make(vm, chunk, end) == VMM_OK;
     vm->remap_pending += chunk->is_mapped ? 0 : 1;
     vmm__error_restore(&line);
 }
 
-/* Unmaps what a failed relocation left at the addresses of a chunk. A mapping can only be
+/* Unmaps what a failed relocation left at the addresses of a mapping. A mapping can only be
  * unmapped whole, and its size is no longer known. */
-static void chunk_clear(struct vm *vm, const struct chunk *chunk)
+static void mapping_clear(struct vm *vm, uint64_t granule, uint64_t granules)
 {
     unsigned shift = vm->arena.granule_shift;
-    struct error_line line;
-    vmm__error_save(&line);
-    uint64_t end = chunk->first + chunk->granules;
-    for (uint64_t first = chunk->first; first < end; first++) {
+    uint64_t end = granule + granules;
+    for (uint64_t first = granule; first < end; first++) {
         uint64_t address = vmm__arena_address(&vm->arena, first);
         uint64_t count = 1;
         while (first + count <= end &&
                vmm__driver_unmap(vm->driver, address, count << shift) != VMM_OK)
             count++;
     }
+}
+
+static void chunk_clear(struct vm *vm, const struct chunk *chunk)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    for (uint64_t at = chunk->first; at != NO_GRANULE; at = mapping_after(vm, chunk, at))
+        mapping_clear(vm, at, chunk->granules);
     vmm__error_restore(&line);
 }
 
@@ -55,25 +93,36 @@ void vmm__vm_remap_pending(struct vm *vm)
         if (chunk->state != CHUNK_HELD || chunk->is_mapped)
             continue;
         vm->remap_pending--;
-        chunk_remap(vm, chunk);
+        chunk_remap(vm, chunk, NO_GRANULE);
         if (chunk->is_mapped || vmm__driver_is_lost(vm->driver))
             continue; /* a lost device refuses everything: do not try sizes */
         chunk_clear(vm, chunk);
         vm->remap_pending--;
-        chunk_remap(vm, chunk);
+        chunk_remap(vm, chunk, NO_GRANULE);
     }
 }
 
-static vmm_status chunk_unmap(struct vm *vm, const struct chunk *chunk)
+/* Unmaps a chunk everywhere. On failure it is mapped as before, or remap pending. */
+static vmm_status chunk_unmap(struct vm *vm, struct chunk *chunk)
 {
     if (!chunk->is_mapped)
         return vmm__error(VMM_ERR_DRIVER, "vm: chunk %u is remap pending",
                           vmm__chunk_id(vm, chunk));
-    return vmm__driver_unmap(vm->driver, vmm__chunk_address(vm, chunk),
-                             vmm__chunk_bytes(vm, chunk));
+    vmm_status status = VMM_OK;
+    uint64_t at = chunk->first;
+    while (at != NO_GRANULE && status == VMM_OK) {
+        status = mapping_drop(vm, chunk, at);
+        at = status == VMM_OK ? mapping_after(vm, chunk, at) : at;
+    }
+    if (status == VMM_OK)
+        return VMM_OK;
+    chunk_remap(vm, chunk, at);
+    for (; !chunk->is_mapped && at != NO_GRANULE; at = mapping_after(vm, chunk, at))
+        (void)mapping_drop(vm, chunk, at);
+    return status;
 }
 
-/* Maps all parts at the addresses of an unmapped chunk; on failure none. */
+/* Maps all parts at addresses of an unmapped chunk; on failure none. */
 static vmm_status parts_map(struct vm *vm, const struct memory_part *parts, uint32_t count)
 {
     vmm_status status = VMM_OK;
@@ -124,6 +173,10 @@ static vmm_status aliases_take(struct vm *vm, uint32_t count, uint32_t *first)
 static void chunk_retire(struct vm *vm, struct chunk *chunk)
 {
     chunk->is_mapped = false;
+    chunk->place = NO_GRANULE;
+    vm->places -= chunk->places;
+    vm->place_bytes -= chunk->places * vmm__chunk_bytes(vm, chunk);
+    chunk->places = 0;
     vmm__limbo_put(vm, chunk, NULL, 0);
 }
 
@@ -140,47 +193,62 @@ static void mapping_leave(struct vm *vm, const struct chunk *chunk, struct chunk
     vmm__limbo_put(vm, alias, NULL, 0);
 }
 
-/* Updates the records after parts_map(): the parts are at home within the chunk, and the granules
- * between them are free. */
-static void parts_settle(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
-                         uint32_t count, uint32_t alias_id)
+/* Gives the granules of a mapping back that no part covers. */
+static void uncovered_give(struct vm *vm, const struct chunk *chunk, uint64_t granule)
 {
-    uint64_t at = chunk->first;
-    vmm__chunk_place(vm, chunk, 0);
-    for (uint32_t i = 0; i < count; i++) {
-        struct chunk *part = parts[i].chunk;
+    for (uint64_t at = granule; at < granule + chunk->granules; at++) {
+        if (vm->pages[at] != vmm__chunk_id(vm, chunk))
+            continue;
+        vm->pages[at] = 0;
+        vmm__arena_give(&vm->arena, at, 1);
+    }
+}
+
+/* Moves the home of a part, whose old mapping becomes an alias. */
+static void part_settle(struct vm *vm, const struct memory_part *part, struct chunk *alias)
+{
+    mapping_leave(vm, part->chunk, alias);
+    part->chunk->first = part->granule;
+    vmm__chunk_place(vm, part->chunk, vmm__chunk_id(vm, part->chunk));
+}
+
+/* Updates the records after parts_map(). The page map comes first: a part's place may begin where a place of the chunk
+ * does, and both are linked there. */
+static void parts_settle(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
+                         uint32_t homes, uint32_t count, uint32_t alias_id)
+{
+    for (uint32_t i = 0; i < homes; i++) {
         struct chunk *alias = &vm->records[alias_id];
         alias_id = alias->next;
-        mapping_leave(vm, part, alias);
-        part->first = parts[i].granule;
-        vmm__chunk_place(vm, part, vmm__chunk_id(vm, part));
-        if (at < part->first)
-            vmm__arena_give(&vm->arena, at, part->first - at);
-        at = part->first + part->granules;
+        part_settle(vm, &parts[i], alias);
     }
-    if (at < chunk->first + chunk->granules)
-        vmm__arena_give(&vm->arena, at, chunk->first + chunk->granules - at);
+    for (uint32_t i = homes; i < count; i++)
+        vmm__chunk_page(vm, parts[i].chunk, parts[i].granule, vmm__chunk_id(vm, parts[i].chunk));
+    for (uint64_t at = chunk->first; at != NO_GRANULE; at = mapping_after(vm, chunk, at))
+        uncovered_give(vm, chunk, at);
+    for (uint32_t i = homes; i < count; i++)
+        vmm__place_link(vm, parts[i].chunk, parts[i].granule);
     chunk_retire(vm, chunk);
 }
 
 vmm_status vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
-                        uint32_t count)
+                        uint32_t homes, uint32_t places)
 {
     uint32_t alias_id;
-    vmm_status status = aliases_take(vm, count, &alias_id);
+    vmm_status status = aliases_take(vm, homes, &alias_id);
     if (status != VMM_OK)
         return status;
     status = chunk_unmap(vm, chunk);
     if (status != VMM_OK)
         goto fail_unmap;
-    status = parts_map(vm, parts, count);
+    status = parts_map(vm, parts, homes + places);
     if (status != VMM_OK)
         goto fail_map;
-    parts_settle(vm, chunk, parts, count, alias_id);
+    parts_settle(vm, chunk, parts, homes, homes + places, alias_id);
     return VMM_OK;
 
 fail_map:
-    chunk_remap(vm, chunk);
+    chunk_remap(vm, chunk, NO_GRANULE);
 fail_unmap:
     aliases_drop(vm, alias_id);
     return status;

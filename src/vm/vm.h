@@ -15,9 +15,9 @@
  *     of an old home, left where a chunk was mapped before a relocation. It is always in
  *     limbo, has addresses but no handle of its own, and counts neither in reserved_bytes
  *     nor in limbo_bytes. A place is no alias: it has no record;
- *  5. every held record is mapped, except `remap_pending` of them: a relocation unmapped
- *     these, and the driver then refused to map them again. Each drain tries again. Until
- *     then they are neither relocated nor put into limbo;
+ *  5. every held record is mapped at its home and all places, except `remap_pending` of them:
+ *     a relocation unmapped these, and the driver then refused to map them again. Each drain
+ *     tries again. Until then they are neither relocated nor put into limbo;
  *  6. every unused record is in the list of unused records, and every record in limbo is in
  *     the list of limbo; no other record is in a list.
  * This module knows nothing of blocks and pools. Callers: src/cache, src/api.
@@ -116,20 +116,21 @@ static inline bool vmm__chunk_is_home(const struct chunk *chunk, uint64_t granul
     return granule - chunk->first < chunk->granules;
 }
 
-/* A chunk that a relocation maps at `granule`, within the addresses of another chunk. */
+/* A chunk that a relocation maps at `granule`, within the home of another chunk or one of its places. */
 struct memory_part {
     struct chunk *chunk;
     uint64_t granule;
 };
 
 /*
- * Relocation: maps the parts, which are held and mapped elsewhere, at the addresses of a chunk.
- * The caller copies the bytes, and no work may be in flight on any of them. The parts lie within
- * the chunk in rising order. Granules that no part covers return to the arena; the chunk and the
- * old mappings of the parts go to limbo. On failure everything is where it was, or remap pending.
+ * Relocation: maps the parts, which are held and mapped elsewhere, at the addresses of a chunk. The first
+ * `homes` of them lie in its home, in rising order; the next `places` map the same chunks in its places.
+ * The caller copies the bytes, and no work may be in flight on any of them. Granules that no part covers
+ * return to the arena; the chunk and the old mappings of the parts go to limbo. On failure everything is
+ * where it was, or remap pending.
  */
 vmm_status vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
-                        uint32_t count);
+                        uint32_t homes, uint32_t places);
 
 /* Tries to map the chunks that are remap pending. */
 void vmm__vm_remap_pending(struct vm *vm);
@@ -192,7 +193,11 @@ static inline uint32_t vmm__chunk_id(const struct vm *vm, const struct chunk *ch
 struct chunk *vmm__chunk_take(struct vm *vm); /* an unused record; NULL if there is none */
 void vmm__chunk_drop(struct vm *vm, struct chunk *chunk);
 
-/* Sets the page map to `id` at the granules of a chunk; 0: none. */
+/* Set the page map to `id` for a mapping of a chunk, and for its home; 0: none. */
+void vmm__chunk_page(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id);
 void vmm__chunk_place(struct vm *vm, const struct chunk *chunk, uint32_t id);
+
+/* Makes a granule the newest of a chunk's places. */
+void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule);
 
 #endif

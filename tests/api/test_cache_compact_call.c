@@ -3,6 +3,8 @@
 
 #include "cache/cache.h"
 
+#include <string.h>
+
 /* Blocks of 3 MiB fill large chunks, and of every two one goes: a third of the memory comes free. */
 #define PIECE (3 * MIB)
 #define HOLED (96 * MIB)
@@ -109,6 +111,60 @@ CACHE_TEST(under_a_limit_compaction_moves_what_has_room)
     assert_int_equal(released, HOLED / 3);
     pieces_check(test);
     pieces_free(test);
+}
+
+/* Under a limit, the free tail of one chunk and the free head of another one serve a block. Then both chunks hold nothing
+ * else; the first piece and the last one stay. */
+CACHE_TEST(a_block_in_a_view_moves_with_its_chunks)
+{
+    size_t bytes = PIECE + PIECE / 2;
+    checkerboard_begun(test, (vmm_config)VMM_CONFIG_INIT);
+    assert_ok(vmm_limit_set(test->cache, HOLED));
+    void *block = block_alloc(test, bytes, 1);
+    assert_true(vmm__views_contain(&test->cache->views, (uintptr_t)block));
+    block_fill(test, block, bytes, 77, 1);
+    assert_ok(vmm_limit_set(test->cache, 2 * HOLED));
+    for (int i = 3; i < PIECES - 1; i += 2)
+        block_free(test, pieces[i]);
+    assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
+    assert_int_equal(reserved(test), (2 + 2 + 1 + 2) * 2 * MIB);
+    block_check(test, block, bytes, 77, 1);
+    block_fill(test, block, bytes, 78, 1);
+    piece_check(test, 1);
+    piece_check(test, PIECES - 1);
+    block_check(test, block, bytes, 78, 1);
+    work_verify(test);
+    cache_verify(test);
+    block_free(test, block);
+    block_free(test, pieces[1]);
+    block_free(test, pieces[PIECES - 1]);
+}
+
+/* Every other block of 2 MiB is freed, in chunks of LARGE_CHUNK: no free memory can be used for larger requests. */
+CACHE_TEST(compaction_makes_room_for_large_requests)
+{
+    enum { BLOCKS = HOLED / (2 * MIB) };
+    void *blocks[BLOCKS];
+    void *large[2];
+    cache_restart_with(test, .footprint_permille = VMM_FOOTPRINT_ANY);
+    large_chunks_make(test, HOLED, 1);
+    assert_ok(vmm_limit_set(test->cache, HOLED + LARGE_CHUNK));
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = block_alloc(test, 2 * MIB, 1);
+    for (int i = 0; i < BLOCKS; i += 2)
+        block_free(test, blocks[i]);
+    assert_status(vmm_alloc(test->cache, 32 * MIB, test->streams[1], large), VMM_ERR_DEVICE_OOM);
+    assert_non_null(strstr(vmm_last_error(), "48.0 MiB pinned beside live blocks in 6 chunks"));
+    assert_non_null(strstr(vmm_last_error(), "vmm_compact()"));
+    assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
+    for (int i = 0; i < 2; i++)
+        large[i] = block_alloc(test, 32 * MIB, 1);
+    assert_int_equal(reserved(test), HOLED + LARGE_CHUNK);
+    cache_verify(test);
+    for (int i = 1; i < BLOCKS; i += 2)
+        block_free(test, blocks[i]);
+    for (int i = 0; i < 2; i++)
+        block_free(test, large[i]);
 }
 
 CACHE_TEST(without_caching_compaction_moves_nothing)

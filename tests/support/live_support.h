@@ -91,6 +91,18 @@ static inline struct block *live_block_at(struct scene *scene, struct heap *heap
     return block;
 }
 
+/* Takes a block of a view and fills it. */
+static inline struct block *live_view_take(struct scene *scene, struct heap *heap, uint64_t bytes)
+{
+    struct block *block = view_take(heap, bytes);
+    block->requested_bytes = bytes;
+    memory_fill(scene->driver, block->address, bytes, live_word(block->address),
+                heap->pool->stream);
+    assert_true(live_count < LIVES_MOST);
+    lives[live_count++] = (struct live){ .heap = heap, .address = block->address, .bytes = bytes };
+    return block;
+}
+
 /* Pins a live block, so that compaction does not move it. */
 static inline void live_block_pin(struct heap *heap, const struct block *block)
 {
@@ -103,8 +115,8 @@ static inline void live_block_free(struct scene *scene, uint64_t address)
         struct live *live = &lives[i];
         if (live->address != address)
             continue;
-        struct block *block = vmm__heap_cover(live->heap, address);
-        assert_int_equal(block->address, address);
+        struct block *block = vmm__heap_find(live->heap, address);
+        assert_non_null(block);
         assert_ok(pool_pin(live->heap, address, false));
         (void)vmm__heap_give(live->heap, block, vmm__timeline_now(&live->heap->pool->timeline));
         live->address = 0;

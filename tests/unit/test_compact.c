@@ -55,21 +55,84 @@ LIVE_TEST(pinned_blocks_do_not_move)
     assert_int_equal(scene_reserved_bytes(scene), 2 * GRANULE);
 }
 
-/* A block in a view lies over the free tail of one chunk and over another one. */
-LIVE_TEST(blocks_in_views_pin_their_chunks)
+/* A block in a view lies over the free tail of one chunk and over half of another; then the bytes before the tail are
+ * freed, so that both chunks have a free granule. */
+static struct block *view_make(struct scene *scene, struct heap *heap)
+{
+    (void)extent(scene, heap, 10, 4, 4);
+    (void)live_block_at(scene, heap, scene_address(scene, 10), 3 * MIB);
+    (void)extent(scene, heap, 20, 2, 2);
+    assert_ok(scene_grow(scene, heap, 8 * MIB, GROW_VIEW));
+    struct block *block = live_view_take(scene, heap, 6 * MIB);
+    live_block_free(scene, scene_address(scene, 10));
+    assert_int_equal(scene_chunk(scene, 10)->granules, 4);
+    return block;
+}
+
+LIVE_TEST(blocks_in_views_keep_their_address_when_their_chunks_move)
 {
     struct heap *heap = &scene->pool->large;
-    (void)extent(scene, heap, 10, 4, 4);
-    (void)live_block_at(scene, heap, scene_address(scene, 10), MIB);
-    (void)extent(scene, heap, 20, 2, 2);
-    assert_ok(scene_grow(scene, heap, 5 * GRANULE, GROW_VIEW));
-    struct block *block = view_take(heap, 4 * GRANULE);
-    uint64_t handle = place_handle(scene, 10);
+    struct block *block = view_make(scene, heap);
+    uint64_t address = block->address;
+    uint64_t handles[] = { place_handle(scene, 11), place_handle(scene, 20) };
+    assert_ok(scene_compact(scene, 2 * GRANULE));
+    assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
+    assert_true(place_handle(scene, 11) != handles[0] && place_handle(scene, 20) != handles[1]);
+    for (uint64_t granule = 11; granule <= 20; granule += 9) {
+        const struct chunk *chunk = scene_chunk(scene, granule);
+        assert_int_equal(chunk->granules, granule == 11 ? 3 : 1);
+        assert_int_equal(chunk->places, 1);
+        assert_int_equal(scene->cache->views.places[chunk->place].users, 1);
+    }
+    assert_int_equal(scene->driver->mapped_bytes, 8 * GRANULE);
+    assert_ptr_equal(vmm__views_cover(&scene->cache->views, address + 6 * MIB - 1), block);
+    live_blocks_check(scene);
+    live_block_free(scene, address); /* the row stays, with a whole granule at both ends */
+    assert_int_equal(live_view_take(scene, heap, 8 * MIB)->address, address - MIB);
+    live_blocks_check(scene);
+}
+
+LIVE_TEST(chunks_under_pinned_blocks_in_views_do_not_move)
+{
+    struct heap *heap = &scene->pool->large;
+    struct block *block = view_make(scene, heap);
+    live_block_pin(heap, block);
     assert_status(scene_compact(scene, UINT64_MAX), VMM__NOTHING);
     assert_int_equal(scene_reserved_bytes(scene), 6 * GRANULE);
-    assert_true(place_handle(scene, 10) == handle);
-    (void)vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
+    assert_ok(pool_pin(heap, block->address, false));
+    (void)atomic_fetch_add(&scene->cache->unpins, 1);
+    assert_ok(scene_compact(scene, UINT64_MAX));
+    assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
+}
+
+/* One block ends on the head of a chunk, another begins on its tail. The granules between them leave their row. */
+LIVE_TEST(a_row_is_split_where_a_chunk_was_free)
+{
+    struct heap *heap = &scene->pool->large;
+    (void)extent(scene, heap, 10, 8, 8);
+    uint64_t middle = scene_address(scene, 10) + 3 * MIB;
+    (void)live_block_at(scene, heap, middle, 8 * MIB);
+    (void)live_block_at(scene, heap, middle + 8 * MIB, 2 * MIB);
+    (void)extent(scene, heap, 20, 2, 2);
+    assert_ok(scene_grow(scene, heap, 7 * MIB, GROW_VIEW));
+    struct block *first = live_view_take(scene, heap, 7 * MIB);
+    (void)extent(scene, heap, 24, 2, 2);
+    assert_ok(scene_grow(scene, heap, 7 * MIB, GROW_VIEW));
+    struct block *second = live_view_take(scene, heap, 7 * MIB);
+    const struct view_place *place = &scene->cache->views.places[scene_chunk(scene, 10)->place];
+    assert_int_equal(scene_chunk(scene, 10)->places, 1);
+    assert_int_equal(place->users, 2);
+    live_block_free(scene, middle);
+    assert_ok(scene_compact(scene, UINT64_MAX));
+    assert_int_equal(scene_reserved_bytes(scene), 9 * GRANULE);
+    for (uint64_t granule = 10; granule <= 15; granule += 5) {
+        assert_int_equal(scene_chunk(scene, granule)->granules, granule == 10 ? 2 : 3);
+        assert_int_equal(scene_chunk(scene, granule)->places, 1);
+    }
     live_blocks_check(scene);
+    live_block_free(scene, first->address);
+    live_blocks_check(scene);
+    live_block_free(scene, second->address);
 }
 
 LIVE_TEST(idle_places_are_unmapped_before_their_chunk_moves)

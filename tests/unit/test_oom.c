@@ -148,7 +148,8 @@ POLICY_TEST(compaction_is_suggested_where_it_would_suffice)
         (void)block_make_live(heap, extent(scene, heap, 10 * i, 1, 1), GRANULE / 2);
     scene->cache->vm.limit_bytes = 4 * GRANULE;
     scene->cache->compaction = VMM_COMPACTION_OFF;
-    assert_says(report(scene, 2), "; compaction, which is off, might free pinned memory");
+    assert_says(report(scene, 2),
+                "; vmm_compact(), or compaction, which is off, might free pinned memory");
     assert_silent(report(scene, 3), "compaction");
     scene->cache->compaction = VMM_COMPACTION_ON;
     assert_silent(report(scene, 2), "compaction");

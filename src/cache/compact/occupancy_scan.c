@@ -14,11 +14,10 @@ bool vmm__granule_is_free(const struct heap *heap, uint64_t granule)
     return block->state == BLOCK_FREE && vmm__block_end(block) >= start + arena->granule_bytes;
 }
 
-/* A block in a view uses the bytes at another address, which relocation does not keep. */
 static bool block_is_pinned(const struct block *block)
 {
     if (block->state == BLOCK_OCCUPIED)
-        return true;
+        return block->user->is_pinned;
     return block->state == BLOCK_SLAB ? block->slab->pinned_bits != 0 : block->is_pinned;
 }
 

@@ -7,8 +7,11 @@
 struct relocation {
     struct vmm_cache *cache;
     const struct partly *partly;
-    struct memory_part *parts; /* room for one per live granule */
-    uint32_t count;
+    struct memory_part *
+        parts; /* the homes, then the places; room for each live granule at home and at each place */
+    uint32_t capacity;
+    uint32_t homes;
+    uint32_t places;
     uint64_t
         copied_epoch; /* of the timeline cache->copies: all copies have finished once it passes; 0: none began */
 };
@@ -26,7 +29,7 @@ static vmm_status part_make(struct relocation *relocation, uint64_t granule, uin
     status = vmm__vm_map(memory, scratch, granules, granules);
     if (status != VMM_OK)
         return status;
-    relocation->parts[relocation->count++] =
+    relocation->parts[relocation->homes++] =
         (struct memory_part){ .chunk = vmm__vm_chunk(memory, scratch), .granule = granule };
     return vmm__vm_access(memory, scratch, granules);
 }
@@ -49,12 +52,43 @@ static vmm_status parts_make(struct relocation *relocation)
     return status;
 }
 
+/* Adds the place of a part at a granule, unless it is there already. */
+static void place_note(struct relocation *relocation, struct chunk *chunk, uint64_t granule)
+{
+    struct memory_part *places = relocation->parts + relocation->homes;
+    for (uint32_t i = 0; i < relocation->places; i++) {
+        if (places[i].granule == granule)
+            return;
+    }
+    places[relocation->places++] = (struct memory_part){ .chunk = chunk, .granule = granule };
+}
+
+/* Lists the places that the parts need: one at each place of the chunk where a block lies over the part. The chunk's
+ * other places go. */
+static void places_list(struct relocation *relocation)
+{
+    const struct arena *arena = &relocation->cache->vm.arena;
+    for (uint32_t i = 0; i < relocation->homes; i++) {
+        const struct memory_part part = relocation->parts[i];
+        uint64_t start = vmm__arena_address(arena, part.granule);
+        uint64_t end = vmm__arena_address(arena, part.granule + part.chunk->granules);
+        for (const struct block *block = vmm__heap_cover(relocation->partly->heap, start);
+             block != NULL && block->address < end; block = block->next) {
+            if (block->state != BLOCK_OCCUPIED)
+                continue;
+            uint64_t offset = vmm__arena_granule(arena, block->address) - part.granule;
+            uint64_t granule = vmm__arena_granule(arena, vmm__views_piece_address(block));
+            place_note(relocation, part.chunk, granule - offset);
+        }
+    }
+}
+
 /* Copies the live granules to the parts, and waits. Copies still run on return only if the driver failed to wait. */
 static vmm_status parts_copy(struct relocation *relocation)
 {
     const struct vm *memory = &relocation->cache->vm;
     vmm_status status = VMM_OK;
-    for (uint32_t i = 0; i < relocation->count && status == VMM_OK; i++) {
+    for (uint32_t i = 0; i < relocation->homes && status == VMM_OK; i++) {
         const struct memory_part *part = &relocation->parts[i];
         status = vmm__driver_copy(memory->driver, vmm__chunk_address(memory, part->chunk),
                                   vmm__arena_address(&memory->arena, part->granule),
@@ -70,7 +104,7 @@ static void parts_undo(struct relocation *relocation)
     struct vm *memory = &relocation->cache->vm;
     struct error_line line;
     vmm__error_save(&line);
-    for (uint32_t i = 0; i < relocation->count; i++)
+    for (uint32_t i = 0; i < relocation->homes; i++)
         vmm__limbo_put(memory, relocation->parts[i].chunk, &relocation->cache->copies,
                        relocation->copied_epoch);
     (void)vmm__limbo_drain(memory, NULL);
@@ -90,16 +124,41 @@ static void gaps_detach(struct relocation *relocation, uint64_t first, uint64_t 
     }
 }
 
+/* Maps the parts in place of the chunk, at its home and in its rows. */
+static vmm_status parts_map(struct relocation *relocation)
+{
+    struct vmm_cache *cache = relocation->cache;
+    struct chunk *chunk = relocation->partly->chunk;
+    struct heap *heap = relocation->partly->heap;
+    const struct memory_part *places = relocation->parts + relocation->homes;
+    uint64_t first = chunk->first;
+    vmm__views_chunk_lift(heap, chunk);
+    vmm_status status =
+        vmm__vm_swap(&cache->vm, chunk, relocation->parts, relocation->homes, relocation->places);
+    if (status != VMM_OK) {
+        vmm__views_chunk_settle(heap, chunk);
+        return status;
+    }
+    for (uint32_t i = 0; i < relocation->places; i++)
+        vmm__views_place_inherit(&cache->views, places[i].granule,
+                                 places[i].granule - (places[i].chunk->first - first));
+    for (uint32_t i = 0; i < relocation->homes; i++)
+        vmm__views_chunk_settle(heap, relocation->parts[i].chunk);
+    return VMM_OK;
+}
+
 static vmm_status parts_swap(struct relocation *relocation)
 {
-    struct chunk *chunk = relocation->partly->chunk;
+    const struct chunk *chunk = relocation->partly->chunk;
     uint64_t first = chunk->first;
     uint64_t end = first + chunk->granules;
     vmm_status status = parts_make(relocation);
     if (status == VMM_OK)
         status = parts_copy(relocation);
-    if (status == VMM_OK)
-        status = vmm__vm_swap(&relocation->cache->vm, chunk, relocation->parts, relocation->count);
+    if (status == VMM_OK) {
+        places_list(relocation);
+        status = parts_map(relocation);
+    }
     if (status != VMM_OK) {
         parts_undo(relocation);
         return status;
@@ -109,29 +168,18 @@ static vmm_status parts_swap(struct relocation *relocation)
     return VMM_OK;
 }
 
-/* Unmaps the chunk's places in views. No block uses them, and no work is in flight. */
-static vmm_status places_drop(struct vmm_cache *cache, const struct partly *partly)
-{
-    vmm_status status = VMM_OK;
-    (void)cache;
-    while (partly->chunk->places > 0 && status == VMM_OK)
-        status = vmm__views_place_unmap(partly->heap, partly->chunk, partly->chunk->place);
-    return status;
-}
-
 vmm_status vmm__relocate(struct vmm_cache *cache, const struct partly *partly)
 {
     struct relocation relocation = { .cache = cache, .partly = partly };
     vmm_status status = vmm__heap_records_keep(partly->heap, 2 + partly->chunk->granules);
     if (status != VMM_OK)
         return status;
-    relocation.parts = vmm__host_alloc(partly->live_granules, sizeof *relocation.parts);
+    relocation.capacity = partly->live_granules * (1 + partly->chunk->places);
+    relocation.parts = vmm__host_alloc(relocation.capacity, sizeof *relocation.parts);
     if (relocation.parts == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "compact: no host memory for %u parts",
-                          partly->live_granules);
-    status = places_drop(cache, partly);
-    if (status == VMM_OK)
-        status = parts_swap(&relocation);
-    vmm__host_free(relocation.parts, partly->live_granules * sizeof *relocation.parts);
+                          relocation.capacity);
+    status = parts_swap(&relocation);
+    vmm__host_free(relocation.parts, relocation.capacity * sizeof *relocation.parts);
     return status;
 }

@@ -87,13 +87,15 @@ static bool chunk_add(struct search *search, struct candidates *list, struct can
 {
     struct chunk *chunk = item.chunk;
     bool is_own = item.heap == search->heap;
+    if (!chunk->is_mapped) /* its remap is pending */
+        return true;
     bool is_full = chunk->places >= PLACES_MOST;
     if (is_full && is_own)
         is_full = !place_evict(search, chunk);
     else if (is_full)
         item.gives_place = chunk_is_finished(search, item.heap, chunk);
     bool is_allowed = !is_full || item.gives_place || chunk->places < PLACES_BOUND;
-    return !chunk->is_mapped || !is_allowed || candidates_add(list, item);
+    return !is_allowed || candidates_add(list, item);
 }
 
 /* Adds the chunks of a free block of the requesting heap. */

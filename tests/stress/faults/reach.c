@@ -37,6 +37,7 @@
     X(expired)                                                                                     \
     X(decay)                                                                                       \
     X(re_back)                                                                                     \
+    X(re_back_view)                                                                                \
     X(compaction)                                                                                  \
     X(pressure)                                                                                    \
     X(captures)                                                                                    \
@@ -113,6 +114,18 @@ vmm_status __wrap_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64
     reach.view += is_counted;
     reach.view_new += is_counted && plan->new_bytes > 0;
     reach.view_longer += is_counted && plan->end != NO_GRANULE;
+    return status;
+}
+
+vmm_status __real_vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
+                               uint32_t homes, uint32_t places);
+vmm_status __wrap_vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
+                               uint32_t homes, uint32_t places);
+vmm_status __wrap_vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_part *parts,
+                               uint32_t homes, uint32_t places)
+{
+    vmm_status status = __real_vmm__vm_swap(vm, chunk, parts, homes, places);
+    reach.re_back_view += sweep_counts() && status == VMM_OK && places > 0;
     return status;
 }
 
