@@ -796,11 +796,12 @@ typedef struct vmm_item {
     vmm_stream stream;        /* of the pool that contains it */
     vmm_pool_id pool;         /* of the graph pool; zeros: none */
     int is_small;             /* blocks of up to 1 MiB, which share no chunk with larger blocks */
+    int is_view;              /* a block in a view, or its range */
 } vmm_item;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, { 0, 0 }, 0 }
+#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, { 0, 0 }, 0, 0 }
 #else
 #define VMM_ITEM_INIT { .struct_size = sizeof(vmm_item) }
 #endif
@@ -850,6 +851,7 @@ typedef struct vmm_change {
     vmm_stream stream;
     vmm_pool_id pool; /* as in vmm_item */
     int is_small;     /* as in vmm_item */
+    int is_view;      /* as in vmm_item */
 } vmm_change;
 
 /* Receives a change, on the thread whose call causes it. Called with locks held: must not call the
@@ -861,8 +863,8 @@ typedef void (*vmm_listener)(void *context, const vmm_change *change);
  *           function. NULL removes it. What was mapped and not unmapped since is what vmm_walk()
  *           visits, except memory in limbo; the walk may cut the ranges differently. When a block
  *           in a view is allocated, the memory that it occupies changes its address: UNMAP of each
- *           range at its home, then MAP of the block's range; the reverse when the block becomes
- *           free. No physical memory is created or released then.
+ *           range at its home, then MAP of the block's range, with is_view; the reverse when the
+ *           block becomes free. No physical memory is created or released then.
  * Returns:  VMM_OK. After the return, the cache does not call the previous function.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache).

@@ -15,29 +15,32 @@ static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item
     item->address = vmm__block_ref_address(&ref);
     item->bytes = vmm__block_ref_bytes(&ref);
     item->requested_bytes = vmm__block_ref_requested_bytes(&ref);
+    item->is_view = ref.block->is_in_view;
     return true;
 }
 
 /* The caller holds the grow lock, under which no address changes its heap. */
-static bool address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_item *item)
+static vmm_status address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_item *item)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     struct heap *heap = NULL;
     if (vmm__arena_contains(&cache->vm.arena, address))
         heap = vmm__directory_heap(&cache->directory, address);
     if (heap == NULL)
-        return false;
+        return vmm__block_ref_none("vmm_find", NULL, address);
     vmm__pool_lock(heap->pool);
     bool found = block_read(heap, address, item);
+    vmm_status status = found ? VMM_OK : vmm__block_ref_none("vmm_find", heap, address);
     vmm__pool_unlock(heap->pool);
     if (found && cache->debug != NULL) {
         cache->debug_view->show(cache->debug, item);
-        found = item->state == VMM_ITEM_LIVE && address - item->address < item->bytes;
+        if (item->state != VMM_ITEM_LIVE || address - item->address >= item->bytes)
+            status = vmm__block_ref_none("vmm_find", NULL, address);
     }
     item->stream = heap->pool->stream;
     item->pool = heap->pool->id;
     item->is_small = heap->is_small;
-    return found;
+    return status;
 }
 
 vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *item)
@@ -51,10 +54,10 @@ vmm_status vmm_find(vmm_cache *cache, const void *address, vmm_item *item)
                           "vmm_find: struct_size is %zu; set it to sizeof(vmm_item)", size);
     vmm_item found = { .kind = VMM_ITEM_BLOCK, .state = VMM_ITEM_LIVE };
     vmm__fair_lock(&cache->grow_lock);
-    bool is_live = address_read_locked(cache, (uint64_t)(uintptr_t)address, &found);
+    status = address_read_locked(cache, (uint64_t)(uintptr_t)address, &found);
     vmm__fair_unlock(&cache->grow_lock);
-    if (!is_live)
-        return vmm__error(VMM_ERR_UNKNOWN_POINTER, "vmm_find: %p is in no live block", address);
+    if (status != VMM_OK)
+        return status;
     memcpy(item, &found, vmm__min(size, sizeof found));
     item->struct_size = size;
     return VMM_OK;

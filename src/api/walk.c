@@ -79,12 +79,13 @@ static void block_visit(struct walk *walk, const struct block *block, const stru
         return;
     }
     vmm_item_state state = block_item_state(block);
-    item_visit(
-        walk, (vmm_item){ .kind = VMM_ITEM_BLOCK,
-                          .state = state,
-                          .address = block->address,
-                          .bytes = block->node.size,
-                          .requested_bytes = state == VMM_ITEM_LIVE ? block->requested_bytes : 0 });
+    item_visit(walk,
+               (vmm_item){ .kind = VMM_ITEM_BLOCK,
+                           .state = state,
+                           .address = block->address,
+                           .bytes = block->node.size,
+                           .requested_bytes = state == VMM_ITEM_LIVE ? block->requested_bytes : 0,
+                           .is_view = block->is_in_view });
 }
 
 /* Moves the walk to an address and its heap. heap NULL: no heap owns the address. */
@@ -176,7 +177,8 @@ static void place_visit(struct walk *walk, const struct chunk *chunk, uint64_t g
             item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
                                          .state = VMM_ITEM_LIVE,
                                          .address = range.address,
-                                         .bytes = block->node.size });
+                                         .bytes = block->node.size,
+                                         .is_view = 1 });
             block_visit(walk, block, &range);
         }
     }

@@ -71,16 +71,32 @@ static struct block *block_occupying(const struct heap *heap, uint64_t address)
     return block != NULL && block->state == BLOCK_OCCUPIED ? block->user : NULL;
 }
 
+/* The error for an address whose memory a block in a view occupies. */
+static vmm_status occupied_refuse(const char *function, uint64_t address, const char *what,
+                                  const struct block *user)
+{
+    return vmm__error(VMM_ERR_UNKNOWN_POINTER,
+                      "%s: 0x%llx is %s: its memory is in use by the block at 0x%llx, which has "
+                      "%llu bytes",
+                      function, (unsigned long long)address, what,
+                      (unsigned long long)user->address, (unsigned long long)user->node.size);
+}
+
+vmm_status vmm__block_ref_none(const char *function, const struct heap *heap, uint64_t address)
+{
+    const struct block *user = heap == NULL ? NULL : block_occupying(heap, address);
+    if (user != NULL)
+        return occupied_refuse(function, address, "in no live block", user);
+    return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is in no live block", function,
+                      (unsigned long long)address);
+}
+
 vmm_status vmm__block_ref_unknown(const char *function, const struct heap *heap, uint64_t address)
 {
-    struct block_ref ref = { .block = block_occupying(heap, address) };
-    if (ref.block != NULL)
-        return vmm__error(
-            VMM_ERR_UNKNOWN_POINTER,
-            "%s: 0x%llx is not the start of a live block: its memory is in use by the "
-            "block at 0x%llx, which has %llu bytes",
-            function, (unsigned long long)address, (unsigned long long)vmm__block_ref_address(&ref),
-            (unsigned long long)vmm__block_ref_bytes(&ref));
+    struct block_ref ref = { .block = NULL };
+    const struct block *user = block_occupying(heap, address);
+    if (user != NULL)
+        return occupied_refuse(function, address, "not the start of a live block", user);
     bool is_live = vmm__block_ref_around(heap, address, &ref) && vmm__block_ref_is_live(&ref);
     uint64_t offset = is_live ? address - vmm__block_ref_address(&ref) : 0;
     if (offset == 0)

@@ -34,6 +34,9 @@ bool vmm__block_ref_is_live(const struct block_ref *ref);
  */
 vmm_status vmm__block_ref_unknown(const char *function, const struct heap *heap, uint64_t address);
 
+/* The same for an address that lies in no live block or object; heap NULL: of no heap. */
+vmm_status vmm__block_ref_none(const char *function, const struct heap *heap, uint64_t address);
+
 uint64_t vmm__block_ref_address(const struct block_ref *ref);
 uint64_t vmm__block_ref_bytes(const struct block_ref *ref);
 uint64_t vmm__block_ref_requested_bytes(const struct block_ref *ref);

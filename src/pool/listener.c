@@ -2,6 +2,18 @@
 #include "pool/listener.h"
 #include "base/callback.h"
 #include "pool/pool.h"
+#include "pool/views.h"
+
+/* Whether a block in a view begins at an address of a heap, or such a block was there until now. */
+static bool is_view(const struct heap *heap, uint64_t address)
+{
+    const struct views *views = heap->directory->views;
+    if (views == NULL)
+        return false;
+    uint64_t granule = vmm__arena_granule(heap->directory->arena, address);
+    const struct chunk *chunk = vmm__vm_chunk(views->vm, granule); /* NULL: relocated */
+    return chunk != NULL && !vmm__chunk_is_home(chunk, granule);
+}
 
 void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t address,
                         uint64_t bytes)
@@ -16,7 +28,8 @@ void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t 
                           .bytes = bytes,
                           .stream = heap->pool->stream,
                           .pool = heap->pool->id,
-                          .is_small = heap->is_small };
+                          .is_small = heap->is_small,
+                          .is_view = is_view(heap, address) };
     struct callback callback;
     vmm__callback_begin(&callback, listener->owner, true);
     listener->tell(listener->context, &change);

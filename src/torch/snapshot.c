@@ -28,6 +28,7 @@ struct builder {
     struct torch_device *device;
     uint64_t history_end; /* the snapshot has the events before this number */
     uint64_t cursor;      /* end of the blocks added to the last segment */
+    bool is_view;         /* the last segment is a block in a view */
     vmm_status status;
 };
 
@@ -119,9 +120,12 @@ static void block_add(struct builder *builder, const vmm_item *item)
 
 /* ---- Segments ------------------------------------------------------------------------------- */
 
-static bool segment_continues(const vmm_torch_segment *segment, const vmm_item *item)
+/* A block in a view is a segment of its own. */
+static bool segment_continues(const struct builder *builder, const vmm_item *item)
 {
-    return segment != NULL && segment->address + segment->bytes == item->address &&
+    const vmm_torch_segment *segment = segment_last(builder);
+    return segment != NULL && !item->is_view && !builder->is_view &&
+           segment->address + segment->bytes == item->address &&
            segment->stream == (uint64_t)(uintptr_t)item->stream &&
            segment->pool.first == item->pool.first && segment->pool.second == item->pool.second &&
            segment->is_small == item->is_small;
@@ -136,9 +140,8 @@ static void segment_end(struct builder *builder)
 
 static void segment_add(struct builder *builder, const vmm_item *item)
 {
-    vmm_torch_segment *last = segment_last(builder);
-    if (segment_continues(last, item)) {
-        last->bytes += item->bytes;
+    if (segment_continues(builder, item)) {
+        segment_last(builder)->bytes += item->bytes;
         return;
     }
     segment_end(builder);
@@ -153,6 +156,7 @@ static void segment_add(struct builder *builder, const vmm_item *item)
                                     .is_small = item->is_small,
                                     .device = builder->device->ordinal };
     builder->cursor = item->address;
+    builder->is_view = item->is_view != 0;
 }
 
 /* ---- Taking and dropping a snapshot --------------------------------------------------------- */

@@ -8,7 +8,8 @@ static struct owned_range range_changed(const vmm_change *change)
                                  .end = change->address + change->bytes,
                                  .stream = change->stream,
                                  .pool = change->pool,
-                                 .is_small = change->is_small };
+                                 .is_small = change->is_small,
+                                 .is_view = change->is_view };
 }
 
 static struct owned_range range_walked(const vmm_item *item)
@@ -17,7 +18,8 @@ static struct owned_range range_walked(const vmm_item *item)
                                  .end = item->address + item->bytes,
                                  .stream = item->stream,
                                  .pool = item->pool,
-                                 .is_small = item->is_small };
+                                 .is_small = item->is_small,
+                                 .is_view = item->is_view };
 }
 
 static void memory_changed(struct model *model, const vmm_change *change)

@@ -42,8 +42,8 @@ static void range_delete(struct ranges *ranges, size_t index)
 
 static bool is_same_owner(const struct owned_range *a, const struct owned_range *b)
 {
-    return a->stream == b->stream && a->is_small == b->is_small && a->pool.first == b->pool.first &&
-           a->pool.second == b->pool.second;
+    return a->stream == b->stream && a->is_small == b->is_small && a->is_view == b->is_view &&
+           a->pool.first == b->pool.first && a->pool.second == b->pool.second;
 }
 
 /* Joins a range to the one before it, if they touch and have one owner. */

@@ -8,6 +8,7 @@
 #include "torch/scene.h"
 
 #include "base/hostmem.h"
+#include "cache/cache.h"
 #include "torch/device.h"
 
 #include <pthread.h>
@@ -69,6 +70,47 @@ TEST(order_holds_in_short_histories)
     sequence_check(21, 1, 9, 0.5);
     sequence_check(22, 100, 9, 0.5);
     sequence_check(23, 3000, 9, 0.5);
+}
+
+/* ---- Views ---------------------------------------------------------------------------------- */
+
+/* Counts the segments of a snapshot that lie in views: each is one block of the same size. */
+static unsigned views_count(const struct scene *scene, const vmm_torch_snapshot *snapshot)
+{
+    const struct vmm_cache *cache = vmm_torch_cache(scene->device);
+    unsigned count = 0;
+    for (uint64_t i = 0; i < snapshot->segment_count; i++) {
+        const vmm_torch_segment *segment = &snapshot->segments[i];
+        const vmm_torch_block *block = &snapshot->blocks[segment->first_block];
+        if (!vmm__views_contain(&cache->views, segment->address))
+            continue;
+        assert_int_equal(segment->block_count, 1);
+        assert_int_equal(block->address, segment->address);
+        assert_int_equal(block->bytes, segment->bytes);
+        assert_true(block->state == VMM_ITEM_LIVE || block->state == VMM_ITEM_WAITING);
+        count++;
+    }
+    return count;
+}
+
+TEST(blocks_in_views_are_segments)
+{
+    struct scene scene = scene_begin(41, 5);
+    unsigned count = 0;
+    const struct vmm_cache *cache = vmm_torch_cache(scene.device);
+    if (!cache->has_views || cache->no_caching)
+        return; /* these settings make no view */
+    for (unsigned i = 0; i < scene_operations(); i++) {
+        const vmm_torch_snapshot *snapshot;
+        scene_step(&scene);
+        if (i % 16 != 0)
+            continue;
+        assert_ok(vmm_torch_snapshot_take(scene.device, &snapshot));
+        count += views_count(&scene, snapshot);
+        vmm_torch_snapshot_drop(snapshot);
+    }
+    assert_true(count > 0);
+    scene_clear(&scene);
 }
 
 /* Simulates a clock that was set back: a push only knows the time of the event before it. */
