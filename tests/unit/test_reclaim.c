@@ -193,7 +193,7 @@ POLICY_TEST(the_wait_goes_past_old_mappings)
     chunk_map(memory, 20, 2);
     chunk_map(memory, 40, 1);
     const struct memory_part part = { vmm__vm_chunk(memory, 40), 20 };
-    assert_ok(vmm__vm_swap(memory, vmm__vm_chunk(memory, 20), &part, 1));
+    assert_ok(vmm__vm_swap(memory, vmm__vm_chunk(memory, 20), &part, 1, 0));
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, false); /* the old mapping stays */
     assert_status(vmm__limbo_drain(memory, NULL), VMM_ERR_DRIVER);
     assert_int_equal(scene_reserved_bytes(scene), GRANULE);

@@ -186,7 +186,7 @@ ENGINE_TEST(remap_pending_chunk_cannot_be_relocated)
     vmm__sim_fail_at(engine->driver, 2, VMM_ERR_DRIVER, true);
     assert_status(vmm__vm_swap(&engine->memory, chunk, parts, 2, 0), VMM_ERR_DRIVER);
     vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
-    assert_status(vmm__vm_swap(&engine->memory, chunk, parts, 2), VMM_ERR_DRIVER);
+    assert_status(vmm__vm_swap(&engine->memory, chunk, parts, 2, 0), VMM_ERR_DRIVER);
     assert_non_null(strstr(vmm_last_error(), "remap pending"));
     engine_check(engine);
     assert_int_equal(engine_drain(engine), 0);
@@ -201,7 +201,7 @@ ENGINE_TEST(relocated_chunks_are_released)
     for (uint64_t call = 1; call <= 7; call++) {
         struct memory_part parts[2];
         struct chunk *chunk = parts_prepare(engine, parts);
-        assert_ok(vmm__vm_swap(&engine->memory, chunk, parts, 2));
+        assert_ok(vmm__vm_swap(&engine->memory, chunk, parts, 2, 0));
         for (int i = 0; i < 2; i++)
             vmm__limbo_put(&engine->memory, parts[i].chunk, NULL, 0);
         vmm__sim_fail_at(engine->driver, call, VMM_ERR_DRIVER, false);
