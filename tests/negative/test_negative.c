@@ -28,6 +28,8 @@ static void counts_clear(const struct negative_case *wrong_call, vmm_stats *stat
         return;
     stats->ooms = 0;
     stats->retries = 0;
+    stats->plans = 0;
+    stats->planning_ns = 0;
     stats->stalls = 0;
 }
 

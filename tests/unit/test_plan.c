@@ -355,6 +355,72 @@ POLICY_TEST(the_cap_evicts_the_place_used_the_longest_ago)
     assert_int_equal(scene->cache->view_stats.evictions, 1);
 }
 
+/* Maps a chunk at a granule, as a place of a view that was used at `turn`. */
+static void place_at(struct scene *scene, struct chunk *chunk, uint64_t granule, uint64_t view,
+                     uint64_t turn)
+{
+    struct vm *vm = &scene->cache->vm;
+    vmm__arena_take(&vm->arena, granule, 1);
+    assert_ok(vmm__place_map(vm, chunk, granule));
+    assert_ok(vmm__vm_access(vm, granule, 1));
+    vmm__views_place_add(&scene->pool->large, chunk, granule, view);
+    scene->cache->views.places[granule].turn = turn;
+}
+
+/* A chunk whose older place, at 21, is between places of two other chunks, at 20 and 22. */
+struct old_row {
+    struct chunk *chunk;
+    struct chunk *left;
+    struct chunk *right;
+};
+
+static struct old_row old_row_create(struct scene *scene)
+{
+    struct old_row row = { idle_at(scene, 0, 1), idle_at(scene, 4, 1), idle_at(scene, 8, 1) };
+    scene->cache->views.last_view = 2;
+    assert_ok(vmm__views_open(&scene->pool->large));
+    place_at(scene, row.left, 20, 1, 5);
+    place_at(scene, row.chunk, 21, 1, 5);
+    place_at(scene, row.right, 22, 1, 5);
+    place_at(scene, row.chunk, 30, 2, 6);
+    assert_ok(vmm__cache_check(scene->cache));
+    return row;
+}
+
+/* Plans while the chunk seems to have as many places as are allowed. */
+static void old_row_plan(struct scene *scene, const struct old_row *row)
+{
+    row->chunk->places += PLACES_MOST - 2;
+    struct plan plan = plan_of(scene, 4 * GRANULE, 0);
+    vmm__plan_end(&plan);
+    row->chunk->places -= PLACES_MOST - 2;
+}
+
+POLICY_TEST(a_row_is_evicted_as_a_whole)
+{
+    struct old_row row = old_row_create(scene);
+    old_row_plan(scene, &row);
+    assert_int_equal(row.chunk->places, 1);
+    assert_int_equal(row.left->places, 0);
+    assert_int_equal(row.right->places, 0);
+    assert_ptr_equal(chunk_at(scene, 30), row.chunk);
+    assert_int_equal(scene->cache->view_stats.evictions, 3);
+    assert_ok(vmm__cache_check(scene->cache));
+}
+
+POLICY_TEST(places_in_use_stay_when_their_row_is_evicted)
+{
+    struct old_row row = old_row_create(scene);
+    scene->cache->views.places[22].users = 1;
+    old_row_plan(scene, &row);
+    scene->cache->views.places[22].users = 0;
+    assert_int_equal(row.chunk->places, 1);
+    assert_int_equal(row.left->places, 0);
+    assert_int_equal(row.right->places, 1);
+    assert_int_equal(scene->cache->view_stats.evictions, 2);
+    assert_ok(vmm__cache_check(scene->cache));
+}
+
 POLICY_TEST(a_place_in_use_is_not_evicted)
 {
     struct chunk *chunk = crowd_create(scene);

@@ -48,7 +48,8 @@ static void candidates_free(struct candidates *list)
 
 /* ---- Candidates ------------------------------------------------------------------------------ */
 
-uint64_t vmm__plan_oldest_place(const struct views *views, const struct chunk *chunk)
+/* The place of a chunk that no block uses and that was used the longest ago; NO_GRANULE: none. */
+static uint64_t place_oldest(const struct views *views, const struct chunk *chunk)
 {
     uint64_t oldest = NO_GRANULE;
     for (uint64_t at = chunk->place; at != NO_GRANULE; at = views->vm->next_places[at]) {
@@ -60,17 +61,42 @@ uint64_t vmm__plan_oldest_place(const struct views *views, const struct chunk *c
     return oldest;
 }
 
-/* Unmaps the oldest place of a chunk of the requesting heap, if its work has finished. */
-static bool place_evict(struct search *search, struct chunk *chunk)
+/* Whether a place belongs to the heap, and neither a block, unfinished work nor a captured graph needs it. */
+static bool place_is_evictable(const struct vmm_cache *cache, const struct heap *heap,
+                               uint64_t granule)
 {
-    const struct views *views = &search->cache->views;
-    struct pool *pool = search->heap->pool;
-    uint64_t oldest = vmm__plan_oldest_place(views, chunk);
-    bool is_evicted = oldest != NO_GRANULE && !pool->is_in_use &&
-                      vmm__timeline_query(&pool->timeline, views->places[oldest].epoch) == VMM_OK &&
-                      vmm__views_place_unmap(search->heap, chunk, oldest) == VMM_OK;
-    search->cache->view_stats.evictions += is_evicted ? 1 : 0;
-    return is_evicted;
+    const struct view_place *place = &cache->views.places[granule];
+    uint64_t address = vmm__arena_address(&cache->vm.arena, granule);
+    struct pool *pool = heap->pool;
+    return vmm__directory_heap(&cache->directory, address) == heap && place->users == 0 &&
+           !pool->is_in_use && vmm__timeline_query(&pool->timeline, place->epoch) == VMM_OK;
+}
+
+/* The last place of the row that contains a place. */
+static uint64_t row_last(const struct views *views, uint64_t granule)
+{
+    while (!vmm__views_is_last(views, granule))
+        granule += views->vm->records[views->places[granule].chunk].granules;
+    return granule;
+}
+
+bool vmm__plan_evict(struct vmm_cache *cache, struct heap *heap, struct chunk *chunk,
+                     bool is_finished)
+{
+    const struct views *views = &cache->views;
+    uint64_t oldest = place_oldest(views, chunk);
+    uint64_t places = cache->vm.places;
+    uint32_t before = chunk->places;
+    if (oldest == NO_GRANULE || !(is_finished || place_is_evictable(cache, heap, oldest)))
+        return false;
+    for (uint64_t at = row_last(views, oldest); at != NO_GRANULE;) {
+        uint64_t left = views->places[at].left;
+        if (at == oldest || place_is_evictable(cache, heap, at))
+            (void)vmm__views_place_unmap(heap, vmm__vm_chunk(&cache->vm, at), at);
+        at = left;
+    }
+    cache->view_stats.evictions += places - cache->vm.places;
+    return chunk->places < before;
 }
 
 /* Whether all work on an idle chunk has finished. */
@@ -91,7 +117,7 @@ static bool chunk_add(struct search *search, struct candidates *list, struct can
         return true;
     bool is_full = chunk->places >= PLACES_MOST;
     if (is_full && is_own)
-        is_full = !place_evict(search, chunk);
+        is_full = !vmm__plan_evict(search->cache, search->heap, chunk, false);
     else if (is_full)
         item.gives_place = chunk_is_finished(search, item.heap, chunk);
     bool is_allowed = !is_full || item.gives_place || chunk->places < PLACES_BOUND;

@@ -1,7 +1,7 @@
 /*
  * Plans a view for a request that no free block and no run can serve: which end of a row to extend, or which row to
- * begin, with which chunks, and with how much new memory. Changes nothing, except that a chunk with as many places as
- * are allowed gives up the least recently used one that no block uses.
+ * begin, with which chunks, and with how much new memory. Changes nothing, except that a row is unmapped for a chunk
+ * with as many places as are allowed.
  *
  * Called by: grow. Locks: the caller holds the grow lock, the heap's pool lock, and the locks of the pools to search
  * (vmm__cache_pools_lock_refilling()).
@@ -16,8 +16,14 @@
  * may have up to PLACES_BOUND. */
 enum { PLACES_MOST = 31, PLACES_BOUND = 127 };
 
-/* The place of a chunk that no block uses and that was used the longest ago; NO_GRANULE: none. */
-uint64_t vmm__plan_oldest_place(const struct views *views, const struct chunk *chunk);
+/*
+ * Makes a chunk of the heap give up the place that no block uses and that was used the longest ago, with its whole row:
+ * what is left of a row is mostly too short for the next request, and each plan would consider it. Other places of the
+ * row stay if they belong to another heap, or if a block, unfinished work or a captured graph needs them. is_finished:
+ * the work on the chunk is known to have finished. Returns whether the chunk has given up a place.
+ */
+bool vmm__plan_evict(struct vmm_cache *cache, struct heap *heap, struct chunk *chunk,
+                     bool is_finished);
 
 /* A chunk that a view may begin, end or go on with. */
 struct candidate {

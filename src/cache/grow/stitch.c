@@ -132,11 +132,9 @@ static vmm_status places_evict(const struct stitch *stitch)
         const struct candidate *item = &stitch->plan->chunks[i];
         if (!item->gives_place)
             continue;
-        uint64_t oldest = vmm__plan_oldest_place(&stitch->cache->views, item->chunk);
-        if (oldest == NO_GRANULE ||
-            vmm__views_place_unmap(stitch->heap, item->chunk, oldest) != VMM_OK)
+        if (item->chunk->places >= PLACES_MOST &&
+            !vmm__plan_evict(stitch->cache, stitch->heap, item->chunk, true))
             return VMM__NO_FIT;
-        stitch->cache->view_stats.evictions++;
     }
     return VMM_OK;
 }
