@@ -28,6 +28,8 @@ struct search {
     struct candidates idle;  /* the largest first */
     struct candidates heads; /* partly live chunks with a free head, and with a free tail */
     struct candidates tails;
+    uint64_t largest_head; /* bytes */
+    uint64_t largest_tail;
     struct candidates trial; /* of the plan under consideration */
     struct plan best;        /* the cheapest with at most allowed_bytes */
     struct plan least;       /* the one with the least new memory */
@@ -180,6 +182,26 @@ static int by_size(const void *a, const void *b)
     if (left->bytes != right->bytes)
         return left->bytes > right->bytes ? -1 : 1;
     return left->chunk < right->chunk ? -1 : left->chunk > right->chunk;
+}
+
+/* Sorts idle chunks, the largest first, and sums them up. */
+static void idle_sort(struct candidates *idle)
+{
+    if (idle->count > 0)
+        qsort(idle->items, idle->count, sizeof *idle->items, by_size);
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < idle->count; i++) {
+        sum += idle->items[i].bytes;
+        idle->items[i].sum = sum;
+    }
+}
+
+static uint64_t largest_bytes(const struct candidates *list)
+{
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < list->count; i++)
+        bytes = vmm__max(bytes, list->items[i].bytes);
+    return bytes;
 }
 
 /* ---- Choices --------------------------------------------------------------------------------- */
@@ -357,12 +379,31 @@ static bool site_consider(struct search *search, const struct site *site)
     return true;
 }
 
-/* Whether even the largest idle chunks would make a site dearer than the best plan. */
+/* The fewest idle chunks that hold `bytes`; a large number if all of them do not. */
+static uint64_t idle_fewest(const struct search *search, uint64_t bytes)
+{
+    uint64_t low = 0;
+    uint64_t high = search->idle.count;
+    if (bytes == 0)
+        return 0;
+    while (low < high) { /* finds the first whose sum is enough */
+        uint64_t middle = low + (high - low) / 2;
+        if (search->idle.items[middle].sum >= bytes)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < search->idle.count ? low + 1 : UINT32_MAX;
+}
+
+/* Whether even the largest idle chunks, and the largest free end, would make a site dearer than the best plan. */
 static bool site_is_dear(const struct search *search, const struct site *site)
 {
-    uint64_t bytes = search->bytes - vmm__min(search->bytes, site->free_bytes);
-    uint64_t largest = search->idle.count > 0 ? search->idle.items[0].bytes : 0;
-    uint64_t least = largest == 0 ? 1 : (bytes + largest - 1) / largest;
+    uint64_t free_bytes = site->free_bytes + search->allowed_bytes;
+    uint64_t bytes = search->bytes - vmm__min(search->bytes, free_bytes);
+    uint64_t end_bytes = site->is_left ? search->largest_tail : search->largest_head;
+    uint64_t with_end = 1 + idle_fewest(search, bytes - vmm__min(bytes, end_bytes));
+    uint64_t least = vmm__min(idle_fewest(search, bytes), with_end);
     return search->best.cost != UINT64_MAX && least * MAP_COST >= search->best.cost;
 }
 
@@ -427,8 +468,9 @@ static bool search_run(struct search *search)
     if (!own_add(search) ||
         !vmm__idle_visit(search->cache, search->heap, search->when, run_add, search))
         return false;
-    if (search->idle.count > 0)
-        qsort(search->idle.items, search->idle.count, sizeof *search->idle.items, by_size);
+    idle_sort(&search->idle);
+    search->largest_head = largest_bytes(&search->heads);
+    search->largest_tail = largest_bytes(&search->tails);
     return new_rows_consider(search) && rows_consider(search);
 }
 

@@ -30,6 +30,7 @@ struct candidate {
     struct chunk *chunk;
     struct heap *heap; /* that owns it; another one's chunks are idle and finished */
     uint64_t bytes;    /* free: all, or those at the end that would touch the row */
+    uint64_t sum;      /* of an idle chunk: its bytes and those of all larger ones */
     bool gives_place;  /* another heap's: after its transfer, one of its places is unmapped */
 };
 
