@@ -71,18 +71,33 @@ struct block **vmm__directory_slot(const struct directory *directory, uint64_t a
     return vmm__heap_slot(vmm__directory_heap(directory, address), address);
 }
 
+/* Return the first block of the nearest slot below an address that has one. An extent begins with a block, so the walks
+ * end before they leave the heap. */
+static struct block *small_before(const struct directory *directory, uint64_t address)
+{
+    uint64_t at = address - SMALL_SLOT_BYTES;
+    while (*vmm__directory_slot(directory, at) == NULL)
+        at -= SMALL_SLOT_BYTES;
+    return *vmm__directory_slot(directory, at);
+}
+
+/* A large free block spans many granules, so this walk is the longest of the library: few instructions a granule. */
+static struct block *large_before(const struct directory *directory, uint64_t address)
+{
+    const struct directory_entry *entry = vmm__directory_entry(directory, address - 1);
+    while (entry->first == NULL)
+        entry--;
+    return entry->first;
+}
+
 struct block *vmm__directory_before(const struct directory *directory, uint64_t address)
 {
     uint64_t base = directory->arena->address;
     struct heap *heap = address > base ? vmm__directory_heap(directory, address - 1) : NULL;
     if (heap == NULL)
         return NULL;
-    /* An extent begins with a block, so the walk ends before it leaves the heap. */
-    uint64_t step = heap->is_small ? SMALL_SLOT_BYTES : directory->arena->granule_bytes;
-    uint64_t at = address - step;
-    while (*vmm__directory_slot(directory, at) == NULL)
-        at -= step;
-    struct block *block = *vmm__directory_slot(directory, at);
+    struct block *block =
+        heap->is_small ? small_before(directory, address) : large_before(directory, address);
     while (vmm__block_end(block) < address)
         block = block->next;
     return block;
