@@ -63,8 +63,16 @@ static vmm_status capture_check(struct timeline *timeline, vmm_stream stream)
     return status == VMM_OK && is_capturing ? VMM__PENDING : status;
 }
 
-/* Makes room in the ring if it is full of pending events: drops every other one. What a dropped event covered passes with
- * the next event, which is later than necessary but never too early. The oldest event stays, so that the ring moves on. */
+static void events_swap(struct timeline *timeline, unsigned a, unsigned b)
+{
+    struct timeline_event swapped = *event_at(timeline, a);
+    *event_at(timeline, a) = *event_at(timeline, b);
+    *event_at(timeline, b) = swapped;
+}
+
+/* Makes room in the ring if it is full of pending events: drops every other one, unless a host wait needs it. What a
+ * dropped event covered passes with the next event, which is later than necessary but never too early. The oldest event
+ * stays, so that the ring moves on. */
 static vmm_status events_thin(struct timeline *timeline)
 {
     if (timeline->count < TIMELINE_EVENTS)
@@ -72,14 +80,27 @@ static vmm_status events_thin(struct timeline *timeline)
     vmm_status status = events_poll(timeline);
     if (status != VMM_OK || timeline->count < TIMELINE_EVENTS)
         return status;
-    for (unsigned i = 1; i < TIMELINE_EVENTS / 2; i++) {
-        struct timeline_event *to = event_at(timeline, i);
-        struct timeline_event *from = event_at(timeline, 2 * i);
-        struct timeline_event kept = *from;
-        *from = *to;
-        *to = kept;
+    timeline->count = 1;
+    for (unsigned i = 1; i < TIMELINE_EVENTS; i++) {
+        if (i % 2 == 0 || event_at(timeline, i)->waiters > 0)
+            events_swap(timeline, timeline->count++, i);
     }
-    timeline->count = TIMELINE_EVENTS / 2;
+    return VMM_OK;
+}
+
+/* Finds an event that can be recorded, and puts it behind the pending ones. VMM__PENDING: host waits need all of them. */
+static vmm_status event_choose(struct timeline *timeline, struct timeline_event **out)
+{
+    vmm_status status = events_thin(timeline);
+    if (status != VMM_OK)
+        return status;
+    unsigned at = timeline->count;
+    while (at < TIMELINE_EVENTS && event_at(timeline, at)->waiters > 0)
+        at++;
+    if (at == TIMELINE_EVENTS)
+        return VMM__PENDING;
+    events_swap(timeline, timeline->count, at);
+    *out = event_at(timeline, timeline->count);
     return VMM_OK;
 }
 
@@ -87,12 +108,12 @@ static vmm_status events_thin(struct timeline *timeline)
  * again. */
 static vmm_status event_record(struct timeline *timeline)
 {
+    struct timeline_event *newest;
     vmm_status status = capture_check(timeline, timeline->stream);
     if (status == VMM_OK)
-        status = events_thin(timeline);
+        status = event_choose(timeline, &newest);
     if (status != VMM_OK)
         return status;
-    struct timeline_event *newest = event_at(timeline, timeline->count);
     if (newest->event == NULL)
         status = vmm__driver_event_create(timeline->driver, &newest->event);
     if (status != VMM_OK)
@@ -193,7 +214,7 @@ void vmm__timeline_shrink(struct timeline *timeline)
     (void)events_poll(timeline);
     for (unsigned i = timeline->count; i < TIMELINE_EVENTS; i++) {
         struct timeline_event *unused = event_at(timeline, i);
-        if (event_destroy(timeline->driver, unused->event) == VMM_OK)
+        if (unused->waiters == 0 && event_destroy(timeline->driver, unused->event) == VMM_OK)
             unused->event = NULL;
     }
     vmm__mutex_unlock(&timeline->lock);
@@ -227,13 +248,18 @@ vmm_status vmm__timeline_query(struct timeline *timeline, uint64_t epoch)
     return status;
 }
 
-/* Waits without the lock, so that other threads can query. The event may be reused for a later
- * epoch meanwhile, but only after it has passed for this one. */
-static vmm_status event_await(struct timeline *timeline, void *event)
+/* Waits without the lock, so that other threads can query. The event moves in the ring meanwhile, but stays what it is. */
+static vmm_status event_await(struct timeline *timeline, struct timeline_event *awaited)
 {
+    void *event = awaited->event;
+    awaited->waiters++;
     vmm__mutex_unlock(&timeline->lock);
     vmm_status status = vmm__driver_event_wait(timeline->driver, event);
     vmm__mutex_lock(&timeline->lock);
+    unsigned at = 0;
+    while (timeline->events[at].event != event)
+        at++;
+    timeline->events[at].waiters--;
     return status == VMM_OK ? events_poll(timeline) : status;
 }
 
@@ -242,7 +268,7 @@ vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch)
     vmm__mutex_lock(&timeline->lock);
     vmm_status status = query_locked(timeline, epoch);
     if (status == VMM__PENDING && epoch <= newest_epoch(timeline))
-        status = event_await(timeline, event_covering(timeline, epoch)->event);
+        status = event_await(timeline, event_covering(timeline, epoch));
     vmm__mutex_unlock(&timeline->lock);
     return status;
 }

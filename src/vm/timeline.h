@@ -32,6 +32,7 @@ enum { TIMELINE_EVENTS = 32 };
 struct timeline_event {
     void *event; /* reused after it has passed */
     uint64_t epoch;
+    uint32_t waiters; /* host waits under way: the event is neither dropped, reused nor destroyed */
 };
 
 struct timeline {

@@ -103,6 +103,34 @@ SCENE_TEST(full_ring_keeps_its_oldest_event)
     assert_ok(vmm__timeline_query(&scene->timeline, oldest));
 }
 
+/* Another thread waits for the second event: it stays in the ring, though others there go, and it is not destroyed. */
+SCENE_TEST(awaited_events_are_neither_dropped_nor_destroyed)
+{
+    assert_ok(vmm__timeline_record(&scene->timeline, work_start(scene)));
+    uint64_t epoch = work_start(scene);
+    assert_ok(vmm__timeline_record(&scene->timeline, epoch));
+    struct timeline_event *awaited = &scene->timeline.events[1];
+    void *event = awaited->event;
+    awaited->waiters = 1;
+    for (int i = 0; i < 3 * TIMELINE_EVENTS; i++)
+        assert_ok(vmm__timeline_record(&scene->timeline, work_start(scene)));
+    awaited = &scene->timeline.events[1];
+    assert_ptr_equal(awaited->event, event);
+    assert_int_equal(awaited->epoch, epoch);
+    assert_ok(vmm__timeline_wait(&scene->timeline, vmm__timeline_now(&scene->timeline)));
+    vmm__timeline_shrink(&scene->timeline);
+    assert_int_equal(scene->driver->events, 1);
+    for (int i = 0; i < 3 * TIMELINE_EVENTS; i++)
+        assert_ok(vmm__timeline_wait(&scene->timeline, work_start(scene)));
+    unsigned at = 0;
+    while (scene->timeline.events[at].event != event)
+        at++;
+    assert_int_equal(scene->timeline.events[at].epoch, epoch); /* not recorded again */
+    scene->timeline.events[at].waiters = 0;
+    vmm__timeline_shrink(&scene->timeline);
+    assert_int_equal(scene->driver->events, 0);
+}
+
 SCENE_TEST(other_streams_follow_on_the_device)
 {
     uint64_t epoch = work_start(scene);
