@@ -1,6 +1,7 @@
 /* Plans of views: chunks, new memory, the end of a row to extend. */
 #include "support/policy_support.h"
 
+#include "cache/grow/evict.h"
 #include "cache/grow/plan.h"
 
 enum { MAP = 32, CREATE = 13 }; /* as plan.c has them */
@@ -323,12 +324,24 @@ static struct chunk *crowd_create(struct scene *scene)
 
 enum { OLDEST = 2 * PLACES_MOST, OLDER = OLDEST - 2 };
 
+/* Makes the plan's chunks give up their places, as a stitch does. */
+static void places_give(struct scene *scene, const struct plan *plan)
+{
+    scene_lock(scene, &scene->pool->large);
+    for (uint32_t i = 0; i < plan->count; i++) {
+        if (plan->chunks[i].gives_place)
+            (void)vmm__evict(scene->cache, &scene->pool->large, plan->chunks[i].chunk, false);
+    }
+    scene_unlock(scene, &scene->pool->large);
+}
+
 /* Plans for two granules; returns whether the chunk is of use, in a new row or at the end of one that it is in. */
 static bool crowd_serves(struct scene *scene)
 {
     struct plan plan = plan_of(scene, 2 * GRANULE, 0);
     bool serves = plan.new_bytes == GRANULE;
     assert_true(serves || plan.new_bytes == 2 * GRANULE);
+    places_give(scene, &plan);
     vmm__plan_end(&plan);
     return serves;
 }
@@ -341,6 +354,17 @@ static bool crowd_serves_at_bound(struct scene *scene, struct chunk *chunk)
     bool serves = crowd_serves(scene);
     chunk->places = places;
     return serves;
+}
+
+/* A plan only says which chunks give up a place: other streams' locks are held while it is made. */
+POLICY_TEST(a_plan_evicts_nothing_itself)
+{
+    struct chunk *chunk = crowd_create(scene);
+    struct plan plan = plan_of(scene, 2 * GRANULE, 0);
+    assert_int_equal(plan.count, 1);
+    assert_true(plan.chunks[0].gives_place);
+    assert_int_equal(chunk->places, PLACES_MOST);
+    vmm__plan_end(&plan);
 }
 
 POLICY_TEST(the_cap_evicts_the_place_used_the_longest_ago)
@@ -387,19 +411,19 @@ static struct old_row old_row_create(struct scene *scene)
     return row;
 }
 
-/* Plans while the chunk seems to have as many places as are allowed. */
-static void old_row_plan(struct scene *scene, const struct old_row *row)
+static void old_row_evict(struct scene *scene, const struct old_row *row)
 {
-    row->chunk->places += PLACES_MOST - 2;
-    struct plan plan = plan_of(scene, 4 * GRANULE, 0);
-    vmm__plan_end(&plan);
-    row->chunk->places -= PLACES_MOST - 2;
+    struct heap *heap = &scene->pool->large;
+    scene_lock(scene, heap);
+    assert_true(vmm__evict_may(scene->cache, heap, row->chunk));
+    assert_true(vmm__evict(scene->cache, heap, row->chunk, false));
+    scene_unlock(scene, heap);
 }
 
 POLICY_TEST(a_row_is_evicted_as_a_whole)
 {
     struct old_row row = old_row_create(scene);
-    old_row_plan(scene, &row);
+    old_row_evict(scene, &row);
     assert_int_equal(row.chunk->places, 1);
     assert_int_equal(row.left->places, 0);
     assert_int_equal(row.right->places, 0);
@@ -412,7 +436,7 @@ POLICY_TEST(places_in_use_stay_when_their_row_is_evicted)
 {
     struct old_row row = old_row_create(scene);
     scene->cache->views.places[22].users = 1;
-    old_row_plan(scene, &row);
+    old_row_evict(scene, &row);
     scene->cache->views.places[22].users = 0;
     assert_int_equal(row.chunk->places, 1);
     assert_int_equal(row.left->places, 0);

@@ -3,6 +3,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "cache/grow/evict.h"
 #include "cache/grow/target.h"
 
 #include <stdlib.h>
@@ -50,57 +51,6 @@ static void candidates_free(struct candidates *list)
 
 /* ---- Candidates ------------------------------------------------------------------------------ */
 
-/* The place of a chunk that no block uses and that was used the longest ago; NO_GRANULE: none. */
-static uint64_t place_oldest(const struct views *views, const struct chunk *chunk)
-{
-    uint64_t oldest = NO_GRANULE;
-    for (uint64_t at = chunk->place; at != NO_GRANULE; at = views->vm->next_places[at]) {
-        const struct view_place *place = &views->places[at];
-        bool is_unused = place->chunk != 0 && place->users == 0;
-        if (is_unused && (oldest == NO_GRANULE || place->turn < views->places[oldest].turn))
-            oldest = at;
-    }
-    return oldest;
-}
-
-/* Whether a place belongs to the heap, and neither a block, unfinished work nor a captured graph needs it. */
-static bool place_is_evictable(const struct vmm_cache *cache, const struct heap *heap,
-                               uint64_t granule)
-{
-    const struct view_place *place = &cache->views.places[granule];
-    uint64_t address = vmm__arena_address(&cache->vm.arena, granule);
-    struct pool *pool = heap->pool;
-    return vmm__directory_heap(&cache->directory, address) == heap && place->users == 0 &&
-           !pool->is_in_use && vmm__timeline_query(&pool->timeline, place->epoch) == VMM_OK;
-}
-
-/* The last place of the row that contains a place. */
-static uint64_t row_last(const struct views *views, uint64_t granule)
-{
-    while (!vmm__views_is_last(views, granule))
-        granule += views->vm->records[views->places[granule].chunk].granules;
-    return granule;
-}
-
-bool vmm__plan_evict(struct vmm_cache *cache, struct heap *heap, struct chunk *chunk,
-                     bool is_finished)
-{
-    const struct views *views = &cache->views;
-    uint64_t oldest = place_oldest(views, chunk);
-    uint64_t places = cache->vm.places;
-    uint32_t before = chunk->places;
-    if (oldest == NO_GRANULE || !(is_finished || place_is_evictable(cache, heap, oldest)))
-        return false;
-    for (uint64_t at = row_last(views, oldest); at != NO_GRANULE;) {
-        uint64_t left = views->places[at].left;
-        if (at == oldest || place_is_evictable(cache, heap, at))
-            (void)vmm__views_place_unmap(heap, vmm__vm_chunk(&cache->vm, at), at);
-        at = left;
-    }
-    cache->view_stats.evictions += places - cache->vm.places;
-    return chunk->places < before;
-}
-
 /* Whether all work on an idle chunk has finished. */
 static bool chunk_is_finished(const struct search *search, struct heap *heap,
                               const struct chunk *chunk)
@@ -109,8 +59,7 @@ static bool chunk_is_finished(const struct search *search, struct heap *heap,
     return vmm__timeline_query(&heap->pool->timeline, epoch) == VMM_OK;
 }
 
-/* Adds a chunk, unless it may not have one place more. Nothing is unmapped under another pool's lock, so another heap's
- * chunk gives its place up after its transfer. */
+/* Adds a chunk, unless it may not have one place more. */
 static bool chunk_add(struct search *search, struct candidates *list, struct candidate item)
 {
     struct chunk *chunk = item.chunk;
@@ -118,10 +67,9 @@ static bool chunk_add(struct search *search, struct candidates *list, struct can
     if (!chunk->is_mapped) /* its remap is pending */
         return true;
     bool is_full = chunk->places >= PLACES_MOST;
-    if (is_full && is_own)
-        is_full = !vmm__plan_evict(search->cache, search->heap, chunk, false);
-    else if (is_full)
-        item.gives_place = chunk_is_finished(search, item.heap, chunk);
+    if (is_full)
+        item.gives_place = is_own ? vmm__evict_may(search->cache, search->heap, chunk)
+                                  : chunk_is_finished(search, item.heap, chunk);
     bool is_allowed = !is_full || item.gives_place || chunk->places < PLACES_BOUND;
     return !is_allowed || candidates_add(list, item);
 }

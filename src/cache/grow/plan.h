@@ -1,7 +1,6 @@
 /*
  * Plans a view for a request that no free block and no run can serve: which end of a row to extend, or which row to
- * begin, with which chunks, and with how much new memory. Changes nothing, except that a row is unmapped for a chunk
- * with as many places as are allowed.
+ * begin, with which chunks, and with how much new memory. Changes nothing.
  *
  * Called by: grow. Locks: the caller holds the grow lock, the heap's pool lock, and the locks of the pools to search
  * (vmm__cache_pools_lock_refilling()).
@@ -12,26 +11,13 @@
 #include "cache/cache.h"
 #include "cache/reuse/idle_scan.h"
 
-/* A chunk that has PLACES_MOST further places gives one up that no block uses. If work on all of them is unfinished, it
- * may have up to PLACES_BOUND. */
-enum { PLACES_MOST = 31, PLACES_BOUND = 127 };
-
-/*
- * Makes a chunk of the heap give up the place that no block uses and that was used the longest ago, with its whole row:
- * what is left of a row is mostly too short for the next request, and each plan would consider it. Other places of the
- * row stay if they belong to another heap, or if a block, unfinished work or a captured graph needs them. is_finished:
- * the work on the chunk is known to have finished. Returns whether the chunk has given up a place.
- */
-bool vmm__plan_evict(struct vmm_cache *cache, struct heap *heap, struct chunk *chunk,
-                     bool is_finished);
-
 /* A chunk that a view may begin, end or go on with. */
 struct candidate {
     struct chunk *chunk;
     struct heap *heap; /* that owns it; another one's chunks are idle and finished */
     uint64_t bytes;    /* free: all, or those at the end that would touch the row */
     uint64_t sum;      /* of an idle chunk: its bytes and those of all larger ones */
-    bool gives_place;  /* another heap's: after its transfer, one of its places is unmapped */
+    bool gives_place;  /* it has as many places as are allowed: see evict.h */
 };
 
 /* What a plan is made of. The chunks are in the order in which they are added, from the row outward. */

@@ -1,6 +1,7 @@
 /* Makes views: see stitch.h. */
 #include "cache/grow/stitch.h"
 #include "base/error.h"
+#include "cache/grow/evict.h"
 #include "cache/grow/fill.h"
 #include "cache/grow/placement.h"
 
@@ -125,15 +126,15 @@ static void mapped_undo(struct stitch *stitch, uint64_t granules)
     vmm__error_restore(&line);
 }
 
-/* Unmaps a place of each chunk that is to give one up. VMM__NO_FIT if the driver refuses. */
+/* Unmaps a place of each chunk that is to give one up; an earlier one's row may have had it. VMM__NO_FIT if the driver
+ * refuses. */
 static vmm_status places_evict(const struct stitch *stitch)
 {
     for (uint32_t i = 0; i < stitch->plan->count; i++) {
         const struct candidate *item = &stitch->plan->chunks[i];
-        if (!item->gives_place)
-            continue;
-        if (item->chunk->places >= PLACES_MOST &&
-            !vmm__plan_evict(stitch->cache, stitch->heap, item->chunk, true))
+        bool was_transferred = item->heap != stitch->heap; /* only when its work had finished */
+        if (item->gives_place && item->chunk->places >= PLACES_MOST &&
+            !vmm__evict(stitch->cache, stitch->heap, item->chunk, was_transferred))
             return VMM__NO_FIT;
     }
     return VMM_OK;
