@@ -98,8 +98,8 @@ TEST(blocks_in_views_are_segments)
     struct scene scene = scene_begin(41, 5);
     unsigned count = 0;
     const struct vmm_cache *cache = vmm_torch_cache(scene.device);
-    if (!cache->has_views || cache->no_caching)
-        return; /* these settings make no view */
+    if (!cache->has_views || cache->no_caching || scene_decays())
+        return; /* no view is made, or decay unmaps some meanwhile */
     for (unsigned i = 0; i < scene_operations(); i++) {
         const vmm_torch_snapshot *snapshot;
         scene_step(&scene);
