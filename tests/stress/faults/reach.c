@@ -90,8 +90,6 @@ REACHED(plan, is_done, vmm_status, vmm__plan_begin,
         (struct vmm_cache * cache, struct heap *heap, uint64_t bytes, uint64_t allowed_bytes,
          enum idle_when when, struct plan *out),
         cache, heap, bytes, allowed_bytes, when, out)
-REACHED(unmap, is_done, vmm_status, vmm__views_place_unmap,
-        (struct heap * heap, struct chunk *chunk, uint64_t granule), heap, chunk, granule)
 REACHED(share, is_done, vmm_status, vmm__share,
         (struct vmm_cache * cache, struct pool *to, uint64_t bytes, void **out), cache, to, bytes,
         out)
@@ -166,12 +164,15 @@ static void stats_note(struct stress *stress)
 
 void reach_note(struct stress *stress, const struct operation *operation)
 {
+    static uint64_t places; /* after the operation before */
     const struct vmm_cache *cache = stress->cache;
     if (!sweep_counts() || cache == NULL)
         return;
     stats_note(stress);
     reach.captures += operation->code == OPERATION_graph_begin && stress->captured != 0;
     reach.limits += operation->code == OPERATION_limit;
+    reach.unmap += cache->vm.places < places;
+    places = cache->vm.places;
     reach.watched += stress->watch.is_on && stress->watch.mapped.count > 0;
     reach.limbo += cache->vm.limbo_bytes > 0;
     reach.expired += cache->has_trim_target || cache->decay.is_stuck;
