@@ -9,6 +9,7 @@
  *   NOT_FOUND  an address or an id belongs to nothing that the callee owns
  *   IN_USE     an id is taken already
  *   NOTHING    a step had nothing to give; the next step may
+ *   STRANDS    a block fits, but would strand too many free bytes: see heap->strand_bytes
  */
 #ifndef VMM_BASE_OUTCOME_H
 #define VMM_BASE_OUTCOME_H
@@ -20,5 +21,6 @@
 #define VMM__NOT_FOUND ((vmm_status)0x10003)
 #define VMM__IN_USE    ((vmm_status)0x10004)
 #define VMM__NOTHING   ((vmm_status)0x10005)
+#define VMM__STRANDS   ((vmm_status)0x10006)
 
 #endif

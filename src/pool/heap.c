@@ -168,7 +168,8 @@ void vmm__heap_init(struct heap *heap, struct pool *pool, struct directory *dire
     *heap = (struct heap){ .pool = pool,
                            .directory = directory,
                            .is_small = is_small,
-                           .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES };
+                           .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES,
+                           .strand_bytes = UINT64_MAX };
     heap->home_end = &heap->own_home_end;
     vmm__size_index_init(&heap->index);
 }
@@ -250,6 +251,10 @@ vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
     struct block *fit = (struct block *)vmm__size_index_find(&heap->index, bytes);
     if (fit == NULL)
         return VMM__NO_FIT;
+    uint64_t cut;
+    if (fit->node.size - bytes >= heap->strand_bytes &&
+        vmm__views_strand(heap, fit, bytes, &cut) != NULL)
+        return VMM__STRANDS;
     uint64_t from_high = heap->is_small & (bytes >= HIGH_END_BYTES); /* no branch: unpredictable */
     uint64_t address = fit->address + from_high * (fit->node.size - bytes);
     return block_take(heap, fit, address, bytes, out);

@@ -79,7 +79,8 @@ struct heap {
     uint64_t bytes; /* of its extents; changes under the grow lock */
     uint64_t free_bytes;
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
-    uint64_t *home_end; /* where the heap, or one that shares its home, last grew into unused
+    uint64_t strand_bytes; /* no block is taken that strands as much: see vmm__views_strand() */
+    uint64_t *home_end;    /* where the heap, or one that shares its home, last grew into unused
                          * addresses; 0: never; the grow lock guards it */
     uint64_t own_home_end;
     struct block_store store;
@@ -126,7 +127,8 @@ vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count);
 
 /*
  * Takes a block of exactly `bytes`, a multiple of unit_bytes, from the best fitting free block.
- * The caller sets the fields of the block's state. VMM__NO_FIT if nothing fits, ERR_HOST_OOM.
+ * The caller sets the fields of the block's state. VMM__NO_FIT if nothing fits; VMM__STRANDS:
+ * see strand_bytes; ERR_HOST_OOM.
  */
 vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out);
 

@@ -170,7 +170,7 @@ block_take(struct pool *pool, struct heap *heap, uint64_t block_bytes, uint64_t 
         status = vmm__views_take(heap, block_bytes, &block);
     if (status == VMM_OK)
         *out = block_publish(pool, heap, block, bytes);
-    return status;
+    return status == VMM__STRANDS ? VMM__NO_FIT : status;
 }
 
 static vmm_status object_take(struct pool *pool, uint64_t bytes, void **out)

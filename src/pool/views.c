@@ -598,6 +598,35 @@ static uint64_t parts_count(const struct views *views, uint64_t address, uint64_
     return count;
 }
 
+/* As vmm__views_strand(), for a block at an address of a run: it begins or ends where the run does. */
+static struct chunk *run_strand(const struct heap *heap, const struct run *run, uint64_t address,
+                                uint64_t bytes, uint64_t *cut)
+{
+    const struct views *views = views_of(heap);
+    const struct arena *arena = &views->vm->arena;
+    uint64_t first = address_of(views, place_end(views, run->barrier)) - run->tail_bytes;
+    bool is_low = address == first;
+    uint64_t granule = vmm__arena_granule(arena, is_low ? address + bytes - 1 : address);
+    struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
+    uint64_t offset = granule - place_containing(views, chunk, granule) + (is_low ? 1 : 0);
+    uint64_t left = is_low ? chunk->granules - offset : offset;
+    if (!chunk_is_idle(views, chunk) || granules_bytes(views, left) < heap->strand_bytes)
+        return NULL;
+    *cut = chunk->first + offset;
+    return chunk;
+}
+
+struct chunk *vmm__views_strand_run(const struct heap *heap, uint64_t bytes, uint64_t *cut)
+{
+    const struct views *views = views_of(heap);
+    const struct size_node *node =
+        heap->view_chunks == 0 ? NULL : vmm__size_index_find(heap->runs, bytes);
+    if (node == NULL)
+        return NULL;
+    struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));
+    return run_strand(heap, &run, run_address(views, &run, bytes), bytes, cut);
+}
+
 vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out)
 {
     const struct views *views = views_of(heap);
@@ -611,6 +640,9 @@ vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out
         return VMM__NO_FIT;
     struct run run = run_at(heap, (uint64_t)((const struct view_place *)node - views->places));
     uint64_t address = run_address(views, &run, bytes);
+    uint64_t cut;
+    if (heap->strand_bytes != UINT64_MAX && run_strand(heap, &run, address, bytes, &cut) != NULL)
+        return VMM__STRANDS;
     vmm_status status = vmm__heap_records_keep(heap, 1 + 2 * parts_count(views, address, bytes));
     if (status == VMM_OK)
         *out = block_make(heap, address, bytes);
@@ -645,6 +677,24 @@ struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t e
     }
     vmm__heap_record_drop(heap, block);
     return first;
+}
+
+struct chunk *vmm__views_strand(const struct heap *heap, const struct block *fit, uint64_t bytes,
+                                uint64_t *cut)
+{
+    const struct views *views = views_of(heap);
+    if (views == NULL)
+        return NULL;
+    uint64_t end = fit->address + bytes;
+    uint64_t granule = vmm__arena_granule(&views->vm->arena, end - 1);
+    struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
+    uint64_t last = chunk->first + chunk->granules;
+    bool is_idle = vmm__chunk_address(views->vm, chunk) >= fit->address &&
+                   address_of(views, last) <= vmm__block_end(fit);
+    if (!is_idle || granules_bytes(views, last - granule - 1) < heap->strand_bytes)
+        return NULL;
+    *cut = granule + 1;
+    return chunk;
 }
 
 /* ---- For relocation -------------------------------------------------------------------------- */

@@ -77,7 +77,7 @@ vmm_status vmm__views_place_unmap(struct heap *heap, struct chunk *chunk, uint64
 
 /*
  * Takes a block of exactly `bytes` from the smallest run that holds it. Touches partly live chunks before idle ones.
- * VMM__NO_FIT; ERR_HOST_OOM.
+ * VMM__NO_FIT; VMM__STRANDS; ERR_HOST_OOM.
  */
 vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out);
 
@@ -122,6 +122,16 @@ uint64_t vmm__views_piece_address(const struct block *piece);
 void vmm__views_chunk_lift(struct heap *heap, struct chunk *chunk);
 void vmm__views_place_inherit(struct views *views, uint64_t granule, uint64_t from);
 void vmm__views_chunk_settle(struct heap *heap, struct chunk *chunk);
+
+/*
+ * A block strands free bytes if it takes only one end of an idle chunk: they are then pinned. These functions return a
+ * chunk in which a block would strand at least heap->strand_bytes, at the low end of a free block `fit`, or in the run
+ * that vmm__views_take() would choose; NULL if there is none. *cut is the granule, at the chunk's home, where a chunk
+ * should end so that the block strands less.
+ */
+struct chunk *vmm__views_strand(const struct heap *heap, const struct block *fit, uint64_t bytes,
+                                uint64_t *cut);
+struct chunk *vmm__views_strand_run(const struct heap *heap, uint64_t bytes, uint64_t *cut);
 
 /* ---- For heap.c ------------------------------------------------------------------------------ */
 

@@ -249,4 +249,42 @@ CACHE_TEST(device_memory_is_reported)
     assert_int_equal(free_bytes, 1);
 }
 
+/* ---- Splits ------------------------------------------------------------------------------------ */
+
+/* Under a limit, a block that enters an idle chunk leaves the rest of it idle. Contents of other blocks stay. */
+CACHE_TEST(near_a_limit_blocks_do_not_pin_large_chunks)
+{
+    enum { CHUNKS = 6 };
+    void *blocks[CHUNKS];
+    cache_restart_with(test, .footprint_permille = VMM_FOOTPRINT_ANY);
+    large_chunks_make(test, CHUNKS * LARGE_CHUNK, 1);
+    assert_ok(vmm_limit_set(test->cache, CACHE_LIMIT));
+    void *tiny = block_alloc(test, 100, 1); /* a miss, at which the stream learns of the limit */
+    for (uint32_t i = 0; i < CHUNKS; i++) {
+        blocks[i] = block_alloc(test, LARGE_CHUNK, 1);
+        block_fill(test, blocks[i], LARGE_CHUNK, i + 1, 1);
+    }
+    for (uint32_t i = 0; i < CHUNKS; i += 2) {
+        block_free(test, blocks[i]);
+        blocks[i] = NULL;
+    }
+    work_verify(test);
+    uint64_t idle_bytes = cache_stats(test).idle_bytes;
+    for (uint32_t i = 0; i < 4; i += 2) {
+        blocks[i] = block_alloc(test, 4 * MIB, 1);
+        block_fill(test, blocks[i], 4 * MIB, i + 1, 1);
+        work_verify(test); /* a chunk is split only if its work has finished */
+        idle_bytes -= 4 * MIB;
+        assert_int_equal(cache_stats(test).idle_bytes, idle_bytes);
+    }
+    for (uint32_t i = 0; i < CHUNKS; i++) {
+        if (blocks[i] == NULL)
+            continue;
+        block_check(test, blocks[i], i % 2 == 0 ? 4 * MIB : LARGE_CHUNK, i + 1, 1);
+        block_free(test, blocks[i]);
+    }
+    block_free(test, tiny);
+    cache_verify_empty(test);
+}
+
 CACHE_MAIN()

@@ -17,6 +17,7 @@ static struct vmm_cache *cache_of(uint64_t reserved_bytes, uint64_t active_bytes
     driver.total_bytes = UINT64_C(1) << 50;
     cache.driver = &driver;
     cache.vm.arena.granule_shift = GRANULE_SHIFT;
+    cache.vm.arena.granule_bytes = GRANULE;
     cache.footprint_permille = (uint32_t)permille;
     vmm__stat_add(&cache.vm.reserved_bytes, reserved_bytes);
     vmm__stat_add(&cache.totals.active_bytes, active_bytes);
@@ -38,6 +39,19 @@ static const struct heap small = { .is_small = true };
 static uint64_t chunk_of(const struct vmm_cache *cache, uint64_t bytes)
 {
     return vmm__target_chunk_granules(cache, &large, bytes);
+}
+
+/* ---- Stranded bytes ---------------------------------------------------------------------------- */
+
+TEST(blocks_may_strand_a_share_of_the_room_below_the_limit)
+{
+    assert_int_equal(vmm__target_strand_bytes(cache_near(64 * GIB, 32 * GIB, 10)), GIB / 8);
+    assert_int_equal(vmm__target_strand_bytes(cache_near(64 * GIB, 60 * GIB, 10)), 16 * MIB);
+    assert_int_equal(vmm__target_strand_bytes(cache_near(64 * GIB, 63 * GIB, 10)), 4 * GRANULE);
+    assert_int_equal(vmm__target_strand_bytes(cache_near(64 * GIB, 65 * GIB, 10)), 4 * GRANULE);
+    struct vmm_cache *cache = cache_of(0, 60 * GIB, 10);
+    cache->driver->total_bytes = 64 * GIB;
+    assert_int_equal(vmm__target_strand_bytes(cache), 16 * MIB);
 }
 
 /* ---- New memory ------------------------------------------------------------------------------ */

@@ -2,6 +2,8 @@
 #include "cache/alloc/refill.h"
 #include "base/error.h"
 #include "base/size.h"
+#include "cache/grow/split.h"
+#include "cache/grow/target.h"
 #include "cache/reclaim/reclaim.h"
 #include "cache/reclaim/trim.h"
 #include "cache/reuse/transfer.h"
@@ -15,9 +17,10 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
 {
     (void)vmm__pool_poll_locked(request->pool, UINT32_MAX);
     vmm_status status = vmm__pool_take_locked(request->pool, request->bytes, out);
+    if (status == VMM__NO_FIT && vmm__split(cache, request->heap, request->block_bytes))
+        status = vmm__pool_take_locked(request->pool, request->bytes, out);
     if (status != VMM__NO_FIT)
         return status;
-    status = VMM__NO_FIT;
     if (request->from == GROW_TARGET)
         status = vmm__grow(cache, request->heap, request->block_bytes, GROW_WITHIN);
     if (status == VMM__NO_FIT)
@@ -113,6 +116,7 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     cache->is_sparing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
     vmm__pool_lock(pool);
     vmm_status status = refill_locked(cache, &request, out);
+    pool->large.strand_bytes = vmm__target_strand_bytes(cache);
     pool->small.index.search_all = false;
     pool->large.index.search_all = false;
     vmm__pool_unlock(pool);

@@ -11,7 +11,9 @@ enum {
     CHUNK_DIVISOR = 25,
     CHUNK_PERMILLE_MOST = 50, /* larger chunks save no more driver time */
     CHUNK_SHARE_OF_BLOCK = 64,
-    LIMIT_SHARE_OF_ROOM = 32 /* of what is free below the limit: partly live chunks waste it */
+    LIMIT_SHARE_OF_ROOM = 32, /* of what is free below the limit: partly live chunks waste it */
+    STRAND_SHARE_OF_ROOM = 256,
+    STRAND_GRANULES_LEAST = 4 /* fewer do not pay for the driver calls of a split */
 };
 
 /* Small programs get a little more slack, so that a loop over fixed shapes settles. */
@@ -56,15 +58,30 @@ uint64_t vmm__target_granules(const struct vmm_cache *cache, uint64_t bytes)
     return target > reserved ? (target - reserved) >> cache->vm.arena.granule_shift : 0;
 }
 
+static uint64_t limit_bytes(const struct vmm_cache *cache)
+{
+    uint64_t limit = cache->vm.limit_bytes != 0 ? cache->vm.limit_bytes : UINT64_MAX;
+    return vmm__min(limit, cache->driver->total_bytes);
+}
+
+/* What the limit, or the device, has above live memory. */
+static uint64_t room_bytes(const struct vmm_cache *cache)
+{
+    uint64_t limit = limit_bytes(cache);
+    return limit - vmm__min(limit, vmm__stat_now(&cache->totals.allocated_bytes));
+}
+
 /* The largest chunk that the limit, or the device, allows. */
 static uint64_t limit_share_bytes(const struct vmm_cache *cache)
 {
-    uint64_t limit = vmm__min(cache->vm.limit_bytes != 0 ? cache->vm.limit_bytes : UINT64_MAX,
-                              cache->driver->total_bytes);
-    uint64_t live = vmm__stat_now(&cache->totals.allocated_bytes);
-    uint64_t room = limit - vmm__min(limit, live);
-    uint64_t mib = vmm__min(limit, LIMIT_FULL_BYTES) >> 20;
-    return room / LIMIT_SHARE_OF_ROOM / (LIMIT_FULL_BYTES >> 20) * mib;
+    uint64_t mib = vmm__min(limit_bytes(cache), LIMIT_FULL_BYTES) >> 20;
+    return room_bytes(cache) / LIMIT_SHARE_OF_ROOM / (LIMIT_FULL_BYTES >> 20) * mib;
+}
+
+uint64_t vmm__target_strand_bytes(const struct vmm_cache *cache)
+{
+    uint64_t least = STRAND_GRANULES_LEAST * cache->vm.arena.granule_bytes;
+    return vmm__max(room_bytes(cache) / STRAND_SHARE_OF_ROOM, least);
 }
 
 static uint64_t share_bytes(const struct vmm_cache *cache)

@@ -1,7 +1,7 @@
 /*
  * The footprint target: how much physical memory a cache may reserve before it makes views, and how large its new chunks
  * are. Both follow from footprint_permille; a limit makes chunks smaller. Changes nothing.
- * Called by: fill, grow, plan. Locks: the caller holds the grow lock.
+ * Called by: fill, grow, plan, refill. Locks: the caller holds the grow lock.
  */
 #ifndef VMM_CACHE_GROW_TARGET_H
 #define VMM_CACHE_GROW_TARGET_H
@@ -14,5 +14,8 @@ uint64_t vmm__target_granules(const struct vmm_cache *cache, uint64_t bytes);
 /* Returns the size of a heap's largest new chunk for a request of `bytes`. */
 uint32_t vmm__target_chunk_granules(const struct vmm_cache *cache, const struct heap *heap,
                                     uint64_t bytes);
+
+/* Returns the fewest free bytes that a block may not strand: see heap->strand_bytes. */
+uint64_t vmm__target_strand_bytes(const struct vmm_cache *cache);
 
 #endif

@@ -10,6 +10,7 @@
 #include "cache/compact/relocate.h"
 #include "cache/grow/grow.h"
 #include "cache/grow/plan.h"
+#include "cache/grow/split.h"
 #include "cache/grow/stitch.h"
 #include "cache/reclaim/pressure.h"
 #include "cache/reuse/share.h"
@@ -36,6 +37,7 @@
     X(limbo)                                                                                       \
     X(expired)                                                                                     \
     X(decay)                                                                                       \
+    X(split)                                                                                       \
     X(re_back)                                                                                     \
     X(re_back_view)                                                                                \
     X(compaction)                                                                                  \
@@ -95,6 +97,8 @@ REACHED(share, is_done, vmm_status, vmm__share,
         out)
 REACHED(decay, is_some, bool, vmm__decay_period_end, (struct decay * decay, struct pools *pools),
         decay, pools)
+REACHED(split, is_some, bool, vmm__split,
+        (struct vmm_cache * cache, struct heap *heap, uint64_t bytes), cache, heap, bytes)
 REACHED(re_back, is_done, vmm_status, vmm__relocate,
         (struct vmm_cache * cache, const struct partly *partly), cache, partly)
 REACHED(pressure, is_some, bool, vmm__pressure_ask,

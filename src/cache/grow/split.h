@@ -1,0 +1,20 @@
+/*
+ * Splits an idle chunk before a block takes one end of it and strands many free bytes at the other: near a limit the
+ * next request may need them. The chunk is released, and two take its addresses, at its home and at its places; the
+ * block fills one of them.
+ *
+ * Called by: refill. Locks: the caller holds the grow lock and the heap's pool lock.
+ */
+#ifndef VMM_CACHE_GROW_SPLIT_H
+#define VMM_CACHE_GROW_SPLIT_H
+
+#include "cache/cache.h"
+
+/*
+ * Whether a request has failed only because its block would strand bytes: it may now be tried again, for heap->strand_bytes
+ * is UINT64_MAX on return. If the chunk's work has finished, splits the chunk before. If that fails, some of the chunk's
+ * memory or places are gone, as after a trim.
+ */
+bool vmm__split(struct vmm_cache *cache, struct heap *heap, uint64_t bytes);
+
+#endif
