@@ -25,7 +25,7 @@ static void placement_widen(const struct vmm_cache *cache, const struct heap *he
 {
     uint64_t most = vmm__target_chunk_granules(cache, heap, bytes);
     uint64_t last = placement->count % most;
-    if (last == 0)
+    if (last == 0 || last >= most / WIDEN_SHARE) /* blocks of one size have chunks of their own */
         return;
     uint64_t more = vmm__min(most - last, (allowed - placement->count) / WIDEN_SHARE);
     placement->count += vmm__min(more, placement->room - placement->count);
