@@ -372,9 +372,9 @@ VMM_API vmm_status vmm_destroy(vmm_cache *cache);
  *           block at a distant address (VMM_DEBUG_ON prevents this).
  * Owns:     the caller, until vmm_free().
  * Costs:    each stream with live blocks has its own granules (2 MiB): at least one for blocks of
- *           up to 1 MiB and one for larger blocks. A stream may use memory that another stream has
- *           freed after that stream's work has completed. When memory runs out, a block of up to 1
- *           MiB may lie in another stream's granule; vmm_find() then reports that stream, and after
+ *           up to 1 MiB and one for larger blocks. Memory that a stream has freed serves other
+ *           streams once its work has completed. When memory runs out, a block of up to 1 MiB may
+ *           lie in another stream's granule; vmm_find() then reports that stream, and after
  *           vmm_free() the block waits for the work of both streams. A stream without memory costs
  *           about 2 KiB on the host.
  * Threads:  any. A request that needs more than its stream's cached memory waits for such requests
@@ -466,7 +466,7 @@ VMM_API vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *release
  *           this cache during the call.
  * Takes:    budget_ms: after so many milliseconds the call starts no further copy; 0: no limit. The
  *           budget interrupts neither the wait for the device nor a copy under way (tens of MiB).
- *           The call copies first what releases most memory per copied byte. moved_bytes and
+ *           The call relocates first the chunks that release most memory. moved_bytes and
  *           released_bytes may be NULL.
  * Returns:  VMM_OK, also if there was nothing to gain; the bytes copied in *moved_bytes; the
  *           decrease of reserved memory in *released_bytes.

@@ -119,8 +119,9 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /*
- * Checks every numbered invariant; ERR_INTERNAL names the one that is broken. The caller holds the grow
- * lock and no pool's.
+ * Checks the invariants of the chunks (vm/check.c), the arena's gaps, and the blocks, slabs, views, timeline and expired
+ * memory of each pool (pool/check.c); ERR_INTERNAL names the one that is broken. The caller holds the grow lock and no
+ * pool's.
  */
 vmm_status vmm__cache_check_locked(struct vmm_cache *cache);
 

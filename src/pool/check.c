@@ -1,4 +1,5 @@
-/* Checks the numbered invariants of directory, heap, slab and pool; see their headers. */
+/* Checks invariants 1 and 2 of directory.h, 1 to 5 of heap.h, 2 to 4 of slab.h, 3 of pool.h, and calls the checks of views
+ * and timelines. */
 #include "base/error.h"
 #include "pool/pool.h"
 #include "pool/views.h"

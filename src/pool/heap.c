@@ -215,7 +215,7 @@ struct heap *vmm__heap_drained(struct directory *directory)
 
 /* ---- Blocks ------------------------------------------------------------------------------- */
 
-/* Takes the given bytes of a free block that contains them. */
+/* Takes the given bytes, at the start or the end of a free block, so one record is enough. */
 static vmm_status block_take(struct heap *heap, struct block *block, uint64_t address,
                              uint64_t bytes, struct block **out)
 {

@@ -9,7 +9,8 @@
  * A block that is freed right after it was taken becomes the last freed block: it is neither
  * merged with its neighbours nor indexed until the next request. A request of the same size takes
  * it as it is, which is the block that the index would have found. Only the alloc and free paths
- * leave a last freed block; vmm__pool_lock() settles it (pool.h).
+ * leave a last freed block; vmm__pool_lock() settles it (pool.h). A block in a view never becomes
+ * the last freed block.
  *
  * A large heap may also serve a request from a view (pool/views.h): the block then has an address
  * outside all extents, and occupies free bytes of several extents.

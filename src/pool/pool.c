@@ -239,10 +239,10 @@ static void object_give(struct pool *pool, struct slab *slab, uint32_t object)
 }
 
 /*
- * A stream whose memory other streams want records events as it frees, and not only when they search: an event that is
- * recorded at the search passes later. The first follows after a share of the large heap was freed, and at least so
- * many bytes, because an event costs about half a microsecond. Each further one is a share farther away, until the
- * next search: a pool that is searched no more stops.
+ * A pool whose memory other streams search records events as it frees: an event that is recorded at the search passes
+ * later. It records one for each 64th of its large heap, so about that much at most is freed and has no event; but at
+ * least 16 MiB apart, because an event costs about half a microsecond. Without another search each distance is 1/64
+ * longer than the one before, so the events become rare.
  */
 enum { EVENT_SHARE = 64, EVENT_LEAST_BYTES = 16 << 20 };
 

@@ -14,8 +14,10 @@
  *  4. a pool has the id of a graph pool exactly if it is in use by that graph pool.
  * Callers: src/cache, src/api.
  * Locks: functions that end in _locked expect the pool's lock; stream and timeline need none. The
- * alloc and free paths take only the biased lock. All other code uses vmm__pool_lock(), which
- * settles the last freed blocks, drains all magazines, and returns lone empty slabs to the heap.
+ * alloc and free paths, calls that name one block, and flushes of the counters take only the biased
+ * lock. Code that looks for free memory uses vmm__pool_lock(), which settles the last freed blocks,
+ * drains all magazines, and returns lone empty slabs to the heap; or vmm__pool_lock_for_scan(),
+ * which leaves a busy pool as it is.
  */
 #ifndef VMM_POOL_POOL_H
 #define VMM_POOL_POOL_H

@@ -37,7 +37,7 @@ struct view_place {
     uint32_t chunk;       /* see invariant 1 */
     uint32_t users;
     uint64_t view;  /* number; places of one view may form several rows; 0: in no row */
-    uint64_t turn;  /* of the latest block over it; larger is later */
+    uint64_t turn;  /* views.turn when the latest block over it was taken */
     uint64_t epoch; /* of the heap's timeline: the latest free of a block over it */
     uint64_t left;  /* granule of the place before it in its row; NO_GRANULE: none */
     bool is_forced; /* see above */
@@ -143,8 +143,8 @@ static inline void vmm__views_note(struct heap *heap, uint64_t address, uint64_t
         vmm__views_mark(heap, address, bytes);
 }
 
-/* Files the runs of marked chunks anew. vmm__pool_lock() does this, so that only the alloc and free paths see marked
- * chunks; a chunk that was taken and freed meanwhile costs nothing. */
+/* Measures the marked chunks, and puts their runs into the index with their new sizes. vmm__pool_lock() and each search of
+ * the runs do this. A pool that was locked without vmm__pool_lock() may have marked chunks. */
 void vmm__views_update(struct heap *heap);
 
 /* Free chunks were attached to the heap, or are about to be detached; they may have places. */

@@ -32,7 +32,8 @@ static vmm_status mapping_drop(struct vm *vm, const struct chunk *chunk, uint64_
                              vmm__chunk_bytes(vm, chunk));
 }
 
-/* Maps a chunk with access at its home and the places before `end`; on failure nowhere. */
+/* Maps a chunk with access at its mappings before `end`, in the order of mapping_after(). On failure it is mapped nowhere,
+ * unless the driver refuses to undo. */
 static vmm_status mappings_make(struct vm *vm, const struct chunk *chunk, uint64_t end)
 {
     vmm_status status = VMM_OK;
@@ -51,8 +52,8 @@ static vmm_status mappings_make(struct vm *vm, const struct chunk *chunk, uint64
     return status;
 }
 
-/* Maps a chunk again at its home and the places before `end`, where it was just unmapped; on
- * failure it is remap pending. */
+/* Maps a chunk again at its mappings before `end`, where it is unmapped. On failure it is remap
+ * pending. */
 static void chunk_remap(struct vm *vm, struct chunk *chunk, uint64_t end)
 {
     struct error_line line;
@@ -63,7 +64,7 @@ static void chunk_remap(struct vm *vm, struct chunk *chunk, uint64_t end)
 }
 
 /* Unmaps what a failed relocation left at the addresses of a mapping. A mapping can only be
- * unmapped whole, and its size is no longer known. */
+ * unmapped whole, and no record has its size, so this tries each size at each granule. */
 static void mapping_clear(struct vm *vm, uint64_t granule, uint64_t granules)
 {
     unsigned shift = vm->arena.granule_shift;

@@ -1,10 +1,11 @@
 /*
  * A timeline says when the work that was submitted to a stream before some moment has finished.
- * It records events only on demand.
  *
  * Moments are epochs. A free stamps memory with the current epoch, which costs one load. Code
- * that later wants to use the memory elsewhere asks whether the epoch has passed; only then does
- * the timeline record an event and begin a new epoch.
+ * that later wants to use the memory elsewhere asks whether the epoch has passed. If there is no
+ * event for it, the timeline records one and begins a new epoch. A pool whose memory other streams
+ * search also records events as it frees: see vmm__pool_lend_locked(). When the ring of events is
+ * full, every other one is dropped, except those that a host wait needs.
  *
  * Owns: its events. Invariants:
  *  1. passed < epoch of the oldest event < ... < epoch of the newest event < now;

@@ -19,7 +19,8 @@
  *     a relocation unmapped these, and the driver then refused to map them again. Each drain
  *     tries again. Until then they are neither relocated nor put into limbo;
  *  6. every unused record is in the list of unused records, and every record in limbo is in
- *     the list of limbo; no other record is in a list.
+ *     the list of limbo; a held record is in no list but its heap's list of marked chunks
+ *     (pool/views.h).
  * This module knows nothing of blocks and pools. Callers: src/cache, src/api.
  * Locks: the cache's grow lock guards all of it; the atomic statistics may be read without it.
  */

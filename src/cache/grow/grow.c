@@ -61,7 +61,8 @@ static vmm_status placement_reserve(struct vmm_cache *cache, const struct heap *
     return status == VMM_OK ? vmm__placement_find(cache, heap, bytes, placement) : status;
 }
 
-/* Views need two addresses for a chunk, and debug mode wants a fault after a free. */
+/* A small heap has no views. Nor has a cache whose driver maps a chunk at one address only, or one in debug mode, where an
+ * access after a free must fault. */
 static bool has_views(const struct vmm_cache *cache, const struct heap *heap)
 {
     return !heap->is_small && cache->has_views;
@@ -78,7 +79,7 @@ static vmm_status view_plan(struct vmm_cache *cache, struct heap *heap, uint64_t
     return status;
 }
 
-/* Makes a view, if that needs less new memory than the placement, or costs less. VMM__NO_FIT if not. */
+/* Makes a view, if that needs less new memory than the placement. VMM__NO_FIT if not. */
 static vmm_status view_make(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                             uint64_t allowed, uint64_t most, enum idle_when when)
 {

@@ -18,7 +18,7 @@ enum grow_from {
 
 /*
  * Maps memory so that the heap has a free block, or a run in a view, of at least `bytes`. On failure the heap may have
- * gained idle chunks of other heaps; nothing else has changed. VMM__NO_FIT (GROW_WITHIN only), ERR_DEVICE_OOM,
+ * gained idle chunks, and places without users may be gone. VMM__NO_FIT (GROW_WITHIN only), ERR_DEVICE_OOM,
  * ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_DRIVER.
  */
 vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,

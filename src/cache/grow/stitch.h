@@ -21,7 +21,7 @@ vmm_status vmm__stitch_transfer(struct vmm_cache *cache, struct heap *heap, enum
 
 /*
  * Carries out a plan whose chunks all belong to the heap: the heap then has a run for the planned block. On failure the
- * heap may have gained idle memory; nothing else has changed. VMM__NO_FIT: a chunk keeps too many places.
+ * heap may have gained idle chunks, and places without users may be gone. VMM__NO_FIT: a chunk keeps too many places.
  * ERR_DEVICE_OOM, ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_DRIVER.
  */
 vmm_status vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,

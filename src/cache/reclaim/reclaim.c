@@ -18,7 +18,6 @@ static vmm_status ok_if(bool has_given)
     return has_given ? VMM_OK : VMM__NOTHING;
 }
 
-/* 1. */
 static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
 {
     uint64_t released_bytes = 0;
@@ -63,7 +62,6 @@ static uint64_t idle_discard(struct vmm_cache *cache, const struct request *requ
     return put_bytes;
 }
 
-/* 4. */
 static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *request)
 {
     uint64_t released_bytes = 0;
@@ -72,7 +70,6 @@ static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *re
     return ok_if(released_bytes > 0);
 }
 
-/* 2. */
 static vmm_status step_view(struct vmm_cache *cache, struct request *request)
 {
     (void)cache;
@@ -82,7 +79,7 @@ static vmm_status step_view(struct vmm_cache *cache, struct request *request)
     return ok_if(is_raised);
 }
 
-/* 3. A run of another stream that is long enough is transferred at its address, without mapping; growth makes
+/* A run of another stream that is long enough is transferred at its address, without mapping; growth makes
  * views of shorter ones. */
 static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 {
@@ -94,13 +91,12 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
     return status == VMM__NO_FIT ? ok_if(is_raised) : status;
 }
 
-/* 5. */
 static vmm_status step_share(struct vmm_cache *cache, struct request *request)
 {
     return ok_if(vmm__share(cache, request->pool, request->bytes, &request->shared) == VMM_OK);
 }
 
-/* 5. Mostly frees nothing yet, but fills limbo for the steps that wait. */
+/* Mostly frees nothing yet, but fills limbo for the steps that wait. */
 static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
 {
     const struct block *beside;
@@ -116,7 +112,7 @@ static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
  * waited for, so the waits need a bound. */
 enum { WAITS_MOST = 1024 };
 
-/* 6. Also succeeds if another thread has emptied the quarantine since this request last looked. Other threads run
+/* Also succeeds if another thread has emptied the quarantine since this request last looked. Other threads run
  * while no lock is held, so the request restarts from GROW_TARGET. */
 static vmm_status step_quarantine(struct vmm_cache *cache, struct request *request)
 {
@@ -131,7 +127,7 @@ static vmm_status step_quarantine(struct vmm_cache *cache, struct request *reque
 }
 
 /*
- * 7. The oldest entry of limbo may be the old home of a relocated chunk, which frees addresses but no memory, so the step
+ * The oldest entry of limbo may be the old home of a relocated chunk, which frees addresses but no memory, so the step
  * waits until the first chunk is released. It drops the pool's lock while it waits, so that frees never wait for the device.
  */
 static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *request)
@@ -163,7 +159,6 @@ static bool oldest_use(struct vmm_cache *cache, const struct request *request,
     return found;
 }
 
-/* 8. */
 static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *request)
 {
     struct timeline *timeline;
@@ -179,7 +174,7 @@ static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *reques
     return status;
 }
 
-/* 8. Graph pools that were released while a capture forbade waiting for the device. */
+/* Graph pools that were released while a capture forbade waiting for the device. */
 static vmm_status step_wait_graph_pools(struct vmm_cache *cache, struct request *request)
 {
     vmm__pool_unlock(request->pool);
@@ -188,7 +183,7 @@ static vmm_status step_wait_graph_pools(struct vmm_cache *cache, struct request 
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
 }
 
-/* 8. Streams that the program destroyed without vmm_stream_end(): only a wait for the device proves that their work
+/* Streams that the program destroyed without vmm_stream_end(): only a wait for the device proves that their work
  * has finished. */
 static vmm_status step_wait_stale(struct vmm_cache *cache, struct request *request)
 {
@@ -201,7 +196,7 @@ static vmm_status step_wait_stale(struct vmm_cache *cache, struct request *reque
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
 }
 
-/* 9. The driver does not say how much it is short of, so everything idle goes. */
+/* The driver does not say how much it is short of, so everything idle goes. */
 static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request)
 {
     struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_ANY, .held = request->pool };
@@ -226,7 +221,7 @@ static uint64_t shortfall_bytes(struct vmm_cache *cache, const struct request *r
 }
 
 /*
- * 11. Does nothing if even all pinned memory would be too little. If compaction fails, the request fails with its
+ * Does nothing if even all pinned memory would be too little. If compaction fails, the request fails with its
  * out-of-memory error, not with that of compaction; except for a lost device, and for live chunks that the driver
  * refuses to map again (remap_pending), which the program must know of.
  */
@@ -249,7 +244,7 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 /* Calls of the pressure function that one request may make. */
 enum { QUESTIONS_MOST = 64 };
 
-/* 10. Also succeeds if the function returned 0 but memory was released while it ran, for example by vmm_trim(). Other
+/* Also succeeds if the function returned 0 but memory was released while it ran, for example by vmm_trim(). Other
  * threads run while no lock is held, so the request restarts from GROW_TARGET. */
 static vmm_status step_pressure(struct vmm_cache *cache, struct request *request)
 {

@@ -2,25 +2,26 @@
  * Reclaim: what a request that finds no memory tries, one step after the other. After each step that may have freed
  * memory, the refill is tried again; reclaim then goes on with the same step, or from the start where noted.
  *
- *  1. Return blocks, slabs and limbo chunks whose work has finished.
- *  2. Let growth make views with as little new memory as possible, whatever the footprint target is, and search free
- *     blocks without a bound.
- *  3. Also take other streams' idle memory whose work is unfinished, in place or in views; the requesting stream waits
- *     for it on the device.
- *  4. Release just enough idle chunks of any stream whose work has finished.
- *  5. Serve a small block from another stream's memory (reuse/share.h). Otherwise put just enough idle chunks whose
- *     work is unfinished into limbo.
- *  6. In debug mode, empty the quarantine, with no lock held; restart.
- *  7. Wait on the host for the oldest chunk in limbo.
- *  8. Wait on the host for freed blocks that other streams still use, for released graph pools and for stale
- *     streams; restart after each.
- *  9. Put all idle chunks into limbo and wait for them.
- * 10. Call the program's pressure function, with no lock held; if it freed something, restart. At most 64 calls for
- *     each request.
- * 11. Compact: move live bytes together and release the memory that they pinned (compact/compact.h).
+ *  step_passed           Return blocks, slabs and limbo chunks whose work has finished.
+ *  step_view             Let growth make views with as little new memory as possible, whatever the footprint target is,
+ *                        and search free blocks without a bound.
+ *  step_follow           Also take other streams' idle memory whose work is unfinished, in place or in views; the
+ *                        requesting stream waits for it on the device.
+ *  step_idle_finished    Release just enough idle chunks of any stream whose work has finished.
+ *  step_share            Serve a small block from another stream's memory (reuse/share.h).
+ *  step_idle             Put just enough idle chunks whose work is unfinished into limbo.
+ *  step_quarantine       In debug mode, empty the quarantine, with no lock held; restart.
+ *  step_wait_limbo       Wait on the host for the oldest chunk in limbo.
+ *  step_wait_uses        Wait on the host for freed blocks that other streams still use; restart.
+ *  step_wait_graph_pools Wait on the host for released graph pools; restart.
+ *  step_wait_stale       Wait on the host for the device, if there are stale streams; restart.
+ *  step_all_idle         Put all idle chunks into limbo; step_wait_limbo again waits for them.
+ *  step_pressure         Call the program's pressure function, with no lock held; if it freed something, restart. At
+ *                        most 64 calls for each request.
+ *  step_compact          Relocate live bytes and release the memory that they pinned (compact/compact.h).
  *
  * May be called by: refill. Locks: the caller holds the grow lock and the requesting pool's lock. Steps that wait for
- * the device drop the pool's lock while they wait; steps 6 and 10 drop both.
+ * the device drop the pool's lock while they wait; step_quarantine and step_pressure drop both.
  */
 #ifndef VMM_CACHE_RECLAIM_RECLAIM_H
 #define VMM_CACHE_RECLAIM_RECLAIM_H

@@ -2,7 +2,7 @@
 #include "cache/reuse/share.h"
 #include "base/error.h"
 
-/* Whether a pool may have free memory for a small block. Read without the pool's lock, so it is only a hint. */
+/* Whether a pool, which is locked, may have free memory for a small block: its free bytes may also lie apart. */
 static bool may_give(const struct pool *from, uint64_t bytes)
 {
     return !from->is_in_use &&
