@@ -53,8 +53,8 @@ struct vmm_cache {
     bool owns_driver;
     bool no_caching;
     bool has_views; /* a heap may map its chunks at further addresses: see pool/views.h */
-    bool
-        is_sparing; /* the current refill passes over pools that other threads use; grow_lock guards it */
+    /* The current refill passes over pools that other threads use; grow_lock guards it. */
+    bool is_sparing;
     uint32_t footprint_permille; /* of the peak of active bytes: see grow/target.c */
     vmm_reuse reuse;
     vmm_compaction compaction;
@@ -63,13 +63,12 @@ struct vmm_cache {
     vmm_pressure_fn pressure; /* NULL: none */
     void *pressure_context;
     FILE *log_file; /* opened for VMM_LOG; NULL if not */
-    struct debug *
-        debug; /* NULL: not in debug mode. In debug mode no pool is locked on the fast path, so that the fast
-                          * path need not check */
+    /* NULL: not in debug mode. In debug mode no pool is locked on the fast path, so that the fast path need not check. */
+    struct debug *debug;
     const struct debug_view *debug_view;
     bool has_guard_pages; /* see grow/guard_page.h */
-    uint64_t
-        guard_page_next; /* granule where the search for a detached block starts; grow_lock guards it */
+    /* The granule where the search for a detached block starts; grow_lock guards it. */
+    uint64_t guard_page_next;
 
     struct fair_lock grow_lock;
     struct vm vm;
@@ -87,9 +86,9 @@ struct vmm_cache {
     _Atomic bool has_callers;       /* more than one thread has called */
     bool has_trim_target;           /* see reclaim/trim.h; grow_lock guards it */
     struct timeline copies; /* of live bytes, on the default stream: see compact/compact.h */
-    uint64_t
-        retained_bytes; /* free in graph pools, as of the current refill; grow_lock guards it */
-    uint64_t refills;   /* so far; grow_lock guards it */
+    /* Free in graph pools, as of the current refill; grow_lock guards it. */
+    uint64_t retained_bytes;
+    uint64_t refills;                /* so far; grow_lock guards it */
     uint64_t slow_operations;        /* counted for VMM_CHECK only */
     _Atomic uintptr_t caller;        /* the thread that called first; 0: none has yet */
     uint64_t compacted_without_gain; /* see moment() in compact/compact.c */

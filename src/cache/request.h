@@ -18,8 +18,8 @@ struct request {
     enum grow_from from;      /* GROW_TARGET at first; reclaim steps raise it */
     unsigned waits;           /* host waits so far */
     unsigned questions;       /* calls of the pressure function so far */
-    uint64_t
-        given;    /* blocks that the quarantine had given back at the last flush; 0: no flush yet */
+    /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
+    uint64_t given;
     void *shared; /* the block found for it in another stream's pool; NULL: none */
 };
 

@@ -88,8 +88,8 @@ struct heap {
     uint64_t view_chunks;    /* chunks of the heap that have places in views */
     uint64_t occupied_bytes; /* of its blocks in views */
     uint32_t marked;         /* list of chunks whose runs are out of date: see pool/views.h */
-    struct size_index
-        *runs;       /* free runs of those places: see pool/views.h; NULL: it never had any */
+    /* Free runs of those places: see pool/views.h; NULL: it never had any. */
+    struct size_index *runs;
     bool is_drained; /* in the directory's list; the grow lock guards both fields */
     struct heap *next_drained;
 };

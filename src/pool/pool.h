@@ -78,8 +78,8 @@ struct pool {
     struct timeline timeline;
     struct biased_lock lock;    /* guards all below */
     uint64_t until_event_bytes; /* to free until the timeline records an event */
-    uint64_t
-        event_distance_bytes; /* between that event and the next: see vmm__pool_lend_locked() */
+    /* Between that event and the next: see vmm__pool_lend_locked(). */
+    uint64_t event_distance_bytes;
     struct counters counters;
     struct last_allocated last;
     struct last_scan last_scan;

@@ -1,6 +1,7 @@
 /* Finds the chunks that live blocks pin: see occupancy_scan.h. */
 #include "cache/compact/occupancy_scan.h"
 #include "base/arith.h"
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 
@@ -46,9 +47,9 @@ static struct partly chunk_scan(const struct vmm_cache *cache, struct heap *heap
 
 static void chunk_add(struct occupancy_scan *occupancy_scan, struct heap *heap, struct chunk *chunk)
 {
-    if (occupancy_scan->count < occupancy_scan->capacity)
-        occupancy_scan->chunks[occupancy_scan->count++] =
-            (struct partly){ .chunk = chunk, .heap = heap };
+    VMM_ASSERT(occupancy_scan->count < occupancy_scan->capacity);
+    occupancy_scan->chunks[occupancy_scan->count++] =
+        (struct partly){ .chunk = chunk, .heap = heap };
 }
 
 /* A chunk that is free in part lies under an end of some free block. */

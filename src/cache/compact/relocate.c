@@ -7,13 +7,13 @@
 struct relocation {
     struct vmm_cache *cache;
     const struct partly *partly;
-    struct memory_part *
-        parts; /* the homes, then the places; room for each live granule at home and at each place */
+    /* The homes, then the places; room for each live granule at home and at each place. */
+    struct memory_part *parts;
     uint32_t capacity;
     uint32_t homes;
     uint32_t places;
-    uint64_t
-        copied_epoch; /* of the timeline cache->copies: all copies have finished once it passes; 0: none began */
+    /* Of the timeline cache->copies: all copies have finished once it passes; 0: none began. */
+    uint64_t copied_epoch;
 };
 
 /* Maps new memory for some of the chunk's granules, at unused addresses. */
