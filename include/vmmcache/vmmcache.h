@@ -657,7 +657,7 @@ typedef struct vmm_stat {
     X(stale_streams, COUNT, "Stale streams")    /* known as destroyed without vmm_stream_end() */  \
     X(views, COUNT, "Views")                    /* rows of mappings beyond chunks' homes */        \
     X(places, COUNT, "Places in views")         /* those mappings */                               \
-    X(places_max, COUNT, "Most of one chunk")   /* the most places that one chunk has had */       \
+    X(places_max, COUNT, "Most places a chunk") /* the most places that one chunk has had */       \
     X(view_bytes, BYTES, "Mapped in views")     /* addresses of all places */                      \
     X(occupied_bytes, BYTES, "Used in views")   /* of active blocks in views */                    \
     X(view_hits, COUNT, "View hits")            /* allocations in views that were there before */  \

@@ -15,8 +15,8 @@
 
 #define DEFAULT_ARENA_BYTES (UINT64_C(1) << 44)
 
-/* Reserved memory may exceed the peak of active memory by 1 % before the cache makes views. docs/internals.md has the
- * measurements behind it. */
+/* Reserved memory may exceed the peak of active memory by 1 % before the cache makes views. docs/results/footprint.md has
+ * the measurements. */
 enum { FOOTPRINT_PERMILLE = 10 };
 
 /* How often the library's thread polls in each decay_ms. */

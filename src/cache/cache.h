@@ -209,7 +209,8 @@ static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uin
 }
 
 /* The pools that a request searches for memory of other streams before it grows. A bound, so that the cost does not
- * depend on the number of streams. Once memory runs short (search_all of the heap) the request searches all. */
+ * depend on the number of streams; programs with up to 64 streams have all searched. Once memory runs short (search_all of
+ * the heap) the request searches all. */
 enum { POOLS_USUAL = 64 };
 static inline uint64_t vmm__cache_pools_most(const struct vmm_cache *cache, const struct heap *heap)
 {

@@ -237,7 +237,7 @@ vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t 
 }
 
 /* In a small heap, large blocks come from the high end of a free block and small ones from the
- * low end: different sizes tend to have different lifetimes, and must not mix. */
+ * low end: different sizes tend to have different lifetimes, and must not mix. Large is a quarter of the largest size. */
 enum { HIGH_END_BYTES = 256 << 10 };
 
 vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)

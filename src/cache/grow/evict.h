@@ -11,8 +11,9 @@
 
 /*
  * A chunk that has PLACES_MOST further places gives up the one used the longest ago that no block uses. If there is none,
- * or its work is unfinished, the chunk may have up to PLACES_BOUND. With its home a chunk then has 32 mappings. An H200
- * maps the 32nd of a chunk as fast as the first, and kernels read through it as fast.
+ * or its work is unfinished, the chunk may have up to PLACES_BOUND, which bounds the records. With its home and PLACES_MOST
+ * further places a chunk has 32 mappings. An H200 maps the 32nd of a chunk as fast as the first, and kernels read through
+ * it as fast.
  */
 enum { PLACES_MOST = 31, PLACES_BOUND = 127 };
 
