@@ -416,6 +416,40 @@ CACHE_TEST(a_graph_pool_keeps_its_views)
     cache_verify_empty(test);
 }
 
+/* A view needs addresses beside those of the memory that it joins. Here they are fewer than the addresses that new memory
+ * needs: a hole of exactly the request's size is all there is. */
+#define GRANULE (2 * MIB)
+
+CACHE_TEST(new_memory_serves_a_request_if_a_view_finds_no_addresses)
+{
+    enum { GRANULES = 63, HOLE = 22, FIRST = GRANULES - HOLE, ENDS = 3 };
+    void *blocks[GRANULES];
+    cache_restart_with(test, .arena_bytes = GRANULES * GRANULE, .footprint_permille = 50);
+    block_free(test, block_alloc(test, GRANULES * GRANULE, 1));
+    (void)cache_trim(test, HOLE * GRANULE);
+    block_free(test, block_alloc(test, GRANULES * GRANULE, 1)); /* in chunks of six granules */
+    for (unsigned i = 0; i < GRANULES; i++)
+        blocks[i] = block_alloc(test, GRANULE, 1);
+    for (unsigned i = FIRST; i < GRANULES; i++)
+        block_free(test, blocks[i]);
+    for (unsigned i = 0; i < ENDS; i++) { /* a free head and a free tail, which a view could join */
+        block_free(test, blocks[6 + i]);
+        block_free(test, blocks[21 + i]);
+    }
+    work_verify(test);
+    (void)cache_trim(test, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, FIRST * GRANULE);
+    void *block = block_alloc(test, HOLE * GRANULE, 1);
+    assert_ptr_equal(block, blocks[FIRST]);
+    cache_verify(test);
+    block_free(test, block);
+    for (unsigned i = 0; i < FIRST; i++) {
+        if (!(i >= 6 && i < 6 + ENDS) && !(i >= 21 && i < 21 + ENDS))
+            block_free(test, blocks[i]);
+    }
+    cache_verify_empty(test);
+}
+
 /* ---- Bounds ------------------------------------------------------------------------------------ */
 
 enum { PASSES = 50, SLOTS = 24, PLACES_MOST = 32 };

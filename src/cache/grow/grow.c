@@ -116,7 +116,8 @@ vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
     if (!is_within && has_views(cache, heap)) {
         status = view_make(cache, heap, bytes, allowed, placement.count,
                            from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache, heap->pool));
-        if (status != VMM__NO_FIT)
+        /* a view needs addresses for all of its chunks, and may find none where new memory does */
+        if (status != VMM__NO_FIT && status != VMM_ERR_ADDRESS_SPACE)
             return status;
         status =
             placement_reserve(cache, heap, bytes, &placement); /* transfers may have changed it */
