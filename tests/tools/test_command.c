@@ -10,6 +10,7 @@ TEST(test_help)
     command_expect("--help", 0);
     assert_contains(ran.output, "--policy");
     assert_contains(ran.output, "sawtooth");
+    assert_contains(ran.output, "alternate:SIZE "); /* a space behind the longest name */
     struct run help = ran;
     command_expect("-h", 0);
     assert_string_equal(ran.output, help.output);

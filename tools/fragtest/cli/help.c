@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { PLAIN_WIDTH = 80, TEXT_INDENT = 16 };
+enum { PLAIN_WIDTH = 80, TEXT_INDENT = 17 };
 
 /* A name, and its text in a column beside it. */
 static void entry_write(FILE *out, unsigned width, const char *name, const char *text)
