@@ -3,9 +3,19 @@
 #include "base/arith.h"
 #include "base/error.h"
 
+static unsigned slot_at(const struct timeline *timeline, unsigned position)
+{
+    return (timeline->oldest + position) % TIMELINE_EVENTS;
+}
+
 static struct timeline_event *event_at(struct timeline *timeline, unsigned position)
 {
-    return &timeline->events[(timeline->oldest + position) % TIMELINE_EVENTS];
+    return &timeline->events[slot_at(timeline, position)];
+}
+
+static bool is_awaited(const struct timeline *timeline, unsigned position)
+{
+    return timeline->waiters[slot_at(timeline, position)] > 0;
 }
 
 static uint64_t newest_epoch(struct timeline *timeline)
@@ -65,9 +75,13 @@ static vmm_status capture_check(struct timeline *timeline, vmm_stream stream)
 
 static void events_swap(struct timeline *timeline, unsigned a, unsigned b)
 {
-    struct timeline_event swapped = *event_at(timeline, a);
+    uint16_t *waiters = timeline->waiters;
+    struct timeline_event event = *event_at(timeline, a);
+    uint16_t event_waiters = waiters[slot_at(timeline, a)];
     *event_at(timeline, a) = *event_at(timeline, b);
-    *event_at(timeline, b) = swapped;
+    waiters[slot_at(timeline, a)] = waiters[slot_at(timeline, b)];
+    *event_at(timeline, b) = event;
+    waiters[slot_at(timeline, b)] = event_waiters;
 }
 
 /* Makes room in the ring if it is full of pending events: drops every other one, unless a host wait needs it. What a
@@ -82,7 +96,7 @@ static vmm_status events_thin(struct timeline *timeline)
         return status;
     timeline->count = 1;
     for (unsigned i = 1; i < TIMELINE_EVENTS; i++) {
-        if (i % 2 == 0 || event_at(timeline, i)->waiters > 0)
+        if (i % 2 == 0 || is_awaited(timeline, i))
             events_swap(timeline, timeline->count++, i);
     }
     return VMM_OK;
@@ -95,7 +109,7 @@ static vmm_status event_choose(struct timeline *timeline, struct timeline_event 
     if (status != VMM_OK)
         return status;
     unsigned at = timeline->count;
-    while (at < TIMELINE_EVENTS && event_at(timeline, at)->waiters > 0)
+    while (at < TIMELINE_EVENTS && is_awaited(timeline, at))
         at++;
     if (at == TIMELINE_EVENTS)
         return VMM__PENDING;
@@ -214,7 +228,7 @@ void vmm__timeline_shrink(struct timeline *timeline)
     (void)events_poll(timeline);
     for (unsigned i = timeline->count; i < TIMELINE_EVENTS; i++) {
         struct timeline_event *unused = event_at(timeline, i);
-        if (unused->waiters == 0 && event_destroy(timeline->driver, unused->event) == VMM_OK)
+        if (!is_awaited(timeline, i) && event_destroy(timeline->driver, unused->event) == VMM_OK)
             unused->event = NULL;
     }
     vmm__mutex_unlock(&timeline->lock);
@@ -248,18 +262,23 @@ vmm_status vmm__timeline_query(struct timeline *timeline, uint64_t epoch)
     return status;
 }
 
-/* Waits without the lock, so that other threads can query. The event moves in the ring meanwhile, but stays what it is. */
-static vmm_status event_await(struct timeline *timeline, struct timeline_event *awaited)
+/* The place of an event in `events`. */
+static unsigned slot_of(const struct timeline *timeline, const void *event)
 {
-    void *event = awaited->event;
-    awaited->waiters++;
+    unsigned slot = 0;
+    while (timeline->events[slot].event != event)
+        slot++;
+    return slot;
+}
+
+/* Waits without the lock, so that other threads can query. The event may move in the ring meanwhile. */
+static vmm_status event_await(struct timeline *timeline, void *event)
+{
+    timeline->waiters[slot_of(timeline, event)]++;
     vmm__mutex_unlock(&timeline->lock);
     vmm_status status = vmm__driver_event_wait(timeline->driver, event);
     vmm__mutex_lock(&timeline->lock);
-    unsigned at = 0;
-    while (timeline->events[at].event != event)
-        at++;
-    timeline->events[at].waiters--;
+    timeline->waiters[slot_of(timeline, event)]--;
     return status == VMM_OK ? events_poll(timeline) : status;
 }
 
@@ -268,7 +287,7 @@ vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch)
     vmm__mutex_lock(&timeline->lock);
     vmm_status status = query_locked(timeline, epoch);
     if (status == VMM__PENDING && epoch <= newest_epoch(timeline))
-        status = event_await(timeline, event_covering(timeline, epoch));
+        status = event_await(timeline, event_covering(timeline, epoch)->event);
     vmm__mutex_unlock(&timeline->lock);
     return status;
 }

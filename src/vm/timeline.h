@@ -28,12 +28,11 @@
 #include "base/mutex.h"
 #include "driver/driver.h"
 
-enum { TIMELINE_EVENTS = 32 };
+enum { TIMELINE_EVENTS = 16 };
 
 struct timeline_event {
     void *event; /* reused after it has passed */
     uint64_t epoch;
-    uint32_t waiters; /* host waits under way: the event is neither dropped, reused nor destroyed */
 };
 
 struct timeline {
@@ -49,6 +48,9 @@ struct timeline {
     struct timeline_event events[TIMELINE_EVENTS]; /* a ring; the oldest is at `oldest` */
     unsigned oldest;
     unsigned count;
+    uint16_t
+        waiters[TIMELINE_EVENTS]; /* by place in `events`: host waits under way; such an event is
+                                        * neither dropped, reused nor destroyed */
 };
 
 void vmm__timeline_init(struct timeline *timeline, struct driver *driver, vmm_stream stream);

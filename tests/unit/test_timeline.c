@@ -106,28 +106,28 @@ SCENE_TEST(full_ring_keeps_its_oldest_event)
 /* Another thread waits for the second event: it stays in the ring, though others there go, and it is not destroyed. */
 SCENE_TEST(awaited_events_are_neither_dropped_nor_destroyed)
 {
-    assert_ok(vmm__timeline_record(&scene->timeline, work_start(scene)));
+    struct timeline *timeline = &scene->timeline;
+    assert_ok(vmm__timeline_record(timeline, work_start(scene)));
     uint64_t epoch = work_start(scene);
-    assert_ok(vmm__timeline_record(&scene->timeline, epoch));
-    struct timeline_event *awaited = &scene->timeline.events[1];
-    void *event = awaited->event;
-    awaited->waiters = 1;
+    assert_ok(vmm__timeline_record(timeline, epoch));
+    void *event = timeline->events[1].event;
+    timeline->waiters[1] = 1;
     for (int i = 0; i < 3 * TIMELINE_EVENTS; i++)
-        assert_ok(vmm__timeline_record(&scene->timeline, work_start(scene)));
-    awaited = &scene->timeline.events[1];
-    assert_ptr_equal(awaited->event, event);
-    assert_int_equal(awaited->epoch, epoch);
-    assert_ok(vmm__timeline_wait(&scene->timeline, vmm__timeline_now(&scene->timeline)));
-    vmm__timeline_shrink(&scene->timeline);
+        assert_ok(vmm__timeline_record(timeline, work_start(scene)));
+    assert_ptr_equal(timeline->events[1].event, event);
+    assert_int_equal(timeline->events[1].epoch, epoch);
+    assert_ok(vmm__timeline_wait(timeline, vmm__timeline_now(timeline)));
+    vmm__timeline_shrink(timeline);
     assert_int_equal(scene->driver->events, 1);
     for (int i = 0; i < 3 * TIMELINE_EVENTS; i++)
-        assert_ok(vmm__timeline_wait(&scene->timeline, work_start(scene)));
-    unsigned at = 0;
-    while (scene->timeline.events[at].event != event)
-        at++;
-    assert_int_equal(scene->timeline.events[at].epoch, epoch); /* not recorded again */
-    scene->timeline.events[at].waiters = 0;
-    vmm__timeline_shrink(&scene->timeline);
+        assert_ok(vmm__timeline_wait(timeline, work_start(scene)));
+    unsigned slot = 0;
+    while (timeline->events[slot].event != event)
+        slot++;
+    assert_int_equal(timeline->waiters[slot], 1);
+    assert_int_equal(timeline->events[slot].epoch, epoch); /* not recorded again */
+    timeline->waiters[slot] = 0;
+    vmm__timeline_shrink(timeline);
     assert_int_equal(scene->driver->events, 0);
 }
 
@@ -263,4 +263,35 @@ SCENE_TEST(pass_marks_epochs_as_passed)
     assert_status(vmm__timeline_query(&scene->timeline, later), VMM__PENDING);
     assert_ok(vmm__timeline_check(&scene->timeline));
     assert_ok(vmm__timeline_wait(&scene->timeline, later));
+}
+
+/* ---- Another thread shrinks while one waits ---------------------------------------------------- */
+
+static struct timeline *waited;
+static vmm_status (*driver_event_wait)(struct driver *driver, void *event);
+
+/* Between the release of the timeline's lock and the wait, the work ends and another thread notices. */
+static vmm_status event_wait_late(struct driver *driver, void *event)
+{
+    assert_ok(vmm__driver_device_wait(driver));
+    vmm__timeline_shrink(waited);
+    return driver_event_wait(driver, event);
+}
+
+SCENE_TEST(an_event_that_a_thread_waits_for_is_not_destroyed)
+{
+    const struct driver_ops *ops = scene->driver->ops;
+    struct driver_ops late = *ops;
+    waited = &scene->timeline;
+    driver_event_wait = ops->event_wait;
+    late.event_wait = event_wait_late;
+    uint64_t epoch = work_start(scene);
+    scene->driver->ops = &late;
+    vmm_status status = vmm__timeline_wait(&scene->timeline, epoch);
+    scene->driver->ops = ops;
+    assert_ok(status);
+    assert_ok(vmm__timeline_query(&scene->timeline, epoch));
+    assert_int_equal(scene->driver->events, 1);
+    vmm__timeline_shrink(&scene->timeline);
+    assert_int_equal(scene->driver->events, 0);
 }
