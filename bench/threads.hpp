@@ -1,6 +1,6 @@
 /*
  * Many threads: pairs on 1 to 16 threads, each with a stream of its own or all on one stream; and pairs of threads
- * where one allocates and the other frees.
+ * where one allocates and the other frees, each pair with a stream of its own or all on one stream.
  */
 #ifndef VMM_BENCH_THREADS_HPP
 #define VMM_BENCH_THREADS_HPP
@@ -12,23 +12,26 @@
 namespace bench
 {
 
-/* A queue from one thread to another. */
+/*
+ * A queue from one thread to another. Each side reads the other's count only when the queue seems full or empty, so that
+ * the queue costs little beside the allocators.
+ */
 class queue
 {
   public:
     void push(void *address)
     {
         std::size_t at = pushed_.load(std::memory_order_relaxed);
-        while (at - popped_.load(std::memory_order_acquire) == capacity)
-            std::this_thread::yield();
+        while (at - popped_seen_ == capacity)
+            popped_seen_ = other_read(popped_, popped_seen_);
         slots_[at % capacity] = address;
         pushed_.store(at + 1, std::memory_order_release);
     }
     void *pop()
     {
         std::size_t at = popped_.load(std::memory_order_relaxed);
-        while (pushed_.load(std::memory_order_acquire) == at)
-            std::this_thread::yield();
+        while (pushed_seen_ == at)
+            pushed_seen_ = other_read(pushed_, pushed_seen_);
         void *address = slots_[at % capacity];
         popped_.store(at + 1, std::memory_order_release);
         return address;
@@ -37,8 +40,18 @@ class queue
     static constexpr std::size_t capacity = 256;
 
   private:
+    static std::size_t other_read(const std::atomic<std::size_t> &other, std::size_t seen)
+    {
+        std::size_t now = other.load(std::memory_order_acquire);
+        if (now == seen)
+            std::this_thread::yield();
+        return now;
+    }
+
     alignas(64) std::atomic<std::size_t> pushed_{ 0 };
+    std::size_t popped_seen_ = 0; /* by the thread that pushes */
     alignas(64) std::atomic<std::size_t> popped_{ 0 };
+    std::size_t pushed_seen_ = 0; /* by the thread that pops */
     alignas(64) std::array<void *, capacity> slots_{};
 };
 
@@ -103,10 +116,11 @@ void threads(benchmark::State &state, std::size_t bytes, unsigned count, bool sh
     verify_concurrent(state, allocator, bytes, streams);
 }
 
-template <class A> void handoff(benchmark::State &state, std::size_t bytes, unsigned pairs)
+template <class A>
+void handoff(benchmark::State &state, std::size_t bytes, unsigned pairs, bool shared)
 {
     A allocator;
-    std::vector<vmm_stream> streams = streams_of<A>(pairs, false);
+    std::vector<vmm_stream> streams = streams_of<A>(pairs, shared);
     std::vector<queue> queues(pairs);
     /* Grows to the largest number of blocks under way, so that the batch makes no driver calls. */
     std::vector<block> most = concurrent_alloc(allocator, queue::capacity + 2, bytes, streams);
@@ -138,9 +152,11 @@ template <class A> void register_threads()
                 begin((shared ? "shared" : "threads") + tail + std::to_string(count),
                       [=](benchmark::State &state) { threads<A>(state, bytes, count, shared); });
         }
-        for (unsigned pairs : { 1U, 2U, 4U, 8U })
-            begin("handoff" + tail + std::to_string(2 * pairs),
-                  [=](benchmark::State &state) { handoff<A>(state, bytes, pairs); });
+        for (bool shared : { false, true }) {
+            for (unsigned pairs : { 1U, 2U, 4U, 8U })
+                begin((shared ? "handoff_shared" : "handoff") + tail + std::to_string(2 * pairs),
+                      [=](benchmark::State &state) { handoff<A>(state, bytes, pairs, shared); });
+        }
     }
 }
 

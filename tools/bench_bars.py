@@ -61,6 +61,17 @@ def sharing(data, size):
     return Bar(figure, bar, "%.2f x" % (all_16 / one), all_16 >= one)
 
 
+def handing(data, bench, streams, size, threads):
+    figure = "half of %d threads free what the others allocate, %s, %s" % (threads, streams, size)
+    bar = ">= 10 x the fastest peer's pairs/s"
+    ours = rate(data, bench, data.ours, size, threads)
+    peer = data.best_peer(bench, "%s/%d" % (size, threads), "items_per_second", highest=True)
+    if not ours or not peer:
+        return unmeasured(figure, bar)
+    text = "%.1f M/s, %.1f x %s" % (ours / 1e6, ours / peer[0], peer[1])
+    return Bar(figure, bar, text, ours >= 10 * peer[0])
+
+
 def later_passes(data):
     figure, bar = "trace, later passes", "<= 100 ns an operation on each"
     found = [(data.figure("trace", data.ours, trace, "later_ns"), trace)
@@ -148,6 +159,10 @@ def gpu_bars(data):
     for bar in (scaling, sharing):
         for size in SIZES:
             yield bar(data, size)
+    for bench, streams in (("handoff", "a stream for each two"), ("handoff_shared", "one stream")):
+        for threads in (2, 16):
+            for size in SIZES:
+                yield handing(data, bench, streams, size, threads)
     yield later_passes(data)
     yield first_pass(data, EXPANDABLE, 1, "trace, first pass, against expandable", "faster on each")
     yield first_pass(data, NATIVE, 0.5, "trace, first pass, against native", "faster on most")

@@ -112,11 +112,12 @@ def threads_part(data):
     yield "## Threads, in million pairs a second"
     for bench, title in (("threads", "Each thread with a stream of its own"),
                          ("shared", "All threads with one stream"),
-                         ("handoff", "Half of the threads allocate and hand the blocks to the others, which free them")):
+                         ("handoff", "Half of the threads allocate and hand the blocks to the others, which free them"),
+                         ("handoff_shared", "The same, all with one stream")):
         yield ""
         yield "### " + title
         yield ""
-        if bench != "handoff":
+        if not bench.startswith("handoff"):
             yield picture(bench, title)
             yield ""
         yield from comparison(data, "size, threads", rows_of(data, bench), "items_per_second", 1e-6,
