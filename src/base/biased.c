@@ -39,20 +39,22 @@ static void bias_revoke_locked(struct biased_lock *lock, struct thread_slot *thr
     lock->visits = 0;
 }
 
-/* Makes the holder of the mutex the only holder of the lock. */
-static void others_exclude_locked(struct biased_lock *lock)
+/* Makes the holder of the mutex the only holder of the lock. Returns whether another thread was the bias owner. */
+static bool others_exclude_locked(struct biased_lock *lock)
 {
     struct thread_slot *thread_slot = atomic_load_explicit(&lock->bias_owner, memory_order_relaxed);
-    if (thread_slot != NULL && !vmm__thread_slot_is_mine(thread_slot))
+    bool is_others = thread_slot != NULL && !vmm__thread_slot_is_mine(thread_slot);
+    if (is_others)
         bias_revoke_locked(lock, thread_slot);
     VMM_LOCK_TAKE(lock);
+    return is_others;
 }
 
 void vmm__biased_lock(struct biased_lock *lock)
 {
     VMM_LOCK_ORDER(lock);
     (void)pthread_mutex_lock(&lock->mutex);
-    others_exclude_locked(lock);
+    (void)others_exclude_locked(lock);
 }
 
 void vmm__biased_lock_second(struct biased_lock *lock)
@@ -61,7 +63,7 @@ void vmm__biased_lock_second(struct biased_lock *lock)
     VMM_LOCK_ORDER(lock);
     while (pthread_mutex_trylock(&lock->mutex) != 0)
         (void)sched_yield();
-    others_exclude_locked(lock);
+    (void)others_exclude_locked(lock);
 #else
     vmm__biased_lock(lock);
 #endif
@@ -73,7 +75,7 @@ void vmm__biased_lock_slow(struct biased_lock *lock)
     bool waited = pthread_mutex_trylock(&lock->mutex) != 0;
     if (waited)
         (void)pthread_mutex_lock(&lock->mutex);
-    others_exclude_locked(lock);
+    waited |= others_exclude_locked(lock);
     lock->waits += waited;
     uintptr_t self = vmm__thread_self();
     lock->visits = lock->visitor == self ? lock->visits + 1 : 0;

@@ -21,16 +21,18 @@
 #include "base/lock_rank.h"
 #include "base/thread_slot.h"
 
+/* Other threads read `bias_owner`. So `inside`, which changes with each call of lock_fast(), is more than a cache line
+ * behind it. */
 struct biased_lock {
     _Atomic(struct thread_slot *) bias_owner; /* may take the lock without the mutex; NULL: none */
-    struct thread_slot
-        *inside; /* the slot of a holder that used lock_fast(); NULL: no such holder */
     pthread_mutex_t mutex;
     uintptr_t visitor; /* the thread that called lock_slow() last; guarded by the mutex */
     uint32_t visits;   /* its further calls in a row */
     uint32_t rebias_threshold;
-    uint32_t waits; /* calls of lock_slow() that found the mutex taken */
+    uint32_t waits; /* calls of lock_slow() that found the mutex taken, or another bias owner */
     bool may_bias;  /* the system has the barrier, and the lock is not disabled */
+    struct thread_slot
+        *inside; /* the slot of a holder that used lock_fast(); NULL: no such holder */
     VMM_LOCK_CHECK_MEMBER
 };
 
@@ -72,6 +74,12 @@ void vmm__biased_lock_slow(struct biased_lock *lock);
 
 /* For vmm__biased_unlock(): releases a lock that was not taken by lock_fast(). */
 void vmm__biased_unlock_fast(struct biased_lock *lock);
+
+/* Whether the caller, who holds the lock, used lock_fast(). */
+static inline bool vmm__biased_is_fast(const struct biased_lock *lock)
+{
+    return lock->inside != NULL;
+}
 
 /* Releases the lock, however it was taken. */
 static inline void vmm__biased_unlock(struct biased_lock *lock)

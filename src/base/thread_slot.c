@@ -8,15 +8,22 @@
 
 static struct thread_slot thread_slots[THREAD_SLOTS];
 static _Thread_local struct thread_slot *mine;
+static _Atomic int claimed_slots;
 
 /* Claims a free slot, or one that the thread has already. A new thread inherits the slot of an ended thread with the
  * same identity. */
 static bool thread_slot_claim(struct thread_slot *thread_slot, uintptr_t self)
 {
     uintptr_t thread = atomic_load_explicit(&thread_slot->thread, memory_order_relaxed);
-    return thread == self || (thread == 0 && atomic_compare_exchange_strong_explicit(
-                                                 &thread_slot->thread, &thread, self,
-                                                 memory_order_acq_rel, memory_order_relaxed));
+    if (thread == self)
+        return true;
+    if (thread != 0 ||
+        !atomic_compare_exchange_strong_explicit(&thread_slot->thread, &thread, self,
+                                                 memory_order_acq_rel, memory_order_relaxed))
+        return false;
+    int number = atomic_fetch_add_explicit(&claimed_slots, 1, memory_order_relaxed);
+    atomic_store_explicit(&thread_slot->number, number, memory_order_relaxed);
+    return true;
 }
 
 void vmm__thread_slots_leave(void)
@@ -40,9 +47,11 @@ struct thread_slot *vmm__thread_slot_mine(void)
     return mine;
 }
 
-bool vmm__thread_slot_is_taken(void)
+int vmm__thread_slot_number(void)
 {
-    return mine != NULL && vmm__thread_slot_is_mine(mine);
+    if (mine == NULL || !vmm__thread_slot_is_mine(mine))
+        return -1;
+    return atomic_load_explicit(&mine->number, memory_order_relaxed);
 }
 
 /* Claims a slot first if the thread has none: the slot of an ended thread with its identity may exist and be enabled,

@@ -20,7 +20,8 @@ enum { THREAD_SLOTS = 1024 };
 struct thread_slot {
     _Alignas(64) _Atomic uintptr_t thread; /* 0: free */
     _Atomic(const void *)
-        inside; /* the lock that the thread holds, or tries to take, by lock_fast() */
+        inside;         /* the lock that the thread holds, or tries to take, by lock_fast() */
+    _Atomic int number; /* in the order in which the slots were claimed */
 };
 
 /* Disables all slots in use. The only thread of a child of fork() calls it. */
@@ -29,8 +30,9 @@ void vmm__thread_slots_leave(void);
 /* Returns the calling thread's slot, and claims one if it has none; NULL if all slots are in use. */
 struct thread_slot *vmm__thread_slot_mine(void);
 
-/* Returns whether the calling thread has a slot that is not disabled. */
-bool vmm__thread_slot_is_taken(void);
+/* Returns the number of the calling thread's slot; -1 if it has none, or its slot is disabled. Threads that claimed
+ * their slots one after another have consecutive numbers. */
+int vmm__thread_slot_number(void);
 
 /* Disables the calling thread's slot, until it returns to it: lock_fast() fails meanwhile. A thread without a slot
  * claims one first. */

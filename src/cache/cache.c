@@ -154,16 +154,16 @@ void vmm__cache_pool_activate(struct vmm_cache *cache, struct pool *pool)
         pool_activate(cache, pool);
 }
 
-/* A pool is contended once threads have waited for its lock this often. */
+/* A pool is contended, and gets magazines, once threads have waited for its lock this often. */
 enum { CONTENDED_WAITS = 32 };
 
-/* Written once only, because other threads read the same cache line all the time. */
-static void contention_note_locked(struct pool *pool)
+static void contention_note_locked(const struct vmm_cache *cache, struct pool *pool)
 {
     VMM_ASSERT_HELD(&pool->lock);
-    bool is_contended = pool->lock.waits >= CONTENDED_WAITS && pool->lock.may_bias;
-    if (is_contended && !atomic_load_explicit(&pool->is_contended, memory_order_relaxed))
-        atomic_store_explicit(&pool->is_contended, true, memory_order_relaxed);
+    bool is_contended =
+        pool->lock.waits >= CONTENDED_WAITS && pool->lock.may_bias && !cache->no_caching;
+    if (is_contended && atomic_load_explicit(&pool->magazines, memory_order_relaxed) == NULL)
+        vmm__magazines_make_locked(pool);
 }
 
 void vmm__cache_pool_lock_slow(struct vmm_cache *cache, struct pool *pool)
@@ -173,7 +173,7 @@ void vmm__cache_pool_lock_slow(struct vmm_cache *cache, struct pool *pool)
         return;
     vmm__biased_lock_slow(&pool->lock);
     vmm__cache_called(cache);
-    contention_note_locked(pool);
+    contention_note_locked(cache, pool);
 }
 
 void vmm__cache_counters_flush(struct vmm_cache *cache, const struct pool *held)

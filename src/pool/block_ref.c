@@ -127,28 +127,21 @@ uint64_t vmm__block_ref_requested_bytes(const struct block_ref *ref)
     return ref->slab == NULL ? ref->block->requested_bytes : ref->slab->requested[ref->object];
 }
 
-void vmm__block_ref_set_requested(struct block_ref *ref, uint64_t bytes)
+bool vmm__block_ref_is_listed(const struct block_ref *ref)
 {
     if (ref->slab == NULL)
-        ref->block->requested_bytes = bytes;
-    else
-        ref->slab->requested[ref->object] = (uint16_t)bytes;
+        return ref->block->is_listed;
+    return (ref->slab->listed_bits & object_bit(ref)) != 0;
 }
 
-uint8_t vmm__block_ref_cached_by(const struct block_ref *ref)
-{
-    return ref->slab == NULL ? ref->block->cached_by : ref->slab->cached_by[ref->object];
-}
-
-void vmm__block_ref_set_cached_by(struct block_ref *ref, uint8_t number)
+void vmm__block_ref_set_listed(struct block_ref *ref, bool is_listed)
 {
     if (ref->slab == NULL) {
-        ref->block->cached_by = number;
+        ref->block->is_listed = is_listed;
         return;
     }
-    ref->slab->cached_by[ref->object] = number;
-    uint64_t others = ref->slab->cached_bits & ~object_bit(ref);
-    ref->slab->cached_bits = number == 0 ? others : others | object_bit(ref);
+    uint64_t others = ref->slab->listed_bits & ~object_bit(ref);
+    ref->slab->listed_bits = is_listed ? others | object_bit(ref) : others;
 }
 
 static bool ref_is_pinned(const struct block_ref *ref)

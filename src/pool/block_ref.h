@@ -40,14 +40,13 @@ vmm_status vmm__block_ref_none(const char *function, const struct heap *heap, ui
 uint64_t vmm__block_ref_address(const struct block_ref *ref);
 uint64_t vmm__block_ref_bytes(const struct block_ref *ref);
 uint64_t vmm__block_ref_requested_bytes(const struct block_ref *ref);
-void vmm__block_ref_set_requested(struct block_ref *ref, uint64_t bytes);
 
 /* Pins or unpins a live block or object. */
 void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned);
 
-/* The number of the magazine that caches it; 0: none. */
-uint8_t vmm__block_ref_cached_by(const struct block_ref *ref);
-void vmm__block_ref_set_cached_by(struct block_ref *ref, uint8_t number);
+/* Whether any thread may free it: see pool/magazine.h. */
+bool vmm__block_ref_is_listed(const struct block_ref *ref);
+void vmm__block_ref_set_listed(struct block_ref *ref, bool is_listed);
 
 /* Makes a live, unpinned block or object wait. */
 void vmm__block_ref_wait(struct block_ref *ref);

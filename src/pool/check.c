@@ -1,5 +1,5 @@
-/* Checks invariants 1 and 2 of directory.h, 1 to 5 of heap.h, 2 to 4 of slab.h, 3 of pool.h, and calls the checks of views
- * and timelines. */
+/* Checks invariants 1 and 2 of directory.h, 1 to 5 of heap.h, 2 to 4 of slab.h, 3 of pool.h and those of magazine.h, and
+ * calls the checks of views and timelines. */
 #include "base/error.h"
 #include "pool/pool.h"
 #include "pool/views.h"
@@ -9,6 +9,7 @@ struct tally {
     uint64_t free_bytes;
     uint64_t free_blocks;
     uint64_t unmovable_bytes;
+    uint64_t listed_blocks;
 };
 
 static vmm_status broken(const struct heap *heap, uint64_t address, const char *what)
@@ -30,11 +31,39 @@ static uint64_t unmovable_bytes(const struct block *block)
     return bytes;
 }
 
+/* Checks a block or an object that is listed. */
+static vmm_status listed_check(const struct heap *heap, uint64_t address, struct tally *tally)
+{
+    if (!vmm__live_table_has(heap->directory->live, address))
+        return broken(heap, address, "magazine 1: listed, but not in the live table");
+    tally->listed_blocks++;
+    return VMM_OK;
+}
+
+/* The same for all that a block of an extent stands for: a block in a view is checked with its first piece. */
+static vmm_status listed_all_check(const struct heap *heap, const struct block *block,
+                                   struct tally *tally)
+{
+    if (block->state == BLOCK_OCCUPIED)
+        block = vmm__block_piece(block->user) == block ? block->user : NULL;
+    if (block == NULL)
+        return VMM_OK;
+    if (block->state != BLOCK_SLAB)
+        return block->is_listed ? listed_check(heap, block->address, tally) : VMM_OK;
+    vmm_status status = VMM_OK;
+    for (uint64_t bits = block->slab->listed_bits; bits != 0 && status == VMM_OK;
+         bits &= bits - 1) {
+        uint32_t object = (uint32_t)__builtin_ctzll(bits);
+        status = listed_check(heap, vmm__slab_address(block->slab, object), tally);
+    }
+    return status;
+}
+
 static vmm_status slab_check(const struct heap *heap, const struct block *block)
 {
     const struct slab *slab = block->slab;
     if (slab->block != block || (slab->free_bits & slab->waiting_bits) != 0 ||
-        ((slab->pinned_bits | slab->cached_bits) & (slab->free_bits | slab->waiting_bits)) != 0)
+        ((slab->pinned_bits | slab->listed_bits) & (slab->free_bits | slab->waiting_bits)) != 0)
         return broken(heap, block->address, "slab 2: free, waiting and pinned bits overlap");
     for (uint64_t at = 0; at < block->node.size; at += SMALL_SLOT_BYTES) {
         if (*vmm__directory_slot(heap->directory, block->address + at) != block)
@@ -76,6 +105,8 @@ static vmm_status block_check(const struct heap *heap, const struct block *block
     }
     tally->unmovable_bytes += unmovable_bytes(block);
     vmm_status status = block->state == BLOCK_SLAB ? slab_check(heap, block) : VMM_OK;
+    if (status == VMM_OK)
+        status = listed_all_check(heap, block, tally);
     return status == VMM_OK ? neighbours_check(heap, block) : status;
 }
 
@@ -116,7 +147,8 @@ static vmm_status extents_check(const struct heap *heap, struct tally *tally)
     return VMM_OK;
 }
 
-static vmm_status heap_check(const struct heap *heap)
+/* Adds the heap's listed blocks to *listed_blocks. */
+static vmm_status heap_check(const struct heap *heap, uint64_t *listed_blocks)
 {
     struct tally tally = { .free_bytes = 0 };
     if (!vmm__size_index_check(&heap->index))
@@ -134,6 +166,7 @@ static vmm_status heap_check(const struct heap *heap)
         return broken(heap, 0, "3: free blocks do not add up");
     if (tally.unmovable_bytes != vmm__heap_unmovable(heap))
         return broken(heap, 0, "5: pinned blocks do not add up");
+    *listed_blocks += tally.listed_blocks;
     return vmm__views_check(heap);
 }
 
@@ -146,6 +179,23 @@ static vmm_status slabs_check(const struct slabs *slabs)
                 return broken(slabs->heap, slab->block->address, "slab 3: in the wrong list");
         }
     }
+    return VMM_OK;
+}
+
+/* Magazines are closed, so no thread is freeing or allocating a listed block without the lock. */
+static vmm_status live_table_check(const struct pool *pool, uint64_t listed_blocks)
+{
+    const struct directory *directory = pool->large.directory;
+    uint64_t live = 0;
+    if (atomic_load_explicit(&pool->magazines, memory_order_relaxed) == NULL)
+        return VMM_OK;
+    for (unsigned i = 0; i < LIVE_SETS * LIVE_WAYS; i++) {
+        uint64_t address = vmm__live_table_at(directory->live, i);
+        const struct heap *heap = address == 0 ? NULL : vmm__directory_heap(directory, address);
+        live += heap != NULL && heap->pool == pool;
+    }
+    if (live != listed_blocks)
+        return broken(&pool->small, 0, "magazine 1: the live table has a block that is not listed");
     return VMM_OK;
 }
 
@@ -162,9 +212,12 @@ static vmm_status expired_check(const struct pool *pool)
 vmm_status vmm__pool_check_locked(struct pool *pool)
 {
     VMM_ASSERT_HELD(&pool->lock);
-    vmm_status status = heap_check(&pool->small);
+    uint64_t listed_blocks = 0;
+    vmm_status status = heap_check(&pool->small, &listed_blocks);
     if (status == VMM_OK)
-        status = heap_check(&pool->large);
+        status = heap_check(&pool->large, &listed_blocks);
+    if (status == VMM_OK)
+        status = live_table_check(pool, listed_blocks);
     if (status == VMM_OK)
         status = slabs_check(&pool->slabs);
     if (status == VMM_OK)

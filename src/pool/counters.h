@@ -6,8 +6,8 @@
  *
  * The peaks of the totals are exact if only one pool's counters change between two flushes. That
  * holds while one thread makes all calls (the cache flushes a pool when the thread switches to
- * another), or while all calls use one uncontended stream (magazines hold back counts until they
- * are drained). Otherwise the totals are shared: each pool flushes when its allocated bytes have
+ * another), or while all calls use one uncontended stream (a block that a magazine keeps counts as
+ * live until it is drained). Otherwise the totals are shared: each pool flushes when its allocated bytes have
  * changed by more than the slack, which is 4 MiB or 1/256 of the peak, whichever is more, and
  * grows up to 1/8 of the peak while flushes are microseconds apart. Peaks of bytes may then be
  * off by the slack for each stream.
@@ -33,8 +33,7 @@ struct totals {
     _Atomic bool is_shared;               /* counters of several pools change concurrently */
 };
 
-/* One statistic of a pool. `current` may be negative, modulo 2^64, while a magazine holds back
- * part of what was taken (magazine.h). */
+/* One statistic of a pool. */
 struct counter {
     uint64_t current;
     uint64_t peak;
@@ -74,7 +73,7 @@ static inline void vmm__counters_active_raise(struct counters *counters)
 
 static inline void vmm__counter_raise(struct counter *counter)
 {
-    if ((int64_t)counter->current > (int64_t)counter->peak)
+    if (counter->current > counter->peak)
         counter->peak = counter->current;
 }
 
@@ -117,21 +116,6 @@ static inline void vmm__counters_undo(struct counters *counters, uint64_t reques
     counters->allocated_bytes.peak = counters->allocated_bytes.current;
     counters->allocations.peak = counters->allocations.current;
     counters->active_peak_bytes = vmm__counters_active_bytes(counters);
-}
-
-/* A change that a magazine holds back: of a counter, modulo 2^64, and how much of it was taken. */
-struct counter_change {
-    uint64_t change;
-    uint64_t taken;
-};
-
-/* Adds a held-back change to its counter and clears it. */
-static inline void vmm__counter_merge(struct counter *counter, struct counter_change *from)
-{
-    counter->taken += from->taken;
-    counter->current += from->change;
-    vmm__counter_raise(counter);
-    *from = (struct counter_change){ .change = 0 };
 }
 
 /* Counts freed bytes that other streams still use, until vmm__counters_release(). */

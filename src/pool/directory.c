@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "pool/heap.h"
+#include "pool/live_table.h"
 
 static uint64_t slot_count(const struct directory *directory)
 {
@@ -14,6 +15,13 @@ static struct heap *entry_heap(const struct directory_entry *entry)
     return atomic_load_explicit(&entry->heap, memory_order_relaxed);
 }
 
+static void tables_free(struct directory *directory)
+{
+    vmm__host_table_free(directory->live, sizeof *directory->live);
+    vmm__host_table_free(directory->entries,
+                         directory->arena->granules * sizeof *directory->entries);
+}
+
 vmm_status vmm__directory_init(struct directory *directory, const struct arena *arena)
 {
     *directory = (struct directory){ .arena = arena,
@@ -21,9 +29,11 @@ vmm_status vmm__directory_init(struct directory *directory, const struct arena *
                                      .granule_mask = arena->granule_bytes - 1,
                                      .granule_shift = arena->granule_shift };
     directory->entries = vmm__host_table_alloc(arena->granules * sizeof *directory->entries);
-    if (directory->entries == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "directory: no host memory for the table");
-    return VMM_OK;
+    directory->live = vmm__host_table_alloc(sizeof *directory->live);
+    if (directory->entries != NULL && directory->live != NULL)
+        return VMM_OK;
+    tables_free(directory);
+    return vmm__error(VMM_ERR_HOST_OOM, "directory: no host memory for the tables");
 }
 
 void vmm__directory_fini(struct directory *directory)
@@ -34,7 +44,7 @@ void vmm__directory_fini(struct directory *directory)
         if (entry_heap(&directory->entries[granule]) != NULL)
             vmm__directory_take_back(directory, granule, 1);
     }
-    vmm__host_table_free(directory->entries, arena->granules * sizeof *directory->entries);
+    tables_free(directory);
 }
 
 vmm_status vmm__directory_give(struct directory *directory, struct heap *heap, uint64_t granule,

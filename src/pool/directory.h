@@ -7,7 +7,7 @@
  * large blocks start in one granule. Small blocks are whole slots, so at most one starts in each.
  * All slots of a slab name the slab's block.
  *
- * Owns: the table and the slot arrays of small granules. Invariants:
+ * Owns: the table, the slot arrays of small granules, and the live table. Invariants:
  *  1. entries[g].heap is the heap whose extent covers granule g, or NULL;
  *  2. a slot names the block with the lowest start in it, or NULL if none starts there; the
  *     slots of a slab name the slab's block;
@@ -26,6 +26,7 @@
 
 struct block;
 struct heap;
+struct live_table;
 struct views;
 
 enum { SMALL_SLOT_BYTES = 4096 };
@@ -47,6 +48,7 @@ struct directory {
     unsigned granule_shift;
     struct directory_entry *entries; /* by granule */
     struct views *views;             /* of the cache; NULL: none */
+    struct live_table *live;         /* of the cache */
     struct heap *drained; /* heaps whose last extent was detached; linked by next_drained */
 };
 

@@ -55,9 +55,9 @@ struct block {
         struct block *user;       /* occupied: the block in a view */
     };
     enum block_state state;
-    bool is_pinned;    /* live, and must not move; slabs use pinned_bits instead */
-    bool is_in_view;   /* its pieces are occupied blocks: see vmm__block_piece() */
-    uint8_t cached_by; /* number of the magazine that caches it; 0: none */
+    bool is_pinned;  /* live, and must not move; slabs use pinned_bits instead */
+    bool is_in_view; /* its pieces are occupied blocks: see vmm__block_piece() */
+    bool is_listed;  /* live, and any thread may free it: see pool/magazine.h */
 };
 
 enum { LARGE_UNIT_BYTES = 512 }; /* of large heaps; small heaps use SMALL_SLOT_BYTES */
@@ -69,25 +69,26 @@ struct block_store {
     struct block_batch *batches;
 };
 
+/* Threads that free without the pool's lock read `pool`, so its cache line has only members that rarely change. */
 struct heap {
-    struct pool *pool;
-    struct directory *directory;
+    _Alignas(64) struct directory *directory;
     bool is_small;
+    uint32_t marked; /* list of chunks whose runs are out of date: see pool/views.h */
     uint64_t unit_bytes;
     struct block *last_taken; /* by the latest change; NULL: that change took no block */
     struct block *last_freed; /* reused as it is, or settled; NULL: none */
     struct size_index index;
-    uint64_t bytes; /* of its extents; changes under the grow lock */
     uint64_t free_bytes;
-    _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
     uint64_t strand_bytes; /* no block is taken that strands as much: see vmm__views_strand() */
-    uint64_t *home_end;    /* where the heap, or one that shares its home, last grew into unused
-                         * addresses; 0: never; the grow lock guards it */
-    uint64_t own_home_end;
     struct block_store store;
     uint64_t view_chunks;    /* chunks of the heap that have places in views */
     uint64_t occupied_bytes; /* of its blocks in views */
-    uint32_t marked;         /* list of chunks whose runs are out of date: see pool/views.h */
+    _Alignas(64) struct pool *pool;
+    uint64_t bytes;                   /* of its extents; changes under the grow lock */
+    _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
+    /* Where the heap, or one that shares its home, last grew into unused addresses; 0: never. The grow lock guards it. */
+    uint64_t *home_end;
+    uint64_t own_home_end;
     /* Free runs of those places: see pool/views.h; NULL: it never had any. */
     struct size_index *runs;
     bool is_drained; /* in the directory's list; the grow lock guards both fields */

@@ -1,292 +1,256 @@
-/* Magazines of contended pools: see magazine.h. */
+/* Magazines of pools that several threads use: see magazine.h. */
 #include "pool/magazine.h"
 #include "base/hostmem.h"
-#include "base/thread.h"
 #include "base/thread_slot.h"
 #include "pool/pool.h"
 
-/* A magazine keeps one block of any size, but several only up to this sum. */
+/* A magazine keeps one block of any size, but several only as long as so many of the size of the last have at most this
+ * many bytes. */
 enum { KEPT_MOST_BYTES = 64 << 20 };
 
-/* ---- Lookup ------------------------------------------------------------------------------- */
+/* A thread that allocates and frees a block in a loop keeps one. A thread that only frees keeps more and more: half of
+ * what may be kept makes the magazine pending. */
+enum { PENDING_KEPT = MAGAZINE_KEPT / 2, PENDING_BYTES = KEPT_MOST_BYTES / 2 };
 
-/* The thread's most recent magazines. Serial numbers of pools are never reused, so an entry of a
- * destroyed pool never matches. */
-enum { RECENT_MAGAZINES = 4 };
-static _Thread_local struct {
-    uint64_t serial;
-    struct magazine *magazine;
-} recent_magazines[RECENT_MAGAZINES];
+/* Magazines that a thread tries. */
+enum { TRIES = 4 };
 
-struct magazine *vmm__magazine_mine(const struct pool *pool)
+static struct magazines *magazines_of(const struct pool *pool)
 {
-    unsigned i = pool->serial % RECENT_MAGAZINES;
-    struct magazine *magazine =
-        recent_magazines[i].serial == pool->serial ? recent_magazines[i].magazine : NULL;
-    return magazine != NULL && vmm__thread_slot_is_mine(magazine->thread_slot) ? magazine : NULL;
+    return atomic_load_explicit(&pool->magazines, memory_order_acquire);
 }
 
-static struct magazine *magazine_open(struct pool *pool)
-{
-    uint8_t number = pool->magazines == NULL ? 1 : (uint8_t)(pool->magazines->number + 1);
-    const struct thread_slot *thread_slot = vmm__thread_slot_mine();
-    if (number == 0 || thread_slot == NULL)
-        return NULL;
-    struct magazine *magazine = vmm__host_alloc(1, sizeof *magazine);
-    if (magazine == NULL)
-        return NULL;
-    magazine->number = number;
-    magazine->thread_slot = thread_slot;
-    magazine->thread = vmm__thread_self();
-    magazine->next = pool->magazines;
-    pool->magazines = magazine;
-    return magazine;
-}
-
-/* A thread may find the magazine of an ended thread that had the same identity. The acquire load
- * orders everything that thread did before what follows. */
-struct magazine *vmm__magazine_find_locked(struct pool *pool)
+void vmm__magazines_make_locked(struct pool *pool)
 {
     VMM_ASSERT_HELD(&pool->lock);
-    struct magazine *magazine = pool->magazines;
-    while (magazine != NULL && magazine->thread != vmm__thread_self())
-        magazine = magazine->next;
-    if (magazine == NULL)
-        magazine = magazine_open(pool);
-    else
-        (void)atomic_load_explicit(&magazine->is_entered, memory_order_acquire);
-    unsigned i = pool->serial % RECENT_MAGAZINES;
-    recent_magazines[i].serial = pool->serial;
-    recent_magazines[i].magazine = magazine;
-    return magazine;
+    struct magazines *magazines = vmm__host_table_alloc(sizeof *magazines);
+    atomic_store_explicit(&pool->magazines, magazines, memory_order_release);
 }
 
-static bool magazine_enter(struct magazine *magazine)
+void vmm__magazines_fini(struct pool *pool)
 {
-    atomic_store_explicit(&magazine->is_entered, true, memory_order_relaxed);
-    vmm__barrier_light();
-    if (!atomic_load_explicit(&magazine->is_closed, memory_order_acquire))
-        return true;
-    atomic_store_explicit(&magazine->is_entered, false, memory_order_release);
-    return false;
+    if (magazines_of(pool) != NULL)
+        vmm__host_table_free(magazines_of(pool), sizeof(struct magazines));
 }
 
-static void magazine_leave(struct magazine *magazine)
+/* ---- The lock of a magazine ------------------------------------------------------------------ */
+
+static bool magazine_try_lock(struct magazine *magazine)
 {
-    atomic_store_explicit(&magazine->is_entered, false, memory_order_release);
+    return !atomic_load_explicit(&magazine->is_locked, memory_order_relaxed) &&
+           !atomic_exchange_explicit(&magazine->is_locked, true, memory_order_acquire);
 }
 
-/* ---- Table of live blocks ----------------------------------------------------------------- */
-
-static struct magazine_entry *entry_at(struct magazine *magazine, uint64_t address)
+static void magazine_unlock(struct magazine *magazine)
 {
-    uint64_t hash = (address >> 9) * UINT64_C(0x9E3779B97F4A7C15);
-    return &magazine->entries[hash >> (64 - MAGAZINE_ENTRY_BITS)];
+    atomic_store_explicit(&magazine->is_locked, false, memory_order_release);
 }
 
-static void entry_set(struct magazine_entry *entry, const struct block_ref *ref, uint64_t address,
-                      uint64_t requested_bytes)
+/* Locks the calling thread's magazine, or one of the next if that has another holder or keeps more than `most` blocks.
+ * NULL if there is none, or if the thread's fast path is disabled. */
+static struct magazine *magazine_lock_mine(struct magazines *magazines, uint32_t most)
 {
-    entry->ref = *ref;
-    atomic_store_explicit(&entry->requested_bytes, requested_bytes, memory_order_relaxed);
-    atomic_store_explicit(&entry->address, address, memory_order_release);
+    int number = magazines == NULL ? -1 : vmm__thread_slot_number();
+    for (int i = number; i >= 0 && i < number + TRIES; i++) {
+        struct magazine *magazine = &magazines->each[i % MAGAZINES];
+        if (!magazine_try_lock(magazine))
+            continue;
+        if (magazine->kept_count <= most)
+            return magazine;
+        magazine_unlock(magazine);
+    }
+    return NULL;
 }
 
-/* Clears a table entry if it is the one at `address`: the block is live and uncached from then
- * on. */
-static bool entry_clear_if(struct magazine_entry *entry, struct block_ref *ref, uint64_t address)
+/* ---- Take and give --------------------------------------------------------------------------- */
+
+static uint32_t pending_bit(const struct magazines *magazines, const struct magazine *magazine)
 {
-    uint64_t bytes = atomic_load_explicit(&entry->requested_bytes, memory_order_relaxed);
-    if (address == 0 ||
-        !atomic_compare_exchange_strong_explicit(&entry->address, &address, 0, memory_order_relaxed,
-                                                 memory_order_relaxed))
-        return false;
-    vmm__block_ref_set_requested(ref, bytes);
-    vmm__block_ref_set_cached_by(ref, 0);
-    return true;
+    return UINT32_C(1) << (magazine - magazines->each);
 }
 
-static void entry_clear(struct magazine_entry *entry)
+static void pending_clear(struct magazines *magazines, const struct magazine *magazine)
 {
-    struct block_ref ref = entry->ref;
-    (void)entry_clear_if(entry, &ref, atomic_load_explicit(&entry->address, memory_order_relaxed));
-}
-
-void vmm__magazine_add_locked(struct magazine *magazine, const struct heap *heap, uint64_t address)
-{
-    VMM_ASSERT_HELD(&heap->pool->lock);
-    struct block_ref ref;
-    if (!vmm__block_ref_find(heap, address, &ref))
-        return;
-    struct magazine_entry *entry = entry_at(magazine, address);
-    entry_clear(entry);
-    magazine->has_entries = true;
-    vmm__block_ref_set_cached_by(&ref, magazine->number);
-    entry_set(entry, &ref, address, vmm__block_ref_requested_bytes(&ref));
-}
-
-bool vmm__magazines_forget_locked(struct pool *pool, struct block_ref *ref, uint64_t address)
-{
-    VMM_ASSERT_HELD(&pool->lock);
-    struct magazine *magazine = pool->magazines;
-    while (magazine->number != vmm__block_ref_cached_by(ref))
-        magazine = magazine->next;
-    return entry_clear_if(entry_at(magazine, address), ref, address);
-}
-
-/* ---- Take and give ------------------------------------------------------------------------ */
-
-static void change_add(struct counter_change *change, uint64_t amount)
-{
-    change->change += amount;
-    change->taken += amount;
+    atomic_fetch_and_explicit(&magazines->pending, ~pending_bit(magazines, magazine),
+                              memory_order_relaxed);
 }
 
 static void kept_drop(struct magazine *magazine, uint32_t i)
 {
-    magazine->retained_bytes -= magazine->kept[i].bytes;
     magazine->kept_count--;
     for (; i < magazine->kept_count; i++)
         magazine->kept[i] = magazine->kept[i + 1];
 }
 
-static bool kept_take(struct magazine *magazine, uint32_t i, uint64_t bytes)
+/* Locks a pending magazine other than `mine`; NULL if there is none whose lock is free. Threads begin at different
+ * ones. */
+static struct magazine *pending_lock(struct magazines *magazines, const struct magazine *mine)
 {
-    const struct magazine_kept *kept = &magazine->kept[i];
-    struct magazine_entry *entry = entry_at(magazine, kept->address);
-    if (atomic_load_explicit(&entry->address, memory_order_acquire) != 0)
+    uint32_t pending = atomic_load_explicit(&magazines->pending, memory_order_relaxed) &
+                       ~pending_bit(magazines, mine);
+    for (unsigned i = (unsigned)(mine - magazines->each) + 1; pending != 0; i++) {
+        struct magazine *magazine = &magazines->each[i % MAGAZINES];
+        uint32_t bit = pending_bit(magazines, magazine);
+        if ((pending & bit) != 0 && magazine_try_lock(magazine))
+            return magazine;
+        pending &= ~bit;
+    }
+    return NULL;
+}
+
+/* Moves blocks from a pending magazine whose last one has the size: a thread that only allocates lives on those that
+ * another frees. */
+static bool pending_move(struct magazines *magazines, struct magazine *magazine, uint64_t bytes)
+{
+    struct magazine *from = pending_lock(magazines, magazine);
+    if (from == NULL)
         return false;
-    change_add(&magazine->requested_bytes, bytes);
-    change_add(&magazine->allocated_bytes, kept->bytes);
-    change_add(&magazine->allocations, 1);
-    entry_set(entry, &kept->ref, kept->address, bytes);
-    kept_drop(magazine, i);
+    bool moves = from->kept_count > 0 && from->kept[from->kept_count - 1]->requested_bytes == bytes;
+    while (moves && from->kept_count > 0 && magazine->kept_count < MAGAZINE_KEPT)
+        magazine->kept[magazine->kept_count++] = from->kept[--from->kept_count];
+    if (from->kept_count == 0)
+        pending_clear(magazines, from);
+    magazine_unlock(from);
+    return moves;
+}
+
+/* The number of blocks up to the last one of a size; 0: there is none. */
+static uint32_t kept_find(const struct magazine *magazine, uint64_t bytes)
+{
+    uint32_t end = magazine->kept_count;
+    while (end > 0 && magazine->kept[end - 1]->requested_bytes != bytes)
+        end--;
+    return end;
+}
+
+static bool kept_take(struct magazines *magazines, struct magazine *magazine, uint64_t bytes,
+                      void **out)
+{
+    uint32_t end = kept_find(magazine, bytes);
+    if (end == 0 && pending_move(magazines, magazine, bytes))
+        end = kept_find(magazine, bytes);
+    if (end == 0)
+        return false;
+    *out = (void *)(uintptr_t)vmm__live_entry_release(magazine->kept[end - 1]);
+    kept_drop(magazine, end - 1);
+    magazine->taken.requested_bytes += bytes;
+    magazine->taken.allocated_bytes += vmm__pool_block_bytes(bytes);
+    magazine->taken.allocations++;
     return true;
 }
 
-bool vmm__magazine_take(struct magazine *magazine, uint64_t block_bytes, uint64_t bytes, void **out)
+bool vmm__magazine_take(struct pool *pool, uint64_t bytes, void **out)
 {
-    if (!magazine_enter(magazine))
+    struct magazines *magazines = magazines_of(pool);
+    struct magazine *magazine = magazine_lock_mine(magazines, MAGAZINE_KEPT);
+    if (magazine == NULL)
         return false;
-    uint32_t i = magazine->kept_count;
-    while (i > 0 && magazine->kept[i - 1].bytes != block_bytes)
-        i--;
-    uint64_t address = i > 0 ? magazine->kept[i - 1].address : 0;
-    bool took = i > 0 && kept_take(magazine, i - 1, bytes);
-    magazine_leave(magazine);
-    if (took)
-        *out = (void *)(uintptr_t)address;
+    bool took = kept_take(magazines, magazine, bytes, out);
+    magazine_unlock(magazine);
     return took;
 }
 
-/* A block that other streams use must wait, and a pinned block must be unpinned: the pool handles
- * both. */
-static bool may_keep(const struct magazine *magazine, const struct pool *pool)
+/* False if that would be too many bytes. */
+static bool kept_add(struct magazines *magazines, struct magazine *magazine,
+                     struct live_entry *entry)
 {
-    return magazine->kept_count < MAGAZINE_KEPT && vmm__uses_count(&pool->uses) == 0 &&
-           vmm__heap_unmovable(&pool->small) == 0 && vmm__heap_unmovable(&pool->large) == 0;
-}
-
-/* Clears the table entry of an address. False if another thread cleared it first, because it
- * frees the same block. Only the thread that cleared the entry may read the block reference. */
-static bool entry_claim(struct magazine_entry *entry, uint64_t address)
-{
-    return atomic_load_explicit(&entry->address, memory_order_relaxed) == address &&
-           atomic_compare_exchange_strong_explicit(&entry->address, &address, 0,
-                                                   memory_order_relaxed, memory_order_relaxed);
-}
-
-static bool block_keep(struct magazine *magazine, struct magazine_entry *entry, uint64_t address)
-{
-    uint64_t bytes = vmm__block_ref_bytes(&entry->ref);
-    if (magazine->kept_count > 0 && magazine->retained_bytes + bytes > KEPT_MOST_BYTES) {
-        atomic_store_explicit(&entry->address, address, memory_order_release);
+    uint32_t count = magazine->kept_count + 1;
+    uint64_t bytes = entry->requested_bytes;
+    if (count > 1 && bytes > KEPT_MOST_BYTES / count)
         return false;
-    }
-    struct magazine_kept *kept = &magazine->kept[magazine->kept_count++];
-    *kept = (struct magazine_kept){ .address = address, .bytes = bytes, .ref = entry->ref };
-    magazine->retained_bytes += bytes;
-    magazine->requested_bytes.change -=
-        atomic_load_explicit(&entry->requested_bytes, memory_order_relaxed);
-    magazine->allocated_bytes.change -= bytes;
-    magazine->allocations.change--;
+    magazine->kept[magazine->kept_count++] = entry;
+    if (count == 1 || (count < PENDING_KEPT && bytes <= PENDING_BYTES / count))
+        return true;
+    uint32_t bit = pending_bit(magazines, magazine);
+    if ((atomic_load_explicit(&magazines->pending, memory_order_relaxed) & bit) == 0)
+        atomic_fetch_or_explicit(&magazines->pending, bit, memory_order_relaxed);
     return true;
 }
 
-bool vmm__magazine_give(struct magazine *magazine, const struct pool *pool, uint64_t address)
+/* Claims a listed block of this pool. Its address may have changed its pool since the caller looked it up, if the
+ * program frees a block twice. */
+static struct live_entry *block_claim(const struct pool *pool, uint64_t address)
 {
-    if (!magazine_enter(magazine))
+    const struct directory *directory = pool->large.directory;
+    struct live_entry *entry = vmm__live_table_claim(directory->live, address);
+    if (entry == NULL || vmm__directory_heap(directory, address)->pool == pool)
+        return entry;
+    (void)vmm__live_entry_release(entry);
+    return NULL;
+}
+
+bool vmm__magazine_give(struct pool *pool, uint64_t address, uint64_t *frees)
+{
+    struct magazines *magazines = magazines_of(pool);
+    struct magazine *magazine = magazine_lock_mine(magazines, MAGAZINE_KEPT - 1);
+    if (magazine == NULL)
         return false;
-    struct magazine_entry *entry = entry_at(magazine, address);
-    bool keeps = may_keep(magazine, pool) && entry_claim(entry, address) &&
-                 block_keep(magazine, entry, address);
-    magazine_leave(magazine);
+    struct live_entry *entry = block_claim(pool, address);
+    bool keeps = entry != NULL && kept_add(magazines, magazine, entry);
+    if (keeps)
+        *frees = magazine->frees++;
+    else if (entry != NULL)
+        (void)vmm__live_entry_release(entry);
+    magazine_unlock(magazine);
     return keeps;
 }
 
-/* ---- Drain -------------------------------------------------------------------------------- */
+/* ---- Drain ----------------------------------------------------------------------------------- */
 
-static void changes_merge(struct magazine *magazine, struct counters *counters)
+static void taken_add(struct magazine *magazine, struct counters *counters)
 {
-    vmm__counter_merge(&counters->requested_bytes, &magazine->requested_bytes);
-    vmm__counter_merge(&counters->allocated_bytes, &magazine->allocated_bytes);
-    vmm__counter_merge(&counters->allocations, &magazine->allocations);
-    vmm__counters_active_raise(counters);
+    counters->requested_bytes.taken += magazine->taken.requested_bytes;
+    counters->allocated_bytes.taken += magazine->taken.allocated_bytes;
+    counters->allocations.taken += magazine->taken.allocations;
+    magazine->taken.requested_bytes = 0;
+    magazine->taken.allocated_bytes = 0;
+    magazine->taken.allocations = 0;
 }
 
-void vmm__magazine_empty_locked(struct magazine *magazine, struct pool *pool)
+/* Frees what a magazine keeps, whose lock the caller holds. */
+static void magazine_drain(struct pool *pool, struct magazine *magazine)
+{
+    taken_add(magazine, &pool->counters);
+    for (uint32_t i = 0; i < magazine->kept_count; i++)
+        vmm__pool_give_kept_locked(pool, magazine->kept[i]);
+    magazine->kept_count = 0;
+}
+
+void vmm__magazines_drain_locked(struct pool *pool, struct magazines *magazines, uint32_t which)
 {
     VMM_ASSERT_HELD(&pool->lock);
-    uint64_t epoch = vmm__timeline_now(&pool->timeline);
-    for (uint32_t i = 0; i < magazine->kept_count; i++) {
-        struct magazine_kept *kept = &magazine->kept[i];
-        struct heap *heap = vmm__directory_heap(pool->large.directory, kept->address);
-        vmm__block_ref_set_cached_by(&kept->ref, 0);
-        if (kept->ref.slab == NULL)
-            (void)vmm__heap_give(heap, kept->ref.block, epoch);
-        else
-            vmm__slab_give(&pool->slabs, kept->ref.slab, kept->ref.object, epoch);
+    for (; !magazines->is_closed && which != 0; which &= which - 1) {
+        struct magazine *magazine = &magazines->each[__builtin_ctz(which)];
+        if (!magazine_try_lock(magazine))
+            continue;
+        magazine_drain(pool, magazine);
+        pending_clear(magazines, magazine);
+        magazine_unlock(magazine);
     }
-    magazine->kept_count = 0;
-    magazine->retained_bytes = 0;
-    changes_merge(magazine, &pool->counters);
-}
-
-static void magazine_drain(struct magazine *magazine, struct pool *pool)
-{
-    if (!magazine->has_entries)
-        return;
-    magazine->has_entries = false;
-    for (int i = 0; i < MAGAZINE_ENTRIES; i++)
-        entry_clear(&magazine->entries[i]);
-    vmm__magazine_empty_locked(magazine, pool);
 }
 
 void vmm__magazines_close_locked(struct pool *pool)
 {
     VMM_ASSERT_HELD(&pool->lock);
-    for (struct magazine *each = pool->magazines; each != NULL; each = each->next)
-        atomic_store_explicit(&each->is_closed, true, memory_order_relaxed);
-    vmm__barrier_all();
-    for (struct magazine *each = pool->magazines; each != NULL; each = each->next) {
-        for (unsigned i = 0; atomic_load_explicit(&each->is_entered, memory_order_acquire); i++)
+    struct magazines *magazines = magazines_of(pool);
+    if (magazines == NULL)
+        return;
+    for (unsigned m = 0; m < MAGAZINES; m++) {
+        for (unsigned i = 0; !magazine_try_lock(&magazines->each[m]); i++)
             vmm__barrier_pause(i);
-        magazine_drain(each, pool);
+        magazine_drain(pool, &magazines->each[m]);
     }
+    atomic_store_explicit(&magazines->pending, 0, memory_order_relaxed);
+    magazines->is_closed = true;
 }
 
 void vmm__magazines_open_locked(struct pool *pool)
 {
     VMM_ASSERT_HELD(&pool->lock);
-    for (struct magazine *each = pool->magazines; each != NULL; each = each->next)
-        atomic_store_explicit(&each->is_closed, false, memory_order_release);
-}
-
-void vmm__magazines_fini(struct pool *pool)
-{
-    while (pool->magazines != NULL) {
-        struct magazine *magazine = pool->magazines;
-        pool->magazines = magazine->next;
-        vmm__host_free(magazine, sizeof *magazine);
-    }
+    struct magazines *magazines = magazines_of(pool);
+    if (magazines == NULL || !magazines->is_closed)
+        return;
+    magazines->is_closed = false;
+    for (unsigned m = 0; m < MAGAZINES; m++)
+        magazine_unlock(&magazines->each[m]);
 }

@@ -1,103 +1,83 @@
 /*
- * Magazines: when many threads share a pool, each thread keeps the few blocks that it freed last
- * (Bonwick and Adams, "Magazines and Vmem", USENIX ATC 2001), and takes them again without the
- * pool's lock. A pool has no magazines until it is contended. "Block" here means a block or a
- * slab object.
+ * Magazines: what threads free without the lock of a pool that several threads use (Bonwick and Adams, "Magazines and
+ * Vmem", USENIX ATC 2001). A pool has none until threads have waited for its lock. Then it has a fixed number, and
+ * lists its blocks in the live table (pool/live_table.h). Each thread uses one, by the number of its slot, or one of the
+ * next.
  *
- * A thread keeps only blocks that it took itself. Its table holds what a free needs to know about
- * some of them, so that neither keeping nor taking a block touches shared data. vmm__pool_lock()
- * drains all magazines: their threads then use the pool's lock, the kept blocks become free
- * memory, and the tables become empty. Code that grows, reuses or trims memory therefore never
- * sees a block that a magazine keeps.
+ * A thread that cannot lock the pool on the fast path claims the entry of the block that it frees, and keeps the entry
+ * in its magazine. An allocation of exactly as many bytes releases a kept entry: the block is live again. A magazine
+ * that keeps enough is pending: a thread that allocates moves its blocks to its own magazine, and so does the bias owner
+ * of the pool's lock, or drains it. A request that finds no free block drains all. vmm__pool_lock() closes and drains all
+ * magazines. Code that grows, reuses or trims memory therefore never sees a kept block.
  *
- * Owns: its entries. Invariants:
- *  1. a block with a nonzero cached_by is allocated as the pool sees it. If that magazine's
- *     table has it, it is live, and only the table says how many bytes were requested;
- *     otherwise the magazine keeps it;
- *  2. without the lock, only the magazine's thread fills or clears a table entry; with the
- *     lock, any thread may clear one. Only the thread that cleared an entry may touch its
- *     block, because two threads may free one block at the same time;
- *  3. unless has_entries is set, the table is empty and the magazine keeps nothing;
- *  4. requested_bytes, allocated_bytes and allocations hold what the thread took and freed
- *     through the magazine since they were last added to the pool's counters.
- * Callers: the pool module, src/cache. Locks: vmm__magazine_take() and vmm__magazine_give() need
- * none, and only the magazine's thread may call them; functions that end in _locked expect the
- * pool's lock.
+ * A kept block gets its epoch when it is drained. That is late enough: the drain sees, through the magazine's lock, all
+ * that happened before the free, and the event for the epoch is recorded after the drain. So the event covers the work
+ * that was submitted before the free. A block that other streams use, or that is pinned, is not listed, so it is never
+ * kept.
+ *
+ * Owns: nothing else. Invariants:
+ *  1. the live table has exactly the pools' listed blocks, which are allocated and counted as the pool sees them. A
+ *     listed block whose entry is not claimed is live; otherwise a magazine keeps the entry, or a thread is freeing or
+ *     allocating the block;
+ *  2. `taken` holds what was allocated from the magazine since it was last added to the pool's counters.
+ * Called by: the pool module, src/cache. Locks: each magazine has a lock, after the pool's lock and before its
+ * timeline's. Threads only try it, but for vmm__pool_lock(), which holds all of them until vmm__pool_unlock(). Functions
+ * that end in _locked expect the pool's lock.
  */
 #ifndef VMM_POOL_MAGAZINE_H
 #define VMM_POOL_MAGAZINE_H
 
-#include "pool/block_ref.h"
-#include "pool/counters.h"
+#include "pool/live_table.h"
 
 struct pool;
-struct thread_slot;
 
-enum { MAGAZINE_KEPT = 8, MAGAZINE_ENTRY_BITS = 6, MAGAZINE_ENTRIES = 1 << MAGAZINE_ENTRY_BITS };
-
-struct magazine_kept {
-    uint64_t address;
-    uint64_t bytes;
-    struct block_ref ref;
-};
-
-struct magazine_entry {
-    _Atomic uint64_t address; /* 0: the entry is free */
-    _Atomic uint64_t requested_bytes;
-    struct block_ref ref;
-};
+enum { MAGAZINES = 32, MAGAZINE_KEPT = 32 };
 
 struct magazine {
-    _Atomic bool is_entered; /* the thread uses it, or is about to check is_closed */
-    _Atomic bool is_closed;  /* by vmm__pool_lock(): the thread must use the pool's lock */
-    uint8_t number;          /* from 1 */
-    bool has_entries; /* an entry was added since the last drain; the pool's lock guards it */
+    _Alignas(64) _Atomic bool is_locked; /* guards all below */
     uint32_t kept_count;
-    uint64_t retained_bytes;
-    struct counter_change requested_bytes;
-    struct counter_change allocated_bytes;
-    struct counter_change allocations;
-    uintptr_t thread;
-    const struct thread_slot *thread_slot;           /* of the owning thread */
-    uint64_t frees;                                  /* counted for decay, by the thread */
-    struct magazine *next;                           /* of the pool's */
-    struct magazine_kept kept[MAGAZINE_KEPT];        /* the last is the most recently freed */
-    struct magazine_entry entries[MAGAZINE_ENTRIES]; /* by address; some of what it took */
+    uint64_t frees; /* counted for decay */
+    struct {
+        uint64_t requested_bytes;
+        uint64_t allocated_bytes;
+        uint64_t allocations;
+    } taken;
+    struct live_entry *kept[MAGAZINE_KEPT]; /* claimed; the last is the most recently freed */
 };
 
-/* The calling thread's magazine of a pool. NULL if it has none, if it is not among the thread's
- * recent ones, or if the thread's fast path is disabled: in a child of fork(), and in functions of
- * the program that the library calls with locks held. */
-struct magazine *vmm__magazine_mine(const struct pool *pool);
+struct magazines {
+    _Alignas(64) _Atomic uint32_t pending; /* a bit for each magazine */
+    bool is_closed; /* vmm__pool_lock() has closed them; the pool's lock guards this and the next */
+    bool
+        owner_takes; /* the bias owner took its last block from its magazine, which may keep more */
+    struct magazine each[MAGAZINES];
+};
 
-/* The calling thread's magazine, created on first use. NULL if host memory or thread slots ran
- * out, or the pool has too many magazines. */
-struct magazine *vmm__magazine_find_locked(struct pool *pool);
+/* Makes the pool's magazines, unless host memory has run out. They last as long as the pool. */
+void vmm__magazines_make_locked(struct pool *pool);
 
-/* Takes a kept block of exactly block_bytes. False if there is none, if its table entry is
- * occupied, or while the magazine is closed. */
-bool vmm__magazine_take(struct magazine *magazine, uint64_t block_bytes, uint64_t bytes,
-                        void **out);
+/* For vmm__pool_close(). */
+void vmm__magazines_fini(struct pool *pool);
 
-/* Frees the block at an address into the magazine. False if the table does not have it, if other
- * streams may use it or it may be pinned, or if the magazine is full or closed. */
-bool vmm__magazine_give(struct magazine *magazine, const struct pool *pool, uint64_t address);
+/*
+ * Allocate and free in the calling thread's magazine. False if the pool has none, if the thread has no slot or its fast
+ * path is disabled (in a child of fork(), and in functions of the program that the library calls with locks held), if
+ * another thread has locked the magazine, or if it keeps enough; and if no block of exactly `bytes` is kept, or the one at
+ * the address is not listed. *frees: the count of frees before this one.
+ */
+bool vmm__magazine_take(struct pool *pool, uint64_t bytes, void **out);
+bool vmm__magazine_give(struct pool *pool, uint64_t address, uint64_t *frees);
 
-/* Adds a block that the thread has just taken from a heap of the pool to the table. */
-void vmm__magazine_add_locked(struct magazine *magazine, const struct heap *heap, uint64_t address);
+static inline uint32_t vmm__magazines_pending(const struct magazines *magazines)
+{
+    return atomic_load_explicit(&magazines->pending, memory_order_relaxed);
+}
 
-/* Frees all kept blocks to the pool, and adds the held-back counts to the pool's counters. */
-void vmm__magazine_empty_locked(struct magazine *magazine, struct pool *pool);
-
-/* Removes a block with a nonzero cached_by from its magazine's table. False if the magazine keeps
- * the block, which is not live then. */
-bool vmm__magazines_forget_locked(struct pool *pool, struct block_ref *ref, uint64_t address);
+/* Drains those of the given magazines, a bit for each, whose locks are free. */
+void vmm__magazines_drain_locked(struct pool *pool, struct magazines *magazines, uint32_t which);
 
 /* Close and drain all magazines of a pool, and open them again. */
 void vmm__magazines_close_locked(struct pool *pool);
 void vmm__magazines_open_locked(struct pool *pool);
-
-/* Frees all magazines. For vmm__pool_close(). */
-void vmm__magazines_fini(struct pool *pool);
 
 #endif

@@ -60,12 +60,16 @@ void vmm__pool_vacate_locked(struct pool *pool)
     vmm__timeline_shrink(&pool->timeline);
 }
 
+static struct magazines *magazines_of(const struct pool *pool)
+{
+    return atomic_load_explicit(&pool->magazines, memory_order_relaxed);
+}
+
 /* ---- The lock ----------------------------------------------------------------------------- */
 
 static void pool_drain(struct pool *pool)
 {
-    if (pool->magazines != NULL)
-        vmm__magazines_close_locked(pool);
+    vmm__magazines_close_locked(pool);
     vmm__slabs_purge_lone(&pool->slabs, vmm__timeline_now(&pool->timeline));
     vmm__heap_settle(&pool->small);
     vmm__heap_settle(&pool->large);
@@ -99,8 +103,7 @@ void vmm__pool_lock_for_scan(struct pool *pool, uint64_t scan)
 
 void vmm__pool_unlock(struct pool *pool)
 {
-    if (pool->magazines != NULL)
-        vmm__magazines_open_locked(pool);
+    vmm__magazines_open_locked(pool);
     vmm__biased_unlock(&pool->lock);
 }
 
@@ -192,7 +195,7 @@ static __attribute__((noinline)) void waits_poll(struct pool *pool)
     vmm__error_restore(&line);
 }
 
-vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out)
+vmm_status vmm__pool_take_plain_locked(struct pool *pool, uint64_t bytes, void **out)
 {
     VMM_ASSERT_HELD(&pool->lock);
     if (pool->uses.oldest != NULL)
@@ -210,6 +213,42 @@ vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out)
     return VMM_OK;
 }
 
+/* Takes a block that other threads have freed, for the bias owner; other threads have tried their magazine before they
+ * locked the pool. */
+static bool pending_take(struct pool *pool, struct magazines *magazines, uint64_t bytes, void **out)
+{
+    uint32_t pending = vmm__magazines_pending(magazines);
+    if (pending == 0 && !magazines->owner_takes)
+        return false;
+    magazines->owner_takes = vmm__magazine_take(pool, bytes, out);
+    if (!magazines->owner_takes)
+        vmm__magazines_drain_locked(pool, magazines, pending);
+    return magazines->owner_takes;
+}
+
+vmm_status vmm__pool_take_listed_locked(struct pool *pool, uint64_t bytes, void **out)
+{
+    VMM_ASSERT_HELD(&pool->lock);
+    struct magazines *magazines = magazines_of(pool);
+    if (vmm__biased_is_fast(&pool->lock) && pending_take(pool, magazines, bytes, out))
+        return VMM_OK;
+    vmm_status status = vmm__pool_take_plain_locked(pool, bytes, out);
+    if (status == VMM__NO_FIT && !magazines->is_closed) {
+        vmm__magazines_drain_locked(pool, magazines, UINT32_MAX);
+        status = vmm__pool_take_plain_locked(pool, bytes, out);
+    }
+    if (status != VMM_OK ||
+        !vmm__live_table_add(pool->large.directory->live, pool->last.address, bytes))
+        return status;
+    struct block *block = pool->last.block;
+    if (block->state == BLOCK_SLAB)
+        block->slab->listed_bits |= UINT64_C(1)
+                                    << vmm__slab_object(block->slab, pool->last.address);
+    else
+        block->is_listed = true;
+    return VMM_OK;
+}
+
 vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
                                        void **out)
 {
@@ -222,14 +261,19 @@ vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, u
 
 /* ---- Free --------------------------------------------------------------------------------- */
 
-/* Finds a live block or object and removes it from its magazine's table. False if it is not live,
- * or a magazine keeps it. */
+/* Finds a live block or object, which from then on is not listed. False if it is not live, or was freed without the
+ * lock. */
 static bool ref_find_live(struct pool *pool, const struct heap *heap, uint64_t address,
                           struct block_ref *ref)
 {
     if (!vmm__block_ref_find_live(heap, address, ref))
         return false;
-    return vmm__block_ref_cached_by(ref) == 0 || vmm__magazines_forget_locked(pool, ref, address);
+    if (!vmm__block_ref_is_listed(ref))
+        return true;
+    if (!vmm__live_table_remove(pool->large.directory->live, address))
+        return false;
+    vmm__block_ref_set_listed(ref, false);
+    return true;
 }
 
 static void object_give(struct pool *pool, struct slab *slab, uint32_t object)
@@ -275,6 +319,21 @@ static void block_give(struct pool *pool, struct heap *heap, struct block *block
         pool->until_event_bytes -= bytes;
 }
 
+void vmm__pool_give_kept_locked(struct pool *pool, struct live_entry *entry)
+{
+    VMM_ASSERT_HELD(&pool->lock);
+    uint64_t address = vmm__live_entry_address(entry);
+    struct heap *heap = vmm__directory_heap(pool->large.directory, address);
+    struct block_ref ref;
+    (void)vmm__block_ref_find(heap, address, &ref); /* a listed block is allocated */
+    vmm__block_ref_set_listed(&ref, false);
+    vmm__live_entry_clear(entry);
+    if (ref.slab == NULL)
+        block_give(pool, heap, ref.block);
+    else
+        object_give(pool, ref.slab, ref.object);
+}
+
 /* Makes a live block wait if other streams may still use it: VMM__PENDING. VMM_OK: none does. */
 static vmm_status ref_await(struct pool *pool, struct heap *heap, uint64_t address,
                             struct block_ref *ref)
@@ -292,7 +351,7 @@ static vmm_status ref_await(struct pool *pool, struct heap *heap, uint64_t addre
     return VMM__PENDING;
 }
 
-/* Frees a block in any special case: pinned, used, cached by a magazine, or not live. */
+/* Frees a block in any special case: pinned, used, or not live. */
 static __attribute__((noinline)) vmm_status ref_give(struct pool *pool, struct heap *heap,
                                                      uint64_t address)
 {
@@ -310,6 +369,23 @@ static __attribute__((noinline)) vmm_status ref_give(struct pool *pool, struct h
     return VMM_OK;
 }
 
+/* Frees a listed block that is not pinned. */
+static __attribute__((noinline)) vmm_status listed_give(struct pool *pool, struct heap *heap,
+                                                        struct block *block, uint64_t address)
+{
+    if (!vmm__live_table_remove(pool->large.directory->live, address))
+        return vmm__block_ref_unknown("vmm_free", heap, address);
+    if (block->state != BLOCK_SLAB) {
+        block->is_listed = false;
+        block_give(pool, heap, block);
+        return VMM_OK;
+    }
+    uint32_t object = vmm__slab_object(block->slab, address);
+    block->slab->listed_bits &= ~(UINT64_C(1) << object);
+    object_give(pool, block->slab, object);
+    return VMM_OK;
+}
+
 vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address)
 {
     VMM_ASSERT_HELD(&pool->lock);
@@ -318,8 +394,9 @@ vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t 
         block = vmm__heap_find(heap, address);
     if (block == NULL || vmm__uses_count(&pool->uses) != 0)
         return ref_give(pool, heap, address);
-    if (block->state == BLOCK_LIVE && block->address == address && !block->is_pinned &&
-        block->cached_by == 0) {
+    if (block->state == BLOCK_LIVE && block->address == address && !block->is_pinned) {
+        if (block->is_listed)
+            return listed_give(pool, heap, block, address);
         block_give(pool, heap, block);
         return VMM_OK;
     }
@@ -327,10 +404,11 @@ vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t 
         return ref_give(pool, heap, address);
     struct slab *slab = block->slab;
     uint32_t object = vmm__slab_object(slab, address);
-    uint64_t special_bits =
-        slab->free_bits | slab->waiting_bits | slab->pinned_bits | slab->cached_bits;
+    uint64_t special_bits = slab->free_bits | slab->waiting_bits | slab->pinned_bits;
     if (object == SLAB_OBJECTS || (special_bits >> object & 1) != 0)
         return ref_give(pool, heap, address);
+    if ((slab->listed_bits >> object & 1) != 0)
+        return listed_give(pool, heap, block, address);
     object_give(pool, slab, object);
     return VMM_OK;
 }

@@ -23,8 +23,9 @@
 #define VMM_POOL_POOL_H
 
 #include "base/biased.h"
-#include "pool/heap.h"
+#include "pool/counters.h"
 #include "pool/magazine.h"
+#include "pool/slab.h"
 #include "pool/uses.h"
 
 enum { POOL_SMALL_LARGEST_BYTES = 1 << 20 };
@@ -64,7 +65,6 @@ struct pool {
     _Atomic bool is_detached; /* no stream finds it: a graph pool, or its stream is closed */
     struct totals *totals;
     uint64_t serial;                       /* never reused */
-    _Atomic bool is_contended;             /* threads have magazines of it; never reset */
     _Atomic bool is_watched;               /* its counters are flushed at each large change */
     struct pool *next;                     /* all pools of the cache, in order of creation */
     _Atomic(struct pool *) next_in_bucket; /* see pools.h; the grow lock guards all links below */
@@ -76,14 +76,14 @@ struct pool {
     struct pool *recent_prev; /* by last refill */
     struct pool *recent_next;
     struct timeline timeline;
-    struct biased_lock lock;    /* guards all below */
-    uint64_t until_event_bytes; /* to free until the timeline records an event */
+    _Atomic(struct magazines *) magazines; /* NULL: it never was contended; set once */
+    struct biased_lock lock;               /* guards all below */
+    uint64_t until_event_bytes;            /* to free until the timeline records an event */
     /* Between that event and the next: see vmm__pool_lend_locked(). */
     uint64_t event_distance_bytes;
     struct counters counters;
     struct last_allocated last;
     struct last_scan last_scan;
-    struct magazine *magazines;
     uint64_t frees; /* counted for decay */
     struct slabs slabs;
     struct uses uses;
@@ -138,8 +138,16 @@ bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint6
  * if it cannot be rounded up. */
 uint64_t vmm__pool_block_bytes(uint64_t bytes);
 
-/* Allocates from mapped memory. VMM__NO_FIT if nothing fits; ERR_HOST_OOM. */
-vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out);
+/* Allocate from mapped memory. VMM__NO_FIT if nothing fits; ERR_HOST_OOM. If the pool has magazines, those that have
+ * enough blocks are drained first, and the block is listed. */
+vmm_status vmm__pool_take_plain_locked(struct pool *pool, uint64_t bytes, void **out);
+vmm_status vmm__pool_take_listed_locked(struct pool *pool, uint64_t bytes, void **out);
+static inline vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out)
+{
+    if (atomic_load_explicit(&pool->magazines, memory_order_relaxed) == NULL)
+        return vmm__pool_take_plain_locked(pool, bytes, out);
+    return vmm__pool_take_listed_locked(pool, bytes, out);
+}
 
 /* Allocates the whole of a given free block: for a cache with caching off. */
 vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
@@ -164,6 +172,9 @@ vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t 
 /* Other streams search the pool for idle memory. Its timeline records events as memory is freed, so that they soon see
  * what has finished. */
 void vmm__pool_lend_locked(struct pool *pool);
+
+/* Frees the block of a claimed entry, which a magazine has kept. */
+void vmm__pool_give_kept_locked(struct pool *pool, struct live_entry *entry);
 
 /* Records that another stream uses the live block at an address. See vmm_record_stream(). */
 vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t address,

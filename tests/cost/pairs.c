@@ -2,8 +2,9 @@
  * Makes a number of pairs, an allocation and a free each. Nothing else depends on the number, so the difference of two
  * instruction counts of callgrind leaves out the start-up.
  *
- * usage: pairs BYTES|contended|mixed COUNT
- *   contended: pairs of 512 bytes in a contended pool, through the magazine of a thread that cannot enter the pool
+ * usage: pairs BYTES|contended|listed|mixed COUNT
+ *   contended: pairs of 512 bytes in a contended pool, through the magazine of a thread that is not its bias owner
+ *   listed:    the same by the bias owner
  *   mixed:     replacements in a live set of 2000 blocks of 512 B to 8 MiB, after warm-up rounds that grow the cache to
  *              what the set needs
  */
@@ -24,12 +25,16 @@ static void pairs_run(vmm_cache *cache, size_t bytes, unsigned long count)
 }
 
 /* Puts the pool at once into the state that threads waiting for each other would reach after some time. */
-static void pool_contend(vmm_cache *cache)
+static void pool_contend(vmm_cache *cache, bool may_bias)
 {
     struct pool *pool;
     cost_require(vmm__cache_pool(cache, NULL, &pool) == VMM_OK, "vmm__cache_pool");
-    vmm__biased_disable(&pool->lock);
-    atomic_store(&pool->is_contended, true);
+    if (!may_bias)
+        vmm__biased_disable(&pool->lock);
+    vmm__pool_lock(pool);
+    vmm__magazines_make_locked(pool);
+    vmm__pool_unlock(pool);
+    (void)vmm__thread_slot_mine();
 }
 
 /* Draws sizes uniformly over powers of two, and uniformly within each. */
@@ -59,14 +64,15 @@ static void mixed_run(vmm_cache *cache, unsigned long count)
 int main(int argc, char **argv)
 {
     if (argc != 3) {
-        fprintf(stderr, "usage: pairs BYTES|contended|mixed COUNT\n");
+        fprintf(stderr, "usage: pairs BYTES|contended|listed|mixed COUNT\n");
         return 2;
     }
     unsigned long count = strtoul(argv[2], NULL, 10);
     vmm_cache *cache = cost_cache_create();
-    bool is_contended = strcmp(argv[1], "contended") == 0;
+    bool is_listed = strcmp(argv[1], "listed") == 0;
+    bool is_contended = is_listed || strcmp(argv[1], "contended") == 0;
     if (is_contended)
-        pool_contend(cache);
+        pool_contend(cache, is_listed);
     if (strcmp(argv[1], "mixed") == 0)
         mixed_run(cache, count);
     else

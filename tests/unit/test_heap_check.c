@@ -124,7 +124,7 @@ ENGINE_TEST(finds_overlapping_bits_of_a_slab)
     uint64_t free_bit = slab->free_bits & -slab->free_bits;
     assert_found(check(&row), slab->waiting_bits, free_bit, "slab 2");
     assert_found(check(&row), slab->pinned_bits, free_bit, "slab 2");
-    assert_found(check(&row), slab->cached_bits, free_bit, "slab 2");
+    assert_found(check(&row), slab->listed_bits, free_bit, "slab 2");
     assert_found(check(&row), slab->block, NULL, "slab 2");
 }
 

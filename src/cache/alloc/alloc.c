@@ -3,29 +3,19 @@
 #include "cache/alloc/refill.h"
 #include "cache/streams.h"
 
-static bool is_contended(const struct pool *pool)
+/* Locks a pool. A thread without a slot claims one if the pool has magazines, so that its next call may use one. */
+static void pool_lock(struct vmm_cache *cache, struct pool *pool)
 {
-    return atomic_load_explicit(&pool->is_contended, memory_order_relaxed);
-}
-
-/* Makes the thread's magazine if it has none yet. */
-static void magazine_add_locked(struct vmm_cache *cache, struct pool *pool, const void *block)
-{
-    VMM_ASSERT_HELD(&pool->lock);
-    uint64_t address = (uint64_t)(uintptr_t)block;
-    struct magazine *magazine = vmm__magazine_find_locked(pool);
-    if (magazine != NULL)
-        vmm__magazine_add_locked(magazine, vmm__directory_heap(&cache->directory, address),
-                                 address);
+    vmm__cache_pool_lock_slow(cache, pool);
+    if (atomic_load_explicit(&pool->magazines, memory_order_relaxed) != NULL)
+        (void)vmm__thread_slot_mine();
 }
 
 static vmm_status pool_alloc_cached(struct vmm_cache *cache, struct pool *pool, uint64_t bytes,
                                     void **out)
 {
-    vmm__cache_pool_lock_slow(cache, pool);
+    pool_lock(cache, pool);
     vmm_status status = vmm__pool_take_locked(pool, bytes, out);
-    if (status == VMM_OK && is_contended(pool))
-        magazine_add_locked(cache, pool, *out);
     vmm__biased_unlock(&pool->lock);
     return status;
 }
@@ -53,18 +43,10 @@ static vmm_status pool_alloc(struct vmm_cache *cache, struct pool *pool, size_t 
     return status == VMM__NO_FIT ? vmm__refill(cache, pool, bytes, out) : status;
 }
 
-/* Takes a block from the thread's magazine of a contended pool. */
-static bool magazine_alloc(const struct pool *pool, size_t bytes, void **out)
-{
-    struct magazine *magazine = is_contended(pool) ? vmm__magazine_mine(pool) : NULL;
-    return magazine != NULL &&
-           vmm__magazine_take(magazine, vmm__pool_block_bytes(bytes), bytes, out);
-}
-
 /* Whether vmm__cache_admit() would pass. Leaves out the registry: the caller has followed the handle already. */
 static bool is_admitted(const struct vmm_cache *cache)
 {
-    return vmm__thread_slot_is_taken() && cache->generation == vmm__fork_generation();
+    return vmm__thread_slot_number() >= 0 && cache->generation == vmm__fork_generation();
 }
 
 vmm_status vmm__alloc_slow(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
@@ -72,7 +54,7 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, size_t bytes, vmm_stream str
     struct pool *pool = vmm__pools_find(&cache->pools, stream);
     bool is_plain =
         pool != NULL && !atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
-    if (is_plain && magazine_alloc(pool, bytes, out))
+    if (is_plain && vmm__magazine_take(pool, bytes, out))
         return VMM_OK;
     vmm_status status = is_plain && is_admitted(cache) ? VMM_OK : pool_choose(cache, stream, &pool);
     return status == VMM_OK ? pool_alloc(cache, pool, bytes, out) : status;
@@ -100,7 +82,7 @@ struct heap *vmm__free_pool_lock(struct vmm_cache *cache, uint64_t address)
     while (heap != NULL) {
         struct pool *pool = heap->pool;
         if (!vmm__cache_pool_lock_fast(cache, pool))
-            vmm__cache_pool_lock_slow(cache, pool);
+            pool_lock(cache, pool);
         struct heap *now = vmm__directory_heap(&cache->directory, address);
         if (now == heap)
             return heap;
@@ -110,22 +92,14 @@ struct heap *vmm__free_pool_lock(struct vmm_cache *cache, uint64_t address)
     return NULL;
 }
 
-/* Puts a block of a contended pool into the thread's magazine; false if it has none, or no room. */
-static bool magazine_free(struct vmm_cache *cache, struct pool *pool, uint64_t address,
-                          bool *should_poll)
-{
-    struct magazine *magazine = is_contended(pool) ? vmm__magazine_mine(pool) : NULL;
-    if (magazine == NULL || !vmm__magazine_give(magazine, pool, address))
-        return false;
-    *should_poll = vmm__decay_should_poll(&cache->decay, &magazine->frees);
-    return true;
-}
-
 vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *should_poll)
 {
     struct heap *heap = vmm__alloc_heap_of(cache, address);
-    if (heap != NULL && magazine_free(cache, heap->pool, address, should_poll))
+    uint64_t frees;
+    if (heap != NULL && vmm__magazine_give(heap->pool, address, &frees)) {
+        *should_poll = vmm__decay_should_poll(&cache->decay, &frees);
         return VMM_OK;
+    }
     vmm_status status = is_admitted(cache) ? VMM_OK : vmm__cache_admit(cache, "vmm_free");
     if (status != VMM_OK)
         return status;
@@ -133,11 +107,9 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
     if (heap == NULL)
         return VMM__NOT_FOUND;
     struct pool *pool = heap->pool;
-    if (is_contended(pool)) {
-        struct magazine *magazine = vmm__magazine_find_locked(pool);
-        if (magazine != NULL)
-            vmm__magazine_empty_locked(magazine, pool);
-    }
+    struct magazines *magazines = atomic_load_explicit(&pool->magazines, memory_order_relaxed);
+    if (magazines != NULL)
+        vmm__magazines_drain_locked(pool, magazines, vmm__magazines_pending(magazines));
     status = vmm__pool_give_locked(pool, heap, address);
     *should_poll = vmm__decay_should_poll(&cache->decay, &pool->frees) || cache->no_caching;
     vmm__biased_unlock(&pool->lock);

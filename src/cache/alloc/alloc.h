@@ -2,7 +2,7 @@
  * Allocation and free: finds the pool of a stream or of an address, locks it, and takes or returns a block.
  *
  * The fast path locks a pool whose lock is biased to the calling thread, without an atomic operation. The slow path
- * locks it otherwise, or uses the thread's magazine if the pool is contended.
+ * uses the thread's magazine, if the pool has magazines, or locks the pool otherwise.
  *
  * The fast path and the magazines make no checks for fork(), callbacks or a lost device, because none can reach them:
  * in a child of fork() and in a callback that may not call the cache, the thread has no thread slot

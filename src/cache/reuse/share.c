@@ -33,7 +33,8 @@ static vmm_status pool_share(struct vmm_cache *cache, struct pool *from, struct 
     struct timeline *timeline = &from->timeline;
     status = vmm__timeline_follow(timeline, vmm__timeline_now(timeline), to->stream);
     if (status == VMM_OK)
-        status = vmm__uses_add(&from->uses, (uint64_t)(uintptr_t)block, &to->timeline);
+        status =
+            vmm__pool_use_locked(from, &from->small, (uint64_t)(uintptr_t)block, &to->timeline);
     if (status != VMM_OK)
         block_return(from, block, bytes);
     else
