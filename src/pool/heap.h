@@ -156,16 +156,14 @@ static inline struct block *vmm__heap_take_last_freed(struct heap *heap, uint64_
 /* Frees the last freed block for good. Must precede any other change of the heap. */
 void vmm__heap_settle(struct heap *heap);
 
-/* Frees a live block. It becomes the last freed block if the latest change took it; returns whether it did not. */
-static inline bool vmm__heap_give_live(struct heap *heap, struct block *block, uint64_t epoch)
+/* Frees a live block if the latest change took it: makes it the last freed block. Returns whether it did. */
+static inline bool vmm__heap_give_last(struct heap *heap, struct block *block, uint64_t epoch)
 {
-    if (heap->last_taken == block) {
-        block->state = BLOCK_LAST_FREED;
-        block->epoch = epoch;
-        heap->last_freed = block;
+    if (heap->last_taken != block)
         return false;
-    }
-    (void)vmm__heap_give(heap, block, epoch);
+    block->state = BLOCK_LAST_FREED;
+    block->epoch = epoch;
+    heap->last_freed = block;
     return true;
 }
 

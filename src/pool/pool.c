@@ -67,9 +67,16 @@ static struct magazines *magazines_of(const struct pool *pool)
 
 /* ---- The lock ----------------------------------------------------------------------------- */
 
+/* Few pools are contended: the calls below are for those that are. */
+static bool has_magazines(const struct pool *pool)
+{
+    return atomic_load_explicit(&pool->magazines, memory_order_relaxed) != NULL;
+}
+
 static void pool_drain(struct pool *pool)
 {
-    vmm__magazines_close_locked(pool);
+    if (has_magazines(pool))
+        vmm__magazines_close_locked(pool);
     vmm__slabs_purge_lone(&pool->slabs, vmm__timeline_now(&pool->timeline));
     vmm__heap_settle(&pool->small);
     vmm__heap_settle(&pool->large);
@@ -103,7 +110,8 @@ void vmm__pool_lock_for_scan(struct pool *pool, uint64_t scan)
 
 void vmm__pool_unlock(struct pool *pool)
 {
-    vmm__magazines_open_locked(pool);
+    if (has_magazines(pool))
+        vmm__magazines_open_locked(pool);
     vmm__biased_unlock(&pool->lock);
 }
 
@@ -307,16 +315,23 @@ static __attribute__((noinline)) void event_record(struct pool *pool)
     pool->until_event_bytes = pool->event_distance_bytes;
 }
 
-static void block_give(struct pool *pool, struct heap *heap, struct block *block)
+/* Not inlined, so that the fast path needs no stack frame. */
+static __attribute__((noinline)) void block_return(struct pool *pool, struct heap *heap,
+                                                   struct block *block)
 {
     uint64_t bytes = block->node.size;
-    vmm__counters_free(&pool->counters, pool->totals, block->requested_bytes, bytes);
-    if (!vmm__heap_give_live(heap, block, vmm__timeline_now(&pool->timeline)))
-        return;
+    (void)vmm__heap_give(heap, block, vmm__timeline_now(&pool->timeline));
     if (bytes >= pool->until_event_bytes)
         event_record(pool);
     else
         pool->until_event_bytes -= bytes;
+}
+
+static void block_give(struct pool *pool, struct heap *heap, struct block *block)
+{
+    vmm__counters_free(&pool->counters, pool->totals, block->requested_bytes, block->node.size);
+    if (!vmm__heap_give_last(heap, block, vmm__timeline_now(&pool->timeline)))
+        block_return(pool, heap, block);
 }
 
 void vmm__pool_give_kept_locked(struct pool *pool, struct live_entry *entry)
@@ -370,8 +385,8 @@ static __attribute__((noinline)) vmm_status ref_give(struct pool *pool, struct h
 }
 
 /* Frees a listed block that is not pinned. */
-static __attribute__((noinline)) vmm_status listed_give(struct pool *pool, struct heap *heap,
-                                                        struct block *block, uint64_t address)
+static vmm_status listed_give(struct pool *pool, struct heap *heap, struct block *block,
+                              uint64_t address)
 {
     if (!vmm__live_table_remove(pool->large.directory->live, address))
         return vmm__block_ref_unknown("vmm_free", heap, address);
@@ -386,6 +401,23 @@ static __attribute__((noinline)) vmm_status listed_give(struct pool *pool, struc
     return VMM_OK;
 }
 
+/* Whether a live block or object is in the live table. */
+static bool is_listed(const struct block *block, uint64_t address)
+{
+    if (block->state != BLOCK_SLAB)
+        return block->state == BLOCK_LIVE && block->address == address && block->is_listed;
+    uint32_t object = vmm__slab_object(block->slab, address);
+    return object != SLAB_OBJECTS && (block->slab->listed_bits >> object & 1) != 0;
+}
+
+/* Frees what is not an ordinary live block: see listed_give() and ref_give(). */
+static __attribute__((noinline)) vmm_status special_give(struct pool *pool, struct heap *heap,
+                                                         struct block *block, uint64_t address)
+{
+    return is_listed(block, address) ? listed_give(pool, heap, block, address)
+                                     : ref_give(pool, heap, address);
+}
+
 vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address)
 {
     VMM_ASSERT_HELD(&pool->lock);
@@ -394,21 +426,19 @@ vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t 
         block = vmm__heap_find(heap, address);
     if (block == NULL || vmm__uses_count(&pool->uses) != 0)
         return ref_give(pool, heap, address);
-    if (block->state == BLOCK_LIVE && block->address == address && !block->is_pinned) {
-        if (block->is_listed)
-            return listed_give(pool, heap, block, address);
+    if (block->state == BLOCK_LIVE && block->address == address &&
+        !(block->is_pinned | block->is_listed)) {
         block_give(pool, heap, block);
         return VMM_OK;
     }
     if (block->state != BLOCK_SLAB)
-        return ref_give(pool, heap, address);
+        return special_give(pool, heap, block, address);
     struct slab *slab = block->slab;
     uint32_t object = vmm__slab_object(slab, address);
-    uint64_t special_bits = slab->free_bits | slab->waiting_bits | slab->pinned_bits;
+    uint64_t special_bits =
+        slab->free_bits | slab->waiting_bits | slab->pinned_bits | slab->listed_bits;
     if (object == SLAB_OBJECTS || (special_bits >> object & 1) != 0)
-        return ref_give(pool, heap, address);
-    if ((slab->listed_bits >> object & 1) != 0)
-        return listed_give(pool, heap, block, address);
+        return special_give(pool, heap, block, address);
     object_give(pool, slab, object);
     return VMM_OK;
 }
