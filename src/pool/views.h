@@ -22,7 +22,10 @@
  *     ends; 2 and 3 hold for these bytes;
  *  5. a place's users are the blocks in views that lie over it; a heap's occupied_bytes are the bytes of its blocks in
  *     views;
- *  6. two rows are at least one granule apart, and a view has a chunk at most once.
+ *  6. two rows are at least one granule apart, and a view has a chunk at most once;
+ *  7. left is the place of the same view that ends where a place starts, and the list of ends has exactly the first and
+ *     last places of rows;
+ *  8. a heap's view_chunks is the number of its chunks that have places.
  * Called by: the pool module, and src/cache to add and remove places. Locks: the lock of the chunk's pool guards its
  * places, its runs and its barriers; the grow lock also guards adding and removing places, `left` and the list of ends.
  */

@@ -7,7 +7,9 @@
 struct tally {
     uint64_t chunks;
     uint64_t runs;
-    uint64_t users;
+    uint64_t
+        users; /* each counts as its place's number, so that one place's error hides no other's */
+    uint64_t ends;
     uint64_t occupied_bytes;
 };
 
@@ -51,8 +53,24 @@ static uint64_t run_bytes(const struct heap *heap, uint64_t barrier)
     return idle_bytes > 0 ? tail_bytes + idle_bytes : 0;
 }
 
-static vmm_status place_check(const struct heap *heap, uint32_t id, uint64_t place,
-                              struct tally *tally)
+/* Checks what a place says of its neighbours. */
+static vmm_status links_check(const struct heap *heap, uint64_t place, struct tally *tally)
+{
+    const struct views *views = heap->directory->views;
+    const struct view_place *entry = &views->places[place];
+    if (entry->left != NO_GRANULE) {
+        const struct view_place *left = &views->places[entry->left];
+        uint64_t left_end = entry->left + views->vm->records[left->chunk].granules;
+        if (left->chunk == 0 || left->view != entry->view || left_end != place)
+            return broken(heap, place, "7: the place to the left is another");
+    }
+    if (entry->is_end != (entry->left == NO_GRANULE || vmm__views_is_last(views, place)))
+        return broken(heap, place, "7: an end of a row is not in the list, or no end is");
+    tally->ends += entry->is_end ? 1 : 0;
+    return VMM_OK;
+}
+
+static vmm_status owner_check(const struct heap *heap, uint32_t id, uint64_t place)
 {
     const struct views *views = heap->directory->views;
     const struct chunk *chunk = &views->vm->records[id];
@@ -63,6 +81,14 @@ static vmm_status place_check(const struct heap *heap, uint32_t id, uint64_t pla
         if (heap_at(views, place + i) != heap)
             return broken(heap, place, "1: the directory does not name the heap");
     }
+    return VMM_OK;
+}
+
+static vmm_status barrier_check(const struct heap *heap, uint64_t place, struct tally *tally)
+{
+    const struct views *views = heap->directory->views;
+    const struct view_place *entry = &views->places[place];
+    const struct chunk *chunk = &views->vm->records[entry->chunk];
     bool is_forced = entry->left == NO_GRANULE || heap_at(views, entry->left) != heap;
     bool is_idle = chunk->free_head_bytes == vmm__chunk_bytes(views->vm, chunk);
     if (entry->is_forced != is_forced || bit_is_set(views, place) != (is_forced || !is_idle))
@@ -78,8 +104,40 @@ static vmm_status place_check(const struct heap *heap, uint32_t id, uint64_t pla
             return broken(heap, place, "3: a run has another size, or is not in the index");
         tally->runs += bytes != 0 ? 1 : 0;
     }
-    tally->users += entry->users;
     return VMM_OK;
+}
+
+static vmm_status place_check(const struct heap *heap, uint32_t id, uint64_t place,
+                              struct tally *tally)
+{
+    vmm_status status = owner_check(heap, id, place);
+    if (status == VMM_OK)
+        status = links_check(heap, place, tally);
+    if (status == VMM_OK)
+        status = barrier_check(heap, place, tally);
+    tally->users += heap->directory->views->places[place].users * (place + 1);
+    return status;
+}
+
+/* The ends of rows in the list that belong to a heap. */
+static uint64_t ends_count(const struct heap *heap)
+{
+    const struct views *views = heap->directory->views;
+    uint64_t count = 0;
+    for (uint64_t end = views->ends; end != NO_GRANULE; end = views->places[end].ends_after)
+        count += heap_at(views, end) == heap ? 1 : 0;
+    return count;
+}
+
+/* The place that contains an address; NO_GRANULE: none. */
+static uint64_t place_of(const struct views *views, uint64_t address)
+{
+    uint64_t granule = vmm__arena_granule(&views->vm->arena, address);
+    const struct chunk *chunk = vmm__vm_chunk(views->vm, granule);
+    uint64_t place = chunk->place;
+    while (place != NO_GRANULE && granule - place >= chunk->granules)
+        place = views->vm->next_places[place];
+    return place;
 }
 
 /* Whether a place without a left neighbour in its row touches one of another row. */
@@ -89,9 +147,7 @@ static bool touches_left(const struct views *views, uint64_t place)
     if (views->places[place].left != NO_GRANULE || chunk == NULL ||
         vmm__chunk_is_home(chunk, place - 1))
         return false;
-    uint64_t left = chunk->place;
-    while (left != NO_GRANULE && place - 1 - left >= chunk->granules)
-        left = views->vm->next_places[left];
+    uint64_t left = place_of(views, vmm__arena_address(&views->vm->arena, place - 1));
     return left != NO_GRANULE && views->places[left].chunk != 0;
 }
 
@@ -133,13 +189,14 @@ static vmm_status ends_check(const struct heap *heap, const struct chunk *chunk)
 static vmm_status block_check(const struct heap *heap, const struct block *block,
                               struct tally *tally)
 {
+    const struct views *views = heap->directory->views;
     uint64_t bytes = 0;
     for (const struct block *piece = vmm__block_piece(block); piece != NULL;
          piece = vmm__block_piece(piece)) {
         if (piece->state != BLOCK_OCCUPIED || piece->user != block)
             return broken(heap, 0, "heap 6: a piece does not belong to its block");
+        tally->users -= place_of(views, block->address + bytes) + 1; /* one piece for each place */
         bytes += piece->node.size;
-        tally->users--;
     }
     if (bytes != block->node.size)
         return broken(heap, 0, "heap 6: the pieces of a block do not add up");
@@ -196,7 +253,9 @@ vmm_status vmm__views_check(const struct heap *heap)
             return status;
     }
     if (tally.chunks != heap->view_chunks)
-        return broken(heap, 0, "1: the chunks with places do not add up");
+        return broken(heap, 0, "8: the chunks with places do not add up");
+    if (tally.ends != ends_count(heap))
+        return broken(heap, 0, "7: the list of ends has others");
     if (tally.users != 0)
         return broken(heap, 0, "5: the users of places do not add up");
     if (tally.occupied_bytes != heap->occupied_bytes)

@@ -521,7 +521,7 @@ ENGINE_TEST(finds_places_that_name_the_wrong_owner)
     assert_found(vmm__views_check(heap), entry->heap, NULL, "1: the directory does not");
     assert_found(vmm__views_check(heap), entry->heap, &engine->other->large,
                  "1: the directory does not");
-    assert_found(vmm__views_check(heap), heap->view_chunks, 2, "1: the chunks with places");
+    assert_found(vmm__views_check(heap), heap->view_chunks, 2, "8: the chunks with places");
 }
 
 ENGINE_TEST(finds_barriers_that_do_not_match)
@@ -580,6 +580,32 @@ ENGINE_TEST(finds_users_that_do_not_add_up)
     assert_found(vmm__views_check(heap), place->users, 0, "5: the users");
     assert_found(vmm__views_check(heap), heap->occupied_bytes, 0, "5: the bytes of blocks");
     give(engine, heap, block, 1);
+}
+
+/* One place has a user too many, and another one too few. */
+ENGINE_TEST(finds_users_that_add_up_at_the_wrong_places)
+{
+    struct heap *heap = row_create(engine);
+    struct block *block = take(engine, heap, 2 * CHUNK_BYTES);
+    engine->views.places[FIRST].users++;
+    engine->views.places[SECOND].users--;
+    found_broken(vmm__views_check(heap), "5: the users", __FILE__, __LINE__);
+    engine->views.places[FIRST].users--;
+    engine->views.places[SECOND].users++;
+    assert_ok(vmm__views_check(heap));
+    give(engine, heap, block, 1);
+}
+
+ENGINE_TEST(finds_links_of_rows_that_do_not_match)
+{
+    struct heap *heap = row_create(engine);
+    struct view_place *first = &engine->views.places[FIRST];
+    assert_found(vmm__views_check(heap), first->left, THIRD, "7: the place to the left");
+    assert_found(vmm__views_check(heap), engine->views.places[SECOND].is_end, true,
+                 "7: an end of a row");
+    assert_found(vmm__views_check(heap), engine->views.places[THIRD].is_end, false,
+                 "7: an end of a row");
+    assert_found(vmm__views_check(heap), engine->views.ends, NO_GRANULE, "7: the list of ends");
 }
 
 /* Two rows of one heap, side by side, that the places do not join. */
