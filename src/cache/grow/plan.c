@@ -197,7 +197,20 @@ static const struct candidate *idle_fit(const struct search *search, const struc
     return low > from ? &search->idle.items[low - 1] : NULL;
 }
 
-/* The smallest free end that holds `bytes`, or, if none does and may_be_short, the largest. */
+/* Whether an end fits better than the best so far: one that holds `bytes` beats one that does not; of those that hold
+ * them, the smaller is better, of the others the larger. */
+static bool end_is_better(const struct candidate *best, const struct candidate *item,
+                          uint64_t bytes)
+{
+    if (best == NULL)
+        return true;
+    bool holds = item->bytes >= bytes;
+    if (holds != (best->bytes >= bytes))
+        return holds;
+    return holds ? item->bytes < best->bytes : item->bytes > best->bytes;
+}
+
+/* The best free end for `bytes`; one that does not hold them only if may_be_short. */
 static const struct candidate *end_fit(const struct search *search, const struct site *site,
                                        uint64_t bytes, bool may_be_short)
 {
@@ -205,43 +218,54 @@ static const struct candidate *end_fit(const struct search *search, const struct
     const struct candidate *best = NULL;
     for (uint32_t i = 0; i < list->count; i++) {
         const struct candidate *item = &list->items[i];
-        bool holds = item->bytes >= bytes;
-        bool is_better = best == NULL || (best->bytes >= bytes ? item->bytes < best->bytes
-                                                               : item->bytes > best->bytes);
-        if ((holds || may_be_short) && is_better &&
-            (holds || best == NULL || best->bytes < bytes) && !site_bans(search, site, item->chunk))
+        if ((item->bytes >= bytes || may_be_short) && end_is_better(best, item, bytes) &&
+            !site_bans(search, site, item->chunk))
             best = item;
     }
     return best;
 }
 
-/* Fills `bytes` from idle chunks and one free end, into search->trial. Stores what is missing. False: out of host
- * memory. */
+/* The smallest idle chunk, from number `from` on, or free end that holds `bytes`. */
+static const struct candidate *smallest_fit(const struct search *search, const struct site *site,
+                                            uint32_t from, uint64_t bytes)
+{
+    const struct candidate *idle = idle_fit(search, site, from, bytes);
+    const struct candidate *end = end_fit(search, site, bytes, false);
+    if (idle == NULL || end == NULL)
+        return idle == NULL ? end : idle;
+    return end->bytes < idle->bytes ? end : idle;
+}
+
+/* The largest idle chunk from number *next on; moves *next behind it. */
+static const struct candidate *idle_largest(const struct search *search, const struct site *site,
+                                            uint32_t *next)
+{
+    while (*next < search->idle.count && site_bans(search, site, search->idle.items[*next].chunk))
+        (*next)++;
+    return *next < search->idle.count ? &search->idle.items[(*next)++] : NULL;
+}
+
+/* Fills `bytes`, into search->trial: while no chunk or end holds the rest, with the largest idle chunk; then with the
+ * smallest that holds it, or, if the idle chunks are used up, with the largest end. Stores what is missing. False: out of
+ * host memory. */
 static bool fill_choose(struct search *search, const struct site *site, uint64_t bytes,
                         uint64_t *missing_bytes)
 {
     uint32_t next = 0;
+    bool is_over = false;
     bool is_ok = true;
     search->trial.count = 0;
-    while (bytes > 0 && is_ok) {
-        const struct candidate *idle = idle_fit(search, site, next, bytes);
-        const struct candidate *end = end_fit(search, site, bytes, false);
-        const struct candidate *fit =
-            idle == NULL || (end != NULL && end->bytes < idle->bytes) ? end : idle;
-        while (fit == NULL && next < search->idle.count &&
-               site_bans(search, site, search->idle.items[next].chunk))
-            next++;
-        if (fit == NULL && next < search->idle.count)
-            fit = &search->idle.items[next++];
-        bool is_last = fit == NULL;
-        if (is_last)
+    while (bytes > 0 && !is_over && is_ok) {
+        const struct candidate *fit = smallest_fit(search, site, next, bytes);
+        if (fit == NULL)
+            fit = idle_largest(search, site, &next);
+        is_over = fit == NULL;
+        if (is_over)
             fit = end_fit(search, site, bytes, true);
-        if (fit != NULL) {
-            is_ok = candidates_add(&search->trial, *fit);
-            bytes -= vmm__min(bytes, fit->bytes);
-        }
-        if (is_last)
-            break;
+        if (fit == NULL)
+            continue;
+        is_ok = candidates_add(&search->trial, *fit);
+        bytes -= vmm__min(bytes, fit->bytes);
     }
     *missing_bytes = bytes;
     return is_ok;

@@ -262,10 +262,15 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
 }
 
 /* In order; a step that waits for limbo follows each one that fills it. */
-static const reclaim_step reclaim_steps[] = {
-    step_passed,     step_view,       step_follow,     step_idle_finished, step_share,
-    step_idle,       step_quarantine, step_wait_limbo, step_wait_uses,     step_wait_graph_pools,
-    step_wait_stale, step_all_idle,   step_wait_limbo, step_pressure,      step_compact
+static const struct {
+    reclaim_step run;
+    bool frees_blocks; /* so that earlier steps may succeed again: the sequence starts anew */
+} reclaim_steps[] = {
+    { step_passed, false },          { step_view, false },       { step_follow, false },
+    { step_idle_finished, false },   { step_share, false },      { step_idle, false },
+    { step_quarantine, true },       { step_wait_limbo, false }, { step_wait_uses, true },
+    { step_wait_graph_pools, true }, { step_wait_stale, true },  { step_all_idle, false },
+    { step_wait_limbo, false },      { step_pressure, true },    { step_compact, false }
 };
 
 enum { RECLAIM_STEPS = sizeof reclaim_steps / sizeof reclaim_steps[0] };
@@ -280,12 +285,10 @@ vmm_status vmm__reclaim_next(struct vmm_cache *cache, struct request *request,
                              struct reclaim *reclaim)
 {
     while (reclaim->step < RECLAIM_STEPS) {
-        reclaim_step step = reclaim_steps[reclaim->step];
-        vmm_status status = step(cache, request);
-        if (status == VMM_OK &&
-            (step == step_quarantine || step == step_wait_uses || step == step_wait_graph_pools ||
-             step == step_wait_stale || step == step_pressure))
-            reclaim->step = 0; /* blocks may be free now, so earlier steps may succeed again */
+        unsigned step = reclaim->step;
+        vmm_status status = reclaim_steps[step].run(cache, request);
+        if (status == VMM_OK && reclaim_steps[step].frees_blocks)
+            reclaim->step = 0;
         if (!is_outcome(status))
             return status;
         reclaim->step++;
