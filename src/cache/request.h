@@ -10,14 +10,14 @@
 #include "cache/grow/grow.h"
 
 struct request {
-    struct pool *pool;        /* of the requesting stream; locked */
-    struct heap *heap;        /* the heap of `pool` that must serve it */
-    uint64_t bytes;           /* as the program asked for */
-    uint64_t block_bytes;     /* of the block that the heap needs for them */
-    bool is_detached_request; /* the block gets granules of its own, away from all others */
-    enum grow_from from;      /* GROW_TARGET at first; reclaim steps raise it */
-    unsigned waits;           /* host waits so far */
-    unsigned questions;       /* calls of the pressure function so far */
+    struct pool *pool;    /* of the requesting stream; locked */
+    struct heap *heap;    /* the heap of `pool` that must serve it */
+    uint64_t bytes;       /* as the program asked for */
+    uint64_t block_bytes; /* of the block that the heap needs for them */
+    bool is_detached;     /* the block gets granules of its own, away from all others */
+    enum grow_from from;  /* GROW_TARGET at first; reclaim steps raise it */
+    unsigned waits;       /* host waits so far */
+    unsigned questions;   /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
     uint64_t given;
     void *shared; /* the block found for it in another stream's pool; NULL: none */

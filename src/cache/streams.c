@@ -130,7 +130,7 @@ static struct pool *closed_find(struct vmm_cache *cache)
 static bool is_stale(struct vmm_cache *cache, const struct pool *pool)
 {
     bool is_capturing;
-    return vmm__timeline_was_gone(&pool->timeline) &&
+    return vmm__timeline_is_unknown(&pool->timeline) &&
            vmm__timeline_is_unreferenced(&pool->timeline) &&
            vmm__driver_capturing(cache->driver, pool->stream, &is_capturing) ==
                VMM_ERR_INVALID_ARGUMENT;

@@ -16,7 +16,7 @@ static vmm_status inner_alloc(struct debug *debug, struct record *record)
         status = vmm__alloc_slow(cache, record->bytes, record->stream, &inner);
     else if (vmm__debug_is_large(record->bytes))
         status = vmm__alloc_detached(cache, record->bytes, padded, record->stream, &inner,
-                                     &record->is_detached_request);
+                                     &record->is_detached);
     else
         status = vmm__alloc_slow(cache, padded, record->stream, &inner);
     if (status != VMM_OK)
@@ -24,7 +24,7 @@ static vmm_status inner_alloc(struct debug *debug, struct record *record)
     record->inner = (uint64_t)(uintptr_t)inner;
     record->inner_bytes = is_watching ? padded : vmm__cache_block_bytes(cache, record->bytes);
     record->address = record->inner + (is_watching ? DEBUG_FRONT_BYTES : 0);
-    if (!record->is_detached_request)
+    if (!record->is_detached)
         return VMM_OK;
     record->inner_bytes = vmm__align_up(record->bytes, cache->vm.arena.granule_bytes);
     record->address =
@@ -82,7 +82,7 @@ static vmm_status record_begin(const struct debug_call *call, struct record *rec
     bool should_poll;
     vmm__error_save(&line);
     (void)vmm__free_slow(debug->cache, record->inner, &should_poll);
-    if (record->is_detached_request)
+    if (record->is_detached)
         vmm__guard_page_sweep(debug->cache);
     vmm__error_restore(&line);
     return status;

@@ -118,9 +118,9 @@ static bool block_inspect(const struct debug_call *call, struct record *record,
 /* Frees a block without quarantine. The memory of a block with a guard page is released to the driver. */
 static vmm_status block_free(struct debug *debug, struct record *record, bool *should_poll)
 {
-    bool is_detached_request = record->is_detached_request;
+    bool is_detached = record->is_detached;
     vmm_status status = block_return(debug, record, should_poll);
-    if (status == VMM_OK && is_detached_request)
+    if (status == VMM_OK && is_detached)
         vmm__guard_page_sweep(debug->cache);
     return status;
 }

@@ -35,12 +35,12 @@ struct record {
     uint64_t inner;   /* the pool's block */
     uint64_t inner_bytes;
     vmm_stream stream;
-    uint64_t epoch;  /* of the pool's timeline: once it has passed, the canaries are written */
-    bool is_watched; /* the bytes around it hold canaries */
-    bool is_detached_request; /* alone on its granules, before a guard page */
-    bool is_used;             /* by other streams, too */
-    bool is_kept;             /* in quarantine */
-    bool is_poison;           /* and its bytes hold poison */
+    uint64_t epoch;   /* of the pool's timeline: once it has passed, the canaries are written */
+    bool is_watched;  /* the bytes around it hold canaries */
+    bool is_detached; /* alone on its granules, before a guard page */
+    bool is_used;     /* by other streams, too */
+    bool is_kept;     /* in quarantine */
+    bool is_poison;   /* and its bytes hold poison */
     bool is_doubtful; /* its last check on debug mode's stream failed and may still run there */
     bool is_left;     /* its stream is closed, and the host has seen the end of its work */
     struct call_site allocated;

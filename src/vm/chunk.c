@@ -23,15 +23,15 @@ void vmm__chunk_drop(struct vm *vm, struct chunk *chunk)
     vm->unused = vmm__chunk_id(vm, chunk);
 }
 
-void vmm__chunk_page(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id)
+void vmm__chunk_page_at(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id)
 {
     for (uint64_t i = 0; i < chunk->granules; i++)
         vm->pages[granule + i] = id;
 }
 
-void vmm__chunk_place(struct vm *vm, const struct chunk *chunk, uint32_t id)
+void vmm__chunk_page_home(struct vm *vm, const struct chunk *chunk, uint32_t id)
 {
-    vmm__chunk_page(vm, chunk, chunk->first, id);
+    vmm__chunk_page_at(vm, chunk, chunk->first, id);
 }
 
 void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
@@ -70,7 +70,7 @@ static vmm_status chunk_open(struct vm *vm, uint64_t granule, uint32_t granules)
         return status;
     }
     chunk->is_mapped = true;
-    vmm__chunk_place(vm, chunk, vmm__chunk_id(vm, chunk));
+    vmm__chunk_page_home(vm, chunk, vmm__chunk_id(vm, chunk));
     return VMM_OK;
 }
 
@@ -87,7 +87,7 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
         if (status != VMM_OK)
             return status;
         chunk->is_mapped = false;
-        vmm__chunk_place(vm, chunk, 0);
+        vmm__chunk_page_home(vm, chunk, 0);
         vmm__arena_give(&vm->arena, chunk->first, chunk->granules);
     }
     if (chunk->is_alias) {
@@ -156,7 +156,7 @@ vmm_status vmm__place_map(struct vm *vm, struct chunk *chunk, uint64_t granule)
     if (status != VMM_OK)
         return status;
     vmm__place_link(vm, chunk, granule);
-    vmm__chunk_page(vm, chunk, granule, vmm__chunk_id(vm, chunk));
+    vmm__chunk_page_at(vm, chunk, granule, vmm__chunk_id(vm, chunk));
     return VMM_OK;
 }
 
@@ -173,7 +173,7 @@ vmm_status vmm__place_unmap(struct vm *vm, struct chunk *chunk, uint64_t granule
     chunk->places--;
     vm->places--;
     vm->place_bytes -= vmm__chunk_bytes(vm, chunk);
-    vmm__chunk_page(vm, chunk, granule, 0);
+    vmm__chunk_page_at(vm, chunk, granule, 0);
     vmm__arena_give(&vm->arena, granule, chunk->granules);
     return VMM_OK;
 }

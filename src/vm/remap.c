@@ -190,7 +190,7 @@ static void mapping_leave(struct vm *vm, const struct chunk *chunk, struct chunk
                              .state = CHUNK_HELD,
                              .is_mapped = true,
                              .is_alias = true };
-    vmm__chunk_place(vm, alias, vmm__chunk_id(vm, alias));
+    vmm__chunk_page_home(vm, alias, vmm__chunk_id(vm, alias));
     vmm__limbo_put(vm, alias, NULL, 0);
 }
 
@@ -210,7 +210,7 @@ static void part_settle(struct vm *vm, const struct memory_part *part, struct ch
 {
     mapping_leave(vm, part->chunk, alias);
     part->chunk->first = part->granule;
-    vmm__chunk_place(vm, part->chunk, vmm__chunk_id(vm, part->chunk));
+    vmm__chunk_page_home(vm, part->chunk, vmm__chunk_id(vm, part->chunk));
 }
 
 /* Updates the records after parts_map(). The page map comes first: a part's place may begin where a place of the chunk
@@ -224,7 +224,7 @@ static void parts_settle(struct vm *vm, struct chunk *chunk, const struct memory
         part_settle(vm, &parts[i], alias);
     }
     for (uint32_t i = homes; i < count; i++)
-        vmm__chunk_page(vm, parts[i].chunk, parts[i].granule, vmm__chunk_id(vm, parts[i].chunk));
+        vmm__chunk_page_at(vm, parts[i].chunk, parts[i].granule, vmm__chunk_id(vm, parts[i].chunk));
     for (uint64_t at = chunk->first; at != NO_GRANULE; at = mapping_after(vm, chunk, at))
         uncovered_give(vm, chunk, at);
     for (uint32_t i = homes; i < count; i++)

@@ -47,7 +47,7 @@ static vmm_status events_poll(struct timeline *timeline)
 static void stale_set(struct timeline *timeline, bool is_stale)
 {
     atomic_store_explicit(&timeline->is_stale, is_stale, memory_order_release);
-    atomic_store_explicit(&timeline->was_stale, is_stale, memory_order_release);
+    atomic_store_explicit(&timeline->is_unknown, is_stale, memory_order_release);
 }
 
 /*

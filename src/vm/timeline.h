@@ -41,7 +41,7 @@ struct timeline {
     _Atomic uint64_t now;
     _Atomic bool has_ended;      /* the stream is closed: see invariant 3 */
     _Atomic bool is_stale;       /* the driver did not know the stream at the last call */
-    _Atomic bool was_stale;      /* like is_stale, but a device wait does not clear it */
+    _Atomic bool is_unknown;     /* the driver did not; a device wait ends is_stale only */
     _Atomic uint64_t references; /* records that name it: uses, and chunks in limbo */
     struct mutex lock;           /* guards all below */
     uint64_t passed;
@@ -135,9 +135,9 @@ static inline bool vmm__timeline_is_stale(const struct timeline *timeline)
 }
 
 /* Whether the driver did not know the stream at the last call, regardless of device waits since. */
-static inline bool vmm__timeline_was_gone(const struct timeline *timeline)
+static inline bool vmm__timeline_is_unknown(const struct timeline *timeline)
 {
-    return atomic_load_explicit(&timeline->was_stale, memory_order_acquire);
+    return atomic_load_explicit(&timeline->is_unknown, memory_order_acquire);
 }
 
 /* Waits for the device, and so for all work of a stale stream. */

@@ -195,8 +195,8 @@ struct chunk *vmm__chunk_take(struct vm *vm); /* an unused record; NULL if there
 void vmm__chunk_drop(struct vm *vm, struct chunk *chunk);
 
 /* Set the page map to `id` for a mapping of a chunk, and for its home; 0: none. */
-void vmm__chunk_page(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id);
-void vmm__chunk_place(struct vm *vm, const struct chunk *chunk, uint32_t id);
+void vmm__chunk_page_at(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id);
+void vmm__chunk_page_home(struct vm *vm, const struct chunk *chunk, uint32_t id);
 
 /* Makes a granule the newest of a chunk's places. */
 void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule);

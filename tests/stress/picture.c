@@ -35,9 +35,9 @@ struct guarded guarded_by(const vmm_cache *cache)
         return guarded;
     const struct records *records = &cache->debug->records;
     for (const struct record *live = records->live.oldest; live != NULL; live = live->newer)
-        guarded.canary_bytes += live->is_detached_request ? 0 : live->inner_bytes - live->bytes;
+        guarded.canary_bytes += live->is_detached ? 0 : live->inner_bytes - live->bytes;
     for (const struct record *kept = records->kept.oldest; kept != NULL; kept = kept->newer)
-        guarded.retained_bytes += kept->is_detached_request ? kept->bytes : kept->inner_bytes;
+        guarded.retained_bytes += kept->is_detached ? kept->bytes : kept->inner_bytes;
     guarded.kept = records->kept.count;
     return guarded;
 }

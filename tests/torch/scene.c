@@ -92,7 +92,7 @@ static struct driver *scene_driver(const struct scene *scene)
 
 struct scene scene_begin(uint64_t seed, uint64_t lag)
 {
-    struct scene scene = { .device = devices++, .seed = seed, .is_detached_request = true };
+    struct scene scene = { .device = devices++, .seed = seed, .is_alone = true };
     void *first = vmm_torch_try_alloc(MIB, scene.device, NULL);
     assert_non_null(first);
     vmm__sim_lag_set(scene_driver(&scene), lag);
@@ -164,7 +164,7 @@ void scene_step(struct scene *scene)
     uint64_t dice = scene_draw(scene, 1000);
     if (dice < 3)
         vmm_torch_reset();
-    else if (dice < 6 && scene->is_detached_request)
+    else if (dice < 6 && scene->is_alone)
         pool_step(scene);
     else if (piece->address == NULL)
         piece_allocate(scene, piece);
@@ -231,7 +231,7 @@ struct playback scene_check(const struct scene *scene)
     const vmm_torch_snapshot *snapshot;
     assert_ok(vmm_torch_snapshot_take(scene->device, &snapshot));
     struct playback first = snapshot_play_back(snapshot);
-    if (scene->is_detached_request)
+    if (scene->is_alone)
         scene_stats_check(scene, snapshot);
     vmm_torch_snapshot_drop(snapshot);
     return first;

@@ -21,7 +21,7 @@ struct scene {
     struct piece pieces[SCENE_PIECES];
     unsigned pool; /* the open graph pool; 0: none */
     unsigned pools;
-    bool is_detached_request; /* no other thread uses the device */
+    bool is_alone; /* no other thread uses the device */
 };
 
 /* Configures all devices: plain, decay, wait, compact, no_caching or guard. Call it first. */

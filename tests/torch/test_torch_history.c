@@ -149,7 +149,7 @@ static void workers_start(const struct scene *scene, struct worker *workers)
 {
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i].scene = *scene;
-        workers[i].scene.is_detached_request = false;
+        workers[i].scene.is_alone = false;
         workers[i].scene.seed = scene->seed + 1000 * (i + 1);
         assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_run, &workers[i]), 0);
     }
@@ -159,14 +159,14 @@ TEST(threads_are_recorded_in_one_order)
 {
     static struct worker workers[THREADS];
     struct scene scene = scene_begin(31, 11);
-    scene.is_detached_request = false;
+    scene.is_alone = false;
     assert_ok(vmm_torch_history_start(UINT64_MAX, stack_now, 0));
     workers_start(&scene, workers);
     for (unsigned i = 0; i < 8; i++)
         (void)scene_check(&scene);
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
-    scene.is_detached_request = true;
+    scene.is_alone = true;
     (void)scene_check(&scene);
     for (unsigned i = 0; i < THREADS; i++)
         scene_clear(&workers[i].scene);
@@ -179,7 +179,7 @@ TEST(recording_starts_and_stops_under_load)
 {
     static struct worker workers[THREADS];
     struct scene scene = scene_begin(41, 3);
-    scene.is_detached_request = false;
+    scene.is_alone = false;
     workers_start(&scene, workers);
     const struct timespec pause = { .tv_nsec = 1000000 };
     for (unsigned i = 0; i < 8; i++) {
@@ -194,7 +194,7 @@ TEST(recording_starts_and_stops_under_load)
     assert_ok(vmm_torch_history_stop());
     for (unsigned i = 0; i < THREADS; i++)
         scene_clear(&workers[i].scene);
-    scene.is_detached_request = true;
+    scene.is_alone = true;
     (void)scene_check(&scene);
 }
 

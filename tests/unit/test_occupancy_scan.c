@@ -26,7 +26,7 @@ LIVE_TEST(granules_without_live_bytes_are_free)
     (void)extent(scene, heap, 10, 5, 5);
     (void)live_block_at(scene, heap, scene_address(scene, 11) - 512, GRANULE + 1024);
     for (unsigned i = 0; i < 5; i++)
-        assert_int_equal(vmm__granule_is_free(heap, 10 + i), i >= 3);
+        assert_int_equal(vmm__occupancy_granule_is_free(heap, 10 + i), i >= 3);
 }
 
 LIVE_TEST(chunks_live_in_part_are_listed_once)
@@ -62,24 +62,24 @@ LIVE_TEST(small_heaps_and_slabs_are_scanned)
     assert_ok(vmm_alloc(scene->cache, 300000, STREAM(1), &block));
     const struct heap *heap = &scene->pool->small;
     uint64_t granule = vmm__arena_granule(&scene->cache->vm.arena, (uintptr_t)block);
-    assert_false(vmm__granule_is_free(heap, granule));
+    assert_false(vmm__occupancy_granule_is_free(heap, granule));
     struct occupancy_scan occupancy_scan = scan(scene);
     assert_int_equal(occupancy_scan.count, 1);
     assert_false(occupancy_scan.chunks[0].is_pinned);
     vmm__occupancy_scan_end(&occupancy_scan);
     for (int i = 0; i < 2; i++)
         assert_ok(vmm_pin(scene->cache, objects[i]));
-    assert_true(vmm__block_ref_is_pinned(scene->cache, heap, scene_chunk(scene, granule)));
+    assert_true(vmm__chunk_has_pinned(scene->cache, heap, scene_chunk(scene, granule)));
     assert_ok(vmm_unpin(scene->cache, objects[0]));
     assert_ok(vmm_free(scene->cache, objects[1])); /* vmm_free() ends the pin */
-    assert_false(vmm__block_ref_is_pinned(scene->cache, heap, scene_chunk(scene, granule)));
+    assert_false(vmm__chunk_has_pinned(scene->cache, heap, scene_chunk(scene, granule)));
     assert_ok(vmm_pin(scene->cache, block));
     occupancy_scan = scan(scene);
     assert_true(occupancy_scan.chunks[0].is_pinned);
     vmm__occupancy_scan_end(&occupancy_scan);
     assert_ok(vmm_free(scene->cache, block));
     assert_ok(vmm_free(scene->cache, objects[0]));
-    assert_false(vmm__block_ref_is_pinned(scene->cache, heap, scene_chunk(scene, granule)));
+    assert_false(vmm__chunk_has_pinned(scene->cache, heap, scene_chunk(scene, granule)));
 }
 
 /* A block across two chunks pins both. */
@@ -92,7 +92,7 @@ LIVE_TEST(a_pin_covers_every_chunk_of_the_block)
     assert_int_equal(occupancy_scan.count, 2);
     assert_true(occupancy_scan.chunks[0].is_pinned && occupancy_scan.chunks[1].is_pinned);
     vmm__occupancy_scan_end(&occupancy_scan);
-    assert_false(vmm__block_ref_is_pinned(scene->cache, heap, scene_chunk(scene, 14)));
+    assert_false(vmm__chunk_has_pinned(scene->cache, heap, scene_chunk(scene, 14)));
 }
 
 LIVE_TEST(missing_host_memory_is_reported)

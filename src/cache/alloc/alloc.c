@@ -61,16 +61,16 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, size_t bytes, vmm_stream str
 }
 
 vmm_status vmm__alloc_detached(struct vmm_cache *cache, size_t bytes, size_t padded_bytes,
-                               vmm_stream stream, void **out, bool *is_detached_request)
+                               vmm_stream stream, void **out, bool *is_detached)
 {
     struct pool *pool;
     vmm_status status = pool_choose(cache, stream, &pool);
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
-    *is_detached_request = !pool->is_in_use;
+    *is_detached = !pool->is_in_use;
     vmm__fair_unlock(&cache->grow_lock);
-    if (!*is_detached_request)
+    if (!*is_detached)
         return pool_alloc(cache, pool, padded_bytes, out);
     vmm__cache_pool_activate(cache, pool);
     return vmm__refill_detached(cache, pool, bytes, out);

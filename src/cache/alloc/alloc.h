@@ -34,10 +34,10 @@ static inline struct pool *vmm__alloc_pool_lock_fast(struct vmm_cache *cache, vm
 /* vmm_alloc() when the fast path could not lock the pool. */
 vmm_status vmm__alloc_slow(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out);
 
-/* The same for a block with whole granules of its own, between unmapped guard pages. *is_detached_request is false if
+/* The same for a block with whole granules of its own, between unmapped guard pages. *is_detached is false if
  * the request belongs to a graph pool: the block is then an ordinary one of padded_bytes. */
 vmm_status vmm__alloc_detached(struct vmm_cache *cache, size_t bytes, size_t padded_bytes,
-                               vmm_stream stream, void **out, bool *is_detached_request);
+                               vmm_stream stream, void **out, bool *is_detached);
 
 static inline struct heap *vmm__alloc_heap_of(const struct vmm_cache *cache, uint64_t address)
 {

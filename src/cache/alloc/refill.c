@@ -49,8 +49,8 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
 {
     vmm__pools_touch(&cache->pools, request->pool);
     vmm__counters_flush(&request->pool->counters, &cache->totals);
-    return request->is_detached_request ? refill_detached(cache, request, out)
-                                        : refill_cached(cache, request, out);
+    return request->is_detached ? refill_detached(cache, request, out)
+                                : refill_cached(cache, request, out);
 }
 
 /* Reclaim also helps when addresses run out, because idle memory and its places in views occupy them. */
@@ -103,7 +103,7 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     if (!vmm__pool_need(pool, bytes, &request.heap, &request.block_bytes) ||
         request.block_bytes > cache->vm.arena.limit_bytes)
         return arena_exceeded(cache, bytes);
-    if (request.is_detached_request)
+    if (request.is_detached)
         request.heap = &pool->large;
     struct error_line line;
     vmm__error_save(&line);
@@ -134,7 +134,7 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
 vmm_status vmm__refill(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out)
 {
     struct request request = {
-        .pool = pool, .bytes = bytes, .from = GROW_TARGET, .is_detached_request = cache->no_caching
+        .pool = pool, .bytes = bytes, .from = GROW_TARGET, .is_detached = cache->no_caching
     };
     return refill(cache, request, out);
 }
@@ -142,6 +142,6 @@ vmm_status vmm__refill(struct vmm_cache *cache, struct pool *pool, uint64_t byte
 vmm_status vmm__refill_detached(struct vmm_cache *cache, struct pool *pool, uint64_t bytes,
                                 void **out)
 {
-    struct request request = { .pool = pool, .bytes = bytes, .is_detached_request = true };
+    struct request request = { .pool = pool, .bytes = bytes, .is_detached = true };
     return refill(cache, request, out);
 }

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-bool vmm__granule_is_free(const struct heap *heap, uint64_t granule)
+bool vmm__occupancy_granule_is_free(const struct heap *heap, uint64_t granule)
 {
     const struct arena *arena = heap->directory->arena;
     uint64_t start = vmm__arena_address(arena, granule);
@@ -22,8 +22,8 @@ static bool block_is_pinned(const struct block *block)
     return block->state == BLOCK_SLAB ? block->slab->pinned_bits != 0 : block->is_pinned;
 }
 
-bool vmm__block_ref_is_pinned(const struct vmm_cache *cache, const struct heap *heap,
-                              const struct chunk *chunk)
+bool vmm__chunk_has_pinned(const struct vmm_cache *cache, const struct heap *heap,
+                           const struct chunk *chunk)
 {
     uint64_t start = vmm__chunk_address(&cache->vm, chunk);
     uint64_t end = start + vmm__chunk_bytes(&cache->vm, chunk);
@@ -40,8 +40,8 @@ static struct partly chunk_scan(const struct vmm_cache *cache, struct heap *heap
 {
     struct partly partly = { .chunk = chunk, .heap = heap };
     for (uint64_t g = chunk->first; g < chunk->first + chunk->granules; g++)
-        partly.live_granules += vmm__granule_is_free(heap, g) ? 0 : 1;
-    partly.is_pinned = vmm__block_ref_is_pinned(cache, heap, chunk);
+        partly.live_granules += vmm__occupancy_granule_is_free(heap, g) ? 0 : 1;
+    partly.is_pinned = vmm__chunk_has_pinned(cache, heap, chunk);
     return partly;
 }
 

@@ -27,10 +27,10 @@ vmm_status vmm__occupancy_scan_begin(struct vmm_cache *cache, struct occupancy_s
 void vmm__occupancy_scan_end(struct occupancy_scan *occupancy_scan);
 
 /* Whether a block that vmm_pin() pinned lies in a chunk. */
-bool vmm__block_ref_is_pinned(const struct vmm_cache *cache, const struct heap *heap,
-                              const struct chunk *chunk);
+bool vmm__chunk_has_pinned(const struct vmm_cache *cache, const struct heap *heap,
+                           const struct chunk *chunk);
 
 /* Whether one free block covers a whole granule of a heap. */
-bool vmm__granule_is_free(const struct heap *heap, uint64_t granule);
+bool vmm__occupancy_granule_is_free(const struct heap *heap, uint64_t granule);
 
 #endif

@@ -43,7 +43,7 @@ static vmm_status parts_make(struct relocation *relocation)
     vmm_status status = VMM_OK;
     for (uint64_t granule = chunk->first; granule < end && status == VMM_OK;) {
         uint64_t run_end = granule;
-        while (run_end < end && !vmm__granule_is_free(heap, run_end))
+        while (run_end < end && !vmm__occupancy_granule_is_free(heap, run_end))
             run_end++;
         if (run_end > granule)
             status = part_make(relocation, granule, (uint32_t)(run_end - granule));
