@@ -117,6 +117,23 @@ static void row_use(struct scene *scene)
     assert_ok(vmm__cache_check(scene->cache));
 }
 
+/* Between the search of the heap and the plan, transferred chunks may have made a run that is long enough. */
+POLICY_TEST(a_row_that_is_long_enough_needs_nothing)
+{
+    struct plan plan;
+    layout_create(scene, NEW_ROW);
+    assert_ok(stitch(scene));
+    struct state before = state_of(scene);
+    uint64_t stitches = scene->cache->view_stats.stitches;
+    assert_ok(plan_and_stitch(scene, 0, 0, VMM_OK, false, &plan));
+    assert_int_equal(plan.count, 0);
+    assert_int_equal(plan.new_bytes, 0);
+    struct state after = state_of(scene);
+    assert_memory_equal(&before, &after, sizeof after);
+    assert_int_equal(scene->cache->view_stats.stitches, stitches);
+    row_use(scene);
+}
+
 POLICY_TEST(a_plan_becomes_a_row)
 {
     for (enum shape shape = NEW_ROW; shape < SHAPES; shape++) {

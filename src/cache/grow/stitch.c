@@ -188,6 +188,8 @@ vmm_status vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t byte
                              .heap = heap,
                              .plan = plan,
                              .new_count = plan->new_bytes >> cache->vm.arena.granule_shift };
+    if (added_granules(&stitch) == 0) /* transfers have made a run that is long enough */
+        return VMM_OK;
     vmm_status status = places_evict(&stitch);
     if (status == VMM_OK)
         status = chunks_map(&stitch, bytes);
