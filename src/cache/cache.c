@@ -212,13 +212,17 @@ void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held)
         vmm__pool_lock_beside(pool, held);
 }
 
-void vmm__cache_pools_lock_refilling(struct vmm_cache *cache, const struct heap *heap)
+void vmm__cache_pools_lock_refilling(struct vmm_cache *cache, const struct demand *demand)
 {
-    uint64_t left = vmm__cache_pools_most(cache, heap);
-    heap->pool->scanned_refill = cache->refills;
+    uint64_t left = demand->is_short ? cache->pools.stocked.count : POOLS_USUAL;
+    struct pool *held = demand->heap->pool;
+    held->scanned_refill = cache->refills;
     for (struct pool *pool = cache->pools.stocked.first; pool != NULL && left > 0;
          pool = pool->list_next, left--) {
-        vmm__pool_lock_refilling(cache, pool, heap->pool);
+        if (pool != held && demand->is_sparing)
+            vmm__pool_lock_for_scan(pool, cache->refills);
+        else
+            vmm__pool_lock_beside(pool, held);
         pool->scanned_refill = cache->refills;
     }
 }

@@ -53,8 +53,6 @@ struct vmm_cache {
     bool owns_driver;
     bool no_caching;
     bool has_views; /* a heap may map its chunks at further addresses: see pool/views.h */
-    /* The current refill passes over pools that other threads use; grow_lock guards it. */
-    bool is_sparing;
     uint32_t footprint_permille; /* of the peak of active bytes: see grow/target.c */
     vmm_reuse reuse;
     vmm_compaction compaction;
@@ -85,12 +83,10 @@ struct vmm_cache {
     _Atomic bool is_slow_path_only; /* no request takes the fast path: see alloc/alloc.h */
     _Atomic bool has_callers;       /* more than one thread has called */
     bool has_trim_target;           /* see reclaim/trim.h; grow_lock guards it */
-    struct timeline copies; /* of live bytes, on the default stream: see compact/compact.h */
-    /* Free in graph pools, as of the current refill; grow_lock guards it. */
-    uint64_t retained_bytes;
-    uint64_t refills;                /* so far; grow_lock guards it */
-    uint64_t slow_operations;        /* counted for VMM_CHECK only */
-    _Atomic uintptr_t caller;        /* the thread that called first; 0: none has yet */
+    struct timeline copies;   /* of live bytes, on the default stream: see compact/compact.h */
+    uint64_t refills;         /* so far; grow_lock guards it */
+    uint64_t slow_operations; /* counted for VMM_CHECK only */
+    _Atomic uintptr_t caller; /* the thread that called first; 0: none has yet */
     uint64_t compacted_without_gain; /* see moment() in compact/compact.c */
     _Atomic uint64_t unpins;
     _Atomic uint64_t compactions;
@@ -180,8 +176,17 @@ void vmm__cache_counters_flush(struct vmm_cache *cache, const struct pool *held)
 void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held);
 void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held);
 
-/* The same for the pools that a request of a heap, whose pool is locked, searches for idle memory. */
-void vmm__cache_pools_lock_refilling(struct vmm_cache *cache, const struct heap *heap);
+/* What a request needs that its heap does not have. */
+struct demand {
+    struct heap *heap;       /* its pool is locked */
+    uint64_t bytes;          /* of the block */
+    uint64_t retained_bytes; /* free in graph pools: the footprint target allows for them */
+    bool is_sparing;         /* passes over pools that other threads use */
+    bool is_short;           /* memory has run out: searches the pools of all streams */
+};
+
+/* The same for the pools that a request searches for idle memory. */
+void vmm__cache_pools_lock_refilling(struct vmm_cache *cache, const struct demand *demand);
 void vmm__cache_pools_unlock_refilling(struct vmm_cache *cache, const struct heap *heap);
 
 /* Whether a pool is one of these. */
@@ -209,13 +214,8 @@ static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uin
 }
 
 /* The pools that a request searches for memory of other streams before it grows. A bound, so that the cost does not
- * depend on the number of streams; programs with up to 64 streams have all searched. Once memory runs short (search_all of
- * the heap) the request searches all. */
+ * depend on the number of streams; programs with up to 64 streams have all searched. */
 enum { POOLS_USUAL = 64 };
-static inline uint64_t vmm__cache_pools_most(const struct vmm_cache *cache, const struct heap *heap)
-{
-    return heap->index.search_all ? cache->pools.stocked.count : POOLS_USUAL;
-}
 
 /* Rotates the list by as many pools, if there are more, so that the next request searches others. */
 void vmm__cache_pools_turn(struct vmm_cache *cache);
@@ -234,16 +234,6 @@ static inline void vmm__pool_lock_beside(struct pool *pool, const struct pool *h
 {
     if (pool != held)
         vmm__pool_lock_second(pool);
-}
-
-/* The same for a refill: see vmm__pool_lock_for_scan(). */
-static inline void vmm__pool_lock_refilling(const struct vmm_cache *cache, struct pool *pool,
-                                            const struct pool *held)
-{
-    if (pool != held && cache->is_sparing)
-        vmm__pool_lock_for_scan(pool, cache->refills);
-    else
-        vmm__pool_lock_beside(pool, held);
 }
 
 static inline void vmm__pool_unlock_beside(struct pool *pool, const struct pool *held)

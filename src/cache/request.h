@@ -11,9 +11,8 @@
 
 struct request {
     struct pool *pool;    /* of the requesting stream; locked */
-    struct heap *heap;    /* the heap of `pool` that must serve it */
     uint64_t bytes;       /* as the program asked for */
-    uint64_t block_bytes; /* of the block that the heap needs for them */
+    struct demand demand; /* on the heap of `pool` that must serve it */
     bool is_detached;     /* the block gets granules of its own, away from all others */
     enum grow_from from;  /* GROW_TARGET at first; reclaim steps raise it */
     unsigned waits;       /* host waits so far */

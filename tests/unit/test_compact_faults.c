@@ -233,7 +233,9 @@ LIVE_TEST(reclaim_ends_without_room_for_copies)
     addresses_take(scene);
     assert_status(compact_run(scene->cache, GRANULE), VMM__NOTHING);
     struct request request = {
-        .pool = scene->pool, .heap = heap, .bytes = 7 * GRANULE, .block_bytes = 7 * GRANULE
+        .pool = scene->pool,
+        .bytes = 7 * GRANULE,
+        .demand = { .heap = heap, .bytes = 7 * GRANULE },
     };
     struct reclaim reclaim = { .step = 0 };
     vmm_status status = VMM_OK;

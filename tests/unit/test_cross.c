@@ -7,7 +7,8 @@ static vmm_status transfer(struct scene *scene, struct heap *heap, uint64_t byte
                            enum idle_when when)
 {
     scene_lock(scene, heap);
-    vmm_status status = vmm__transfer(scene->cache, heap, bytes, when);
+    vmm_status status =
+        vmm__transfer(scene->cache, &(struct demand){ .heap = heap, .bytes = bytes }, when);
     scene_unlock(scene, heap);
     return status;
 }

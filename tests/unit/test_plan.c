@@ -11,7 +11,7 @@ static vmm_status plan_when(struct scene *scene, uint64_t bytes, uint64_t allowe
 {
     struct heap *heap = &scene->pool->large;
     scene_lock(scene, heap);
-    vmm__cache_pools_lock_refilling(scene->cache, heap);
+    vmm__cache_pools_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
     vmm_status status = vmm__plan_begin(scene->cache, heap, bytes, allowed_bytes, when, plan);
     vmm__cache_pools_unlock_refilling(scene->cache, heap);
     scene_unlock(scene, heap);

@@ -27,9 +27,9 @@ enum {
 static struct request request_of(struct scene *scene, uint64_t bytes)
 {
     vmm__pools_touch(&scene->cache->pools, scene->pool);
-    return (struct request){
-        .pool = scene->pool, .heap = &scene->pool->large, .bytes = bytes, .block_bytes = bytes
-    };
+    return (struct request){ .pool = scene->pool,
+                             .bytes = bytes,
+                             .demand = { .heap = &scene->pool->large, .bytes = bytes } };
 }
 
 static vmm_status reclaim_run(struct scene *scene, struct request *request, struct reclaim *reclaim)

@@ -83,7 +83,7 @@ static vmm_status plan_and_stitch(struct scene *scene, uint64_t fail_call, uint6
 {
     struct heap *heap = &scene->pool->large;
     scene_lock(scene, heap);
-    vmm__cache_pools_lock_refilling(scene->cache, heap);
+    vmm__cache_pools_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
     assert_ok(vmm__plan_begin(scene->cache, heap, REQUEST * GRANULE, 0, IDLE_FINISHED, out));
     vmm__sim_fail_at(scene->driver, fail_call, failure, for_ever);
     (void)vmm__host_fail_at(fail_alloc);
@@ -271,7 +271,7 @@ POLICY_TEST(a_chunk_that_is_busy_again_ends_the_stitch)
     struct block *block = block_make_live(other, extent(scene, other, 20, 2, 2), 2 * GRANULE);
     block = vmm__heap_give(other, block, vmm__timeline_now(&scene->other->timeline));
     scene_lock(scene, heap);
-    vmm__cache_pools_lock_refilling(scene->cache, heap);
+    vmm__cache_pools_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
     assert_ok(vmm__plan_begin(scene->cache, heap, 5 * GRANULE, 0, IDLE_FINISHED, &plan));
     assert_int_equal(plan.count, 2);
     assert_ok(vmm__heap_take_from(other, block, 2 * GRANULE, &block));

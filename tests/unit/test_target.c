@@ -36,6 +36,14 @@ static struct vmm_cache *cache_near(uint64_t limit_bytes, uint64_t active_bytes,
 static const struct heap large;
 static const struct heap small = { .is_small = true };
 
+static uint64_t retained_bytes;
+
+static uint64_t granules_of(const struct vmm_cache *cache, uint64_t bytes)
+{
+    return vmm__target_granules(
+        cache, &(struct demand){ .bytes = bytes, .retained_bytes = retained_bytes });
+}
+
 static uint64_t chunk_of(const struct vmm_cache *cache, uint64_t bytes)
 {
     return vmm__target_chunk_granules(cache, &large, bytes);
@@ -59,40 +67,40 @@ TEST(blocks_may_strand_a_share_of_the_room_below_the_limit)
 TEST(target_is_the_peak_and_a_share_of_it)
 {
     struct vmm_cache *cache = cache_of(100 * GIB, 99 * GIB, 10);
-    assert_int_equal(vmm__target_granules(cache, GIB), 100 * GIB / 1000 * 10 / GRANULE);
+    assert_int_equal(granules_of(cache, GIB), 100 * GIB / 1000 * 10 / GRANULE);
     cache = cache_of(100 * GIB, 99 * GIB, 100);
-    assert_int_equal(vmm__target_granules(cache, GIB), 100 * GIB / 1000 * 100 / GRANULE);
+    assert_int_equal(granules_of(cache, GIB), 100 * GIB / 1000 * 100 / GRANULE);
     cache = cache_of(102 * GIB, 99 * GIB, 10);
-    assert_int_equal(vmm__target_granules(cache, GIB), 0);
+    assert_int_equal(granules_of(cache, GIB), 0);
 }
 
 /* 2 % of the peak, but at most 16 MiB: less by a rounding than 8 granules. */
 TEST(small_programs_get_a_little_more)
 {
-    assert_int_equal(vmm__target_granules(cache_of(0, 0, 10), 100 * GRANULE), 100 + 1);
-    assert_int_equal(vmm__target_granules(cache_of(0, 0, 10), 300 * GRANULE), 300 + 5);
-    assert_int_equal(vmm__target_granules(cache_of(0, 0, 10), 500 * GRANULE), 500 + 7);
-    assert_int_equal(vmm__target_granules(cache_of(0, 0, 5), 500 * GRANULE), 500 + 3);
-    assert_int_equal(vmm__target_granules(cache_of(0, 0, 10), 900 * GRANULE), 900 + 8);
-    assert_int_equal(vmm__target_granules(cache_of(0, 0, 1000), 0), 0);
-    assert_int_equal(vmm__target_granules(cache_of(500 * GRANULE, 0, 10), 500 * GRANULE), 7);
-    assert_int_equal(vmm__target_granules(cache_of(600 * GRANULE, 0, 10), 500 * GRANULE), 0);
+    assert_int_equal(granules_of(cache_of(0, 0, 10), 100 * GRANULE), 100 + 1);
+    assert_int_equal(granules_of(cache_of(0, 0, 10), 300 * GRANULE), 300 + 5);
+    assert_int_equal(granules_of(cache_of(0, 0, 10), 500 * GRANULE), 500 + 7);
+    assert_int_equal(granules_of(cache_of(0, 0, 5), 500 * GRANULE), 500 + 3);
+    assert_int_equal(granules_of(cache_of(0, 0, 10), 900 * GRANULE), 900 + 8);
+    assert_int_equal(granules_of(cache_of(0, 0, 1000), 0), 0);
+    assert_int_equal(granules_of(cache_of(500 * GRANULE, 0, 10), 500 * GRANULE), 7);
+    assert_int_equal(granules_of(cache_of(600 * GRANULE, 0, 10), 500 * GRANULE), 0);
 }
 
 TEST(recent_peak_and_retained_bytes_count)
 {
     struct vmm_cache *cache = cache_of(0, 10 * GRANULE, 10);
     atomic_store(&cache->totals.lately_active_bytes, 500 * GRANULE);
-    assert_int_equal(vmm__target_granules(cache, GRANULE), 500 + 7);
-    cache->retained_bytes = 30 * GRANULE;
-    assert_int_equal(vmm__target_granules(cache, GRANULE), 530 + 7);
-    assert_int_equal(vmm__target_granules(cache, 510 * GRANULE), 550 + 7);
+    assert_int_equal(granules_of(cache, GRANULE), 500 + 7);
+    retained_bytes = 30 * GRANULE;
+    assert_int_equal(granules_of(cache, GRANULE), 530 + 7);
+    assert_int_equal(granules_of(cache, 510 * GRANULE), 550 + 7);
+    retained_bytes = 0;
 }
 
 TEST(footprint_any_allows_everything)
 {
-    assert_int_equal(vmm__target_granules(cache_of(100 * GIB, 0, VMM_FOOTPRINT_ANY), GRANULE),
-                     UINT64_MAX);
+    assert_int_equal(granules_of(cache_of(100 * GIB, 0, VMM_FOOTPRINT_ANY), GRANULE), UINT64_MAX);
 }
 
 /* ---- Chunk size ------------------------------------------------------------------------------ */

@@ -15,22 +15,22 @@ enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
  * memory beyond the target. */
 static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
 {
+    const struct demand *demand = &request->demand;
     (void)vmm__pool_poll_locked(request->pool, UINT32_MAX);
     vmm_status status = vmm__pool_take_locked(request->pool, request->bytes, out);
-    if (status == VMM__NO_FIT && vmm__split(cache, request->heap, request->block_bytes))
+    if (status == VMM__NO_FIT && vmm__split(cache, demand->heap, demand->bytes))
         status = vmm__pool_take_locked(request->pool, request->bytes, out);
     if (status != VMM__NO_FIT)
         return status;
     if (request->from == GROW_TARGET)
-        status = vmm__grow(cache, request->heap, request->block_bytes, GROW_WITHIN);
+        status = vmm__grow(cache, demand, GROW_WITHIN);
     if (status == VMM__NO_FIT)
-        status = vmm__transfer(cache, request->heap, request->block_bytes,
-                               vmm__idle_usual(cache, request->pool));
+        status = vmm__transfer(cache, demand, vmm__idle_usual(cache, request->pool));
     if (status != VMM_OK)
-        status = vmm__grow(cache, request->heap, request->block_bytes, request->from);
+        status = vmm__grow(cache, demand, request->from);
     if (status != VMM_OK)
         return status;
-    request->heap->index.search_all = true; /* the search must find the new block, or the new run */
+    demand->heap->index.search_all = true; /* the search must find the new block, or the new run */
     return vmm__pool_take_locked(request->pool, request->bytes, out);
 }
 
@@ -39,7 +39,8 @@ static vmm_status refill_detached(struct vmm_cache *cache, const struct request 
                                   void **out)
 {
     struct block *block;
-    vmm_status status = vmm__grow_detached(cache, request->heap, request->block_bytes, &block);
+    vmm_status status =
+        vmm__grow_detached(cache, request->demand.heap, request->demand.bytes, &block);
     if (status != VMM_OK)
         return status;
     return vmm__pool_take_block_locked(request->pool, block, request->bytes, out);
@@ -62,7 +63,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
     if (!vmm__is_oom(status))
         return status;
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);
-    cache->is_sparing = false;
+    request->demand.is_sparing = false;
     struct reclaim reclaim = { .step = 0 };
     while (vmm__is_oom(status)) {
         vmm_status step_status = vmm__reclaim_next(cache, request, &reclaim);
@@ -70,8 +71,6 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
             break;
         if (step_status != VMM_OK && !vmm__is_oom(step_status))
             return step_status;
-        cache->is_sparing =
-            false; /* a step may have let other threads refill, which set it again */
         if (request->shared != NULL) {
             *out = request->shared;
             return VMM_OK;
@@ -100,11 +99,12 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
 {
     struct pool *pool = request.pool;
     uint64_t bytes = request.bytes;
-    if (!vmm__pool_need(pool, bytes, &request.heap, &request.block_bytes) ||
-        request.block_bytes > cache->vm.arena.limit_bytes)
+    struct demand *demand = &request.demand;
+    if (!vmm__pool_need(pool, bytes, &demand->heap, &demand->bytes) ||
+        demand->bytes > cache->vm.arena.limit_bytes)
         return arena_exceeded(cache, bytes);
     if (request.is_detached)
-        request.heap = &pool->large;
+        demand->heap = &pool->large;
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
@@ -112,8 +112,8 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
         (void)vmm__trim_expired_locked(
             cache); /* what cannot be released now is tried again later */
     cache->refills++;
-    cache->retained_bytes = vmm__graph_pools_retained_bytes(cache);
-    cache->is_sparing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
+    demand->retained_bytes = vmm__graph_pools_retained_bytes(cache);
+    demand->is_sparing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
     vmm__pool_lock(pool);
     vmm_status status = refill_locked(cache, &request, out);
     pool->large.strand_bytes = vmm__target_strand_bytes(cache);

@@ -80,41 +80,43 @@ static vmm_status view_plan(struct vmm_cache *cache, struct heap *heap, uint64_t
 }
 
 /* Makes a view, if that needs less new memory than the placement. VMM__NO_FIT if not. */
-static vmm_status view_make(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                            uint64_t allowed, uint64_t most, enum idle_when when)
+static vmm_status view_make(struct vmm_cache *cache, const struct demand *demand, uint64_t allowed,
+                            uint64_t most, enum idle_when when)
 {
+    struct heap *heap = demand->heap;
     struct plan plan;
     unsigned shift = cache->vm.arena.granule_shift;
-    vmm__cache_pools_lock_refilling(cache, heap);
+    vmm__cache_pools_lock_refilling(cache, demand);
     vmm_status status =
-        view_plan(cache, heap, bytes, vmm__min(allowed, most) << shift, when, &plan);
+        view_plan(cache, heap, demand->bytes, vmm__min(allowed, most) << shift, when, &plan);
     bool has_plan = status == VMM_OK;
     if (has_plan)
         status = plan.new_bytes >> shift < most ? vmm__stitch_transfer(cache, heap, when, &plan)
                                                 : VMM__NO_FIT;
     vmm__cache_pools_unlock_refilling(cache, heap); /* nothing is mapped under other pools' locks */
     if (status == VMM_OK)
-        status = vmm__stitch(cache, heap, bytes, &plan);
+        status = vmm__stitch(cache, heap, demand->bytes, &plan);
     if (has_plan)
         vmm__plan_end(&plan);
     return status;
 }
 
-vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                     enum grow_from from)
+vmm_status vmm__grow(struct vmm_cache *cache, const struct demand *demand, enum grow_from from)
 {
+    struct heap *heap = demand->heap;
+    uint64_t bytes = demand->bytes;
     struct placement placement;
     (void)vmm__limbo_drain(&cache->vm, NULL); /* release memory whose epoch has passed */
     vmm_status status = placement_reserve(cache, heap, bytes, &placement);
     if (status != VMM_OK)
         return status;
     uint64_t allowed =
-        from == GROW_TARGET || from == GROW_WITHIN ? vmm__target_granules(cache, bytes) : 0;
+        from == GROW_TARGET || from == GROW_WITHIN ? vmm__target_granules(cache, demand) : 0;
     bool is_within = placement.count <= allowed;
     if (!is_within && from == GROW_WITHIN)
         return VMM__NO_FIT;
     if (!is_within && has_views(cache, heap)) {
-        status = view_make(cache, heap, bytes, allowed, placement.count,
+        status = view_make(cache, demand, allowed, placement.count,
                            from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache, heap->pool));
         /* a view needs addresses for all of its chunks, and may find none where new memory does */
         if (status != VMM__NO_FIT && status != VMM_ERR_ADDRESS_SPACE)

@@ -17,12 +17,11 @@ enum grow_from {
 };
 
 /*
- * Maps memory so that the heap has a free block, or a run in a view, of at least `bytes`. On failure the heap may have
+ * Maps memory so that the heap has a free block, or a run in a view, of at least as many bytes as are in demand. On failure the heap may have
  * gained idle chunks, and places without users may be gone. VMM__NO_FIT (GROW_WITHIN only), ERR_DEVICE_OOM,
  * ERR_ADDRESS_SPACE, ERR_HOST_OOM, ERR_DRIVER.
  */
-vmm_status vmm__grow(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                     enum grow_from from);
+vmm_status vmm__grow(struct vmm_cache *cache, const struct demand *demand, enum grow_from from);
 
 /* Maps new memory at fresh addresses that touch no other block, and stores the free block of exactly these in *out. */
 vmm_status vmm__grow_detached(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,

@@ -41,22 +41,22 @@ static uint64_t root(uint64_t value)
 
 /* The peak of active bytes since the last trim, this request counted in, what is kept for captured graphs, and the
  * slack. */
-static uint64_t target_bytes(const struct vmm_cache *cache, uint64_t bytes)
+static uint64_t target_bytes(const struct vmm_cache *cache, const struct demand *demand)
 {
     const struct totals *totals = &cache->totals;
-    uint64_t active = vmm__stat_now(&totals->active_bytes) + bytes;
+    uint64_t active = vmm__stat_now(&totals->active_bytes) + demand->bytes;
     uint64_t lately = atomic_load_explicit(&totals->lately_active_bytes, memory_order_relaxed);
-    uint64_t peak = vmm__max(active, lately) + cache->retained_bytes;
+    uint64_t peak = vmm__max(active, lately) + demand->retained_bytes;
     uint64_t permille = vmm__min(cache->footprint_permille, 1000);
     uint64_t floor = vmm__min(FLOOR_BYTES, peak / FLOOR_SHARE) / 10 * vmm__min(permille, 10);
     return peak + vmm__max(floor, peak / 1000 * permille);
 }
 
-uint64_t vmm__target_granules(const struct vmm_cache *cache, uint64_t bytes)
+uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct demand *demand)
 {
     if (cache->footprint_permille == VMM_FOOTPRINT_ANY)
         return UINT64_MAX;
-    uint64_t target = target_bytes(cache, bytes);
+    uint64_t target = target_bytes(cache, demand);
     uint64_t reserved = vmm__stat_now(&cache->vm.reserved_bytes);
     return target > reserved ? (target - reserved) >> cache->vm.arena.granule_shift : 0;
 }

@@ -8,8 +8,8 @@
 
 #include "cache/cache.h"
 
-/* Returns the new granules that the target allows for a request of `bytes`. */
-uint64_t vmm__target_granules(const struct vmm_cache *cache, uint64_t bytes);
+/* Returns the new granules that the target allows for a request. */
+uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct demand *demand);
 
 /* Returns the size of a heap's largest new chunk for a request of `bytes`. */
 uint32_t vmm__target_chunk_granules(const struct vmm_cache *cache, const struct heap *heap,

@@ -38,7 +38,8 @@ static uint64_t missing_bytes(struct vmm_cache *cache, const struct request *req
                               const struct block **beside)
 {
     const struct vm *memory = &cache->vm;
-    uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, beside);
+    uint64_t grow_bytes =
+        vmm__grow_bytes(cache, request->demand.heap, request->demand.bytes, beside);
     uint64_t reserved_bytes = vmm__stat_now(&memory->reserved_bytes);
     if (memory->limit_bytes == 0 || reserved_bytes + grow_bytes <= memory->limit_bytes)
         return grow_bytes; /* the driver refuses, and does not say how much it is short of */
@@ -73,7 +74,8 @@ static vmm_status step_idle_finished(struct vmm_cache *cache, struct request *re
 static vmm_status step_view(struct vmm_cache *cache, struct request *request)
 {
     (void)cache;
-    request->heap->index.search_all = true;
+    request->demand.heap->index.search_all = true;
+    request->demand.is_short = true;
     bool is_raised = request->from < GROW_VIEW;
     request->from = is_raised ? GROW_VIEW : request->from;
     return ok_if(is_raised);
@@ -87,7 +89,7 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
         return VMM__NOTHING;
     bool is_raised = request->from < GROW_FOLLOW;
     request->from = GROW_FOLLOW;
-    vmm_status status = vmm__transfer(cache, request->heap, request->block_bytes, IDLE_FOLLOW);
+    vmm_status status = vmm__transfer(cache, &request->demand, IDLE_FOLLOW);
     return status == VMM__NO_FIT ? ok_if(is_raised) : status;
 }
 
@@ -118,7 +120,8 @@ static vmm_status step_quarantine(struct vmm_cache *cache, struct request *reque
 {
     bool has_flushed = request->waits < WAITS_MOST &&
                        vmm__pressure_quarantine(cache, request->pool, &request->given);
-    request->heap->index.search_all = true;
+    request->demand.heap->index.search_all = true;
+    request->demand.is_short = true;
     if (!has_flushed)
         return VMM__NOTHING;
     request->waits++;
@@ -211,7 +214,8 @@ static uint64_t shortfall_bytes(struct vmm_cache *cache, const struct request *r
 {
     const struct block *beside;
     uint64_t limit_bytes = cache->vm.limit_bytes;
-    uint64_t grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
+    uint64_t grow_bytes =
+        vmm__grow_bytes(cache, request->demand.heap, request->demand.bytes, &beside);
     uint64_t total_bytes = vmm__stat_now(&cache->vm.reserved_bytes) + grow_bytes;
     uint64_t device_bytes = vmm__oom_device_bytes(cache);
     uint64_t bytes = grow_bytes - vmm__min(grow_bytes, device_bytes);
@@ -301,6 +305,6 @@ vmm_status vmm__reclaim_report(struct vmm_cache *cache, const struct request *re
 {
     const struct block *beside;
     struct oom oom = { .status = status, .pool = request->pool, .bytes = request->bytes };
-    oom.grow_bytes = vmm__grow_bytes(cache, request->heap, request->block_bytes, &beside);
+    oom.grow_bytes = vmm__grow_bytes(cache, request->demand.heap, request->demand.bytes, &beside);
     return vmm__oom_report(cache, &oom);
 }

@@ -134,13 +134,12 @@ static vmm_status transfer_locked(struct vmm_cache *cache, struct heap *heap, ui
     return status;
 }
 
-vmm_status vmm__transfer(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                         enum idle_when when)
+vmm_status vmm__transfer(struct vmm_cache *cache, const struct demand *demand, enum idle_when when)
 {
     if (cache->pools.stocked.count < 2)
         return VMM__NO_FIT;
-    vmm__cache_pools_lock_refilling(cache, heap);
-    vmm_status status = transfer_locked(cache, heap, bytes, when);
-    vmm__cache_pools_unlock_refilling(cache, heap);
+    vmm__cache_pools_lock_refilling(cache, demand);
+    vmm_status status = transfer_locked(cache, demand->heap, demand->bytes, when);
+    vmm__cache_pools_unlock_refilling(cache, demand->heap);
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
 }

@@ -16,9 +16,8 @@
 
 #include "cache/reuse/idle_scan.h"
 
-/* Gives the heap a free block of at least `bytes` that it did not have. VMM__NO_FIT: there is none, or its chunks can no
+/* Gives the heap a free block that is long enough and that it did not have. VMM__NO_FIT: there is none, or its chunks can no
  * longer be transferred; some of them may have been. */
-vmm_status vmm__transfer(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
-                         enum idle_when when);
+vmm_status vmm__transfer(struct vmm_cache *cache, const struct demand *demand, enum idle_when when);
 
 #endif
