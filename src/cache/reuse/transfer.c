@@ -103,15 +103,11 @@ static vmm_status interval_take(struct vmm_cache *cache, const struct interval *
 {
     uint64_t end = interval->start + bytes;
     vmm_status status = runs->items[interval->first].address < end ? VMM_OK : VMM__NO_FIT;
-    const struct block *cut = NULL;
     for (uint64_t i = interval->first; i < interval->first + interval->count; i++) {
         struct idle_run run = runs->items[i];
         if (run.address >= end || status != VMM_OK)
             break;
         run_shorten(&cache->vm, end, &run);
-        if (run.block == cut) /* the run before this one was cut out of it */
-            run.block = vmm__heap_cover(run.heap, run.address);
-        cut = runs->items[i].block;
         status = vmm__idle_clear(cache, &run, heap->pool, when);
         if (status == VMM_OK)
             status = vmm__idle_hand(cache, &run, heap);
