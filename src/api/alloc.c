@@ -1,6 +1,6 @@
 /*
  * The public functions that allocate, free and release memory. Each checks its arguments and takes the fast path of the
- * stream's pool, or calls the module that does the work. include/vmmcache/vmmcache.h documents each function.
+ * stream's lane, or calls the module that does the work. include/vmmcache/vmmcache.h documents each function.
  */
 #include "cache/alloc/alloc.h"
 #include "api/internal.h"
@@ -43,12 +43,12 @@ vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **o
 {
     if (cache == NULL || out == NULL)
         return vmm__cache_missing("vmm_alloc", cache == NULL ? "cache" : "out");
-    struct pool *pool = vmm__alloc_pool_lock_fast(cache, stream);
-    if (pool == NULL)
+    struct lane *lane = vmm__alloc_lane_lock_fast(cache, stream);
+    if (lane == NULL)
         return alloc_without_fast_path(cache, bytes, stream, out, CALLER);
-    vmm_status status = vmm__pool_take_locked(pool, bytes, out);
-    vmm__biased_unlock(&pool->lock);
-    return status == VMM__NO_FIT ? vmm__refill(cache, pool, bytes, out) : status;
+    vmm_status status = vmm__lane_take_locked(lane, bytes, out);
+    vmm__biased_unlock(&lane->lock);
+    return status == VMM__NO_FIT ? vmm__refill(cache, lane, bytes, out) : status;
 }
 
 /* The error for an address that no heap owns. */
@@ -95,15 +95,15 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
         return VMM_OK;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     bool should_poll = false;
-    struct heap *heap = vmm__free_pool_lock_fast(cache, address);
+    struct heap *heap = vmm__free_lane_lock_fast(cache, address);
     vmm_status status;
     if (heap == NULL) {
         status = free_without_fast_path(cache, ptr, &should_poll, CALLER);
     } else {
-        struct pool *pool = heap->pool;
-        status = vmm__pool_give_locked(pool, heap, address);
-        should_poll = vmm__decay_should_poll(&cache->decay, &pool->frees) || cache->no_caching;
-        vmm__biased_unlock(&pool->lock);
+        struct lane *lane = heap->lane;
+        status = vmm__lane_give_locked(lane, heap, address);
+        should_poll = vmm__decay_should_poll(&cache->decay, &lane->frees) || cache->no_caching;
+        vmm__biased_unlock(&lane->lock);
     }
     if (status == VMM__NOT_FOUND)
         return unknown_pointer(cache, "vmm_free", ptr);
@@ -113,16 +113,16 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
 }
 
 /* Records that `user` uses a live block. user NULL: only checks that the block is live. */
-static vmm_status block_use(vmm_cache *cache, const void *ptr, struct pool *user)
+static vmm_status block_use(vmm_cache *cache, const void *ptr, struct lane *user)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    struct heap *heap = vmm__free_pool_lock(cache, address);
+    struct heap *heap = vmm__free_lane_lock(cache, address);
     if (heap == NULL)
         return unknown_pointer(cache, "vmm_record_stream", ptr);
-    struct pool *pool = heap->pool;
-    struct timeline *timeline = user == NULL ? &pool->timeline : &user->timeline;
-    vmm_status status = vmm__pool_use_locked(pool, heap, address, timeline);
-    vmm__biased_unlock(&pool->lock);
+    struct lane *lane = heap->lane;
+    struct timeline *timeline = user == NULL ? &lane->timeline : &user->timeline;
+    vmm_status status = vmm__lane_use_locked(lane, heap, address, timeline);
+    vmm__biased_unlock(&lane->lock);
     return status;
 }
 
@@ -139,11 +139,11 @@ vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream other)
     status = vmm__debug_inner(&call, &ptr);
     if (status != VMM_OK)
         return status;
-    struct pool *user = vmm__pools_find(&cache->pools, other);
-    if (user == NULL) { /* create a pool for the stream only if the block is live */
+    struct lane *user = vmm__lanes_find(&cache->lanes, other);
+    if (user == NULL) { /* create a lane for the stream only if the block is live */
         status = block_use(cache, ptr, NULL);
         if (status == VMM_OK)
-            status = vmm__cache_pool(cache, other, &user);
+            status = vmm__cache_lane(cache, other, &user);
     }
     return status == VMM_OK ? block_use(cache, ptr, user) : status;
 }
@@ -257,14 +257,14 @@ vmm_status vmm_listen(vmm_cache *cache, vmm_listener listener, void *context)
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
-    vmm__cache_pools_lock(cache, NULL);
+    vmm__cache_lanes_lock(cache, NULL);
     cache->directory.listener =
         (struct listener){ .tell = listener,
                            .context = context,
                            .owner = cache,
                            .is_of_memory =
                                cache->debug != NULL && vmm__debug_watches_memory(cache->debug) };
-    vmm__cache_pools_unlock(cache, NULL);
+    vmm__cache_lanes_unlock(cache, NULL);
     vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
 }

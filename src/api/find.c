@@ -3,7 +3,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "cache/cache.h"
-#include "pool/block_ref.h"
+#include "lane/block_ref.h"
 
 #include <string.h>
 
@@ -28,17 +28,17 @@ static vmm_status address_read_locked(struct vmm_cache *cache, uint64_t address,
         heap = vmm__directory_heap(&cache->directory, address);
     if (heap == NULL)
         return vmm__block_ref_none("vmm_find", NULL, address);
-    vmm__pool_lock(heap->pool);
+    vmm__lane_lock(heap->lane);
     bool found = block_read(heap, address, item);
     vmm_status status = found ? VMM_OK : vmm__block_ref_none("vmm_find", heap, address);
-    vmm__pool_unlock(heap->pool);
+    vmm__lane_unlock(heap->lane);
     if (found && cache->debug != NULL) {
         cache->debug_view->show(cache->debug, item);
         if (item->state != VMM_ITEM_LIVE || address - item->address >= item->bytes)
             status = vmm__block_ref_none("vmm_find", NULL, address);
     }
-    item->stream = heap->pool->stream;
-    item->pool = heap->pool->id;
+    item->stream = heap->lane->stream;
+    item->pool = heap->lane->id;
     item->is_small = heap->is_small;
     return status;
 }

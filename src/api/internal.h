@@ -6,7 +6,7 @@
  *   stats.c        statistics
  *   walk.c         chunks and blocks
  *
- * Locks: the functions take the grow lock and the pools' locks, except vmm__environment_check(), which takes none.
+ * Locks: the functions take the grow lock and the lanes' locks, except vmm__environment_check(), which takes none.
  */
 #ifndef VMM_API_INTERNAL_H
 #define VMM_API_INTERNAL_H
@@ -28,7 +28,7 @@ void vmm__environment_check(struct vmm_cache *cache);
 /* Logs the number of live blocks, their bytes and the largest blocks. Logs nothing if no block is live. */
 void vmm__leaks_log(struct vmm_cache *cache);
 
-/* Reads the statistics. Flushes the pools' counters, which can raise peaks; changes nothing else. */
+/* Reads the statistics. Flushes the lanes' counters, which can raise peaks; changes nothing else. */
 void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out);
 
 /* Does what vmm_walk() does, without its checks; works also during vmm_destroy(). */

@@ -88,9 +88,9 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     status = vmm__views_init(&cache->views, &cache->vm, &cache->directory);
     if (status != VMM_OK)
         goto fail_views;
-    status = vmm__pools_init(&cache->pools);
+    status = vmm__lanes_init(&cache->lanes);
     if (status != VMM_OK)
-        goto fail_pools;
+        goto fail_lanes;
     if (config->nvtx == VMM_ON)
         status = vmm__nvtx_open(cache);
     if (status != VMM_OK)
@@ -108,8 +108,8 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
 fail_debug:
     vmm__nvtx_close(cache);
 fail_nvtx:
-    (void)vmm__pools_fini(&cache->pools);
-fail_pools:
+    (void)vmm__lanes_fini(&cache->lanes);
+fail_lanes:
     vmm__views_fini(&cache->views);
 fail_views:
     vmm__directory_fini(&cache->directory);
@@ -254,7 +254,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     status = first_of(status, vmm__debug_close(cache, status == VMM_OK));
     vmm__nvtx_close(cache);
     vmm__directory_fini(&cache->directory);
-    status = first_of(status, vmm__pools_fini(&cache->pools));
+    status = first_of(status, vmm__lanes_fini(&cache->lanes));
     vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));

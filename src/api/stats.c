@@ -19,29 +19,29 @@ static void heap_read(const struct vm *memory, const struct heap *heap, vmm_stat
 }
 
 /* The free memory of a graph pool counts as retained, neither idle nor pinned: it stays until the pool is released. */
-static void pool_read(const struct vm *memory, const struct pool *pool, vmm_stats *stats)
+static void lane_read(const struct vm *memory, const struct lane *lane, vmm_stats *stats)
 {
-    stats->occupied_bytes += pool->large.occupied_bytes;
-    stats->unmovable_bytes += vmm__heap_unmovable(&pool->large) + vmm__heap_unmovable(&pool->small);
-    if (pool->is_in_use) {
-        stats->retained_bytes += pool->large.free_bytes + pool->small.free_bytes;
+    stats->occupied_bytes += lane->large.occupied_bytes;
+    stats->unmovable_bytes += vmm__heap_unmovable(&lane->large) + vmm__heap_unmovable(&lane->small);
+    if (lane->is_in_use) {
+        stats->retained_bytes += lane->large.free_bytes + lane->small.free_bytes;
         return;
     }
-    heap_read(memory, &pool->large, stats);
-    heap_read(memory, &pool->small, stats);
+    heap_read(memory, &lane->large, stats);
+    heap_read(memory, &lane->small, stats);
 }
 
-static void pools_read(struct vmm_cache *cache, vmm_stats *stats)
+static void lanes_read(struct vmm_cache *cache, vmm_stats *stats)
 {
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
-        vmm__pool_lock(pool);
-        vmm__counters_flush(&pool->counters, &cache->totals);
-        pool_read(&cache->vm, pool, stats);
-        vmm__pool_unlock(pool);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        vmm__lane_lock(lane);
+        vmm__counters_flush(&lane->counters, &cache->totals);
+        lane_read(&cache->vm, lane, stats);
+        vmm__lane_unlock(lane);
     }
-    stats->streams = cache->pools.count;
-    for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
-        stats->stale_streams += vmm__timeline_is_stale(&pool->timeline) ? 1 : 0;
+    stats->streams = cache->lanes.count;
+    for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next)
+        stats->stale_streams += vmm__timeline_is_stale(&lane->timeline) ? 1 : 0;
 }
 
 static void driver_read(const struct driver *driver, vmm_stats *stats)
@@ -88,7 +88,7 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
 {
     *out = (vmm_stats){ .struct_size = sizeof *out };
     vmm__fair_lock(&cache->grow_lock);
-    pools_read(cache, out);
+    lanes_read(cache, out);
 #define STAT_READ(name, unit, label) out->name = vmm__stat_read(&cache->STAT_##name);
     VMM_STAT_MAP(STAT_READ)
     out->limbo_bytes = cache->vm.limbo_bytes;

@@ -3,8 +3,8 @@
 #include "base/callback.h"
 #include "base/error.h"
 
-/* The state of a walk. It holds all pools' locks: a block in a view that is allocated or freed changes the address of
- * memory, which a walk of one pool after another would miss or show twice. */
+/* The state of a walk. It holds all lanes' locks: a block in a view that is allocated or freed changes the address of
+ * memory, which a walk of one lane after another would miss or show twice. */
 struct walk {
     vmm_cache *cache;
     vmm_visitor visit;
@@ -16,15 +16,15 @@ struct walk {
 
 static void item_visit(struct walk *walk, vmm_item item)
 {
-    const struct pool *pool = walk->heap == NULL ? NULL : walk->heap->pool;
+    const struct lane *lane = walk->heap == NULL ? NULL : walk->heap->lane;
     item.struct_size = sizeof item;
     bool is_used = item.kind == VMM_ITEM_BLOCK &&
                    (item.state == VMM_ITEM_LIVE || item.state == VMM_ITEM_WAITING);
     if (is_used && walk->cache->debug != NULL)
         walk->cache->debug_view->show(walk->cache->debug, &item);
-    if (pool != NULL) {
-        item.stream = pool->stream;
-        item.pool = pool->id;
+    if (lane != NULL) {
+        item.stream = lane->stream;
+        item.pool = lane->id;
         item.is_small = walk->heap->is_small;
     }
     if (walk->ended)
@@ -189,7 +189,7 @@ void vmm__walk(struct vmm_cache *cache, vmm_visitor visit, void *context)
     struct walk walk = { .cache = cache, .visit = visit, .context = context };
     const struct arena *arena = &cache->vm.arena;
     vmm__fair_lock(&cache->grow_lock);
-    vmm__cache_pools_lock(cache, NULL);
+    vmm__cache_lanes_lock(cache, NULL);
     uint64_t granule = vmm__arena_next_taken(arena, 0);
     while (granule < arena->granules && !walk.ended) {
         const struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
@@ -203,7 +203,7 @@ void vmm__walk(struct vmm_cache *cache, vmm_visitor visit, void *context)
         uint64_t end = granule + (is_guard_page ? 1 : chunk->granules);
         granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
     }
-    vmm__cache_pools_unlock(cache, NULL);
+    vmm__cache_lanes_unlock(cache, NULL);
     vmm__fair_unlock(&cache->grow_lock);
 }
 

@@ -11,7 +11,7 @@ void vmm__biased_init(struct biased_lock *lock)
 {
     *lock = (struct biased_lock){ .may_bias = vmm__barrier_is_ready() };
     (void)pthread_mutex_init(&lock->mutex, NULL);
-    VMM_LOCK_SET_RANK(lock, LOCK_RANK_POOL);
+    VMM_LOCK_SET_RANK(lock, LOCK_RANK_LANE);
 }
 
 void vmm__biased_fini(struct biased_lock *lock)

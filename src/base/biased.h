@@ -36,7 +36,7 @@ struct biased_lock {
     VMM_LOCK_CHECK_MEMBER
 };
 
-/* Has the rank of a pool's lock. */
+/* Has the rank of a lane's lock. */
 void vmm__biased_init(struct biased_lock *lock);
 void vmm__biased_fini(struct biased_lock *lock);
 
@@ -46,7 +46,7 @@ void vmm__biased_disable(struct biased_lock *lock);
 /* For callers that are not on the fast path, or hold the lock for long. */
 void vmm__biased_lock(struct biased_lock *lock);
 
-/* As vmm__biased_lock(), for the lock of a second pool. The grow lock makes the order of the two irrelevant, but
+/* As vmm__biased_lock(), for the lock of a second lane. The grow lock makes the order of the two irrelevant, but
  * ThreadSanitizer sees that both orders occur. It does not report locks that are taken by trying. */
 void vmm__biased_lock_second(struct biased_lock *lock);
 

@@ -26,14 +26,14 @@ static bool thread_holds_rank(enum lock_rank rank)
 
 void vmm__lock_check_order(const struct lock_check *check)
 {
-    bool may_take_second = check->rank == LOCK_RANK_POOL && thread_holds_rank(LOCK_RANK_GROW);
+    bool may_take_second = check->rank == LOCK_RANK_LANE && thread_holds_rank(LOCK_RANK_GROW);
     if (check->rank == LOCK_RANK_NONE)
         return;
     for (const struct lock_check *held = innermost;
          held != NULL && held->rank != LOCK_RANK_CALLBACK; held = held->outer) {
-        bool is_second_pool = held->rank == LOCK_RANK_POOL && may_take_second;
+        bool is_second_lane = held->rank == LOCK_RANK_LANE && may_take_second;
         VMM_ASSERT(held != check);
-        VMM_ASSERT(held->rank < check->rank || is_second_pool);
+        VMM_ASSERT(held->rank < check->rank || is_second_lane);
     }
 }
 

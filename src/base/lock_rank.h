@@ -2,7 +2,7 @@
  * The order in which one thread takes locks, checked in builds with VMM_CHECK >= 1.
  *
  * Each lock has a rank. Invariants:
- *  1. a thread takes locks in rising order of rank; it takes a second pool lock only while it holds a grow lock;
+ *  1. a thread takes locks in rising order of rank; it takes a second lane lock only while it holds a grow lock;
  *  2. a thread releases only a lock that it holds;
  *  3. a callback of the program starts afresh: it may use another cache, whatever its thread holds of this one.
  * Owns: for each thread, a list of the locks that it holds. The list runs through the locks themselves, so it needs no
@@ -21,8 +21,8 @@ enum lock_rank {
     LOCK_RANK_CALL,     /* orders whole calls of the library */
     LOCK_RANK_GATE,     /* the gate of debug mode */
     LOCK_RANK_GROW,     /* a cache's grow lock */
-    LOCK_RANK_POOL,     /* a pool's lock */
-    LOCK_RANK_TIMELINE, /* a pool's timeline */
+    LOCK_RANK_LANE,     /* a lane's lock */
+    LOCK_RANK_TIMELINE, /* a lane's timeline */
     LOCK_RANK_LEAF,     /* the holder takes no further lock */
     LOCK_RANK_CALLBACK  /* not a lock: a callback of the program */
 };

@@ -1,6 +1,6 @@
 /*
  * A mutex for short sections. A cache has two further kinds of locks: its grow lock (base/fair.h) and the locks of its
- * pools (base/biased.h). base/lock_rank.h states the order in which a thread takes them all.
+ * lanes (base/biased.h). base/lock_rank.h states the order in which a thread takes them all.
  */
 #ifndef VMM_BASE_MUTEX_H
 #define VMM_BASE_MUTEX_H

@@ -62,185 +62,185 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
         (void)fprintf(cache->log_file, "vmmcache: %s\n", line);
 }
 
-vmm_status vmm__cache_pool_open(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
+vmm_status vmm__cache_lane_open(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
 {
     vmm_status status =
-        vmm__pool_open(stream, cache->driver, &cache->directory, &cache->totals, out);
+        vmm__lane_open(stream, cache->driver, &cache->directory, &cache->totals, out);
     if (status == VMM_OK && (cache->nvtx != NULL || cache->debug != NULL))
         vmm__biased_disable(&(*out)->lock);
     return status;
 }
 
-/* A pool for a stream that has none: a closed or stale stream's, or a new one. */
-static vmm_status pool_make(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
+/* A lane for a stream that has none: a closed or stale stream's, or a new one. */
+static vmm_status lane_make(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
 {
     vmm_status status = vmm__driver_stream_check(cache->driver, stream);
     if (status != VMM_OK || vmm__stream_resume(cache, stream, out))
         return status;
-    status = vmm__cache_pool_open(cache, stream, out);
+    status = vmm__cache_lane_open(cache, stream, out);
     if (status != VMM_OK)
         return status;
     (*out)->large.home_end = &cache->home_end;
-    vmm__pools_add(&cache->pools, *out);
+    vmm__lanes_add(&cache->lanes, *out);
     return status;
 }
 
-vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
+vmm_status vmm__cache_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
 {
-    struct pool *pool = vmm__pools_find(&cache->pools, stream);
+    struct lane *lane = vmm__lanes_find(&cache->lanes, stream);
     vmm_status status = VMM_OK;
-    if (pool == NULL) {
+    if (lane == NULL) {
         vmm__fair_lock(&cache->grow_lock);
-        pool = vmm__pools_find(&cache->pools, stream);
-        if (pool == NULL)
-            status = pool_make(cache, stream, &pool);
+        lane = vmm__lanes_find(&cache->lanes, stream);
+        if (lane == NULL)
+            status = lane_make(cache, stream, &lane);
         vmm__fair_unlock(&cache->grow_lock);
     }
     if (status == VMM_OK)
-        *out = pool;
+        *out = lane;
     return status;
 }
 
-static void counters_flush(struct vmm_cache *cache, struct pool *pool)
+static void counters_flush(struct vmm_cache *cache, struct lane *lane)
 {
-    vmm__counters_flush(&pool->counters, &cache->totals);
+    vmm__counters_flush(&lane->counters, &cache->totals);
 }
 
-static void unlocked_counters_flush(struct vmm_cache *cache, struct pool *pool)
+static void unlocked_counters_flush(struct vmm_cache *cache, struct lane *lane)
 {
-    if (!vmm__biased_lock_fast(&pool->lock))
-        vmm__biased_lock_slow(&pool->lock);
-    counters_flush(cache, pool);
-    vmm__biased_unlock(&pool->lock);
+    if (!vmm__biased_lock_fast(&lane->lock))
+        vmm__biased_lock_slow(&lane->lock);
+    counters_flush(cache, lane);
+    vmm__biased_unlock(&lane->lock);
 }
 
-/* From now on the pool's counters are flushed only after a large change. */
-static void pool_share(struct vmm_cache *cache, struct pool *pool)
+/* From now on the lane's counters are flushed only after a large change. */
+static void lane_share(struct vmm_cache *cache, struct lane *lane)
 {
-    if (!atomic_exchange_explicit(&pool->is_watched, true, memory_order_relaxed))
-        unlocked_counters_flush(cache, pool);
+    if (!atomic_exchange_explicit(&lane->is_watched, true, memory_order_relaxed))
+        unlocked_counters_flush(cache, lane);
 }
 
-/* Shares the totals: no pool is active any longer, and each pool flushes its own counters after a large change. */
-static void cache_share(struct vmm_cache *cache, struct pool *pool)
+/* Shares the totals: no lane is active any longer, and each lane flushes its own counters after a large change. */
+static void cache_share(struct vmm_cache *cache, struct lane *lane)
 {
     atomic_store_explicit(&cache->totals.is_shared, true, memory_order_relaxed);
-    struct pool *before = atomic_exchange_explicit(&cache->active_pool, NULL, memory_order_acq_rel);
+    struct lane *before = atomic_exchange_explicit(&cache->active_lane, NULL, memory_order_acq_rel);
     if (before != NULL)
-        pool_share(cache, before);
-    pool_share(cache, pool);
+        lane_share(cache, before);
+    lane_share(cache, lane);
 }
 
-/* Two threads may do this at once: has_callers is read again, so that the one that sets active_pool last sees the other
+/* Two threads may do this at once: has_callers is read again, so that the one that sets active_lane last sees the other
  * and shares the totals. */
-static void pool_activate(struct vmm_cache *cache, struct pool *pool)
+static void lane_activate(struct vmm_cache *cache, struct lane *lane)
 {
     vmm__cache_called(cache);
     if (atomic_load_explicit(&cache->has_callers, memory_order_relaxed)) {
-        cache_share(cache, pool);
+        cache_share(cache, lane);
         return;
     }
-    struct pool *before = atomic_exchange_explicit(&cache->active_pool, pool, memory_order_acq_rel);
+    struct lane *before = atomic_exchange_explicit(&cache->active_lane, lane, memory_order_acq_rel);
     if (before != NULL)
         unlocked_counters_flush(cache, before);
     if (atomic_load_explicit(&cache->has_callers, memory_order_relaxed))
-        cache_share(cache, pool);
+        cache_share(cache, lane);
 }
 
-void vmm__cache_pool_activate(struct vmm_cache *cache, struct pool *pool)
+void vmm__cache_lane_activate(struct vmm_cache *cache, struct lane *lane)
 {
-    if (atomic_load_explicit(&cache->active_pool, memory_order_acquire) != pool &&
-        !atomic_load_explicit(&pool->is_watched, memory_order_relaxed))
-        pool_activate(cache, pool);
+    if (atomic_load_explicit(&cache->active_lane, memory_order_acquire) != lane &&
+        !atomic_load_explicit(&lane->is_watched, memory_order_relaxed))
+        lane_activate(cache, lane);
 }
 
-/* A pool is contended, and gets magazines, once threads have waited for its lock this often. */
+/* A lane is contended, and gets magazines, once threads have waited for its lock this often. */
 enum { CONTENDED_WAITS = 32 };
 
-static void contention_note_locked(const struct vmm_cache *cache, struct pool *pool)
+static void contention_note_locked(const struct vmm_cache *cache, struct lane *lane)
 {
-    VMM_ASSERT_HELD(&pool->lock);
+    VMM_ASSERT_HELD(&lane->lock);
     bool is_contended =
-        pool->lock.waits >= CONTENDED_WAITS && pool->lock.may_bias && !cache->no_caching;
-    if (is_contended && atomic_load_explicit(&pool->magazines, memory_order_relaxed) == NULL)
-        vmm__magazines_make_locked(pool);
+        lane->lock.waits >= CONTENDED_WAITS && lane->lock.may_bias && !cache->no_caching;
+    if (is_contended && atomic_load_explicit(&lane->magazines, memory_order_relaxed) == NULL)
+        vmm__magazines_make_locked(lane);
 }
 
-void vmm__cache_pool_lock_slow(struct vmm_cache *cache, struct pool *pool)
+void vmm__cache_lane_lock_slow(struct vmm_cache *cache, struct lane *lane)
 {
-    vmm__cache_pool_activate(cache, pool);
-    if (vmm__biased_lock_fast(&pool->lock))
+    vmm__cache_lane_activate(cache, lane);
+    if (vmm__biased_lock_fast(&lane->lock))
         return;
-    vmm__biased_lock_slow(&pool->lock);
+    vmm__biased_lock_slow(&lane->lock);
     vmm__cache_called(cache);
-    contention_note_locked(cache, pool);
+    contention_note_locked(cache, lane);
 }
 
-void vmm__cache_counters_flush(struct vmm_cache *cache, const struct pool *held)
+void vmm__cache_counters_flush(struct vmm_cache *cache, const struct lane *held)
 {
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
-        vmm__pool_lock_beside(pool, held);
-        counters_flush(cache, pool);
-        vmm__pool_unlock_beside(pool, held);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        vmm__lane_lock_beside(lane, held);
+        counters_flush(cache, lane);
+        vmm__lane_unlock_beside(lane, held);
     }
 }
 
-void vmm__cache_pools_turn(struct vmm_cache *cache)
+void vmm__cache_lanes_turn(struct vmm_cache *cache)
 {
-    struct pool_list *stocked = &cache->pools.stocked;
-    for (uint64_t i = 0; i < POOLS_USUAL && stocked->count > POOLS_USUAL; i++)
-        (void)vmm__pool_list_turn(stocked);
+    struct lane_list *stocked = &cache->lanes.stocked;
+    for (uint64_t i = 0; i < LANES_USUAL && stocked->count > LANES_USUAL; i++)
+        (void)vmm__lane_list_turn(stocked);
 }
 
-void vmm__cache_pools_vacate(struct vmm_cache *cache)
+void vmm__cache_lanes_vacate(struct vmm_cache *cache)
 {
     struct heap *heap = vmm__heap_drained(&cache->directory);
     for (; heap != NULL; heap = vmm__heap_drained(&cache->directory)) {
-        struct pool *pool = heap->pool;
-        if (vmm__pool_has_memory(pool) || pool->list != &cache->pools.stocked)
+        struct lane *lane = heap->lane;
+        if (vmm__lane_has_memory(lane) || lane->list != &cache->lanes.stocked)
             continue;
-        vmm__pool_lock(pool);
-        vmm__pool_vacate_locked(pool);
-        vmm__pool_unlock(pool);
-        vmm__pools_vacate(&cache->pools, pool);
+        vmm__lane_lock(lane);
+        vmm__lane_vacate_locked(lane);
+        vmm__lane_unlock(lane);
+        vmm__lanes_vacate(&cache->lanes, lane);
     }
 }
 
-void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held)
+void vmm__cache_lanes_lock(struct vmm_cache *cache, const struct lane *held)
 {
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next)
-        vmm__pool_lock_beside(pool, held);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next)
+        vmm__lane_lock_beside(lane, held);
 }
 
-void vmm__cache_pools_lock_refilling(struct vmm_cache *cache, const struct demand *demand)
+void vmm__cache_lanes_lock_refilling(struct vmm_cache *cache, const struct demand *demand)
 {
-    uint64_t left = demand->is_short ? cache->pools.stocked.count : POOLS_USUAL;
-    struct pool *held = demand->heap->pool;
+    uint64_t left = demand->is_short ? cache->lanes.stocked.count : LANES_USUAL;
+    struct lane *held = demand->heap->lane;
     held->scanned_refill = cache->refills;
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL && left > 0;
-         pool = pool->list_next, left--) {
-        if (pool != held && demand->is_sparing)
-            vmm__pool_lock_for_scan(pool, cache->refills);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && left > 0;
+         lane = lane->list_next, left--) {
+        if (lane != held && demand->is_sparing)
+            vmm__lane_lock_for_scan(lane, cache->refills);
         else
-            vmm__pool_lock_beside(pool, held);
-        pool->scanned_refill = cache->refills;
+            vmm__lane_lock_beside(lane, held);
+        lane->scanned_refill = cache->refills;
     }
 }
 
-void vmm__cache_pools_unlock_refilling(struct vmm_cache *cache, const struct heap *heap)
+void vmm__cache_lanes_unlock_refilling(struct vmm_cache *cache, const struct heap *heap)
 {
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
-        if (!vmm__pool_is_scanned(cache, pool))
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        if (!vmm__lane_is_scanned(cache, lane))
             continue;
-        pool->scanned_refill = 0;
-        vmm__pool_unlock_beside(pool, heap->pool);
+        lane->scanned_refill = 0;
+        vmm__lane_unlock_beside(lane, heap->lane);
     }
 }
 
-void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held)
+void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held)
 {
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next)
-        vmm__pool_unlock_beside(pool, held);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next)
+        vmm__lane_unlock_beside(lane, held);
 }
 
 vmm_status vmm__cache_copies_wait(struct vmm_cache *cache)
@@ -255,14 +255,14 @@ vmm_status vmm__cache_copies_wait(struct vmm_cache *cache)
     return status;
 }
 
-/* Pools are never freed, so the caller may use one without the lock. Shrinks the timeline of a pool without memory: it
+/* Lanes are never freed, so the caller may use one without the lock. Shrinks the timeline of a lane without memory: it
  * needs no events. */
-static struct pool *pool_after(struct vmm_cache *cache, struct pool *pool)
+static struct lane *lane_after(struct vmm_cache *cache, struct lane *lane)
 {
     vmm__fair_lock(&cache->grow_lock);
-    if (pool != NULL && pool->list != &cache->pools.stocked)
-        vmm__timeline_shrink(&pool->timeline);
-    struct pool *next = pool == NULL ? cache->pools.first : pool->next;
+    if (lane != NULL && lane->list != &cache->lanes.stocked)
+        vmm__timeline_shrink(&lane->timeline);
+    struct lane *next = lane == NULL ? cache->lanes.first : lane->next;
     vmm__fair_unlock(&cache->grow_lock);
     return next;
 }
@@ -281,16 +281,16 @@ vmm_status vmm__cache_wait(struct vmm_cache *cache)
     vmm_status first = VMM_OK;
     bool has_asked = false;
     bool has_capture = false;
-    for (struct pool *pool = pool_after(cache, NULL); pool != NULL;
-         pool = pool_after(cache, pool)) {
-        struct timeline *timeline = &pool->timeline;
+    for (struct lane *lane = lane_after(cache, NULL); lane != NULL;
+         lane = lane_after(cache, lane)) {
+        struct timeline *timeline = &lane->timeline;
         vmm_status status = vmm__timeline_wait(timeline, vmm__timeline_now(timeline));
         bool is_stale = status == VMM__PENDING && vmm__timeline_is_stale(timeline);
         if (is_stale && !has_asked)
             has_capture = capture_is_under_way(cache);
         has_asked = has_asked || is_stale;
         if (is_stale)
-            status = vmm__stream_wait_stale(cache, pool, has_capture);
+            status = vmm__stream_wait_stale(cache, lane, has_capture);
         if (status != VMM_OK && status != VMM__PENDING && first == VMM_OK)
             first = status;
     }
@@ -301,11 +301,11 @@ vmm_status vmm__cache_check_locked(struct vmm_cache *cache)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     vmm_status status = vmm__vm_check(&cache->vm);
-    for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_OK;
-         pool = pool->next) {
-        vmm__pool_lock(pool);
-        status = vmm__pool_check_locked(pool);
-        vmm__pool_unlock(pool);
+    for (struct lane *lane = cache->lanes.first; lane != NULL && status == VMM_OK;
+         lane = lane->next) {
+        vmm__lane_lock(lane);
+        status = vmm__lane_check_locked(lane);
+        vmm__lane_unlock(lane);
     }
     return status;
 }

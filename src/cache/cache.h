@@ -1,9 +1,9 @@
 /*
- * The cache: its memory, pools and settings, and what all of src/cache shares.
+ * The cache: its memory, lanes and settings, and what all of src/cache shares.
  *
- * Owns: virtual memory, directory and pools; the driver if vmm_create() opened it.
- * Lock order: grow_lock, then pools' locks (a second pool's only under grow_lock), then timelines'.
- * grow_lock guards the virtual memory, the set of pools and every policy decision. The fast path never takes it, and
+ * Owns: virtual memory, directory and lanes; the driver if vmm_create() opened it.
+ * Lock order: grow_lock, then lanes' locks (a second lane's only under grow_lock), then timelines'.
+ * grow_lock guards the virtual memory, the set of lanes and every policy decision. The fast path never takes it, and
  * vmm__poll() only tries it.
  * May be called by: cache, debug, api.
  */
@@ -17,8 +17,8 @@
 #include "base/ticker.h"
 #include "cache/graph/graph_pools.h"
 #include "cache/reclaim/decay.h"
-#include "pool/pools.h"
-#include "pool/views.h"
+#include "lane/lanes.h"
+#include "lane/views.h"
 #include "vm/vm.h"
 
 struct nvtx; /* see debug/nvtx.h */
@@ -32,7 +32,7 @@ struct debug_view {
     void (*show)(struct debug *debug, vmm_item *item);
     /* As vmm_block_bytes(), for a request that fits in the arena. */
     uint64_t (*block_bytes)(const struct debug *debug, uint64_t bytes);
-    /* For reclaim, without locks: returns the blocks in quarantine to their pools. Returns the count of blocks ever
+    /* For reclaim, without locks: returns the blocks in quarantine to their lanes. Returns the count of blocks ever
      * returned. */
     uint64_t (*give)(struct debug *debug);
 };
@@ -49,10 +49,10 @@ struct vmm_cache {
     struct driver *driver;
     uint64_t generation; /* of the process that created the cache: see base/fork.h */
     struct lost_listener lost_listener;
-    struct nvtx *nvtx; /* NULL: no NVTX annotations; otherwise no pool is locked on the fast path */
+    struct nvtx *nvtx; /* NULL: no NVTX annotations; otherwise no lane is locked on the fast path */
     bool owns_driver;
     bool no_caching;
-    bool has_views; /* a heap may map its chunks at further addresses: see pool/views.h */
+    bool has_views; /* a heap may map its chunks at further addresses: see lane/views.h */
     uint32_t footprint_permille; /* of the peak of active bytes: see grow/target.c */
     vmm_reuse reuse;
     vmm_compaction compaction;
@@ -61,7 +61,7 @@ struct vmm_cache {
     vmm_pressure_fn pressure; /* NULL: none */
     void *pressure_context;
     FILE *log_file; /* opened for VMM_LOG; NULL if not */
-    /* NULL: not in debug mode. In debug mode no pool is locked on the fast path, so that the fast path need not check. */
+    /* NULL: not in debug mode. In debug mode no lane is locked on the fast path, so that the fast path need not check. */
     struct debug *debug;
     const struct debug_view *debug_view;
     bool has_guard_pages; /* see grow/guard_page.h */
@@ -76,10 +76,10 @@ struct vmm_cache {
     struct views views;
     struct view_stats view_stats;
     struct totals totals;
-    struct pools pools;
+    struct lanes lanes;
     struct graph_pools graph_pools;
-    /* The pool that was locked last; NULL: none was, or the totals are shared. */
-    _Atomic(struct pool *) active_pool;
+    /* The lane that was locked last; NULL: none was, or the totals are shared. */
+    _Atomic(struct lane *) active_lane;
     _Atomic bool is_slow_path_only; /* no request takes the fast path: see alloc/alloc.h */
     _Atomic bool has_callers;       /* more than one thread has called */
     bool has_trim_target;           /* see reclaim/trim.h; grow_lock guards it */
@@ -115,8 +115,8 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
 
 /*
  * Checks the invariants of the chunks (vm/check.c), the arena's gaps, and the blocks, slabs, views, timeline and expired
- * memory of each pool (pool/check.c); ERR_INTERNAL names the one that is broken. The caller holds the grow lock and no
- * pool's.
+ * memory of each lane (lane/check.c); ERR_INTERNAL names the one that is broken. The caller holds the grow lock and no
+ * lane's.
  */
 vmm_status vmm__cache_check_locked(struct vmm_cache *cache);
 
@@ -137,7 +137,7 @@ static inline vmm_status vmm__cache_checked(struct vmm_cache *cache, uint64_t ev
     return check == VMM_OK ? status : check;
 }
 
-/* Notes which thread calls. With more than one, the totals are shared and refills pass over busy pools. */
+/* Notes which thread calls. With more than one, the totals are shared and refills pass over busy lanes. */
 static inline void vmm__cache_called(struct vmm_cache *cache)
 {
     uintptr_t self = vmm__thread_self();
@@ -151,48 +151,48 @@ static inline void vmm__cache_called(struct vmm_cache *cache)
 }
 
 /*
- * Makes a pool the active one. Flushes the counters of the pool that was active before, so that the totals stay exact;
- * or shares the totals, if more than one thread calls. The caller holds no pool's lock.
+ * Makes a lane the active one. Flushes the counters of the lane that was active before, so that the totals stay exact;
+ * or shares the totals, if more than one thread calls. The caller holds no lane's lock.
  */
-void vmm__cache_pool_activate(struct vmm_cache *cache, struct pool *pool);
+void vmm__cache_lane_activate(struct vmm_cache *cache, struct lane *lane);
 
 /*
- * Locks a pool to allocate or free in it. The fast way succeeds if the lock is biased to the calling thread and the pool
+ * Locks a lane to allocate or free in it. The fast way succeeds if the lock is biased to the calling thread and the lane
  * is active, or the totals are shared. The slow way always succeeds.
  */
-static inline bool vmm__cache_pool_lock_fast(struct vmm_cache *cache, struct pool *pool)
+static inline bool vmm__cache_lane_lock_fast(struct vmm_cache *cache, struct lane *lane)
 {
-    bool is_active = atomic_load_explicit(&cache->active_pool, memory_order_acquire) == pool ||
-                     atomic_load_explicit(&pool->is_watched, memory_order_relaxed);
-    return is_active && vmm__biased_lock_fast(&pool->lock);
+    bool is_active = atomic_load_explicit(&cache->active_lane, memory_order_acquire) == lane ||
+                     atomic_load_explicit(&lane->is_watched, memory_order_relaxed);
+    return is_active && vmm__biased_lock_fast(&lane->lock);
 }
 
-void vmm__cache_pool_lock_slow(struct vmm_cache *cache, struct pool *pool);
+void vmm__cache_lane_lock_slow(struct vmm_cache *cache, struct lane *lane);
 
-/* Flushes the counters of every pool; the caller has locked `held` (NULL: none). */
-void vmm__cache_counters_flush(struct vmm_cache *cache, const struct pool *held);
+/* Flushes the counters of every lane; the caller has locked `held` (NULL: none). */
+void vmm__cache_counters_flush(struct vmm_cache *cache, const struct lane *held);
 
-/* Lock every pool but `held`, which the caller has locked (NULL: none), and unlock them. */
-void vmm__cache_pools_lock(struct vmm_cache *cache, const struct pool *held);
-void vmm__cache_pools_unlock(struct vmm_cache *cache, const struct pool *held);
+/* Lock every lane but `held`, which the caller has locked (NULL: none), and unlock them. */
+void vmm__cache_lanes_lock(struct vmm_cache *cache, const struct lane *held);
+void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held);
 
 /* What a request needs that its heap does not have. */
 struct demand {
-    struct heap *heap;       /* its pool is locked */
+    struct heap *heap;       /* its lane is locked */
     uint64_t bytes;          /* of the block */
     uint64_t retained_bytes; /* free in graph pools: the footprint target allows for them */
-    bool is_sparing;         /* passes over pools that other threads use */
-    bool is_short;           /* memory has run out: searches the pools of all streams */
+    bool is_sparing;         /* passes over lanes that other threads use */
+    bool is_short;           /* memory has run out: searches the lanes of all streams */
 };
 
-/* The same for the pools that a request searches for idle memory. */
-void vmm__cache_pools_lock_refilling(struct vmm_cache *cache, const struct demand *demand);
-void vmm__cache_pools_unlock_refilling(struct vmm_cache *cache, const struct heap *heap);
+/* The same for the lanes that a request searches for idle memory. */
+void vmm__cache_lanes_lock_refilling(struct vmm_cache *cache, const struct demand *demand);
+void vmm__cache_lanes_unlock_refilling(struct vmm_cache *cache, const struct heap *heap);
 
-/* Whether a pool is one of these. */
-static inline bool vmm__pool_is_scanned(const struct vmm_cache *cache, const struct pool *pool)
+/* Whether a lane is one of these. */
+static inline bool vmm__lane_is_scanned(const struct vmm_cache *cache, const struct lane *lane)
 {
-    return pool->scanned_refill == cache->refills;
+    return lane->scanned_refill == cache->refills;
 }
 
 /*
@@ -208,38 +208,38 @@ vmm_status vmm__cache_wait(struct vmm_cache *cache);
 /* The bytes of the block that serves a request of `bytes`. */
 static inline uint64_t vmm__cache_block_bytes(const struct vmm_cache *cache, uint64_t bytes)
 {
-    uint64_t block_bytes = vmm__pool_block_bytes(bytes);
+    uint64_t block_bytes = vmm__lane_block_bytes(bytes);
     return cache->no_caching ? vmm__align_up(block_bytes, cache->vm.arena.granule_bytes)
                              : block_bytes;
 }
 
-/* The pools that a request searches for memory of other streams before it grows. A bound, so that the cost does not
+/* The lanes that a request searches for memory of other streams before it grows. A bound, so that the cost does not
  * depend on the number of streams; programs with up to 64 streams have all searched. */
-enum { POOLS_USUAL = 64 };
+enum { LANES_USUAL = 64 };
 
-/* Rotates the list by as many pools, if there are more, so that the next request searches others. */
-void vmm__cache_pools_turn(struct vmm_cache *cache);
+/* Rotates the list by as many lanes, if there are more, so that the next request searches others. */
+void vmm__cache_lanes_turn(struct vmm_cache *cache);
 
-/* Shrinks pools that have no memory left to a small record. The caller holds the grow lock and no pool's. */
-void vmm__cache_pools_vacate(struct vmm_cache *cache);
+/* Shrinks lanes that have no memory left to a small record. The caller holds the grow lock and no lane's. */
+void vmm__cache_lanes_vacate(struct vmm_cache *cache);
 
-/* Creates a pool and adds it to no list yet. */
-vmm_status vmm__cache_pool_open(struct vmm_cache *cache, vmm_stream stream, struct pool **out);
+/* Creates a lane and adds it to no list yet. */
+vmm_status vmm__cache_lane_open(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
-/* The stream's pool; creates it on first use. Takes the grow lock if the stream has none. */
-vmm_status vmm__cache_pool(struct vmm_cache *cache, vmm_stream stream, struct pool **out);
+/* The stream's lane; creates it on first use. Takes the grow lock if the stream has none. */
+vmm_status vmm__cache_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
-/* Lock and unlock a pool, unless it is `held`, which the caller has locked. */
-static inline void vmm__pool_lock_beside(struct pool *pool, const struct pool *held)
+/* Lock and unlock a lane, unless it is `held`, which the caller has locked. */
+static inline void vmm__lane_lock_beside(struct lane *lane, const struct lane *held)
 {
-    if (pool != held)
-        vmm__pool_lock_second(pool);
+    if (lane != held)
+        vmm__lane_lock_second(lane);
 }
 
-static inline void vmm__pool_unlock_beside(struct pool *pool, const struct pool *held)
+static inline void vmm__lane_unlock_beside(struct lane *lane, const struct lane *held)
 {
-    if (pool != held)
-        vmm__pool_unlock(pool);
+    if (lane != held)
+        vmm__lane_unlock(lane);
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* The pools of closed and stale streams: see streams.h. */
+/* The lanes of closed and stale streams: see streams.h. */
 #include "cache/streams.h"
 #include "base/error.h"
 
@@ -17,47 +17,47 @@ vmm_status vmm__stream_resolve(const char *function, vmm_stream *stream)
 
 /* ---- Closing ------------------------------------------------------------------------------- */
 
-/* Whether a pool, of the stream itself or of a graph, is this open stream's: not one of a closed stream with the same
+/* Whether a lane, of the stream itself or of a graph, is this open stream's: not one of a closed stream with the same
  * handle. */
-static bool is_open(const struct pool *pool, vmm_stream stream)
+static bool is_open(const struct lane *lane, vmm_stream stream)
 {
-    return pool->stream == stream && !vmm__timeline_has_ended(&pool->timeline);
+    return lane->stream == stream && !vmm__timeline_has_ended(&lane->timeline);
 }
 
-/* Settles a pool and begins a new epoch, so that a wait for the device covers all that was freed before. Leaves pools in
+/* Settles a lane and begins a new epoch, so that a wait for the device covers all that was freed before. Leaves lanes in
  * use by graphs alone. */
-static void pool_settle(struct pool *pool)
+static void lane_settle(struct lane *lane)
 {
-    vmm__pool_lock(pool);
-    if (!pool->is_in_use)
-        (void)vmm__pool_settle_locked(pool);
-    vmm__pool_unlock(pool);
+    vmm__lane_lock(lane);
+    if (!lane->is_in_use)
+        (void)vmm__lane_settle_locked(lane);
+    vmm__lane_unlock(lane);
 }
 
-/* Detaches a pool, so that other streams may use its free memory. */
-static void pool_close(struct vmm_cache *cache, struct pool *pool)
+/* Detaches a lane, so that other streams may use its free memory. */
+static void lane_close(struct vmm_cache *cache, struct lane *lane)
 {
-    vmm__timeline_end(&pool->timeline);
-    if (!pool->is_graph)
-        vmm__pools_hide(&cache->pools, pool);
-    pool_settle(pool);
+    vmm__timeline_end(&lane->timeline);
+    if (!lane->is_graph)
+        vmm__lanes_hide(&cache->lanes, lane);
+    lane_settle(lane);
 }
 
-/* The pools of an open stream: its own, then those of graphs. */
-static struct pool *pool_first(const struct vmm_cache *cache, vmm_stream stream)
+/* The lanes of an open stream: its own, then those of graphs. */
+static struct lane *lane_first(const struct vmm_cache *cache, vmm_stream stream)
 {
-    struct pool *pool = vmm__pools_find(&cache->pools, stream);
-    if (pool == NULL)
-        pool = cache->pools.graph_pools;
-    while (pool != NULL && !is_open(pool, stream))
-        pool = pool->next_graph_pool;
-    return pool;
+    struct lane *lane = vmm__lanes_find(&cache->lanes, stream);
+    if (lane == NULL)
+        lane = cache->lanes.graph_pools;
+    while (lane != NULL && !is_open(lane, stream))
+        lane = lane->next_graph_pool;
+    return lane;
 }
 
-static struct pool *pool_next(const struct vmm_cache *cache, const struct pool *pool)
+static struct lane *lane_next(const struct vmm_cache *cache, const struct lane *lane)
 {
-    vmm_stream stream = pool->stream;
-    struct pool *next = pool->is_graph ? pool->next_graph_pool : cache->pools.graph_pools;
+    vmm_stream stream = lane->stream;
+    struct lane *next = lane->is_graph ? lane->next_graph_pool : cache->lanes.graph_pools;
     while (next != NULL && !is_open(next, stream))
         next = next->next_graph_pool;
     return next;
@@ -67,26 +67,26 @@ static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream, bool 
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     bool has_waits = false;
-    for (struct pool *pool = pool_first(cache, stream); pool != NULL;
-         pool = pool_next(cache, pool)) {
-        struct timeline *timeline = &pool->timeline;
+    for (struct lane *lane = lane_first(cache, stream); lane != NULL;
+         lane = lane_next(cache, lane)) {
+        struct timeline *timeline = &lane->timeline;
         vmm_status status = vmm__timeline_record(timeline, vmm__timeline_now(timeline));
         *is_stale = vmm__timeline_is_stale(timeline);
         if (status != VMM_OK)
             return status;
-        vmm__pool_lock(pool);
-        has_waits = has_waits || vmm__uses_has_waits(&pool->uses);
-        vmm__pool_unlock(pool);
+        vmm__lane_lock(lane);
+        has_waits = has_waits || vmm__uses_has_waits(&lane->uses);
+        vmm__lane_unlock(lane);
     }
     if (has_waits)
         vmm__cache_counters_flush(cache,
                                   NULL); /* before waits end, so that the totals stay exact */
-    struct pool *next;
-    for (struct pool *pool = pool_first(cache, stream); pool != NULL; pool = next) {
-        next = pool_next(cache, pool);
-        pool_close(cache, pool);
+    struct lane *next;
+    for (struct lane *lane = lane_first(cache, stream); lane != NULL; lane = next) {
+        next = lane_next(cache, lane);
+        lane_close(cache, lane);
     }
-    vmm__cache_pools_vacate(cache);
+    vmm__cache_lanes_vacate(cache);
     return VMM_OK;
 }
 
@@ -104,106 +104,106 @@ vmm_status vmm__stream_end(struct vmm_cache *cache, vmm_stream stream, bool *is_
 
 /* ---- Reuse ------------------------------------------------------------------------ */
 
-/* Whether all work of a pool's closed stream has finished. */
-static bool has_passed(struct pool *pool)
+/* Whether all work of a lane's closed stream has finished. */
+static bool has_passed(struct lane *lane)
 {
-    struct timeline *timeline = &pool->timeline;
+    struct timeline *timeline = &lane->timeline;
     return vmm__timeline_query(timeline, vmm__timeline_now(timeline)) == VMM_OK;
 }
 
-/* Pools that each search checks. A search rotates its list, so that the next one checks other pools. */
+/* Lanes that each search checks. A search rotates its list, so that the next one checks other lanes. */
 enum { CLOSED_PROBES = 2, STALE_PROBES = 2 };
 
-/* A pool without memory, of any closed stream whose work has finished. */
-static struct pool *closed_find(struct vmm_cache *cache)
+/* A lane without memory, of any closed stream whose work has finished. */
+static struct lane *closed_find(struct vmm_cache *cache)
 {
     for (int probe = 0; probe < CLOSED_PROBES; probe++) {
-        struct pool *pool = vmm__pool_list_turn(&cache->pools.spare);
-        if (pool != NULL && has_passed(pool))
-            return pool;
+        struct lane *lane = vmm__lane_list_turn(&cache->lanes.spare);
+        if (lane != NULL && has_passed(lane))
+            return lane;
     }
     return NULL;
 }
 
-/* Whether the driver rejects a pool's stream and no record refers to its timeline. Queries the driver only if it has
+/* Whether the driver rejects a lane's stream and no record refers to its timeline. Queries the driver only if it has
  * rejected the stream before, and queries it again because a new stream may have the same handle now. */
-static bool is_stale(struct vmm_cache *cache, const struct pool *pool)
+static bool is_stale(struct vmm_cache *cache, const struct lane *lane)
 {
     bool is_capturing;
-    return vmm__timeline_is_unknown(&pool->timeline) &&
-           vmm__timeline_is_unreferenced(&pool->timeline) &&
-           vmm__driver_capturing(cache->driver, pool->stream, &is_capturing) ==
+    return vmm__timeline_is_unknown(&lane->timeline) &&
+           vmm__timeline_is_unreferenced(&lane->timeline) &&
+           vmm__driver_capturing(cache->driver, lane->stream, &is_capturing) ==
                VMM_ERR_INVALID_ARGUMENT;
 }
 
-/* A pool without memory of a stale stream; closes the stream. */
-static struct pool *stale_find(struct vmm_cache *cache)
+/* A lane without memory of a stale stream; closes the stream. */
+static struct lane *stale_find(struct vmm_cache *cache)
 {
     for (int probe = 0; probe < STALE_PROBES; probe++) {
-        struct pool *pool = vmm__pool_list_turn(&cache->pools.vacant);
-        if (pool == NULL || !is_stale(cache, pool))
+        struct lane *lane = vmm__lane_list_turn(&cache->lanes.vacant);
+        if (lane == NULL || !is_stale(cache, lane))
             continue;
-        vmm__timeline_end(&pool->timeline);
-        vmm__pools_hide(&cache->pools, pool);
-        return pool;
+        vmm__timeline_end(&lane->timeline);
+        vmm__lanes_hide(&cache->lanes, lane);
+        return lane;
     }
     return NULL;
 }
 
-static bool pool_resume(struct vmm_cache *cache, struct pool *pool, vmm_stream stream)
+static bool lane_resume(struct vmm_cache *cache, struct lane *lane, vmm_stream stream)
 {
-    if (pool == NULL || vmm__timeline_resume(&pool->timeline, stream) != VMM_OK)
+    if (lane == NULL || vmm__timeline_resume(&lane->timeline, stream) != VMM_OK)
         return false;
-    vmm__pools_show(&cache->pools, pool, stream);
+    vmm__lanes_show(&cache->lanes, lane, stream);
     return true;
 }
 
-bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
+bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
 {
     struct error_line line;
     vmm__error_save(&line);
-    *out = vmm__pools_find_closed(&cache->pools, stream);
-    bool is_found = pool_resume(cache, *out, stream);
+    *out = vmm__lanes_find_closed(&cache->lanes, stream);
+    bool is_found = lane_resume(cache, *out, stream);
     if (!is_found) {
         *out = closed_find(cache);
         if (*out == NULL)
             *out = stale_find(cache);
-        is_found = pool_resume(cache, *out, stream);
+        is_found = lane_resume(cache, *out, stream);
     }
     vmm__error_restore(&line);
     return is_found;
 }
 
-bool vmm__stream_serves(struct pool *pool)
+bool vmm__stream_serves(struct lane *lane)
 {
-    struct timeline *timeline = &pool->timeline;
+    struct timeline *timeline = &lane->timeline;
     if (!vmm__timeline_has_ended(timeline))
         return true;
     struct error_line line;
     vmm__error_save(&line);
-    bool serves = has_passed(pool) && vmm__timeline_resume(timeline, pool->stream) == VMM_OK;
+    bool serves = has_passed(lane) && vmm__timeline_resume(timeline, lane->stream) == VMM_OK;
     vmm__error_restore(&line);
     return serves;
 }
 
 /* ---- Stale streams --------------------------------------------------------------------- */
 
-vmm_status vmm__stream_wait_stale(struct vmm_cache *cache, struct pool *pool, bool has_capture)
+vmm_status vmm__stream_wait_stale(struct vmm_cache *cache, struct lane *lane, bool has_capture)
 {
     vmm__fair_lock(&cache->grow_lock);
     has_capture = has_capture || cache->graph_pools.captures != NULL;
     if (!has_capture)
-        pool_settle(pool);
+        lane_settle(lane);
     vmm__fair_unlock(&cache->grow_lock);
-    return has_capture ? VMM__PENDING : vmm__timeline_wait_stale(&pool->timeline);
+    return has_capture ? VMM__PENDING : vmm__timeline_wait_stale(&lane->timeline);
 }
 
 static bool any_is_stale(const struct vmm_cache *cache)
 {
-    const struct pool *pool = cache->pools.first;
-    while (pool != NULL && !vmm__timeline_is_stale(&pool->timeline))
-        pool = pool->next;
-    return pool != NULL;
+    const struct lane *lane = cache->lanes.first;
+    while (lane != NULL && !vmm__timeline_is_stale(&lane->timeline))
+        lane = lane->next;
+    return lane != NULL;
 }
 
 /* One wait for the device serves all stale streams. */
@@ -212,17 +212,17 @@ vmm_status vmm__streams_wait_stale_locked(struct vmm_cache *cache)
     VMM_ASSERT_HELD(&cache->grow_lock);
     if (!any_is_stale(cache) || vmm__graph_pools_capture(cache))
         return VMM__NOTHING;
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        if (!vmm__timeline_is_stale(&pool->timeline))
+    for (struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
+        if (!vmm__timeline_is_stale(&lane->timeline))
             continue;
-        pool_settle(pool);
-        pool->leaving_epoch = vmm__timeline_advance(&pool->timeline);
+        lane_settle(lane);
+        lane->leaving_epoch = vmm__timeline_advance(&lane->timeline);
     }
     vmm_status status = vmm__driver_device_wait(cache->driver);
-    for (struct pool *pool = cache->pools.first; pool != NULL && status == VMM_OK;
-         pool = pool->next) {
-        if (vmm__timeline_is_stale(&pool->timeline))
-            vmm__timeline_pass_stale(&pool->timeline, pool->leaving_epoch);
+    for (struct lane *lane = cache->lanes.first; lane != NULL && status == VMM_OK;
+         lane = lane->next) {
+        if (vmm__timeline_is_stale(&lane->timeline))
+            vmm__timeline_pass_stale(&lane->timeline, lane->leaving_epoch);
     }
     return status;
 }

@@ -1,17 +1,17 @@
 /*
- * The pools of closed and stale streams. See vmm_stream_end().
+ * The lanes of closed and stale streams. See vmm_stream_end().
  *
- * vmm_stream_end() closes a stream. Its pool keeps its blocks and is detached: requests of no stream use it. Other
- * streams may use its free memory once the stream's last event has passed. The pool is then reused: by a new stream with
+ * vmm_stream_end() closes a stream. Its lane keeps its blocks and is detached: requests of no stream use it. Other
+ * streams may use its free memory once the stream's last event has passed. The lane is then reused: by a new stream with
  * the same handle, which waits for that event on the device; or by any new stream, once the event has passed and the
- * pool has no memory. So, except for pools with memory, there are never more pools than streams existed at once.
+ * lane has no memory. So, except for lanes with memory, there are never more lanes than streams existed at once.
  *
  * A stream that the program destroyed without vmm_stream_end() is stale from the moment that the driver rejects its
- * handle (vm/timeline.h). Its pool is reused, too, once it has no memory and no record refers to its timeline. Whenever
- * a new stream needs a pool, the cache checks a few vacant ones for this. Until then the pool is a small record.
+ * handle (vm/timeline.h). Its lane is reused, too, once it has no memory and no record refers to its timeline. Whenever
+ * a new stream needs a lane, the cache checks a few vacant ones for this. Until then the lane is a small record.
  *
  * Invariants:
- *  1. a pool that is not of a graph is detached exactly while its timeline has ended.
+ *  1. a lane that is not of a graph is detached exactly while its timeline has ended.
  * May be called by: cache, api. Locks: the caller holds the grow lock, except where said.
  */
 #ifndef VMM_CACHE_STREAMS_H
@@ -31,16 +31,16 @@ vmm_status vmm__stream_resolve(const char *function, vmm_stream *stream);
  * grow lock. */
 vmm_status vmm__stream_end(struct vmm_cache *cache, vmm_stream stream, bool *is_stale);
 
-/* Reuses the pool of a closed or stale stream for a stream that has none. False if there is none to reuse. */
-bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct pool **out);
+/* Reuses the lane of a closed or stale stream for a stream that has none. False if there is none to reuse. */
+bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
 /* Whether a graph pool may serve requests of its stream's handle. If that stream was closed, its work must have finished,
- * and the pool resumes for the new stream with this handle. */
-bool vmm__stream_serves(struct pool *pool);
+ * and the lane resumes for the new stream with this handle. */
+bool vmm__stream_serves(struct lane *lane);
 
-/* Waits for the device on behalf of a stale stream's pool. VMM__PENDING if a capture forbids the wait: `has_capture`, or
+/* Waits for the device on behalf of a stale stream's lane. VMM__PENDING if a capture forbids the wait: `has_capture`, or
  * one that vmm_pool_begin() announced. Takes the grow lock, but not while it waits. */
-vmm_status vmm__stream_wait_stale(struct vmm_cache *cache, struct pool *pool, bool has_capture);
+vmm_status vmm__stream_wait_stale(struct vmm_cache *cache, struct lane *lane, bool has_capture);
 
 /* The same for all stale streams at once. The caller holds the grow lock, also during the wait. VMM__NOTHING if no stream
  * is stale or a capture forbids the wait. */

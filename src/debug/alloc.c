@@ -32,7 +32,7 @@ static vmm_status inner_alloc(struct debug *debug, struct record *record)
     return VMM_OK;
 }
 
-/* The call for which the thread allocates from a pool now; NULL: none. */
+/* The call for which the thread allocates from a lane now; NULL: none. */
 static _Thread_local const struct debug_call *current_call;
 
 /* Reports a misuse that it finds in the quarantine, but does not fail the request that needs the memory. */
@@ -75,7 +75,7 @@ static vmm_status record_begin(const struct debug_call *call, struct record *rec
     status = block_prepare(debug, record);
     if (status == VMM_OK) {
         const struct heap *heap = vmm__alloc_heap_of(debug->cache, record->inner);
-        record->epoch = vmm__timeline_now(&heap->pool->timeline);
+        record->epoch = vmm__timeline_now(&heap->lane->timeline);
         return VMM_OK;
     }
     struct error_line line;

@@ -62,7 +62,7 @@ static struct record *record_after(struct records *records, const struct record 
 static vmm_status canaries_query(const struct debug *debug, const struct record *record)
 {
     const struct heap *heap = vmm__alloc_heap_of(debug->cache, record->inner);
-    return vmm__timeline_query(&heap->pool->timeline, record->epoch);
+    return vmm__timeline_query(&heap->lane->timeline, record->epoch);
 }
 
 static vmm_status record_check(const struct debug_call *call, struct record *record,
@@ -98,7 +98,7 @@ vmm_status vmm__debug_check_all(const struct debug_call *call, bool work_has_end
  * Returns whether that work has ended. */
 static bool closed_stream_wait(const struct debug *debug, const struct record *record)
 {
-    struct timeline *timeline = &vmm__alloc_heap_of(debug->cache, record->inner)->pool->timeline;
+    struct timeline *timeline = &vmm__alloc_heap_of(debug->cache, record->inner)->lane->timeline;
     struct error_line line;
     vmm__error_save(&line);
     vmm_status status = vmm__timeline_wait(timeline, vmm__timeline_now(timeline));

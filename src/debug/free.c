@@ -5,7 +5,7 @@
 
 enum { KEPT_MOST = 4096 }; /* blocks in quarantine, at most */
 
-/* Returns a block to its pool. On failure the block stays where it was. */
+/* Returns a block to its lane. On failure the block stays where it was. */
 static vmm_status block_return(struct debug *debug, struct record *record, bool *should_poll)
 {
     vmm_status status = vmm__free_slow(debug->cache, record->inner, should_poll);
@@ -14,7 +14,7 @@ static vmm_status block_return(struct debug *debug, struct record *record, bool 
     return status;
 }
 
-/* Checks a block in quarantine and returns it to its pool. A block that is doubtful then stays. */
+/* Checks a block in quarantine and returns it to its lane. A block that is doubtful then stays. */
 static vmm_status kept_return(const struct debug_call *call, struct record *record,
                               struct finding *finding)
 {
@@ -67,7 +67,7 @@ static bool is_in_use(vmm_cache *cache, uint64_t inner)
 {
     vmm__fair_lock(&cache->grow_lock);
     const struct heap *heap = vmm__alloc_heap_of(cache, inner);
-    bool is_used = heap != NULL && heap->pool->is_in_use;
+    bool is_used = heap != NULL && heap->lane->is_in_use;
     vmm__fair_unlock(&cache->grow_lock);
     return is_used;
 }
@@ -75,18 +75,18 @@ static bool is_in_use(vmm_cache *cache, uint64_t inner)
 /* Waits for the work of other streams on a block. Returns false if it cannot wait for all of that work. */
 static bool uses_wait(vmm_cache *cache, uint64_t inner)
 {
-    struct heap *heap = vmm__free_pool_lock(cache, inner);
+    struct heap *heap = vmm__free_lane_lock(cache, inner);
     if (heap == NULL)
         return false;
-    vmm__uses_stamp(&heap->pool->uses, inner);
-    vmm__biased_unlock(&heap->pool->lock);
+    vmm__uses_stamp(&heap->lane->uses, inner);
+    vmm__biased_unlock(&heap->lane->lock);
     if (vmm__cache_wait(cache) != VMM_OK)
         return false;
-    heap = vmm__free_pool_lock(cache, inner);
+    heap = vmm__free_lane_lock(cache, inner);
     if (heap == NULL)
         return false;
-    bool have_ended = vmm__uses_forget(&heap->pool->uses, inner);
-    vmm__biased_unlock(&heap->pool->lock);
+    bool have_ended = vmm__uses_forget(&heap->lane->uses, inner);
+    vmm__biased_unlock(&heap->lane->lock);
     return have_ended;
 }
 
@@ -135,7 +135,7 @@ static vmm_status watched_free(const struct debug_call *call, struct record *rec
     vmm__error_restore(&line);
     if (!record->is_poison && !record->is_doubtful)
         return block_free(debug, record, should_poll);
-    /* A block in quarantine stays live to its pool, but the program's pin ends with its free. */
+    /* A block in quarantine stays live to its lane, but the program's pin ends with its free. */
     (void)vmm__pin_slow(debug->cache, record->inner, false);
     vmm__records_add_kept(&debug->records, record);
     quarantine_shrink(call, KEPT_MOST, debug->kept_bytes_most, finding);

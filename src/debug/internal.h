@@ -16,19 +16,19 @@
 #include "base/arith.h"
 #include "debug/debug_mode.h"
 
-/* The size of the pool's block for a request with canaries; UINT64_MAX on overflow. */
+/* The size of the lane's block for a request with canaries; UINT64_MAX on overflow. */
 static inline uint64_t vmm__debug_padded_bytes(uint64_t bytes)
 {
     uint64_t padded;
     if (!vmm__add_checked(bytes, DEBUG_FRONT_BYTES + DEBUG_BACK_BYTES, &padded))
         return UINT64_MAX;
-    return vmm__pool_block_bytes(padded);
+    return vmm__lane_block_bytes(padded);
 }
 
-/* Returns whether a block lies alone on its granules, unless graphs use its pool. */
+/* Returns whether a block lies alone on its granules, unless graphs use its lane. */
 static inline bool vmm__debug_is_large(uint64_t bytes)
 {
-    return vmm__debug_padded_bytes(bytes) > POOL_SMALL_LARGEST_BYTES;
+    return vmm__debug_padded_bytes(bytes) > LANE_SMALL_LARGEST_BYTES;
 }
 
 /* The misuse that a call has found so far. */

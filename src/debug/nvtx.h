@@ -9,7 +9,7 @@
  *
  * Owns: the heap's handle. Invariants:
  *  1. a block is registered from before vmm_alloc() returns it until vmm_free() frees it;
- *  2. the pools of a cache with annotations have no bias owner, so each call takes the slow path, which registers.
+ *  2. the lanes of a cache with annotations have no bias owner, so each call takes the slow path, which registers.
  * May be called by: api. Locks: none; any thread may call NVTX.
  */
 #ifndef VMM_DEBUG_NVTX_H

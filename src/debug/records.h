@@ -5,7 +5,7 @@
  *  1. a record is in exactly one list: live (the program has the block), kept (freed, in quarantine) or freed; while a
  *     call works on it, it may be in none;
  *  2. the map by_address finds live records by the program's address; the map by_inner finds live and kept records
- *     by the address of the pool's block;
+ *     by the address of the lane's block;
  *  3. the list of freed records has at most RECORDS_FREED_MOST: new blocks reuse the oldest.
  * May be called by: debug. Locks: records.lock, a leaf, guards the lists, the maps, and changes of a record in a
  * list. A call that has removed a record from its list may change it without the lock.
@@ -32,10 +32,10 @@ struct call_site {
 struct record {
     uint64_t address; /* the program's block */
     uint64_t bytes;   /* as requested */
-    uint64_t inner;   /* the pool's block */
+    uint64_t inner;   /* the lane's block */
     uint64_t inner_bytes;
     vmm_stream stream;
-    uint64_t epoch;   /* of the pool's timeline: once it has passed, the canaries are written */
+    uint64_t epoch;   /* of the lane's timeline: once it has passed, the canaries are written */
     bool is_watched;  /* the bytes around it hold canaries */
     bool is_detached; /* alone on its granules, before a guard page */
     bool is_used;     /* by other streams, too */

@@ -3,8 +3,8 @@
  *
  * Moments are epochs. A free stamps memory with the current epoch, which costs one load. Code
  * that later wants to use the memory elsewhere asks whether the epoch has passed. If there is no
- * event for it, the timeline records one and begins a new epoch. A pool whose memory other streams
- * search also records events as it frees: see vmm__pool_lend_locked(). When the ring of events is
+ * event for it, the timeline records one and begins a new epoch. A lane whose memory other streams
+ * search also records events as it frees: see vmm__lane_lend_locked(). When the ring of events is
  * full, every other one is dropped, except those that a host wait needs.
  *
  * Owns: its events. Invariants:
@@ -18,7 +18,7 @@
  * A capturing stream can record no event: a call that needs one returns VMM__PENDING until the
  * capture has ended, also for waiting and following. The same holds for a stale stream, which was
  * destroyed and is unknown to the driver: only a device wait says when its work has finished.
- * Callers: vm (limbo), the pool module, src/cache.
+ * Callers: vm (limbo), the lane module, src/cache.
  * Locks: its own, a leaf: no other lock is taken under it, and no thread waits for the device
  * under it.
  */

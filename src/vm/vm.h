@@ -20,8 +20,8 @@
  *     tries again. Until then they are neither relocated nor put into limbo;
  *  6. every unused record is in the list of unused records, and every record in limbo is in
  *     the list of limbo; a held record is in no list but its heap's list of marked chunks
- *     (pool/views.h).
- * This module knows nothing of blocks and pools. Callers: src/cache, src/api.
+ *     (lane/views.h).
+ * This module knows nothing of blocks and lanes. Callers: src/cache, src/api.
  * Locks: the cache's grow lock guards all of it; the atomic statistics may be read without it.
  */
 #ifndef VMM_VM_VM_H
@@ -47,9 +47,9 @@ struct chunk {
     uint64_t place; /* granule of the newest further mapping; see next_places */
     uint32_t granules;
     uint32_t places;          /* further mappings; they are unmapped before the home is */
-    uint64_t free_head_bytes; /* at its ends, while it has places; pool/views.h owns both */
+    uint64_t free_head_bytes; /* at its ends, while it has places; lane/views.h owns both */
     uint64_t free_tail_bytes;
-    bool is_marked; /* in its heap's list of chunks to measure; pool/views.h owns it */
+    bool is_marked; /* in its heap's list of chunks to measure; lane/views.h owns it */
     uint32_t next;  /* id of the next record in its list: of limbo, unused or marked ones */
     enum chunk_state state;
     bool is_mapped;            /* false in limbo if its release failed: each drain tries again */

@@ -3,7 +3,7 @@
  * instruction counts of callgrind leaves out the start-up.
  *
  * usage: pairs BYTES|contended|listed|mixed COUNT
- *   contended: pairs of 512 bytes in a contended pool, through the magazine of a thread that is not its bias owner
+ *   contended: pairs of 512 bytes in a contended lane, through the magazine of a thread that is not its bias owner
  *   listed:    the same by the bias owner
  *   mixed:     replacements in a live set of 2000 blocks of 512 B to 8 MiB, after warm-up rounds that grow the cache to
  *              what the set needs
@@ -24,16 +24,16 @@ static void pairs_run(vmm_cache *cache, size_t bytes, unsigned long count)
         cost_free(cache, cost_alloc(cache, bytes));
 }
 
-/* Puts the pool at once into the state that threads waiting for each other would reach after some time. */
-static void pool_contend(vmm_cache *cache, bool may_bias)
+/* Puts the lane at once into the state that threads waiting for each other would reach after some time. */
+static void lane_contend(vmm_cache *cache, bool may_bias)
 {
-    struct pool *pool;
-    cost_require(vmm__cache_pool(cache, NULL, &pool) == VMM_OK, "vmm__cache_pool");
+    struct lane *lane;
+    cost_require(vmm__cache_lane(cache, NULL, &lane) == VMM_OK, "vmm__cache_lane");
     if (!may_bias)
-        vmm__biased_disable(&pool->lock);
-    vmm__pool_lock(pool);
-    vmm__magazines_make_locked(pool);
-    vmm__pool_unlock(pool);
+        vmm__biased_disable(&lane->lock);
+    vmm__lane_lock(lane);
+    vmm__magazines_make_locked(lane);
+    vmm__lane_unlock(lane);
     (void)vmm__thread_slot_mine();
 }
 
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     bool is_listed = strcmp(argv[1], "listed") == 0;
     bool is_contended = is_listed || strcmp(argv[1], "contended") == 0;
     if (is_contended)
-        pool_contend(cache, is_listed);
+        lane_contend(cache, is_listed);
     if (strcmp(argv[1], "mixed") == 0)
         mixed_run(cache, count);
     else

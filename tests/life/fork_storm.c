@@ -91,7 +91,7 @@ static void *thread_main(void *context)
     unsigned number = *(const unsigned *)context;
     unsigned seed = number;
     struct block blocks[SLOTS] = { { .address = NULL } };
-    vmm_stream stream = (vmm_stream)(uintptr_t)(number % 3 * 16); /* threads share pools */
+    vmm_stream stream = (vmm_stream)(uintptr_t)(number % 3 * 16); /* threads share lanes */
     while (!atomic_load(&has_failed) && atomic_fetch_sub(&forks_left, 1) > 0) {
         for (int i = 0; i < ROUNDS; i++)
             block_toggle(&blocks[(unsigned)rand_r(&seed) % SLOTS], &seed, stream);

@@ -23,7 +23,7 @@ enum { CALL_NS = 1000000 };
 
 struct scene {
     struct cache_test *test;
-    vmm_stream stream; /* the thread takes the fast path of this stream's pool */
+    vmm_stream stream; /* the thread takes the fast path of this stream's lane */
     void *live;
     void *used;
 };
@@ -133,8 +133,8 @@ static struct scene scene_start(struct cache_test *test)
     block_fill(test, scene.live, 3 * MIB, 5, 0);
     for (int i = 0; i < 100; i++)
         block_free(test, block_alloc(test, 512, 0));
-    assert_non_null(test->cache->active_pool); /* the fast path is open */
-    assert_ptr_equal(test->cache->active_pool, vmm__pools_find(&test->cache->pools, scene.stream));
+    assert_non_null(test->cache->active_lane); /* the fast path is open */
+    assert_ptr_equal(test->cache->active_lane, vmm__lanes_find(&test->cache->lanes, scene.stream));
     return scene;
 }
 
@@ -167,12 +167,12 @@ static void *locks_hold(void *context)
     struct holder *holder = context;
     vmm_cache *cache = holder->cache;
     vmm__fair_lock(&cache->grow_lock);
-    vmm__cache_pools_lock(cache, NULL);
+    vmm__cache_lanes_lock(cache, NULL);
     vmm__mutex_lock(&cache->graph_pools.lock);
     (void)pthread_barrier_wait(&holder->holds);
     (void)pthread_barrier_wait(&holder->ends);
     vmm__mutex_unlock(&cache->graph_pools.lock);
-    vmm__cache_pools_unlock(cache, NULL);
+    vmm__cache_lanes_unlock(cache, NULL);
     vmm__fair_unlock(&cache->grow_lock);
     return NULL;
 }

@@ -15,8 +15,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 ALLOWED = {
     "headers": {},
     "modules": {
-        ("pool/block_ref", "pool/directory", "pool/heap", "pool/listener", "pool/magazine", "pool/pool", "pool/slab",
-         "pool/views"):
+        ("lane/block_ref", "lane/directory", "lane/heap", "lane/listener", "lane/magazine", "lane/lane", "lane/slab",
+         "lane/views"):
             "a heap belongs to a pool; its slabs, magazines and views take blocks from that pool and its heaps",
         ("cache/cache", "cache/graph/graph_pools", "cache/streams"):
             "struct vmm_cache contains the graph pools and the streams, which call the cache they belong to",

@@ -7,7 +7,7 @@ import sys
 
 import sources
 
-FLOORS = ("base", "driver", "vm", "pool", "cache", "debug", "api")
+FLOORS = ("base", "driver", "vm", "lane", "cache", "debug", "api")
 TORCH = len(FLOORS)  # sees of the library what its users see, and base
 HOST_MEMORY = r"\b(malloc|calloc|realloc|reallocarray|free|strdup|strndup|posix_memalign|" \
               r"aligned_alloc|asprintf|vasprintf|getline)\s*\("
@@ -57,8 +57,8 @@ def call_faults(path, code):
         if match and path != "base/hostmem.c":
             yield number, "calls %s(); host memory comes from base/hostmem.h" % match.group(1)
         match = re.search(r"\bvmm__driver_(\w+)\s*\(", line)
-        if match and path.startswith("pool/") and not re.match(r"event|stream_wait", match.group(1)):
-            yield number, "calls vmm__driver_%s(); pool may use events only" % match.group(1)
+        if match and path.startswith("lane/") and not re.match(r"event|stream_wait", match.group(1)):
+            yield number, "calls vmm__driver_%s(); lane may use events only" % match.group(1)
         if re.search(r"(->|\.)ops->\w+\s*\(", line) and not path.startswith("driver/"):
             yield number, "calls the driver's table; only src/driver/ may"
 

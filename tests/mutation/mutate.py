@@ -22,7 +22,7 @@ import time
 import mutants
 import trials
 
-CORE = r"^src/(base|vm|pool|cache|debug|api)/.*\.[ch]$"
+CORE = r"^src/(base|vm|lane|cache|debug|api)/.*\.[ch]$"
 HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 

@@ -1,6 +1,6 @@
 /*
  * The layers below the cache, assembled by hand on a small sim device: 64 MiB of memory, an arena
- * of 64 granules, two pools of streams 1 and 2.
+ * of 64 granules, two lanes of streams 1 and 2.
  *
  * Use ENGINE_TEST(name), in which `engine` is that. The teardown releases all memory and checks
  * that nothing is left.
@@ -8,11 +8,11 @@
 #ifndef VMM_ENGINE_SUPPORT_H
 #define VMM_ENGINE_SUPPORT_H
 
-#include "support/pool_support.h"
+#include "support/lane_support.h"
 #include "support/sim_support.h"
 
-#include "pool/pool.h"
-#include "pool/views.h"
+#include "lane/lane.h"
+#include "lane/views.h"
 #include "vm/vm.h"
 
 #include <stdlib.h>
@@ -33,8 +33,8 @@ struct engine {
     struct directory directory;
     struct views views;
     struct totals totals;
-    struct pool *pool;
-    struct pool *other;
+    struct lane *lane;
+    struct lane *other;
 };
 
 static inline int engine_setup(void **state)
@@ -47,9 +47,9 @@ static inline int engine_setup(void **state)
     assert_int_equal(engine->memory.arena.granules, ENGINE_GRANULES);
     assert_ok(vmm__directory_init(&engine->directory, &engine->memory.arena));
     assert_ok(vmm__views_init(&engine->views, &engine->memory, &engine->directory));
-    assert_ok(vmm__pool_open(STREAM(1), engine->driver, &engine->directory, &engine->totals,
-                             &engine->pool));
-    assert_ok(vmm__pool_open(STREAM(2), engine->driver, &engine->directory, &engine->totals,
+    assert_ok(vmm__lane_open(STREAM(1), engine->driver, &engine->directory, &engine->totals,
+                             &engine->lane));
+    assert_ok(vmm__lane_open(STREAM(2), engine->driver, &engine->directory, &engine->totals,
                              &engine->other));
     return 0;
 }
@@ -61,8 +61,8 @@ static inline int engine_teardown(void **state)
     vmm__sim_fail_at(engine->driver, 0, VMM_OK, false);
     assert_int_equal(mismatches(engine->driver), 0);
     vmm__directory_fini(&engine->directory);
-    vmm__pool_close(engine->pool);
-    vmm__pool_close(engine->other);
+    vmm__lane_close(engine->lane);
+    vmm__lane_close(engine->other);
     vmm__views_fini(&engine->views);
     assert_ok(vmm__vm_fini(&engine->memory));
     sim_assert_clean(engine->driver);
@@ -106,14 +106,14 @@ static inline struct block *heap_take(struct heap *heap, uint64_t bytes)
     return block;
 }
 
-/* Files the runs of changed chunks anew first, as vmm__pool_lock() does. */
+/* Files the runs of changed chunks anew first, as vmm__lane_lock() does. */
 static inline void engine_check(struct engine *engine)
 {
-    vmm__views_update(&engine->pool->large);
+    vmm__views_update(&engine->lane->large);
     vmm__views_update(&engine->other->large);
     assert_ok(vmm__vm_check(&engine->memory));
-    assert_ok(pool_check(engine->pool));
-    assert_ok(pool_check(engine->other));
+    assert_ok(lane_check(engine->lane));
+    assert_ok(lane_check(engine->other));
 }
 
 static inline uint64_t engine_reserved_bytes(const struct engine *engine)

@@ -35,7 +35,7 @@ static inline void live_blocks_check(struct scene *scene)
         const struct live *live = &lives[i];
         if (live->address != 0)
             memory_check(scene->driver, live->address, live->bytes, live_word(live->address),
-                         live->heap->pool->stream);
+                         live->heap->lane->stream);
     }
     if (mismatches(scene->driver) != 0)
         fail_msg("%s", vmm__sim_mismatch(scene->driver));
@@ -85,7 +85,7 @@ static inline struct block *live_block_at(struct scene *scene, struct heap *heap
         (void)vmm__heap_give(heap, below, epoch);
     vmm__heap_settle(heap);
     block->requested_bytes = bytes;
-    memory_fill(scene->driver, address, bytes, live_word(address), heap->pool->stream);
+    memory_fill(scene->driver, address, bytes, live_word(address), heap->lane->stream);
     assert_true(live_count < LIVES_MOST);
     lives[live_count++] = (struct live){ .heap = heap, .address = address, .bytes = bytes };
     return block;
@@ -97,7 +97,7 @@ static inline struct block *live_view_take(struct scene *scene, struct heap *hea
     struct block *block = view_take(heap, bytes);
     block->requested_bytes = bytes;
     memory_fill(scene->driver, block->address, bytes, live_word(block->address),
-                heap->pool->stream);
+                heap->lane->stream);
     assert_true(live_count < LIVES_MOST);
     lives[live_count++] = (struct live){ .heap = heap, .address = block->address, .bytes = bytes };
     return block;
@@ -106,7 +106,7 @@ static inline struct block *live_view_take(struct scene *scene, struct heap *hea
 /* Pins a live block, so that compaction does not move it. */
 static inline void live_block_pin(struct heap *heap, const struct block *block)
 {
-    assert_ok(pool_pin(heap, block->address, true));
+    assert_ok(lane_pin(heap, block->address, true));
 }
 
 static inline void live_block_free(struct scene *scene, uint64_t address)
@@ -117,8 +117,8 @@ static inline void live_block_free(struct scene *scene, uint64_t address)
             continue;
         struct block *block = vmm__heap_find(live->heap, address);
         assert_non_null(block);
-        assert_ok(pool_pin(live->heap, address, false));
-        (void)vmm__heap_give(live->heap, block, vmm__timeline_now(&live->heap->pool->timeline));
+        assert_ok(lane_pin(live->heap, address, false));
+        (void)vmm__heap_give(live->heap, block, vmm__timeline_now(&live->heap->lane->timeline));
         live->address = 0;
     }
     assert_ok(vmm__cache_check(scene->cache));

@@ -1,6 +1,6 @@
 /*
  * A whole cache on a small sim device, with its insides open: 64 MiB of memory, an arena of 64
- * granules, two pools of streams 1 and 2. The test lays out extents by hand.
+ * granules, two lanes of streams 1 and 2. The test lays out extents by hand.
  *
  * Use POLICY_TEST(name), in which `scene` is that. The teardown destroys the cache and checks that
  * nothing is left. One thread: a test takes locks only where the library asserts them.
@@ -8,13 +8,13 @@
 #ifndef VMM_POLICY_SUPPORT_H
 #define VMM_POLICY_SUPPORT_H
 
-#include "support/pool_support.h"
+#include "support/lane_support.h"
 #include "support/sim_support.h"
 
 #include "api/create_on.h"
 #include "cache/cache.h"
 #include "cache/grow/grow.h"
-#include "pool/views.h"
+#include "lane/views.h"
 
 #define POLICY_TEST(name) TEST_WITH(name, scene_setup, scene_teardown, struct scene *scene)
 
@@ -23,8 +23,8 @@ enum { SCENE_GRANULES = 64 };
 struct scene {
     struct driver *driver;
     vmm_cache *cache;
-    struct pool *pool;
-    struct pool *other;
+    struct lane *lane;
+    struct lane *other;
 };
 
 static inline int scene_setup(void **state)
@@ -37,8 +37,8 @@ static inline int scene_setup(void **state)
     assert_ok(vmm__driver_sim_open(&options, &scene.driver));
     assert_ok(vmm__cache_create_on(&config, scene.driver, &scene.cache));
     assert_int_equal(scene.cache->vm.arena.granules, SCENE_GRANULES);
-    assert_ok(vmm__cache_pool(scene.cache, STREAM(1), &scene.pool));
-    assert_ok(vmm__cache_pool(scene.cache, STREAM(2), &scene.other));
+    assert_ok(vmm__cache_lane(scene.cache, STREAM(1), &scene.lane));
+    assert_ok(vmm__cache_lane(scene.cache, STREAM(2), &scene.other));
     *state = &scene;
     return 0;
 }
@@ -78,7 +78,7 @@ static inline struct block *extent(struct scene *scene, struct heap *heap, uint6
 {
     struct vm *memory = &scene->cache->vm;
     uint64_t address = scene_address(scene, granule);
-    vmm__pools_touch(&scene->cache->pools, heap->pool);
+    vmm__lanes_touch(&scene->cache->lanes, heap->lane);
     vmm__arena_take(&memory->arena, granule, count);
     assert_ok(vmm__vm_map(memory, granule, count, chunk_granules));
     assert_ok(vmm__vm_access(memory, granule, count));
@@ -99,8 +99,8 @@ static inline struct block *block_free_busy(struct scene *scene, struct heap *he
                                             struct block *block)
 {
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
-    memory_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
-    return vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
+    memory_fill(scene->driver, block->address, block->node.size, 1, heap->lane->stream);
+    return vmm__heap_give(heap, block, vmm__timeline_now(&heap->lane->timeline));
 }
 
 static inline uint64_t scene_reserved_bytes(const struct scene *scene)
@@ -122,17 +122,17 @@ static inline uint64_t largest_run_bytes(const struct heap *heap)
     return node == NULL ? 0 : node->size;
 }
 
-/* As a refill of the heap does. The pool counts as stocked. */
+/* As a refill of the heap does. The lane counts as stocked. */
 static inline void scene_lock(struct scene *scene, const struct heap *heap)
 {
-    vmm__pools_touch(&scene->cache->pools, heap->pool);
+    vmm__lanes_touch(&scene->cache->lanes, heap->lane);
     vmm__fair_lock(&scene->cache->grow_lock);
-    vmm__pool_lock(heap->pool);
+    vmm__lane_lock(heap->lane);
 }
 
 static inline void scene_unlock(struct scene *scene, const struct heap *heap)
 {
-    vmm__pool_unlock(heap->pool);
+    vmm__lane_unlock(heap->lane);
     vmm__fair_unlock(&scene->cache->grow_lock);
 }
 

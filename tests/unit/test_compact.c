@@ -3,7 +3,7 @@
 
 LIVE_TEST(live_granules_move_to_chunks_of_their_own)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 10, 8, 8);
     (void)live_block_at(scene, heap, scene_address(scene, 13) + 4096, MIB);
     assert_ok(scene_compact(scene, 7 * GRANULE));
@@ -24,7 +24,7 @@ LIVE_TEST(live_granules_move_to_chunks_of_their_own)
 
 LIVE_TEST(adjacent_live_granules_share_a_chunk)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 10, 12, 12);
     (void)live_block_at(scene, heap, scene_address(scene, 12), 3 * GRANULE);
     (void)live_block_at(scene, heap, scene_address(scene, 16) + 512, 2 * GRANULE);
@@ -36,7 +36,7 @@ LIVE_TEST(adjacent_live_granules_share_a_chunk)
 
 LIVE_TEST(pinned_blocks_do_not_move)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 10, 4, 4);
     struct block *pinned = live_block_at(scene, heap, scene_address(scene, 11), MIB);
     (void)extent(scene, heap, 20, 4, 4);
@@ -49,7 +49,7 @@ LIVE_TEST(pinned_blocks_do_not_move)
     assert_true(place_handle(scene, 11) == handles[0]);
     assert_true(place_handle(scene, 21) != handles[1]);
     live_blocks_check(scene);
-    assert_ok(pool_pin(heap, pinned->address, false));
+    assert_ok(lane_pin(heap, pinned->address, false));
     (void)atomic_fetch_add(&scene->cache->unpins, 1); /* as vmm_unpin() does */
     assert_ok(scene_compact(scene, 3 * GRANULE));
     assert_int_equal(scene_reserved_bytes(scene), 2 * GRANULE);
@@ -71,7 +71,7 @@ static struct block *view_make(struct scene *scene, struct heap *heap)
 
 LIVE_TEST(blocks_in_views_keep_their_address_when_their_chunks_move)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = view_make(scene, heap);
     uint64_t address = block->address;
     uint64_t handles[] = { place_handle(scene, 11), place_handle(scene, 20) };
@@ -94,12 +94,12 @@ LIVE_TEST(blocks_in_views_keep_their_address_when_their_chunks_move)
 
 LIVE_TEST(chunks_under_pinned_blocks_in_views_do_not_move)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = view_make(scene, heap);
     live_block_pin(heap, block);
     assert_status(scene_compact(scene, UINT64_MAX), VMM__NOTHING);
     assert_int_equal(scene_reserved_bytes(scene), 6 * GRANULE);
-    assert_ok(pool_pin(heap, block->address, false));
+    assert_ok(lane_pin(heap, block->address, false));
     (void)atomic_fetch_add(&scene->cache->unpins, 1);
     assert_ok(scene_compact(scene, UINT64_MAX));
     assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
@@ -108,7 +108,7 @@ LIVE_TEST(chunks_under_pinned_blocks_in_views_do_not_move)
 /* One block ends on the head of a chunk, another begins on its tail. The granules between them leave their row. */
 LIVE_TEST(a_row_is_split_where_a_chunk_was_free)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 10, 8, 8);
     uint64_t middle = scene_address(scene, 10) + 3 * MIB;
     (void)live_block_at(scene, heap, middle, 8 * MIB);
@@ -137,14 +137,14 @@ LIVE_TEST(a_row_is_split_where_a_chunk_was_free)
 
 LIVE_TEST(idle_places_are_unmapped_before_their_chunk_moves)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 10, 4, 4);
     (void)live_block_at(scene, heap, scene_address(scene, 10), MIB);
     (void)extent(scene, heap, 20, 2, 2);
     assert_ok(scene_grow(scene, heap, 5 * GRANULE, GROW_VIEW));
     uint64_t place = scene_chunk(scene, 10)->place;
     struct block *block = view_take(heap, 4 * GRANULE);
-    (void)vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
+    (void)vmm__heap_give(heap, block, vmm__timeline_now(&heap->lane->timeline));
     assert_ok(scene_compact(scene, 3 * GRANULE));
     assert_int_equal(scene->cache->compactions, 1);
     assert_int_equal(scene_chunk(scene, 10)->granules, 1);
@@ -156,8 +156,8 @@ LIVE_TEST(idle_places_are_unmapped_before_their_chunk_moves)
 LIVE_TEST(compaction_reports_that_it_gained_nothing)
 {
     assert_status(scene_compact(scene, GRANULE), VMM__NOTHING);
-    (void)extent(scene, &scene->pool->large, 10, 4, 4);
-    (void)live_block_at(scene, &scene->pool->large, scene_address(scene, 10), 4 * GRANULE);
+    (void)extent(scene, &scene->lane->large, 10, 4, 4);
+    (void)live_block_at(scene, &scene->lane->large, scene_address(scene, 10), 4 * GRANULE);
     assert_status(scene_compact(scene, GRANULE), VMM__NOTHING);
     assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_copy), 0);
@@ -173,7 +173,7 @@ static void chunk_make_live(struct scene *scene, struct heap *heap, uint64_t gra
 LIVE_TEST(compaction_moves_only_what_the_request_needs)
 {
     for (unsigned i = 0; i < 4; i++)
-        chunk_make_live(scene, &scene->pool->large, 4 + 8 * i);
+        chunk_make_live(scene, &scene->lane->large, 4 + 8 * i);
     for (unsigned moved = 1; moved <= 4; moved++) {
         assert_ok(scene_compact(scene, 1));
         assert_int_equal(scene_reserved_bytes(scene), (16 - 3 * moved) * GRANULE);
@@ -186,7 +186,7 @@ LIVE_TEST(compaction_moves_only_what_the_request_needs)
 /* The first chunk has no room for its copy until the second, which needs less, is released. */
 LIVE_TEST(a_chunk_without_room_is_tried_again)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 4, 12, 12);
     (void)live_block_at(scene, heap, scene_address(scene, 6), 3 * GRANULE);
     (void)extent(scene, heap, 20, 4, 4);
@@ -200,7 +200,7 @@ LIVE_TEST(a_chunk_without_room_is_tried_again)
 /* Every other granule is live, in a chunk larger than the cache makes. */
 LIVE_TEST(a_chunk_splits_into_any_number_of_parts)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 0, 20, 20);
     for (unsigned i = 0; i < 10; i++)
         (void)live_block_at(scene, heap, scene_address(scene, 2 * i), GRANULE);
@@ -211,7 +211,7 @@ LIVE_TEST(a_chunk_splits_into_any_number_of_parts)
 LIVE_TEST(compaction_runs_only_if_configured)
 {
     static const vmm_compaction refused[] = { VMM_COMPACTION_DEFAULT, VMM_COMPACTION_OFF };
-    chunk_make_live(scene, &scene->pool->large, 10);
+    chunk_make_live(scene, &scene->lane->large, 10);
     for (int i = 0; i < 2; i++) {
         scene->cache->compaction = refused[i];
         assert_status(scene_compact(scene, GRANULE), VMM__NOTHING);
@@ -224,7 +224,7 @@ LIVE_TEST(compaction_runs_only_if_configured)
 /* Compaction waits for all work, including that on blocks freed just before. */
 LIVE_TEST(compaction_waits_for_work_in_flight)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     chunk_make_live(scene, heap, 10);
     struct block *busy = extent(scene, heap, 30, 2, 1);
     (void)block_free_busy(scene, heap, block_make_live(heap, busy, 2 * GRANULE));

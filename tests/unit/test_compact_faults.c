@@ -17,15 +17,15 @@ static vmm_status compact_run(struct vmm_cache *cache, uint64_t bytes)
  * view. */
 static void mixture_lay_out(struct scene *scene)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct heap *other = &scene->other->large;
     (void)extent(scene, heap, 10, 8, 8);
     (void)live_block_at(scene, heap, scene_address(scene, 12), GRANULE + MIB);
     (void)extent(scene, other, 20, 4, 4);
     (void)live_block_at(scene, other, scene_address(scene, 21) + 300 * PART_BYTES, 2 * GRANULE);
-    (void)extent(scene, &scene->pool->small, 30, 5, 5);
+    (void)extent(scene, &scene->lane->small, 30, 5, 5);
     for (uint64_t i = 30; i < 35; i += 2)
-        (void)live_block_at(scene, &scene->pool->small, scene_address(scene, i), 60 * PART_BYTES);
+        (void)live_block_at(scene, &scene->lane->small, scene_address(scene, i), 60 * PART_BYTES);
     (void)extent(scene, other, 40, 3, 3);
     live_block_pin(other, live_block_at(scene, other, scene_address(scene, 41), MIB));
     (void)extent(scene, other, 50, 4, 4);
@@ -123,7 +123,7 @@ LIVE_TEST(compaction_stops_at_a_failed_copy)
 {
     uint64_t copy_failures = 0;
     for (uint64_t call = 1; copy_failures == 0; call++) {
-        struct heap *heap = &scene->pool->large;
+        struct heap *heap = &scene->lane->large;
         for (uint64_t granule = 10; granule < 50; granule += 20) {
             (void)extent(scene, heap, granule, 8, 8);
             (void)live_block_at(scene, heap, scene_address(scene, granule + 3), MIB);
@@ -185,7 +185,7 @@ LIVE_TEST(vmm_compact_fails_as_documented)
 /* Compaction copies nothing while a live chunk is not mapped. */
 LIVE_TEST(nothing_moves_while_a_remap_is_pending)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 10, 4, 4);
     (void)live_block_at(scene, heap, scene_address(scene, 11), GRANULE);
     for (uint64_t call = 1; scene->cache->vm.remap_pending == 0; call++) {
@@ -227,23 +227,23 @@ static void addresses_give(struct scene *scene, uint64_t first, uint64_t count)
 
 LIVE_TEST(reclaim_ends_without_room_for_copies)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 10, 8, 8);
     (void)live_block_at(scene, heap, scene_address(scene, 12), MIB);
     addresses_take(scene);
     assert_status(compact_run(scene->cache, GRANULE), VMM__NOTHING);
     struct request request = {
-        .pool = scene->pool,
+        .lane = scene->lane,
         .bytes = 7 * GRANULE,
         .demand = { .heap = heap, .bytes = 7 * GRANULE },
     };
     struct reclaim reclaim = { .step = 0 };
     vmm_status status = VMM_OK;
     vmm__fair_lock(&scene->cache->grow_lock);
-    vmm__pool_lock(request.pool);
+    vmm__lane_lock(request.lane);
     for (int i = 0; i < 20 && status == VMM_OK; i++)
         status = vmm__reclaim_next(scene->cache, &request, &reclaim);
-    vmm__pool_unlock(request.pool);
+    vmm__lane_unlock(request.lane);
     vmm__fair_unlock(&scene->cache->grow_lock);
     assert_status(status, VMM__NOTHING);
     addresses_give(scene, 10, 8);
@@ -252,8 +252,8 @@ LIVE_TEST(reclaim_ends_without_room_for_copies)
 /* vmm_trim() does not fail because copies have no addresses or no memory. */
 LIVE_TEST(a_trim_succeeds_without_room_for_copies)
 {
-    (void)extent(scene, &scene->pool->large, 10, 8, 8);
-    (void)live_block_at(scene, &scene->pool->large, scene_address(scene, 12), MIB);
+    (void)extent(scene, &scene->lane->large, 10, 8, 8);
+    (void)live_block_at(scene, &scene->lane->large, scene_address(scene, 12), MIB);
     size_t released = 1;
     scene->cache->vm.limit_bytes = 8 * GRANULE;
     assert_ok(vmm_trim(scene->cache, 0, &released));
@@ -276,8 +276,8 @@ LIVE_TEST(a_trim_succeeds_without_room_for_copies)
 static bool trimmed_short(struct scene *scene, uint64_t call)
 {
     size_t released = 0;
-    (void)extent(scene, &scene->pool->large, 10, 8, 8);
-    (void)live_block_at(scene, &scene->pool->large, scene_address(scene, 12), MIB);
+    (void)extent(scene, &scene->lane->large, 10, 8, 8);
+    (void)live_block_at(scene, &scene->lane->large, scene_address(scene, 12), MIB);
     (void)extent(scene, &scene->other->large, 20, 4, 4); /* idle */
     uint64_t before = scene_reserved_bytes(scene);
     vmm__sim_fail_at(scene->driver, call, VMM_ERR_DEVICE_OOM, true);

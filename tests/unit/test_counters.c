@@ -2,11 +2,11 @@
 #define _GNU_SOURCE
 #include "support/test_support.h"
 
-#include "pool/counters.h"
+#include "lane/counters.h"
 
 #include <time.h>
 
-enum { POOLS = 4 };
+enum { LANES = 4 };
 
 /* The expected values, updated at once. */
 struct expected {
@@ -17,7 +17,7 @@ struct expected {
 
 struct fixture {
     struct totals totals;
-    struct counters counters[POOLS];
+    struct counters counters[LANES];
     struct expected requested;
     struct expected allocated;
     struct expected active;
@@ -27,7 +27,7 @@ struct fixture {
 static void fixture_open(struct fixture *fixture)
 {
     *fixture = (struct fixture){ .totals = { .is_shared = false } };
-    for (int i = 0; i < POOLS; i++)
+    for (int i = 0; i < LANES; i++)
         vmm__counters_init(&fixture->counters[i]);
 }
 
@@ -43,19 +43,19 @@ static void expected_take(struct expected *expected, uint64_t amount)
     expected_raise(expected, amount);
 }
 
-static void count_alloc(struct fixture *fixture, int pool, uint64_t requested_bytes, uint64_t bytes)
+static void count_alloc(struct fixture *fixture, int lane, uint64_t requested_bytes, uint64_t bytes)
 {
-    vmm__counters_alloc(&fixture->counters[pool], &fixture->totals, requested_bytes, bytes);
+    vmm__counters_alloc(&fixture->counters[lane], &fixture->totals, requested_bytes, bytes);
     expected_take(&fixture->requested, requested_bytes);
     expected_take(&fixture->allocated, bytes);
     expected_take(&fixture->active, bytes);
     expected_take(&fixture->allocations, 1);
 }
 
-static void count_free(struct fixture *fixture, int pool, uint64_t requested_bytes, uint64_t bytes,
+static void count_free(struct fixture *fixture, int lane, uint64_t requested_bytes, uint64_t bytes,
                        bool waits)
 {
-    struct counters *from = &fixture->counters[pool];
+    struct counters *from = &fixture->counters[lane];
     if (waits)
         vmm__counters_wait(from, bytes);
     vmm__counters_free(from, &fixture->totals, requested_bytes, bytes);
@@ -66,15 +66,15 @@ static void count_free(struct fixture *fixture, int pool, uint64_t requested_byt
         fixture->active.current -= bytes;
 }
 
-static void count_release(struct fixture *fixture, int pool, uint64_t bytes)
+static void count_release(struct fixture *fixture, int lane, uint64_t bytes)
 {
-    vmm__counters_release(&fixture->counters[pool], bytes);
+    vmm__counters_release(&fixture->counters[lane], bytes);
     fixture->active.current -= bytes;
 }
 
-static void flush(struct fixture *fixture, int pool)
+static void flush(struct fixture *fixture, int lane)
 {
-    vmm__counters_flush(&fixture->counters[pool], &fixture->totals);
+    vmm__counters_flush(&fixture->counters[lane], &fixture->totals);
 }
 
 static void check_sum(const struct atomic_stat *stat, const struct expected *expected)
@@ -88,7 +88,7 @@ static void check_sum(const struct atomic_stat *stat, const struct expected *exp
 /* Flushes all counters, after which the sums are exact. */
 static void check_sums(struct fixture *fixture)
 {
-    for (int i = 0; i < POOLS; i++)
+    for (int i = 0; i < LANES; i++)
         flush(fixture, i);
     check_sum(&fixture->totals.requested_bytes, &fixture->requested);
     check_sum(&fixture->totals.allocated_bytes, &fixture->allocated);
@@ -110,7 +110,7 @@ static uint64_t random_below(uint64_t *seed, uint64_t limit)
     return (*seed >> 33) % limit;
 }
 
-TEST(peaks_are_exact_with_one_active_pool)
+TEST(peaks_are_exact_with_one_active_lane)
 {
     struct fixture fixture;
     fixture_open(&fixture);
@@ -145,7 +145,7 @@ TEST(waiting_bytes_are_active)
     assert_int_equal(fixture.totals.allocated_bytes.peak, 100);
 }
 
-/* The blocks that a random sequence may free, and those that wait, for one pool. */
+/* The blocks that a random sequence may free, and those that wait, for one lane. */
 struct holdings {
     uint64_t blocks[64];
     unsigned count;
@@ -153,40 +153,40 @@ struct holdings {
     unsigned waiting_count;
 };
 
-static void step_random(struct fixture *fixture, struct holdings *holdings, int pool,
+static void step_random(struct fixture *fixture, struct holdings *holdings, int lane,
                         uint64_t most_bytes, uint64_t *seed)
 {
-    struct holdings *own = &holdings[pool];
+    struct holdings *own = &holdings[lane];
     if (own->waiting_count > 0 && random_below(seed, 8) == 0) {
-        count_release(fixture, pool, own->waiting[--own->waiting_count]);
-        flush(fixture, pool); /* as pools do */
+        count_release(fixture, lane, own->waiting[--own->waiting_count]);
+        flush(fixture, lane); /* as lanes do */
     } else if (own->count < 64 && random_below(seed, 2) == 0) {
         uint64_t bytes = 1 + random_below(seed, most_bytes);
-        count_alloc(fixture, pool, bytes, bytes);
+        count_alloc(fixture, lane, bytes, bytes);
         own->blocks[own->count++] = bytes;
     } else if (own->count > 0) {
         uint64_t bytes = own->blocks[--own->count];
         bool waits = own->waiting_count < 64 && random_below(seed, 4) == 0;
-        count_free(fixture, pool, bytes, bytes, waits);
+        count_free(fixture, lane, bytes, bytes, waits);
         if (waits)
             own->waiting[own->waiting_count++] = bytes;
     }
 }
 
-/* The counters are flushed whenever another pool becomes active. */
-TEST(random_active_pools_have_exact_peaks)
+/* The counters are flushed whenever another lane becomes active. */
+TEST(random_active_lanes_have_exact_peaks)
 {
     struct fixture fixture;
-    struct holdings holdings[POOLS] = { { .count = 0 } };
+    struct holdings holdings[LANES] = { { .count = 0 } };
     uint64_t seed = 7;
-    int pool = 0;
+    int lane = 0;
     fixture_open(&fixture);
     for (int round = 0; round < 50000; round++) {
         if (random_below(&seed, 5) == 0) {
-            flush(&fixture, pool);
-            pool = (int)random_below(&seed, POOLS);
+            flush(&fixture, lane);
+            lane = (int)random_below(&seed, LANES);
         }
-        step_random(&fixture, holdings, pool, GIB, &seed);
+        step_random(&fixture, holdings, lane, GIB, &seed);
     }
     check_sums(&fixture);
     check_peaks(&fixture);
@@ -195,13 +195,13 @@ TEST(random_active_pools_have_exact_peaks)
 TEST(flushes_in_any_order_add_up)
 {
     struct fixture fixture;
-    struct holdings holdings[POOLS] = { { .count = 0 } };
+    struct holdings holdings[LANES] = { { .count = 0 } };
     uint64_t seed = 8;
     fixture_open(&fixture);
     for (int round = 0; round < 20000; round++) {
-        step_random(&fixture, holdings, (int)random_below(&seed, POOLS), GIB, &seed);
+        step_random(&fixture, holdings, (int)random_below(&seed, LANES), GIB, &seed);
         if (random_below(&seed, 4) == 0)
-            flush(&fixture, (int)random_below(&seed, POOLS));
+            flush(&fixture, (int)random_below(&seed, LANES));
         if (round % 1000 == 0)
             check_sums(&fixture);
     }
@@ -213,14 +213,14 @@ static void near(uint64_t value, uint64_t wanted, uint64_t bound)
     assert_true(value <= wanted + bound && wanted <= value + bound);
 }
 
-/* The bound for all pools: each may be off by the widest slack so far. */
+/* The bound for all lanes: each may be off by the widest slack so far. */
 static uint64_t slack_seen(const struct fixture *fixture, uint64_t *widest)
 {
-    for (int i = 0; i < POOLS; i++) {
+    for (int i = 0; i < LANES; i++) {
         uint64_t slack = fixture->counters[i].slack_bytes;
         *widest = slack > *widest ? slack : *widest;
     }
-    return POOLS * *widest;
+    return LANES * *widest;
 }
 
 /* Counters flush only by themselves. */
@@ -229,15 +229,15 @@ TEST(shared_totals_stay_within_the_slack)
     static const uint64_t most[] = { 4096, MIB, GIB };
     for (int i = 0; i < 3; i++) {
         struct fixture fixture;
-        struct holdings holdings[POOLS] = { { .count = 0 } };
+        struct holdings holdings[LANES] = { { .count = 0 } };
         uint64_t seed = 9;
         uint64_t widest = 0;
         fixture_open(&fixture);
         fixture.totals.is_shared = true;
-        for (int pool = 0; pool < POOLS; pool++)
-            flush(&fixture, pool);
+        for (int lane = 0; lane < LANES; lane++)
+            flush(&fixture, lane);
         for (int round = 0; round < 20000; round++) {
-            step_random(&fixture, holdings, (int)random_below(&seed, POOLS), most[i], &seed);
+            step_random(&fixture, holdings, (int)random_below(&seed, LANES), most[i], &seed);
             uint64_t bound = slack_seen(&fixture, &widest);
             assert_true(widest <= 4 * MIB || widest <= fixture.totals.allocated_bytes.peak / 8 ||
                         widest <= fixture.totals.allocated_bytes.peak / 256);
@@ -255,21 +255,21 @@ TEST(slack_is_small_when_flushes_are_far_apart)
 {
     const struct timespec pause = { .tv_nsec = 1200000 };
     struct fixture fixture;
-    struct holdings holdings[POOLS] = { { .count = 0 } };
+    struct holdings holdings[LANES] = { { .count = 0 } };
     uint64_t seed = 10;
     fixture_open(&fixture);
     fixture.totals.is_shared = true;
     for (int round = 0; round < 2000; round++)
-        step_random(&fixture, holdings, (int)random_below(&seed, POOLS), GIB, &seed);
+        step_random(&fixture, holdings, (int)random_below(&seed, LANES), GIB, &seed);
     uint64_t widest = 0;
     for (int round = 0; round < 100; round++) {
         (void)nanosleep(&pause, NULL);
-        if (round < POOLS) {
+        if (round < LANES) {
             flush(&fixture, round); /* as the cache does at times */
             widest = 0;
             (void)nanosleep(&pause, NULL);
         }
-        step_random(&fixture, holdings, round % POOLS, GIB, &seed);
+        step_random(&fixture, holdings, round % LANES, GIB, &seed);
         (void)slack_seen(&fixture, &widest);
     }
     assert_true(widest <= fixture.totals.allocated_bytes.peak / 256 + 4 * MIB);

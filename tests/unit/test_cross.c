@@ -15,12 +15,12 @@ static vmm_status transfer(struct scene *scene, struct heap *heap, uint64_t byte
 
 POLICY_TEST(finished_memory_is_transferred)
 {
-    struct block *block = extent(scene, &scene->pool->large, 20, 8, 2);
+    struct block *block = extent(scene, &scene->lane->large, 20, 8, 2);
     uint64_t calls = vmm__driver_calls(scene->driver, DRIVER_CALL_map);
     assert_ok(transfer(scene, &scene->other->large, 3 * GRANULE, IDLE_FINISHED));
     assert_int_equal(vmm__driver_calls(scene->driver, DRIVER_CALL_map), calls);
     assert_int_equal(scene->other->large.free_bytes, 4 * GRANULE); /* whole chunks */
-    assert_int_equal(scene->pool->large.free_bytes, 4 * GRANULE);
+    assert_int_equal(scene->lane->large.free_bytes, 4 * GRANULE);
     assert_ptr_equal(vmm__directory_heap(&scene->cache->directory, block->address),
                      &scene->other->large);
     assert_ok(vmm__cache_check(scene->cache));
@@ -28,10 +28,10 @@ POLICY_TEST(finished_memory_is_transferred)
 
 POLICY_TEST(transfers_need_heaps_of_the_same_kind)
 {
-    (void)extent(scene, &scene->pool->large, 20, 4, 1);
+    (void)extent(scene, &scene->lane->large, 20, 4, 1);
     assert_status(transfer(scene, &scene->other->small, 4096, IDLE_FOLLOW), VMM__NO_FIT);
-    assert_status(transfer(scene, &scene->pool->large, MIB, IDLE_FOLLOW), VMM__NO_FIT);
-    (void)extent(scene, &scene->pool->small, 40, 2, 1);
+    assert_status(transfer(scene, &scene->lane->large, MIB, IDLE_FOLLOW), VMM__NO_FIT);
+    (void)extent(scene, &scene->lane->small, 40, 2, 1);
     assert_ok(transfer(scene, &scene->other->small, 4096, IDLE_FINISHED));
     assert_int_equal(scene->other->small.free_bytes, GRANULE);
     assert_ok(vmm__cache_check(scene->cache));
@@ -40,7 +40,7 @@ POLICY_TEST(transfers_need_heaps_of_the_same_kind)
 /* A transfer moves whole chunks: a live byte keeps its whole chunk. */
 POLICY_TEST(partly_used_chunks_stay)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = extent(scene, heap, 20, 8, 4);
     (void)block_make_live(heap, block, 512);
     assert_status(transfer(scene, &scene->other->large, 5 * GRANULE, IDLE_FINISHED), VMM__NO_FIT);
@@ -52,7 +52,7 @@ POLICY_TEST(partly_used_chunks_stay)
 /* The best fit has chunks that are used in part; a larger block has whole ones. */
 POLICY_TEST(next_larger_block_is_tried)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *best = extent(scene, heap, 20, 4, 4);
     (void)block_make_live(heap, best, 512);
     (void)extent(scene, heap, 40, 8, 4);
@@ -62,20 +62,20 @@ POLICY_TEST(next_larger_block_is_tried)
 }
 
 /* Of three runs, the shortest that is long enough. */
-POLICY_TEST(tightest_run_of_all_pools_is_transferred)
+POLICY_TEST(tightest_run_of_all_lanes_is_transferred)
 {
-    struct pool *third;
-    struct pool *fourth;
-    assert_ok(vmm__cache_pool(scene->cache, STREAM(3), &third));
-    assert_ok(vmm__cache_pool(scene->cache, STREAM(4), &fourth));
-    (void)extent(scene, &scene->pool->large, 10, 8, 2);
+    struct lane *third;
+    struct lane *fourth;
+    assert_ok(vmm__cache_lane(scene->cache, STREAM(3), &third));
+    assert_ok(vmm__cache_lane(scene->cache, STREAM(4), &fourth));
+    (void)extent(scene, &scene->lane->large, 10, 8, 2);
     (void)extent(scene, &third->large, 24, 4, 2);
     (void)extent(scene, &fourth->large, 40, 6, 2);
     assert_ok(transfer(scene, &scene->other->large, 3 * GRANULE, IDLE_FINISHED));
     assert_int_equal(third->large.free_bytes, 0);
     assert_ok(transfer(scene, &scene->other->large, 3 * GRANULE, IDLE_FINISHED));
     assert_int_equal(fourth->large.free_bytes, 2 * GRANULE);
-    assert_int_equal(scene->pool->large.free_bytes, 8 * GRANULE);
+    assert_int_equal(scene->lane->large.free_bytes, 8 * GRANULE);
     assert_ok(vmm__cache_check(scene->cache));
 }
 
@@ -83,14 +83,14 @@ POLICY_TEST(tightest_run_of_all_pools_is_transferred)
  * heaps. */
 POLICY_TEST(transfers_join_what_lies_side_by_side)
 {
-    struct pool *third;
-    assert_ok(vmm__cache_pool(scene->cache, STREAM(3), &third));
+    struct lane *third;
+    assert_ok(vmm__cache_lane(scene->cache, STREAM(3), &third));
     struct heap *heap = &scene->other->large;
-    (void)extent(scene, &scene->pool->large, 20, 2, 2);
+    (void)extent(scene, &scene->lane->large, 20, 2, 2);
     (void)extent(scene, heap, 22, 3, 1);
     (void)extent(scene, &third->large, 25, 6, 2);
     assert_ok(transfer(scene, heap, 8 * GRANULE, IDLE_FINISHED));
-    assert_int_equal(scene->pool->large.bytes, 0);
+    assert_int_equal(scene->lane->large.bytes, 0);
     assert_int_equal(third->large.bytes, 2 * GRANULE);
     const struct block *joined = vmm__heap_cover(heap, scene_address(scene, 20));
     assert_int_equal(joined->address, scene_address(scene, 20));
@@ -104,12 +104,12 @@ POLICY_TEST(live_bytes_end_an_interval)
     struct heap *heap = &scene->other->large;
     struct block *own = extent(scene, heap, 24, 2, 1);
     struct block *live = block_make_live(heap, own, MIB);
-    (void)extent(scene, &scene->pool->large, 20, 4, 1);
-    (void)extent(scene, &scene->pool->large, 26, 4, 1);
+    (void)extent(scene, &scene->lane->large, 20, 4, 1);
+    (void)extent(scene, &scene->lane->large, 26, 4, 1);
     assert_status(transfer(scene, heap, 8 * GRANULE, IDLE_FINISHED), VMM__NO_FIT);
     assert_ok(transfer(scene, heap, 5 * GRANULE + MIB, IDLE_FINISHED));
     assert_int_equal(vmm__block_end(live->next), scene_address(scene, 30));
-    assert_int_equal(scene->pool->large.bytes, 4 * GRANULE);
+    assert_int_equal(scene->lane->large.bytes, 4 * GRANULE);
     assert_ok(vmm__cache_check(scene->cache));
 }
 
@@ -118,20 +118,20 @@ POLICY_TEST(a_long_enough_block_of_its_own_is_no_transfer)
 {
     struct heap *heap = &scene->other->large;
     (void)extent(scene, heap, 20, 4, 1);
-    (void)extent(scene, &scene->pool->large, 24, 4, 1);
+    (void)extent(scene, &scene->lane->large, 24, 4, 1);
     assert_status(transfer(scene, heap, 3 * GRANULE, IDLE_FOLLOW), VMM__NO_FIT);
-    assert_int_equal(scene->pool->large.bytes, 4 * GRANULE);
+    assert_int_equal(scene->lane->large.bytes, 4 * GRANULE);
 }
 
 /* Without host memory for the list of runs nothing is transferred. */
 POLICY_TEST(transfers_without_host_memory_change_nothing)
 {
-    (void)extent(scene, &scene->pool->large, 20, 4, 1);
+    (void)extent(scene, &scene->lane->large, 20, 4, 1);
     assert_ok(vmm__heap_records_keep(&scene->other->large, 2));
     (void)vmm__host_fail_at(1);
     assert_status(transfer(scene, &scene->other->large, GRANULE, IDLE_FINISHED), VMM__NO_FIT);
     (void)vmm__host_fail_at(0);
-    assert_int_equal(scene->pool->large.bytes, 4 * GRANULE);
+    assert_int_equal(scene->lane->large.bytes, 4 * GRANULE);
 }
 
 /* The events that a program records when it frees 20 MiB of stream 1, with work in flight. */
@@ -167,7 +167,7 @@ POLICY_TEST(searched_streams_record_events_as_they_free)
 
 POLICY_TEST(work_in_flight_prevents_a_transfer_or_is_followed)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 20, 4, 4), 4 * GRANULE);
     block = block_free_busy(scene, heap, block);
     uint64_t address = block->address;
@@ -182,7 +182,7 @@ POLICY_TEST(work_in_flight_prevents_a_transfer_or_is_followed)
 /* If an event fails, the heap is skipped and its memory stays. */
 POLICY_TEST(failing_heaps_are_skipped)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 20, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, heap, block);
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
@@ -196,7 +196,7 @@ POLICY_TEST(failing_heaps_are_skipped)
  * slots too. */
 POLICY_TEST(memory_without_slots_is_released)
 {
-    (void)extent(scene, &scene->pool->small, 20, 2, 1);
+    (void)extent(scene, &scene->lane->small, 20, 2, 1);
     assert_ok(vmm__heap_records_keep(&scene->other->small, 1));
     (void)vmm__host_fail_at(2); /* 1: the list of runs */
     assert_status(transfer(scene, &scene->other->small, 4096, IDLE_FINISHED), VMM__NO_FIT);

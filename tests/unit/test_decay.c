@@ -34,14 +34,14 @@ static struct block *use_chunk(struct scene *scene, struct heap *heap, uint64_t 
 {
     struct block *block =
         block_make_live(heap, extent(scene, heap, granule, granules, granules), granules * GRANULE);
-    memory_fill(scene->driver, block->address, block->node.size, 1, heap->pool->stream);
-    return vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
+    memory_fill(scene->driver, block->address, block->node.size, 1, heap->lane->stream);
+    return vmm__heap_give(heap, block, vmm__timeline_now(&heap->lane->timeline));
 }
 
 POLICY_TEST(memory_expires_after_one_to_two_periods)
 {
     decay_begin(scene, 0);
-    (void)use_chunk(scene, &scene->pool->large, 10, 4);
+    (void)use_chunk(scene, &scene->lane->large, 10, 4);
     poll_at(scene, 1009);
     (void)use_chunk(scene, &scene->other->large, 30, 2);
     poll_at(scene, 1010);
@@ -60,7 +60,7 @@ POLICY_TEST(memory_expires_after_one_to_two_periods)
 POLICY_TEST(a_late_poll_ends_one_period)
 {
     decay_begin(scene, 0);
-    (void)use_chunk(scene, &scene->pool->large, 10, 4);
+    (void)use_chunk(scene, &scene->lane->large, 10, 4);
     poll_at(scene, 5000);
     assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
     poll_at(scene, 5009);
@@ -73,7 +73,7 @@ POLICY_TEST(a_late_poll_ends_one_period)
 POLICY_TEST(trims_do_not_age_memory)
 {
     decay_begin(scene, 0);
-    (void)use_chunk(scene, &scene->pool->large, 10, 4);
+    (void)use_chunk(scene, &scene->lane->large, 10, 4);
     for (int i = 0; i < 3; i++)
         assert_ok(vmm_trim(scene->cache, SIZE_MAX, NULL));
     poll_at(scene, 1010);
@@ -84,12 +84,12 @@ POLICY_TEST(trims_do_not_age_memory)
 
 POLICY_TEST(memory_in_use_does_not_expire)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     decay_begin(scene, 0);
     struct block *block = use_chunk(scene, heap, 10, 4);
     for (uint64_t ms = 1010; ms < 1200; ms += 10) {
         block = block_make_live(heap, block, 3 * GRANULE);
-        block = vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
+        block = vmm__heap_give(heap, block, vmm__timeline_now(&heap->lane->timeline));
         poll_at(scene, ms);
         assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
     }
@@ -102,7 +102,7 @@ POLICY_TEST(decay_keeps_the_floor)
 {
     decay_begin(scene, 5 * GRANULE);
     for (uint64_t granule = 10; granule < 30; granule += 5)
-        (void)use_chunk(scene, &scene->pool->large, granule, 4);
+        (void)use_chunk(scene, &scene->lane->large, granule, 4);
     struct block *live = extent(scene, &scene->other->large, 40, 8, 8);
     live = block_make_live(&scene->other->large, live, 8 * GRANULE);
     poll_at(scene, 1010);
@@ -120,7 +120,7 @@ POLICY_TEST(decay_keeps_the_floor)
 /* While the work runs, each poll costs one driver call. */
 POLICY_TEST(unfinished_memory_stays_and_costs_one_query)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     decay_begin(scene, 0);
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 8, 2), 8 * GRANULE);
     (void)block_free_busy(scene, heap, block);
@@ -143,7 +143,7 @@ POLICY_TEST(unfinished_memory_stays_and_costs_one_query)
 /* Memory that a trim found unfinished is released later, down to the trim target. */
 POLICY_TEST(a_trim_target_lasts_until_its_work_finishes)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 8, 2), 8 * GRANULE);
     (void)block_free_busy(scene, heap, block);
     size_t released;
@@ -163,7 +163,7 @@ POLICY_TEST(a_trim_target_lasts_until_its_work_finishes)
 
 POLICY_TEST(a_trim_target_that_is_met_ends)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)use_chunk(scene, &scene->other->large, 30, 2);
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 2, 2), 2 * GRANULE);
     assert_ok(vmm__timeline_wait(&scene->other->timeline, 1));
@@ -204,12 +204,12 @@ POLICY_TEST(one_free_in_64_polls)
     for (int i = 0; i < 2 * DECAY_POLL_FREES; i++)
         assert_ok(vmm_alloc(scene->cache, 100, STREAM(1), &objects[i]));
     now_ms = 1010;
-    uint64_t epoch = vmm__timeline_now(&scene->pool->timeline);
+    uint64_t epoch = vmm__timeline_now(&scene->lane->timeline);
     for (int i = 0; i < DECAY_POLL_FREES; i++) {
-        assert_int_equal(vmm__timeline_now(&scene->pool->timeline), epoch);
+        assert_int_equal(vmm__timeline_now(&scene->lane->timeline), epoch);
         assert_ok(vmm_free(scene->cache, objects[i]));
     }
-    assert_int_equal(vmm__timeline_now(&scene->pool->timeline), epoch + 1);
+    assert_int_equal(vmm__timeline_now(&scene->lane->timeline), epoch + 1);
     now_ms = 1020;
     for (int i = DECAY_POLL_FREES; i < 2 * DECAY_POLL_FREES; i++) {
         assert_int_equal(scene_reserved_bytes(scene), 3 * GRANULE);
@@ -222,7 +222,7 @@ POLICY_TEST(one_free_in_64_polls)
 POLICY_TEST(a_poll_does_not_wait_for_the_grow_lock)
 {
     decay_begin(scene, 0);
-    (void)use_chunk(scene, &scene->pool->large, 10, 4);
+    (void)use_chunk(scene, &scene->lane->large, 10, 4);
     poll_at(scene, 1010);
     now_ms = 1020;
     vmm__fair_lock(&scene->cache->grow_lock);
@@ -237,7 +237,7 @@ POLICY_TEST(a_poll_does_not_wait_for_the_grow_lock)
 POLICY_TEST(a_driver_error_is_reported)
 {
     decay_begin(scene, 0);
-    (void)use_chunk(scene, &scene->pool->large, 10, 8);
+    (void)use_chunk(scene, &scene->lane->large, 10, 8);
     poll_at(scene, 1010);
     now_ms = 1020;
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, true);
@@ -252,15 +252,15 @@ POLICY_TEST(a_driver_error_is_reported)
 /* The same without host memory for the block records. */
 POLICY_TEST(missing_host_memory_is_reported)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     decay_begin(scene, 0);
     struct block *block = use_chunk(scene, heap, 10, 8);
-    uint64_t epoch = vmm__timeline_now(&scene->pool->timeline);
+    uint64_t epoch = vmm__timeline_now(&scene->lane->timeline);
     (void)use_chunk(scene, heap, 30, 2);
     while (heap->store.spare_count > 0)
         block = block_make_live(heap, block, 512)->next;
     poll_at(scene, 1010);
-    assert_ok(vmm__timeline_query(&scene->pool->timeline, epoch));
+    assert_ok(vmm__timeline_query(&scene->lane->timeline, epoch));
     now_ms = 1020;
     (void)vmm__host_fail_at(1);
     assert_status(vmm_poll(scene->cache), VMM_ERR_HOST_OOM);
@@ -272,22 +272,22 @@ POLICY_TEST(missing_host_memory_is_reported)
 
 POLICY_TEST(a_cache_without_decay_never_polls)
 {
-    (void)use_chunk(scene, &scene->pool->large, 10, 4);
+    (void)use_chunk(scene, &scene->lane->large, 10, 4);
     assert_false(vmm__trim_may_have_expired(scene->cache));
     for (int i = 0; i < 3 * DECAY_POLL_FREES; i++)
-        assert_false(vmm__decay_should_poll(&scene->cache->decay, &scene->pool->frees));
-    uint64_t epoch = vmm__timeline_now(&scene->pool->timeline);
+        assert_false(vmm__decay_should_poll(&scene->cache->decay, &scene->lane->frees));
+    uint64_t epoch = vmm__timeline_now(&scene->lane->timeline);
     assert_ok(vmm_poll(scene->cache));
-    assert_int_equal(vmm__timeline_now(&scene->pool->timeline), epoch);
+    assert_int_equal(vmm__timeline_now(&scene->lane->timeline), epoch);
     assert_int_equal(scene_reserved_bytes(scene), 4 * GRANULE);
 }
 
 POLICY_TEST(the_check_finds_wrong_epochs)
 {
-    scene->pool->decayed.latest_epoch = 1;
+    scene->lane->decayed.latest_epoch = 1;
     assert_status(vmm__cache_check(scene->cache), VMM_ERR_INTERNAL);
-    scene->pool->decayed.latest_epoch = 0;
-    scene->pool->trimmed.latest_epoch = vmm__timeline_now(&scene->pool->timeline);
+    scene->lane->decayed.latest_epoch = 0;
+    scene->lane->trimmed.latest_epoch = vmm__timeline_now(&scene->lane->timeline);
     assert_status(vmm__cache_check(scene->cache), VMM_ERR_INTERNAL);
-    scene->pool->trimmed.latest_epoch = 0;
+    scene->lane->trimmed.latest_epoch = 0;
 }

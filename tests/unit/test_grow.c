@@ -16,7 +16,7 @@ static void busy_holes_create(struct scene *scene, struct heap *heap, uint64_t g
 POLICY_TEST(new_memory_is_usable)
 {
     for (int i = 0; i < 2; i++) {
-        struct heap *heap = i == 0 ? &scene->pool->large : &scene->pool->small;
+        struct heap *heap = i == 0 ? &scene->lane->large : &scene->lane->small;
         assert_ok(scene_grow(scene, heap, 3 * GRANULE + 512, GROW_TARGET));
         struct block *block = (struct block *)vmm__size_index_largest(&heap->index);
         assert_int_equal(block->node.size, 4 * GRANULE);
@@ -33,12 +33,12 @@ static void view_use(struct scene *scene, struct heap *heap)
     memory_check(scene->driver, block->address, 6 * GRANULE, 2, STREAM(1));
     assert_int_equal(scene->driver->stalls, 0);
     assert_int_equal(mismatches(scene->driver), 0);
-    (void)vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
+    (void)vmm__heap_give(heap, block, vmm__timeline_now(&heap->lane->timeline));
 }
 
 POLICY_TEST(own_chunks_serve_a_view_while_in_use)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     busy_holes_create(scene, heap, 0, 3);
     uint64_t before = creates(scene);
     assert_ok(scene_grow(scene, heap, 6 * GRANULE, GROW_VIEW));
@@ -51,7 +51,7 @@ POLICY_TEST(own_chunks_serve_a_view_while_in_use)
 /* No driver call but for events. */
 POLICY_TEST(a_view_is_found_again)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     busy_holes_create(scene, heap, 0, 3);
     assert_ok(scene_grow(scene, heap, 6 * GRANULE, GROW_VIEW));
     uint64_t maps = vmm__driver_calls(scene->driver, DRIVER_CALL_map);
@@ -66,19 +66,19 @@ POLICY_TEST(a_view_is_found_again)
 POLICY_TEST(other_streams_chunks_serve_after_their_work)
 {
     busy_holes_create(scene, &scene->other->large, 0, 3);
-    assert_ok(scene_grow(scene, &scene->pool->large, 2 * GRANULE, GROW_VIEW));
+    assert_ok(scene_grow(scene, &scene->lane->large, 2 * GRANULE, GROW_VIEW));
     assert_int_equal(scene_reserved_bytes(scene), 14 * GRANULE);
     assert_int_equal(mismatches(scene->driver), 0);
-    assert_ok(scene_grow(scene, &scene->pool->large, 8 * GRANULE, GROW_VIEW));
+    assert_ok(scene_grow(scene, &scene->lane->large, 8 * GRANULE, GROW_VIEW));
     assert_int_equal(scene_reserved_bytes(scene), 14 * GRANULE);
     assert_int_equal(scene->other->large.free_bytes, 0);
-    assert_int_equal(scene->pool->large.free_bytes, 8 * GRANULE);
+    assert_int_equal(scene->lane->large.free_bytes, 8 * GRANULE);
 }
 
 POLICY_TEST(single_granules_serve_too)
 {
     (void)extent(scene, &scene->other->large, 20, 1, 1);
-    assert_ok(scene_grow(scene, &scene->pool->large, GRANULE, GROW_VIEW));
+    assert_ok(scene_grow(scene, &scene->lane->large, GRANULE, GROW_VIEW));
     assert_int_equal(creates(scene), 1);
     assert_int_equal(scene->other->large.free_bytes, 0);
 }
@@ -87,16 +87,16 @@ POLICY_TEST(other_streams_can_be_followed)
 {
     busy_holes_create(scene, &scene->other->large, 0, 3);
     uint64_t before = creates(scene);
-    assert_ok(scene_grow(scene, &scene->pool->large, 6 * GRANULE, GROW_FOLLOW));
+    assert_ok(scene_grow(scene, &scene->lane->large, 6 * GRANULE, GROW_FOLLOW));
     assert_int_equal(creates(scene), before);
-    view_use(scene, &scene->pool->large);
+    view_use(scene, &scene->lane->large);
 }
 
 POLICY_TEST(small_heaps_make_no_views)
 {
-    struct heap *heap = &scene->pool->small;
+    struct heap *heap = &scene->lane->small;
     busy_holes_create(scene, heap, 0, 3);
-    (void)extent(scene, &scene->pool->large, 20, 6, 1);
+    (void)extent(scene, &scene->lane->large, 20, 6, 1);
     assert_ok(scene_grow(scene, heap, 6 * GRANULE, GROW_VIEW));
     assert_int_equal(largest_free_bytes(heap), 6 * GRANULE);
     assert_int_equal(scene_reserved_bytes(scene), 24 * GRANULE); /* no hole has room beside it */
@@ -106,18 +106,18 @@ POLICY_TEST(small_heaps_make_no_views)
 /* What others free is of no use to a large heap while it is in a small one. */
 POLICY_TEST(small_heaps_serve_no_views)
 {
-    (void)extent(scene, &scene->pool->small, 0, 6, 1);
+    (void)extent(scene, &scene->lane->small, 0, 6, 1);
     (void)extent(scene, &scene->other->small, 10, 6, 1);
-    assert_ok(scene_grow(scene, &scene->pool->large, 6 * GRANULE, GROW_VIEW));
+    assert_ok(scene_grow(scene, &scene->lane->large, 6 * GRANULE, GROW_VIEW));
     assert_int_equal(scene_reserved_bytes(scene), 18 * GRANULE);
-    assert_int_equal(scene->pool->small.free_bytes, 6 * GRANULE);
+    assert_int_equal(scene->lane->small.free_bytes, 6 * GRANULE);
     assert_int_equal(scene->other->small.free_bytes, 6 * GRANULE);
 }
 
 /* The gap between the first two would be filled with two new granules. */
 POLICY_TEST(a_view_comes_before_new_memory)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 20, 4, 1);
     (void)extent(scene, heap, 26, 4, 1);
     (void)extent(scene, heap, 50, 2, 1);
@@ -130,7 +130,7 @@ POLICY_TEST(a_view_comes_before_new_memory)
 
 POLICY_TEST(new_memory_within_the_target_comes_before_a_view)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 20, 4, 1);
     (void)extent(scene, heap, 26, 4, 1);
     (void)extent(scene, heap, 50, 2, 1);
@@ -143,7 +143,7 @@ POLICY_TEST(new_memory_within_the_target_comes_before_a_view)
 
 POLICY_TEST(growth_within_the_target_never_exceeds_it)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     busy_holes_create(scene, heap, 0, 3);
     assert_status(scene_grow(scene, heap, 6 * GRANULE, GROW_WITHIN), VMM__NO_FIT);
     assert_int_equal(scene_reserved_bytes(scene), 12 * GRANULE);
@@ -153,7 +153,7 @@ POLICY_TEST(growth_within_the_target_never_exceeds_it)
 /* 16 granules are free, and the gap has two. */
 POLICY_TEST(only_the_deficit_is_new)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 20, 4, 1);
     (void)extent(scene, heap, 26, 12, 1);
     uint64_t before = creates(scene);
@@ -165,7 +165,7 @@ POLICY_TEST(only_the_deficit_is_new)
 
 POLICY_TEST(a_placement_that_needs_no_more_wins)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 20, 4, 1);
     assert_ok(scene_grow(scene, heap, 6 * GRANULE, GROW_VIEW));
     assert_int_equal(largest_free_bytes(heap), 6 * GRANULE);
@@ -176,7 +176,7 @@ POLICY_TEST(a_placement_that_needs_no_more_wins)
 /* A free tail of 7 granules, and a free head of 7. */
 POLICY_TEST(free_ends_of_partly_live_chunks_serve)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)block_make_live(heap, extent(scene, heap, 20, 8, 8), GRANULE);
     struct block *head = block_make_live(heap, extent(scene, heap, 48, 8, 8), 7 * GRANULE);
     (void)block_make_live(heap, head->next, GRANULE);
@@ -190,7 +190,7 @@ POLICY_TEST(free_ends_of_partly_live_chunks_serve)
 
 POLICY_TEST(without_views_growth_is_new_memory)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     scene->cache->has_views = false;
     busy_holes_create(scene, heap, 0, 3);
     assert_ok(scene_grow(scene, heap, 6 * GRANULE, GROW_VIEW));
@@ -200,7 +200,7 @@ POLICY_TEST(without_views_growth_is_new_memory)
 
 POLICY_TEST(detached_growth_is_new_memory)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block;
     (void)extent(scene, heap, 20, 4, 1);
     assert_ok(vmm__grow_detached(scene->cache, heap, 2 * GRANULE, &block));
@@ -293,7 +293,7 @@ TEST(small_requests_map_whole_chunks)
 /* The limit is reached and the idle chunks do not suffice: they stay with the heap, and the growth fails. */
 POLICY_TEST(failed_growth_keeps_transferred_chunks)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     busy_holes_create(scene, &scene->other->large, 0, 3);
     assert_int_equal(mismatches(scene->driver), 0); /* the work ends */
     scene->cache->vm.limit_bytes = scene_reserved_bytes(scene);
@@ -307,7 +307,7 @@ POLICY_TEST(failed_growth_keeps_transferred_chunks)
 
 static struct heap *layout_create(struct scene *scene)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     busy_holes_create(scene, heap, 0, 3);
     busy_holes_create(scene, &scene->other->large, 16, 2);
     return heap;

@@ -3,7 +3,7 @@
 
 ENGINE_TEST(take_splits_and_give_merges)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     struct block *whole = engine_attach(engine, heap, 10, 8, 4);
     assert_int_equal(whole->node.size, 8 * GRANULE);
     struct block *a = heap_take(heap, 3 * MIB);
@@ -30,7 +30,7 @@ ENGINE_TEST(take_splits_and_give_merges)
 /* Detaching the middle of a block takes two records. They are allocated before anything changes. */
 ENGINE_TEST(detaching_the_middle_works_with_one_record_left)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 8, 1);
     while (heap->store.spare_count != 1)
         (void)heap_take(heap, 512);
@@ -43,7 +43,7 @@ ENGINE_TEST(detaching_the_middle_works_with_one_record_left)
 
 ENGINE_TEST(take_uses_the_best_fit)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 0, 8, 4);
     struct block *fit = engine_attach(engine, heap, 20, 2, 4);
     (void)engine_attach(engine, heap, 40, 4, 4);
@@ -56,7 +56,7 @@ ENGINE_TEST(take_uses_the_best_fit)
 
 ENGINE_TEST(adjacent_extents_merge)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     struct block *middle = engine_attach(engine, heap, 20, 4, 4);
     struct block *right = engine_attach(engine, heap, 24, 4, 4);
     assert_ptr_equal(right, middle);
@@ -71,9 +71,9 @@ ENGINE_TEST(adjacent_extents_merge)
 
 ENGINE_TEST(extents_of_different_heaps_do_not_merge)
 {
-    (void)engine_attach(engine, &engine->pool->large, 20, 4, 4);
+    (void)engine_attach(engine, &engine->lane->large, 20, 4, 4);
     struct block *other = engine_attach(engine, &engine->other->large, 24, 4, 4);
-    struct block *small = engine_attach(engine, &engine->pool->small, 16, 4, 1);
+    struct block *small = engine_attach(engine, &engine->lane->small, 16, 4, 1);
     assert_int_equal(other->node.size, 4 * GRANULE);
     assert_int_equal(small->node.size, 4 * GRANULE);
     assert_null(other->prev);
@@ -85,7 +85,7 @@ ENGINE_TEST(extents_of_different_heaps_do_not_merge)
 ENGINE_TEST(find_accepts_only_block_starts)
 {
     for (int i = 0; i < 2; i++) {
-        struct heap *heap = i == 0 ? &engine->pool->large : &engine->pool->small;
+        struct heap *heap = i == 0 ? &engine->lane->large : &engine->lane->small;
         uint64_t granule = i == 0 ? 8 : 32;
         (void)engine_attach(engine, heap, granule, 4, 1);
         static const uint64_t units[] = { 1, 7, 512, 3, 513, 700, 1 };
@@ -110,7 +110,7 @@ ENGINE_TEST(whole_granules_can_be_detached)
 {
     static const uint64_t cuts[][2] = { { 0, 8 }, { 0, 3 }, { 5, 3 }, { 2, 4 } };
     for (int i = 0; i < 8; i++) {
-        struct heap *heap = i < 4 ? &engine->pool->large : &engine->pool->small;
+        struct heap *heap = i < 4 ? &engine->lane->large : &engine->lane->small;
         const uint64_t *cut = cuts[i % 4];
         struct block *block = engine_attach(engine, heap, 20, 8, 1);
         uint64_t address = engine_address(engine, 20 + cut[0]);
@@ -132,7 +132,7 @@ ENGINE_TEST(whole_granules_can_be_detached)
 ENGINE_TEST(directory_finds_the_block_before_a_boundary)
 {
     for (int i = 0; i < 2; i++) {
-        struct heap *heap = i == 0 ? &engine->pool->large : &engine->pool->small;
+        struct heap *heap = i == 0 ? &engine->lane->large : &engine->lane->small;
         uint64_t granule = i == 0 ? 0 : 32;
         (void)engine_attach(engine, heap, granule, 6, 1);
         struct block *first = heap_take(heap, 4096);
@@ -152,7 +152,7 @@ ENGINE_TEST(directory_finds_the_block_before_a_boundary)
 
 ENGINE_TEST(large_and_small_blocks_come_from_different_ends)
 {
-    struct heap *heap = &engine->pool->small;
+    struct heap *heap = &engine->lane->small;
     (void)engine_attach(engine, heap, 10, 1, 1);
     struct block *small = heap_take(heap, 252 << 10);
     struct block *big = heap_take(heap, 256 << 10);
@@ -165,7 +165,7 @@ ENGINE_TEST(large_and_small_blocks_come_from_different_ends)
  * records. */
 ENGINE_TEST(attach_without_host_memory_changes_nothing)
 {
-    struct heap *heap = &engine->pool->small;
+    struct heap *heap = &engine->lane->small;
     engine_map(engine, 20, 4, 1);
     assert_ok(vmm__heap_records_keep(heap, 1));
     for (uint64_t number = 1; number <= 4; number++) {
@@ -181,7 +181,7 @@ ENGINE_TEST(attach_without_host_memory_changes_nothing)
 
 ENGINE_TEST(records_without_host_memory_change_nothing)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     struct block *block = engine_attach(engine, heap, 20, 4, 1);
     while (heap->store.spare_count > 0)
         (void)heap_take(heap, 512);
@@ -198,7 +198,7 @@ ENGINE_TEST(records_without_host_memory_change_nothing)
 ENGINE_TEST(cover_finds_the_block_of_every_address)
 {
     for (int i = 0; i < 2; i++) {
-        struct heap *heap = i == 0 ? &engine->pool->large : &engine->pool->small;
+        struct heap *heap = i == 0 ? &engine->lane->large : &engine->lane->small;
         uint64_t granule = i == 0 ? 8 : 32;
         struct block *block = engine_attach(engine, heap, granule, 4, 2);
         uint64_t start = block->address;
@@ -215,7 +215,7 @@ ENGINE_TEST(cover_finds_the_block_of_every_address)
 
 ENGINE_TEST(random_blocks_keep_the_invariants)
 {
-    struct heap *heap = &engine->pool->small;
+    struct heap *heap = &engine->lane->small;
     (void)engine_attach(engine, heap, 4, 6, 1);
     (void)engine_attach(engine, heap, 14, 6, 1);
     struct block *blocks[200] = { NULL };
@@ -244,21 +244,21 @@ ENGINE_TEST(random_blocks_keep_the_invariants)
 
 ENGINE_TEST(check_finds_damage)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 8, 4);
     struct block *a = heap_take(heap, 3 * MIB);
     struct block *b = heap_take(heap, 3 * MIB);
     a->node.size -= 512;
-    assert_status(pool_check(engine->pool), VMM_ERR_INTERNAL);
+    assert_status(lane_check(engine->lane), VMM_ERR_INTERNAL);
     a->node.size += 512;
     b->prev = NULL;
-    assert_status(pool_check(engine->pool), VMM_ERR_INTERNAL);
+    assert_status(lane_check(engine->lane), VMM_ERR_INTERNAL);
     b->prev = a;
     b->state = BLOCK_FREE;
-    assert_status(pool_check(engine->pool), VMM_ERR_INTERNAL);
+    assert_status(lane_check(engine->lane), VMM_ERR_INTERNAL);
     b->state = BLOCK_LIVE;
     heap->free_bytes++;
-    assert_status(pool_check(engine->pool), VMM_ERR_INTERNAL);
+    assert_status(lane_check(engine->lane), VMM_ERR_INTERNAL);
     heap->free_bytes--;
     engine_check(engine);
 }

@@ -1,10 +1,10 @@
-/* vmm__pool_check_locked() finds every broken invariant of heap, directory, slab and pool. */
+/* vmm__lane_check_locked() finds every broken invariant of heap, directory, slab and lane. */
 #include "support/break_support.h"
 #include "support/engine_support.h"
 
 /* Three blocks in an extent of two granules: live, free, live. The free rest is the fourth. */
 struct row {
-    struct pool *pool;
+    struct lane *lane;
     struct heap *heap;
     struct block *first;
     struct block *hole;
@@ -14,7 +14,7 @@ struct row {
 
 static struct row row_create(struct engine *engine)
 {
-    struct row row = { .pool = engine->pool, .heap = &engine->pool->large };
+    struct row row = { .lane = engine->lane, .heap = &engine->lane->large };
     (void)engine_attach(engine, row.heap, 4, 2, 2);
     row.first = heap_take(row.heap, MIB);
     row.hole = heap_take(row.heap, MIB);
@@ -27,7 +27,7 @@ static struct row row_create(struct engine *engine)
 
 static vmm_status check(const struct row *row)
 {
-    return pool_check(row->pool);
+    return lane_check(row->lane);
 }
 
 ENGINE_TEST(finds_blocks_that_do_not_tile)
@@ -90,14 +90,14 @@ ENGINE_TEST(finds_pinned_bytes_that_do_not_add_up)
 
 ENGINE_TEST(checks_small_heaps)
 {
-    (void)engine_attach(engine, &engine->pool->small, 0, 1, 1);
-    struct row row = { .pool = engine->pool, .heap = &engine->pool->small };
+    (void)engine_attach(engine, &engine->lane->small, 0, 1, 1);
+    struct row row = { .lane = engine->lane, .heap = &engine->lane->small };
     assert_found(check(&row), row.heap->free_bytes, 0, "small heap");
 }
 
 ENGINE_TEST(checks_extents_at_both_ends_of_the_arena)
 {
-    struct row row = { .pool = engine->pool, .heap = &engine->pool->large };
+    struct row row = { .lane = engine->lane, .heap = &engine->lane->large };
     struct block *low = engine_attach(engine, row.heap, 0, 1, 1);
     struct block *high = engine_attach(engine, row.heap, ENGINE_GRANULES - 1, 1, 1);
     assert_found(check(&row), low->node.size, 512, "3: the index");
@@ -110,16 +110,16 @@ ENGINE_TEST(checks_extents_at_both_ends_of_the_arena)
 static struct slab *slab_create(struct engine *engine)
 {
     void *object;
-    (void)engine_attach(engine, &engine->pool->small, 0, 1, 1);
-    assert_ok(pool_take(engine->pool, 512, &object));
+    (void)engine_attach(engine, &engine->lane->small, 0, 1, 1);
+    assert_ok(lane_take(engine->lane, 512, &object));
     engine_check(engine);
-    assert_non_null(engine->pool->slabs.all);
-    return engine->pool->slabs.all;
+    assert_non_null(engine->lane->slabs.all);
+    return engine->lane->slabs.all;
 }
 
 ENGINE_TEST(finds_overlapping_bits_of_a_slab)
 {
-    struct row row = { .pool = engine->pool };
+    struct row row = { .lane = engine->lane };
     struct slab *slab = slab_create(engine);
     uint64_t free_bit = slab->free_bits & -slab->free_bits;
     assert_found(check(&row), slab->waiting_bits, free_bit, "slab 2");
@@ -130,7 +130,7 @@ ENGINE_TEST(finds_overlapping_bits_of_a_slab)
 
 ENGINE_TEST(finds_slots_of_a_slab_that_name_another_block)
 {
-    struct row row = { .pool = engine->pool };
+    struct row row = { .lane = engine->lane };
     struct slab *slab = slab_create(engine);
     assert_true(slab->block->node.size > SMALL_SLOT_BYTES);
     struct block **slot =
@@ -140,21 +140,21 @@ ENGINE_TEST(finds_slots_of_a_slab_that_name_another_block)
 
 ENGINE_TEST(finds_slabs_in_the_wrong_list)
 {
-    struct row row = { .pool = engine->pool };
+    struct row row = { .lane = engine->lane };
     struct slab *slab = slab_create(engine);
     assert_found(check(&row), slab->class_index, slab->class_index + 1, "slab 3");
     assert_found(check(&row), slab->free_bits, 0, "slab 3");
 }
 
-/* ---- Pools -------------------------------------------------------------------------------- */
+/* ---- Lanes -------------------------------------------------------------------------------- */
 
 ENGINE_TEST(finds_expired_epochs_that_have_not_ended)
 {
-    struct row row = { .pool = engine->pool };
-    uint64_t now = vmm__timeline_now(&engine->pool->timeline);
-    assert_found(check(&row), row.pool->trimmed.latest_epoch, now, "pool: invariant 3: expired");
-    assert_found(check(&row), row.pool->period_epoch, now, "pool: invariant 3: expired");
-    assert_found(check(&row), row.pool->decayed.latest_epoch, row.pool->period_epoch + 1,
-                 "pool: invariant 3: decayed");
-    assert_found(check(&row), row.pool->timeline.passed, now, "timeline: invariant 1");
+    struct row row = { .lane = engine->lane };
+    uint64_t now = vmm__timeline_now(&engine->lane->timeline);
+    assert_found(check(&row), row.lane->trimmed.latest_epoch, now, "lane: invariant 3: expired");
+    assert_found(check(&row), row.lane->period_epoch, now, "lane: invariant 3: expired");
+    assert_found(check(&row), row.lane->decayed.latest_epoch, row.lane->period_epoch + 1,
+                 "lane: invariant 3: decayed");
+    assert_found(check(&row), row.lane->timeline.passed, now, "timeline: invariant 1");
 }

@@ -20,7 +20,7 @@ static struct block *last_freed_create(struct heap *heap, uint64_t bytes, uint64
 
 ENGINE_TEST(same_size_reuses_the_last_freed_block)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 4, 4);
     struct block *block = last_freed_create(heap, MIB, 3);
     struct size_index index = heap->index;
@@ -41,7 +41,7 @@ ENGINE_TEST(same_size_reuses_the_last_freed_block)
 
 ENGINE_TEST(another_size_settles_the_last_freed_block)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 4, 4);
     uint64_t address = last_freed_create(heap, MIB, 3)->address;
     assert_int_equal(heap_take(heap, 2 * MIB)->address, address);
@@ -52,7 +52,7 @@ ENGINE_TEST(another_size_settles_the_last_freed_block)
 /* Only the block that was taken last becomes the last freed one, and only one at a time. */
 ENGINE_TEST(only_the_last_taken_becomes_the_last_freed)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 4, 4);
     struct block *first = heap_take(heap, MIB);
     struct block *last = heap_take(heap, MIB);
@@ -67,44 +67,44 @@ ENGINE_TEST(only_the_last_taken_becomes_the_last_freed)
 
 ENGINE_TEST(lock_settles_the_heaps)
 {
-    struct pool *pool = engine->pool;
-    (void)engine_attach(engine, &pool->large, 10, 4, 4);
-    (void)engine_attach(engine, &pool->small, 20, 4, 1);
+    struct lane *lane = engine->lane;
+    (void)engine_attach(engine, &lane->large, 10, 4, 4);
+    (void)engine_attach(engine, &lane->small, 20, 4, 1);
     for (int i = 0; i < 2; i++) {
-        (void)last_freed_create(&pool->large, MIB, 3);
-        (void)last_freed_create(&pool->small, 64 << 10, 3);
+        (void)last_freed_create(&lane->large, MIB, 3);
+        (void)last_freed_create(&lane->small, 64 << 10, 3);
         if (i == 0)
-            vmm__pool_lock(pool);
+            vmm__lane_lock(lane);
         else
-            vmm__pool_lock_second(pool);
-        assert_null(pool->large.last_freed);
-        assert_null(pool->small.last_freed);
-        assert_int_equal(pool->large.free_bytes, 4 * GRANULE);
-        assert_int_equal(pool->small.free_bytes, 4 * GRANULE);
-        vmm__pool_unlock(pool);
+            vmm__lane_lock_second(lane);
+        assert_null(lane->large.last_freed);
+        assert_null(lane->small.last_freed);
+        assert_int_equal(lane->large.free_bytes, 4 * GRANULE);
+        assert_int_equal(lane->small.free_bytes, 4 * GRANULE);
+        vmm__lane_unlock(lane);
     }
     engine_check(engine);
 }
 
-ENGINE_TEST(scan_lock_settles_only_pools_that_allocate_nothing)
+ENGINE_TEST(scan_lock_settles_only_lanes_that_allocate_nothing)
 {
-    struct pool *pool = engine->pool;
-    /* Whether the pool allocates before the scan, and whether the scan settles it. */
+    struct lane *lane = engine->lane;
+    /* Whether the lane allocates before the scan, and whether the scan settles it. */
     static const bool scans[][2] = {
         { true, false }, { true, false }, { false, true }, { true, false }, { false, true },
     };
-    (void)engine_attach(engine, &pool->large, 10, 4, 4);
+    (void)engine_attach(engine, &lane->large, 10, 4, 4);
     for (uint64_t i = 0; i < sizeof scans / sizeof *scans; i++) {
         if (scans[i][0]) {
             void *block;
-            assert_ok(pool_take(pool, 2 * MIB, &block));
-            assert_ok(pool_give(pool, &pool->large, (uintptr_t)block));
-            assert_non_null(pool->large.last_freed);
+            assert_ok(lane_take(lane, 2 * MIB, &block));
+            assert_ok(lane_give(lane, &lane->large, (uintptr_t)block));
+            assert_non_null(lane->large.last_freed);
         }
-        for (int round = 0; round < 2; round++) { /* one scan may lock a pool twice */
-            vmm__pool_lock_for_scan(pool, i + 1);
-            assert_true((pool->large.last_freed == NULL) == scans[i][1]);
-            vmm__pool_unlock(pool);
+        for (int round = 0; round < 2; round++) { /* one scan may lock a lane twice */
+            vmm__lane_lock_for_scan(lane, i + 1);
+            assert_true((lane->large.last_freed == NULL) == scans[i][1]);
+            vmm__lane_unlock(lane);
         }
     }
     engine_check(engine);
@@ -113,7 +113,7 @@ ENGINE_TEST(scan_lock_settles_only_pools_that_allocate_nothing)
 /* The timeline advanced between the frees of two blocks in one granule: the later epoch counts. */
 ENGINE_TEST(later_free_keeps_its_epoch)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
     struct block *other = heap_take(heap, 64 << 10);
     (void)last_freed_create(heap, 64 << 10, 3);
@@ -126,7 +126,7 @@ ENGINE_TEST(later_free_keeps_its_epoch)
 /* A block that becomes the best fit is taken, as if there were no last freed block. */
 ENGINE_TEST(better_fit_that_is_freed_later_is_taken)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
     struct block *exact = heap_take(heap, 64 << 10);
     uint64_t address = exact->address;
@@ -139,49 +139,49 @@ ENGINE_TEST(better_fit_that_is_freed_later_is_taken)
 
 ENGINE_TEST(last_freed_block_is_an_unknown_pointer)
 {
-    struct pool *pool = engine->pool;
-    struct heap *heap = &pool->large;
+    struct lane *lane = engine->lane;
+    struct heap *heap = &lane->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
     void *block;
-    assert_ok(pool_take(pool, MIB + 512, &block));
+    assert_ok(lane_take(lane, MIB + 512, &block));
     uint64_t address = (uintptr_t)block;
-    assert_ok(pool_give(pool, heap, address));
+    assert_ok(lane_give(lane, heap, address));
     assert_non_null(heap->last_freed);
-    assert_status(pool_give(pool, heap, address), VMM_ERR_UNKNOWN_POINTER);
-    assert_status(pool_pin(heap, address, true), VMM_ERR_UNKNOWN_POINTER);
-    assert_status(pool_use(pool, heap, address, &engine->other->timeline), VMM_ERR_UNKNOWN_POINTER);
-    assert_int_equal(pool->counters.allocations.current, 0);
+    assert_status(lane_give(lane, heap, address), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(lane_pin(heap, address, true), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(lane_use(lane, heap, address, &engine->other->timeline), VMM_ERR_UNKNOWN_POINTER);
+    assert_int_equal(lane->counters.allocations.current, 0);
     engine_check(engine);
 }
 
 ENGINE_TEST(free_unpins_the_last_freed_block)
 {
-    struct pool *pool = engine->pool;
-    struct heap *heap = &pool->large;
+    struct lane *lane = engine->lane;
+    struct heap *heap = &lane->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
     void *block;
     void *again;
-    assert_ok(pool_take(pool, MIB + 512, &block));
-    assert_ok(pool_pin(heap, (uintptr_t)block, true));
-    assert_ok(pool_give(pool, heap, (uintptr_t)block));
+    assert_ok(lane_take(lane, MIB + 512, &block));
+    assert_ok(lane_pin(heap, (uintptr_t)block, true));
+    assert_ok(lane_give(lane, heap, (uintptr_t)block));
     assert_int_equal(heap->unmovable_bytes, 0);
-    assert_ok(pool_take(pool, MIB + 512, &again));
+    assert_ok(lane_take(lane, MIB + 512, &again));
     assert_ptr_equal(again, block);
     assert_int_equal(heap->unmovable_bytes, 0);
     engine_check(engine);
 }
 
-/* Growth locks the pool, so that the new memory merges with the last freed block at the edge of
+/* Growth locks the lane, so that the new memory merges with the last freed block at the edge of
  * the extent. */
 ENGINE_TEST(growth_merges_with_the_last_freed_block)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 10, 1, 1);
     struct block *block = last_freed_create(heap, GRANULE, 3);
     assert_null(block->next);
-    vmm__pool_lock(engine->pool);
+    vmm__lane_lock(engine->lane);
     assert_int_equal(engine_attach(engine, heap, 11, 1, 1)->node.size, 2 * GRANULE);
-    vmm__pool_unlock(engine->pool);
+    vmm__lane_unlock(engine->lane);
     engine_check(engine);
 }
 
@@ -245,9 +245,9 @@ ENGINE_TEST(placement_is_the_same_without_a_last_freed_block)
     for (int i = 0; i < 2; i++) {
         struct heap_pair pair = { .starts = { engine_address(engine, 4 + 20 * (unsigned)i),
                                               engine_address(engine, 12 + 20 * (unsigned)i) } };
-        struct pool *pools[2] = { engine->pool, engine->other };
+        struct lane *lanes[2] = { engine->lane, engine->other };
         for (int j = 0; j < 2; j++) {
-            pair.heaps[j] = i == 0 ? &pools[j]->large : &pools[j]->small;
+            pair.heaps[j] = i == 0 ? &lanes[j]->large : &lanes[j]->small;
             (void)engine_attach(engine, pair.heaps[j], 4 + 20 * (unsigned)i + 8 * (unsigned)j, 6,
                                 1);
         }

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 struct locks {
-    struct mutex gate, grow, pools[2], timeline, leaf;
+    struct mutex gate, grow, lanes[2], timeline, leaf;
 };
 
 static void locks_init(struct locks *locks)
@@ -24,7 +24,7 @@ static void locks_init(struct locks *locks)
     vmm__mutex_init_ranked(&locks->gate, LOCK_RANK_GATE);
     vmm__mutex_init_ranked(&locks->grow, LOCK_RANK_GROW);
     for (int i = 0; i < 2; i++)
-        vmm__mutex_init_ranked(&locks->pools[i], LOCK_RANK_POOL);
+        vmm__mutex_init_ranked(&locks->lanes[i], LOCK_RANK_LANE);
     vmm__mutex_init_ranked(&locks->timeline, LOCK_RANK_TIMELINE);
     vmm__mutex_init(&locks->leaf);
 }
@@ -75,8 +75,8 @@ static void assert_aborts(void (*act)(struct locks *locks), const char *message)
 
 static void lock_in_order(struct locks *locks)
 {
-    struct mutex *order[] = { &locks->gate,     &locks->grow,     &locks->pools[1],
-                              &locks->pools[0], &locks->timeline, &locks->leaf };
+    struct mutex *order[] = { &locks->gate,     &locks->grow,     &locks->lanes[1],
+                              &locks->lanes[0], &locks->timeline, &locks->leaf };
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 6; i++)
             vmm__mutex_lock(order[i]);
@@ -85,16 +85,16 @@ static void lock_in_order(struct locks *locks)
     }
 }
 
-static void lock_pool_then_grow(struct locks *locks)
+static void lock_lane_then_grow(struct locks *locks)
 {
-    vmm__mutex_lock(&locks->pools[0]);
+    vmm__mutex_lock(&locks->lanes[0]);
     vmm__mutex_lock(&locks->grow);
 }
 
-static void lock_two_pools(struct locks *locks)
+static void lock_two_lanes(struct locks *locks)
 {
-    vmm__mutex_lock(&locks->pools[0]);
-    vmm__mutex_lock(&locks->pools[1]);
+    vmm__mutex_lock(&locks->lanes[0]);
+    vmm__mutex_lock(&locks->lanes[1]);
 }
 
 static void lock_twice(struct locks *locks)
@@ -146,7 +146,7 @@ static void lock_in_a_callback(struct locks *locks)
 static void lock_after_a_callback(struct locks *locks)
 {
     struct lock_check callback = { .rank = LOCK_RANK_CALLBACK };
-    vmm__mutex_lock(&locks->pools[0]);
+    vmm__mutex_lock(&locks->lanes[0]);
     vmm__lock_check_take(&callback);
     vmm__lock_check_release(&callback);
     vmm__mutex_lock(&locks->grow);
@@ -167,8 +167,8 @@ TEST(right_orders_pass)
 
 TEST(wrong_orders_abort)
 {
-    assert_aborts(lock_pool_then_grow, "held->rank < check->rank");
-    assert_aborts(lock_two_pools, "held->rank < check->rank");
+    assert_aborts(lock_lane_then_grow, "held->rank < check->rank");
+    assert_aborts(lock_two_lanes, "held->rank < check->rank");
     assert_aborts(lock_under_a_leaf, "held->rank < check->rank");
     assert_aborts(lock_after_a_callback, "held->rank < check->rank");
     assert_aborts(lock_twice, "held != check");

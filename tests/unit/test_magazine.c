@@ -1,4 +1,4 @@
-/* Magazines: threads that free blocks without the pool's lock, including concurrent double frees. */
+/* Magazines: threads that free blocks without the lane's lock, including concurrent double frees. */
 #define _GNU_SOURCE
 #include "support/sim_support.h"
 #include "support/thread_support.h"
@@ -13,24 +13,24 @@
 
 enum { ROUNDS = 20000, BLOCKS_AFTER = 64, SPINS_MOST = 1000, PAIRS = 200 };
 
-static struct magazines *magazines_of(const struct pool *pool)
+static struct magazines *magazines_of(const struct lane *lane)
 {
-    return atomic_load(&pool->magazines);
+    return atomic_load(&lane->magazines);
 }
 
 /* The magazine of the calling thread. */
-static struct magazine *magazine_mine(const struct pool *pool)
+static struct magazine *magazine_mine(const struct lane *lane)
 {
-    return &magazines_of(pool)->each[vmm__thread_slot_number() % MAGAZINES];
+    return &magazines_of(lane)->each[vmm__thread_slot_number() % MAGAZINES];
 }
 
-/* Gives a pool magazines at once, and the calling thread a slot. */
-static void pool_share(struct pool *pool)
+/* Gives a lane magazines at once, and the calling thread a slot. */
+static void lane_share(struct lane *lane)
 {
-    vmm__pool_lock(pool);
-    if (magazines_of(pool) == NULL)
-        vmm__magazines_make_locked(pool);
-    vmm__pool_unlock(pool);
+    vmm__lane_lock(lane);
+    if (magazines_of(lane) == NULL)
+        vmm__magazines_make_locked(lane);
+    vmm__lane_unlock(lane);
     (void)vmm__thread_slot_mine();
 }
 
@@ -86,12 +86,12 @@ static void owner_run(struct double_free *shared)
     }
 }
 
-static void pool_contend(vmm_cache *cache, size_t bytes)
+static void lane_contend(vmm_cache *cache, size_t bytes)
 {
     void *block;
     assert_ok(vmm_alloc(cache, bytes, STREAM(1), &block));
     assert_ok(vmm_free(cache, block));
-    pool_share(vmm__pools_find(&cache->pools, STREAM(1)));
+    lane_share(vmm__lanes_find(&cache->lanes, STREAM(1)));
 }
 
 /* Checks that further blocks do not overlap. */
@@ -112,7 +112,7 @@ static void free_twice(struct driver *driver, size_t bytes)
     struct double_free shared = { .bytes = bytes };
     pthread_t other;
     assert_ok(vmm__cache_create_on(NULL, driver, &shared.cache));
-    pool_contend(shared.cache, bytes);
+    lane_contend(shared.cache, bytes);
     assert_int_equal(pthread_create(&other, NULL, other_main, &shared), 0);
     owner_run(&shared);
     (void)pthread_join(other, NULL);
@@ -157,11 +157,11 @@ static void pairs_run(vmm_cache *cache)
 
 static void *visitor_main(void *cache)
 {
-    pool_contend(cache, MIB);
+    lane_contend(cache, MIB);
     return NULL;
 }
 
-/* Another thread uses the pool, so that the calling thread is no longer its bias owner and uses a
+/* Another thread uses the lane, so that the calling thread is no longer its bias owner and uses a
  * magazine. */
 static void bias_owner_remove(vmm_cache *cache)
 {
@@ -182,9 +182,9 @@ SIM_TEST(idle_memory_decays_while_magazines_serve_requests)
         pairs_run(cache);
         now_ns += 1000000;
     }
-    const struct pool *pool = vmm__pools_find(&cache->pools, STREAM(1));
-    assert_null(pool->lock.bias_owner);
-    assert_non_null(magazines_of(pool));
+    const struct lane *lane = vmm__lanes_find(&cache->lanes, STREAM(1));
+    assert_null(lane->lock.bias_owner);
+    assert_non_null(magazines_of(lane));
     assert_in_range(vmm__stat_now(&cache->vm.reserved_bytes), MIB, 32 * MIB);
     assert_ok(vmm_destroy(cache));
 }
@@ -252,34 +252,34 @@ SIM_TEST(magazine_passes_to_a_thread_of_the_same_identity)
 
 /* ---- Contention --------------------------------------------------------------------------- */
 
-static bool is_contended_after(vmm_cache *cache, struct pool *pool, uint32_t waits, bool may_bias)
+static bool is_contended_after(vmm_cache *cache, struct lane *lane, uint32_t waits, bool may_bias)
 {
-    pool->lock.waits = waits;
-    pool->lock.may_bias = may_bias;
-    atomic_store(&pool->lock.bias_owner, NULL);
-    vmm__cache_pool_lock_slow(cache, pool);
-    vmm__biased_unlock(&pool->lock);
-    return magazines_of(pool) != NULL;
+    lane->lock.waits = waits;
+    lane->lock.may_bias = may_bias;
+    atomic_store(&lane->lock.bias_owner, NULL);
+    vmm__cache_lane_lock_slow(cache, lane);
+    vmm__biased_unlock(&lane->lock);
+    return magazines_of(lane) != NULL;
 }
 
-SIM_TEST(pool_gets_magazines_after_32_waits)
+SIM_TEST(lane_gets_magazines_after_32_waits)
 {
     vmm_config config = VMM_CONFIG_INIT;
     vmm_cache *cache;
-    struct pool *pool;
+    struct lane *lane;
     assert_ok(vmm__cache_create_on(&config, driver, &cache));
-    assert_ok(vmm__cache_pool(cache, STREAM(1), &pool));
-    bool may_bias = pool->lock.may_bias;
-    assert_false(is_contended_after(cache, pool, 0, true));
-    assert_false(is_contended_after(cache, pool, 31, true));
-    /* A pool whose lock has no bias needs none, and in debug mode every call takes the slow path. */
-    assert_false(is_contended_after(cache, pool, 32, false));
+    assert_ok(vmm__cache_lane(cache, STREAM(1), &lane));
+    bool may_bias = lane->lock.may_bias;
+    assert_false(is_contended_after(cache, lane, 0, true));
+    assert_false(is_contended_after(cache, lane, 31, true));
+    /* A lane whose lock has no bias needs none, and in debug mode every call takes the slow path. */
+    assert_false(is_contended_after(cache, lane, 32, false));
     (void)vmm__host_fail_at(1);
-    assert_false(is_contended_after(cache, pool, 32, true));
+    assert_false(is_contended_after(cache, lane, 32, true));
     (void)vmm__host_fail_at(0);
-    assert_true(is_contended_after(cache, pool, 32, true));
-    assert_true(is_contended_after(cache, pool, 0, true)); /* for good */
-    pool->lock.may_bias = may_bias;
+    assert_true(is_contended_after(cache, lane, 32, true));
+    assert_true(is_contended_after(cache, lane, 0, true)); /* for good */
+    lane->lock.may_bias = may_bias;
     assert_ok(vmm_destroy(cache));
 }
 
@@ -309,21 +309,21 @@ static vmm_status foreign_free(vmm_cache *cache, void **blocks, unsigned count)
     return consumer.status;
 }
 
-static unsigned kept_count(const struct pool *pool)
+static unsigned kept_count(const struct lane *lane)
 {
     unsigned count = 0;
     for (unsigned m = 0; m < MAGAZINES; m++)
-        count += magazines_of(pool)->each[m].kept_count;
+        count += magazines_of(lane)->each[m].kept_count;
     return count;
 }
 
-static struct pool *shared_cache(struct driver *driver, vmm_cache **cache)
+static struct lane *shared_cache(struct driver *driver, vmm_cache **cache)
 {
-    struct pool *pool;
+    struct lane *lane;
     assert_ok(vmm__cache_create_on(NULL, driver, cache));
-    assert_ok(vmm__cache_pool(*cache, STREAM(1), &pool));
-    pool_share(pool);
-    return pool;
+    assert_ok(vmm__cache_lane(*cache, STREAM(1), &lane));
+    lane_share(lane);
+    return lane;
 }
 
 /* Another thread frees blocks. The bias stays, and the next allocation drains the magazine if it keeps enough. */
@@ -332,24 +332,24 @@ static void check_pending(struct driver *driver, uint64_t bytes, unsigned count,
     vmm_cache *cache;
     void *blocks[MAGAZINE_KEPT];
     void *block;
-    struct pool *pool = shared_cache(driver, &cache);
+    struct lane *lane = shared_cache(driver, &cache);
     uint64_t other_bytes = bytes > MIB ? 512 : 2 * MIB; /* of the other heap */
     assert_ok(vmm_alloc(cache, other_bytes, STREAM(1), &block));
     assert_ok(vmm_free(cache, block));
     for (unsigned i = 0; i < count; i++)
         assert_ok(vmm_alloc(cache, bytes, STREAM(1), &blocks[i]));
-    const struct thread_slot *owner = atomic_load(&pool->lock.bias_owner);
+    const struct thread_slot *owner = atomic_load(&lane->lock.bias_owner);
     assert_non_null(owner);
     assert_ok(foreign_free(cache, blocks, count));
-    assert_ptr_equal(atomic_load(&pool->lock.bias_owner), owner);
-    assert_int_equal(kept_count(pool), count);
+    assert_ptr_equal(atomic_load(&lane->lock.bias_owner), owner);
+    assert_int_equal(kept_count(lane), count);
     assert_ok(vmm_alloc(cache, other_bytes, STREAM(1), &block));
-    assert_int_equal(kept_count(pool), is_pending ? 0 : count);
+    assert_int_equal(kept_count(lane), is_pending ? 0 : count);
     for (unsigned i = 0; i < count; i++)
         assert_status(vmm_free(cache, blocks[i]), VMM_ERR_UNKNOWN_POINTER);
     assert_ok(vmm_free(cache, block));
     assert_ok(vmm__cache_check(cache));
-    assert_int_equal(kept_count(pool), 0);
+    assert_int_equal(kept_count(lane), 0);
     assert_ok(vmm_destroy(cache));
 }
 
@@ -365,11 +365,11 @@ SIM_TEST(a_magazine_keeps_64_mib_or_one_block)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         vmm_cache *cache;
         void *blocks[2];
-        struct pool *pool = shared_cache(driver, &cache);
+        struct lane *lane = shared_cache(driver, &cache);
         for (unsigned j = 0; j < 2; j++)
             assert_ok(vmm_alloc(cache, cases[i].bytes[j], STREAM(1), &blocks[j]));
         assert_ok(foreign_free(cache, blocks, 2));
-        assert_int_equal(kept_count(pool), cases[i].kept);
+        assert_int_equal(kept_count(lane), cases[i].kept);
         assert_ok(vmm__cache_check(cache));
         assert_ok(vmm_destroy(cache));
     }
@@ -388,21 +388,21 @@ SIM_TEST(a_magazine_is_pending_with_16_blocks_or_several_of_32_mib)
     check_pending(driver, 32 * MIB, 2, true);
 }
 
-/* A thread that finds its magazine full uses the next, and after four of them the pool's lock, which drains them. */
+/* A thread that finds its magazine full uses the next, and after four of them the lane's lock, which drains them. */
 SIM_TEST(full_magazines_are_drained)
 {
     enum { ROOM = 4 * MAGAZINE_KEPT };
     static void *blocks[ROOM + 2];
     vmm_cache *cache;
-    struct pool *pool = shared_cache(driver, &cache);
+    struct lane *lane = shared_cache(driver, &cache);
     for (unsigned i = 0; i < ROOM + 2; i++)
         assert_ok(vmm_alloc(cache, 4096, STREAM(1), &blocks[i]));
     assert_ok(foreign_free(cache, blocks, ROOM));
-    assert_int_equal(kept_count(pool), ROOM);
+    assert_int_equal(kept_count(lane), ROOM);
     assert_ok(foreign_free(cache, &blocks[ROOM], 1));
-    assert_int_equal(kept_count(pool), 0);
+    assert_int_equal(kept_count(lane), 0);
     assert_ok(foreign_free(cache, &blocks[ROOM + 1], 1));
-    assert_int_equal(kept_count(pool), 1);
+    assert_int_equal(kept_count(lane), 1);
     vmm_stats stats = VMM_STATS_INIT;
     assert_ok(vmm_stats_get(cache, &stats));
     assert_int_equal(stats.allocations.current, 0);
@@ -410,19 +410,19 @@ SIM_TEST(full_magazines_are_drained)
     assert_ok(vmm_destroy(cache));
 }
 
-/* What one thread frees serves the allocations of another without the pool's lock or its heaps. */
+/* What one thread frees serves the allocations of another without the lane's lock or its heaps. */
 SIM_TEST(a_thread_that_allocates_takes_what_another_frees)
 {
     vmm_cache *cache;
     void *blocks[MAGAZINE_KEPT];
     void *again[MAGAZINE_KEPT];
-    struct pool *pool = shared_cache(driver, &cache);
+    struct lane *lane = shared_cache(driver, &cache);
     for (unsigned i = 0; i < MAGAZINE_KEPT; i++)
         assert_ok(vmm_alloc(cache, 2 * MIB, STREAM(1), &blocks[i]));
     assert_ok(foreign_free(cache, blocks, MAGAZINE_KEPT));
     for (unsigned i = 0; i < MAGAZINE_KEPT; i++) {
         assert_ok(vmm_alloc(cache, 2 * MIB, STREAM(1), &again[i]));
-        assert_int_equal(kept_count(pool), MAGAZINE_KEPT - 1 - i);
+        assert_int_equal(kept_count(lane), MAGAZINE_KEPT - 1 - i);
     }
     for (unsigned i = 0; i < MAGAZINE_KEPT; i++)
         assert_ok(vmm_free(cache, again[i]));
@@ -443,21 +443,21 @@ SIM_TEST(an_allocation_takes_a_block_of_its_size)
     vmm_cache *cache;
     void *blocks[2 * MAGAZINE_KEPT];
     void *block;
-    struct pool *pool = shared_cache(driver, &cache);
+    struct lane *lane = shared_cache(driver, &cache);
     for (unsigned i = 0; i < 2 * MAGAZINE_KEPT; i++)
         assert_ok(vmm_alloc(cache, i % 2 == 0 ? 20000 : 60000, STREAM(1), &blocks[i]));
     assert_ok(foreign_free(cache, blocks, MAGAZINE_KEPT));
     assert_ok(vmm_alloc(cache, 60000, STREAM(1), &block)); /* moves all to this thread's magazine */
-    assert_int_equal(kept_count(pool), MAGAZINE_KEPT - 1);
-    assert_int_equal(vmm__heap_find(&pool->small, (uint64_t)(uintptr_t)block)->requested_bytes,
+    assert_int_equal(kept_count(lane), MAGAZINE_KEPT - 1);
+    assert_int_equal(vmm__heap_find(&lane->small, (uint64_t)(uintptr_t)block)->requested_bytes,
                      60000);
     blocks[0] = block;
-    struct magazine *mine = magazine_mine(pool);
+    struct magazine *mine = magazine_mine(lane);
     uint64_t frees;
     for (unsigned i = 0; mine->kept_count < MAGAZINE_KEPT; i++) /* fill it with the other size */
         assert_true(
-            vmm__magazine_give(pool, (uint64_t)(uintptr_t)blocks[MAGAZINE_KEPT + 2 * i], &frees));
-    while (vmm__magazine_take(pool, 60000, &block))
+            vmm__magazine_give(lane, (uint64_t)(uintptr_t)blocks[MAGAZINE_KEPT + 2 * i], &frees));
+    while (vmm__magazine_take(lane, 60000, &block))
         assert_true(vmm_free(cache, block) == VMM_OK);
     assert_ok(vmm__cache_check(cache));
     assert_ok(vmm_destroy(cache));
@@ -471,7 +471,7 @@ SIM_TEST(blocks_in_views_are_kept)
     void *blocks[BLOCKS];
     void *large;
     void *again;
-    struct pool *pool = shared_cache(driver, &cache);
+    struct lane *lane = shared_cache(driver, &cache);
     for (unsigned i = 0; i < BLOCKS; i++)
         assert_ok(vmm_alloc(cache, 8 * MIB, STREAM(1), &blocks[i]));
     for (unsigned i = 0; i < BLOCKS; i++) {
@@ -480,9 +480,9 @@ SIM_TEST(blocks_in_views_are_kept)
     }
     assert_ok(vmm_alloc(cache, 100 * MIB, STREAM(1), &large));
     uint64_t address = (uint64_t)(uintptr_t)large;
-    assert_true(vmm__heap_find(&pool->large, address)->is_in_view);
+    assert_true(vmm__heap_find(&lane->large, address)->is_in_view);
     assert_ok(foreign_free(cache, &large, 1));
-    assert_int_equal(kept_count(pool), 1);
+    assert_int_equal(kept_count(lane), 1);
     assert_status(foreign_free(cache, &large, 1), VMM_ERR_UNKNOWN_POINTER);
     assert_ok(vmm__cache_check(cache));
     assert_ok(vmm_alloc(cache, 100 * MIB, STREAM(1), &again));
@@ -553,39 +553,39 @@ SIM_TEST(used_and_pinned_blocks_are_never_kept)
 {
     vmm_cache *cache;
     void *blocks[2];
-    struct pool *pool = shared_cache(driver, &cache);
+    struct lane *lane = shared_cache(driver, &cache);
     for (unsigned i = 0; i < 2; i++)
         assert_ok(vmm_alloc(cache, 4 * MIB, STREAM(1), &blocks[i]));
     assert_ok(vmm_record_stream(cache, blocks[0], STREAM(2)));
     assert_ok(vmm_pin(cache, blocks[1]));
     assert_ok(vmm__driver_delay(driver, 1000000, STREAM(2)));
     assert_ok(foreign_free(cache, blocks, 2));
-    assert_int_equal(kept_count(pool), 0);
-    assert_true(vmm__uses_has_waits(&pool->uses));
-    assert_int_equal(vmm__heap_unmovable(&pool->large), 0);
+    assert_int_equal(kept_count(lane), 0);
+    assert_true(vmm__uses_has_waits(&lane->uses));
+    assert_int_equal(vmm__heap_unmovable(&lane->large), 0);
     for (unsigned i = 0; i < 2; i++)
         assert_status(foreign_free(cache, &blocks[i], 1), VMM_ERR_UNKNOWN_POINTER);
     assert_ok(vmm_destroy(cache));
 }
 
-/* Blocks that were allocated before the pool had magazines, and blocks beyond the room of the table. */
+/* Blocks that were allocated before the lane had magazines, and blocks beyond the room of the table. */
 SIM_TEST(blocks_that_are_not_listed_are_freed_under_the_lock)
 {
     enum { OLD = 3, MANY = 3 * LIVE_SETS * LIVE_WAYS / 2 };
     static void *blocks[MANY];
     vmm_cache *cache;
     void *old[OLD];
-    struct pool *pool;
+    struct lane *lane;
     assert_ok(vmm__cache_create_on(NULL, driver, &cache));
-    assert_ok(vmm__cache_pool(cache, STREAM(1), &pool));
+    assert_ok(vmm__cache_lane(cache, STREAM(1), &lane));
     for (unsigned i = 0; i < OLD; i++)
         assert_ok(vmm_alloc(cache, 700, STREAM(1), &old[i]));
-    pool_share(pool);
+    lane_share(lane);
     for (unsigned i = 0; i < MANY; i++)
         assert_ok(vmm_alloc(cache, 700, STREAM(1), &blocks[i]));
     assert_ok(vmm__cache_check(cache));
     assert_ok(foreign_free(cache, old, OLD));
-    assert_int_equal(kept_count(pool), 0);
+    assert_int_equal(kept_count(lane), 0);
     assert_ok(foreign_free(cache, blocks, MANY));
     assert_ok(vmm__cache_check(cache));
     vmm_stats stats = VMM_STATS_INIT;
@@ -609,10 +609,10 @@ SIM_TEST(checks_find_a_live_table_that_is_wrong)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         vmm_cache *cache;
         void *block;
-        struct pool *pool = shared_cache(driver, &cache);
+        struct lane *lane = shared_cache(driver, &cache);
         assert_ok(vmm_alloc(cache, sizes[i], STREAM(1), &block));
         assert_ok(vmm__cache_check(cache));
-        struct live_table *live = pool->large.directory->live;
+        struct live_table *live = lane->large.directory->live;
         uint64_t address = (uint64_t)(uintptr_t)block;
         assert_true(vmm__live_table_remove(live, address));
         assert_broken(cache);
@@ -632,12 +632,12 @@ SIM_TEST(foreign_frees_refuse_what_is_no_block)
     vmm_cache *cache;
     void *block;
     int outside;
-    struct pool *pool = shared_cache(driver, &cache);
+    struct lane *lane = shared_cache(driver, &cache);
     assert_ok(vmm_alloc(cache, 4 * MIB, STREAM(1), &block));
     void *wrong[] = { (char *)block + 512, (char *)block + 4 * MIB, &outside };
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_status(foreign_free(cache, &wrong[i], 1), VMM_ERR_UNKNOWN_POINTER);
-    assert_int_equal(kept_count(pool), 0);
+    assert_int_equal(kept_count(lane), 0);
     assert_ok(foreign_free(cache, &block, 1));
     assert_status(foreign_free(cache, &block, 1), VMM_ERR_UNKNOWN_POINTER);
     assert_status(vmm_record_stream(cache, block, STREAM(2)), VMM_ERR_UNKNOWN_POINTER);
@@ -677,20 +677,20 @@ static void keeper_child(void *context)
 
 static void keeper_open(struct driver *driver, struct keeper *keeper)
 {
-    struct pool *pool;
+    struct lane *lane;
     void *kept;
     vmm_config config = CONFIG(.log = keeper_log, .log_context = keeper);
     assert_ok(vmm__cache_create_on(&config, driver, &keeper->cache));
-    assert_ok(vmm__cache_pool(keeper->cache, STREAM(1), &pool));
-    vmm__biased_disable(&pool->lock);
-    pool_share(pool);
-    for (unsigned i = 0; i < 3; i++) { /* the first block is new to the pool, too */
+    assert_ok(vmm__cache_lane(keeper->cache, STREAM(1), &lane));
+    vmm__biased_disable(&lane->lock);
+    lane_share(lane);
+    for (unsigned i = 0; i < 3; i++) { /* the first block is new to the lane, too */
         assert_ok(vmm_alloc(keeper->cache, 4096, STREAM(1), &kept));
         if (i == 2)
             assert_ok(vmm_alloc(keeper->cache, 4096, STREAM(1), &keeper->known));
         assert_ok(vmm_free(keeper->cache, kept));
     }
-    assert_int_equal(magazine_mine(pool)->kept_count, 1);
+    assert_int_equal(magazine_mine(lane)->kept_count, 1);
 }
 
 /* Both calls succeed afterwards, so the magazine could have served them. */

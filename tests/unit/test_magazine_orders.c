@@ -1,5 +1,5 @@
 /*
- * Frees without the pool's lock, in every order of their steps: the code of magazines and of the live table, compiled
+ * Frees without the lane's lock, in every order of their steps: the code of magazines and of the live table, compiled
  * here with atomic operations that pass control to a scheduler. It runs each scenario again and again, each time in
  * another order, up to a number of switches away from a thread that could go on. Memory is sequentially consistent here;
  * ThreadSanitizer finds a missing order of memory in test_magazine. Negative controls: without one of the atomic
@@ -9,7 +9,7 @@
 #include "support/test_support.h"
 
 #include "base/barrier.h"
-#include "pool/pool.h"
+#include "lane/lane.h"
 
 #include <string.h>
 #include <ucontext.h>
@@ -153,7 +153,7 @@ static bool compare_exchange(_Atomic uint64_t *value, uint64_t *from, uint64_t t
 
 /* The calling actor's number, or one that several actors share. */
 static int slot_number(void);
-static void kept_give(struct pool *pool, struct live_entry *entry);
+static void kept_give(struct lane *lane, struct live_entry *entry);
 
 static void pause_here(unsigned round)
 {
@@ -176,7 +176,7 @@ static void pause_here(unsigned round)
 #define atomic_compare_exchange_strong_explicit(value, from, to, order, other)                     \
     compare_exchange(value, from, to)
 #define vmm__thread_slot_number     slot_number
-#define vmm__pool_give_kept_locked  kept_give
+#define vmm__lane_give_kept_locked  kept_give
 #define vmm__barrier_pause          pause_here
 #define vmm__live_table_add         explored_table_add
 #define vmm__live_table_claim       explored_table_claim
@@ -197,15 +197,15 @@ struct live_entry *explored_table_claim(struct live_table *table, uint64_t addre
 bool explored_table_remove(struct live_table *table, uint64_t address);
 bool explored_table_has(const struct live_table *table, uint64_t address);
 uint64_t explored_table_at(const struct live_table *table, unsigned entry);
-void explored_make(struct pool *pool);
-void explored_fini(struct pool *pool);
-bool explored_take(struct pool *pool, uint64_t bytes, void **out);
-bool explored_give(struct pool *pool, uint64_t address, uint64_t *frees);
-void explored_drain(struct pool *pool, struct magazines *magazines, uint32_t which);
-void explored_close(struct pool *pool);
-void explored_open(struct pool *pool);
-#include "pool/live_table.c"
-#include "pool/magazine.c"
+void explored_make(struct lane *lane);
+void explored_fini(struct lane *lane);
+bool explored_take(struct lane *lane, uint64_t bytes, void **out);
+bool explored_give(struct lane *lane, uint64_t address, uint64_t *frees);
+void explored_drain(struct lane *lane, struct magazines *magazines, uint32_t which);
+void explored_close(struct lane *lane);
+void explored_open(struct lane *lane);
+#include "lane/live_table.c"
+#include "lane/magazine.c"
 
 /* ---- Scenarios -------------------------------------------------------------------------------- */
 
@@ -213,7 +213,7 @@ enum { BLOCKS = 3, SMALL_BLOCK = BLOCKS - 1, GRANULE_SHIFT = 21, BLOCK_GRANULES 
 #define BLOCK_BYTES                                                                                \
     ((uint64_t)BLOCK_GRANULES << GRANULE_SHIFT) /* two of them make a magazine pending */
 
-static struct pool pool;
+static struct lane lane;
 static struct magazines magazines;
 static struct live_table live_table;
 static struct directory_entry entries[BLOCKS * BLOCK_GRANULES];
@@ -244,7 +244,7 @@ static unsigned block_at(uint64_t address)
     return (unsigned)((address - address_of(0)) / BLOCK_BYTES);
 }
 
-static void kept_give(struct pool *from, struct live_entry *entry)
+static void kept_give(struct lane *from, struct live_entry *entry)
 {
     (void)from;
     unsigned block = block_at(vmm__live_entry_address(entry));
@@ -258,7 +258,7 @@ static void kept_give(struct pool *from, struct live_entry *entry)
 static void block_give(unsigned block)
 {
     uint64_t frees;
-    if (vmm__magazine_give(&pool, address_of(block), &frees)) {
+    if (vmm__magazine_give(&lane, address_of(block), &frees)) {
         world.accepted[block]++;
         world.is_live[block] = false;
     }
@@ -267,7 +267,7 @@ static void block_give(unsigned block)
 static void block_take(void)
 {
     void *out;
-    if (!vmm__magazine_take(&pool, BLOCK_BYTES, &out))
+    if (!vmm__magazine_take(&lane, BLOCK_BYTES, &out))
         return;
     unsigned block = block_at((uint64_t)(uintptr_t)out);
     if (world.is_live[block] || block == SMALL_BLOCK)
@@ -276,7 +276,7 @@ static void block_take(void)
     world.is_live[block] = true;
 }
 
-/* As a free under the pool's lock. */
+/* As a free under the lane's lock. */
 static void block_give_locked(unsigned block)
 {
     if (!vmm__live_table_remove(&live_table, address_of(block)))
@@ -301,17 +301,17 @@ static bool is_quiet(void)
 
 static void close_and_open(void)
 {
-    vmm__magazines_close_locked(&pool);
+    vmm__magazines_close_locked(&lane);
     step();
     explorer.is_running = false; /* one look, not a step each */
     world.was_disturbed |= !is_quiet();
     explorer.is_running = true;
-    vmm__magazines_open_locked(&pool);
+    vmm__magazines_open_locked(&lane);
 }
 
 static void drain_pending(void)
 {
-    vmm__magazines_drain_locked(&pool, &magazines, vmm__magazines_pending(&magazines));
+    vmm__magazines_drain_locked(&lane, &magazines, vmm__magazines_pending(&magazines));
 }
 
 static void give_0(void)
@@ -347,7 +347,7 @@ struct scenario {
     unsigned given_before; /* blocks that actor 0 has given */
 };
 
-/* Frees of one block by three threads; a drain, a close and a move beside frees; two threads with one magazine. The pool
+/* Frees of one block by three threads; a drain, a close and a move beside frees; two threads with one magazine. The lane
  * has one lock, so one actor uses it. */
 static const struct scenario scenarios[] = {
     { { give_0, give_0, give_0_locked }, false, 0 },
@@ -364,13 +364,13 @@ static void world_begin(const struct scenario *scenario)
     memset(&world, 0, sizeof world);
     memset(&magazines, 0, sizeof magazines);
     memset(&live_table, 0, sizeof live_table);
-    memset(&pool, 0, sizeof pool);
-    pool.large.directory = &directory;
-    pool.large.pool = &pool;
+    memset(&lane, 0, sizeof lane);
+    lane.large.directory = &directory;
+    lane.large.lane = &lane;
     directory.address = address_of(0);
     for (unsigned i = 0; i < BLOCKS * BLOCK_GRANULES; i++)
-        atomic_init(&entries[i].heap, &pool.large);
-    atomic_init(&pool.magazines, &magazines);
+        atomic_init(&entries[i].heap, &lane.large);
+    atomic_init(&lane.magazines, &magazines);
     explorer.current = 0;
     for (unsigned i = 0; i < BLOCKS; i++) {
         uint64_t bytes = i == SMALL_BLOCK ? BLOCK_BYTES / 2 : BLOCK_BYTES;
@@ -403,7 +403,7 @@ static bool world_is_sound(void)
         if (magazines.each[m].is_locked)
             return false;
     }
-    vmm__magazines_close_locked(&pool);
+    vmm__magazines_close_locked(&lane);
     if (!is_quiet())
         return false;
     for (unsigned i = 0; i < BLOCKS; i++) {
@@ -412,7 +412,7 @@ static bool world_is_sound(void)
             world.accepted[i] != world.taken[i] + !is_listed)
             return false;
     }
-    vmm__magazines_open_locked(&pool);
+    vmm__magazines_open_locked(&lane);
     return true;
 }
 

@@ -22,7 +22,7 @@ static const struct partly *partly_find(const struct occupancy_scan *occupancy_s
 
 LIVE_TEST(granules_without_live_bytes_are_free)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 10, 5, 5);
     (void)live_block_at(scene, heap, scene_address(scene, 11) - 512, GRANULE + 1024);
     for (unsigned i = 0; i < 5; i++)
@@ -31,7 +31,7 @@ LIVE_TEST(granules_without_live_bytes_are_free)
 
 LIVE_TEST(chunks_live_in_part_are_listed_once)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 4, 4, 4); /* idle */
     (void)extent(scene, heap, 10, 4, 4);
     (void)live_block_at(scene, heap, scene_address(scene, 10), 4 * GRANULE); /* full */
@@ -60,7 +60,7 @@ LIVE_TEST(small_heaps_and_slabs_are_scanned)
     assert_ok(vmm_alloc(scene->cache, 100, STREAM(1), &objects[0]));
     assert_ok(vmm_alloc(scene->cache, 100, STREAM(1), &objects[1]));
     assert_ok(vmm_alloc(scene->cache, 300000, STREAM(1), &block));
-    const struct heap *heap = &scene->pool->small;
+    const struct heap *heap = &scene->lane->small;
     uint64_t granule = vmm__arena_granule(&scene->cache->vm.arena, (uintptr_t)block);
     assert_false(vmm__occupancy_granule_is_free(heap, granule));
     struct occupancy_scan occupancy_scan = scan(scene);
@@ -85,7 +85,7 @@ LIVE_TEST(small_heaps_and_slabs_are_scanned)
 /* A block across two chunks pins both. */
 LIVE_TEST(a_pin_covers_every_chunk_of_the_block)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 10, 6, 2);
     live_block_pin(heap, live_block_at(scene, heap, scene_address(scene, 12) - 512, 1024));
     struct occupancy_scan occupancy_scan = scan(scene);
@@ -100,7 +100,7 @@ LIVE_TEST(missing_host_memory_is_reported)
     struct occupancy_scan occupancy_scan = scan(scene);
     assert_int_equal(occupancy_scan.count, 0);
     vmm__occupancy_scan_end(&occupancy_scan);
-    (void)live_block_place(scene, &scene->pool->large, 10, 0, 1);
+    (void)live_block_place(scene, &scene->lane->large, 10, 0, 1);
     (void)vmm__host_fail_at(1);
     assert_status(vmm__occupancy_scan_begin(scene->cache, &occupancy_scan), VMM_ERR_HOST_OOM);
 }

@@ -9,13 +9,13 @@
 static const char *report(struct scene *scene, uint64_t granules)
 {
     struct oom oom = { .status = VMM_ERR_DEVICE_OOM,
-                       .pool = scene->pool,
+                       .lane = scene->lane,
                        .bytes = granules * GRANULE,
                        .grow_bytes = granules * GRANULE };
     vmm__fair_lock(&scene->cache->grow_lock);
-    vmm__pool_lock(scene->pool);
+    vmm__lane_lock(scene->lane);
     assert_status(vmm__oom_report(scene->cache, &oom), VMM_ERR_DEVICE_OOM);
-    vmm__pool_unlock(scene->pool);
+    vmm__lane_unlock(scene->lane);
     vmm__fair_unlock(&scene->cache->grow_lock);
     return vmm_last_error();
 }
@@ -69,7 +69,7 @@ POLICY_TEST(pinned_chunks_are_counted_once)
 
 POLICY_TEST(the_report_names_the_stream_that_pins_most)
 {
-    struct heap *heaps[] = { &scene->pool->large, &scene->other->large, &scene->other->small };
+    struct heap *heaps[] = { &scene->lane->large, &scene->other->large, &scene->other->small };
     for (uint64_t i = 0; i < 3; i++)
         (void)block_make_live(heaps[i], extent(scene, heaps[i], 10 * i, 1, 1), GRANULE / 2);
     assert_says(report(scene, 40), "3.0 MiB pinned beside live blocks in 3 chunks (most by stream "
@@ -78,7 +78,7 @@ POLICY_TEST(the_report_names_the_stream_that_pins_most)
 
 POLICY_TEST(no_stream_is_named_without_pinned_memory)
 {
-    (void)extent(scene, &scene->pool->large, 0, 4, 2);
+    (void)extent(scene, &scene->lane->large, 0, 4, 2);
     const char *line = report(scene, 40);
     assert_says(line, "8.0 MiB idle (0 KiB in flight), largest hole 8.0 MiB");
     assert_silent(line, "pinned");
@@ -143,7 +143,7 @@ POLICY_TEST(the_report_shows_a_refusal_without_reason)
 
 POLICY_TEST(compaction_is_suggested_where_it_would_suffice)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     for (uint64_t i = 0; i < 4; i++)
         (void)block_make_live(heap, extent(scene, heap, 10 * i, 1, 1), GRANULE / 2);
     scene->cache->vm.limit_bytes = 4 * GRANULE;
@@ -158,7 +158,7 @@ POLICY_TEST(compaction_is_suggested_where_it_would_suffice)
 POLICY_TEST(the_report_shows_that_addresses_ran_out)
 {
     struct oom oom = { .status = VMM_ERR_ADDRESS_SPACE,
-                       .pool = scene->pool,
+                       .lane = scene->lane,
                        .bytes = GRANULE,
                        .grow_bytes = GRANULE };
     assert_status(vmm__oom_report(scene->cache, &oom), VMM_ERR_ADDRESS_SPACE);
@@ -173,7 +173,7 @@ POLICY_TEST(the_report_shows_that_addresses_ran_out)
 POLICY_TEST(the_longest_line_fits)
 {
     struct vm *memory = &scene->cache->vm;
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)block_make_live(heap, extent(scene, heap, 10, 1, 1), GRANULE / 2);
     vmm__stat_add(&scene->cache->totals.requested_bytes, TIB);
     vmm__stat_add(&memory->reserved_bytes, TIB);
@@ -182,10 +182,10 @@ POLICY_TEST(the_longest_line_fits)
     memory->limit_bytes = 2 * TIB;
     memory->limbo_bytes = TIB;
     scene->cache->compaction = VMM_COMPACTION_OFF;
-    scene->pool->stream = (vmm_stream)UINTPTR_MAX;
+    scene->lane->stream = (vmm_stream)UINTPTR_MAX;
     uint64_t handle = handle_create(scene->driver, 4 * TIB - GRANULE);
     const char *line = report(scene, 1);
-    scene->pool->stream = STREAM(1);
+    scene->lane->stream = STREAM(1);
     vmm__stat_subtract(&scene->cache->totals.requested_bytes, TIB);
     vmm__stat_subtract(&memory->reserved_bytes, TIB);
     memory->limbo_bytes = 0;

@@ -19,7 +19,7 @@ static struct placement placement_find(struct scene *scene, const struct heap *h
 
 POLICY_TEST(first_growth_uses_fresh_addresses)
 {
-    struct placement placement = placement_find(scene, &scene->pool->large, 4 * GRANULE - 5);
+    struct placement placement = placement_find(scene, &scene->lane->large, 4 * GRANULE - 5);
     assert_int_equal(placement.granule, 30); /* centred in the arena */
     assert_int_equal(placement.count, 4);
     assert_null(placement.beside);
@@ -27,7 +27,7 @@ POLICY_TEST(first_growth_uses_fresh_addresses)
 
 POLICY_TEST(free_blocks_grow_to_the_right)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = extent(scene, heap, 20, 4, 4);
     struct block *live = block_make_live(heap, block, 5 * MIB);
     struct placement placement = placement_find(scene, heap, 6 * MIB);
@@ -38,7 +38,7 @@ POLICY_TEST(free_blocks_grow_to_the_right)
 
 POLICY_TEST(free_blocks_grow_to_the_left)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = extent(scene, heap, 20, 4, 4);
     struct block *low = block_make_live(heap, block, 5 * MIB);
     (void)block_make_live(heap, low->next, 3 * MIB);
@@ -53,7 +53,7 @@ POLICY_TEST(free_blocks_grow_to_the_left)
 /* The search of the index may have missed the block; extending it gains nothing. */
 POLICY_TEST(large_enough_blocks_are_not_extended)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 20, 4, 4);
     struct placement placement = placement_find(scene, heap, 4 * GRANULE);
     assert_int_equal(placement.count, 4);
@@ -65,7 +65,7 @@ POLICY_TEST(large_enough_blocks_are_not_extended)
 /* A gap that is too small joins the free blocks on both sides. */
 POLICY_TEST(two_free_blocks_are_bridged)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *left = extent(scene, heap, 20, 4, 4);
     (void)extent(scene, heap, 26, 4, 4);
     struct placement placement = placement_find(scene, heap, 10 * GRANULE);
@@ -78,7 +78,7 @@ POLICY_TEST(two_free_blocks_are_bridged)
 
 POLICY_TEST(blocks_of_other_heaps_are_not_bridged)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 20, 4, 4);
     (void)extent(scene, &scene->other->large, 26, 4, 4);
     struct block *far = extent(scene, heap, 40, 4, 4);
@@ -89,7 +89,7 @@ POLICY_TEST(blocks_of_other_heaps_are_not_bridged)
 
 POLICY_TEST(the_fewest_new_granules_win)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 4, 2, 2);
     struct block *block = extent(scene, heap, 40, 6, 2);
     struct placement placement = placement_find(scene, heap, 8 * GRANULE);
@@ -101,7 +101,7 @@ POLICY_TEST(the_fewest_new_granules_win)
 
 POLICY_TEST(full_heaps_grow_at_home)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)block_make_live(heap, extent(scene, heap, 20, 4, 4), 4 * GRANULE);
     *heap->home_end = scene_address(scene, 24);
     struct placement placement = placement_find(scene, heap, GRANULE);
@@ -120,7 +120,7 @@ static void chunks_release(struct scene *scene, struct heap *heap, struct block 
 
 POLICY_TEST(home_ends_where_a_trim_left_it)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = extent(scene, heap, 20, 8, 1);
     *heap->home_end = scene_address(scene, 28);
     struct block *live = block_make_live(heap, block, 3 * GRANULE);
@@ -136,7 +136,7 @@ POLICY_TEST(home_ends_where_a_trim_left_it)
 /* One free granule follows the home, and a trim has freed the granules before it: the room is their sum. */
 POLICY_TEST(room_at_home_includes_trimmed_granules)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = extent(scene, heap, 20, 8, 1);
     *heap->home_end = scene_address(scene, 28);
     (void)block_make_live(&scene->other->large, extent(scene, &scene->other->large, 29, 4, 4),
@@ -150,7 +150,7 @@ POLICY_TEST(room_at_home_includes_trimmed_granules)
 
 POLICY_TEST(home_at_the_arena_end_is_skipped)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)block_make_live(heap, extent(scene, heap, 60, 4, 1), 4 * GRANULE);
     *heap->home_end = scene_address(scene, SCENE_GRANULES);
     struct placement placement = placement_find(scene, heap, GRANULE);
@@ -161,7 +161,7 @@ POLICY_TEST(home_at_the_arena_end_is_skipped)
 
 POLICY_TEST(missing_addresses_are_reported)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)block_make_live(heap, extent(scene, heap, 30, 4, 4), 4 * GRANULE);
     struct placement placement = { .count = 77 };
     assert_status(vmm__placement_find(scene->cache, heap, 31 * GRANULE, &placement),
@@ -174,7 +174,7 @@ POLICY_TEST(missing_addresses_are_reported)
 
 POLICY_TEST(detached_placements_touch_no_chunk)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     for (int i = 0; i < 6; i++) {
         struct placement placement;
         assert_ok(vmm__placement_detached(scene->cache, 3 * MIB, &placement));

@@ -9,11 +9,11 @@ enum { MAP = 32, CREATE = 13 }; /* as plan.c has them */
 static vmm_status plan_when(struct scene *scene, uint64_t bytes, uint64_t allowed_bytes,
                             enum idle_when when, struct plan *plan)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     scene_lock(scene, heap);
-    vmm__cache_pools_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
+    vmm__cache_lanes_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
     vmm_status status = vmm__plan_begin(scene->cache, heap, bytes, allowed_bytes, when, plan);
-    vmm__cache_pools_unlock_refilling(scene->cache, heap);
+    vmm__cache_lanes_unlock_refilling(scene->cache, heap);
     scene_unlock(scene, heap);
     return status;
 }
@@ -32,14 +32,14 @@ static struct chunk *chunk_at(const struct scene *scene, uint64_t granule)
 
 static struct chunk *idle_at(struct scene *scene, uint64_t granule, uint32_t count)
 {
-    (void)extent(scene, &scene->pool->large, granule, count, count);
+    (void)extent(scene, &scene->lane->large, granule, count, count);
     return chunk_at(scene, granule);
 }
 
 /* Makes granules of a home live. */
 static struct block *live_at(struct scene *scene, uint64_t granule, uint64_t count)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     assert_ok(vmm__heap_records_keep(heap, 2));
     uint64_t address = scene_address(scene, granule);
     struct block *block = vmm__heap_cut(heap, address, count * GRANULE);
@@ -192,8 +192,8 @@ static uint64_t row_create(struct scene *scene)
 {
     (void)idle_at(scene, 4, 2);
     (void)idle_at(scene, 10, 2);
-    assert_ok(scene_grow(scene, &scene->pool->large, 4 * GRANULE, GROW_VIEW));
-    assert_int_equal(largest_run_bytes(&scene->pool->large), 4 * GRANULE);
+    assert_ok(scene_grow(scene, &scene->lane->large, 4 * GRANULE, GROW_VIEW));
+    assert_int_equal(largest_run_bytes(&scene->lane->large), 4 * GRANULE);
     uint64_t first = chunk_at(scene, 4)->place;
     return vmm__min(first, chunk_at(scene, 10)->place);
 }
@@ -311,11 +311,11 @@ static struct chunk *crowd_create(struct scene *scene)
     for (uint64_t i = 0; i < PLACES_MOST; i++) {
         uint64_t at = 2 + 2 * i;
         scene->cache->views.last_view++;
-        assert_ok(vmm__views_open(&scene->pool->large));
+        assert_ok(vmm__views_open(&scene->lane->large));
         vmm__arena_take(&vm->arena, at, 1);
         assert_ok(vmm__place_map(vm, chunk, at));
         assert_ok(vmm__vm_access(vm, at, 1));
-        vmm__views_place_add(&scene->pool->large, chunk, at, scene->cache->views.last_view);
+        vmm__views_place_add(&scene->lane->large, chunk, at, scene->cache->views.last_view);
         scene->cache->views.places[at].turn = 100 - i;
     }
     assert_ok(vmm__cache_check(scene->cache));
@@ -327,12 +327,12 @@ enum { OLDEST = 2 * PLACES_MOST, OLDER = OLDEST - 2 };
 /* Makes the plan's chunks give up their places, as a stitch does. */
 static void places_give(struct scene *scene, const struct plan *plan)
 {
-    scene_lock(scene, &scene->pool->large);
+    scene_lock(scene, &scene->lane->large);
     for (uint32_t i = 0; i < plan->count; i++) {
         if (plan->chunks[i].gives_place)
-            (void)vmm__evict(scene->cache, &scene->pool->large, plan->chunks[i].chunk, false);
+            (void)vmm__evict(scene->cache, &scene->lane->large, plan->chunks[i].chunk, false);
     }
-    scene_unlock(scene, &scene->pool->large);
+    scene_unlock(scene, &scene->lane->large);
 }
 
 /* Plans for two granules; returns whether the chunk is of use, in a new row or at the end of one that it is in. */
@@ -387,7 +387,7 @@ static void place_at(struct scene *scene, struct chunk *chunk, uint64_t granule,
     vmm__arena_take(&vm->arena, granule, 1);
     assert_ok(vmm__place_map(vm, chunk, granule));
     assert_ok(vmm__vm_access(vm, granule, 1));
-    vmm__views_place_add(&scene->pool->large, chunk, granule, view);
+    vmm__views_place_add(&scene->lane->large, chunk, granule, view);
     scene->cache->views.places[granule].turn = turn;
 }
 
@@ -402,7 +402,7 @@ static struct old_row old_row_create(struct scene *scene)
 {
     struct old_row row = { idle_at(scene, 0, 1), idle_at(scene, 4, 1), idle_at(scene, 8, 1) };
     scene->cache->views.last_view = 2;
-    assert_ok(vmm__views_open(&scene->pool->large));
+    assert_ok(vmm__views_open(&scene->lane->large));
     place_at(scene, row.left, 20, 1, 5);
     place_at(scene, row.chunk, 21, 1, 5);
     place_at(scene, row.right, 22, 1, 5);
@@ -413,7 +413,7 @@ static struct old_row old_row_create(struct scene *scene)
 
 static void old_row_evict(struct scene *scene, const struct old_row *row)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     scene_lock(scene, heap);
     assert_true(vmm__evict_may(scene->cache, heap, row->chunk));
     assert_true(vmm__evict(scene->cache, heap, row->chunk, false));
@@ -472,7 +472,7 @@ POLICY_TEST(a_place_with_unfinished_work_is_not_evicted)
     struct chunk *chunk = crowd_create(scene);
     vmm__sim_lag_set(scene->driver, UINT64_C(1) << 40);
     memory_fill(scene->driver, scene_address(scene, OLDEST), GRANULE, 1, STREAM(1));
-    scene->cache->views.places[OLDEST].epoch = vmm__timeline_now(&scene->pool->timeline);
+    scene->cache->views.places[OLDEST].epoch = vmm__timeline_now(&scene->lane->timeline);
     assert_true(crowd_serves(scene));
     assert_false(crowd_serves_at_bound(scene, chunk));
     assert_int_equal(chunk->places, PLACES_MOST);
@@ -484,10 +484,10 @@ POLICY_TEST(a_place_with_unfinished_work_is_not_evicted)
 POLICY_TEST(a_graph_pool_keeps_its_places)
 {
     struct chunk *chunk = crowd_create(scene);
-    scene->pool->is_in_use = true;
+    scene->lane->is_in_use = true;
     assert_true(crowd_serves(scene));
     assert_false(crowd_serves_at_bound(scene, chunk));
-    scene->pool->is_in_use = false;
+    scene->lane->is_in_use = false;
     assert_int_equal(chunk->places, PLACES_MOST);
 }
 

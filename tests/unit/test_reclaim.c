@@ -23,21 +23,21 @@ enum {
     RECLAIM_END = 99
 };
 
-/* As a refill makes it: the pool counts as stocked. */
+/* As a refill makes it: the lane counts as stocked. */
 static struct request request_of(struct scene *scene, uint64_t bytes)
 {
-    vmm__pools_touch(&scene->cache->pools, scene->pool);
-    return (struct request){ .pool = scene->pool,
+    vmm__lanes_touch(&scene->cache->lanes, scene->lane);
+    return (struct request){ .lane = scene->lane,
                              .bytes = bytes,
-                             .demand = { .heap = &scene->pool->large, .bytes = bytes } };
+                             .demand = { .heap = &scene->lane->large, .bytes = bytes } };
 }
 
 static vmm_status reclaim_run(struct scene *scene, struct request *request, struct reclaim *reclaim)
 {
     vmm__fair_lock(&scene->cache->grow_lock);
-    vmm__pool_lock(request->pool);
+    vmm__lane_lock(request->lane);
     vmm_status status = vmm__reclaim_next(scene->cache, request, reclaim);
-    vmm__pool_unlock(request->pool);
+    vmm__lane_unlock(request->lane);
     vmm__fair_unlock(&scene->cache->grow_lock);
     return status;
 }
@@ -108,7 +108,7 @@ POLICY_TEST(a_whole_run_is_transferred_with_a_stream_wait)
     struct block *block = block_make_live(other, extent(scene, other, 20, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, other, block);
     assert_int_equal(run_from(scene, &request, FOLLOW), FOLLOW);
-    assert_int_equal(scene->pool->large.free_bytes, 4 * GRANULE);
+    assert_int_equal(scene->lane->large.free_bytes, 4 * GRANULE);
     assert_int_equal(scene->driver->stalls, 0);
 }
 
@@ -158,7 +158,7 @@ POLICY_TEST(compaction_does_not_run_if_it_cannot_suffice)
 /* The free block that the request would extend is released last. */
 POLICY_TEST(the_block_to_extend_is_kept)
 {
-    struct block *own = extent(scene, &scene->pool->large, 20, 6, 1);
+    struct block *own = extent(scene, &scene->lane->large, 20, 6, 1);
     (void)extent(scene, &scene->other->large, 40, 4, 1);
     limit_to_reserved(scene);
     struct request request = request_of(scene, 9 * GRANULE);
@@ -231,7 +231,7 @@ POLICY_TEST(all_idle_chunks_are_released_last)
 {
     (void)extent(scene, &scene->other->large, 20, 4, 1);
     (void)extent(scene, &scene->other->small, 30, 4, 1);
-    (void)extent(scene, &scene->pool->large, 40, 4, 1);
+    (void)extent(scene, &scene->lane->large, 40, 4, 1);
     struct request request = request_of(scene, GRANULE);
     assert_int_equal(run_from(scene, &request, ALL_IDLE), ALL_IDLE);
     assert_int_equal(scene_reserved_bytes(scene), 0);

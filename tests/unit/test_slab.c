@@ -1,11 +1,11 @@
 /* Slabs: size classes, objects, and the lists of slabs. */
-#include "pool/block_ref.h"
+#include "lane/block_ref.h"
 #include "support/engine_support.h"
 
 static struct slabs *slabs_prepare(struct engine *engine)
 {
-    (void)engine_attach(engine, &engine->pool->small, 20, 4, 1);
-    return &engine->pool->slabs;
+    (void)engine_attach(engine, &engine->lane->small, 20, 4, 1);
+    return &engine->lane->slabs;
 }
 
 static uint64_t object_take(struct slabs *slabs, uint64_t bytes, struct slab **slab)
@@ -154,6 +154,6 @@ ENGINE_TEST(open_without_host_memory_changes_nothing)
 ENGINE_TEST(open_without_mapped_memory_changes_nothing)
 {
     uint64_t host_bytes = vmm__host_outstanding();
-    assert_status(vmm__slab_open(&engine->pool->slabs, 0), VMM__NO_FIT);
+    assert_status(vmm__slab_open(&engine->lane->slabs, 0), VMM__NO_FIT);
     assert_int_equal(vmm__host_outstanding(), host_bytes);
 }

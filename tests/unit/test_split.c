@@ -3,7 +3,7 @@
 
 #include "cache/grow/split.h"
 
-#include "support/pool_support.h"
+#include "support/lane_support.h"
 
 static struct chunk *chunk_at(const struct scene *scene, uint64_t granule)
 {
@@ -18,7 +18,7 @@ static uint32_t granules_at(const struct scene *scene, uint64_t granule)
 
 static bool scene_split(struct scene *scene, uint64_t bytes)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     scene_lock(scene, heap);
     bool is_split = vmm__split(scene->cache, heap, bytes);
     scene_unlock(scene, heap);
@@ -30,21 +30,21 @@ static bool scene_split(struct scene *scene, uint64_t bytes)
 /* The large heap of a scene, whose blocks may strand less than so many granules. */
 static struct heap *heap_sparing(struct scene *scene, uint64_t granules)
 {
-    scene->pool->large.strand_bytes = granules * GRANULE;
-    return &scene->pool->large;
+    scene->lane->large.strand_bytes = granules * GRANULE;
+    return &scene->lane->large;
 }
 
 static void *take(struct scene *scene, uint64_t bytes)
 {
     void *block;
-    assert_ok(pool_take(scene->pool, bytes, &block));
+    assert_ok(lane_take(scene->lane, bytes, &block));
     return block;
 }
 
 static void refuse(struct scene *scene, uint64_t bytes)
 {
     void *block;
-    assert_status(pool_take(scene->pool, bytes, &block), VMM__NO_FIT);
+    assert_status(lane_take(scene->lane, bytes, &block), VMM__NO_FIT);
 }
 
 /* ---- At home ----------------------------------------------------------------------------------- */
@@ -72,7 +72,7 @@ POLICY_TEST(a_block_may_strand_less)
 
 POLICY_TEST(partly_live_chunks_stay)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)block_make_live(heap, extent(scene, heap, 10, 8, 8), MIB);
     struct block *before = block_make_live(heap, extent(scene, heap, 20, 4, 4), 3 * GRANULE);
     (void)block_make_live(heap, vmm__heap_cover(heap, scene_address(scene, 23)), GRANULE);
@@ -89,7 +89,7 @@ POLICY_TEST(partly_live_chunks_stay)
 /* Two idle chunks of eight granules and one, in a row. */
 static void row_create(struct scene *scene)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 10, 8, 8);
     (void)extent(scene, heap, 20, 1, 1);
     assert_ok(scene_grow(scene, heap, 9 * GRANULE, GROW_VIEW));
@@ -106,13 +106,13 @@ POLICY_TEST(the_parts_get_the_places_of_their_chunk)
     assert_int_equal(granules_at(scene, 10), 3);
     assert_int_equal(chunk_at(scene, 10)->place, place);
     assert_int_equal(chunk_at(scene, 13)->place, place + 3);
-    assert_int_equal(largest_run_bytes(&scene->pool->large), 9 * GRANULE);
+    assert_int_equal(largest_run_bytes(&scene->lane->large), 9 * GRANULE);
     assert_int_equal(scene->driver->mapped_bytes, mapped_bytes);
 }
 
 POLICY_TEST(a_block_in_a_view_splits_the_chunk_where_it_ends)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 10, 8, 8);
     (void)extent(scene, heap, 20, 4, 4);
     assert_ok(scene_grow(scene, heap, 12 * GRANULE, GROW_VIEW));
@@ -128,7 +128,7 @@ POLICY_TEST(a_block_in_a_view_splits_the_chunk_where_it_ends)
 /* The row ends with the free head of a chunk, so the block lies at that side. */
 POLICY_TEST(a_block_in_a_view_splits_the_chunk_where_it_begins)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *before = extent(scene, heap, 30, 2, 2);
     before = block_make_live(heap, before, GRANULE);
     (void)block_make_live(heap, vmm__heap_cover(heap, scene_address(scene, 31)), GRANULE);
@@ -163,9 +163,9 @@ POLICY_TEST(chunks_with_unfinished_work_stay)
 POLICY_TEST(chunks_of_graph_pools_in_use_stay)
 {
     (void)extent(scene, heap_sparing(scene, 4), 10, 8, 8);
-    scene->pool->is_in_use = true;
+    scene->lane->is_in_use = true;
     assert_true(scene_split(scene, 5 * MIB));
-    scene->pool->is_in_use = false;
+    scene->lane->is_in_use = false;
     assert_int_equal(granules_at(scene, 10), 8);
 }
 

@@ -28,7 +28,7 @@ enum { REQUEST = 13 };
 
 static void row_create(struct scene *scene, enum shape shape)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 0, 4, 4);
     (void)extent(scene, heap, 6, 4, 4);
     assert_ok(scene_grow(scene, heap, 8 * GRANULE, GROW_VIEW));
@@ -40,7 +40,7 @@ static void row_create(struct scene *scene, enum shape shape)
 /* The request needs new memory in each shape, and all idle memory, also of the other stream. */
 static void layout_create(struct scene *scene, enum shape shape)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     live_count = 0;
     if (shape != NEW_ROW)
         row_create(scene, shape);
@@ -72,18 +72,18 @@ static struct state state_of(const struct scene *scene)
         .mapped_bytes = scene->driver->mapped_bytes,
         .reserved_bytes = scene_reserved_bytes(scene),
         .taken_granules = vm->arena.granules - vm->arena.free_granules,
-        .free_bytes = scene->pool->large.free_bytes + scene->other->large.free_bytes,
-        .view_chunks = scene->pool->large.view_chunks,
-        .run_bytes = largest_run_bytes(&scene->pool->large),
+        .free_bytes = scene->lane->large.free_bytes + scene->other->large.free_bytes,
+        .view_chunks = scene->lane->large.view_chunks,
+        .run_bytes = largest_run_bytes(&scene->lane->large),
     };
 }
 
 static vmm_status plan_and_stitch(struct scene *scene, uint64_t fail_call, uint64_t fail_alloc,
                                   vmm_status failure, bool for_ever, struct plan *out)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     scene_lock(scene, heap);
-    vmm__cache_pools_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
+    vmm__cache_lanes_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
     assert_ok(vmm__plan_begin(scene->cache, heap, REQUEST * GRANULE, 0, IDLE_FINISHED, out));
     vmm__sim_fail_at(scene->driver, fail_call, failure, for_ever);
     (void)vmm__host_fail_at(fail_alloc);
@@ -93,7 +93,7 @@ static vmm_status plan_and_stitch(struct scene *scene, uint64_t fail_call, uint6
     (void)vmm__host_fail_at(0);
     vmm__sim_fail_at(scene->driver, 0, VMM_OK, false);
     vmm__plan_end(out);
-    vmm__cache_pools_unlock_refilling(scene->cache, heap);
+    vmm__cache_lanes_unlock_refilling(scene->cache, heap);
     scene_unlock(scene, heap);
     (void)vmm__limbo_drain(&scene->cache->vm, NULL);
     assert_ok(vmm__cache_check(scene->cache));
@@ -109,11 +109,11 @@ static vmm_status stitch(struct scene *scene)
 /* Takes the block that the request is for, uses it and frees it. */
 static void row_use(struct scene *scene)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = view_take(heap, REQUEST * GRANULE);
     memory_fill(scene->driver, block->address, block->node.size, 3, STREAM(1));
     memory_check(scene->driver, block->address, block->node.size, 3, STREAM(1));
-    (void)vmm__heap_give(heap, block, vmm__timeline_now(&heap->pool->timeline));
+    (void)vmm__heap_give(heap, block, vmm__timeline_now(&heap->lane->timeline));
     assert_ok(vmm__cache_check(scene->cache));
 }
 
@@ -150,7 +150,7 @@ POLICY_TEST(a_plan_becomes_a_row)
         assert_int_equal(after.free_bytes, before.free_bytes + plan.new_bytes);
         assert_int_equal(after.run_bytes, REQUEST * GRANULE);
         assert_int_equal(scene->other->large.free_bytes, 0); /* transferred */
-        assert_int_equal(largest_run_bytes(&scene->pool->large), REQUEST * GRANULE);
+        assert_int_equal(largest_run_bytes(&scene->lane->large), REQUEST * GRANULE);
         row_use(scene);
         scene_renew(scene);
     }
@@ -225,8 +225,8 @@ POLICY_TEST(a_refused_host_allocation_loses_nothing)
 static void all_release(struct scene *scene)
 {
     while (live_count > 0)
-        (void)vmm__heap_give(&scene->pool->large, live[--live_count],
-                             vmm__timeline_now(&scene->pool->timeline));
+        (void)vmm__heap_give(&scene->lane->large, live[--live_count],
+                             vmm__timeline_now(&scene->lane->timeline));
     assert_ok(vmm_trim(scene->cache, 0, NULL));
     assert_int_equal(scene_reserved_bytes(scene), 0);
     assert_int_equal(scene->driver->mapped_bytes, 0);
@@ -264,14 +264,14 @@ POLICY_TEST(a_refused_undo_strands_places_that_are_unmapped_later)
 /* The plan goes out of date: the other stream's memory is busy when it is needed. */
 POLICY_TEST(a_chunk_that_is_busy_again_ends_the_stitch)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct plan plan;
     (void)extent(scene, heap, 12, 3, 3);
     struct heap *other = &scene->other->large;
     struct block *block = block_make_live(other, extent(scene, other, 20, 2, 2), 2 * GRANULE);
     block = vmm__heap_give(other, block, vmm__timeline_now(&scene->other->timeline));
     scene_lock(scene, heap);
-    vmm__cache_pools_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
+    vmm__cache_lanes_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
     assert_ok(vmm__plan_begin(scene->cache, heap, 5 * GRANULE, 0, IDLE_FINISHED, &plan));
     assert_int_equal(plan.count, 2);
     assert_ok(vmm__heap_take_from(other, block, 2 * GRANULE, &block));
@@ -279,7 +279,7 @@ POLICY_TEST(a_chunk_that_is_busy_again_ends_the_stitch)
     struct state before = state_of(scene);
     assert_status(vmm__stitch_transfer(scene->cache, heap, IDLE_FINISHED, &plan), VMM__NO_FIT);
     vmm__plan_end(&plan);
-    vmm__cache_pools_unlock_refilling(scene->cache, heap);
+    vmm__cache_lanes_unlock_refilling(scene->cache, heap);
     scene_unlock(scene, heap);
     assert_nothing_lost(scene, &before);
     assert_int_equal(other->free_bytes, 2 * GRANULE);
@@ -289,7 +289,7 @@ POLICY_TEST(a_chunk_that_is_busy_again_ends_the_stitch)
 POLICY_TEST(a_row_without_addresses_is_refused)
 {
     struct arena *arena = &scene->cache->vm.arena;
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     (void)extent(scene, heap, 4, 3, 3);
     (void)extent(scene, heap, 12, 3, 3);
     (void)extent(scene, heap, 20, 3, 3);

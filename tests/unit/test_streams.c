@@ -217,15 +217,15 @@ TEST(streams_close_in_each_order)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-static uint64_t pools_count(struct fixture *fixture)
+static uint64_t lanes_count(struct fixture *fixture)
 {
     vmm_stats stats = VMM_STATS_INIT;
     assert_ok(vmm_stats_get(fixture->cache, &stats));
     return stats.streams;
 }
 
-/* Closed streams whose handles never return leave no pools behind, once their pools have no memory. */
-TEST(pools_of_closed_streams_are_reused)
+/* Closed streams whose handles never return leave no lanes behind, once their lanes have no memory. */
+TEST(lanes_of_closed_streams_are_reused)
 {
     enum { ROUNDS = 200 };
     struct fixture fixture;
@@ -239,14 +239,14 @@ TEST(pools_of_closed_streams_are_reused)
         assert_ok(vmm_trim(fixture.cache, 0, NULL));
         assert_ok(vmm__cache_check(fixture.cache));
     }
-    assert_true(pools_count(&fixture) < 8);
+    assert_true(lanes_count(&fixture) < 8);
     assert_true(vmm__sim_census(fixture.driver).events < 8 * TIMELINE_EVENTS);
     fixture_close(&fixture);
 }
 
-/* The new stream is captured, so it cannot wait for the old one: it gets a pool of its own, and the old pool's memory
- * later. Live blocks of the old pool belong to another stream. */
-TEST(a_stream_that_cannot_wait_gets_a_new_pool)
+/* The new stream is captured, so it cannot wait for the old one: it gets a lane of its own, and the old lane's memory
+ * later. Live blocks of the old lane belong to another stream. */
+TEST(a_stream_that_cannot_wait_gets_a_new_lane)
 {
     struct fixture fixture;
     fixture_open(&fixture, ORDER_HOLD, 1, NULL);
@@ -261,7 +261,7 @@ TEST(a_stream_that_cannot_wait_gets_a_new_pool)
     assert_ok(vmm_alloc(fixture.cache, 8 * MIB, fixture.streams[1], &block));
     assert_ptr_not_equal(block, old);
     assert_ok(vmm__driver_capture_end(fixture.driver, fixture.streams[1]));
-    assert_int_equal(pools_count(&fixture), 2);
+    assert_int_equal(lanes_count(&fixture), 2);
     release(&fixture, block);
     assert_ok(vmm_record_stream(fixture.cache, live, fixture.streams[1]));
     assert_ok(vmm__driver_stream_wait(fixture.driver, fixture.streams[1], fixture.event));
@@ -272,14 +272,14 @@ TEST(a_stream_that_cannot_wait_gets_a_new_pool)
                            2); /* the old stream's work has finished, the new one's has not */
     assert_true(other != live);
     release(&fixture, other);
-    stream_close(&fixture, 1); /* both pools have that handle */
+    stream_close(&fixture, 1); /* both lanes have that handle */
     stream_reopen(&fixture, 1);
     release(&fixture, allocate(&fixture, 8 * MIB, 1));
-    assert_int_equal(pools_count(&fixture), 3);
+    assert_int_equal(lanes_count(&fixture), 3);
     fixture_close(&fixture);
 }
 
-/* Any new stream may reuse a pool without memory, unless it would have to wait for unrelated work. */
+/* Any new stream may reuse a lane without memory, unless it would have to wait for unrelated work. */
 TEST(reuse_adds_no_wait_for_unrelated_work)
 {
     struct fixture fixture;
@@ -293,7 +293,7 @@ TEST(reuse_adds_no_wait_for_unrelated_work)
     uint64_t waits = vmm__driver_calls(fixture.driver, DRIVER_CALL_stream_wait);
     release(&fixture, allocate(&fixture, 8 * MIB, 3));
     assert_int_equal(vmm__driver_calls(fixture.driver, DRIVER_CALL_stream_wait), waits);
-    assert_int_equal(pools_count(&fixture), 3);
+    assert_int_equal(lanes_count(&fixture), 3);
     release(&fixture, block);
     fixture_close(&fixture);
 }
@@ -374,13 +374,13 @@ static void name_use(struct names *names, unsigned i)
 /* Every third stream ends and comes back; the others are found all the time. */
 static void names_end_and_return(struct names *names)
 {
-    const struct pools *pools = &names->cache->pools;
+    const struct lanes *lanes = &names->cache->lanes;
     for (unsigned i = 0; i < NAMES; i += 3)
         assert_ok(vmm_stream_end(names->cache, names->streams[i]));
     for (unsigned i = 0; i < NAMES; i++) {
         bool has_ended = i % 3 == 0;
-        assert_true((vmm__pools_find(pools, names->streams[i]) == NULL) == has_ended);
-        assert_true((vmm__pools_find_closed(pools, names->streams[i]) != NULL) == has_ended);
+        assert_true((vmm__lanes_find(lanes, names->streams[i]) == NULL) == has_ended);
+        assert_true((vmm__lanes_find_closed(lanes, names->streams[i]) != NULL) == has_ended);
     }
     for (unsigned i = 0; i < NAMES; i++)
         name_use(names, i);
@@ -401,7 +401,7 @@ TEST(streams_of_one_bucket_stay_apart)
         name_use(&names, i);
     }
     for (unsigned i = 0; i < NAMES; i++)
-        shared += vmm__pools_find(&names.cache->pools, names.streams[i])->next_in_bucket != NULL;
+        shared += vmm__lanes_find(&names.cache->lanes, names.streams[i])->next_in_bucket != NULL;
     assert_true(shared > 0);
     names_end_and_return(&names);
     assert_ok(vmm__cache_check(names.cache));

@@ -58,7 +58,7 @@ static void release(struct fixture *fixture, void *block)
 /* Stale streams with distinct handles leave only a few small records. */
 STALE_TEST(destroyed_streams_leave_little)
 {
-    enum { ROUNDS = 2000, POOLS_MOST = 16, BYTES_MOST = 64 << 10 };
+    enum { ROUNDS = 2000, LANES_MOST = 16, BYTES_MOST = 64 << 10 };
     uint64_t host_bytes = 0;
     assert_ok(vmm_limit_set(fixture->cache, 16 * MIB));
     for (uint64_t round = 0; round < ROUNDS; round++) {
@@ -71,7 +71,7 @@ STALE_TEST(destroyed_streams_leave_little)
     }
     vmm_stats stats = VMM_STATS_INIT;
     assert_ok(vmm_stats_get(fixture->cache, &stats));
-    assert_true(stats.streams <= POOLS_MOST);
+    assert_true(stats.streams <= LANES_MOST);
     assert_true(vmm__host_outstanding() <= host_bytes + BYTES_MOST);
 }
 
@@ -98,7 +98,7 @@ STALE_TEST(stale_streams_are_counted)
     assert_int_equal(stats.reserved_bytes.current, 0);
 }
 
-/* A stale stream's pool is not reused while a live block records a use by the stream. */
+/* A stale stream's lane is not reused while a live block records a use by the stream. */
 STALE_TEST(a_stream_with_a_use_keeps_its_record)
 {
     enum { ROUNDS = 100 };
@@ -108,12 +108,12 @@ STALE_TEST(a_stream_with_a_use_keeps_its_record)
     void *event = sim_record(fixture->driver, user);
     assert_ok(vmm__driver_event_destroy(fixture->driver, event));
     assert_ok(vmm__driver_stream_destroy(fixture->driver, user));
-    struct pool *pool = vmm__pools_find(&fixture->cache->pools, user);
+    struct lane *lane = vmm__lanes_find(&fixture->cache->lanes, user);
     for (uint64_t round = 0; round < ROUNDS; round++) {
         void *block;
         assert_ok(vmm_alloc(fixture->cache, 1000, STREAM(16 + round), &block));
         release(fixture, block);
     }
-    assert_ptr_equal(vmm__pools_find(&fixture->cache->pools, user), pool);
+    assert_ptr_equal(vmm__lanes_find(&fixture->cache->lanes, user), lane);
     release(fixture, used);
 }

@@ -6,7 +6,7 @@
 
 POLICY_TEST(only_whole_chunks_are_runs)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     const struct vm *memory = &scene->cache->vm;
     struct block *whole = extent(scene, heap, 20, 12, 4);
     uint64_t address;
@@ -33,7 +33,7 @@ POLICY_TEST(only_whole_chunks_are_runs)
 POLICY_TEST(runs_are_cut_to_whole_chunks)
 {
     const struct vm *memory = &scene->cache->vm;
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = extent(scene, heap, 20, 4, 1);
     (void)extent(scene, heap, 24, 4, 2);
     struct idle_run run = { .heap = heap, .address = block->address, .bytes = 8 * GRANULE };
@@ -58,7 +58,7 @@ static uint64_t run_trim(struct scene *scene, struct trim_target *target)
 
 POLICY_TEST(trim_stops_at_the_target)
 {
-    (void)extent(scene, &scene->pool->large, 10, 8, 2);
+    (void)extent(scene, &scene->lane->large, 10, 8, 2);
     (void)extent(scene, &scene->other->large, 30, 8, 2);
     (void)extent(scene, &scene->other->small, 50, 4, 1);
     assert_int_equal(run_trim(scene, &(struct trim_target){ .bytes = 0, .when = IDLE_ANY }), 0);
@@ -77,8 +77,8 @@ POLICY_TEST(trim_stops_at_the_target)
 
 POLICY_TEST(trim_leaves_the_kept_block)
 {
-    struct block *keep = extent(scene, &scene->pool->large, 10, 8, 2);
-    (void)extent(scene, &scene->pool->large, 30, 2, 2);
+    struct block *keep = extent(scene, &scene->lane->large, 10, 8, 2);
+    (void)extent(scene, &scene->lane->large, 30, 2, 2);
     struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_ANY, .keep = keep };
     assert_int_equal(run_trim(scene, &target), 2 * GRANULE);
     assert_int_equal(keep->node.size, 8 * GRANULE);
@@ -87,7 +87,7 @@ POLICY_TEST(trim_leaves_the_kept_block)
 /* One free block, whose middle is still in use. */
 POLICY_TEST(trim_goes_on_behind_unfinished_chunks)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *low = block_make_live(heap, extent(scene, heap, 10, 12, 4), 4 * GRANULE);
     struct block *middle = block_make_live(heap, low->next, 4 * GRANULE);
     (void)vmm__heap_give(heap, low, 0);
@@ -100,7 +100,7 @@ POLICY_TEST(trim_goes_on_behind_unfinished_chunks)
 
 POLICY_TEST(unfinished_chunks_stay_unless_any_may_go)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, heap, block);
     (void)extent(scene, &scene->other->large, 30, 2, 2);
@@ -130,7 +130,7 @@ POLICY_TEST(trim_purges_empty_slabs)
 /* Without host memory for the block records, trim releases nothing and loses nothing. */
 POLICY_TEST(trim_survives_without_host_memory)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = extent(scene, heap, 10, 8, 2);
     while (heap->store.spare_count > 0)
         block = block_make_live(heap, block, 512)->next;
@@ -145,7 +145,7 @@ POLICY_TEST(trim_survives_without_host_memory)
 
 POLICY_TEST(a_failed_event_keeps_the_memory)
 {
-    struct heap *heap = &scene->pool->large;
+    struct heap *heap = &scene->lane->large;
     struct block *block = block_make_live(heap, extent(scene, heap, 10, 4, 4), 4 * GRANULE);
     (void)block_free_busy(scene, heap, block);
     size_t released = 5;

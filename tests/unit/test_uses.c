@@ -34,7 +34,7 @@ static void other_finish(struct engine *engine)
 
 ENGINE_TEST(blocks_without_uses_do_not_wait)
 {
-    struct uses *uses = &engine->pool->uses;
+    struct uses *uses = &engine->lane->uses;
     uint64_t address;
     assert_ok(vmm__uses_end(uses, ADDRESS));
     assert_status(uses_poll(uses, UINT32_MAX, &address), VMM__NOTHING);
@@ -44,11 +44,11 @@ ENGINE_TEST(blocks_without_uses_do_not_wait)
 
 ENGINE_TEST(adding_a_use_again_changes_nothing)
 {
-    struct uses *uses = &engine->pool->uses;
+    struct uses *uses = &engine->lane->uses;
     for (int i = 0; i < 5; i++)
         assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
     assert_int_equal(uses->count, 1);
-    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->pool->timeline));
+    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->lane->timeline));
     assert_ok(vmm__uses_add(uses, ADDRESS + 512, &engine->other->timeline));
     assert_int_equal(uses->count, 3);
     assert_status(vmm__uses_end(uses, ADDRESS), VMM__PENDING);
@@ -57,7 +57,7 @@ ENGINE_TEST(adding_a_use_again_changes_nothing)
 
 ENGINE_TEST(wait_ends_when_the_other_stream_is_done)
 {
-    struct uses *uses = &engine->pool->uses;
+    struct uses *uses = &engine->lane->uses;
     uint64_t address = 0;
     other_start(engine);
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
@@ -73,11 +73,11 @@ ENGINE_TEST(wait_ends_when_the_other_stream_is_done)
  * other work since. */
 ENGINE_TEST(forget_drops_the_uses_that_have_passed)
 {
-    struct uses *uses = &engine->pool->uses;
+    struct uses *uses = &engine->lane->uses;
     other_start(engine);
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
-    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->pool->timeline));
-    assert_ok(vmm__uses_add(uses, ADDRESS + 512, &engine->pool->timeline));
+    assert_ok(vmm__uses_add(uses, ADDRESS, &engine->lane->timeline));
+    assert_ok(vmm__uses_add(uses, ADDRESS + 512, &engine->lane->timeline));
     vmm__uses_stamp(uses, ADDRESS);
     assert_false(vmm__uses_forget(uses, ADDRESS));
     assert_int_equal(uses->count, 2);
@@ -90,7 +90,7 @@ ENGINE_TEST(forget_drops_the_uses_that_have_passed)
 
 ENGINE_TEST(host_can_wait_for_the_oldest)
 {
-    struct uses *uses = &engine->pool->uses;
+    struct uses *uses = &engine->lane->uses;
     uint64_t address = 0;
     other_start(engine);
     assert_ok(vmm__uses_add(uses, ADDRESS, &engine->other->timeline));
@@ -102,11 +102,11 @@ ENGINE_TEST(host_can_wait_for_the_oldest)
 
 ENGINE_TEST(short_poll_checks_the_oldest_waits)
 {
-    struct uses *uses = &engine->pool->uses;
+    struct uses *uses = &engine->lane->uses;
     uint64_t address = 0;
     other_start(engine);
     for (uint64_t i = 0; i < 3; i++) {
-        struct timeline *timeline = i < 2 ? &engine->other->timeline : &engine->pool->timeline;
+        struct timeline *timeline = i < 2 ? &engine->other->timeline : &engine->lane->timeline;
         assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, timeline));
         assert_status(vmm__uses_end(uses, ADDRESS + i * 512), VMM__PENDING);
     }
@@ -126,7 +126,7 @@ ENGINE_TEST(short_poll_checks_the_oldest_waits)
 /* A pass queries a timeline once, however many blocks wait for it. */
 ENGINE_TEST(pass_queries_a_timeline_once)
 {
-    struct uses *uses = &engine->pool->uses;
+    struct uses *uses = &engine->lane->uses;
     uint64_t address = 0;
     other_start(engine);
     for (uint64_t i = 0; i < 100; i++) {
@@ -146,7 +146,7 @@ ENGINE_TEST(pass_queries_a_timeline_once)
 
 ENGINE_TEST(failures_leave_the_block_live)
 {
-    struct uses *uses = &engine->pool->uses;
+    struct uses *uses = &engine->lane->uses;
     (void)vmm__host_fail_at(1);
     assert_status(vmm__uses_add(uses, ADDRESS, &engine->other->timeline), VMM_ERR_HOST_OOM);
     assert_int_equal(uses->count, 0);
@@ -170,7 +170,7 @@ ENGINE_TEST(failures_leave_the_block_live)
 /* Uses more addresses than buckets. The teardown frees the remaining records in any state. */
 ENGINE_TEST(many_uses_stay_separate)
 {
-    struct uses *uses = &engine->pool->uses;
+    struct uses *uses = &engine->lane->uses;
     enum { MANY = 2000 };
     for (uint64_t i = 0; i < MANY; i++)
         assert_ok(vmm__uses_add(uses, ADDRESS + i * 512, &engine->other->timeline));

@@ -9,7 +9,7 @@ static const uint64_t CHUNK_BYTES = CHUNK * GRANULE;
 
 static struct heap *row_create(struct engine *engine)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 4, 3 * CHUNK, CHUNK);
     for (uint64_t i = 0; i < 3; i++)
         engine_place(engine, heap, 4 + i * CHUNK, FIRST + i * CHUNK, 1);
@@ -68,7 +68,7 @@ static void assert_run(struct engine *engine, uint64_t barrier, uint64_t bytes)
 
 ENGINE_TEST(places_join_a_row)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 4, 3 * CHUNK, CHUNK);
     engine_place(engine, heap, 8, SECOND, 1);
     assert_barriers(engine, BIT(SECOND) | BIT(THIRD));
@@ -143,7 +143,7 @@ ENGINE_TEST(a_block_over_several_chunks_ends_a_run)
 /* Home addresses fall, view addresses rise. */
 ENGINE_TEST(rows_need_not_follow_the_homes)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 4, 3 * CHUNK, CHUNK);
     for (uint64_t i = 0; i < 3; i++)
         engine_place(engine, heap, 12 - i * CHUNK, FIRST + i * CHUNK, 1);
@@ -395,7 +395,7 @@ ENGINE_TEST(giving_back_restores_every_home_range)
 ENGINE_TEST(giving_back_stamps_nothing_else)
 {
     struct heap *heap = row_create(engine);
-    uint64_t entered = vmm__timeline_now(&heap->pool->timeline);
+    uint64_t entered = vmm__timeline_now(&heap->lane->timeline);
     struct block *block = take(engine, heap, CHUNK_BYTES + GRANULE);
     give(engine, heap, block, 9);
     assert_int_equal(vmm__directory_epoch(&engine->directory, 4, CHUNK + 1), 9);
@@ -611,7 +611,7 @@ ENGINE_TEST(finds_links_of_rows_that_do_not_match)
 /* Two rows of one heap, side by side, that the places do not join. */
 ENGINE_TEST(finds_rows_that_touch)
 {
-    struct heap *heap = &engine->pool->large;
+    struct heap *heap = &engine->lane->large;
     (void)engine_attach(engine, heap, 4, 3 * CHUNK, CHUNK);
     engine_place(engine, heap, 4, FIRST, 1);
     struct chunk *chunk = engine_chunk(engine, 8);

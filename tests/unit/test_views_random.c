@@ -26,7 +26,7 @@ static uint64_t draw(struct game *game, uint64_t below)
 
 static struct heap *draw_heap(struct game *game)
 {
-    return draw(game, 4) == 0 ? &game->engine->other->large : &game->engine->pool->large;
+    return draw(game, 4) == 0 ? &game->engine->other->large : &game->engine->lane->large;
 }
 
 static struct heap *heap_of(const struct game *game, uint64_t granule)
@@ -133,7 +133,7 @@ static void game_check(struct game *game)
 {
     engine_check(game->engine);
     ends_check(game);
-    struct heap *heaps[] = { &game->engine->pool->large, &game->engine->other->large };
+    struct heap *heaps[] = { &game->engine->lane->large, &game->engine->other->large };
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(run_bytes_most(heaps[i]), stretch_bytes(game, heaps[i]));
 }
@@ -192,7 +192,7 @@ static bool step_give(struct game *game)
     struct heap *heap = game->heaps[i];
     uint64_t free_bytes = heap->free_bytes;
     uint64_t bytes = game->blocks[i]->node.size;
-    (void)vmm__heap_give(heap, game->blocks[i], vmm__timeline_now(&heap->pool->timeline));
+    (void)vmm__heap_give(heap, game->blocks[i], vmm__timeline_now(&heap->lane->timeline));
     assert_int_equal(heap->free_bytes, free_bytes + bytes);
     game->count--;
     game->blocks[i] = game->blocks[game->count];
@@ -289,7 +289,7 @@ static bool step_transfer(struct game *game)
     if (chunk == NULL)
         return false;
     struct heap *from = heap_of(game, chunk->first);
-    struct heap *to = from == &engine->pool->large ? &engine->other->large : &engine->pool->large;
+    struct heap *to = from == &engine->lane->large ? &engine->other->large : &engine->lane->large;
     chunk_detach(game, chunk);
     assert_ok(vmm__heap_attach(to, vmm__chunk_address(&engine->memory, chunk),
                                vmm__chunk_bytes(&engine->memory, chunk), 0));

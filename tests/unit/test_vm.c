@@ -124,7 +124,7 @@ ENGINE_TEST(init_without_host_memory_frees_everything)
 
 ENGINE_TEST(limbo_waits_for_its_epoch)
 {
-    struct timeline *timeline = &engine->pool->timeline;
+    struct timeline *timeline = &engine->lane->timeline;
     engine_map(engine, 0, 8, 4);
     engine_make_busy(engine, engine_address(engine, 0), 4 * GRANULE, 1);
     limbo_put_all(engine, 0, 4, timeline, vmm__timeline_now(timeline));
@@ -142,7 +142,7 @@ ENGINE_TEST(limbo_waits_for_its_epoch)
 
 ENGINE_TEST(host_can_wait_for_limbo)
 {
-    struct timeline *timeline = &engine->pool->timeline;
+    struct timeline *timeline = &engine->lane->timeline;
     uint64_t released = 0;
     assert_status(vmm__limbo_wait(&engine->memory, &released), VMM__NOTHING);
     engine_map(engine, 0, 4, 4);
@@ -156,7 +156,7 @@ ENGINE_TEST(host_can_wait_for_limbo)
 /* Skips chunks of a capturing stream, except those whose event was recorded before the capture. */
 ENGINE_TEST(limbo_skips_capturing_streams)
 {
-    struct timeline *timeline = &engine->pool->timeline;
+    struct timeline *timeline = &engine->lane->timeline;
     struct timeline *other = &engine->other->timeline;
     uint64_t released = 0;
     engine_map(engine, 0, 6, 2);
@@ -182,7 +182,7 @@ ENGINE_TEST(limbo_skips_capturing_streams)
 /* Queries once for each timeline, not for each chunk. */
 ENGINE_TEST(limbo_queries_a_timeline_once)
 {
-    struct timeline *timeline = &engine->pool->timeline;
+    struct timeline *timeline = &engine->lane->timeline;
     engine_map(engine, 0, 16, 1);
     engine_make_busy(engine, engine_address(engine, 0), 16 * GRANULE, 1);
     limbo_put_all(engine, 0, 16, timeline, vmm__timeline_now(timeline));
@@ -214,7 +214,7 @@ ENGINE_TEST(drain_retries_a_failed_release)
 
 ENGINE_TEST(fini_releases_chunks_in_any_state)
 {
-    struct timeline *timeline = &engine->pool->timeline;
+    struct timeline *timeline = &engine->lane->timeline;
     engine_map(engine, 0, 12, 4);
     limbo_put_all(engine, 4, 4, timeline, vmm__timeline_now(timeline));
     limbo_put_all(engine, 8, 4, NULL, 0);

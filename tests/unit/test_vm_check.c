@@ -70,7 +70,7 @@ ENGINE_TEST(finds_a_record_that_is_in_no_list)
 {
     struct chunks chunks = chunks_create(engine);
     uint32_t held = engine->memory.pages[10];
-    vmm__vm_discard(&engine->memory, 20, 2, &engine->pool->timeline, 0);
+    vmm__vm_discard(&engine->memory, 20, 2, &engine->lane->timeline, 0);
     assert_found(check(engine), engine->memory.limbo_head, 0, "invariant 6");
     assert_found(check(engine), engine->memory.limbo_head, held, "invariant 6");
     assert_found(check(engine), chunks.second->next, held, "invariant 6");
@@ -106,7 +106,7 @@ ENGINE_TEST(finds_broken_gaps)
 
 ENGINE_TEST(finds_epochs_that_do_not_rise)
 {
-    struct timeline *timeline = &engine->pool->timeline;
+    struct timeline *timeline = &engine->lane->timeline;
     engine_map(engine, 0, 1, 1);
     engine_make_busy(engine, engine_address(engine, 0), GRANULE, 1);
     for (int i = 0; i < 2; i++) {

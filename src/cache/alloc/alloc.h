@@ -1,37 +1,37 @@
 /*
- * Allocation and free: finds the pool of a stream or of an address, locks it, and takes or returns a block.
+ * Allocation and free: finds the lane of a stream or of an address, locks it, and takes or returns a block.
  *
- * The fast path locks a pool whose lock is biased to the calling thread, without an atomic operation. The slow path
- * uses the thread's magazine, if the pool has magazines, or locks the pool otherwise.
+ * The fast path locks a lane whose lock is biased to the calling thread, without an atomic operation. The slow path
+ * uses the thread's magazine, if the lane has magazines, or locks the lane otherwise.
  *
  * The fast path and the magazines make no checks for fork(), callbacks or a lost device, because none can reach them:
  * in a child of fork() and in a callback that may not call the cache, the thread has no thread slot
  * (base/thread_slot.h, base/callback.h), so it owns no bias and no magazine; a lost device sets is_slow_path_only.
  *
- * May be called by: api. Takes pools' locks, and the grow lock for a stream's first pool and for a refill.
+ * May be called by: api. Takes lanes' locks, and the grow lock for a stream's first lane and for a refill.
  */
 #ifndef VMM_CACHE_ALLOC_ALLOC_H
 #define VMM_CACHE_ALLOC_ALLOC_H
 
 #include "cache/cache.h"
 
-/* Locks a stream's pool on the fast path. NULL if the thread cannot, the cache does not cache, or the request may
- * belong to a graph pool. Never locks a detached pool, even if it is the active one: a graph pool or a closed stream
+/* Locks a stream's lane on the fast path. NULL if the thread cannot, the cache does not cache, or the request may
+ * belong to a graph pool. Never locks a detached lane, even if it is the active one: a graph pool or a closed stream
  * left it. */
-static inline struct pool *vmm__alloc_pool_lock_fast(struct vmm_cache *cache, vmm_stream stream)
+static inline struct lane *vmm__alloc_lane_lock_fast(struct vmm_cache *cache, vmm_stream stream)
 {
-    struct pool *pool = atomic_load_explicit(&cache->active_pool, memory_order_acquire);
-    if (pool == NULL || atomic_load_explicit(&pool->is_detached, memory_order_acquire) ||
-        pool->stream !=
-            stream) /* read last: a closed stream's pool may be given to another stream */
-        pool = vmm__pools_find(&cache->pools, stream);
+    struct lane *lane = atomic_load_explicit(&cache->active_lane, memory_order_acquire);
+    if (lane == NULL || atomic_load_explicit(&lane->is_detached, memory_order_acquire) ||
+        lane->stream !=
+            stream) /* read last: a closed stream's lane may be given to another stream */
+        lane = vmm__lanes_find(&cache->lanes, stream);
     bool is_slow_path_only = atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
-    if (pool == NULL || is_slow_path_only || !vmm__cache_pool_lock_fast(cache, pool))
+    if (lane == NULL || is_slow_path_only || !vmm__cache_lane_lock_fast(cache, lane))
         return NULL;
-    return pool;
+    return lane;
 }
 
-/* vmm_alloc() when the fast path could not lock the pool. */
+/* vmm_alloc() when the fast path could not lock the lane. */
 vmm_status vmm__alloc_slow(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out);
 
 /* The same for a block with whole granules of its own, between unmapped guard pages. *is_detached is false if
@@ -46,37 +46,37 @@ static inline struct heap *vmm__alloc_heap_of(const struct vmm_cache *cache, uin
     return vmm__directory_heap(&cache->directory, address);
 }
 
-/* Locks the pool whose heap owns an address on the fast path; NULL if the thread cannot. Expects the address in the
- * active pool. */
-static inline struct heap *vmm__free_pool_lock_fast(struct vmm_cache *cache, uint64_t address)
+/* Locks the lane whose heap owns an address on the fast path; NULL if the thread cannot. Expects the address in the
+ * active lane. */
+static inline struct heap *vmm__free_lane_lock_fast(struct vmm_cache *cache, uint64_t address)
 {
     struct heap *heap = NULL;
-    struct pool *pool = atomic_load_explicit(&cache->active_pool, memory_order_acquire);
-    if (pool == NULL) {
+    struct lane *lane = atomic_load_explicit(&cache->active_lane, memory_order_acquire);
+    if (lane == NULL) {
         heap = vmm__alloc_heap_of(cache, address);
-        pool = heap == NULL ? NULL : heap->pool;
+        lane = heap == NULL ? NULL : heap->lane;
     }
-    if (pool == NULL || !vmm__cache_pool_lock_fast(cache, pool))
+    if (lane == NULL || !vmm__cache_lane_lock_fast(cache, lane))
         return NULL;
-    heap = vmm__pool_last_heap(pool, address);
+    heap = vmm__lane_last_heap(lane, address);
     if (heap != NULL)
         return heap;
     heap = vmm__alloc_heap_of(cache, address);
-    if (heap != NULL && heap->pool == pool)
+    if (heap != NULL && heap->lane == lane)
         return heap;
-    vmm__biased_unlock(&pool->lock); /* the address belongs, or now belongs, to another pool */
+    vmm__biased_unlock(&lane->lock); /* the address belongs, or now belongs, to another lane */
     return NULL;
 }
 
-/* Locks the pool whose heap owns an address. NULL, and no pool locked, if none does. */
-struct heap *vmm__free_pool_lock(struct vmm_cache *cache, uint64_t address);
+/* Locks the lane whose heap owns an address. NULL, and no lane locked, if none does. */
+struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t address);
 
-/* vmm_free() when the fast path could not lock the pool. *should_poll: whether the caller should run vmm__poll().
+/* vmm_free() when the fast path could not lock the lane. *should_poll: whether the caller should run vmm__poll().
  * VMM__NOT_FOUND if no heap owns the address. */
 vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *should_poll);
 
 /* Pins the live block at an address, so that compaction does not move it, or unpins it. VMM__NOT_FOUND if no heap owns
- * the address; else see vmm__pool_pin_locked(). */
+ * the address; else see vmm__lane_pin_locked(). */
 vmm_status vmm__pin_slow(struct vmm_cache *cache, uint64_t address, bool pinned);
 
 #endif

@@ -16,22 +16,22 @@ enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
 static vmm_status refill_cached(struct vmm_cache *cache, const struct request *request, void **out)
 {
     const struct demand *demand = &request->demand;
-    (void)vmm__pool_poll_locked(request->pool, UINT32_MAX);
-    vmm_status status = vmm__pool_take_locked(request->pool, request->bytes, out);
+    (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
+    vmm_status status = vmm__lane_take_locked(request->lane, request->bytes, out);
     if (status == VMM__NO_FIT && vmm__split(cache, demand->heap, demand->bytes))
-        status = vmm__pool_take_locked(request->pool, request->bytes, out);
+        status = vmm__lane_take_locked(request->lane, request->bytes, out);
     if (status != VMM__NO_FIT)
         return status;
     if (request->from == GROW_TARGET)
         status = vmm__grow(cache, demand, GROW_WITHIN);
     if (status == VMM__NO_FIT)
-        status = vmm__transfer(cache, demand, vmm__idle_usual(cache, request->pool));
+        status = vmm__transfer(cache, demand, vmm__idle_usual(cache, request->lane));
     if (status != VMM_OK)
         status = vmm__grow(cache, demand, request->from);
     if (status != VMM_OK)
         return status;
     demand->heap->index.search_all = true; /* the search must find the new block, or the new run */
-    return vmm__pool_take_locked(request->pool, request->bytes, out);
+    return vmm__lane_take_locked(request->lane, request->bytes, out);
 }
 
 /* A block with granules of its own. */
@@ -43,13 +43,13 @@ static vmm_status refill_detached(struct vmm_cache *cache, const struct request 
         vmm__grow_detached(cache, request->demand.heap, request->demand.bytes, &block);
     if (status != VMM_OK)
         return status;
-    return vmm__pool_take_block_locked(request->pool, block, request->bytes, out);
+    return vmm__lane_take_block_locked(request->lane, block, request->bytes, out);
 }
 
 static vmm_status refill_once(struct vmm_cache *cache, const struct request *request, void **out)
 {
-    vmm__pools_touch(&cache->pools, request->pool);
-    vmm__counters_flush(&request->pool->counters, &cache->totals);
+    vmm__lanes_touch(&cache->lanes, request->lane);
+    vmm__counters_flush(&request->lane->counters, &cache->totals);
     return request->is_detached ? refill_detached(cache, request, out)
                                 : refill_cached(cache, request, out);
 }
@@ -58,7 +58,7 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
 static vmm_status refill_locked(struct vmm_cache *cache, struct request *request, void **out)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
-    VMM_ASSERT_HELD(&request->pool->lock);
+    VMM_ASSERT_HELD(&request->lane->lock);
     vmm_status status = refill_once(cache, request, out);
     if (!vmm__is_oom(status))
         return status;
@@ -97,14 +97,14 @@ static vmm_status arena_exceeded(struct vmm_cache *cache, uint64_t bytes)
 
 static vmm_status refill(struct vmm_cache *cache, struct request request, void **out)
 {
-    struct pool *pool = request.pool;
+    struct lane *lane = request.lane;
     uint64_t bytes = request.bytes;
     struct demand *demand = &request.demand;
-    if (!vmm__pool_need(pool, bytes, &demand->heap, &demand->bytes) ||
+    if (!vmm__lane_need(lane, bytes, &demand->heap, &demand->bytes) ||
         demand->bytes > cache->vm.arena.limit_bytes)
         return arena_exceeded(cache, bytes);
     if (request.is_detached)
-        demand->heap = &pool->large;
+        demand->heap = &lane->large;
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
@@ -114,14 +114,14 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     cache->refills++;
     demand->retained_bytes = vmm__graph_pools_retained_bytes(cache);
     demand->is_sparing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
-    vmm__pool_lock(pool);
+    vmm__lane_lock(lane);
     vmm_status status = refill_locked(cache, &request, out);
-    pool->large.strand_bytes = vmm__target_strand_bytes(cache);
-    pool->small.index.search_all = false;
-    pool->large.index.search_all = false;
-    vmm__pool_unlock(pool);
-    vmm__cache_pools_vacate(cache);
-    vmm__cache_pools_turn(cache);
+    lane->large.strand_bytes = vmm__target_strand_bytes(cache);
+    lane->small.index.search_all = false;
+    lane->large.index.search_all = false;
+    vmm__lane_unlock(lane);
+    vmm__cache_lanes_vacate(cache);
+    vmm__cache_lanes_turn(cache);
     status = vmm__cache_checked(cache, CHECK_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);
     if (status == VMM_OK)
@@ -131,17 +131,17 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     return status;
 }
 
-vmm_status vmm__refill(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out)
+vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
 {
     struct request request = {
-        .pool = pool, .bytes = bytes, .from = GROW_TARGET, .is_detached = cache->no_caching
+        .lane = lane, .bytes = bytes, .from = GROW_TARGET, .is_detached = cache->no_caching
     };
     return refill(cache, request, out);
 }
 
-vmm_status vmm__refill_detached(struct vmm_cache *cache, struct pool *pool, uint64_t bytes,
+vmm_status vmm__refill_detached(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
                                 void **out)
 {
-    struct request request = { .pool = pool, .bytes = bytes, .is_detached = true };
+    struct request request = { .lane = lane, .bytes = bytes, .is_detached = true };
     return refill(cache, request, out);
 }

@@ -2,18 +2,18 @@
  * Refill: serves a request that the stream's own free memory could not. Tries, in this order: idle memory of other
  * streams, growth, and reclaim.
  *
- * May be called by: alloc. Takes the grow lock and the pool's lock.
+ * May be called by: alloc. Takes the grow lock and the lane's lock.
  */
 #ifndef VMM_CACHE_ALLOC_REFILL_H
 #define VMM_CACHE_ALLOC_REFILL_H
 
 #include "cache/cache.h"
 
-/* Allocates a block for a pool's stream as vmm_alloc() promises. */
-vmm_status vmm__refill(struct vmm_cache *cache, struct pool *pool, uint64_t bytes, void **out);
+/* Allocates a block for a lane's stream as vmm_alloc() promises. */
+vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out);
 
 /* The same for a block of whole granules, away from all others. */
-vmm_status vmm__refill_detached(struct vmm_cache *cache, struct pool *pool, uint64_t bytes,
+vmm_status vmm__refill_detached(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
                                 void **out);
 
 #endif

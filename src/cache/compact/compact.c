@@ -116,20 +116,20 @@ static vmm_status passes_run(struct compaction *compaction)
 }
 
 /* Waits for the device and releases the memory that is idle then. */
-static vmm_status device_settle(struct compaction *compaction, struct pool *held)
+static vmm_status device_settle(struct compaction *compaction, struct lane *held)
 {
     struct vmm_cache *cache = compaction->cache;
     if (held != NULL)
-        vmm__pool_unlock(held);
+        vmm__lane_unlock(held);
     vmm_status status = vmm__driver_device_wait(cache->driver);
     if (held != NULL)
-        vmm__pool_lock(held);
+        vmm__lane_lock(held);
     if (status != VMM_OK)
         return status;
-    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
-        vmm__pool_lock_beside(pool, held);
-        (void)vmm__pool_poll_locked(pool, UINT32_MAX);
-        vmm__pool_unlock_beside(pool, held);
+    for (struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
+        vmm__lane_lock_beside(lane, held);
+        (void)vmm__lane_poll_locked(lane, UINT32_MAX);
+        vmm__lane_unlock_beside(lane, held);
     }
     struct trim_target target = { .bytes = compaction->wanted_bytes,
                                   .when = IDLE_FINISHED,
@@ -139,7 +139,7 @@ static vmm_status device_settle(struct compaction *compaction, struct pool *held
     return VMM_OK;
 }
 
-static vmm_status compaction_run(struct compaction *compaction, struct pool *held)
+static vmm_status compaction_run(struct compaction *compaction, struct lane *held)
 {
     struct vmm_cache *cache = compaction->cache;
     uint64_t copies = vmm__driver_calls(cache->driver, DRIVER_CALL_copy);
@@ -149,9 +149,9 @@ static vmm_status compaction_run(struct compaction *compaction, struct pool *hel
     if (cache->vm.remap_pending > 0) /* unmapped bytes cannot be copied */
         return vmm__error(VMM_ERR_DRIVER, "compact: the driver refuses to map %u live chunks",
                           cache->vm.remap_pending);
-    vmm__cache_pools_lock(cache, held);
+    vmm__cache_lanes_lock(cache, held);
     status = passes_run(compaction);
-    vmm__cache_pools_unlock(cache, held);
+    vmm__cache_lanes_unlock(cache, held);
     if (vmm__driver_calls(cache->driver, DRIVER_CALL_copy) != copies)
         atomic_fetch_add_explicit(&cache->compactions, 1, memory_order_relaxed);
     vmm__cache_log(cache, "compact: freed %llu MiB, copied %llu MiB",
@@ -170,7 +170,7 @@ static uint64_t moment(struct vmm_cache *cache)
            vmm__driver_calls(cache->driver, DRIVER_CALL_unmap);
 }
 
-vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t bytes)
+vmm_status vmm__compact(struct vmm_cache *cache, struct lane *held, uint64_t bytes)
 {
     if (!vmm__compact_may(cache))
         return VMM__NOTHING;

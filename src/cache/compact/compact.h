@@ -6,8 +6,8 @@
  * that no thread submits work meanwhile: at any time with VMM_COMPACTION_ON, otherwise during vmm_compact(). Copies run
  * on the default stream; the timeline cache->copies tracks them.
  *
- * May be called by: reclaim, trim, api. Locks: the caller holds the grow lock, and the lock of the pool `held` if that
- * is not NULL, which is dropped while the host waits; other pools' locks are taken inside.
+ * May be called by: reclaim, trim, api. Locks: the caller holds the grow lock, and the lock of the lane `held` if that
+ * is not NULL, which is dropped while the host waits; other lanes' locks are taken inside.
  */
 #ifndef VMM_CACHE_COMPACT_COMPACT_H
 #define VMM_CACHE_COMPACT_COMPACT_H
@@ -23,7 +23,7 @@ bool vmm__compact_may(const struct vmm_cache *cache);
  * the last run gained nothing and nothing has changed since, it does not run, so that requests that fail in a loop do not
  * wait for the device each time.
  */
-vmm_status vmm__compact(struct vmm_cache *cache, struct pool *held, uint64_t bytes);
+vmm_status vmm__compact(struct vmm_cache *cache, struct lane *held, uint64_t bytes);
 
 /* The whole of vmm_compact(), without its argument checks; the results may not be NULL. Takes the grow
  * lock. VMM__PENDING: a capture is in progress. */

@@ -104,8 +104,8 @@ static void chunks_settle(const struct vmm_cache *cache, struct occupancy_scan *
 vmm_status vmm__occupancy_scan_begin(struct vmm_cache *cache, struct occupancy_scan *out)
 {
     struct occupancy_scan occupancy_scan = { .count = 0 };
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next)
-        occupancy_scan.capacity += 2 * (free_blocks(&pool->large) + free_blocks(&pool->small));
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next)
+        occupancy_scan.capacity += 2 * (free_blocks(&lane->large) + free_blocks(&lane->small));
     if (occupancy_scan.capacity > 0) {
         occupancy_scan.chunks =
             vmm__host_alloc(occupancy_scan.capacity, sizeof *occupancy_scan.chunks);
@@ -113,11 +113,11 @@ vmm_status vmm__occupancy_scan_begin(struct vmm_cache *cache, struct occupancy_s
             return vmm__error(VMM_ERR_HOST_OOM, "compact: no host memory to scan %llu chunks",
                               (unsigned long long)occupancy_scan.capacity);
     }
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
-        if (pool->is_in_use)
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        if (lane->is_in_use)
             continue;
-        heap_add(cache, &pool->large, &occupancy_scan);
-        heap_add(cache, &pool->small, &occupancy_scan);
+        heap_add(cache, &lane->large, &occupancy_scan);
+        heap_add(cache, &lane->small, &occupancy_scan);
     }
     if (occupancy_scan.count > 0)
         chunks_settle(cache, &occupancy_scan);

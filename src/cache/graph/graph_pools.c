@@ -29,7 +29,7 @@ void vmm__graph_pools_fini(struct graph_pools *graph_pools)
 static struct graph_pool *graph_pool_find(const struct graph_pools *graph_pools, vmm_pool_id id)
 {
     struct graph_pool *owner = graph_pools->pools;
-    while (owner != NULL && !vmm__pool_ids_equal(owner->id, id))
+    while (owner != NULL && !vmm__lane_ids_equal(owner->id, id))
         owner = owner->next;
     return owner;
 }
@@ -38,7 +38,7 @@ static struct graph_pool *graph_pool_find(const struct graph_pools *graph_pools,
 static struct capture **capture_link(struct graph_pools *graph_pools, vmm_pool_id id)
 {
     struct capture **link = &graph_pools->captures;
-    while (*link != NULL && !vmm__pool_ids_equal((*link)->id, id))
+    while (*link != NULL && !vmm__lane_ids_equal((*link)->id, id))
         link = &(*link)->next;
     return link;
 }
@@ -64,12 +64,12 @@ static void capture_add(struct vmm_cache *cache, struct capture *capture)
 
 /* ---- Begin, end ---------------------------------------------------------------------------- */
 
-/* Settles a detached pool. Its stream does not use it any longer, so no slab need be spared for later requests. */
-static void detached_settle(struct pool *pool)
+/* Settles a detached lane. Its stream does not use it any longer, so no slab need be spared for later requests. */
+static void detached_settle(struct lane *lane)
 {
-    vmm__pool_lock(pool);
-    (void)vmm__pool_settle_locked(pool);
-    vmm__pool_unlock(pool);
+    vmm__lane_lock(lane);
+    (void)vmm__lane_settle_locked(lane);
+    vmm__lane_unlock(lane);
 }
 
 /* Records an event on every stream, because none can be recorded during a capture: memory that was freed before the
@@ -79,12 +79,12 @@ static void streams_record(struct vmm_cache *cache)
     struct error_line line;
     vmm__error_save(&line);
     vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
-        if (!vmm__pool_has_memory(pool))
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        if (!vmm__lane_has_memory(lane))
             continue;
-        if (pool->is_detached && !pool->is_in_use)
-            detached_settle(pool);
-        (void)vmm__timeline_record(&pool->timeline, vmm__timeline_now(&pool->timeline));
+        if (lane->is_detached && !lane->is_in_use)
+            detached_settle(lane);
+        (void)vmm__timeline_record(&lane->timeline, vmm__timeline_now(&lane->timeline));
     }
     vmm__error_restore(&line);
 }
@@ -150,7 +150,7 @@ vmm_status vmm__graph_pool_end(struct vmm_cache *cache, vmm_pool_id id)
     return VMM_OK;
 }
 
-/* ---- The pool of a request ----------------------------------------------------------------- */
+/* ---- The lane of a request ----------------------------------------------------------------- */
 
 static bool capture_accepts(const struct vmm_cache *cache, const struct capture *capture,
                             vmm_stream stream)
@@ -179,46 +179,46 @@ static bool capture_match(struct vmm_cache *cache, vmm_stream stream, vmm_pool_i
 }
 
 /* Whether a former graph pool of the stream can be reused: not in use and without memory. */
-static bool is_spare(struct pool *pool, vmm_stream stream)
+static bool is_spare(struct lane *lane, vmm_stream stream)
 {
-    return !pool->is_in_use && pool->stream == stream && !vmm__pool_has_memory(pool) &&
-           vmm__stream_serves(pool);
+    return !lane->is_in_use && lane->stream == stream && !vmm__lane_has_memory(lane) &&
+           vmm__stream_serves(lane);
 }
 
-static struct pool *in_use_find(const struct vmm_cache *cache, vmm_stream stream, vmm_pool_id id)
+static struct lane *in_use_find(const struct vmm_cache *cache, vmm_stream stream, vmm_pool_id id)
 {
-    struct pool *pool = cache->pools.graph_pools;
-    while (pool != NULL && !(pool->is_in_use && pool->stream == stream &&
-                             vmm__pool_ids_equal(pool->id, id) && vmm__stream_serves(pool)))
-        pool = pool->next_graph_pool;
-    return pool;
+    struct lane *lane = cache->lanes.graph_pools;
+    while (lane != NULL && !(lane->is_in_use && lane->stream == stream &&
+                             vmm__lane_ids_equal(lane->id, id) && vmm__stream_serves(lane)))
+        lane = lane->next_graph_pool;
+    return lane;
 }
 
 static vmm_status in_use_make(struct vmm_cache *cache, vmm_stream stream, vmm_pool_id id,
-                              struct pool **out)
+                              struct lane **out)
 {
-    struct pool *pool = cache->pools.graph_pools;
-    while (pool != NULL && !is_spare(pool, stream))
-        pool = pool->next_graph_pool;
-    if (pool == NULL) {
+    struct lane *lane = cache->lanes.graph_pools;
+    while (lane != NULL && !is_spare(lane, stream))
+        lane = lane->next_graph_pool;
+    if (lane == NULL) {
         vmm_status status = vmm__driver_stream_check(cache->driver, stream);
         if (status == VMM_OK)
-            status = vmm__cache_pool_open(cache, stream, &pool);
+            status = vmm__cache_lane_open(cache, stream, &lane);
         if (status != VMM_OK)
             return status;
-        vmm__pools_add_graph_pool(&cache->pools, pool);
+        vmm__lanes_add_graph_pool(&cache->lanes, lane);
     }
-    pool->id = id;
-    pool->is_in_use = true;
-    *out = pool;
+    lane->id = id;
+    lane->is_in_use = true;
+    *out = lane;
     return VMM_OK;
 }
 
-vmm_status vmm__graph_pool_choose(struct vmm_cache *cache, vmm_stream stream, struct pool **out)
+vmm_status vmm__graph_pool_choose(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
 {
     vmm_pool_id id;
     if (!capture_match(cache, stream, &id))
-        return vmm__cache_pool(cache, stream, out);
+        return vmm__cache_lane(cache, stream, out);
     vmm__fair_lock(&cache->grow_lock);
     const struct graph_pool *owner = graph_pool_find(&cache->graph_pools, id);
     bool is_in_use = owner != NULL && owner->uses > 0; /* otherwise it was released meanwhile */
@@ -229,18 +229,18 @@ vmm_status vmm__graph_pool_choose(struct vmm_cache *cache, vmm_stream stream, st
             status = in_use_make(cache, stream, id, out);
     }
     vmm__fair_unlock(&cache->grow_lock);
-    return is_in_use ? status : vmm__cache_pool(cache, stream, out);
+    return is_in_use ? status : vmm__cache_lane(cache, stream, out);
 }
 
 /* ---- Captures in progress ---------------------------------------------------------------------- */
 
 /* VMM__PENDING while the stream is captured. A closed stream, and one that the driver rejects, is not. */
-static vmm_status stream_query(const struct vmm_cache *cache, const struct pool *pool)
+static vmm_status stream_query(const struct vmm_cache *cache, const struct lane *lane)
 {
     bool is_captured = false;
-    if (vmm__timeline_has_ended(&pool->timeline))
+    if (vmm__timeline_has_ended(&lane->timeline))
         return VMM_OK;
-    vmm_status status = vmm__driver_capturing(cache->driver, pool->stream, &is_captured);
+    vmm_status status = vmm__driver_capturing(cache->driver, lane->stream, &is_captured);
     if (status == VMM_ERR_INVALID_ARGUMENT)
         return VMM_OK;
     return status == VMM_OK && is_captured ? VMM__PENDING : status;
@@ -249,9 +249,9 @@ static vmm_status stream_query(const struct vmm_cache *cache, const struct pool 
 static vmm_status streams_query(const struct vmm_cache *cache)
 {
     vmm_status status = VMM_OK;
-    for (const struct pool *pool = cache->pools.first; pool != NULL && status == VMM_OK;
-         pool = pool->next)
-        status = stream_query(cache, pool);
+    for (const struct lane *lane = cache->lanes.first; lane != NULL && status == VMM_OK;
+         lane = lane->next)
+        status = stream_query(cache, lane);
     return status;
 }
 
@@ -312,32 +312,32 @@ vmm_status vmm__graph_pool_release(struct vmm_cache *cache, vmm_pool_id id)
     return status;
 }
 
-static void pools_release(struct vmm_cache *cache, vmm_pool_id id)
+static void lanes_release(struct vmm_cache *cache, vmm_pool_id id)
 {
-    for (struct pool *pool = cache->pools.graph_pools; pool != NULL; pool = pool->next_graph_pool) {
-        if (!pool->is_in_use || !vmm__pool_ids_equal(pool->id, id))
+    for (struct lane *lane = cache->lanes.graph_pools; lane != NULL; lane = lane->next_graph_pool) {
+        if (!lane->is_in_use || !vmm__lane_ids_equal(lane->id, id))
             continue;
-        pool->is_in_use = false;
-        pool->id = (vmm_pool_id){ 0, 0 };
+        lane->is_in_use = false;
+        lane->id = (vmm_pool_id){ 0, 0 };
     }
 }
 
-/* Before the wait: settles the pools in use and notes the epoch that the wait covers. After it: marks that epoch as
+/* Before the wait: settles the lanes in use and notes the epoch that the wait covers. After it: marks that epoch as
  * passed. Errors of events are dropped, because the wait makes the events needless. */
-static void pools_settle(struct vmm_cache *cache, bool has_waited)
+static void lanes_settle(struct vmm_cache *cache, bool has_waited)
 {
     struct error_line line;
     vmm__error_save(&line);
-    for (struct pool *pool = cache->pools.graph_pools; pool != NULL; pool = pool->next_graph_pool) {
-        if (!pool->is_in_use)
+    for (struct lane *lane = cache->lanes.graph_pools; lane != NULL; lane = lane->next_graph_pool) {
+        if (!lane->is_in_use)
             continue;
         if (has_waited) {
-            vmm__timeline_pass(&pool->timeline, pool->leaving_epoch);
+            vmm__timeline_pass(&lane->timeline, lane->leaving_epoch);
             continue;
         }
-        vmm__pool_lock(pool);
-        pool->leaving_epoch = vmm__pool_settle_locked(pool);
-        vmm__pool_unlock(pool);
+        vmm__lane_lock(lane);
+        lane->leaving_epoch = vmm__lane_settle_locked(lane);
+        vmm__lane_unlock(lane);
     }
     vmm__error_restore(&line);
 }
@@ -357,11 +357,11 @@ vmm_status vmm__graph_pools_leave_locked(struct vmm_cache *cache)
     if (!any_leaves(graph_pools) || vmm__graph_pools_capture(cache))
         return VMM__NOTHING;
     vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
-    pools_settle(cache, false);
+    lanes_settle(cache, false);
     vmm_status status = vmm__driver_device_wait(cache->driver);
     if (status != VMM_OK)
         return status;
-    pools_settle(cache, true);
+    lanes_settle(cache, true);
     struct graph_pool **link = &graph_pools->pools;
     while (*link != NULL) {
         struct graph_pool *owner = *link;
@@ -370,7 +370,7 @@ vmm_status vmm__graph_pools_leave_locked(struct vmm_cache *cache)
             continue;
         }
         *link = owner->next;
-        pools_release(cache, owner->id);
+        lanes_release(cache, owner->id);
         vmm__host_free(owner, sizeof *owner);
     }
     return VMM_OK;
@@ -392,12 +392,12 @@ uint64_t vmm__graph_pools_retained_bytes(struct vmm_cache *cache)
     uint64_t bytes = 0;
     if (cache->graph_pools.pools == NULL)
         return 0;
-    for (struct pool *pool = cache->pools.graph_pools; pool != NULL; pool = pool->next_graph_pool) {
-        if (!pool->is_in_use)
+    for (struct lane *lane = cache->lanes.graph_pools; lane != NULL; lane = lane->next_graph_pool) {
+        if (!lane->is_in_use)
             continue;
-        vmm__pool_lock(pool);
-        bytes += pool->large.free_bytes + pool->small.free_bytes;
-        vmm__pool_unlock(pool);
+        vmm__lane_lock(lane);
+        bytes += lane->large.free_bytes + lane->small.free_bytes;
+        vmm__lane_unlock(lane);
     }
     return bytes;
 }

@@ -1,15 +1,15 @@
 /*
  * Graph pools: memory of captured graphs. See vmm_pool_begin().
  *
- * A graph pool is an id with a count of uses. Its memory is in pools of the cache, one for each stream that allocated
- * during its captures. These pools are in use until the last use is released and the device has finished: until then
+ * A graph pool is an id with a count of uses. Its memory is in lanes of the cache, one for each stream that allocated
+ * during its captures. These lanes are in use until the last use is released and the device has finished: until then
  * their memory is not moved, released, or given to other streams. Afterwards they have no id and are detached: other
  * streams may use their free memory, and a later capture on the same stream may reuse one that has no memory.
  *
  * Owns: the ids and the captures. Invariants:
  *  1. each graph pool has uses, or is leaving;
  *  2. each capture belongs to a graph pool that has uses; each graph pool has at most one capture;
- *  3. a pool is in use exactly while there is a graph pool with its id.
+ *  3. a lane is in use exactly while there is a graph pool with its id.
  * May be called by: cache, api.
  * Locks: the grow lock guards the ids. Captures change under the grow lock and `lock`, and are read under either.
  * `lock` is a leaf, except that capture filters run under it.
@@ -18,7 +18,7 @@
 #define VMM_CACHE_GRAPH_GRAPH_POOLS_H
 
 #include "base/mutex.h"
-#include "pool/pools.h"
+#include "lane/lanes.h"
 
 struct vmm_cache;
 
@@ -46,7 +46,7 @@ void vmm__graph_pools_init(struct graph_pools *graph_pools);
 void vmm__graph_pools_fini(struct graph_pools *graph_pools);
 
 /* Whether a wait for the device would break a capture: one that vmm_pool_begin() announced, or one of any stream that
- * has a pool. True also if the driver fails to say. The caller holds the grow lock, or no other thread uses the cache. */
+ * has a lane. True also if the driver fails to say. The caller holds the grow lock, or no other thread uses the cache. */
 bool vmm__graph_pools_capture(const struct vmm_cache *cache);
 
 /* The same for a caller that reports driver errors: VMM__PENDING if there is such a capture, VMM_OK if not, or the
@@ -66,18 +66,18 @@ vmm_status vmm__graph_pool_release(struct vmm_cache *cache, vmm_pool_id id);
 /* The whole of vmm_wait(). Because the host waits anyway, released graph pools leave as well. Takes the grow lock. */
 vmm_status vmm__graph_pool_wait(struct vmm_cache *cache);
 
-/* The pool for a request of a stream: that of a graph pool if a capture matches the stream, otherwise the stream's own.
+/* The lane for a request of a stream: that of a graph pool if a capture matches the stream, otherwise the stream's own.
  * Takes the grow lock. */
-vmm_status vmm__graph_pool_choose(struct vmm_cache *cache, vmm_stream stream, struct pool **out);
+vmm_status vmm__graph_pool_choose(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
 /*
- * Waits for the device and makes the pools of leaving graph pools available to all streams. VMM__NOTHING if no graph
- * pool is leaving or a capture forbids the wait. The caller holds the grow lock and no pool's.
+ * Waits for the device and makes the lanes of leaving graph pools available to all streams. VMM__NOTHING if no graph
+ * pool is leaving or a capture forbids the wait. The caller holds the grow lock and no lane's.
  */
 vmm_status vmm__graph_pools_leave_locked(struct vmm_cache *cache);
 
-/* Free bytes of pools in use by graphs: not active, and not available to other streams. The caller holds the grow lock
- * and no pool's. */
+/* Free bytes of lanes in use by graphs: not active, and not available to other streams. The caller holds the grow lock
+ * and no lane's. */
 uint64_t vmm__graph_pools_retained_bytes(struct vmm_cache *cache);
 
 #endif

@@ -20,9 +20,9 @@ static bool place_is_evictable(const struct vmm_cache *cache, const struct heap 
 {
     const struct view_place *place = &cache->views.places[granule];
     uint64_t address = vmm__arena_address(&cache->vm.arena, granule);
-    struct pool *pool = heap->pool;
+    struct lane *lane = heap->lane;
     return vmm__directory_heap(&cache->directory, address) == heap && place->users == 0 &&
-           !pool->is_in_use && vmm__timeline_query(&pool->timeline, place->epoch) == VMM_OK;
+           !lane->is_in_use && vmm__timeline_query(&lane->timeline, place->epoch) == VMM_OK;
 }
 
 /* The last place of the row that contains a place. */

@@ -2,7 +2,7 @@
  * Bounds the places of a chunk: a chunk that is to get one place more gives up the one that was used the longest ago, with
  * its whole row.
  *
- * Called by: plan, stitch. Locks: the caller holds the grow lock and the heap's pool lock.
+ * Called by: plan, stitch. Locks: the caller holds the grow lock and the heap's lane lock.
  */
 #ifndef VMM_CACHE_GROW_EVICT_H
 #define VMM_CACHE_GROW_EVICT_H

@@ -15,7 +15,7 @@ vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
     if (status == VMM_OK)
         status = vmm__heap_attach(heap, vmm__arena_address(&vm->arena, granule),
                                   count << vm->arena.granule_shift,
-                                  vmm__timeline_now(&heap->pool->timeline));
+                                  vmm__timeline_now(&heap->lane->timeline));
     if (status != VMM_OK)
         vmm__vm_discard(vm, granule, count, NULL, 0);
     return status;

@@ -44,7 +44,7 @@ static vmm_status placement_grow(struct vmm_cache *cache, struct heap *heap, uin
     if (is_at_home)
         *heap->home_end = vmm__arena_address(arena, placement->granule + placement->count);
     vmm__cache_log(cache, "grow: stream %p: %llu granules at 0x%llx, reserved %llu MiB",
-                   heap->pool->stream, (unsigned long long)placement->count,
+                   heap->lane->stream, (unsigned long long)placement->count,
                    (unsigned long long)vmm__arena_address(arena, placement->granule),
                    (unsigned long long)vmm__stat_now(&cache->vm.reserved_bytes) >> 20);
     return VMM_OK;
@@ -86,14 +86,14 @@ static vmm_status view_make(struct vmm_cache *cache, const struct demand *demand
     struct heap *heap = demand->heap;
     struct plan plan;
     unsigned shift = cache->vm.arena.granule_shift;
-    vmm__cache_pools_lock_refilling(cache, demand);
+    vmm__cache_lanes_lock_refilling(cache, demand);
     vmm_status status =
         view_plan(cache, heap, demand->bytes, vmm__min(allowed, most) << shift, when, &plan);
     bool has_plan = status == VMM_OK;
     if (has_plan)
         status = plan.new_bytes >> shift < most ? vmm__stitch_transfer(cache, heap, when, &plan)
                                                 : VMM__NO_FIT;
-    vmm__cache_pools_unlock_refilling(cache, heap); /* nothing is mapped under other pools' locks */
+    vmm__cache_lanes_unlock_refilling(cache, heap); /* nothing is mapped under other lanes' locks */
     if (status == VMM_OK)
         status = vmm__stitch(cache, heap, demand->bytes, &plan);
     if (has_plan)
@@ -117,7 +117,7 @@ vmm_status vmm__grow(struct vmm_cache *cache, const struct demand *demand, enum 
         return VMM__NO_FIT;
     if (!is_within && has_views(cache, heap)) {
         status = view_make(cache, demand, allowed, placement.count,
-                           from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache, heap->pool));
+                           from == GROW_FOLLOW ? IDLE_FOLLOW : vmm__idle_usual(cache, heap->lane));
         /* a view needs addresses for all of its chunks, and may find none where new memory does */
         if (status != VMM__NO_FIT && status != VMM_ERR_ADDRESS_SPACE)
             return status;

@@ -75,13 +75,13 @@ void vmm__guard_page_sweep(struct vmm_cache *cache)
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
-        vmm__pool_lock(pool);
-        (void)vmm__pool_poll_locked(pool, UINT32_MAX);
-        heap_sweep(cache, &pool->large);
-        vmm__pool_unlock(pool);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        vmm__lane_lock(lane);
+        (void)vmm__lane_poll_locked(lane, UINT32_MAX);
+        heap_sweep(cache, &lane->large);
+        vmm__lane_unlock(lane);
     }
-    vmm__cache_pools_vacate(cache);
+    vmm__cache_lanes_vacate(cache);
     (void)vmm__limbo_drain(&cache->vm, NULL);
     vmm__fair_unlock(&cache->grow_lock);
     vmm__error_restore(&line);

@@ -56,7 +56,7 @@ static bool chunk_is_finished(const struct search *search, struct heap *heap,
                               const struct chunk *chunk)
 {
     uint64_t epoch = vmm__directory_epoch(&search->cache->directory, chunk->first, chunk->granules);
-    return vmm__timeline_query(&heap->pool->timeline, epoch) == VMM_OK;
+    return vmm__timeline_query(&heap->lane->timeline, epoch) == VMM_OK;
 }
 
 /* Adds a chunk, unless it may not have one place more. */

@@ -2,8 +2,8 @@
  * Plans a view for a request that no free block and no run can serve: which end of a row to extend, or which row to
  * begin, with which chunks, and with how much new memory. Changes nothing.
  *
- * Called by: grow. Locks: the caller holds the grow lock, the heap's pool lock, and the locks of the pools to search
- * (vmm__cache_pools_lock_refilling()).
+ * Called by: grow. Locks: the caller holds the grow lock, the heap's lane lock, and the locks of the lanes to search
+ * (vmm__cache_lanes_lock_refilling()).
  */
 #ifndef VMM_CACHE_GROW_PLAN_H
 #define VMM_CACHE_GROW_PLAN_H

@@ -73,7 +73,7 @@ static vmm_status parts_create(const struct split *split)
     if (status == VMM_OK)
         status = vmm__heap_attach(split->heap, vmm__arena_address(&vm->arena, split->first),
                                   (uint64_t)split->granules << vm->arena.granule_shift,
-                                  vmm__timeline_now(&split->heap->pool->timeline));
+                                  vmm__timeline_now(&split->heap->lane->timeline));
     if (status != VMM_OK)
         vmm__vm_discard(vm, split->first, split->granules, NULL, 0);
     return status;
@@ -132,11 +132,11 @@ static void chunk_split(struct split *split, const struct chunk *chunk)
 }
 
 /* Whether a chunk may be released: its work has finished, and no graph relies on its addresses. */
-static bool chunk_may(const struct vmm_cache *cache, struct pool *pool, const struct chunk *chunk)
+static bool chunk_may(const struct vmm_cache *cache, struct lane *lane, const struct chunk *chunk)
 {
     uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
-    return !pool->is_in_use && chunk->is_mapped &&
-           vmm__timeline_query(&pool->timeline, epoch) == VMM_OK;
+    return !lane->is_in_use && chunk->is_mapped &&
+           vmm__timeline_query(&lane->timeline, epoch) == VMM_OK;
 }
 
 bool vmm__split(struct vmm_cache *cache, struct heap *heap, uint64_t bytes)
@@ -156,7 +156,7 @@ bool vmm__split(struct vmm_cache *cache, struct heap *heap, uint64_t bytes)
                            .count = chunk->places };
     struct error_line line;
     vmm__error_save(&line);
-    if (chunk_may(cache, heap->pool, chunk))
+    if (chunk_may(cache, heap->lane, chunk))
         chunk_split(&split, chunk);
     vmm__error_restore(&line);
     return true;

@@ -172,7 +172,7 @@ vmm_status vmm__stitch_transfer(struct vmm_cache *cache, struct heap *heap, enum
                                 .address = vmm__chunk_address(&cache->vm, item->chunk),
                                 .bytes = vmm__chunk_bytes(&cache->vm, item->chunk) };
         run.block = vmm__heap_cover(item->heap, run.address);
-        status = vmm__idle_clear(cache, &run, heap->pool, when);
+        status = vmm__idle_clear(cache, &run, heap->lane, when);
         if (status == VMM__PENDING) /* for example, a capture has begun on its stream */
             return VMM__NO_FIT;
         if (status == VMM_OK)
@@ -198,7 +198,7 @@ vmm_status vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t byte
     (void)chunks_each(&stitch, place_add);
     cache->view_stats.stitches++;
     vmm__cache_log(cache, "view: stream %p: %llu granules at 0x%llx, %llu of them new",
-                   heap->pool->stream, (unsigned long long)stitch.mapped,
+                   heap->lane->stream, (unsigned long long)stitch.mapped,
                    (unsigned long long)vmm__arena_address(&cache->vm.arena, mapped_first(&stitch)),
                    (unsigned long long)stitch.new_count);
     return VMM_OK;

@@ -5,7 +5,7 @@
  * access. So nothing is unmapped from the first map of a row until all of the row has access, and a failure unmaps the
  * newest mapping first. The grow lock covers all of it.
  *
- * Called by: grow. Locks: the caller holds the grow lock and the heap's pool lock since the plan was made.
+ * Called by: grow. Locks: the caller holds the grow lock and the heap's lane lock since the plan was made.
  */
 #ifndef VMM_CACHE_GROW_STITCH_H
 #define VMM_CACHE_GROW_STITCH_H
@@ -13,7 +13,7 @@
 #include "cache/grow/plan.h"
 
 /*
- * Transfers the planned chunks of other heaps to the heap. Maps nothing. The caller also holds the locks of their pools.
+ * Transfers the planned chunks of other heaps to the heap. Maps nothing. The caller also holds the locks of their lanes.
  * On failure some of them have changed heaps. VMM__NO_FIT: one is no longer available. ERR_HOST_OOM, ERR_DRIVER.
  */
 vmm_status vmm__stitch_transfer(struct vmm_cache *cache, struct heap *heap, enum idle_when when,

@@ -44,31 +44,31 @@ bool vmm__decay_is_due(const struct decay *decay)
     return atomic_load_explicit(&decay->is_stuck, memory_order_relaxed) || period_is_over(decay);
 }
 
-/* Flushes the counters of all pools before any pool ends waits, so that the totals stay exact. */
-static void counters_flush(struct pool *pool)
+/* Flushes the counters of all lanes before any lane ends waits, so that the totals stay exact. */
+static void counters_flush(struct lane *lane)
 {
-    vmm__pool_lock(pool);
-    vmm__counters_flush(&pool->counters, pool->totals);
-    vmm__pool_unlock(pool);
+    vmm__lane_lock(lane);
+    vmm__counters_flush(&lane->counters, lane->totals);
+    vmm__lane_unlock(lane);
 }
 
-static void pool_period_end(struct pool *pool)
+static void lane_period_end(struct lane *lane)
 {
-    vmm__pool_lock(pool);
-    pool->decayed = (struct expired){ .latest_epoch = pool->period_epoch };
-    pool->period_epoch = vmm__pool_settle_locked(pool);
-    vmm__pool_unlock(pool);
+    vmm__lane_lock(lane);
+    lane->decayed = (struct expired){ .latest_epoch = lane->period_epoch };
+    lane->period_epoch = vmm__lane_settle_locked(lane);
+    vmm__lane_unlock(lane);
 }
 
-bool vmm__decay_period_end(struct decay *decay, struct pools *pools)
+bool vmm__decay_period_end(struct decay *decay, struct lanes *lanes)
 {
     if (decay->period_ns == 0 || !period_is_over(decay))
         return false;
     atomic_store_explicit(&decay->period_begin_ns, vmm__decay_clock_ns(decay),
                           memory_order_relaxed);
-    for (struct pool *pool = pools->stocked.first; pool != NULL; pool = pool->list_next)
-        counters_flush(pool);
-    for (struct pool *pool = pools->stocked.first; pool != NULL; pool = pool->list_next)
-        pool_period_end(pool);
+    for (struct lane *lane = lanes->stocked.first; lane != NULL; lane = lane->list_next)
+        counters_flush(lane);
+    for (struct lane *lane = lanes->stocked.first; lane != NULL; lane = lane->list_next)
+        lane_period_end(lane);
     return true;
 }

@@ -10,7 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Free memory of all pools at the moment of failure. */
+/* Free memory of all lanes at the moment of failure. */
 struct free_memory {
     uint64_t idle_bytes;
     uint64_t busy_bytes;     /* part of idle_bytes: its work has not finished */
@@ -18,7 +18,7 @@ struct free_memory {
     uint64_t pinned_chunks;  /* the chunks that hold pinned_bytes */
     uint64_t largest_bytes;  /* the largest free block */
     uint64_t retained_bytes; /* free, in graph pools that are in use */
-    vmm_stream pinner;       /* the stream whose pool pins most */
+    vmm_stream pinner;       /* the stream whose lane pins most */
     uint64_t pinner_bytes;
 };
 
@@ -76,23 +76,23 @@ static uint64_t heap_read(struct vmm_cache *cache, struct heap *heap,
     return heap->free_bytes - idle_bytes;
 }
 
-static struct free_memory free_memory_read(struct vmm_cache *cache, const struct pool *held)
+static struct free_memory free_memory_read(struct vmm_cache *cache, const struct lane *held)
 {
     struct free_memory free_memory = { .idle_bytes = 0 };
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
-        vmm__pool_lock_beside(pool, held);
-        vmm__counters_flush(&pool->counters, &cache->totals);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        vmm__lane_lock_beside(lane, held);
+        vmm__counters_flush(&lane->counters, &cache->totals);
         uint64_t pinned_bytes = 0;
-        if (pool->is_in_use)
-            free_memory.retained_bytes += pool->small.free_bytes + pool->large.free_bytes;
+        if (lane->is_in_use)
+            free_memory.retained_bytes += lane->small.free_bytes + lane->large.free_bytes;
         else
-            pinned_bytes = heap_read(cache, &pool->small, &free_memory) +
-                           heap_read(cache, &pool->large, &free_memory);
-        vmm__pool_unlock_beside(pool, held);
+            pinned_bytes = heap_read(cache, &lane->small, &free_memory) +
+                           heap_read(cache, &lane->large, &free_memory);
+        vmm__lane_unlock_beside(lane, held);
         free_memory.pinned_bytes += pinned_bytes;
         if (pinned_bytes > free_memory.pinner_bytes) {
             free_memory.pinner_bytes = pinned_bytes;
-            free_memory.pinner = pool->stream;
+            free_memory.pinner = lane->stream;
         }
     }
     return free_memory;
@@ -224,8 +224,8 @@ static void addresses_add(struct line *line, const struct arena *arena, uint64_t
 vmm_status vmm__oom_report(struct vmm_cache *cache, const struct oom *oom)
 {
     struct line line = { .length = 0 };
-    struct free_memory free_memory = free_memory_read(cache, oom->pool);
-    line_add(&line, "needed %s on stream %p: ", vmm__size_text(oom->bytes).text, oom->pool->stream);
+    struct free_memory free_memory = free_memory_read(cache, oom->lane);
+    line_add(&line, "needed %s on stream %p: ", vmm__size_text(oom->bytes).text, oom->lane->stream);
     free_memory_add(&line, cache, &free_memory);
     if (oom->status == VMM_ERR_ADDRESS_SPACE)
         addresses_add(&line, &cache->vm.arena, oom->bytes);

@@ -2,7 +2,7 @@
  * The error line of a request that ran out of memory or addresses: what it needed, what is live, idle and pinned, and
  * what would help.
  *
- * Changes no memory. May be called by: reclaim. Locks: the grow lock and the requesting pool's lock; other pools' locks
+ * Changes no memory. May be called by: reclaim. Locks: the grow lock and the requesting lane's lock; other lanes' locks
  * are taken inside.
  */
 #ifndef VMM_CACHE_RECLAIM_OOM_REPORT_H
@@ -12,7 +12,7 @@
 
 struct oom {
     vmm_status status;       /* ERR_DEVICE_OOM or ERR_ADDRESS_SPACE */
-    const struct pool *pool; /* locked by the caller */
+    const struct lane *lane; /* locked by the caller */
     uint64_t bytes;          /* as the program asked for */
     uint64_t grow_bytes;     /* needed from the driver for it: whole granules */
 };

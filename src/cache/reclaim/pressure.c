@@ -3,20 +3,20 @@
 #include "base/arith.h"
 #include "base/callback.h"
 
-static void locks_drop(struct vmm_cache *cache, struct pool *held)
+static void locks_drop(struct vmm_cache *cache, struct lane *held)
 {
-    vmm__pool_unlock(held);
+    vmm__lane_unlock(held);
     vmm__fair_unlock(&cache->grow_lock);
 }
 
-static void locks_take(struct vmm_cache *cache, struct pool *held)
+static void locks_take(struct vmm_cache *cache, struct lane *held)
 {
-    vmm__cache_pool_activate(cache, held); /* the function may have made another pool active */
+    vmm__cache_lane_activate(cache, held); /* the function may have made another lane active */
     vmm__fair_lock(&cache->grow_lock);
-    vmm__pool_lock(held);
+    vmm__lane_lock(held);
 }
 
-bool vmm__pressure_ask(struct vmm_cache *cache, struct pool *held, uint64_t bytes)
+bool vmm__pressure_ask(struct vmm_cache *cache, struct lane *held, uint64_t bytes)
 {
     if (cache->pressure == NULL || vmm__callback_is_in(cache, false))
         return false;
@@ -30,7 +30,7 @@ bool vmm__pressure_ask(struct vmm_cache *cache, struct pool *held, uint64_t byte
     return freed;
 }
 
-bool vmm__pressure_quarantine(struct vmm_cache *cache, struct pool *held, uint64_t *given)
+bool vmm__pressure_quarantine(struct vmm_cache *cache, struct lane *held, uint64_t *given)
 {
     uint64_t before = *given;
     if (cache->debug == NULL)

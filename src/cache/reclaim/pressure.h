@@ -19,10 +19,10 @@
  * if the cache has no function, or if this thread is inside it. The caller holds the grow lock and the lock of
  * `held`; both are dropped during the call, so everything may have changed on return.
  */
-bool vmm__pressure_ask(struct vmm_cache *cache, struct pool *held, uint64_t bytes);
+bool vmm__pressure_ask(struct vmm_cache *cache, struct lane *held, uint64_t bytes);
 
-/* Returns the blocks in quarantine to their pools. *given is the count of blocks ever returned, as of the last call, and
+/* Returns the blocks in quarantine to their lanes. *given is the count of blocks ever returned, as of the last call, and
  * is updated. True if it rose, through this call or another thread's. Locks as for vmm__pressure_ask(). */
-bool vmm__pressure_quarantine(struct vmm_cache *cache, struct pool *held, uint64_t *given);
+bool vmm__pressure_quarantine(struct vmm_cache *cache, struct lane *held, uint64_t *given);
 
 #endif

@@ -22,12 +22,12 @@ static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
 {
     uint64_t released_bytes = 0;
     bool any = false;
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
-        vmm__pool_lock_beside(pool, request->pool);
-        any = vmm__pool_poll_locked(pool, UINT32_MAX) == VMM_OK || any;
-        any = vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline)) || any;
-        vmm__counters_flush(&pool->counters, &cache->totals);
-        vmm__pool_unlock_beside(pool, request->pool);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        vmm__lane_lock_beside(lane, request->lane);
+        any = vmm__lane_poll_locked(lane, UINT32_MAX) == VMM_OK || any;
+        any = vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline)) || any;
+        vmm__counters_flush(&lane->counters, &cache->totals);
+        vmm__lane_unlock_beside(lane, request->lane);
     }
     (void)vmm__limbo_drain(&cache->vm, &released_bytes);
     return ok_if(any || released_bytes > 0);
@@ -51,7 +51,7 @@ static uint64_t idle_discard(struct vmm_cache *cache, const struct request *requ
                              enum idle_when when)
 {
     const struct block *beside;
-    struct trim_target target = { .when = when, .held = request->pool };
+    struct trim_target target = { .when = when, .held = request->lane };
     target.bytes = missing_bytes(cache, request, &beside);
     target.keep = beside;
     uint64_t put_bytes = vmm__trim_idle(cache, &target);
@@ -85,7 +85,7 @@ static vmm_status step_view(struct vmm_cache *cache, struct request *request)
  * views of shorter ones. */
 static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 {
-    if (request->pool->is_in_use) /* see vmm__idle_usual() */
+    if (request->lane->is_in_use) /* see vmm__idle_usual() */
         return VMM__NOTHING;
     bool is_raised = request->from < GROW_FOLLOW;
     request->from = GROW_FOLLOW;
@@ -95,7 +95,7 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 
 static vmm_status step_share(struct vmm_cache *cache, struct request *request)
 {
-    return ok_if(vmm__share(cache, request->pool, request->bytes, &request->shared) == VMM_OK);
+    return ok_if(vmm__share(cache, request->lane, request->bytes, &request->shared) == VMM_OK);
 }
 
 /* Mostly frees nothing yet, but fills limbo for the steps that wait. */
@@ -110,7 +110,7 @@ static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
     return ok_if(released_bytes > 0);
 }
 
-/* The host waits that one request may make. Other threads use the pool meanwhile, and may take what was
+/* The host waits that one request may make. Other threads use the lane meanwhile, and may take what was
  * waited for, so the waits need a bound. */
 enum { WAITS_MOST = 1024 };
 
@@ -119,7 +119,7 @@ enum { WAITS_MOST = 1024 };
 static vmm_status step_quarantine(struct vmm_cache *cache, struct request *request)
 {
     bool has_flushed = request->waits < WAITS_MOST &&
-                       vmm__pressure_quarantine(cache, request->pool, &request->given);
+                       vmm__pressure_quarantine(cache, request->lane, &request->given);
     request->demand.heap->index.search_all = true;
     request->demand.is_short = true;
     if (!has_flushed)
@@ -131,33 +131,33 @@ static vmm_status step_quarantine(struct vmm_cache *cache, struct request *reque
 
 /*
  * The oldest entry of limbo may be the old home of a relocated chunk, which frees addresses but no memory, so the step
- * waits until the first chunk is released. It drops the pool's lock while it waits, so that frees never wait for the device.
+ * waits until the first chunk is released. It drops the lane's lock while it waits, so that frees never wait for the device.
  */
 static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *request)
 {
     uint64_t released_bytes = 0;
     bool any = false;
     vmm_status status = VMM_OK;
-    vmm__pool_unlock(request->pool);
+    vmm__lane_unlock(request->lane);
     while (status == VMM_OK && released_bytes == 0 && request->waits < WAITS_MOST) {
         request->waits++;
         status = vmm__limbo_wait(&cache->vm, &released_bytes);
         any = any || status == VMM_OK;
     }
-    vmm__pool_lock(request->pool);
+    vmm__lane_lock(request->lane);
     return status == VMM_OK || status == VMM__NOTHING ? ok_if(any) : status;
 }
 
-/* The use that the oldest waiting block of the first such pool waits for. False if no block waits. */
+/* The use that the oldest waiting block of the first such lane waits for. False if no block waits. */
 static bool oldest_use(struct vmm_cache *cache, const struct request *request,
                        struct timeline **timeline, uint64_t *epoch)
 {
     bool found = false;
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL && !found;
-         pool = pool->list_next) {
-        vmm__pool_lock_beside(pool, request->pool);
-        found = vmm__uses_oldest(&pool->uses, timeline, epoch);
-        vmm__pool_unlock_beside(pool, request->pool);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && !found;
+         lane = lane->list_next) {
+        vmm__lane_lock_beside(lane, request->lane);
+        found = vmm__uses_oldest(&lane->uses, timeline, epoch);
+        vmm__lane_unlock_beside(lane, request->lane);
     }
     return found;
 }
@@ -169,9 +169,9 @@ static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *reques
     if (request->waits >= WAITS_MOST || !oldest_use(cache, request, &timeline, &epoch))
         return VMM__NOTHING;
     request->waits++;
-    vmm__pool_unlock(request->pool);
+    vmm__lane_unlock(request->lane);
     vmm_status status = vmm__timeline_wait(timeline, epoch);
-    vmm__pool_lock(request->pool);
+    vmm__lane_lock(request->lane);
     if (status == VMM_OK)
         (void)step_passed(cache, request);
     return status;
@@ -180,9 +180,9 @@ static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *reques
 /* Graph pools that were released while a capture forbade waiting for the device. */
 static vmm_status step_wait_graph_pools(struct vmm_cache *cache, struct request *request)
 {
-    vmm__pool_unlock(request->pool);
+    vmm__lane_unlock(request->lane);
     vmm_status status = vmm__graph_pools_leave_locked(cache);
-    vmm__pool_lock(request->pool);
+    vmm__lane_lock(request->lane);
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
 }
 
@@ -193,16 +193,16 @@ static vmm_status step_wait_stale(struct vmm_cache *cache, struct request *reque
     if (request->waits >= WAITS_MOST)
         return VMM__NOTHING;
     request->waits++;
-    vmm__pool_unlock(request->pool);
+    vmm__lane_unlock(request->lane);
     vmm_status status = vmm__streams_wait_stale_locked(cache);
-    vmm__pool_lock(request->pool);
+    vmm__lane_lock(request->lane);
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
 }
 
 /* The driver does not say how much it is short of, so everything idle goes. */
 static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request)
 {
-    struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_ANY, .held = request->pool };
+    struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_ANY, .held = request->lane };
     uint64_t released_bytes = 0;
     if (vmm__trim_idle(cache, &target) > 0)
         (void)vmm__limbo_drain(&cache->vm, &released_bytes);
@@ -233,14 +233,14 @@ static vmm_status step_compact(struct vmm_cache *cache, struct request *request)
 {
     if (!vmm__compact_may(cache))
         return VMM__NOTHING;
-    vmm__cache_counters_flush(cache, request->pool);
+    vmm__cache_counters_flush(cache, request->lane);
     uint64_t bytes = shortfall_bytes(cache, request);
     uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
     uint64_t live_bytes = vmm__stat_now(&cache->totals.allocated_bytes);
     if (reserved_bytes < live_bytes + bytes || request->waits >= WAITS_MOST)
         return VMM__NOTHING;
     request->waits++;
-    vmm_status status = vmm__compact(cache, request->pool, bytes);
+    vmm_status status = vmm__compact(cache, request->lane, bytes);
     bool is_reported = status == VMM_OK || status == VMM_ERR_LOST || cache->vm.remap_pending > 0;
     return is_reported ? status : VMM__NOTHING;
 }
@@ -258,7 +258,7 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
     request->questions++;
     uint64_t bytes = missing_bytes(cache, request, &beside);
     uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
-    if (!vmm__pressure_ask(cache, request->pool, bytes) &&
+    if (!vmm__pressure_ask(cache, request->lane, bytes) &&
         vmm__stat_now(&cache->vm.reserved_bytes) >= reserved_bytes)
         return VMM__NOTHING;
     request->from = GROW_TARGET;
@@ -304,7 +304,7 @@ vmm_status vmm__reclaim_report(struct vmm_cache *cache, const struct request *re
                                vmm_status status)
 {
     const struct block *beside;
-    struct oom oom = { .status = status, .pool = request->pool, .bytes = request->bytes };
+    struct oom oom = { .status = status, .lane = request->lane, .bytes = request->bytes };
     oom.grow_bytes = vmm__grow_bytes(cache, request->demand.heap, request->demand.bytes, &beside);
     return vmm__oom_report(cache, &oom);
 }

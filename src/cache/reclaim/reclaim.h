@@ -20,8 +20,8 @@
  *                        most 64 calls for each request.
  *  step_compact          Relocate live bytes and release the memory that they pinned (compact/compact.h).
  *
- * May be called by: refill. Locks: the caller holds the grow lock and the requesting pool's lock. Steps that wait for
- * the device drop the pool's lock while they wait; step_quarantine and step_pressure drop both.
+ * May be called by: refill. Locks: the caller holds the grow lock and the requesting lane's lock. Steps that wait for
+ * the device drop the lane's lock while they wait; step_quarantine and step_pressure drop both.
  */
 #ifndef VMM_CACHE_RECLAIM_RECLAIM_H
 #define VMM_CACHE_RECLAIM_RECLAIM_H

@@ -52,35 +52,35 @@ static void target_note(struct trim_target *target, bool is_stuck, vmm_status st
         target->failed = status;
 }
 
-static uint64_t pool_trim(struct vmm_cache *cache, struct trim_target *target,
+static uint64_t lane_trim(struct vmm_cache *cache, struct trim_target *target,
                           struct idle_scan *scan, uint64_t bytes)
 {
-    struct pool *pool = scan->from->pool;
-    vmm__pool_lock_beside(pool, target->held);
+    struct lane *lane = scan->from->lane;
+    vmm__lane_lock_beside(lane, target->held);
     if (target->what == TRIM_ALL)
-        (void)vmm__slabs_purge(&pool->slabs, vmm__timeline_now(&pool->timeline));
+        (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
     uint64_t put_bytes = heap_trim(cache, target, scan, bytes);
-    scan->from = &pool->small;
+    scan->from = &lane->small;
     if (put_bytes < bytes)
         put_bytes += heap_trim(cache, target, scan, bytes - put_bytes);
-    vmm__pool_unlock_beside(pool, target->held);
+    vmm__lane_unlock_beside(lane, target->held);
     target_note(target, scan->stuck_epoch != UINT64_MAX, scan->failed);
     return put_bytes;
 }
 
-/* Trims a pool's expired memory. Does nothing if the work that stopped the last trim still runs. */
-static uint64_t pool_trim_expired(struct vmm_cache *cache, struct trim_target *target,
+/* Trims a lane's expired memory. Does nothing if the work that stopped the last trim still runs. */
+static uint64_t lane_trim_expired(struct vmm_cache *cache, struct trim_target *target,
                                   struct expired *expired, struct idle_scan *scan, uint64_t bytes)
 {
     if (expired->latest_epoch == 0)
         return 0;
-    vmm_status status = vmm__timeline_query(&scan->from->pool->timeline, expired->stuck_epoch);
+    vmm_status status = vmm__timeline_query(&scan->from->lane->timeline, expired->stuck_epoch);
     if (status != VMM_OK) {
         target_note(target, true, status);
         return 0;
     }
     scan->latest_epoch = expired->latest_epoch;
-    uint64_t put_bytes = pool_trim(cache, target, scan, bytes);
+    uint64_t put_bytes = lane_trim(cache, target, scan, bytes);
     bool is_stuck = scan->stuck_epoch != UINT64_MAX;
     expired->stuck_epoch = is_stuck ? scan->stuck_epoch : 0;
     if (!is_stuck && put_bytes < bytes)
@@ -91,14 +91,14 @@ static uint64_t pool_trim_expired(struct vmm_cache *cache, struct trim_target *t
 uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_target *target)
 {
     uint64_t put_bytes = 0;
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL && put_bytes < target->bytes;
-         pool = pool->list_next) {
-        struct idle_scan scan = vmm__idle_scan(&pool->large, NULL, target->when);
-        struct expired *expired = target->what == TRIM_DECAYED ? &pool->decayed : &pool->trimmed;
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && put_bytes < target->bytes;
+         lane = lane->list_next) {
+        struct idle_scan scan = vmm__idle_scan(&lane->large, NULL, target->when);
+        struct expired *expired = target->what == TRIM_DECAYED ? &lane->decayed : &lane->trimmed;
         uint64_t left_bytes = target->bytes - put_bytes;
         put_bytes += target->what == TRIM_ALL
-                         ? pool_trim(cache, target, &scan, left_bytes)
-                         : pool_trim_expired(cache, target, expired, &scan, left_bytes);
+                         ? lane_trim(cache, target, &scan, left_bytes)
+                         : lane_trim_expired(cache, target, expired, &scan, left_bytes);
     }
     return put_bytes;
 }
@@ -137,13 +137,13 @@ static uint64_t decay_most_bytes(struct vmm_cache *cache)
     uint64_t idle_bytes = 0;
     if (cache->decay.keep_bytes == 0)
         return UINT64_MAX;
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
-        if (pool->is_in_use)
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        if (lane->is_in_use)
             continue;
-        vmm__pool_lock(pool);
-        idle_bytes += heap_idle_bytes(&cache->vm, &pool->large);
-        idle_bytes += heap_idle_bytes(&cache->vm, &pool->small);
-        vmm__pool_unlock(pool);
+        vmm__lane_lock(lane);
+        idle_bytes += heap_idle_bytes(&cache->vm, &lane->large);
+        idle_bytes += heap_idle_bytes(&cache->vm, &lane->small);
+        vmm__lane_unlock(lane);
     }
     return idle_bytes - vmm__min(idle_bytes, cache->decay.keep_bytes);
 }
@@ -162,7 +162,7 @@ static vmm_status decayed_discard(struct vmm_cache *cache)
 /* Releases the expired memory whose work has finished. */
 static vmm_status expired_release(struct vmm_cache *cache, uint64_t *released)
 {
-    bool has_decayed = vmm__decay_period_end(&cache->decay, &cache->pools) || cache->decay.is_stuck;
+    bool has_decayed = vmm__decay_period_end(&cache->decay, &cache->lanes) || cache->decay.is_stuck;
     vmm_status ordered = cache->has_trim_target ? target_discard(cache) : VMM_OK;
     vmm_status decayed = has_decayed ? decayed_discard(cache) : VMM_OK;
     vmm_status drained = vmm__limbo_drain(&cache->vm, released);
@@ -184,7 +184,7 @@ vmm_status vmm__trim_expired_locked(struct vmm_cache *cache)
     VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t released_bytes = 0;
     vmm_status status = expired_release(cache, &released_bytes);
-    vmm__cache_pools_vacate(cache);
+    vmm__cache_lanes_vacate(cache);
     if (released_bytes == 0)
         return status;
     trim_log(cache, released_bytes);
@@ -214,10 +214,10 @@ static void target_begin(struct vmm_cache *cache, uint64_t keep_bytes)
     vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
     atomic_store_explicit(&cache->totals.lately_active_bytes,
                           vmm__stat_now(&cache->totals.active_bytes), memory_order_relaxed);
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL; pool = pool->list_next) {
-        vmm__pool_lock(pool);
-        pool->trimmed = (struct expired){ .latest_epoch = vmm__pool_settle_locked(pool) };
-        vmm__pool_unlock(pool);
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        vmm__lane_lock(lane);
+        lane->trimmed = (struct expired){ .latest_epoch = vmm__lane_settle_locked(lane) };
+        vmm__lane_unlock(lane);
     }
 }
 
@@ -244,7 +244,7 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
     vmm_status status = expired_release(cache, &released_bytes);
     if (status == VMM_OK)
         status = pinned_trim(cache, keep_bytes, &released_bytes);
-    vmm__cache_pools_vacate(cache);
+    vmm__cache_lanes_vacate(cache);
     trim_log(cache, released_bytes);
     status = vmm__cache_checked(cache, CHECK_EVERY, status);
     vmm__fair_unlock(&cache->grow_lock);

@@ -11,7 +11,7 @@
  *   or used again, or with the next vmm_trim();
  * * decay expires memory that was idle for a period (decay.h).
  *
- * May be called by: reclaim, refill, compact, api. Locks: the grow lock; pools' locks are taken inside.
+ * May be called by: reclaim, refill, compact, api. Locks: the grow lock; lanes' locks are taken inside.
  */
 #ifndef VMM_CACHE_RECLAIM_TRIM_H
 #define VMM_CACHE_RECLAIM_TRIM_H
@@ -30,12 +30,12 @@ struct trim_target {
     enum trim_what what;      /* expired memory goes only once its work has finished */
     enum idle_when when;      /* IDLE_FINISHED or IDLE_ANY */
     const struct block *keep; /* a free block to leave alone; NULL: none */
-    struct pool *held;        /* a pool that the caller has locked; NULL: none */
+    struct lane *held;        /* a lane that the caller has locked; NULL: none */
     bool is_stuck;            /* result: memory was left because its work still runs */
     vmm_status failed;        /* result: the first error of a query, or VMM_OK */
 };
 
-/* Puts idle chunks of all pools into limbo. Returns the bytes put there. */
+/* Puts idle chunks of all lanes into limbo. Returns the bytes put there. */
 uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_target *target);
 
 /* The whole of vmm_trim(), without its argument checks. Takes the grow lock. */
@@ -45,7 +45,7 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
  * thread may be waiting for the device; the next poll does the work. */
 vmm_status vmm__poll(struct vmm_cache *cache);
 
-/* The same for a caller that holds the grow lock and no pool's. */
+/* The same for a caller that holds the grow lock and no lane's. */
 vmm_status vmm__trim_expired_locked(struct vmm_cache *cache);
 
 /* Whether vmm__trim_expired_locked() may have anything to do. */

@@ -43,10 +43,10 @@ uint64_t vmm__idle_epoch(const struct vmm_cache *cache, const struct idle_run *r
 }
 
 vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
-                           const struct pool *to, enum idle_when when)
+                           const struct lane *to, enum idle_when when)
 {
-    struct timeline *timeline = &run->heap->pool->timeline;
-    if (run->heap->pool == to)
+    struct timeline *timeline = &run->heap->lane->timeline;
+    if (run->heap->lane == to)
         return VMM_OK;
     uint64_t epoch = vmm__idle_epoch(cache, run);
     if (when == IDLE_FOLLOW)
@@ -63,18 +63,18 @@ void vmm__idle_stick(struct idle_scan *scan, uint64_t epoch, vmm_status status)
 
 static bool chunk_may(struct vmm_cache *cache, struct idle_scan *scan, const struct chunk *chunk)
 {
-    if (scan->from->pool->is_in_use) /* graphs use the pool's addresses, live or free */
+    if (scan->from->lane->is_in_use) /* graphs use the lane's addresses, live or free */
         return false;
     uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
     if (epoch > scan->latest_epoch)
         return false;
     if (!chunk->is_mapped) /* its remap is pending */
         return false;
-    if (scan->when != IDLE_FINISHED || scan->to == scan->from->pool)
+    if (scan->when != IDLE_FINISHED || scan->to == scan->from->lane)
         return true;
     if (epoch >= scan->stuck_epoch)
         return false;
-    vmm_status status = vmm__timeline_query(&scan->from->pool->timeline, epoch);
+    vmm_status status = vmm__timeline_query(&scan->from->lane->timeline, epoch);
     if (status != VMM_OK)
         vmm__idle_stick(scan, epoch, status);
     return status == VMM_OK;
@@ -127,13 +127,13 @@ bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle
                      idle_visit visit, void *context)
 {
     bool is_ok = true;
-    for (struct pool *pool = cache->pools.stocked.first; pool != NULL && is_ok;
-         pool = pool->list_next) {
-        struct heap *from = heap->is_small ? &pool->small : &pool->large;
-        struct idle_scan scan = vmm__idle_scan(from, heap->pool, when);
-        if (from == heap || pool->is_in_use || !vmm__pool_is_scanned(cache, pool))
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && is_ok;
+         lane = lane->list_next) {
+        struct heap *from = heap->is_small ? &lane->small : &lane->large;
+        struct idle_scan scan = vmm__idle_scan(from, heap->lane, when);
+        if (from == heap || lane->is_in_use || !vmm__lane_is_scanned(cache, lane))
             continue;
-        vmm__pool_lend_locked(pool);
+        vmm__lane_lend_locked(lane);
         is_ok = heap_visit(cache, &scan, visit, context);
     }
     return is_ok;
@@ -196,7 +196,7 @@ vmm_status vmm__idle_discard(struct vmm_cache *cache, const struct idle_run *run
     if (status != VMM_OK)
         return status;
     vmm__vm_discard(&cache->vm, vmm__arena_granule(arena, run->address),
-                    run->bytes >> arena->granule_shift, &run->heap->pool->timeline, epoch);
+                    run->bytes >> arena->granule_shift, &run->heap->lane->timeline, epoch);
     vmm__arena_guard_page_take(arena, vmm__arena_granule(arena, run->address + run->bytes));
     return VMM_OK;
 }
@@ -211,9 +211,9 @@ vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, s
     status = vmm__heap_detach(run->heap, run->block, run->address, run->bytes);
     if (status != VMM_OK)
         return status;
-    status = vmm__heap_attach(to, run->address, run->bytes, vmm__timeline_now(&to->pool->timeline));
+    status = vmm__heap_attach(to, run->address, run->bytes, vmm__timeline_now(&to->lane->timeline));
     if (status != VMM_OK) /* no slots; attaching the run to its old heap would need them too */
         vmm__vm_discard(&cache->vm, vmm__arena_granule(arena, run->address),
-                        run->bytes >> arena->granule_shift, &run->heap->pool->timeline, epoch);
+                        run->bytes >> arena->granule_shift, &run->heap->lane->timeline, epoch);
     return status;
 }

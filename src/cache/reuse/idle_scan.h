@@ -1,7 +1,7 @@
 /*
  * Finds idle memory: runs of whole chunks inside a free block that another heap or the driver may have. Moves a run to
  * another heap in place, or releases it. Trim, transfer and plan share it.
- * Called by: cache, api. Locks: the caller holds the grow lock and the locks of the pools involved.
+ * Called by: cache, api. Locks: the caller holds the grow lock and the locks of the lanes involved.
  */
 #ifndef VMM_CACHE_REUSE_IDLE_SCAN_H
 #define VMM_CACHE_REUSE_IDLE_SCAN_H
@@ -31,9 +31,9 @@ enum idle_when {
     IDLE_ANY       /* at once: the caller does not use it before its epoch has passed */
 };
 
-/* Returns the rule for a pool while memory has not run out. A graph pool gets only memory whose work has finished: a wait
+/* Returns the rule for a lane while memory has not run out. A graph pool gets only memory whose work has finished: a wait
  * would not repeat at each launch of the graph. */
-static inline enum idle_when vmm__idle_usual(const struct vmm_cache *cache, const struct pool *to)
+static inline enum idle_when vmm__idle_usual(const struct vmm_cache *cache, const struct lane *to)
 {
     bool follows = cache->reuse == VMM_REUSE_STREAM_WAIT && !to->is_in_use;
     return follows ? IDLE_FOLLOW : IDLE_FINISHED;
@@ -42,14 +42,14 @@ static inline enum idle_when vmm__idle_usual(const struct vmm_cache *cache, cons
 /* A search of one heap. */
 struct idle_scan {
     struct heap *from;
-    const struct pool *to; /* NULL: the driver */
+    const struct lane *to; /* NULL: the driver */
     enum idle_when when;
     uint64_t latest_epoch; /* skip memory that was freed later */
     uint64_t stuck_epoch;  /* result: no work has finished from this epoch on */
     vmm_status failed;     /* result: the first error of a query, or VMM_OK */
 };
 
-static inline struct idle_scan vmm__idle_scan(struct heap *from, const struct pool *to,
+static inline struct idle_scan vmm__idle_scan(struct heap *from, const struct lane *to,
                                               enum idle_when when)
 {
     return (struct idle_scan){
@@ -64,8 +64,8 @@ static inline struct idle_scan vmm__idle_scan(struct heap *from, const struct po
 bool vmm__idle_next(struct vmm_cache *cache, struct idle_scan *scan, struct block *block,
                     uint64_t address, uint64_t bytes, struct idle_run *run);
 
-/* Calls visit() for each run of idle chunks, of the same kind as the heap's, that the heap may have of the pools that its
- * request has locked (vmm__cache_pools_lock_refilling()). Stops, and returns false, when visit() returns false. */
+/* Calls visit() for each run of idle chunks, of the same kind as the heap's, that the heap may have of the lanes that its
+ * request has locked (vmm__cache_lanes_lock_refilling()). Stops, and returns false, when visit() returns false. */
 typedef bool (*idle_visit)(void *context, const struct idle_run *run);
 bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle_when when,
                      idle_visit visit, void *context);
@@ -80,11 +80,11 @@ bool vmm__idle_cut(const struct vm *memory, uint64_t most_bytes, struct idle_run
 struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_run *run);
 
 /*
- * Returns whether work that pool `to` submits from now on may use a run: VMM_OK, VMM__PENDING, or an error. With
+ * Returns whether work that lane `to` submits from now on may use a run: VMM_OK, VMM__PENDING, or an error. With
  * IDLE_FOLLOW, makes the stream of `to` wait for the run's work if needed, and returns VMM_OK.
  */
 vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
-                           const struct pool *to, enum idle_when when);
+                           const struct lane *to, enum idle_when when);
 
 /* Returns the bytes of a heap's idle chunks whose work has not finished. */
 uint64_t vmm__idle_unfinished(struct vmm_cache *cache, struct heap *heap);

@@ -2,19 +2,19 @@
  * Allocates a small block for one stream from the free memory of another stream's small heap. When memory runs out, many
  * streams with a few small blocks each then do not need a granule each.
  *
- * The block belongs to the other stream's pool. The requesting stream waits, on the device, for the work that the other
+ * The block belongs to the other stream's lane. The requesting stream waits, on the device, for the work that the other
  * stream has submitted so far, and is recorded as a user of the block, as by vmm_record_stream(): after vmm_free() the
  * block waits for the work of both streams.
  *
- * Called by: reclaim. Locks: the caller holds the grow lock and the requesting pool's lock; takes the other pools' locks.
+ * Called by: reclaim. Locks: the caller holds the grow lock and the requesting lane's lock; takes the other lanes' locks.
  */
 #ifndef VMM_CACHE_REUSE_SHARE_H
 #define VMM_CACHE_REUSE_SHARE_H
 
 #include "cache/cache.h"
 
-/* Allocates a block of `bytes` for the stream of pool `to`. VMM__NO_FIT: no other pool has a block; `bytes` exceeds
- * POOL_SMALL_LARGEST_BYTES; `to` is a graph pool in use; or debug mode is on, whose records name each block's stream. */
-vmm_status vmm__share(struct vmm_cache *cache, struct pool *to, uint64_t bytes, void **out);
+/* Allocates a block of `bytes` for the stream of lane `to`. VMM__NO_FIT: no other lane has a block; `bytes` exceeds
+ * LANE_SMALL_LARGEST_BYTES; `to` is a graph pool in use; or debug mode is on, whose records name each block's stream. */
+vmm_status vmm__share(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out);
 
 #endif

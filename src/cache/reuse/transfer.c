@@ -108,7 +108,7 @@ static vmm_status interval_take(struct vmm_cache *cache, const struct interval *
         if (run.address >= end || status != VMM_OK)
             break;
         run_shorten(&cache->vm, end, &run);
-        status = vmm__idle_clear(cache, &run, heap->pool, when);
+        status = vmm__idle_clear(cache, &run, heap->lane, when);
         if (status == VMM_OK)
             status = vmm__idle_hand(cache, &run, heap);
     }
@@ -132,10 +132,10 @@ static vmm_status transfer_locked(struct vmm_cache *cache, struct heap *heap, ui
 
 vmm_status vmm__transfer(struct vmm_cache *cache, const struct demand *demand, enum idle_when when)
 {
-    if (cache->pools.stocked.count < 2)
+    if (cache->lanes.stocked.count < 2)
         return VMM__NO_FIT;
-    vmm__cache_pools_lock_refilling(cache, demand);
+    vmm__cache_lanes_lock_refilling(cache, demand);
     vmm_status status = transfer_locked(cache, demand->heap, demand->bytes, when);
-    vmm__cache_pools_unlock_refilling(cache, demand->heap);
+    vmm__cache_lanes_unlock_refilling(cache, demand->heap);
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;
 }

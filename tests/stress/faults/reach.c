@@ -16,8 +16,8 @@
 #include "cache/reuse/share.h"
 #include "cache/reuse/transfer.h"
 #include "debug/debug_mode.h"
+#include "lane/views.h"
 #include "point.h"
-#include "pool/views.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -93,16 +93,16 @@ REACHED(plan, is_done, vmm_status, vmm__plan_begin,
          enum idle_when when, struct plan *out),
         cache, heap, bytes, allowed_bytes, when, out)
 REACHED(share, is_done, vmm_status, vmm__share,
-        (struct vmm_cache * cache, struct pool *to, uint64_t bytes, void **out), cache, to, bytes,
+        (struct vmm_cache * cache, struct lane *to, uint64_t bytes, void **out), cache, to, bytes,
         out)
-REACHED(decay, is_some, bool, vmm__decay_period_end, (struct decay * decay, struct pools *pools),
-        decay, pools)
+REACHED(decay, is_some, bool, vmm__decay_period_end, (struct decay * decay, struct lanes *lanes),
+        decay, lanes)
 REACHED(split, is_some, bool, vmm__split,
         (struct vmm_cache * cache, struct heap *heap, uint64_t bytes), cache, heap, bytes)
 REACHED(re_back, is_done, vmm_status, vmm__relocate,
         (struct vmm_cache * cache, const struct partly *partly), cache, partly)
 REACHED(pressure, is_some, bool, vmm__pressure_ask,
-        (struct vmm_cache * cache, struct pool *held, uint64_t bytes), cache, held, bytes)
+        (struct vmm_cache * cache, struct lane *held, uint64_t bytes), cache, held, bytes)
 
 vmm_status __real_vmm__stitch(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                               const struct plan *plan);

@@ -24,7 +24,7 @@ enum {
 #define NANOSECONDS 1e9
 #define BAR_NS      50000U
 
-/* Checks of invariants lock all pools, and sanitizers take their time: the bar is for what is shipped. */
+/* Checks of invariants lock all lanes, and sanitizers take their time: the bar is for what is shipped. */
 #if VMM_CHECK == 0 && !defined(__SANITIZE_ADDRESS__) && !defined(VMM_THREAD_SANITIZER)
 enum { HAS_BAR = 1 };
 #else

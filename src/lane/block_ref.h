@@ -1,12 +1,12 @@
 /*
- * A block reference names one allocation of a pool, whether it is a block or an object of a slab.
+ * A block reference names one allocation of a lane, whether it is a block or an object of a slab.
  *
- * Owns: nothing. Callers: the pool module and src/api. Locks: the caller holds the pool's lock.
+ * Owns: nothing. Callers: the lane module and src/api. Locks: the caller holds the lane's lock.
  */
-#ifndef VMM_POOL_BLOCK_REF_H
-#define VMM_POOL_BLOCK_REF_H
+#ifndef VMM_LANE_BLOCK_REF_H
+#define VMM_LANE_BLOCK_REF_H
 
-#include "pool/slab.h"
+#include "lane/slab.h"
 
 struct block_ref {
     struct block *block;
@@ -44,7 +44,7 @@ uint64_t vmm__block_ref_requested_bytes(const struct block_ref *ref);
 /* Pins or unpins a live block or object. */
 void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned);
 
-/* Whether any thread may free it: see pool/magazine.h. */
+/* Whether any thread may free it: see lane/magazine.h. */
 bool vmm__block_ref_is_listed(const struct block_ref *ref);
 void vmm__block_ref_set_listed(struct block_ref *ref, bool is_listed);
 

@@ -11,12 +11,12 @@
  *     with either;
  *  3. a slab is in the list of its class exactly if it has a free object;
  *  4. all slots of a slab in the directory name its block.
- * Callers: the pool module, src/api. Locks: the pool's lock.
+ * Callers: the lane module, src/api. Locks: the lane's lock.
  */
-#ifndef VMM_POOL_SLAB_H
-#define VMM_POOL_SLAB_H
+#ifndef VMM_LANE_SLAB_H
+#define VMM_LANE_SLAB_H
 
-#include "pool/heap.h"
+#include "lane/heap.h"
 
 enum {
     SLAB_STEP_BYTES = 512,
@@ -37,7 +37,7 @@ struct slab {
     uint64_t free_bits;
     uint64_t waiting_bits;
     uint64_t pinned_bits; /* live objects that must not move */
-    uint64_t listed_bits; /* live objects that any thread may free: see pool/magazine.h */
+    uint64_t listed_bits; /* live objects that any thread may free: see lane/magazine.h */
     uint32_t object_bytes;
     uint32_t reciprocal; /* of object_bytes, in 2^-32, rounded up: see vmm__slab_object() */
     uint32_t class_index;
@@ -98,7 +98,7 @@ static inline void vmm__slab_give(struct slabs *slabs, struct slab *slab, uint32
         vmm__slab_close(slabs, slab, epoch);
 }
 
-/* Frees the records of all slabs, without touching the heap. For vmm__pool_close(). */
+/* Frees the records of all slabs, without touching the heap. For vmm__lane_close(). */
 void vmm__slabs_fini(struct slabs *slabs);
 
 /* Returns every empty slab to the heap; false if there was none. */

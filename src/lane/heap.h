@@ -1,5 +1,5 @@
 /*
- * A heap: the blocks of one kind, small or large, of one pool. It manages mapped bytes only;
+ * A heap: the blocks of one kind, small or large, of one lane. It manages mapped bytes only;
  * src/cache decides what is mapped.
  *
  * The bytes of a heap form extents: maximal runs of granules that it was given. Blocks tile each
@@ -9,10 +9,10 @@
  * A block that is freed right after it was taken becomes the last freed block: it is neither
  * merged with its neighbours nor indexed until the next request. A request of the same size takes
  * it as it is, which is the block that the index would have found. Only the alloc and free paths
- * leave a last freed block; vmm__pool_lock() settles it (pool.h). A block in a view never becomes
+ * leave a last freed block; vmm__lane_lock() settles it (lane.h). A block in a view never becomes
  * the last freed block.
  *
- * A large heap may also serve a request from a view (pool/views.h): the block then has an address
+ * A large heap may also serve a request from a view (lane/views.h): the block then has an address
  * outside all extents, and occupies free bytes of several extents.
  *
  * Owns: its block records and its index of free blocks. Invariants:
@@ -23,15 +23,15 @@
  *  4. starts and sizes are multiples of unit_bytes;
  *  5. the sizes of pinned blocks and pinned slab objects add up to unmovable_bytes;
  *  6. every occupied block belongs to one block in a view, whose pieces add up to its size.
- * Callers: the pool module, src/cache, src/api. Locks: the pool's lock guards all of it.
+ * Callers: the lane module, src/cache, src/api. Locks: the lane's lock guards all of it.
  */
-#ifndef VMM_POOL_HEAP_H
-#define VMM_POOL_HEAP_H
+#ifndef VMM_LANE_HEAP_H
+#define VMM_LANE_HEAP_H
 
 #include "base/size_index.h"
-#include "pool/directory.h"
+#include "lane/directory.h"
 
-struct pool;
+struct lane;
 struct slab;
 
 enum block_state {
@@ -57,7 +57,7 @@ struct block {
     enum block_state state;
     bool is_pinned;  /* live, and must not move; slabs use pinned_bits instead */
     bool is_in_view; /* its pieces are occupied blocks: see vmm__block_piece() */
-    bool is_listed;  /* live, and any thread may free it: see pool/magazine.h */
+    bool is_listed;  /* live, and any thread may free it: see lane/magazine.h */
 };
 
 enum { LARGE_UNIT_BYTES = 512 }; /* of large heaps; small heaps use SMALL_SLOT_BYTES */
@@ -69,11 +69,11 @@ struct block_store {
     struct block_batch *batches;
 };
 
-/* Threads that free without the pool's lock read `pool`, so its cache line has only members that rarely change. */
+/* Threads that free without the lane's lock read `lane`, so its cache line has only members that rarely change. */
 struct heap {
     _Alignas(64) struct directory *directory;
     bool is_small;
-    uint32_t marked; /* list of chunks whose runs are out of date: see pool/views.h */
+    uint32_t marked; /* list of chunks whose runs are out of date: see lane/views.h */
     uint64_t unit_bytes;
     struct block *last_taken; /* by the latest change; NULL: that change took no block */
     struct block *last_freed; /* reused as it is, or settled; NULL: none */
@@ -83,19 +83,19 @@ struct heap {
     struct block_store store;
     uint64_t view_chunks;    /* chunks of the heap that have places in views */
     uint64_t occupied_bytes; /* of its blocks in views */
-    _Alignas(64) struct pool *pool;
+    _Alignas(64) struct lane *lane;
     uint64_t bytes;                   /* of its extents; changes under the grow lock */
     _Atomic uint64_t unmovable_bytes; /* of pinned blocks and objects */
     /* Where the heap, or one that shares its home, last grew into unused addresses; 0: never. The grow lock guards it. */
     uint64_t *home_end;
     uint64_t own_home_end;
-    /* Free runs of those places: see pool/views.h; NULL: it never had any. */
+    /* Free runs of those places: see lane/views.h; NULL: it never had any. */
     struct size_index *runs;
     bool is_drained; /* in the directory's list; the grow lock guards both fields */
     struct heap *next_drained;
 };
 
-void vmm__heap_init(struct heap *heap, struct pool *pool, struct directory *directory,
+void vmm__heap_init(struct heap *heap, struct lane *lane, struct directory *directory,
                     bool is_small);
 void vmm__heap_fini(struct heap *heap);
 

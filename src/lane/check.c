@@ -1,8 +1,8 @@
-/* Checks invariants 1 and 2 of directory.h, 1 to 5 of heap.h, 2 to 4 of slab.h, 3 of pool.h and those of magazine.h, and
+/* Checks invariants 1 and 2 of directory.h, 1 to 5 of heap.h, 2 to 4 of slab.h, 3 of lane.h and those of magazine.h, and
  * calls the checks of views and timelines. */
 #include "base/error.h"
-#include "pool/pool.h"
-#include "pool/views.h"
+#include "lane/lane.h"
+#include "lane/views.h"
 
 /* Sums over the extents of a heap. */
 struct tally {
@@ -15,7 +15,7 @@ struct tally {
 static vmm_status broken(const struct heap *heap, uint64_t address, const char *what)
 {
     return vmm__error(VMM_ERR_INTERNAL, "%s heap of stream %p at 0x%llx: invariant %s",
-                      heap->is_small ? "small" : "large", heap->pool->stream,
+                      heap->is_small ? "small" : "large", heap->lane->stream,
                       (unsigned long long)address, what);
 }
 
@@ -183,46 +183,46 @@ static vmm_status slabs_check(const struct slabs *slabs)
 }
 
 /* Magazines are closed, so no thread is freeing or allocating a listed block without the lock. */
-static vmm_status live_table_check(const struct pool *pool, uint64_t listed_blocks)
+static vmm_status live_table_check(const struct lane *lane, uint64_t listed_blocks)
 {
-    const struct directory *directory = pool->large.directory;
+    const struct directory *directory = lane->large.directory;
     uint64_t live = 0;
-    if (atomic_load_explicit(&pool->magazines, memory_order_relaxed) == NULL)
+    if (atomic_load_explicit(&lane->magazines, memory_order_relaxed) == NULL)
         return VMM_OK;
     for (unsigned i = 0; i < LIVE_SETS * LIVE_WAYS; i++) {
         uint64_t address = vmm__live_table_at(directory->live, i);
         const struct heap *heap = address == 0 ? NULL : vmm__directory_heap(directory, address);
-        live += heap != NULL && heap->pool == pool;
+        live += heap != NULL && heap->lane == lane;
     }
     if (live != listed_blocks)
-        return broken(&pool->small, 0, "magazine 1: the live table has a block that is not listed");
+        return broken(&lane->small, 0, "magazine 1: the live table has a block that is not listed");
     return VMM_OK;
 }
 
-static vmm_status expired_check(const struct pool *pool)
+static vmm_status expired_check(const struct lane *lane)
 {
-    uint64_t now = vmm__timeline_now(&pool->timeline);
-    if (pool->trimmed.latest_epoch >= now || pool->period_epoch >= now)
-        return vmm__error(VMM_ERR_INTERNAL, "pool: invariant 3: expired before its epoch ended");
-    if (pool->decayed.latest_epoch > pool->period_epoch)
-        return vmm__error(VMM_ERR_INTERNAL, "pool: invariant 3: decayed in the last period");
+    uint64_t now = vmm__timeline_now(&lane->timeline);
+    if (lane->trimmed.latest_epoch >= now || lane->period_epoch >= now)
+        return vmm__error(VMM_ERR_INTERNAL, "lane: invariant 3: expired before its epoch ended");
+    if (lane->decayed.latest_epoch > lane->period_epoch)
+        return vmm__error(VMM_ERR_INTERNAL, "lane: invariant 3: decayed in the last period");
     return VMM_OK;
 }
 
-vmm_status vmm__pool_check_locked(struct pool *pool)
+vmm_status vmm__lane_check_locked(struct lane *lane)
 {
-    VMM_ASSERT_HELD(&pool->lock);
+    VMM_ASSERT_HELD(&lane->lock);
     uint64_t listed_blocks = 0;
-    vmm_status status = heap_check(&pool->small, &listed_blocks);
+    vmm_status status = heap_check(&lane->small, &listed_blocks);
     if (status == VMM_OK)
-        status = heap_check(&pool->large, &listed_blocks);
+        status = heap_check(&lane->large, &listed_blocks);
     if (status == VMM_OK)
-        status = live_table_check(pool, listed_blocks);
+        status = live_table_check(lane, listed_blocks);
     if (status == VMM_OK)
-        status = slabs_check(&pool->slabs);
+        status = slabs_check(&lane->slabs);
     if (status == VMM_OK)
-        status = vmm__timeline_check(&pool->timeline);
+        status = vmm__timeline_check(&lane->timeline);
     if (status == VMM_OK)
-        status = expired_check(pool);
+        status = expired_check(lane);
     return status;
 }

@@ -1,9 +1,9 @@
 /* Views: rows of places, and the free runs in them. See views.h. */
-#include "pool/views.h"
+#include "lane/views.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
-#include "pool/pool.h"
+#include "lane/lane.h"
 
 enum { BARRIER_BITS = 64 };
 
@@ -371,7 +371,7 @@ static void place_enter(struct heap *heap, struct chunk *chunk, uint64_t granule
     struct views *views = views_of(heap);
     struct view_place *place = &views->places[granule];
     place->chunk = vmm__chunk_id(views->vm, chunk);
-    place->epoch = vmm__timeline_now(&heap->pool->timeline); /* its work may be unfinished */
+    place->epoch = vmm__timeline_now(&heap->lane->timeline); /* its work may be unfinished */
     (void)vmm__directory_give(views->directory, heap, granule, chunk->granules);
     struct joint joint = joint_of(heap, granule);
     runs_around_leave(heap, &joint);

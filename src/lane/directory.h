@@ -11,17 +11,17 @@
  *  1. entries[g].heap is the heap whose extent covers granule g, or NULL;
  *  2. a slot names the block with the lowest start in it, or NULL if none starts there; the
  *     slots of a slab name the slab's block;
- *  3. entries[g].epoch is the latest epoch, on the timeline of the heap's pool, at which
+ *  3. entries[g].epoch is the latest epoch, on the timeline of the heap's lane, at which
  *     anything in granule g was freed: once it has passed, no work uses the free bytes
  *     there.
- * Callers: the pool module, src/cache and src/api.
- * Locks: entries[g].heap changes under the grow lock and the heap's pool lock, and may be read
- * without a lock; the heap's pool lock guards the rest.
+ * Callers: the lane module, src/cache and src/api.
+ * Locks: entries[g].heap changes under the grow lock and the heap's lane lock, and may be read
+ * without a lock; the heap's lane lock guards the rest.
  */
-#ifndef VMM_POOL_DIRECTORY_H
-#define VMM_POOL_DIRECTORY_H
+#ifndef VMM_LANE_DIRECTORY_H
+#define VMM_LANE_DIRECTORY_H
 
-#include "pool/listener.h"
+#include "lane/listener.h"
 #include "vm/arena.h"
 
 struct block;

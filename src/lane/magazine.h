@@ -1,13 +1,13 @@
 /*
- * Magazines: what threads free without the lock of a pool that several threads use (Bonwick and Adams, "Magazines and
- * Vmem", USENIX ATC 2001). A pool has none until threads have waited for its lock. Then it has a fixed number, and
- * lists its blocks in the live table (pool/live_table.h). Each thread uses one, by the number of its slot, or one of the
+ * Magazines: what threads free without the lock of a lane that several threads use (Bonwick and Adams, "Magazines and
+ * Vmem", USENIX ATC 2001). A lane has none until threads have waited for its lock. Then it has a fixed number, and
+ * lists its blocks in the live table (lane/live_table.h). Each thread uses one, by the number of its slot, or one of the
  * next.
  *
- * A thread that cannot lock the pool on the fast path claims the entry of the block that it frees, and keeps the entry
+ * A thread that cannot lock the lane on the fast path claims the entry of the block that it frees, and keeps the entry
  * in its magazine. An allocation of exactly as many bytes releases a kept entry: the block is live again. A magazine
  * that keeps enough is pending: a thread that allocates moves its blocks to its own magazine, and so does the bias owner
- * of the pool's lock, or drains it. A request that finds no free block drains all. vmm__pool_lock() closes and drains all
+ * of the lane's lock, or drains it. A request that finds no free block drains all. vmm__lane_lock() closes and drains all
  * magazines. Code that grows, reuses or trims memory therefore never sees a kept block.
  *
  * A kept block gets its epoch when it is drained. That is late enough: the drain sees, through the magazine's lock, all
@@ -16,20 +16,20 @@
  * kept.
  *
  * Owns: nothing else. Invariants:
- *  1. the live table has exactly the pools' listed blocks, which are allocated and counted as the pool sees them. A
+ *  1. the live table has exactly the lanes' listed blocks, which are allocated and counted as the lane sees them. A
  *     listed block whose entry is not claimed is live; otherwise a magazine keeps the entry, or a thread is freeing or
  *     allocating the block;
- *  2. `taken` holds what was allocated from the magazine since it was last added to the pool's counters.
- * Called by: the pool module, src/cache. Locks: each magazine has a lock, after the pool's lock and before its
- * timeline's. Threads only try it, but for vmm__pool_lock(), which holds all of them until vmm__pool_unlock(). Functions
- * that end in _locked expect the pool's lock.
+ *  2. `taken` holds what was allocated from the magazine since it was last added to the lane's counters.
+ * Called by: the lane module, src/cache. Locks: each magazine has a lock, after the lane's lock and before its
+ * timeline's. Threads only try it, but for vmm__lane_lock(), which holds all of them until vmm__lane_unlock(). Functions
+ * that end in _locked expect the lane's lock.
  */
-#ifndef VMM_POOL_MAGAZINE_H
-#define VMM_POOL_MAGAZINE_H
+#ifndef VMM_LANE_MAGAZINE_H
+#define VMM_LANE_MAGAZINE_H
 
-#include "pool/live_table.h"
+#include "lane/live_table.h"
 
-struct pool;
+struct lane;
 
 enum { MAGAZINES = 32, MAGAZINE_KEPT = 32 };
 
@@ -47,26 +47,26 @@ struct magazine {
 
 struct magazines {
     _Alignas(64) _Atomic uint32_t pending; /* a bit for each magazine */
-    bool is_closed; /* vmm__pool_lock() has closed them; the pool's lock guards this and the next */
+    bool is_closed; /* vmm__lane_lock() has closed them; the lane's lock guards this and the next */
     bool
         owner_takes; /* the bias owner took its last block from its magazine, which may keep more */
     struct magazine each[MAGAZINES];
 };
 
-/* Makes the pool's magazines, unless host memory has run out. They last as long as the pool. */
-void vmm__magazines_make_locked(struct pool *pool);
+/* Makes the lane's magazines, unless host memory has run out. They last as long as the lane. */
+void vmm__magazines_make_locked(struct lane *lane);
 
-/* For vmm__pool_close(). */
-void vmm__magazines_fini(struct pool *pool);
+/* For vmm__lane_close(). */
+void vmm__magazines_fini(struct lane *lane);
 
 /*
- * Allocate and free in the calling thread's magazine. False if the pool has none, if the thread has no slot or its fast
+ * Allocate and free in the calling thread's magazine. False if the lane has none, if the thread has no slot or its fast
  * path is disabled (in a child of fork(), and in functions of the program that the library calls with locks held), if
  * another thread has locked the magazine, or if it keeps enough; and if no block of exactly `bytes` is kept, or the one at
  * the address is not listed. *frees: the count of frees before this one.
  */
-bool vmm__magazine_take(struct pool *pool, uint64_t bytes, void **out);
-bool vmm__magazine_give(struct pool *pool, uint64_t address, uint64_t *frees);
+bool vmm__magazine_take(struct lane *lane, uint64_t bytes, void **out);
+bool vmm__magazine_give(struct lane *lane, uint64_t address, uint64_t *frees);
 
 static inline uint32_t vmm__magazines_pending(const struct magazines *magazines)
 {
@@ -74,10 +74,10 @@ static inline uint32_t vmm__magazines_pending(const struct magazines *magazines)
 }
 
 /* Drains those of the given magazines, a bit for each, whose locks are free. */
-void vmm__magazines_drain_locked(struct pool *pool, struct magazines *magazines, uint32_t which);
+void vmm__magazines_drain_locked(struct lane *lane, struct magazines *magazines, uint32_t which);
 
-/* Close and drain all magazines of a pool, and open them again. */
-void vmm__magazines_close_locked(struct pool *pool);
-void vmm__magazines_open_locked(struct pool *pool);
+/* Close and drain all magazines of a lane, and open them again. */
+void vmm__magazines_close_locked(struct lane *lane);
+void vmm__magazines_open_locked(struct lane *lane);
 
 #endif

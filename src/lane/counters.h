@@ -1,13 +1,13 @@
 /*
- * Allocation statistics: the totals of a cache, and the counters of each pool that feed them.
+ * Allocation statistics: the totals of a cache, and the counters of each lane that feed them.
  *
- * Code that holds a pool's lock updates the pool's counters, which costs the fast path a few
+ * Code that holds a lane's lock updates the lane's counters, which costs the fast path a few
  * additions. A flush adds what changed since the last flush to the totals.
  *
- * The peaks of the totals are exact if only one pool's counters change between two flushes. That
- * holds while one thread makes all calls (the cache flushes a pool when the thread switches to
+ * The peaks of the totals are exact if only one lane's counters change between two flushes. That
+ * holds while one thread makes all calls (the cache flushes a lane when the thread switches to
  * another), or while all calls use one uncontended stream (a block that a magazine keeps counts as
- * live until it is drained). Otherwise the totals are shared: each pool flushes when its allocated bytes have
+ * live until it is drained). Otherwise the totals are shared: each lane flushes when its allocated bytes have
  * changed by more than the slack, which is 4 MiB or 1/256 of the peak, whichever is more, and
  * grows up to 1/8 of the peak while flushes are microseconds apart. Peaks of bytes may then be
  * off by the slack for each stream.
@@ -16,11 +16,11 @@
  *  1. each total is the sum over all counters, except for what they have not flushed yet:
  *     current - flushed, and taken;
  *  2. the peak of a counter is the highest value of current since the last flush.
- * Callers: the pool module, src/cache, src/api. Locks: the pool's lock guards its counters; the
+ * Callers: the lane module, src/cache, src/api. Locks: the lane's lock guards its counters; the
  * totals are atomic.
  */
-#ifndef VMM_POOL_COUNTERS_H
-#define VMM_POOL_COUNTERS_H
+#ifndef VMM_LANE_COUNTERS_H
+#define VMM_LANE_COUNTERS_H
 
 #include "base/stat.h"
 
@@ -30,10 +30,10 @@ struct totals {
     struct atomic_stat active_bytes;
     struct atomic_stat allocations;
     _Atomic uint64_t lately_active_bytes; /* peak since the last trim, which no reset changes */
-    _Atomic bool is_shared;               /* counters of several pools change concurrently */
+    _Atomic bool is_shared;               /* counters of several lanes change concurrently */
 };
 
-/* One statistic of a pool. */
+/* One statistic of a lane. */
 struct counter {
     uint64_t current;
     uint64_t peak;

@@ -11,10 +11,10 @@
  *     the address;
  *  2. a block waits exactly if its address is in the list of waits, and then it has no use
  *     in the map.
- * Called by: pool. Locks: the pool's lock.
+ * Called by: lane. Locks: the lane's lock.
  */
-#ifndef VMM_POOL_USES_H
-#define VMM_POOL_USES_H
+#ifndef VMM_LANE_USES_H
+#define VMM_LANE_USES_H
 
 #include "base/map.h"
 #include "vm/timeline.h"
@@ -86,7 +86,7 @@ void vmm__uses_pass_begin(struct uses *uses, unsigned most, struct uses_pass *pa
 vmm_status vmm__uses_pass_next(struct uses *uses, struct uses_pass *pass, uint64_t *address);
 
 /* The first use of the oldest wait whose streams are not capturing. False if there is none. The
- * host may wait for it without the pool's lock: timelines outlive the lock. */
+ * host may wait for it without the lane's lock: timelines outlive the lock. */
 bool vmm__uses_oldest(const struct uses *uses, struct timeline **timeline, uint64_t *epoch);
 
 #endif

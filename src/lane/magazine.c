@@ -1,8 +1,8 @@
-/* Magazines of pools that several threads use: see magazine.h. */
-#include "pool/magazine.h"
+/* Magazines of lanes that several threads use: see magazine.h. */
+#include "lane/magazine.h"
 #include "base/hostmem.h"
 #include "base/thread_slot.h"
-#include "pool/pool.h"
+#include "lane/lane.h"
 
 /* A magazine keeps one block of any size, but several only as long as so many of the size of the last have at most this
  * many bytes. */
@@ -15,22 +15,22 @@ enum { PENDING_KEPT = MAGAZINE_KEPT / 2, PENDING_BYTES = KEPT_MOST_BYTES / 2 };
 /* Magazines that a thread tries. */
 enum { TRIES = 4 };
 
-static struct magazines *magazines_of(const struct pool *pool)
+static struct magazines *magazines_of(const struct lane *lane)
 {
-    return atomic_load_explicit(&pool->magazines, memory_order_acquire);
+    return atomic_load_explicit(&lane->magazines, memory_order_acquire);
 }
 
-void vmm__magazines_make_locked(struct pool *pool)
+void vmm__magazines_make_locked(struct lane *lane)
 {
-    VMM_ASSERT_HELD(&pool->lock);
+    VMM_ASSERT_HELD(&lane->lock);
     struct magazines *magazines = vmm__host_table_alloc(sizeof *magazines);
-    atomic_store_explicit(&pool->magazines, magazines, memory_order_release);
+    atomic_store_explicit(&lane->magazines, magazines, memory_order_release);
 }
 
-void vmm__magazines_fini(struct pool *pool)
+void vmm__magazines_fini(struct lane *lane)
 {
-    if (magazines_of(pool) != NULL)
-        vmm__host_table_free(magazines_of(pool), sizeof(struct magazines));
+    if (magazines_of(lane) != NULL)
+        vmm__host_table_free(magazines_of(lane), sizeof(struct magazines));
 }
 
 /* ---- The lock of a magazine ------------------------------------------------------------------ */
@@ -134,14 +134,14 @@ static bool kept_take(struct magazines *magazines, struct magazine *magazine, ui
     *out = (void *)(uintptr_t)vmm__live_entry_release(magazine->kept[end - 1]);
     kept_drop(magazine, end - 1);
     magazine->taken.requested_bytes += bytes;
-    magazine->taken.allocated_bytes += vmm__pool_block_bytes(bytes);
+    magazine->taken.allocated_bytes += vmm__lane_block_bytes(bytes);
     magazine->taken.allocations++;
     return true;
 }
 
-bool vmm__magazine_take(struct pool *pool, uint64_t bytes, void **out)
+bool vmm__magazine_take(struct lane *lane, uint64_t bytes, void **out)
 {
-    struct magazines *magazines = magazines_of(pool);
+    struct magazines *magazines = magazines_of(lane);
     struct magazine *magazine = magazine_lock_mine(magazines, MAGAZINE_KEPT);
     if (magazine == NULL)
         return false;
@@ -167,25 +167,25 @@ static bool kept_add(struct magazines *magazines, struct magazine *magazine,
     return true;
 }
 
-/* Claims a listed block of this pool. Its address may have changed its pool since the caller looked it up, if the
+/* Claims a listed block of this lane. Its address may have changed its lane since the caller looked it up, if the
  * program frees a block twice. */
-static struct live_entry *block_claim(const struct pool *pool, uint64_t address)
+static struct live_entry *block_claim(const struct lane *lane, uint64_t address)
 {
-    const struct directory *directory = pool->large.directory;
+    const struct directory *directory = lane->large.directory;
     struct live_entry *entry = vmm__live_table_claim(directory->live, address);
-    if (entry == NULL || vmm__directory_heap(directory, address)->pool == pool)
+    if (entry == NULL || vmm__directory_heap(directory, address)->lane == lane)
         return entry;
     (void)vmm__live_entry_release(entry);
     return NULL;
 }
 
-bool vmm__magazine_give(struct pool *pool, uint64_t address, uint64_t *frees)
+bool vmm__magazine_give(struct lane *lane, uint64_t address, uint64_t *frees)
 {
-    struct magazines *magazines = magazines_of(pool);
+    struct magazines *magazines = magazines_of(lane);
     struct magazine *magazine = magazine_lock_mine(magazines, MAGAZINE_KEPT - 1);
     if (magazine == NULL)
         return false;
-    struct live_entry *entry = block_claim(pool, address);
+    struct live_entry *entry = block_claim(lane, address);
     bool keeps = entry != NULL && kept_add(magazines, magazine, entry);
     if (keeps)
         *frees = magazine->frees++;
@@ -208,46 +208,46 @@ static void taken_add(struct magazine *magazine, struct counters *counters)
 }
 
 /* Frees what a magazine keeps, whose lock the caller holds. */
-static void magazine_drain(struct pool *pool, struct magazine *magazine)
+static void magazine_drain(struct lane *lane, struct magazine *magazine)
 {
-    taken_add(magazine, &pool->counters);
+    taken_add(magazine, &lane->counters);
     for (uint32_t i = 0; i < magazine->kept_count; i++)
-        vmm__pool_give_kept_locked(pool, magazine->kept[i]);
+        vmm__lane_give_kept_locked(lane, magazine->kept[i]);
     magazine->kept_count = 0;
 }
 
-void vmm__magazines_drain_locked(struct pool *pool, struct magazines *magazines, uint32_t which)
+void vmm__magazines_drain_locked(struct lane *lane, struct magazines *magazines, uint32_t which)
 {
-    VMM_ASSERT_HELD(&pool->lock);
+    VMM_ASSERT_HELD(&lane->lock);
     for (; !magazines->is_closed && which != 0; which &= which - 1) {
         struct magazine *magazine = &magazines->each[__builtin_ctz(which)];
         if (!magazine_try_lock(magazine))
             continue;
-        magazine_drain(pool, magazine);
+        magazine_drain(lane, magazine);
         pending_clear(magazines, magazine);
         magazine_unlock(magazine);
     }
 }
 
-void vmm__magazines_close_locked(struct pool *pool)
+void vmm__magazines_close_locked(struct lane *lane)
 {
-    VMM_ASSERT_HELD(&pool->lock);
-    struct magazines *magazines = magazines_of(pool);
+    VMM_ASSERT_HELD(&lane->lock);
+    struct magazines *magazines = magazines_of(lane);
     if (magazines == NULL)
         return;
     for (unsigned m = 0; m < MAGAZINES; m++) {
         for (unsigned i = 0; !magazine_try_lock(&magazines->each[m]); i++)
             vmm__barrier_pause(i);
-        magazine_drain(pool, &magazines->each[m]);
+        magazine_drain(lane, &magazines->each[m]);
     }
     atomic_store_explicit(&magazines->pending, 0, memory_order_relaxed);
     magazines->is_closed = true;
 }
 
-void vmm__magazines_open_locked(struct pool *pool)
+void vmm__magazines_open_locked(struct lane *lane)
 {
-    VMM_ASSERT_HELD(&pool->lock);
-    struct magazines *magazines = magazines_of(pool);
+    VMM_ASSERT_HELD(&lane->lock);
+    struct magazines *magazines = magazines_of(lane);
     if (magazines == NULL || !magazines->is_closed)
         return;
     magazines->is_closed = false;

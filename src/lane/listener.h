@@ -2,11 +2,11 @@
  * The listener of a cache: a function of the program that learns of changes which no call of its
  * own makes visible, such as mapped and unmapped memory and waiting blocks. See vmm_listen().
  *
- * Callers: the pool module and src/cache. Locks: it changes under the grow lock and all pools'
- * locks, and is called under the lock of the pool that owns the memory.
+ * Callers: the lane module and src/cache. Locks: it changes under the grow lock and all lanes'
+ * locks, and is called under the lock of the lane that owns the memory.
  */
-#ifndef VMM_POOL_LISTENER_H
-#define VMM_POOL_LISTENER_H
+#ifndef VMM_LANE_LISTENER_H
+#define VMM_LANE_LISTENER_H
 
 #include "vmmcache/vmmcache.h"
 

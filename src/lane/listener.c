@@ -1,8 +1,8 @@
 /* Calls to the listener: see listener.h. */
-#include "pool/listener.h"
+#include "lane/listener.h"
 #include "base/callback.h"
-#include "pool/pool.h"
-#include "pool/views.h"
+#include "lane/lane.h"
+#include "lane/views.h"
 
 /* Whether a block in a view begins at an address of a heap, or such a block was there until now. */
 static bool is_view(const struct heap *heap, uint64_t address)
@@ -26,8 +26,8 @@ void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t 
                           .kind = kind,
                           .address = address,
                           .bytes = bytes,
-                          .stream = heap->pool->stream,
-                          .pool = heap->pool->id,
+                          .stream = heap->lane->stream,
+                          .pool = heap->lane->id,
                           .is_small = heap->is_small,
                           .is_view = is_view(heap, address) };
     struct callback callback;

@@ -2,7 +2,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
-#include "pool/views.h"
+#include "lane/views.h"
 
 enum { BATCH_BLOCKS = 63 };
 
@@ -21,7 +21,7 @@ struct block *vmm__heap_record_take(struct heap *heap)
     return block;
 }
 
-/* A free record must not look like a block in use: see vmm__pool_last_heap(). */
+/* A free record must not look like a block in use: see vmm__lane_last_heap(). */
 void vmm__heap_record_drop(struct heap *heap, struct block *block)
 {
     block->state = BLOCK_FREE;
@@ -162,10 +162,10 @@ static struct block *block_release(struct heap *heap, struct block *block)
 
 /* ---- Life --------------------------------------------------------------------------------- */
 
-void vmm__heap_init(struct heap *heap, struct pool *pool, struct directory *directory,
+void vmm__heap_init(struct heap *heap, struct lane *lane, struct directory *directory,
                     bool is_small)
 {
-    *heap = (struct heap){ .pool = pool,
+    *heap = (struct heap){ .lane = lane,
                            .directory = directory,
                            .is_small = is_small,
                            .unit_bytes = is_small ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES,

@@ -1,5 +1,5 @@
 /*
- * A pool: the memory that one stream may reuse at once, in two heaps (small and large blocks) and
+ * A lane: the memory that one stream may reuse at once, in two heaps (small and large blocks) and
  * slabs, and the timeline that says when other streams may reuse it.
  *
  * Requests of up to 8 KiB become objects of slabs, up to 1 MiB blocks of the small heap, and
@@ -11,24 +11,24 @@
  *  2. the counters are the sums over the live and waiting blocks;
  *  3. the epochs in `trimmed`, `decayed` and `period_epoch` have ended; decay expires
  *     nothing later than the last period;
- *  4. a pool has the id of a graph pool exactly if it is in use by that graph pool.
+ *  4. a lane has the id of a graph pool exactly if it is in use by that graph pool.
  * Callers: src/cache, src/api.
- * Locks: functions that end in _locked expect the pool's lock; stream and timeline need none. The
+ * Locks: functions that end in _locked expect the lane's lock; stream and timeline need none. The
  * alloc and free paths, calls that name one block, and flushes of the counters take only the biased
- * lock. Code that looks for free memory uses vmm__pool_lock(), which settles the last freed blocks,
- * drains all magazines, and returns lone empty slabs to the heap; or vmm__pool_lock_for_scan(),
- * which leaves a busy pool as it is.
+ * lock. Code that looks for free memory uses vmm__lane_lock(), which settles the last freed blocks,
+ * drains all magazines, and returns lone empty slabs to the heap; or vmm__lane_lock_for_scan(),
+ * which leaves a busy lane as it is.
  */
-#ifndef VMM_POOL_POOL_H
-#define VMM_POOL_POOL_H
+#ifndef VMM_LANE_LANE_H
+#define VMM_LANE_LANE_H
 
 #include "base/biased.h"
-#include "pool/counters.h"
-#include "pool/magazine.h"
-#include "pool/slab.h"
-#include "pool/uses.h"
+#include "lane/counters.h"
+#include "lane/magazine.h"
+#include "lane/slab.h"
+#include "lane/uses.h"
 
-enum { POOL_SMALL_LARGEST_BYTES = 1 << 20 };
+enum { LANE_SMALL_LARGEST_BYTES = 1 << 20 };
 
 /* Expired memory: everything freed up to an epoch is to be released once its work has finished. */
 struct expired {
@@ -47,18 +47,18 @@ struct last_allocated {
     struct block *block; /* for an object: the block of its slab */
 };
 
-/* The last scan for idle memory that visited the pool, and how much the pool had allocated until
+/* The last scan for idle memory that visited the lane, and how much the lane had allocated until
  * then. */
 struct last_scan {
     uint64_t scan;
     uint64_t taken;
-    bool is_idle; /* the pool allocated nothing between the last two scans */
+    bool is_idle; /* the lane allocated nothing between the last two scans */
 };
 
-struct pool_list;
+struct lane_list;
 
-struct pool {
-    _Atomic(vmm_stream) stream; /* changes only while the pool is hidden and empty */
+struct lane {
+    _Atomic(vmm_stream) stream; /* changes only while the lane is hidden and empty */
     vmm_pool_id id; /* of the graph pool that uses it, else zero; guarded as is_in_use */
     bool is_in_use; /* by a graph pool: its free memory serves no other; guarded by the grow lock */
     bool is_graph;  /* it was created for a graph pool */
@@ -66,20 +66,20 @@ struct pool {
     struct totals *totals;
     uint64_t serial;                       /* never reused */
     _Atomic bool is_watched;               /* its counters are flushed at each large change */
-    struct pool *next;                     /* all pools of the cache, in order of creation */
-    _Atomic(struct pool *) next_in_bucket; /* see pools.h; the grow lock guards all links below */
+    struct lane *next;                     /* all lanes of the cache, in order of creation */
+    _Atomic(struct lane *) next_in_bucket; /* see lanes.h; the grow lock guards all links below */
     struct map_node closed;                /* its key is the stream */
-    struct pool *next_graph_pool;
-    struct pool_list *list; /* the list that contains it; NULL: none */
-    struct pool *list_prev;
-    struct pool *list_next;
-    struct pool *recent_prev; /* by last refill */
-    struct pool *recent_next;
+    struct lane *next_graph_pool;
+    struct lane_list *list; /* the list that contains it; NULL: none */
+    struct lane *list_prev;
+    struct lane *list_next;
+    struct lane *recent_prev; /* by last refill */
+    struct lane *recent_next;
     struct timeline timeline;
     _Atomic(struct magazines *) magazines; /* NULL: it never was contended; set once */
     struct biased_lock lock;               /* guards all below */
     uint64_t until_event_bytes;            /* to free until the timeline records an event */
-    /* Between that event and the next: see vmm__pool_lend_locked(). */
+    /* Between that event and the next: see vmm__lane_lend_locked(). */
     uint64_t event_distance_bytes;
     struct counters counters;
     struct last_allocated last;
@@ -96,105 +96,105 @@ struct pool {
     uint64_t leaving_epoch;  /* ended when a device wait began: see graph_pools.h */
 };
 
-vmm_status vmm__pool_open(vmm_stream stream, struct driver *driver, struct directory *directory,
-                          struct totals *totals, struct pool **out);
-/* Frees the pool in any case. Returns the first driver error. */
-vmm_status vmm__pool_close(struct pool *pool);
+vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct directory *directory,
+                          struct totals *totals, struct lane **out);
+/* Frees the lane in any case. Returns the first driver error. */
+vmm_status vmm__lane_close(struct lane *lane);
 
-/* Flushes the counters of a pool that has no memory, and frees what only a pool with memory
+/* Flushes the counters of a lane that has no memory, and frees what only a lane with memory
  * needs. The caller also holds the grow lock. */
-void vmm__pool_vacate_locked(struct pool *pool);
+void vmm__lane_vacate_locked(struct lane *lane);
 
-static inline bool vmm__pool_ids_equal(vmm_pool_id a, vmm_pool_id b)
+static inline bool vmm__lane_ids_equal(vmm_pool_id a, vmm_pool_id b)
 {
     return a.first == b.first && a.second == b.second;
 }
 
-/* Whether the pool has memory. The caller holds the grow lock. */
-static inline bool vmm__pool_has_memory(const struct pool *pool)
+/* Whether the lane has memory. The caller holds the grow lock. */
+static inline bool vmm__lane_has_memory(const struct lane *lane)
 {
-    return pool->large.bytes > 0 || pool->small.bytes > 0;
+    return lane->large.bytes > 0 || lane->small.bytes > 0;
 }
 
-/* Locks a pool, settles its last freed blocks, drains its magazines, and returns its lone empty
- * slabs. A second pool may be locked only under the grow lock. */
-void vmm__pool_lock(struct pool *pool);
-void vmm__pool_lock_second(struct pool *pool);
+/* Locks a lane, settles its last freed blocks, drains its magazines, and returns its lone empty
+ * slabs. A second lane may be locked only under the grow lock. */
+void vmm__lane_lock(struct lane *lane);
+void vmm__lane_lock_second(struct lane *lane);
 
 /*
- * Locks a second pool for a scan for idle memory. Settles and drains it only if it has allocated
+ * Locks a second lane for a scan for idle memory. Settles and drains it only if it has allocated
  * nothing since an earlier scan: otherwise threads that allocate and free the same block in a
  * loop would take it from each other, and both would wait for the barrier of the lock each time.
  */
-void vmm__pool_lock_for_scan(struct pool *pool, uint64_t scan);
+void vmm__lane_lock_for_scan(struct lane *lane, uint64_t scan);
 
-void vmm__pool_unlock(struct pool *pool);
+void vmm__lane_unlock(struct lane *lane);
 
 /* Finds the heap for a request, and the bytes of the block that it needs there (for a tiny
  * request: of the block of a new slab). False if the size cannot be rounded up. */
-bool vmm__pool_need(struct pool *pool, uint64_t bytes, struct heap **heap, uint64_t *block_bytes);
+bool vmm__lane_need(struct lane *lane, uint64_t bytes, struct heap **heap, uint64_t *block_bytes);
 
 /* The size of the block or object for a request, as vmm__block_ref_bytes() returns it; UINT64_MAX
  * if it cannot be rounded up. */
-uint64_t vmm__pool_block_bytes(uint64_t bytes);
+uint64_t vmm__lane_block_bytes(uint64_t bytes);
 
-/* Allocate from mapped memory. VMM__NO_FIT if nothing fits; ERR_HOST_OOM. If the pool has magazines, those that have
+/* Allocate from mapped memory. VMM__NO_FIT if nothing fits; ERR_HOST_OOM. If the lane has magazines, those that have
  * enough blocks are drained first, and the block is listed. */
-vmm_status vmm__pool_take_plain_locked(struct pool *pool, uint64_t bytes, void **out);
-vmm_status vmm__pool_take_listed_locked(struct pool *pool, uint64_t bytes, void **out);
-static inline vmm_status vmm__pool_take_locked(struct pool *pool, uint64_t bytes, void **out)
+vmm_status vmm__lane_take_plain_locked(struct lane *lane, uint64_t bytes, void **out);
+vmm_status vmm__lane_take_listed_locked(struct lane *lane, uint64_t bytes, void **out);
+static inline vmm_status vmm__lane_take_locked(struct lane *lane, uint64_t bytes, void **out)
 {
-    if (atomic_load_explicit(&pool->magazines, memory_order_relaxed) == NULL)
-        return vmm__pool_take_plain_locked(pool, bytes, out);
-    return vmm__pool_take_listed_locked(pool, bytes, out);
+    if (atomic_load_explicit(&lane->magazines, memory_order_relaxed) == NULL)
+        return vmm__lane_take_plain_locked(lane, bytes, out);
+    return vmm__lane_take_listed_locked(lane, bytes, out);
 }
 
 /* Allocates the whole of a given free block: for a cache with caching off. */
-vmm_status vmm__pool_take_block_locked(struct pool *pool, struct block *block, uint64_t bytes,
+vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t bytes,
                                        void **out);
 
 /* The heap of the last allocation, if `address` is that and may still be live; otherwise NULL. A
  * record in use says where its block is. */
-static inline struct heap *vmm__pool_last_heap(const struct pool *pool, uint64_t address)
+static inline struct heap *vmm__lane_last_heap(const struct lane *lane, uint64_t address)
 {
-    const struct block *block = pool->last.block;
-    if (pool->last.address != address || block == NULL)
+    const struct block *block = lane->last.block;
+    if (lane->last.address != address || block == NULL)
         return NULL;
     bool holds = address - block->address < block->node.size;
     bool is_used = block->state == BLOCK_LIVE || block->state == BLOCK_SLAB;
-    return holds && is_used ? pool->last.heap : NULL;
+    return holds && is_used ? lane->last.heap : NULL;
 }
 
-/* Frees the live block at an address that `heap`, of this pool, owns; it becomes the last freed
+/* Frees the live block at an address that `heap`, of this lane, owns; it becomes the last freed
  * block. See vmm_free(). */
-vmm_status vmm__pool_give_locked(struct pool *pool, struct heap *heap, uint64_t address);
+vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t address);
 
-/* Other streams search the pool for idle memory. Its timeline records events as memory is freed, so that they soon see
+/* Other streams search the lane for idle memory. Its timeline records events as memory is freed, so that they soon see
  * what has finished. */
-void vmm__pool_lend_locked(struct pool *pool);
+void vmm__lane_lend_locked(struct lane *lane);
 
 /* Frees the block of a claimed entry, which a magazine has kept. */
-void vmm__pool_give_kept_locked(struct pool *pool, struct live_entry *entry);
+void vmm__lane_give_kept_locked(struct lane *lane, struct live_entry *entry);
 
 /* Records that another stream uses the live block at an address. See vmm_record_stream(). */
-vmm_status vmm__pool_use_locked(struct pool *pool, struct heap *heap, uint64_t address,
+vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t address,
                                 struct timeline *other);
 
 /* Pins or unpins the live block at an address. See vmm_pin(). */
-vmm_status vmm__pool_pin_locked(struct heap *heap, uint64_t address, bool pinned);
+vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned);
 
 /*
  * Frees blocks whose waits are over, among the `most` oldest waits. VMM_OK if any was freed,
  * VMM__NOTHING if none was.
  */
-vmm_status vmm__pool_poll_locked(struct pool *pool, unsigned most);
+vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most);
 
 /*
  * Frees blocks whose waits are over and returns empty slabs to the heap. Then begins a new epoch,
  * and returns the one that ended, which is the latest of all idle memory.
  */
-uint64_t vmm__pool_settle_locked(struct pool *pool);
+uint64_t vmm__lane_settle_locked(struct lane *lane);
 
-vmm_status vmm__pool_check_locked(struct pool *pool);
+vmm_status vmm__lane_check_locked(struct lane *lane);
 
 #endif

@@ -26,13 +26,13 @@
  *  7. left is the place of the same view that ends where a place starts, and the list of ends has exactly the first and
  *     last places of rows;
  *  8. a heap's view_chunks is the number of its chunks that have places.
- * Called by: the pool module, and src/cache to add and remove places. Locks: the lock of the chunk's pool guards its
+ * Called by: the lane module, and src/cache to add and remove places. Locks: the lock of the chunk's lane guards its
  * places, its runs and its barriers; the grow lock also guards adding and removing places, `left` and the list of ends.
  */
-#ifndef VMM_POOL_VIEWS_H
-#define VMM_POOL_VIEWS_H
+#ifndef VMM_LANE_VIEWS_H
+#define VMM_LANE_VIEWS_H
 
-#include "pool/heap.h"
+#include "lane/heap.h"
 #include "vm/vm.h"
 
 struct view_place {
@@ -146,8 +146,8 @@ static inline void vmm__views_note(struct heap *heap, uint64_t address, uint64_t
         vmm__views_mark(heap, address, bytes);
 }
 
-/* Measures the marked chunks, and puts their runs into the index with their new sizes. vmm__pool_lock() and each search of
- * the runs do this. A pool that was locked without vmm__pool_lock() may have marked chunks. */
+/* Measures the marked chunks, and puts their runs into the index with their new sizes. vmm__lane_lock() and each search of
+ * the runs do this. A lane that was locked without vmm__lane_lock() may have marked chunks. */
 void vmm__views_update(struct heap *heap);
 
 /* Free chunks were attached to the heap, or are about to be detached; they may have places. */

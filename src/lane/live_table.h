@@ -1,5 +1,5 @@
 /*
- * The live table of a cache: live blocks that any thread may free without a pool's lock. A block of a pool that several
+ * The live table of a cache: live blocks that any thread may free without a lane's lock. A block of a lane that several
  * threads use is listed when it is allocated, if its set has room, and leaves the table when it is freed for good,
  * pinned or used by another stream. "Block" here means a block or a slab object.
  *
@@ -13,11 +13,11 @@
  *  2. the rest of an entry changes only between its reservation for a block and its first release;
  *  3. an entry that is claimed belongs to the thread that claimed or reserved it, or to the holder of the lock of the
  *     magazine that keeps it: only that one releases or clears it.
- * Called by: the pool module. Locks: add, clear and remove expect the lock of the block's pool; claiming and releasing
+ * Called by: the lane module. Locks: add, clear and remove expect the lock of the block's lane; claiming and releasing
  * need none.
  */
-#ifndef VMM_POOL_LIVE_TABLE_H
-#define VMM_POOL_LIVE_TABLE_H
+#ifndef VMM_LANE_LIVE_TABLE_H
+#define VMM_LANE_LIVE_TABLE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

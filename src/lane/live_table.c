@@ -1,5 +1,5 @@
 /* Live blocks that any thread may free: see live_table.h. */
-#include "pool/live_table.h"
+#include "lane/live_table.h"
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 /* Slabs: see slab.h. */
-#include "pool/slab.h"
+#include "lane/slab.h"
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"

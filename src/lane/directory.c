@@ -1,9 +1,9 @@
 /* The map from addresses to heaps and blocks: see directory.h. */
-#include "pool/directory.h"
+#include "lane/directory.h"
 #include "base/error.h"
 #include "base/hostmem.h"
-#include "pool/heap.h"
-#include "pool/live_table.h"
+#include "lane/heap.h"
+#include "lane/live_table.h"
 
 static uint64_t slot_count(const struct directory *directory)
 {

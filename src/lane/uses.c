@@ -1,5 +1,5 @@
 /* Uses of blocks by other streams: see uses.h. */
-#include "pool/uses.h"
+#include "lane/uses.h"
 #include "base/error.h"
 #include "base/hostmem.h"
 

@@ -1,7 +1,7 @@
 /* References to blocks and slab objects: see block_ref.h. */
-#include "pool/block_ref.h"
+#include "lane/block_ref.h"
 #include "base/error.h"
-#include "pool/views.h"
+#include "lane/views.h"
 
 static uint64_t object_bit(const struct block_ref *ref)
 {

@@ -1,6 +1,6 @@
-/* Counters of pools and their flush into the totals of the cache: see counters.h. */
+/* Counters of lanes and their flush into the totals of the cache: see counters.h. */
 #define _GNU_SOURCE
-#include "pool/counters.h"
+#include "lane/counters.h"
 #include "base/clock.h"
 
 enum { SLACK_LEAST_BYTES = 4 << 20, SLACK_SHARE_OF_PEAK = 256, SLACK_MOST_SHARE_OF_PEAK = 8 };

@@ -1,0 +1,518 @@
+/* Lanes: see lane.h. */
+#include "lane/lane.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "lane/block_ref.h"
+#include "lane/views.h"
+
+/* Waits that an allocation checks: usually at most two event queries. */
+enum { POLL_ON_TAKE = 2 };
+
+static _Atomic uint64_t last_serial;
+
+/* ---- Life --------------------------------------------------------------------------------- */
+
+vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct directory *directory,
+                          struct totals *totals, struct lane **out)
+{
+    struct lane *lane = vmm__host_alloc(1, sizeof *lane);
+    if (lane == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "lane: no host memory for the lane of a stream");
+    lane->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
+    atomic_init(&lane->stream, stream);
+    lane->totals = totals;
+    lane->until_event_bytes = UINT64_MAX;
+    lane->event_distance_bytes = UINT64_MAX / 2;
+    vmm__biased_init(&lane->lock);
+    vmm__counters_init(&lane->counters);
+    vmm__timeline_init(&lane->timeline, driver, stream);
+    vmm__heap_init(&lane->small, lane, directory, true);
+    vmm__heap_init(&lane->large, lane, directory, false);
+    lane->slabs.heap = &lane->small;
+    vmm__uses_init(&lane->uses);
+    *out = lane;
+    return VMM_OK;
+}
+
+vmm_status vmm__lane_close(struct lane *lane)
+{
+    vmm__magazines_fini(lane);
+    vmm__uses_fini(&lane->uses);
+    vmm__slabs_fini(&lane->slabs);
+    vmm__heap_fini(&lane->large);
+    vmm__heap_fini(&lane->small);
+    vmm_status status = vmm__timeline_fini(&lane->timeline);
+    vmm__biased_fini(&lane->lock);
+    vmm__host_free(lane, sizeof *lane);
+    return status;
+}
+
+void vmm__lane_vacate_locked(struct lane *lane)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    vmm__counters_flush(&lane->counters, lane->totals);
+    lane->last = (struct last_allocated){ .address = 0 };
+    vmm__uses_fini(&lane->uses);
+    vmm__uses_init(&lane->uses);
+    vmm__heap_vacate(&lane->large);
+    vmm__heap_vacate(&lane->small);
+    vmm__timeline_shrink(&lane->timeline);
+}
+
+static struct magazines *magazines_of(const struct lane *lane)
+{
+    return atomic_load_explicit(&lane->magazines, memory_order_relaxed);
+}
+
+/* ---- The lock ----------------------------------------------------------------------------- */
+
+/* Few lanes are contended: the calls below are for those that are. */
+static bool has_magazines(const struct lane *lane)
+{
+    return atomic_load_explicit(&lane->magazines, memory_order_relaxed) != NULL;
+}
+
+static void lane_drain(struct lane *lane)
+{
+    if (has_magazines(lane))
+        vmm__magazines_close_locked(lane);
+    vmm__slabs_purge_lone(&lane->slabs, vmm__timeline_now(&lane->timeline));
+    vmm__heap_settle(&lane->small);
+    vmm__heap_settle(&lane->large);
+    vmm__views_update(&lane->large);
+}
+
+void vmm__lane_lock(struct lane *lane)
+{
+    vmm__biased_lock(&lane->lock);
+    lane_drain(lane);
+}
+
+void vmm__lane_lock_second(struct lane *lane)
+{
+    vmm__biased_lock_second(&lane->lock);
+    lane_drain(lane);
+}
+
+void vmm__lane_lock_for_scan(struct lane *lane, uint64_t scan)
+{
+    vmm__biased_lock_second(&lane->lock);
+    struct last_scan *last_scan = &lane->last_scan;
+    uint64_t taken = lane->counters.allocations.taken;
+    if (last_scan->scan != scan)
+        *last_scan = (struct last_scan){ .scan = scan,
+                                         .taken = taken,
+                                         .is_idle = last_scan->taken == taken };
+    if (last_scan->is_idle)
+        lane_drain(lane);
+}
+
+void vmm__lane_unlock(struct lane *lane)
+{
+    if (has_magazines(lane))
+        vmm__magazines_open_locked(lane);
+    vmm__biased_unlock(&lane->lock);
+}
+
+/* ---- Allocate ----------------------------------------------------------------------------- */
+
+static struct heap *heap_for(struct lane *lane, uint64_t bytes)
+{
+    return bytes <= LANE_SMALL_LARGEST_BYTES ? &lane->small : &lane->large;
+}
+
+bool vmm__lane_need(struct lane *lane, uint64_t bytes, struct heap **heap, uint64_t *block_bytes)
+{
+    *heap = heap_for(lane, bytes);
+    if (bytes > SLAB_LARGEST_BYTES)
+        return vmm__align_up_checked(bytes, (*heap)->unit_bytes, block_bytes);
+    *block_bytes = vmm__slab_run_bytes(vmm__slab_class(bytes));
+    return true;
+}
+
+uint64_t vmm__lane_block_bytes(uint64_t bytes)
+{
+    if (bytes <= SLAB_LARGEST_BYTES)
+        return vmm__slab_object_bytes(vmm__slab_class(bytes));
+    uint64_t unit_bytes = bytes <= LANE_SMALL_LARGEST_BYTES ? SMALL_SLOT_BYTES : LARGE_UNIT_BYTES;
+    uint64_t block_bytes;
+    return vmm__align_up_checked(bytes, unit_bytes, &block_bytes) ? block_bytes : UINT64_MAX;
+}
+
+static void *address_publish(struct lane *lane, struct heap *heap, struct block *block,
+                             uint64_t address)
+{
+    lane->last = (struct last_allocated){ .address = address, .heap = heap, .block = block };
+    return (void *)(uintptr_t)address;
+}
+
+static void *block_publish(struct lane *lane, struct heap *heap, struct block *block,
+                           uint64_t bytes)
+{
+    block->requested_bytes = bytes;
+    vmm__counters_alloc(&lane->counters, lane->totals, bytes, block->node.size);
+    return address_publish(lane, heap, block, block->address);
+}
+
+static void *object_publish(struct lane *lane, struct slab *slab, uint64_t bytes)
+{
+    uint32_t object = vmm__slab_take(&lane->slabs, slab, bytes);
+    vmm__counters_alloc(&lane->counters, lane->totals, bytes, slab->object_bytes);
+    return address_publish(lane, &lane->small, slab->block, vmm__slab_address(slab, object));
+}
+
+/* The two functions below are not inlined, so that the fast path needs no stack frame. */
+static __attribute__((noinline)) vmm_status object_open(struct lane *lane, uint32_t class_index,
+                                                        uint64_t bytes, void **out)
+{
+    vmm_status status = vmm__slab_open(&lane->slabs, class_index);
+    if (status == VMM_OK)
+        *out = object_publish(lane, lane->slabs.partial[class_index], bytes);
+    return status;
+}
+
+static __attribute__((noinline)) vmm_status
+block_take(struct lane *lane, struct heap *heap, uint64_t block_bytes, uint64_t bytes, void **out)
+{
+    struct block *block;
+    vmm_status status = vmm__heap_take(heap, block_bytes, &block);
+    if (status == VMM__NO_FIT)
+        status = vmm__views_take(heap, block_bytes, &block);
+    if (status == VMM_OK)
+        *out = block_publish(lane, heap, block, bytes);
+    return status == VMM__STRANDS ? VMM__NO_FIT : status;
+}
+
+static vmm_status object_take(struct lane *lane, uint64_t bytes, void **out)
+{
+    uint32_t class_index = vmm__slab_class(bytes);
+    struct slab *slab = lane->slabs.partial[class_index];
+    if (slab == NULL)
+        return object_open(lane, class_index, bytes, out);
+    *out = object_publish(lane, slab, bytes);
+    return VMM_OK;
+}
+
+/* A driver error here does not fail the request. */
+static __attribute__((noinline)) void waits_poll(struct lane *lane)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__lane_poll_locked(lane, POLL_ON_TAKE);
+    vmm__error_restore(&line);
+}
+
+vmm_status vmm__lane_take_plain_locked(struct lane *lane, uint64_t bytes, void **out)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    if (lane->uses.oldest != NULL)
+        waits_poll(lane);
+    if (bytes <= SLAB_LARGEST_BYTES)
+        return object_take(lane, bytes, out);
+    struct heap *heap = heap_for(lane, bytes);
+    uint64_t block_bytes;
+    if (!vmm__align_up_checked(bytes, heap->unit_bytes, &block_bytes))
+        return VMM__NO_FIT;
+    struct block *last_freed = vmm__heap_take_last_freed(heap, block_bytes);
+    if (last_freed == NULL)
+        return block_take(lane, heap, block_bytes, bytes, out);
+    *out = block_publish(lane, heap, last_freed, bytes);
+    return VMM_OK;
+}
+
+/* Takes a block that other threads have freed, for the bias owner; other threads have tried their magazine before they
+ * locked the lane. */
+static bool pending_take(struct lane *lane, struct magazines *magazines, uint64_t bytes, void **out)
+{
+    uint32_t pending = vmm__magazines_pending(magazines);
+    if (pending == 0 && !magazines->owner_takes)
+        return false;
+    magazines->owner_takes = vmm__magazine_take(lane, bytes, out);
+    if (!magazines->owner_takes)
+        vmm__magazines_drain_locked(lane, magazines, pending);
+    return magazines->owner_takes;
+}
+
+vmm_status vmm__lane_take_listed_locked(struct lane *lane, uint64_t bytes, void **out)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    struct magazines *magazines = magazines_of(lane);
+    if (vmm__biased_is_fast(&lane->lock) && pending_take(lane, magazines, bytes, out))
+        return VMM_OK;
+    vmm_status status = vmm__lane_take_plain_locked(lane, bytes, out);
+    if (status == VMM__NO_FIT && !magazines->is_closed) {
+        vmm__magazines_drain_locked(lane, magazines, UINT32_MAX);
+        status = vmm__lane_take_plain_locked(lane, bytes, out);
+    }
+    if (status != VMM_OK ||
+        !vmm__live_table_add(lane->large.directory->live, lane->last.address, bytes))
+        return status;
+    struct block *block = lane->last.block;
+    if (block->state == BLOCK_SLAB)
+        block->slab->listed_bits |= UINT64_C(1)
+                                    << vmm__slab_object(block->slab, lane->last.address);
+    else
+        block->is_listed = true;
+    return VMM_OK;
+}
+
+vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t bytes,
+                                       void **out)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    vmm_status status = vmm__heap_take_from(&lane->large, block, block->node.size, &block);
+    if (status == VMM_OK)
+        *out = block_publish(lane, &lane->large, block, bytes);
+    return status;
+}
+
+/* ---- Free --------------------------------------------------------------------------------- */
+
+/* Finds a live block or object, which from then on is not listed. False if it is not live, or was freed without the
+ * lock. */
+static bool ref_find_live(struct lane *lane, const struct heap *heap, uint64_t address,
+                          struct block_ref *ref)
+{
+    if (!vmm__block_ref_find_live(heap, address, ref))
+        return false;
+    if (!vmm__block_ref_is_listed(ref))
+        return true;
+    if (!vmm__live_table_remove(lane->large.directory->live, address))
+        return false;
+    vmm__block_ref_set_listed(ref, false);
+    return true;
+}
+
+static void object_give(struct lane *lane, struct slab *slab, uint32_t object)
+{
+    vmm__counters_free(&lane->counters, lane->totals, slab->requested[object], slab->object_bytes);
+    vmm__slab_give(&lane->slabs, slab, object, vmm__timeline_now(&lane->timeline));
+}
+
+/*
+ * A lane whose memory other streams search records events as it frees: an event that is recorded at the search passes
+ * later. It records one for each 64th of its large heap, so about that much at most is freed and has no event; but at
+ * least 16 MiB apart, because an event costs about half a microsecond. Without another search each distance is 1/64
+ * longer than the one before, so the events become rare.
+ */
+enum { EVENT_SHARE = 64, EVENT_LEAST_BYTES = 16 << 20 };
+
+void vmm__lane_lend_locked(struct lane *lane)
+{
+    lane->event_distance_bytes = vmm__max(EVENT_LEAST_BYTES, lane->large.bytes / EVENT_SHARE);
+    lane->until_event_bytes = vmm__min(lane->until_event_bytes, lane->event_distance_bytes);
+}
+
+/* A driver error here does not fail the free. */
+static __attribute__((noinline)) void event_record(struct lane *lane)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__timeline_record(&lane->timeline, vmm__timeline_now(&lane->timeline));
+    vmm__error_restore(&line);
+    lane->event_distance_bytes += lane->event_distance_bytes / EVENT_SHARE;
+    lane->until_event_bytes = lane->event_distance_bytes;
+}
+
+/* Not inlined, so that the fast path needs no stack frame. */
+static __attribute__((noinline)) void block_return(struct lane *lane, struct heap *heap,
+                                                   struct block *block)
+{
+    uint64_t bytes = block->node.size;
+    (void)vmm__heap_give(heap, block, vmm__timeline_now(&lane->timeline));
+    if (bytes >= lane->until_event_bytes)
+        event_record(lane);
+    else
+        lane->until_event_bytes -= bytes;
+}
+
+static void block_give(struct lane *lane, struct heap *heap, struct block *block)
+{
+    vmm__counters_free(&lane->counters, lane->totals, block->requested_bytes, block->node.size);
+    if (!vmm__heap_give_last(heap, block, vmm__timeline_now(&lane->timeline)))
+        block_return(lane, heap, block);
+}
+
+void vmm__lane_give_kept_locked(struct lane *lane, struct live_entry *entry)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    uint64_t address = vmm__live_entry_address(entry);
+    struct heap *heap = vmm__directory_heap(lane->large.directory, address);
+    struct block_ref ref;
+    (void)vmm__block_ref_find(heap, address, &ref); /* a listed block is allocated */
+    vmm__block_ref_set_listed(&ref, false);
+    vmm__live_entry_clear(entry);
+    if (ref.slab == NULL)
+        block_give(lane, heap, ref.block);
+    else
+        object_give(lane, ref.slab, ref.object);
+}
+
+/* Makes a live block wait if other streams may still use it: VMM__PENDING. VMM_OK: none does. */
+static vmm_status ref_await(struct lane *lane, struct heap *heap, uint64_t address,
+                            struct block_ref *ref)
+{
+    vmm_status status = vmm__uses_end(&lane->uses, address);
+    if (status != VMM__PENDING)
+        return status;
+    uint64_t bytes = vmm__block_ref_bytes(ref);
+    vmm__block_ref_set_pinned(heap, ref, false);
+    /* First, because the next call may flush and the bytes stay active. */
+    vmm__counters_wait(&lane->counters, bytes);
+    vmm__counters_free(&lane->counters, lane->totals, vmm__block_ref_requested_bytes(ref), bytes);
+    vmm__block_ref_wait(ref);
+    vmm__listener_call(heap, VMM_CHANGE_WAIT, address, bytes);
+    return VMM__PENDING;
+}
+
+/* Frees a block in any special case: pinned, used, or not live. */
+static __attribute__((noinline)) vmm_status ref_give(struct lane *lane, struct heap *heap,
+                                                     uint64_t address)
+{
+    struct block_ref ref;
+    if (!ref_find_live(lane, heap, address, &ref))
+        return vmm__block_ref_unknown("vmm_free", heap, address);
+    vmm_status status = ref_await(lane, heap, address, &ref);
+    if (status != VMM_OK)
+        return status == VMM__PENDING ? VMM_OK : status;
+    vmm__block_ref_set_pinned(heap, &ref, false);
+    if (ref.slab == NULL)
+        block_give(lane, heap, ref.block);
+    else
+        object_give(lane, ref.slab, ref.object);
+    return VMM_OK;
+}
+
+/* Frees a listed block that is not pinned. */
+static vmm_status listed_give(struct lane *lane, struct heap *heap, struct block *block,
+                              uint64_t address)
+{
+    if (!vmm__live_table_remove(lane->large.directory->live, address))
+        return vmm__block_ref_unknown("vmm_free", heap, address);
+    if (block->state != BLOCK_SLAB) {
+        block->is_listed = false;
+        block_give(lane, heap, block);
+        return VMM_OK;
+    }
+    uint32_t object = vmm__slab_object(block->slab, address);
+    block->slab->listed_bits &= ~(UINT64_C(1) << object);
+    object_give(lane, block->slab, object);
+    return VMM_OK;
+}
+
+/* Whether a live block or object is in the live table. */
+static bool is_listed(const struct block *block, uint64_t address)
+{
+    if (block->state != BLOCK_SLAB)
+        return block->state == BLOCK_LIVE && block->address == address && block->is_listed;
+    uint32_t object = vmm__slab_object(block->slab, address);
+    return object != SLAB_OBJECTS && (block->slab->listed_bits >> object & 1) != 0;
+}
+
+/* Frees what is not an ordinary live block: see listed_give() and ref_give(). */
+static __attribute__((noinline)) vmm_status special_give(struct lane *lane, struct heap *heap,
+                                                         struct block *block, uint64_t address)
+{
+    return is_listed(block, address) ? listed_give(lane, heap, block, address)
+                                     : ref_give(lane, heap, address);
+}
+
+vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t address)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    struct block *block = lane->last.block;
+    if (vmm__lane_last_heap(lane, address) == NULL)
+        block = vmm__heap_find(heap, address);
+    if (block == NULL || vmm__uses_count(&lane->uses) != 0)
+        return ref_give(lane, heap, address);
+    if (block->state == BLOCK_LIVE && block->address == address &&
+        !(block->is_pinned | block->is_listed)) {
+        block_give(lane, heap, block);
+        return VMM_OK;
+    }
+    if (block->state != BLOCK_SLAB)
+        return special_give(lane, heap, block, address);
+    struct slab *slab = block->slab;
+    uint32_t object = vmm__slab_object(slab, address);
+    uint64_t special_bits =
+        slab->free_bits | slab->waiting_bits | slab->pinned_bits | slab->listed_bits;
+    if (object == SLAB_OBJECTS || (special_bits >> object & 1) != 0)
+        return special_give(lane, heap, block, address);
+    object_give(lane, slab, object);
+    return VMM_OK;
+}
+
+/* Frees a block that waited. */
+static void ref_release(struct lane *lane, struct heap *heap, struct block_ref *ref,
+                        uint64_t address)
+{
+    uint64_t epoch = vmm__timeline_now(&lane->timeline);
+    uint64_t bytes = vmm__block_ref_bytes(ref);
+    vmm__counters_release(&lane->counters, bytes);
+    vmm__listener_call(heap, VMM_CHANGE_FREE, address, bytes);
+    if (ref->slab == NULL)
+        (void)vmm__heap_give(heap, ref->block, epoch);
+    else
+        vmm__slab_give(&lane->slabs, ref->slab, ref->object, epoch);
+}
+
+/* A stream that uses a graph pool has a timeline besides the graph pool's own. After the lane's
+ * stream is closed, the same handle names another stream. */
+static bool is_own(const struct lane *lane, const struct timeline *other)
+{
+    if (other == &lane->timeline)
+        return true;
+    return other->stream == lane->stream && !vmm__timeline_has_ended(&lane->timeline);
+}
+
+vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t address,
+                                struct timeline *other)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    struct block_ref ref;
+    if (!ref_find_live(lane, heap, address, &ref))
+        return vmm__block_ref_unknown("vmm_record_stream", heap, address);
+    if (is_own(lane, other))
+        return VMM_OK;
+    return vmm__uses_add(&lane->uses, address, other);
+}
+
+vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned)
+{
+    VMM_ASSERT_HELD(&heap->lane->lock);
+    struct block_ref ref;
+    if (!ref_find_live(heap->lane, heap, address, &ref))
+        return vmm__block_ref_unknown(pinned ? "vmm_pin" : "vmm_unpin", heap, address);
+    vmm__block_ref_set_pinned(heap, &ref, pinned);
+    return VMM_OK;
+}
+
+vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    vmm_status any = VMM__NOTHING;
+    uint64_t address;
+    struct uses_pass pass;
+    vmm__uses_pass_begin(&lane->uses, most, &pass);
+    vmm_status status = vmm__uses_pass_next(&lane->uses, &pass, &address);
+    while (status == VMM_OK) {
+        struct heap *heap = vmm__directory_heap(lane->large.directory, address);
+        struct block_ref ref;
+        if (vmm__block_ref_find(heap, address, &ref))
+            ref_release(lane, heap, &ref, address);
+        any = VMM_OK;
+        status = vmm__uses_pass_next(&lane->uses, &pass, &address);
+    }
+    if (any == VMM_OK) /* no later call flushes the change of the active bytes */
+        vmm__counters_flush(&lane->counters, lane->totals);
+    return status == VMM__NOTHING ? any : status;
+}
+
+uint64_t vmm__lane_settle_locked(struct lane *lane)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    (void)vmm__lane_poll_locked(lane, UINT32_MAX);
+    (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
+    return vmm__timeline_advance(&lane->timeline);
+}

@@ -1,0 +1,189 @@
+/* Lists and tables of lanes: see lanes.h. */
+#include "lane/lanes.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+
+enum { TABLE_BYTES = LANE_BUCKETS * sizeof(struct lane *) };
+
+static unsigned bucket_of(vmm_stream stream)
+{
+    uint64_t hash = (uint64_t)(uintptr_t)stream * UINT64_C(0x9E3779B97F4A7C15);
+    return (unsigned)(hash >> (64 - LANE_BUCKET_BITS));
+}
+
+/* ---- Lists -------------------------------------------------------------------------------- */
+
+static void list_leave(struct lane *lane)
+{
+    struct lane_list *list = lane->list;
+    if (list == NULL)
+        return;
+    *(lane->list_prev != NULL ? &lane->list_prev->list_next : &list->first) = lane->list_next;
+    *(lane->list_next != NULL ? &lane->list_next->list_prev : &list->last) = lane->list_prev;
+    list->count--;
+    lane->list = NULL;
+}
+
+/* Moves a lane to the end of a list, out of the list that it is in. */
+static void list_move(struct lane *lane, struct lane_list *list)
+{
+    list_leave(lane);
+    lane->list = list;
+    lane->list_prev = list->last;
+    lane->list_next = NULL;
+    *(list->last != NULL ? &list->last->list_next : &list->first) = lane;
+    list->last = lane;
+    list->count++;
+}
+
+struct lane *vmm__lane_list_turn(struct lane_list *list)
+{
+    struct lane *lane = list->first;
+    if (lane != NULL)
+        list_move(lane, list);
+    return lane;
+}
+
+/* Moves a lane without memory to the list of invariant 2. */
+static void list_settle(struct lanes *lanes, struct lane *lane)
+{
+    if (lane->is_graph)
+        list_leave(lane);
+    else
+        list_move(lane, lane->is_detached ? &lanes->spare : &lanes->vacant);
+}
+
+static void recent_leave(struct lanes *lanes, struct lane *lane)
+{
+    if (lane->recent_prev != NULL)
+        lane->recent_prev->recent_next = lane->recent_next;
+    else if (lanes->recent == lane)
+        lanes->recent = lane->recent_next;
+    if (lane->recent_next != NULL)
+        lane->recent_next->recent_prev = lane->recent_prev;
+    lane->recent_prev = NULL;
+    lane->recent_next = NULL;
+}
+
+void vmm__lanes_touch(struct lanes *lanes, struct lane *lane)
+{
+    if (lanes->recent == lane)
+        return;
+    recent_leave(lanes, lane);
+    lane->recent_next = lanes->recent;
+    if (lanes->recent != NULL)
+        lanes->recent->recent_prev = lane;
+    lanes->recent = lane;
+    if (lane->list != &lanes->stocked)
+        list_move(lane, &lanes->stocked);
+}
+
+void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane)
+{
+    recent_leave(lanes, lane);
+    list_settle(lanes, lane);
+}
+
+/* ---- Buckets ------------------------------------------------------------------------------ */
+
+struct lane *vmm__lanes_find(const struct lanes *lanes, vmm_stream stream)
+{
+    struct lane *lane =
+        atomic_load_explicit(&lanes->buckets[bucket_of(stream)], memory_order_acquire);
+    while (lane != NULL && lane->stream != stream)
+        lane = atomic_load_explicit(&lane->next_in_bucket, memory_order_acquire);
+    return lane;
+}
+
+struct lane *vmm__lanes_find_closed(const struct lanes *lanes, vmm_stream stream)
+{
+    struct map_node *node = vmm__map_find(&lanes->closed, (uint64_t)(uintptr_t)stream);
+    return node == NULL ? NULL : VMM_MAP_RECORD(node, struct lane, closed);
+}
+
+static void bucket_enter(struct lanes *lanes, struct lane *lane)
+{
+    _Atomic(struct lane *) *bucket = &lanes->buckets[bucket_of(lane->stream)];
+    struct lane *next = atomic_load_explicit(bucket, memory_order_relaxed);
+    atomic_store_explicit(&lane->next_in_bucket, next, memory_order_release);
+    atomic_store_explicit(&lane->is_detached, false, memory_order_release);
+    atomic_store_explicit(bucket, lane, memory_order_release);
+}
+
+static void bucket_leave(struct lanes *lanes, struct lane *lane)
+{
+    _Atomic(struct lane *) *link = &lanes->buckets[bucket_of(lane->stream)];
+    struct lane *found = atomic_load_explicit(link, memory_order_relaxed);
+    while (found != lane) {
+        link = &found->next_in_bucket;
+        found = atomic_load_explicit(link, memory_order_relaxed);
+    }
+    struct lane *next = atomic_load_explicit(&lane->next_in_bucket, memory_order_relaxed);
+    atomic_store_explicit(&lane->is_detached, true, memory_order_release);
+    atomic_store_explicit(link, next, memory_order_release);
+}
+
+void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream)
+{
+    vmm__map_remove(&lanes->closed, &lane->closed);
+    atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
+    bucket_enter(lanes, lane);
+    if (lane->list != &lanes->stocked)
+        list_settle(lanes, lane);
+}
+
+void vmm__lanes_hide(struct lanes *lanes, struct lane *lane)
+{
+    bucket_leave(lanes, lane);
+    lane->closed.key = (uint64_t)(uintptr_t)lane->stream;
+    vmm__map_add(&lanes->closed, &lane->closed);
+    if (lane->list != &lanes->stocked)
+        list_settle(lanes, lane);
+}
+
+/* ---- All ---------------------------------------------------------------------------------- */
+
+static void all_add(struct lanes *lanes, struct lane *lane)
+{
+    *(lanes->last != NULL ? &lanes->last->next : &lanes->first) = lane;
+    lanes->last = lane;
+    lanes->count++;
+}
+
+void vmm__lanes_add_graph_pool(struct lanes *lanes, struct lane *lane)
+{
+    lane->is_graph = true;
+    atomic_store_explicit(&lane->is_detached, true, memory_order_relaxed);
+    lane->next_graph_pool = lanes->graph_pools;
+    lanes->graph_pools = lane;
+    all_add(lanes, lane);
+}
+
+void vmm__lanes_add(struct lanes *lanes, struct lane *lane)
+{
+    all_add(lanes, lane);
+    bucket_enter(lanes, lane);
+    list_settle(lanes, lane);
+}
+
+vmm_status vmm__lanes_init(struct lanes *lanes)
+{
+    *lanes = (struct lanes){ .buckets = vmm__host_table_alloc(TABLE_BYTES) };
+    if (lanes->buckets != NULL)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_HOST_OOM, "vmm_create: no host memory for the table of streams");
+}
+
+vmm_status vmm__lanes_fini(struct lanes *lanes)
+{
+    vmm_status first = VMM_OK;
+    vmm__map_clear(&lanes->closed, NULL);
+    while (lanes->first != NULL) {
+        struct lane *lane = lanes->first;
+        lanes->first = lane->next;
+        vmm_status status = vmm__lane_close(lane);
+        first = first == VMM_OK ? status : first;
+    }
+    vmm__host_table_free(lanes->buckets, TABLE_BYTES);
+    return first;
+}
