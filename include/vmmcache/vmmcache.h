@@ -51,7 +51,7 @@
  * Lost device. A device is lost if its context was destroyed or reset, or if a kernel broke it.
  * After a driver call reports this, the cache makes no further driver call. vmm_alloc(),
  * vmm_trim(), vmm_compact(), vmm_wait(), vmm_poll(), vmm_stream_end(), vmm_device_memory(),
- * vmm_debug_check() and vmm_pool_begin() then return ERR_LOST and the line of the first call that
+ * vmm_debug_check() and vmm_pool_create() then return ERR_LOST and the line of the first call that
  * failed. vmm_free() and the functions that report still work. vmm_destroy() releases all host
  * memory and, with the CUDA driver, the device memory, which outlives the context. If the program
  * does not destroy the cache, or if the driver refuses to release something, that device memory
@@ -143,6 +143,7 @@ VMM_API const char *vmm_version(void);
 /* ---- Configuration ------------------------------------------------------------------------ */
 
 typedef struct vmm_cache vmm_cache;
+typedef struct vmm_pool vmm_pool; /* see "Pools" */
 
 /* CUstream and cudaStream_t are this type, so both convert without a cast. NULL is the default
  * stream. The host and sim drivers accept any value as the name of a stream. */
@@ -219,13 +220,13 @@ typedef enum vmm_compaction {
 #define VMM_FOOTPRINT_ANY UINT32_MAX
 
 /*
- * The pressure function. A request calls it if it needs `bytes` more bytes and would otherwise
- * fail. It returns non-zero if it freed something: the request then retries, and calls it again if
+ * The pressure function. A request calls it if its pool needs `bytes` more bytes and it would
+ * otherwise fail. It returns non-zero if it freed something: the request then retries, and calls it again if
  * the retry fails, at most 64 times per request. Called without locks; several threads may call it
  * at once. It may free blocks, trim and allocate. A request that it makes does not call it again on
  * the same thread.
  */
-typedef int (*vmm_pressure_fn)(void *context, size_t bytes);
+typedef int (*vmm_pressure_fn)(void *context, vmm_pool *pool, size_t bytes);
 
 /*
  * Modes that find bugs of the program. They cost time and memory: docs/guide.md, "Debug mode". Each
@@ -541,74 +542,216 @@ VMM_API vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream);
  */
 VMM_API vmm_status vmm_wait(vmm_cache *cache);
 
-/* ---- Pools of graphs ---------------------------------------------------------------------- */
+/* ---- Pools -------------------------------------------------------------------------------- */
 
 /*
- * A captured graph uses the same addresses at each launch, on any stream, without calling the
- * allocator. Therefore blocks that are allocated during a capture come from a graph pool. Until the
- * program releases the pool, the cache does not use the pool's memory for other requests, move it
- * or release it, whether blocks in it are live or free.
+ * A pool is a part of a cache with physical memory of its own: a chunk serves one pool at a time.
+ * Chunks without live blocks may go to another pool, unless the pool is retained or has
+ * reserve_bytes. A pool has a name, a limit and statistics. Every cache has a default pool, which serves vmm_alloc() unless the
+ * thread pushed another pool or a route leads elsewhere. vmm_free() frees blocks of every pool.
  *
- *   vmm_pool_begin(cache, id, filter, context);
- *   ... cuStreamBeginCapture, work, vmm_alloc, vmm_free, cuStreamEndCapture ...
- *   vmm_pool_end(cache, id);
- *   ... cuGraphLaunch, any number of times ...
- *   vmm_pool_release(cache, id);      after the graph has been destroyed
+ *   vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+ *   options.name = "weights";
+ *   vmm_pool *pool;
+ *   vmm_pool_create(cache, &options, &pool);
+ *   vmm_alloc_from(pool, bytes, stream, &p);
  *
- * The cache neither records events on a stream that is being captured nor waits for one. Memory
- * that needs such an event before its reuse stays unused until the capture has ended.
+ * A pool handle is looked up, not followed: a call with the handle of a destroyed pool fails with
+ * ERR_INVALID_ARGUMENT. Calls of several threads on one pool are allowed, but no other call on a
+ * pool may be under way when vmm_pool_destroy() is called. After fork(), the calls return
+ * ERR_FORKED in the child. On a lost device, vmm_alloc_from() returns ERR_LOST; calls that only
+ * change records still work.
  */
 
-/* Identifies a graph pool: two numbers that the program chooses (PyTorch's MempoolId_t), not both
- * 0. */
+/* Two numbers that the program chooses, such as PyTorch's MempoolId_t. Zeros: none. */
 typedef struct vmm_pool_id {
     uint64_t first;
     uint64_t second;
 } vmm_pool_id;
+
+/*
+ * GENERAL: ordinary memory.
+ *
+ * GRAPH: memory of captured graphs. A captured graph uses the same addresses at each launch, on any
+ * stream, without calling the allocator. Until the pool is destroyed, its memory is therefore not
+ * moved, released or given to another stream, whether blocks in it are live or free. Blocks that
+ * are allocated during a capture belong into such a pool:
+ *
+ *   options.kind = VMM_POOL_GRAPH;
+ *   vmm_pool_create(cache, &options, &pool);
+ *   vmm_pool_route(pool, filter, context);
+ *   ... cuStreamBeginCapture, work, vmm_alloc, vmm_free, cuStreamEndCapture ...
+ *   vmm_pool_unroute(pool);
+ *   ... cuGraphLaunch, any number of times ...
+ *   vmm_pool_destroy(pool, 1);        after the graph has been destroyed
+ *
+ * The cache neither records events on a stream that is being captured nor waits for one. Memory
+ * that needs such an event before its reuse stays unused until the capture has ended.
+ */
+typedef enum vmm_pool_kind { VMM_POOL_GENERAL = 0, VMM_POOL_GRAPH = 1 } vmm_pool_kind;
+
+/* Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size. */
+typedef struct vmm_pool_options {
+    size_t struct_size;
+    const char *name;       /* for reports; copied, up to 63 bytes; NULL: "#N" */
+    uint64_t limit_bytes;   /* most physical memory that the pool may reserve; 0: no limit */
+    uint64_t reserve_bytes; /* memory that other pools leave free for this one, below the limit of
+                               the cache or the size of the device */
+    vmm_pool_kind kind;
+    uint64_t user_id[2]; /* reported in vmm_item and vmm_change; not the same as in another pool;
+                            zeros: none */
+} vmm_pool_options;
+
+/* clang-format off */
+#ifdef __cplusplus
+#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, { 0, 0 } }
+#else
+#define VMM_POOL_OPTIONS_INIT { .struct_size = sizeof(vmm_pool_options) }
+#endif
+/* clang-format on */
+
+/*
+ * Does:     creates a pool. It has no memory yet.
+ * Takes:    options; NULL: all defaults.
+ * Returns:  VMM_OK and the pool in *out.
+ * Owns:     the cache. vmm_destroy() destroys the pools that are left.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache or out; a wrong option; another pool has the user
+ *           id), ERR_DEVICE_OOM (reserve_bytes of all pools exceed the limit of the cache or the
+ *           device), ERR_HOST_OOM, ERR_LOST.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options,
+                                                 vmm_pool **out);
+
+/*
+ * Does:     destroys a pool. The default pool adopts its live blocks, and its free memory once the
+ *           work on it has ended. If the pool was retained or is of the kind GRAPH, graphs may have
+ *           been launched on any stream: the call then waits for the device. During a capture it
+ *           cannot wait; then vmm_pool_unroute() or vmm_wait() after the capture waits, or a
+ *           request that would otherwise fail.
+ * Takes:    adopt: 0 refuses a pool with live blocks.
+ * Returns:  VMM_OK.
+ * Threads:  any; no other call on the pool may be under way.
+ * On failure: ERR_INVALID_ARGUMENT (not a pool; the default pool; a route or a push leads to it; it
+ *           is retained; it has live blocks and adopt is 0): nothing has changed. ERR_DRIVER,
+ *           ERR_LOST, ERR_HOST_OOM: the wait failed; the pool is destroyed, and a later call
+ *           retries the wait.
+ */
+VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int adopt);
+
+/*
+ * Returns:  the default pool of a cache; NULL if the cache is NULL or was destroyed.
+ * Threads:  any.
+ */
+VMM_API vmm_pool *vmm_cache_pool(vmm_cache *cache);
+
+/*
+ * Returns:  the pool of a cache that has this user id; NULL if there is none.
+ * Threads:  any.
+ */
+VMM_API vmm_pool *vmm_pool_find(vmm_cache *cache, vmm_pool_id id);
+
+/*
+ * Does:     vmm_alloc() from a pool, whatever is pushed or routed.
+ * Returns, Owns, Threads: as vmm_alloc().
+ * On failure: as vmm_alloc(); ERR_INVALID_ARGUMENT also if `pool` is not a pool. ERR_DEVICE_OOM
+ *           also if the limit of the pool is reached; the line then names the pool.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_alloc_from(vmm_pool *pool, size_t bytes, vmm_stream stream,
+                                                void **out);
+
+/*
+ * Does:     from now on, vmm_alloc() of the calling thread on the pool's cache allocates from the
+ *           pool, until vmm_pool_pop(). Pushes nest; a push comes before every route.
+ * Returns:  VMM_OK.
+ * Threads:  any. Pop before the thread ends: the pool cannot be destroyed while it is pushed.
+ * On failure: ERR_INVALID_ARGUMENT (not a pool), ERR_HOST_OOM.
+ */
+VMM_API vmm_status vmm_pool_push(vmm_pool *pool);
+
+/*
+ * Does:     ends the last push of the calling thread.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (`pool` is not what the thread pushed last).
+ */
+VMM_API vmm_status vmm_pool_pop(vmm_pool *pool);
 
 /* Returns non-zero if requests of a stream belong to the pool. Any thread that allocates may call
  * it, with a lock held: it must not call the cache. */
 typedef int (*vmm_pool_filter)(void *context, vmm_stream stream);
 
 /*
- * Does:     starts to route requests to a graph pool, until vmm_pool_end(): requests whose stream
- *           passes the filter allocate from it. The first vmm_pool_begin() of an id creates the
- *           pool. Each vmm_pool_begin() adds a use of the pool, which one vmm_pool_release() ends.
- *           If several pools are active, the cache asks the filter of the latest first. The call
- *           records an event on each stream that is not being captured, so that during the capture
- *           the cache can tell which memory is free. Call it before the capture begins.
+ * Does:     leads vmm_alloc() of all threads to a pool, until vmm_pool_unroute(), if its stream
+ *           passes the filter. If several routes match, the latest wins. For a pool of the kind
+ *           GRAPH, the call records an event on each stream that is not being captured, so that
+ *           during the capture the cache can tell which memory is free: call it before the capture
+ *           begins. Until the end of such a route the cache does not wait for the whole device.
  * Takes:    filter; NULL: every stream.
  * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache, an id of zeros, an id that is already active),
- *           ERR_HOST_OOM, ERR_LOST.
+ * On failure: ERR_INVALID_ARGUMENT (not a pool, or a route leads to it already), ERR_HOST_OOM,
+ *           ERR_LOST.
  */
-VMM_API vmm_status vmm_pool_begin(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filter,
-                                  void *context);
+VMM_API vmm_status vmm_pool_route(vmm_pool *pool, vmm_pool_filter filter, void *context);
 
 /*
- * Does:     stops the routing that vmm_pool_begin() started. The cache does not call the filter
- *           after the return. If a vmm_pool_release() during the capture deferred its wait, the
- *           call waits for the device; if that wait fails, a later call retries it.
+ * Does:     ends the route to a pool. The cache does not call the filter after the return. If the
+ *           destruction of a pool during the capture deferred its wait, the call waits for the
+ *           device; if that wait fails, a later call retries it.
  * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no active pool has this id).
+ * On failure: ERR_INVALID_ARGUMENT (not a pool, or no route leads to it).
  */
-VMM_API vmm_status vmm_pool_end(vmm_cache *cache, vmm_pool_id id);
+VMM_API vmm_status vmm_pool_unroute(vmm_pool *pool);
 
 /*
- * Does:     ends one use of a graph pool. With the last use, the pool's free memory becomes
- *           available to all requests after the device has finished all work, because graphs may
- *           have been launched on any stream. The call waits for that. During a capture it cannot
- *           wait; then a vmm_pool_end() or vmm_wait() after the capture waits, or a request that
- *           would otherwise fail. Live blocks stay until they are freed.
+ * Does:     declares that something besides live blocks relies on the addresses of a pool, such as
+ *           a captured graph. Until as many vmm_pool_drop(), the pool's memory is not moved,
+ *           released or given to another stream, live or free. A pool of the kind GRAPH is treated
+ *           so all its life; retaining it only refuses vmm_pool_destroy().
  * Returns:  VMM_OK.
- * Threads:  any. Other calls that need more than cached memory wait for this call.
- * On failure: ERR_INVALID_ARGUMENT (NULL cache, or no pool in use has this id). ERR_DRIVER,
- *           ERR_LOST, ERR_HOST_OOM: the wait failed; the use has ended, and a later call retries
- *           the wait.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (not a pool).
  */
-VMM_API vmm_status vmm_pool_release(vmm_cache *cache, vmm_pool_id id);
+VMM_API vmm_status vmm_pool_retain(vmm_pool *pool);
+
+/*
+ * Does:     ends one use that vmm_pool_retain() declared. After the last one the pool's memory
+ *           becomes available again as after vmm_pool_destroy(): the call waits for the device, or
+ *           a later call does.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (not a pool, or it is not retained); ERR_DRIVER, ERR_LOST,
+ *           ERR_HOST_OOM: the wait failed; the use has ended, and a later call retries the wait.
+ */
+VMM_API vmm_status vmm_pool_drop(vmm_pool *pool);
+
+/*
+ * Returns:  how often a pool was retained and not dropped; 0 if it is not a pool.
+ * Threads:  any.
+ */
+VMM_API uint64_t vmm_pool_uses(vmm_pool *pool);
+
+/*
+ * Does:     sets the most physical memory that a pool may reserve. The call releases no memory.
+ *           For the default pool this is a limit besides that of the cache (vmm_limit_set()).
+ * Takes:    limit_bytes; 0: no limit.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (not a pool).
+ */
+VMM_API vmm_status vmm_pool_limit_set(vmm_pool *pool, uint64_t limit_bytes);
+
+/*
+ * Does:     vmm_trim() of one pool: releases its idle memory until at most keep_bytes of the pool
+ *           stay reserved. Idle memory whose work still runs stays. Does not compact. A retained
+ *           pool keeps everything.
+ * Returns:  VMM_OK and the bytes that this call released in *released, which may be NULL.
+ * Threads:  any.
+ * On failure: as vmm_trim().
+ */
+VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, size_t keep_bytes, size_t *released);
 
 /* ---- Statistics --------------------------------------------------------------------------- */
 
@@ -639,7 +782,7 @@ typedef struct vmm_stat {
     X(compactions, COUNT, "Compactions")            /* that moved live bytes */                    \
     X(pressure_calls, COUNT, "Pressure calls")      /* calls of vmm_config.pressure */             \
     X(limit_bytes, BYTES, "Limit (0: none)")        /* of reserved_bytes */                        \
-    X(streams, COUNT, "Streams")                    /* pools in use */                             \
+    X(streams, COUNT, "Streams")                    /* known, in all pools */                      \
     X(retries, COUNT, "Retries")                    /* allocations that needed a reclaim step */   \
     X(ooms, COUNT, "Out of memory")        /* allocations that failed because memory ran out */    \
     X(stalls, COUNT, "Stalls")             /* waits of the host for the device */                  \
@@ -697,6 +840,13 @@ typedef struct vmm_stats {
  *           too large).
  */
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
+
+/*
+ * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: calls, waits
+ *           and driver time.
+ * Returns, Threads, On failure: as vmm_stats_get(); ERR_INVALID_ARGUMENT also if it is not a pool.
+ */
+VMM_API vmm_status vmm_pool_stats_get(vmm_pool *pool, vmm_stats *out);
 
 /*
  * Does:     sets the peak of every statistic to its current value.
@@ -793,15 +943,16 @@ typedef struct vmm_item {
     uint64_t address;
     uint64_t bytes;
     uint64_t requested_bytes; /* live blocks: the requested size; else 0 */
-    vmm_stream stream;        /* of the pool that contains it */
-    vmm_pool_id pool;         /* of the graph pool; zeros: none */
+    vmm_stream stream;        /* whose memory it is */
+    vmm_pool *pool;           /* NULL: a pool that is being destroyed */
+    vmm_pool_id pool_id;      /* its user id; zeros: none */
     int is_small;             /* blocks of up to 1 MiB, which share no chunk with larger blocks */
     int is_view;              /* a block in a view, or its range */
 } vmm_item;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, { 0, 0 }, 0, 0 }
+#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, NULL, { 0, 0 }, 0, 0 }
 #else
 #define VMM_ITEM_INIT { .struct_size = sizeof(vmm_item) }
 #endif
@@ -822,6 +973,11 @@ typedef int (*vmm_visitor)(void *context, const vmm_item *item);
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).
  */
 VMM_API vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context);
+
+/*
+ * Does:     vmm_walk() of one pool.
+ */
+VMM_API vmm_status vmm_pool_walk(vmm_pool *pool, vmm_visitor visit, void *context);
 
 /*
  * Does:     finds the live block that contains an address.
@@ -849,9 +1005,10 @@ typedef struct vmm_change {
     uint64_t address;
     uint64_t bytes;
     vmm_stream stream;
-    vmm_pool_id pool; /* as in vmm_item */
-    int is_small;     /* as in vmm_item */
-    int is_view;      /* as in vmm_item */
+    vmm_pool *pool; /* as in vmm_item */
+    vmm_pool_id pool_id;
+    int is_small; /* as in vmm_item */
+    int is_view;  /* as in vmm_item */
 } vmm_change;
 
 /* Receives a change, on the thread whose call causes it. Called with locks held: must not call the

@@ -111,7 +111,7 @@ inline vmm_config make_config() noexcept
  */
 struct callbacks {
     std::function<void(const char *line)> log;
-    std::function<bool(std::size_t bytes)> pressure;
+    std::function<bool(vmm_pool *pool, std::size_t bytes)> pressure;
     std::function<void(const char *line)> debug;
 };
 
@@ -178,10 +178,10 @@ inline void log_line(void *context, const char *line) noexcept
     });
 }
 
-inline int ask_for_memory(void *context, std::size_t bytes) noexcept
+inline int ask_for_memory(void *context, vmm_pool *pool, std::size_t bytes) noexcept
 {
     state &owner = *static_cast<state *>(context);
-    return owner.guarded(0, [&] { return owner.functions.pressure(bytes) ? 1 : 0; });
+    return owner.guarded(0, [&] { return owner.functions.pressure(pool, bytes) ? 1 : 0; });
 }
 
 inline void report_debug(void *context, const char *line) noexcept

@@ -18,25 +18,32 @@
 /* The return address of the public function that contains this macro. */
 #define CALLER __builtin_return_address(0)
 
-/* Allocates if the fast path is not available; debug mode and NVTX disable the fast path. Not inlined, so that the
- * fast path needs no stack frame. */
+/* Debug mode and NVTX disable the fast path. */
+vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                               void **out)
+{
+    vmm_cache *cache = call->cache;
+    if (cache->debug == NULL && cache->nvtx == NULL)
+        return vmm__alloc_slow(cache, call->pool, bytes, stream, out);
+    vmm_status status =
+        vmm__cache_admit_work(cache, call->function); /* before the locks of debug mode and NVTX */
+    if (status != VMM_OK)
+        return status;
+    if (cache->debug != NULL)
+        return vmm__debug_alloc(call, bytes, stream, out);
+    status = vmm__alloc_slow(cache, call->pool, bytes, stream, out);
+    if (status == VMM_OK)
+        vmm__nvtx_register(cache, *out, bytes);
+    return status;
+}
+
+/* Not inlined, so that the fast path needs no stack frame. */
 static __attribute__((noinline)) vmm_status alloc_without_fast_path(vmm_cache *cache, size_t bytes,
                                                                     vmm_stream stream, void **out,
                                                                     const void *caller)
 {
-    if (cache->debug == NULL && cache->nvtx == NULL)
-        return vmm__alloc_slow(cache, bytes, stream, out);
     struct debug_call call = { .cache = cache, .function = "vmm_alloc", .caller = caller };
-    vmm_status status =
-        vmm__cache_admit_work(cache, "vmm_alloc"); /* before the locks of debug mode and NVTX */
-    if (status != VMM_OK)
-        return status;
-    if (cache->debug != NULL)
-        return vmm__debug_alloc(&call, bytes, stream, out);
-    status = vmm__alloc_slow(cache, bytes, stream, out);
-    if (status == VMM_OK)
-        vmm__nvtx_register(cache, *out, bytes);
-    return status;
+    return vmm__api_alloc_slow(&call, bytes, stream, out);
 }
 
 vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
@@ -139,7 +146,7 @@ vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream other)
     status = vmm__debug_inner(&call, &ptr);
     if (status != VMM_OK)
         return status;
-    struct lane *user = vmm__lanes_find(&cache->lanes, other);
+    struct lane *user = vmm__lane_table_find(&cache->pool.table, other);
     if (user == NULL) { /* create a lane for the stream only if the block is live */
         status = block_use(cache, ptr, NULL);
         if (status == VMM_OK)
@@ -231,7 +238,7 @@ vmm_status vmm_compact(vmm_cache *cache, uint32_t budget_ms, uint64_t *moved_byt
 vmm_status vmm_wait(vmm_cache *cache)
 {
     vmm_status status = vmm__cache_admit_work(cache, "vmm_wait");
-    return status == VMM_OK ? vmm__graph_pool_wait(cache) : status;
+    return status == VMM_OK ? vmm__pools_wait(cache) : status;
 }
 
 vmm_status vmm_poll(vmm_cache *cache)

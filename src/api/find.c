@@ -38,7 +38,8 @@ static vmm_status address_read_locked(struct vmm_cache *cache, uint64_t address,
             status = vmm__block_ref_none("vmm_find", NULL, address);
     }
     item->stream = heap->lane->stream;
-    item->pool = heap->lane->id;
+    item->pool = heap->lane->pool->handle;
+    item->pool_id = heap->lane->pool->id;
     item->is_small = heap->is_small;
     return status;
 }

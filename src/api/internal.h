@@ -21,6 +21,10 @@ static inline vmm_status vmm__api_admit(const vmm_cache *cache, const char *func
     return status == VMM_OK && argument == NULL ? vmm__cache_missing(function, name) : status;
 }
 
+/* The same for a call that names a pool. *out is NULL if there is no such pool. */
+vmm_status vmm__api_pool(vmm_pool *handle, const char *function, const void *argument,
+                         const char *name, struct pool **out);
+
 /* Logs environment variables that begin with VMM_ and that neither the library nor its tests and tools read. Only the
  * first cache of the process with a log does so. */
 void vmm__environment_check(struct vmm_cache *cache);
@@ -31,7 +35,13 @@ void vmm__leaks_log(struct vmm_cache *cache);
 /* Reads the statistics. Flushes the lanes' counters, which can raise peaks; changes nothing else. */
 void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out);
 
-/* Does what vmm_walk() does, without its checks; works also during vmm_destroy(). */
-void vmm__walk(struct vmm_cache *cache, vmm_visitor visit, void *context);
+/* Does what vmm_walk() does, or vmm_pool_walk() for `only`, without their checks; works also during vmm_destroy(). */
+void vmm__walk(struct vmm_cache *cache, const struct pool *only, vmm_visitor visit, void *context);
+
+struct debug_call;
+
+/* Allocates without the fast path, in the pool of the call. */
+vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                               void **out);
 
 #endif

@@ -36,7 +36,7 @@ void vmm__leaks_log(struct vmm_cache *cache)
     char line[LINE_BYTES] = "";
     if (cache->log == NULL && cache->log_file == NULL)
         return;
-    vmm__walk(cache, leak_count, &leaks);
+    vmm__walk(cache, NULL, leak_count, &leaks);
     if (leaks.blocks == 0)
         return;
     for (int i = 0; i < LARGEST && leaks.largest[i].address != 0; i++) {

@@ -5,6 +5,7 @@
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "cache/pool/capture.h"
 #include "cache/reclaim/trim.h"
 #include "cache/registry.h"
 #include "debug/debug_mode.h"
@@ -77,7 +78,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
         return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for the cache");
     settings_take(cache, config, driver);
     vmm__fair_init(&cache->grow_lock);
-    vmm__graph_pools_init(&cache->graph_pools);
+    vmm__routes_init(&cache->routes);
     vmm__timeline_init(&cache->copies, driver, NULL);
     status = vmm__vm_init(&cache->vm, driver, limits_choose(config, driver));
     if (status != VMM_OK)
@@ -88,9 +89,9 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     status = vmm__views_init(&cache->views, &cache->vm, &cache->directory);
     if (status != VMM_OK)
         goto fail_views;
-    status = vmm__lanes_init(&cache->lanes);
+    status = vmm__pools_init(cache);
     if (status != VMM_OK)
-        goto fail_lanes;
+        goto fail_pools;
     if (config->nvtx == VMM_ON)
         status = vmm__nvtx_open(cache);
     if (status != VMM_OK)
@@ -109,7 +110,9 @@ fail_debug:
     vmm__nvtx_close(cache);
 fail_nvtx:
     (void)vmm__lanes_fini(&cache->lanes);
-fail_lanes:
+    vmm__pools_close(cache);
+    vmm__pools_fini(cache);
+fail_pools:
     vmm__views_fini(&cache->views);
 fail_views:
     vmm__directory_fini(&cache->directory);
@@ -117,7 +120,7 @@ fail_directory:
     (void)vmm__vm_fini(&cache->vm);
 fail_memory:
     (void)vmm__timeline_fini(&cache->copies);
-    vmm__graph_pools_fini(&cache->graph_pools);
+    vmm__routes_fini(&cache->routes);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
     return status;
@@ -244,17 +247,19 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm_status status = destroy_begin(cache);
     if (status != VMM_OK)
         return status;
+    vmm__pools_close(cache);
     vmm__ticker_stop(&cache->ticker);
     struct error_line line;
     vmm__error_save(&line);
     vmm__leaks_log(cache);
-    status = vmm__graph_pools_work_wait(cache);
+    status = vmm__capture_work_wait(cache);
     if (status != VMM_OK)
-        status = vmm__graph_pools_work_wait(cache); /* retry once, like every release below */
+        status = vmm__capture_work_wait(cache); /* retry once, like every release below */
     status = first_of(status, vmm__debug_close(cache, status == VMM_OK));
     vmm__nvtx_close(cache);
     vmm__directory_fini(&cache->directory);
     status = first_of(status, vmm__lanes_fini(&cache->lanes));
+    vmm__pools_fini(cache);
     vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
@@ -263,7 +268,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
         vmm__driver_close(cache->driver);
     if (cache->log_file != NULL && cache->log_file != stderr)
         (void)fclose(cache->log_file);
-    vmm__graph_pools_fini(&cache->graph_pools);
+    vmm__routes_fini(&cache->routes);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
     if (status == VMM_OK)

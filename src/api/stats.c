@@ -18,12 +18,12 @@ static void heap_read(const struct vm *memory, const struct heap *heap, vmm_stat
     stats->pinned_bytes += heap->free_bytes - idle_bytes;
 }
 
-/* The free memory of a graph pool counts as retained, neither idle nor pinned: it stays until the pool is released. */
+/* The free memory of a retained pool counts neither as idle nor as pinned: it stays. */
 static void lane_read(const struct vm *memory, const struct lane *lane, vmm_stats *stats)
 {
     stats->occupied_bytes += lane->large.occupied_bytes;
     stats->unmovable_bytes += vmm__heap_unmovable(&lane->large) + vmm__heap_unmovable(&lane->small);
-    if (lane->is_in_use) {
+    if (vmm__lane_is_retained(lane)) {
         stats->retained_bytes += lane->large.free_bytes + lane->small.free_bytes;
         return;
     }
@@ -31,17 +31,22 @@ static void lane_read(const struct vm *memory, const struct lane *lane, vmm_stat
     heap_read(memory, &lane->small, stats);
 }
 
-static void lanes_read(struct vmm_cache *cache, vmm_stats *stats)
+/* Reads the lanes of a pool; NULL: of all. */
+static void lanes_read(struct vmm_cache *cache, const struct pool *pool, vmm_stats *stats)
 {
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        if (pool != NULL && pool != lane->pool)
+            continue;
         vmm__lane_lock(lane);
-        vmm__counters_flush(&lane->counters, &cache->totals);
+        vmm__lane_counters_flush(lane);
         lane_read(&cache->vm, lane, stats);
         vmm__lane_unlock(lane);
     }
-    stats->streams = cache->lanes.count;
-    for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next)
-        stats->stale_streams += vmm__timeline_is_stale(&lane->timeline) ? 1 : 0;
+    for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
+        bool is_counted = pool == NULL || pool == lane->pool;
+        stats->streams += is_counted ? 1 : 0;
+        stats->stale_streams += is_counted && vmm__timeline_is_stale(&lane->timeline) ? 1 : 0;
+    }
 }
 
 static void driver_read(const struct driver *driver, vmm_stats *stats)
@@ -88,7 +93,7 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
 {
     *out = (vmm_stats){ .struct_size = sizeof *out };
     vmm__fair_lock(&cache->grow_lock);
-    lanes_read(cache, out);
+    lanes_read(cache, NULL, out);
 #define STAT_READ(name, unit, label) out->name = vmm__stat_read(&cache->STAT_##name);
     VMM_STAT_MAP(STAT_READ)
     out->limbo_bytes = cache->vm.limbo_bytes;
@@ -102,20 +107,73 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     vmm__fair_unlock(&cache->grow_lock);
 }
 
+/* Where a pool counts them. */
+#define POOL_requested_bytes totals.requested_bytes
+#define POOL_allocated_bytes totals.allocated_bytes
+#define POOL_active_bytes    totals.active_bytes
+#define POOL_allocations     totals.allocations
+#define POOL_reserved_bytes  account.reserved_bytes
+#define POOL_chunks          account.chunks
+
+static void pool_stats_read(struct pool *pool, vmm_stats *out)
+{
+    *out = (vmm_stats){ .struct_size = sizeof *out };
+    vmm__fair_lock(&pool->cache->grow_lock);
+    lanes_read(pool->cache, pool, out);
+#define POOL_READ(name, unit, label) out->name = vmm__stat_read(&pool->POOL_##name);
+    VMM_STAT_MAP(POOL_READ)
+    out->limbo_bytes = pool->account.limbo_bytes;
+    out->limit_bytes = pool->account.limit_bytes;
+    vmm__fair_unlock(&pool->cache->grow_lock);
+}
+
+static vmm_status size_check(const char *function, size_t size)
+{
+    if (size >= sizeof size + sizeof(vmm_stat) && size <= STRUCT_BYTES_MOST)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "%s: struct_size is %zu; set it to sizeof(vmm_stats)", function, size);
+}
+
+/* Writes the statistics that the caller knows. */
+static void stats_copy(const vmm_stats *stats, vmm_stats *out)
+{
+    size_t size = out->struct_size;
+    memcpy(out, stats, vmm__min(size, sizeof *stats));
+    out->struct_size = size;
+}
+
 vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out)
 {
+    vmm_stats stats;
     vmm_status status = vmm__api_admit(cache, "vmm_stats_get", out, "out");
+    if (status == VMM_OK)
+        status = size_check("vmm_stats_get", out->struct_size);
     if (status != VMM_OK)
         return status;
-    size_t size = out->struct_size;
-    if (size < sizeof size + sizeof(vmm_stat) || size > STRUCT_BYTES_MOST)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_stats_get: struct_size is %zu; set it to sizeof(vmm_stats)", size);
-    vmm_stats stats;
     vmm__stats_read(cache, &stats);
-    memcpy(out, &stats, vmm__min(size, sizeof stats));
-    out->struct_size = size;
+    stats_copy(&stats, out);
     return VMM_OK;
+}
+
+vmm_status vmm_pool_stats_get(vmm_pool *handle, vmm_stats *out)
+{
+    vmm_stats stats;
+    struct pool *pool;
+    vmm_status status = vmm__api_pool(handle, "vmm_pool_stats_get", out, "out", &pool);
+    if (status == VMM_OK)
+        status = size_check("vmm_pool_stats_get", out->struct_size);
+    if (status != VMM_OK)
+        return status;
+    pool_stats_read(pool, &stats);
+    stats_copy(&stats, out);
+    return VMM_OK;
+}
+
+static void pool_peaks_reset(struct pool *pool)
+{
+#define POOL_RESET_PEAK(name, unit, label) vmm__stat_reset_peak(&pool->POOL_##name);
+    VMM_STAT_MAP(POOL_RESET_PEAK)
 }
 
 vmm_status vmm_stats_reset_peak(vmm_cache *cache)
@@ -127,6 +185,9 @@ vmm_status vmm_stats_reset_peak(vmm_cache *cache)
     vmm__cache_counters_flush(cache, NULL);
 #define STAT_RESET_PEAK(name, unit, label) vmm__stat_reset_peak(&cache->STAT_##name);
     VMM_STAT_MAP(STAT_RESET_PEAK)
+    pool_peaks_reset(&cache->pool);
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        pool_peaks_reset(pool);
     vmm__fair_unlock(&cache->grow_lock);
     return VMM_OK;
 }

@@ -7,9 +7,11 @@
  * memory, which a walk of one lane after another would miss or show twice. */
 struct walk {
     vmm_cache *cache;
+    const struct pool *only; /* NULL: all pools */
     vmm_visitor visit;
     void *context;
     bool ended;
+    const struct pool *pool;   /* of the current chunk */
     struct heap *heap;         /* of the current chunk; NULL: none */
     const struct block *block; /* the block that covers the start of the chunk */
 };
@@ -22,12 +24,13 @@ static void item_visit(struct walk *walk, vmm_item item)
                    (item.state == VMM_ITEM_LIVE || item.state == VMM_ITEM_WAITING);
     if (is_used && walk->cache->debug != NULL)
         walk->cache->debug_view->show(walk->cache->debug, &item);
+    item.pool = walk->pool->handle;
+    item.pool_id = walk->pool->id;
     if (lane != NULL) {
         item.stream = lane->stream;
-        item.pool = lane->id;
         item.is_small = walk->heap->is_small;
     }
-    if (walk->ended)
+    if (walk->ended || (walk->only != NULL && walk->only != walk->pool))
         return;
     struct callback callback;
     vmm__callback_begin(&callback, walk->cache, true);
@@ -184,9 +187,9 @@ static void place_visit(struct walk *walk, const struct chunk *chunk, uint64_t g
     }
 }
 
-void vmm__walk(struct vmm_cache *cache, vmm_visitor visit, void *context)
+void vmm__walk(struct vmm_cache *cache, const struct pool *only, vmm_visitor visit, void *context)
 {
-    struct walk walk = { .cache = cache, .visit = visit, .context = context };
+    struct walk walk = { .cache = cache, .only = only, .visit = visit, .context = context };
     const struct arena *arena = &cache->vm.arena;
     vmm__fair_lock(&cache->grow_lock);
     vmm__cache_lanes_lock(cache, NULL);
@@ -195,6 +198,7 @@ void vmm__walk(struct vmm_cache *cache, vmm_visitor visit, void *context)
         const struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
         bool is_guard_page = chunk == NULL;
         if (!is_guard_page && !chunk->is_alias) { /* an alias holds no memory */
+            walk.pool = vmm__pool_of_account(chunk->account);
             if (vmm__chunk_is_home(chunk, granule))
                 chunk_visit(&walk, chunk);
             else
@@ -212,6 +216,16 @@ vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context)
     vmm_status status = vmm__api_admit(cache, "vmm_walk", visit, "visit");
     if (status != VMM_OK)
         return status;
-    vmm__walk(cache, visit, context);
+    vmm__walk(cache, NULL, visit, context);
+    return VMM_OK;
+}
+
+vmm_status vmm_pool_walk(vmm_pool *handle, vmm_visitor visit, void *context)
+{
+    struct pool *pool;
+    vmm_status status = vmm__api_pool(handle, "vmm_pool_walk", visit, "visit", &pool);
+    if (status != VMM_OK)
+        return status;
+    vmm__walk(pool->cache, pool, visit, context);
     return VMM_OK;
 }

@@ -2,6 +2,7 @@
 #include "cache/cache.h"
 #include "base/callback.h"
 #include "base/error.h"
+#include "cache/pool/capture.h"
 #include "cache/registry.h"
 #include "cache/streams.h"
 
@@ -62,10 +63,10 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
         (void)fprintf(cache->log_file, "vmmcache: %s\n", line);
 }
 
-vmm_status vmm__cache_lane_open(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
+vmm_status vmm__cache_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_stream stream,
+                                struct lane **out)
 {
-    vmm_status status =
-        vmm__lane_open(stream, cache->driver, &cache->directory, &cache->totals, out);
+    vmm_status status = vmm__lane_open(stream, cache->driver, &cache->directory, pool, out);
     if (status == VMM_OK && (cache->nvtx != NULL || cache->debug != NULL))
         vmm__biased_disable(&(*out)->lock);
     return status;
@@ -77,21 +78,21 @@ static vmm_status lane_make(struct vmm_cache *cache, vmm_stream stream, struct l
     vmm_status status = vmm__driver_stream_check(cache->driver, stream);
     if (status != VMM_OK || vmm__stream_resume(cache, stream, out))
         return status;
-    status = vmm__cache_lane_open(cache, stream, out);
+    status = vmm__cache_lane_open(cache, &cache->pool, stream, out);
     if (status != VMM_OK)
         return status;
-    (*out)->large.home_end = &cache->home_end;
+    (*out)->large.home_end = &cache->pool.home_end;
     vmm__lanes_add(&cache->lanes, *out);
     return status;
 }
 
 vmm_status vmm__cache_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
 {
-    struct lane *lane = vmm__lanes_find(&cache->lanes, stream);
+    struct lane *lane = vmm__lane_table_find(&cache->pool.table, stream);
     vmm_status status = VMM_OK;
     if (lane == NULL) {
         vmm__fair_lock(&cache->grow_lock);
-        lane = vmm__lanes_find(&cache->lanes, stream);
+        lane = vmm__lane_table_find(&cache->pool.table, stream);
         if (lane == NULL)
             status = lane_make(cache, stream, &lane);
         vmm__fair_unlock(&cache->grow_lock);
@@ -101,24 +102,19 @@ vmm_status vmm__cache_lane(struct vmm_cache *cache, vmm_stream stream, struct la
     return status;
 }
 
-static void counters_flush(struct vmm_cache *cache, struct lane *lane)
-{
-    vmm__counters_flush(&lane->counters, &cache->totals);
-}
-
-static void unlocked_counters_flush(struct vmm_cache *cache, struct lane *lane)
+static void unlocked_counters_flush(struct lane *lane)
 {
     if (!vmm__biased_lock_fast(&lane->lock))
         vmm__biased_lock_slow(&lane->lock);
-    counters_flush(cache, lane);
+    vmm__lane_counters_flush(lane);
     vmm__biased_unlock(&lane->lock);
 }
 
 /* From now on the lane's counters are flushed only after a large change. */
-static void lane_share(struct vmm_cache *cache, struct lane *lane)
+static void lane_share(struct lane *lane)
 {
     if (!atomic_exchange_explicit(&lane->is_watched, true, memory_order_relaxed))
-        unlocked_counters_flush(cache, lane);
+        unlocked_counters_flush(lane);
 }
 
 /* Shares the totals: no lane is active any longer, and each lane flushes its own counters after a large change. */
@@ -127,8 +123,8 @@ static void cache_share(struct vmm_cache *cache, struct lane *lane)
     atomic_store_explicit(&cache->totals.is_shared, true, memory_order_relaxed);
     struct lane *before = atomic_exchange_explicit(&cache->active_lane, NULL, memory_order_acq_rel);
     if (before != NULL)
-        lane_share(cache, before);
-    lane_share(cache, lane);
+        lane_share(before);
+    lane_share(lane);
 }
 
 /* Two threads may do this at once: has_callers is read again, so that the one that sets active_lane last sees the other
@@ -142,7 +138,7 @@ static void lane_activate(struct vmm_cache *cache, struct lane *lane)
     }
     struct lane *before = atomic_exchange_explicit(&cache->active_lane, lane, memory_order_acq_rel);
     if (before != NULL)
-        unlocked_counters_flush(cache, before);
+        unlocked_counters_flush(before);
     if (atomic_load_explicit(&cache->has_callers, memory_order_relaxed))
         cache_share(cache, lane);
 }
@@ -180,7 +176,7 @@ void vmm__cache_counters_flush(struct vmm_cache *cache, const struct lane *held)
 {
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
         vmm__lane_lock_beside(lane, held);
-        counters_flush(cache, lane);
+        vmm__lane_counters_flush(lane);
         vmm__lane_unlock_beside(lane, held);
     }
 }
@@ -218,7 +214,10 @@ void vmm__cache_lanes_lock_refilling(struct vmm_cache *cache, const struct deman
     struct lane *held = demand->heap->lane;
     held->scanned_refill = cache->refills;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && left > 0;
-         lane = lane->list_next, left--) {
+         lane = lane->list_next) {
+        if (!vmm__lane_may_give(lane, held))
+            continue;
+        left--;
         if (lane != held && demand->is_sparing)
             vmm__lane_lock_for_scan(lane, cache->refills);
         else
@@ -271,7 +270,7 @@ static struct lane *lane_after(struct vmm_cache *cache, struct lane *lane)
 static bool capture_is_under_way(struct vmm_cache *cache)
 {
     vmm__fair_lock(&cache->grow_lock);
-    bool is_under_way = vmm__graph_pools_capture(cache);
+    bool is_under_way = vmm__capture_is_under_way(cache);
     vmm__fair_unlock(&cache->grow_lock);
     return is_under_way;
 }

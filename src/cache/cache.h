@@ -15,7 +15,8 @@
 #include "base/fork.h"
 #include "base/thread.h"
 #include "base/ticker.h"
-#include "cache/graph/graph_pools.h"
+#include "cache/pool/pools.h"
+#include "cache/pool/route.h"
 #include "cache/reclaim/decay.h"
 #include "lane/lanes.h"
 #include "lane/views.h"
@@ -71,13 +72,13 @@ struct vmm_cache {
     struct fair_lock grow_lock;
     struct vm vm;
     struct directory directory;
-    uint64_t home_end; /* of the large heaps of streams: the free memory of one lies beside that of
-                        * another, and transfers join both; grow_lock guards it */
     struct views views;
     struct view_stats view_stats;
     struct totals totals;
     struct lanes lanes;
-    struct graph_pools graph_pools;
+    struct pool pool;   /* the default pool */
+    struct pools pools; /* all others */
+    struct routes routes;
     /* The lane that was locked last; NULL: none was, or the totals are shared. */
     _Atomic(struct lane *) active_lane;
     _Atomic bool is_slow_path_only; /* no request takes the fast path: see alloc/alloc.h */
@@ -178,11 +179,12 @@ void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held);
 
 /* What a request needs that its heap does not have. */
 struct demand {
-    struct heap *heap;       /* its lane is locked */
-    uint64_t bytes;          /* of the block */
-    uint64_t retained_bytes; /* free in graph pools: the footprint target allows for them */
-    bool is_sparing;         /* passes over lanes that other threads use */
-    bool is_short;           /* memory has run out: searches the lanes of all streams */
+    struct heap *heap; /* its lane is locked */
+    uint64_t bytes;    /* of the block */
+    uint64_t
+        kept_bytes;  /* free, and only for their own pool: the footprint target allows for them */
+    bool is_sparing; /* passes over lanes that other threads use */
+    bool is_short;   /* memory has run out: searches the lanes of all streams */
 };
 
 /* The same for the lanes that a request searches for idle memory. */
@@ -224,9 +226,10 @@ void vmm__cache_lanes_turn(struct vmm_cache *cache);
 void vmm__cache_lanes_vacate(struct vmm_cache *cache);
 
 /* Creates a lane and adds it to no list yet. */
-vmm_status vmm__cache_lane_open(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
+vmm_status vmm__cache_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_stream stream,
+                                struct lane **out);
 
-/* The stream's lane; creates it on first use. Takes the grow lock if the stream has none. */
+/* The stream's lane in the default pool; creates it on first use. Takes the grow lock if the stream has none. */
 vmm_status vmm__cache_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
 /* Lock and unlock a lane, unless it is `held`, which the caller has locked. */

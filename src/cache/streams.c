@@ -1,6 +1,7 @@
 /* The lanes of closed and stale streams: see streams.h. */
 #include "cache/streams.h"
 #include "base/error.h"
+#include "cache/pool/capture.h"
 
 vmm_status vmm__stream_resolve(const char *function, vmm_stream *stream)
 {
@@ -29,7 +30,7 @@ static bool is_open(const struct lane *lane, vmm_stream stream)
 static void lane_settle(struct lane *lane)
 {
     vmm__lane_lock(lane);
-    if (!lane->is_in_use)
+    if (!vmm__lane_is_retained(lane))
         (void)vmm__lane_settle_locked(lane);
     vmm__lane_unlock(lane);
 }
@@ -38,28 +39,30 @@ static void lane_settle(struct lane *lane)
 static void lane_close(struct vmm_cache *cache, struct lane *lane)
 {
     vmm__timeline_end(&lane->timeline);
-    if (!lane->is_graph)
+    if (!lane->is_pooled)
         vmm__lanes_hide(&cache->lanes, lane);
+    else if (lane->is_in_table)
+        vmm__lane_table_leave(&lane->pool->table, lane);
     lane_settle(lane);
 }
 
-/* The lanes of an open stream: its own, then those of graphs. */
+/* The lanes of an open stream: in the default pool, then in others. */
 static struct lane *lane_first(const struct vmm_cache *cache, vmm_stream stream)
 {
-    struct lane *lane = vmm__lanes_find(&cache->lanes, stream);
+    struct lane *lane = vmm__lane_table_find(&cache->pool.table, stream);
     if (lane == NULL)
-        lane = cache->lanes.graph_pools;
+        lane = cache->lanes.pooled;
     while (lane != NULL && !is_open(lane, stream))
-        lane = lane->next_graph_pool;
+        lane = lane->next_pooled;
     return lane;
 }
 
 static struct lane *lane_next(const struct vmm_cache *cache, const struct lane *lane)
 {
     vmm_stream stream = lane->stream;
-    struct lane *next = lane->is_graph ? lane->next_graph_pool : cache->lanes.graph_pools;
+    struct lane *next = lane->is_pooled ? lane->next_pooled : cache->lanes.pooled;
     while (next != NULL && !is_open(next, stream))
-        next = next->next_graph_pool;
+        next = next->next_pooled;
     return next;
 }
 
@@ -191,7 +194,7 @@ bool vmm__stream_serves(struct lane *lane)
 vmm_status vmm__stream_wait_stale(struct vmm_cache *cache, struct lane *lane, bool has_capture)
 {
     vmm__fair_lock(&cache->grow_lock);
-    has_capture = has_capture || cache->graph_pools.captures != NULL;
+    has_capture = has_capture || cache->routes.captures > 0;
     if (!has_capture)
         lane_settle(lane);
     vmm__fair_unlock(&cache->grow_lock);
@@ -210,7 +213,7 @@ static bool any_is_stale(const struct vmm_cache *cache)
 vmm_status vmm__streams_wait_stale_locked(struct vmm_cache *cache)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
-    if (!any_is_stale(cache) || vmm__graph_pools_capture(cache))
+    if (!any_is_stale(cache) || vmm__capture_is_under_way(cache))
         return VMM__NOTHING;
     for (struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
         if (!vmm__timeline_is_stale(&lane->timeline))

@@ -5,20 +5,21 @@
 #include "cache/streams.h"
 #include "debug/internal.h"
 
-static vmm_status inner_alloc(struct debug *debug, struct record *record)
+static vmm_status inner_alloc(const struct debug_call *call, struct record *record)
 {
-    vmm_cache *cache = debug->cache;
+    vmm_cache *cache = call->cache;
+    struct debug *debug = cache->debug;
     uint64_t padded = vmm__debug_padded_bytes(record->bytes);
     bool is_watching = vmm__debug_watches_memory(debug) && padded <= cache->vm.arena.limit_bytes;
     void *inner;
     vmm_status status;
     if (!is_watching)
-        status = vmm__alloc_slow(cache, record->bytes, record->stream, &inner);
+        status = vmm__alloc_slow(cache, call->pool, record->bytes, record->stream, &inner);
     else if (vmm__debug_is_large(record->bytes))
-        status = vmm__alloc_detached(cache, record->bytes, padded, record->stream, &inner,
-                                     &record->is_detached);
+        status = vmm__alloc_detached(cache, call->pool, record->bytes, padded, record->stream,
+                                     &inner, &record->is_detached);
     else
-        status = vmm__alloc_slow(cache, padded, record->stream, &inner);
+        status = vmm__alloc_slow(cache, call->pool, padded, record->stream, &inner);
     if (status != VMM_OK)
         return status;
     record->inner = (uint64_t)(uintptr_t)inner;
@@ -68,7 +69,7 @@ static vmm_status record_begin(const struct debug_call *call, struct record *rec
     struct debug *debug = call->cache->debug;
     const struct debug_call *outer = current_call;
     current_call = call;
-    vmm_status status = inner_alloc(debug, record);
+    vmm_status status = inner_alloc(call, record);
     current_call = outer; /* a call that ran a callback, which made this call */
     if (status != VMM_OK)
         return status;

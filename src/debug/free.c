@@ -63,11 +63,11 @@ vmm_status vmm__debug_flush(const struct debug_call *call)
 }
 
 /* Returns whether graphs may use a block's memory even after its free. */
-static bool is_in_use(vmm_cache *cache, uint64_t inner)
+static bool is_retained(vmm_cache *cache, uint64_t inner)
 {
     vmm__fair_lock(&cache->grow_lock);
     const struct heap *heap = vmm__alloc_heap_of(cache, inner);
-    bool is_used = heap != NULL && heap->lane->is_in_use;
+    bool is_used = heap != NULL && vmm__lane_is_retained(heap->lane);
     vmm__fair_unlock(&cache->grow_lock);
     return is_used;
 }
@@ -102,7 +102,7 @@ static bool block_inspect(const struct debug_call *call, struct record *record,
     if (record->is_used && !uses_wait(debug->cache, record->inner))
         return false;
     bool is_kept = !record->is_left && !vmm__debug_is_large(record->bytes) &&
-                   !is_in_use(debug->cache, record->inner);
+                   !is_retained(debug->cache, record->inner);
     if (is_kept && vmm__canary_poison(debug, record) != VMM_OK)
         return false;
     uint64_t wrong;

@@ -15,6 +15,7 @@ struct debug_call {
     vmm_cache *cache;
     const char *function;
     const void *caller; /* its return address */
+    struct pool *pool;  /* that an allocation names; NULL: none */
     bool is_use;        /* it records another stream's use of the block */
 };
 

@@ -9,24 +9,29 @@ enum { SLACK_LEAST_BYTES = 4 << 20, SLACK_SHARE_OF_PEAK = 256, SLACK_MOST_SHARE_
  * resets it. */
 enum { FLUSH_OFTEN_NS = 10000, FLUSH_SELDOM_NS = 1000000 };
 
-static void stat_flush(struct counter *from, struct atomic_stat *to)
+static void stat_flush(const struct counter *from, struct atomic_stat *to)
 {
     (void)vmm__stat_flush(to, from->peak - from->flushed, from->current - from->flushed,
                           from->taken);
-    *from = (struct counter){ .current = from->current,
-                              .peak = from->current,
-                              .flushed = from->current };
 }
 
-static void active_flush(struct counters *counters, struct totals *totals)
+static void counter_restart(struct counter *counter)
 {
-    uint64_t bytes = vmm__counters_active_bytes(counters);
+    *counter = (struct counter){ .current = counter->current,
+                                 .peak = counter->current,
+                                 .flushed = counter->current };
+}
+
+static void totals_flush(const struct counters *counters, struct totals *totals)
+{
     uint64_t flushed = counters->active_flushed_bytes;
     uint64_t peak = vmm__stat_flush(&totals->active_bytes, counters->active_peak_bytes - flushed,
-                                    bytes - flushed, counters->allocated_bytes.taken);
+                                    vmm__counters_active_bytes(counters) - flushed,
+                                    counters->allocated_bytes.taken);
     vmm__peak_raise(&totals->lately_active_bytes, peak);
-    counters->active_peak_bytes = bytes;
-    counters->active_flushed_bytes = bytes;
+    stat_flush(&counters->requested_bytes, &totals->requested_bytes);
+    stat_flush(&counters->allocated_bytes, &totals->allocated_bytes);
+    stat_flush(&counters->allocations, &totals->allocations);
 }
 
 static uint64_t slack_next(struct counters *counters, const struct totals *totals)
@@ -63,9 +68,16 @@ void vmm__counters_init(struct counters *counters)
 
 void vmm__counters_flush(struct counters *counters, struct totals *totals)
 {
-    active_flush(counters, totals);
-    stat_flush(&counters->requested_bytes, &totals->requested_bytes);
-    stat_flush(&counters->allocated_bytes, &totals->allocated_bytes);
-    stat_flush(&counters->allocations, &totals->allocations);
-    bounds_set(counters, totals);
+    struct totals *root = totals;
+    totals_flush(counters, totals);
+    if (totals->parent != NULL) {
+        root = totals->parent;
+        totals_flush(counters, root);
+    }
+    counter_restart(&counters->requested_bytes);
+    counter_restart(&counters->allocated_bytes);
+    counter_restart(&counters->allocations);
+    counters->active_peak_bytes = vmm__counters_active_bytes(counters);
+    counters->active_flushed_bytes = counters->active_peak_bytes;
+    bounds_set(counters, root);
 }

@@ -1,5 +1,5 @@
 /*
- * Allocation statistics: the totals of a cache, and the counters of each lane that feed them.
+ * Allocation statistics: the totals of a cache and of its pools, and the counters of each lane that feed them.
  *
  * Code that holds a lane's lock updates the lane's counters, which costs the fast path a few
  * additions. A flush adds what changed since the last flush to the totals.
@@ -24,13 +24,15 @@
 
 #include "base/stat.h"
 
+/* The totals of a pool, or of the cache. */
 struct totals {
+    struct totals *parent; /* of a pool: the cache's; NULL: these are */
     struct atomic_stat requested_bytes;
     struct atomic_stat allocated_bytes;
     struct atomic_stat active_bytes;
     struct atomic_stat allocations;
     _Atomic uint64_t lately_active_bytes; /* peak since the last trim, which no reset changes */
-    _Atomic bool is_shared;               /* counters of several lanes change concurrently */
+    _Atomic bool is_shared; /* the cache's: counters of several lanes change concurrently */
 };
 
 /* One statistic of a lane. */
@@ -56,7 +58,7 @@ struct counters {
 
 void vmm__counters_init(struct counters *counters);
 
-/* Adds what changed since the last flush to the totals. */
+/* Adds what changed since the last flush to the totals, and to those of the cache. */
 void vmm__counters_flush(struct counters *counters, struct totals *totals);
 
 static inline uint64_t vmm__counters_active_bytes(const struct counters *counters)

@@ -14,14 +14,14 @@ static _Atomic uint64_t last_serial;
 /* ---- Life --------------------------------------------------------------------------------- */
 
 vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct directory *directory,
-                          struct totals *totals, struct lane **out)
+                          struct pool *pool, struct lane **out)
 {
     struct lane *lane = vmm__host_alloc(1, sizeof *lane);
     if (lane == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "lane: no host memory for the lane of a stream");
     lane->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
     atomic_init(&lane->stream, stream);
-    lane->totals = totals;
+    lane->pool = pool;
     lane->until_event_bytes = UINT64_MAX;
     lane->event_distance_bytes = UINT64_MAX / 2;
     vmm__biased_init(&lane->lock);
@@ -51,7 +51,7 @@ vmm_status vmm__lane_close(struct lane *lane)
 void vmm__lane_vacate_locked(struct lane *lane)
 {
     VMM_ASSERT_HELD(&lane->lock);
-    vmm__counters_flush(&lane->counters, lane->totals);
+    vmm__lane_counters_flush(lane);
     lane->last = (struct last_allocated){ .address = 0 };
     vmm__uses_fini(&lane->uses);
     vmm__uses_init(&lane->uses);
@@ -151,14 +151,14 @@ static void *block_publish(struct lane *lane, struct heap *heap, struct block *b
                            uint64_t bytes)
 {
     block->requested_bytes = bytes;
-    vmm__counters_alloc(&lane->counters, lane->totals, bytes, block->node.size);
+    vmm__counters_alloc(&lane->counters, &lane->pool->totals, bytes, block->node.size);
     return address_publish(lane, heap, block, block->address);
 }
 
 static void *object_publish(struct lane *lane, struct slab *slab, uint64_t bytes)
 {
     uint32_t object = vmm__slab_take(&lane->slabs, slab, bytes);
-    vmm__counters_alloc(&lane->counters, lane->totals, bytes, slab->object_bytes);
+    vmm__counters_alloc(&lane->counters, &lane->pool->totals, bytes, slab->object_bytes);
     return address_publish(lane, &lane->small, slab->block, vmm__slab_address(slab, object));
 }
 
@@ -286,7 +286,8 @@ static bool ref_find_live(struct lane *lane, const struct heap *heap, uint64_t a
 
 static void object_give(struct lane *lane, struct slab *slab, uint32_t object)
 {
-    vmm__counters_free(&lane->counters, lane->totals, slab->requested[object], slab->object_bytes);
+    vmm__counters_free(&lane->counters, &lane->pool->totals, slab->requested[object],
+                       slab->object_bytes);
     vmm__slab_give(&lane->slabs, slab, object, vmm__timeline_now(&lane->timeline));
 }
 
@@ -329,7 +330,8 @@ static __attribute__((noinline)) void block_return(struct lane *lane, struct hea
 
 static void block_give(struct lane *lane, struct heap *heap, struct block *block)
 {
-    vmm__counters_free(&lane->counters, lane->totals, block->requested_bytes, block->node.size);
+    vmm__counters_free(&lane->counters, &lane->pool->totals, block->requested_bytes,
+                       block->node.size);
     if (!vmm__heap_give_last(heap, block, vmm__timeline_now(&lane->timeline)))
         block_return(lane, heap, block);
 }
@@ -360,7 +362,8 @@ static vmm_status ref_await(struct lane *lane, struct heap *heap, uint64_t addre
     vmm__block_ref_set_pinned(heap, ref, false);
     /* First, because the next call may flush and the bytes stay active. */
     vmm__counters_wait(&lane->counters, bytes);
-    vmm__counters_free(&lane->counters, lane->totals, vmm__block_ref_requested_bytes(ref), bytes);
+    vmm__counters_free(&lane->counters, &lane->pool->totals, vmm__block_ref_requested_bytes(ref),
+                       bytes);
     vmm__block_ref_wait(ref);
     vmm__listener_call(heap, VMM_CHANGE_WAIT, address, bytes);
     return VMM__PENDING;
@@ -505,7 +508,7 @@ vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most)
         status = vmm__uses_pass_next(&lane->uses, &pass, &address);
     }
     if (any == VMM_OK) /* no later call flushes the change of the active bytes */
-        vmm__counters_flush(&lane->counters, lane->totals);
+        vmm__lane_counters_flush(lane);
     return status == VMM__NOTHING ? any : status;
 }
 

@@ -10,8 +10,7 @@
  *     caching off, where all are large;
  *  2. the counters are the sums over the live and waiting blocks;
  *  3. the epochs in `trimmed`, `decayed` and `period_epoch` have ended; decay expires
- *     nothing later than the last period;
- *  4. a lane has the id of a graph pool exactly if it is in use by that graph pool.
+ *     nothing later than the last period.
  * Callers: src/cache, src/api.
  * Locks: functions that end in _locked expect the lane's lock; stream and timeline need none. The
  * alloc and free paths, calls that name one block, and flushes of the counters take only the biased
@@ -25,6 +24,7 @@
 #include "base/biased.h"
 #include "lane/counters.h"
 #include "lane/magazine.h"
+#include "lane/pool.h"
 #include "lane/slab.h"
 #include "lane/uses.h"
 
@@ -59,17 +59,17 @@ struct lane_list;
 
 struct lane {
     _Atomic(vmm_stream) stream; /* changes only while the lane is hidden and empty */
-    vmm_pool_id id; /* of the graph pool that uses it, else zero; guarded as is_in_use */
-    bool is_in_use; /* by a graph pool: its free memory serves no other; guarded by the grow lock */
-    bool is_graph;  /* it was created for a graph pool */
-    _Atomic bool is_detached; /* no stream finds it: a graph pool, or its stream is closed */
-    struct totals *totals;
-    uint64_t serial;                       /* never reused */
-    _Atomic bool is_watched;               /* its counters are flushed at each large change */
-    struct lane *next;                     /* all lanes of the cache, in order of creation */
-    _Atomic(struct lane *) next_in_bucket; /* see lanes.h; the grow lock guards all links below */
+    struct pool
+        *pool; /* changes, under both locks, only when a destroyed pool joins the default pool */
+    bool is_pooled;           /* it was made for another pool than the default one */
+    bool is_in_table;         /* of its pool */
+    _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
+    uint64_t serial;          /* never reused */
+    _Atomic bool is_watched;  /* its counters are flushed at each large change */
+    struct lane *next;        /* all lanes of the cache, in order of creation */
+    _Atomic(struct lane *) next_in_bucket; /* see pool.h; the grow lock guards all links below */
     struct map_node closed;                /* its key is the stream */
-    struct lane *next_graph_pool;
+    struct lane *next_pooled;
     struct lane_list *list; /* the list that contains it; NULL: none */
     struct lane *list_prev;
     struct lane *list_next;
@@ -93,11 +93,11 @@ struct lane {
     struct expired decayed;  /* by decay, at the end of the last period */
     uint64_t period_epoch;   /* ended with the last period */
     uint64_t scanned_refill; /* the refill that has locked it to scan it; 0: none */
-    uint64_t leaving_epoch;  /* ended when a device wait began: see graph_pools.h */
+    uint64_t leaving_epoch;  /* ended when a device wait began: see cache/pool/pools.h */
 };
 
 vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct directory *directory,
-                          struct totals *totals, struct lane **out);
+                          struct pool *pool, struct lane **out);
 /* Frees the lane in any case. Returns the first driver error. */
 vmm_status vmm__lane_close(struct lane *lane);
 
@@ -105,9 +105,24 @@ vmm_status vmm__lane_close(struct lane *lane);
  * needs. The caller also holds the grow lock. */
 void vmm__lane_vacate_locked(struct lane *lane);
 
-static inline bool vmm__lane_ids_equal(vmm_pool_id a, vmm_pool_id b)
+/* Adds what the lane's counters have changed since the last flush to the totals. */
+static inline void vmm__lane_counters_flush(struct lane *lane)
 {
-    return a.first == b.first && a.second == b.second;
+    vmm__counters_flush(&lane->counters, &lane->pool->totals);
+}
+
+/* Whether its memory stays where it is, and serves no other lane: see pool.h. The caller holds the grow lock. */
+static inline bool vmm__lane_is_retained(const struct lane *lane)
+{
+    return vmm__pool_is_retained(lane->pool);
+}
+
+/* Whether idle memory of a lane may go to another one. The caller holds the grow lock. */
+static inline bool vmm__lane_may_give(const struct lane *from, const struct lane *to)
+{
+    bool is_one_pool = from->pool == to->pool;
+    return !vmm__lane_is_retained(from) &&
+           (is_one_pool || (vmm__pool_shares(from->pool) && vmm__pool_shares(to->pool)));
 }
 
 /* Whether the lane has memory. The caller holds the grow lock. */

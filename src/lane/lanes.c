@@ -1,15 +1,5 @@
 /* Lists and tables of lanes: see lanes.h. */
 #include "lane/lanes.h"
-#include "base/error.h"
-#include "base/hostmem.h"
-
-enum { TABLE_BYTES = LANE_BUCKETS * sizeof(struct lane *) };
-
-static unsigned bucket_of(vmm_stream stream)
-{
-    uint64_t hash = (uint64_t)(uintptr_t)stream * UINT64_C(0x9E3779B97F4A7C15);
-    return (unsigned)(hash >> (64 - LANE_BUCKET_BITS));
-}
 
 /* ---- Lists -------------------------------------------------------------------------------- */
 
@@ -47,7 +37,7 @@ struct lane *vmm__lane_list_turn(struct lane_list *list)
 /* Moves a lane without memory to the list of invariant 2. */
 static void list_settle(struct lanes *lanes, struct lane *lane)
 {
-    if (lane->is_graph)
+    if (lane->is_pooled)
         list_leave(lane);
     else
         list_move(lane, lane->is_detached ? &lanes->spare : &lanes->vacant);
@@ -84,16 +74,7 @@ void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane)
     list_settle(lanes, lane);
 }
 
-/* ---- Buckets ------------------------------------------------------------------------------ */
-
-struct lane *vmm__lanes_find(const struct lanes *lanes, vmm_stream stream)
-{
-    struct lane *lane =
-        atomic_load_explicit(&lanes->buckets[bucket_of(stream)], memory_order_acquire);
-    while (lane != NULL && lane->stream != stream)
-        lane = atomic_load_explicit(&lane->next_in_bucket, memory_order_acquire);
-    return lane;
-}
+/* ---- The default pool ---------------------------------------------------------------------- */
 
 struct lane *vmm__lanes_find_closed(const struct lanes *lanes, vmm_stream stream)
 {
@@ -101,40 +82,25 @@ struct lane *vmm__lanes_find_closed(const struct lanes *lanes, vmm_stream stream
     return node == NULL ? NULL : VMM_MAP_RECORD(node, struct lane, closed);
 }
 
-static void bucket_enter(struct lanes *lanes, struct lane *lane)
+static void table_enter(struct lane *lane)
 {
-    _Atomic(struct lane *) *bucket = &lanes->buckets[bucket_of(lane->stream)];
-    struct lane *next = atomic_load_explicit(bucket, memory_order_relaxed);
-    atomic_store_explicit(&lane->next_in_bucket, next, memory_order_release);
     atomic_store_explicit(&lane->is_detached, false, memory_order_release);
-    atomic_store_explicit(bucket, lane, memory_order_release);
-}
-
-static void bucket_leave(struct lanes *lanes, struct lane *lane)
-{
-    _Atomic(struct lane *) *link = &lanes->buckets[bucket_of(lane->stream)];
-    struct lane *found = atomic_load_explicit(link, memory_order_relaxed);
-    while (found != lane) {
-        link = &found->next_in_bucket;
-        found = atomic_load_explicit(link, memory_order_relaxed);
-    }
-    struct lane *next = atomic_load_explicit(&lane->next_in_bucket, memory_order_relaxed);
-    atomic_store_explicit(&lane->is_detached, true, memory_order_release);
-    atomic_store_explicit(link, next, memory_order_release);
+    vmm__lane_table_enter(&lane->pool->table, lane);
 }
 
 void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream)
 {
     vmm__map_remove(&lanes->closed, &lane->closed);
     atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
-    bucket_enter(lanes, lane);
+    table_enter(lane);
     if (lane->list != &lanes->stocked)
         list_settle(lanes, lane);
 }
 
 void vmm__lanes_hide(struct lanes *lanes, struct lane *lane)
 {
-    bucket_leave(lanes, lane);
+    atomic_store_explicit(&lane->is_detached, true, memory_order_release);
+    vmm__lane_table_leave(&lane->pool->table, lane);
     lane->closed.key = (uint64_t)(uintptr_t)lane->stream;
     vmm__map_add(&lanes->closed, &lane->closed);
     if (lane->list != &lanes->stocked)
@@ -150,28 +116,20 @@ static void all_add(struct lanes *lanes, struct lane *lane)
     lanes->count++;
 }
 
-void vmm__lanes_add_graph_pool(struct lanes *lanes, struct lane *lane)
+void vmm__lanes_add_pooled(struct lanes *lanes, struct lane *lane)
 {
-    lane->is_graph = true;
+    lane->is_pooled = true;
     atomic_store_explicit(&lane->is_detached, true, memory_order_relaxed);
-    lane->next_graph_pool = lanes->graph_pools;
-    lanes->graph_pools = lane;
+    lane->next_pooled = lanes->pooled;
+    lanes->pooled = lane;
     all_add(lanes, lane);
 }
 
 void vmm__lanes_add(struct lanes *lanes, struct lane *lane)
 {
     all_add(lanes, lane);
-    bucket_enter(lanes, lane);
+    table_enter(lane);
     list_settle(lanes, lane);
-}
-
-vmm_status vmm__lanes_init(struct lanes *lanes)
-{
-    *lanes = (struct lanes){ .buckets = vmm__host_table_alloc(TABLE_BYTES) };
-    if (lanes->buckets != NULL)
-        return VMM_OK;
-    return vmm__error(VMM_ERR_HOST_OOM, "vmm_create: no host memory for the table of streams");
 }
 
 vmm_status vmm__lanes_fini(struct lanes *lanes)
@@ -184,6 +142,5 @@ vmm_status vmm__lanes_fini(struct lanes *lanes)
         vmm_status status = vmm__lane_close(lane);
         first = first == VMM_OK ? status : first;
     }
-    vmm__host_table_free(lanes->buckets, TABLE_BYTES);
     return first;
 }

@@ -1,5 +1,5 @@
 /*
- * All lanes of a cache, found by stream without a lock.
+ * All lanes of a cache.
  *
  * A lane lives until the cache ends, so a reader may keep the lane that it found. The lane of a
  * closed stream is hidden until another stream takes it over. A reader that races with hiding or
@@ -7,7 +7,7 @@
  * hiding and showing does not depend on the number of lanes: each touches one bucket. Searches
  * for memory visit only the stocked lanes.
  *
- * Owns: the lanes, the table of buckets and the map of closed streams. Invariants:
+ * Owns: the lanes and the map of closed streams. Invariants:
  *  1. a lane is in at most one list; every lane that has memory is in `stocked`;
  *  2. a graph pool without memory is in no list; any other lane without memory is in
  *     `vacant` if its stream finds it, otherwise in the third list;
@@ -19,8 +19,6 @@
 
 #include "lane/lane.h"
 
-enum { LANE_BUCKET_BITS = 16, LANE_BUCKETS = 1 << LANE_BUCKET_BITS };
-
 struct lane_list {
     struct lane *first; /* linked by list_next */
     struct lane *last;
@@ -28,11 +26,10 @@ struct lane_list {
 };
 
 struct lanes {
-    _Atomic(struct lane *) *buckets; /* lanes that their streams find */
-    struct map closed;               /* lanes of closed streams */
-    struct lane *first;              /* all, in order of creation */
+    struct map closed;  /* lanes of closed streams */
+    struct lane *first; /* all, in order of creation */
     struct lane *last;
-    struct lane *graph_pools; /* linked by next_graph_pool */
+    struct lane *pooled; /* made for a pool other than the default one; linked by next_pooled */
     uint64_t count;
     struct lane_list stocked; /* lanes that have memory, in the order in which they got it */
     struct lane_list vacant;
@@ -40,23 +37,17 @@ struct lanes {
     struct lane *recent; /* the stocked lane that was refilled last; linked by recent_next */
 };
 
-/* ERR_HOST_OOM. */
-vmm_status vmm__lanes_init(struct lanes *lanes);
-
 /* Closes all lanes. Returns the first driver error. */
 vmm_status vmm__lanes_fini(struct lanes *lanes);
-
-/* NULL if the stream has no lane. */
-struct lane *vmm__lanes_find(const struct lanes *lanes, vmm_stream stream);
 
 /* A lane of a closed stream that had this handle; NULL if there is none. */
 struct lane *vmm__lanes_find_closed(const struct lanes *lanes, vmm_stream stream);
 
-/* Adds a lane whose stream has none yet. */
+/* Adds a lane of the default pool whose stream has none yet. */
 void vmm__lanes_add(struct lanes *lanes, struct lane *lane);
 
-/* Adds a graph pool, which no stream finds. */
-void vmm__lanes_add_graph_pool(struct lanes *lanes, struct lane *lane);
+/* Adds a lane of another pool than the default one, or one that joins it later. */
+void vmm__lanes_add_pooled(struct lanes *lanes, struct lane *lane);
 
 /* Hide a lane from all streams; give a hidden lane to a stream, whose lane it is from then on. */
 void vmm__lanes_hide(struct lanes *lanes, struct lane *lane);

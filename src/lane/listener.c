@@ -27,7 +27,8 @@ void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t 
                           .address = address,
                           .bytes = bytes,
                           .stream = heap->lane->stream,
-                          .pool = heap->lane->id,
+                          .pool = heap->lane->pool->handle,
+                          .pool_id = heap->lane->pool->id,
                           .is_small = heap->is_small,
                           .is_view = is_view(heap, address) };
     struct callback callback;

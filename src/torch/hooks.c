@@ -164,33 +164,73 @@ void vmm_torch_memory_fraction(double fraction, int device)
 
 /* ---- Graph pools ----------------------------------------------------------------------------- */
 
+/* The pool of an id; creates it if there is none. PyTorch begins a pool again for each graph that shares it. */
+static vmm_status pool_use(vmm_cache *cache, vmm_pool_id id, vmm_pool **out)
+{
+    *out = vmm_pool_find(cache, id);
+    if (*out != NULL)
+        return vmm_pool_retain(*out);
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.kind = VMM_POOL_GRAPH;
+    options.user_id[0] = id.first;
+    options.user_id[1] = id.second;
+    return vmm_pool_create(cache, &options, out);
+}
+
+/* Ends one use; the last one destroys the pool. A capture that failed may have left its route. */
+static vmm_status pool_leave(vmm_pool *pool)
+{
+    struct error_line line;
+    if (vmm_pool_uses(pool) > 0)
+        return vmm_pool_drop(pool);
+    vmm__error_save(&line);
+    (void)vmm_pool_unroute(pool);
+    vmm__error_restore(&line);
+    return vmm_pool_destroy(pool, 1);
+}
+
 vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter filter, void *context)
 {
     struct torch_device *device = NULL;
+    vmm_pool *pool;
     vmm_status status = vmm__torch_open(ordinal, &device);
+    if (status == VMM_OK && id.first == 0 && id.second == 0)
+        status = vmm__error(VMM_ERR_INVALID_ARGUMENT, "the id of a graph pool is zeros");
+    if (status == VMM_OK)
+        status = pool_use(vmm__torch_cache_of(device), id, &pool);
     if (status != VMM_OK)
         return status;
-    return vmm_pool_begin(vmm__torch_cache_of(device), id, filter, context);
+    status = vmm_pool_route(pool, filter, context);
+    if (status == VMM_OK)
+        return VMM_OK;
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)pool_leave(pool);
+    vmm__error_restore(&line);
+    return status;
 }
 
-/* Applies a function to an open pool; its cache exists already. */
-static vmm_status pool_apply(int ordinal, vmm_pool_id id,
-                             vmm_status (*apply)(vmm_cache *cache, vmm_pool_id id))
+/* Applies a function to a pool that exists. */
+static vmm_status pool_apply(int ordinal, vmm_pool_id id, vmm_status (*apply)(vmm_pool *pool))
 {
     const struct torch_device *device = vmm__torch_find(ordinal);
     if (device == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no cache", ordinal);
-    return apply(vmm__torch_cache_of(device), id);
+    vmm_pool *pool = vmm_pool_find(vmm__torch_cache_of(device), id);
+    if (pool == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no pool (%llu, %llu)", ordinal,
+                          (unsigned long long)id.first, (unsigned long long)id.second);
+    return apply(pool);
 }
 
 vmm_status vmm__torch_pool_end(int ordinal, vmm_pool_id id)
 {
-    return pool_apply(ordinal, id, vmm_pool_end);
+    return pool_apply(ordinal, id, vmm_pool_unroute);
 }
 
 vmm_status vmm__torch_pool_release(int ordinal, vmm_pool_id id)
 {
-    return pool_apply(ordinal, id, vmm_pool_release);
+    return pool_apply(ordinal, id, pool_leave);
 }
 
 /* ---- Blocks of any device ------------------------------------------------------------------- */

@@ -60,7 +60,7 @@ static struct live_block block_of(const vmm_item *item)
     return (struct live_block){ .address = item->address,
                                 .requested_bytes = item->requested_bytes,
                                 .stream = (uint64_t)(uintptr_t)item->stream,
-                                .pool = item->pool };
+                                .pool = item->pool_id };
 }
 
 /* Asks the cache about a live block. */
@@ -194,7 +194,7 @@ static void segment_record(struct torch_device *device, vmm_torch_action action,
                               .bytes = change->bytes,
                               .stream = (uint64_t)(uintptr_t)change->stream,
                               .stack = call != NULL && call->device == device ? call->stack : 0,
-                              .pool = change->pool,
+                              .pool = change->pool_id,
                               .action = (int32_t)action,
                               .device = device->ordinal };
     (void)vmm__history_push(&device->history, &event);
@@ -216,7 +216,7 @@ static void completed_record(struct torch_device *device, const vmm_change *chan
         block = (struct live_block){ .address = change->address,
                                      .requested_bytes = change->bytes,
                                      .stream = (uint64_t)(uintptr_t)change->stream,
-                                     .pool = change->pool };
+                                     .pool = change->pool_id };
     vmm__history_forget(&device->history, change->address);
     (void)block_record(device, VMM_TORCH_FREE_COMPLETED, &block, 0);
 }
@@ -263,13 +263,13 @@ static void call_resume(struct call *call)
     innermost = call;
 }
 
-int vmm__record_pressure(void *context, size_t bytes)
+int vmm__record_pressure(void *context, vmm_pool *pool, size_t bytes)
 {
     if (atomic_load_explicit(&pressure_ended, memory_order_acquire))
         return 0;
     struct torch_device *device = context;
     struct call *call = call_pause(device);
-    int freed = device->pressure(device->pressure_context, bytes);
+    int freed = device->pressure(device->pressure_context, pool, bytes);
     call_resume(call);
     return freed;
 }

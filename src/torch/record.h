@@ -37,7 +37,7 @@ void vmm__record_change(struct torch_device *device, const vmm_change *change);
 void vmm__record_newcomer(struct torch_device *device);
 
 /* Calls the program's pressure function: see vmm_pressure_fn. */
-int vmm__record_pressure(void *device, size_t bytes);
+int vmm__record_pressure(void *device, vmm_pool *pool, size_t bytes);
 
 /* Calls the program's misuse function: see vmm_misuse_fn. */
 void vmm__record_misuse(void *device, const char *line);

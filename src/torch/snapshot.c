@@ -127,8 +127,8 @@ static bool segment_continues(const struct builder *builder, const vmm_item *ite
     return segment != NULL && !item->is_view && !builder->is_view &&
            segment->address + segment->bytes == item->address &&
            segment->stream == (uint64_t)(uintptr_t)item->stream &&
-           segment->pool.first == item->pool.first && segment->pool.second == item->pool.second &&
-           segment->is_small == item->is_small;
+           segment->pool.first == item->pool_id.first &&
+           segment->pool.second == item->pool_id.second && segment->is_small == item->is_small;
 }
 
 static void segment_end(struct builder *builder)
@@ -151,7 +151,7 @@ static void segment_add(struct builder *builder, const vmm_item *item)
     *segment = (vmm_torch_segment){ .address = item->address,
                                     .bytes = item->bytes,
                                     .stream = (uint64_t)(uintptr_t)item->stream,
-                                    .pool = item->pool,
+                                    .pool = item->pool_id,
                                     .first_block = builder->blocks.count,
                                     .is_small = item->is_small,
                                     .device = builder->device->ordinal };

@@ -74,6 +74,30 @@ static bool list_is_whole(const struct vm *vm, uint32_t first, enum chunk_state 
     return id == 0 && count == 0;
 }
 
+/* Whether an account has booked its chunks. */
+static bool account_adds_up(const struct vm *vm, const struct account *account)
+{
+    uint64_t bytes = 0;
+    uint64_t limbo_bytes = 0;
+    for (uint32_t id = 1; id < vm->record_high; id++) {
+        const struct chunk *chunk = &vm->records[id];
+        if (chunk->state == CHUNK_UNUSED || chunk->is_alias || chunk->account != account)
+            continue;
+        bytes += vmm__chunk_bytes(vm, chunk);
+        limbo_bytes += chunk->state == CHUNK_LIMBO ? vmm__chunk_bytes(vm, chunk) : 0;
+    }
+    return bytes == vmm__stat_now(&account->reserved_bytes) && limbo_bytes == account->limbo_bytes;
+}
+
+static bool accounts_add_up(const struct vm *vm)
+{
+    const struct account *account = vm->accounts;
+    uint64_t bytes = 0;
+    for (; account != NULL && account_adds_up(vm, account); account = account->next)
+        bytes += vmm__stat_now(&account->reserved_bytes);
+    return account == NULL && bytes == vmm__stat_now(&vm->reserved_bytes);
+}
+
 vmm_status vmm__vm_check(const struct vm *vm)
 {
     struct tally tally = { .bytes = 0 };
@@ -90,6 +114,8 @@ vmm_status vmm__vm_check(const struct vm *vm)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 2: addresses taken without a chunk");
     if (tally.bytes != vmm__stat_now(&vm->reserved_bytes) || tally.limbo_bytes != vm->limbo_bytes)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 3: chunks do not add up");
+    if (!accounts_add_up(vm))
+        return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 3: accounts do not add up");
     if (tally.places != vm->places || tally.place_bytes != vm->place_bytes)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 3: places do not add up");
     if (tally.remap_pending != vm->remap_pending)

@@ -44,26 +44,46 @@ void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
     vm->places_max = (uint32_t)vmm__max(vm->places_max, chunk->places);
 }
 
+static void account_book(struct vm *vm, const struct chunk *chunk)
+{
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    vmm__stat_add(&vm->reserved_bytes, bytes);
+    vmm__stat_add(&vm->chunks, 1);
+    vmm__stat_add(&chunk->account->reserved_bytes, bytes);
+    vmm__stat_add(&chunk->account->chunks, 1);
+}
+
+static void account_unbook(struct vm *vm, const struct chunk *chunk)
+{
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    vmm__stat_subtract(&vm->reserved_bytes, bytes);
+    vmm__stat_subtract(&vm->chunks, 1);
+    vmm__stat_subtract(&chunk->account->reserved_bytes, bytes);
+    vmm__stat_subtract(&chunk->account->chunks, 1);
+}
+
 /*
  * Creates one chunk and maps it, without access yet. A handle that could not be mapped goes to
  * limbo; the caller keeps its addresses.
  */
-static vmm_status chunk_open(struct vm *vm, uint64_t granule, uint32_t granules)
+static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t granule,
+                             uint32_t granules)
 {
     struct chunk *chunk = vmm__chunk_take(vm);
     if (chunk == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vm: no record left for another chunk");
-    *chunk = (struct chunk){
-        .first = granule, .place = NO_GRANULE, .granules = granules, .state = CHUNK_HELD
-    };
+    *chunk = (struct chunk){ .first = granule,
+                             .place = NO_GRANULE,
+                             .granules = granules,
+                             .state = CHUNK_HELD,
+                             .account = account };
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
     vmm_status status = vmm__driver_create(vm->driver, bytes, &chunk->handle);
     if (status != VMM_OK) {
         vmm__chunk_drop(vm, chunk);
         return status;
     }
-    vmm__stat_add(&vm->reserved_bytes, bytes);
-    vmm__stat_add(&vm->chunks, 1);
+    account_book(vm, chunk);
     status = vmm__driver_map(vm->driver, vmm__chunk_address(vm, chunk), bytes, chunk->handle);
     if (status != VMM_OK) {
         vmm__limbo_put(vm, chunk, NULL, 0);
@@ -97,24 +117,9 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
     vmm_status status = vmm__driver_release(vm->driver, chunk->handle, bytes);
     if (status != VMM_OK)
         return status;
-    vmm__stat_subtract(&vm->reserved_bytes, bytes);
-    vmm__stat_subtract(&vm->chunks, 1);
+    account_unbook(vm, chunk);
     vmm__chunk_drop(vm, chunk);
     return VMM_OK;
-}
-
-/* Rejects a request beyond the limit before it takes all of the device. */
-static vmm_status limit_check(const struct vm *vm, uint64_t bytes)
-{
-    uint64_t limit = vm->driver->total_bytes;
-    if (vm->limit_bytes != 0)
-        limit = vmm__min(limit, vm->limit_bytes);
-    uint64_t reserved = vmm__stat_now(&vm->reserved_bytes);
-    if (bytes <= limit && reserved <= limit - bytes)
-        return VMM_OK;
-    return vmm__error(
-        VMM_ERR_DEVICE_OOM, "limit of %llu bytes: %llu are reserved, %llu more were needed",
-        (unsigned long long)limit, (unsigned long long)reserved, (unsigned long long)bytes);
 }
 
 void vmm__vm_discard(struct vm *vm, uint64_t granule, uint64_t count, struct timeline *timeline,
@@ -135,13 +140,14 @@ static void map_undo(struct vm *vm, uint64_t granule, uint64_t done, uint64_t co
         vmm__arena_give(&vm->arena, granule + done, count - done);
 }
 
-vmm_status vmm__vm_map(struct vm *vm, uint64_t granule, uint64_t count, uint32_t chunk_granules)
+vmm_status vmm__vm_map(struct vm *vm, struct account *account, uint64_t granule, uint64_t count,
+                       uint32_t chunk_granules)
 {
-    vmm_status status = limit_check(vm, count << vm->arena.granule_shift);
+    vmm_status status = vmm__account_check(vm, account, count << vm->arena.granule_shift);
     uint64_t done = 0;
     while (done < count && status == VMM_OK) {
         uint32_t granules = (uint32_t)vmm__min(chunk_granules, count - done);
-        status = chunk_open(vm, granule + done, granules);
+        status = chunk_open(vm, account, granule + done, granules);
         done += status == VMM_OK ? granules : 0;
     }
     if (status != VMM_OK)

@@ -25,7 +25,11 @@ void vmm__limbo_put(struct vm *vm, struct chunk *chunk, struct timeline *timelin
     chunk->epoch = epoch;
     vmm__timeline_refer(timeline);
     limbo_append(vm, vmm__chunk_id(vm, chunk));
-    atomic_fetch_add_explicit(&vm->limbo_bytes, held_bytes(vm, chunk), memory_order_relaxed);
+    if (chunk->is_alias)
+        return;
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    atomic_fetch_add_explicit(&vm->limbo_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
 }
 
 /* One pass over limbo: the bytes it released, and the last epoch that it found pending. */
@@ -56,6 +60,7 @@ static vmm_status chunk_try(struct vm *vm, uint32_t id, struct drain *drain)
     struct chunk *chunk = &vm->records[id];
     uint64_t bytes = held_bytes(vm, chunk);
     struct timeline *timeline = chunk->timeline;
+    struct account *account = chunk->account;
     vmm_status status = chunk_query(chunk, drain);
     if (status == VMM_OK)
         status = vmm__chunk_close(vm, chunk);
@@ -65,6 +70,8 @@ static vmm_status chunk_try(struct vm *vm, uint32_t id, struct drain *drain)
     }
     vmm__timeline_forget(timeline);
     atomic_fetch_sub_explicit(&vm->limbo_bytes, bytes, memory_order_relaxed);
+    if (bytes > 0)
+        atomic_fetch_sub_explicit(&account->limbo_bytes, bytes, memory_order_relaxed);
     drain->released_bytes += bytes;
     return VMM_OK;
 }

@@ -10,7 +10,8 @@
  *  2. a granule is taken from the arena exactly if it belongs to a chunk, mapped or not, or
  *     is a guard page;
  *  3. reserved_bytes is the sum over all chunks, limbo_bytes the sum over the chunks in
- *     limbo; places and place_bytes are the sums over all further places;
+ *     limbo; so they are in each account for its chunks; places and place_bytes are the sums
+ *     over all further places;
  *  4. no two chunks share a handle, except a chunk and its aliases. An alias is the record
  *     of an old home, left where a chunk was mapped before a relocation. It is always in
  *     limbo, has addresses but no handle of its own, and counts neither in reserved_bytes
@@ -38,6 +39,17 @@ enum chunk_state {
     CHUNK_STATES
 };
 
+/* What a part of the cache has reserved, and may reserve. Every chunk belongs to one account. */
+struct account {
+    struct account *next; /* all accounts of the memory */
+    const char *name;     /* for errors */
+    uint64_t limit_bytes; /* 0: none but that of the memory */
+    uint64_t least_bytes; /* other accounts leave room for this much */
+    struct atomic_stat reserved_bytes;
+    struct atomic_stat chunks;
+    _Atomic uint64_t limbo_bytes;
+};
+
 /* For "no granule". */
 #define NO_GRANULE UINT64_MAX
 
@@ -56,6 +68,7 @@ struct chunk {
     bool is_alias;             /* an old home; another record has the handle */
     uint64_t epoch;            /* limbo: on `timeline`; may be unmapped once it has passed */
     struct timeline *timeline; /* limbo: NULL if no work is in flight */
+    struct account *account;
 };
 
 struct vm {
@@ -65,6 +78,7 @@ struct vm {
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
+    struct account *accounts;
     uint64_t places; /* of all chunks */
     uint64_t place_bytes;
     uint32_t places_max;   /* the most that a chunk has had */
@@ -93,12 +107,29 @@ vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limi
  * device, releases what the driver still accepts. */
 vmm_status vmm__vm_fini(struct vm *vm);
 
+void vmm__account_add(struct vm *vm, struct account *account);
+
+/* Removes an account. Its chunks go to another one. */
+void vmm__account_remove(struct vm *vm, struct account *account, struct account *heir);
+
+/* Moves all chunks of `count` mapped granules to another account. */
+void vmm__account_move(struct vm *vm, uint64_t granule, uint64_t count, struct account *to);
+
+/* The most that all accounts may reserve: the limit, or what the device has. */
+uint64_t vmm__vm_limit_bytes(const struct vm *vm);
+
+/* How much is missing for an account to reserve `bytes` more: below its own limit; below the limit
+ * of the memory, where other accounts have been promised a part. 0: it may. */
+uint64_t vmm__account_short_bytes(const struct account *account, uint64_t bytes);
+uint64_t vmm__vm_short_bytes(const struct vm *vm, const struct account *account, uint64_t bytes);
+
 /*
  * Creates and maps chunks of at most chunk_granules at `count` granules that the caller took from
  * the arena, without access yet. On failure the granules return to the arena, those already
- * mapped by way of limbo: ERR_DEVICE_OOM (the device, or the limit), ERR_HOST_OOM, ERR_DRIVER.
+ * mapped by way of limbo: ERR_DEVICE_OOM (the device, or a limit), ERR_HOST_OOM, ERR_DRIVER.
  */
-vmm_status vmm__vm_map(struct vm *vm, uint64_t granule, uint64_t count, uint32_t chunk_granules);
+vmm_status vmm__vm_map(struct vm *vm, struct account *account, uint64_t granule, uint64_t count,
+                       uint32_t chunk_granules);
 
 /*
  * Maps a held chunk also at granules that the caller took: a further place, without access yet.
@@ -185,6 +216,9 @@ vmm_status vmm__limbo_wait(struct vm *vm, uint64_t *released);
 vmm_status vmm__vm_check(const struct vm *vm);
 
 /* ---- For the files of this module --------------------------------------------------------- */
+
+/* ERR_DEVICE_OOM if a limit refuses `bytes` more to an account. */
+vmm_status vmm__account_check(const struct vm *vm, const struct account *account, uint64_t bytes);
 
 static inline uint32_t vmm__chunk_id(const struct vm *vm, const struct chunk *chunk)
 {

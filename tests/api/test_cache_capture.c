@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "driver/sim/sim.h"
 #include "support/graph_support.h"
+#include "support/pool_calls.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -108,7 +109,7 @@ CACHE_TEST(nothing_breaks_a_capture)
     }
 }
 
-/* The capture begins without vmm_pool_begin(). */
+/* The capture begins without graph_pool_begin(). */
 CACHE_TEST(nothing_breaks_an_unannounced_capture)
 {
     cache_restart_with(test, .limit_bytes = CACHE_LIMIT, .compaction = VMM_COMPACTION_ON);
@@ -244,14 +245,14 @@ CACHE_TEST(graphs_reuse_blocks_completed_before_the_capture)
         block_fill(test, busy, CACHE_LIMIT / 2, 1, 2);
         block_free(test, busy);
         uint64_t waits = cache_stats(test).stream_waits;
-        assert_ok(vmm_pool_begin(test->cache, id, graph_filter, &test->streams[1]));
+        assert_ok(graph_pool_begin(test->cache, id, graph_filter, &test->streams[1]));
         size_t bytes = round == 0 ? 16 * MIB : CACHE_LIMIT / 4 * 3; /* then there is no other */
         void *block = block_alloc(test, bytes, 1);
         assert_int_equal(cache_stats(test).stream_waits, waits);
         block_fill(test, block, bytes, 2, 3); /* a launch elsewhere */
-        assert_ok(vmm_pool_end(test->cache, id));
+        assert_ok(graph_pool_end(test->cache, id));
         block_free(test, block);
-        assert_ok(vmm_pool_release(test->cache, id));
+        assert_ok(graph_pool_release(test->cache, id));
         lag_set(0, test);
     }
 }
@@ -283,7 +284,7 @@ CACHE_TEST(a_release_waits_for_captures_to_end)
     graph_begin(test, &second, 2, 2);
     graph_begin(test, &third, 3, 3);
     graph_release(test, &first);
-    assert_status(vmm_pool_release(test->cache, first.id), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(graph_pool_release(test->cache, first.id), VMM_ERR_INVALID_ARGUMENT);
     assert_int_equal(cache_stats(test).retained_bytes, CACHE_LIMIT / 2);
     void *block = NULL;
     assert_status(vmm_alloc(test->cache, CACHE_LIMIT, NULL, &block), VMM_ERR_DEVICE_OOM);
@@ -301,32 +302,33 @@ CACHE_TEST(a_pool_id_can_begin_again_during_its_release)
 {
     struct graph graph;
     struct graph other;
+    struct graph again;
     graph_mix(test, &graph, 1, 1);
     graph_begin(test, &other, 2, 2);
     graph_release(test, &graph);
-    assert_ok(vmm_pool_begin(test->cache, graph.id, graph_filter, &test->streams[1]));
-    assert_ok(vmm_pool_end(test->cache, graph.id));
     graph_end(test, &other);
-    memory_exhaust(test, &graph);
-    graph_replay(test, &graph, 3);
+    graph_mix(test, &again, 1, 1);
+    memory_exhaust(test, &again);
+    graph_replay(test, &again, 3);
     work_verify(test);
-    graph_discard(test, &graph);
+    graph_empty(test, &graph);
+    graph_discard(test, &again);
     graph_release(test, &other);
     assert_int_equal(cache_stats(test).retained_bytes, 0);
 }
 
-/* The use ends with the capture that is under way still. */
-CACHE_TEST(a_pool_can_be_released_while_it_is_begun)
+CACHE_TEST(a_pool_cannot_be_destroyed_while_a_route_leads_to_it)
 {
     struct graph graph;
     graph_begin(test, &graph, 1, 1);
     graph_free(test, &graph, graph_alloc(test, &graph, LARGE));
-    graph_release(test, &graph);
-    block_free(test, block_alloc(test, LARGE, 1));
-    cache_verify(test);
+    assert_status(graph_pool_release(test->cache, graph.id), VMM_ERR_INVALID_ARGUMENT);
+    void *block = graph_alloc(test, &graph, LARGE);
+    assert_true(pool_id_is(block_find(test, block).pool_id, graph.id.first, graph.id.second));
     graph_end(test, &graph);
+    graph_discard(test, &graph);
     assert_int_equal(cache_stats(test).retained_bytes, 0);
-    assert_status(vmm_pool_release(test->cache, graph.id), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(graph_pool_release(test->cache, graph.id), VMM_ERR_INVALID_ARGUMENT);
 }
 
 CACHE_TEST(a_cache_can_end_during_a_capture)

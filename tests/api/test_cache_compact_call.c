@@ -2,6 +2,7 @@
 #include "support/graph_support.h"
 
 #include "cache/cache.h"
+#include "support/pool_calls.h"
 
 #include <string.h>
 
@@ -272,10 +273,10 @@ CACHE_TEST(compaction_is_refused_during_a_capture)
     vmm_pool_id id = { 5, 0 };
     checkerboard_begun(test, (vmm_config)VMM_CONFIG_INIT);
     work_verify(test);
-    assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
+    assert_ok(graph_pool_begin(test->cache, id, NULL, NULL));
     refused(test, VMM_ERR_INVALID_ARGUMENT);
-    assert_ok(vmm_pool_end(test->cache, id));
-    assert_ok(vmm_pool_release(test->cache, id));
+    assert_ok(graph_pool_end(test->cache, id));
+    assert_ok(graph_pool_release(test->cache, id));
     capture_begin(test, 1);
     refused(test, VMM_ERR_INVALID_ARGUMENT);
     capture_end(test, 1);

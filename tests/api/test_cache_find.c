@@ -41,7 +41,7 @@ static void known_found(struct cache_test *test, const struct known *known)
         assert_int_equal(item.requested_bytes, known->bytes);
         assert_ptr_equal(item.stream, test->streams[known->stream]);
         assert_int_equal(item.is_small, known->bytes <= MIB);
-        assert_true(pool_id_is(item.pool, 0, 0));
+        assert_true(pool_id_is(item.pool_id, 0, 0));
     }
     vmm_item beyond = VMM_ITEM_INIT;
     if (vmm_find(test->cache, known->block + item.bytes, &beyond) == VMM_OK)

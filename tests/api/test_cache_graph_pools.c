@@ -1,5 +1,6 @@
 /* Graph pools: which requests they serve, and which memory they retain. */
 #include "support/graph_support.h"
+#include "support/pool_calls.h"
 
 #include <string.h>
 
@@ -39,7 +40,7 @@ CACHE_TEST(requests_after_the_end_do_not_use_graph_memory)
     for (int i = 0; i < 4; i++) {
         void *after = block_alloc(test, i % 2 == 0 ? LARGE : 512, 1);
         assert_false(graph_overlaps(&graph, after, 512));
-        assert_true(pool_id_is(block_find(test, after).pool, 0, 0));
+        assert_true(pool_id_is(block_find(test, after).pool_id, 0, 0));
         block_free(test, after);
     }
     graph_release(test, &graph);
@@ -56,7 +57,7 @@ CACHE_TEST(requests_after_a_free_do_not_use_graph_memory)
     block_free(test, block);
     void *after = block_alloc(test, LARGE, 1);
     assert_ptr_not_equal(after, block);
-    assert_true(pool_id_is(block_find(test, after).pool, 0, 0));
+    assert_true(pool_id_is(block_find(test, after).pool_id, 0, 0));
     block_free(test, after);
     graph_release(test, &graph);
 }
@@ -142,7 +143,7 @@ CACHE_TEST(a_filter_selects_the_streams_of_a_pool)
         for (int i = 0; i < MIXED; i++) {
             void *block = block_alloc(test, mixed_sizes[i], stream);
             vmm_item item = block_find(test, block);
-            assert_true(pool_id_is(item.pool, stream == 2 ? 7 : 0, stream == 2 ? 1 : 0));
+            assert_true(pool_id_is(item.pool_id, stream == 2 ? 7 : 0, stream == 2 ? 1 : 0));
             assert_ptr_equal(item.stream, test->streams[stream]);
             assert_int_equal(item.is_small, mixed_sizes[i] <= MIB);
             block_free(test, block);
@@ -157,7 +158,7 @@ static uint64_t pool_of_next(struct cache_test *test, unsigned stream)
     void *block = block_alloc(test, LARGE, stream);
     vmm_item item = block_find(test, block);
     block_free(test, block);
-    return item.pool.first;
+    return item.pool_id.first;
 }
 
 CACHE_TEST(the_latest_pool_is_asked_first)
@@ -165,22 +166,22 @@ CACHE_TEST(the_latest_pool_is_asked_first)
     static const vmm_pool_id all = { 1, 0 };
     static const vmm_pool_id some = { 2, 0 };
     static const vmm_pool_id last = { 3, 0 };
-    assert_ok(vmm_pool_begin(test->cache, all, NULL, NULL));
+    assert_ok(graph_pool_begin(test->cache, all, NULL, NULL));
     assert_int_equal(pool_of_next(test, 0), 1);
-    assert_ok(vmm_pool_begin(test->cache, some, graph_filter, &test->streams[1]));
+    assert_ok(graph_pool_begin(test->cache, some, graph_filter, &test->streams[1]));
     assert_int_equal(pool_of_next(test, 1), 2);
     assert_int_equal(pool_of_next(test, 2), 1);
-    assert_ok(vmm_pool_begin(test->cache, last, NULL, NULL));
+    assert_ok(graph_pool_begin(test->cache, last, NULL, NULL));
     assert_int_equal(pool_of_next(test, 1), 3);
-    assert_ok(vmm_pool_end(test->cache, some));
+    assert_ok(graph_pool_end(test->cache, some));
     assert_int_equal(pool_of_next(test, 1), 3);
-    assert_ok(vmm_pool_end(test->cache, last));
+    assert_ok(graph_pool_end(test->cache, last));
     assert_int_equal(pool_of_next(test, 1), 1);
-    assert_ok(vmm_pool_end(test->cache, all));
+    assert_ok(graph_pool_end(test->cache, all));
     assert_int_equal(pool_of_next(test, 1), 0);
-    assert_ok(vmm_pool_release(test->cache, all));
-    assert_ok(vmm_pool_release(test->cache, some));
-    assert_ok(vmm_pool_release(test->cache, last));
+    assert_ok(graph_pool_release(test->cache, all));
+    assert_ok(graph_pool_release(test->cache, some));
+    assert_ok(graph_pool_release(test->cache, last));
     cache_verify(test);
 }
 
@@ -204,7 +205,7 @@ CACHE_TEST(captures_share_a_pool_and_its_uses_count)
     assert_true(cache_stats(test).retained_bytes >= LARGE);
     graph_release(test, &second);
     assert_int_equal(cache_stats(test).retained_bytes, 0);
-    assert_status(vmm_pool_release(test->cache, second.id), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(graph_pool_release(test->cache, second.id), VMM_ERR_INVALID_ARGUMENT);
 }
 
 CACHE_TEST(recording_the_own_stream_changes_nothing)
@@ -234,23 +235,19 @@ static void assert_misuse(vmm_status status, const char *part)
 
 CACHE_TEST(misuse_is_reported)
 {
-    static const vmm_pool_id none = { 0, 0 };
     static const vmm_pool_id id = { 0, 3 };
-    assert_misuse(vmm_pool_begin(NULL, id, NULL, NULL), "vmm_pool_begin: cache is NULL");
-    assert_misuse(vmm_pool_end(NULL, id), "vmm_pool_end: cache is NULL");
-    assert_misuse(vmm_pool_release(NULL, id), "vmm_pool_release: cache is NULL");
-    assert_misuse(vmm_pool_begin(test->cache, none, NULL, NULL), "vmm_pool_begin: the id is zeros");
-    assert_misuse(vmm_pool_end(test->cache, none), "vmm_pool_end: the id is zeros");
-    assert_misuse(vmm_pool_release(test->cache, none), "vmm_pool_release: the id is zeros");
-    assert_misuse(vmm_pool_end(test->cache, id), "(0, 3) is not begun");
-    assert_misuse(vmm_pool_release(test->cache, id), "(0, 3) has no use left");
+    assert_misuse(graph_pool_begin(NULL, id, NULL, NULL), "vmm_pool_create: cache is NULL");
+    assert_misuse(graph_pool_end(NULL, id), "vmm_pool_unroute: (nil) is not a pool");
+    assert_misuse(graph_pool_release(NULL, id), "vmm_pool_destroy: (nil) is not a pool");
+    assert_misuse(graph_pool_end(test->cache, id), "is not a pool");
+    assert_misuse(graph_pool_release(test->cache, id), "is not a pool");
     assert_misuse(vmm_limit_set(NULL, 0), "vmm_limit_set: cache is NULL");
-    assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
-    assert_misuse(vmm_pool_begin(test->cache, id, NULL, NULL), "(0, 3) is begun already");
-    assert_ok(vmm_pool_end(test->cache, id));
-    assert_misuse(vmm_pool_end(test->cache, id), "(0, 3) is not begun");
-    assert_ok(vmm_pool_release(test->cache, id));
-    assert_misuse(vmm_pool_release(test->cache, id), "(0, 3) has no use left");
+    assert_ok(graph_pool_begin(test->cache, id, NULL, NULL));
+    assert_misuse(graph_pool_begin(test->cache, id, NULL, NULL), "has a route already");
+    assert_ok(graph_pool_end(test->cache, id));
+    assert_misuse(graph_pool_end(test->cache, id), "has no route");
+    assert_ok(graph_pool_release(test->cache, id));
+    assert_misuse(graph_pool_release(test->cache, id), "is not a pool");
     assert_int_equal(pool_of_next(test, 1), 0);
 }
 
@@ -258,14 +255,14 @@ CACHE_TEST(misuse_is_reported)
 CACHE_TEST(a_second_begin_changes_nothing)
 {
     static const vmm_pool_id id = { 8, 0 };
-    assert_ok(vmm_pool_begin(test->cache, id, graph_filter, &test->streams[1]));
-    assert_status(vmm_pool_begin(test->cache, id, graph_filter, &test->streams[2]),
+    assert_ok(graph_pool_begin(test->cache, id, graph_filter, &test->streams[1]));
+    assert_status(graph_pool_begin(test->cache, id, graph_filter, &test->streams[2]),
                   VMM_ERR_INVALID_ARGUMENT);
     assert_int_equal(pool_of_next(test, 1), 8);
     assert_int_equal(pool_of_next(test, 2), 0);
-    assert_ok(vmm_pool_end(test->cache, id));
-    assert_ok(vmm_pool_release(test->cache, id));
-    assert_status(vmm_pool_release(test->cache, id), VMM_ERR_INVALID_ARGUMENT);
+    assert_ok(graph_pool_end(test->cache, id));
+    assert_ok(graph_pool_release(test->cache, id));
+    assert_status(graph_pool_release(test->cache, id), VMM_ERR_INVALID_ARGUMENT);
     assert_int_equal(cache_stats(test).retained_bytes, 0);
 }
 

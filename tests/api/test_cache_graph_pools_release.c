@@ -19,7 +19,7 @@ CACHE_TEST(blocks_outlive_their_graph_pool)
         const struct graph_step *step = &graph.steps[i];
         vmm_item item = VMM_ITEM_INIT;
         if (vmm_find(test->cache, step->block, &item) == VMM_OK && !step->is_check) {
-            assert_true(pool_id_is(item.pool, 0, 0));
+            assert_true(pool_id_is(item.pool_id, 0, 0));
             block_fill(test, step->block, step->bytes, i, 1);
         }
     }

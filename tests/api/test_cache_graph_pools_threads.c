@@ -1,5 +1,6 @@
 /* Threads allocate while others capture, end, replay and release. Also runs under ThreadSanitizer. */
 #include "support/graph_support.h"
+#include "support/pool_calls.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -78,8 +79,8 @@ static void *observer_main(void *context)
             worker->trouble = "figures or invariants are wrong";
         if (vmm_find(cache, worker, &item) != VMM_ERR_UNKNOWN_POINTER)
             worker->trouble = "a foreign address was found";
-        if (vmm_pool_begin(cache, pool, graph_filter, &nobody) != VMM_OK ||
-            vmm_pool_end(cache, pool) != VMM_OK || vmm_pool_release(cache, pool) != VMM_OK)
+        if (graph_pool_begin(cache, pool, graph_filter, &nobody) != VMM_OK ||
+            graph_pool_end(cache, pool) != VMM_OK || graph_pool_release(cache, pool) != VMM_OK)
             worker->trouble = "a pool could not begin, end or be released";
     }
     return NULL;

@@ -34,8 +34,9 @@ static unsigned spares_freed(struct program *program)
     return freed;
 }
 
-static int pressure_callback(void *context, size_t bytes)
+static int pressure_callback(void *context, vmm_pool *pool, size_t bytes)
 {
+    (void)pool;
     struct program *program = context;
     vmm_cache *cache = program->test->cache;
     (void)pthread_mutex_lock(&program->lock);

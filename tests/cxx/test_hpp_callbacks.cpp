@@ -25,7 +25,7 @@ void the_program_is_asked_for_memory()
     vmm::block spare;
     std::size_t wanted = 0;
     vmm::callbacks functions;
-    functions.pressure = [&](std::size_t bytes) {
+    functions.pressure = [&](vmm_pool *, std::size_t bytes) {
         wanted = bytes;
         bool has_spare = bool(spare);
         spare.reset();
@@ -43,7 +43,7 @@ void what_the_pressure_function_throws_is_kept()
 {
     int calls = 0;
     vmm::callbacks functions;
-    functions.pressure = [&](std::size_t) -> bool { throw program_error{ ++calls }; };
+    functions.pressure = [&](vmm_pool *, std::size_t) -> bool { throw program_error{ ++calls }; };
     vmm::cache cache(limited(), functions);
     EXPECT(!cache.try_allocate(LIMIT + MIB));
     (void)thrown_by<vmm::out_of_memory>([&] { (void)cache.allocate(LIMIT + MIB); });
@@ -135,7 +135,7 @@ void a_cache_outlives_its_callback()
     static vmm_cache *handle; // static: a leak checker finds the cache from here
     vmm_status status = VMM_OK;
     vmm::callbacks functions;
-    functions.pressure = [&](std::size_t) {
+    functions.pressure = [&](vmm_pool *, std::size_t) {
         if (cache) {
             status = thrown_by<vmm::error>([&] { cache->close(); }).status();
             cache.reset();

@@ -1,6 +1,7 @@
 /* Writes that VMM_DEBUG_ON detects: beyond blocks and after their free; and accesses that it must not report. */
 #include "debug_support.h"
 #include "support/listener_support.h"
+#include "support/pool_calls.h"
 
 enum { SMALL = 1000, LARGE = (3 << 20) - 100 };
 
@@ -238,7 +239,7 @@ CACHE_TEST(captured_blocks_are_not_touched)
 {
     vmm_pool_id id = { 5, 6 };
     debug_restart(test, VMM_DEBUG_ON, 0);
-    assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
+    assert_ok(graph_pool_begin(test->cache, id, NULL, NULL));
     void *early = block_alloc(test, SMALL, 1);
     bytes_write(test, early, 0, SMALL, 1);
     capture_begin(test, 1);
@@ -248,13 +249,13 @@ CACHE_TEST(captured_blocks_are_not_touched)
     assert_status(block_misuse_here(test, large), VMM_ERR_UNKNOWN_POINTER);
     assert_says("was freed before");
     capture_end(test, 1);
-    assert_ok(vmm_pool_end(test->cache, id));
+    assert_ok(graph_pool_end(test->cache, id));
     bytes_write(test, large, 0, LARGE, 1); /* as a launch of the graph does */
     block_free(test, early);
     block_free(test, block);
     assert_true(bytes_are(test, early, SMALL, 0x11, 1));
     assert_ok(vmm_debug_check(test->cache));
-    assert_ok(vmm_pool_release(test->cache, id));
+    assert_ok(graph_pool_release(test->cache, id));
     assert_ok(vmm_debug_check(test->cache));
     cache_trim_all(test);
 }

@@ -64,8 +64,9 @@ struct program {
     unsigned calls;
 };
 
-static int pressure_handle(void *context, size_t bytes)
+static int pressure_handle(void *context, vmm_pool *pool, size_t bytes)
 {
+    (void)pool;
     struct program *program = context;
     (void)bytes;
     program->calls++;

@@ -6,6 +6,7 @@
 #include "debug_support.h"
 
 #include "driver/sim/sim.h"
+#include "support/pool_calls.h"
 
 enum { BLOCKS = 6, LAG = 100000, CALLS_MOST = 400 };
 
@@ -183,7 +184,7 @@ CACHE_TEST(destroy_waits_for_the_work_of_debug_mode)
         assert_true(call < CALLS_MOST);
         fixture_begin(&fixture, test);
         block_free(test, fixture.blocks[1]);
-        assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
+        assert_ok(graph_pool_begin(test->cache, id, NULL, NULL));
         vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, false);
         assert_ok(vmm_destroy(test->cache));
         was_refused = vmm__sim_faults_fired(test->driver) != 0;

@@ -2,6 +2,7 @@
 #include "debug_support.h"
 
 #include "driver/sim/sim.h"
+#include "support/pool_calls.h"
 
 enum { CANARY_WORD = 0x7777 };
 
@@ -68,14 +69,14 @@ CACHE_TEST(graph_pools_show_no_old_bytes)
     vmm_pool_id id = { 1, 2 };
     debug_restart(test, VMM_DEBUG_OFF, 1);
     block_free(test, block_allocate_clean(test, 8 * MIB, 1));
-    assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
+    assert_ok(graph_pool_begin(test->cache, id, NULL, NULL));
     void *block = block_allocate_clean(test, 8 * MIB, 1);
     void *small = block_allocate_clean(test, 3000, 2);
     block_free(test, block);
     block_free(test, block_allocate_clean(test, 4 * MIB, 1));
-    assert_ok(vmm_pool_end(test->cache, id));
+    assert_ok(graph_pool_end(test->cache, id));
     block_free(test, small);
-    assert_ok(vmm_pool_release(test->cache, id));
+    assert_ok(graph_pool_release(test->cache, id));
     block_free(test, block_allocate_clean(test, 8 * MIB, 1));
     block_free(test, block_allocate_clean(test, 3000, 2));
     work_verify(test);
@@ -86,15 +87,15 @@ CACHE_TEST(captured_blocks_are_zero)
 {
     vmm_pool_id id = { 1, 2 };
     debug_restart(test, VMM_DEBUG_ON, 1);
-    assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
+    assert_ok(graph_pool_begin(test->cache, id, NULL, NULL));
     capture_begin(test, 1);
     void *block = block_alloc(test, 3000, 1);
     void *large = block_alloc(test, 5 * MIB, 1);
     block_free(test, block);
     capture_end(test, 1);
-    assert_ok(vmm_pool_end(test->cache, id));
+    assert_ok(graph_pool_end(test->cache, id));
     block_free(test, large);
-    assert_ok(vmm_pool_release(test->cache, id));
+    assert_ok(graph_pool_release(test->cache, id));
     assert_ok(vmm_debug_check(test->cache));
 }
 
@@ -217,7 +218,7 @@ CACHE_TEST(captured_host_blocks_are_zero_at_once)
     vmm_pool_id id = { 1, 2 };
     size_t bytes = 5 * MIB;
     debug_restart(test, VMM_DEBUG_OFF, 1);
-    assert_ok(vmm_pool_begin(test->cache, id, NULL, NULL));
+    assert_ok(graph_pool_begin(test->cache, id, NULL, NULL));
     void *before = block_alloc(test, bytes, 1);
     assert_ok(vmm__driver_delay(test->driver, DELAY_NS, test->streams[1]));
     block_fill(test, before, bytes, CANARY_WORD, 1);
@@ -230,8 +231,8 @@ CACHE_TEST(captured_host_blocks_are_zero_at_once)
     work_verify(test);
     assert_true(!is_host() || owner_sees(test, block, bytes, 0, 1));
     block_free(test, block);
-    assert_ok(vmm_pool_end(test->cache, id));
-    assert_ok(vmm_pool_release(test->cache, id));
+    assert_ok(graph_pool_end(test->cache, id));
+    assert_ok(graph_pool_release(test->cache, id));
 }
 
 /* An allocation that cannot clear its block fails and changes nothing. */

@@ -6,6 +6,7 @@
 
 #include "api/create_on.h"
 #include "base/error.h"
+#include "support/pool_calls.h"
 
 struct scene {
     struct driver *driver;
@@ -75,14 +76,14 @@ SIM_TEST(a_pool_that_ends_without_caching_leaves_no_line)
     void *block = block_alloc(&scene, 3 * MIB, 1);
     vmm__sim_fail_at(scene.driver, 1, VMM_ERR_DRIVER, false);
     assert_ok(vmm_free(scene.cache, block)); /* it does not go back */
-    assert_ok(vmm_pool_begin(scene.cache, id, NULL, NULL));
+    assert_ok(graph_pool_begin(scene.cache, id, NULL, NULL));
     (void)vmm__error(VMM_OK, "%s", "as before");
     vmm__sim_fail_at(scene.driver, 1, VMM_ERR_DRIVER, true);
-    assert_ok(vmm_pool_end(scene.cache, id));
+    assert_ok(graph_pool_end(scene.cache, id));
     assert_true(vmm__sim_faults_fired(scene.driver) > 0);
     assert_string_equal(vmm_last_error(), "as before");
     vmm__sim_fail_at(scene.driver, 0, VMM_OK, false);
-    assert_ok(vmm_pool_release(scene.cache, id));
+    assert_ok(graph_pool_release(scene.cache, id));
     assert_ok(vmm_destroy(scene.cache));
 }
 

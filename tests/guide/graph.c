@@ -10,10 +10,10 @@ static int is_captured(void *context, vmm_stream stream)
     return stream == *(vmm_stream *)context;
 }
 
-static struct gpu_graph *capture(vmm_cache *cache, vmm_pool_id id, vmm_stream stream, void **result)
+static struct gpu_graph *capture(vmm_cache *cache, vmm_pool *pool, vmm_stream stream, void **result)
 {
     void *scratch;
-    check(vmm_pool_begin(cache, id, is_captured, &stream));
+    check(vmm_pool_route(pool, is_captured, &stream));
     gpu_capture_begin(stream);
     check(vmm_alloc(cache, BYTES, stream, &scratch));
     check(vmm_alloc(cache, BYTES, stream, result));
@@ -21,7 +21,7 @@ static struct gpu_graph *capture(vmm_cache *cache, vmm_pool_id id, vmm_stream st
     gpu_fill(*result, 2, BYTES, stream);
     check(vmm_free(cache, scratch)); /* stays the graph's: each launch writes there again */
     struct gpu_graph *graph = gpu_capture_end(stream);
-    check(vmm_pool_end(cache, id));
+    check(vmm_pool_unroute(pool));
     return graph;
 }
 /* [end] */
@@ -29,11 +29,16 @@ static struct gpu_graph *capture(vmm_cache *cache, vmm_pool_id id, vmm_stream st
 int main(void)
 {
     vmm_cache *cache;
-    vmm_pool_id id = { 1, 1 };
+    vmm_pool *pool;
     void *result;
     check(vmm_create(NULL, &cache));
     vmm_stream stream = gpu_stream_create();
-    struct gpu_graph *graph = capture(cache, id, stream, &result);
+    /* [create] */
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.kind = VMM_POOL_GRAPH;
+    check(vmm_pool_create(cache, &options, &pool));
+    struct gpu_graph *graph = capture(cache, pool, stream, &result);
+    /* [end] */
 
     void *other;
     check(vmm_alloc(cache, BYTES, stream, &other)); /* never the graph's scratch memory */
@@ -45,7 +50,7 @@ int main(void)
     /* [release] */
     gpu_graph_destroy(graph);
     check(vmm_free(cache, result));
-    check(vmm_pool_release(cache, id)); /* now the pool's memory serves everybody */
+    check(vmm_pool_destroy(pool, 0)); /* now its memory serves all requests */
     /* [end] */
     check(vmm_free(cache, other));
     check(vmm_wait(cache));

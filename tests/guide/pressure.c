@@ -14,10 +14,11 @@ struct models {
 };
 
 /* Evicts the oldest model. Called without locks of the cache: it may free and trim. */
-static int evict(void *context, size_t bytes)
+static int evict(void *context, vmm_pool *pool, size_t bytes)
 {
     struct models *models = context;
     int has_freed = 0;
+    (void)pool;  /* that needs the memory */
     (void)bytes; /* one model a call; the cache asks again if that is not enough */
     pthread_mutex_lock(&models->lock);
     while (!has_freed && models->oldest < MODELS) {

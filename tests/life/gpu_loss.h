@@ -7,6 +7,7 @@
 #define VMM_LIFE_GPU_LOSS_H
 
 #include "life/gpu_scene.h"
+#include "support/pool_calls.h"
 
 enum fault { FREED, BEYOND, TRAP, ASSERT, MISALIGNED, RESET };
 enum finder { BY_WAIT, BY_MEMORY, BY_ALLOC, BY_TRIM, BY_TICK, BY_POOL, BY_FREE };
@@ -126,7 +127,7 @@ static inline vmm_status finder_call(struct scene *scene, enum finder finder)
     case BY_TICK:
         return vmm_poll(scene->cache);
     case BY_POOL:
-        CHILD_REQUIRES(vmm_pool_begin(scene->cache, (vmm_pool_id){ 3, 0 }, NULL, NULL) == VMM_OK);
+        CHILD_REQUIRES(graph_pool_begin(scene->cache, (vmm_pool_id){ 3, 0 }, NULL, NULL) == VMM_OK);
         return vmm_alloc(scene->cache, 700, scene->streams[0], &out);
     default:
         CHILD_REQUIRES(vmm_free(scene->cache, scene->blocks[3]) == VMM_OK);

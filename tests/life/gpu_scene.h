@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/hostmem.h"
 #include "cache/cache.h"
+#include "support/pool_calls.h"
 
 #include <pthread.h>
 
@@ -153,10 +154,10 @@ static inline void pool_fill(struct scene *scene)
 {
     vmm_pool_id id = { 1, 0 };
     CUstream stream = scene->streams[1];
-    CHILD_REQUIRES(vmm_pool_begin(scene->cache, id, pool_filter, &scene->streams[1]) == VMM_OK);
+    CHILD_REQUIRES(graph_pool_begin(scene->cache, id, pool_filter, &scene->streams[1]) == VMM_OK);
     for (unsigned i = 0; i < 2; i++)
         CHILD_REQUIRES(vmm_alloc(scene->cache, MIB, stream, &scene->kept[i]) == VMM_OK);
-    CHILD_REQUIRES(vmm_pool_end(scene->cache, id) == VMM_OK);
+    CHILD_REQUIRES(graph_pool_end(scene->cache, id) == VMM_OK);
     CHILD_REQUIRES(vmm_free(scene->cache, scene->kept[1]) == VMM_OK);
     scene->kept[1] = NULL;
 }
@@ -269,7 +270,7 @@ static inline void blocks_free_all(struct scene *scene)
     }
     CHILD_REQUIRES(vmm_free(cache, scene->kept[0]) == VMM_OK);
     CHILD_REQUIRES(vmm_free(cache, scene->held) == VMM_OK);
-    vmm_status status = vmm_pool_release(cache, (vmm_pool_id){ 1, 0 });
+    vmm_status status = graph_pool_release(cache, (vmm_pool_id){ 1, 0 });
     CHILD_REQUIRES(status == VMM_OK || status == VMM_ERR_LOST);
 }
 

@@ -21,7 +21,8 @@ static __typeof__(vmm_create) *create;
 static __typeof__(vmm_alloc) *alloc;
 static __typeof__(vmm_free) *release;
 static __typeof__(vmm_record_stream) *use;
-static __typeof__(vmm_pool_begin) *pool_begin;
+static __typeof__(vmm_cache_pool) *cache_pool;
+static __typeof__(vmm_pool_route) *pool_route;
 
 static void fail(const char *what)
 {
@@ -46,7 +47,8 @@ static void *library_open(const char *path)
     symbol_find(library, "vmm_alloc", &alloc);
     symbol_find(library, "vmm_free", &release);
     symbol_find(library, "vmm_record_stream", &use);
-    symbol_find(library, "vmm_pool_begin", &pool_begin);
+    symbol_find(library, "vmm_cache_pool", &cache_pool);
+    symbol_find(library, "vmm_pool_route", &pool_route);
     return library;
 }
 
@@ -59,9 +61,8 @@ static void state_enter(vmm_cache *cache, const char *state, vmm_stream second)
     }
     if (strcmp(state, "live") == 0)
         return;
-    if (strcmp(state, "capture") == 0 &&
-        pool_begin(cache, (vmm_pool_id){ 1, 1 }, NULL, NULL) != VMM_OK)
-        fail("vmm_pool_begin failed");
+    if (strcmp(state, "capture") == 0 && pool_route(cache_pool(cache), NULL, NULL) != VMM_OK)
+        fail("vmm_pool_route failed");
     for (int i = 0; i < 8; i++) {
         bool is_pending = strcmp(state, "pending") == 0;
         if ((is_pending && use(cache, blocks[i], second) != VMM_OK) ||

@@ -4,6 +4,7 @@
  * runs all combinations.
  */
 #define _GNU_SOURCE
+#include "../support/pool_calls.h"
 #include "second_stream.h"
 #include "vmmcache/vmmcache.h"
 
@@ -88,7 +89,7 @@ static void state_enter(const char *state)
     else if (strcmp(state, "decay") == 0)
         decay_start();
     else if (strcmp(state, "capture") == 0 &&
-             vmm_pool_begin(cache, (vmm_pool_id){ 1, 1 }, NULL, NULL) != VMM_OK)
+             graph_pool_begin(cache, (vmm_pool_id){ 1, 1 }, NULL, NULL) != VMM_OK)
         fail("vmm_pool_begin failed");
 }
 

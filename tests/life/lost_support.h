@@ -7,6 +7,7 @@
 #define VMM_LIFE_LOST_SUPPORT_H
 
 #include "life/child.h"
+#include "support/pool_calls.h"
 
 #include <string.h>
 
@@ -41,7 +42,7 @@ static inline vmm_status refused_call(vmm_cache *cache, unsigned number)
     case 8:
         return vmm_compact(cache, 0, NULL, NULL);
     default:
-        return vmm_pool_begin(cache, id, NULL, NULL);
+        return graph_pool_begin(cache, id, NULL, NULL);
     }
 }
 

@@ -75,16 +75,29 @@ static void memory_calls_try(const struct scene *scene)
     CHILD_REQUIRES(out == cache && released == 7);
 }
 
+static void pool_calls_try(vmm_cache *cache, vmm_pool *pool)
+{
+    vmm_pool *made = NULL;
+    void *block = NULL;
+    require_refused(vmm_pool_create(cache, NULL, &made), "vmm_pool_create");
+    require_refused(vmm_alloc_from(pool, 1, NULL, &block), "vmm_alloc_from");
+    require_refused(vmm_pool_push(pool), "vmm_pool_push");
+    require_refused(vmm_pool_route(pool, NULL, NULL), "vmm_pool_route");
+    require_refused(vmm_pool_unroute(pool), "vmm_pool_unroute");
+    require_refused(vmm_pool_retain(pool), "vmm_pool_retain");
+    require_refused(vmm_pool_drop(pool), "vmm_pool_drop");
+    require_refused(vmm_pool_trim(pool, 0, NULL), "vmm_pool_trim");
+    require_refused(vmm_pool_limit_set(pool, 1), "vmm_pool_limit_set");
+    require_refused(vmm_pool_destroy(pool, 1), "vmm_pool_destroy");
+}
+
 static void report_calls_try(const struct scene *scene)
 {
     vmm_cache *cache = scene->test->cache;
     vmm_stats stats = VMM_STATS_INIT;
     vmm_item item = VMM_ITEM_INIT;
     uint64_t bytes = 0;
-    vmm_pool_id id = { 1, 2 };
-    require_refused(vmm_pool_begin(cache, id, NULL, NULL), "vmm_pool_begin");
-    require_refused(vmm_pool_end(cache, id), "vmm_pool_end");
-    require_refused(vmm_pool_release(cache, id), "vmm_pool_release");
+    pool_calls_try(cache, cache->pool.handle);
     require_refused(vmm_stats_get(cache, &stats), "vmm_stats_get");
     require_refused(vmm_stats_reset_peak(cache), "vmm_stats_reset_peak");
     require_refused(vmm_device_memory(cache, &bytes, &bytes), "vmm_device_memory");
@@ -134,7 +147,8 @@ static struct scene scene_start(struct cache_test *test)
     for (int i = 0; i < 100; i++)
         block_free(test, block_alloc(test, 512, 0));
     assert_non_null(test->cache->active_lane); /* the fast path is open */
-    assert_ptr_equal(test->cache->active_lane, vmm__lanes_find(&test->cache->lanes, scene.stream));
+    assert_ptr_equal(test->cache->active_lane,
+                     vmm__lane_table_find(&test->cache->pool.table, scene.stream));
     return scene;
 }
 
@@ -168,10 +182,10 @@ static void *locks_hold(void *context)
     vmm_cache *cache = holder->cache;
     vmm__fair_lock(&cache->grow_lock);
     vmm__cache_lanes_lock(cache, NULL);
-    vmm__mutex_lock(&cache->graph_pools.lock);
+    vmm__mutex_lock(&cache->routes.lock);
     (void)pthread_barrier_wait(&holder->holds);
     (void)pthread_barrier_wait(&holder->ends);
-    vmm__mutex_unlock(&cache->graph_pools.lock);
+    vmm__mutex_unlock(&cache->routes.lock);
     vmm__cache_lanes_unlock(cache, NULL);
     vmm__fair_unlock(&cache->grow_lock);
     return NULL;

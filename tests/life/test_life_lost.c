@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "life/lost_support.h"
 #include "support/cache_support.h"
+#include "support/pool_calls.h"
 #include "support/sim_support.h"
 
 #include <pthread.h>
@@ -59,7 +60,7 @@ static void scene_fill(struct scene *scene)
         assert_ok(vmm_free(scene->cache, scene->blocks[i]));
         scene->blocks[i] = NULL;
     }
-    assert_ok(vmm_pool_begin(scene->cache, (vmm_pool_id){ 1, 0 }, NULL, NULL));
+    assert_ok(graph_pool_begin(scene->cache, (vmm_pool_id){ 1, 0 }, NULL, NULL));
 }
 
 static void device_lose(struct scene *scene)
@@ -129,8 +130,8 @@ LOST_TEST(lost_device_gets_no_calls)
     reports_check(scene, false);
     blocks_free(scene);
     reports_check(scene, true);
-    assert_ok(vmm_pool_end(scene->cache, (vmm_pool_id){ 1, 0 }));
-    assert_ok(vmm_pool_release(scene->cache, (vmm_pool_id){ 1, 0 }));
+    assert_ok(graph_pool_end(scene->cache, (vmm_pool_id){ 1, 0 }));
+    assert_ok(graph_pool_release(scene->cache, (vmm_pool_id){ 1, 0 }));
     calls_check_refused(scene); /* the end of a capture must not open the fast path */
     cache_destroy(scene);
 }
@@ -181,7 +182,7 @@ LOST_TEST(every_thread_and_cache_is_refused)
     assert_ok(vmm__cache_create_on(NULL, scene->driver, &second));
     assert_ok(vmm_alloc(second, 700, NULL, &out));
     scene_fill(scene);
-    assert_ok(vmm_pool_end(scene->cache, (vmm_pool_id){ 1, 0 }));
+    assert_ok(graph_pool_end(scene->cache, (vmm_pool_id){ 1, 0 }));
     assert_int_equal(pthread_create(&thread, NULL, allocate_until_refused, scene), 0);
     device_lose(scene);
     void *failed;

@@ -28,7 +28,7 @@ TAGGED = re.compile(r"typedef (struct|enum) (\w+) \{([^{}]*)\} \2 ?;")
 CALLBACK = re.compile(r"typedef ([^()]+)\(\*(\w+)\)\(([^()]*)\)$")
 ALIAS = re.compile(r"typedef ([^()\[\]]*[ *])(\w+)$")
 FUNCTION = re.compile(r"(?:extern )?([\w *]*[ *])(vmm_\w+) ?\(([^()]*)\)$")
-FIELD = re.compile(r"([\w *]*[ *])(\w+)$")
+FIELD = re.compile(r"([\w *]*[ *])(\w+)(?:\[\d+\])?$")
 DEFINED_IN_CXX = re.compile(r'^extern "C" VMM_API ([\w *]*[ *])(vmm_\w+)\(([^()]*)\)$', re.M)
 USING = re.compile(r"^using (\w+) = ([^;]+);", re.M)
 

@@ -15,11 +15,11 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 ALLOWED = {
     "headers": {},
     "modules": {
-        ("lane/block_ref", "lane/directory", "lane/heap", "lane/listener", "lane/magazine", "lane/lane", "lane/slab",
-         "lane/views"):
-            "a heap belongs to a pool; its slabs, magazines and views take blocks from that pool and its heaps",
-        ("cache/cache", "cache/graph/graph_pools", "cache/streams"):
-            "struct vmm_cache contains the graph pools and the streams, which call the cache they belong to",
+        ("lane/block_ref", "lane/directory", "lane/heap", "lane/lane", "lane/listener", "lane/magazine", "lane/pool",
+         "lane/slab", "lane/views"):
+            "a heap belongs to a lane; its slabs, magazines and views take blocks from that lane and its heaps",
+        ("cache/cache", "cache/pool/capture", "cache/pool/pools", "cache/pool/route", "cache/streams"):
+            "struct vmm_cache contains the pools and the streams, which call the cache they belong to",
         ("debug/debug_mode", "debug/internal", "debug/misuse"):
             "internal.h belongs to all files of debug mode",
         ("cache/compact/compact", "cache/reclaim/trim"):
@@ -28,7 +28,7 @@ ALLOWED = {
             "internal.h belongs to all files of the sim driver",
     },
     "folders": {
-        ("cache", "cache/compact", "cache/graph", "cache/grow", "cache/reclaim", "cache/reuse"):
+        ("cache", "cache/compact", "cache/grow", "cache/pool", "cache/reclaim", "cache/reuse"):
             "parts of one module: growth reuses, reclaims and compacts, and each of these starts from struct vmm_cache",
     },
 }

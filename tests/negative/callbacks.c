@@ -1,6 +1,8 @@
 /* Functions of the program that call the cache which is calling them, and visitors that stop early. */
 #define _GNU_SOURCE
+#include "cache/cache.h"
 #include "negative.h"
+#include "support/pool_calls.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -73,9 +75,21 @@ static void report_calls_try(vmm_cache *cache, const struct stage *stage)
     must_refuse(vmm_listen(cache, NULL, NULL));
     must_refuse(vmm_debug_check(cache));
     must_refuse(vmm_debug_report(cache, stderr));
-    must_refuse(vmm_pool_begin(cache, nested_id, NULL, NULL));
-    must_refuse(vmm_pool_end(cache, nested_id));
-    must_refuse(vmm_pool_release(cache, nested_id));
+    vmm_pool *pool = cache->pool.handle;
+    must_refuse(vmm_pool_create(cache, NULL, &pool));
+    void *taken = NULL;
+    must_refuse(vmm_alloc_from(pool, 1, NULL, &taken));
+    must_refuse(vmm_pool_push(pool));
+    must_refuse(vmm_pool_route(pool, NULL, NULL));
+    must_refuse(vmm_pool_unroute(pool));
+    must_refuse(vmm_pool_retain(pool));
+    must_refuse(vmm_pool_drop(pool));
+    must_refuse(vmm_pool_limit_set(pool, 1));
+    must_refuse(vmm_pool_trim(pool, 0, NULL));
+    must_refuse(vmm_pool_stats_get(pool, &stats));
+    must_refuse(vmm_pool_walk(pool, visit_continue, NULL));
+    must_refuse(vmm_pool_destroy(pool, 1));
+    must(vmm_cache_pool(cache) == NULL);
     must_refuse(vmm_destroy(cache));
     must(vmm_block_bytes(cache, 1) == 512);
 }
@@ -214,10 +228,10 @@ static vmm_status call_from_a_listener(struct stage *stage, uint64_t value)
 static vmm_status call_from_a_filter(struct stage *stage, uint64_t uses_other)
 {
     nest_begin(stage, uses_other);
-    must_ok(vmm_pool_begin(stage->cache, nested_id, nested_filter, NULL));
+    must_ok(graph_pool_begin(stage->cache, nested_id, nested_filter, NULL));
     must_ok(vmm_free(stage->cache, stage_take(stage, 9 * MIB, 0)));
-    must_ok(vmm_pool_end(stage->cache, nested_id));
-    must_ok(vmm_pool_release(stage->cache, nested_id));
+    must_ok(graph_pool_end(stage->cache, nested_id));
+    must_ok(graph_pool_release(stage->cache, nested_id));
     return nest_end(stage);
 }
 
@@ -254,8 +268,9 @@ static vmm_status call_from_the_thread(struct stage *stage, uint64_t value)
 
 static void *spare_block;
 
-static int pressure_handle(void *context, size_t bytes)
+static int pressure_handle(void *context, vmm_pool *pool, size_t bytes)
 {
+    (void)pool;
     const struct stage *stage = context;
     vmm_stats stats = VMM_STATS_INIT;
     void *block;
@@ -296,8 +311,9 @@ static vmm_status call_from_pressure(struct stage *stage, uint64_t value)
     return vmm_alloc(stage->cache, STAGE_LIMIT, NULL, &block);
 }
 
-static int pressure_free_nothing(void *context, size_t bytes)
+static int pressure_free_nothing(void *context, vmm_pool *pool, size_t bytes)
 {
+    (void)pool;
     (void)context;
     (void)bytes;
     nest.calls++;

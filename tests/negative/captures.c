@@ -1,5 +1,6 @@
 /* Calls that are wrong, or cannot do their work, while a stream is captured. */
 #include "negative.h"
+#include "support/pool_calls.h"
 
 enum { CAPTURED = 1 }; /* of the stage's streams */
 
@@ -64,10 +65,10 @@ static vmm_status release_a_pool(struct stage *stage, uint64_t value)
 {
     vmm_pool_id id = { 3, 3 };
     (void)value;
-    must_ok(vmm_pool_begin(stage->cache, id, NULL, NULL));
+    must_ok(graph_pool_begin(stage->cache, id, NULL, NULL));
     void *block = stage_take(stage, 3 * MIB, CAPTURED);
-    must_ok(vmm_pool_end(stage->cache, id));
-    must_ok(vmm_pool_release(stage->cache, id));
+    must_ok(graph_pool_end(stage->cache, id));
+    must_ok(graph_pool_release(stage->cache, id));
     must_ok(vmm_free(stage->cache, block));
     must_be(VMM_ERR_UNKNOWN_POINTER, vmm_free(stage->cache, block));
     return capture_stop(stage);
@@ -77,12 +78,12 @@ static vmm_status wrong_pointers(struct stage *stage, uint64_t value)
 {
     vmm_pool_id id = { 3, 3 };
     (void)value;
-    must_ok(vmm_pool_begin(stage->cache, id, NULL, NULL));
+    must_ok(graph_pool_begin(stage->cache, id, NULL, NULL));
     must_be(VMM_ERR_UNKNOWN_POINTER, vmm_free(stage->cache, &id));
     must_be(VMM_ERR_UNKNOWN_POINTER,
             vmm_record_stream(stage->cache, (char *)stage->blocks[6].address + 512, NULL));
-    must_ok(vmm_pool_end(stage->cache, id));
-    must_ok(vmm_pool_release(stage->cache, id));
+    must_ok(graph_pool_end(stage->cache, id));
+    must_ok(graph_pool_release(stage->cache, id));
     return capture_stop(stage);
 }
 

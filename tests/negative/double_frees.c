@@ -1,6 +1,7 @@
 /* Blocks that are freed twice. */
 #define _GNU_SOURCE
 #include "negative.h"
+#include "support/pool_calls.h"
 
 #include <pthread.h>
 
@@ -126,11 +127,11 @@ static void free_without_caching(struct stage *stage, uint64_t bytes)
 static void free_in_a_graph_pool(struct stage *stage, uint64_t is_released)
 {
     vmm_pool_id id = { 4, 2 };
-    must_ok(vmm_pool_begin(stage->cache, id, NULL, NULL));
+    must_ok(graph_pool_begin(stage->cache, id, NULL, NULL));
     free_once(stage, 70000);
-    must_ok(vmm_pool_end(stage->cache, id));
+    must_ok(graph_pool_end(stage->cache, id));
     if (is_released)
-        must_ok(vmm_pool_release(stage->cache, id));
+        must_ok(graph_pool_release(stage->cache, id));
 }
 
 /*

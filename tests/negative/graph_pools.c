@@ -1,17 +1,17 @@
 /* Graph pools that begin, end or are released in the wrong order. */
 #include "negative.h"
+#include "support/pool_calls.h"
 
-#define BEGUN     "is begun already, and not ended"
-#define NOT_BEGUN "is not begun"
-#define NO_USE    "has no use left to end"
+#define BEGUN     "has a route already"
+#define NOT_BEGUN "has no route"
+#define NO_POOL   "is not a pool, or was destroyed"
 
 static const vmm_pool_id one = { 1, 0 };
 static const vmm_pool_id other = { 0, 7 };
-static const vmm_pool_id none = { 0, 0 };
 
 static vmm_status begin(struct stage *stage, vmm_pool_id id)
 {
-    return vmm_pool_begin(stage->cache, id, NULL, NULL);
+    return graph_pool_begin(stage->cache, id, NULL, NULL);
 }
 
 /* Replaces one of the stage's blocks by a block of the pool, with the same contents. */
@@ -24,13 +24,13 @@ static void prepare_begun(struct stage *stage, uint64_t is_ended)
     must_ok(vmm__driver_fill(stage->driver, (uintptr_t)stage->blocks[4].address,
                              stage->blocks[4].bytes, stage->blocks[4].word, NULL));
     if (is_ended)
-        must_ok(vmm_pool_end(stage->cache, one));
+        must_ok(graph_pool_end(stage->cache, one));
 }
 
 static void prepare_released(struct stage *stage, uint64_t value)
 {
     prepare_begun(stage, value);
-    must_ok(vmm_pool_release(stage->cache, one));
+    must_ok(graph_pool_release(stage->cache, one));
 }
 
 /* A case's call that ignores its value. */
@@ -42,38 +42,34 @@ static void prepare_released(struct stage *stage, uint64_t value)
     }
 
 POOL_CALL(begin_one, begin(stage, one))
-POOL_CALL(begin_none, begin(stage, none))
-POOL_CALL(end_one, vmm_pool_end(stage->cache, one))
-POOL_CALL(end_none, vmm_pool_end(stage->cache, none))
-POOL_CALL(end_other, vmm_pool_end(stage->cache, other))
-POOL_CALL(release_one, vmm_pool_release(stage->cache, one))
-POOL_CALL(release_none, vmm_pool_release(stage->cache, none))
-POOL_CALL(release_other, vmm_pool_release(stage->cache, other))
+POOL_CALL(end_one, graph_pool_end(stage->cache, one))
+POOL_CALL(end_other, graph_pool_end(stage->cache, other))
+POOL_CALL(release_one, graph_pool_release(stage->cache, one))
+POOL_CALL(release_other, graph_pool_release(stage->cache, other))
 
-/* A release while the pool is begun takes effect at once: later blocks belong to the default pool. */
+/* The pool goes on serving the requests that are led to it. */
 static vmm_status release_while_begun(struct stage *stage, uint64_t value)
 {
     (void)value;
-    must_ok(vmm_pool_release(stage->cache, one));
+    must_be(VMM_ERR_INVALID_ARGUMENT, graph_pool_release(stage->cache, one));
     vmm_item item = VMM_ITEM_INIT;
     void *block = stage_take(stage, 70000, 0);
     must_ok(vmm_find(stage->cache, block, &item));
-    must(item.pool.first == 0 && item.pool.second == 0);
-    must_be(VMM_ERR_INVALID_ARGUMENT, vmm_pool_release(stage->cache, one));
-    must_be(VMM_ERR_INVALID_ARGUMENT, begin(stage, one));
+    must(item.pool_id.first == one.first && item.pool_id.second == one.second);
     must_ok(vmm_free(stage->cache, block));
-    return vmm_pool_end(stage->cache, one);
+    must_ok(graph_pool_end(stage->cache, one));
+    return graph_pool_release(stage->cache, one);
 }
 
 static vmm_status release_too_often(struct stage *stage, uint64_t uses)
 {
     for (uint64_t i = 1; i < uses; i++) {
         must_ok(begin(stage, one));
-        must_ok(vmm_pool_end(stage->cache, one));
+        must_ok(graph_pool_end(stage->cache, one));
     }
     for (uint64_t i = 0; i < uses; i++)
-        must_ok(vmm_pool_release(stage->cache, one));
-    return vmm_pool_release(stage->cache, one);
+        must_ok(graph_pool_release(stage->cache, one));
+    return graph_pool_release(stage->cache, one);
 }
 
 /* The pools are never ended nor released; vmm_destroy() releases them. */
@@ -88,18 +84,15 @@ static vmm_status leave_many_begun(struct stage *stage, uint64_t pools)
 
 static const struct negative_case cases[] = {
     WRONG_AFTER(prepare_begun, "begun twice", begin_one, 0, BEGUN),
-    WRONG_AFTER(NULL, "begun with an id of zeros", begin_none, 0, "the id is zeros"),
-    WRONG_AFTER(NULL, "ended, never begun", end_one, 0, NOT_BEGUN),
+    WRONG_AFTER(NULL, "ended, never begun", end_one, 0, NO_POOL),
     WRONG_AFTER(prepare_begun, "ended twice", end_one, 1, NOT_BEGUN),
-    WRONG_AFTER(prepare_begun, "ended, another is begun", end_other, 0, NOT_BEGUN),
-    WRONG_AFTER(prepare_begun, "ended with an id of zeros", end_none, 0, "the id is zeros"),
-    WRONG_AFTER(prepare_released, "ended after its release", end_one, 1, NOT_BEGUN),
-    WRONG_AFTER(NULL, "released, never begun", release_one, 0, NO_USE),
-    WRONG_AFTER(prepare_begun, "released, another is begun", release_other, 0, NO_USE),
-    WRONG_AFTER(prepare_begun, "released with an id of zeros", release_none, 1, "the id is zeros"),
-    WRONG_AFTER(prepare_released, "released twice", release_one, 1, NO_USE),
+    WRONG_AFTER(prepare_begun, "ended, another is begun", end_other, 0, NO_POOL),
+    WRONG_AFTER(prepare_released, "ended after its release", end_one, 1, NO_POOL),
+    WRONG_AFTER(NULL, "released, never begun", release_one, 0, NO_POOL),
+    WRONG_AFTER(prepare_begun, "released, another is begun", release_other, 0, NO_POOL),
+    WRONG_AFTER(prepare_released, "released twice", release_one, 1, NO_POOL),
     { "released more often than begun", prepare_begun, release_too_often, 3,
-      VMM_ERR_INVALID_ARGUMENT, NO_USE, true },
+      VMM_ERR_INVALID_ARGUMENT, NO_POOL, true },
     { "released while begun", prepare_begun, release_while_begun, 0, VMM_OK, NULL, true },
     { "never ended nor released", NULL, leave_many_begun, 40, VMM_OK, NULL, true },
 };

@@ -5,8 +5,6 @@
 #include <pthread.h>
 #include <stdio.h>
 
-static const vmm_pool_id some_id = { 1, 1 };
-
 static int visit_continue(void *context, const vmm_item *item)
 {
     (void)context;
@@ -26,9 +24,7 @@ enum call {
     UNPIN,
     STREAM_END,
     LIMIT_SET,
-    POOL_BEGIN,
-    POOL_END,
-    POOL_RELEASE,
+    POOL_CREATE,
     STATS_GET,
     DEVICE_MEMORY,
     STATS_RESET_PEAK,
@@ -105,13 +101,10 @@ static vmm_status call_report(vmm_cache *cache, const void *block, uint64_t call
 
 static vmm_status call_any(vmm_cache *cache, void *block, uint64_t call)
 {
+    vmm_pool *pool = NULL;
     switch (call) {
-    case POOL_BEGIN:
-        return vmm_pool_begin(cache, some_id, NULL, NULL);
-    case POOL_END:
-        return vmm_pool_end(cache, some_id);
-    case POOL_RELEASE:
-        return vmm_pool_release(cache, some_id);
+    case POOL_CREATE:
+        return vmm_pool_create(cache, NULL, &pool);
     case DESTROY:
         return vmm_destroy(cache);
     default:
@@ -300,9 +293,7 @@ static const struct negative_case cases[] = {
     NO_CACHE("vmm_unpin", UNPIN),
     NO_CACHE("vmm_stream_end", STREAM_END),
     NO_CACHE("vmm_limit_set", LIMIT_SET),
-    NO_CACHE("vmm_pool_begin", POOL_BEGIN),
-    NO_CACHE("vmm_pool_end", POOL_END),
-    NO_CACHE("vmm_pool_release", POOL_RELEASE),
+    NO_CACHE("vmm_pool_create", POOL_CREATE),
     NO_CACHE("vmm_stats_get", STATS_GET),
     NO_CACHE("vmm_device_memory", DEVICE_MEMORY),
     NO_CACHE("vmm_stats_reset_peak", STATS_RESET_PEAK),
@@ -340,9 +331,7 @@ static const struct negative_case cases[] = {
     DESTROYED("vmm_unpin", UNPIN),
     DESTROYED("vmm_stream_end", STREAM_END),
     DESTROYED("vmm_limit_set", LIMIT_SET),
-    DESTROYED("vmm_pool_begin", POOL_BEGIN),
-    DESTROYED("vmm_pool_end", POOL_END),
-    DESTROYED("vmm_pool_release", POOL_RELEASE),
+    DESTROYED("vmm_pool_create", POOL_CREATE),
     DESTROYED("vmm_stats_get", STATS_GET),
     DESTROYED("vmm_device_memory", DEVICE_MEMORY),
     DESTROYED("vmm_stats_reset_peak", STATS_RESET_PEAK),

@@ -15,8 +15,6 @@
 
 enum { GARBAGE = 0xa5, DEADLOCK_SECONDS = 60 };
 
-static const vmm_pool_id some_id = { 5, 6 };
-
 struct first {
     const char *name;
     vmm_status (*call)(vmm_cache *cache);
@@ -83,19 +81,10 @@ static vmm_status limit_small(vmm_cache *cache)
     return vmm_limit_set(cache, 1);
 }
 
-static vmm_status pool_begin(vmm_cache *cache)
+static vmm_status pool_create(vmm_cache *cache)
 {
-    return vmm_pool_begin(cache, some_id, NULL, NULL);
-}
-
-static vmm_status pool_end(vmm_cache *cache)
-{
-    return vmm_pool_end(cache, some_id);
-}
-
-static vmm_status pool_release(vmm_cache *cache)
-{
-    return vmm_pool_release(cache, some_id);
+    vmm_pool *pool;
+    return vmm_pool_create(cache, NULL, &pool);
 }
 
 static vmm_status stats_of_zeros(vmm_cache *cache)
@@ -230,9 +219,7 @@ static const struct first firsts[] = {
     { "vmm_compact", compact_all, INVALID, VMM_OK },
     { "vmm_stream_end", stream_end, INVALID, VMM_OK },
     { "vmm_limit_set", limit_small, INVALID, VMM_OK },
-    { "vmm_pool_begin", pool_begin, INVALID, VMM_OK },
-    { "vmm_pool_end", pool_end, INVALID, INVALID },
-    { "vmm_pool_release", pool_release, INVALID, INVALID },
+    { "vmm_pool_create", pool_create, INVALID, VMM_OK },
     { "vmm_stats_get of zeros", stats_of_zeros, INVALID, INVALID },
     { "vmm_stats_get of garbage", stats_of_garbage, INVALID, INVALID },
     { "vmm_find into zeros", item_of_zeros, INVALID, INVALID },

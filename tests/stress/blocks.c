@@ -299,8 +299,9 @@ static int pressure_relieve(struct stress *stress)
 }
 
 /* Called within a call of the library: what it does itself is under the same faults, but for its own work. */
-int stress_pressure(void *context, size_t bytes)
+int stress_pressure(void *context, vmm_pool *pool, size_t bytes)
 {
+    (void)pool;
     struct stress *stress = context;
     stress->model.pressure_calls++;
     stress_list(stress, "the program is asked for %zu bytes", bytes);

@@ -1,5 +1,6 @@
 /* Graph pools, captures, graphs and their launches. See stress.h. */
 #include "stress.h"
+#include "support/pool_calls.h"
 
 /*
  * The first pools serve only graphs, one captured stream each: frees of other streams in such a pool would not be
@@ -34,7 +35,7 @@ static bool pool_begin(struct stress *stress, unsigned number, uint64_t streams)
                                           .streams = streams };
     stress_enter(stress);
     vmm_status status =
-        vmm_pool_begin(stress->cache, pool->id, streams != 0 ? stream_passes : NULL, filter);
+        graph_pool_begin(stress->cache, pool->id, streams != 0 ? stream_passes : NULL, filter);
     stress_leave(stress);
     unsigned legal = is_begun ? STATUS_BIT(ERR_INVALID_ARGUMENT) : STATUS_BIT(OK);
     unsigned faulty = is_begun ? 0 : STATUS_BIT(ERR_HOST_OOM);
@@ -52,19 +53,20 @@ static void pool_end(struct stress *stress, unsigned number)
     struct model_pool *pool = &stress->model.pools[number];
     unsigned legal = pool->begun == 0 ? STATUS_BIT(ERR_INVALID_ARGUMENT) : STATUS_BIT(OK);
     stress_enter(stress);
-    vmm_status status = vmm_pool_end(stress->cache, pool->id);
+    vmm_status status = graph_pool_end(stress->cache, pool->id);
     stress_leave(stress);
     if (stress_expect(stress, "vmm_pool_end", status, legal, 0))
         pool->begun = 0;
 }
 
-/* The pool is released even if the wait for the device fails. */
+/* The last use does not end while a route leads to the pool. The pool is released even if the wait for the device
+ * fails. */
 static void pool_release(struct stress *stress, unsigned number)
 {
     struct model_pool *pool = &stress->model.pools[number];
-    bool is_in_use = pool->uses > 0;
+    bool is_in_use = pool->uses > 1 || (pool->uses > 0 && pool->begun == 0);
     stress_enter(stress);
-    vmm_status status = vmm_pool_release(stress->cache, pool->id);
+    vmm_status status = graph_pool_release(stress->cache, pool->id);
     stress_leave(stress);
     unsigned legal = is_in_use ? STATUS_BIT(OK) : STATUS_BIT(ERR_INVALID_ARGUMENT);
     (void)stress_expect(stress, "vmm_pool_release", status, legal, is_in_use ? STATUS_FAULTS : 0);

@@ -102,12 +102,12 @@ static void sizes_missing(struct stress *stress)
     X(vmm_poll(NULL))                                                                              \
     X(vmm_wait(NULL))                                                                              \
     X(vmm_limit_set(NULL, 0))                                                                      \
-    X(vmm_pool_begin(NULL, id, NULL, NULL))                                                        \
-    X(vmm_pool_begin(cache, zeros, NULL, NULL))                                                    \
-    X(vmm_pool_end(cache, zeros))                                                                  \
-    X(vmm_pool_end(cache, id))                                                                     \
-    X(vmm_pool_release(cache, zeros))                                                              \
-    X(vmm_pool_release(cache, id))                                                                 \
+    X(vmm_pool_create(cache, NULL, NULL))                                                          \
+    X(vmm_pool_create(NULL, NULL, &pool))                                                          \
+    X(vmm_alloc_from(pool, 1, NULL, &out))                                                         \
+    X(vmm_pool_push(pool))                                                                         \
+    X(vmm_pool_unroute(vmm_cache_pool(cache)))                                                     \
+    X(vmm_pool_destroy(vmm_cache_pool(cache), 1))                                                  \
     X(vmm_stream_end(NULL, STRESS_NO_STREAM))                                                      \
     X(vmm_stream_end(cache, NULL))                                                                 \
     X(vmm_debug_check(NULL))                                                                       \
@@ -136,8 +136,7 @@ enum {
 
 static vmm_status missing_call(vmm_cache *cache, unsigned number)
 {
-    static const vmm_pool_id zeros = { 0, 0 };
-    static const vmm_pool_id id = { 77, 77 };
+    vmm_pool *pool = NULL;
     vmm_item item = VMM_ITEM_INIT;
     vmm_stats stats = VMM_STATS_INIT;
     uint64_t bytes;

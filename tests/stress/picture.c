@@ -23,7 +23,7 @@ static int item_noted(void *context, const vmm_item *item)
                                .bytes = item->bytes,
                                .requested_bytes = item->requested_bytes,
                                .stream = item->stream,
-                               .pool = item->pool,
+                               .pool = item->pool_id,
                                .is_small = item->is_small };
     return 0;
 }

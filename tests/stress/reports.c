@@ -265,8 +265,8 @@ void stress_item_verify(struct stress *stress, const char *call, const vmm_item 
                         const struct model_block *block)
 {
     vmm_pool_id id = block->pool_id;
-    bool is_named = item->pool.first != 0 || item->pool.second != 0;
-    bool is_of_pool = item->pool.first == id.first && item->pool.second == id.second;
+    bool is_named = item->pool_id.first != 0 || item->pool_id.second != 0;
+    bool is_of_pool = item->pool_id.first == id.first && item->pool_id.second == id.second;
     if (item->address != block->address || item->bytes != block->block_bytes ||
         item->requested_bytes != block->requested_bytes)
         stress_trouble(stress,

@@ -155,7 +155,7 @@ static inline uint32_t stress_word(struct stress *stress)
 }
 
 /* The program is asked for memory. */
-int stress_pressure(void *context, size_t bytes);
+int stress_pressure(void *context, vmm_pool *pool, size_t bytes);
 
 /* ---- streams.c ------------------------------------------------------------------------- */
 

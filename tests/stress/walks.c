@@ -82,7 +82,7 @@ static void memory_changed(struct stress *stress, const vmm_change *change)
     struct owned_range range = { .address = change->address,
                                  .end = change->address + change->bytes,
                                  .stream = change->stream,
-                                 .pool = change->pool,
+                                 .pool = change->pool_id,
                                  .is_small = change->is_small };
     bool is_right = change->kind == VMM_CHANGE_MAP ? ranges_add(&watch->mapped, &range)
                                                    : ranges_remove(&watch->mapped, &range);
@@ -123,7 +123,7 @@ static struct owned_range range_walked(const vmm_item *item)
     return (struct owned_range){ .address = item->address,
                                  .end = item->address + item->bytes,
                                  .stream = item->stream,
-                                 .pool = item->pool,
+                                 .pool = item->pool_id,
                                  .is_small = item->is_small };
 }
 
@@ -184,7 +184,7 @@ struct walk {
 
 static bool is_named(const vmm_item *item)
 {
-    return item->pool.first != 0 || item->pool.second != 0;
+    return item->pool_id.first != 0 || item->pool_id.second != 0;
 }
 
 /* The chunk must have been covered by the blocks that were seen. */

@@ -283,7 +283,7 @@ static void chunk_left(struct tour *tour)
 
 static bool is_kept(const vmm_item *item)
 {
-    return item->pool.first != 0 || item->pool.second != 0;
+    return item->pool_id.first != 0 || item->pool_id.second != 0;
 }
 
 static void chunk_toured(struct tour *tour, const vmm_item *item)

@@ -32,7 +32,7 @@ struct engine {
     struct vm memory;
     struct directory directory;
     struct views views;
-    struct totals totals;
+    struct pool pool;
     struct lane *lane;
     struct lane *other;
 };
@@ -47,9 +47,11 @@ static inline int engine_setup(void **state)
     assert_int_equal(engine->memory.arena.granules, ENGINE_GRANULES);
     assert_ok(vmm__directory_init(&engine->directory, &engine->memory.arena));
     assert_ok(vmm__views_init(&engine->views, &engine->memory, &engine->directory));
-    assert_ok(vmm__lane_open(STREAM(1), engine->driver, &engine->directory, &engine->totals,
+    engine->pool.account.name = "engine";
+    vmm__account_add(&engine->memory, &engine->pool.account);
+    assert_ok(vmm__lane_open(STREAM(1), engine->driver, &engine->directory, &engine->pool,
                              &engine->lane));
-    assert_ok(vmm__lane_open(STREAM(2), engine->driver, &engine->directory, &engine->totals,
+    assert_ok(vmm__lane_open(STREAM(2), engine->driver, &engine->directory, &engine->pool,
                              &engine->other));
     return 0;
 }
@@ -83,7 +85,7 @@ static inline void engine_map(struct engine *engine, uint64_t granule, uint64_t 
                               uint32_t chunk_granules)
 {
     vmm__arena_take(&engine->memory.arena, granule, count);
-    assert_ok(vmm__vm_map(&engine->memory, granule, count, chunk_granules));
+    assert_ok(vmm__vm_map(&engine->memory, &engine->pool.account, granule, count, chunk_granules));
     assert_ok(vmm__vm_access(&engine->memory, granule, count));
 }
 

@@ -1,5 +1,6 @@
 /* Captured graphs for API tests: see graph_support.h. */
 #include "support/graph_support.h"
+#include "support/pool_calls.h"
 
 int graph_filter(void *context, vmm_stream stream)
 {
@@ -10,19 +11,19 @@ void graph_begin(struct cache_test *test, struct graph *graph, uint64_t id, unsi
 {
     *graph = (struct graph){ .id = { id, 1 }, .stream = stream };
     graph->filtered = test->streams[stream];
-    assert_ok(vmm_pool_begin(test->cache, graph->id, graph_filter, &graph->filtered));
+    assert_ok(graph_pool_begin(test->cache, graph->id, graph_filter, &graph->filtered));
     capture_begin(test, stream);
 }
 
 void graph_end(struct cache_test *test, struct graph *graph)
 {
     capture_end(test, graph->stream);
-    assert_ok(vmm_pool_end(test->cache, graph->id));
+    assert_ok(graph_pool_end(test->cache, graph->id));
 }
 
 void graph_release(struct cache_test *test, const struct graph *graph)
 {
-    assert_ok(vmm_pool_release(test->cache, graph->id));
+    assert_ok(graph_pool_release(test->cache, graph->id));
 }
 
 /* ---- Steps ---------------------------------------------------------------------------------- */

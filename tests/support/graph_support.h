@@ -9,6 +9,7 @@
 #define VMM_GRAPH_SUPPORT_H
 
 #include "support/cache_support.h"
+#include "support/pool_calls.h"
 
 enum { GRAPH_STEPS = 256, MIXED = 6 };
 
@@ -33,7 +34,7 @@ struct graph {
 void graph_begin(struct cache_test *test, struct graph *graph, uint64_t id, unsigned stream);
 void graph_end(struct cache_test *test, struct graph *graph);
 
-/* A stream filter for vmm_pool_begin(); its context is a vmm_stream. */
+/* A stream filter for graph_pool_begin(); its context is a vmm_stream. */
 int graph_filter(void *context, vmm_stream stream);
 
 /* Blocks of the captured stream. graph_try_alloc() returns NULL on out of memory. */

@@ -7,7 +7,7 @@ static struct owned_range range_changed(const vmm_change *change)
     return (struct owned_range){ .address = change->address,
                                  .end = change->address + change->bytes,
                                  .stream = change->stream,
-                                 .pool = change->pool,
+                                 .pool = change->pool_id,
                                  .is_small = change->is_small,
                                  .is_view = change->is_view };
 }
@@ -17,7 +17,7 @@ static struct owned_range range_walked(const vmm_item *item)
     return (struct owned_range){ .address = item->address,
                                  .end = item->address + item->bytes,
                                  .stream = item->stream,
-                                 .pool = item->pool,
+                                 .pool = item->pool_id,
                                  .is_small = item->is_small,
                                  .is_view = item->is_view };
 }

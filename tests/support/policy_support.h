@@ -80,7 +80,7 @@ static inline struct block *extent(struct scene *scene, struct heap *heap, uint6
     uint64_t address = scene_address(scene, granule);
     vmm__lanes_touch(&scene->cache->lanes, heap->lane);
     vmm__arena_take(&memory->arena, granule, count);
-    assert_ok(vmm__vm_map(memory, granule, count, chunk_granules));
+    assert_ok(vmm__vm_map(memory, &heap->lane->pool->account, granule, count, chunk_granules));
     assert_ok(vmm__vm_access(memory, granule, count));
     assert_ok(vmm__heap_attach(heap, address, count * GRANULE, 0));
     return vmm__heap_cover(heap, address);

@@ -28,7 +28,7 @@ static void log_store(void *, const char *line)
     logged = line;
 }
 
-static int pressure_forward(void *, size_t bytes)
+static int pressure_forward(void *, vmm_pool *, size_t bytes)
 {
     return on_pressure ? on_pressure(bytes) : 0;
 }

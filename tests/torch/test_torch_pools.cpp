@@ -31,7 +31,7 @@ static mempool_id pool_of(const void *block)
         auto *wanted = static_cast<pool_query *>(context);
         if (item->kind != VMM_ITEM_BLOCK || item->address != wanted->address)
             return 0;
-        wanted->pool = item->pool;
+        wanted->pool = item->pool_id;
         return 1;
     };
     assert_ok(plugin.walk(plugin.cache(0), visit, &query));
@@ -111,7 +111,7 @@ TEST(misuse_is_reported)
                 std::string::npos);
     assert_true(begin_failure(99, graph).find("no device 99") != std::string::npos);
     plugin.pool_begin(0, graph, nullptr);
-    assert_true(begin_failure(0, graph).find("begun already") != std::string::npos);
+    assert_true(begin_failure(0, graph).find("has a route already") != std::string::npos);
     plugin.pool_end(0, graph);
     plugin.pool_end(0, graph);
     assert_true(logged.find("vmm_torch_pool_end: VMM_ERR_INVALID_ARGUMENT") != std::string::npos);

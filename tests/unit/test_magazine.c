@@ -91,7 +91,7 @@ static void lane_contend(vmm_cache *cache, size_t bytes)
     void *block;
     assert_ok(vmm_alloc(cache, bytes, STREAM(1), &block));
     assert_ok(vmm_free(cache, block));
-    lane_share(vmm__lanes_find(&cache->lanes, STREAM(1)));
+    lane_share(vmm__lane_table_find(&cache->pool.table, STREAM(1)));
 }
 
 /* Checks that further blocks do not overlap. */
@@ -182,7 +182,7 @@ SIM_TEST(idle_memory_decays_while_magazines_serve_requests)
         pairs_run(cache);
         now_ns += 1000000;
     }
-    const struct lane *lane = vmm__lanes_find(&cache->lanes, STREAM(1));
+    const struct lane *lane = vmm__lane_table_find(&cache->pool.table, STREAM(1));
     assert_null(lane->lock.bias_owner);
     assert_non_null(magazines_of(lane));
     assert_in_range(vmm__stat_now(&cache->vm.reserved_bytes), MIB, 32 * MIB);

@@ -481,13 +481,13 @@ POLICY_TEST(a_place_with_unfinished_work_is_not_evicted)
     assert_null(chunk_at(scene, OLDEST));
 }
 
-POLICY_TEST(a_graph_pool_keeps_its_places)
+POLICY_TEST(a_retained_pool_keeps_its_places)
 {
     struct chunk *chunk = crowd_create(scene);
-    scene->lane->is_in_use = true;
+    scene->lane->pool->uses++;
     assert_true(crowd_serves(scene));
     assert_false(crowd_serves_at_bound(scene, chunk));
-    scene->lane->is_in_use = false;
+    scene->lane->pool->uses--;
     assert_int_equal(chunk->places, PLACES_MOST);
 }
 

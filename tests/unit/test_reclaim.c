@@ -179,10 +179,11 @@ POLICY_TEST(reclaim_waits_for_unfinished_chunks)
     assert_int_equal(scene_reserved_bytes(scene), 0);
 }
 
-static void chunk_map(struct vm *memory, uint64_t granule, uint32_t granules)
+static void chunk_map(struct scene *scene, uint64_t granule, uint32_t granules)
 {
+    struct vm *memory = &scene->cache->vm;
     vmm__arena_take(&memory->arena, granule, granules);
-    assert_ok(vmm__vm_map(memory, granule, granules, granules));
+    assert_ok(vmm__vm_map(memory, &scene->cache->pool.account, granule, granules, granules));
     assert_ok(vmm__vm_access(memory, granule, granules));
 }
 
@@ -190,8 +191,8 @@ static void chunk_map(struct vm *memory, uint64_t granule, uint32_t granules)
 POLICY_TEST(the_wait_goes_past_old_mappings)
 {
     struct vm *memory = &scene->cache->vm;
-    chunk_map(memory, 20, 2);
-    chunk_map(memory, 40, 1);
+    chunk_map(scene, 20, 2);
+    chunk_map(scene, 40, 1);
     const struct memory_part part = { vmm__vm_chunk(memory, 40), 20 };
     assert_ok(vmm__vm_swap(memory, vmm__vm_chunk(memory, 20), &part, 1, 0));
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_DRIVER, false); /* the old mapping stays */
@@ -249,8 +250,9 @@ struct program {
     size_t bytes; /* argument of the last call */
 };
 
-static int pressure_called(void *context, size_t bytes)
+static int pressure_called(void *context, vmm_pool *pool, size_t bytes)
 {
+    (void)pool;
     struct program *program = context;
     program->calls++;
     program->bytes = bytes;

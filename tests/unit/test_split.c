@@ -160,12 +160,12 @@ POLICY_TEST(chunks_with_unfinished_work_stay)
     (void)take(scene, 5 * MIB);
 }
 
-POLICY_TEST(chunks_of_graph_pools_in_use_stay)
+POLICY_TEST(chunks_of_retained_pools_stay)
 {
     (void)extent(scene, heap_sparing(scene, 4), 10, 8, 8);
-    scene->lane->is_in_use = true;
+    scene->lane->pool->uses++;
     assert_true(scene_split(scene, 5 * MIB));
-    scene->lane->is_in_use = false;
+    scene->lane->pool->uses--;
     assert_int_equal(granules_at(scene, 10), 8);
 }
 

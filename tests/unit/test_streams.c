@@ -4,6 +4,7 @@
 
 #include "api/create_on.h"
 #include "cache/cache.h"
+#include "support/pool_calls.h"
 
 enum { STREAMS = 4 };
 
@@ -311,7 +312,7 @@ TEST(a_graph_pool_resumes_after_the_old_work)
     static const vmm_pool_id id = { 1, 0 };
     struct fixture fixture;
     fixture_open(&fixture, ORDER_HOLD, 1, NULL);
-    assert_ok(vmm_pool_begin(fixture.cache, id, every_stream, NULL));
+    assert_ok(graph_pool_begin(fixture.cache, id, every_stream, NULL));
     void *old = allocate(&fixture, 8 * MIB, 1);
     release(&fixture, old);
     stream_close(&fixture, 1);
@@ -325,8 +326,8 @@ TEST(a_graph_pool_resumes_after_the_old_work)
     void *again = allocate(&fixture, 8 * MIB, 1);
     assert_true(again == old || again == other);
     release(&fixture, again);
-    assert_ok(vmm_pool_end(fixture.cache, id));
-    assert_ok(vmm_pool_release(fixture.cache, id));
+    assert_ok(graph_pool_end(fixture.cache, id));
+    assert_ok(graph_pool_release(fixture.cache, id));
     fixture_close(&fixture);
 }
 
@@ -379,7 +380,8 @@ static void names_end_and_return(struct names *names)
         assert_ok(vmm_stream_end(names->cache, names->streams[i]));
     for (unsigned i = 0; i < NAMES; i++) {
         bool has_ended = i % 3 == 0;
-        assert_true((vmm__lanes_find(lanes, names->streams[i]) == NULL) == has_ended);
+        assert_true((vmm__lane_table_find(&names->cache->pool.table, names->streams[i]) == NULL) ==
+                    has_ended);
         assert_true((vmm__lanes_find_closed(lanes, names->streams[i]) != NULL) == has_ended);
     }
     for (unsigned i = 0; i < NAMES; i++)
@@ -401,7 +403,9 @@ TEST(streams_of_one_bucket_stay_apart)
         name_use(&names, i);
     }
     for (unsigned i = 0; i < NAMES; i++)
-        shared += vmm__lanes_find(&names.cache->lanes, names.streams[i])->next_in_bucket != NULL;
+        shared +=
+            vmm__lane_table_find(&names.cache->pool.table, names.streams[i])->next_in_bucket !=
+            NULL;
     assert_true(shared > 0);
     names_end_and_return(&names);
     assert_ok(vmm__cache_check(names.cache));

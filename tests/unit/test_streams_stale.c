@@ -108,12 +108,12 @@ STALE_TEST(a_stream_with_a_use_keeps_its_record)
     void *event = sim_record(fixture->driver, user);
     assert_ok(vmm__driver_event_destroy(fixture->driver, event));
     assert_ok(vmm__driver_stream_destroy(fixture->driver, user));
-    struct lane *lane = vmm__lanes_find(&fixture->cache->lanes, user);
+    struct lane *lane = vmm__lane_table_find(&fixture->cache->pool.table, user);
     for (uint64_t round = 0; round < ROUNDS; round++) {
         void *block;
         assert_ok(vmm_alloc(fixture->cache, 1000, STREAM(16 + round), &block));
         release(fixture, block);
     }
-    assert_ptr_equal(vmm__lanes_find(&fixture->cache->lanes, user), lane);
+    assert_ptr_equal(vmm__lane_table_find(&fixture->cache->pool.table, user), lane);
     release(fixture, used);
 }

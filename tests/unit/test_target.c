@@ -16,6 +16,7 @@ static struct vmm_cache *cache_of(uint64_t reserved_bytes, uint64_t active_bytes
     memset(&cache, 0, sizeof cache);
     driver.total_bytes = UINT64_C(1) << 50;
     cache.driver = &driver;
+    cache.vm.driver = &driver;
     cache.vm.arena.granule_shift = GRANULE_SHIFT;
     cache.vm.arena.granule_bytes = GRANULE;
     cache.footprint_permille = (uint32_t)permille;
@@ -36,12 +37,12 @@ static struct vmm_cache *cache_near(uint64_t limit_bytes, uint64_t active_bytes,
 static const struct heap large;
 static const struct heap small = { .is_small = true };
 
-static uint64_t retained_bytes;
+static uint64_t kept_bytes;
 
 static uint64_t granules_of(const struct vmm_cache *cache, uint64_t bytes)
 {
-    return vmm__target_granules(
-        cache, &(struct demand){ .bytes = bytes, .retained_bytes = retained_bytes });
+    return vmm__target_granules(cache,
+                                &(struct demand){ .bytes = bytes, .kept_bytes = kept_bytes });
 }
 
 static uint64_t chunk_of(const struct vmm_cache *cache, uint64_t bytes)
@@ -87,15 +88,15 @@ TEST(small_programs_get_a_little_more)
     assert_int_equal(granules_of(cache_of(600 * GRANULE, 0, 10), 500 * GRANULE), 0);
 }
 
-TEST(recent_peak_and_retained_bytes_count)
+TEST(recent_peak_and_kept_bytes_count)
 {
     struct vmm_cache *cache = cache_of(0, 10 * GRANULE, 10);
     atomic_store(&cache->totals.lately_active_bytes, 500 * GRANULE);
     assert_int_equal(granules_of(cache, GRANULE), 500 + 7);
-    retained_bytes = 30 * GRANULE;
+    kept_bytes = 30 * GRANULE;
     assert_int_equal(granules_of(cache, GRANULE), 530 + 7);
     assert_int_equal(granules_of(cache, 510 * GRANULE), 550 + 7);
-    retained_bytes = 0;
+    kept_bytes = 0;
 }
 
 TEST(footprint_any_allows_everything)

@@ -15,7 +15,7 @@ static void limbo_put_all(struct engine *engine, uint64_t granule, uint64_t coun
 static vmm_status take_and_map(struct engine *engine, uint64_t granule, uint64_t count)
 {
     vmm__arena_take(&engine->memory.arena, granule, count);
-    return vmm__vm_map(&engine->memory, granule, count, 4);
+    return vmm__vm_map(&engine->memory, &engine->pool.account, granule, count, 4);
 }
 
 ENGINE_TEST(mapped_memory_can_be_used)

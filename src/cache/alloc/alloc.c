@@ -20,17 +20,20 @@ static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane, 
     return status;
 }
 
-/* The lane of a request: the stream's own, or that of a graph pool. */
-static vmm_status lane_choose(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
+/* The lane of a request: in the given pool; NULL: in the one that pushes and routes choose. */
+static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_stream stream,
+                              struct lane **out)
 {
-    vmm_status status = vmm__cache_admit_work(cache, "vmm_alloc");
+    const char *function = pool == NULL ? "vmm_alloc" : "vmm_alloc_from";
+    vmm_status status = vmm__cache_admit_work(cache, function);
     if (status == VMM_OK)
-        status = vmm__stream_resolve("vmm_alloc", &stream);
+        status = vmm__stream_resolve(function, &stream);
     if (status != VMM_OK)
         return status;
     bool is_slow_path_only = atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
-    return is_slow_path_only ? vmm__graph_pool_choose(cache, stream, out)
-                             : vmm__cache_lane(cache, stream, out);
+    if (pool == NULL && is_slow_path_only)
+        pool = vmm__route_choose(cache, stream);
+    return pool == NULL ? vmm__cache_lane(cache, stream, out) : vmm__pool_lane(pool, stream, out);
 }
 
 static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes, void **out)
@@ -49,26 +52,30 @@ static bool is_admitted(const struct vmm_cache *cache)
     return vmm__thread_slot_number() >= 0 && cache->generation == vmm__fork_generation();
 }
 
-vmm_status vmm__alloc_slow(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out)
+vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                           vmm_stream stream, void **out)
 {
-    struct lane *lane = vmm__lanes_find(&cache->lanes, stream);
+    struct lane_table *table = pool == NULL ? &cache->pool.table : &pool->table;
+    struct lane *lane = vmm__lane_table_find(table, stream);
     bool is_plain =
         lane != NULL && !atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
     if (is_plain && vmm__magazine_take(lane, bytes, out))
         return VMM_OK;
-    vmm_status status = is_plain && is_admitted(cache) ? VMM_OK : lane_choose(cache, stream, &lane);
+    vmm_status status =
+        is_plain && is_admitted(cache) ? VMM_OK : lane_choose(cache, pool, stream, &lane);
     return status == VMM_OK ? lane_alloc(cache, lane, bytes, out) : status;
 }
 
-vmm_status vmm__alloc_detached(struct vmm_cache *cache, size_t bytes, size_t padded_bytes,
-                               vmm_stream stream, void **out, bool *is_detached)
+vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                               size_t padded_bytes, vmm_stream stream, void **out,
+                               bool *is_detached)
 {
     struct lane *lane;
-    vmm_status status = lane_choose(cache, stream, &lane);
+    vmm_status status = lane_choose(cache, pool, stream, &lane);
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&cache->grow_lock);
-    *is_detached = !lane->is_in_use;
+    *is_detached = !vmm__lane_is_retained(lane);
     vmm__fair_unlock(&cache->grow_lock);
     if (!*is_detached)
         return lane_alloc(cache, lane, padded_bytes, out);

@@ -24,20 +24,33 @@ static inline struct lane *vmm__alloc_lane_lock_fast(struct vmm_cache *cache, vm
     if (lane == NULL || atomic_load_explicit(&lane->is_detached, memory_order_acquire) ||
         lane->stream !=
             stream) /* read last: a closed stream's lane may be given to another stream */
-        lane = vmm__lanes_find(&cache->lanes, stream);
+        lane = vmm__lane_table_find(&cache->pool.table, stream);
     bool is_slow_path_only = atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
     if (lane == NULL || is_slow_path_only || !vmm__cache_lane_lock_fast(cache, lane))
         return NULL;
     return lane;
 }
 
-/* vmm_alloc() when the fast path could not lock the lane. */
-vmm_status vmm__alloc_slow(struct vmm_cache *cache, size_t bytes, vmm_stream stream, void **out);
+/* Locks a stream's lane in a given pool on the fast path; NULL if the thread cannot. */
+static inline struct lane *vmm__alloc_lane_lock_fast_in(struct vmm_cache *cache,
+                                                        const struct pool *pool, vmm_stream stream)
+{
+    struct lane *lane = vmm__lane_table_find(&pool->table, stream);
+    bool is_slow_path_only = atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
+    if (lane == NULL || is_slow_path_only || !vmm__cache_lane_lock_fast(cache, lane))
+        return NULL;
+    return lane;
+}
+
+/* vmm_alloc_from(), or with pool NULL vmm_alloc(), when the fast path could not lock the lane. */
+vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                           vmm_stream stream, void **out);
 
 /* The same for a block with whole granules of its own, between unmapped guard pages. *is_detached is false if
  * the request belongs to a graph pool: the block is then an ordinary one of padded_bytes. */
-vmm_status vmm__alloc_detached(struct vmm_cache *cache, size_t bytes, size_t padded_bytes,
-                               vmm_stream stream, void **out, bool *is_detached);
+vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                               size_t padded_bytes, vmm_stream stream, void **out,
+                               bool *is_detached);
 
 static inline struct heap *vmm__alloc_heap_of(const struct vmm_cache *cache, uint64_t address)
 {

@@ -49,7 +49,7 @@ static vmm_status refill_detached(struct vmm_cache *cache, const struct request 
 static vmm_status refill_once(struct vmm_cache *cache, const struct request *request, void **out)
 {
     vmm__lanes_touch(&cache->lanes, request->lane);
-    vmm__counters_flush(&request->lane->counters, &cache->totals);
+    vmm__lane_counters_flush(request->lane);
     return request->is_detached ? refill_detached(cache, request, out)
                                 : refill_cached(cache, request, out);
 }
@@ -112,7 +112,7 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
         (void)vmm__trim_expired_locked(
             cache); /* what cannot be released now is tried again later */
     cache->refills++;
-    demand->retained_bytes = vmm__graph_pools_retained_bytes(cache);
+    demand->kept_bytes = vmm__pools_kept_bytes(cache);
     demand->is_sparing = atomic_load_explicit(&cache->has_callers, memory_order_relaxed);
     vmm__lane_lock(lane);
     vmm_status status = refill_locked(cache, &request, out);

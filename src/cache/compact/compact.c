@@ -2,6 +2,7 @@
 #include "cache/compact/compact.h"
 #include "base/error.h"
 #include "cache/compact/relocate.h"
+#include "cache/pool/capture.h"
 #include "cache/reclaim/trim.h"
 
 #include <stdlib.h>
@@ -25,7 +26,7 @@ struct compaction {
 bool vmm__compact_may(const struct vmm_cache *cache)
 {
     return cache->compaction == VMM_COMPACTION_ON && !cache->no_caching &&
-           cache->graph_pools.captures == NULL; /* waiting for the device would break the capture */
+           cache->routes.captures == 0; /* waiting for the device would break the capture */
 }
 
 static uint64_t reserved_bytes(const struct compaction *compaction)
@@ -175,7 +176,7 @@ vmm_status vmm__compact(struct vmm_cache *cache, struct lane *held, uint64_t byt
     if (!vmm__compact_may(cache))
         return VMM__NOTHING;
     vmm__cache_counters_flush(cache, held);
-    if (moment(cache) == cache->compacted_without_gain || vmm__graph_pools_capture(cache))
+    if (moment(cache) == cache->compacted_without_gain || vmm__capture_is_under_way(cache))
         return VMM__NOTHING;
     struct compaction compaction = compaction_begin(cache, bytes);
     vmm_status status = compaction_run(&compaction, held);
@@ -192,7 +193,7 @@ vmm_status vmm__compact_now(struct vmm_cache *cache, uint32_t budget_ms, uint64_
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = vmm__graph_pools_capture_query(cache);
+    vmm_status status = vmm__capture_query(cache);
     if (status != VMM_OK) {
         vmm__fair_unlock(&cache->grow_lock);
         return status;

@@ -26,7 +26,7 @@ static vmm_status part_make(struct relocation *relocation, uint64_t granule, uin
     if (status != VMM_OK)
         return status;
     vmm__arena_take(arena, scratch, granules);
-    status = vmm__vm_map(memory, scratch, granules, granules);
+    status = vmm__vm_map(memory, relocation->partly->chunk->account, scratch, granules, granules);
     if (status != VMM_OK)
         return status;
     relocation->parts[relocation->homes++] =

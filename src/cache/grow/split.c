@@ -51,12 +51,13 @@ static vmm_status parts_map(const struct split *split)
     struct vm *vm = &split->cache->vm;
     uint64_t second = split->first + split->part;
     uint32_t rest = split->granules - split->part;
-    vmm_status status = vmm__vm_map(vm, split->first, split->part, split->part);
+    vmm_status status =
+        vmm__vm_map(vm, &split->heap->lane->pool->account, split->first, split->part, split->part);
     if (status != VMM_OK) {
         vmm__arena_give(&vm->arena, second, rest);
         return status;
     }
-    status = vmm__vm_map(vm, second, rest, rest);
+    status = vmm__vm_map(vm, &split->heap->lane->pool->account, second, rest, rest);
     if (status != VMM_OK)
         vmm__vm_discard(vm, split->first, split->part, NULL, 0);
     return status;
@@ -135,7 +136,7 @@ static void chunk_split(struct split *split, const struct chunk *chunk)
 static bool chunk_may(const struct vmm_cache *cache, struct lane *lane, const struct chunk *chunk)
 {
     uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
-    return !lane->is_in_use && chunk->is_mapped &&
+    return !vmm__lane_is_retained(lane) && chunk->is_mapped &&
            vmm__timeline_query(&lane->timeline, epoch) == VMM_OK;
 }
 

@@ -39,14 +39,14 @@ static uint64_t root(uint64_t value)
     return low;
 }
 
-/* The peak of active bytes since the last trim, this request counted in, what is kept for captured graphs, and the
+/* The peak of active bytes since the last trim, this request counted in, what pools keep for themselves, and the
  * slack. */
 static uint64_t target_bytes(const struct vmm_cache *cache, const struct demand *demand)
 {
     const struct totals *totals = &cache->totals;
     uint64_t active = vmm__stat_now(&totals->active_bytes) + demand->bytes;
     uint64_t lately = atomic_load_explicit(&totals->lately_active_bytes, memory_order_relaxed);
-    uint64_t peak = vmm__max(active, lately) + demand->retained_bytes;
+    uint64_t peak = vmm__max(active, lately) + demand->kept_bytes;
     uint64_t permille = vmm__min(cache->footprint_permille, 1000);
     uint64_t floor = vmm__min(FLOOR_BYTES, peak / FLOOR_SHARE) / 10 * vmm__min(permille, 10);
     return peak + vmm__max(floor, peak / 1000 * permille);
@@ -61,23 +61,17 @@ uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct demand
     return target > reserved ? (target - reserved) >> cache->vm.arena.granule_shift : 0;
 }
 
-static uint64_t limit_bytes(const struct vmm_cache *cache)
-{
-    uint64_t limit = cache->vm.limit_bytes != 0 ? cache->vm.limit_bytes : UINT64_MAX;
-    return vmm__min(limit, cache->driver->total_bytes);
-}
-
 /* What the limit, or the device, has above live memory. */
 static uint64_t room_bytes(const struct vmm_cache *cache)
 {
-    uint64_t limit = limit_bytes(cache);
+    uint64_t limit = vmm__vm_limit_bytes(&cache->vm);
     return limit - vmm__min(limit, vmm__stat_now(&cache->totals.allocated_bytes));
 }
 
 /* The largest chunk that the limit, or the device, allows. */
 static uint64_t limit_share_bytes(const struct vmm_cache *cache)
 {
-    uint64_t mib = vmm__min(limit_bytes(cache), LIMIT_FULL_BYTES) >> 20;
+    uint64_t mib = vmm__min(vmm__vm_limit_bytes(&cache->vm), LIMIT_FULL_BYTES) >> 20;
     return room_bytes(cache) / LIMIT_SHARE_OF_ROOM / (LIMIT_FULL_BYTES >> 20) * mib;
 }
 

@@ -48,7 +48,7 @@ bool vmm__decay_is_due(const struct decay *decay)
 static void counters_flush(struct lane *lane)
 {
     vmm__lane_lock(lane);
-    vmm__counters_flush(&lane->counters, lane->totals);
+    vmm__lane_counters_flush(lane);
     vmm__lane_unlock(lane);
 }
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "cache/compact/compact.h"
+#include "cache/pool/capture.h"
 #include "cache/reuse/idle_scan.h"
 
 #include <stdarg.h>
@@ -17,7 +18,7 @@ struct free_memory {
     uint64_t pinned_bytes;   /* free, in chunks that live blocks share */
     uint64_t pinned_chunks;  /* the chunks that hold pinned_bytes */
     uint64_t largest_bytes;  /* the largest free block */
-    uint64_t retained_bytes; /* free, in graph pools that are in use */
+    uint64_t retained_bytes; /* free, in pools that are retained */
     vmm_stream pinner;       /* the stream whose lane pins most */
     uint64_t pinner_bytes;
 };
@@ -81,9 +82,9 @@ static struct free_memory free_memory_read(struct vmm_cache *cache, const struct
     struct free_memory free_memory = { .idle_bytes = 0 };
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
         vmm__lane_lock_beside(lane, held);
-        vmm__counters_flush(&lane->counters, &cache->totals);
+        vmm__lane_counters_flush(lane);
         uint64_t pinned_bytes = 0;
-        if (lane->is_in_use)
+        if (vmm__lane_is_retained(lane))
             free_memory.retained_bytes += lane->small.free_bytes + lane->large.free_bytes;
         else
             pinned_bytes = heap_read(cache, &lane->small, &free_memory) +
@@ -181,9 +182,28 @@ static void refusal_add(struct line *line, const struct room *room, uint64_t gro
                  vmm__size_text(room->device).text);
 }
 
-/* Adds the cause: the limit, the device's size, other processes, or the driver. Returns the missing bytes. */
-static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, uint64_t grow_bytes)
+/* Adds the pool whose own limit refuses the request, and how it is used. Returns the missing bytes; 0: its limit allows
+ * the request. */
+static uint64_t pool_cause_add(struct line *line, const struct pool *pool, uint64_t grow_bytes)
 {
+    uint64_t short_bytes = vmm__account_short_bytes(&pool->account, grow_bytes);
+    if (short_bytes > 0)
+        line_add(line, "; the limit of pool %s is %s too small: %s live, %s reserved of %s",
+                 pool->name, vmm__size_text(short_bytes).text,
+                 vmm__size_text(vmm__stat_now(&pool->totals.requested_bytes)).text,
+                 vmm__size_text(vmm__stat_now(&pool->account.reserved_bytes)).text,
+                 vmm__size_text(pool->account.limit_bytes).text);
+    return short_bytes;
+}
+
+/* Adds the cause: the limit, the device's size, what other pools have been promised, other processes, or the driver.
+ * Returns the missing bytes. */
+static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, const struct pool *pool,
+                          uint64_t grow_bytes)
+{
+    uint64_t short_bytes = pool_cause_add(line, pool, grow_bytes);
+    if (short_bytes > 0)
+        return short_bytes;
     const struct vm *memory = &cache->vm;
     uint64_t limit = memory->limit_bytes;
     uint64_t total = memory->driver->total_bytes;
@@ -195,6 +215,12 @@ static uint64_t cause_add(struct line *line, const struct vmm_cache *cache, uint
         line_add(line, "; the %s is %s too small", limited ? "limit" : "device",
                  vmm__size_text(grow_bytes - room.left).text);
         return grow_bytes - room.left;
+    }
+    short_bytes = vmm__vm_short_bytes(memory, &pool->account, grow_bytes);
+    if (short_bytes > 0) {
+        line_add(line, "; other pools were promised %s of the rest",
+                 vmm__size_text(short_bytes).text);
+        return short_bytes;
     }
     room.device = vmm__oom_device_bytes(cache);
     refusal_add(line, &room, grow_bytes);
@@ -208,7 +234,7 @@ static void compaction_add(struct line *line, const struct vmm_cache *cache,
         return;
     if (cache->compaction != VMM_COMPACTION_ON)
         line_add(line, "; vmm_compact(), or compaction, which is off, might free pinned memory");
-    else if (vmm__graph_pools_capture(cache))
+    else if (vmm__capture_is_under_way(cache))
         line_add(line, "; compaction, which waits for a capture to end, might free pinned memory");
 }
 
@@ -230,6 +256,7 @@ vmm_status vmm__oom_report(struct vmm_cache *cache, const struct oom *oom)
     if (oom->status == VMM_ERR_ADDRESS_SPACE)
         addresses_add(&line, &cache->vm.arena, oom->bytes);
     else
-        compaction_add(&line, cache, &free_memory, cause_add(&line, cache, oom->grow_bytes));
+        compaction_add(&line, cache, &free_memory,
+                       cause_add(&line, cache, oom->lane->pool, oom->grow_bytes));
     return vmm__error(oom->status, "%s", line.text);
 }

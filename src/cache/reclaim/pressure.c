@@ -24,7 +24,8 @@ bool vmm__pressure_ask(struct vmm_cache *cache, struct lane *held, uint64_t byte
     locks_drop(cache, held);
     struct callback callback;
     vmm__callback_begin(&callback, cache, false);
-    bool freed = cache->pressure(cache->pressure_context, vmm__min(bytes, SIZE_MAX)) != 0;
+    vmm_pool *pool = held->pool->handle;
+    bool freed = cache->pressure(cache->pressure_context, pool, vmm__min(bytes, SIZE_MAX)) != 0;
     vmm__callback_end(&callback);
     locks_take(cache, held);
     return freed;

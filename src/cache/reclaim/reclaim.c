@@ -26,7 +26,7 @@ static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
         vmm__lane_lock_beside(lane, request->lane);
         any = vmm__lane_poll_locked(lane, UINT32_MAX) == VMM_OK || any;
         any = vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline)) || any;
-        vmm__counters_flush(&lane->counters, &cache->totals);
+        vmm__lane_counters_flush(lane);
         vmm__lane_unlock_beside(lane, request->lane);
     }
     (void)vmm__limbo_drain(&cache->vm, &released_bytes);
@@ -37,13 +37,24 @@ static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
 static uint64_t missing_bytes(struct vmm_cache *cache, const struct request *request,
                               const struct block **beside)
 {
-    const struct vm *memory = &cache->vm;
+    const struct account *account = &request->lane->pool->account;
     uint64_t grow_bytes =
         vmm__grow_bytes(cache, request->demand.heap, request->demand.bytes, beside);
-    uint64_t reserved_bytes = vmm__stat_now(&memory->reserved_bytes);
-    if (memory->limit_bytes == 0 || reserved_bytes + grow_bytes <= memory->limit_bytes)
-        return grow_bytes; /* the driver refuses, and does not say how much it is short of */
-    return reserved_bytes + grow_bytes - memory->limit_bytes;
+    uint64_t short_bytes = vmm__account_short_bytes(account, grow_bytes);
+    if (short_bytes == 0 && cache->vm.limit_bytes != 0)
+        short_bytes = vmm__vm_short_bytes(&cache->vm, account, grow_bytes);
+    /* 0: the driver refuses, and does not say how much it is short of */
+    return short_bytes != 0 ? short_bytes : grow_bytes;
+}
+
+/* The pool whose own limit refuses the request: only its memory can help; NULL: all memory can. */
+static const struct pool *pool_short(struct vmm_cache *cache, const struct request *request)
+{
+    const struct block *beside;
+    const struct pool *pool = request->lane->pool;
+    uint64_t grow_bytes =
+        vmm__grow_bytes(cache, request->demand.heap, request->demand.bytes, &beside);
+    return vmm__account_short_bytes(&pool->account, grow_bytes) > 0 ? pool : NULL;
 }
 
 /* Puts idle memory into limbo; last of all the free block that growth would extend. */
@@ -53,6 +64,7 @@ static uint64_t idle_discard(struct vmm_cache *cache, const struct request *requ
     const struct block *beside;
     struct trim_target target = { .when = when, .held = request->lane };
     target.bytes = missing_bytes(cache, request, &beside);
+    target.pool = pool_short(cache, request);
     target.keep = beside;
     uint64_t put_bytes = vmm__trim_idle(cache, &target);
     if (put_bytes < target.bytes && beside != NULL) {
@@ -85,7 +97,7 @@ static vmm_status step_view(struct vmm_cache *cache, struct request *request)
  * views of shorter ones. */
 static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 {
-    if (request->lane->is_in_use) /* see vmm__idle_usual() */
+    if (vmm__lane_is_retained(request->lane)) /* see vmm__idle_usual() */
         return VMM__NOTHING;
     bool is_raised = request->from < GROW_FOLLOW;
     request->from = GROW_FOLLOW;
@@ -177,11 +189,11 @@ static vmm_status step_wait_uses(struct vmm_cache *cache, struct request *reques
     return status;
 }
 
-/* Graph pools that were released while a capture forbade waiting for the device. */
-static vmm_status step_wait_graph_pools(struct vmm_cache *cache, struct request *request)
+/* Pools that were destroyed or dropped while a capture forbade waiting for the device. */
+static vmm_status step_wait_pools(struct vmm_cache *cache, struct request *request)
 {
     vmm__lane_unlock(request->lane);
-    vmm_status status = vmm__graph_pools_leave_locked(cache);
+    vmm_status status = vmm__pools_leave_locked(cache);
     vmm__lane_lock(request->lane);
     return status == VMM_OK ? VMM_OK : VMM__NOTHING;
 }
@@ -202,7 +214,10 @@ static vmm_status step_wait_stale(struct vmm_cache *cache, struct request *reque
 /* The driver does not say how much it is short of, so everything idle goes. */
 static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request)
 {
-    struct trim_target target = { .bytes = UINT64_MAX, .when = IDLE_ANY, .held = request->lane };
+    struct trim_target target = { .bytes = UINT64_MAX,
+                                  .when = IDLE_ANY,
+                                  .held = request->lane,
+                                  .pool = pool_short(cache, request) };
     uint64_t released_bytes = 0;
     if (vmm__trim_idle(cache, &target) > 0)
         (void)vmm__limbo_drain(&cache->vm, &released_bytes);
@@ -270,11 +285,11 @@ static const struct {
     reclaim_step run;
     bool frees_blocks; /* so that earlier steps may succeed again: the sequence starts anew */
 } reclaim_steps[] = {
-    { step_passed, false },          { step_view, false },       { step_follow, false },
-    { step_idle_finished, false },   { step_share, false },      { step_idle, false },
-    { step_quarantine, true },       { step_wait_limbo, false }, { step_wait_uses, true },
-    { step_wait_graph_pools, true }, { step_wait_stale, true },  { step_all_idle, false },
-    { step_wait_limbo, false },      { step_pressure, true },    { step_compact, false }
+    { step_passed, false },        { step_view, false },       { step_follow, false },
+    { step_idle_finished, false }, { step_share, false },      { step_idle, false },
+    { step_quarantine, true },     { step_wait_limbo, false }, { step_wait_uses, true },
+    { step_wait_pools, true },     { step_wait_stale, true },  { step_all_idle, false },
+    { step_wait_limbo, false },    { step_pressure, true },    { step_compact, false }
 };
 
 enum { RECLAIM_STEPS = sizeof reclaim_steps / sizeof reclaim_steps[0] };

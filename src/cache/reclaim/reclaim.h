@@ -13,7 +13,7 @@
  *  step_quarantine       In debug mode, empty the quarantine, with no lock held; restart.
  *  step_wait_limbo       Wait on the host for the oldest chunk in limbo.
  *  step_wait_uses        Wait on the host for freed blocks that other streams still use; restart.
- *  step_wait_graph_pools Wait on the host for released graph pools; restart.
+ *  step_wait_pools       Wait on the host for pools that are leaving; restart.
  *  step_wait_stale       Wait on the host for the device, if there are stale streams; restart.
  *  step_all_idle         Put all idle chunks into limbo; step_wait_limbo again waits for them.
  *  step_pressure         Call the program's pressure function, with no lock held; if it freed something, restart. At

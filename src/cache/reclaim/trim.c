@@ -93,6 +93,8 @@ uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_target *target)
     uint64_t put_bytes = 0;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && put_bytes < target->bytes;
          lane = lane->list_next) {
+        if (target->pool != NULL && target->pool != lane->pool)
+            continue;
         struct idle_scan scan = vmm__idle_scan(&lane->large, NULL, target->when);
         struct expired *expired = target->what == TRIM_DECAYED ? &lane->decayed : &lane->trimmed;
         uint64_t left_bytes = target->bytes - put_bytes;
@@ -138,7 +140,7 @@ static uint64_t decay_most_bytes(struct vmm_cache *cache)
     if (cache->decay.keep_bytes == 0)
         return UINT64_MAX;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (lane->is_in_use)
+        if (vmm__lane_is_retained(lane))
             continue;
         vmm__lane_lock(lane);
         idle_bytes += heap_idle_bytes(&cache->vm, &lane->large);
@@ -254,4 +256,43 @@ vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *rel
     if (released != NULL)
         *released = released_bytes;
     return VMM_OK;
+}
+
+static vmm_status pool_release(struct pool *pool, uint64_t keep_bytes, uint64_t *released)
+{
+    struct vmm_cache *cache = pool->cache;
+    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        if (lane->pool != pool)
+            continue;
+        vmm__lane_lock(lane);
+        (void)vmm__lane_settle_locked(lane);
+        vmm__lane_unlock(lane);
+    }
+    uint64_t reserved = vmm__stat_now(&pool->account.reserved_bytes);
+    uint64_t staying_bytes = reserved - pool->account.limbo_bytes;
+    struct trim_target target = { .bytes = staying_bytes - vmm__min(staying_bytes, keep_bytes),
+                                  .when = IDLE_FINISHED,
+                                  .pool = pool };
+    if (target.bytes > 0)
+        (void)vmm__trim_idle(cache, &target);
+    vmm_status status = vmm__limbo_drain(&cache->vm, NULL);
+    *released = reserved - vmm__stat_now(&pool->account.reserved_bytes);
+    return target.failed != VMM_OK ? target.failed : status;
+}
+
+vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *released)
+{
+    struct vmm_cache *cache = pool->cache;
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = pool_release(pool, keep_bytes, released);
+    vmm__cache_lanes_vacate(cache);
+    trim_log(cache, *released);
+    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    return status;
 }

@@ -31,15 +31,19 @@ struct trim_target {
     enum idle_when when;      /* IDLE_FINISHED or IDLE_ANY */
     const struct block *keep; /* a free block to leave alone; NULL: none */
     struct lane *held;        /* a lane that the caller has locked; NULL: none */
+    const struct pool *pool;  /* whose memory to release; NULL: that of all pools */
     bool is_stuck;            /* result: memory was left because its work still runs */
     vmm_status failed;        /* result: the first error of a query, or VMM_OK */
 };
 
-/* Puts idle chunks of all lanes into limbo. Returns the bytes put there. */
+/* Puts idle chunks into limbo. Returns the bytes put there. */
 uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_target *target);
 
 /* The whole of vmm_trim(), without its argument checks. Takes the grow lock. */
 vmm_status vmm__trim(struct vmm_cache *cache, uint64_t keep_bytes, uint64_t *released);
+
+/* The whole of vmm_pool_trim(), without its argument checks. Takes the grow lock. */
+vmm_status vmm__trim_pool(struct pool *pool, uint64_t keep_bytes, uint64_t *released);
 
 /* The whole of vmm_poll(), without its argument checks. Does nothing if another thread holds the grow lock, because that
  * thread may be waiting for the device; the next poll does the work. */

@@ -48,6 +48,9 @@ vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,
     struct timeline *timeline = &run->heap->lane->timeline;
     if (run->heap->lane == to)
         return VMM_OK;
+    if (run->heap->lane->pool != to->pool &&
+        vmm__account_short_bytes(&to->pool->account, run->bytes) > 0)
+        return VMM__PENDING;
     uint64_t epoch = vmm__idle_epoch(cache, run);
     if (when == IDLE_FOLLOW)
         return vmm__timeline_follow(timeline, epoch, to->stream);
@@ -63,7 +66,7 @@ void vmm__idle_stick(struct idle_scan *scan, uint64_t epoch, vmm_status status)
 
 static bool chunk_may(struct vmm_cache *cache, struct idle_scan *scan, const struct chunk *chunk)
 {
-    if (scan->from->lane->is_in_use) /* graphs use the lane's addresses, live or free */
+    if (vmm__lane_is_retained(scan->from->lane)) /* graphs use the lane's addresses, live or free */
         return false;
     uint64_t epoch = vmm__directory_epoch(&cache->directory, chunk->first, chunk->granules);
     if (epoch > scan->latest_epoch)
@@ -131,7 +134,8 @@ bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle
          lane = lane->list_next) {
         struct heap *from = heap->is_small ? &lane->small : &lane->large;
         struct idle_scan scan = vmm__idle_scan(from, heap->lane, when);
-        if (from == heap || lane->is_in_use || !vmm__lane_is_scanned(cache, lane))
+        if (from == heap || !vmm__lane_may_give(lane, heap->lane) ||
+            !vmm__lane_is_scanned(cache, lane))
             continue;
         vmm__lane_lend_locked(lane);
         is_ok = heap_visit(cache, &scan, visit, context);
@@ -211,6 +215,9 @@ vmm_status vmm__idle_hand(struct vmm_cache *cache, const struct idle_run *run, s
     status = vmm__heap_detach(run->heap, run->block, run->address, run->bytes);
     if (status != VMM_OK)
         return status;
+    struct account *account = &to->lane->pool->account;
+    vmm__account_move(&cache->vm, vmm__arena_granule(arena, run->address),
+                      run->bytes >> arena->granule_shift, account);
     status = vmm__heap_attach(to, run->address, run->bytes, vmm__timeline_now(&to->lane->timeline));
     if (status != VMM_OK) /* no slots; attaching the run to its old heap would need them too */
         vmm__vm_discard(&cache->vm, vmm__arena_granule(arena, run->address),

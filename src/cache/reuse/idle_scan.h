@@ -35,7 +35,7 @@ enum idle_when {
  * would not repeat at each launch of the graph. */
 static inline enum idle_when vmm__idle_usual(const struct vmm_cache *cache, const struct lane *to)
 {
-    bool follows = cache->reuse == VMM_REUSE_STREAM_WAIT && !to->is_in_use;
+    bool follows = cache->reuse == VMM_REUSE_STREAM_WAIT && !vmm__lane_is_retained(to);
     return follows ? IDLE_FOLLOW : IDLE_FINISHED;
 }
 
@@ -80,7 +80,8 @@ bool vmm__idle_cut(const struct vm *memory, uint64_t most_bytes, struct idle_run
 struct block *vmm__idle_behind(const struct vmm_cache *cache, const struct idle_run *run);
 
 /*
- * Returns whether work that lane `to` submits from now on may use a run: VMM_OK, VMM__PENDING, or an error. With
+ * Returns whether work that lane `to` submits from now on may use a run, and the limit of its pool allows it: VMM_OK,
+ * VMM__PENDING, or an error. With
  * IDLE_FOLLOW, makes the stream of `to` wait for the run's work if needed, and returns VMM_OK.
  */
 vmm_status vmm__idle_clear(struct vmm_cache *cache, const struct idle_run *run,

@@ -5,7 +5,7 @@
 /* Whether a lane, which is locked, may have free memory for a small block: its free bytes may also lie apart. */
 static bool may_give(const struct lane *from, uint64_t bytes)
 {
-    return !from->is_in_use &&
+    return !vmm__lane_is_retained(from) &&
            (bytes <= SLAB_LARGEST_BYTES ? from->small.bytes > 0 : from->small.free_bytes >= bytes);
 }
 
@@ -19,14 +19,13 @@ static void block_return(struct lane *from, void *block, uint64_t bytes)
     vmm__error_restore(&line);
 }
 
-static vmm_status lane_share(struct vmm_cache *cache, struct lane *from, struct lane *to,
-                             uint64_t bytes, void **out)
+static vmm_status lane_share(struct lane *from, struct lane *to, uint64_t bytes, void **out)
 {
     void *block;
     if (!may_give(from, bytes))
         return VMM__NO_FIT;
     (void)vmm__lane_poll_locked(from, UINT32_MAX);
-    vmm__counters_flush(&from->counters, &cache->totals);
+    vmm__lane_counters_flush(from);
     vmm_status status = vmm__lane_take_locked(from, bytes, &block);
     if (status != VMM_OK)
         return status;
@@ -39,7 +38,7 @@ static vmm_status lane_share(struct vmm_cache *cache, struct lane *from, struct 
         block_return(from, block, bytes);
     else
         *out = block;
-    vmm__counters_flush(&from->counters, &cache->totals);
+    vmm__lane_counters_flush(from);
     return status;
 }
 
@@ -47,15 +46,15 @@ static vmm_status lane_share(struct vmm_cache *cache, struct lane *from, struct 
 vmm_status vmm__share(struct vmm_cache *cache, struct lane *to, uint64_t bytes, void **out)
 {
     vmm_status status = VMM__NO_FIT;
-    if (bytes > LANE_SMALL_LARGEST_BYTES || to->is_in_use || cache->debug != NULL)
+    if (bytes > LANE_SMALL_LARGEST_BYTES || vmm__lane_is_retained(to) || cache->debug != NULL)
         return VMM__NO_FIT;
-    vmm__counters_flush(&to->counters, &cache->totals);
+    vmm__lane_counters_flush(to);
     for (struct lane *from = cache->lanes.stocked.first; from != NULL && status != VMM_OK;
          from = from->list_next) {
-        if (from == to)
+        if (from == to || from->pool != to->pool)
             continue;
         vmm__lane_lock_second(from);
-        status = lane_share(cache, from, to, bytes, out);
+        status = lane_share(from, to, bytes, out);
         vmm__lane_unlock(from);
     }
     return status == VMM_OK ? VMM_OK : VMM__NO_FIT;

@@ -1,0 +1,229 @@
+/* The public functions of pools: see "Pools" in include/vmmcache/vmmcache.h. */
+#include "api/internal.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/handle.h"
+#include "cache/alloc/alloc.h"
+#include "cache/alloc/refill.h"
+#include "cache/reclaim/trim.h"
+#include "debug/debug_mode.h"
+
+#include <string.h>
+
+vmm_status vmm__api_pool(vmm_pool *handle, const char *function, const void *argument,
+                         const char *name, struct pool **out)
+{
+    struct pool *pool = vmm__handle_find(HANDLE_POOL, handle);
+    *out = pool;
+    if (pool == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %p is not a pool, or was destroyed",
+                          function, (void *)handle);
+    vmm_status status = vmm__cache_admit(pool->cache, function);
+    if (status == VMM_OK && argument == NULL)
+        status = vmm__cache_missing(function, name);
+    return status;
+}
+
+/* The pool of a call without another pointer to check. */
+static vmm_status pool_admit(vmm_pool *handle, const char *function, struct pool **out)
+{
+    return vmm__api_pool(handle, function, handle, "pool", out);
+}
+
+static vmm_status pool_refuse(const char *function, const struct pool *pool, const char *why)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: pool %s %s", function, pool->name, why);
+}
+
+/* With no_caching, releases the memory that a pool no longer retains. If that fails, a later call retries. */
+static void trim_without_caching(vmm_cache *cache)
+{
+    struct error_line line;
+    if (!cache->no_caching)
+        return;
+    vmm__error_save(&line);
+    (void)vmm__trim(cache, 0, NULL);
+    vmm__error_restore(&line);
+}
+
+/* ---- Life ---------------------------------------------------------------------------------- */
+
+static vmm_status options_read(const vmm_pool_options *options, vmm_pool_options *out)
+{
+    *out = (vmm_pool_options)VMM_POOL_OPTIONS_INIT;
+    if (options == NULL)
+        return VMM_OK;
+    size_t size = options->struct_size;
+    if (size < sizeof size || size > sizeof *out)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_pool_create: struct_size is %zu; use VMM_POOL_OPTIONS_INIT", size);
+    memcpy(out, options, size);
+    out->struct_size = sizeof *out;
+    if (out->kind != VMM_POOL_GENERAL && out->kind != VMM_POOL_GRAPH)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_pool_create: kind is %d, which is no kind",
+                          (int)out->kind);
+    if (out->limit_bytes != 0 && out->reserve_bytes > out->limit_bytes)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_pool_create: reserve_bytes is %llu, above limit_bytes, %llu",
+                          (unsigned long long)out->reserve_bytes,
+                          (unsigned long long)out->limit_bytes);
+    return VMM_OK;
+}
+
+vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options, vmm_pool **out)
+{
+    vmm_pool_options settings;
+    vmm_status status = vmm__api_admit(cache, "vmm_pool_create", out, "out");
+    if (status == VMM_OK)
+        status = vmm__cache_admit_work(cache, "vmm_pool_create");
+    if (status == VMM_OK)
+        status = options_read(options, &settings);
+    return status == VMM_OK ? vmm__pool_create(cache, &settings, out) : status;
+}
+
+vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
+{
+    struct pool *pool;
+    vmm_status status = pool_admit(handle, "vmm_pool_destroy", &pool);
+    if (status != VMM_OK)
+        return status;
+    vmm_cache *cache = pool->cache;
+    status = vmm__pool_destroy(pool, adopt != 0);
+    trim_without_caching(cache);
+    return status;
+}
+
+vmm_pool *vmm_cache_pool(vmm_cache *cache)
+{
+    return vmm__cache_admit(cache, "vmm_cache_pool") == VMM_OK ? cache->pool.handle : NULL;
+}
+
+vmm_pool *vmm_pool_find(vmm_cache *cache, vmm_pool_id id)
+{
+    bool is_some = id.first != 0 || id.second != 0;
+    if (vmm__cache_admit(cache, "vmm_pool_find") != VMM_OK || !is_some)
+        return NULL;
+    return vmm__pool_find(cache, id);
+}
+
+/* ---- Memory -------------------------------------------------------------------------------- */
+
+/* Not inlined, so that the fast path needs no stack frame. */
+static __attribute__((noinline)) vmm_status alloc_without_fast_path(struct pool *pool, size_t bytes,
+                                                                    vmm_stream stream, void **out,
+                                                                    const void *caller)
+{
+    struct debug_call call = {
+        .cache = pool->cache, .function = "vmm_alloc_from", .caller = caller, .pool = pool
+    };
+    return vmm__api_alloc_slow(&call, bytes, stream, out);
+}
+
+vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, void **out)
+{
+    struct pool *pool = vmm__handle_find(HANDLE_POOL, handle);
+    if (pool == NULL || out == NULL)
+        return vmm__api_pool(handle, "vmm_alloc_from", out, "out", &pool);
+    struct lane *lane = vmm__alloc_lane_lock_fast_in(pool->cache, pool, stream);
+    if (lane == NULL)
+        return alloc_without_fast_path(pool, bytes, stream, out, __builtin_return_address(0));
+    vmm_status status = vmm__lane_take_locked(lane, bytes, out);
+    vmm__biased_unlock(&lane->lock);
+    return status == VMM__NO_FIT ? vmm__refill(pool->cache, lane, bytes, out) : status;
+}
+
+vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
+{
+    struct pool *pool;
+    uint64_t released_bytes;
+    vmm_status status = pool_admit(handle, "vmm_pool_trim", &pool);
+    if (status == VMM_OK)
+        status = vmm__cache_admit_work(pool->cache, "vmm_pool_trim");
+    if (status == VMM_OK)
+        status = vmm__trim_pool(pool, keep_bytes, &released_bytes);
+    if (status == VMM_OK && released != NULL)
+        *released = released_bytes;
+    return status;
+}
+
+vmm_status vmm_pool_limit_set(vmm_pool *handle, uint64_t limit_bytes)
+{
+    struct pool *pool;
+    vmm_status status = pool_admit(handle, "vmm_pool_limit_set", &pool);
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_lock(&pool->cache->grow_lock);
+    pool->account.limit_bytes = limit_bytes;
+    vmm__fair_unlock(&pool->cache->grow_lock);
+    return VMM_OK;
+}
+
+/* ---- Routes, pushes, uses ------------------------------------------------------------------ */
+
+vmm_status vmm_pool_push(vmm_pool *handle)
+{
+    struct pool *pool;
+    vmm_status status = pool_admit(handle, "vmm_pool_push", &pool);
+    return status == VMM_OK ? vmm__route_push(pool) : status;
+}
+
+vmm_status vmm_pool_pop(vmm_pool *handle)
+{
+    if (vmm__route_pop(handle) == VMM_OK)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "vmm_pool_pop: %p is not the pool that this thread pushed last",
+                      (void *)handle);
+}
+
+vmm_status vmm_pool_route(vmm_pool *handle, vmm_pool_filter filter, void *context)
+{
+    struct pool *pool;
+    vmm_status status = pool_admit(handle, "vmm_pool_route", &pool);
+    if (status == VMM_OK)
+        status = vmm__cache_admit_work(pool->cache, "vmm_pool_route");
+    if (status == VMM_OK)
+        status = vmm__route_add(pool, filter, context);
+    return status == VMM__IN_USE ? pool_refuse("vmm_pool_route", pool, "has a route already")
+                                 : status;
+}
+
+vmm_status vmm_pool_unroute(vmm_pool *handle)
+{
+    struct pool *pool;
+    vmm_status status = pool_admit(handle, "vmm_pool_unroute", &pool);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__route_remove(pool);
+    if (status == VMM__NOT_FOUND)
+        return pool_refuse("vmm_pool_unroute", pool, "has no route");
+    trim_without_caching(pool->cache);
+    return status;
+}
+
+vmm_status vmm_pool_retain(vmm_pool *handle)
+{
+    struct pool *pool;
+    vmm_status status = pool_admit(handle, "vmm_pool_retain", &pool);
+    if (status == VMM_OK)
+        vmm__pool_retain(pool);
+    return status;
+}
+
+uint64_t vmm_pool_uses(vmm_pool *handle)
+{
+    struct pool *pool;
+    return pool_admit(handle, "vmm_pool_uses", &pool) == VMM_OK ? vmm__pool_uses(pool) : 0;
+}
+
+vmm_status vmm_pool_drop(vmm_pool *handle)
+{
+    struct pool *pool;
+    vmm_status status = pool_admit(handle, "vmm_pool_drop", &pool);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__pool_drop(pool);
+    trim_without_caching(pool->cache);
+    return status == VMM__NOT_FOUND ? pool_refuse("vmm_pool_drop", pool, "is not retained")
+                                    : status;
+}

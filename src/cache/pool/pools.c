@@ -1,0 +1,438 @@
+/* The pools of a cache: see pools.h. */
+#include "cache/pool/pools.h"
+#include "base/error.h"
+#include "base/handle.h"
+#include "base/hostmem.h"
+#include "cache/cache.h"
+#include "cache/pool/capture.h"
+#include "cache/streams.h"
+
+/* Streams that the table of the default pool, and of another one, finds at the first look. */
+enum { DEFAULT_TABLE_BITS = 16, TABLE_BITS = 9 };
+
+/* ---- Life ---------------------------------------------------------------------------------- */
+
+static vmm_status pool_open(struct vmm_cache *cache, struct pool *pool, unsigned bits)
+{
+    pool->cache = cache;
+    pool->totals.parent = &cache->totals;
+    vmm_status status = vmm__lane_table_init(&pool->table, bits);
+    if (status != VMM_OK)
+        return status;
+    pool->handle = vmm__handle_open(HANDLE_POOL, pool);
+    if (pool->handle != NULL) {
+        vmm__account_add(&cache->vm, &pool->account);
+        return VMM_OK;
+    }
+    vmm__lane_table_fini(&pool->table);
+    return vmm__error(VMM_ERR_HOST_OOM, "pool: the process has no handle left for another pool");
+}
+
+vmm_status vmm__pools_init(struct vmm_cache *cache)
+{
+    (void)snprintf(cache->pool.name, sizeof cache->pool.name, "default");
+    cache->pool.account.name = cache->pool.name;
+    return pool_open(cache, &cache->pool, DEFAULT_TABLE_BITS);
+}
+
+void vmm__pools_close(struct vmm_cache *cache)
+{
+    vmm__handle_close(cache->pool.handle);
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        if (pool->handle != NULL)
+            vmm__handle_close(pool->handle);
+    }
+}
+
+static void pool_free(struct pool *pool)
+{
+    vmm__lane_table_fini(&pool->table);
+    vmm__host_free(pool, sizeof *pool);
+}
+
+void vmm__pools_fini(struct vmm_cache *cache)
+{
+    while (cache->pools.first != NULL) {
+        struct pool *pool = cache->pools.first;
+        cache->pools.first = pool->next;
+        pool_free(pool);
+    }
+    vmm__lane_table_fini(&cache->pool.table);
+}
+
+/* ---- Create -------------------------------------------------------------------------------- */
+
+static bool ids_equal(vmm_pool_id a, vmm_pool_id b)
+{
+    return a.first == b.first && a.second == b.second;
+}
+
+/* The pool of the program with a user id; NULL: none. */
+static struct pool *id_find(const struct vmm_cache *cache, vmm_pool_id id)
+{
+    struct pool *pool = cache->pools.first;
+    while (pool != NULL && !(pool->handle != NULL && ids_equal(pool->id, id)))
+        pool = pool->next;
+    return pool;
+}
+
+/* Whether the limit, or the device, has room for what all pools have been promised. */
+static vmm_status promise_check(const struct vmm_cache *cache, uint64_t bytes)
+{
+    uint64_t limit = vmm__vm_limit_bytes(&cache->vm);
+    uint64_t promised = 0;
+    for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        promised += pool->account.least_bytes;
+    if (bytes <= limit && promised <= limit - bytes)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_DEVICE_OOM,
+                      "vmm_pool_create: reserve_bytes of %llu: other pools reserve %llu of %llu",
+                      (unsigned long long)bytes, (unsigned long long)promised,
+                      (unsigned long long)limit);
+}
+
+static void options_take(struct pool *pool, const vmm_pool_options *options, uint64_t number)
+{
+    pool->id = (vmm_pool_id){ options->user_id[0], options->user_id[1] };
+    if (options->name != NULL)
+        (void)snprintf(pool->name, sizeof pool->name, "%s", options->name);
+    else
+        (void)snprintf(pool->name, sizeof pool->name, "#%llu", (unsigned long long)number);
+    vmm__line_make(pool->name);
+    pool->kind = options->kind;
+    pool->uses = options->kind == VMM_POOL_GRAPH ? 1 : 0;
+    pool->account.name = pool->name;
+    pool->account.limit_bytes = options->limit_bytes;
+    pool->account.least_bytes = options->reserve_bytes;
+}
+
+static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options *options,
+                                vmm_pool **out)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    vmm_pool_id id = { options->user_id[0], options->user_id[1] };
+    if (!ids_equal(id, (vmm_pool_id){ 0, 0 }) && id_find(cache, id) != NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_pool_create: another pool has the user id (%llu, %llu)",
+                          (unsigned long long)id.first, (unsigned long long)id.second);
+    vmm_status status = promise_check(cache, options->reserve_bytes);
+    if (status != VMM_OK)
+        return status;
+    struct pool *pool = vmm__host_alloc(1, sizeof *pool);
+    if (pool == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_create: no host memory for the pool");
+    status = pool_open(cache, pool, TABLE_BITS);
+    if (status != VMM_OK) {
+        vmm__host_free(pool, sizeof *pool);
+        return status;
+    }
+    options_take(pool, options, ++cache->pools.created);
+    pool->next = cache->pools.first;
+    cache->pools.first = pool;
+    *out = pool->handle;
+    return VMM_OK;
+}
+
+vmm_status vmm__pool_create(struct vmm_cache *cache, const vmm_pool_options *options,
+                            vmm_pool **out)
+{
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = create_locked(cache, options, out);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status;
+}
+
+vmm_pool *vmm__pool_find(struct vmm_cache *cache, vmm_pool_id id)
+{
+    vmm__fair_lock(&cache->grow_lock);
+    const struct pool *pool = id_find(cache, id);
+    vmm__fair_unlock(&cache->grow_lock);
+    return pool == NULL ? NULL : pool->handle;
+}
+
+/* ---- Lanes --------------------------------------------------------------------------------- */
+
+/* Whether a lane is the pool's for a stream; one of a stream that ended is again, once its work has finished. */
+static bool is_of(struct lane *lane, const struct pool *pool, vmm_stream stream)
+{
+    return lane->pool == pool && lane->stream == stream && vmm__stream_serves(lane);
+}
+
+/* Whether a lane of a destroyed pool can serve the stream in another one: it has no memory. */
+static bool is_spare(struct lane *lane, vmm_stream stream)
+{
+    return lane->pool == &lane->pool->cache->pool && !vmm__lane_has_memory(lane) &&
+           lane->stream == stream && vmm__stream_serves(lane);
+}
+
+/* A lane that another pool has left; NULL: none. Its counters have been flushed, and count nothing. */
+static struct lane *spare_find(const struct vmm_cache *cache, vmm_stream stream)
+{
+    struct lane *lane = cache->lanes.pooled;
+    while (lane != NULL && !is_spare(lane, stream))
+        lane = lane->next_pooled;
+    return lane;
+}
+
+static vmm_status lane_make(struct pool *pool, vmm_stream stream, struct lane **out)
+{
+    struct vmm_cache *cache = pool->cache;
+    struct lane *lane = spare_find(cache, stream);
+    if (lane == NULL) {
+        vmm_status status = vmm__driver_stream_check(cache->driver, stream);
+        if (status == VMM_OK)
+            status = vmm__cache_lane_open(cache, pool, stream, &lane);
+        if (status != VMM_OK)
+            return status;
+        vmm__lanes_add_pooled(&cache->lanes, lane);
+    }
+    lane->pool = pool;
+    bool shares_home =
+        pool->kind == VMM_POOL_GENERAL; /* lanes of graph pools have nothing to transfer */
+    lane->large.home_end = shares_home ? &pool->home_end : &lane->large.own_home_end;
+    *out = lane;
+    return VMM_OK;
+}
+
+/* Finds the lane in the list; an ended stream has taken it out of the table. */
+static vmm_status lane_locked(struct pool *pool, vmm_stream stream, struct lane **out)
+{
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    *out = vmm__lane_table_find(&pool->table, stream);
+    if (*out != NULL)
+        return VMM_OK;
+    struct lane *lane = pool->cache->lanes.pooled;
+    while (lane != NULL && !is_of(lane, pool, stream))
+        lane = lane->next_pooled;
+    vmm_status status = lane == NULL ? lane_make(pool, stream, &lane) : VMM_OK;
+    if (status != VMM_OK)
+        return status;
+    vmm__lane_table_enter(&pool->table, lane);
+    *out = lane;
+    return VMM_OK;
+}
+
+vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **out)
+{
+    struct vmm_cache *cache = pool->cache;
+    if (pool == &cache->pool)
+        return vmm__cache_lane(cache, stream, out);
+    struct lane *lane = vmm__lane_table_find(&pool->table, stream);
+    vmm_status status = VMM_OK;
+    if (lane == NULL) {
+        vmm__fair_lock(&cache->grow_lock);
+        status = lane_locked(pool, stream, &lane);
+        vmm__fair_unlock(&cache->grow_lock);
+    }
+    if (status == VMM_OK)
+        *out = lane;
+    return status;
+}
+
+/* ---- Leave --------------------------------------------------------------------------------- */
+
+/* Before the wait: settles the lanes of leaving pools and notes the epochs that the wait covers. After it: marks these
+ * epochs as passed. Errors of events are dropped, because the wait makes the events needless. */
+static void lanes_settle(struct vmm_cache *cache, bool has_waited)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    for (struct lane *lane = cache->lanes.pooled; lane != NULL; lane = lane->next_pooled) {
+        if (!vmm__lane_is_retained(lane))
+            continue;
+        if (has_waited) {
+            vmm__timeline_pass(&lane->timeline, lane->leaving_epoch);
+            continue;
+        }
+        vmm__lane_lock(lane);
+        lane->leaving_epoch = vmm__lane_settle_locked(lane);
+        vmm__lane_unlock(lane);
+    }
+    vmm__error_restore(&line);
+}
+
+static void totals_add(struct totals *to, const struct totals *from)
+{
+    vmm__stat_add(&to->requested_bytes, vmm__stat_now(&from->requested_bytes));
+    vmm__stat_add(&to->allocated_bytes, vmm__stat_now(&from->allocated_bytes));
+    vmm__stat_add(&to->active_bytes, vmm__stat_now(&from->active_bytes));
+    vmm__stat_add(&to->allocations, vmm__stat_now(&from->allocations));
+}
+
+/* Gives the lanes and chunks of a pool to the default pool. */
+static void pool_adopt(struct vmm_cache *cache, struct pool *pool)
+{
+    for (struct lane *lane = cache->lanes.pooled; lane != NULL; lane = lane->next_pooled) {
+        if (lane->pool != pool)
+            continue;
+        if (lane->is_in_table)
+            vmm__lane_table_leave(&pool->table, lane);
+        vmm__lane_lock(lane);
+        vmm__lane_counters_flush(lane);
+        lane->large.home_end = &lane->large.own_home_end;
+        lane->pool = &cache->pool;
+        vmm__lane_unlock(lane);
+    }
+    totals_add(&cache->pool.totals, &pool->totals);
+    vmm__account_remove(&cache->vm, &pool->account, &cache->pool.account);
+}
+
+static bool any_leaves(const struct vmm_cache *cache)
+{
+    bool leaves = cache->pool.is_leaving;
+    for (const struct pool *pool = cache->pools.first; pool != NULL && !leaves; pool = pool->next)
+        leaves = pool->is_leaving;
+    return leaves;
+}
+
+/* Ends the leave of all pools, and frees those that are destroyed. */
+static void pools_leave(struct vmm_cache *cache)
+{
+    struct pool **link = &cache->pools.first;
+    cache->pool.is_leaving = false;
+    while (*link != NULL) {
+        struct pool *pool = *link;
+        pool->is_leaving = false;
+        if (pool->handle != NULL) {
+            link = &pool->next;
+            continue;
+        }
+        *link = pool->next;
+        pool_adopt(cache, pool);
+        pool_free(pool);
+    }
+}
+
+vmm_status vmm__pools_leave_locked(struct vmm_cache *cache)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    if (!any_leaves(cache) || vmm__capture_is_under_way(cache))
+        return VMM__NOTHING;
+    vmm__cache_counters_flush(cache, NULL); /* before waits end, so that the totals stay exact */
+    lanes_settle(cache, false);
+    vmm_status status = vmm__driver_device_wait(cache->driver);
+    if (status != VMM_OK)
+        return status;
+    lanes_settle(cache, true);
+    pools_leave(cache);
+    return VMM_OK;
+}
+
+vmm_status vmm__pools_wait(struct vmm_cache *cache)
+{
+    vmm_status status = vmm__cache_wait(cache);
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_lock(&cache->grow_lock);
+    status = vmm__pools_leave_locked(cache);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status == VMM__NOTHING ? VMM_OK : status;
+}
+
+/* ---- Uses and destruction ------------------------------------------------------------------ */
+
+void vmm__pool_retain(struct pool *pool)
+{
+    vmm__fair_lock(&pool->cache->grow_lock);
+    pool->uses++;
+    vmm__fair_unlock(&pool->cache->grow_lock);
+}
+
+/* Ends the last use of a pool. */
+static vmm_status pool_leave(struct pool *pool)
+{
+    pool->is_leaving = true;
+    vmm_status status = vmm__pools_leave_locked(pool->cache);
+    return status == VMM__NOTHING ? VMM_OK : status;
+}
+
+/* The use with which a graph pool is created ends with the pool. */
+static uint64_t own_uses(const struct pool *pool)
+{
+    return pool->kind == VMM_POOL_GRAPH ? 1 : 0;
+}
+
+vmm_status vmm__pool_drop(struct pool *pool)
+{
+    struct vmm_cache *cache = pool->cache;
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = pool->uses > own_uses(pool) ? VMM_OK : VMM__NOT_FOUND;
+    if (status == VMM_OK && --pool->uses == 0)
+        status = pool_leave(pool);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status;
+}
+
+static vmm_status destroy_refuse(const struct pool *pool, const char *why)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_pool_destroy: pool %s %s", pool->name, why);
+}
+
+static vmm_status destroy_check(struct pool *pool, bool adopts)
+{
+    if (pool == &pool->cache->pool)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_pool_destroy: the default pool lives as long as its cache");
+    if (pool->routes > 0)
+        return destroy_refuse(pool, "is pushed or routed");
+    if (pool->uses > own_uses(pool))
+        return destroy_refuse(pool, "is retained");
+    vmm__cache_counters_flush(pool->cache, NULL);
+    if (!adopts && vmm__stat_now(&pool->totals.allocations) > 0)
+        return destroy_refuse(pool, "has live blocks, and adopt is 0");
+    return VMM_OK;
+}
+
+static vmm_status destroy_locked(struct pool *pool, bool adopts)
+{
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    vmm_status status = destroy_check(pool, adopts);
+    if (status != VMM_OK)
+        return status;
+    bool must_wait = vmm__pool_is_retained(pool);
+    vmm__handle_close(pool->handle);
+    pool->handle = NULL;
+    pool->uses = 0;
+    pool->account.least_bytes = 0;
+    if (must_wait)
+        return pool_leave(pool);
+    struct pool **link = &pool->cache->pools.first;
+    while (*link != pool)
+        link = &(*link)->next;
+    *link = pool->next;
+    pool_adopt(pool->cache, pool);
+    pool_free(pool);
+    return VMM_OK;
+}
+
+vmm_status vmm__pool_destroy(struct pool *pool, bool adopts)
+{
+    struct vmm_cache *cache = pool->cache;
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = destroy_locked(pool, adopts);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status;
+}
+
+uint64_t vmm__pool_uses(struct pool *pool)
+{
+    vmm__fair_lock(&pool->cache->grow_lock);
+    uint64_t uses = pool->uses - own_uses(pool);
+    vmm__fair_unlock(&pool->cache->grow_lock);
+    return uses;
+}
+
+uint64_t vmm__pools_kept_bytes(struct vmm_cache *cache)
+{
+    uint64_t bytes = 0;
+    if (cache->pools.first == NULL)
+        return 0;
+    for (struct lane *lane = cache->lanes.pooled; lane != NULL; lane = lane->next_pooled) {
+        if (vmm__pool_shares(lane->pool) && !vmm__lane_is_retained(lane))
+            continue;
+        vmm__lane_lock(lane);
+        bytes += lane->large.free_bytes + lane->small.free_bytes;
+        vmm__lane_unlock(lane);
+    }
+    return bytes;
+}

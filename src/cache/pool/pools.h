@@ -1,0 +1,61 @@
+/*
+ * The pools of a cache: creates and destroys them, and gives them lanes. See vmm_pool_create().
+ *
+ * Graphs use the addresses of a retained pool without asking the cache, on streams that it may never have seen. So when
+ * the last use of a pool ends, the pool is leaving: it counts as retained until the cache has waited for the device. A
+ * destroyed pool then gives its lanes and chunks to the default pool.
+ *
+ * Owns: all pools but the default one, which is part of the cache. Invariants:
+ *  1. a pool without a handle is destroyed, and is leaving;
+ *  2. the lanes of a pool other than the default one are in lanes.pooled.
+ * May be called by: cache, api. Locks: the grow lock guards all of it.
+ */
+#ifndef VMM_CACHE_POOL_POOLS_H
+#define VMM_CACHE_POOL_POOLS_H
+
+#include "lane/lanes.h"
+
+struct vmm_cache;
+
+struct pools {
+    struct pool *first; /* linked by next */
+    uint64_t created;
+};
+
+/* Opens and closes the default pool of a cache. ERR_HOST_OOM. */
+vmm_status vmm__pools_init(struct vmm_cache *cache);
+
+/* Frees all pools; their lanes are closed. */
+void vmm__pools_fini(struct vmm_cache *cache);
+
+/* Closes the handles of all pools, so that nothing finds them any longer. */
+void vmm__pools_close(struct vmm_cache *cache);
+
+/* The functions below take the grow lock, except those that end in _locked. See vmm_pool_create() and so on. */
+vmm_status vmm__pool_create(struct vmm_cache *cache, const vmm_pool_options *options,
+                            vmm_pool **out);
+vmm_status vmm__pool_destroy(struct pool *pool, bool adopts);
+void vmm__pool_retain(struct pool *pool);
+vmm_status vmm__pool_drop(struct pool *pool); /* VMM__NOT_FOUND: it has no use to end */
+vmm_pool *vmm__pool_find(struct vmm_cache *cache, vmm_pool_id id);
+void vmm__pool_stats(struct pool *pool, vmm_stats *out);
+
+/* The lane of a stream in a pool; creates it on first use. */
+vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **out);
+
+/*
+ * Waits for the device and makes the memory of leaving pools available. VMM__NOTHING if no pool is leaving or a capture
+ * forbids the wait. The caller holds the grow lock and no lane's.
+ */
+vmm_status vmm__pools_leave_locked(struct vmm_cache *cache);
+
+/* Free bytes that serve only their own pool. The caller holds the grow lock and no lane's. */
+uint64_t vmm__pools_kept_bytes(struct vmm_cache *cache);
+
+/* The number of uses that vmm_pool_retain() declared. */
+uint64_t vmm__pool_uses(struct pool *pool);
+
+/* The whole of vmm_wait(). Because the host waits anyway, leaving pools leave as well. */
+vmm_status vmm__pools_wait(struct vmm_cache *cache);
+
+#endif

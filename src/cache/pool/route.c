@@ -1,0 +1,203 @@
+/* Routes and pushes: see route.h. */
+#include "cache/pool/route.h"
+#include "base/callback.h"
+#include "base/error.h"
+#include "base/handle.h"
+#include "base/hostmem.h"
+#include "cache/cache.h"
+#include "cache/pool/capture.h"
+
+/* A pool that the thread pushed. */
+struct push {
+    struct push *outer;
+    const struct vmm_cache *cache;
+    const vmm_pool *handle;
+};
+
+static _Thread_local struct push *innermost;
+
+void vmm__routes_init(struct routes *routes)
+{
+    vmm__mutex_init(&routes->lock);
+}
+
+void vmm__routes_fini(struct routes *routes)
+{
+    while (routes->first != NULL) {
+        struct route *route = routes->first;
+        routes->first = route->next;
+        vmm__host_free(route, sizeof *route);
+    }
+    vmm__mutex_fini(&routes->lock);
+}
+
+/* The listener for a lost device sets the flag, too; it may do so at any time, so the device is checked after the flag
+ * is written. */
+static void slow_path_only_set(struct vmm_cache *cache)
+{
+    const struct routes *routes = &cache->routes;
+    bool is_slow_path_only = cache->no_caching || routes->first != NULL || routes->pushes > 0;
+    atomic_store_explicit(&cache->is_slow_path_only, is_slow_path_only, memory_order_seq_cst);
+    if (vmm__driver_is_lost(cache->driver))
+        atomic_store_explicit(&cache->is_slow_path_only, true, memory_order_seq_cst);
+}
+
+/* ---- Routes -------------------------------------------------------------------------------- */
+
+/* The link to the route to a pool; to NULL if there is none. */
+static struct route **link_find(struct routes *routes, const struct pool *pool)
+{
+    struct route **link = &routes->first;
+    while (*link != NULL && (*link)->pool != pool)
+        link = &(*link)->next;
+    return link;
+}
+
+static void route_enter(struct vmm_cache *cache, struct route *route)
+{
+    struct routes *routes = &cache->routes;
+    vmm__mutex_lock(&routes->lock);
+    route->next = routes->first;
+    routes->first = route;
+    vmm__mutex_unlock(&routes->lock);
+    routes->captures += route->pool->kind == VMM_POOL_GRAPH ? 1 : 0;
+    route->pool->routes++;
+    slow_path_only_set(cache);
+}
+
+static vmm_status add_locked(const struct route *wanted)
+{
+    struct vmm_cache *cache = wanted->pool->cache;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    if (*link_find(&cache->routes, wanted->pool) != NULL)
+        return VMM__IN_USE;
+    struct route *route = vmm__host_alloc(1, sizeof *route);
+    if (route == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_route: no host memory for the route");
+    *route = *wanted;
+    if (route->pool->kind == VMM_POOL_GRAPH)
+        vmm__capture_streams_record(cache);
+    route_enter(cache, route);
+    return VMM_OK;
+}
+
+vmm_status vmm__route_add(struct pool *pool, vmm_pool_filter filter, void *context)
+{
+    const struct route wanted = { .pool = pool, .filter = filter, .context = context };
+    vmm__fair_lock(&pool->cache->grow_lock);
+    vmm_status status = add_locked(&wanted);
+    vmm__fair_unlock(&pool->cache->grow_lock);
+    return status;
+}
+
+/* Pools that were destroyed during a capture could not wait for the device. */
+static void leave_locked(struct vmm_cache *cache)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__pools_leave_locked(cache);
+    vmm__error_restore(&line);
+}
+
+static struct route *remove_locked(struct pool *pool)
+{
+    struct vmm_cache *cache = pool->cache;
+    struct routes *routes = &cache->routes;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    vmm__mutex_lock(&routes->lock);
+    struct route **link = link_find(routes, pool);
+    struct route *route = *link;
+    if (route != NULL)
+        *link = route->next;
+    vmm__mutex_unlock(&routes->lock);
+    if (route == NULL)
+        return NULL;
+    routes->captures -= pool->kind == VMM_POOL_GRAPH ? 1 : 0;
+    pool->routes--;
+    slow_path_only_set(cache);
+    leave_locked(cache);
+    return route;
+}
+
+vmm_status vmm__route_remove(struct pool *pool)
+{
+    struct vmm_cache *cache = pool->cache;
+    vmm__fair_lock(&cache->grow_lock);
+    struct route *route = remove_locked(pool);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (route == NULL)
+        return VMM__NOT_FOUND;
+    vmm__host_free(route, sizeof *route);
+    return VMM_OK;
+}
+
+static bool is_accepted(const struct vmm_cache *cache, const struct route *route, vmm_stream stream)
+{
+    if (route->filter == NULL)
+        return true;
+    struct callback callback;
+    vmm__callback_begin(&callback, cache, true);
+    bool accepts = route->filter(route->context, stream) != 0;
+    vmm__callback_end(&callback);
+    return accepts;
+}
+
+/* ---- Pushes -------------------------------------------------------------------------------- */
+
+static void pushes_count(struct pool *pool, bool is_more)
+{
+    struct vmm_cache *cache = pool->cache;
+    vmm__fair_lock(&cache->grow_lock);
+    cache->routes.pushes += is_more ? 1 : UINT64_MAX;
+    pool->routes += is_more ? 1 : UINT64_MAX;
+    slow_path_only_set(cache);
+    vmm__fair_unlock(&cache->grow_lock);
+}
+
+vmm_status vmm__route_push(struct pool *pool)
+{
+    struct push *push = vmm__host_alloc(1, sizeof *push);
+    if (push == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_push: no host memory for the push");
+    *push = (struct push){ .outer = innermost, .cache = pool->cache, .handle = pool->handle };
+    innermost = push;
+    pushes_count(pool, true);
+    return VMM_OK;
+}
+
+/* The cache may have been destroyed since; then only the thread's record is left. */
+vmm_status vmm__route_pop(const vmm_pool *handle)
+{
+    struct push *push = innermost;
+    if (push == NULL || push->handle != handle)
+        return VMM__NOT_FOUND;
+    innermost = push->outer;
+    vmm__host_free(push, sizeof *push);
+    struct pool *pool = vmm__handle_find(HANDLE_POOL, handle);
+    if (pool != NULL)
+        pushes_count(pool, false);
+    return VMM_OK;
+}
+
+static struct pool *pushed_find(const struct vmm_cache *cache)
+{
+    const struct push *push = innermost;
+    while (push != NULL && push->cache != cache)
+        push = push->outer;
+    return push == NULL ? NULL : vmm__handle_find(HANDLE_POOL, push->handle);
+}
+
+struct pool *vmm__route_choose(struct vmm_cache *cache, vmm_stream stream)
+{
+    struct pool *pool = pushed_find(cache);
+    if (pool != NULL)
+        return pool;
+    struct routes *routes = &cache->routes;
+    vmm__mutex_lock(&routes->lock);
+    const struct route *route = routes->first;
+    while (route != NULL && !is_accepted(cache, route, stream))
+        route = route->next;
+    pool = route == NULL ? &cache->pool : route->pool;
+    vmm__mutex_unlock(&routes->lock);
+    return pool;
+}

@@ -1,0 +1,45 @@
+/*
+ * Routes and pushes: which pool serves a request that names none.
+ *
+ * Owns: the routes of a cache, and for each thread the pools that it pushed. Invariants:
+ *  1. at most one route leads to a pool; pool->routes counts it and all pushes of the pool;
+ *  2. while a cache has a route or a push, no request takes the fast path.
+ * May be called by: cache, api. Locks: routes change under the grow lock and `lock`, and are read under either. `lock`
+ * is a leaf, except that filters run under it.
+ */
+#ifndef VMM_CACHE_POOL_ROUTE_H
+#define VMM_CACHE_POOL_ROUTE_H
+
+#include "base/mutex.h"
+#include "lane/pool.h"
+
+struct vmm_cache;
+
+struct route {
+    struct route *next;
+    struct pool *pool;
+    vmm_pool_filter filter; /* NULL: every stream */
+    void *context;
+};
+
+struct routes {
+    struct mutex lock;
+    struct route *first; /* newest first */
+    uint64_t captures;   /* routes to graph pools; the grow lock guards this and below */
+    uint64_t pushes;
+};
+
+void vmm__routes_init(struct routes *routes);
+void vmm__routes_fini(struct routes *routes);
+
+/* See vmm_pool_route(), vmm_pool_push() and so on. They take the grow lock. VMM__IN_USE: a route leads to the pool
+ * already. VMM__NOT_FOUND: none does; the pool is not the last that the thread pushed. */
+vmm_status vmm__route_add(struct pool *pool, vmm_pool_filter filter, void *context);
+vmm_status vmm__route_remove(struct pool *pool);
+vmm_status vmm__route_push(struct pool *pool);
+vmm_status vmm__route_pop(const vmm_pool *handle);
+
+/* The pool of a request on a stream that names none. */
+struct pool *vmm__route_choose(struct vmm_cache *cache, vmm_stream stream);
+
+#endif

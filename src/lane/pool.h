@@ -1,0 +1,75 @@
+/*
+ * A pool: a part of a cache with physical memory of its own. Every cache has a default pool; the program creates others
+ * (vmm_pool_create()). Chunks that are completely free may go from one pool to another.
+ *
+ * Owns: the table that finds its lanes by stream. Its lanes live until the cache ends: when a pool is destroyed, they
+ * and what they hold join the default pool. Invariants:
+ *  1. every chunk of a lane belongs to the account of the lane's pool;
+ *  2. the totals of a pool are the sums over its lanes, except for what these have not flushed.
+ * May be called by: lane, cache, api. Locks: finding a lane needs none; the grow lock guards everything else.
+ */
+#ifndef VMM_LANE_POOL_H
+#define VMM_LANE_POOL_H
+
+#include "lane/counters.h"
+#include "vm/vm.h"
+#include "vmmcache/vmmcache.h"
+
+struct lane;
+struct vmm_cache;
+
+/* Finds lanes by stream. A reader that races with a change may miss a lane; it then searches again under the lock. */
+struct lane_table {
+    _Atomic(struct lane *) *buckets;
+    unsigned bits;
+};
+
+enum { POOL_NAME_BYTES = 64 };
+
+struct pool {
+    struct vmm_cache *cache;
+    struct pool *next; /* all pools of the cache but the default one, the newest first */
+    vmm_pool *handle;  /* as the program knows it; NULL: it is destroyed */
+    vmm_pool_id id;
+    char name[POOL_NAME_BYTES];
+    vmm_pool_kind kind;
+    struct totals totals;
+    struct account account;
+    uint64_t home_end; /* of its large heaps: the free memory of one lies beside that of another,
+                        * and transfers join both */
+    struct lane_table table;
+    uint64_t uses;   /* of its addresses: see vmm_pool_retain(); a graph pool is created with one */
+    uint64_t routes; /* and pushes, of all threads, that lead requests to it */
+    bool is_leaving; /* its last use has ended, but the device may not have finished */
+};
+
+/* Whether work that the cache does not see may use the addresses of the pool, live or free: its memory is not moved,
+ * released or given to another lane, and its views stay. */
+static inline bool vmm__pool_is_retained(const struct pool *pool)
+{
+    return pool->uses > 0 || pool->is_leaving;
+}
+
+/* Whether its idle memory may go to other pools, and that of others to it. */
+static inline bool vmm__pool_shares(const struct pool *pool)
+{
+    return pool->account.least_bytes == 0;
+}
+
+/* The pool of an account. */
+static inline struct pool *vmm__pool_of_account(struct account *account)
+{
+    return (struct pool *)(void *)((char *)account - offsetof(struct pool, account));
+}
+
+/* ERR_HOST_OOM. */
+vmm_status vmm__lane_table_init(struct lane_table *table, unsigned bits);
+void vmm__lane_table_fini(struct lane_table *table);
+
+/* NULL if the stream has no lane. */
+struct lane *vmm__lane_table_find(const struct lane_table *table, vmm_stream stream);
+
+void vmm__lane_table_enter(struct lane_table *table, struct lane *lane);
+void vmm__lane_table_leave(struct lane_table *table, struct lane *lane);
+
+#endif
