@@ -89,6 +89,9 @@ struct driver_piece {
  *   capturing    whether the stream is being captured into a graph. Also true if CUDA cannot answer because another
  *                stream is being captured. Meanwhile the stream must not wait for events; an event recorded on it
  *                belongs to the capture and must never be queried or waited for.
+ *   stream_create  the stream does not wait for the default stream, nor that one for it. It may get the handle of a
+ *                destroyed one; host and sim always reuse the most recent.
+ *   stream_destroy work of a destroyed stream still runs to its end.
  */
 #define VMM_DRIVER_EVENT_MAP(X, P, A)                                                              \
     X(event_create, (P, void **event), (A, event))                                                 \
@@ -98,7 +101,9 @@ struct driver_piece {
     X(event_wait, (P, void *event), (A, event))                                                    \
     X(stream_wait, (P, vmm_stream stream, void *event), (A, stream, event))                        \
     X(device_wait, (P), (A))                                                                       \
-    X(capturing, (P, vmm_stream stream, bool *is_capturing), (A, stream, is_capturing))
+    X(capturing, (P, vmm_stream stream, bool *is_capturing), (A, stream, is_capturing))            \
+    X(stream_create, (P, vmm_stream * stream), (A, stream))                                        \
+    X(stream_destroy, (P, vmm_stream stream), (A, stream))
 
 /*
  * Contents of memory, in stream order.
@@ -139,18 +144,14 @@ struct driver_piece {
     X(delay, (P, uint64_t ns, vmm_stream stream), (A, ns, stream))
 
 /*
- * Streams and captures for tests and tools.
+ * Results and captures for tests and tools.
  *
  *   mismatches     waits for all work, then returns the number of mismatches since open.
- *   stream_create  a new stream may get the handle of a destroyed one; host and sim always reuse the most recent.
- *   stream_destroy work of a destroyed stream still runs to its end.
  *   capture_begin  the graph is never launched. host and sim accept no work on a stream under capture.
  *   capture_end    fails if anything broke the capture.
  */
-#define VMM_DRIVER_STREAM_MAP(X, P, A)                                                             \
+#define VMM_DRIVER_CAPTURE_MAP(X, P, A)                                                            \
     X(mismatches, (P, uint64_t * places), (A, places))                                             \
-    X(stream_create, (P, vmm_stream * stream), (A, stream))                                        \
-    X(stream_destroy, (P, vmm_stream stream), (A, stream))                                         \
     X(capture_begin, (P, vmm_stream stream), (A, stream))                                          \
     X(capture_end, (P, vmm_stream stream), (A, stream))
 
@@ -161,7 +162,7 @@ struct driver_piece {
     VMM_DRIVER_CONTENTS_MAP(X, P, A)
 #define VMM_DRIVER_TEST_MAP(X, P, A)                                                               \
     VMM_DRIVER_WORK_MAP(X, P, A)                                                                   \
-    VMM_DRIVER_STREAM_MAP(X, P, A)
+    VMM_DRIVER_CAPTURE_MAP(X, P, A)
 #define VMM_DRIVER_MAP(X, P, A)                                                                    \
     VMM_DRIVER_CALL_MAP(X, P, A)                                                                   \
     VMM_DRIVER_TEST_MAP(X, P, A)
@@ -224,6 +225,7 @@ struct driver {
     _Atomic uint64_t created_bytes; /* total size of those handles */
     _Atomic uint64_t mapped_bytes;  /* outstanding */
     _Atomic uint64_t events;        /* outstanding */
+    _Atomic uint64_t streams;       /* outstanding */
 };
 
 /* ---- The three drivers: one exported getter each --------------------------------------------- */

@@ -106,6 +106,7 @@ int driver_choice_setup(void **state)
 int driver_choice_teardown(void **state)
 {
     driver_choice_census_is_zero(*state);
+    assert_int_equal(((struct driver *)*state)->streams, 0);
     vmm__driver_close(*state);
     return vmm__host_outstanding() == 0 ? 0 : -1;
 }

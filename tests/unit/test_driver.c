@@ -18,6 +18,10 @@ SIM_TEST(every_call_is_counted)
     assert_false(is_capturing);
     unsigned char byte;
     struct driver_piece piece = { other, sizeof byte, &byte };
+    vmm_stream stream;
+    assert_ok(vmm__driver_stream_create(driver, &stream));
+    assert_int_equal(driver->streams, 1);
+    assert_ok(vmm__driver_stream_destroy(driver, stream));
     void *event = sim_record(driver, STREAM(1));
     assert_ok(vmm__driver_event_query(driver, event));
     assert_ok(vmm__driver_event_wait(driver, event));
@@ -46,6 +50,7 @@ SIM_TEST(every_call_is_counted)
     assert_int_equal(driver->created_bytes, GRANULE);
     assert_int_equal(driver->mapped_bytes, GRANULE);
     assert_int_equal(driver->events, 0);
+    assert_int_equal(driver->streams, 0);
     assert_true(vmm__driver_clock_ns(driver) > 0);
     assert_true(vmm__driver_host_ns(driver) > 0);
 }

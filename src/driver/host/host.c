@@ -45,7 +45,7 @@ VMM_DRIVER_MEMORY_MAP(HOST_MEMORY_CALL, struct driver *driver, memory)
         return status;                                                                             \
     }
 VMM_DRIVER_EVENT_MAP(HOST_WORK_CALL, struct driver *driver, work)
-VMM_DRIVER_STREAM_MAP(HOST_WORK_CALL, struct driver *driver, work)
+VMM_DRIVER_CAPTURE_MAP(HOST_WORK_CALL, struct driver *driver, work)
 
 #define HOST_OP_LOCKED(name, parameters, arguments) .name = host_##name,
 #define HOST_OP(name, parameters, arguments)        .name = vmm__host_##name,
@@ -57,7 +57,7 @@ static const struct driver_ops host_ops = {
     VMM_DRIVER_EVENT_MAP(HOST_OP_LOCKED, , )
     VMM_DRIVER_CONTENTS_MAP(HOST_OP, , )
     VMM_DRIVER_WORK_MAP(HOST_OP, , )
-    VMM_DRIVER_STREAM_MAP(HOST_OP_LOCKED, , )
+    VMM_DRIVER_CAPTURE_MAP(HOST_OP_LOCKED, , )
 };
 /* clang-format on */
 

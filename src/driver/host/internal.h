@@ -247,7 +247,7 @@ VMM_DRIVER_MEMORY_MAP(HOST_OP_DECLARE_LOCKED, struct host_memory *memory, )
 VMM_DRIVER_EVENT_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
 VMM_DRIVER_CONTENTS_MAP(HOST_OP_DECLARE, struct driver *driver, )
 VMM_DRIVER_WORK_MAP(HOST_OP_DECLARE, struct driver *driver, )
-VMM_DRIVER_STREAM_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
+VMM_DRIVER_CAPTURE_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
 #undef HOST_OP_DECLARE
 #undef HOST_OP_DECLARE_LOCKED
 

@@ -23,8 +23,10 @@
     X(ACCESS, 31000, 40)    /* each mapping without access */                                      \
     X(ACCESS_AGAIN, 350, 0) /* each mapping with access: 63 of them add 22 us */                   \
     X(MEMORY_INFO, 4700, 0)                                                                        \
-    X(EVENT_CREATE, 200, 0)  /* not measured: like a record */                                     \
-    X(EVENT_DESTROY, 200, 0) /* not measured: like a record */                                     \
+    X(STREAM_CREATE, 200, 0)  /* not measured: like an event */                                    \
+    X(STREAM_DESTROY, 200, 0) /* not measured: like an event */                                    \
+    X(EVENT_CREATE, 200, 0)   /* not measured: like a record */                                    \
+    X(EVENT_DESTROY, 200, 0)  /* not measured: like a record */                                    \
     X(EVENT_RECORD, 180, 0)                                                                        \
     X(EVENT_QUERY, 180, 0)                                                                         \
     X(EVENT_WAIT, 180, 0) /* like a query: device time is not modelled */                          \

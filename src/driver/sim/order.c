@@ -131,11 +131,13 @@ vmm_status vmm__sim_stream_create(struct sim *sim, vmm_stream *stream)
     struct sim_stream *created;
     vmm_stream name = vmm__stream_names_take(&sim->order.names);
     vmm_status status = stream_new(sim, name, &created);
-    if (status == VMM_OK)
-        *stream = name;
-    else
+    if (status != VMM_OK) {
         (void)vmm__stream_names_drop(&sim->order.names, name);
-    return status;
+        return status;
+    }
+    sim_charge(sim, SIM_COST_STREAM_CREATE, 0);
+    *stream = name;
+    return VMM_OK;
 }
 
 vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
@@ -147,6 +149,7 @@ vmm_status vmm__sim_stream_destroy(struct sim *sim, vmm_stream stream)
         return vmm__error(VMM_ERR_HOST_OOM, "sim: stream destroy: out of host memory for its name");
     if (found != NULL)
         stream_unname(&sim->order, found);
+    sim_charge(sim, SIM_COST_STREAM_DESTROY, 0);
     return VMM_OK;
 }
 

@@ -32,6 +32,8 @@ static const struct call_row calls[SWEEP_CALLS] = { DRIVER_CALL_ROW(reserve, VMM
                                                     DRIVER_CALL_ROW(stream_wait, 0),
                                                     DRIVER_CALL_ROW(device_wait, 0),
                                                     DRIVER_CALL_ROW(capturing, 0),
+                                                    DRIVER_CALL_ROW(stream_create, 0),
+                                                    DRIVER_CALL_ROW(stream_destroy, 0),
                                                     DRIVER_CALL_ROW(copy, 0),
                                                     DRIVER_CALL_ROW(clear, 0),
                                                     DRIVER_CALL_ROW(read, 0),
