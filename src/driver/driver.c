@@ -28,15 +28,15 @@ static void counter_subtract(_Atomic uint64_t *counter, uint64_t amount)
     atomic_fetch_sub_explicit(counter, amount, memory_order_relaxed);
 }
 
-/* Enforces D5. Only create, map and access may report DEVICE_OOM, and only reserve may report ADDRESS_SPACE: from any
+/* Enforces D5. Only calls that ask for memory may report DEVICE_OOM, and only reserve may report ADDRESS_SPACE: from any
  * other call, freeing memory would not help the caller, so the status becomes ERR_DRIVER. An open device exists, so
  * NO_DEVICE becomes ERR_DRIVER as well. */
 static vmm_status status_normalize(enum driver_call call, vmm_status status)
 {
     if (status == VMM_ERR_NO_DEVICE)
         return VMM_ERR_DRIVER;
-    bool asks_for_memory =
-        call == DRIVER_CALL_create || call == DRIVER_CALL_map || call == DRIVER_CALL_access;
+    bool asks_for_memory = call == DRIVER_CALL_create || call == DRIVER_CALL_map ||
+                           call == DRIVER_CALL_access || call == DRIVER_CALL_share_import;
     if ((status == VMM_ERR_DEVICE_OOM && !asks_for_memory) ||
         (status == VMM_ERR_ADDRESS_SPACE && call != DRIVER_CALL_reserve))
         return VMM_ERR_DRIVER;
@@ -47,7 +47,7 @@ static vmm_status status_normalize(enum driver_call call, vmm_status status)
 static bool lost_accepts(const struct driver *driver, enum driver_call call)
 {
     bool releases = call == DRIVER_CALL_unmap || call == DRIVER_CALL_release ||
-                    call == DRIVER_CALL_address_free;
+                    call == DRIVER_CALL_share_release || call == DRIVER_CALL_address_free;
     return releases && atomic_load_explicit(&driver->accepts_release, memory_order_relaxed);
 }
 
@@ -84,6 +84,13 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
 #define AFTER_create       (counter_add(&driver->handles, 1), counter_add(&driver->created_bytes, bytes))
 #define AFTER_release                                                                              \
     (counter_subtract(&driver->handles, 1), counter_subtract(&driver->created_bytes, bytes))
+#define AFTER_share_export ((void)0)
+#define AFTER_share_import                                                                         \
+    (counter_add(&driver->imports, 1), counter_add(&driver->imported_bytes, bytes))
+#define AFTER_share_release                                                                        \
+    (counter_subtract(&driver->imports, 1), counter_subtract(&driver->imported_bytes, bytes))
+#define AFTER_pin            counter_add(&driver->pinned_bytes, bytes)
+#define AFTER_unpin          counter_subtract(&driver->pinned_bytes, bytes)
 #define AFTER_map            counter_add(&driver->mapped_bytes, bytes)
 #define AFTER_unmap          counter_subtract(&driver->mapped_bytes, bytes)
 #define AFTER_access         ((void)0)
@@ -101,6 +108,8 @@ static vmm_status call_end(struct driver *driver, enum driver_call call, struct 
 #define AFTER_copy           ((void)0)
 #define AFTER_clear          ((void)0)
 #define AFTER_read           ((void)0)
+#define AFTER_save           ((void)0)
+#define AFTER_load           ((void)0)
 
 #define DRIVER_CALL(name, parameters, arguments)                                                   \
     vmm_status vmm__driver_##name parameters                                                       \
@@ -217,6 +226,8 @@ void vmm__driver_init(struct driver *driver, const struct driver_ops *ops)
 {
     driver->ops = ops;
     driver->has_aliases = true;
+    driver->has_sharing = true;
+    memcpy(driver->uuid, ops->name, strlen(ops->name));
     vmm__lost_init(&driver->lost);
 }
 

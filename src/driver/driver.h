@@ -11,31 +11,42 @@
  *  P3. unmap and access cover whole mappings: one, or several that are adjacent;
  *  P4. map covers addresses that are reserved and not mapped, and names a whole handle;
  *  P5. address_free names exactly one reservation that contains no mapping;
- *  P6. release names a handle that was created and not yet released, with its size. Mappings
- *      outlive the release: the memory stays until the last mapping is unmapped.
+ *  P6. release names a handle that was created and not yet released, with its size, and
+ *      share_release one that was imported. Mappings outlive the release: the memory stays until
+ *      the last mapping is unmapped;
+ *  P7. share_export names a handle that was created as exportable;
+ *  P8. pin names memory of the program that is not pinned. unpin names exactly one pinned range,
+ *      which no unfinished work uses. save and load get at least one piece; each lies in one
+ *      pinned range, and the program leaves its bytes alone until the work has ended.
  * The sim driver refuses and records every breach; the others may simply fail.
  *
  * Every driver guarantees:
- *  D1. an operation that fails changes nothing. Exception: a failed clear or read may have
- *      submitted work, in stream order; after read returns, the driver no longer writes to host
- *      memory;
- *  D2. memory operations never wait for the device;
+ *  D1. an operation that fails changes nothing. Exception: a failed clear, read, save or load may
+ *      have submitted work, in stream order; after read returns, the driver no longer writes to
+ *      host memory;
+ *  D2. memory operations never wait for the device, except pin and unpin;
  *  D3. work on any stream can access memory that was created, mapped and given access;
  *  D4. if has_aliases, one handle can be mapped at several addresses at once. All of them show the
  *      same bytes in stream order, and unmapping one leaves the others as they are;
- *  D5. each failure has its own status: device memory (ERR_DEVICE_OOM; create, map and access
- *      only), addresses (ERR_ADDRESS_SPACE; reserve only), host memory (ERR_HOST_OOM), a lost
- *      context (ERR_LOST), a destroyed stream (ERR_INVALID_ARGUMENT; event_record, stream_wait,
- *      capturing and work; with cuda only if CUDA detects it), everything else (ERR_DRIVER). Each
- *      failure sets the vmm__error() line, which names the call and, for cuda, the native error
- *      code;
- *  D6. any thread may call any operation.
+ *  D5. each failure has its own status: device memory (ERR_DEVICE_OOM; create, map, access and
+ *      share_import only), addresses (ERR_ADDRESS_SPACE; reserve only), host memory
+ *      (ERR_HOST_OOM), a lost context (ERR_LOST), a destroyed stream (ERR_INVALID_ARGUMENT;
+ *      event_record, stream_wait, capturing and work; with cuda only if CUDA detects it), sharing
+ *      without has_sharing (ERR_UNSUPPORTED; create and share_import only), everything else
+ *      (ERR_DRIVER). Each failure sets the vmm__error() line, which names the call and, for cuda,
+ *      the native error code;
+ *  D6. any thread may call any operation;
+ *  D7. if has_sharing, an exported descriptor stands for the whole memory of one handle and for no
+ *      other memory. It is closed on exec. share_import refuses a descriptor of anything else, and
+ *      of another size. An imported handle shows the bytes that the exporter's handle shows, and
+ *      its memory stays until it is released, whatever the exporter does. Processes order their
+ *      work on it themselves.
  *
  * The vmm__driver_*() functions add: after one call returns ERR_LOST, no later call reaches the driver except close and
  * clock. Each returns ERR_LOST with the line of the first failure, is not counted and does not wait. If accepts_release
- * is set, because memory outlives a lost context, unmap, release and address_free still reach the driver until it
- * refuses one of them; later ones get the same line. Owners therefore release resources without a check whether the
- * device is lost.
+ * is set, because memory outlives a lost context, unmap, release, share_release and address_free still reach the driver
+ * until it refuses one of them; later ones get the same line. Owners therefore release resources without a check
+ * whether the device is lost.
  *
  * May be called by: every module above. Depends on: base.
  */
@@ -51,11 +62,11 @@
 
 struct driver;
 
-/* A range of device memory, and the host memory that read() copies it to. */
+/* A range of device memory, and the host memory that read, save and load copy it to or from. */
 struct driver_piece {
     uint64_t address;
     uint64_t bytes;
-    void *to;
+    void *host;
 };
 
 /*
@@ -67,18 +78,42 @@ struct driver_piece {
  *   reserve      reserves addresses, aligned to the granule: at `hint` if that range is free and the driver supports
  *                hints, otherwise anywhere. `hint` is a multiple of the granule, or 0 for none. ERR_ADDRESS_SPACE if no
  *                range is available.
- *   create       physical memory. ERR_DEVICE_OOM if the device has none left.
+ *   create       physical memory. ERR_DEVICE_OOM if the device has none left. Only an exportable handle can be exported;
+ *                each call on one costs more, and host needs a file descriptor for it.
  *   map          the mapping is inaccessible until access().
  */
 #define VMM_DRIVER_MEMORY_MAP(X, P, A)                                                             \
     X(reserve, (P, uint64_t bytes, uint64_t hint, uint64_t * address), (A, bytes, hint, address))  \
     X(address_free, (P, uint64_t address, uint64_t bytes), (A, address, bytes))                    \
-    X(create, (P, uint64_t bytes, uint64_t * handle), (A, bytes, handle))                          \
+    X(create, (P, uint64_t bytes, bool exportable, uint64_t *handle),                              \
+      (A, bytes, exportable, handle))                                                              \
     X(release, (P, uint64_t handle, uint64_t bytes), (A, handle, bytes))                           \
     X(map, (P, uint64_t address, uint64_t bytes, uint64_t handle), (A, address, bytes, handle))    \
     X(unmap, (P, uint64_t address, uint64_t bytes), (A, address, bytes))                           \
     X(access, (P, uint64_t address, uint64_t bytes), (A, address, bytes))                          \
     X(memory_info, (P, uint64_t * free_bytes, uint64_t * total_bytes), (A, free_bytes, total_bytes))
+
+/*
+ * Memory that processes share, and memory of the program.
+ *
+ *   share_export   a new descriptor, which the caller closes, also after it sent it to another process. The handle can
+ *                  be exported again.
+ *   share_import   a handle for the memory behind a descriptor, which stays the caller's. `bytes` is the size that the
+ *                  exporter's handle has. The memory may be another device's if this device and its peers can access it.
+ *                  It does not count as memory of this device. sim: only from a sim driver of the same process, and
+ *                  while a handle for the memory exists.
+ *   share_release  ends an imported handle, as release ends a created one.
+ *   pin            lets copies between device and host memory run at full speed and without the host. Memory that is
+ *                  pinned when the device is lost needs no unpin. sim knows the contents that save put into pinned
+ *                  memory, until unpin; it does not see what the program writes.
+ */
+#define VMM_DRIVER_SHARE_MAP(X, P, A)                                                              \
+    X(share_export, (P, uint64_t handle, int *descriptor), (A, handle, descriptor))                \
+    X(share_import, (P, int descriptor, uint64_t bytes, uint64_t *handle),                         \
+      (A, descriptor, bytes, handle))                                                              \
+    X(share_release, (P, uint64_t handle, uint64_t bytes), (A, handle, bytes))                     \
+    X(pin, (P, void *host, uint64_t bytes), (A, host, bytes))                                      \
+    X(unpin, (P, void *host, uint64_t bytes), (A, host, bytes))
 
 /*
  * Events without timing, and streams.
@@ -115,6 +150,8 @@ struct driver_piece {
  *   read         reads ranges of device memory; blocks the host until the copies are complete. Not allowed on a stream
  *                under capture. sim knows the contents only of cleared memory; for other contents it returns bytes that
  *                are not 0 and have the upper bit clear.
+ *   save, load   copy ranges of device memory to pinned host memory, and back; neither waits for the copies. Not allowed
+ *                on a stream under capture.
  */
 #define VMM_DRIVER_CONTENTS_MAP(X, P, A)                                                           \
     X(copy, (P, uint64_t to, uint64_t from, uint64_t bytes, vmm_stream stream),                    \
@@ -122,6 +159,10 @@ struct driver_piece {
     X(clear, (P, uint64_t address, uint64_t bytes, uint8_t value, vmm_stream stream),              \
       (A, address, bytes, value, stream))                                                          \
     X(read, (P, const struct driver_piece *pieces, unsigned count, vmm_stream stream),             \
+      (A, pieces, count, stream))                                                                  \
+    X(save, (P, const struct driver_piece *pieces, unsigned count, vmm_stream stream),             \
+      (A, pieces, count, stream))                                                                  \
+    X(load, (P, const struct driver_piece *pieces, unsigned count, vmm_stream stream),             \
       (A, pieces, count, stream))
 
 /*
@@ -158,6 +199,7 @@ struct driver_piece {
 /* The calls that are counted and timed, those that are not, and all. */
 #define VMM_DRIVER_CALL_MAP(X, P, A)                                                               \
     VMM_DRIVER_MEMORY_MAP(X, P, A)                                                                 \
+    VMM_DRIVER_SHARE_MAP(X, P, A)                                                                  \
     VMM_DRIVER_EVENT_MAP(X, P, A)                                                                  \
     VMM_DRIVER_CONTENTS_MAP(X, P, A)
 #define VMM_DRIVER_TEST_MAP(X, P, A)                                                               \
@@ -201,6 +243,8 @@ struct driver_tally {
     _Atomic uint64_t host_ns;  /* on the host's clock; equals clock_ns except for sim */
 };
 
+enum { DRIVER_UUID_BYTES = 16 };
+
 /* Each driver embeds this as its first member and fills in the first group during open. */
 struct driver {
     const struct driver_ops *ops;
@@ -212,6 +256,10 @@ struct driver {
     bool has_aliases;     /* D4 holds; false if memory is plain */
     /* cuda: the failed step of the self-test and the reason, if D4 does not hold. */
     char alias_failure[360];
+    bool has_sharing;          /* D7 holds; false if memory is plain */
+    char sharing_failure[360]; /* the same as alias_failure, if D7 does not hold */
+    /* Which device the memory is on, for other processes, too. host and sim: the driver's name. */
+    unsigned char uuid[DRIVER_UUID_BYTES];
 
     struct lost lost;
     /* The driver accepts releases although the device is lost; false after its first refusal. */
@@ -223,9 +271,12 @@ struct driver {
     _Atomic uint64_t reservations;  /* outstanding */
     _Atomic uint64_t handles;       /* created and not released */
     _Atomic uint64_t created_bytes; /* total size of those handles */
-    _Atomic uint64_t mapped_bytes;  /* outstanding */
-    _Atomic uint64_t events;        /* outstanding */
-    _Atomic uint64_t streams;       /* outstanding */
+    _Atomic uint64_t imports;       /* imported and not released */
+    _Atomic uint64_t imported_bytes;
+    _Atomic uint64_t mapped_bytes; /* outstanding */
+    _Atomic uint64_t pinned_bytes; /* outstanding */
+    _Atomic uint64_t events;       /* outstanding */
+    _Atomic uint64_t streams;      /* outstanding */
 };
 
 /* ---- The three drivers: one exported getter each --------------------------------------------- */

@@ -78,7 +78,7 @@ static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t gr
                              .state = CHUNK_HELD,
                              .account = account };
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    vmm_status status = vmm__driver_create(vm->driver, bytes, &chunk->handle);
+    vmm_status status = vmm__driver_create(vm->driver, bytes, false, &chunk->handle);
     if (status != VMM_OK) {
         vmm__chunk_drop(vm, chunk);
         return status;

@@ -64,7 +64,7 @@ CAPTURE_TEST(other_streams_work_during_a_capture)
     assert_ok(vmm__driver_event_wait(driver, event));
     assert_ok(vmm__driver_event_query(driver, event));
     uint64_t handle;
-    assert_ok(vmm__driver_create(driver, region.each, &handle));
+    assert_ok(vmm__driver_create(driver, region.each, false, &handle));
     assert_ok(vmm__driver_release(driver, handle, region.each));
     assert_ok(vmm__driver_capture_end(driver, stream));
     memory_check(driver, region.address, region.bytes, 2, stream);

@@ -237,7 +237,7 @@ DRIVER_TEST(oversized_requests_fail_without_changes)
     uint64_t before = free_bytes(driver);
     uint64_t untouched = 77;
     uint64_t beyond = (driver->total_bytes / driver->granule_bytes + 1) * driver->granule_bytes;
-    assert_status(vmm__driver_create(driver, beyond, &untouched), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__driver_create(driver, beyond, false, &untouched), VMM_ERR_DEVICE_OOM);
     assert_true(strlen(vmm_last_error()) > 0);
     assert_status(vmm__driver_reserve(driver, UINT64_C(1) << 50, 0, &untouched),
                   VMM_ERR_ADDRESS_SPACE);
@@ -261,7 +261,7 @@ DRIVER_TEST(all_memory_can_be_used)
     uint64_t taken = 0;
     int count = 0;
     for (uint64_t bytes = driver->granule_bytes << 15; bytes >= driver->granule_bytes;) {
-        vmm_status status = vmm__driver_create(driver, bytes, &handles[2 * count]);
+        vmm_status status = vmm__driver_create(driver, bytes, false, &handles[2 * count]);
         assert_true(status == VMM_OK || status == VMM_ERR_DEVICE_OOM);
         handles[2 * count + 1] = bytes;
         taken += status == VMM_OK ? bytes : 0;
@@ -295,7 +295,7 @@ static void *thread_main(void *argument)
               vmm__driver_event_create(driver, &event) == VMM_OK &&
               vmm__driver_stream_create(driver, &stream) == VMM_OK;
     for (uint32_t round = 0; ok && round < 30; round++) {
-        ok = vmm__driver_create(driver, bytes, &handle) == VMM_OK &&
+        ok = vmm__driver_create(driver, bytes, false, &handle) == VMM_OK &&
              vmm__driver_map(driver, address, bytes, handle) == VMM_OK &&
              vmm__driver_access(driver, address, bytes) == VMM_OK &&
              vmm__driver_fill(driver, address, bytes, round, stream) == VMM_OK &&

@@ -97,6 +97,18 @@ REPLACEMENT(madvise, -1, (void *at, size_t bytes, int advice), at, bytes, advice
 REPLACEMENT(mprotect, -1, (void *at, size_t bytes, int access), at, bytes, access)
 REPLACEMENT(nanosleep, -1, (const struct timespec *pause, struct timespec *left), pause, left)
 
+int fcntl(int file, int command, ...)
+{
+    va_list arguments;
+    va_start(arguments, command);
+    long argument = va_arg(arguments, long);
+    va_end(arguments);
+    if (is_refused("fcntl"))
+        return -1;
+    REAL_FUNCTION(fcntl, (int, int, ...));
+    return real(file, command, argument);
+}
+
 int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left)
 {
     if (is_refused("clock_nanosleep"))
@@ -207,16 +219,73 @@ HOST_TEST(missing_host_memory_is_device_oom)
     uint64_t handle = 5;
     for (int i = 0; i < 2; i++) {
         refuse("fallocate", 0, codes[i]);
-        assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
+        assert_status(vmm__driver_create(driver, GRANULE, false, &handle), VMM_ERR_DEVICE_OOM);
         assert_non_null(strstr(vmm_last_error(), "this machine has no memory left"));
     }
     refuse("fallocate", 0, EIO);
-    assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_create(driver, GRANULE, false, &handle), VMM_ERR_DRIVER);
     assert_int_equal(handle, 5);
     refuse("fallocate", 0, EINTR); /* the driver tries again */
     handle = handle_create(driver, GRANULE);
     assert_int_equal(refusal.refused, 1);
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
+}
+
+/* The number of the next descriptor: it grows if a descriptor was left open. */
+static int descriptor_next(void)
+{
+    int next = dup(STDERR_FILENO);
+    assert_true(next >= 0);
+    assert_int_equal(close(next), 0);
+    return next;
+}
+
+HOST_TEST(a_shared_file_that_fails_leaves_nothing)
+{
+    static const struct {
+        const char *function;
+        int code;
+        vmm_status status;
+    } failures[] = {
+        { "memfd_create", EMFILE, VMM_ERR_DRIVER }, { "memfd_create", ENOMEM, VMM_ERR_HOST_OOM },
+        { "ftruncate", EFBIG, VMM_ERR_DRIVER },     { "fallocate", ENOSPC, VMM_ERR_DEVICE_OOM },
+        { "fcntl", EINVAL, VMM_ERR_DRIVER },
+    };
+    uint64_t handle = 5;
+    uint64_t free_before;
+    uint64_t free_after;
+    uint64_t total;
+    int next = descriptor_next();
+    assert_ok(vmm__driver_memory_info(driver, &free_before, &total));
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        refuse(failures[i].function, 0, failures[i].code);
+        assert_status(vmm__driver_create(driver, GRANULE, true, &handle), failures[i].status);
+        assert_int_equal(refusal.refused, 1);
+        assert_int_equal(descriptor_next(), next);
+    }
+    assert_ok(vmm__driver_memory_info(driver, &free_after, &total));
+    assert_int_equal(free_after, free_before);
+    assert_int_equal(handle, 5);
+}
+
+TEST(a_record_that_fails_leaves_nothing)
+{
+    static const char *const functions[] = { "memfd_create", "fcntl" };
+    struct driver_options options = { 0 };
+    struct driver *driver;
+    uint64_t handle;
+    int descriptor = 5;
+    assert_ok(vmm__driver_sim_open(&options, &driver));
+    assert_ok(vmm__driver_create(driver, GRANULE, true, &handle));
+    int next = descriptor_next();
+    for (int i = 0; i < 2; i++) {
+        refuse(functions[i], 0, EMFILE);
+        assert_status(vmm__driver_share_export(driver, handle, &descriptor), VMM_ERR_DRIVER);
+        assert_int_equal(refusal.refused, 1);
+        assert_int_equal(descriptor_next(), next);
+    }
+    assert_int_equal(descriptor, 5);
+    vmm__driver_close(driver);
 }
 
 HOST_TEST(failed_address_free_keeps_addresses)

@@ -194,10 +194,11 @@ TEST(handles_are_counted)
     uint64_t total_bytes = 0;
     uint64_t one = 0;
     uint64_t other = 0;
-    assert_ok(vmm__driver_create(driver, DEVICE - GRANULE, &one));
-    assert_status(vmm__driver_create(driver, 2 * GRANULE, &other), VMM_ERR_DEVICE_OOM);
-    assert_status(vmm__driver_create(driver, UINT64_MAX - GRANULE + 1, &other), VMM_ERR_DEVICE_OOM);
-    assert_ok(vmm__driver_create(driver, GRANULE, &other));
+    assert_ok(vmm__driver_create(driver, DEVICE - GRANULE, false, &one));
+    assert_status(vmm__driver_create(driver, 2 * GRANULE, false, &other), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__driver_create(driver, UINT64_MAX - GRANULE + 1, false, &other),
+                  VMM_ERR_DEVICE_OOM);
+    assert_ok(vmm__driver_create(driver, GRANULE, false, &other));
     assert_true(one != 0 && other != 0 && one != other);
     assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
     assert_int_equal(free_bytes, 0);

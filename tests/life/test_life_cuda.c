@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "life/cuda_support.h"
 
+#include "driver/driver.h"
+
 #include <unistd.h>
 
 /* Of the thread's own time. */
@@ -105,6 +107,20 @@ FAKE_TEST(failed_create_leaves_nothing)
     bool has_ids = dlsym(library, "cuCtxGetId") != NULL;
     for (uint64_t from = 1; has_ids && !create_misses_fault("cuCtxGetId", 709, from, false); from++)
         continue;
+    fake_check_misuses();
+}
+
+/* Without them no importer could tell devices apart. */
+FAKE_TEST(only_drivers_with_uuids_share)
+{
+    struct driver_options options = { .device = 0 };
+    struct driver *driver = NULL;
+    bool has_uuids = dlsym(library, "cuDeviceGetUuid_v2") != NULL;
+    CHILD_REQUIRES(vmm__driver_cuda_open(&options, &driver) == VMM_OK);
+    CHILD_REQUIRES(driver->has_sharing == has_uuids);
+    CHILD_REQUIRES(has_uuids || strstr(driver->sharing_failure, "older than CUDA 11.4") != NULL);
+    vmm__driver_close(driver);
+    CHILD_REQUIRES(fake->taken(0) == 0);
     fake_check_misuses();
 }
 

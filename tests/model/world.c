@@ -138,7 +138,7 @@ static void unmap(struct world *world, uint64_t address)
 static void chunk_create(struct world *world, unsigned chunk, uint8_t owner)
 {
     world->records.chunks[chunk] = (struct chunk){ .exists = true, .owner = owner };
-    DRIVER(world, create, CHUNK_BYTES, &world->handles[chunk]);
+    DRIVER(world, create, CHUNK_BYTES, false, &world->handles[chunk]);
     map_chunk(world, home_address(world, chunk), chunk);
     set_access(world, home_address(world, chunk));
     world->is_dirty[chunk] = false;

@@ -125,6 +125,28 @@ TEST(handles_and_mappings_need_one_descriptor)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+/* Handles of both kinds are still open when the driver closes. */
+TEST(a_shared_handle_needs_one_descriptor)
+{
+    struct driver_options options = { .device_bytes = 8 * GRANULE };
+    struct driver *driver;
+    uint64_t handle;
+    uint64_t import;
+    int descriptor;
+    int open_before = descriptors_open();
+    int inherited = descriptors_inherited();
+    assert_ok(vmm__driver_host_open(&options, &driver));
+    assert_ok(vmm__driver_create(driver, GRANULE, true, &handle));
+    assert_int_equal(descriptors_open(), open_before + 2);
+    assert_ok(vmm__driver_share_export(driver, handle, &descriptor));
+    assert_ok(vmm__driver_share_import(driver, descriptor, GRANULE, &import));
+    assert_int_equal(descriptors_open(), open_before + 4);
+    assert_int_equal(descriptors_inherited(), inherited);
+    assert_int_equal(close(descriptor), 0);
+    vmm__driver_close(driver);
+    assert_int_equal(descriptors_open(), open_before);
+}
+
 TEST(cache_works_with_few_descriptors)
 {
     struct rlimit before;

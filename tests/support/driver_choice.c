@@ -78,6 +78,7 @@ static void sim_census_is_zero(struct driver *driver)
     assert_int_equal(census.handles, 0);
     assert_int_equal(census.physical_bytes, 0);
     assert_int_equal(census.events, 0);
+    assert_int_equal(census.pinned_bytes, 0);
     const char *report_text;
     if (vmm__sim_violations(driver, &report_text) != 0)
         fail_msg("the sim driver saw a violation: %s", report_text);
@@ -88,7 +89,10 @@ void driver_choice_census_is_zero(struct driver *driver)
     assert_int_equal(driver->reservations, 0);
     assert_int_equal(driver->handles, 0);
     assert_int_equal(driver->created_bytes, 0);
+    assert_int_equal(driver->imports, 0);
+    assert_int_equal(driver->imported_bytes, 0);
     assert_int_equal(driver->mapped_bytes, 0);
+    assert_int_equal(driver->pinned_bytes, 0);
     assert_int_equal(driver->events, 0);
     if (chosen_kind == VMM_DRIVER_SIM)
         sim_census_is_zero(driver);

@@ -38,7 +38,7 @@ static inline uint64_t address_reserve(struct driver *driver, uint64_t bytes)
 static inline uint64_t handle_create(struct driver *driver, uint64_t bytes)
 {
     uint64_t handle;
-    assert_ok(vmm__driver_create(driver, bytes, &handle));
+    assert_ok(vmm__driver_create(driver, bytes, false, &handle));
     return handle;
 }
 

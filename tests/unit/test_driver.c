@@ -1,9 +1,43 @@
 /* Counted calls, outstanding counts, and names of driver kinds, on the sim driver. */
 #include "support/sim_support.h"
 
+#include <unistd.h>
+
 static uint64_t failures(const struct driver *driver, enum driver_call call)
 {
     return driver->tally[call].failures;
+}
+
+/* Shares a handle with the driver itself. */
+static void share_once(struct driver *driver)
+{
+    uint64_t handle;
+    uint64_t import;
+    int descriptor;
+    assert_ok(vmm__driver_create(driver, GRANULE, true, &handle));
+    assert_ok(vmm__driver_share_export(driver, handle, &descriptor));
+    assert_ok(vmm__driver_share_import(driver, descriptor, GRANULE, &import));
+    assert_int_equal(close(descriptor), 0);
+    assert_int_equal(driver->imports, 1);
+    assert_int_equal(driver->imported_bytes, GRANULE);
+    assert_int_equal(driver->created_bytes, 3 * GRANULE);
+    assert_ok(vmm__driver_share_release(driver, import, GRANULE));
+    assert_ok(vmm__driver_release(driver, handle, GRANULE));
+}
+
+static uint64_t calls_wanted(enum driver_call call)
+{
+    switch (call) {
+    case DRIVER_CALL_create:
+        return 3;
+    case DRIVER_CALL_reserve:
+    case DRIVER_CALL_map:
+    case DRIVER_CALL_access:
+    case DRIVER_CALL_release:
+        return 2;
+    default:
+        return 1;
+    }
 }
 
 SIM_TEST(every_call_is_counted)
@@ -20,8 +54,9 @@ SIM_TEST(every_call_is_counted)
     struct driver_piece piece = { other, sizeof byte, &byte };
     vmm_stream stream;
     assert_ok(vmm__driver_stream_create(driver, &stream));
-    assert_int_equal(driver->streams, 1);
     assert_ok(vmm__driver_stream_destroy(driver, stream));
+    assert_ok(vmm__driver_pin(driver, &byte, sizeof byte));
+    share_once(driver);
     void *event = sim_record(driver, STREAM(1));
     assert_ok(vmm__driver_event_query(driver, event));
     assert_ok(vmm__driver_event_wait(driver, event));
@@ -32,16 +67,17 @@ SIM_TEST(every_call_is_counted)
     assert_ok(vmm__driver_copy(driver, other, address, GRANULE, NULL));
     assert_ok(vmm__driver_clear(driver, other, GRANULE, 0, NULL));
     assert_ok(vmm__driver_read(driver, &piece, 1, NULL));
+    assert_ok(vmm__driver_save(driver, &piece, 1, NULL));
+    assert_ok(vmm__driver_load(driver, &piece, 1, NULL));
     assert_ok(vmm__driver_device_wait(driver));
+    assert_int_equal(driver->pinned_bytes, sizeof byte);
+    assert_ok(vmm__driver_unpin(driver, &byte, sizeof byte));
     assert_ok(vmm__driver_unmap(driver, address, GRANULE));
     assert_ok(vmm__driver_release(driver, handle, GRANULE));
     assert_ok(vmm__driver_address_free(driver, address, GRANULE));
     for (int call = 0; call < DRIVER_CALL_COUNT; call++) {
-        uint64_t wanted = call == DRIVER_CALL_reserve || call == DRIVER_CALL_create ||
-                                  call == DRIVER_CALL_map || call == DRIVER_CALL_access
-                              ? 2
-                              : 1;
-        assert_int_equal(vmm__driver_calls(driver, (enum driver_call)call), wanted);
+        assert_int_equal(vmm__driver_calls(driver, (enum driver_call)call),
+                         calls_wanted((enum driver_call)call));
         assert_int_equal(failures(driver, (enum driver_call)call), 0);
     }
     assert_int_equal(driver->stalls, 3);
@@ -51,6 +87,7 @@ SIM_TEST(every_call_is_counted)
     assert_int_equal(driver->mapped_bytes, GRANULE);
     assert_int_equal(driver->events, 0);
     assert_int_equal(driver->streams, 0);
+    assert_int_equal(driver->imports + driver->imported_bytes + driver->pinned_bytes, 0);
     assert_true(vmm__driver_clock_ns(driver) > 0);
     assert_true(vmm__driver_host_ns(driver) > 0);
 }
@@ -61,7 +98,7 @@ SIM_TEST(failures_are_counted_and_change_nothing)
     void *event = driver;
     vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, true);
     assert_status(vmm__driver_reserve(driver, GRANULE, 0, &out), VMM_ERR_DRIVER);
-    assert_status(vmm__driver_create(driver, GRANULE, &out), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_create(driver, GRANULE, false, &out), VMM_ERR_DRIVER);
     assert_status(vmm__driver_event_create(driver, &event), VMM_ERR_DRIVER);
     assert_int_equal(out, 5);
     assert_ptr_equal(event, driver);
@@ -90,16 +127,18 @@ SIM_TEST(only_allocating_calls_report_out_of_memory)
     uint64_t address = address_reserve(driver, GRANULE);
     void *event;
     vmm__sim_fail_at(driver, 1, VMM_ERR_DEVICE_OOM, true);
-    assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__driver_create(driver, GRANULE, false, &handle), VMM_ERR_DEVICE_OOM);
     assert_status(vmm__driver_map(driver, address, GRANULE, 1), VMM_ERR_DEVICE_OOM);
     assert_status(vmm__driver_access(driver, address, GRANULE), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__driver_share_import(driver, -1, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__driver_pin(driver, &handle, sizeof handle), VMM_ERR_DRIVER);
     assert_status(vmm__driver_event_create(driver, &event), VMM_ERR_DRIVER);
     assert_status(vmm__driver_unmap(driver, address, GRANULE), VMM_ERR_DRIVER);
     vmm__sim_fail_at(driver, 1, VMM_ERR_ADDRESS_SPACE, true);
     assert_status(vmm__driver_reserve(driver, GRANULE, 0, &address), VMM_ERR_ADDRESS_SPACE);
-    assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_create(driver, GRANULE, false, &handle), VMM_ERR_DRIVER);
     vmm__sim_fail_at(driver, 1, VMM_ERR_NO_DEVICE, true); /* it was there when the driver opened */
-    assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DRIVER);
+    assert_status(vmm__driver_create(driver, GRANULE, false, &handle), VMM_ERR_DRIVER);
     vmm__sim_fail_at(driver, 1, VMM_ERR_LOST, true);
     assert_status(vmm__driver_event_create(driver, &event), VMM_ERR_LOST);
     vmm__sim_fail_at(driver, 0, VMM_OK, false);
@@ -143,11 +182,12 @@ SIM_TEST(a_lost_device_gets_no_call)
     void *event = driver;
     vmm_stream stream = STREAM(3);
     bool is_capturing = true;
+    int descriptor = 5;
     unsigned char byte = 7;
     struct driver_piece piece = { scene.address, sizeof byte, &byte };
     const vmm_status refused[] = {
         vmm__driver_reserve(driver, GRANULE, 0, &number),
-        vmm__driver_create(driver, GRANULE, &number),
+        vmm__driver_create(driver, GRANULE, false, &number),
         vmm__driver_map(driver, scene.address, GRANULE, scene.handle),
         vmm__driver_access(driver, scene.address, GRANULE),
         vmm__driver_memory_info(driver, &number, &number),
@@ -162,6 +202,13 @@ SIM_TEST(a_lost_device_gets_no_call)
         vmm__driver_copy(driver, scene.address, scene.address, 512, NULL),
         vmm__driver_clear(driver, scene.address, 512, 0, NULL),
         vmm__driver_read(driver, &piece, 1, NULL),
+        vmm__driver_save(driver, &piece, 1, NULL),
+        vmm__driver_load(driver, &piece, 1, NULL),
+        vmm__driver_pin(driver, &byte, sizeof byte),
+        vmm__driver_unpin(driver, &byte, sizeof byte),
+        vmm__driver_share_export(driver, scene.handle, &descriptor),
+        vmm__driver_share_import(driver, 0, GRANULE, &number),
+        vmm__driver_share_release(driver, scene.handle, GRANULE),
         vmm__driver_fill(driver, scene.address, 512, 1, NULL),
         vmm__driver_check(driver, scene.address, 512, 1, NULL),
         vmm__driver_delay(driver, 1, NULL),
@@ -178,7 +225,23 @@ SIM_TEST(a_lost_device_gets_no_call)
     assert_ptr_equal(event, driver);
     assert_ptr_equal(stream, STREAM(3));
     assert_int_equal(byte, 7);
+    assert_int_equal(descriptor, 5);
     assert_true(is_capturing);
+}
+
+SIM_TEST(a_lost_device_is_asked_to_release_imports)
+{
+    uint64_t handle;
+    uint64_t import;
+    int descriptor;
+    assert_ok(vmm__driver_create(driver, GRANULE, true, &handle));
+    assert_ok(vmm__driver_share_export(driver, handle, &descriptor));
+    assert_ok(vmm__driver_share_import(driver, descriptor, GRANULE, &import));
+    assert_int_equal(close(descriptor), 0);
+    (void)lost_scene_create(driver);
+    atomic_store(&driver->accepts_release, true);
+    assert_ok(vmm__driver_share_release(driver, import, GRANULE));
+    assert_int_equal(driver->imports, 0);
 }
 
 /* Some drivers take memory back from a lost device. The first refusal ends that. */

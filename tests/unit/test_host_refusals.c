@@ -12,7 +12,7 @@ HOST_TEST(partial_granules_are_refused)
     static const uint64_t wrong[] = { 0, 1, GRANULE - 1, GRANULE + 512 };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_status(vmm__driver_reserve(driver, wrong[i], 0, &out), VMM_ERR_DRIVER);
-        assert_status(vmm__driver_create(driver, wrong[i], &out), VMM_ERR_DRIVER);
+        assert_status(vmm__driver_create(driver, wrong[i], false, &out), VMM_ERR_DRIVER);
     }
     assert_status(vmm__driver_reserve(driver, UINT64_MAX - GRANULE + 1, 0, &out),
                   VMM_ERR_ADDRESS_SPACE);
@@ -147,7 +147,7 @@ static vmm_status reserve_step(struct driver *driver)
 static vmm_status create_step(struct driver *driver)
 {
     uint64_t handle = 5;
-    vmm_status status = vmm__driver_create(driver, GRANULE, &handle);
+    vmm_status status = vmm__driver_create(driver, GRANULE, false, &handle);
     assert_true((status == VMM_OK) == (handle != 5));
     return status;
 }

@@ -287,7 +287,7 @@ static void *hammer_main(void *argument)
     uint64_t address;
     uint64_t handle;
     bool ok = vmm__driver_reserve(driver, GRANULE, 0, &address) == VMM_OK &&
-              vmm__driver_create(driver, GRANULE, &handle) == VMM_OK;
+              vmm__driver_create(driver, GRANULE, false, &handle) == VMM_OK;
     for (uint32_t round = 0; ok && round < 60; round++) {
         vmm_stream stream = STREAM(address + round % 2);
         void *event;

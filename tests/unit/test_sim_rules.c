@@ -125,19 +125,19 @@ SIM_TEST(address_free_requires_exactly_one_reservation)
 SIM_TEST(create_refuses_partial_granules)
 {
     uint64_t handle;
-    assert_refused(vmm__driver_create(driver, 0, &handle), VMM_ERR_DRIVER, "granule");
-    assert_refused(vmm__driver_create(driver, MIB, &handle), VMM_ERR_DRIVER, "granule");
+    assert_refused(vmm__driver_create(driver, 0, false, &handle), VMM_ERR_DRIVER, "granule");
+    assert_refused(vmm__driver_create(driver, MIB, false, &handle), VMM_ERR_DRIVER, "granule");
 }
 
 SIM_TEST(create_stops_at_capacity)
 {
     uint64_t handle = 7;
     uint64_t most = handle_create(driver, 138 * GIB);
-    assert_status(vmm__driver_create(driver, GIB + GRANULE, &handle), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__driver_create(driver, GIB + GRANULE, false, &handle), VMM_ERR_DEVICE_OOM);
     assert_int_equal(handle, 7);
     assert_int_equal(vmm__sim_census(driver).physical_bytes, 138 * GIB);
     handle_create(driver, GIB);
-    assert_status(vmm__driver_create(driver, GRANULE, &handle), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__driver_create(driver, GRANULE, false, &handle), VMM_ERR_DEVICE_OOM);
     assert_ok(vmm__driver_release(driver, most, 138 * GIB));
     handle_create(driver, 138 * GIB);
     sim_assert_clean(driver);
@@ -156,7 +156,7 @@ SIM_TEST(released_memory_counts_until_its_last_unmap)
     uint64_t total_bytes;
     assert_ok(vmm__driver_memory_info(driver, &free_bytes, &total_bytes));
     assert_int_equal(free_bytes, 39 * GIB);
-    assert_status(vmm__driver_create(driver, 40 * GIB, &handle), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm__driver_create(driver, 40 * GIB, false, &handle), VMM_ERR_DEVICE_OOM);
     assert_ok(vmm__driver_fill(driver, alias, 100 * GIB, 1, NULL));
     assert_ok(vmm__driver_device_wait(driver));
     assert_ok(vmm__driver_unmap(driver, alias, 100 * GIB));

@@ -5,6 +5,7 @@
  *   api.c      loads libcuda, translates its results
  *   probe.c    device attributes, and a self-test of every memory call
  *   memory.c   reservations, handles, mappings
+ *   share.c    exported and imported handles, pinned memory
  *   plain.c    the same without mappings: one allocation
  *   work.c     events, streams, copies; the kernels of fill, check and delay
  *   kernels.h  those kernels
@@ -49,12 +50,17 @@
     X(cuMemMap, "cuMemMap", 10020)                                                                 \
     X(cuMemUnmap, "cuMemUnmap", 10020)                                                             \
     X(cuMemSetAccess, "cuMemSetAccess", 10020)                                                     \
+    X(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020)                         \
+    X(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020)                     \
+    X(cuMemHostRegister_v2, "cuMemHostRegister", 6050)                                             \
+    X(cuMemHostUnregister, "cuMemHostUnregister", 4000)                                            \
     X(cuMemAlloc_v2, "cuMemAlloc", 3020)                                                           \
     X(cuMemFree_v2, "cuMemFree", 3020)                                                             \
     X(cuMemcpyHtoD_v2, "cuMemcpyHtoD", 3020)                                                       \
     X(cuMemcpyDtoH_v2, "cuMemcpyDtoH", 3020)                                                       \
     X(cuMemcpyDtoDAsync_v2, "cuMemcpyDtoDAsync", 3020)                                             \
     X(cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync", 3020)                                             \
+    X(cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync", 3020)                                             \
     X(cuMemsetD8Async, "cuMemsetD8Async", 3020)                                                    \
     X(cuStreamSynchronize, "cuStreamSynchronize", 2000)                                            \
     X(cuEventCreate, "cuEventCreate", 2000)                                                        \
@@ -77,7 +83,8 @@
 /* Functions that older drivers do not have: NULL there. */
 #define CUDA_OPTIONAL_CALL_MAP(X)                                                                  \
     X(cuCtxGetId, "cuCtxGetId", 12000)                                                             \
-    X(cuStreamGetCtx, "cuStreamGetCtx", 9020)
+    X(cuStreamGetCtx, "cuStreamGetCtx", 9020)                                                      \
+    X(cuDeviceGetUuid_v2, "cuDeviceGetUuid", 11040)
 
 struct cuda_api {
 #define CUDA_API_MEMBER(name, asked, version) __typeof__(name) *name;
@@ -182,16 +189,20 @@ vmm_status vmm__cuda_plain_begin(struct cuda_driver *cuda, const struct driver_o
 vmm_status vmm__cuda_device_read(struct cuda_driver *cuda);
 
 /* Makes each memory call on one granule and leaves nothing allocated. ERR_UNSUPPORTED names the call that failed;
- * ERR_DEVICE_OOM and ERR_LOST pass through. Then maps the granule at a second address. If that fails with any status
- * but ERR_LOST, clears has_aliases, sets alias_failure and still succeeds. */
+ * ERR_DEVICE_OOM and ERR_LOST pass through. Then maps the granule at a second address, and exports and imports another
+ * one. If either fails with any status but ERR_LOST, clears has_aliases or has_sharing, sets alias_failure or
+ * sharing_failure, and still succeeds. */
 vmm_status vmm__cuda_self_test(struct cuda_driver *cuda);
 
-/* ---- memory.c, work.c ------------------------------------------------------------------------ */
+/* ---- memory.c, share.c, work.c ------------------------------------------------------------------------ */
 
 #define CUDA_OP_DECLARE(name, parameters, arguments) vmm_status vmm__cuda_##name parameters;
 VMM_DRIVER_MAP(CUDA_OP_DECLARE, struct driver *driver, )
 #undef CUDA_OP_DECLARE
 vmm_status vmm__cuda_stream_check(struct driver *driver, vmm_stream stream);
+
+/* ERR_UNSUPPORTED, with the reason why memory cannot be shared. */
+vmm_status vmm__cuda_sharing_refuse(const struct driver *driver);
 
 /* Unloads the kernels. The caller has made the context current and waited for its work. */
 void vmm__cuda_kernels_unload(struct cuda_driver *cuda);

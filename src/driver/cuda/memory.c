@@ -28,11 +28,17 @@ vmm_status vmm__cuda_address_free(struct driver *driver, uint64_t address, uint6
     return status;
 }
 
-vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, uint64_t *handle)
+vmm_status vmm__cuda_create(struct driver *driver, uint64_t bytes, bool exportable,
+                            uint64_t *handle)
 {
     CUmemGenericAllocationHandle created = 0;
     const struct cuda_driver *cuda = vmm__cuda_of(driver);
-    CUDA_CALL(cuda, cuMemCreate(&created, bytes, &cuda->property, 0), VMM_ERR_DEVICE_OOM,
+    CUmemAllocationProp property = cuda->property;
+    if (exportable && !driver->has_sharing)
+        return vmm__cuda_sharing_refuse(driver);
+    if (exportable)
+        property.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUDA_CALL(cuda, cuMemCreate(&created, bytes, &property, 0), VMM_ERR_DEVICE_OOM,
               "cuMemCreate(%" PRIu64 ")", bytes);
     if (status == VMM_OK)
         *handle = created;

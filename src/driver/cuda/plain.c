@@ -16,6 +16,7 @@
 #include "driver/cuda/internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* The default takes three quarters of the free memory, so that the program can use the rest. */
 enum { SHARE = 3, SHARE_OF = 4, ADDRESSES_EACH = 2 };
@@ -71,8 +72,11 @@ static vmm_status plain_address_free(struct driver *driver, uint64_t address, ui
 
 /* ---- Handles and mappings -------------------------------------------------------------------- */
 
-static vmm_status plain_create(struct driver *driver, uint64_t bytes, uint64_t *handle)
+static vmm_status plain_create(struct driver *driver, uint64_t bytes, bool exportable,
+                               uint64_t *handle)
 {
+    if (exportable)
+        return vmm__cuda_sharing_refuse(driver);
     struct cuda_driver *cuda = vmm__cuda_of(driver);
     uint64_t before = atomic_fetch_add(&cuda->plain_bytes, bytes);
     if (bytes > driver->total_bytes || before > driver->total_bytes - bytes) {
@@ -120,6 +124,16 @@ static vmm_status plain_memory_info(struct driver *driver, uint64_t *free_bytes,
     return VMM_OK;
 }
 
+/* Nothing is created as exportable, so share_export and share_release are not called (P6, P7). */
+static vmm_status plain_share_import(struct driver *driver, int descriptor, uint64_t bytes,
+                                     uint64_t *handle)
+{
+    (void)descriptor;
+    (void)bytes;
+    (void)handle;
+    return vmm__cuda_sharing_refuse(driver);
+}
+
 /* ---- The table ------------------------------------------------------------------------------- */
 
 static vmm_status capacity_read(struct cuda_driver *cuda, uint64_t *bytes)
@@ -153,8 +167,12 @@ vmm_status vmm__cuda_plain_begin(struct cuda_driver *cuda, const struct driver_o
     cuda->plain_ops.unmap = plain_range;
     cuda->plain_ops.access = plain_range;
     cuda->plain_ops.memory_info = plain_memory_info;
+    cuda->plain_ops.share_import = plain_share_import;
     cuda->base.ops = &cuda->plain_ops;
     cuda->base.is_plain = true;
     cuda->base.has_aliases = false;
+    cuda->base.has_sharing = false;
+    (void)snprintf(cuda->base.sharing_failure, sizeof cuda->base.sharing_failure,
+                   "memory is plain");
     return VMM_OK;
 }

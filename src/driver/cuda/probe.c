@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- Device attributes ----------------------------------------------------------------------- */
 
@@ -148,18 +149,22 @@ struct probe_range {
     bool is_mapped;
 };
 
-/* One handle. Every device must support its mapping at `home`; `alias` is a second mapping. */
+/* One piece of memory. Every device must support its mapping at `home`; `alias` is a second mapping, of the same handle
+ * or of an imported one. */
 struct probe {
     const char *step; /* the current step */
+    bool is_shared;   /* the memory is exported and imported */
     uint64_t handle;
     bool is_created;
+    uint64_t import;
+    bool is_imported;
     struct probe_range home;
     struct probe_range alias;
-    struct probe_failure failure; /* of the mapping at `home` */
-    struct probe_failure alias_failure;
+    struct probe_failure failure;       /* of what every device must support */
+    struct probe_failure extra_failure; /* of the second mapping or of sharing */
 };
 
-static vmm_status range_map(struct cuda_driver *cuda, struct probe *probe,
+static vmm_status range_map(struct cuda_driver *cuda, struct probe *probe, uint64_t handle,
                             struct probe_range *range)
 {
     struct driver *driver = &cuda->base;
@@ -169,7 +174,7 @@ static vmm_status range_map(struct cuda_driver *cuda, struct probe *probe,
     if (status != VMM_OK)
         return status;
     probe->step = "map";
-    status = vmm__cuda_map(driver, range->address, bytes, probe->handle);
+    status = vmm__cuda_map(driver, range->address, bytes, handle);
     range->is_mapped = status == VMM_OK;
     if (status != VMM_OK)
         return status;
@@ -207,17 +212,18 @@ static vmm_status word_round_trip(struct cuda_driver *cuda, uint64_t address)
 static vmm_status memory_try(struct cuda_driver *cuda, struct probe *probe)
 {
     probe->step = "create";
-    vmm_status status = vmm__cuda_create(&cuda->base, cuda->base.granule_bytes, &probe->handle);
+    vmm_status status =
+        vmm__cuda_create(&cuda->base, cuda->base.granule_bytes, probe->is_shared, &probe->handle);
     probe->is_created = status == VMM_OK;
     if (status == VMM_OK)
-        status = range_map(cuda, probe, &probe->home);
+        status = range_map(cuda, probe, probe->handle, &probe->home);
     if (status != VMM_OK)
         return status;
     probe->step = "write and read";
     return word_round_trip(cuda, probe->home.address);
 }
 
-/* ---- One handle at two addresses ------------------------------------------------------------- */
+/* ---- The same memory at two addresses ------------------------------------------------------------- */
 
 enum { ALIAS_WORD_BYTES = 4 };
 
@@ -230,7 +236,7 @@ static vmm_status byte_write(struct cuda_driver *cuda, uint64_t address, uint8_t
 static vmm_status byte_expect(struct cuda_driver *cuda, uint64_t address, uint8_t value)
 {
     uint32_t read = 0;
-    struct driver_piece piece = { .address = address, .bytes = sizeof read, .to = &read };
+    struct driver_piece piece = { .address = address, .bytes = sizeof read, .host = &read };
     vmm_status status = vmm__cuda_read(&cuda->base, &piece, 1, NULL);
     return status == VMM_OK ? word_compare(value * 0x01010101U, read) : status;
 }
@@ -256,10 +262,10 @@ static vmm_status alias_outlives_home(struct cuda_driver *cuda, struct probe *pr
     return status;
 }
 
-static vmm_status alias_try(struct cuda_driver *cuda, struct probe *probe)
+static vmm_status alias_try(struct cuda_driver *cuda, struct probe *probe, uint64_t handle)
 {
     const uint8_t value = 0x5B;
-    vmm_status status = range_map(cuda, probe, &probe->alias);
+    vmm_status status = range_map(cuda, probe, handle, &probe->alias);
     if (status != VMM_OK)
         return status;
     probe->step = "write and read";
@@ -267,6 +273,45 @@ static vmm_status alias_try(struct cuda_driver *cuda, struct probe *probe)
     if (status == VMM_OK)
         status = byte_expect(cuda, probe->alias.address, value);
     return status == VMM_OK ? alias_outlives_home(cuda, probe) : status;
+}
+
+/* ---- An exported handle ---------------------------------------------------------------------- */
+
+static vmm_status uuid_read(struct cuda_driver *cuda)
+{
+    CUuuid uuid;
+    if (cuda->api->cuDeviceGetUuid_v2 == NULL)
+        return vmm__error(VMM_ERR_UNSUPPORTED, "the driver is older than CUDA 11.4");
+    CUresult result = cuda->api->cuDeviceGetUuid_v2(&uuid, cuda->device);
+    if (result == CUDA_SUCCESS)
+        memcpy(cuda->base.uuid, uuid.bytes, sizeof cuda->base.uuid);
+    return vmm__cuda_status(cuda->api, result, VMM_ERR_HOST_OOM, "cuDeviceGetUuid");
+}
+
+static vmm_status granule_pass(struct cuda_driver *cuda, struct probe *probe)
+{
+    struct driver *driver = &cuda->base;
+    int descriptor;
+    probe->step = "export";
+    vmm_status status = vmm__cuda_share_export(driver, probe->handle, &descriptor);
+    if (status != VMM_OK)
+        return status;
+    probe->step = "import";
+    status = vmm__cuda_share_import(driver, descriptor, driver->granule_bytes, &probe->import);
+    probe->is_imported = status == VMM_OK;
+    (void)close(descriptor);
+    return status;
+}
+
+static vmm_status sharing_try(struct cuda_driver *cuda, struct probe *probe)
+{
+    probe->step = "read the UUID";
+    vmm_status status = uuid_read(cuda);
+    if (status == VMM_OK)
+        status = memory_try(cuda, probe);
+    if (status == VMM_OK)
+        status = granule_pass(cuda, probe);
+    return status == VMM_OK ? alias_try(cuda, probe, probe->import) : status;
 }
 
 /* ---- The whole self-test --------------------------------------------------------------------- */
@@ -284,12 +329,22 @@ static void failure_note(struct cuda_driver *cuda, struct probe_failure *failure
     (void)snprintf(failure->reason, sizeof failure->reason, "%s", vmm_last_error());
 }
 
-/* A lost device fails the whole self-test, even if the alias test lost it. */
-static void alias_note(struct cuda_driver *cuda, struct probe *probe, const char *step,
+/* A lost device fails the whole self-test, whichever part lost it. */
+static void extra_note(struct cuda_driver *cuda, struct probe *probe, const char *step,
                        vmm_status status)
 {
-    failure_note(cuda, status == VMM_ERR_LOST ? &probe->failure : &probe->alias_failure, step,
+    failure_note(cuda, status == VMM_ERR_LOST ? &probe->failure : &probe->extra_failure, step,
                  status);
+}
+
+/* Of shared memory, every step is part of sharing. */
+static void home_note(struct cuda_driver *cuda, struct probe *probe, const char *step,
+                      vmm_status status)
+{
+    if (probe->is_shared)
+        extra_note(cuda, probe, step, status);
+    else
+        failure_note(cuda, &probe->failure, step, status);
 }
 
 static vmm_status range_free(struct cuda_driver *cuda, struct probe_range *range)
@@ -306,41 +361,74 @@ static vmm_status range_free(struct cuda_driver *cuda, struct probe_range *range
  * released. */
 static void probe_undo(struct cuda_driver *cuda, struct probe *probe)
 {
+    uint64_t bytes = cuda->base.granule_bytes;
+    vmm_status status;
     if (probe->alias.is_mapped)
-        alias_note(cuda, probe, "unmap the second", range_unmap(cuda, &probe->alias));
+        extra_note(cuda, probe, "unmap the second", range_unmap(cuda, &probe->alias));
     if (probe->home.is_mapped)
-        failure_note(cuda, &probe->failure, "unmap", range_unmap(cuda, &probe->home));
-    if (probe->is_created) {
-        vmm_status status = vmm__cuda_release(&cuda->base, probe->handle, cuda->base.granule_bytes);
-        probe->is_created = status != VMM_OK;
-        failure_note(cuda, &probe->failure, "release", status);
+        home_note(cuda, probe, "unmap", range_unmap(cuda, &probe->home));
+    if (probe->is_imported) {
+        status = vmm__cuda_share_release(&cuda->base, probe->import, bytes);
+        probe->is_imported = status != VMM_OK;
+        extra_note(cuda, probe, "release the import", status);
     }
-    alias_note(cuda, probe, "address free", range_free(cuda, &probe->alias));
-    failure_note(cuda, &probe->failure, "address free", range_free(cuda, &probe->home));
+    if (probe->is_created) {
+        status = vmm__cuda_release(&cuda->base, probe->handle, bytes);
+        probe->is_created = status != VMM_OK;
+        home_note(cuda, probe, "release", status);
+    }
+    extra_note(cuda, probe, "address free", range_free(cuda, &probe->alias));
+    home_note(cuda, probe, "address free", range_free(cuda, &probe->home));
 }
 
-/* Stores the step and the reason for the log: a cache works without aliases. */
-static void aliases_note(struct driver *driver, const struct probe_failure *failure)
+static void probe_end(struct cuda_driver *cuda, struct probe *probe)
 {
-    driver->has_aliases = failure->status == VMM_OK;
-    if (!driver->has_aliases)
-        (void)snprintf(driver->alias_failure, sizeof driver->alias_failure, "'%s': %s",
-                       failure->step, failure->reason);
+    probe_undo(cuda, probe);
+    probe_undo(cuda, probe); /* retries what the driver refused */
+}
+
+static void memory_probe(struct cuda_driver *cuda, struct probe *probe)
+{
+    vmm_status status = memory_try(cuda, probe);
+    failure_note(cuda, &probe->failure, probe->step, status);
+    if (status == VMM_OK) {
+        status = alias_try(cuda, probe, probe->handle);
+        extra_note(cuda, probe, probe->step, status);
+    }
+    probe_end(cuda, probe);
+}
+
+static void sharing_probe(struct cuda_driver *cuda, struct probe *probe)
+{
+    vmm_status status = sharing_try(cuda, probe);
+    extra_note(cuda, probe, probe->step, status);
+    probe_end(cuda, probe);
+}
+
+/* Stores the step and the reason: a cache works without aliases, and without sharing. Returns whether it has them. */
+static bool extra_store(const struct probe *probe, char *text, size_t text_bytes)
+{
+    const struct probe_failure *failure = &probe->extra_failure;
+    if (failure->status == VMM_OK)
+        return true;
+    (void)snprintf(text, text_bytes, "'%s': %s", failure->step, failure->reason);
+    return false;
 }
 
 static vmm_status probe_run(struct cuda_driver *cuda)
 {
-    struct probe probe = { .step = "start" };
-    const struct probe_failure *failure = &probe.failure;
-    vmm_status status = memory_try(cuda, &probe);
-    failure_note(cuda, &probe.failure, probe.step, status);
-    if (status == VMM_OK) {
-        status = alias_try(cuda, &probe);
-        alias_note(cuda, &probe, probe.step, status);
+    struct driver *driver = &cuda->base;
+    struct probe memory = { .step = "start" };
+    struct probe sharing = { .step = "start", .is_shared = true };
+    const struct probe_failure *failure = &memory.failure;
+    memory_probe(cuda, &memory);
+    if (failure->status == VMM_OK) {
+        sharing_probe(cuda, &sharing);
+        failure = &sharing.failure;
     }
-    probe_undo(cuda, &probe);
-    probe_undo(cuda, &probe); /* retries what the driver refused */
-    aliases_note(&cuda->base, &probe.alias_failure);
+    driver->has_aliases = extra_store(&memory, driver->alias_failure, sizeof driver->alias_failure);
+    driver->has_sharing =
+        extra_store(&sharing, driver->sharing_failure, sizeof driver->sharing_failure);
     if (failure->status == VMM_OK)
         return VMM_OK;
     bool passes_through = failure->status == VMM_ERR_DEVICE_OOM || failure->status == VMM_ERR_LOST;

@@ -145,14 +145,21 @@ vmm_status vmm__cuda_clear(struct driver *driver, uint64_t address, uint64_t byt
     return status;
 }
 
-/* Always waits: copies that were submitted write to the caller's memory. */
-static CUresult pieces_read(const struct cuda_api *api, const struct driver_piece *pieces,
+static CUresult pieces_save(const struct cuda_api *api, const struct driver_piece *pieces,
                             unsigned count, vmm_stream stream)
 {
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
         result =
-            api->cuMemcpyDtoHAsync_v2(pieces[i].to, pieces[i].address, pieces[i].bytes, stream);
+            api->cuMemcpyDtoHAsync_v2(pieces[i].host, pieces[i].address, pieces[i].bytes, stream);
+    return result;
+}
+
+/* Always waits: copies that were submitted write to the caller's memory. */
+static CUresult pieces_read(const struct cuda_api *api, const struct driver_piece *pieces,
+                            unsigned count, vmm_stream stream)
+{
+    CUresult result = pieces_save(api, pieces, count, stream);
     CUresult waited = api->cuStreamSynchronize(stream);
     return result != CUDA_SUCCESS ? result : waited;
 }
@@ -162,6 +169,34 @@ vmm_status vmm__cuda_read(struct driver *driver, const struct driver_piece *piec
 {
     CUDA_CALLS(vmm__cuda_of(driver), pieces_read(vmm__cuda_of(driver)->api, pieces, count, stream),
                VMM_ERR_HOST_OOM, "cuMemcpyDtoHAsync(0x%" PRIx64 " and %u more, stream %p)",
+               pieces[0].address, count - 1, stream);
+    return status;
+}
+
+vmm_status vmm__cuda_save(struct driver *driver, const struct driver_piece *pieces, unsigned count,
+                          vmm_stream stream)
+{
+    CUDA_CALLS(vmm__cuda_of(driver), pieces_save(vmm__cuda_of(driver)->api, pieces, count, stream),
+               VMM_ERR_HOST_OOM, "cuMemcpyDtoHAsync(0x%" PRIx64 " and %u more, stream %p)",
+               pieces[0].address, count - 1, stream);
+    return status;
+}
+
+static CUresult pieces_load(const struct cuda_api *api, const struct driver_piece *pieces,
+                            unsigned count, vmm_stream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result =
+            api->cuMemcpyHtoDAsync_v2(pieces[i].address, pieces[i].host, pieces[i].bytes, stream);
+    return result;
+}
+
+vmm_status vmm__cuda_load(struct driver *driver, const struct driver_piece *pieces, unsigned count,
+                          vmm_stream stream)
+{
+    CUDA_CALLS(vmm__cuda_of(driver), pieces_load(vmm__cuda_of(driver)->api, pieces, count, stream),
+               VMM_ERR_HOST_OOM, "cuMemcpyHtoDAsync(0x%" PRIx64 " and %u more, stream %p)",
                pieces[0].address, count - 1, stream);
     return status;
 }

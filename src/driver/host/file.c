@@ -1,5 +1,7 @@
 /*
- * Physical memory of the host driver: one memfd, divided into granules.
+ * Physical memory of the host driver: one memfd, divided into granules. An exportable handle has a memfd of its own, so
+ * that a process that imports it sees no other memory; the handle's granules of the common file then stay without
+ * memory, and only count.
  *
  * Owns: the descriptor and the list of free extents.
  * Invariants:
@@ -52,34 +54,40 @@ static vmm_status descriptor_error(int code)
     return vmm__error(VMM_ERR_DRIVER, "memfd_create: %s (%d)", strerror(code), code);
 }
 
-vmm_status vmm__host_file_open(struct host_file *file, uint64_t bytes)
+static vmm_status descriptor_open(uint64_t bytes, unsigned flags, int *descriptor)
 {
     vmm_status status = file_limit_check(bytes);
     if (status != VMM_OK)
         return status;
-    file->granules = bytes / HOST_GRANULE_BYTES;
-    file->descriptor = memfd_create("vmmcache", MFD_CLOEXEC);
-    if (file->descriptor < 0)
+    int opened = memfd_create("vmmcache", flags);
+    if (opened < 0)
         return descriptor_error(errno);
-    if (ftruncate(file->descriptor, (off_t)bytes) != 0) {
+    if (ftruncate(opened, (off_t)bytes) != 0) {
         status = vmm__error(VMM_ERR_DRIVER, "ftruncate(memory file, %" PRIu64 "): %s (%d)", bytes,
                             strerror(errno), errno);
-        goto fail_size;
+        (void)close(opened);
+        return status;
     }
+    *descriptor = opened;
+    return VMM_OK;
+}
+
+vmm_status vmm__host_file_open(struct host_file *file, uint64_t bytes)
+{
+    vmm_status status = descriptor_open(bytes, MFD_CLOEXEC, &file->descriptor);
+    if (status != VMM_OK)
+        return status;
+    file->granules = bytes / HOST_GRANULE_BYTES;
     file->free = vmm__host_table_alloc(free_table_bytes(file));
     if (file->free == NULL) {
-        status =
-            vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory for the list of extents");
-        goto fail_size;
+        (void)close(file->descriptor);
+        return vmm__error(VMM_ERR_HOST_OOM,
+                          "host driver: out of host memory for the list of extents");
     }
     file->free[0] = (struct host_extent){ .first = 0, .count = file->granules };
     file->free_count = 1;
     file->free_granules = file->granules;
     return VMM_OK;
-
-fail_size:
-    (void)close(file->descriptor);
-    return status;
 }
 
 void vmm__host_file_close(struct host_file *file)
@@ -90,11 +98,11 @@ void vmm__host_file_close(struct host_file *file)
 
 /* ---- Memory behind extents ------------------------------------------------------------------- */
 
-static int extent_fallocate(const struct host_file *file, struct host_extent extent, int mode)
+static int extent_fallocate(int descriptor, struct host_extent extent, int mode)
 {
     int result;
     do {
-        result = fallocate(file->descriptor, mode, (off_t)(extent.first * HOST_GRANULE_BYTES),
+        result = fallocate(descriptor, mode, (off_t)(extent.first * HOST_GRANULE_BYTES),
                            (off_t)(extent.count * HOST_GRANULE_BYTES));
     } while (result != 0 && errno == EINTR);
     return result;
@@ -102,21 +110,20 @@ static int extent_fallocate(const struct host_file *file, struct host_extent ext
 
 /* If this fails, the file keeps the memory and reuses it later. The only loss is that it is not zeroed, which no caller
  * relies on. */
-static void extents_punch(const struct host_file *file, const struct host_extent *items,
-                          size_t count)
+static void extents_punch(int descriptor, const struct host_extent *items, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        (void)extent_fallocate(file, items[i], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
+        (void)extent_fallocate(descriptor, items[i], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE);
 }
 
 /* Allocates the memory now: otherwise missing memory causes SIGBUS at the first access. */
-static vmm_status extents_commit(const struct host_file *file, const struct host_extents *extents)
+static vmm_status extents_commit(int descriptor, const struct host_extents *extents)
 {
     for (size_t i = 0; i < extents->count; i++) {
-        if (extent_fallocate(file, extents->items[i], 0) == 0)
+        if (extent_fallocate(descriptor, extents->items[i], 0) == 0)
             continue;
         int code = errno;
-        extents_punch(file, extents->items, i);
+        extents_punch(descriptor, extents->items, i);
         if (code == ENOSPC || code == ENOMEM)
             return vmm__error(VMM_ERR_DEVICE_OOM,
                               "fallocate(memory file, %" PRIu64
@@ -211,15 +218,14 @@ void vmm__host_extents_free(struct host_extents *extents)
     vmm__host_free(extents->items, extents->count * sizeof *extents->items);
 }
 
-static void extents_give(struct host_file *file, struct host_extents *extents)
+void vmm__host_file_give(struct host_file *file, struct host_extents *extents)
 {
     for (size_t i = 0; i < extents->count; i++)
         free_insert(file, extents->items[i]);
     vmm__host_extents_free(extents);
 }
 
-vmm_status vmm__host_file_allocate(struct host_file *file, uint64_t granules,
-                                   struct host_extents *out)
+vmm_status vmm__host_file_take(struct host_file *file, uint64_t granules, struct host_extents *out)
 {
     if (granules > file->free_granules)
         return vmm__error(VMM_ERR_DEVICE_OOM,
@@ -233,17 +239,46 @@ vmm_status vmm__host_file_allocate(struct host_file *file, uint64_t granules,
         return vmm__error(VMM_ERR_HOST_OOM, "host driver: out of host memory to list %zu extents",
                           extents.count);
     free_take(file, start, granules, &extents);
-    vmm_status status = extents_commit(file, &extents);
-    if (status != VMM_OK) {
-        extents_give(file, &extents);
-        return status;
-    }
     *out = extents;
     return VMM_OK;
 }
 
+vmm_status vmm__host_file_allocate(struct host_file *file, uint64_t granules,
+                                   struct host_extents *out)
+{
+    struct host_extents extents;
+    vmm_status status = vmm__host_file_take(file, granules, &extents);
+    if (status != VMM_OK)
+        return status;
+    status = extents_commit(file->descriptor, &extents);
+    if (status == VMM_OK)
+        *out = extents;
+    else
+        vmm__host_file_give(file, &extents);
+    return status;
+}
+
 void vmm__host_file_release(struct host_file *file, struct host_extents *extents)
 {
-    extents_punch(file, extents->items, extents->count);
-    extents_give(file, extents);
+    extents_punch(file->descriptor, extents->items, extents->count);
+    vmm__host_file_give(file, extents);
+}
+
+vmm_status vmm__host_file_create_shared(uint64_t bytes, int *descriptor)
+{
+    struct host_extent whole = { .first = 0, .count = bytes / HOST_GRANULE_BYTES };
+    const struct host_extents extents = { .items = &whole, .count = 1 };
+    int created = -1;
+    vmm_status status = descriptor_open(bytes, MFD_CLOEXEC | MFD_ALLOW_SEALING, &created);
+    if (status != VMM_OK)
+        return status;
+    status = extents_commit(created, &extents);
+    if (status == VMM_OK && fcntl(created, F_ADD_SEALS, HOST_SHARED_SEALS) != 0)
+        status = vmm__error(VMM_ERR_DRIVER, "fcntl(seal a memory file): %s (%d)", strerror(errno),
+                            errno);
+    if (status == VMM_OK)
+        *descriptor = created;
+    else
+        (void)close(created);
+    return status;
 }

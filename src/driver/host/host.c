@@ -34,6 +34,7 @@ static void host_close(struct driver *driver)
         return status;                                                                             \
     }
 VMM_DRIVER_MEMORY_MAP(HOST_MEMORY_CALL, struct driver *driver, memory)
+VMM_DRIVER_SHARE_MAP(HOST_MEMORY_CALL, struct driver *driver, memory)
 
 #define HOST_WORK_CALL(name, parameters, arguments)                                                \
     static vmm_status host_##name parameters                                                       \
@@ -54,6 +55,7 @@ static const struct driver_ops host_ops = {
     .name = "host",
     .close = host_close,
     VMM_DRIVER_MEMORY_MAP(HOST_OP_LOCKED, , )
+    VMM_DRIVER_SHARE_MAP(HOST_OP_LOCKED, , )
     VMM_DRIVER_EVENT_MAP(HOST_OP_LOCKED, , )
     VMM_DRIVER_CONTENTS_MAP(HOST_OP, , )
     VMM_DRIVER_WORK_MAP(HOST_OP, , )

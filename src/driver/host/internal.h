@@ -2,9 +2,10 @@
  * Shared by the files of the host driver only: ordinary memory behind the driver table.
  *
  *   host.c     opens and closes the driver; the table
- *   file.c     physical memory: one memfd, and its free extents
+ *   file.c     physical memory: one memfd, and its free extents; the files of exportable handles
  *   address.c  reservations
  *   handle.c   handles; opens and closes the memory
+ *   share.c    exported and imported handles, pinned memory
  *   mapping.c  mappings
  *   work.c     streams, their queues and the worker threads
  *   run.c      kinds of work: fill, check, copy, kernels, delay
@@ -20,6 +21,7 @@
 #include "base/map.h"
 #include "base/mutex.h"
 #include "driver/driver.h"
+#include "driver/pins.h"
 #include "driver/stream_names.h"
 
 #include <pthread.h>
@@ -63,6 +65,16 @@ vmm_status vmm__host_file_allocate(struct host_file *file, uint64_t granules,
 /* Returns the memory to the system and adds the granules to the free list. */
 void vmm__host_file_release(struct host_file *file, struct host_extents *extents);
 
+/* The same granules without memory in the file: an exportable handle has a file of its own. */
+vmm_status vmm__host_file_take(struct host_file *file, uint64_t granules, struct host_extents *out);
+void vmm__host_file_give(struct host_file *file, struct host_extents *extents);
+
+/* The seals of such a file: its size never changes, so no access to its mappings can fail. */
+#define HOST_SHARED_SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW)
+
+/* Creates the file of an exportable handle, with its memory. */
+vmm_status vmm__host_file_create_shared(uint64_t bytes, int *descriptor);
+
 /* Frees only the list. */
 void vmm__host_extents_free(struct host_extents *extents);
 
@@ -99,7 +111,9 @@ struct host_handle {
     struct map_node node; /* its key is the id */
     uint64_t bytes;
     uint64_t mappings;
-    struct host_extents extents;
+    struct host_extents extents; /* an imported handle has none */
+    int descriptor;              /* of its own file, if it is exportable or imported; else -1 */
+    bool imported;
     bool released;
 };
 
@@ -109,16 +123,29 @@ struct host_memory {
     struct map handles;   /* not released, or mapped */
     uint64_t last_handle; /* no id is used twice */
     struct host_reservation *reservations;
+    struct pins pins;
 };
 
 vmm_status vmm__host_memory_open(struct host_memory *memory, uint64_t bytes);
 void vmm__host_memory_close(struct host_memory *memory);
 
-/* Returns NULL unless the handle was created and not released. */
+/* Gives the handle an id and lists it. */
+uint64_t vmm__host_handle_add_locked(struct host_memory *memory, struct host_handle *handle);
+
+/* Releases the handle. Fails, with a line that names the call, unless there is one of this size that was
+ * imported, or created. */
+vmm_status vmm__host_handle_drop_locked(struct host_memory *memory, const char *call, uint64_t id,
+                                        uint64_t bytes, bool imported);
+
+/* Returns NULL unless the handle was created or imported, and not released. */
 struct host_handle *vmm__host_handle_find_locked(const struct host_memory *memory, uint64_t id);
 
 /* Frees the handle's memory if it is released and has no mappings. */
 void vmm__host_handle_end_locked(struct host_memory *memory, struct host_handle *handle);
+
+/* ---- share.c: exported and imported handles, pinned memory ----------------------------------- */
+
+void vmm__host_pins_close(struct host_memory *memory);
 
 /* ---- mapping.c: mappings --------------------------------------------------------------------- */
 
@@ -244,6 +271,7 @@ struct host_driver {
 #define HOST_OP_DECLARE_LOCKED(name, parameters, arguments)                                        \
     vmm_status vmm__host_##name##_locked parameters;
 VMM_DRIVER_MEMORY_MAP(HOST_OP_DECLARE_LOCKED, struct host_memory *memory, )
+VMM_DRIVER_SHARE_MAP(HOST_OP_DECLARE_LOCKED, struct host_memory *memory, )
 VMM_DRIVER_EVENT_MAP(HOST_OP_DECLARE_LOCKED, struct host_work *work, )
 VMM_DRIVER_CONTENTS_MAP(HOST_OP_DECLARE, struct driver *driver, )
 VMM_DRIVER_WORK_MAP(HOST_OP_DECLARE, struct driver *driver, )

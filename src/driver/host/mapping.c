@@ -28,11 +28,10 @@ struct host_mapping {
 
 /* ---- Map ------------------------------------------------------------------------------------- */
 
-static vmm_status extent_map(const struct host_file *file, struct host_extent extent,
-                             uint64_t address)
+static vmm_status extent_map(int descriptor, struct host_extent extent, uint64_t address)
 {
     uint64_t bytes = extent.count * HOST_GRANULE_BYTES;
-    if (mmap(vmm__host_pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file->descriptor,
+    if (mmap(vmm__host_pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, descriptor,
              (off_t)(extent.first * HOST_GRANULE_BYTES)) == MAP_FAILED)
         return vmm__host_system_error("mmap", address, bytes, errno);
     if (madvise(vmm__host_pointer(address), bytes, MADV_DONTFORK) != 0)
@@ -42,12 +41,12 @@ static vmm_status extent_map(const struct host_file *file, struct host_extent ex
 
 /* If covering the range after a failure also fails, inaccessible pieces remain; the next mapping there replaces
  * them. */
-static vmm_status extents_map(const struct host_file *file, const struct host_extents *extents,
-                              uint64_t address, uint64_t bytes)
+static vmm_status extents_map(int descriptor, const struct host_extents *extents, uint64_t address,
+                              uint64_t bytes)
 {
     uint64_t at = address;
     for (size_t i = 0; i < extents->count; i++) {
-        vmm_status status = extent_map(file, extents->items[i], at);
+        vmm_status status = extent_map(descriptor, extents->items[i], at);
         if (status != VMM_OK) {
             (void)vmm__host_range_cover(address, bytes);
             return status;
@@ -55,6 +54,16 @@ static vmm_status extents_map(const struct host_file *file, const struct host_ex
         at += extents->items[i].count * HOST_GRANULE_BYTES;
     }
     return VMM_OK;
+}
+
+static vmm_status handle_map(const struct host_memory *memory, const struct host_handle *handle,
+                             uint64_t address)
+{
+    struct host_extent whole = { .first = 0, .count = handle->bytes / HOST_GRANULE_BYTES };
+    const struct host_extents own = { .items = &whole, .count = 1 };
+    if (handle->descriptor >= 0)
+        return extents_map(handle->descriptor, &own, address, handle->bytes);
+    return extents_map(memory->file.descriptor, &handle->extents, address, handle->bytes);
 }
 
 static void table_set(const struct host_reservation *reservation, uint64_t address, uint64_t bytes,
@@ -107,7 +116,7 @@ vmm_status vmm__host_map_locked(struct host_memory *memory, uint64_t address, ui
     struct host_mapping *mapping = vmm__host_alloc(1, sizeof *mapping);
     if (mapping == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "map: out of host memory for the record");
-    status = extents_map(&memory->file, &handle->extents, address, bytes);
+    status = handle_map(memory, handle, address);
     if (status != VMM_OK) {
         vmm__host_free(mapping, sizeof *mapping);
         return status;

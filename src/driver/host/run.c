@@ -163,7 +163,48 @@ vmm_status vmm__host_read(struct driver *driver, const struct driver_piece *piec
     for (unsigned i = 0; i < count && status == VMM_OK; i++) {
         status = access_check(driver, "read", pieces[i].address, pieces[i].bytes);
         if (status == VMM_OK)
-            memcpy(pieces[i].to, vmm__host_pointer(pieces[i].address), pieces[i].bytes);
+            memcpy(pieces[i].host, vmm__host_pointer(pieces[i].address), pieces[i].bytes);
+    }
+    return status;
+}
+
+/* Refuses pieces that are not accessible now, or whose host memory is not pinned, before it submits any. */
+static vmm_status pieces_check(struct driver *driver, const char *call,
+                               const struct driver_piece *pieces, unsigned count)
+{
+    struct host_memory *memory = &vmm__host_of(driver)->memory;
+    vmm__mutex_lock(&memory->lock);
+    vmm_status status = vmm__pins_check(&memory->pins, call, pieces, count);
+    vmm__mutex_unlock(&memory->lock);
+    for (unsigned i = 0; i < count && status == VMM_OK; i++)
+        status = access_check(driver, call, pieces[i].address, pieces[i].bytes);
+    return status;
+}
+
+vmm_status vmm__host_save(struct driver *driver, const struct driver_piece *pieces, unsigned count,
+                          vmm_stream stream)
+{
+    vmm_status status = pieces_check(driver, "save", pieces, count);
+    for (unsigned i = 0; i < count && status == VMM_OK; i++) {
+        struct host_piece piece = { .kind = HOST_PIECE_COPY,
+                                    .address = (uint64_t)(uintptr_t)pieces[i].host,
+                                    .bytes = pieces[i].bytes,
+                                    .from = pieces[i].address };
+        status = submit(driver, &piece, stream);
+    }
+    return status;
+}
+
+vmm_status vmm__host_load(struct driver *driver, const struct driver_piece *pieces, unsigned count,
+                          vmm_stream stream)
+{
+    vmm_status status = pieces_check(driver, "load", pieces, count);
+    for (unsigned i = 0; i < count && status == VMM_OK; i++) {
+        struct host_piece piece = { .kind = HOST_PIECE_COPY,
+                                    .address = pieces[i].address,
+                                    .bytes = pieces[i].bytes,
+                                    .from = (uint64_t)(uintptr_t)pieces[i].host };
+        status = submit(driver, &piece, stream);
     }
     return status;
 }

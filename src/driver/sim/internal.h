@@ -4,17 +4,19 @@
  *   sim.c      the table, fault injection, violations, census
  *   space.c    addresses: reservations and their granules
  *   memory.c   physical memory: handles, mappings, access
+ *   share.c    memory that drivers of this process share; pinned memory
  *   order.c    streams, events, and the order between pieces of work
  *   queue.c    work that may not have finished, and the order in which it finishes
  *   capture.c  stream captures
  *   users.c    small sets of pieces of work
  *   shadow.c   the contents that a handle's memory would have
- *   work.c     fill, check, copy, delay
+ *   work.c     fill, check, copy, save, load, delay
  *   cost.h     the cost of each call
  *
  * Invariants:
  *  I1. sim->mutex guards everything except the clock, which is atomic. Every function declared here
- *      runs with the mutex held; only sim.c locks and unlocks it.
+ *      runs with the mutex held; only sim.c locks and unlocks it. A driver that has created or
+ *      imported exportable memory also holds the lock of share.c meanwhile.
  *  I2. A granule's entry points to the mapping that covers it, or is NULL. Mappings never overlap.
  *  I3. A handle lives until it is released and its last mapping is unmapped, and counts in
  *      physical_bytes until then. Its id becomes invalid at release.
@@ -34,6 +36,7 @@
 
 #include "base/map.h"
 #include "driver/driver.h"
+#include "driver/pins.h"
 #include "driver/sim/cost.h"
 #include "driver/sim/sim.h"
 #include "driver/stream_names.h"
@@ -127,6 +130,10 @@ bool vmm__sim_shadow_write(struct sim_shadow *shadow, const struct sim_work *wor
 /* Sets [*first, *last) to the items that cover exactly the range. */
 bool vmm__sim_shadow_read(struct sim_shadow *shadow, const struct sim_work *work, uint64_t offset,
                           uint64_t bytes, uint32_t *first, uint32_t *last, uint64_t *conflict);
+/* Returns the epoch of work in the contents that the clock does not cover, or 0. */
+uint64_t vmm__sim_shadow_uncovered(const struct sim_shadow *shadow, const uint64_t *clock);
+/* Forgets who wrote and read the contents. */
+void vmm__sim_shadow_disown(struct sim_shadow *shadow);
 void vmm__sim_shadow_free(struct sim_shadow *shadow);
 
 /* ---- Memory and addresses -------------------------------------------------------------------- */
@@ -134,12 +141,14 @@ void vmm__sim_shadow_free(struct sim_shadow *shadow);
 struct sim_handle {
     struct map_node node; /* its key is the id */
     uint64_t bytes;
+    struct sim_share *share; /* NULL: not exportable */
+    bool imported;
     uint64_t mappings;
     struct sim_mapping *youngest; /* head of the list of its mappings, linked by `older` */
     bool released;
     bool lost_oldest; /* its oldest mapping was unmapped while no other had access */
     bool blocks_maps; /* another mapping then got access: refuses maps until that one is unmapped */
-    struct sim_shadow shadow;
+    struct sim_shadow shadow; /* of memory that is not exportable */
 };
 
 struct sim_mapping {
@@ -170,6 +179,38 @@ struct sim_reservation *vmm__sim_reservation_at(struct sim *sim, uint64_t addres
 void vmm__sim_space_free(struct sim *sim);
 
 void vmm__sim_memory_free(struct sim *sim);
+
+/* Gives the handle an id and lists it. */
+uint64_t vmm__sim_handle_add(struct sim *sim, struct sim_handle *handle);
+/* Releases the handle. Fails, with a line that names the call, unless there is one of this size that was imported, or
+ * created. */
+vmm_status vmm__sim_handle_drop(struct sim *sim, const char *verb, uint64_t id, uint64_t bytes,
+                                bool imported);
+/* Records the use of an invalid handle as a violation, and refuses it. */
+vmm_status vmm__sim_handle_refuse(struct sim *sim, const char *verb, uint64_t id);
+
+/* ---- Shared and pinned memory ---------------------------------------------------------------- */
+
+/* Creates the memory of an exportable handle; NULL, with a line: out of host memory. */
+struct sim_share *vmm__sim_share_new(struct sim *sim, uint64_t bytes);
+/* Ends a handle's use of it; the last one frees it. */
+void vmm__sim_share_drop(struct sim_share *share);
+/* The contents of shared memory, for work of this driver. */
+struct sim_shadow *vmm__sim_share_shadow(const struct sim *sim, struct sim_share *share);
+
+/* Before the driver closes: its epochs end with it. */
+void vmm__sim_shares_leave(struct sim *sim);
+
+void vmm__sim_share_lock(void);
+void vmm__sim_share_unlock(void);
+
+/* Pinned memory, with the contents that save put there. */
+struct sim_pin {
+    struct pin pin; /* first, so a struct pin * is also a struct sim_pin * */
+    struct sim_shadow shadow;
+};
+
+void vmm__sim_pins_free(struct sim *sim);
 
 static inline struct sim_mapping **
 sim_granule(const struct sim *sim, const struct sim_reservation *reservation, uint64_t address);
@@ -305,12 +346,14 @@ struct sim {
     struct sim_report violations;
     struct sim_report mismatches;
     struct sim_space space;
+    struct pins pins;
+    bool is_sharing;    /* has had exportable memory */
     uint64_t last_id;   /* no id of a handle or an event is used twice; 0 is none */
     struct map handles; /* not released, by id */
     struct map events;
     struct sim_census census;
     struct sim_order order;
-    struct sim_runs runs; /* scratch memory of copy */
+    struct sim_runs runs; /* scratch memory of copy, save and load */
 };
 
 /* The operations of the table. */

@@ -18,7 +18,27 @@ static vmm_status create_refuse(vmm_status status, uint64_t bytes, const char *w
     return vmm__error(status, "sim: create of %" PRIu64 " bytes: %s", bytes, why);
 }
 
-vmm_status vmm__sim_create(struct sim *sim, uint64_t bytes, uint64_t *handle)
+uint64_t vmm__sim_handle_add(struct sim *sim, struct sim_handle *handle)
+{
+    sim->census.handles++;
+    return sim_id_give(sim, &sim->handles, &handle->node);
+}
+
+static struct sim_handle *handle_new(struct sim *sim, uint64_t bytes, bool exportable)
+{
+    struct sim_handle *created = vmm__host_alloc(1, sizeof *created);
+    if (created == NULL)
+        return NULL;
+    created->bytes = bytes;
+    if (exportable)
+        created->share = vmm__sim_share_new(sim, bytes);
+    if (!exportable || created->share != NULL)
+        return created;
+    vmm__host_free(created, sizeof *created);
+    return NULL;
+}
+
+vmm_status vmm__sim_create(struct sim *sim, uint64_t bytes, bool exportable, uint64_t *handle)
 {
     uint64_t free_bytes = sim->driver.total_bytes - sim->census.physical_bytes;
     if (bytes == 0 || !vmm__is_aligned(bytes, sim->driver.granule_bytes))
@@ -30,20 +50,20 @@ vmm_status vmm__sim_create(struct sim *sim, uint64_t bytes, uint64_t *handle)
                           " bytes are free",
                           bytes, free_bytes, sim->driver.total_bytes);
     }
-    struct sim_handle *created = vmm__host_alloc(1, sizeof *created);
+    struct sim_handle *created = handle_new(sim, bytes, exportable);
     if (created == NULL)
         return create_refuse(VMM_ERR_HOST_OOM, bytes, "out of host memory for its record");
-    created->bytes = bytes;
-    sim->census.handles++;
     sim->census.physical_bytes += bytes;
-    sim_charge(sim, SIM_COST_CREATE, bytes);
-    *handle = sim_id_give(sim, &sim->handles, &created->node);
+    sim_charge(sim, exportable ? SIM_COST_CREATE_EXPORTABLE : SIM_COST_CREATE, bytes);
+    *handle = vmm__sim_handle_add(sim, created);
     return VMM_OK;
 }
 
 static void handle_free(struct map_node *node)
 {
     struct sim_handle *handle = (struct sim_handle *)node;
+    if (handle->share != NULL)
+        vmm__sim_share_drop(handle->share);
     vmm__sim_shadow_free(&handle->shadow);
     vmm__host_free(handle, sizeof *handle);
 }
@@ -53,33 +73,47 @@ static void handle_settle(struct sim *sim, struct sim_handle *handle)
 {
     if (!handle->released || handle->mappings != 0)
         return;
-    sim->census.physical_bytes -= handle->bytes;
+    if (!handle->imported)
+        sim->census.physical_bytes -= handle->bytes;
     handle_free(&handle->node);
 }
 
-static vmm_status handle_refuse_invalid(struct sim *sim, const char *verb, uint64_t id)
+vmm_status vmm__sim_handle_refuse(struct sim *sim, const char *verb, uint64_t id)
 {
     vmm__sim_report_add(&sim->violations, 1,
                         "%s of handle %#" PRIx64 ", which was released or never created", verb, id);
     return vmm__error(VMM_ERR_DRIVER, "sim: %s: %#" PRIx64 " is not a handle", verb, id);
 }
 
-vmm_status vmm__sim_release(struct sim *sim, uint64_t id, uint64_t bytes)
+static enum sim_cost release_cost(const struct sim_handle *handle)
+{
+    if (handle->imported)
+        return SIM_COST_SHARE_RELEASE;
+    return handle->share != NULL ? SIM_COST_RELEASE_EXPORTABLE : SIM_COST_RELEASE;
+}
+
+vmm_status vmm__sim_handle_drop(struct sim *sim, const char *verb, uint64_t id, uint64_t bytes,
+                                bool imported)
 {
     struct sim_handle *handle = (struct sim_handle *)vmm__map_find(&sim->handles, id);
     if (handle == NULL)
-        return handle_refuse_invalid(sim, "release", id);
-    if (handle->bytes != bytes)
-        return vmm__error(VMM_ERR_DRIVER,
-                          "sim: release of handle %#" PRIx64 " with %" PRIu64
-                          " bytes: it was created with %" PRIu64,
-                          id, bytes, handle->bytes);
+        return vmm__sim_handle_refuse(sim, verb, id);
+    if (handle->bytes != bytes || handle->imported != imported)
+        return vmm__error(
+            VMM_ERR_DRIVER,
+            "sim: %s of handle %#" PRIx64 " with %" PRIu64 " bytes: it was %s with %" PRIu64, verb,
+            id, bytes, handle->imported ? "imported" : "created", handle->bytes);
+    sim_charge(sim, release_cost(handle), bytes);
     vmm__map_remove(&sim->handles, &handle->node);
     handle->released = true;
     sim->census.handles--;
     handle_settle(sim, handle);
-    sim_charge(sim, SIM_COST_RELEASE, bytes);
     return VMM_OK;
+}
+
+vmm_status vmm__sim_release(struct sim *sim, uint64_t id, uint64_t bytes)
+{
+    return vmm__sim_handle_drop(sim, "release", id, bytes, false);
 }
 
 vmm_status vmm__sim_memory_info(struct sim *sim, uint64_t *free_bytes, uint64_t *total_bytes)
@@ -182,7 +216,7 @@ vmm_status vmm__sim_map(struct sim *sim, uint64_t address, uint64_t bytes, uint6
         return range_refuse("map", address, bytes, why);
     struct sim_handle *handle = (struct sim_handle *)vmm__map_find(&sim->handles, id);
     if (handle == NULL)
-        return handle_refuse_invalid(sim, "map", id);
+        return vmm__sim_handle_refuse(sim, "map", id);
     if (handle->bytes != bytes)
         return range_refuse("map", address, bytes, "not a whole handle");
     if (range_is_mapped(sim, reservation, address, bytes))
@@ -255,7 +289,8 @@ vmm_status vmm__sim_unmap(struct sim *sim, uint64_t address, uint64_t bytes)
     while (address < end) {
         struct sim_mapping *mapping = *sim_granule(sim, reservation, address);
         address += mapping->bytes;
-        sim_charge(sim, SIM_COST_UNMAP, mapping->bytes);
+        bool is_shared = mapping->handle->share != NULL;
+        sim_charge(sim, is_shared ? SIM_COST_UNMAP_EXPORTABLE : SIM_COST_UNMAP, mapping->bytes);
         mapping_report_users(sim, mapping);
         mapping_remove(sim, reservation, mapping);
     }
@@ -273,6 +308,13 @@ static void handle_block_maps(struct sim *sim, const struct sim_mapping *mapping
         mapping->bytes, mapping->address);
 }
 
+static enum sim_cost access_cost(const struct sim_mapping *mapping)
+{
+    if (mapping->accessible)
+        return SIM_COST_ACCESS_AGAIN;
+    return mapping->handle->share != NULL ? SIM_COST_ACCESS_EXPORTABLE : SIM_COST_ACCESS;
+}
+
 vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes)
 {
     struct sim_reservation *reservation;
@@ -282,8 +324,7 @@ vmm_status vmm__sim_access(struct sim *sim, uint64_t address, uint64_t bytes)
     uint64_t end = address + bytes;
     while (address < end) {
         struct sim_mapping *mapping = *sim_granule(sim, reservation, address);
-        sim_charge(sim, mapping->accessible ? SIM_COST_ACCESS_AGAIN : SIM_COST_ACCESS,
-                   mapping->bytes);
+        sim_charge(sim, access_cost(mapping), mapping->bytes);
         mapping->accessible = true;
         if (mapping->handle->lost_oldest)
             handle_block_maps(sim, mapping);

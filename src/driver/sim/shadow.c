@@ -147,6 +147,27 @@ bool vmm__sim_shadow_read(struct sim_shadow *shadow, const struct sim_work *work
     return true;
 }
 
+uint64_t vmm__sim_shadow_uncovered(const struct sim_shadow *shadow, const uint64_t *clock)
+{
+    for (uint32_t index = 0; index < shadow->count; index++) {
+        const struct sim_interval *item = &shadow->items[index];
+        if (!sim_epoch_covered(item->writer, clock))
+            return item->writer;
+        uint64_t reader = vmm__sim_users_uncovered(&item->readers, clock);
+        if (reader != 0)
+            return reader;
+    }
+    return 0;
+}
+
+void vmm__sim_shadow_disown(struct sim_shadow *shadow)
+{
+    for (uint32_t index = 0; index < shadow->count; index++) {
+        shadow->items[index].writer = 0;
+        vmm__sim_users_clear(&shadow->items[index].readers);
+    }
+}
+
 void vmm__sim_shadow_free(struct sim_shadow *shadow)
 {
     for (uint32_t index = 0; index < shadow->count; index++)

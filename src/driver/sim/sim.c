@@ -40,12 +40,16 @@ static struct sim *sim_of(struct driver *driver)
 static struct sim *sim_lock(struct driver *driver)
 {
     (void)pthread_mutex_lock(&sim_of(driver)->mutex);
+    if (sim_of(driver)->is_sharing)
+        vmm__sim_share_lock();
     vmm__sim_order_settle(sim_of(driver)); /* the clock may have advanced */
     return sim_of(driver);
 }
 
 static void sim_unlock(struct sim *sim)
 {
+    if (sim->is_sharing)
+        vmm__sim_share_unlock();
     (void)pthread_mutex_unlock(&sim->mutex);
 }
 
@@ -63,8 +67,11 @@ static vmm_status fault_due(struct sim_faults *faults, const char *call)
 
 static void sim_close(struct driver *driver)
 {
-    struct sim *sim = sim_of(driver);
+    struct sim *sim = sim_lock(driver);
     vmm__sim_memory_free(sim);
+    vmm__sim_pins_free(sim);
+    vmm__sim_shares_leave(sim);
+    sim_unlock(sim);
     vmm__sim_space_free(sim);
     vmm__sim_order_free(sim);
     vmm__host_free(sim->runs.items, sim->runs.capacity * sizeof *sim->runs.items);
@@ -90,21 +97,34 @@ static uint64_t sim_clock(struct driver *driver)
         return status;                                                                             \
     }
 VMM_DRIVER_MEMORY_MAP(SIM_CALL, struct driver *driver, sim)
+VMM_DRIVER_SHARE_MAP(SIM_CALL, struct driver *driver, sim)
 VMM_DRIVER_EVENT_MAP(SIM_CALL, struct driver *driver, sim)
 SIM_CALL(copy,
          (struct driver * driver, uint64_t to, uint64_t from, uint64_t bytes, vmm_stream stream),
          (sim, to, from, bytes, stream))
 
 /* Submits the work even if a fault is injected, like sim_read(). */
-static vmm_status sim_clear(struct driver *driver, uint64_t address, uint64_t bytes, uint8_t value,
-                            vmm_stream stream)
-{
-    struct sim *sim = sim_lock(driver);
-    vmm_status fault = fault_due(&sim->faults, "clear");
-    vmm_status status = vmm__sim_clear(sim, address, bytes, value, stream);
-    sim_unlock(sim);
-    return status == VMM_OK ? fault : status;
-}
+#define SIM_WORK_CALL(name, parameters, arguments)                                                 \
+    static vmm_status sim_##name parameters                                                        \
+    {                                                                                              \
+        struct sim *sim = sim_lock(driver);                                                        \
+        vmm_status fault = fault_due(&sim->faults, #name);                                         \
+        vmm_status status = vmm__sim_##name arguments;                                             \
+        sim_unlock(sim);                                                                           \
+        return status == VMM_OK ? fault : status;                                                  \
+    }
+SIM_WORK_CALL(clear,
+              (struct driver * driver, uint64_t address, uint64_t bytes, uint8_t value,
+               vmm_stream stream),
+              (sim, address, bytes, value, stream))
+SIM_WORK_CALL(save,
+              (struct driver * driver, const struct driver_piece *pieces, unsigned count,
+               vmm_stream stream),
+              (sim, pieces, count, stream))
+SIM_WORK_CALL(load,
+              (struct driver * driver, const struct driver_piece *pieces, unsigned count,
+               vmm_stream stream),
+              (sim, pieces, count, stream))
 
 static vmm_status sim_read(struct driver *driver, const struct driver_piece *pieces, unsigned count,
                            vmm_stream stream)

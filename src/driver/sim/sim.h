@@ -8,9 +8,9 @@
 
 #include "driver/driver.h"
 
-/* Sets the lag. A piece of work (fill, check, copy) finishes only after `operations` more pieces are submitted on any
- * stream and everything before it on its stream has finished. 0: it finishes at submission. A delay also waits until
- * the clock reaches its end. When the host waits for work, that work finishes. */
+/* Sets the lag. A piece of work (fill, check, copy, save, load) finishes only after `operations` more pieces are
+ * submitted on any stream and everything before it on its stream has finished. 0: it finishes at submission. A delay,
+ * save or load also waits until the clock reaches its end. When the host waits for work, that work finishes. */
 void vmm__sim_lag_set(struct driver *driver, uint64_t operations);
 
 /* A stream whose next piece of work may finish now: all earlier work of the stream and everything it waits for have
@@ -31,8 +31,8 @@ void vmm__sim_order_set(struct driver *driver, sim_order_fn choose, void *contex
 
 /* Injects faults into numbered calls. Memory and event operations (those counted in driver->tally) are numbered from 1
  * in call order; this function restarts the count. Call `number` returns `status` without any effect, and with for_ever
- * so do all later calls. Exception: clear and read have submitted their work before they fail (D1). number 0 turns
- * faults off. */
+ * so do all later calls. Exception: clear, read, save and load have submitted their work before they fail (D1).
+ * number 0 turns faults off. */
 void vmm__sim_fail_at(struct driver *driver, uint64_t number, vmm_status status, bool for_ever);
 uint64_t vmm__sim_calls(struct driver *driver);        /* numbered calls since then */
 uint64_t vmm__sim_faults_fired(struct driver *driver); /* injected faults among them */
@@ -50,8 +50,9 @@ const char *vmm__sim_mismatch(struct driver *driver);
 struct sim_census {
     uint64_t reservations;
     uint64_t mappings;
-    uint64_t handles;        /* not released */
-    uint64_t physical_bytes; /* including released handles that are still mapped */
+    uint64_t handles;        /* created or imported, and not released */
+    uint64_t physical_bytes; /* of created ones; including released ones that are still mapped */
+    uint64_t pinned_bytes;
     uint64_t events;
 };
 struct sim_census vmm__sim_census(struct driver *driver);

@@ -1,5 +1,5 @@
 /*
- * Work of the sim driver: fill, check, copy, clear, read and delay.
+ * Work of the sim driver: fill, check, copy, clear, read, save, load and delay.
  *
  * Work is never refused because of its addresses: it continues with the parts that are mapped, and misuse that would
  * fail on a GPU is recorded as a violation, at most one for each piece of work. All checks happen at submission; only
@@ -100,6 +100,12 @@ static bool piece_at(struct sim *sim, uint64_t address, uint64_t bytes, uint64_t
     return true;
 }
 
+static struct sim_shadow *piece_shadow(const struct sim *sim, const struct sim_piece *piece)
+{
+    struct sim_handle *handle = piece->mapping->handle;
+    return handle->share != NULL ? vmm__sim_share_shadow(sim, handle->share) : &handle->shadow;
+}
+
 /* Records that the work accesses the piece; false: out of host memory. */
 static bool piece_touch(struct sim *sim, struct sim_work *work, const struct sim_piece *piece)
 {
@@ -116,8 +122,8 @@ static bool piece_write(struct sim *sim, struct sim_work *work, const struct sim
                         uint64_t skip, uint64_t bytes, struct sim_content content)
 {
     uint64_t conflict = 0;
-    if (!vmm__sim_shadow_write(&piece->mapping->handle->shadow, work, piece->offset + skip, bytes,
-                               content, &conflict))
+    if (!vmm__sim_shadow_write(piece_shadow(sim, piece), work, piece->offset + skip, bytes, content,
+                               &conflict))
         return false;
     work_report_race(sim, work, piece->place + skip, conflict);
     return true;
@@ -127,8 +133,8 @@ static bool piece_read(struct sim *sim, struct sim_work *work, const struct sim_
                        uint32_t *first, uint32_t *last)
 {
     uint64_t conflict = 0;
-    if (!vmm__sim_shadow_read(&piece->mapping->handle->shadow, work, piece->offset, piece->bytes,
-                              first, last, &conflict))
+    if (!vmm__sim_shadow_read(piece_shadow(sim, piece), work, piece->offset, piece->bytes, first,
+                              last, &conflict))
         return false;
     work_report_race(sim, work, piece->place, conflict);
     return true;
@@ -136,16 +142,21 @@ static bool piece_read(struct sim *sim, struct sim_work *work, const struct sim_
 
 /* ---- Fill ------------------------------------------------------------------------------------ */
 
+static vmm_status work_submit(struct sim *sim, struct sim_work *work, vmm_stream stream)
+{
+    uint64_t end;
+    if (!vmm__add_checked(work->address, work->bytes, &end))
+        return vmm__error(VMM_ERR_DRIVER,
+                          "sim: %s of %" PRIu64 " bytes at %#" PRIx64 ": exceeds the address space",
+                          work->verb, work->bytes, work->address);
+    return vmm__sim_work_submit(sim, stream, work);
+}
+
 static vmm_status work_begin(struct sim *sim, struct sim_work *work, const char *verb,
                              uint64_t address, uint64_t bytes, vmm_stream stream)
 {
-    uint64_t end;
     *work = (struct sim_work){ .verb = verb, .address = address, .bytes = bytes };
-    if (!vmm__add_checked(address, bytes, &end))
-        return vmm__error(VMM_ERR_DRIVER,
-                          "sim: %s of %" PRIu64 " bytes at %#" PRIx64 ": exceeds the address space",
-                          verb, bytes, address);
-    return vmm__sim_work_submit(sim, stream, work);
+    return work_submit(sim, work, stream);
 }
 
 /* Writes contents to the work's range; places count from its first byte. */
@@ -212,7 +223,7 @@ static bool content_read(struct sim *sim, struct sim_work *work, run_fn visit, v
         if (!piece_read(sim, work, &piece, &first, &last))
             return false;
         for (uint32_t index = first; index < last; index++) {
-            const struct sim_interval *item = &piece.mapping->handle->shadow.items[index];
+            const struct sim_interval *item = &piece_shadow(sim, &piece)->items[index];
             uint64_t place = piece.place + (item->offset - piece.offset);
             if (!visit(context, place, item->bytes, &item->content))
                 return false;
@@ -234,7 +245,7 @@ static vmm_status range_read(struct sim *sim, const struct driver_piece *wanted,
 {
     struct sim_work work;
     vmm_status status = work_begin(sim, &work, "read", wanted->address, wanted->bytes, stream);
-    if (status != VMM_OK || content_read(sim, &work, run_copy_out, wanted->to))
+    if (status != VMM_OK || content_read(sim, &work, run_copy_out, wanted->host))
         return status;
     return work_refuse_no_memory(&work);
 }
@@ -387,4 +398,101 @@ vmm_status vmm__sim_copy(struct sim *sim, uint64_t to, uint64_t from, uint64_t b
     if (copy_read(sim, &work, from) && copy_write(sim, &work, to))
         return VMM_OK;
     return work_refuse_no_memory(&work);
+}
+
+/* ---- Save and load --------------------------------------------------------------------------- */
+
+static vmm_status transfer_begin(struct sim *sim, struct sim_work *work, const char *verb,
+                                 const struct driver_piece *piece, vmm_stream stream)
+{
+    *work = (struct sim_work){ .verb = verb,
+                               .address = piece->address,
+                               .bytes = piece->bytes,
+                               .delay_ns = sim_transfer_ns(piece->bytes) };
+    sim->runs.count = 0;
+    return work_submit(sim, work, stream);
+}
+
+static struct sim_pin *pin_of(const struct sim *sim, const struct driver_piece *piece)
+{
+    return (struct sim_pin *)vmm__pins_find(&sim->pins, piece->host, piece->bytes);
+}
+
+/* Writes the runs to pinned memory. */
+static bool pin_write(struct sim *sim, struct sim_work *work, const struct driver_piece *piece)
+{
+    struct sim_pin *pin = pin_of(sim, piece);
+    uint64_t offset = (uint64_t)(uintptr_t)piece->host - pin->pin.address;
+    uint64_t place = 0;
+    for (uint32_t index = 0; index < sim->runs.count; index++) {
+        const struct sim_run *run = &sim->runs.items[index];
+        uint64_t conflict = 0;
+        if (!vmm__sim_shadow_write(&pin->shadow, work, offset + place, run->bytes, run->content,
+                                   &conflict))
+            return false;
+        work_report_race(sim, work, place, conflict);
+        place += run->bytes;
+    }
+    return true;
+}
+
+/* Reads pinned memory into the runs. */
+static bool pin_read(struct sim *sim, struct sim_work *work, const struct driver_piece *piece)
+{
+    struct sim_pin *pin = pin_of(sim, piece);
+    uint64_t offset = (uint64_t)(uintptr_t)piece->host - pin->pin.address;
+    uint32_t first;
+    uint32_t last;
+    uint64_t conflict = 0;
+    if (!vmm__sim_shadow_read(&pin->shadow, work, offset, piece->bytes, &first, &last, &conflict))
+        return false;
+    work_report_race(sim, work, 0, conflict);
+    for (uint32_t index = first; index < last; index++) {
+        const struct sim_interval *item = &pin->shadow.items[index];
+        if (!run_add(&sim->runs, item->offset - offset, item->bytes, &item->content))
+            return false;
+    }
+    return true;
+}
+
+static vmm_status piece_save(struct sim *sim, const struct driver_piece *piece, vmm_stream stream)
+{
+    struct sim_work work;
+    vmm_status status = transfer_begin(sim, &work, "save", piece, stream);
+    if (status != VMM_OK)
+        return status;
+    sim_charge(sim, SIM_COST_SAVE, piece->bytes);
+    if (copy_read(sim, &work, piece->address) && pin_write(sim, &work, piece))
+        return VMM_OK;
+    return work_refuse_no_memory(&work);
+}
+
+static vmm_status piece_load(struct sim *sim, const struct driver_piece *piece, vmm_stream stream)
+{
+    struct sim_work work;
+    vmm_status status = transfer_begin(sim, &work, "load", piece, stream);
+    if (status != VMM_OK)
+        return status;
+    sim_charge(sim, SIM_COST_LOAD, piece->bytes);
+    if (pin_read(sim, &work, piece) && copy_write(sim, &work, piece->address))
+        return VMM_OK;
+    return work_refuse_no_memory(&work);
+}
+
+vmm_status vmm__sim_save(struct sim *sim, const struct driver_piece *pieces, unsigned count,
+                         vmm_stream stream)
+{
+    vmm_status status = vmm__pins_check(&sim->pins, "sim: save", pieces, count);
+    for (unsigned i = 0; i < count && status == VMM_OK; i++)
+        status = piece_save(sim, &pieces[i], stream);
+    return status;
+}
+
+vmm_status vmm__sim_load(struct sim *sim, const struct driver_piece *pieces, unsigned count,
+                         vmm_stream stream)
+{
+    vmm_status status = vmm__pins_check(&sim->pins, "sim: load", pieces, count);
+    for (unsigned i = 0; i < count && status == VMM_OK; i++)
+        status = piece_load(sim, &pieces[i], stream);
+    return status;
 }

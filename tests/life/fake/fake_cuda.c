@@ -91,7 +91,9 @@ static void fake_end(void)
 static uint64_t taken_of(const struct context *context)
 {
     const struct driver *memory = context->memory;
-    return memory == NULL ? 0 : memory->reservations + memory->handles + memory->mapped_bytes;
+    return memory == NULL
+               ? 0
+               : memory->reservations + memory->handles + memory->imports + memory->mapped_bytes;
 }
 
 static uint64_t taken(int device)
@@ -102,7 +104,7 @@ static uint64_t taken(int device)
 static uint64_t outstanding(int device)
 {
     const struct driver *memory = fake_contexts[device].memory;
-    return memory == NULL ? 0 : taken(device) + memory->events;
+    return memory == NULL ? 0 : taken(device) + memory->events + memory->pinned_bytes;
 }
 
 static bool is_set(const char *name)
@@ -187,6 +189,13 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
     (void)device;
     CALL_BEGIN();
     *value = attribute != CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED || has_vmm;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
+{
+    CALL_BEGIN();
+    memset(uuid->bytes, device + 1, sizeof uuid->bytes);
     return CUDA_SUCCESS;
 }
 

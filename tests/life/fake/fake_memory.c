@@ -2,8 +2,10 @@
 #define _GNU_SOURCE
 #include "fake_internal.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Records are never freed, so that a second release of a handle is detected. */
 struct handle {
@@ -11,11 +13,14 @@ struct handle {
     struct context *context; /* of its device */
     uint64_t handle;
     size_t bytes;
+    bool is_imported;
     bool is_released;
     uint64_t
         first; /* where it is mapped first and second; 0: nowhere yet. Only if the device lies. */
     uint64_t second;
 };
+
+#define FILE_HANDLE CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 static _Atomic(struct handle *) handles;
 
@@ -59,6 +64,34 @@ static void range_add(struct context *context, uint64_t address, size_t bytes)
     };
     while (!atomic_compare_exchange_weak(&ranges, &range->next, range))
         continue;
+}
+
+/* Pinned memory. Records are never freed. */
+struct pin_record {
+    struct pin_record *next;
+    const void *host;
+    _Atomic size_t bytes; /* 0: no longer pinned */
+};
+
+static _Atomic(struct pin_record *) pinned;
+
+static void pin_add(const void *host, size_t bytes)
+{
+    struct pin_record *record = calloc(1, sizeof *record);
+    if (record == NULL)
+        abort();
+    *record = (struct pin_record){ .next = atomic_load(&pinned), .host = host, .bytes = bytes };
+    while (!atomic_compare_exchange_weak(&pinned, &record->next, record))
+        continue;
+}
+
+/* Returns how many bytes were pinned there. */
+static size_t pin_remove(const void *host)
+{
+    struct pin_record *record = atomic_load(&pinned);
+    while (record != NULL && (record->host != host || atomic_load(&record->bytes) == 0))
+        record = record->next;
+    return record == NULL ? 0 : atomic_exchange(&record->bytes, 0);
 }
 
 static struct range *range_of(uint64_t address)
@@ -122,10 +155,13 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 {
     CONTEXT_CALL_BEGIN();
     if (property->type != CU_MEM_ALLOCATION_TYPE_PINNED || flags != 0 ||
+        (property->requestedHandleTypes != FILE_HANDLE &&
+         property->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) ||
         &fake_contexts[property->location.id] != context)
         return fake_misuse(__func__, "property", CUDA_ERROR_INVALID_VALUE);
     uint64_t made;
-    vmm_status status = vmm__driver_create(memory, bytes, &made);
+    vmm_status status =
+        vmm__driver_create(memory, bytes, property->requestedHandleTypes == FILE_HANDLE, &made);
     if (status == VMM_OK)
         *handle = (CUmemGenericAllocationHandle)(uintptr_t)handle_add(context, made, bytes);
     return fake_result(__func__, status);
@@ -137,9 +173,51 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle value)
     struct handle *handle = handle_of(value);
     if (handle == NULL)
         return fake_misuse(__func__, "no such handle", CUDA_ERROR_INVALID_VALUE);
-    vmm_status status = vmm__driver_release(handle->context->memory, handle->handle, handle->bytes);
+    struct driver *memory = handle->context->memory;
+    vmm_status status = handle->is_imported
+                            ? vmm__driver_share_release(memory, handle->handle, handle->bytes)
+                            : vmm__driver_release(memory, handle->handle, handle->bytes);
     handle->is_released = status == VMM_OK;
     return fake_result(__func__, status);
+}
+
+/* ---- Handles that processes share -------------------------------------------------------------- */
+
+EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle value,
+                                             CUmemAllocationHandleType type,
+                                             unsigned long long flags)
+{
+    CALL_BEGIN();
+    const struct handle *handle = handle_of(value);
+    if (handle == NULL || type != FILE_HANDLE || flags != 0)
+        return fake_misuse(__func__, "arguments", CUDA_ERROR_INVALID_VALUE);
+    int descriptor;
+    struct driver *memory = handle->context->memory;
+    vmm_status status = vmm__driver_share_export(memory, handle->handle, &descriptor);
+    if (status == VMM_OK) {
+        (void)fcntl(descriptor, F_SETFD, 0); /* CUDA does not promise more */
+        memcpy(out, &descriptor, sizeof descriptor);
+    }
+    return status == VMM_OK ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Finds the size itself, as CUDA does. A wrong descriptor is no misuse. */
+EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
+                                               CUmemAllocationHandleType type)
+{
+    CONTEXT_CALL_BEGIN();
+    struct stat file;
+    uint64_t made;
+    int descriptor = (int)(intptr_t)os_handle;
+    if (type != FILE_HANDLE)
+        return fake_misuse(__func__, "type", CUDA_ERROR_INVALID_VALUE);
+    if (fstat(descriptor, &file) != 0 ||
+        vmm__driver_share_import(memory, descriptor, (uint64_t)file.st_size, &made) != VMM_OK)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct handle *handle = handle_add(context, made, (size_t)file.st_size);
+    handle->is_imported = true;
+    *out = (CUmemGenericAllocationHandle)(uintptr_t)handle;
+    return CUDA_SUCCESS;
 }
 
 /* ---- Second mappings of devices that lie ------------------------------------------------------ */
@@ -147,7 +225,7 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle value)
 static vmm_status other_bytes_map(struct driver *memory, uint64_t address, size_t bytes)
 {
     uint64_t other;
-    vmm_status status = vmm__driver_create(memory, bytes, &other);
+    vmm_status status = vmm__driver_create(memory, bytes, false, &other);
     if (status != VMM_OK)
         return status;
     status = vmm__driver_map(memory, address, bytes, other);
@@ -182,9 +260,12 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 {
     CONTEXT_CALL_BEGIN();
     struct handle *handle = handle_of(value);
-    if (handle == NULL || handle->context != context || offset != 0 || flags != 0 ||
-        bytes != handle->bytes)
+    if (handle == NULL || handle->context != context || offset != 0 || flags != 0)
         return fake_misuse(__func__, "arguments", CUDA_ERROR_INVALID_VALUE);
+    if (bytes != handle->bytes)
+        return handle->is_imported
+                   ? CUDA_ERROR_INVALID_VALUE
+                   : fake_misuse(__func__, "part of a handle", CUDA_ERROR_INVALID_VALUE);
     if (fake_cuda.alias != FAKE_ALIAS_WORKS)
         return lying_map(memory, handle, address);
     return fake_result(__func__, vmm__driver_map(memory, address, bytes, handle->handle));
@@ -259,4 +340,36 @@ EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t by
 {
     CONTEXT_CALL_BEGIN();
     return fake_result(__func__, vmm__driver_copy(memory, to, from, bytes, stream));
+}
+
+/* ---- Pinned memory ------------------------------------------------------------------------------- */
+
+EXPORT CUresult cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags)
+{
+    CONTEXT_CALL_BEGIN();
+    if (flags != CU_MEMHOSTREGISTER_PORTABLE)
+        return fake_misuse(__func__, "flags", CUDA_ERROR_INVALID_VALUE);
+    vmm_status status = vmm__driver_pin(memory, host, bytes);
+    if (status == VMM_ERR_DRIVER)
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (status == VMM_OK)
+        pin_add(host, bytes);
+    return fake_result(__func__, status);
+}
+
+EXPORT CUresult cuMemHostUnregister(void *host)
+{
+    CONTEXT_CALL_BEGIN();
+    size_t bytes = pin_remove(host);
+    if (bytes == 0)
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    return fake_result(__func__, vmm__driver_unpin(memory, host, bytes));
+}
+
+EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes,
+                                     CUstream stream)
+{
+    CONTEXT_CALL_BEGIN();
+    struct driver_piece piece = { .address = to, .bytes = bytes, .host = (void *)(uintptr_t)from };
+    return fake_result(__func__, vmm__driver_load(memory, &piece, 1, stream));
 }

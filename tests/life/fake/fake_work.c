@@ -144,7 +144,7 @@ EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t byte
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     CONTEXT_CALL_BEGIN();
-    struct driver_piece piece = { .address = from, .bytes = bytes, .to = to };
+    struct driver_piece piece = { .address = from, .bytes = bytes, .host = to };
     return fake_result(__func__, vmm__driver_read(memory, &piece, 1, stream));
 }
 

@@ -21,7 +21,8 @@ static bool fails(enum driver_call call, vmm_status *status)
 /* Work is submitted also if its call fails: see vmm__sim_fail_at(). Of other calls nothing is done. */
 static bool submits(enum driver_call call)
 {
-    return call == DRIVER_CALL_clear || call == DRIVER_CALL_read;
+    return call == DRIVER_CALL_clear || call == DRIVER_CALL_read || call == DRIVER_CALL_save ||
+           call == DRIVER_CALL_load;
 }
 
 #define SHIM(name, parameters, arguments)                                                          \

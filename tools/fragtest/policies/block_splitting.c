@@ -38,7 +38,7 @@ static struct block_splitting *self_of(struct policy *policy)
 
 static vmm_status segment_back(struct driver *driver, struct segment *segment)
 {
-    vmm_status status = vmm__driver_create(driver, segment->bytes, &segment->handle);
+    vmm_status status = vmm__driver_create(driver, segment->bytes, false, &segment->handle);
     if (status != VMM_OK)
         return status;
     status = vmm__driver_map(driver, segment->address, segment->bytes, segment->handle);

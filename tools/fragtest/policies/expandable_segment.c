@@ -54,7 +54,7 @@ vmm_status segment_unmap(struct driver *driver, struct segment *segment, uint64_
 static vmm_status page_map(struct driver *driver, struct segment *segment, uint64_t address)
 {
     uint64_t *handle = page_handle(segment, address);
-    vmm_status status = vmm__driver_create(driver, segment->page_bytes, handle);
+    vmm_status status = vmm__driver_create(driver, segment->page_bytes, false, handle);
     if (status != VMM_OK)
         return status;
     status = vmm__driver_map(driver, address, segment->page_bytes, *handle);

@@ -1,0 +1,128 @@
+/*
+ * Handles that processes share, and pinned host memory, of the cuda driver.
+ *
+ * Owns: nothing. Called by: the driver table, any thread; probe.c. Locks: none; libcuda has its own.
+ */
+#define _GNU_SOURCE
+#include "base/error.h"
+#include "driver/cuda/internal.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+
+vmm_status vmm__cuda_sharing_refuse(const struct driver *driver)
+{
+    return vmm__error(VMM_ERR_UNSUPPORTED, "%s cannot share memory between processes: %s",
+                      driver->device_name, driver->sharing_failure);
+}
+
+vmm_status vmm__cuda_share_export(struct driver *driver, uint64_t handle, int *descriptor)
+{
+    int exported = -1;
+    CUDA_CALL(vmm__cuda_of(driver),
+              cuMemExportToShareableHandle(&exported, handle,
+                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+              VMM_ERR_HOST_OOM, "cuMemExportToShareableHandle(0x%" PRIx64 ")", handle);
+    if (status != VMM_OK)
+        return status;
+    (void)fcntl(exported, F_SETFD, FD_CLOEXEC);
+    *descriptor = exported;
+    return VMM_OK;
+}
+
+/* ---- Import ---------------------------------------------------------------------------------- */
+
+static vmm_status descriptor_read(const struct cuda_driver *cuda, int descriptor,
+                                  uint64_t *imported)
+{
+    CUmemGenericAllocationHandle found = 0;
+    if (fcntl(descriptor, F_GETFD) < 0)
+        return vmm__error(VMM_ERR_DRIVER, "share_import: %d is not a file descriptor", descriptor);
+    CUDA_CALL(cuda,
+              cuMemImportFromShareableHandle(&found, (void *)(intptr_t)descriptor,
+                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+              VMM_ERR_DEVICE_OOM, "cuMemImportFromShareableHandle(descriptor %d)", descriptor);
+    if (status == VMM_OK)
+        *imported = found;
+    return status;
+}
+
+/* Undoes a step of import_try(); if the driver refuses, asks it once more. On a lost device that needs no context.
+ * Keeps the first failure and its line. */
+static vmm_status step_undo(vmm_status first,
+                            vmm_status (*undo)(struct driver *driver, uint64_t subject,
+                                               uint64_t bytes),
+                            struct driver *driver, uint64_t subject, uint64_t bytes)
+{
+    struct error_line before;
+    struct error_line refusal;
+    vmm__error_save(&before);
+    vmm_status status = undo(driver, subject, bytes);
+    vmm__error_save(&refusal);
+    if (status == VMM_ERR_LOST)
+        vmm__lost_note(&driver->lost);
+    if (status != VMM_OK && undo(driver, subject, bytes) == VMM_OK && status != VMM_ERR_LOST)
+        status = VMM_OK;
+    vmm__error_restore(first == VMM_OK && status != VMM_OK ? &refusal : &before);
+    return first != VMM_OK ? first : status;
+}
+
+/* CUDA does not tell the size of an imported handle, nor whether this device can access it. It maps whole handles only,
+ * so a mapping tells both. */
+static vmm_status import_try(struct driver *driver, uint64_t handle, uint64_t bytes)
+{
+    uint64_t address = 0;
+    vmm_status status = vmm__cuda_reserve(driver, bytes, 0, &address);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__cuda_map(driver, address, bytes, handle);
+    if (status == VMM_OK) {
+        status = vmm__cuda_access(driver, address, bytes);
+        status = step_undo(status, vmm__cuda_unmap, driver, address, bytes);
+    }
+    return step_undo(status, vmm__cuda_address_free, driver, address, bytes);
+}
+
+vmm_status vmm__cuda_share_import(struct driver *driver, int descriptor, uint64_t bytes,
+                                  uint64_t *handle)
+{
+    uint64_t imported = 0;
+    if (!driver->has_sharing)
+        return vmm__cuda_sharing_refuse(driver);
+    vmm_status status = descriptor_read(vmm__cuda_of(driver), descriptor, &imported);
+    if (status != VMM_OK)
+        return status;
+    status = import_try(driver, imported, bytes);
+    if (status == VMM_OK) {
+        *handle = imported;
+        return VMM_OK;
+    }
+    (void)step_undo(status, vmm__cuda_release, driver, imported, bytes);
+    struct error_line reason;
+    vmm__error_save(&reason);
+    return vmm__error(status,
+                      "share_import(descriptor %d): not %" PRIu64
+                      " bytes that this device can access: %.280s",
+                      descriptor, bytes, reason.text);
+}
+
+vmm_status vmm__cuda_share_release(struct driver *driver, uint64_t handle, uint64_t bytes)
+{
+    return vmm__cuda_release(driver, handle, bytes);
+}
+
+/* ---- Pinned memory --------------------------------------------------------------------------- */
+
+vmm_status vmm__cuda_pin(struct driver *driver, void *host, uint64_t bytes)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuMemHostRegister_v2(host, bytes, CU_MEMHOSTREGISTER_PORTABLE),
+              VMM_ERR_HOST_OOM, "cuMemHostRegister(%p, %" PRIu64 ")", host, bytes);
+    return status;
+}
+
+vmm_status vmm__cuda_unpin(struct driver *driver, void *host, uint64_t bytes)
+{
+    CUDA_CALL(vmm__cuda_of(driver), cuMemHostUnregister(host), VMM_ERR_HOST_OOM,
+              "cuMemHostUnregister(%p) of %" PRIu64 " bytes", host, bytes);
+    return status;
+}

@@ -1,0 +1,120 @@
+/*
+ * Handles of the host driver that processes share, and pinned memory.
+ *
+ * An exported descriptor is one more of the handle's own file. Pinning changes nothing: the driver only records it, to
+ * check the callers' guarantee P8.
+ * Owns: the records of pinned memory. Called by: the driver table, any thread; handle.c. memory.lock guards everything.
+ */
+#define _GNU_SOURCE
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "driver/host/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Export ---------------------------------------------------------------------------------- */
+
+static vmm_status descriptor_copy(const char *call, int descriptor, int *copy)
+{
+    int copied = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (copied < 0)
+        return vmm__error(VMM_ERR_DRIVER, "%s: fcntl(F_DUPFD_CLOEXEC) of descriptor %d: %s (%d)",
+                          call, descriptor, strerror(errno), errno);
+    *copy = copied;
+    return VMM_OK;
+}
+
+vmm_status vmm__host_share_export_locked(struct host_memory *memory, uint64_t id, int *descriptor)
+{
+    VMM_ASSERT_HELD(&memory->lock);
+    const struct host_handle *handle = vmm__host_handle_find_locked(memory, id);
+    if (handle == NULL || handle->descriptor < 0 || handle->imported)
+        return vmm__error(VMM_ERR_DRIVER,
+                          "share_export(handle 0x%" PRIx64 "): not created as exportable", id);
+    return descriptor_copy("share_export", handle->descriptor, descriptor);
+}
+
+/* ---- Import ---------------------------------------------------------------------------------- */
+
+/* Only a file that create() made has these seals, so it cannot get shorter under its mappings. */
+static vmm_status descriptor_check(int descriptor, uint64_t bytes)
+{
+    struct stat file;
+    int mode = fcntl(descriptor, F_GETFL);
+    if (mode < 0 || fstat(descriptor, &file) != 0)
+        return vmm__error(VMM_ERR_DRIVER, "share_import: %d is not a file descriptor", descriptor);
+    if (fcntl(descriptor, F_GET_SEALS) != HOST_SHARED_SEALS || (mode & O_ACCMODE) != O_RDWR)
+        return vmm__error(VMM_ERR_DRIVER,
+                          "share_import: descriptor %d is not one that the host driver exports",
+                          descriptor);
+    if ((uint64_t)file.st_size != bytes)
+        return vmm__error(VMM_ERR_DRIVER,
+                          "share_import: descriptor %d has %" PRIu64 " bytes, not %" PRIu64,
+                          descriptor, (uint64_t)file.st_size, bytes);
+    return VMM_OK;
+}
+
+vmm_status vmm__host_share_import_locked(struct host_memory *memory, int descriptor, uint64_t bytes,
+                                         uint64_t *id)
+{
+    VMM_ASSERT_HELD(&memory->lock);
+    if (bytes == 0 || !vmm__is_aligned(bytes, HOST_GRANULE_BYTES))
+        return vmm__error(VMM_ERR_DRIVER, "share_import(%" PRIu64 "): not whole granules", bytes);
+    vmm_status status = descriptor_check(descriptor, bytes);
+    if (status != VMM_OK)
+        return status;
+    struct host_handle *handle = vmm__host_alloc(1, sizeof *handle);
+    if (handle == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "share_import: out of host memory for the record");
+    handle->bytes = bytes;
+    handle->imported = true;
+    status = descriptor_copy("share_import", descriptor, &handle->descriptor);
+    if (status != VMM_OK) {
+        vmm__host_free(handle, sizeof *handle);
+        return status;
+    }
+    *id = vmm__host_handle_add_locked(memory, handle);
+    return VMM_OK;
+}
+
+vmm_status vmm__host_share_release_locked(struct host_memory *memory, uint64_t id, uint64_t bytes)
+{
+    return vmm__host_handle_drop_locked(memory, "share_release", id, bytes, true);
+}
+
+/* ---- Pinned memory --------------------------------------------------------------------------- */
+
+vmm_status vmm__host_pin_locked(struct host_memory *memory, void *host, uint64_t bytes)
+{
+    VMM_ASSERT_HELD(&memory->lock);
+    struct pin *pin = vmm__host_alloc(1, sizeof *pin);
+    if (pin == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "pin: out of host memory for the record");
+    vmm_status status = vmm__pins_add(&memory->pins, pin, host, bytes);
+    if (status != VMM_OK)
+        vmm__host_free(pin, sizeof *pin);
+    return status;
+}
+
+vmm_status vmm__host_unpin_locked(struct host_memory *memory, void *host, uint64_t bytes)
+{
+    VMM_ASSERT_HELD(&memory->lock);
+    struct pin *pin = vmm__pins_take(&memory->pins, host, bytes);
+    if (pin == NULL)
+        return VMM_ERR_DRIVER;
+    vmm__host_free(pin, sizeof *pin);
+    return VMM_OK;
+}
+
+void vmm__host_pins_close(struct host_memory *memory)
+{
+    struct pin *pin;
+    while ((pin = vmm__pins_take_any(&memory->pins)) != NULL)
+        vmm__host_free(pin, sizeof *pin);
+}

@@ -1,0 +1,284 @@
+/*
+ * Memory that the sim drivers of one process share, and pinned memory.
+ *
+ * The descriptor of an exported handle is a file with a record that names the memory. Nothing else crosses it, as the
+ * memory is only a shadow in this process: another process is refused. A driver that uses memory after another one
+ * forgets who used it before, because the epochs of drivers cannot be compared: their users order their work.
+ *
+ * Owns: the process-wide list of shared memory, and the shadows of pinned memory. Called by: sim.c, memory.c, work.c;
+ * any thread. share_lock guards the list and all shared memory; it is taken after sim->mutex (I1). A child of fork()
+ * begins with an empty list and a lock of its own.
+ */
+#define _GNU_SOURCE
+#include "driver/sim/internal.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fork.h"
+#include "base/hostmem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct sim_share {
+    struct sim_share *next;
+    uint64_t id;
+    uint64_t bytes;
+    uint64_t handles;       /* that stand for it */
+    const struct sim *user; /* the driver whose epochs the shadow has */
+    struct sim_shadow shadow;
+};
+
+/* The contents of an exported descriptor's file. */
+struct share_record {
+    char magic[16];
+    uint64_t process; /* differs in every process */
+    uint64_t id;
+    uint64_t bytes;
+};
+
+static const char record_magic[16] = "vmmcache sim";
+
+enum { RECORD_SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
+
+static pthread_mutex_t share_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sim_share *shares;
+static uint64_t last_share;
+static uint64_t process; /* 0: not chosen yet */
+
+/* ---- The list -------------------------------------------------------------------------------- */
+
+/* The parent's memory stays the parent's. */
+static void child_reset(void)
+{
+    share_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    shares = NULL;
+    process = 0;
+}
+
+void vmm__sim_share_lock(void)
+{
+    (void)pthread_mutex_lock(&share_lock);
+}
+
+void vmm__sim_share_unlock(void)
+{
+    (void)pthread_mutex_unlock(&share_lock);
+}
+
+/* From now on the driver's calls hold the lock; sim_unlock() releases it. */
+static vmm_status sharing_begin(struct sim *sim)
+{
+    if (sim->is_sharing)
+        return VMM_OK;
+    vmm_status status = vmm__fork_watch(child_reset);
+    if (status != VMM_OK)
+        return status;
+    vmm__sim_share_lock();
+    sim->is_sharing = true;
+    if (process == 0)
+        process = vmm__clock_ns() ^ (uint64_t)getpid() << 40;
+    return VMM_OK;
+}
+
+struct sim_share *vmm__sim_share_new(struct sim *sim, uint64_t bytes)
+{
+    struct sim_share *share = vmm__host_alloc(1, sizeof *share);
+    if (share == NULL || sharing_begin(sim) != VMM_OK) {
+        vmm__host_free(share, sizeof *share);
+        return NULL;
+    }
+    *share = (struct sim_share){ .next = shares, .id = ++last_share, .bytes = bytes, .handles = 1 };
+    shares = share;
+    return share;
+}
+
+void vmm__sim_share_drop(struct sim_share *share)
+{
+    if (--share->handles != 0)
+        return;
+    struct sim_share **link = &shares;
+    while (*link != share)
+        link = &(*link)->next;
+    *link = share->next;
+    vmm__sim_shadow_free(&share->shadow);
+    vmm__host_free(share, sizeof *share);
+}
+
+struct sim_shadow *vmm__sim_share_shadow(const struct sim *sim, struct sim_share *share)
+{
+    if (share->user != sim)
+        vmm__sim_shadow_disown(&share->shadow);
+    share->user = sim;
+    return &share->shadow;
+}
+
+void vmm__sim_shares_leave(struct sim *sim)
+{
+    for (struct sim_share *share = sim->is_sharing ? shares : NULL; share != NULL;
+         share = share->next) {
+        if (share->user == sim)
+            (void)vmm__sim_share_shadow(NULL, share);
+    }
+}
+
+/* ---- Export ---------------------------------------------------------------------------------- */
+
+static bool record_write(int descriptor, const struct share_record *record)
+{
+    return write(descriptor, record, sizeof *record) == (ssize_t)sizeof *record &&
+           fcntl(descriptor, F_ADD_SEALS, RECORD_SEALS) == 0;
+}
+
+static vmm_status record_export(const struct sim_share *share, int *descriptor)
+{
+    struct share_record record = { .process = process, .id = share->id, .bytes = share->bytes };
+    memcpy(record.magic, record_magic, sizeof record.magic);
+    int created = memfd_create("vmmcache sim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (created >= 0 && record_write(created, &record)) {
+        *descriptor = created;
+        return VMM_OK;
+    }
+    int code = errno;
+    if (created >= 0)
+        (void)close(created);
+    return vmm__error(VMM_ERR_DRIVER, "sim: share export: no file for the record: %s (%d)",
+                      strerror(code), code);
+}
+
+vmm_status vmm__sim_share_export(struct sim *sim, uint64_t id, int *descriptor)
+{
+    const struct sim_handle *handle = (struct sim_handle *)vmm__map_find(&sim->handles, id);
+    if (handle == NULL)
+        return vmm__sim_handle_refuse(sim, "share export", id);
+    if (handle->share == NULL || handle->imported)
+        return vmm__error(VMM_ERR_DRIVER,
+                          "sim: share export: handle %#" PRIx64 " was not created as exportable",
+                          id);
+    vmm_status status = record_export(handle->share, descriptor);
+    if (status == VMM_OK)
+        sim_charge(sim, SIM_COST_SHARE_EXPORT, handle->bytes);
+    return status;
+}
+
+/* ---- Import ---------------------------------------------------------------------------------- */
+
+static vmm_status import_refuse(int descriptor, const char *why)
+{
+    return vmm__error(VMM_ERR_DRIVER, "sim: share import: descriptor %d %s", descriptor, why);
+}
+
+static bool record_read(int descriptor, struct share_record *record)
+{
+    struct stat file;
+    return fstat(descriptor, &file) == 0 && file.st_size == (off_t)sizeof *record &&
+           fcntl(descriptor, F_GET_SEALS) == RECORD_SEALS &&
+           pread(descriptor, record, sizeof *record, 0) == (ssize_t)sizeof *record &&
+           memcmp(record->magic, record_magic, sizeof record->magic) == 0;
+}
+
+static vmm_status share_find(int descriptor, uint64_t bytes, struct sim_share **out)
+{
+    struct share_record record;
+    struct sim_share *share = shares;
+    if (!record_read(descriptor, &record))
+        return import_refuse(descriptor, "is not one that a sim driver exports");
+    if (record.process != process)
+        return import_refuse(descriptor,
+                             "comes from another process, which has its own simulation");
+    while (share != NULL && share->id != record.id)
+        share = share->next;
+    if (share == NULL)
+        return import_refuse(descriptor, "names memory that no longer exists");
+    if (share->bytes != bytes || record.bytes != bytes)
+        return vmm__error(VMM_ERR_DRIVER,
+                          "sim: share import: descriptor %d has %" PRIu64 " bytes, not %" PRIu64,
+                          descriptor, share->bytes, bytes);
+    *out = share;
+    return VMM_OK;
+}
+
+vmm_status vmm__sim_share_import(struct sim *sim, int descriptor, uint64_t bytes, uint64_t *id)
+{
+    struct sim_share *share = NULL;
+    vmm_status status = sharing_begin(sim);
+    if (status == VMM_OK)
+        status = share_find(descriptor, bytes, &share);
+    if (status != VMM_OK)
+        return status;
+    struct sim_handle *handle = vmm__host_alloc(1, sizeof *handle);
+    if (handle == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: share import: out of host memory for its record");
+    handle->bytes = bytes;
+    handle->imported = true;
+    handle->share = share;
+    share->handles++;
+    sim_charge(sim, SIM_COST_SHARE_IMPORT, bytes);
+    *id = vmm__sim_handle_add(sim, handle);
+    return VMM_OK;
+}
+
+vmm_status vmm__sim_share_release(struct sim *sim, uint64_t id, uint64_t bytes)
+{
+    return vmm__sim_handle_drop(sim, "share release", id, bytes, true);
+}
+
+/* ---- Pinned memory --------------------------------------------------------------------------- */
+
+vmm_status vmm__sim_pin(struct sim *sim, void *host, uint64_t bytes)
+{
+    struct sim_pin *pinned = vmm__host_alloc(1, sizeof *pinned);
+    if (pinned == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "sim: pin: out of host memory for its record");
+    vmm_status status = vmm__pins_add(&sim->pins, &pinned->pin, host, bytes);
+    if (status != VMM_OK) {
+        vmm__host_free(pinned, sizeof *pinned);
+        return status;
+    }
+    sim->census.pinned_bytes += bytes;
+    sim_charge(sim, SIM_COST_PIN, bytes);
+    return VMM_OK;
+}
+
+static void pin_free(struct sim_pin *pinned)
+{
+    vmm__sim_shadow_free(&pinned->shadow);
+    vmm__host_free(pinned, sizeof *pinned);
+}
+
+/* CUDA lets the pages go although a copy may still write to them. */
+static void pin_report_users(struct sim *sim, const struct sim_pin *pinned)
+{
+    uint64_t epoch = vmm__sim_shadow_uncovered(&pinned->shadow, sim->order.observed);
+    if (epoch == 0)
+        return;
+    const struct sim_stream *stream = sim->order.streams[sim_epoch_stream(epoch)];
+    vmm__sim_report_add(&sim->violations, 1,
+                        "unpin of %" PRIu64 " bytes at %#" PRIx64 " during work %" PRIu64
+                        " of stream %p, whose end the host has not observed",
+                        pinned->pin.bytes, pinned->pin.address, sim_epoch_sequence(epoch),
+                        stream->name);
+}
+
+vmm_status vmm__sim_unpin(struct sim *sim, void *host, uint64_t bytes)
+{
+    struct sim_pin *pinned = (struct sim_pin *)vmm__pins_take(&sim->pins, host, bytes);
+    if (pinned == NULL)
+        return VMM_ERR_DRIVER;
+    pin_report_users(sim, pinned);
+    pin_free(pinned);
+    sim->census.pinned_bytes -= bytes;
+    sim_charge(sim, SIM_COST_UNPIN, bytes);
+    return VMM_OK;
+}
+
+void vmm__sim_pins_free(struct sim *sim)
+{
+    struct pin *pin;
+    while ((pin = vmm__pins_take_any(&sim->pins)) != NULL)
+        pin_free((struct sim_pin *)pin);
+}
