@@ -696,7 +696,8 @@ typedef int (*vmm_pool_filter)(void *context, vmm_stream stream);
  *           passes the filter. If several routes match, the latest wins. For a pool of the kind
  *           GRAPH, the call records an event on each stream that is not being captured, so that
  *           during the capture the cache can tell which memory is free: call it before the capture
- *           begins. Until the end of such a route the cache does not wait for the whole device.
+ *           begins. Until the end of such a route, streams that pass its filter count as being
+ *           captured, and the cache does not wait for the whole device.
  * Takes:    filter; NULL: every stream.
  * Returns:  VMM_OK.
  * Threads:  any.

@@ -80,7 +80,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
         return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for the cache");
     settings_take(cache, config, driver);
     vmm__fair_init(&cache->grow_lock);
-    vmm__routes_init(&cache->routes);
+    vmm__routes_init(cache);
     vmm__timeline_init(&cache->copies, driver, NULL);
     status = vmm__vm_init(&cache->vm, driver, limits_choose(config, driver));
     if (status != VMM_OK)

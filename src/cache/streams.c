@@ -73,7 +73,7 @@ static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream, bool 
     for (struct lane *lane = lane_first(cache, stream); lane != NULL;
          lane = lane_next(cache, lane)) {
         struct timeline *timeline = &lane->timeline;
-        vmm_status status = vmm__timeline_record(timeline, vmm__timeline_now(timeline));
+        vmm_status status = vmm__timeline_record_last(timeline);
         *is_stale = vmm__timeline_is_stale(timeline);
         if (status != VMM_OK)
             return status;

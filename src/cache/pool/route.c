@@ -16,9 +16,35 @@ struct push {
 
 static _Thread_local struct push *innermost;
 
-void vmm__routes_init(struct routes *routes)
+static bool is_accepted(const struct vmm_cache *cache, const struct route *route, vmm_stream stream)
 {
+    if (route->filter == NULL)
+        return true;
+    struct callback callback;
+    vmm__callback_begin(&callback, cache, true);
+    bool accepts = route->filter(route->context, stream) != 0;
+    vmm__callback_end(&callback);
+    return accepts;
+}
+
+/* Whether a route to a graph pool accepts a stream: it may be captured at any time. */
+static bool is_announced(void *context, vmm_stream stream)
+{
+    struct vmm_cache *cache = context;
+    vmm__mutex_lock(&cache->routes.lock);
+    const struct route *route = cache->routes.first;
+    while (route != NULL &&
+           !(route->pool->kind == VMM_POOL_GRAPH && is_accepted(cache, route, stream)))
+        route = route->next;
+    vmm__mutex_unlock(&cache->routes.lock);
+    return route != NULL;
+}
+
+void vmm__routes_init(struct vmm_cache *cache)
+{
+    struct routes *routes = &cache->routes;
     vmm__mutex_init(&routes->lock);
+    routes->watch = (struct capture_watch){ .is_announced = is_announced, .context = cache };
 }
 
 void vmm__routes_fini(struct routes *routes)
@@ -60,6 +86,7 @@ static void route_enter(struct vmm_cache *cache, struct route *route)
     vmm__mutex_lock(&routes->lock);
     route->next = routes->first;
     routes->first = route;
+    atomic_fetch_add_explicit(&routes->watch.changes, 1, memory_order_release);
     vmm__mutex_unlock(&routes->lock);
     routes->captures += route->pool->kind == VMM_POOL_GRAPH ? 1 : 0;
     route->pool->routes++;
@@ -110,6 +137,7 @@ static struct route *remove_locked(struct pool *pool)
     struct route *route = *link;
     if (route != NULL)
         *link = route->next;
+    atomic_fetch_add_explicit(&routes->watch.changes, 1, memory_order_release);
     vmm__mutex_unlock(&routes->lock);
     if (route == NULL)
         return NULL;
@@ -130,17 +158,6 @@ vmm_status vmm__route_remove(struct pool *pool)
         return VMM__NOT_FOUND;
     vmm__host_free(route, sizeof *route);
     return VMM_OK;
-}
-
-static bool is_accepted(const struct vmm_cache *cache, const struct route *route, vmm_stream stream)
-{
-    if (route->filter == NULL)
-        return true;
-    struct callback callback;
-    vmm__callback_begin(&callback, cache, true);
-    bool accepts = route->filter(route->context, stream) != 0;
-    vmm__callback_end(&callback);
-    return accepts;
 }
 
 /* ---- Pushes -------------------------------------------------------------------------------- */

@@ -24,12 +24,13 @@ struct route {
 
 struct routes {
     struct mutex lock;
-    struct route *first; /* newest first */
-    uint64_t captures;   /* routes to graph pools; the grow lock guards this and below */
+    struct route *first;        /* newest first */
+    struct capture_watch watch; /* of the routes to graph pools */
+    uint64_t captures;          /* these routes; the grow lock guards this and below */
     uint64_t pushes;
 };
 
-void vmm__routes_init(struct routes *routes);
+void vmm__routes_init(struct vmm_cache *cache);
 void vmm__routes_fini(struct routes *routes);
 
 /* See vmm_pool_route(), vmm_pool_push() and so on. They take the grow lock. VMM__IN_USE: a route leads to the pool
