@@ -169,8 +169,12 @@ vmm_status vmm_pool_push(vmm_pool *handle)
 
 vmm_status vmm_pool_pop(vmm_pool *handle)
 {
-    if (vmm__route_pop(handle) == VMM_OK)
-        return VMM_OK;
+    const struct pool *pool = vmm__handle_find(HANDLE_POOL, handle); /* NULL: its cache is gone */
+    vmm_status status = pool == NULL ? VMM_OK : vmm__cache_admit(pool->cache, "vmm_pool_pop");
+    if (status == VMM_OK)
+        status = vmm__route_pop(handle);
+    if (status != VMM__NOT_FOUND)
+        return status;
     return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                       "vmm_pool_pop: %p is not the pool that this thread pushed last",
                       (void *)handle);
