@@ -199,7 +199,7 @@ static vmm_status lane_make(struct pool *pool, vmm_stream stream, struct lane **
 }
 
 /* Finds the lane in the list; an ended stream has taken it out of the table. */
-static vmm_status lane_locked(struct pool *pool, vmm_stream stream, struct lane **out)
+vmm_status vmm__pool_lane_locked(struct pool *pool, vmm_stream stream, struct lane **out)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);
     *out = vmm__lane_table_find(&pool->table, stream);
@@ -225,7 +225,7 @@ vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **ou
     vmm_status status = VMM_OK;
     if (lane == NULL) {
         vmm__fair_lock(&cache->grow_lock);
-        status = lane_locked(pool, stream, &lane);
+        status = vmm__pool_lane_locked(pool, stream, &lane);
         vmm__fair_unlock(&cache->grow_lock);
     }
     if (status == VMM_OK)

@@ -39,7 +39,7 @@ vmm_status vmm__route_remove(struct pool *pool);
 vmm_status vmm__route_push(struct pool *pool);
 vmm_status vmm__route_pop(const vmm_pool *handle);
 
-/* The pool of a request on a stream that names none. */
-struct pool *vmm__route_choose(struct vmm_cache *cache, vmm_stream stream);
+/* The lane of a request on a stream that names no pool. Other threads may end routes and destroy pools meanwhile. */
+vmm_status vmm__route_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
 #endif
