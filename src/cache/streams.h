@@ -39,7 +39,7 @@ bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane 
 bool vmm__stream_serves(struct lane *lane, vmm_stream stream);
 
 /* Waits for the device on behalf of a stale stream's lane. VMM__PENDING if a capture forbids the wait: `has_capture`, or
- * one that vmm_pool_begin() announced. Takes the grow lock, but not while it waits. */
+ * one that a route to a graph pool announced. Takes the grow lock, but not while it waits. */
 vmm_status vmm__stream_wait_stale(struct vmm_cache *cache, struct lane *lane, bool has_capture);
 
 /* The same for all stale streams at once. The caller holds the grow lock, also during the wait. VMM__NOTHING if no stream
