@@ -209,6 +209,15 @@ CACHE_TEST(promises_beyond_the_limit_are_refused)
     assert_null(out);
 }
 
+/* The limit of the cache may have fallen below the promises of others. */
+CACHE_TEST(a_pool_without_a_promise_needs_no_room)
+{
+    vmm_pool *pool = pool_make(test, .name = "promised", .reserve_bytes = CACHE_LIMIT);
+    assert_ok(vmm_limit_set(test->cache, MIB));
+    assert_ok(vmm_pool_destroy(pool_make(test, .name = "plain"), 0));
+    assert_ok(vmm_pool_destroy(pool, 0));
+}
+
 /* ---- Trims --------------------------------------------------------------------------------- */
 
 CACHE_TEST(a_trim_releases_memory_of_its_pool_alone)

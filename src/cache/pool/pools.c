@@ -83,7 +83,7 @@ static vmm_status promise_check(const struct vmm_cache *cache, uint64_t bytes)
     uint64_t promised = 0;
     for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
         promised += pool->account.least_bytes;
-    if (bytes <= limit && promised <= limit - bytes)
+    if (bytes == 0 || (bytes <= limit && promised <= limit - bytes))
         return VMM_OK;
     return vmm__error(VMM_ERR_DEVICE_OOM,
                       "vmm_pool_create: reserve_bytes of %llu: other pools reserve %llu of %llu",
