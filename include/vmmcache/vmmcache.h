@@ -635,7 +635,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_poo
  * On failure: ERR_INVALID_ARGUMENT (not a pool; the default pool; a route or a push leads to it; it
  *           is retained; it has live blocks and adopt is 0): nothing has changed. ERR_DRIVER,
  *           ERR_LOST, ERR_HOST_OOM: the wait failed; the pool is destroyed, and a later call
- *           retries the wait.
+ *           retries the wait. ERR_CORRUPTED (VMM_DEBUG_ON): a freed block was written to; the pool
+ *           is destroyed.
  */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int adopt);
 

@@ -622,6 +622,16 @@ CACHE_TEST(pools_work_in_debug_mode)
     mode_check(test);
 }
 
+/* Blocks in quarantine are not live. */
+CACHE_TEST(quarantine_does_not_keep_a_pool)
+{
+    cache_restart_with(test, .debug = VMM_DEBUG_ON);
+    vmm_pool *pool = pool_make(test, .name = "quarantined");
+    block_free(test, pool_alloc(test, pool, 1000, 1));
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_trim_all(test);
+}
+
 CACHE_TEST(pools_work_with_records)
 {
     cache_restart_with(test, .debug = VMM_DEBUG_RECORD);
