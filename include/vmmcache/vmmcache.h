@@ -267,8 +267,10 @@ typedef struct vmm_config {
     int device;             /* ordinal of the device */
     vmm_driver_kind driver; /* environment: VMM_DRIVER=cuda|host|sim */
     uint64_t device_bytes;  /* host, sim, and cuda with nvtx: capacity of the simulated device */
-    uint64_t limit_bytes;   /* most physical memory to reserve; default: no limit;
-                               environment: VMM_LIMIT=SIZE|N% */
+    uint64_t limit_bytes;   /* most physical memory to reserve; default: no limit, or with CUDA that
+                               of MPS, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT; environment:
+                               VMM_LIMIT=SIZE|N%|N%free, a share of the device or of what is free
+                               on it when the cache is created */
     uint64_t arena_bytes;   /* most device addresses to reserve; default 2^44. The cache starts with
                                at most 4 times the device's memory and reserves more on demand */
     vmm_switch no_caching;  /* on: every allocation maps memory and every free releases it, to find

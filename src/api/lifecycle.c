@@ -210,7 +210,7 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
     status = vmm__driver_open(settings.driver, &options, &driver);
     if (status != VMM_OK)
         return status;
-    status = vmm__config_limit(driver->total_bytes, &settings);
+    status = vmm__config_limit(driver, &settings);
     if (status == VMM_OK)
         status = cache_create(&settings, driver, true, out);
     else
