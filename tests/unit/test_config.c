@@ -150,7 +150,7 @@ CONFIG_TEST(environment_sets_zero_and_debug)
 
 static uint64_t others_handle; /* what another user holds of the device */
 
-/* A device of 80 GiB, of which 60 are free. */
+/* A device of 80 GiB; 60 GiB are free. */
 static struct driver *device_open(void)
 {
     struct driver_options options = { .device_bytes = 80 * GIB };

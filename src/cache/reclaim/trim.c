@@ -88,7 +88,7 @@ static uint64_t lane_trim_expired(struct vmm_cache *cache, struct trim_target *t
     return put_bytes;
 }
 
-/* The most that may be released of a pool. A request of another pool leaves what the pool was promised: nobody else may
+/* The most that may be released of a pool. A request of another pool leaves what the pool was promised: no other pool may
  * reserve that. */
 static uint64_t most_bytes(const struct trim_target *target, const struct pool *pool)
 {
