@@ -268,8 +268,10 @@ typedef struct vmm_config {
     int device;             /* ordinal of the device */
     vmm_driver_kind driver; /* environment: VMM_DRIVER=cuda|host|sim */
     uint64_t device_bytes;  /* host, sim, and cuda with nvtx: capacity of the simulated device */
-    uint64_t limit_bytes;   /* most physical memory to reserve; default: no limit;
-                               environment: VMM_LIMIT=SIZE|N% */
+    uint64_t limit_bytes;   /* most physical memory to reserve; default: no limit, or with CUDA that
+                               of MPS, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT; environment:
+                               VMM_LIMIT=SIZE|N%|N%free, a share of the device or of what is free
+                               on it when the cache is created */
     uint64_t arena_bytes;   /* most device addresses to reserve; default 2^44. The cache starts with
                                at most 4 times the device's memory and reserves more on demand */
     vmm_switch no_caching;  /* on: every allocation maps memory and every free releases it, to find
@@ -645,7 +647,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_poo
  * On failure: ERR_INVALID_ARGUMENT (not a pool; the default pool; a route or a push leads to it; it
  *           is retained; it has live blocks and adopt is 0): nothing has changed. ERR_DRIVER,
  *           ERR_LOST, ERR_HOST_OOM: the wait failed; the pool is destroyed, and a later call
- *           retries the wait.
+ *           retries the wait. ERR_CORRUPTED (VMM_DEBUG_ON): a freed block was written to; the pool
+ *           is destroyed.
  */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int adopt);
 

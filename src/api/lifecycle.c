@@ -212,7 +212,7 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
     status = vmm__driver_open(settings.driver, &options, &driver);
     if (status != VMM_OK)
         return status;
-    status = vmm__config_limit(driver->total_bytes, &settings);
+    status = vmm__config_limit(driver, &settings);
     if (status == VMM_OK)
         status = cache_create(&settings, driver, true, out);
     else
@@ -263,10 +263,10 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__directory_fini(&cache->directory);
     status = first_of(status, vmm__lanes_fini(&cache->lanes));
     status = first_of(status, vmm__sleep_transfers_close(cache));
-    vmm__pools_fini(cache);
     vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
+    vmm__pools_fini(cache); /* last: chunks leave the accounts of their pools */
     vmm__lost_unlisten(&cache->driver->lost, &cache->lost_listener);
     if (cache->owns_driver)
         vmm__driver_close(cache->driver);

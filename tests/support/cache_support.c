@@ -3,6 +3,7 @@
 #include "support/cache_support.h"
 
 #include "base/arith.h"
+#include "base/handle.h"
 #include "base/hostmem.h"
 #include "cache/cache.h"
 #include "driver/host/host.h"
@@ -281,9 +282,11 @@ static void chunk_left(struct tour *tour)
         tour->trouble = "blocks do not cover a chunk";
 }
 
+/* Whether graphs may use the item's memory; a pool without a handle is leaving. */
 static bool is_kept(const vmm_item *item)
 {
-    return item->pool_id.first != 0 || item->pool_id.second != 0;
+    const struct pool *pool = vmm__handle_find(HANDLE_POOL, item->pool);
+    return pool == NULL || vmm__pool_is_retained(pool);
 }
 
 static void chunk_toured(struct tour *tour, const vmm_item *item)

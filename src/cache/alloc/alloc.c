@@ -32,10 +32,11 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
         status = vmm__stream_resolve(function, &stream);
     if (status != VMM_OK)
         return status;
+    if (pool != NULL)
+        return vmm__pool_lane(pool, stream, out);
     bool is_slow_path_only = atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
-    if (pool == NULL && is_slow_path_only)
-        pool = vmm__route_choose(cache, stream);
-    return pool == NULL ? vmm__cache_lane(cache, stream, out) : vmm__pool_lane(pool, stream, out);
+    return is_slow_path_only ? vmm__route_lane(cache, stream, out)
+                             : vmm__cache_lane(cache, stream, out);
 }
 
 static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes, void **out)

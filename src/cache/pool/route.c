@@ -205,17 +205,41 @@ static struct pool *pushed_find(const struct vmm_cache *cache)
     return push == NULL ? NULL : vmm__handle_find(HANDLE_POOL, push->handle);
 }
 
-struct pool *vmm__route_choose(struct vmm_cache *cache, vmm_stream stream)
+/* The pool of the latest route that accepts the stream. The caller holds a lock that guards the routes, so the pool
+ * stays until it lets go. */
+static struct pool *routed_find(struct vmm_cache *cache, vmm_stream stream)
+{
+    const struct route *route = cache->routes.first;
+    while (route != NULL && !is_accepted(cache, route, stream))
+        route = route->next;
+    return route == NULL ? &cache->pool : route->pool;
+}
+
+/* VMM__NOT_FOUND if no route leads to another pool than the default one. */
+static vmm_status routed_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
+{
+    struct routes *routes = &cache->routes;
+    vmm__mutex_lock(&routes->lock);
+    struct pool *pool = routed_find(cache, stream);
+    struct lane *lane = vmm__lane_table_find(&pool->table, stream);
+    vmm__mutex_unlock(&routes->lock);
+    vmm_status status = VMM_OK;
+    if (lane == NULL) {
+        vmm__fair_lock(&cache->grow_lock);
+        pool = routed_find(cache, stream); /* another thread may have changed the routes */
+        status = pool == &cache->pool ? VMM__NOT_FOUND : vmm__pool_lane_locked(pool, stream, &lane);
+        vmm__fair_unlock(&cache->grow_lock);
+    }
+    if (status == VMM_OK)
+        *out = lane;
+    return status;
+}
+
+vmm_status vmm__route_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
 {
     struct pool *pool = pushed_find(cache);
     if (pool != NULL)
-        return pool;
-    struct routes *routes = &cache->routes;
-    vmm__mutex_lock(&routes->lock);
-    const struct route *route = routes->first;
-    while (route != NULL && !is_accepted(cache, route, stream))
-        route = route->next;
-    pool = route == NULL ? &cache->pool : route->pool;
-    vmm__mutex_unlock(&routes->lock);
-    return pool;
+        return vmm__pool_lane(pool, stream, out);
+    vmm_status status = routed_lane(cache, stream, out);
+    return status == VMM__NOT_FOUND ? vmm__cache_lane(cache, stream, out) : status;
 }

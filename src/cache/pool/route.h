@@ -43,7 +43,7 @@ vmm_status vmm__route_pop(const vmm_pool *handle);
 /* Decides whether requests may take the fast path. The caller holds the grow lock. */
 void vmm__route_slow_path_set(struct vmm_cache *cache);
 
-/* The pool of a request on a stream that names none. */
-struct pool *vmm__route_choose(struct vmm_cache *cache, vmm_stream stream);
+/* The lane of a request on a stream that names no pool. Other threads may end routes and destroy pools meanwhile. */
+vmm_status vmm__route_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
 #endif

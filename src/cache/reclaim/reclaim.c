@@ -150,6 +150,9 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
     uint64_t released_bytes = 0;
     bool any = false;
     vmm_status status = VMM_OK;
+    const struct pool *only = pool_short(cache, request);
+    if (only != NULL && only->account.limbo_bytes == 0)
+        return VMM__NOTHING;
     vmm__lane_unlock(request->lane);
     while (status == VMM_OK && released_bytes == 0 && request->waits < WAITS_MOST) {
         request->waits++;
@@ -160,13 +163,17 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
     return status == VMM_OK || status == VMM__NOTHING ? ok_if(any) : status;
 }
 
-/* The use that the oldest waiting block of the first such lane waits for. False if no block waits. */
+/* The use that the oldest waiting block of the first such lane waits for, of a block that would help. False if no block
+ * waits. */
 static bool oldest_use(struct vmm_cache *cache, const struct request *request,
                        struct timeline **timeline, uint64_t *epoch)
 {
+    const struct pool *only = pool_short(cache, request);
     bool found = false;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && !found;
          lane = lane->list_next) {
+        if (only != NULL && only != lane->pool)
+            continue;
         vmm__lane_lock_beside(lane, request->lane);
         found = vmm__uses_oldest(&lane->uses, timeline, epoch);
         vmm__lane_unlock_beside(lane, request->lane);
