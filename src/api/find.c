@@ -19,6 +19,17 @@ static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item
     return true;
 }
 
+static bool reserved_read_locked(const struct vmm_cache *cache, uint64_t address, vmm_item *item)
+{
+    const struct reserved *block = NULL;
+    if (vmm__arena_contains(&cache->vm.arena, address))
+        block = vmm__reserved_around_locked(cache, address);
+    if (block == NULL || block->is_freed)
+        return false;
+    *item = vmm__reserved_item(cache, block);
+    return true;
+}
+
 /* The caller holds the grow lock, under which no address changes its heap. */
 static vmm_status address_read_locked(struct vmm_cache *cache, uint64_t address, vmm_item *item)
 {
@@ -26,6 +37,8 @@ static vmm_status address_read_locked(struct vmm_cache *cache, uint64_t address,
     struct heap *heap = NULL;
     if (vmm__arena_contains(&cache->vm.arena, address))
         heap = vmm__directory_heap(&cache->directory, address);
+    if (heap == NULL && reserved_read_locked(cache, address, item))
+        return VMM_OK;
     if (heap == NULL)
         return vmm__block_ref_none("vmm_find", NULL, address);
     vmm__lane_lock(heap->lane);

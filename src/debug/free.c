@@ -162,7 +162,7 @@ vmm_status vmm__debug_free(const struct debug_call *call, uint64_t address, bool
 {
     struct debug *debug = call->cache->debug;
     struct finding finding = { .first = { .text = "" } };
-    if (debug->mode == VMM_DEBUG_OFF)
+    if (debug->mode == VMM_DEBUG_OFF || vmm__reserved_has(call->cache, address))
         return vmm__free_slow(call->cache, address, should_poll);
     if (vmm__debug_watches_memory(debug))
         vmm__mutex_lock(&debug->gate);
@@ -178,7 +178,8 @@ vmm_status vmm__debug_inner(const struct debug_call *call, void **block)
 {
     struct debug *debug = call->cache->debug;
     uint64_t address = (uint64_t)(uintptr_t)*block;
-    if (debug == NULL || debug->mode == VMM_DEBUG_OFF)
+    if (debug == NULL || debug->mode == VMM_DEBUG_OFF ||
+        vmm__reserved_has(call->cache, address))
         return VMM_OK;
     vmm__mutex_lock(&debug->records.lock);
     struct record *record = vmm__records_find_locked(&debug->records, address);

@@ -144,7 +144,7 @@ void vmm__block_ref_set_listed(struct block_ref *ref, bool is_listed)
     ref->slab->listed_bits = is_listed ? others | object_bit(ref) : others;
 }
 
-static bool ref_is_pinned(const struct block_ref *ref)
+bool vmm__block_ref_is_pinned(const struct block_ref *ref)
 {
     if (ref->slab == NULL)
         return ref->block->is_pinned;
@@ -153,7 +153,7 @@ static bool ref_is_pinned(const struct block_ref *ref)
 
 void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned)
 {
-    if (ref_is_pinned(ref) == is_pinned)
+    if (vmm__block_ref_is_pinned(ref) == is_pinned)
         return;
     uint64_t bytes = vmm__block_ref_bytes(ref);
     atomic_fetch_add_explicit(&heap->unmovable_bytes, is_pinned ? bytes : -bytes,

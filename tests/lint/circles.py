@@ -18,8 +18,9 @@ ALLOWED = {
         ("lane/block_ref", "lane/directory", "lane/heap", "lane/lane", "lane/listener", "lane/magazine", "lane/pool",
          "lane/slab", "lane/views"):
             "a heap belongs to a lane; its slabs, magazines and views take blocks from that lane and its heaps",
-        ("cache/cache", "cache/pool/capture", "cache/pool/pools", "cache/pool/route", "cache/streams"):
-            "struct vmm_cache contains the pools and the streams, which call the cache they belong to",
+        ("cache/cache", "cache/pool/capture", "cache/pool/pools", "cache/pool/route", "cache/reserve/reserve",
+         "cache/streams"):
+            "struct vmm_cache contains the pools, streams and reserved blocks, which call the cache they belong to",
         ("debug/debug_mode", "debug/internal", "debug/misuse"):
             "internal.h belongs to all files of debug mode",
         ("cache/compact/compact", "cache/reclaim/trim"):

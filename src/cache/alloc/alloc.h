@@ -52,6 +52,10 @@ vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_
                                size_t padded_bytes, vmm_stream stream, void **out,
                                bool *is_detached);
 
+/* The same as vmm__alloc_slow() for a block at a multiple of `alignment`, a power of two above 512. */
+vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                              uint64_t alignment, vmm_stream stream, void **out);
+
 static inline struct heap *vmm__alloc_heap_of(const struct vmm_cache *cache, uint64_t address)
 {
     if (!vmm__arena_contains(&cache->vm.arena, address))
