@@ -859,6 +859,20 @@ VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size
  */
 VMM_API VMM_NODISCARD vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out);
 
+/* Room for a name, with the zero at its end. */
+#define VMM_NAME_BYTES 64
+
+/*
+ * Does:     gives a live block a name for reports: vmm_find() and vmm_walk() show it in vmm_item.name, and the log with
+ *           the largest blocks that were not freed. The name ends with the block; vmm_resize() keeps it. It has no other
+ *           effect: blocks without a name cost nothing, and one with a name is freed under its stream's lock.
+ * Takes:    text, of which the first 63 bytes are copied; NULL removes the name.
+ * Returns:  VMM_OK, also on a lost device and during a capture.
+ * Threads:  any, while the block is live.
+ * On failure: ERR_UNKNOWN_POINTER, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text);
+
 /* ---- Statistics --------------------------------------------------------------------------- */
 
 /* A statistic over time. allocated and freed are the sums of all increases and decreases. */
@@ -1057,11 +1071,12 @@ typedef struct vmm_item {
     int is_view;              /* a block in a view, or its range */
     int is_reserved;          /* a block of vmm_reserve(), whose `bytes` are addresses; its memory */
     uint64_t committed_bytes; /* of a reserved block: its physical memory; else 0 */
+    char name[VMM_NAME_BYTES]; /* of vmm_name(), or "" */
 } vmm_item;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, NULL, { 0, 0 }, 0, 0, 0, 0 }
+#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, NULL, { 0, 0 }, 0, 0, 0, 0, "" }
 #else
 #define VMM_ITEM_INIT { .struct_size = sizeof(vmm_item) }
 #endif

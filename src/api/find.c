@@ -16,10 +16,12 @@ static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item
     item->bytes = vmm__block_ref_bytes(&ref);
     item->requested_bytes = vmm__block_ref_requested_bytes(&ref);
     item->is_view = ref.block->is_in_view;
+    if (vmm__block_ref_is_named(&ref))
+        vmm__names_read(&heap->directory->names, item->address, item->name);
     return true;
 }
 
-static bool reserved_read_locked(const struct vmm_cache *cache, uint64_t address, vmm_item *item)
+static bool reserved_read_locked(struct vmm_cache *cache, uint64_t address, vmm_item *item)
 {
     const struct reserved *block = NULL;
     if (vmm__arena_contains(&cache->vm.arena, address))

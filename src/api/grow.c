@@ -14,6 +14,8 @@
 #include "debug/nvtx.h"
 #include "lane/block_ref.h"
 
+#include <string.h>
+
 /* The return address of the public function that contains this macro. */
 #define CALLER __builtin_return_address(0)
 
@@ -121,6 +123,7 @@ struct copy {
     uint64_t bytes; /* as requested */
     struct pool *pool;
     vmm_stream stream;
+    char name[VMM_NAME_BYTES];
 };
 
 static vmm_status copy_refuse(const void *block, const char *why)
@@ -170,6 +173,7 @@ static vmm_status copy_begin(const struct debug_call *call, void *ptr, struct co
     copy->from = ptr;
     copy->from_bytes = item.requested_bytes;
     copy->stream = item.stream;
+    memcpy(copy->name, item.name, sizeof copy->name);
     copy->pool = vmm__handle_find(HANDLE_POOL, item.pool);
     if (copy->pool == NULL) /* it is being destroyed */
         copy->pool = &call->cache->pool;
@@ -189,6 +193,8 @@ static vmm_status copy_run(const struct debug_call *call, struct copy *copy)
     if (bytes > 0)
         status = vmm__driver_copy(cache->driver, (uint64_t)(uintptr_t)copy->to,
                                   (uint64_t)(uintptr_t)copy->from, bytes, copy->stream);
+    if (status == VMM_OK && copy->name[0] != '\0')
+        status = vmm_name(cache, copy->to, copy->name);
     if (status == VMM_OK)
         status = vmm_free(cache, copy->from);
     if (status == VMM_OK) {
@@ -243,4 +249,20 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
     if (status == VMM_OK && cache->no_caching)
         (void)vmm__trim(cache, 0, NULL); /* the bytes that a shorter block gave up */
     return status;
+}
+
+/* ---- Names --------------------------------------------------------------------------------- */
+
+vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
+{
+    void *block = (void *)(uintptr_t)ptr;
+    struct debug_call call = { .cache = cache, .function = "vmm_name", .caller = CALLER };
+    vmm_status status = vmm__cache_admit(cache, "vmm_name");
+    if (status == VMM_OK)
+        status = vmm__debug_inner(&call, &block);
+    if (status == VMM_OK)
+        status = vmm__name_slow(cache, (uint64_t)(uintptr_t)block, text);
+    return status == VMM__NOT_FOUND
+               ? vmm__block_ref_none("vmm_name", NULL, (uint64_t)(uintptr_t)ptr)
+               : status;
 }

@@ -66,12 +66,15 @@ static void slab_visit(struct walk *walk, const struct slab *slab, const struct 
         if (address < range->address || address >= range->end)
             continue;
         vmm_item_state state = object_state(slab, object);
-        item_visit(walk, (vmm_item){ .kind = VMM_ITEM_BLOCK,
-                                     .state = state,
-                                     .address = address,
-                                     .bytes = slab->object_bytes,
-                                     .requested_bytes =
-                                         state == VMM_ITEM_LIVE ? slab->requested[object] : 0 });
+        vmm_item item = { .kind = VMM_ITEM_BLOCK,
+                          .state = state,
+                          .address = address,
+                          .bytes = slab->object_bytes,
+                          .requested_bytes =
+                              state == VMM_ITEM_LIVE ? slab->requested[object] : 0 };
+        if ((slab->named_bits >> object & 1) != 0)
+            vmm__names_read(&walk->cache->directory.names, address, item.name);
+        item_visit(walk, item);
     }
 }
 
@@ -82,13 +85,15 @@ static void block_visit(struct walk *walk, const struct block *block, const stru
         return;
     }
     vmm_item_state state = block_item_state(block);
-    item_visit(walk,
-               (vmm_item){ .kind = VMM_ITEM_BLOCK,
-                           .state = state,
-                           .address = block->address,
-                           .bytes = block->node.size,
-                           .requested_bytes = state == VMM_ITEM_LIVE ? block->requested_bytes : 0,
-                           .is_view = block->is_in_view });
+    vmm_item item = { .kind = VMM_ITEM_BLOCK,
+                      .state = state,
+                      .address = block->address,
+                      .bytes = block->node.size,
+                      .requested_bytes = state == VMM_ITEM_LIVE ? block->requested_bytes : 0,
+                      .is_view = block->is_in_view };
+    if (state == VMM_ITEM_LIVE && block->is_named)
+        vmm__names_read(&walk->cache->directory.names, block->address, item.name);
+    item_visit(walk, item);
 }
 
 /* Moves the walk to an address and its heap. heap NULL: no heap owns the address. */
@@ -187,10 +192,10 @@ static void place_visit(struct walk *walk, const struct chunk *chunk, uint64_t g
     }
 }
 
-vmm_item vmm__reserved_item(const struct vmm_cache *cache, const struct reserved *block)
+vmm_item vmm__reserved_item(struct vmm_cache *cache, const struct reserved *block)
 {
     uint64_t bytes = block->granules << cache->vm.arena.granule_shift;
-    return (vmm_item){ .struct_size = sizeof(vmm_item),
+    vmm_item item = { .struct_size = sizeof(vmm_item),
                        .kind = VMM_ITEM_BLOCK,
                        .state = VMM_ITEM_LIVE,
                        .address = vmm__arena_address(&cache->vm.arena, block->first),
@@ -202,12 +207,14 @@ vmm_item vmm__reserved_item(const struct vmm_cache *cache, const struct reserved
                        .is_reserved = 1,
                        .committed_bytes = block->committed_granules
                                           << cache->vm.arena.granule_shift };
+    vmm__names_read(&cache->directory.names, item.address, item.name);
+    return item;
 }
 
 /* Visits a reserved block after the chunk at its start, and its other chunks in order. */
 static void reserved_visit(struct walk *walk, const struct reserved *block)
 {
-    const vmm_cache *cache = walk->cache;
+    vmm_cache *cache = walk->cache;
     uint64_t limit = block->first + block->granules;
     walk->heap = &block->lane->large;
     walk->block = NULL;

@@ -135,8 +135,9 @@ static vmm_status watched_free(const struct debug_call *call, struct record *rec
     vmm__error_restore(&line);
     if (!record->is_poison && !record->is_doubtful)
         return block_free(debug, record, should_poll);
-    /* A block in quarantine stays live to its lane, but the program's pin ends with its free. */
+    /* A block in quarantine stays live to its lane, but the program's pin and name end with its free. */
     (void)vmm__pin_slow(debug->cache, record->inner, false);
+    (void)vmm__name_slow(debug->cache, record->inner, NULL);
     vmm__records_add_kept(&debug->records, record);
     quarantine_shrink(call, KEPT_MOST, debug->kept_bytes_most, finding);
     return VMM_OK;

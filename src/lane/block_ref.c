@@ -164,6 +164,23 @@ void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is
         ref->slab->pinned_bits ^= object_bit(ref);
 }
 
+bool vmm__block_ref_is_named(const struct block_ref *ref)
+{
+    if (ref->slab == NULL)
+        return ref->block->is_named;
+    return (ref->slab->named_bits & object_bit(ref)) != 0;
+}
+
+void vmm__block_ref_set_named(struct block_ref *ref, bool is_named)
+{
+    if (ref->slab == NULL) {
+        ref->block->is_named = is_named;
+        return;
+    }
+    uint64_t others = ref->slab->named_bits & ~object_bit(ref);
+    ref->slab->named_bits = is_named ? others | object_bit(ref) : others;
+}
+
 void vmm__block_ref_wait(struct block_ref *ref)
 {
     if (ref->slab == NULL)

@@ -57,6 +57,7 @@ struct block {
     enum block_state state;
     bool is_pinned;  /* live, and must not move; slabs use pinned_bits instead */
     bool is_in_view; /* its pieces are occupied blocks: see vmm__block_piece() */
+    bool is_named;   /* live, and in names.h */
     bool is_listed;  /* live, and any thread may free it: see lane/magazine.h */
 };
 

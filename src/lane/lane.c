@@ -401,9 +401,16 @@ static __attribute__((noinline)) vmm_status ref_give(struct lane *lane, struct h
     struct block_ref ref;
     if (!vmm__lane_find_live_locked(lane, heap, address, &ref))
         return vmm__block_ref_unknown("vmm_free", heap, address);
+    bool is_named = vmm__block_ref_is_named(&ref);
     vmm_status status = ref_await(lane, heap, address, &ref);
-    if (status != VMM_OK)
-        return status == VMM__PENDING ? VMM_OK : status;
+    if (status != VMM_OK && status != VMM__PENDING)
+        return status;
+    if (is_named) {
+        vmm__block_ref_set_named(&ref, false);
+        vmm__names_drop(&heap->directory->names, address);
+    }
+    if (status == VMM__PENDING)
+        return VMM_OK;
     vmm__block_ref_set_pinned(heap, &ref, false);
     if (ref.slab == NULL)
         block_give(lane, heap, ref.block);
@@ -455,7 +462,7 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
     if (block == NULL || vmm__uses_count(&lane->uses) != 0)
         return ref_give(lane, heap, address);
     if (block->state == BLOCK_LIVE && block->address == address &&
-        !(block->is_pinned | block->is_listed)) {
+        !(block->is_pinned | block->is_named | block->is_listed)) {
         block_give(lane, heap, block);
         return VMM_OK;
     }
@@ -463,8 +470,8 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
         return special_give(lane, heap, block, address);
     struct slab *slab = block->slab;
     uint32_t object = vmm__slab_object(slab, address);
-    uint64_t special_bits =
-        slab->free_bits | slab->waiting_bits | slab->pinned_bits | slab->listed_bits;
+    uint64_t special_bits = slab->free_bits | slab->waiting_bits | slab->pinned_bits |
+                            slab->named_bits | slab->listed_bits;
     if (object == SLAB_OBJECTS || (special_bits >> object & 1) != 0)
         return special_give(lane, heap, block, address);
     object_give(lane, slab, object);
@@ -514,6 +521,21 @@ vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned
         return vmm__block_ref_unknown(pinned ? "vmm_pin" : "vmm_unpin", heap, address);
     vmm__block_ref_set_pinned(heap, &ref, pinned);
     return VMM_OK;
+}
+
+vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char *text)
+{
+    VMM_ASSERT_HELD(&heap->lane->lock);
+    struct block_ref ref;
+    struct names *names = &heap->directory->names;
+    if (!vmm__lane_find_live_locked(heap->lane, heap, address, &ref))
+        return vmm__block_ref_unknown("vmm_name", heap, address);
+    vmm_status status = text != NULL ? vmm__names_set(names, address, text) : VMM_OK;
+    if (text == NULL)
+        vmm__names_drop(names, address);
+    if (status == VMM_OK)
+        vmm__block_ref_set_named(&ref, text != NULL);
+    return status;
 }
 
 vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most)

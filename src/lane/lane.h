@@ -213,6 +213,9 @@ vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t a
 /* Pins or unpins the live block at an address. See vmm_pin(). */
 vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned);
 
+/* Names the live block at an address; text NULL: removes its name. See vmm_name(). */
+vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char *text);
+
 /*
  * Frees blocks whose waits are over, among the `most` oldest waits. VMM_OK if any was freed,
  * VMM__NOTHING if none was.

@@ -641,4 +641,76 @@ CACHE_TEST(a_bad_alignment_is_refused_with_a_line)
     cache_verify_empty(test);
 }
 
+/* ---- Names ---------------------------------------------------------------------------------- */
+
+static void assert_name(struct cache_test *test, void *block, const char *name)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    assert_ok(vmm_find(test->cache, block, &item));
+    assert_string_equal(item.name, name);
+}
+
+static int names_count(void *context, const vmm_item *item)
+{
+    unsigned *names = context;
+    *names += item->name[0] != '\0';
+    return 0;
+}
+
+static void names_verify(struct cache_test *test)
+{
+    static const size_t sizes[] = { 100, 5000, 20000, 5 * MIB };
+    void *blocks[5];
+    unsigned names = 0;
+    for (int i = 0; i < 4; i++)
+        blocks[i] = block_alloc(test, sizes[i], 1);
+    blocks[4] = block_reserve(test, 8 * MIB, 0, 1);
+    for (int i = 0; i < 5; i++) {
+        assert_name(test, blocks[i], "");
+        assert_ok(vmm_name(test->cache, blocks[i], "first"));
+        assert_ok(vmm_name(test->cache, blocks[i], "a\nname"));
+        assert_name(test, blocks[i], "a?name");
+    }
+    assert_ok(vmm_walk(test->cache, names_count, &names));
+    assert_int_equal(names, 5);
+    assert_ok(vmm__cache_check(test->cache));
+    for (int i = 0; i < 4; i++) {
+        block_free(test, blocks[i]);
+        assert_status(vmm_name(test->cache, blocks[i], "gone"), VMM_ERR_UNKNOWN_POINTER);
+        void *again = block_alloc(test, sizes[i], 1);
+        assert_name(test, again, "");
+        assert_ok(vmm_name(test->cache, again, "twice"));
+        assert_ok(vmm_name(test->cache, again, NULL));
+        assert_name(test, again, "");
+        block_free(test, again);
+    }
+    block_free(test, blocks[4]);
+}
+
+CACHE_TEST(blocks_have_names_until_they_are_freed)
+{
+    names_verify(test);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(blocks_have_names_in_debug_mode)
+{
+    cache_restart_with(test, .debug = VMM_DEBUG_ON);
+    names_verify(test);
+}
+
+CACHE_TEST(resized_blocks_keep_their_names)
+{
+    void *blocks[] = { block_alloc(test, 100, 1), block_between(test, 19 * MIB),
+                       block_enclose(test, 4 * MIB) };
+    for (int i = 0; i < 3; i++) {
+        assert_ok(vmm_name(test->cache, blocks[i], "mine"));
+        void *moved = block_resize(test, blocks[i], i < 2 ? 40 * MIB : 512 * MIB);
+        assert_ptr_not_equal(moved, blocks[i]);
+        assert_name(test, moved, "mine");
+        assert_ok(vmm_name(test->cache, moved, "still mine"));
+        block_free(test, moved);
+    }
+}
+
 CACHE_MAIN()

@@ -182,3 +182,14 @@ vmm_status vmm__pin_slow(struct vmm_cache *cache, uint64_t address, bool pinned)
     vmm__biased_unlock(&lane->lock);
     return status;
 }
+
+vmm_status vmm__name_slow(struct vmm_cache *cache, uint64_t address, const char *text)
+{
+    struct heap *heap = vmm__free_lane_lock(cache, address);
+    if (heap == NULL)
+        return vmm__reserved_name(cache, address, text);
+    struct lane *lane = heap->lane;
+    vmm_status status = vmm__lane_name_locked(heap, address, text);
+    vmm__biased_unlock(&lane->lock);
+    return status;
+}

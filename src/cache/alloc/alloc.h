@@ -92,6 +92,10 @@ struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t address);
  * VMM__NOT_FOUND if no heap owns the address. */
 vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *should_poll);
 
+/* Names the live block at an address, which may be a reserved one; text NULL: removes its name. VMM__NOT_FOUND if
+ * nothing owns the address; else see vmm__lane_name_locked(). */
+vmm_status vmm__name_slow(struct vmm_cache *cache, uint64_t address, const char *text);
+
 /* Pins the live block at an address, so that compaction does not move it, or unpins it. VMM__NOT_FOUND if no heap owns
  * the address; else see vmm__lane_pin_locked(). */
 vmm_status vmm__pin_slow(struct vmm_cache *cache, uint64_t address, bool pinned);

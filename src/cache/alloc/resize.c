@@ -232,6 +232,8 @@ static void move_settle(struct vmm_cache *cache, struct resize *resize, const st
     uint64_t epoch = vmm__timeline_now(timeline);
     uint64_t before = resize->block->node.size;
     uint64_t requested = resize->block->requested_bytes;
+    bool is_named = resize->block->is_named;
+    resize->block->is_named = false;
     (void)vmm__heap_give(heap, resize->block, epoch);
     for (uint32_t i = 0; i < move->count; i++) {
         uint64_t home = vmm__chunk_address(vm, move->parts[i].chunk);
@@ -244,6 +246,9 @@ static void move_settle(struct vmm_cache *cache, struct resize *resize, const st
                            move->granules << vm->arena.granule_shift, epoch);
     resize->block = vmm__heap_take_at(heap, move->address, resize->block_bytes);
     resize->block->requested_bytes = requested;
+    resize->block->is_named = is_named;
+    if (is_named)
+        vmm__names_move(&cache->directory.names, resize->address, move->address);
     size_note(resize, before);
     uint64_t copied_bytes = move->lead_bytes + move->tail_bytes;
     atomic_fetch_add_explicit(&cache->resize_copied_bytes, copied_bytes, memory_order_relaxed);

@@ -183,6 +183,7 @@ static void block_uncount(struct vmm_cache *cache, struct reserved *block)
     struct lane *lane = block->lane;
     uint64_t bytes = block->committed_granules << cache->vm.arena.granule_shift;
     vmm__map_remove(&cache->reserves.map, &block->node);
+    vmm__names_drop(&cache->directory.names, block->node.key);
     block->is_freed = true;
     block->is_pinned = false;
     vmm__cache_lane_lock_slow(cache, lane);
@@ -247,7 +248,22 @@ void vmm__reserves_fini(struct reserves *reserves)
     }
 }
 
-/* ---- Pins and uses ------------------------------------------------------------------------- */
+/* ---- Names, pins and uses ------------------------------------------------------------------ */
+
+vmm_status vmm__reserved_name(struct vmm_cache *cache, uint64_t address, const char *text)
+{
+    struct names *names = &cache->directory.names;
+    vmm_status status = VMM_OK;
+    vmm__fair_lock(&cache->grow_lock);
+    if (vmm__reserved_find_locked(cache, address) == NULL)
+        status = VMM__NOT_FOUND;
+    else if (text != NULL)
+        status = vmm__names_set(names, address, text);
+    else
+        vmm__names_drop(names, address);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status;
+}
 
 vmm_status vmm__reserved_pin(struct vmm_cache *cache, uint64_t address, bool is_pinned)
 {

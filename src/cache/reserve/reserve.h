@@ -54,6 +54,7 @@ vmm_status vmm__reserved_decommit(struct vmm_cache *cache, uint64_t address, uin
 vmm_status vmm__reserved_resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes,
                                 void **out);
 vmm_status vmm__reserved_free(struct vmm_cache *cache, uint64_t address);
+vmm_status vmm__reserved_name(struct vmm_cache *cache, uint64_t address, const char *text);
 vmm_status vmm__reserved_pin(struct vmm_cache *cache, uint64_t address, bool is_pinned);
 
 /* timeline NULL: only checks that there is such a block. */

@@ -90,9 +90,11 @@ static void move_settle(struct vmm_cache *cache, struct reserved *block, const s
     vmm__biased_unlock(&block->lane->lock);
     vmm__range_end(&cache->vm, block->first, block->granules);
     vmm__map_remove(&cache->reserves.map, &block->node);
+    uint64_t address = vmm__arena_address(&cache->vm.arena, to);
+    vmm__names_move(&cache->directory.names, block->node.key, address);
     block->first = to;
     block->granules = count;
-    block->node.key = vmm__arena_address(&cache->vm.arena, to);
+    block->node.key = address;
     vmm__map_add(&cache->reserves.map, &block->node);
 }
 
