@@ -1069,8 +1069,8 @@ typedef struct vmm_item {
     vmm_pool_id pool_id;      /* its user id; zeros: none */
     int is_small;             /* blocks of up to 1 MiB, which share no chunk with larger blocks */
     int is_view;              /* a block in a view, or its range */
-    int is_reserved;          /* a block of vmm_reserve(), whose `bytes` are addresses; its memory */
-    uint64_t committed_bytes; /* of a reserved block: its physical memory; else 0 */
+    int is_reserved; /* a block of vmm_reserve(), whose `bytes` are addresses; its memory */
+    uint64_t committed_bytes;  /* of a reserved block: its physical memory; else 0 */
     char name[VMM_NAME_BYTES]; /* of vmm_name(), or "" */
 } vmm_item;
 

@@ -23,14 +23,13 @@ enum { UNIT_BYTES_DEFAULT = 2 << 20 };
 
 /* ---- Alignment ----------------------------------------------------------------------------- */
 
-static vmm_status block_alloc_aligned(const struct debug_call *call, size_t bytes, vmm_stream stream,
-                                void **out)
+static vmm_status block_alloc_aligned(const struct debug_call *call, size_t bytes,
+                                      vmm_stream stream, void **out)
 {
     vmm_cache *cache = call->cache;
     if (call->alignment <= LARGE_UNIT_BYTES || cache->debug != NULL)
         return vmm__api_alloc_slow(call, bytes, stream, out);
-    vmm_status status =
-        vmm__alloc_aligned(cache, call->pool, bytes, call->alignment, stream, out);
+    vmm_status status = vmm__alloc_aligned(cache, call->pool, bytes, call->alignment, stream, out);
     if (status == VMM_OK && cache->nvtx != NULL)
         vmm__nvtx_register(cache, *out, bytes);
     return status;
@@ -42,9 +41,9 @@ vmm_status vmm_alloc_aligned(vmm_pool *handle, size_t bytes, size_t alignment, v
     struct pool *pool;
     vmm_status status = vmm__api_pool(handle, "vmm_alloc_aligned", out, "out", &pool);
     if (status == VMM_OK && (alignment == 0 || (alignment & (alignment - 1)) != 0))
-        status = vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                            "vmm_alloc_aligned: alignment is %zu, which is no power of two",
-                            alignment);
+        status =
+            vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                       "vmm_alloc_aligned: alignment is %zu, which is no power of two", alignment);
     if (status == VMM_OK)
         status = vmm__cache_admit_work(pool->cache, "vmm_alloc_aligned");
     if (status != VMM_OK)
@@ -66,10 +65,11 @@ static vmm_status reserve_check(const struct vmm_cache *cache, size_t bytes, uin
     if (cache->nvtx != NULL)
         return vmm__error(VMM_ERR_UNSUPPORTED, "vmm_reserve: nvtx cannot show reserved blocks");
     if (bytes == 0 || unit_bytes % granule_bytes != 0)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_reserve: %zu bytes in units of %llu: bytes must be above 0, a unit a "
-                          "multiple of %llu",
-                          bytes, (unsigned long long)unit_bytes, (unsigned long long)granule_bytes);
+        return vmm__error(
+            VMM_ERR_INVALID_ARGUMENT,
+            "vmm_reserve: %zu bytes in units of %llu: bytes must be above 0, a unit a "
+            "multiple of %llu",
+            bytes, (unsigned long long)unit_bytes, (unsigned long long)granule_bytes);
     uint64_t units = (bytes - 1) / unit_bytes + 1;
     if (__builtin_mul_overflow(units, unit_bytes, &rounded) ||
         rounded > cache->vm.arena.limit_bytes)

@@ -70,8 +70,7 @@ static void slab_visit(struct walk *walk, const struct slab *slab, const struct 
                           .state = state,
                           .address = address,
                           .bytes = slab->object_bytes,
-                          .requested_bytes =
-                              state == VMM_ITEM_LIVE ? slab->requested[object] : 0 };
+                          .requested_bytes = state == VMM_ITEM_LIVE ? slab->requested[object] : 0 };
         if ((slab->named_bits >> object & 1) != 0)
             vmm__names_read(&walk->cache->directory.names, address, item.name);
         item_visit(walk, item);
@@ -196,17 +195,17 @@ vmm_item vmm__reserved_item(struct vmm_cache *cache, const struct reserved *bloc
 {
     uint64_t bytes = block->granules << cache->vm.arena.granule_shift;
     vmm_item item = { .struct_size = sizeof(vmm_item),
-                       .kind = VMM_ITEM_BLOCK,
-                       .state = VMM_ITEM_LIVE,
-                       .address = vmm__arena_address(&cache->vm.arena, block->first),
-                       .bytes = bytes,
-                       .requested_bytes = block->bytes,
-                       .stream = block->lane->stream,
-                       .pool = block->lane->pool->handle,
-                       .pool_id = block->lane->pool->id,
-                       .is_reserved = 1,
-                       .committed_bytes = block->committed_granules
-                                          << cache->vm.arena.granule_shift };
+                      .kind = VMM_ITEM_BLOCK,
+                      .state = VMM_ITEM_LIVE,
+                      .address = vmm__arena_address(&cache->vm.arena, block->first),
+                      .bytes = bytes,
+                      .requested_bytes = block->bytes,
+                      .stream = block->lane->stream,
+                      .pool = block->lane->pool->handle,
+                      .pool_id = block->lane->pool->id,
+                      .is_reserved = 1,
+                      .committed_bytes = block->committed_granules
+                                         << cache->vm.arena.granule_shift };
     vmm__names_read(&cache->directory.names, item.address, item.name);
     return item;
 }

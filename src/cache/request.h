@@ -18,14 +18,14 @@ struct growth {
 };
 
 struct request {
-    struct lane *lane;    /* of the requesting stream; locked */
-    uint64_t bytes;       /* as the program asked for */
-    struct demand demand; /* on the heap of `lane` that must serve it */
-    bool is_detached;     /* the block gets granules of its own, away from all others */
+    struct lane *lane;           /* of the requesting stream; locked */
+    uint64_t bytes;              /* as the program asked for */
+    struct demand demand;        /* on the heap of `lane` that must serve it */
+    bool is_detached;            /* the block gets granules of its own, away from all others */
     const struct growth *growth; /* NULL: it is for a block of a heap */
-    enum grow_from from;  /* GROW_TARGET at first; reclaim steps raise it */
-    unsigned waits;       /* host waits so far */
-    unsigned questions;   /* calls of the pressure function so far */
+    enum grow_from from;         /* GROW_TARGET at first; reclaim steps raise it */
+    unsigned waits;              /* host waits so far */
+    unsigned questions;          /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
     uint64_t given;
     void *shared; /* the block found for it in another stream's lane; NULL: none */

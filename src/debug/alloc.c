@@ -26,8 +26,7 @@ static vmm_status inner_alloc_aligned(const struct debug_call *call, struct reco
         return status;
     record->inner = (uint64_t)(uintptr_t)inner;
     record->address = vmm__align_up(record->inner + front_bytes, call->alignment);
-    uint64_t end =
-        record->address + vmm__align_up(record->bytes + back_bytes, LARGE_UNIT_BYTES);
+    uint64_t end = record->address + vmm__align_up(record->bytes + back_bytes, LARGE_UNIT_BYTES);
     record->inner_bytes = vmm__min(end - record->inner, bytes);
     return VMM_OK;
 }

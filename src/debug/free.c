@@ -179,8 +179,7 @@ vmm_status vmm__debug_inner(const struct debug_call *call, void **block)
 {
     struct debug *debug = call->cache->debug;
     uint64_t address = (uint64_t)(uintptr_t)*block;
-    if (debug == NULL || debug->mode == VMM_DEBUG_OFF ||
-        vmm__reserved_has(call->cache, address))
+    if (debug == NULL || debug->mode == VMM_DEBUG_OFF || vmm__reserved_has(call->cache, address))
         return VMM_OK;
     vmm__mutex_lock(&debug->records.lock);
     struct record *record = vmm__records_find_locked(&debug->records, address);

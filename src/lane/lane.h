@@ -89,10 +89,10 @@ struct lane {
     struct uses uses;
     struct heap small;
     struct heap large;
-    struct expired trimmed;  /* by the last trim; the grow lock guards this and all below */
-    struct expired decayed;  /* by decay, at the end of the last period */
-    uint64_t period_epoch;   /* ended with the last period */
-    uint64_t scanned_refill; /* the refill that has locked it to scan it; 0: none */
+    struct expired trimmed;   /* by the last trim; the grow lock guards this and all below */
+    struct expired decayed;   /* by decay, at the end of the last period */
+    uint64_t period_epoch;    /* ended with the last period */
+    uint64_t scanned_refill;  /* the refill that has locked it to scan it; 0: none */
     uint64_t reserved_blocks; /* of vmm_reserve(), with or without memory */
     uint64_t leaving_epoch;   /* ended when a device wait began: see cache/pool/pools.h */
 };

@@ -68,8 +68,8 @@ struct chunk {
     uint32_t places;          /* further mappings; they are unmapped before the home is */
     uint64_t free_head_bytes; /* at its ends, while it has places; lane/views.h owns both */
     uint64_t free_tail_bytes;
-    bool is_marked; /* in its heap's list of chunks to measure; lane/views.h owns it */
-    uint32_t next;  /* id of the next record in its list: of limbo, unused or marked ones */
+    bool is_marked;    /* in its heap's list of chunks to measure; lane/views.h owns it */
+    uint32_t next;     /* id of the next record in its list: of limbo, unused or marked ones */
     uint32_t previous; /* limbo: id of the record before it in its list; 0: none */
     enum chunk_state state;
     bool is_mapped;            /* false in limbo if its release failed: each drain tries again */

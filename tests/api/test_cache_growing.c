@@ -155,8 +155,7 @@ CACHE_TEST(bad_parts_are_refused_with_a_line)
     assert_status(vmm_decommit(test->cache, block, 12 * MIB, 4 * MIB), VMM_ERR_INVALID_ARGUMENT);
     assert_status(vmm_commit(test->cache, plain, 0, 4 * MIB), VMM_ERR_UNKNOWN_POINTER);
     assert_non_null(strstr(vmm_last_error(), "vmm_reserve"));
-    assert_status(vmm_commit(test->cache, at(block, 4 * MIB), 0, 4 * MIB),
-                  VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_commit(test->cache, at(block, 4 * MIB), 0, 4 * MIB), VMM_ERR_UNKNOWN_POINTER);
     assert_status(vmm_commit(test->cache, NULL, 0, 0), VMM_ERR_UNKNOWN_POINTER);
     uint64_t creates = cache_stats(test).create_calls;
     commit(test, block, 8 * MIB, 4 * MIB); /* the last unit has all of its bytes */
@@ -187,8 +186,7 @@ CACHE_TEST(a_commit_stays_below_the_limits_and_takes_idle_memory)
     block_free(test, block_alloc(test, 64 * MIB, 2)); /* stays idle */
     commit(test, block, 0, CACHE_LIMIT);
     assert_int_equal(cache_stats(test).reserved_bytes.current, CACHE_LIMIT);
-    assert_status(vmm_commit(test->cache, block, CACHE_LIMIT - UNIT, 2 * UNIT),
-                  VMM_ERR_DEVICE_OOM);
+    assert_status(vmm_commit(test->cache, block, CACHE_LIMIT - UNIT, 2 * UNIT), VMM_ERR_DEVICE_OOM);
     assert_non_null(strstr(vmm_last_error(), "limit"));
     assert_int_equal(cache_stats(test).active_bytes.current, CACHE_LIMIT);
     cache_verify(test);

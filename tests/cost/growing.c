@@ -47,7 +47,7 @@ int main(void)
         least_ns = ns < least_ns ? ns : least_ns;
     }
     int met = least_ns <= NS_MOST;
-    printf("commit of 16 MiB of 64 GiB         %8.1f ns of the host, at most %.0f ns: %s\n", least_ns,
-           NS_MOST, met ? "met" : "NOT MET");
+    printf("commit of 16 MiB of 64 GiB         %8.1f ns of the host, at most %.0f ns: %s\n",
+           least_ns, NS_MOST, met ? "met" : "NOT MET");
     return met ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -277,7 +277,8 @@ struct tour {
 static void chunk_left(struct tour *tour)
 {
     uint64_t chunk_end = tour->chunk.address + tour->chunk.bytes;
-    if (tour->chunk.state != VMM_ITEM_WAITING && !tour->chunk.is_reserved && tour->block_end + SLACK_BYTES < chunk_end)
+    if (tour->chunk.state != VMM_ITEM_WAITING && !tour->chunk.is_reserved &&
+        tour->block_end + SLACK_BYTES < chunk_end)
         tour->trouble = "blocks do not cover a chunk";
 }
 

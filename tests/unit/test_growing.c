@@ -48,12 +48,13 @@ static unsigned block_grow(vmm_cache *cache, void **block, uint64_t *remaps_most
 static void calls_print(const char *what, unsigned moves, const vmm_stats *from,
                         const vmm_stats *to)
 {
-    print_message("%s: %u moves; %llu create, %llu map, %llu access, %llu unmap, %llu bytes copied\n",
-                  what, moves, (unsigned long long)(to->create_calls - from->create_calls),
-                  (unsigned long long)(to->map_calls - from->map_calls),
-                  (unsigned long long)(to->access_calls - from->access_calls),
-                  (unsigned long long)(to->unmap_calls - from->unmap_calls),
-                  (unsigned long long)(to->resize_copied_bytes - from->resize_copied_bytes));
+    print_message(
+        "%s: %u moves; %llu create, %llu map, %llu access, %llu unmap, %llu bytes copied\n", what,
+        moves, (unsigned long long)(to->create_calls - from->create_calls),
+        (unsigned long long)(to->map_calls - from->map_calls),
+        (unsigned long long)(to->access_calls - from->access_calls),
+        (unsigned long long)(to->unmap_calls - from->unmap_calls),
+        (unsigned long long)(to->resize_copied_bytes - from->resize_copied_bytes));
 }
 
 static void assert_added_only(const vmm_stats *from, const vmm_stats *to, uint64_t remaps_most)

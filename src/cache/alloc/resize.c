@@ -75,8 +75,8 @@ static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resi
     uint64_t bytes = vmm__align_up(need_bytes - free_bytes, arena->granule_bytes);
     if (vmm__arena_room_after(arena, granule) < bytes >> arena->granule_shift)
         return VMM__NO_FIT;
-    vmm_status status = vmm__fill(cache, resize->heap, resize->block_bytes, granule,
-                                  bytes >> arena->granule_shift);
+    vmm_status status =
+        vmm__fill(cache, resize->heap, resize->block_bytes, granule, bytes >> arena->granule_shift);
     if (status == VMM_OK && end == *resize->heap->home_end)
         *resize->heap->home_end = end + bytes;
     if (status != VMM_OK)
@@ -149,8 +149,7 @@ static vmm_status parts_list(const struct vm *vm, const struct block *block, str
         uint64_t first = mapping_first(vm, chunk, at);
         uint64_t address = vmm__arena_address(arena, first);
         at = first + chunk->granules;
-        if (address < block->address ||
-            vmm__arena_address(arena, at) > vmm__block_end(block))
+        if (address < block->address || vmm__arena_address(arena, at) > vmm__block_end(block))
             continue;
         own_from = move->count == 0 ? address : own_from;
         move->own_bytes += vmm__chunk_bytes(vm, chunk);
@@ -372,8 +371,7 @@ vmm_status vmm__resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes
 {
     const struct heap *heap = vmm__alloc_heap_of(cache, address);
     struct resize resize = { .address = address, .bytes = bytes };
-    resize.growth =
-        (struct growth){ .serve = resize_serve, .context = &resize, .bytes = bytes };
+    resize.growth = (struct growth){ .serve = resize_serve, .context = &resize, .bytes = bytes };
     void *found = NULL;
     if (heap == NULL)
         return VMM__NOT_FOUND;

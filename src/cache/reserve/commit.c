@@ -73,8 +73,7 @@ static vmm_status units_create(struct vmm_cache *cache, const struct part *part)
     for (uint64_t at = part->first; at < part->end && status == VMM_OK; at = end) {
         if (vmm__reserved_chunk(cache, at, part->end, &end) != NULL)
             continue;
-        status =
-            vmm__range_map(&cache->vm, account, at, end - at, part->block->unit_granules);
+        status = vmm__range_map(&cache->vm, account, at, end - at, part->block->unit_granules);
         if (status == VMM_OK)
             new_mark(cache, at, end);
     }

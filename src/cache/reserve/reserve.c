@@ -102,8 +102,8 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
-void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block,
-                        vmm_change_kind kind, const struct chunk *chunk)
+void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block, vmm_change_kind kind,
+                        const struct chunk *chunk)
 {
     vmm__listener_call(&block->lane->large, kind, vmm__chunk_address(&cache->vm, chunk),
                        vmm__chunk_bytes(&cache->vm, chunk));
@@ -198,8 +198,7 @@ static vmm_status free_locked(struct vmm_cache *cache, uint64_t address)
         return VMM__NOT_FOUND;
     bool stays = vmm__lane_is_retained(block->lane);
     if (!stays) {
-        vmm_status status =
-            vmm__reserved_waits_make(cache, block, block->first, block->granules);
+        vmm_status status = vmm__reserved_waits_make(cache, block, block->first, block->granules);
         if (status != VMM_OK)
             return status;
     }

@@ -89,7 +89,7 @@ struct chunk *vmm__reserved_chunk(const struct vmm_cache *cache, uint64_t granul
                                   uint64_t *end);
 
 /* Reports memory of a block to the listener. */
-void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block,
-                        vmm_change_kind kind, const struct chunk *chunk);
+void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block, vmm_change_kind kind,
+                        const struct chunk *chunk);
 
 #endif

@@ -58,9 +58,8 @@ static vmm_status parts_list(struct vmm_cache *cache, const struct reserved *blo
     for (uint64_t at = block->first; at < limit;) {
         struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
         if (chunk != NULL && chunk->state == CHUNK_HELD)
-            parts->list[parts->count++] = (struct memory_part){
-                .chunk = chunk, .granule = chunk->first - block->first + to
-            };
+            parts->list[parts->count++] =
+                (struct memory_part){ .chunk = chunk, .granule = chunk->first - block->first + to };
     }
     return VMM_OK;
 }
