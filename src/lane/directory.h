@@ -44,7 +44,7 @@ struct directory_entry {
 struct directory {
     const struct arena *arena;
     struct listener listener;
-    struct names names;
+    struct block_names names;
     uint64_t address; /* copy of the arena's, as are the next two */
     uint64_t granule_mask;
     unsigned granule_shift;

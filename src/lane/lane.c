@@ -527,7 +527,7 @@ vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char
 {
     VMM_ASSERT_HELD(&heap->lane->lock);
     struct block_ref ref;
-    struct names *names = &heap->directory->names;
+    struct block_names *names = &heap->directory->names;
     if (!vmm__lane_find_live_locked(heap->lane, heap, address, &ref))
         return vmm__block_ref_unknown("vmm_name", heap, address);
     vmm_status status = text != NULL ? vmm__names_set(names, address, text) : VMM_OK;

@@ -15,24 +15,24 @@ static void name_free(struct map_node *node)
     vmm__host_free(node, sizeof(struct name));
 }
 
-void vmm__names_init(struct names *names)
+void vmm__names_init(struct block_names *names)
 {
-    *names = (struct names){ .map = { .count = 0 } };
+    *names = (struct block_names){ .map = { .count = 0 } };
     vmm__mutex_init(&names->lock);
 }
 
-void vmm__names_fini(struct names *names)
+void vmm__names_fini(struct block_names *names)
 {
     vmm__map_clear(&names->map, name_free);
     vmm__mutex_fini(&names->lock);
 }
 
-static struct name *name_find(const struct names *names, uint64_t address)
+static struct name *name_find(const struct block_names *names, uint64_t address)
 {
     return (struct name *)vmm__map_find(&names->map, address);
 }
 
-static struct name *name_make(struct names *names, uint64_t address)
+static struct name *name_make(struct block_names *names, uint64_t address)
 {
     struct name *name = vmm__host_alloc(1, sizeof *name);
     if (name == NULL)
@@ -42,7 +42,7 @@ static struct name *name_make(struct names *names, uint64_t address)
     return name;
 }
 
-vmm_status vmm__names_set(struct names *names, uint64_t address, const char *text)
+vmm_status vmm__names_set(struct block_names *names, uint64_t address, const char *text)
 {
     vmm__mutex_lock(&names->lock);
     struct name *name = name_find(names, address);
@@ -57,7 +57,7 @@ vmm_status vmm__names_set(struct names *names, uint64_t address, const char *tex
                         : vmm__error(VMM_ERR_HOST_OOM, "vmm_name: no host memory for the name");
 }
 
-void vmm__names_drop(struct names *names, uint64_t address)
+void vmm__names_drop(struct block_names *names, uint64_t address)
 {
     vmm__mutex_lock(&names->lock);
     struct name *name = name_find(names, address);
@@ -67,7 +67,7 @@ void vmm__names_drop(struct names *names, uint64_t address)
     vmm__host_free(name, sizeof *name);
 }
 
-void vmm__names_move(struct names *names, uint64_t from, uint64_t to)
+void vmm__names_move(struct block_names *names, uint64_t from, uint64_t to)
 {
     vmm__mutex_lock(&names->lock);
     struct name *name = name_find(names, from);
@@ -79,7 +79,7 @@ void vmm__names_move(struct names *names, uint64_t from, uint64_t to)
     vmm__mutex_unlock(&names->lock);
 }
 
-void vmm__names_read(struct names *names, uint64_t address, char text[VMM_NAME_BYTES])
+void vmm__names_read(struct block_names *names, uint64_t address, char text[VMM_NAME_BYTES])
 {
     vmm__mutex_lock(&names->lock);
     const struct name *name = name_find(names, address);

@@ -12,22 +12,22 @@
 #include "base/mutex.h"
 #include "vmmcache/vmmcache.h"
 
-struct names {
+struct block_names {
     struct mutex lock;
     struct map map;
 };
 
-void vmm__names_init(struct names *names);
-void vmm__names_fini(struct names *names);
+void vmm__names_init(struct block_names *names);
+void vmm__names_fini(struct block_names *names);
 
 /* Sets or replaces the name of the block at an address. ERR_HOST_OOM: nothing has changed. */
-vmm_status vmm__names_set(struct names *names, uint64_t address, const char *text);
+vmm_status vmm__names_set(struct block_names *names, uint64_t address, const char *text);
 
 /* Removes the name of a block that has one; moves it to another address. */
-void vmm__names_drop(struct names *names, uint64_t address);
-void vmm__names_move(struct names *names, uint64_t from, uint64_t to);
+void vmm__names_drop(struct block_names *names, uint64_t address);
+void vmm__names_move(struct block_names *names, uint64_t from, uint64_t to);
 
 /* Writes the name of a block, or "". */
-void vmm__names_read(struct names *names, uint64_t address, char text[VMM_NAME_BYTES]);
+void vmm__names_read(struct block_names *names, uint64_t address, char text[VMM_NAME_BYTES]);
 
 #endif

@@ -251,7 +251,7 @@ void vmm__reserves_fini(struct reserves *reserves)
 
 vmm_status vmm__reserved_name(struct vmm_cache *cache, uint64_t address, const char *text)
 {
-    struct names *names = &cache->directory.names;
+    struct block_names *names = &cache->directory.names;
     vmm_status status = VMM_OK;
     vmm__fair_lock(&cache->grow_lock);
     if (vmm__reserved_find_locked(cache, address) == NULL)
