@@ -768,7 +768,7 @@ VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, size_t keep_bytes, size_t *rele
  * Its memory counts as reserved and active, under the limits of the pool and the cache; its addresses count nowhere but
  * in arena_bytes. Access to a unit without memory faults. vmm_free(), vmm_find(), vmm_walk(), vmm_record_stream(),
  * vmm_pin() and vmm_resize() take a reserved block like any other. Compaction never moves one. After vmm_free() the
- * memory goes back to the driver once the work of the block's streams has ended; it is not cached.
+ * memory is released to the driver once the work of the block's streams has ended; it is not cached.
  *
  * After fork(), the functions return ERR_FORKED in the child.
  */
@@ -866,7 +866,7 @@ VMM_API VMM_NODISCARD vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t 
  * Does:     gives a live block a name for reports: vmm_find() and vmm_walk() show it in vmm_item.name, and the log with
  *           the largest blocks that were not freed. The name ends with the block; vmm_resize() keeps it. It has no other
  *           effect: blocks without a name cost nothing, and one with a name is freed under its stream's lock.
- * Takes:    text, of which the first 63 bytes are copied; NULL removes the name.
+ * Takes:    text; the first 63 bytes are copied. NULL removes the name.
  * Returns:  VMM_OK, also on a lost device and during a capture.
  * Threads:  any, while the block is live.
  * On failure: ERR_UNKNOWN_POINTER, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).

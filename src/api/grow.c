@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/handle.h"
 #include "cache/alloc/alloc.h"
+#include "cache/alloc/commit.h"
 #include "cache/alloc/resize.h"
 #include "cache/reclaim/trim.h"
 #include "cache/streams.h"
@@ -102,7 +103,7 @@ vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes)
     vmm_status status = vmm__cache_admit_work(cache, "vmm_commit");
     if (status != VMM_OK)
         return status;
-    return vmm__reserved_commit(cache, (uint64_t)(uintptr_t)ptr, offset, bytes);
+    return vmm__commit(cache, (uint64_t)(uintptr_t)ptr, offset, bytes);
 }
 
 vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes)
@@ -110,7 +111,7 @@ vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes
     vmm_status status = vmm__cache_admit(cache, "vmm_decommit");
     if (status != VMM_OK)
         return status;
-    return vmm__reserved_decommit(cache, (uint64_t)(uintptr_t)ptr, offset, bytes);
+    return vmm__decommit(cache, (uint64_t)(uintptr_t)ptr, offset, bytes);
 }
 
 /* ---- Size ---------------------------------------------------------------------------------- */

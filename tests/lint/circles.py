@@ -29,7 +29,7 @@ ALLOWED = {
             "internal.h belongs to all files of the sim driver",
     },
     "folders": {
-        ("cache", "cache/compact", "cache/grow", "cache/pool", "cache/reclaim", "cache/reuse"):
+        ("cache", "cache/compact", "cache/grow", "cache/pool", "cache/reclaim", "cache/reserve", "cache/reuse"):
             "parts of one module: growth reuses, reclaims and compacts, and each of these starts from struct vmm_cache",
     },
 }

@@ -1,5 +1,5 @@
 /*
- * Reserved blocks: addresses of a lane that get and lose physical memory in units (vmm_reserve(), vmm_commit()).
+ * Reserved blocks: addresses of a lane that get and lose physical memory in units (vmm_reserve()); see also alloc/commit.h.
  *
  * A reserved block is a range (vm/vm.h). A unit with memory is one chunk. No heap owns its granules, so the alloc and
  * free paths, views and compaction never see it: a call that finds no heap at an address looks here.
@@ -42,13 +42,9 @@ struct reserves {
 /* Frees the records; the cache ends. */
 void vmm__reserves_fini(struct reserves *reserves);
 
-/* See vmm_reserve() and the functions below it. `lane` is the stream's in the pool. */
+/* See vmm_reserve(). `lane` is the stream's in the pool. */
 vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
                         uint64_t unit_bytes, void **out);
-vmm_status vmm__reserved_commit(struct vmm_cache *cache, uint64_t address, uint64_t offset,
-                                uint64_t bytes);
-vmm_status vmm__reserved_decommit(struct vmm_cache *cache, uint64_t address, uint64_t offset,
-                                  uint64_t bytes);
 
 /* These return VMM__NOT_FOUND if no reserved block starts at the address. */
 vmm_status vmm__reserved_resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes,
@@ -69,7 +65,7 @@ struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint
 /* Gives the memory of freed blocks back whose pools are no longer retained. The host has waited for the device. */
 void vmm__reserves_leave_locked(struct vmm_cache *cache);
 
-/* ---- For the files of this module ---------------------------------------------------------- */
+/* ---- For this module and alloc/commit.c -------------------------------------------------- */
 
 struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address);
 

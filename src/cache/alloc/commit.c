@@ -1,7 +1,7 @@
-/* Physical memory of reserved blocks: see reserve.h. */
+/* Physical memory of reserved blocks: see commit.h. */
+#include "cache/alloc/commit.h"
 #include "base/error.h"
 #include "cache/alloc/refill.h"
-#include "cache/reserve/reserve.h"
 
 /* One commit or decommit in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
 enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
@@ -173,8 +173,7 @@ static vmm_status commit_first(struct vmm_cache *cache, struct part *part)
     return vmm__cache_checked(cache, CHECK_EVERY, status);
 }
 
-vmm_status vmm__reserved_commit(struct vmm_cache *cache, uint64_t address, uint64_t offset,
-                                uint64_t bytes)
+vmm_status vmm__commit(struct vmm_cache *cache, uint64_t address, uint64_t offset, uint64_t bytes)
 {
     struct part part = {
         .function = "vmm_commit", .address = address, .offset = offset, .bytes = bytes
@@ -220,8 +219,7 @@ static vmm_status decommit_locked(struct vmm_cache *cache, struct part *part)
     return vmm__cache_checked(cache, CHECK_EVERY, VMM_OK);
 }
 
-vmm_status vmm__reserved_decommit(struct vmm_cache *cache, uint64_t address, uint64_t offset,
-                                  uint64_t bytes)
+vmm_status vmm__decommit(struct vmm_cache *cache, uint64_t address, uint64_t offset, uint64_t bytes)
 {
     struct part part = {
         .function = "vmm_decommit", .address = address, .offset = offset, .bytes = bytes
