@@ -68,7 +68,7 @@ int main(void)
 {
     vmm_config config = VMM_CONFIG_INIT;
     vmm_cache *cache;
-    struct kv kv;
+    struct kv kv = { .base = NULL };
     config.limit_bytes = 128 << 20;
     check(vmm_create(&config, &cache));
     vmm_stream stream = gpu_stream_create();
