@@ -1091,7 +1091,8 @@ typedef int (*vmm_visitor)(void *context, const vmm_item *item);
  *           memory (VMM_ITEM_CHUNK) before the blocks that start in it. A block in a view has a
  *           range of its own, of exactly its size. Ranges do not overlap, and their sizes add up to
  *           reserved_bytes; a chunk may be reported as several ranges. It visits each block of a
- *           slab on its own.
+ *           slab on its own. A reserved block comes after the range at its start, or before its
+ *           first range if there is no memory at its start.
  * Returns:  VMM_OK, also if the visitor ended the walk.
  * Threads:  any; other calls wait for this call.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).

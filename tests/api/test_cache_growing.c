@@ -4,6 +4,7 @@
 
 #include "driver/sim/sim.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #define UNIT (2 * MIB)
@@ -399,6 +400,56 @@ CACHE_TEST(debug_mode_takes_reserved_and_resized_blocks)
         block_free(test, block);
     }
     work_verify(test);
+}
+
+/* ---- Threads -------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, STEPS = 200 };
+
+struct worker {
+    struct cache_test *test;
+    unsigned number;
+};
+
+/* Each thread has blocks of its own; two share a stream. It frees what another one has reserved. */
+static void *blocks_grow(void *context)
+{
+    struct worker *worker = context;
+    struct cache_test *test = worker->test;
+    unsigned stream = worker->number / 2;
+    uint64_t seed = worker->number + 1;
+    void *block = NULL;
+    bool failed = vmm_reserve(pool_of(test), 32 * MIB, 0, test->streams[stream], &block) != VMM_OK;
+    for (int i = 0; i < STEPS && !failed; i++) {
+        void *other = NULL;
+        size_t offset = random_next(&seed) % 8 * UNIT;
+        failed = vmm_commit(test->cache, block, offset, 2 * UNIT) != VMM_OK ||
+                 vmm_decommit(test->cache, block, offset + UNIT, UNIT) != VMM_OK ||
+                 vmm_resize(test->cache, block, (16 + random_next(&seed) % 64) * UNIT, &block) !=
+                     VMM_OK ||
+                 vmm_alloc(test->cache, 2 * MIB, test->streams[stream], &other) != VMM_OK ||
+                 vmm_name(test->cache, other, "other") != VMM_OK ||
+                 vmm_resize(test->cache, other, 3 * MIB, &other) != VMM_OK ||
+                 vmm_free(test->cache, other) != VMM_OK;
+    }
+    return failed ? NULL : block;
+}
+
+CACHE_TEST(threads_grow_blocks_at_once)
+{
+    pthread_t threads[THREADS];
+    struct worker workers[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){ .test = test, .number = i };
+        assert_int_equal(pthread_create(&threads[i], NULL, blocks_grow, &workers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *block = NULL;
+        assert_int_equal(pthread_join(threads[i], &block), 0);
+        assert_non_null(block);
+        block_free(test, block);
+    }
+    cache_verify_empty(test);
 }
 
 /* ---- Sizes ---------------------------------------------------------------------------------- */

@@ -180,6 +180,8 @@ vmm_status vmm__commit(struct vmm_cache *cache, uint64_t address, uint64_t offse
     };
     struct lane *lane = NULL;
     struct growth growth = { .serve = commit_serve, .context = &part };
+    struct error_line line;
+    vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
     vmm_status status = commit_first(cache, &part);
     if (vmm__is_oom(status)) {
@@ -187,7 +189,11 @@ vmm_status vmm__commit(struct vmm_cache *cache, uint64_t address, uint64_t offse
         growth.bytes = missing_bytes(cache, &part);
     }
     vmm__fair_unlock(&cache->grow_lock);
-    return lane == NULL ? status : vmm__refill_growth(cache, lane, &growth, NULL);
+    if (lane != NULL)
+        status = vmm__refill_growth(cache, lane, &growth, NULL);
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    return status;
 }
 
 /* ---- Decommit ------------------------------------------------------------------------------ */

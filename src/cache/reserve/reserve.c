@@ -88,6 +88,8 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
                                 .granules = vmm__align_up(bytes, unit_bytes) >> shift,
                                 .unit_granules = (uint32_t)(unit_bytes >> shift) };
     vmm__uses_init(&block->uses);
+    struct error_line line;
+    vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
     vmm_status status = range_make(cache, block);
     if (status == VMM_OK) {
@@ -95,7 +97,9 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
         *out = (void *)(uintptr_t)block->node.key;
     }
     vmm__fair_unlock(&cache->grow_lock);
-    if (status != VMM_OK)
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    else
         vmm__host_free(block, sizeof *block);
     return status;
 }
