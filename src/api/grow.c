@@ -164,8 +164,8 @@ static vmm_status copy_begin(const struct debug_call *call, void *ptr, struct co
     vmm_item item = VMM_ITEM_INIT;
     void *inner = ptr;
     vmm_status status = vmm__debug_inner(call, &inner);
-    if (status == VMM_OK)
-        status = vmm_find(call->cache, ptr, &item);
+    if (status == VMM_OK && vmm_find(call->cache, ptr, &item) != VMM_OK)
+        status = vmm__block_ref_none("vmm_resize", NULL, (uint64_t)(uintptr_t)ptr);
     if (status == VMM_OK && item.address != (uint64_t)(uintptr_t)ptr)
         status = vmm__error(VMM_ERR_UNKNOWN_POINTER,
                             "vmm_resize: %p is not the start of a live block", ptr);
