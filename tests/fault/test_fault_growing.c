@@ -22,13 +22,13 @@ static void scene_begin(struct scene *scene, struct driver *driver)
     assert_ok(vmm__cache_create_on(&config, driver, &scene->cache));
     vmm_pool *pool = vmm_cache_pool(scene->cache);
     assert_ok(vmm_alloc(scene->cache, 3 * MIB, STREAM(1), &other));
-    assert_ok(vmm_alloc(scene->cache, 19 * MIB, STREAM(1), &scene->block));
+    assert_ok(vmm_alloc(scene->cache, 20 * MIB, STREAM(1), &scene->block));
     assert_ok(vmm_alloc(scene->cache, 3 * MIB, STREAM(1), &other));
     assert_ok(vmm_reserve(pool, 16 * MIB, 0, STREAM(1), &scene->reserved));
     assert_ok(vmm_commit(scene->cache, scene->reserved, 0, 8 * MIB));
     for (int i = 0; i < 64; i++) /* so that the block above must move */
         assert_ok(vmm_reserve(pool, 2 * MIB, 0, STREAM(2), &other));
-    memory_fill(driver, (uintptr_t)scene->block, 19 * MIB, 1, STREAM(1));
+    memory_fill(driver, (uintptr_t)scene->block, 20 * MIB, 1, STREAM(1));
     memory_fill(driver, (uintptr_t)scene->reserved, 4 * MIB, 2, STREAM(1));
 }
 
@@ -75,7 +75,7 @@ static void scene_verify(struct scene *scene)
 {
     uint64_t places;
     assert_ok(vmm__cache_check(scene->cache));
-    memory_check(scene->driver, (uintptr_t)scene->block, 19 * MIB, 1, STREAM(1));
+    memory_check(scene->driver, (uintptr_t)scene->block, 20 * MIB, 1, STREAM(1));
     memory_check(scene->driver, (uintptr_t)scene->reserved, 4 * MIB, 2, STREAM(1));
     assert_ok(vmm__driver_mismatches(scene->driver, &places));
     if (places != 0)
