@@ -6,7 +6,7 @@
 # Each need has a probe; only needs whose probe fails are installed. Prints nothing if all are present.
 set -euo pipefail
 
-known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang valgrind"
+known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang valgrind chromium"
 
 die() {
     echo "error: $1" >&2
@@ -26,6 +26,7 @@ probe() {
     cc) compiles "${CC:-cc}" c stdio.h ;;
     cxx) compiles "${CXX:-c++}" c++ string ;;
     make | cmake | python3 | pkg-config | clang | valgrind) command -v "$1" >/dev/null 2>&1 ;;
+    chromium) [ -n "${VMM_CHROMIUM:-}" ] || command -v chromium google-chrome >/dev/null 2>&1 ;;
     zlib) compiles "${CC:-cc}" c zlib.h -fsyntax-only ;;
     cmocka) compiles "${CC:-cc}" c cmocka.h -fsyntax-only ;;
     benchmark) compiles "${CXX:-c++}" c++ benchmark/benchmark.h -fsyntax-only ;;

@@ -105,7 +105,8 @@ extern "C" {
       "the device context is gone or broken; free blocks, report, and destroy the cache")          \
     X(ERR_INTERNAL, 11, "the library found its own records inconsistent")                          \
     X(ERR_FORKED, 12, "the cache belongs to the process that forked")                              \
-    X(ERR_CORRUPTED, 13, "memory beyond a block, or after its free, was written")
+    X(ERR_CORRUPTED, 13, "memory beyond a block, or after its free, was written")                  \
+    X(ERR_ASLEEP, 14, "the pool sleeps; wake it first")
 
 typedef enum vmm_status {
 #define VMM_STATUS_ENUM(name, value, text) VMM_##name = value,
@@ -590,6 +591,14 @@ typedef struct vmm_pool_id {
  */
 typedef enum vmm_pool_kind { VMM_POOL_GENERAL = 0, VMM_POOL_GRAPH = 1 } vmm_pool_kind;
 
+/* What becomes of the contents of live blocks when their pool sleeps: see vmm_pool_sleep(). */
+typedef enum vmm_on_sleep {
+    VMM_ON_SLEEP_KEEP = 0,    /* the sleep saves them in host memory, the wake restores them */
+    VMM_ON_SLEEP_DISCARD = 1, /* they are lost: undefined after the wake, or zeros if
+                                 vmm_config.zero is on */
+    VMM_ON_SLEEP_AS_POOL = 2  /* in vmm_sleep_options: what the options of the pool say */
+} vmm_on_sleep;
+
 /* Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size. */
 typedef struct vmm_pool_options {
     size_t struct_size;
@@ -598,13 +607,14 @@ typedef struct vmm_pool_options {
     uint64_t reserve_bytes; /* memory that other pools leave free for this one, below the limit of
                                the cache or the size of the device */
     vmm_pool_kind kind;
+    vmm_on_sleep on_sleep;
     uint64_t user_id[2]; /* reported in vmm_item and vmm_change; not the same as in another pool;
                             zeros: none */
 } vmm_pool_options;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, { 0, 0 } }
+#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 } }
 #else
 #define VMM_POOL_OPTIONS_INIT { .struct_size = sizeof(vmm_pool_options) }
 #endif
@@ -753,6 +763,135 @@ VMM_API vmm_status vmm_pool_limit_set(vmm_pool *pool, uint64_t limit_bytes);
  */
 VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, size_t keep_bytes, size_t *released);
 
+/* ---- Sleep -------------------------------------------------------------------------------- */
+
+/*
+ * A pool that sleeps has no physical memory. Its blocks stay live and keep their addresses; work
+ * must not use them. A wake gives them memory again at the same addresses, so pointers, captured
+ * graphs and exported addresses of the program stay valid.
+ *
+ * With KEEP, the sleep copies the contents of live blocks to a backup in pinned host memory, and
+ * the wake copies them back. The backup stays for the next sleep until vmm_backup_drop() or the end
+ * of the pool.
+ *
+ * While a pool sleeps, or is about to sleep or wake: allocations from it return ERR_ASLEEP.
+ * vmm_free() of its blocks works and drops their backup. vmm_record_stream(), vmm_pin(), vmm_find()
+ * and the reports work. vmm_trim(), vmm_compact() and requests of other pools leave it alone. It
+ * counts in no limit and not in reserved_bytes; asleep_bytes is what a wake needs.
+ *
+ * Both calls wait for the work of the streams that the cache knows, for a pool of the kind GRAPH or
+ * a retained pool for the device. The program must not submit work on the pool's blocks from the
+ * call of vmm_pool_sleep() until the end of the wake.
+ */
+
+typedef enum vmm_pool_phase {
+    VMM_POOL_AWAKE = 0,
+    VMM_POOL_SLEEPING = 1, /* on its way to sleep */
+    VMM_POOL_ASLEEP = 2,
+    VMM_POOL_WAKING = 3
+} vmm_pool_phase;
+
+/* Called for each mapped range of a pool, for registrations such as NCCL's or a network card's.
+ * Called without locks; it must not call the pool. */
+typedef void (*vmm_sleep_fn)(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes);
+
+/* Options of a sleep or a wake. Initialize with VMM_SLEEP_OPTIONS_INIT. */
+typedef struct vmm_sleep_options {
+    size_t struct_size;
+    vmm_on_sleep on_sleep;  /* AS_POOL, or what holds for this sleep; a wake ignores it */
+    uint64_t staging_bytes; /* contents copied before their memory is released, while the next part
+                               is copied; 0: 256 MiB */
+    vmm_sleep_fn unmapping; /* before the ranges are unmapped; NULL: none */
+    vmm_sleep_fn mapped;    /* after the ranges are mapped again; NULL: none */
+    void *context;          /* of both functions */
+} vmm_sleep_options;
+
+/* clang-format off */
+#ifdef __cplusplus
+#define VMM_SLEEP_OPTIONS_INIT { sizeof(vmm_sleep_options), VMM_ON_SLEEP_AS_POOL, 0, NULL, NULL, NULL }
+#else
+#define VMM_SLEEP_OPTIONS_INIT { .struct_size = sizeof(vmm_sleep_options), .on_sleep = VMM_ON_SLEEP_AS_POOL }
+#endif
+/* clang-format on */
+
+/* A sleep or wake that a thread of the library carries out. Looked up, never followed. */
+typedef struct vmm_ticket vmm_ticket;
+
+/*
+ * Does:     puts pools to sleep, in the order of the array. A pool that sleeps already stays as it
+ *           is.
+ * Takes:    pools, all of one cache; options, NULL: defaults; ticket, NULL: the call returns when
+ *           all pools sleep. Otherwise a thread of the library does the work, and *ticket must end
+ *           with vmm_ticket_wait(). The options' functions then run on that thread.
+ * Returns:  VMM_OK.
+ * Threads:  any; calls on other pools proceed meanwhile.
+ * On failure: all pools are awake and whole, and nothing is lost, except as said below.
+ *           ERR_INVALID_ARGUMENT (not pools, of several caches, named twice, on their way to sleep
+ *           or wake by another call, a wrong option, or a capture is under way), ERR_UNSUPPORTED
+ *           (nvtx or VMM_DEBUG_ON, or a pool has reserved blocks), ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
+ *           If the driver fails after part of the memory was released and gives no new memory for
+ *           it, the pool stays asleep; its backup is whole, and a wake can be tried again.
+ */
+VMM_API vmm_status vmm_pool_sleep(vmm_pool *const *pools, size_t count,
+                                  const vmm_sleep_options *options, vmm_ticket **ticket);
+
+/*
+ * Does:     wakes pools, in the order of the array: all, or none. A pool that is awake stays as it
+ *           is. If memory is short, the call releases idle memory of other pools.
+ * Takes:    as vmm_pool_sleep().
+ * Returns:  VMM_OK.
+ * Threads:  any; calls on other pools proceed meanwhile.
+ * On failure: the pools sleep as before with their backups whole; the wake can be tried again.
+ *           ERR_DEVICE_OOM, and as vmm_pool_sleep().
+ */
+VMM_API vmm_status vmm_pool_wake(vmm_pool *const *pools, size_t count,
+                                 const vmm_sleep_options *options, vmm_ticket **ticket);
+
+/*
+ * Does:     tells whether a pool is awake.
+ * Returns:  VMM_OK and the phase in *out.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (not a pool, NULL).
+ */
+VMM_API vmm_status vmm_pool_state(vmm_pool *pool, vmm_pool_phase *out);
+
+/*
+ * Does:     tells whether the work of a ticket has ended, with success or not.
+ * Returns:  VMM_OK, and non-zero in *done if it has.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (not a ticket, NULL).
+ */
+VMM_API vmm_status vmm_ticket_poll(vmm_ticket *ticket, int *done);
+
+/*
+ * Does:     waits for the work of a ticket, and ends the ticket.
+ * Returns:  what the work returned; vmm_last_error() has its line.
+ * Threads:  any; one thread waits for a ticket.
+ * On failure: ERR_INVALID_ARGUMENT (not a ticket).
+ */
+VMM_API vmm_status vmm_ticket_wait(vmm_ticket *ticket);
+
+/*
+ * Does:     finds the saved contents of a block whose pool sleeps. The program may read and replace
+ *           them until the wake.
+ * Takes:    ptr: an address inside a live block of the pool.
+ * Returns:  VMM_OK, and in *host the address of the byte that the wake copies to ptr. The bytes of
+ *           one block are contiguous.
+ * Owns:     the pool; valid until the wake.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (not a pool, NULL, the pool is not asleep), ERR_UNKNOWN_POINTER
+ *           (no live block of the pool contains ptr, or its contents were discarded).
+ */
+VMM_API vmm_status vmm_backup_find(vmm_pool *pool, const void *ptr, void **host);
+
+/*
+ * Does:     gives the host memory back that a pool keeps for its next sleep.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (not a pool), ERR_ASLEEP (the pool needs it to wake).
+ */
+VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
+
 /* ---- Growing ------------------------------------------------------------------------------ */
 
 /*
@@ -770,7 +909,8 @@ VMM_API vmm_status vmm_pool_trim(vmm_pool *pool, size_t keep_bytes, size_t *rele
  * vmm_pin() and vmm_resize() take a reserved block like any other. Compaction never moves one. After vmm_free() the
  * memory is released to the driver once the work of the block's streams has ended; it is not cached.
  *
- * After fork(), the functions return ERR_FORKED in the child.
+ * While a pool sleeps, vmm_alloc_aligned(), vmm_reserve() and vmm_resize() of its blocks return ERR_ASLEEP. A pool with
+ * a reserved block cannot sleep. After fork(), the functions return ERR_FORKED in the child.
  */
 
 /*
@@ -927,7 +1067,9 @@ typedef struct vmm_stat {
     X(stitches, COUNT, "Stitches") /* views made or extended, each for one allocation */           \
     X(plans, COUNT, "Plans")       /* searches for the view to make or extend */                   \
     X(planning_ns, NANOSECONDS, "Planning time") /* host time in these searches */                 \
-    X(evictions, COUNT, "Evictions") /* places unmapped because one chunk had too many */          \
+    X(evictions, COUNT, "Evictions")  /* places unmapped because one chunk had too many */         \
+    X(asleep_bytes, BYTES, "Asleep")  /* memory that sleeping pools gave back and need to wake */  \
+    X(backup_bytes, BYTES, "Backups") /* host memory that pools keep for their contents */         \
     X(resize_copied_bytes, BYTES, "Copied by resizes") /* by vmm_resize() */
 
 /* Initialize with VMM_STATS_INIT, which sets struct_size. From version 1.0 on, a later version adds
@@ -1054,7 +1196,8 @@ typedef enum vmm_item_kind {
 typedef enum vmm_item_state {
     VMM_ITEM_FREE = 0, /* block: free; chunk: idle */
     VMM_ITEM_LIVE = 1, /* block: allocated; chunk: contains part of an active block or of a slab */
-    VMM_ITEM_WAITING = 2 /* block: freed, but in use by other streams; chunk: in limbo */
+    VMM_ITEM_WAITING = 2, /* block: freed, but in use by other streams; chunk: in limbo */
+    VMM_ITEM_ASLEEP = 3   /* chunk: addresses of a sleeping pool, without memory */
 } vmm_item_state;
 
 typedef struct vmm_item {
@@ -1089,8 +1232,8 @@ typedef int (*vmm_visitor)(void *context, const vmm_item *item);
 /*
  * Does:     visits all mapped memory and every block in ascending order of addresses, each range of
  *           memory (VMM_ITEM_CHUNK) before the blocks that start in it. A block in a view has a
- *           range of its own, of exactly its size. Ranges do not overlap, and their sizes add up to
- *           reserved_bytes; a chunk may be reported as several ranges. It visits each block of a
+ *           range of its own, of exactly its size. Ranges do not overlap, and the sizes of those
+ *           that are not asleep add up to reserved_bytes; a chunk may be reported as several ranges. It visits each block of a
  *           slab on its own. A reserved block comes after the range at its start, or before its
  *           first range if there is no memory at its start.
  * Returns:  VMM_OK, also if the visitor ended the walk.

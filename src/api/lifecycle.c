@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 #include "cache/pool/capture.h"
+#include "cache/pool/ticket.h"
 #include "cache/reclaim/trim.h"
 #include "cache/registry.h"
 #include "debug/debug_mode.h"
@@ -61,6 +62,7 @@ static void settings_take(vmm_cache *cache, const vmm_config *config, struct dri
         config->footprint_permille != 0 ? config->footprint_permille : FOOTPRINT_PERMILLE;
     cache->reuse = config->reuse;
     cache->compaction = config->compaction;
+    cache->zeroes = config->zero == VMM_ON;
     vmm__decay_init(&cache->decay, config, cache);
     cache->log = config->log;
     cache->log_context = config->log_context;
@@ -247,6 +249,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm_status status = destroy_begin(cache);
     if (status != VMM_OK)
         return status;
+    vmm__tickets_end(cache);
     vmm__pools_close(cache);
     vmm__ticker_stop(&cache->ticker);
     struct error_line line;
@@ -260,6 +263,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__directory_fini(&cache->directory);
     vmm__reserves_fini(&cache->reserves);
     status = first_of(status, vmm__lanes_fini(&cache->lanes));
+    status = first_of(status, vmm__sleep_transfers_close(cache));
     vmm__pools_fini(cache);
     vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));

@@ -2,6 +2,7 @@
 #include "api/internal.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "cache/pool/sleep.h"
 #include "cache/reuse/idle_scan.h"
 
 #include <string.h>
@@ -23,6 +24,8 @@ static void lane_read(const struct vm *memory, const struct lane *lane, vmm_stat
 {
     stats->occupied_bytes += lane->large.occupied_bytes;
     stats->unmovable_bytes += vmm__heap_unmovable(&lane->large) + vmm__heap_unmovable(&lane->small);
+    if (lane->is_asleep)
+        return;
     if (vmm__lane_is_retained(lane)) {
         stats->retained_bytes += lane->large.free_bytes + lane->small.free_bytes;
         return;
@@ -112,6 +115,8 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
 #define STAT_READ(name, unit, label) out->name = vmm__stat_read(&cache->STAT_##name);
     VMM_STAT_MAP(STAT_READ)
     out->limbo_bytes = cache->vm.limbo_bytes;
+    out->asleep_bytes = cache->vm.asleep_bytes;
+    out->backup_bytes = vmm__sleep_backup_bytes(cache);
     out->limit_bytes = cache->vm.limit_bytes;
     out->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
     out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);

@@ -113,6 +113,8 @@ static vmm_item_state chunk_item_state(const struct walk *walk, const struct chu
 {
     if (chunk->state == CHUNK_LIMBO)
         return VMM_ITEM_WAITING;
+    if (chunk->is_asleep)
+        return VMM_ITEM_ASLEEP;
     bool idle = walk->block->state == BLOCK_FREE && vmm__block_end(walk->block) >= end;
     return idle ? VMM_ITEM_FREE : VMM_ITEM_LIVE;
 }
@@ -181,11 +183,12 @@ static void place_visit(struct walk *walk, const struct chunk *chunk, uint64_t g
         const struct block *block = walk->cache->directory.entries[at].first;
         for (; block != NULL && !walk->ended; block = block->next) {
             struct range range = { .address = block->address, .end = vmm__block_end(block) };
-            item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
-                                         .state = VMM_ITEM_LIVE,
-                                         .address = range.address,
-                                         .bytes = block->node.size,
-                                         .is_view = 1 });
+            item_visit(walk,
+                       (vmm_item){ .kind = VMM_ITEM_CHUNK,
+                                   .state = chunk->is_asleep ? VMM_ITEM_ASLEEP : VMM_ITEM_LIVE,
+                                   .address = range.address,
+                                   .bytes = block->node.size,
+                                   .is_view = 1 });
             block_visit(walk, block, &range);
         }
     }

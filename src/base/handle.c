@@ -2,7 +2,6 @@
 #include "base/handle.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 /* A handle, from its lowest bit: three zeros, as in a pointer; the kind; the slot; the uses of the slot. */
@@ -70,7 +69,9 @@ void *vmm__handle_find(enum handle_kind kind, const void *handle)
     return is_still ? record : NULL;
 }
 
-void vmm__handle_close(const void *handle)
+bool vmm__handle_close(const void *handle)
 {
-    atomic_store_explicit(&slot_of(handle)->handle, 0, memory_order_release);
+    uint64_t wanted = (uint64_t)(uintptr_t)handle;
+    return wanted > SLOT_TAKEN &&
+           atomic_compare_exchange_strong(&slot_of(handle)->handle, &wanted, 0);
 }

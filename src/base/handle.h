@@ -9,6 +9,7 @@
 #ifndef VMM_BASE_HANDLE_H
 #define VMM_BASE_HANDLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum handle_kind { HANDLE_POOL = 1, HANDLE_TICKET, HANDLE_SHARE };
@@ -19,7 +20,7 @@ void *vmm__handle_open(enum handle_kind kind, void *record);
 /* Returns the record of a handle; NULL if it is not an open handle of this kind. */
 void *vmm__handle_find(enum handle_kind kind, const void *handle);
 
-/* Closes an open handle. From now on nothing finds its record. */
-void vmm__handle_close(const void *handle);
+/* Closes a handle: from now on nothing finds its record. False if it is not open, or another thread has closed it. */
+bool vmm__handle_close(const void *handle);
 
 #endif

@@ -97,6 +97,15 @@ void *vmm__host_table_alloc(size_t bytes)
     return table;
 }
 
+void *vmm__host_huge_alloc(size_t bytes)
+{
+    void *memory = vmm__host_table_alloc(bytes);
+    if (memory != NULL)
+        (void)madvise(memory, bytes,
+                      MADV_HUGEPAGE); /* a hint: small pages do as well, more slowly */
+    return memory;
+}
+
 void vmm__host_table_free(void *table, size_t bytes)
 {
     if (table == NULL)

@@ -28,6 +28,9 @@ void vmm__host_free(void *memory, size_t bytes);
 void *vmm__host_table_alloc(size_t bytes);
 void vmm__host_table_free(void *table, size_t bytes);
 
+/* The same for memory that will be used completely: asks for huge pages. */
+void *vmm__host_huge_alloc(size_t bytes);
+
 /* For tests: makes the `number`th allocation from now on fail, counted from 1 over all kinds and threads; 0 turns this
  * off. Returns how many allocations were counted since the previous call. */
 uint64_t vmm__host_fail_at(uint64_t number);

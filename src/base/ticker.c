@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "base/ticker.h"
 #include "base/error.h"
+#include "base/worker.h"
 
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -41,18 +41,6 @@ static void *ticker_main(void *context)
     return NULL;
 }
 
-/* Blocks all signals in the new thread, which inherits the mask: the program's own threads handle its signals. */
-static int thread_start(struct ticker *ticker)
-{
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failure = pthread_create(&ticker->thread, NULL, ticker_main, ticker);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failure;
-}
-
 static int condition_init(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
@@ -80,7 +68,7 @@ vmm_status vmm__ticker_start(struct ticker *ticker, uint64_t pause_ms, ticker_fn
     if (failure != 0)
         return start_failed(failure);
     vmm__mutex_init(&ticker->lock);
-    failure = thread_start(ticker);
+    failure = vmm__worker_start(&ticker->thread, ticker_main, ticker);
     if (failure != 0)
         goto fail_thread;
     ticker->runs = true;

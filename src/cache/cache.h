@@ -39,6 +39,13 @@ struct debug_view {
     uint64_t (*give)(struct debug *debug);
 };
 
+/* A stream of the library, for copies between device and host. Opened under the grow lock, at its first use. */
+struct transfers {
+    bool is_open;
+    vmm_stream stream;
+    struct timeline timeline; /* of that stream */
+};
+
 /* What has happened to views so far: see VMM_VALUE_MAP. The grow lock guards it. */
 struct view_stats {
     uint64_t stitches;
@@ -54,6 +61,7 @@ struct vmm_cache {
     struct nvtx *nvtx; /* NULL: no NVTX annotations; otherwise no lane is locked on the fast path */
     bool owns_driver;
     bool no_caching;
+    bool zeroes;    /* a block contains zeros when it is allocated: see vmm_config.zero */
     bool has_views; /* a heap may map its chunks at further addresses: see lane/views.h */
     uint32_t footprint_permille; /* of the peak of active bytes: see grow/target.c */
     vmm_reuse reuse;
@@ -82,6 +90,8 @@ struct vmm_cache {
     struct pools pools; /* all others */
     struct routes routes;
     struct reserves reserves;
+    struct transfers transfers; /* of contents of pools that sleep or wake: see pool/sleep.h */
+    struct ticket *tickets;     /* linked by next; grow_lock guards the list */
     /* The lane that was locked last; NULL: none was, or the totals are shared. */
     _Atomic(struct lane *) active_lane;
     _Atomic bool is_slow_path_only; /* no request takes the fast path: see alloc/alloc.h */

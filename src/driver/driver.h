@@ -118,6 +118,8 @@ struct driver_piece {
 /*
  * Events without timing, and streams.
  *
+ *   event_record VMM__PENDING: a capture of the stream, by another thread, began and ended meanwhile and contains the
+ *                record. The event must be recorded again before any other use.
  *   event_query  VMM_OK or VMM__PENDING. An event that was never recorded counts as complete.
  *   event_wait   blocks the host.
  *   device_wait  waits for all work on all streams; blocks the host.

@@ -22,6 +22,7 @@
 #define VMM_LANE_LANE_H
 
 #include "base/biased.h"
+#include "base/error.h"
 #include "lane/counters.h"
 #include "lane/magazine.h"
 #include "lane/pool.h"
@@ -63,6 +64,7 @@ struct lane {
         *pool; /* changes, under both locks, only when a destroyed pool joins the default pool */
     bool is_pooled;           /* it was made for another pool than the default one */
     bool is_in_table;         /* of its pool */
+    bool is_asleep;           /* its pool is not awake: no request is served; guarded by `lock` */
     _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
     uint64_t serial;          /* never reused */
     _Atomic bool is_watched;  /* its counters are flushed at each large change */
@@ -116,6 +118,14 @@ static inline void vmm__lane_counters_flush(struct lane *lane)
 static inline bool vmm__lane_is_retained(const struct lane *lane)
 {
     return vmm__pool_is_retained(lane->pool);
+}
+
+/* ERR_ASLEEP if the pool of a lane, which is locked, is not awake. */
+static inline vmm_status vmm__lane_asleep_check(const struct lane *lane)
+{
+    if (!lane->is_asleep)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_ASLEEP, "alloc: pool %s sleeps: wake it first", lane->pool->name);
 }
 
 /* Whether idle memory of a lane may go to another one. The caller holds the grow lock. */

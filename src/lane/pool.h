@@ -15,6 +15,7 @@
 #include "vm/vm.h"
 #include "vmmcache/vmmcache.h"
 
+struct backup;
 struct lane;
 struct vmm_cache;
 
@@ -41,13 +42,22 @@ struct pool {
     uint64_t uses;   /* of its addresses: see vmm_pool_retain(); a graph pool is created with one */
     uint64_t routes; /* and pushes, of all threads, that lead requests to it */
     bool is_leaving; /* its last use has ended, but the device may not have finished */
+    vmm_on_sleep on_sleep;
+    vmm_pool_phase phase;  /* see cache/pool/sleep.h; only the call that changes it uses `backup` */
+    struct backup *backup; /* NULL: the pool never slept with its contents */
 };
 
-/* Whether work that the cache does not see may use the addresses of the pool, live or free: its memory is not moved,
- * released or given to another lane, and its views stay. */
-static inline bool vmm__pool_is_retained(const struct pool *pool)
+/* Whether graphs may use the addresses of the pool, live or free. */
+static inline bool vmm__pool_is_used(const struct pool *pool)
 {
     return pool->uses > 0 || pool->is_leaving;
+}
+
+/* Whether its memory stays as it is: not moved, released or given to another lane, all views kept. So it is while the
+ * pool is used, and while it is not awake. */
+static inline bool vmm__pool_is_retained(const struct pool *pool)
+{
+    return vmm__pool_is_used(pool) || pool->phase != VMM_POOL_AWAKE;
 }
 
 /* Whether its idle memory may go to other pools, and that of others to it. */

@@ -9,6 +9,24 @@ void vmm__account_add(struct vm *vm, struct account *account)
     vm->accounts = account;
 }
 
+void vmm__account_book(struct vm *vm, const struct chunk *chunk)
+{
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    vmm__stat_add(&vm->reserved_bytes, bytes);
+    vmm__stat_add(&vm->chunks, 1);
+    vmm__stat_add(&chunk->account->reserved_bytes, bytes);
+    vmm__stat_add(&chunk->account->chunks, 1);
+}
+
+void vmm__account_unbook(struct vm *vm, const struct chunk *chunk)
+{
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    vmm__stat_subtract(&vm->reserved_bytes, bytes);
+    vmm__stat_subtract(&vm->chunks, 1);
+    vmm__stat_subtract(&chunk->account->reserved_bytes, bytes);
+    vmm__stat_subtract(&chunk->account->chunks, 1);
+}
+
 static void chunks_inherit(struct vm *vm, const struct account *account, struct account *heir)
 {
     for (uint32_t id = 1; id < vm->record_high; id++) {

@@ -6,6 +6,7 @@
 struct tally {
     uint64_t bytes;
     uint64_t limbo_bytes;
+    uint64_t asleep_bytes;
     uint64_t taken_granules;
     uint64_t places;
     uint64_t place_bytes;
@@ -50,7 +51,8 @@ static vmm_status chunk_check(const struct vm *vm, uint32_t id, struct tally *ta
 {
     const struct chunk *chunk = &vm->records[id];
     bool is_in_use = chunk->state == CHUNK_HELD;
-    uint64_t bytes = chunk->is_alias ? 0 : vmm__chunk_bytes(vm, chunk);
+    uint64_t bytes = chunk->is_alias || chunk->is_asleep ? 0 : vmm__chunk_bytes(vm, chunk);
+    tally->asleep_bytes += chunk->is_asleep ? vmm__chunk_bytes(vm, chunk) : 0;
     tally->bytes += bytes;
     tally->limbo_bytes += is_in_use ? 0 : bytes;
     bool has_home = chunk->is_mapped || is_in_use;
@@ -87,7 +89,8 @@ static bool account_adds_up(const struct vm *vm, const struct account *account)
     uint64_t limbo_bytes = 0;
     for (uint32_t id = 1; id < vm->record_high; id++) {
         const struct chunk *chunk = &vm->records[id];
-        if (chunk->state == CHUNK_UNUSED || chunk->is_alias || chunk->account != account)
+        if (chunk->state == CHUNK_UNUSED || chunk->is_alias || chunk->is_asleep ||
+            chunk->account != account)
             continue;
         bytes += vmm__chunk_bytes(vm, chunk);
         limbo_bytes += chunk->state == CHUNK_LIMBO ? vmm__chunk_bytes(vm, chunk) : 0;
@@ -119,7 +122,8 @@ vmm_status vmm__vm_check(const struct vm *vm)
             vm->arena.free_granules !=
         vm->arena.usable_granules)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 2: addresses taken without a chunk");
-    if (tally.bytes != vmm__stat_now(&vm->reserved_bytes) || tally.limbo_bytes != vm->limbo_bytes)
+    if (tally.bytes != vmm__stat_now(&vm->reserved_bytes) || tally.limbo_bytes != vm->limbo_bytes ||
+        tally.asleep_bytes != vm->asleep_bytes)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 3: chunks do not add up");
     if (!accounts_add_up(vm))
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 3: accounts do not add up");

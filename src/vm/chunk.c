@@ -45,24 +45,6 @@ void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
     vm->places_max = (uint32_t)vmm__max(vm->places_max, chunk->places);
 }
 
-static void account_book(struct vm *vm, const struct chunk *chunk)
-{
-    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    vmm__stat_add(&vm->reserved_bytes, bytes);
-    vmm__stat_add(&vm->chunks, 1);
-    vmm__stat_add(&chunk->account->reserved_bytes, bytes);
-    vmm__stat_add(&chunk->account->chunks, 1);
-}
-
-static void account_unbook(struct vm *vm, const struct chunk *chunk)
-{
-    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    vmm__stat_subtract(&vm->reserved_bytes, bytes);
-    vmm__stat_subtract(&vm->chunks, 1);
-    vmm__stat_subtract(&chunk->account->reserved_bytes, bytes);
-    vmm__stat_subtract(&chunk->account->chunks, 1);
-}
-
 vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t granule,
                            uint32_t granules)
 {
@@ -80,7 +62,7 @@ vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t gran
         vmm__chunk_drop(vm, chunk);
         return status;
     }
-    account_book(vm, chunk);
+    vmm__account_book(vm, chunk);
     status = vmm__driver_map(vm->driver, vmm__chunk_address(vm, chunk), bytes, chunk->handle);
     if (status != VMM_OK) {
         vmm__limbo_put(vm, chunk, NULL, 0);
@@ -89,6 +71,23 @@ vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t gran
     chunk->is_mapped = true;
     vmm__chunk_page_home(vm, chunk, vmm__chunk_id(vm, chunk));
     return VMM_OK;
+}
+
+/* Unmaps the newest place of a chunk, or any mapping of one that does not sleep. */
+static vmm_status mapping_unmap(struct vm *vm, struct chunk *chunk, uint64_t granule)
+{
+    bool is_last = chunk->unmapped == 1;
+    if (chunk->unmapped > 0 && !(is_last && chunk->lacks_access)) {
+        chunk->unmapped--;
+        return VMM_OK;
+    }
+    vmm_status status = vmm__driver_unmap(vm->driver, vmm__arena_address(&vm->arena, granule),
+                                          vmm__chunk_bytes(vm, chunk));
+    if (status == VMM_OK && is_last) {
+        chunk->unmapped = 0;
+        chunk->lacks_access = false;
+    }
+    return status;
 }
 
 vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
@@ -100,7 +99,7 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
             return status;
     }
     if (chunk->is_mapped) {
-        vmm_status status = vmm__driver_unmap(vm->driver, vmm__chunk_address(vm, chunk), bytes);
+        vmm_status status = mapping_unmap(vm, chunk, chunk->first);
         if (status != VMM_OK)
             return status;
         chunk->is_mapped = false;
@@ -112,10 +111,15 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
         vmm__chunk_drop(vm, chunk);
         return VMM_OK;
     }
+    if (chunk->is_asleep) {
+        vm->asleep_bytes -= bytes;
+        vmm__chunk_drop(vm, chunk);
+        return VMM_OK;
+    }
     vmm_status status = vmm__driver_release(vm->driver, chunk->handle, bytes);
     if (status != VMM_OK)
         return status;
-    account_unbook(vm, chunk);
+    vmm__account_unbook(vm, chunk);
     vmm__chunk_drop(vm, chunk);
     return VMM_OK;
 }
@@ -166,8 +170,7 @@ vmm_status vmm__place_map(struct vm *vm, struct chunk *chunk, uint64_t granule)
 
 vmm_status vmm__place_unmap(struct vm *vm, struct chunk *chunk, uint64_t granule)
 {
-    vmm_status status = vmm__driver_unmap(vm->driver, vmm__arena_address(&vm->arena, granule),
-                                          vmm__chunk_bytes(vm, chunk));
+    vmm_status status = mapping_unmap(vm, chunk, granule);
     if (status != VMM_OK)
         return status;
     uint64_t *link = &chunk->place;

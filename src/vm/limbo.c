@@ -3,10 +3,10 @@
 #include "base/hostmem.h"
 #include "vm/vm.h"
 
-/* The physical memory of a record: an alias has none. */
+/* The physical memory of a record: an alias has none, nor has a chunk that is asleep. */
 static uint64_t held_bytes(const struct vm *vm, const struct chunk *chunk)
 {
-    return chunk->is_alias ? 0 : vmm__chunk_bytes(vm, chunk);
+    return chunk->is_alias || chunk->is_asleep ? 0 : vmm__chunk_bytes(vm, chunk);
 }
 
 static void limbo_append(struct vm *vm, uint32_t id)
@@ -51,9 +51,9 @@ void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline 
     chunk->waits = waits;
     vmm__timeline_refer(timeline);
     limbo_append(vm, vmm__chunk_id(vm, chunk));
-    if (chunk->is_alias)
+    uint64_t bytes = held_bytes(vm, chunk);
+    if (bytes == 0)
         return;
-    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
     atomic_fetch_add_explicit(&vm->limbo_bytes, bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
 }

@@ -9,7 +9,7 @@
  *     further places on;
  *  2. a granule is taken from the arena exactly if it belongs to a chunk, mapped or not, lies in
  *     a range, or is a guard page; a chunk is in a range exactly if keeps_addresses is set;
- *  3. reserved_bytes is the sum over all chunks, limbo_bytes the sum over the chunks in
+ *  3. reserved_bytes is the sum over all chunks that are not asleep, limbo_bytes the sum over the chunks in
  *     limbo; so they are in each account for its chunks; places and place_bytes are the sums
  *     over all further places;
  *  4. no two chunks share a handle, except a chunk and its aliases. An alias is the record
@@ -18,7 +18,8 @@
  *     nor in limbo_bytes. A place is no alias: it has no record;
  *  5. every held record is mapped at its home and all places, except `remap_pending` of them:
  *     a relocation unmapped these, and the driver then refused to map them again. Each drain
- *     tries again. Until then they are neither relocated nor put into limbo;
+ *     tries again. Until then they are neither relocated nor put into limbo. A chunk that is
+ *     asleep, or about to, is mapped nowhere, or at some of them;
  *  6. every unused record is in the list of unused records, and every record in limbo is in
  *     the list of limbo; a held record is in no list but its heap's list of marked chunks
  *     (lane/views.h).
@@ -75,6 +76,10 @@ struct chunk {
     bool is_mapped;            /* false in limbo if its release failed: each drain tries again */
     bool is_alias;             /* an old home; another record has the handle */
     bool keeps_addresses;      /* its home is in a range: the addresses stay taken without it */
+    bool is_asleep;            /* it has addresses, and no memory: see vmm__chunk_sleep() */
+    bool has_slept;            /* its contents are gone: a wake restores them, and clears this */
+    uint32_t unmapped;         /* mappings that are missing while its pool sleeps: see sleep.c */
+    bool lacks_access;         /* the last of these is mapped, and has no access */
     uint64_t epoch;            /* limbo: on `timeline`; may be unmapped once it has passed */
     struct timeline *timeline; /* limbo: NULL if no work is in flight */
     struct limbo_wait *waits;  /* limbo: what it waits for after that */
@@ -90,6 +95,7 @@ struct vm {
     _Atomic uint64_t limbo_bytes;
     struct account *accounts;
     uint64_t range_granules; /* of all ranges */
+    uint64_t asleep_bytes;   /* of chunks without memory */
     uint64_t places;         /* of all chunks */
     uint64_t place_bytes;
     uint32_t places_max;   /* the most that a chunk has had */
@@ -202,6 +208,14 @@ void vmm__move_settle(struct vm *vm, const struct memory_part *parts, uint32_t c
 void vmm__move_cancel(struct vm *vm, const struct memory_part *parts, uint32_t count,
                       uint32_t aliases);
 
+/*
+ * Sleep unmaps a held chunk, whose last work has finished, and releases its memory. It keeps its addresses. Wake
+ * creates new memory and maps it there. On failure a chunk may be in between: nothing may use it until one of the two
+ * has succeeded.
+ */
+vmm_status vmm__chunk_sleep(struct vm *vm, struct chunk *chunk);
+vmm_status vmm__chunk_wake(struct vm *vm, struct chunk *chunk);
+
 /* Tries to map the chunks that are remap pending. */
 void vmm__vm_remap_pending(struct vm *vm);
 
@@ -272,6 +286,10 @@ static inline uint32_t vmm__chunk_id(const struct vm *vm, const struct chunk *ch
 {
     return (uint32_t)(chunk - vm->records);
 }
+
+/* Add a chunk to what its account and the memory have reserved, and take it off. */
+void vmm__account_book(struct vm *vm, const struct chunk *chunk);
+void vmm__account_unbook(struct vm *vm, const struct chunk *chunk);
 
 struct chunk *vmm__chunk_take(struct vm *vm); /* an unused record; NULL if there is none */
 void vmm__chunk_drop(struct vm *vm, struct chunk *chunk);

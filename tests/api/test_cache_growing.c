@@ -316,6 +316,29 @@ CACHE_TEST(a_retained_pool_keeps_a_freed_reserved_block)
     cache_verify_empty(test);
 }
 
+CACHE_TEST(a_pool_with_reserved_blocks_does_not_sleep)
+{
+    vmm_pool *pool;
+    void *block;
+    void *large;
+    assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+    assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block));
+    commit(test, block, 0, 2 * MIB);
+    assert_status(vmm_pool_sleep(&pool, 1, NULL, NULL), VMM_ERR_UNSUPPORTED);
+    assert_non_null(strstr(vmm_last_error(), "reserved"));
+    block_free(test, block);
+    assert_ok(vmm_alloc_from(pool, 3 * MIB, test->streams[1], &large));
+    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    assert_status(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block), VMM_ERR_ASLEEP);
+    assert_status(vmm_resize(test->cache, large, 9 * MIB, &block), VMM_ERR_ASLEEP);
+    assert_status(vmm_alloc_aligned(pool, 3 * MIB, MIB, test->streams[1], &block), VMM_ERR_ASLEEP);
+    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
+    assert_ok(vmm_resize(test->cache, large, 9 * MIB, &large));
+    block_free(test, large);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
 CACHE_TEST(a_destroyed_pool_leaves_its_reserved_blocks_to_the_default_pool)
 {
     vmm_pool *pool;

@@ -39,6 +39,14 @@ def output(*command):
                           stdout=subprocess.PIPE).stdout.strip()
 
 
+def use_report(command):
+    with open("one.trace", "w", encoding="utf-8") as trace:
+        trace.write("+ 1 4096 0\n- 1\n")
+    output(command, "one.trace", "-o", "one.html")
+    with open("one.html", encoding="utf-8") as page:
+        assert '"operations":2' in page.read()
+
+
 def main(wheel_py, library, version, folder):
     shutil.rmtree(folder, ignore_errors=True)
     path = output(sys.executable, "-B", wheel_py, library, version, folder)
@@ -55,6 +63,7 @@ def main(wheel_py, library, version, folder):
     os.chdir(folder)
     said = output(python, "-c", USE)
     assert said == version + " 0", said
+    use_report(os.path.join(place, "bin", "vmmcache-report"))
     print("installed and used", path)
 
 

@@ -296,7 +296,10 @@ static void chunk_toured(struct tour *tour, const vmm_item *item)
     if (item->bytes == 0 || item->requested_bytes != 0)
         tour->trouble = "a chunk with strange figures";
     tour->chunk = *item;
-    tour->sums.chunk_bytes += item->bytes;
+    if (item->state == VMM_ITEM_ASLEEP)
+        tour->sums.asleep_bytes += item->bytes;
+    else
+        tour->sums.chunk_bytes += item->bytes;
     if (item->state == VMM_ITEM_FREE && !is_kept(item))
         tour->sums.idle_bytes += item->bytes;
     if (item->state == VMM_ITEM_WAITING)
@@ -386,6 +389,7 @@ static void stats_verified(struct cache_test *test)
     assert_int_equal(stats.reserved_bytes.current, occupancy_scan.chunk_bytes);
     assert_int_equal(stats.chunks.current, test->driver->handles);
     assert_int_equal(stats.reserved_bytes.current, test->driver->created_bytes);
+    assert_int_equal(stats.asleep_bytes, occupancy_scan.asleep_bytes);
     assert_int_equal(stats.idle_bytes, occupancy_scan.idle_bytes);
     assert_int_equal(stats.limbo_bytes, occupancy_scan.limbo_bytes);
     assert_true(stats.retained_bytes <=

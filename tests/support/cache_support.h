@@ -97,6 +97,7 @@ struct occupancy_scan {
     uint64_t chunk_bytes; /* mapped ranges */
     uint64_t idle_bytes;
     uint64_t limbo_bytes;
+    uint64_t asleep_bytes;
     uint64_t live_blocks;
     uint64_t live_bytes;
     uint64_t requested_bytes;

@@ -46,11 +46,15 @@ def wheel_file():
                       "Tag: " + tag(), ""))
 
 
+def entry_points():
+    return "[console_scripts]\nvmmcache-report = vmmcache.report:main\n"
+
+
 def contents(library, version):
     """{name in the wheel: bytes}, without RECORD."""
     package = os.path.join(HERE, "vmmcache")
     paths = {"vmmcache/" + name: os.path.join(package, name)
-             for name in os.listdir(package) if name.endswith(".py")}
+             for name in os.listdir(package) if name.endswith((".py", ".html"))}
     paths["vmmcache/" + LIBRARY_NAME] = library
     info = "vmmcache-%s.dist-info/" % version
     paths[info + "LICENSE"] = LICENSE
@@ -59,6 +63,7 @@ def contents(library, version):
         with open(path, "rb") as file:
             found[name] = file.read()
     found[info + "METADATA"] = metadata(version).encode()
+    found[info + "entry_points.txt"] = entry_points().encode()
     found[info + "WHEEL"] = wheel_file().encode()
     return found
 

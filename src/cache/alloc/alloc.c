@@ -15,7 +15,9 @@ static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane, 
                                     void **out)
 {
     lane_lock(cache, lane);
-    vmm_status status = vmm__lane_take_locked(lane, bytes, out);
+    vmm_status status = vmm__lane_asleep_check(lane);
+    if (status == VMM_OK)
+        status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
     return status;
 }

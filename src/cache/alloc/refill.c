@@ -61,7 +61,9 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     VMM_ASSERT_HELD(&request->lane->lock);
-    vmm_status status = refill_once(cache, request, out);
+    vmm_status status = vmm__lane_asleep_check(request->lane);
+    if (status == VMM_OK)
+        status = refill_once(cache, request, out);
     if (!vmm__is_oom(status))
         return status;
     atomic_fetch_add_explicit(&cache->retries, 1, memory_order_relaxed);

@@ -57,7 +57,8 @@ uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct demand
     if (cache->footprint_permille == VMM_FOOTPRINT_ANY)
         return UINT64_MAX;
     uint64_t target = target_bytes(cache, demand);
-    uint64_t reserved = vmm__stat_now(&cache->vm.reserved_bytes);
+    /* what sleeps counts, as its blocks do */
+    uint64_t reserved = vmm__stat_now(&cache->vm.reserved_bytes) + cache->vm.asleep_bytes;
     return target > reserved ? (target - reserved) >> cache->vm.arena.granule_shift : 0;
 }
 
@@ -65,7 +66,9 @@ uint64_t vmm__target_granules(const struct vmm_cache *cache, const struct demand
 static uint64_t room_bytes(const struct vmm_cache *cache)
 {
     uint64_t limit = vmm__vm_limit_bytes(&cache->vm);
-    return limit - vmm__min(limit, vmm__stat_now(&cache->totals.allocated_bytes));
+    uint64_t live = vmm__stat_now(&cache->totals.allocated_bytes);
+    live -= vmm__min(live, cache->vm.asleep_bytes);
+    return limit - vmm__min(limit, live);
 }
 
 /* The largest chunk that the limit, or the device, allows. */

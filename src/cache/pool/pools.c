@@ -5,6 +5,7 @@
 #include "base/hostmem.h"
 #include "cache/cache.h"
 #include "cache/pool/capture.h"
+#include "cache/pool/sleep.h"
 #include "cache/streams.h"
 
 /* Streams that the table of the default pool, and of another one, finds at the first look. */
@@ -37,15 +38,16 @@ vmm_status vmm__pools_init(struct vmm_cache *cache)
 
 void vmm__pools_close(struct vmm_cache *cache)
 {
-    vmm__handle_close(cache->pool.handle);
+    (void)vmm__handle_close(cache->pool.handle);
     for (struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
         if (pool->handle != NULL)
-            vmm__handle_close(pool->handle);
+            (void)vmm__handle_close(pool->handle);
     }
 }
 
 static void pool_free(struct pool *pool)
 {
+    vmm__sleep_backup_end(pool);
     vmm__lane_table_fini(&pool->table);
     vmm__host_free(pool, sizeof *pool);
 }
@@ -57,6 +59,7 @@ void vmm__pools_fini(struct vmm_cache *cache)
         cache->pools.first = pool->next;
         pool_free(pool);
     }
+    vmm__sleep_backup_end(&cache->pool);
     vmm__lane_table_fini(&cache->pool.table);
 }
 
@@ -101,6 +104,7 @@ static void options_take(struct pool *pool, const vmm_pool_options *options, uin
     vmm__line_make(pool->name);
     pool->kind = options->kind;
     pool->uses = options->kind == VMM_POOL_GRAPH ? 1 : 0;
+    pool->on_sleep = options->on_sleep;
     pool->account.name = pool->name;
     pool->account.limit_bytes = options->limit_bytes;
     pool->account.least_bytes = options->reserve_bytes;
@@ -187,6 +191,7 @@ static vmm_status lane_make(struct pool *pool, vmm_stream stream, struct lane **
         vmm__lanes_add_pooled(&cache->lanes, lane);
     }
     lane->pool = pool;
+    lane->is_asleep = pool->phase != VMM_POOL_AWAKE;
     bool shares_home =
         pool->kind == VMM_POOL_GENERAL; /* lanes of graph pools have nothing to transfer */
     lane->large.home_end = shares_home ? &pool->home_end : &lane->large.own_home_end;
@@ -207,7 +212,8 @@ static vmm_status lane_locked(struct pool *pool, vmm_stream stream, struct lane 
     vmm_status status = lane == NULL ? lane_make(pool, stream, &lane) : VMM_OK;
     if (status != VMM_OK)
         return status;
-    vmm__lane_table_enter(&pool->table, lane);
+    if (!lane->is_asleep)
+        vmm__lane_table_enter(&pool->table, lane);
     *out = lane;
     return VMM_OK;
 }
@@ -238,7 +244,7 @@ static void lanes_settle(struct vmm_cache *cache, bool has_waited)
     struct error_line line;
     vmm__error_save(&line);
     for (struct lane *lane = cache->lanes.pooled; lane != NULL; lane = lane->next_pooled) {
-        if (!vmm__lane_is_retained(lane))
+        if (!vmm__pool_is_used(lane->pool))
             continue;
         if (has_waited) {
             vmm__timeline_pass(&lane->timeline, lane->leaving_epoch);
@@ -379,8 +385,13 @@ static vmm_status destroy_check(struct pool *pool, bool adopts)
     if (pool->uses > own_uses(pool))
         return destroy_refuse(pool, "is retained");
     vmm__cache_counters_flush(pool->cache, NULL);
-    if (!adopts && vmm__stat_now(&pool->totals.allocations) > 0)
+    bool has_blocks = vmm__stat_now(&pool->totals.allocations) > 0;
+    if (!adopts && has_blocks)
         return destroy_refuse(pool, "has live blocks, and adopt is 0");
+    if (pool->phase == VMM_POOL_SLEEPING || pool->phase == VMM_POOL_WAKING)
+        return destroy_refuse(pool, "goes to sleep or wakes");
+    if (pool->phase == VMM_POOL_ASLEEP && has_blocks)
+        return destroy_refuse(pool, "has live blocks, and sleeps: wake it first");
     return VMM_OK;
 }
 
@@ -388,10 +399,12 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);
     vmm_status status = destroy_check(pool, adopts);
+    if (status == VMM_OK && pool->phase == VMM_POOL_ASLEEP)
+        status = vmm__sleep_end_locked(pool);
     if (status != VMM_OK)
         return status;
-    bool must_wait = vmm__pool_is_retained(pool);
-    vmm__handle_close(pool->handle);
+    bool must_wait = vmm__pool_is_used(pool);
+    (void)vmm__handle_close(pool->handle);
     pool->handle = NULL;
     pool->uses = 0;
     pool->account.least_bytes = 0;

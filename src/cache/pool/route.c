@@ -33,10 +33,11 @@ void vmm__routes_fini(struct routes *routes)
 
 /* The listener for a lost device sets the flag, too; it may do so at any time, so the device is checked after the flag
  * is written. */
-static void slow_path_only_set(struct vmm_cache *cache)
+void vmm__route_slow_path_set(struct vmm_cache *cache)
 {
     const struct routes *routes = &cache->routes;
-    bool is_slow_path_only = cache->no_caching || routes->first != NULL || routes->pushes > 0;
+    bool is_slow_path_only = cache->no_caching || routes->first != NULL || routes->pushes > 0 ||
+                             cache->pool.phase != VMM_POOL_AWAKE;
     atomic_store_explicit(&cache->is_slow_path_only, is_slow_path_only, memory_order_seq_cst);
     if (vmm__driver_is_lost(cache->driver))
         atomic_store_explicit(&cache->is_slow_path_only, true, memory_order_seq_cst);
@@ -62,7 +63,7 @@ static void route_enter(struct vmm_cache *cache, struct route *route)
     vmm__mutex_unlock(&routes->lock);
     routes->captures += route->pool->kind == VMM_POOL_GRAPH ? 1 : 0;
     route->pool->routes++;
-    slow_path_only_set(cache);
+    vmm__route_slow_path_set(cache);
 }
 
 static vmm_status add_locked(const struct route *wanted)
@@ -114,7 +115,7 @@ static struct route *remove_locked(struct pool *pool)
         return NULL;
     routes->captures -= pool->kind == VMM_POOL_GRAPH ? 1 : 0;
     pool->routes--;
-    slow_path_only_set(cache);
+    vmm__route_slow_path_set(cache);
     leave_locked(cache);
     return route;
 }
@@ -150,7 +151,7 @@ static void pushes_count(struct pool *pool, bool is_more)
     vmm__fair_lock(&cache->grow_lock);
     cache->routes.pushes += is_more ? 1 : UINT64_MAX;
     pool->routes += is_more ? 1 : UINT64_MAX;
-    slow_path_only_set(cache);
+    vmm__route_slow_path_set(cache);
     vmm__fair_unlock(&cache->grow_lock);
 }
 

@@ -39,6 +39,9 @@ vmm_status vmm__route_remove(struct pool *pool);
 vmm_status vmm__route_push(struct pool *pool);
 vmm_status vmm__route_pop(const vmm_pool *handle);
 
+/* Decides whether requests may take the fast path. The caller holds the grow lock. */
+void vmm__route_slow_path_set(struct vmm_cache *cache);
+
 /* The pool of a request on a stream that names none. */
 struct pool *vmm__route_choose(struct vmm_cache *cache, vmm_stream stream);
 

@@ -49,6 +49,13 @@ struct chunk *vmm__reserved_chunk(const struct vmm_cache *cache, uint64_t granul
 
 /* ---- Reserve ------------------------------------------------------------------------------- */
 
+static vmm_status asleep_check(const struct pool *pool)
+{
+    if (pool->phase == VMM_POOL_AWAKE)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_ASLEEP, "vmm_reserve: pool %s sleeps: wake it first", pool->name);
+}
+
 static vmm_status range_make(struct vmm_cache *cache, struct reserved *block)
 {
     uint64_t granule;
@@ -91,7 +98,9 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = range_make(cache, block);
+    vmm_status status = asleep_check(lane->pool);
+    if (status == VMM_OK)
+        status = range_make(cache, block);
     if (status == VMM_OK) {
         block_add(cache, block);
         *out = (void *)(uintptr_t)block->node.key;

@@ -49,11 +49,36 @@ static vmm_status stream_status(struct driver *driver, CUresult result, vmm_stat
     return asked == VMM_OK ? VMM_ERR_INVALID_ARGUMENT : status;
 }
 
+/*
+ * Records an event. If a capture of the stream, by another thread, began and ended meanwhile and contains the record,
+ * CUDA rejects queries of the event: CUDA_ERROR_CAPTURED_EVENT. While the stream is captured the event must not be
+ * queried; the caller finds out about the capture.
+ */
+static CUresult event_record(const struct cuda_driver *cuda, CUevent event, CUstream stream)
+{
+    CUstreamCaptureStatus capture;
+    CUresult result = cuda->api->cuEventRecord(event, stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (cuda->api->cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+        capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        return CUDA_SUCCESS;
+    result = cuda->api->cuEventQuery(event);
+    bool was_captured = result == CUDA_ERROR_CAPTURED_EVENT || result == CUDA_ERROR_INVALID_VALUE;
+    return was_captured ? CUDA_ERROR_CAPTURED_EVENT : CUDA_SUCCESS;
+}
+
 vmm_status vmm__cuda_event_record(struct driver *driver, void *event, vmm_stream stream)
 {
-    CUDA_CALL(vmm__cuda_of(driver), cuEventRecord(event, stream), VMM_ERR_HOST_OOM,
-              "cuEventRecord(stream %p)", stream);
-    return stream_status(driver, result, status);
+    struct error_line line;
+    struct cuda_driver *cuda = vmm__cuda_of(driver);
+    vmm__error_save(&line);
+    CUDA_CALLS(cuda, event_record(cuda, event, stream), VMM_ERR_HOST_OOM,
+               "cuEventRecord(stream %p)", stream);
+    if (status == VMM_OK || result != CUDA_ERROR_CAPTURED_EVENT)
+        return stream_status(driver, result, status);
+    vmm__error_restore(&line);
+    return VMM__PENDING;
 }
 
 vmm_status vmm__cuda_event_query(struct driver *driver, void *event)

@@ -1,0 +1,179 @@
+/* The public functions of sleep and wake: see "Sleep" in include/vmmcache/vmmcache.h. */
+#include "api/internal.h"
+#include "base/error.h"
+#include "base/handle.h"
+#include "base/hostmem.h"
+#include "cache/pool/ticket.h"
+
+#include <string.h>
+
+static vmm_status options_read(const char *function, const vmm_sleep_options *options,
+                               vmm_sleep_options *out)
+{
+    *out = (vmm_sleep_options)VMM_SLEEP_OPTIONS_INIT;
+    if (options == NULL)
+        return VMM_OK;
+    size_t size = options->struct_size;
+    if (size < sizeof size + sizeof out->on_sleep || size > sizeof *out)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "%s: struct_size is %zu; use VMM_SLEEP_OPTIONS_INIT", function, size);
+    memcpy(out, options, size);
+    out->struct_size = sizeof *out;
+    if (out->on_sleep == VMM_ON_SLEEP_KEEP || out->on_sleep == VMM_ON_SLEEP_DISCARD ||
+        out->on_sleep == VMM_ON_SLEEP_AS_POOL)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: on_sleep is %d, which is no value of it",
+                      function, (int)out->on_sleep);
+}
+
+/* Whether the memory of the cache can be unmapped under live blocks. */
+static vmm_status support_check(const char *function, const struct vmm_cache *cache)
+{
+    if (cache->nvtx == NULL && !cache->driver->is_plain && !cache->has_guard_pages)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_UNSUPPORTED, "%s: %s prevents it", function,
+                      cache->has_guard_pages ? "debug mode" : "nvtx");
+}
+
+/* Finds the pools, all of one cache. */
+static vmm_status pools_find(const char *function, vmm_pool *const *handles,
+                             struct sleep_order *order)
+{
+    for (uint64_t i = 0; i < order->count; i++) {
+        vmm_status status =
+            vmm__api_pool(handles[i], function, handles[i], "pool", &order->pools[i]);
+        if (status != VMM_OK)
+            return status;
+        if (order->pools[i]->cache != order->pools[0]->cache)
+            return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: the pools belong to several caches",
+                              function);
+    }
+    order->cache = order->pools[0]->cache;
+    vmm_status status = vmm__cache_admit_work(order->cache, function);
+    return status == VMM_OK ? support_check(function, order->cache) : status;
+}
+
+/* Ends an order that could not be carried out. */
+static vmm_status order_undo(struct sleep_order *order, vmm_status status)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__sleep_cancel(order);
+    vmm__error_restore(&line);
+    return status;
+}
+
+static vmm_status order_run(struct sleep_order *order, vmm_ticket **ticket)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm_status status = vmm__sleep_begin(order);
+    if (status != VMM_OK)
+        return status;
+    if (ticket == NULL) {
+        status = vmm__sleep_run(order);
+    } else {
+        status = vmm__ticket_open(order, ticket);
+        if (status != VMM_OK)
+            return order_undo(order, status);
+    }
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    return status;
+}
+
+static vmm_status pools_order(const char *function, bool is_wake, vmm_pool *const *handles,
+                              size_t count, const vmm_sleep_options *options, vmm_ticket **ticket)
+{
+    struct sleep_order order = { .count = count, .is_wake = is_wake };
+    if (handles == NULL || count == 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: no pools are given", function);
+    vmm_status status = options_read(function, options, &order.options);
+    if (status != VMM_OK)
+        return status;
+    struct pool **pools = vmm__host_alloc(count, sizeof *pools);
+    if (pools == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "%s: no host memory for %zu pools", function, count);
+    order.pools = pools;
+    status = pools_find(function, handles, &order);
+    if (status == VMM_OK)
+        status = order_run(&order, ticket);
+    vmm__host_free(pools, count * sizeof *pools);
+    return status;
+}
+
+vmm_status vmm_pool_sleep(vmm_pool *const *pools, size_t count, const vmm_sleep_options *options,
+                          vmm_ticket **ticket)
+{
+    return pools_order("vmm_pool_sleep", false, pools, count, options, ticket);
+}
+
+vmm_status vmm_pool_wake(vmm_pool *const *pools, size_t count, const vmm_sleep_options *options,
+                         vmm_ticket **ticket)
+{
+    return pools_order("vmm_pool_wake", true, pools, count, options, ticket);
+}
+
+vmm_status vmm_pool_state(vmm_pool *handle, vmm_pool_phase *out)
+{
+    struct pool *pool;
+    vmm_status status = vmm__api_pool(handle, "vmm_pool_state", out, "out", &pool);
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_lock(&pool->cache->grow_lock);
+    *out = pool->phase;
+    vmm__fair_unlock(&pool->cache->grow_lock);
+    return VMM_OK;
+}
+
+static vmm_status ticket_find(vmm_ticket *handle, const char *function, struct ticket **out)
+{
+    *out = vmm__handle_find(HANDLE_TICKET, handle);
+    if (*out == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: %p is not a ticket, or has ended",
+                          function, (void *)handle);
+    return vmm__cache_admit((*out)->order.cache, function);
+}
+
+vmm_status vmm_ticket_poll(vmm_ticket *handle, int *done)
+{
+    struct ticket *ticket;
+    vmm_status status = ticket_find(handle, "vmm_ticket_poll", &ticket);
+    if (status == VMM_OK && done == NULL)
+        return vmm__cache_missing("vmm_ticket_poll", "done");
+    if (status == VMM_OK)
+        *done = atomic_load_explicit(&ticket->is_done, memory_order_acquire);
+    return status;
+}
+
+vmm_status vmm_ticket_wait(vmm_ticket *handle)
+{
+    struct ticket *ticket;
+    vmm_status status = ticket_find(handle, "vmm_ticket_wait", &ticket);
+    if (status != VMM_OK)
+        return status;
+    if (!vmm__handle_close(handle))
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_ticket_wait: another thread waits for %p",
+                          (void *)handle);
+    return vmm__ticket_end(ticket);
+}
+
+vmm_status vmm_backup_find(vmm_pool *handle, const void *ptr, void **host)
+{
+    struct pool *pool;
+    vmm_status status = vmm__api_pool(handle, "vmm_backup_find", host, "host", &pool);
+    if (status == VMM_OK)
+        status = vmm__sleep_backup_find(pool, (uint64_t)(uintptr_t)ptr, host);
+    if (status != VMM__NOT_FOUND)
+        return status;
+    return vmm__error(VMM_ERR_UNKNOWN_POINTER,
+                      "vmm_backup_find: no live block of pool %s with saved contents contains %p",
+                      pool->name, ptr);
+}
+
+vmm_status vmm_backup_drop(vmm_pool *handle)
+{
+    struct pool *pool;
+    vmm_status status = vmm__api_pool(handle, "vmm_backup_drop", handle, "pool", &pool);
+    return status == VMM_OK ? vmm__sleep_backup_drop(pool) : status;
+}

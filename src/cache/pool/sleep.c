@@ -1,0 +1,777 @@
+/* Sleep and wake: see sleep.h. */
+#include "cache/pool/sleep.h"
+#include "base/arith.h"
+#include "base/callback.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "cache/cache.h"
+#include "cache/pool/capture.h"
+#include "cache/pool/chunk_copy.h"
+#include "cache/reclaim/trim.h"
+#include "lane/block_ref.h"
+
+#include <stdlib.h>
+
+/* Contents that are copied before their memory is released. Large enough for full speed, small against the pool. */
+#define STAGING_BYTES (UINT64_C(256) << 20)
+
+/* Chunks that sleep or wake while the grow lock is held: about 3 ms of driver time. */
+enum { CHUNKS_AT_ONCE = 64 };
+
+/* The chunks of one pool, in the order of their homes. */
+struct chunk_list {
+    struct listed_chunk {
+        struct chunk *chunk;
+        uint64_t home; /* granule */
+    } * items;
+    uint64_t count;
+    uint64_t capacity;
+};
+
+/* Copies that are under way: those of the chunks before `end`. */
+struct stage {
+    uint64_t epoch; /* of the stream of transfers: they have finished once it passes */
+    uint64_t end;
+};
+
+/* The sleep or wake of one pool. */
+struct work {
+    struct vmm_cache *cache;
+    const struct sleep_order *order;
+    struct pool *pool;
+    struct chunk_list chunks;
+    struct chunk_copy copy;
+    bool has_contents;   /* they are saved, loaded or cleared */
+    bool has_unfinished; /* copies may still run, because the driver failed to wait */
+};
+
+/* ---- Chunks -------------------------------------------------------------------------------- */
+
+static struct chunk *chunk_of(const struct work *work, uint64_t number)
+{
+    return work->chunks.items[number].chunk;
+}
+
+static struct lane *lane_of(const struct work *work, const struct chunk *chunk)
+{
+    const struct vmm_cache *cache = work->cache;
+    uint64_t address = vmm__chunk_address(&cache->vm, chunk);
+    return vmm__directory_heap(&cache->directory, address)->lane;
+}
+
+static int by_home(const void *a, const void *b)
+{
+    const struct listed_chunk *left = a;
+    const struct listed_chunk *right = b;
+    return left->home < right->home ? -1 : left->home > right->home;
+}
+
+static vmm_status chunks_list_locked(struct work *work)
+{
+    struct vm *vm = &work->cache->vm;
+    struct chunk_list *chunks = &work->chunks;
+    VMM_ASSERT_HELD(&work->cache->grow_lock);
+    chunks->count = 0;
+    for (uint32_t id = 1; id < vm->record_high; id++) {
+        struct chunk *chunk = &vm->records[id];
+        if (chunk->state != CHUNK_HELD || chunk->account != &work->pool->account)
+            continue;
+        if (!vmm__host_array_grow((void **)&chunks->items, &chunks->capacity, chunks->count,
+                                  sizeof *chunks->items))
+            return vmm__error(VMM_ERR_HOST_OOM, "sleep: no host memory for the list of chunks");
+        chunks->items[chunks->count++] =
+            (struct listed_chunk){ .chunk = chunk, .home = chunk->first };
+    }
+    if (chunks->count > 1)
+        qsort(chunks->items, chunks->count, sizeof *chunks->items, by_home);
+    return VMM_OK;
+}
+
+/* Releases a chunk without a block, with its addresses. False if it has one. */
+static bool chunk_drop_locked(struct work *work, const struct chunk *chunk)
+{
+    struct vmm_cache *cache = work->cache;
+    uint64_t address = vmm__chunk_address(&cache->vm, chunk);
+    uint64_t bytes = vmm__chunk_bytes(&cache->vm, chunk);
+    struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    struct block *block = vmm__heap_cover(heap, address);
+    bool is_idle = block->state == BLOCK_FREE && vmm__block_end(block) >= address + bytes;
+    if (!is_idle || vmm__heap_detach(heap, block, address, bytes) != VMM_OK)
+        return false;
+    vmm__vm_discard(&cache->vm, chunk->first, chunk->granules, NULL, 0);
+    return true;
+}
+
+/* Unmaps the places of a chunk that no block uses. */
+static void places_drop_locked(struct work *work, struct chunk *chunk)
+{
+    const struct views *views = &work->cache->views;
+    struct heap *heap = &lane_of(work, chunk)->large;
+    for (uint64_t at = chunk->place; at != NO_GRANULE;) {
+        uint64_t next = work->cache->vm.next_places[at];
+        if (views->places[at].users == 0 && !chunk->is_asleep && chunk->unmapped == 0)
+            (void)vmm__views_place_unmap(heap, chunk, at);
+        at = next;
+    }
+}
+
+/* Gives back what no block uses, unless graphs may use it. The work on it has finished. */
+static void idle_drop_locked(struct work *work)
+{
+    struct error_line line;
+    VMM_ASSERT_HELD(&work->cache->grow_lock);
+    if (vmm__pool_is_used(work->pool))
+        return;
+    vmm__error_save(&line);
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < work->chunks.count; i++) {
+        struct chunk *chunk = chunk_of(work, i);
+        struct lane *lane = lane_of(work, chunk);
+        vmm__lane_lock(lane);
+        bool is_dropped = chunk_drop_locked(work, chunk);
+        if (!is_dropped && !lane->large.is_small && chunk->places > 0)
+            places_drop_locked(work, chunk);
+        vmm__lane_unlock(lane);
+        if (!is_dropped)
+            work->chunks.items[kept++] = work->chunks.items[i];
+    }
+    work->chunks.count = kept;
+    (void)vmm__limbo_drain(&work->cache->vm, NULL);
+    vmm__error_restore(&line);
+}
+
+/* Frees blocks whose waits are over and empty slabs, in all lanes of the pool. */
+static void lanes_settle_locked(struct work *work)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__cache_counters_flush(work->cache, NULL); /* before waits end, so that totals stay exact */
+    for (struct lane *lane = work->cache->lanes.stocked.first; lane != NULL;
+         lane = lane->list_next) {
+        if (lane->pool != work->pool)
+            continue;
+        vmm__lane_lock(lane);
+        (void)vmm__lane_poll_locked(lane, UINT32_MAX);
+        (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
+        vmm__lane_unlock(lane);
+    }
+    vmm__error_restore(&line);
+}
+
+/* ---- Contents ------------------------------------------------------------------------------ */
+
+static vmm_status contents_list_locked(struct work *work)
+{
+    vmm_status status = VMM_OK;
+    VMM_ASSERT_HELD(&work->cache->grow_lock);
+    for (uint64_t i = 0; i < work->chunks.count && status == VMM_OK; i++) {
+        const struct chunk *chunk = chunk_of(work, i);
+        struct lane *lane = lane_of(work, chunk);
+        vmm__lane_lock(lane);
+        status = vmm__chunk_list(work->cache, chunk, work->pool->backup);
+        vmm__lane_unlock(lane);
+    }
+    return status;
+}
+
+/* Submits the copies of the chunks from `from` on, up to `bytes`, and returns where it stopped in *end. */
+static vmm_status contents_copy(struct work *work, uint64_t from, uint64_t limit, uint64_t bytes,
+                                uint64_t *end)
+{
+    vmm_status status = VMM_OK;
+    uint64_t start_bytes = work->copy.bytes;
+    for (*end = from; *end < limit && status == VMM_OK && work->copy.bytes - start_bytes < bytes;
+         ++*end) {
+        const struct chunk *chunk = chunk_of(work, *end);
+        vmm__fair_lock(&work->cache->grow_lock);
+        struct lane *lane = lane_of(work, chunk);
+        vmm__lane_lock(lane);
+        if (work->copy.way == CHUNK_SAVE || chunk->has_slept)
+            status = vmm__chunk_copy(&work->copy, chunk);
+        vmm__lane_unlock(lane);
+        vmm__fair_unlock(&work->cache->grow_lock);
+    }
+    return status;
+}
+
+/* Waits for all copies that were submitted. */
+static vmm_status copies_wait(struct work *work)
+{
+    struct timeline *timeline = &work->cache->transfers.timeline;
+    vmm_status status = vmm__timeline_wait(timeline, vmm__timeline_advance(timeline));
+    work->has_unfinished = status != VMM_OK;
+    return status;
+}
+
+/* Makes copies possible. */
+static vmm_status transfers_open(struct work *work)
+{
+    struct transfers *transfers = &work->cache->transfers;
+    vmm_status status = VMM_OK;
+    vmm__fair_lock(&work->cache->grow_lock);
+    if (!transfers->is_open) {
+        status = vmm__driver_stream_create(work->cache->driver, &transfers->stream);
+        transfers->is_open = status == VMM_OK;
+        if (transfers->is_open)
+            vmm__timeline_init(&transfers->timeline, work->cache->driver, transfers->stream);
+    }
+    work->copy.stream = transfers->stream;
+    work->has_contents = status == VMM_OK;
+    vmm__fair_unlock(&work->cache->grow_lock);
+    return status;
+}
+
+/* The driver may refuse once. */
+vmm_status vmm__sleep_transfers_close(struct vmm_cache *cache)
+{
+    struct transfers *transfers = &cache->transfers;
+    if (!transfers->is_open)
+        return VMM_OK;
+    vmm_status first = vmm__timeline_fini(&transfers->timeline);
+    vmm_status status = vmm__driver_stream_destroy(cache->driver, transfers->stream);
+    if (status != VMM_OK)
+        status = vmm__driver_stream_destroy(cache->driver, transfers->stream);
+    return first != VMM_OK ? first : status;
+}
+
+/* ---- Mappings ------------------------------------------------------------------------------ */
+
+/* Puts chunks from `from` up to `end` to sleep; *done is where it stopped. */
+static vmm_status chunks_sleep(struct work *work, uint64_t from, uint64_t end, uint64_t *done)
+{
+    vmm_status status = VMM_OK;
+    *done = from;
+    while (*done < end && status == VMM_OK) {
+        uint64_t stop = vmm__min(end, *done + CHUNKS_AT_ONCE);
+        vmm__fair_lock(&work->cache->grow_lock);
+        for (; *done < stop && status == VMM_OK; *done += status == VMM_OK ? 1 : 0) {
+            struct chunk *chunk = chunk_of(work, *done);
+            if (!chunk->is_asleep)
+                status = vmm__chunk_sleep(&work->cache->vm, chunk);
+        }
+        vmm__fair_unlock(&work->cache->grow_lock);
+    }
+    return status;
+}
+
+/* Wakes chunks up to `end`; *done is where it stopped. */
+static vmm_status chunks_wake(struct work *work, uint64_t from, uint64_t end, uint64_t *done)
+{
+    vmm_status status = VMM_OK;
+    *done = from;
+    while (*done < end && status == VMM_OK) {
+        uint64_t stop = vmm__min(end, *done + CHUNKS_AT_ONCE);
+        vmm__fair_lock(&work->cache->grow_lock);
+        for (; *done < stop && status == VMM_OK; *done += status == VMM_OK ? 1 : 0)
+            status = vmm__chunk_wake(&work->cache->vm, chunk_of(work, *done));
+        vmm__fair_unlock(&work->cache->grow_lock);
+    }
+    return status;
+}
+
+/* Tells the program of each mapping. */
+static void mappings_tell(const struct work *work, vmm_sleep_fn function)
+{
+    const struct vm *vm = &work->cache->vm;
+    if (function == NULL)
+        return;
+    for (uint64_t i = 0; i < work->chunks.count; i++) {
+        const struct chunk *chunk = chunk_of(work, i);
+        uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+        void *context = work->order->options.context;
+        function(context, work->pool->handle, vmm__chunk_address(vm, chunk), bytes);
+        for (uint64_t at = chunk->place; at != NO_GRANULE; at = vm->next_places[at])
+            function(context, work->pool->handle, vmm__arena_address(&vm->arena, at), bytes);
+    }
+}
+
+/* ---- One pool ------------------------------------------------------------------------------ */
+
+static bool keeps(const struct work *work)
+{
+    vmm_on_sleep wanted = work->order->options.on_sleep;
+    return (wanted == VMM_ON_SLEEP_AS_POOL ? work->pool->on_sleep : wanted) == VMM_ON_SLEEP_KEEP;
+}
+
+static vmm_status backup_open(struct work *work)
+{
+    struct pool *pool = work->pool;
+    if (pool->backup == NULL)
+        pool->backup = vmm__host_alloc(1, sizeof *pool->backup);
+    if (pool->backup == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_sleep: no host memory for a backup");
+    work->copy.backup = pool->backup;
+    work->copy.way = CHUNK_SAVE;
+    return transfers_open(work);
+}
+
+static void work_end(struct work *work)
+{
+    vmm__host_free(work->chunks.items, work->chunks.capacity * sizeof *work->chunks.items);
+}
+
+static vmm_status sleep_prepare(struct work *work)
+{
+    struct vmm_cache *cache = work->cache;
+    vmm__fair_lock(&cache->grow_lock);
+    lanes_settle_locked(work);
+    vmm_status status = chunks_list_locked(work);
+    if (status == VMM_OK)
+        idle_drop_locked(work);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (status == VMM_OK && work->pool->backup != NULL)
+        vmm__backup_clear(work->pool->backup);
+    if (status != VMM_OK || !keeps(work))
+        return status;
+    status = backup_open(work);
+    if (status != VMM_OK)
+        return status;
+    vmm__fair_lock(&cache->grow_lock);
+    status = contents_list_locked(work);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status == VMM_OK ? vmm__backup_lay_out(work->pool->backup, cache->driver) : status;
+}
+
+static uint64_t staging_bytes(const struct work *work)
+{
+    uint64_t bytes = work->order->options.staging_bytes;
+    return bytes != 0 ? bytes : STAGING_BYTES;
+}
+
+/* Submits the copies of one stage, and an event behind them. */
+static vmm_status stage_begin(struct work *work, uint64_t from, struct stage *stage)
+{
+    struct timeline *timeline = &work->cache->transfers.timeline;
+    vmm_status status =
+        contents_copy(work, from, work->chunks.count, staging_bytes(work), &stage->end);
+    stage->epoch = vmm__timeline_advance(timeline);
+    return status == VMM_OK ? vmm__timeline_record(timeline, stage->epoch) : status;
+}
+
+/* While the chunks of one stage are released, the contents of the next are copied. */
+static vmm_status stages_run(struct work *work, struct stage stages[2], uint64_t *done)
+{
+    vmm_status status = stage_begin(work, 0, &stages[0]);
+    for (unsigned now = 0; *done < work->chunks.count && status == VMM_OK; now ^= 1) {
+        uint64_t end = stages[now].end;
+        if (end < work->chunks.count)
+            status = stage_begin(work, end, &stages[now ^ 1]);
+        if (status == VMM_OK)
+            status = vmm__timeline_wait(&work->cache->transfers.timeline, stages[now].epoch);
+        if (status == VMM_OK)
+            status = chunks_sleep(work, *done, end, done);
+    }
+    return status;
+}
+
+static vmm_status contents_sleep(struct work *work, uint64_t *done)
+{
+    struct stage stages[2];
+    vmm_status status = stages_run(work, stages, done);
+    if (status == VMM_OK)
+        return VMM_OK;
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)copies_wait(work); /* they read memory that is about to be used again */
+    vmm__error_restore(&line);
+    return status;
+}
+
+/* Wakes what sleeps, up to `end`, and copies the contents of chunks that slept back. */
+static vmm_status contents_wake(struct work *work, uint64_t end, uint64_t *done)
+{
+    vmm_status status = VMM_OK;
+    *done = 0;
+    while (*done < end && status == VMM_OK) {
+        uint64_t from = *done;
+        uint64_t copied;
+        status = chunks_wake(work, from, vmm__min(end, from + CHUNKS_AT_ONCE), done);
+        if (status == VMM_OK && work->has_contents)
+            status = contents_copy(work, from, *done, UINT64_MAX, &copied);
+    }
+    if (work->has_contents && status == VMM_OK)
+        status = copies_wait(work);
+    else if (work->has_contents)
+        (void)copies_wait(work);
+    return status;
+}
+
+static void wake_end(struct work *work)
+{
+    vmm__fair_lock(&work->cache->grow_lock);
+    for (uint64_t i = 0; i < work->chunks.count; i++)
+        chunk_of(work, i)->has_slept = false;
+    vmm__fair_unlock(&work->cache->grow_lock);
+    mappings_tell(work, work->order->options.mapped);
+}
+
+/* Puts a pool to sleep. On failure wakes what sleeps already; *sleeps is whether that failed, too. */
+static vmm_status pool_sleep(struct work *work, bool *sleeps)
+{
+    uint64_t done = 0;
+    vmm_status status = sleep_prepare(work);
+    if (status != VMM_OK)
+        return status;
+    mappings_tell(work, work->order->options.unmapping);
+    status = work->has_contents ? contents_sleep(work, &done)
+                                : chunks_sleep(work, 0, work->chunks.count, &done);
+    *sleeps = status == VMM_OK;
+    if (status == VMM_OK)
+        return VMM_OK;
+    struct error_line line;
+    vmm__error_save(&line);
+    work->copy.way = CHUNK_LOAD;
+    vmm_status undone = contents_wake(work, vmm__min(done + 1, work->chunks.count), &done);
+    *sleeps = undone != VMM_OK;
+    if (!*sleeps)
+        wake_end(work);
+    vmm__error_restore(&line);
+    return status;
+}
+
+/* Idle memory of other pools makes room, up to what the wake needs. */
+static void room_make_locked(struct work *work)
+{
+    struct vmm_cache *cache = work->cache;
+    uint64_t asleep_bytes = 0;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    for (uint64_t i = 0; i < work->chunks.count; i++) {
+        const struct chunk *chunk = chunk_of(work, i);
+        asleep_bytes += chunk->is_asleep ? vmm__chunk_bytes(&cache->vm, chunk) : 0;
+    }
+    uint64_t short_bytes = vmm__vm_short_bytes(&cache->vm, &work->pool->account, asleep_bytes);
+    uint64_t free_bytes;
+    uint64_t total_bytes;
+    if (vmm__driver_memory_info(cache->driver, &free_bytes, &total_bytes) == VMM_OK)
+        short_bytes = vmm__max(short_bytes, asleep_bytes - vmm__min(asleep_bytes, free_bytes));
+    struct trim_target target = { .bytes = short_bytes, .when = IDLE_FINISHED };
+    if (short_bytes > 0)
+        (void)vmm__trim_idle(cache, &target);
+    (void)vmm__limbo_drain(&cache->vm, NULL);
+}
+
+static vmm_status wake_prepare(struct work *work)
+{
+    struct vmm_cache *cache = work->cache;
+    struct error_line line;
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = chunks_list_locked(work);
+    vmm__error_save(&line);
+    if (status == VMM_OK) {
+        lanes_settle_locked(work);
+        idle_drop_locked(work);
+        room_make_locked(work);
+        vmm__error_restore(&line);
+    }
+    vmm__fair_unlock(&cache->grow_lock);
+    bool has_backup = work->pool->backup != NULL && work->pool->backup->count > 0;
+    bool clears = !has_backup && cache->zeroes;
+    if (status != VMM_OK || (!has_backup && !clears))
+        return status;
+    work->copy.backup = work->pool->backup;
+    work->copy.way = has_backup ? CHUNK_LOAD : CHUNK_CLEAR;
+    return transfers_open(work);
+}
+
+/* Wakes a pool; on failure puts back to sleep what woke. */
+static vmm_status pool_wake(struct work *work)
+{
+    uint64_t done = 0;
+    vmm_status status = wake_prepare(work);
+    if (status == VMM_OK)
+        status = contents_wake(work, work->chunks.count, &done);
+    return status;
+}
+
+/* Puts a pool that woke, wholly or in part, back to sleep. Its backup is whole. Leaves it as it is if copies may still
+ * write to its memory. */
+static void pool_rest(struct work *work)
+{
+    uint64_t done;
+    struct error_line line;
+    if (work->has_unfinished)
+        return;
+    vmm__error_save(&line);
+    for (uint64_t from = 0; from < work->chunks.count; from = done + 1)
+        (void)chunks_sleep(work, from, work->chunks.count, &done);
+    vmm__error_restore(&line);
+}
+
+/* ---- Orders -------------------------------------------------------------------------------- */
+
+/* Marks the lanes of a pool, so that they serve no request, or serve again. */
+static void lanes_mark_locked(struct pool *pool, bool is_asleep)
+{
+    struct vmm_cache *cache = pool->cache;
+    bool is_default = pool == &cache->pool;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    for (struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
+        if (lane->pool != pool)
+            continue;
+        if (is_asleep && !is_default && lane->is_in_table)
+            vmm__lane_table_leave(&pool->table, lane);
+        vmm__lane_lock(lane);
+        lane->is_asleep = is_asleep;
+        vmm__lane_unlock(lane);
+    }
+    if (is_default)
+        vmm__route_slow_path_set(cache);
+}
+
+static void phase_set_locked(struct pool *pool, vmm_pool_phase phase)
+{
+    bool was_awake = pool->phase == VMM_POOL_AWAKE;
+    pool->phase = phase;
+    if (was_awake != (phase == VMM_POOL_AWAKE))
+        lanes_mark_locked(pool, phase != VMM_POOL_AWAKE);
+}
+
+static void phases_set(const struct sleep_order *order, uint64_t count, vmm_pool_phase phase)
+{
+    for (uint64_t i = 0; i < count; i++)
+        phase_set_locked(order->pools[i], phase);
+}
+
+/* A sleep does not know the memory of reserved blocks. */
+static vmm_status reserves_check(const struct sleep_order *order)
+{
+    const struct reserved *block = order->cache->reserves.first;
+    for (; block != NULL && !order->is_wake; block = block->next) {
+        for (uint64_t i = 0; i < order->count; i++) {
+            if (block->lane->pool == order->pools[i])
+                return vmm__error(VMM_ERR_UNSUPPORTED,
+                                  "vmm_pool_sleep: pool %s has reserved blocks",
+                                  order->pools[i]->name);
+        }
+    }
+    return VMM_OK;
+}
+
+static vmm_status begin_locked(struct sleep_order *order)
+{
+    const char *function = order->is_wake ? "vmm_pool_wake" : "vmm_pool_sleep";
+    vmm_pool_phase from = order->is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE;
+    vmm_pool_phase to = order->is_wake ? VMM_POOL_AWAKE : VMM_POOL_ASLEEP;
+    uint64_t kept = 0;
+    VMM_ASSERT_HELD(&order->cache->grow_lock);
+    vmm_status status = vmm__capture_query(order->cache);
+    if (status == VMM__PENDING)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: a capture is under way", function);
+    if (status == VMM_OK)
+        status = reserves_check(order);
+    if (status != VMM_OK)
+        return status;
+    for (uint64_t i = 0; i < order->count; i++) {
+        struct pool *pool = order->pools[i];
+        if (pool->phase == to)
+            continue;
+        if (pool->phase != from) {
+            phases_set(order, kept, from);
+            return vmm__error(
+                VMM_ERR_INVALID_ARGUMENT,
+                "%s: pool %s goes to sleep or wakes in another call, or is named twice", function,
+                pool->name);
+        }
+        phase_set_locked(pool, order->is_wake ? VMM_POOL_WAKING : VMM_POOL_SLEEPING);
+        order->pools[kept++] = pool;
+    }
+    order->count = kept;
+    return VMM_OK;
+}
+
+vmm_status vmm__sleep_begin(struct sleep_order *order)
+{
+    vmm__fair_lock(&order->cache->grow_lock);
+    vmm_status status = begin_locked(order);
+    vmm__fair_unlock(&order->cache->grow_lock);
+    return status;
+}
+
+void vmm__sleep_cancel(const struct sleep_order *order)
+{
+    vmm__fair_lock(&order->cache->grow_lock);
+    phases_set(order, order->count, order->is_wake ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
+    vmm__fair_unlock(&order->cache->grow_lock);
+}
+
+static void phase_end(struct pool *pool, vmm_pool_phase phase)
+{
+    vmm__fair_lock(&pool->cache->grow_lock);
+    phase_set_locked(pool, phase);
+    vmm__fair_unlock(&pool->cache->grow_lock);
+}
+
+static struct work work_of(const struct sleep_order *order, uint64_t number)
+{
+    return (struct work){ .cache = order->cache,
+                          .order = order,
+                          .pool = order->pools[number],
+                          .copy = { .cache = order->cache } };
+}
+
+/* Waits for work that may use the pools. */
+static vmm_status work_wait(const struct sleep_order *order)
+{
+    bool is_used = false;
+    for (uint64_t i = 0; i < order->count; i++)
+        is_used = is_used || vmm__pool_is_used(order->pools[i]);
+    return is_used ? vmm__driver_device_wait(order->cache->driver) : vmm__cache_wait(order->cache);
+}
+
+static vmm_status sleep_run(const struct sleep_order *order)
+{
+    vmm_status status = work_wait(order);
+    uint64_t slept = 0;
+    for (; slept < order->count && status == VMM_OK; slept++) {
+        bool sleeps = false;
+        struct work work = work_of(order, slept);
+        status = pool_sleep(&work, &sleeps);
+        phase_end(work.pool, sleeps ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
+        work_end(&work);
+    }
+    for (uint64_t i = slept; i < order->count; i++)
+        phase_end(order->pools[i], VMM_POOL_AWAKE);
+    return status;
+}
+
+static vmm_status wake_run(const struct sleep_order *order, struct work *works)
+{
+    vmm_status status = VMM_OK;
+    for (uint64_t i = 0; i < order->count && status == VMM_OK; i++)
+        status = pool_wake(&works[i]);
+    for (uint64_t i = 0; i < order->count; i++) {
+        if (status != VMM_OK)
+            pool_rest(&works[i]);
+        else
+            wake_end(&works[i]);
+    }
+    return status;
+}
+
+/* Pools that slept before a later one failed are woken again. */
+static vmm_status sleep_undo(struct sleep_order *order, vmm_status status)
+{
+    struct error_line line;
+    struct sleep_order back = *order;
+    back.is_wake = true;
+    vmm__error_save(&line);
+    if (vmm__sleep_begin(&back) == VMM_OK)
+        (void)vmm__sleep_run(&back);
+    vmm__error_restore(&line);
+    return status;
+}
+
+vmm_status vmm__sleep_run(struct sleep_order *order)
+{
+    if (!order->is_wake) {
+        vmm_status status = sleep_run(order);
+        return status == VMM_OK || order->count < 2 ? status : sleep_undo(order, status);
+    }
+    struct work *works = vmm__host_alloc(order->count + 1, sizeof *works);
+    vmm_status status = VMM_OK;
+    if (works == NULL)
+        status = vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_wake: no host memory");
+    for (uint64_t i = 0; i < order->count && works != NULL; i++)
+        works[i] = work_of(order, i);
+    if (status == VMM_OK)
+        status = wake_run(order, works);
+    for (uint64_t i = 0; i < order->count; i++) {
+        if (works != NULL)
+            work_end(&works[i]);
+        phase_end(order->pools[i], status == VMM_OK ? VMM_POOL_AWAKE : VMM_POOL_ASLEEP);
+    }
+    vmm__host_free(works, (order->count + 1) * sizeof *works);
+    return status;
+}
+
+/* ---- Backups ------------------------------------------------------------------------------- */
+
+/* Whether a live block of the pool contains an address. */
+static bool is_live(const struct pool *pool, uint64_t address)
+{
+    const struct vmm_cache *cache = pool->cache;
+    struct block_ref ref;
+    if (!vmm__arena_contains(&cache->vm.arena, address))
+        return false;
+    struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    if (heap == NULL || heap->lane->pool != pool)
+        return false;
+    vmm__lane_lock(heap->lane);
+    bool lives = vmm__block_ref_around(heap, address, &ref) && vmm__block_ref_is_live(&ref);
+    vmm__lane_unlock(heap->lane);
+    return lives;
+}
+
+static vmm_status find_locked(struct pool *pool, uint64_t address, void **host)
+{
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    if (pool->phase != VMM_POOL_ASLEEP)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_backup_find: pool %s is not asleep",
+                          pool->name);
+    const struct backup_entry *entry =
+        pool->backup == NULL ? NULL : vmm__backup_find(pool->backup, address);
+    if (entry == NULL || !is_live(pool, address))
+        return VMM__NOT_FOUND;
+    *host = pool->backup->memory + entry->offset + (address - entry->address);
+    return VMM_OK;
+}
+
+vmm_status vmm__sleep_backup_find(struct pool *pool, uint64_t address, void **host)
+{
+    vmm__fair_lock(&pool->cache->grow_lock);
+    vmm_status status = find_locked(pool, address, host);
+    vmm__fair_unlock(&pool->cache->grow_lock);
+    return status;
+}
+
+static vmm_status drop_locked(struct pool *pool)
+{
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    if (pool->phase != VMM_POOL_AWAKE)
+        return vmm__error(VMM_ERR_ASLEEP, "vmm_backup_drop: pool %s needs its backup to wake",
+                          pool->name);
+    return pool->backup == NULL ? VMM_OK : vmm__backup_drop(pool->backup, pool->cache->driver);
+}
+
+vmm_status vmm__sleep_backup_drop(struct pool *pool)
+{
+    vmm__fair_lock(&pool->cache->grow_lock);
+    vmm_status status = drop_locked(pool);
+    vmm__fair_unlock(&pool->cache->grow_lock);
+    return status;
+}
+
+void vmm__sleep_backup_end(struct pool *pool)
+{
+    if (pool->backup == NULL)
+        return;
+    (void)vmm__backup_drop(pool->backup, pool->cache->driver);
+    vmm__host_free(pool->backup, sizeof *pool->backup);
+    pool->backup = NULL;
+}
+
+vmm_status vmm__sleep_end_locked(struct pool *pool)
+{
+    struct work work = { .cache = pool->cache, .pool = pool };
+    uint64_t uses = pool->uses;
+    pool->uses = 0; /* no graph is launched any longer */
+    vmm_status status = chunks_list_locked(&work);
+    if (status == VMM_OK)
+        idle_drop_locked(&work);
+    if (status == VMM_OK && work.chunks.count > 0)
+        status = vmm__error(VMM_ERR_HOST_OOM, "pool %s: no host memory to release its chunks",
+                            pool->name);
+    work_end(&work);
+    pool->uses = uses;
+    if (status == VMM_OK)
+        phase_set_locked(pool, VMM_POOL_AWAKE);
+    return status;
+}
+
+uint64_t vmm__sleep_backup_bytes(const struct vmm_cache *cache)
+{
+    uint64_t bytes = cache->pool.backup == NULL ? 0 : cache->pool.backup->bytes;
+    for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        bytes += pool->backup == NULL ? 0 : pool->backup->bytes;
+    return bytes;
+}

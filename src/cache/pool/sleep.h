@@ -1,0 +1,54 @@
+/*
+ * Sleep and wake: see vmm_pool_sleep().
+ *
+ * A pool that sleeps keeps all records: heaps, blocks, views, chunks with their addresses. Only mappings, physical
+ * memory and contents go, chunk by chunk, while the contents of the next chunks are copied. Nothing else changes the
+ * pool's chunks meanwhile: a pool that is not awake counts as retained, and its lanes serve no request.
+ *
+ * Owns: the backups. Invariants:
+ *  1. while a pool is not awake, its lanes are marked is_asleep and are in no table, and it makes no lane;
+ *  2. one call at a time changes the phase of a pool: it may begin only if the pool is awake or asleep;
+ *  3. in a pool that is awake, no chunk is asleep or partly unmapped.
+ * May be called by: cache/pool, api. Locks: the calls take the grow lock, and the lanes' locks inside. They hold none
+ * while they wait for work or copies.
+ */
+#ifndef VMM_CACHE_POOL_SLEEP_H
+#define VMM_CACHE_POOL_SLEEP_H
+
+#include "lane/pool.h"
+
+/* What a sleep or a wake is to do. */
+struct sleep_order {
+    struct vmm_cache *cache;
+    struct pool **pools;
+    uint64_t count;
+    bool is_wake;
+    vmm_sleep_options options;
+};
+
+/* Begins: checks the pools and sets their phases. Those that need nothing leave the order. ERR_INVALID_ARGUMENT. */
+vmm_status vmm__sleep_begin(struct sleep_order *order);
+
+/* Ends an order that began and is not carried out. */
+void vmm__sleep_cancel(const struct sleep_order *order);
+
+/* Carries out an order that began, and sets the phases again. */
+vmm_status vmm__sleep_run(struct sleep_order *order);
+
+/* See vmm_backup_find(), vmm_backup_drop(). VMM__NOT_FOUND: no entry. */
+vmm_status vmm__sleep_backup_find(struct pool *pool, uint64_t address, void **host);
+vmm_status vmm__sleep_backup_drop(struct pool *pool);
+
+/* Wakes a pool without live blocks, which then has no memory, so that it can be destroyed. ERR_HOST_OOM: it sleeps. */
+vmm_status vmm__sleep_end_locked(struct pool *pool);
+
+/* Gives the backup of a pool back. */
+void vmm__sleep_backup_end(struct pool *pool);
+
+/* Ends the stream of the copies, at the end of the cache. */
+vmm_status vmm__sleep_transfers_close(struct vmm_cache *cache);
+
+/* Bytes of all backups. The caller holds the grow lock. */
+uint64_t vmm__sleep_backup_bytes(const struct vmm_cache *cache);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * Tickets: sleeps and wakes that a thread of the library carries out. See vmm_ticket.
+ *
+ * Owns: the thread of each ticket. Invariant: a ticket is in the list of its cache until a thread waits for it, or the
+ * cache ends. May be called by: api. Locks: the grow lock guards the list.
+ */
+#ifndef VMM_CACHE_POOL_TICKET_H
+#define VMM_CACHE_POOL_TICKET_H
+
+#include "base/error.h"
+#include "cache/pool/sleep.h"
+
+#include <pthread.h>
+
+struct ticket {
+    struct ticket *next;
+    vmm_ticket *handle;
+    struct sleep_order order; /* with a copy of the pools */
+    uint64_t capacity;        /* of that copy */
+    pthread_t thread;
+    _Atomic bool is_done;
+    vmm_status status; /* once it is done */
+    struct error_line line;
+};
+
+/* Carries out an order that has begun, on a thread of its own. ERR_HOST_OOM: the order has not been carried out. */
+vmm_status vmm__ticket_open(const struct sleep_order *order, vmm_ticket **out);
+
+/* Waits for a ticket whose handle the caller has closed, and frees it. Returns what the work returned. */
+vmm_status vmm__ticket_end(struct ticket *ticket);
+
+/* Waits for all tickets of a cache, and frees them. */
+void vmm__tickets_end(struct vmm_cache *cache);
+
+#endif

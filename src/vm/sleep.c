@@ -1,0 +1,116 @@
+/*
+ * Chunks that sleep: they keep their record, their addresses and their places in views, but neither mappings nor
+ * physical memory. See vm.h.
+ *
+ * The mappings of a chunk are counted from its newest place to its oldest one, then comes its home. The first
+ * `unmapped` of them are not mapped. So a chunk that the driver refuses to unmap or map halfway has a defined state,
+ * and a later call continues.
+ */
+#include "base/error.h"
+#include "vm/vm.h"
+
+static uint64_t mapping_at(const struct vm *vm, const struct chunk *chunk, uint32_t number)
+{
+    uint64_t granule = chunk->place;
+    for (uint32_t i = 0; i < number && granule != NO_GRANULE; i++)
+        granule = vm->next_places[granule];
+    return granule == NO_GRANULE ? chunk->first : granule;
+}
+
+static vmm_status mapping_unmap(struct vm *vm, const struct chunk *chunk, uint32_t number)
+{
+    return vmm__driver_unmap(vm->driver,
+                             vmm__arena_address(&vm->arena, mapping_at(vm, chunk, number)),
+                             vmm__chunk_bytes(vm, chunk));
+}
+
+/* Unmaps the mapping without access, if there is one: it is the newest, and so the first that may go. */
+static vmm_status access_lack_end(struct vm *vm, struct chunk *chunk)
+{
+    if (!chunk->lacks_access)
+        return VMM_OK;
+    vmm_status status = mapping_unmap(vm, chunk, chunk->unmapped - 1);
+    chunk->lacks_access = status != VMM_OK;
+    return status;
+}
+
+static vmm_status mapping_drop(struct vm *vm, struct chunk *chunk)
+{
+    vmm_status status = access_lack_end(vm, chunk);
+    if (status == VMM_OK)
+        status = mapping_unmap(vm, chunk, chunk->unmapped);
+    chunk->unmapped += status == VMM_OK ? 1 : 0;
+    return status;
+}
+
+/* Maps the last of the mappings that are missing. */
+static vmm_status mapping_restore(struct vm *vm, struct chunk *chunk)
+{
+    uint64_t address = vmm__arena_address(&vm->arena, mapping_at(vm, chunk, chunk->unmapped - 1));
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    vmm_status status = VMM_OK;
+    if (!chunk->lacks_access)
+        status = vmm__driver_map(vm->driver, address, bytes, chunk->handle);
+    if (status != VMM_OK)
+        return status;
+    chunk->lacks_access = true;
+    status = vmm__driver_access(vm->driver, address, bytes);
+    if (status == VMM_OK) {
+        chunk->lacks_access = false;
+        chunk->unmapped--;
+        return VMM_OK;
+    }
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)access_lack_end(vm, chunk);
+    vmm__error_restore(&line);
+    return status;
+}
+
+static vmm_status mappings_restore(struct vm *vm, struct chunk *chunk)
+{
+    vmm_status status = VMM_OK;
+    while (chunk->unmapped > 0 && status == VMM_OK)
+        status = mapping_restore(vm, chunk);
+    return status;
+}
+
+vmm_status vmm__chunk_sleep(struct vm *vm, struct chunk *chunk)
+{
+    VMM_ASSERT(chunk->state == CHUNK_HELD && chunk->is_mapped && !chunk->is_asleep);
+    vmm_status status = VMM_OK;
+    while (chunk->unmapped <= chunk->places && status == VMM_OK)
+        status = mapping_drop(vm, chunk);
+    if (status == VMM_OK)
+        status = access_lack_end(vm, chunk);
+    if (status == VMM_OK)
+        status = vmm__driver_release(vm->driver, chunk->handle, vmm__chunk_bytes(vm, chunk));
+    if (status != VMM_OK) {
+        struct error_line line;
+        vmm__error_save(&line);
+        (void)mappings_restore(vm, chunk);
+        vmm__error_restore(&line);
+        return status;
+    }
+    vmm__account_unbook(vm, chunk);
+    vm->asleep_bytes += vmm__chunk_bytes(vm, chunk);
+    chunk->is_asleep = true;
+    chunk->has_slept = true;
+    return VMM_OK;
+}
+
+vmm_status vmm__chunk_wake(struct vm *vm, struct chunk *chunk)
+{
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    if (chunk->is_asleep) {
+        vmm_status status = vmm__account_check(vm, chunk->account, bytes);
+        if (status == VMM_OK)
+            status = vmm__driver_create(vm->driver, bytes, false, &chunk->handle);
+        if (status != VMM_OK)
+            return status;
+        vmm__account_book(vm, chunk);
+        vm->asleep_bytes -= bytes;
+        chunk->is_asleep = false;
+    }
+    return mappings_restore(vm, chunk);
+}

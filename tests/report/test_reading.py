@@ -1,0 +1,269 @@
+"""What the report reads: traces with their notes, snapshots, and input that is none of these."""
+import gzip
+import io
+import json
+import os
+import pickle
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from contextlib import redirect_stderr
+
+import scenes
+from vmmcache import report, report_pack
+from vmmcache.report_recording import ReportError, Spans
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+MIB = 1 << 20
+
+
+NOTES = "\n".join((
+    "#@ frame 1 0 main (a.py:1)", "#@ frame 2 1 step (a.py:9)", "#@ stream 5 copies", "#@ pool 4 graphs",
+    "#@ chunk 2097152", "#@ next time=1000", "#@ map 4194304 2097152 5",
+    "#@ next time=1500 frame=2 address=4194304 pool=4", "+ 1 4096 5", "#@ name 1 a batch",
+    "#@ wait 1", "#@ next time=1700", "- 1", "#@ note step 2 begins", "#@ unmap 4194304 2097152", "#@ hue 7"))
+
+
+class FileTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, data, name="some.trace"):
+        with open(self.path(name), "wb") as file:
+            file.write(data if isinstance(data, bytes) else data.encode())
+        return self.path(name)
+
+    def read(self, data, name="some.trace", **more):
+        return report.read(self.write(data, name), **more)
+
+    def run_report(self, path, *more):
+        """(exit status, what it wrote to stderr)"""
+        said = io.StringIO()
+        with redirect_stderr(said):
+            status = report.main([path, "-o", self.path("page.html"), *more])
+        return status, said.getvalue()
+
+
+class TraceTest(FileTest):
+    def test_blocks_are_live_from_their_allocation_to_their_free(self):
+        found = self.read("# two\n+ 7 100 0\n+ 8 200 3\n- 7\n\n+ 7 300 3\n")
+        self.assertEqual((list(found.start), list(found.life)), ([1, 2, 4], [2, 0, 0]))
+        self.assertEqual((list(found.bytes), list(found.stream)), ([100, 200, 300], [0, 1, 1]))
+        self.assertEqual((found.operations, found.streams.texts), (4, ["default stream", "stream 3"]))
+
+    def test_gzip_and_windows_lines_read_alike(self):
+        plain = self.read("+ 1 100 0\n- 1\n")
+        for data in (gzip.compress(b"+ 1 100 0\n- 1\n"), b"+ 1 100 0\r\n- 1\r\n", b"+ 1 100 0\n- 1", b"+ 01 100 0 \n- 1\n"):
+            found = self.read(data)
+            self.assertEqual((found.start, found.life, found.operations), (plain.start, plain.life, plain.operations), data)
+
+    def test_notes_of_windows_read_alike(self):
+        found, same = self.read(NOTES), self.read(NOTES.replace("\n", "\r\n"))
+        self.assertEqual((found.times, found.address, found.frames.texts, found.labels.texts),
+                         (same.times, same.address, same.frames.texts, same.labels.texts))
+
+    def test_the_lines_of_a_recording_are_its_trace(self):
+        lines = ["+ 0 100 0\n", "+ 1 200 0\n", "- 0\n", "+ 2 300 0\n", "- 2\n"]
+        found = list(self.read("".join(lines)).lines())
+        self.assertEqual([line.decode() for line, _ in found], lines)
+        self.assertEqual([state for _, state in found], [1, 2, 3, 4, 5])
+
+    def test_notes_add_stacks_addresses_times_names_and_reserved_memory(self):
+        found = self.read(NOTES)
+        self.assertEqual(list(found.times), [1000, 1000, 1500, 1500, 1700, 1700])
+        self.assertEqual((list(found.start), list(found.held), list(found.life)), ([2], [1], [2]))
+        self.assertEqual((list(found.frame), found.frames.texts), ([2], ["", "main (a.py:1)", "step (a.py:9)"]))
+        self.assertEqual((list(found.address), found.streams.texts, found.chunk_bytes), ([4194304], ["copies"], 2097152))
+        self.assertEqual([found.pools.texts[pool] for pool in found.pool], ["graphs"])
+        self.assertEqual([found.labels.texts[label] for label in found.label], ["a batch"])
+        self.assertEqual((list(found.spans.start), list(found.spans.life)), ([1], [4]))
+        self.assertEqual(found.notes, [(4, "step 2 begins")])
+
+    def test_details_of_a_few_blocks_stay_theirs(self):
+        found = self.read("+ 1 10 0\n#@ frame 1 0 f\n#@ next frame=1\n+ 2 10 0\n+ 3 10 0\n#@ name 3 x\n+ 4 10 0\n")
+        self.assertEqual((list(found.frame), list(found.label)), ([0, 1, 0, 0], [0, 0, 1, 0]))
+
+
+    def test_the_example_of_the_format_is_read_by_the_report_and_by_fragtest(self):
+        with open(os.path.join(ROOT, "docs", "trace-format.md"), encoding="utf-8") as file:
+            example = re.search(r"^```\n(#@ .*?)^```$", file.read(), re.DOTALL | re.M).group(1)
+        found = self.read(example)
+        self.assertEqual((found.operations, list(found.times)), (4, [1000, 1000, 1002, 1002, 1180]))
+        self.assertEqual((found.frames.texts[found.frame[0]], found.labels.texts[found.label[0]]),
+                         ("forward (train.py:41)", "activations"))
+        subprocess.run([os.environ["VMM_FRAGTEST"], "--trace", self.path("some.trace"), "--driver", "sim", "--quiet"],
+                       stdout=subprocess.DEVNULL, check=True)
+
+
+class SnapshotTest(FileTest):
+    def live_at(self, found, state):
+        return sum(size for size, start, life in zip(found.bytes, found.start, found.life)
+                   if start <= state and (not life or start + life > state))
+
+    def test_history_and_picture_agree(self):
+        snapshot = scenes.training()
+        for name, data in (("some.pickle", pickle.dumps(snapshot, 4)), ("some.json", json.dumps(snapshot)),
+                           ("some.json.gz", gzip.compress(json.dumps(snapshot).encode()))):
+            found = self.read(data, name)
+            segment = snapshot["segments"][0]
+            self.assertEqual(self.live_at(found, found.operations), segment["active_size"], name)
+            self.assertEqual(sum(size for size, life in zip(found.spans.bytes, found.spans.life) if not life),
+                             segment["total_size"])
+            self.assertEqual(len(found.notes), 1)
+            self.assertIn("512.00 MiB requested", found.notes[0][1])
+
+    def test_what_the_history_does_not_mention_was_there_before(self):
+        snapshot = scenes.training()
+        whole = self.read(pickle.dumps(snapshot, 4))
+        cut = len(snapshot["device_traces"][0]) // 2
+        del snapshot["device_traces"][0][:cut]
+        found = self.read(pickle.dumps(snapshot, 4))
+        for state in (0, 1, found.operations // 2, found.operations):
+            self.assertEqual(self.live_at(found, state), self.live_at(whole, cut + state), state)
+
+    def test_without_history_it_is_one_moment(self):
+        snapshot = scenes.training()
+        snapshot["device_traces"] = [[]]
+        found = self.read(pickle.dumps(snapshot, 4))
+        self.assertEqual((found.operations, self.live_at(found, 0)), (0, snapshot["segments"][0]["active_size"]))
+        self.assertIn("train_step (train.py:64)", found.frames.texts)
+
+    def test_the_device_with_most_memory_is_shown(self):
+        snapshot = scenes.training()
+        other = {**snapshot["segments"][0], "device": 1, "total_size": 2 * MIB, "blocks": []}
+        snapshot["segments"].append(other)
+        self.assertEqual(self.read(pickle.dumps(snapshot, 4)).device, 0)
+        self.assertEqual(self.read(pickle.dumps(snapshot, 4), device=1).device, 1)
+        with self.assertRaisesRegex(ReportError, "device 2 has neither memory nor events"):
+            self.read(pickle.dumps(snapshot, 4), device=2)
+
+
+class SpansTest(unittest.TestCase):
+    def mapped(self, spans, state):
+        return sorted((low, low + size) for low, size, start, life in
+                      zip(spans.address, spans.bytes, spans.start, spans.life)
+                      if start <= state and (not life or start + life > state))
+
+    def test_a_part_that_is_unmapped_leaves_the_rest(self):
+        spans = Spans()
+        spans.map(1, 100, 50, 0, 0)
+        spans.unmap(2, 110, 20, 0, 0)
+        self.assertEqual(self.mapped(spans, 1), [(100, 110), (110, 130), (130, 150)])
+        self.assertEqual(self.mapped(spans, 2), [(100, 110), (130, 150)])
+
+    def test_what_is_unmapped_and_unknown_was_mapped_before(self):
+        spans = Spans()
+        spans.map(1, 100, 50, 0, 0)
+        spans.unmap(2, 80, 100, 0, 0)
+        self.assertEqual(self.mapped(spans, 0), [(80, 100), (150, 180)])
+        self.assertEqual(self.mapped(spans, 2), [])
+
+
+class RefusalTest(FileTest):
+    """One line on stderr that says what and where, exit status 2, and no page."""
+
+    def refuses(self, data, *expected, name="some.trace"):
+        path = self.write(data, name)
+        status, said = self.run_report(path)
+        self.assertEqual(status, 2, said)
+        self.assertEqual(said.count("\n"), 1, said)
+        for text in (path, *expected):
+            self.assertIn(text, said)
+        self.assertFalse(os.path.exists(self.path("page.html")))
+
+    def test_traces(self):
+        for data, *expected in (
+                ("", ":1: no operations"), ("# nothing\n", "no operations"), ("hello\n", ":1: ", "a line starts with"),
+                ("+ 1 100 0\n+ 1 100 0\n", ":2: id 1 is allocated while it is live"),
+                ("+ 1 100 0\n- 2\n", ":2: id 2 is freed but not live"), ("+ 1 100\n", ":1: ", "not of the form"),
+                ("+ 1 0 0\n", ":1: ", "0 bytes"), ("+ 1 100 0\n+ 2 100 0 0\n", ":2: "), ("+ 1 100 0\n+ 2 -1 0\n", ":2: "),
+                ("+ 1 100 4096\n", ":1: stream 4096"), (f"+ 1 {1 << 47} 0\n", ":1: "), (b"+ 1 100 0\n- \0\n", ":2: a zero byte"),
+                ("+ 1 100 0\n-  1\n", ":2: "), ("#@ frame 2 1 f\n", ":1: wrong fields in the note 'frame'"),
+                ("#@ next frame=3\n+ 1 1 0\n", ":2: frame 3 is not known"), ("#@ next time\n", ":1: "), ("#@ wait 5\n", ":1: "),
+                ("#@ map 1 x 0\n", ":1: "), ("#@ name 3 x\n", ":1: ")):
+            with self.subTest(data):
+                self.refuses(data, *expected)
+
+    def test_damaged_gzip(self):
+        data = gzip.compress(b"".join(b"+ %d 100 0\n" % i for i in range(9999)))
+        self.refuses(data[:len(data) // 2], "the gzip data ends too early")
+        self.refuses(data[:100] + b"xxxx" + data[104:], "damaged gzip data")
+        self.refuses(data[:5], "gzip data")
+
+    def with_event(self, event):
+        return json.dumps({"segments": [], "device_traces": [[event]]})
+
+    def test_snapshots(self):
+        snapshot = scenes.training()
+        whole = pickle.dumps(snapshot, 4)
+        for data, *expected in (
+                ("{", "not JSON"), ("{}", "no segments"), ('{"segments": 3}', "segments"), ('{"segments": []}', "device 0"),
+                ('{"segments": [{"device": 0}]}', "segments: no total_size"),
+                (whole[:-40], "not a snapshot"), (pickle.dumps([1], 4), "no segments"),
+                (pickle.dumps(os.getcwd, 4), "which no snapshot needs"),
+                (self.with_event({"size": 3}), "device 0, event 0: no action"),
+                (self.with_event({"action": "alloc", "addr": -1, "size": 3}), "device 0, event 0: "),
+                (self.with_event({"action": "alloc", "addr": 1, "size": 1 << 50}), "device 0, event 0: size is"),
+                (json.dumps({"segments": [{**snapshot["segments"][0], "blocks": [{}]}]}), "segment 0: no state")):
+            with self.subTest(data[:60]):
+                self.refuses(data, *expected, name="some.pickle")
+
+    def test_damage_of_any_kind_is_refused_or_read(self):
+        """Nothing but a ReportError, and every recording that is read can be written."""
+        draw = random.Random(5)
+        snapshot = scenes.training()
+        del snapshot["device_traces"][0][60:]
+        whole = [NOTES.encode(), gzip.compress(NOTES.encode()), json.dumps(snapshot).encode(), pickle.dumps(snapshot, 4)]
+        parts = b'0,-1,99999999999999999999,{,[],null,"x",\0,#@ ,=, ,\n,1e400,true'.split(b",")
+        for number in range(800):
+            data = bytearray(draw.choice(whole))
+            for _ in range(draw.randrange(1, 6)):
+                at = draw.randrange(len(data))
+                data[at:at + draw.randrange(9)] = draw.choice([*parts, bytes([draw.randrange(256)])])
+            try:
+                recording = self.read(bytes(data))
+            except ReportError:
+                continue
+            with self.subTest(number):
+                report_pack.page(recording, None, "")
+
+    def test_files_that_cannot_be_read_or_written(self):
+        status, said = self.run_report(self.path("none.trace"))
+        self.assertEqual((status, said.count("\n")), (2, 1))
+        self.assertIn("none.trace: No such file", said)
+        status, said = self.run_report(self.folder)
+        self.assertEqual((status, said.count("\n")), (2, 1))
+        path = self.write("+ 1 100 0\n")
+        said = io.StringIO()
+        with redirect_stderr(said):
+            self.assertEqual(report.main([path, "-o", self.path("no/page.html")]), 2)
+        self.assertIn("no/page.html", said.getvalue())
+
+    def test_a_wrong_fragtest(self):
+        path = self.write("+ 1 100 0\n")
+        refuses = self.write("#!/bin/sh\necho first >&2\necho this is why >&2\nexit 2\n", "refuses")
+        os.chmod(refuses, 0o755)
+        for program, expected in ((self.path("none"), "No such file"), ("/bin/false", "no results"), (refuses, "this is why")):
+            status, said = self.run_report(path, "--fragtest", program)
+            self.assertEqual((status, said.count("\n")), (2, 1), said)
+            self.assertIn(expected, said)
+            self.assertFalse(os.path.exists(self.path("page.html")))
+
+    def test_as_a_program(self):
+        path = self.write("hello\n")
+        done = subprocess.run([sys.executable, "-B", "-m", "vmmcache.report", path, "-o", self.path("page.html")],
+                              stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr, f'vmmcache-report: {path}:1: a line starts with "+ ", "- " or "#"\n')
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,95 @@
+"""Shows a trace or a memory snapshot as one HTML page: memory over time, the memory map, stacks, fragmentation.
+
+The page is self-contained and loads nothing from the network. docs/report.md describes it.
+"""
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import sys
+import zlib
+
+from . import _file, report_pack, report_snapshot, report_trace, report_what_if
+from .report_recording import Recording, ReportError
+
+BAD_INPUT = 2
+_GZIP, _PICKLE, _JSON = b"\x1f\x8b", b"\x80", b"{"
+_ENDINGS = (".gz", ".trace", ".txt", ".pickle", ".pkl", ".json")
+
+
+def main(arguments=None) -> int:
+    """The command vmmcache-report. Returns its exit status: 0, or 2 after one line on stderr."""
+    options = _parser().parse_args(arguments)
+    try:
+        recording = read(options.input, options.device)
+        what_if = report_what_if.run(recording, options.fragtest) if options.fragtest else None
+        _file.write(options.output, report_pack.page(recording, what_if, _version()))
+    except ReportError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename or options.input}: {error.strerror or error}")
+    except MemoryError:
+        return _refuse(f"{options.input}: out of host memory")
+    return 0
+
+
+def read(path: str, device=None) -> Recording:
+    """The recording in a file: a trace, text or gzip, or a snapshot, pickle or JSON. Raises ReportError."""
+    with open(path, "rb") as file:
+        start = file.read(2)
+        if start[:1] == _PICKLE:
+            return report_snapshot.read(report_snapshot.load_pickle(path), path, _name(path), device)
+        file.seek(0)
+        if start != _GZIP:
+            return _read_text(file, path, device)
+        try:
+            with gzip.open(file) as unpacked:
+                return _read_text(unpacked, path, device)
+        except EOFError as error:
+            raise ReportError(f"{path}: the gzip data ends too early") from error
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise ReportError(f"{path}: damaged gzip data ({error})") from error
+
+
+def _read_text(file, path: str, device) -> Recording:
+    if file.peek(1)[:1] == _JSON:
+        return report_snapshot.read(report_snapshot.load_json(file.read(), path), path, _name(path), device)
+    return report_trace.read(file, path, _name(path))
+
+
+def _name(path: str) -> str:
+    """a/b/gnn.trace.gz is called gnn."""
+    name = os.path.basename(path)
+    for ending in _ENDINGS:
+        if name.endswith(ending) and name != ending:
+            name = name[:-len(ending)]
+    return name
+
+
+def _version() -> str:
+    """Of the package, if it is installed; no library is loaded for it."""
+    try:
+        from importlib.metadata import version
+        return version("vmmcache")
+    except ImportError:  # PackageNotFoundError is one
+        return ""
+
+
+def _refuse(what: str) -> int:
+    print("vmmcache-report:", " ".join(what.split()), file=sys.stderr)
+    return BAD_INPUT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="vmmcache-report", description=__doc__)
+    parser.add_argument("input", metavar="trace|snapshot", help="a trace, text or gzip; a snapshot, pickle or JSON")
+    parser.add_argument("-o", "--output", required=True, metavar="PAGE.html", help="the page to write")
+    parser.add_argument("--device", type=int, help="which device of a snapshot (default: the one with the most memory)")
+    parser.add_argument("--fragtest", metavar="PATH",
+                        help="the program fragtest: adds what other policies and settings would have reserved")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""What the report shows: blocks and reserved memory over the operations of one recording, in columns.
+
+State 0 is before the first operation, state n after the n-th. A block is live in the states from its `start` on,
+for as many as its `life` says; 0: to the end. A reader makes the columns grow, then report_pack writes them.
+
+Called by: the readers (report_trace, report_snapshot) fill it; report_pack and report_what_if read it.
+"""
+from __future__ import annotations
+
+import itertools
+from array import array
+from bisect import bisect_left, insort
+
+RARE_COLUMNS = ("held", "address", "pool", "frame", "label")
+COLUMNS = ("start", "life", "bytes", "stream") + RARE_COLUMNS
+
+
+class ReportError(Exception):
+    """Input that cannot be shown: one line that says what is wrong and where."""
+
+
+class Recording:
+    """Columns of equal length describe blocks (COLUMNS); `spans` has reserved memory."""
+
+    def __init__(self, name: str, kind: str):
+        self.name, self.kind = name, kind
+        self.device, self.devices = 0, 1
+        self.operations = 0
+        self.times = array("Q")  # microseconds, one for each state; empty: unknown
+        self.start, self.life, self.held = array("I"), array("I"), array("I")  # held: life until its free is requested
+        self.bytes, self.address = array("Q"), array("Q")
+        self.stream, self.pool = array("I"), array("I")
+        self.frame, self.label = array("I"), array("I")
+        self.spans = Spans()
+        self.frames = Frames()
+        self.streams, self.pools = Names(), Names()
+        self.labels = Names([""])
+        self.notes = []  # (state, text)
+        self._is_sorted = True  # blocks by their start
+        self.chunk_bytes = 0  # memory is returned in chunks of so many bytes; 0: in whole ranges
+
+    def alloc(self, size: int, stream: int, address: int = 0, pool: int = 0, frame: int = 0,
+              before: bool = False) -> int:
+        """Adds a block at this state, or one that was live before the first; returns its number."""
+        self._is_sorted = self._is_sorted and (not before or self.operations == 0)
+        self.start.append(0 if before else self.operations)
+        self.life.append(0)
+        self.bytes.append(size)
+        self.stream.append(stream)
+        if address or pool or frame:
+            self._pad(len(self.start) - 1)
+            self.held.append(0)
+            self.address.append(address)
+            self.pool.append(pool)
+            self.frame.append(frame)
+            self.label.append(0)
+        return len(self.start) - 1
+
+    def set_label(self, block: int, text: str) -> None:
+        self._pad(len(self.start))
+        self.label[block] = self.labels.number(text)
+
+    def _pad(self, count: int) -> None:
+        """Makes the columns that are 0 for most blocks so long."""
+        missing = count - len(self.label)
+        for name in RARE_COLUMNS if missing > 0 else ():
+            column = getattr(self, name)
+            column.frombytes(bytes(missing * column.itemsize))
+
+    def wait(self, block: int) -> None:
+        """The program freed the block; its work is under way."""
+        self._pad(len(self.start))
+        self.held[block] = self.operations - self.start[block]
+
+    def free(self, block: int) -> None:
+        self.life[block] = self.operations - self.start[block]
+
+    def finish(self) -> None:
+        """Sorts blocks by their start, and makes times of all states increase."""
+        self._pad(len(self.start))
+        if not self._is_sorted:
+            order = sorted(range(len(self.start)), key=self.start.__getitem__)
+            for name in COLUMNS:
+                column = getattr(self, name)
+                setattr(self, name, array(column.typecode, map(column.__getitem__, order)))
+        if self.times:
+            self.times = array("Q", itertools.accumulate(self.times, max))
+
+    def lines(self):
+        """Allocations and frees in order, as lines of a trace; and the state after each."""
+        freed = array("I", bytes(4 * (self.operations + 1)))  # by state: number of the block + 1
+        for block, (start, life) in enumerate(zip(self.start, self.life), 1):
+            if life:
+                freed[start + life] = block
+        block, count = 0, len(self.start)
+        for state in range(self.operations + 1):
+            if freed[state]:
+                yield b"- %d\n" % (freed[state] - 1), state
+            while block < count and self.start[block] == state:
+                yield b"+ %d %d %d\n" % (block, self.bytes[block], self.stream[block]), state
+                block += 1
+
+
+class Names:
+    """Names known by small numbers."""
+
+    def __init__(self, texts=()):
+        self.texts = list(texts)
+        self._numbers = {text: number for number, text in enumerate(self.texts)}
+
+    def number(self, key, text=None) -> int:
+        known = self._numbers.get(key)
+        if known is None:
+            known = self._numbers[key] = len(self.texts)
+            self.texts.append(str(key) if text is None else text)
+        return known
+
+    def rename(self, key, text: str) -> None:
+        self.texts[self.number(key)] = text
+
+
+class Frames:
+    """A tree of stack frames: a stack is the number of its innermost frame; 0 is no stack."""
+
+    def __init__(self):
+        self.parents, self.texts = array("I", [0]), [""]
+        self._known = {}
+
+    def child(self, parent: int, text: str) -> int:
+        key = (parent, text)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = len(self.texts)
+            self.parents.append(parent)
+            self.texts.append(text)
+        return known
+
+
+class Spans:
+    """Reserved memory: each span is a range of addresses from the state that mapped it to the one that unmapped it."""
+
+    def __init__(self):
+        self.start, self.life = array("I"), array("I")
+        self.address, self.bytes = array("Q"), array("Q")
+        self.stream, self.pool = array("I"), array("I")
+        self._mapped = []  # (address, number) of the spans that are mapped now, sorted
+
+    def map(self, state: int, address: int, size: int, stream: int, pool: int) -> None:
+        number = len(self.start)
+        self.start.append(state)
+        self.life.append(0)
+        self.address.append(address)
+        self.bytes.append(size)
+        self.stream.append(stream)
+        self.pool.append(pool)
+        insort(self._mapped, (address, number))
+
+    def unmap(self, state: int, address: int, size: int, stream: int, pool: int) -> None:
+        """Ends what is mapped of the range. What is not known of it was mapped before the first state."""
+        at = address
+        for low, high, number in self._overlapping(address, address + size):
+            if at < low:
+                self._before(state, at, low, stream, pool)
+            self._cut(state, number, low, high)
+            at = high
+        if at < address + size:
+            self._before(state, at, address + size, stream, pool)
+
+    def known_before(self, address: int, size: int, stream: int, pool: int) -> None:
+        """Adds what is not known of a range that is mapped at the end: it was mapped before the first state."""
+        at = address
+        for low, high, _ in self._overlapping(address, address + size):
+            if at < low:
+                self.map(0, at, low - at, stream, pool)
+            at = high
+        if at < address + size:
+            self.map(0, at, address + size - at, stream, pool)
+
+    def _overlapping(self, low: int, high: int) -> list:
+        """(first address, end, number) of the parts of a range that are mapped."""
+        first = bisect_left(self._mapped, (low, 0))
+        if first and self._end(self._mapped[first - 1][1]) > low:
+            first -= 1
+        found = []
+        for address, number in itertools.islice(self._mapped, first, None):
+            if address >= high:
+                break
+            found.append((max(address, low), min(self._end(number), high), number))
+        return found
+
+    def _end(self, number: int) -> int:
+        return self.address[number] + self.bytes[number]
+
+    def _before(self, state: int, low: int, high: int, stream: int, pool: int) -> None:
+        self.map(0, low, high - low, stream, pool)
+        self._end_span(state, len(self.start) - 1)
+
+    def _end_span(self, state: int, number: int) -> None:
+        self.life[number] = max(state - self.start[number], 1)
+        del self._mapped[bisect_left(self._mapped, (self.address[number], number))]
+
+    def _cut(self, state: int, number: int, low: int, high: int) -> None:
+        """Ends one part of a span; the parts around it go on as spans of the same start."""
+        address, end, start = self.address[number], self._end(number), self.start[number]
+        stream, pool = self.stream[number], self.pool[number]
+        del self._mapped[bisect_left(self._mapped, (address, number))]
+        self.address[number], self.bytes[number] = low, high - low
+        insort(self._mapped, (low, number))
+        self._end_span(state, number)
+        if address < low:
+            self.map(start, address, low - address, stream, pool)
+        if high < end:
+            self.map(start, high, end - high, stream, pool)

@@ -1,0 +1,212 @@
+"""Reads a trace (docs/trace-format.md) with its notes, into a Recording. Refuses what fragtest refuses."""
+from __future__ import annotations
+
+from .report_recording import Recording, ReportError
+
+PIECE_BYTES = 1 << 20
+MOST_BYTES, MOST_LIVE_BYTES = 1 << 46, 1 << 60
+MOST_STREAM = 1023
+MOST_NUMBER = 1 << 63  # of a note
+
+
+def read(file, path: str, name: str) -> Recording:
+    """The trace in a binary file that is open; path is for messages."""
+    reader = _Reader(path, Recording(name, "trace"))
+    rest, piece = b"", file.read(PIECE_BYTES)
+    while piece:
+        lines = (rest + piece).split(b"\n")
+        rest = lines.pop()
+        reader.take(lines)
+        piece = file.read(PIECE_BYTES)
+    reader.take([rest] if rest else [])
+    return reader.finish()
+
+
+class _Reader:
+    def __init__(self, path: str, recording: Recording):
+        self.path, self.recording = path, recording
+        self.line = 0
+        self.live = {}  # id: block
+        self.live_bytes = 0
+        self.streams = {}  # number in the trace: number in the recording
+        self.frames = {0: 0}
+        self.next = {}  # what `#@ next` says of the next operation
+        self.time = 0
+        recording.pools.number(0, "default pool")
+
+    def take(self, lines: list) -> None:
+        """The quick way handles the operations of a plain trace; every other line goes to _other()."""
+        recording, live, streams = self.recording, self.live, self.streams
+        start, life, size_of = recording.start, recording.life, recording.bytes
+        for line in lines:
+            self.line += 1
+            fields = line.split(b" ")
+            count = len(fields)
+            if count == 2 and fields[0] == b"-" and fields[1].isdigit():
+                block = live.pop(int(fields[1]), None)
+                if block is not None:
+                    self._operation()
+                    life[block] = recording.operations - start[block]
+                    self.live_bytes -= size_of[block]
+                    continue
+            elif count == 4 and fields[0] == b"+" and fields[3] in streams and fields[2].isdigit():
+                name = int(fields[1]) if fields[1].isdigit() else None
+                if name is not None and name not in live:
+                    self._alloc(name, int(fields[2]), streams[fields[3]])
+                    continue
+            elif count > 2 and fields[1] == b"next" and fields[0] == b"#@":
+                self._next(line.split()[2:])
+                continue
+            self._other(line, line[:2])
+
+    def finish(self) -> Recording:
+        if not self.recording.start:
+            raise ReportError(f"{self.path}:{self.line + 1}: no operations")
+        self.recording.finish()
+        return self.recording
+
+    def _fail(self, what: str):
+        raise ReportError(f"{self.path}:{self.line}: {what}")
+
+    def _operation(self) -> None:
+        """Counts an operation; its time is that of the last `next` with one."""
+        recording = self.recording
+        recording.operations += 1
+        if self.next:
+            self.time = self.next.get("time", self.time)
+            if not recording.times and "time" in self.next:
+                recording.times.extend([self.time] * recording.operations)
+            self.next = {}
+        if recording.times:
+            recording.times.append(self.time)
+
+    def _alloc(self, name: int, size: int, stream: int) -> None:
+        if not 0 < size <= MOST_BYTES:
+            self._fail(f"a block of {size} bytes; 1 to 2^46 can be")
+        self.live_bytes += size
+        if self.live_bytes > MOST_LIVE_BYTES:
+            self._fail("more than 2^60 bytes live at once")
+        about = self.next
+        self._operation()
+        if not about:
+            self.live[name] = self.recording.alloc(size, stream)
+            return
+        frame = self.frames.get(about.get("frame", 0))
+        if frame is None:
+            self._fail(f"frame {about['frame']} is not known")
+        pool = self._pool(about.get("pool", 0))
+        self.live[name] = self.recording.alloc(size, stream, about.get("address", 0), pool, frame)
+
+    def _other(self, line: bytes, kind: bytes) -> None:
+        line = line.rstrip(b"\r\t ")
+        if not line or (line.startswith(b"#") and not line.startswith(b"#@")):
+            return
+        if b"\0" in line:
+            self._fail("a zero byte")
+        if kind == b"+ ":
+            self._alloc_line(line)
+        elif kind == b"- ":
+            self._free_line(line)
+        elif kind == b"#@":
+            self._note(line[2:].decode(errors="replace").split())
+        else:
+            self._fail('a line starts with "+ ", "- " or "#"')
+
+    def _next(self, fields: list) -> None:
+        """The note that a trace may have before each operation."""
+        try:
+            for field in fields:
+                key, value = field.split(b"=")
+                self.next[key.decode()] = _number(value)
+        except ValueError:
+            self._fail("wrong fields in the note 'next'")
+
+    def _alloc_line(self, line: bytes) -> None:
+        fields = line[2:].split(b" ")
+        if len(fields) != 3 or not all(map(bytes.isdigit, fields)):
+            self._fail('not of the form "+ ID BYTES STREAM"')
+        name, size, stream = fields
+        name = int(name)
+        if name in self.live:
+            self._fail(f"id {name} is allocated while it is live")
+        if int(stream) > MOST_STREAM:
+            self._fail(f"stream {int(stream)}; 0 to {MOST_STREAM} can be")
+        self._alloc(name, int(size), self._stream(int(stream)))
+
+    def _free_line(self, line: bytes) -> None:
+        name = line[2:]
+        if not name.isdigit():
+            self._fail('not of the form "- ID"')
+        block = self.live.pop(int(name), None)
+        if block is None:
+            self._fail(f"id {int(name)} is freed but not live: unknown or freed before")
+        self._operation()
+        self.recording.free(block)
+        self.live_bytes -= self.recording.bytes[block]
+
+    def _stream(self, number: int) -> int:
+        code = self.recording.streams.number(number, f"stream {number}" if number else "default stream")
+        self.streams[b"%d" % number] = code
+        return code
+
+    def _pool(self, number: int) -> int:
+        return self.recording.pools.number(number, f"pool {number}")
+
+    # Notes: lines that begin with "#@". fragtest skips them, as comments.
+
+    def _note(self, words: list) -> None:
+        take = getattr(self, "_note_" + words[0], None) if words else None
+        if take is None:
+            return
+        try:
+            take(*words[1:])
+        except (TypeError, ValueError, KeyError, OverflowError):
+            self._fail(f"wrong fields in the note '{words[0]}'")
+
+    def _note_frame(self, number, parent, *text):
+        self.frames[_number(number)] = self.recording.frames.child(self.frames[_number(parent)], " ".join(text))
+
+    def _note_stream(self, number, *text):
+        self.recording.streams.rename(_number(number), " ".join(text))
+        self._stream(_number(number))
+
+    def _note_pool(self, number, *text):
+        self.recording.pools.rename(_number(number), " ".join(text))
+
+    def _note_chunk(self, size):
+        self.recording.chunk_bytes = _size(size)
+
+    def _note_map(self, address, size, stream, pool=None):
+        span = _number(address), _size(size), self._stream(_number(stream)), self._pool(_number(pool or "0"))
+        self._operation()
+        self.recording.spans.map(self.recording.operations, *span)
+
+    def _note_unmap(self, address, size):
+        span = _number(address), _size(size)
+        self._operation()
+        self.recording.spans.unmap(self.recording.operations, *span, 0, 0)
+
+    def _note_wait(self, name):
+        block = self.live[_number(name)]
+        self._operation()
+        self.recording.wait(block)
+
+    def _note_name(self, name, *text):
+        self.recording.set_label(self.live[_number(name)], " ".join(text))
+
+    def _note_note(self, *text):
+        self.recording.notes.append((self.recording.operations, " ".join(text)))
+
+
+def _number(text) -> int:
+    """Of a note; raises ValueError for one that the page cannot hold."""
+    number = int(text) if text.isdigit() else MOST_NUMBER
+    if number >= MOST_NUMBER:
+        raise ValueError
+    return number
+
+
+def _size(text: str) -> int:
+    if not 0 < _number(text) <= MOST_BYTES:
+        raise ValueError
+    return int(text)
