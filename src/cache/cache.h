@@ -18,6 +18,7 @@
 #include "cache/pool/pools.h"
 #include "cache/pool/route.h"
 #include "cache/reclaim/decay.h"
+#include "cache/reserve/reserve.h"
 #include "lane/lanes.h"
 #include "lane/views.h"
 #include "vm/vm.h"
@@ -74,6 +75,7 @@ struct vmm_cache {
     struct debug *debug;
     const struct debug_view *debug_view;
     bool has_guard_pages; /* see grow/guard_page.h */
+    bool clears;          /* vmm_config.zero: memory that a commit adds is cleared */
     /* The granule where the search for a detached block starts; grow_lock guards it. */
     uint64_t guard_page_next;
 
@@ -87,6 +89,7 @@ struct vmm_cache {
     struct pool pool;   /* the default pool */
     struct pools pools; /* all others */
     struct routes routes;
+    struct reserves reserves;
     struct transfers transfers; /* of contents of pools that sleep or wake: see pool/sleep.h */
     struct ticket *tickets;     /* linked by next; grow_lock guards the list */
     /* The lane that was locked last; NULL: none was, or the totals are shared. */
@@ -106,6 +109,7 @@ struct vmm_cache {
     uint64_t trim_target_keep_bytes; /* of the last vmm_trim() */
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;
+    _Atomic uint64_t resize_copied_bytes;
     _Atomic uint64_t pressure_calls;
 };
 

@@ -22,6 +22,7 @@
 #define VMM_LANE_DIRECTORY_H
 
 #include "lane/listener.h"
+#include "lane/names.h"
 #include "vm/arena.h"
 
 struct block;
@@ -43,6 +44,7 @@ struct directory_entry {
 struct directory {
     const struct arena *arena;
     struct listener listener;
+    struct block_names names;
     uint64_t address; /* copy of the arena's, as are the next two */
     uint64_t granule_mask;
     unsigned granule_shift;

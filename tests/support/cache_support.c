@@ -278,7 +278,8 @@ struct tour {
 static void chunk_left(struct tour *tour)
 {
     uint64_t chunk_end = tour->chunk.address + tour->chunk.bytes;
-    if (tour->chunk.state != VMM_ITEM_WAITING && tour->block_end + SLACK_BYTES < chunk_end)
+    if (tour->chunk.state != VMM_ITEM_WAITING && !tour->chunk.is_reserved &&
+        tour->block_end + SLACK_BYTES < chunk_end)
         tour->trouble = "blocks do not cover a chunk";
 }
 
@@ -306,6 +307,17 @@ static void chunk_toured(struct tour *tour, const vmm_item *item)
         tour->sums.idle_bytes += item->bytes;
     if (item->state == VMM_ITEM_WAITING)
         tour->sums.limbo_bytes += item->bytes;
+}
+
+/* Its addresses need no chunk, and its chunks no other block. */
+static void reserved_toured(struct tour *tour, const vmm_item *item)
+{
+    if (item->state != VMM_ITEM_LIVE || item->requested_bytes > item->bytes ||
+        item->committed_bytes > item->bytes)
+        tour->trouble = "a reserved block with strange figures";
+    tour->sums.live_blocks++;
+    tour->sums.live_bytes += item->committed_bytes;
+    tour->sums.requested_bytes += item->committed_bytes;
 }
 
 static void block_toured(struct tour *tour, const vmm_item *item)
@@ -349,6 +361,8 @@ static int item_toured(void *context, const vmm_item *item)
         tour->trouble = "an item of another size";
     if (item->kind != VMM_ITEM_BLOCK)
         chunk_toured(tour, item);
+    else if (item->is_reserved)
+        reserved_toured(tour, item);
     else
         block_toured(tour, item);
     return tour->trouble != NULL;
