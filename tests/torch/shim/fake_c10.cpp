@@ -46,6 +46,10 @@ cudaError_t cudaGetLastError()
 namespace c10
 {
 
+Error::Error(std::string text) : text_(std::move(text))
+{
+}
+
 Error::~Error() = default;
 
 const char *Error::what() const noexcept

@@ -54,9 +54,7 @@ namespace c10
 class C10_EXPORT Error : public std::exception
 {
   public:
-    explicit Error(std::string text) : text_(std::move(text))
-    {
-    }
+    explicit Error(std::string text); /* its symbol has the C++ ABI in its name */
     ~Error() override;
     const char *what() const noexcept override;
 
