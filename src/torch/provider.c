@@ -3,6 +3,7 @@
  * Called by: the allocator class of PyTorch (src/torch/shim). Locks: none of its own.
  */
 #include "base/error.h"
+#include "torch/blocks.h"
 #include "torch/hooks.h"
 #include "torch/pools.h"
 #include "torch/record.h"
@@ -43,20 +44,44 @@ static vmm_status misuse_report(int ordinal, void *ptr)
     return vmm_free(vmm__torch_cache_of(device), ptr);
 }
 
+static vmm_status block_allocate(size_t bytes, int device, vmm_stream stream, void **out)
+{
+    vmm_status status = vmm__torch_take(bytes, device, stream, out);
+    const struct block_note note = { .requested_bytes = bytes, .device = device };
+    if (status == VMM_OK && *out != NULL)
+        vmm__blocks_put(*out, &note);
+    return status;
+}
+
+/* Removes the note of a live block, or makes one of what the cache knows. */
+static vmm_status note_take(void *ptr, struct block_note *out)
+{
+    if (vmm__blocks_take(ptr, out))
+        return VMM_OK;
+    vmm_item item = VMM_ITEM_INIT;
+    int device = -1;
+    vmm_status status = vmm__torch_block_find(ptr, &item, &device);
+    if (status != VMM_OK || item.address != (uint64_t)(uintptr_t)ptr)
+        return misuse_report(device, ptr);
+    *out = (struct block_note){ .requested_bytes = item.requested_bytes, .device = device };
+    return VMM_OK;
+}
+
 static vmm_status block_release(void *ptr, vmm_torch_freed *out)
 {
-    vmm_item item = VMM_ITEM_INIT;
-    int ordinal = -1;
+    struct block_note note = { 0 };
     if (ptr == NULL || is_forked()) {
         *out = (vmm_torch_freed){ 0 };
         return VMM_OK;
     }
-    vmm_status status = vmm__torch_block_find(ptr, &item, &ordinal);
-    if (status != VMM_OK || item.address != (uint64_t)(uintptr_t)ptr)
-        return misuse_report(ordinal, ptr);
-    status = vmm__torch_block_free(vmm__torch_find(ordinal), ptr, item.requested_bytes);
+    vmm_status status = note_take(ptr, &note);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__torch_block_free(vmm__torch_find(note.device), ptr, note.requested_bytes);
     if (status == VMM_OK)
-        *out = (vmm_torch_freed){ .device = ordinal, .bytes = item.requested_bytes };
+        *out = (vmm_torch_freed){ .device = note.device, .bytes = note.requested_bytes };
+    else if (status == VMM_ERR_HOST_OOM || status == VMM_ERR_DRIVER) /* the block stays live */
+        vmm__blocks_put(ptr, &note);
     return status;
 }
 
@@ -134,7 +159,7 @@ static const vmm_torch_functions functions = {
     .memory_get = memory_get,
     .largest_get = vmm__torch_largest_get,
     .peers_get = peers_get,
-    .allocate = vmm__torch_take,
+    .allocate = block_allocate,
     .release = block_release,
     .find = vmm__torch_block_find,
     .stream_record = vmm__torch_stream_record,

@@ -31,15 +31,14 @@ print('native:', vmmcache.capabilities()['native'])
 """
 
 
+made = tempfile.TemporaryDirectory()  # of a build that tests share: a compilation takes seconds
+
+
+def tearDownModule():
+    made.cleanup()
+
+
 class NativeTest(ProgramTest):
-    made = None  # a folder with a build, made once: a compilation takes seconds
-
-    @classmethod
-    def tearDownClass(cls):
-        if cls.made is not None:
-            cls.made.cleanup()
-            cls.made = None
-
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -56,11 +55,9 @@ class NativeTest(ProgramTest):
 
     def prepare(self):
         """Puts a build into the folder of builds."""
-        cls = type(self)
-        if cls.made is None:
-            cls.made = tempfile.TemporaryDirectory()
-            self.program(INSTALL, VMMCACHE_CACHE=os.path.join(cls.made.name, "builds"))
-        shutil.copytree(os.path.join(cls.made.name, "builds"), self.cache)
+        builds = os.path.join(made.name, "builds")
+        self.program(INSTALL, VMMCACHE_CACHE=builds)
+        shutil.copytree(builds, self.cache)
 
     def refusal(self, **more):
         """What install() says when it falls back to the plug-in."""

@@ -69,6 +69,18 @@ TEST(a_wrong_pointer_is_refused)
     assert_true(has(logged(), "VMM_ERR_UNKNOWN_POINTER"));
 }
 
+TEST(a_block_of_the_plug_in_is_freed_too)
+{
+    void *block = plugin().try_alloc(3 * MIB, 0, nullptr); /* the provider has no note of it */
+    shim().raw_delete(block);
+    assert_int_equal(live_blocks(), 0);
+    block = shim().raw_alloc(3 * MIB);
+    plugin().free(block, 3 * MIB, 0, nullptr); /* its note stays */
+    void *other = shim().raw_alloc(2 * MIB + 1);
+    shim().raw_delete(other);
+    assert_int_equal(shim().getDeviceStats(0).requested_bytes[0].current, 0);
+}
+
 TEST(out_of_memory_is_pytorchs_error)
 {
     static std::vector<size_t> observed; /* observers stay for good */
