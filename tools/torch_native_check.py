@@ -5,7 +5,8 @@ usage: torch_native_check.py [CHECK...]
 
 Compiles the class, installs it and runs each check in a process of its own. Prints a line for each: PASS, FAIL and why,
 or MISSING for what the library says it cannot do yet, or SKIP for what this machine cannot do. The exit status is 1 if a
-check fails. Set VMMCACHE_LIBRARY and PYTHONPATH as docs/pytorch.md says.
+check fails, and 77 where there is no PyTorch with CUDA or no GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set
+VMMCACHE_LIBRARY and PYTHONPATH as docs/pytorch.md says.
 """
 import os
 import shutil
@@ -349,6 +350,19 @@ def check_nccl_registration():
     nccl(True)
 
 
+def unusable():
+    """What is missing on this machine; empty: nothing. It asks a process of its own, for CUDA must not start here."""
+    try:
+        done = subprocess.run([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"], text=True,
+                              check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=CHECK_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "PyTorch does not start"
+    lines = done.stdout.split()
+    if done.returncode != 0:
+        return "PyTorch cannot be imported"
+    return "" if lines and lines[-1] not in ("0", "") else "there is no GPU"
+
+
 CHECKS = {name[len("check_"):]: function for name, function in list(globals().items())
           if name.startswith("check_")}
 
@@ -394,6 +408,10 @@ def main(names):
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
         sys.exit("unknown checks: %s; there are %s" % (", ".join(unknown), ", ".join(CHECKS)))
+    missing = unusable()
+    if missing:
+        print("skipped:", missing)
+        sys.exit(1 if os.environ.get("VMM_REQUIRE_GPU") == "1" else SKIPPED)
     results = [run(name) for name in names or CHECKS]
     print("%d checks, %d failed" % (len(results), results.count(False)))
     sys.exit(0 if all(results) else 1)

@@ -7,21 +7,26 @@
  */
 #include "torch/shim/allocator.h"
 
-#include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <thread>
 
 namespace vmm_shim
 {
 
 /* ---- Routes --------------------------------------------------------------------------------- */
 
+struct begun_route {
+    std::thread::id thread;
+    stream_filter filter;
+};
+
 struct route {
     std::mutex lock;
-    std::vector<stream_filter> filters;
+    std::vector<begun_route> begun;
 };
 
 using route_key = std::pair<int, MempoolId_t>;
@@ -43,8 +48,8 @@ static int route_accepts(void *context, vmm_stream stream)
 {
     auto *of = static_cast<route *>(context);
     std::lock_guard<std::mutex> guard(of->lock);
-    for (const stream_filter &filter : of->filters)
-        if (filter_accepts(filter, stream))
+    for (const begun_route &each : of->begun)
+        if (filter_accepts(each.filter, stream))
             return 1;
     return 0;
 }
@@ -54,11 +59,11 @@ static void route_begin_locked(int device, MempoolId_t id, stream_filter filter)
     std::unique_ptr<route> &of = routes[{ device, id }];
     if (of != nullptr) {
         std::lock_guard<std::mutex> guard(of->lock);
-        of->filters.push_back(std::move(filter));
+        of->begun.push_back({ std::this_thread::get_id(), std::move(filter) });
         return;
     }
     of = std::make_unique<route>();
-    of->filters.push_back(std::move(filter));
+    of->begun.push_back({ std::this_thread::get_id(), std::move(filter) });
     vmm_status status = library->pool_route(device, id_of(id), route_accepts, of.get());
     if (status != VMM_OK) {
         routes.erase({ device, id });
@@ -66,16 +71,15 @@ static void route_begin_locked(int device, MempoolId_t id, stream_filter filter)
     }
 }
 
-/* Drops the filter of the calling thread: the last one that accepts the thread's stream, such as a filter by thread. A
- * capture has ended by now, so its filter accepts nothing: then it is the last one. Returns whether one is left. */
-static bool route_drop(route *of, cudaStream_t stream)
+/* Drops the last filter that the calling thread added, else the last one. Returns whether one is left. */
+static bool route_drop(route *of)
 {
     std::lock_guard<std::mutex> guard(of->lock);
-    auto own = std::find_if(of->filters.rbegin(), of->filters.rend(),
-                            [stream](const stream_filter &f) { return filter_accepts(f, stream); });
-    of->filters.erase(own == of->filters.rend() ? std::prev(of->filters.end())
-                                                : std::prev(own.base()));
-    return !of->filters.empty();
+    auto own = std::find_if(of->begun.rbegin(), of->begun.rend(), [](const begun_route &each) {
+        return each.thread == std::this_thread::get_id();
+    });
+    of->begun.erase(own == of->begun.rend() ? std::prev(of->begun.end()) : std::prev(own.base()));
+    return !of->begun.empty();
 }
 
 void allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, stream_filter filter)
@@ -92,12 +96,11 @@ void allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, stream_f
 
 void allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
 {
-    cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
     std::lock_guard<std::mutex> guard(begins);
     auto found = routes.find({ device, id });
     TORCH_CHECK(found != routes.end(), "vmmcache: endAllocateToPool: nothing allocates to pool (",
                 id.first, ", ", id.second, ")");
-    if (route_drop(found->second.get(), stream))
+    if (route_drop(found->second.get()))
         return;
     vmm_status status = library->pool_unroute(device, id_of(id));
     routes.erase(found); /* the library no longer calls the filter */

@@ -74,25 +74,45 @@ TEST(a_pool_that_ends_takes_its_route_with_it)
     shim().releasePool(0, graph);
 }
 
+/* As torch.cuda.use_mem_pool() begins a pool. */
+static void thread_begin()
+{
+    shim().beginAllocateToPool(0, graph, [thread = std::this_thread::get_id()](cudaStream_t) {
+        return std::this_thread::get_id() == thread;
+    });
+}
+
+static bool is_routed()
+{
+    void *block = shim().raw_alloc(MIB);
+    bool is_inside = pool_of(block) == graph;
+    shim().raw_delete(block);
+    return is_inside;
+}
+
 TEST(threads_use_one_pool_at_once)
 {
-    auto begin = [](std::thread::id thread) {
-        shim().beginAllocateToPool(
-            0, graph, [thread](cudaStream_t) { return std::this_thread::get_id() == thread; });
-    };
-    begin(std::this_thread::get_id());
-    begin(std::thread::id()); /* of another thread */
+    thread_begin();
+    std::thread(thread_begin).join();
     assert_int_equal(shim().getPoolUseCount(0, graph), 2);
-    void *block = shim().raw_alloc(MIB);
-    assert_true(pool_of(block) == graph);
-    shim().raw_delete(block);
-    shim().endAllocateToPool(0, graph); /* ends the filter of this thread */
-    block = shim().raw_alloc(MIB);
-    assert_true(pool_of(block) == MempoolId_t(0, 0));
-    shim().raw_delete(block);
+    assert_true(is_routed());
+    shim().endAllocateToPool(0, graph); /* ends what this thread began */
+    assert_false(is_routed());
     shim().endAllocateToPool(0, graph);
     shim().releasePool(0, graph);
     assert_int_equal(shim().getPoolUseCount(0, graph), 1);
+    shim().releasePool(0, graph);
+}
+
+TEST(a_capture_may_lie_in_the_use_of_its_pool)
+{
+    thread_begin();
+    capturing(graph, stream_of(0x40));
+    shim().endAllocateToPool(0, graph); /* of the capture */
+    assert_true(is_routed());
+    shim().endAllocateToPool(0, graph);
+    assert_false(is_routed());
+    shim().releasePool(0, graph);
     shim().releasePool(0, graph);
 }
 
