@@ -252,6 +252,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__tickets_end(cache);
     vmm__pools_close(cache);
     vmm__ticker_stop(&cache->ticker);
+    vmm__routes_end(&cache->routes);
     struct error_line line;
     vmm__error_save(&line);
     vmm__leaks_log(cache);

@@ -222,7 +222,7 @@ extern "C" VMM_API void vmm_torch_pool_end(int device, pool_pair id)
 {
     /* Before the call: after it, another thread may begin the same id. */
     open_pool *pool = open_pool_remove(device, id);
-    vmm_status status = vmm__torch_pool_end(device, id_of(id));
+    vmm_status status = vmm__torch_pool_unroute(device, id_of(id));
     if (status == VMM_OK) {
         open_pool_destroy(pool);
         return;
@@ -234,7 +234,7 @@ extern "C" VMM_API void vmm_torch_pool_end(int device, pool_pair id)
 
 extern "C" VMM_API void vmm_torch_pool_release(int device, pool_pair id)
 {
-    vmm_status status = vmm__torch_pool_release(device, id_of(id));
+    vmm_status status = vmm__torch_pool_leave(device, id_of(id));
     if (status != VMM_OK)
         vmm__torch_complain("vmm_torch_pool_release", status);
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/hostmem.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
 
@@ -20,6 +21,29 @@ struct live_batch {
     struct live_batch *next;
     struct live_entry entries[BATCH_ENTRIES];
 };
+
+static _Atomic(vmm_torch_stack_use_fn) stack_use;
+
+/* ---- Copies of stacks ----------------------------------------------------------------------- */
+
+void vmm__history_stack_use(vmm_torch_stack_use_fn use)
+{
+    atomic_store_explicit(&stack_use, use, memory_order_release);
+}
+
+static void stack_count(uint64_t stack, int change)
+{
+    vmm_torch_stack_use_fn use = atomic_load_explicit(&stack_use, memory_order_acquire);
+    if (stack != 0 && use != NULL)
+        use(stack, change);
+}
+
+void vmm__history_stack_drop(uint64_t stack)
+{
+    stack_count(stack, -1);
+}
+
+/* ---- Live map ------------------------------------------------------------------------------- */
 
 static struct live_entry *entry_find_locked(const struct history *history, uint64_t address)
 {
@@ -152,6 +176,9 @@ uint64_t vmm__history_push(struct history *history, const vmm_torch_event *event
         if (number == history->capacity && number < history->most)
             ring_grow_locked(history);
         vmm_torch_event *slot = &history->events[number % history->capacity];
+        if (number >= history->capacity)
+            stack_count(slot->stack, -1);
+        stack_count(event->stack, 1);
         *slot = *event;
         slot->time_us = history->latest_us = vmm__max(history->latest_us, time_now_us());
         history->pushed++;
@@ -182,10 +209,14 @@ void vmm__history_learn(struct history *history, const struct live_block *block)
 {
     vmm__mutex_lock(&history->lock);
     struct live_entry *entry = entry_find_locked(history, block->address);
-    if (entry == NULL && history->capacity > 0)
-        entry = entry_add_locked(history, block->address);
     if (entry != NULL)
+        stack_count(entry->block.stack, -1);
+    else if (history->capacity > 0)
+        entry = entry_add_locked(history, block->address);
+    if (entry != NULL) {
+        stack_count(block->stack, 1);
         entry->block = *block;
+    }
     vmm__mutex_unlock(&history->lock);
 }
 
@@ -194,6 +225,7 @@ void vmm__history_forget(struct history *history, uint64_t address)
     vmm__mutex_lock(&history->lock);
     struct live_entry *entry = entry_find_locked(history, address);
     if (entry != NULL) {
+        stack_count(entry->block.stack, -1);
         vmm__map_remove(&history->live_map, &entry->node);
         entry_drop_locked(history, entry);
     }

@@ -5,7 +5,9 @@
  *  1. while it is open, event number n (from 0) is at events[n % capacity], for the last `capacity` n;
  *  2. events are in the order in which the changes happened: record.h says how;
  *  3. the times of events never decrease, even if the clock is set back;
- *  4. an event that turned out not to have happened is cancelled, and no copy contains it.
+ *  4. an event that turned out not to have happened is cancelled, and no copy contains it;
+ *  5. while it is open, vmm_torch_stack_use_fn knows of one copy for each event in the ring and each block of the live
+ *     map that has a stack. A history that closes does not report the copies that it discards.
  * Called by: torch. Locks: `order` belongs to the recorder (record.h) and is taken before the cache's
  * locks; `lock` guards all other fields and is a leaf: it may be taken with any other lock held.
  */
@@ -14,7 +16,7 @@
 
 #include "base/map.h"
 #include "base/mutex.h"
-#include "vmmcache/torch.h"
+#include "vmmcache/torch_provider.h"
 
 #include <stdbool.h>
 
@@ -61,6 +63,11 @@ void vmm__history_cancel(struct history *history, uint64_t number);
 bool vmm__history_recall(struct history *history, uint64_t address, struct live_block *out);
 void vmm__history_learn(struct history *history, const struct live_block *block);
 void vmm__history_forget(struct history *history, uint64_t address);
+
+/* Sets the function that counts copies of stacks, for all histories; NULL: none. drop() ends the use of a stack by the
+ * call that got it; 0 does nothing. */
+void vmm__history_stack_use(vmm_torch_stack_use_fn use);
+void vmm__history_stack_drop(uint64_t stack);
 
 /* Returns the number of events so far. */
 uint64_t vmm__history_length(struct history *history);

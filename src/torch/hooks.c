@@ -1,22 +1,28 @@
 /*
  * The hooks of PyTorch's plug-in interface that are plain C. A hook that returns nothing, such as a free, writes
  * its error to the log and keeps it for vmm_last_error().
- * Owns: the listener of vmm_torch_oom_listen(), which it calls without locks.
- * Called by: PyTorch and the Python package only. Locks: `pools_lock` makes finding a graph pool and using it one step.
+ * Owns: the listeners of requests that ran out of memory, which it calls without locks.
+ * Called by: PyTorch and the Python package; provider uses some of the functions below the hooks. Locks: none of their own.
  */
+#include "torch/hooks.h"
 #include "base/error.h"
-#include "base/mutex.h"
-#include "torch/plugin.h"
 #include "torch/record.h"
 
 /* ---- Running out of memory -------------------------------------------------------------------- */
 
-static _Atomic(vmm_torch_oom_fn) oom_listener;
-static _Thread_local bool is_reporting; /* requests of the listener are not reported to it */
+enum { LISTENER_PROGRAM, LISTENER_ALLOCATOR, LISTENERS };
+
+static _Atomic(vmm_torch_oom_fn) oom_listeners[LISTENERS];
+static _Thread_local bool is_reporting; /* requests of a listener are not reported */
 
 void vmm_torch_oom_listen(vmm_torch_oom_fn watch)
 {
-    atomic_store_explicit(&oom_listener, watch, memory_order_release);
+    atomic_store_explicit(&oom_listeners[LISTENER_PROGRAM], watch, memory_order_release);
+}
+
+void vmm__torch_oom_watch(vmm_torch_oom_fn watch)
+{
+    atomic_store_explicit(&oom_listeners[LISTENER_ALLOCATOR], watch, memory_order_release);
 }
 
 /* Leaves both at zero if the device does not report its memory. */
@@ -29,12 +35,20 @@ static void memory_read(vmm_cache *cache, uint64_t *free_bytes, uint64_t *most_b
         *most_bytes = stats.limit_bytes;
 }
 
+static bool oom_has_listener(void)
+{
+    for (int i = 0; i < LISTENERS; i++) {
+        if (atomic_load_explicit(&oom_listeners[i], memory_order_relaxed) != NULL)
+            return true;
+    }
+    return false;
+}
+
 /* Reports a request that ran out of memory, before the caller sees the failure. vmm_last_error() describes the request
- * whatever the listener does. */
+ * whatever a listener does. */
 static void oom_tell(const struct torch_device *device, vmm_status status, uint64_t bytes)
 {
-    vmm_torch_oom_fn watch = atomic_load_explicit(&oom_listener, memory_order_acquire);
-    if (watch == NULL || is_reporting || !vmm__is_oom(status))
+    if (!vmm__is_oom(status) || is_reporting || !oom_has_listener())
         return;
     struct error_line line;
     vmm__error_save(&line);
@@ -42,7 +56,11 @@ static void oom_tell(const struct torch_device *device, vmm_status status, uint6
     uint64_t most_bytes = 0;
     memory_read(vmm__torch_cache_of(device), &free_bytes, &most_bytes);
     is_reporting = true;
-    watch(device->ordinal, bytes, most_bytes, free_bytes);
+    for (int i = 0; i < LISTENERS; i++) {
+        vmm_torch_oom_fn watch = atomic_load_explicit(&oom_listeners[i], memory_order_acquire);
+        if (watch != NULL)
+            watch(device->ordinal, bytes, most_bytes, free_bytes);
+    }
     is_reporting = false;
     vmm__error_restore(&line);
 }
@@ -89,7 +107,7 @@ static vmm_status requested_find(vmm_cache *cache, const void *ptr, uint64_t *by
     return status;
 }
 
-static vmm_status block_free(struct torch_device *device, void *ptr, uint64_t bytes)
+vmm_status vmm__torch_block_free(struct torch_device *device, void *ptr, uint64_t bytes)
 {
     vmm_cache *cache = vmm__torch_cache_of(device);
     vmm_status status = bytes != 0 ? VMM_OK : requested_find(cache, ptr, &bytes);
@@ -114,7 +132,7 @@ void vmm_torch_free(void *ptr, size_t bytes, int ordinal, vmm_stream stream)
         return;
     struct torch_device *device = vmm__torch_find(ordinal);
     vmm_status status = device != NULL
-                            ? block_free(device, ptr, bytes)
+                            ? vmm__torch_block_free(device, ptr, bytes)
                             : vmm__error(VMM_ERR_UNKNOWN_POINTER,
                                          "%p: nothing was allocated on device %d", ptr, ordinal);
     if (status != VMM_OK)
@@ -129,21 +147,34 @@ void vmm_torch_free_unsized(void *ptr, size_t bytes, int ordinal, vmm_stream str
 
 /* ---- Caches as a whole ---------------------------------------------------------------------- */
 
+static vmm_status device_empty(const struct torch_device *device)
+{
+    vmm_cache *cache = vmm__torch_cache_of(device);
+    vmm_status status = vmm_wait(cache);
+    return status == VMM_OK ? vmm_trim(cache, 0, NULL) : status;
+}
+
+vmm_status vmm__torch_empty(void)
+{
+    vmm_status status = VMM_OK;
+    for (const struct torch_device *device = vmm__torch_next(NULL);
+         device != NULL && status == VMM_OK; device = vmm__torch_next(device))
+        status = device_empty(device);
+    return status;
+}
+
 void vmm_torch_reset(void)
 {
     for (const struct torch_device *device = vmm__torch_next(NULL); device != NULL;
          device = vmm__torch_next(device)) {
-        vmm_cache *cache = vmm__torch_cache_of(device);
-        vmm_status status = vmm_wait(cache);
-        if (status == VMM_OK)
-            status = vmm_trim(cache, 0, NULL);
+        vmm_status status = device_empty(device);
         if (status != VMM_OK)
             vmm__torch_complain("vmm_torch_reset", status);
     }
 }
 
 /* A fraction of 1 means no limit. */
-static vmm_status fraction_set(double fraction, int ordinal)
+vmm_status vmm__torch_fraction_set(int ordinal, double fraction)
 {
     if (!(fraction >= 0.0 && fraction <= 1.0))
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "a fraction of %g is not from 0 to 1",
@@ -158,97 +189,9 @@ static vmm_status fraction_set(double fraction, int ordinal)
 
 void vmm_torch_memory_fraction(double fraction, int device)
 {
-    vmm_status status = fraction_set(fraction, device);
+    vmm_status status = vmm__torch_fraction_set(device, fraction);
     if (status != VMM_OK)
         vmm__torch_complain("vmm_torch_memory_fraction", status);
-}
-
-/* ---- Graph pools ----------------------------------------------------------------------------- */
-
-static struct mutex pools_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
-
-/* The pool of an id; creates it if there is none. PyTorch begins a pool again for each graph that shares it. */
-static vmm_status pool_use(vmm_cache *cache, vmm_pool_id id, vmm_pool **out)
-{
-    *out = vmm_pool_find(cache, id);
-    if (*out != NULL)
-        return vmm_pool_retain(*out);
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    options.kind = VMM_POOL_GRAPH;
-    options.user_id[0] = id.first;
-    options.user_id[1] = id.second;
-    return vmm_pool_create(cache, &options, out);
-}
-
-/* Ends one use; the last one destroys the pool. A capture that failed may have left its route. */
-static vmm_status pool_leave(vmm_pool *pool)
-{
-    struct error_line line;
-    if (vmm_pool_uses(pool) > 0)
-        return vmm_pool_drop(pool);
-    vmm__error_save(&line);
-    (void)vmm_pool_unroute(pool);
-    vmm__error_restore(&line);
-    return vmm_pool_destroy(pool, 1);
-}
-
-static vmm_status pool_begin_locked(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filter,
-                                    void *context)
-{
-    VMM_ASSERT_HELD(&pools_lock);
-    vmm_pool *pool;
-    vmm_status status = pool_use(cache, id, &pool);
-    if (status != VMM_OK)
-        return status;
-    status = vmm_pool_route(pool, filter, context);
-    if (status == VMM_OK)
-        return VMM_OK;
-    struct error_line line;
-    vmm__error_save(&line);
-    (void)pool_leave(pool);
-    vmm__error_restore(&line);
-    return status;
-}
-
-vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter filter, void *context)
-{
-    struct torch_device *device = NULL;
-    vmm_status status = vmm__torch_open(ordinal, &device);
-    if (status == VMM_OK && id.first == 0 && id.second == 0)
-        status = vmm__error(VMM_ERR_INVALID_ARGUMENT, "the id of a graph pool is zeros");
-    if (status != VMM_OK)
-        return status;
-    vmm__mutex_lock(&pools_lock);
-    status = pool_begin_locked(vmm__torch_cache_of(device), id, filter, context);
-    vmm__mutex_unlock(&pools_lock);
-    return status;
-}
-
-/* Applies a function to a pool that exists. */
-static vmm_status pool_apply(int ordinal, vmm_pool_id id, vmm_status (*apply)(vmm_pool *pool))
-{
-    const struct torch_device *device = vmm__torch_find(ordinal);
-    if (device == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no cache", ordinal);
-    vmm__mutex_lock(&pools_lock);
-    vmm_pool *pool = vmm_pool_find(vmm__torch_cache_of(device), id);
-    vmm_status status =
-        pool != NULL
-            ? apply(pool)
-            : vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no pool (%llu, %llu)", ordinal,
-                         (unsigned long long)id.first, (unsigned long long)id.second);
-    vmm__mutex_unlock(&pools_lock);
-    return status;
-}
-
-vmm_status vmm__torch_pool_end(int ordinal, vmm_pool_id id)
-{
-    return pool_apply(ordinal, id, vmm_pool_unroute);
-}
-
-vmm_status vmm__torch_pool_release(int ordinal, vmm_pool_id id)
-{
-    return pool_apply(ordinal, id, pool_leave);
 }
 
 /* ---- Blocks of any device ------------------------------------------------------------------- */
@@ -268,24 +211,38 @@ caches_query(vmm_status (*query)(const struct torch_device *device, void *contex
     return status;
 }
 
-struct base_query_state {
+struct find_query_state {
     const void *address;
     vmm_item item;
+    int device;
 };
 
-static vmm_status base_query(const struct torch_device *device, void *context)
+static vmm_status find_query(const struct torch_device *device, void *context)
 {
-    struct base_query_state *state = context;
+    struct find_query_state *state = context;
+    state->device = device->ordinal;
     return vmm_find(vmm__torch_cache_of(device), state->address, &state->item);
+}
+
+vmm_status vmm__torch_block_find(const void *address, vmm_item *item, int *device)
+{
+    struct find_query_state state = { .address = address, .item.struct_size = sizeof state.item };
+    vmm_status status = caches_query(find_query, &state);
+    if (status == VMM_OK) {
+        *item = state.item;
+        *device = state.device;
+    }
+    return status;
 }
 
 void *vmm_torch_base(void *ptr, size_t *bytes)
 {
-    struct base_query_state state = { .address = ptr, .item.struct_size = sizeof state.item };
-    bool found = caches_query(base_query, &state) == VMM_OK;
+    vmm_item item;
+    int device;
+    bool found = vmm__torch_block_find(ptr, &item, &device) == VMM_OK;
     if (bytes != NULL)
-        *bytes = found ? state.item.bytes : 0;
-    return found ? (void *)(uintptr_t)state.item.address : ptr;
+        *bytes = found ? item.bytes : 0;
+    return found ? (void *)(uintptr_t)item.address : ptr;
 }
 
 struct use_query_state {
@@ -307,16 +264,22 @@ static vmm_status use_query(const struct torch_device *device, void *context)
     return status == VMM_OK ? vmm_record_stream(cache, state->ptr, state->stream) : status;
 }
 
-void vmm_torch_record_stream(void *ptr, vmm_stream stream)
+vmm_status vmm__torch_stream_record(void *ptr, vmm_stream stream)
 {
     if (ptr == NULL || (vmm__torch_mode_now() & TORCH_FORKED) != 0)
-        return;
+        return VMM_OK;
     struct use_query_state state = { .ptr = ptr, .stream = stream };
     vmm_status status = caches_query(use_query, &state);
     if (status == VMM_ERR_UNKNOWN_POINTER) {
         state.is_misuse = true;
         status = caches_query(use_query, &state);
     }
+    return status;
+}
+
+void vmm_torch_record_stream(void *ptr, vmm_stream stream)
+{
+    vmm_status status = vmm__torch_stream_record(ptr, stream);
     if (status != VMM_OK)
         vmm__torch_complain("vmm_torch_record_stream", status);
 }

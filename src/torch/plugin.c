@@ -16,6 +16,8 @@ union settings {
     unsigned char bytes[4096];
 };
 
+typedef void (*change_watch_fn)(int device, const vmm_change *change);
+
 struct torch_device vmm__torch_devices[TORCH_DEVICES];
 _Atomic unsigned vmm__torch_mode;
 
@@ -24,6 +26,7 @@ static union settings settings = { .config = VMM_CONFIG_INIT };
 static double limit_share;       /* of the device; 0: the settings have the limit */
 static bool has_caches;          /* a cache exists, or is being created: settings are fixed */
 static _Atomic int device_count; /* from vmm_torch_init(); 0: unknown */
+static _Atomic(change_watch_fn) change_watch;  /* NULL: none */
 static _Thread_local uint64_t waiting_address; /* last freed block; 0: no stream uses it */
 
 vmm_status vmm__torch_forked_error(void)
@@ -101,6 +104,22 @@ vmm_status vmm_torch_limit_share(double share)
     return status;
 }
 
+uint64_t vmm__torch_peers(void)
+{
+    vmm__mutex_lock(&opening);
+    uint64_t peers = settings.config.peer_devices;
+    vmm__mutex_unlock(&opening);
+    return peers;
+}
+
+bool vmm__torch_is_open(void)
+{
+    vmm__mutex_lock(&opening);
+    bool is_open = has_caches;
+    vmm__mutex_unlock(&opening);
+    return is_open;
+}
+
 void vmm__torch_complain(const char *hook, vmm_status status)
 {
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
@@ -124,6 +143,11 @@ void vmm__torch_complain(const char *hook, vmm_status status)
 
 /* ---- Making caches -------------------------------------------------------------------------- */
 
+void vmm__torch_change_watch(void (*watch)(int device, const vmm_change *change))
+{
+    atomic_store_explicit(&change_watch, watch, memory_order_release);
+}
+
 /* Called with the cache's locks held. */
 static void change_handle(void *context, const vmm_change *change)
 {
@@ -131,6 +155,9 @@ static void change_handle(void *context, const vmm_change *change)
     vmm__torch_stats_change(&device->stats, change);
     if (vmm__torch_records())
         vmm__record_change(device, change);
+    change_watch_fn watch = atomic_load_explicit(&change_watch, memory_order_acquire);
+    if (watch != NULL)
+        watch(device->ordinal, change);
     if (change->kind == VMM_CHANGE_WAIT) {
         waiting_address = change->address;
         atomic_fetch_add_explicit(&device->waits, 1, memory_order_relaxed);
@@ -176,7 +203,7 @@ static vmm_status cache_create_locked(struct torch_device *device, int ordinal, 
     wanted.config.device = ordinal;
     device->pressure = wanted.config.pressure;
     device->pressure_context = wanted.config.pressure_context;
-    if (device->pressure != NULL) {
+    if (device->pressure != NULL || vmm__record_reclaims()) {
         wanted.config.pressure = vmm__record_pressure;
         wanted.config.pressure_context = device;
     }

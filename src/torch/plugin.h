@@ -4,7 +4,7 @@
  * Owns: the settings. Invariants:
  *  1. settings do not change once a cache exists;
  *  2. after fork() the child touches no cache of its parent: frees do nothing, every other call fails.
- * Called by: hooks, workspace. Locks: `opening` guards the settings and the creation of caches.
+ * Called by: hooks, pools, provider, workspace. Locks: `opening` guards the settings and the creation of caches.
  */
 #ifndef VMM_TORCH_PLUGIN_H
 #define VMM_TORCH_PLUGIN_H
@@ -17,6 +17,15 @@ vmm_status vmm__torch_open(int ordinal, struct torch_device **out);
 
 /* Limits a cache to a share of its device's memory, of at least one byte. */
 vmm_status vmm__torch_limit(vmm_cache *cache, double share);
+
+/* The devices that may access each other's memory, as the settings say. */
+uint64_t vmm__torch_peers(void);
+
+/* Whether a cache exists or is being created, so that settings no longer change. */
+bool vmm__torch_is_open(void);
+
+/* The function that receives each change of every cache, beside the library's own; NULL: none. */
+void vmm__torch_change_watch(void (*watch)(int device, const vmm_change *change));
 
 /* Whether other streams still use the block that the calling thread has just freed. */
 bool vmm__torch_waits(const void *ptr);

@@ -17,6 +17,7 @@ static struct mutex recording = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 static uint64_t entries_kept; /* of each device; 0: not recording */
 static _Atomic(vmm_torch_stack_fn) stack_fn;
 static _Atomic bool records_free_stacks;
+static _Atomic(vmm_torch_reclaim_fn) reclaim_fn;
 static _Atomic bool pressure_ended;
 static _Thread_local struct call *innermost;
 
@@ -34,10 +35,12 @@ static void call_enter(struct call *call)
     innermost = call;
 }
 
+/* Ends the call's own use of its stack. */
 static void call_leave(struct call *call)
 {
     innermost = call->outer;
     vmm__mutex_unlock(&call->device->history.order);
+    vmm__history_stack_drop(call->stack);
 }
 
 /* ---- Events --------------------------------------------------------------------------------- */
@@ -263,13 +266,31 @@ static void call_resume(struct call *call)
     innermost = call;
 }
 
+void vmm__record_reclaim_set(vmm_torch_reclaim_fn reclaim)
+{
+    atomic_store_explicit(&reclaim_fn, reclaim, memory_order_release);
+}
+
+bool vmm__record_reclaims(void)
+{
+    return atomic_load_explicit(&reclaim_fn, memory_order_acquire) != NULL;
+}
+
+static int pressure_relieve(const struct torch_device *device, vmm_pool *pool, size_t bytes)
+{
+    vmm_torch_reclaim_fn reclaim = atomic_load_explicit(&reclaim_fn, memory_order_acquire);
+    if (reclaim != NULL && reclaim() != 0)
+        return 1;
+    if (device->pressure == NULL || atomic_load_explicit(&pressure_ended, memory_order_acquire))
+        return 0;
+    return device->pressure(device->pressure_context, pool, bytes);
+}
+
 int vmm__record_pressure(void *context, vmm_pool *pool, size_t bytes)
 {
-    if (atomic_load_explicit(&pressure_ended, memory_order_acquire))
-        return 0;
     struct torch_device *device = context;
     struct call *call = call_pause(device);
-    int freed = device->pressure(device->pressure_context, pool, bytes);
+    int freed = pressure_relieve(device, pool, bytes);
     call_resume(call);
     return freed;
 }
@@ -343,19 +364,28 @@ static vmm_status recording_start_locked(uint64_t entries)
     return status;
 }
 
-vmm_status vmm_torch_history_start(uint64_t entries, vmm_torch_stack_fn stack, int free_stacks)
+vmm_status vmm__record_start(const vmm_torch_recording *wanted)
 {
-    if (entries == 0)
+    if (wanted->entries == 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_torch_history_start: entries is 0");
     if ((vmm__torch_mode_now() & TORCH_FORKED) != 0)
         return vmm__torch_forked_error();
     vmm__mutex_lock(&recording);
     recording_stop_locked();
-    atomic_store_explicit(&records_free_stacks, free_stacks != 0, memory_order_relaxed);
-    atomic_store_explicit(&stack_fn, stack, memory_order_release);
-    vmm_status status = recording_start_locked(entries);
+    atomic_store_explicit(&records_free_stacks, wanted->free_stacks != 0, memory_order_relaxed);
+    vmm__history_stack_use(wanted->use);
+    atomic_store_explicit(&stack_fn, wanted->stack, memory_order_release);
+    vmm_status status = recording_start_locked(wanted->entries);
     vmm__mutex_unlock(&recording);
     return status;
+}
+
+vmm_status vmm_torch_history_start(uint64_t entries, vmm_torch_stack_fn stack, int free_stacks)
+{
+    const vmm_torch_recording wanted = {
+        .struct_size = sizeof wanted, .entries = entries, .stack = stack, .free_stacks = free_stacks
+    };
+    return vmm__record_start(&wanted);
 }
 
 vmm_status vmm_torch_history_stop(void)

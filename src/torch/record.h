@@ -18,6 +18,7 @@
 #define VMM_TORCH_RECORD_H
 
 #include "torch/device.h"
+#include "vmmcache/torch_provider.h"
 
 /* vmm_alloc() and vmm_free(), recorded. */
 vmm_status vmm__record_alloc(struct torch_device *device, size_t bytes, vmm_stream stream,
@@ -38,6 +39,14 @@ void vmm__record_newcomer(struct torch_device *device);
 
 /* Calls the program's pressure function: see vmm_pressure_fn. */
 int vmm__record_pressure(void *device, vmm_pool *pool, size_t bytes);
+
+/* Sets the function that a request calls before the program's pressure function; NULL: none. reclaims(): whether there
+ * is one. */
+void vmm__record_reclaim_set(vmm_torch_reclaim_fn reclaim);
+bool vmm__record_reclaims(void);
+
+/* vmm_torch_history_start() with all that a recording can have. */
+vmm_status vmm__record_start(const vmm_torch_recording *wanted);
 
 /* Calls the program's misuse function: see vmm_misuse_fn. */
 void vmm__record_misuse(void *device, const char *line);

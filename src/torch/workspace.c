@@ -1,8 +1,8 @@
 /*
  * How large a workspace may be, for libraries that try several sizes: cuDNN in PyTorch's benchmark mode.
- * Called by: PyTorch and the Python package only. Locks: none of its own.
+ * Called by: PyTorch, the Python package and provider. Locks: none of its own.
  */
-#include "torch/plugin.h"
+#include "torch/hooks.h"
 
 /* The most that one request could get: free memory of the device, up to the limit, and idle memory of the cache. */
 static vmm_status largest_request_find(vmm_cache *cache, uint64_t *bytes)
@@ -23,16 +23,20 @@ static vmm_status largest_request_find(vmm_cache *cache, uint64_t *bytes)
     return VMM_OK;
 }
 
+vmm_status vmm__torch_largest_get(int ordinal, uint64_t *bytes)
+{
+    struct torch_device *device = NULL;
+    vmm_status status = vmm__torch_open(ordinal, &device);
+    return status == VMM_OK ? largest_request_find(vmm__torch_cache_of(device), bytes) : status;
+}
+
 void vmm_torch_cache_info(void *allocator, int8_t ordinal, size_t *largest_bytes)
 {
     (void)allocator;
     if (largest_bytes == NULL)
         return;
-    struct torch_device *device = NULL;
     uint64_t bytes = 0;
-    vmm_status status = vmm__torch_open(ordinal, &device);
-    if (status == VMM_OK)
-        status = largest_request_find(vmm__torch_cache_of(device), &bytes);
+    vmm_status status = vmm__torch_largest_get(ordinal, &bytes);
     if (status != VMM_OK)
         vmm__torch_complain("vmm_torch_cache_info", status);
     *largest_bytes = (size_t)bytes;

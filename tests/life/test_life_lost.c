@@ -180,6 +180,7 @@ LOST_TEST(destroy_releases_live_blocks)
 LOST_TEST(free_may_detect_the_loss)
 {
     scene_fill(scene);
+    assert_ok(graph_pool_end(scene->cache, (vmm_pool_id){ 1, 0 })); /* no capture is announced */
     vmm__sim_fail_at(scene->driver, 1, VMM_ERR_LOST, false);
     /* Another stream uses the block, so the free records an event. */
     assert_ok(vmm_free(scene->cache, scene->blocks[3]));

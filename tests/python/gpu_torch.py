@@ -152,7 +152,7 @@ class HistoryTest(GpuTest):
 # of graphs must be left alone. If only the first turn differs it is for how PyTorch makes its graphs.
 REDUCE_OVERHEAD = """
 import torch, vmmcache
-vmmcache.install(patch=True, plain_graphs=True)
+vmmcache.install(plain_graphs=True, native=False)
 torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256)).cuda()
 compiled = torch.compile(model, mode='reduce-overhead')
@@ -192,7 +192,7 @@ def main():
     if torch is None or torch.version.cuda is None or not torch.cuda.device_count():
         print("skipped: this needs PyTorch with CUDA, and a GPU")
         sys.exit(1 if os.environ.get("VMM_REQUIRE_GPU") == "1" else SKIPPED)
-    vmmcache.install(patch=True)
+    vmmcache.install(native=False)
     unittest.main(verbosity=2)
 
 

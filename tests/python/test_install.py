@@ -71,7 +71,7 @@ print('limit', Figures(0).number('limit_bytes') * 100 // vmmcache.mem_get_info()
 tensor = torch.cuda.caching_allocator_alloc(8 * MIB)
 torch.cuda.caching_allocator_delete(tensor)
 print('kept' if vmmcache.memory_reserved() else 'given back')
-print(sorted(name for name in os.environ if name.startswith('VMM_') and name not in ('VMM_DRIVER', 'VMM_TEST_MEMBER')))
+print(sorted(name for name in os.environ if name.startswith('VMM_') and name not in ('VMM_DRIVER', 'VMM_TEST_C10', 'VMM_TEST_MEMBER')))
 """
 
     def told(self, given, **environment):
@@ -210,9 +210,9 @@ assert not able['cuda_graphs'] and not able['record_stream'], able
 
 
 class WarningTest(ProgramTest):
-    """What install() says once, in one line."""
+    """What install() says once, in one line, of the plug-in. test_native.py has the rest."""
 
-    def warnings(self, given="", before="", **environment):
+    def warnings(self, given="native=False", before="", **environment):
         said = self.succeeds(BEGIN + f"""
 import warnings
 {before}
@@ -231,7 +231,7 @@ for warning in caught:
             "these do not work with vmmcache: torch.cuda.MemPool, sharing CUDA tensors with other processes, "
             "NCCL's registration of tensor memory, torch.compile(mode='reduce-overhead') without "
             "install(plain_graphs=True)"])
-        self.assertEqual(self.warnings("plain_graphs=True"), [
+        self.assertEqual(self.warnings("native=False, plain_graphs=True"), [
             "these do not work with vmmcache: torch.cuda.MemPool, sharing CUDA tensors with other processes, "
             "NCCL's registration of tensor memory"])
 

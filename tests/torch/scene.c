@@ -4,7 +4,7 @@
 #include "cache/cache.h"
 #include "driver/sim/sim.h"
 #include "support/cache_support.h"
-#include "torch/abi.h"
+#include "torch/pools.h"
 
 #include <string.h>
 
@@ -153,8 +153,8 @@ static void pool_step(struct scene *scene)
         scene->pool = scene->pools;
         return;
     }
-    assert_ok(vmm__torch_pool_end(scene->device, id));
-    assert_ok(vmm__torch_pool_release(scene->device, id));
+    assert_ok(vmm__torch_pool_unroute(scene->device, id));
+    assert_ok(vmm__torch_pool_leave(scene->device, id));
     scene->pool = 0;
 }
 

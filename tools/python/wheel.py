@@ -50,12 +50,23 @@ def entry_points():
     return "[console_scripts]\nvmmcache-report = vmmcache.report:main\n"
 
 
+def shim_sources():
+    """{name in the wheel: path} of what install() compiles against the user's PyTorch."""
+    found = {}
+    for folder, below, endings in (("src", "torch/shim", (".cpp", ".h")), ("include", "vmmcache", (".h",))):
+        path = os.path.join(HERE, "..", "..", folder, below)
+        found.update({"vmmcache/shim/%s/%s" % (below, name): os.path.join(path, name)
+                      for name in os.listdir(path) if name.endswith(endings)})
+    return found
+
+
 def contents(library, version):
     """{name in the wheel: bytes}, without RECORD."""
     package = os.path.join(HERE, "vmmcache")
     paths = {"vmmcache/" + name: os.path.join(package, name)
              for name in os.listdir(package) if name.endswith((".py", ".html"))}
     paths["vmmcache/" + LIBRARY_NAME] = library
+    paths.update(shim_sources())
     info = "vmmcache-%s.dist-info/" % version
     paths[info + "LICENSE"] = LICENSE
     found = {}

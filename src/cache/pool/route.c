@@ -47,13 +47,19 @@ void vmm__routes_init(struct vmm_cache *cache)
     routes->watch = (struct capture_watch){ .is_announced = is_announced, .context = cache };
 }
 
-void vmm__routes_fini(struct routes *routes)
+void vmm__routes_end(struct routes *routes)
 {
     while (routes->first != NULL) {
         struct route *route = routes->first;
         routes->first = route->next;
         vmm__host_free(route, sizeof *route);
     }
+    routes->captures = 0;
+}
+
+void vmm__routes_fini(struct routes *routes)
+{
+    vmm__routes_end(routes);
     vmm__mutex_fini(&routes->lock);
 }
 

@@ -31,6 +31,8 @@ struct routes {
 };
 
 void vmm__routes_init(struct vmm_cache *cache);
+/* Ends all routes, when no other thread uses the cache any longer: nothing is announced then. */
+void vmm__routes_end(struct routes *routes);
 void vmm__routes_fini(struct routes *routes);
 
 /* See vmm_pool_route(), vmm_pool_push() and so on. They take the grow lock. VMM__IN_USE: a route leads to the pool

@@ -8,7 +8,7 @@ import os
 import pickle
 import sys
 
-from . import _library, _pickle_file, _sizes
+from . import _build, _library, _pickle_file, _sizes
 from ._check import check_snapshot
 from ._errors import VmmError
 
@@ -49,7 +49,17 @@ def _torch_line():
         return "this PyTorch was built without CUDA"
     if not hasattr(torch.cuda.memory, "CUDAPluggableAllocator"):
         return "this PyTorch cannot change its allocator; 2.0 and later can"
+    _native_line(torch)
     return None
+
+
+def _native_line(torch) -> None:
+    try:
+        is_built = _build.is_built(torch)
+    except VmmError as error:
+        print("  allocator class: no, install() uses the plug-in:", error)
+    else:
+        print("  allocator class:", "compiled" if is_built else "the first install(native=True) compiles it")
 
 
 def _cupy_line():

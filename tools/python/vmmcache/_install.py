@@ -5,7 +5,7 @@ import ctypes
 import importlib
 import re
 
-from . import _config, _library, _notices, _patch
+from . import _config, _library, _native, _notices, _patch
 from ._errors import InstallError, VmmError
 from ._guard import Guard
 
@@ -37,7 +37,7 @@ _missing_hooks: list = []
 
 def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
             decay_keep=None, decay_thread=False, no_caching=None, peers="auto", pressure=None,
-            patch=True, plain_graphs=False) -> None:
+            patch=True, plain_graphs=False, native=False) -> None:
     """Makes libvmmcache PyTorch's allocator for the rest of the process. Call it before the first use of CUDA.
 
     limit: the most physical memory on each device: bytes, '8GiB', or a share of the device: 0.8, '80%'.
@@ -57,6 +57,10 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     trees that it uses otherwise work with PyTorch's own allocator only. The next call of a compiled function
     then overwrites what the last one returned.
 
+    native: True: an allocator class that is compiled against this PyTorch at its first use (2.9 or later), in which
+    more of PyTorch works; False (default): a plug-in (torch.cuda.memory.CUDAPluggableAllocator); None: the class, or
+    the plug-in and a warning that says why. The class is new, and not measured on a GPU yet. With the class, patch has no effect.
+
     Warns (VmmWarning), once, which features of PyTorch do not work with the library.
     Raises ValueError or TypeError for an invalid argument; InstallError if PyTorch is missing, has no CUDA or
     has used it already, if the environment is invalid, if other settings are installed, or if a device was
@@ -65,25 +69,44 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     patch.
     """
     global _settings, _has_plain_graphs
-    settings = {name: value for name, value in locals().items() if name not in ("patch", "plain_graphs")}
+    settings = {name: value for name, value in locals().items() if name not in ("patch", "plain_graphs", "native")}
     with _guard.lock:
         is_first = _settings is None
         if is_first:
             torch = _usable_torch()
             _library.demand_gpu()
             _configure(settings)
-            _put_in(torch)
+            why_not = _install_class(torch, native)
+            if why_not is not None:
+                _put_in(torch)
             _settings = settings
         elif settings != _settings:
             raise InstallError(f"vmmcache is installed already, with {_told(_settings)}; PyTorch can "
                                "change its allocator only once")
-        if patch:
+        elif native is not None and native != _native.is_installed():
+            raise InstallError(f"vmmcache is installed already, with native={_native.is_installed()}")
+        if patch and not _native.is_installed():
             _patch.patch(importlib.import_module("torch"))
         if plain_graphs:
             _patch.use_plain_graphs()
             _has_plain_graphs = True
     if is_first:
-        _notices.warn(_unsupported())
+        _notices.warn(_unsupported(), why_not)
+
+
+def _install_class(torch, native):
+    """None, or why PyTorch gets the plug-in instead; empty if that is what was asked for."""
+    if native not in (None, True, False):
+        raise TypeError(f"native must be True, False or None, not {native!r}")
+    if native is False:
+        return ""
+    try:
+        _native.install(torch)
+    except _native.NativeError as error:
+        if native:
+            raise InstallError(f"the allocator class cannot be used: {error}") from error
+        return str(error)
+    return None
 
 
 def _configure(settings: dict) -> None:
@@ -155,19 +178,22 @@ def is_installed() -> bool:
 
 
 def _has_graphs() -> bool:
-    return all(hook in _set_hooks for hook in _GRAPH_HOOKS)
+    return _native.is_installed() or all(hook in _set_hooks for hook in _GRAPH_HOOKS)
 
 
 def _has_record_stream() -> bool:
-    return "set_record_stream_fn" in _set_hooks
+    return _native.is_installed() or "set_record_stream_fn" in _set_hooks
 
 
 def _unsupported() -> list:
+    if _native.is_installed():
+        return [feature for feature in _native.unsupported() if not (_has_plain_graphs and "plain_graphs" in feature)]
     return _notices.unsupported(_has_plain_graphs, _has_graphs(), _has_record_stream())
 
 
 def capabilities() -> dict:
-    """What works here: 'library' and 'torch' (versions), 'installed', 'hooks' that PyTorch accepted,
+    """What works here: 'library' and 'torch' (versions), 'installed', 'native' (whether the allocator is the class,
+    not the plug-in), 'hooks' that PyTorch accepted,
     'missing_hooks' that this version does not have, 'cuda_graphs' and 'record_stream' (whether their
     hooks are there), 'patched' functions of PyTorch, 'cudnn_benchmark' (whether the patch made
     torch.backends.cudnn.benchmark work), 'unsupported' features of PyTorch."""
@@ -176,11 +202,12 @@ def capabilities() -> dict:
         "library": _library.version(),
         "torch": getattr(torch, "__version__", None),
         "installed": is_installed(),
+        "native": _native.is_installed(),
         "hooks": list(_set_hooks),
         "missing_hooks": list(_missing_hooks),
         "cuda_graphs": _has_graphs(),
         "record_stream": _has_record_stream(),
         "patched": _patch.patched(),
-        "cudnn_benchmark": _patch.answers_cudnn(),
+        "cudnn_benchmark": _native.is_installed() or _patch.answers_cudnn(),
         "unsupported": _unsupported(),
     }

@@ -27,6 +27,7 @@ _FUNCTIONS = {
     "vmm_stream_end": (ctypes.c_int, [pointer, pointer]),
     "vmm_limit_set": (ctypes.c_int, [pointer, u64]),
     "vmm_device_memory": (ctypes.c_int, [pointer, ctypes.POINTER(u64), ctypes.POINTER(u64)]),
+    "vmm_torch_provider": (pointer, []),
     "vmm_torch_configure": (ctypes.c_int, [ctypes.POINTER(_layout.Config)]),
     "vmm_torch_limit_share": (ctypes.c_int, [ctypes.c_double]),
     "vmm_torch_cache": (pointer, [ctypes.c_int]),

@@ -1,4 +1,4 @@
-"""What install() says about the limits of a plugged-in allocator."""
+"""What install() says about the limits of the allocator."""
 from __future__ import annotations
 
 import os
@@ -24,8 +24,11 @@ def unsupported(has_plain_graphs: bool, has_graphs: bool, has_record_stream: boo
     return features
 
 
-def warn(features: list) -> None:
-    """Warns the caller of install()."""
+def warn(features: list, why_not) -> None:
+    """Warns the caller of install(). why_not: why PyTorch has the plug-in, not the allocator class."""
+    if why_not:
+        warnings.warn(f"vmmcache uses PyTorch's plug-in interface, because its allocator class cannot be used: {why_not}",
+                      VmmWarning, stacklevel=3)
     for name in _SETTINGS:
         if _has_expandable_segments(os.environ.get(name, "")):
             warnings.warn(f"{name} has expandable_segments:True, which does nothing to vmmcache but changes what "

@@ -1,0 +1,144 @@
+/*
+ * What libvmmcache_torch gives to an allocator class of PyTorch: one table of C functions.
+ *
+ * The class (src/torch/shim) is C++ and is compiled against the user's PyTorch. It uses the library through this table
+ * only, so it needs no symbol of the library, and one library serves every PyTorch. vmm_torch_provider() returns the table.
+ *
+ * Conventions are those of vmmcache.h: out-parameters are written on success only, and last_error() describes a failure.
+ * Every function is thread-safe. A member that is NULL is something that this version of the library cannot do. A function that takes a device creates the device's cache if that is said, else it
+ * treats a device without a cache as empty.
+ */
+#ifndef VMMCACHE_TORCH_PROVIDER_H
+#define VMMCACHE_TORCH_PROVIDER_H
+
+#include "vmmcache/torch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised whenever a member changes its meaning. A later version of the library may add members at the end. */
+#define VMM_TORCH_PROVIDER_VERSION 1
+
+/* Frees memory that the program holds in caches of its own, and returns whether it did. A request calls it before it
+ * fails, like vmm_config.pressure and before that. */
+typedef int (*vmm_torch_reclaim_fn)(void);
+
+/* Receives each change of a device's cache: see vmm_listen(). Called with locks held: it must not call the library. */
+typedef void (*vmm_torch_watch_fn)(int device, const vmm_change *change);
+
+/* Says that the library has stored (change 1) or dropped (change -1) a copy of a number that vmm_torch_stack_fn returned.
+ * The number begins with one copy. Called with locks held: it must not call the library. */
+typedef void (*vmm_torch_stack_use_fn)(uint64_t stack, int change);
+
+/* What history_start() records. See vmm_torch_history_start(). */
+typedef struct vmm_torch_recording {
+    size_t struct_size;
+    uint64_t entries;
+    vmm_torch_stack_fn stack;   /* NULL: no stacks */
+    vmm_torch_stack_use_fn use; /* NULL: none */
+    int free_stacks;
+} vmm_torch_recording;
+
+/* A block that was freed. */
+typedef struct vmm_torch_freed {
+    int device;
+    uint64_t bytes; /* as requested */
+} vmm_torch_freed;
+
+typedef struct vmm_torch_functions {
+    size_t struct_size;
+    uint32_t version; /* VMM_TORCH_PROVIDER_VERSION */
+
+    const char *(*last_error)(void);
+    /* Writes a failure that the caller cannot report, and last_error(), to the log. */
+    void (*log_failure)(const char *call, vmm_status status);
+
+    /* ---- Devices ---- */
+
+    void (*init)(int device_count); /* vmm_torch_init() */
+    /* Creates the cache. */
+    vmm_status (*memory_get)(int device, uint64_t *free_bytes, uint64_t *total_bytes);
+    /* The largest size that one request could get now. Creates the cache. */
+    vmm_status (*largest_get)(int device, uint64_t *bytes);
+    /* Bit n: device n may access this device's memory. */
+    uint64_t (*peers_get)(int device);
+
+    /* ---- Memory ---- */
+
+    /* Creates the cache. 0 bytes: a NULL block. */
+    vmm_status (*allocate)(size_t bytes, int device, vmm_stream stream, void **out);
+    /* Frees a block of any device. In a child of fork() it does nothing: VMM_OK and 0 bytes. */
+    vmm_status (*release)(void *ptr, vmm_torch_freed *out);
+    /* Finds the live block of any device that contains an address. */
+    vmm_status (*find)(const void *address, vmm_item *item, int *device);
+    vmm_status (*stream_record)(void *ptr, vmm_stream stream);
+
+    /* ---- Limits ---- */
+
+    vmm_status (*empty)(
+        void); /* vmm_torch_reset(), but stops at the first failure and returns it */
+    /* A fraction of 1 is no limit. Set creates the cache. */
+    vmm_status (*fraction_set)(int device, double fraction);
+    vmm_status (*fraction_get)(int device, double *fraction);
+
+    /* ---- Statistics ---- */
+
+    /* Both are zeros if the device has no cache. */
+    vmm_status (*stats_get)(int device, vmm_stats *stats, vmm_torch_stats *kinds);
+    vmm_status (*stats_reset_peak)(int device);
+
+    /* ---- Pools, by the device and PyTorch's id, which is not zeros ---- */
+
+    /* Counts one more use; the first one creates a pool of the kind VMM_POOL_GRAPH, and the cache. */
+    vmm_status (*pool_use)(int device, vmm_pool_id id);
+    /* Ends one use; the last one destroys the pool, and the default pool adopts its live blocks. */
+    vmm_status (*pool_leave)(int device, vmm_pool_id id);
+    /* Number of uses; 0: there is no such pool. */
+    uint64_t (*pool_uses)(int device, vmm_pool_id id);
+    /* Makes an empty pool with one use one of the kind VMM_POOL_GENERAL: while it has one use only, its idle memory serves
+     * other pools. A further use may be a graph, which needs the memory. */
+    vmm_status (*pool_share)(int device, vmm_pool_id id);
+    vmm_status (*pool_route)(int device, vmm_pool_id id, vmm_pool_filter filter, void *context);
+    vmm_status (*pool_unroute)(int device, vmm_pool_id id);
+    /* Releases idle memory of the pool. Without such a pool it does nothing. */
+    vmm_status (*pool_trim)(int device, vmm_pool_id id);
+    vmm_status (*pool_walk)(int device, vmm_pool_id id, vmm_visitor visit, void *context);
+    /* Allocates a block at an address in the pool's memory. NULL in this version. */
+    vmm_status (*pool_place)(int device, vmm_pool_id id, uint64_t address, size_t bytes,
+                             vmm_stream stream);
+
+    /* ---- Sharing with other processes. NULL in this version ---- */
+
+    /* Writes a handle of the block that contains an address, and the address's offset in it. *handle_bytes: the room
+     * for the handle, then its size. */
+    vmm_status (*share)(const void *address, void *handle, size_t *handle_bytes,
+                        uint64_t *offset_bytes);
+    /* Maps the memory of a handle of another process. */
+    vmm_status (*share_open)(const void *handle, size_t handle_bytes, int device, void **out);
+    vmm_status (*share_close)(void *ptr);
+
+    /* ---- Listeners. NULL removes one; a call under way may still reach the previous one. ---- */
+
+    /* Beside the listener of vmm_torch_oom_listen(). */
+    void (*oom_watch)(vmm_torch_oom_fn watch);
+    /* Before the first cache exists. */
+    vmm_status (*reclaim_watch)(vmm_torch_reclaim_fn reclaim);
+    void (*change_watch)(vmm_torch_watch_fn watch);
+
+    /* ---- History ---- */
+
+    vmm_status (*history_start)(const vmm_torch_recording *recording);
+    vmm_status (*history_stop)(void);
+    vmm_status (*snapshot_take)(int device, const vmm_torch_snapshot **out);
+    void (*snapshot_drop)(const vmm_torch_snapshot *snapshot);
+} vmm_torch_functions;
+
+/* Returns the table. It lives as long as the process. */
+VMM_API const vmm_torch_functions *vmm_torch_provider(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,145 @@
+/* PyTorch's pools: see pools.h. */
+#include "torch/pools.h"
+#include "base/error.h"
+
+/* ---- Finding pools -------------------------------------------------------------------------- */
+
+/* Returns NULL if the device has no cache or no such pool. */
+static vmm_pool *pool_find(int ordinal, vmm_pool_id id)
+{
+    const struct torch_device *device = vmm__torch_find(ordinal);
+    return device == NULL ? NULL : vmm_pool_find(vmm__torch_cache_of(device), id);
+}
+
+static vmm_status pool_get(int ordinal, vmm_pool_id id, vmm_pool **out)
+{
+    vmm_pool *pool = pool_find(ordinal, id);
+    if (pool != NULL) {
+        *out = pool;
+        return VMM_OK;
+    }
+    if (vmm__torch_find(ordinal) == NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no cache", ordinal);
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no pool (%llu, %llu)", ordinal,
+                      (unsigned long long)id.first, (unsigned long long)id.second);
+}
+
+/* ---- Uses ----------------------------------------------------------------------------------- */
+
+static vmm_status pool_create(vmm_cache *cache, vmm_pool_id id, vmm_pool_kind kind)
+{
+    vmm_pool *pool = NULL;
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.kind = kind;
+    options.user_id[0] = id.first;
+    options.user_id[1] = id.second;
+    return vmm_pool_create(cache, &options, &pool);
+}
+
+vmm_status vmm__torch_pool_use(int ordinal, vmm_pool_id id)
+{
+    struct torch_device *device = NULL;
+    vmm_status status = vmm__torch_open(ordinal, &device);
+    if (status != VMM_OK)
+        return status;
+    if (id.first == 0 && id.second == 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "the id of a graph pool is zeros");
+    vmm_pool *pool = pool_find(ordinal, id);
+    return pool != NULL ? vmm_pool_retain(pool)
+                        : pool_create(vmm__torch_cache_of(device), id, VMM_POOL_GRAPH);
+}
+
+/* A capture that failed may have left its route. */
+static vmm_status pool_end(vmm_pool *pool)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm_pool_unroute(pool);
+    vmm__error_restore(&line);
+    return vmm_pool_destroy(pool, 1);
+}
+
+vmm_status vmm__torch_pool_leave(int ordinal, vmm_pool_id id)
+{
+    vmm_pool *pool = NULL;
+    vmm_status status = pool_get(ordinal, id, &pool);
+    if (status != VMM_OK)
+        return status;
+    return vmm_pool_uses(pool) > 0 ? vmm_pool_drop(pool) : pool_end(pool);
+}
+
+uint64_t vmm__torch_pool_uses(int ordinal, vmm_pool_id id)
+{
+    vmm_pool *pool = pool_find(ordinal, id);
+    return pool == NULL ? 0 : vmm_pool_uses(pool) + 1;
+}
+
+vmm_status vmm__torch_pool_share(int ordinal, vmm_pool_id id)
+{
+    vmm_pool *pool = NULL;
+    vmm_stats stats = VMM_STATS_INIT;
+    vmm_status status = pool_get(ordinal, id, &pool);
+    if (status == VMM_OK)
+        status = vmm_pool_stats_get(pool, &stats);
+    if (status != VMM_OK)
+        return status;
+    if (stats.reserved_bytes.current > 0 || vmm_pool_uses(pool) > 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "pool (%llu, %llu) is in use: whether others may use its memory can "
+                          "only be set before that",
+                          (unsigned long long)id.first, (unsigned long long)id.second);
+    status = vmm_pool_destroy(pool, 0);
+    return status == VMM_OK ? pool_create(vmm_torch_cache(ordinal), id, VMM_POOL_GENERAL) : status;
+}
+
+/* ---- Routes --------------------------------------------------------------------------------- */
+
+vmm_status vmm__torch_pool_route(int ordinal, vmm_pool_id id, vmm_pool_filter filter, void *context)
+{
+    vmm_pool *pool = NULL;
+    vmm_status status = pool_get(ordinal, id, &pool);
+    return status == VMM_OK ? vmm_pool_route(pool, filter, context) : status;
+}
+
+vmm_status vmm__torch_pool_unroute(int ordinal, vmm_pool_id id)
+{
+    vmm_pool *pool = NULL;
+    vmm_status status = pool_get(ordinal, id, &pool);
+    return status == VMM_OK ? vmm_pool_unroute(pool) : status;
+}
+
+vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter filter, void *context)
+{
+    vmm_status status = vmm__torch_pool_use(ordinal, id);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__torch_pool_route(ordinal, id, filter, context);
+    if (status == VMM_OK)
+        return VMM_OK;
+    struct error_line line;
+    vmm__error_save(&line);
+    if (vmm__torch_pool_uses(ordinal, id) > 1)
+        (void)vmm__torch_pool_leave(ordinal, id); /* the other uses keep their route */
+    else
+        (void)vmm_pool_destroy(pool_find(ordinal, id), 1);
+    vmm__error_restore(&line);
+    return status;
+}
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+vmm_status vmm__torch_pool_trim(int ordinal, vmm_pool_id id)
+{
+    vmm_pool *pool = pool_find(ordinal, id);
+    if (pool == NULL)
+        return VMM_OK;
+    vmm_status status = vmm_wait(vmm_torch_cache(ordinal));
+    return status == VMM_OK ? vmm_pool_trim(pool, 0, NULL) : status;
+}
+
+vmm_status vmm__torch_pool_walk(int ordinal, vmm_pool_id id, vmm_visitor visit, void *context)
+{
+    vmm_pool *pool = NULL;
+    vmm_status status = pool_get(ordinal, id, &pool);
+    return status == VMM_OK ? vmm_pool_walk(pool, visit, context) : status;
+}

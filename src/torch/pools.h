@@ -1,0 +1,25 @@
+/*
+ * PyTorch's pools: one pool of a cache for each id of PyTorch, with a number of uses. PyTorch uses a pool once for each
+ * graph that shares it, and once for each MemPool.
+ *
+ * Invariants: a pool has uses - 1 retains (vmm_pool_retain), so that the last leave destroys it.
+ * Called by: abi, provider. Locks: none of its own. PyTorch ends each use once, so no call finds a pool that another
+ * call destroys meanwhile.
+ */
+#ifndef VMM_TORCH_POOLS_H
+#define VMM_TORCH_POOLS_H
+
+#include "torch/plugin.h"
+
+/* See the members of vmm_torch_functions with these names. */
+vmm_status vmm__torch_pool_use(int ordinal, vmm_pool_id id);
+vmm_status vmm__torch_pool_leave(int ordinal, vmm_pool_id id);
+uint64_t vmm__torch_pool_uses(int ordinal, vmm_pool_id id);
+vmm_status vmm__torch_pool_share(int ordinal, vmm_pool_id id);
+vmm_status vmm__torch_pool_route(int ordinal, vmm_pool_id id, vmm_pool_filter filter,
+                                 void *context);
+vmm_status vmm__torch_pool_unroute(int ordinal, vmm_pool_id id);
+vmm_status vmm__torch_pool_trim(int ordinal, vmm_pool_id id);
+vmm_status vmm__torch_pool_walk(int ordinal, vmm_pool_id id, vmm_visitor visit, void *context);
+
+#endif

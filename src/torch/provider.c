@@ -1,0 +1,191 @@
+/*
+ * The table of vmm_torch_provider().
+ * Called by: the allocator class of PyTorch (src/torch/shim). Locks: none of its own.
+ */
+#include "base/error.h"
+#include "torch/blocks.h"
+#include "torch/hooks.h"
+#include "torch/pools.h"
+#include "torch/record.h"
+#include "vmmcache/torch_provider.h"
+
+static bool is_forked(void)
+{
+    return (vmm__torch_mode_now() & TORCH_FORKED) != 0;
+}
+
+/* ---- Devices -------------------------------------------------------------------------------- */
+
+static vmm_status memory_get(int ordinal, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    struct torch_device *device = NULL;
+    vmm_status status = vmm__torch_open(ordinal, &device);
+    if (status != VMM_OK)
+        return status;
+    return vmm_device_memory(vmm__torch_cache_of(device), free_bytes, total_bytes);
+}
+
+static uint64_t peers_get(int ordinal)
+{
+    (void)ordinal; /* the settings are those of all devices */
+    return vmm__torch_peers();
+}
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+/* Reports a pointer that is not a block, as the cache does. */
+static vmm_status misuse_report(int ordinal, void *ptr)
+{
+    const struct torch_device *device = vmm__torch_find(ordinal);
+    if (device == NULL)
+        device = vmm__torch_next(NULL);
+    if (device == NULL)
+        return vmm__error(VMM_ERR_UNKNOWN_POINTER, "%p: nothing was allocated yet", ptr);
+    return vmm_free(vmm__torch_cache_of(device), ptr);
+}
+
+static vmm_status block_allocate(size_t bytes, int device, vmm_stream stream, void **out)
+{
+    vmm_status status = vmm__torch_take(bytes, device, stream, out);
+    const struct block_note note = { .requested_bytes = bytes, .device = device };
+    if (status == VMM_OK && *out != NULL)
+        vmm__blocks_put(*out, &note);
+    return status;
+}
+
+/* Removes the note of a live block, or makes one of what the cache knows. */
+static vmm_status note_take(void *ptr, struct block_note *out)
+{
+    if (vmm__blocks_take(ptr, out))
+        return VMM_OK;
+    vmm_item item = VMM_ITEM_INIT;
+    int device = -1;
+    vmm_status status = vmm__torch_block_find(ptr, &item, &device);
+    if (status != VMM_OK || item.address != (uint64_t)(uintptr_t)ptr)
+        return misuse_report(device, ptr);
+    *out = (struct block_note){ .requested_bytes = item.requested_bytes, .device = device };
+    return VMM_OK;
+}
+
+static vmm_status block_release(void *ptr, vmm_torch_freed *out)
+{
+    struct block_note note = { 0 };
+    if (ptr == NULL || is_forked()) {
+        *out = (vmm_torch_freed){ 0 };
+        return VMM_OK;
+    }
+    vmm_status status = note_take(ptr, &note);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__torch_block_free(vmm__torch_find(note.device), ptr, note.requested_bytes);
+    if (status == VMM_OK)
+        *out = (vmm_torch_freed){ .device = note.device, .bytes = note.requested_bytes };
+    else if (status == VMM_ERR_HOST_OOM || status == VMM_ERR_DRIVER) /* the block stays live */
+        vmm__blocks_put(ptr, &note);
+    return status;
+}
+
+/* ---- Limits and statistics ------------------------------------------------------------------ */
+
+static vmm_status fraction_get(int ordinal, double *fraction)
+{
+    const struct torch_device *device = vmm__torch_find(ordinal);
+    uint64_t free_bytes, total_bytes = 1;
+    vmm_stats stats = VMM_STATS_INIT;
+    vmm_status status = VMM_OK;
+    if (device != NULL)
+        status = vmm_stats_get(vmm__torch_cache_of(device), &stats);
+    if (status == VMM_OK && stats.limit_bytes != 0)
+        status = vmm_device_memory(vmm__torch_cache_of(device), &free_bytes, &total_bytes);
+    if (status != VMM_OK)
+        return status;
+    double limit = (double)stats.limit_bytes / (double)total_bytes;
+    *fraction = stats.limit_bytes == 0 || limit > 1.0 ? 1.0 : limit;
+    return VMM_OK;
+}
+
+static vmm_status stats_get(int ordinal, vmm_stats *stats, vmm_torch_stats *kinds)
+{
+    const struct torch_device *device = vmm__torch_find(ordinal);
+    vmm_stats all = VMM_STATS_INIT;
+    vmm_torch_stats read = { .struct_size = sizeof read };
+    vmm_status status = VMM_OK;
+    if (device != NULL)
+        status = vmm_stats_get(vmm__torch_cache_of(device), &all);
+    if (status == VMM_OK)
+        status = vmm_torch_stats_get(ordinal, &read);
+    if (status != VMM_OK)
+        return status;
+    *stats = all;
+    *kinds = read;
+    return VMM_OK;
+}
+
+static vmm_status stats_reset_peak(int ordinal)
+{
+    const struct torch_device *device = vmm__torch_find(ordinal);
+    if (device == NULL)
+        return VMM_OK;
+    vmm_status status = vmm_torch_stats_reset(ordinal, 0);
+    return status == VMM_OK ? vmm_stats_reset_peak(vmm__torch_cache_of(device)) : status;
+}
+
+/* ---- Listeners and history ------------------------------------------------------------------ */
+
+static vmm_status reclaim_watch(vmm_torch_reclaim_fn reclaim)
+{
+    if (reclaim != NULL && vmm__torch_is_open())
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "reclaim_watch: a device was opened before");
+    vmm__record_reclaim_set(reclaim);
+    return VMM_OK;
+}
+
+static vmm_status history_start(const vmm_torch_recording *wanted)
+{
+    if (wanted == NULL || wanted->struct_size < sizeof *wanted)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "history_start: %s",
+                          wanted == NULL ? "it is NULL" : "struct_size is too small");
+    return vmm__record_start(wanted);
+}
+
+/* ---- The table ------------------------------------------------------------------------------ */
+
+static const vmm_torch_functions functions = {
+    .struct_size = sizeof functions,
+    .version = VMM_TORCH_PROVIDER_VERSION,
+    .last_error = vmm_last_error,
+    .log_failure = vmm__torch_complain,
+    .init = vmm_torch_init,
+    .memory_get = memory_get,
+    .largest_get = vmm__torch_largest_get,
+    .peers_get = peers_get,
+    .allocate = block_allocate,
+    .release = block_release,
+    .find = vmm__torch_block_find,
+    .stream_record = vmm__torch_stream_record,
+    .empty = vmm__torch_empty,
+    .fraction_set = vmm__torch_fraction_set,
+    .fraction_get = fraction_get,
+    .stats_get = stats_get,
+    .stats_reset_peak = stats_reset_peak,
+    .pool_use = vmm__torch_pool_use,
+    .pool_leave = vmm__torch_pool_leave,
+    .pool_uses = vmm__torch_pool_uses,
+    .pool_share = vmm__torch_pool_share,
+    .pool_route = vmm__torch_pool_route,
+    .pool_unroute = vmm__torch_pool_unroute,
+    .pool_trim = vmm__torch_pool_trim,
+    .pool_walk = vmm__torch_pool_walk,
+    .oom_watch = vmm__torch_oom_watch,
+    .reclaim_watch = reclaim_watch,
+    .change_watch = vmm__torch_change_watch,
+    .history_start = history_start,
+    .history_stop = vmm_torch_history_stop,
+    .snapshot_take = vmm_torch_snapshot_take,
+    .snapshot_drop = vmm_torch_snapshot_drop,
+};
+
+const vmm_torch_functions *vmm_torch_provider(void)
+{
+    return &functions;
+}

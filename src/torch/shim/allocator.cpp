@@ -1,0 +1,350 @@
+/*
+ * Memory, devices and limits: see allocator.h.
+ * Locks: `imports_lock` guards the memory of other processes. It is held while the library opens such memory.
+ */
+#include "torch/shim/allocator.h"
+
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <iterator>
+#include <map>
+#include <mutex>
+
+namespace vmm_shim
+{
+
+const vmm_torch_functions *library;
+
+/* ---- Failures ------------------------------------------------------------------------------- */
+
+void failure_throw(const char *what, vmm_status status)
+{
+    TORCH_CHECK_NOT_IMPLEMENTED(status != VMM_ERR_UNSUPPORTED, "vmmcache: ", what, ": ",
+                                library->last_error());
+    TORCH_CHECK(false, "vmmcache: ", what, ": ", library->last_error());
+}
+
+static bool is_oom(vmm_status status)
+{
+    return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_ADDRESS_SPACE;
+}
+
+/* What the profiler records with each change: allocated and reserved bytes. */
+struct usage {
+    size_t allocated_bytes;
+    size_t reserved_bytes;
+};
+
+static usage usage_read(int device)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    vmm_torch_stats kinds = {};
+    if (library->stats_get(device, &stats, &kinds) != VMM_OK)
+        return {};
+    return { static_cast<size_t>(stats.allocated_bytes.current),
+             static_cast<size_t>(stats.reserved_bytes.current) };
+}
+
+static c10::Device cuda_device(int device)
+{
+    return c10::Device(c10::DeviceType::CUDA, static_cast<DeviceIndex>(device));
+}
+
+[[noreturn]] static void allocation_fail(size_t bytes, int device, vmm_status status)
+{
+    std::string reason = library->last_error();
+    if (is_oom(status) && c10::memoryProfilingEnabled()) {
+        usage now = usage_read(device);
+        c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), now.allocated_bytes,
+                                         now.reserved_bytes, cuda_device(device));
+    }
+    TORCH_CHECK_WITH(OutOfMemoryError, !is_oom(status),
+                     "vmmcache: CUDA out of memory. Tried to allocate ", bytes, " bytes. GPU ",
+                     device, ": ", reason);
+    TORCH_CHECK(false, "vmmcache: cannot allocate ", bytes, " bytes. GPU ", device, ": ", reason);
+}
+
+/* ---- Allocating and freeing ----------------------------------------------------------------- */
+
+static void allocation_tell(int device, void *ptr, size_t bytes, cudaStream_t stream)
+{
+    const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
+    if (C10_UNLIKELY(interpreter != nullptr))
+        (*interpreter)
+            ->trace_gpu_memory_allocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr));
+    allocation_trace(device, ptr, bytes, stream);
+    if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
+        usage now = usage_read(device);
+        c10::reportMemoryUsageToProfiler(ptr, static_cast<int64_t>(bytes), now.allocated_bytes,
+                                         now.reserved_bytes, cuda_device(device));
+    }
+}
+
+static void *block_take(size_t bytes, int device, cudaStream_t stream)
+{
+    void *ptr = nullptr;
+    vmm_status status = library->allocate(bytes, device, stream, &ptr);
+    if (status != VMM_OK)
+        allocation_fail(bytes, device, status);
+    if (ptr != nullptr)
+        allocation_tell(device, ptr, bytes, stream);
+    return ptr;
+}
+
+static vmm_status block_free(void *ptr)
+{
+    if (ptr == nullptr)
+        return VMM_OK;
+    const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
+    if (C10_UNLIKELY(interpreter != nullptr))
+        (*interpreter)
+            ->trace_gpu_memory_deallocation(c10::DeviceType::CUDA,
+                                            reinterpret_cast<uintptr_t>(ptr));
+    free_trace trace(ptr);
+    vmm_torch_freed freed = {};
+    vmm_status status = library->release(ptr, &freed);
+    if (status == VMM_OK)
+        trace.complete();
+    if (status == VMM_OK && freed.bytes > 0 && C10_UNLIKELY(c10::memoryProfilingEnabled())) {
+        usage now = usage_read(freed.device);
+        c10::reportMemoryUsageToProfiler(ptr, -static_cast<int64_t>(freed.bytes),
+                                         now.allocated_bytes, now.reserved_bytes,
+                                         cuda_device(freed.device));
+    }
+    return status;
+}
+
+void block_delete(void *ptr)
+{
+    vmm_status status = block_free(ptr);
+    if (status != VMM_OK)
+        library->log_failure("free", status);
+}
+
+c10::DataPtr allocator::allocate(size_t bytes)
+{
+    DeviceIndex device = c10::cuda::current_device();
+    void *ptr = block_take(bytes, device, c10::cuda::getCurrentCUDAStream(device).stream());
+    return { ptr, ptr, &block_delete, cuda_device(device) };
+}
+
+c10::DeleterFnPtr allocator::raw_deleter() const
+{
+    return &block_delete;
+}
+
+void *allocator::raw_alloc(size_t bytes)
+{
+    DeviceIndex device = c10::cuda::current_device();
+    return block_take(bytes, device, c10::cuda::getCurrentCUDAStream(device).stream());
+}
+
+void *allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream)
+{
+    return block_take(bytes, c10::cuda::current_device(), stream);
+}
+
+void allocator::raw_delete(void *ptr)
+{
+    check("free", block_free(ptr));
+}
+
+/* ---- Blocks --------------------------------------------------------------------------------- */
+
+/* Memory of other allocators, such as that of another process, has other deleters. */
+void allocator::recordStream(const c10::DataPtr &ptr, c10::cuda::CUDAStream stream)
+{
+    if (ptr.get() == nullptr || ptr.get_deleter() != &block_delete)
+        return;
+    check("record_stream", library->stream_record(ptr.get(), stream.stream()));
+}
+
+void *allocator::getBaseAllocation(void *ptr, size_t *bytes)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    int device = 0;
+    check("getBaseAllocation", library->find(ptr, &item, &device));
+    if (bytes != nullptr)
+        *bytes = static_cast<size_t>(item.bytes);
+    return reinterpret_cast<void *>(static_cast<uintptr_t>(item.address));
+}
+
+void allocator::copy_data(void *to, const void *from, std::size_t bytes) const
+{
+    C10_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice));
+}
+
+cudaError_t allocator::memcpyAsync(void *to, int to_device, const void *from, int from_device,
+                                   size_t bytes, cudaStream_t stream, bool has_peer_access)
+{
+    if (has_peer_access || to_device == from_device)
+        return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+    return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
+}
+
+/* CUDA's own peer access covers memory of cudaMalloc(), which other libraries use. The cache's memory has been mapped for
+ * the devices of the settings. */
+void allocator::enablePeerAccess(DeviceIndex device, DeviceIndex owner)
+{
+    TORCH_CHECK((library->peers_get(owner) >> device & 1) != 0, "vmmcache: device ",
+                static_cast<int>(device), " may not access memory of device ",
+                static_cast<int>(owner), ": name both in vmmcache.install(peers=...)");
+    c10::cuda::CUDAGuard guard(device);
+    cudaError_t error = cudaDeviceEnablePeerAccess(owner, 0);
+    if (error == cudaErrorPeerAccessAlreadyEnabled)
+        (void)cudaGetLastError();
+    else
+        C10_CUDA_CHECK(error);
+}
+
+/* ---- Other processes ------------------------------------------------------------------------ */
+
+constexpr size_t handle_bytes_most = 4096;
+
+static std::mutex imports_lock;
+static auto &imports = *new std::map<std::string, std::weak_ptr<void>>; /* by handle */
+
+caching::ShareableHandle allocator::shareIpcHandle(void *ptr)
+{
+    TORCH_CHECK_NOT_IMPLEMENTED(library->share != nullptr,
+                                "vmmcache: this version cannot share CUDA tensors with other "
+                                "processes");
+    char handle[handle_bytes_most];
+    size_t bytes = sizeof handle;
+    uint64_t offset = 0;
+    check("shareIpcHandle", library->share(ptr, handle, &bytes, &offset));
+    return { static_cast<ptrdiff_t>(offset), std::string(handle, bytes) };
+}
+
+/* Drops the handles of memory that is no longer in use. */
+static void imports_forget_locked()
+{
+    for (auto entry = imports.begin(); entry != imports.end();)
+        entry = entry->second.expired() ? imports.erase(entry) : std::next(entry);
+}
+
+static void import_close(void *ptr)
+{
+    vmm_status status = library->share_close(ptr);
+    if (status != VMM_OK)
+        library->log_failure("close shared memory", status);
+}
+
+std::shared_ptr<void> allocator::getIpcDevPtr(std::string handle)
+{
+    TORCH_CHECK_NOT_IMPLEMENTED(library->share_open != nullptr,
+                                "vmmcache: this version cannot open CUDA tensors of other "
+                                "processes");
+    std::lock_guard<std::mutex> guard(imports_lock);
+    imports_forget_locked();
+    auto known = imports.find(handle);
+    if (known != imports.end())
+        if (std::shared_ptr<void> memory = known->second.lock())
+            return memory;
+    void *ptr = nullptr;
+    check("getIpcDevPtr",
+          library->share_open(handle.data(), handle.size(), c10::cuda::current_device(), &ptr));
+    std::shared_ptr<void> opened(ptr, import_close);
+    imports[handle] = opened;
+    return opened;
+}
+
+/* ---- Devices and limits --------------------------------------------------------------------- */
+
+static std::atomic<int> count_of_devices{ 0 };
+
+int device_count()
+{
+    return count_of_devices.load();
+}
+
+void allocator::init(int count)
+{
+    library->init(count);
+    count_of_devices.store(count);
+}
+
+bool allocator::initialized()
+{
+    return device_count() > 0;
+}
+
+void allocator::emptyCache(MempoolId_t id)
+{
+    if (id == MempoolId_t{ 0, 0 }) {
+        check("empty_cache", library->empty());
+        return;
+    }
+    for (int device = 0; device < device_count(); device++)
+        check("empty_cache", library->pool_trim(device, id_of(id)));
+}
+
+double allocator::getMemoryFraction(DeviceIndex device)
+{
+    double fraction = 1.0;
+    check("getMemoryFraction", library->fraction_get(device, &fraction));
+    return fraction;
+}
+
+void allocator::setMemoryFraction(double fraction, DeviceIndex device)
+{
+    check("setMemoryFraction", library->fraction_set(device, fraction));
+}
+
+std::pair<size_t, size_t> allocator::getMemoryInfo(DeviceIndex device)
+{
+    uint64_t free_bytes = 0, total_bytes = 0;
+    check("getMemoryInfo", library->memory_get(device, &free_bytes, &total_bytes));
+    return { static_cast<size_t>(free_bytes), static_cast<size_t>(total_bytes) };
+}
+
+void allocator::cacheInfo(DeviceIndex device, size_t *largest_bytes)
+{
+    uint64_t bytes = 0;
+    check("cacheInfo", library->largest_get(device, &bytes));
+    *largest_bytes = static_cast<size_t>(bytes);
+}
+
+void allocator::enable(bool value)
+{
+    TORCH_CHECK_NOT_IMPLEMENTED(value, "vmmcache: caching cannot be turned off while the program "
+                                       "runs; use vmmcache.install(no_caching=True)");
+}
+
+bool allocator::isEnabled() const
+{
+    return true;
+}
+
+std::string allocator::name()
+{
+    return "vmmcache";
+}
+
+/* ---- Memory that PyTorch holds -------------------------------------------------------------- */
+
+/* Runs what PyTorch has registered to free memory, such as blocks that other processes no longer use. */
+static int reclaim()
+{
+    bool is_freed = false;
+    try {
+        auto *callbacks = c10::FreeCudaMemoryCallbacksRegistry();
+        for (const std::string &key : callbacks->Keys())
+            is_freed = callbacks->Create(key)->Execute() || is_freed;
+    } catch (...) {
+        return 0;
+    }
+    return is_freed ? 1 : 0;
+}
+
+void reclaim_install()
+{
+    check("install", library->reclaim_watch(reclaim));
+}
+
+} // namespace vmm_shim

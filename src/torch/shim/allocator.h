@@ -1,0 +1,181 @@
+/*
+ * libvmmcache as an allocator class of PyTorch. This folder is compiled against the user's PyTorch (2.9 or later), and
+ * uses the library through a table of functions only (vmmcache/torch_provider.h).
+ *
+ * Invariants:
+ *  1. the allocator and all that it keeps are never destroyed: a program may free blocks in any destructor;
+ *  2. the context of a block's DataPtr is the block's address, and its deleter is block_delete: PyTorch's graph trees
+ *     rely on both;
+ *  3. a member function of PyTorch's class whose parameters differ between versions is declared in each form and
+ *     without `override`. The compiler takes the one that fits; a new pure virtual function is a compile error.
+ * Called by: PyTorch. Locks: each file says which it has. The library's callbacks take leaves only: locks that no thread
+ * holds while it calls the library.
+ */
+#ifndef VMM_SHIM_ALLOCATOR_H
+#define VMM_SHIM_ALLOCATOR_H
+
+#include "vmmcache/torch_provider.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+/* Stands for a type of the namespace below that older versions of PyTorch do not have. */
+struct OomRejectionObserver {
+};
+
+namespace c10::cuda::CUDACachingAllocator::vmm_lookup
+{
+using oom_rejection_observer = OomRejectionObserver;
+}
+
+namespace vmm_shim
+{
+
+namespace caching = c10::cuda::CUDACachingAllocator;
+
+/* The library's functions; set before the allocator is installed. */
+extern const vmm_torch_functions *library;
+
+using c10::DeviceIndex;
+using c10::MempoolId_t;
+using strings = std::vector<std::string>;
+using string_pairs = std::vector<std::pair<std::string, std::string>>;
+using stream_filter = std::function<bool(cudaStream_t)>;
+
+class allocator final : public caching::CUDAAllocator
+{
+  public:
+    /* Memory: allocator.cpp */
+    c10::DataPtr allocate(size_t bytes) override;
+    c10::DeleterFnPtr raw_deleter() const override;
+    void copy_data(void *to, const void *from, std::size_t bytes) const override;
+    void *raw_alloc(size_t bytes) override;
+    void *raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override;
+    void raw_delete(void *ptr) override;
+    using caching::CUDAAllocator::recordStream;
+    void recordStream(const c10::DataPtr &ptr, c10::cuda::CUDAStream stream) override;
+    void *getBaseAllocation(void *ptr, size_t *bytes) override;
+    cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device,
+                            size_t bytes, cudaStream_t stream, bool has_peer_access) override;
+    void enablePeerAccess(DeviceIndex device, DeviceIndex owner) override;
+    caching::ShareableHandle shareIpcHandle(void *ptr) override;
+    std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+
+    /* Devices and limits: allocator.cpp */
+    void init(int count) override;
+    bool initialized() override;
+    void emptyCache(MempoolId_t id) override;
+    double getMemoryFraction(DeviceIndex device) override;
+    void setMemoryFraction(double fraction, DeviceIndex device) override;
+    std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device);
+    void cacheInfo(DeviceIndex device, size_t *largest_bytes) override;
+    void enable(bool value) override;
+    bool isEnabled() const override;
+    std::string name() override;
+
+    /* Pools: pools.cpp */
+    void beginAllocateToPool(DeviceIndex device, MempoolId_t id, stream_filter filter) override;
+    void endAllocateToPool(DeviceIndex device, MempoolId_t id) override;
+    void releasePool(DeviceIndex device, MempoolId_t id) override;
+    int getPoolUseCount(DeviceIndex device, MempoolId_t id);
+    void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
+                            caching::CUDAAllocator *segments); /* up to 2.10 */
+    void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
+                            std::shared_ptr<caching::CUDAAllocator> segments);
+    void setUseOnOOM(DeviceIndex device, MempoolId_t id); /* up to 2.9 */
+    void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool is_shared);
+    void setNoSplit(DeviceIndex device, MempoolId_t id);
+    bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id,
+                                  const std::unordered_set<void *> &expected);
+    std::shared_ptr<caching::AllocatorState> getCheckpointState(DeviceIndex device,
+                                                                MempoolId_t id) override;
+    caching::CheckpointDelta
+    setCheckpointPoolState(DeviceIndex device,
+                           std::shared_ptr<caching::AllocatorState> state) override;
+
+    /* History: history.cpp */
+    bool isHistoryEnabled();
+    void recordHistory(bool is_enabled, caching::CreateContextFn gather, size_t entries,
+                       caching::RecordContext contexts, bool clears); /* up to 2.9 */
+    void recordHistory(bool is_enabled, caching::CreateContextFn gather, size_t entries,
+                       caching::RecordContext contexts, bool clears, const strings &skipped);
+    void recordAnnotation(const string_pairs &metadata);
+    void pushCompileContext(std::string &context);
+    void popCompileContext();
+    void setUserMetadata(const std::string &metadata);
+    std::string getUserMetadata();
+    void attachOutOfMemoryObserver(caching::OutOfMemoryObserver observer) override;
+    void attachOomRejectionObserver(caching::vmm_lookup::oom_rejection_observer observer);
+    void attachAllocatorTraceTracker(caching::AllocatorTraceTracker tracker) override;
+
+    /* Reports: report.cpp */
+    c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override;
+    void resetAccumulatedStats(DeviceIndex device) override;
+    void resetPeakStats(DeviceIndex device) override;
+    caching::SnapshotInfo snapshot(MempoolId_t id); /* up to 2.10 */
+    caching::SnapshotInfo snapshot(MempoolId_t id, bool has_traces);
+    std::vector<caching::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
+};
+
+/* Number of devices that PyTorch has; 0 before init(). */
+int device_count();
+
+/* The standard deleter. Never throws: a failure is in the library's log. */
+void block_delete(void *ptr);
+
+/* Throws an error that says what failed, and why. */
+[[noreturn]] void failure_throw(const char *what, vmm_status status);
+inline void check(const char *what, vmm_status status)
+{
+    if (status != VMM_OK)
+        failure_throw(what, status);
+}
+
+inline vmm_pool_id id_of(const MempoolId_t &id)
+{
+    return vmm_pool_id{ id.first, id.second };
+}
+
+/* Tells the trackers that a block was allocated. */
+void allocation_trace(int device, const void *ptr, size_t bytes, cudaStream_t stream);
+
+/* Tells the trackers of one free: the constructor that it was requested, complete() that it has succeeded. */
+class free_trace
+{
+  public:
+    explicit free_trace(const void *ptr);
+    void complete();
+
+  private:
+    vmm_torch_event event = {};
+    bool is_told = false;
+};
+
+/* What was recorded of a stack's number; empty if the library has dropped the number meanwhile. */
+struct context {
+    std::shared_ptr<c10::GatheredContext> frames;
+    std::string compile_context;
+    std::string user_metadata;
+};
+context context_of(uint64_t stack);
+
+/* What snapshots have of the recording. */
+bool action_is_shown(int action); /* vmm_torch_action */
+void annotations_add(caching::SnapshotInfo *snapshot);
+caching::TraceEntry trace_entry(const vmm_torch_event &event);
+
+/* Sets the library's listeners. */
+void history_install();
+void reclaim_install();
+
+} // namespace vmm_shim
+
+#endif

@@ -1,0 +1,467 @@
+/*
+ * The recording of history, and all that PyTorch has called when memory changes or runs out.
+ *
+ * Owns: contexts, what PyTorch gathered of a thread that allocated or freed. The library stores their numbers with events
+ * and blocks, and says when it drops one. Owns the annotations, the observers and the trackers too.
+ * Locks: `settings_lock` guards the settings of the recording, and is held while the library starts and stops it.
+ * `contexts_lock`, `annotations_lock`, `observers_lock`, `trackers_lock` and `metadata_lock` are leaves. Observers are
+ * called without locks. Trackers are called with the library's locks and `trackers_lock` held: PyTorch's contract lets
+ * them take neither Python's lock nor call the allocator.
+ */
+#include "torch/shim/allocator.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <type_traits>
+#include <unordered_map>
+
+namespace vmm_shim
+{
+
+/* ---- Contexts ------------------------------------------------------------------------------- */
+
+struct kept_context {
+    context what;
+    int64_t copies; /* that the library has */
+};
+
+static std::mutex contexts_lock;
+static auto &contexts = *new std::unordered_map<uint64_t, kept_context>;
+static uint64_t contexts_count;
+static std::atomic<caching::CreateContextFn> gather_fn{ nullptr };
+
+static std::mutex metadata_lock;
+static auto &metadata = *new std::string;
+static thread_local std::vector<std::string> compile_contexts;
+
+void allocator::pushCompileContext(std::string &context)
+{
+    compile_contexts.push_back(context);
+}
+
+void allocator::popCompileContext()
+{
+    if (!compile_contexts.empty())
+        compile_contexts.pop_back();
+}
+
+void allocator::setUserMetadata(const std::string &value)
+{
+    std::lock_guard<std::mutex> guard(metadata_lock);
+    metadata = value;
+}
+
+std::string allocator::getUserMetadata()
+{
+    std::lock_guard<std::mutex> guard(metadata_lock);
+    return metadata;
+}
+
+static context context_make()
+{
+    context made;
+    caching::CreateContextFn gather = gather_fn.load();
+    if (gather != nullptr)
+        made.frames = gather();
+    if (!compile_contexts.empty())
+        made.compile_context = compile_contexts.back();
+    std::lock_guard<std::mutex> guard(metadata_lock);
+    made.user_metadata = metadata;
+    return made;
+}
+
+/* The library calls it without locks. */
+static uint64_t context_gather()
+{
+    try {
+        context made = context_make();
+        std::lock_guard<std::mutex> guard(contexts_lock);
+        contexts.emplace(contexts_count + 1, kept_context{ std::move(made), 1 });
+        return ++contexts_count;
+    } catch (...) {
+        return 0;
+    }
+}
+
+static void context_count(uint64_t stack, int change)
+{
+    context dropped; /* destroyed after the lock is released */
+    std::lock_guard<std::mutex> guard(contexts_lock);
+    auto found = contexts.find(stack);
+    if (found == contexts.end())
+        return;
+    found->second.copies += change;
+    if (found->second.copies > 0)
+        return;
+    dropped = std::move(found->second.what);
+    contexts.erase(found);
+}
+
+static void contexts_clear()
+{
+    std::unordered_map<uint64_t, kept_context> dropped;
+    std::lock_guard<std::mutex> guard(contexts_lock);
+    dropped.swap(contexts);
+}
+
+context context_of(uint64_t stack)
+{
+    std::lock_guard<std::mutex> guard(contexts_lock);
+    auto found = contexts.find(stack);
+    return found == contexts.end() ? context{} : found->second.what;
+}
+
+/* ---- Recording ------------------------------------------------------------------------------ */
+
+struct settings {
+    bool is_enabled;
+    caching::CreateContextFn gather;
+    size_t entries;
+    caching::RecordContext contexts;
+    strings skipped;
+
+    bool operator==(const settings &other) const
+    {
+        return is_enabled == other.is_enabled && gather == other.gather &&
+               entries == other.entries && contexts == other.contexts && skipped == other.skipped;
+    }
+};
+
+using annotation_entry = decltype(caching::SnapshotInfo::external_annotations)::value_type;
+
+static std::mutex settings_lock;
+static auto &recorded = *new settings{};
+static std::atomic<bool> is_recording{ false };
+static std::atomic<uint64_t> hidden_actions{ 0 }; /* bit n: snapshots do not have action n */
+
+static std::mutex annotations_lock;
+static auto &annotations = *new std::deque<annotation_entry>;
+static size_t annotations_most;
+
+static void annotations_clear(size_t most)
+{
+    std::lock_guard<std::mutex> guard(annotations_lock);
+    annotations.clear();
+    annotations_most = most;
+}
+
+static uint64_t actions_mask(const strings &skipped)
+{
+    uint64_t mask = 0;
+    for (const std::string &word : skipped) {
+#define ACTION_SKIP(name, value, text)                                                             \
+    if (word == (text))                                                                            \
+        mask |= UINT64_C(1) << (value);
+        VMM_TORCH_ACTION_MAP(ACTION_SKIP)
+#undef ACTION_SKIP
+    }
+    return mask;
+}
+
+bool action_is_shown(int action)
+{
+    return (hidden_actions.load() >> action & 1) == 0;
+}
+
+static void recording_stop_locked()
+{
+    check("recordHistory", library->history_stop());
+    is_recording.store(false);
+    gather_fn.store(nullptr);
+    contexts_clear();
+    annotations_clear(0);
+    recorded = {};
+}
+
+static void recording_start_locked(const settings &wanted)
+{
+    vmm_torch_recording recording = {};
+    recording.struct_size = sizeof recording;
+    recording.entries = wanted.entries > 0 ? wanted.entries : 1;
+    if (wanted.contexts != caching::RecordContext::NEVER)
+        recording.stack = context_gather;
+    recording.use = context_count;
+    recording.free_stacks = wanted.contexts == caching::RecordContext::ALL;
+    gather_fn.store(wanted.gather);
+    hidden_actions.store(actions_mask(wanted.skipped));
+    annotations_clear(wanted.entries);
+    vmm_status status = library->history_start(&recording);
+    if (status != VMM_OK) {
+        gather_fn.store(nullptr);
+        failure_throw("recordHistory", status);
+    }
+    recorded = wanted;
+    is_recording.store(true);
+}
+
+void allocator::recordHistory(bool is_enabled, caching::CreateContextFn gather, size_t entries,
+                              caching::RecordContext contexts_wanted, bool clears,
+                              const strings &skipped)
+{
+    TORCH_CHECK(contexts_wanted == caching::RecordContext::NEVER || gather != nullptr,
+                "vmmcache: recordHistory: there is no function that records contexts");
+    settings wanted{ is_enabled, gather, entries, contexts_wanted, skipped };
+    std::lock_guard<std::mutex> guard(settings_lock);
+    if (is_enabled && !clears && wanted == recorded)
+        return;
+    recording_stop_locked();
+    if (is_enabled)
+        recording_start_locked(wanted);
+}
+
+void allocator::recordHistory(bool is_enabled, caching::CreateContextFn gather, size_t entries,
+                              caching::RecordContext contexts_wanted, bool clears)
+{
+    recordHistory(is_enabled, gather, entries, contexts_wanted, clears, {});
+}
+
+bool allocator::isHistoryEnabled()
+{
+    return is_recording.load();
+}
+
+/* ---- Annotations ---------------------------------------------------------------------------- */
+
+static time_t time_now_us()
+{
+    return std::chrono::duration_cast<std::chrono::microseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+void allocator::recordAnnotation(const string_pairs &pairs)
+{
+    if (!is_recording.load())
+        return;
+    annotation_entry entry(c10::cuda::current_device(), 0);
+    entry.time_.t_ = time_now_us();
+    for (const auto &[key, value] : pairs)
+        entry.recordUserMetadata(key, value);
+    std::lock_guard<std::mutex> guard(annotations_lock);
+    if (annotations.size() >= annotations_most && !annotations.empty())
+        annotations.pop_front();
+    if (annotations_most > 0)
+        annotations.push_back(std::move(entry));
+}
+
+void annotations_add(caching::SnapshotInfo *snapshot)
+{
+    std::lock_guard<std::mutex> guard(annotations_lock);
+    snapshot->external_annotations.insert(snapshot->external_annotations.end(), annotations.begin(),
+                                          annotations.end());
+}
+
+/* ---- Trace entries -------------------------------------------------------------------------- */
+
+using action = caching::TraceEntry::Action;
+
+static action action_of(int number)
+{
+    switch (number) {
+    case VMM_TORCH_ALLOC:
+        return action::ALLOC;
+    case VMM_TORCH_FREE_REQUESTED:
+        return action::FREE_REQUESTED;
+    case VMM_TORCH_FREE_COMPLETED:
+        return action::FREE_COMPLETED;
+    case VMM_TORCH_SEGMENT_MAP:
+        return action::SEGMENT_MAP;
+    case VMM_TORCH_SEGMENT_UNMAP:
+        return action::SEGMENT_UNMAP;
+    case VMM_TORCH_OOM:
+        return action::OOM;
+    default:
+        return action::SNAPSHOT;
+    }
+}
+
+/* Set fields that only later versions of PyTorch have. */
+template <class Entry>
+static auto compile_context_set(Entry &entry, const std::string &value, int)
+    -> decltype(entry.compile_context_, void())
+{
+    entry.compile_context_ = value;
+}
+template <class Entry> static void compile_context_set(Entry &, const std::string &, long)
+{
+}
+template <class Entry>
+static auto user_metadata_set(Entry &entry, const std::string &value, int)
+    -> decltype(entry.user_metadata_, void())
+{
+    entry.user_metadata_ = value;
+}
+template <class Entry> static void user_metadata_set(Entry &, const std::string &, long)
+{
+}
+
+static cudaStream_t stream_of(uint64_t stream)
+{
+    return reinterpret_cast<cudaStream_t>(static_cast<uintptr_t>(stream));
+}
+
+caching::TraceEntry trace_entry(const vmm_torch_event &event)
+{
+    context known = context_of(event.stack);
+    caching::TraceEntry entry(action_of(event.action), static_cast<DeviceIndex>(event.device),
+                              static_cast<size_t>(event.address), static_cast<size_t>(event.bytes),
+                              stream_of(event.stream),
+                              MempoolId_t{ event.pool.first, event.pool.second }, 0, known.frames);
+    entry.time_.t_ = static_cast<time_t>(event.time_us);
+    compile_context_set(entry, known.compile_context, 0);
+    user_metadata_set(entry, known.user_metadata, 0);
+    return entry;
+}
+
+/* ---- Trackers ------------------------------------------------------------------------------- */
+
+static std::mutex trackers_lock;
+static auto &trackers = *new std::vector<caching::AllocatorTraceTracker>;
+static std::atomic<bool> has_trackers{ false };
+
+static void trackers_tell(vmm_torch_event event)
+{
+    event.time_us = static_cast<uint64_t>(time_now_us());
+    try {
+        caching::TraceEntry entry = trace_entry(event);
+        std::lock_guard<std::mutex> guard(trackers_lock);
+        for (const caching::AllocatorTraceTracker &tracker : trackers)
+            tracker(entry);
+    } catch (...) { /* the library's locks are held: nothing may leave this function */
+    }
+}
+
+static thread_local uint64_t
+    waiting_address; /* the block that the thread freed last, if other streams use it */
+
+static int word_of(vmm_change_kind kind)
+{
+    switch (kind) {
+    case VMM_CHANGE_MAP:
+        return VMM_TORCH_SEGMENT_MAP;
+    case VMM_CHANGE_UNMAP:
+        return VMM_TORCH_SEGMENT_UNMAP;
+    default:
+        return VMM_TORCH_FREE_COMPLETED;
+    }
+}
+
+static void change_tell(int device, const vmm_change *change)
+{
+    if (change->kind == VMM_CHANGE_WAIT) {
+        waiting_address = change->address;
+        return;
+    }
+    vmm_torch_event event = {};
+    event.action = word_of(change->kind);
+    event.address = change->address;
+    event.bytes = change->bytes;
+    event.stream = reinterpret_cast<uintptr_t>(change->stream);
+    event.pool = change->pool_id;
+    event.device = device;
+    trackers_tell(event);
+}
+
+void allocation_trace(int device, const void *ptr, size_t bytes, cudaStream_t stream)
+{
+    if (!has_trackers.load(std::memory_order_relaxed))
+        return;
+    vmm_torch_event event = {};
+    event.action = VMM_TORCH_ALLOC;
+    event.address = reinterpret_cast<uintptr_t>(ptr);
+    event.bytes = bytes;
+    event.stream = reinterpret_cast<uintptr_t>(stream);
+    event.device = device;
+    trackers_tell(event);
+}
+
+free_trace::free_trace(const void *ptr)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    if (!has_trackers.load(std::memory_order_relaxed) ||
+        library->find(ptr, &item, &event.device) != VMM_OK)
+        return;
+    waiting_address = 0;
+    event.action = VMM_TORCH_FREE_REQUESTED;
+    event.address = item.address;
+    event.bytes = item.requested_bytes;
+    event.stream = reinterpret_cast<uintptr_t>(item.stream);
+    event.pool = item.pool_id;
+    trackers_tell(event);
+    is_told = true;
+}
+
+/* The change of a block that other streams use says when its free is complete. */
+void free_trace::complete()
+{
+    if (!is_told || waiting_address == event.address)
+        return;
+    event.action = VMM_TORCH_FREE_COMPLETED;
+    trackers_tell(event);
+}
+
+void allocator::attachAllocatorTraceTracker(caching::AllocatorTraceTracker tracker)
+{
+    {
+        std::lock_guard<std::mutex> guard(trackers_lock);
+        trackers.push_back(std::move(tracker));
+    }
+    has_trackers.store(true);
+    library->change_watch(change_tell);
+}
+
+/* ---- Running out of memory ------------------------------------------------------------------ */
+
+static std::mutex observers_lock;
+static auto &observers = *new std::vector<caching::OutOfMemoryObserver>;
+
+static void oom_trace(int device, uint64_t bytes, uint64_t free_bytes)
+{
+    vmm_torch_event event = {};
+    event.action = VMM_TORCH_OOM;
+    event.address = free_bytes;
+    event.bytes = bytes;
+    event.device = device;
+    if (has_trackers.load())
+        trackers_tell(event);
+}
+
+/* The library calls it without locks. An observer's exception must not cross C: the request fails anyway. */
+static void oom_tell(int device, uint64_t bytes, uint64_t most_bytes, uint64_t free_bytes)
+{
+    oom_trace(device, bytes, free_bytes);
+    try {
+        std::vector<caching::OutOfMemoryObserver> told;
+        {
+            std::lock_guard<std::mutex> guard(observers_lock);
+            told = observers;
+        }
+        for (const caching::OutOfMemoryObserver &observer : told)
+            observer(device, bytes, most_bytes, free_bytes);
+    } catch (...) {
+        library->log_failure("out-of-memory observer", VMM_ERR_DEVICE_OOM);
+    }
+}
+
+void allocator::attachOutOfMemoryObserver(caching::OutOfMemoryObserver observer)
+{
+    std::lock_guard<std::mutex> guard(observers_lock);
+    observers.push_back(std::move(observer));
+}
+
+/* The library rejects no request before it has tried everything, so there is nothing to observe. */
+void allocator::attachOomRejectionObserver(caching::vmm_lookup::oom_rejection_observer)
+{
+}
+
+void history_install()
+{
+    library->oom_watch(oom_tell);
+}
+
+} // namespace vmm_shim

@@ -1,0 +1,281 @@
+/*
+ * Pools of graphs and of torch.cuda.MemPool, and the states of a pool that graph trees save and restore.
+ *
+ * Owns: the routes. A pool has one route in the library; a route has one filter for each begin that was not ended.
+ * Locks: `begins` is held by begin, end and release, and guards the table of routes; a route's own lock, a leaf, guards its
+ * filters. The library calls route_accepts() with its locks held.
+ */
+#include "torch/shim/allocator.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace vmm_shim
+{
+
+/* ---- Routes --------------------------------------------------------------------------------- */
+
+struct begun_route {
+    std::thread::id thread;
+    stream_filter filter;
+};
+
+struct route {
+    std::mutex lock;
+    std::vector<begun_route> begun;
+};
+
+using route_key = std::pair<int, MempoolId_t>;
+
+static std::mutex begins;
+static auto &routes = *new std::map<route_key, std::unique_ptr<route>>;
+
+/* A filter that throws accepts nothing. */
+static bool filter_accepts(const stream_filter &filter, cudaStream_t stream) noexcept
+{
+    try {
+        return !filter || filter(stream);
+    } catch (...) {
+        return false;
+    }
+}
+
+static int route_accepts(void *context, vmm_stream stream)
+{
+    auto *of = static_cast<route *>(context);
+    std::lock_guard<std::mutex> guard(of->lock);
+    for (const begun_route &each : of->begun)
+        if (filter_accepts(each.filter, stream))
+            return 1;
+    return 0;
+}
+
+static void route_begin_locked(int device, MempoolId_t id, stream_filter filter)
+{
+    std::unique_ptr<route> &of = routes[{ device, id }];
+    if (of != nullptr) {
+        std::lock_guard<std::mutex> guard(of->lock);
+        of->begun.push_back({ std::this_thread::get_id(), std::move(filter) });
+        return;
+    }
+    of = std::make_unique<route>();
+    of->begun.push_back({ std::this_thread::get_id(), std::move(filter) });
+    vmm_status status = library->pool_route(device, id_of(id), route_accepts, of.get());
+    if (status != VMM_OK) {
+        routes.erase({ device, id });
+        failure_throw("beginAllocateToPool", status);
+    }
+}
+
+/* Drops the last filter that the calling thread added, else the last one. Returns whether one is left. */
+static bool route_drop(route *of)
+{
+    std::lock_guard<std::mutex> guard(of->lock);
+    auto own = std::find_if(of->begun.rbegin(), of->begun.rend(), [](const begun_route &each) {
+        return each.thread == std::this_thread::get_id();
+    });
+    of->begun.erase(own == of->begun.rend() ? std::prev(of->begun.end()) : std::prev(own.base()));
+    return !of->begun.empty();
+}
+
+void allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, stream_filter filter)
+{
+    std::lock_guard<std::mutex> guard(begins);
+    check("beginAllocateToPool", library->pool_use(device, id_of(id)));
+    try {
+        route_begin_locked(device, id, std::move(filter));
+    } catch (...) {
+        (void)library->pool_leave(device, id_of(id));
+        throw;
+    }
+}
+
+void allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
+{
+    std::lock_guard<std::mutex> guard(begins);
+    auto found = routes.find({ device, id });
+    TORCH_CHECK(found != routes.end(), "vmmcache: endAllocateToPool: nothing allocates to pool (",
+                id.first, ", ", id.second, ")");
+    if (route_drop(found->second.get()))
+        return;
+    vmm_status status = library->pool_unroute(device, id_of(id));
+    routes.erase(found); /* the library no longer calls the filter */
+    check("endAllocateToPool", status);
+}
+
+/* ---- Uses ----------------------------------------------------------------------------------- */
+
+/* PyTorch calls this in destructors. A capture that failed may have left the pool's route, which ends with the pool. */
+void allocator::releasePool(DeviceIndex device, MempoolId_t id)
+{
+    std::lock_guard<std::mutex> guard(begins);
+    vmm_status status = library->pool_leave(device, id_of(id));
+    if (library->pool_uses(device, id_of(id)) == 0)
+        routes.erase({ device, id });
+    if (status != VMM_OK)
+        library->log_failure("releasePool", status);
+}
+
+int allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id)
+{
+    return static_cast<int>(library->pool_uses(device, id_of(id)));
+}
+
+void allocator::createOrIncrefPool(DeviceIndex device, MempoolId_t id,
+                                   caching::CUDAAllocator *segments)
+{
+    TORCH_CHECK_NOT_IMPLEMENTED(segments == nullptr,
+                                "vmmcache: a torch.cuda.MemPool cannot have an allocator of its "
+                                "own with this version");
+    check("createOrIncrefPool", library->pool_use(device, id_of(id)));
+}
+
+void allocator::createOrIncrefPool(DeviceIndex device, MempoolId_t id,
+                                   std::shared_ptr<caching::CUDAAllocator> segments)
+{
+    createOrIncrefPool(device, id, segments.get());
+}
+
+void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id)
+{
+    setUseOnOOM(device, id, true);
+}
+
+void allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool is_shared)
+{
+    if (is_shared)
+        check("setUseOnOOM", library->pool_share(device, id_of(id)));
+}
+
+void allocator::setNoSplit(DeviceIndex, MempoolId_t)
+{
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "vmmcache: a torch.cuda.MemPool cannot have no_split with "
+                                       "this version");
+}
+
+/* ---- States --------------------------------------------------------------------------------- */
+
+struct pool_block {
+    size_t bytes; /* as requested */
+    cudaStream_t stream;
+    bool is_waiting; /* freed, but other streams use it */
+
+    bool operator==(const pool_block &other) const
+    {
+        return bytes == other.bytes && stream == other.stream;
+    }
+};
+
+using pool_blocks = std::map<void *, pool_block>;
+
+struct pool_state : caching::AllocatorState {
+    MempoolId_t id;
+    pool_blocks blocks;
+};
+
+static int block_collect(void *context, const vmm_item *item)
+{
+    if (item->kind != VMM_ITEM_BLOCK || item->state == VMM_ITEM_FREE)
+        return 0;
+    void *address = reinterpret_cast<void *>(static_cast<uintptr_t>(item->address));
+    try {
+        (*static_cast<pool_blocks *>(
+            context))[address] = { static_cast<size_t>(item->requested_bytes), item->stream,
+                                   item->state == VMM_ITEM_WAITING };
+    } catch (...) {
+        return 1;
+    }
+    return 0;
+}
+
+/* The blocks of a pool. Waiting blocks have no place in a state. */
+static pool_blocks blocks_read(const char *what, DeviceIndex device, MempoolId_t id,
+                               bool allows_waiting)
+{
+    pool_blocks blocks;
+    check(what, library->pool_walk(device, id_of(id), block_collect, &blocks));
+    for (auto block = blocks.begin(); block != blocks.end();) {
+        TORCH_CHECK(allows_waiting || !block->second.is_waiting, "vmmcache: ", what,
+                    ": other streams still use a freed block of the pool");
+        block = block->second.is_waiting ? blocks.erase(block) : std::next(block);
+    }
+    return blocks;
+}
+
+bool allocator::checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id,
+                                         const std::unordered_set<void *> &expected)
+{
+    pool_blocks blocks = blocks_read("checkPoolLiveAllocations", device, id, true);
+    if (blocks.size() != expected.size())
+        return false;
+    return std::all_of(blocks.begin(), blocks.end(),
+                       [&expected](const auto &block) { return expected.count(block.first) == 1; });
+}
+
+std::shared_ptr<caching::AllocatorState> allocator::getCheckpointState(DeviceIndex device,
+                                                                       MempoolId_t id)
+{
+    auto state = std::make_shared<pool_state>();
+    state->id = id;
+    state->blocks = blocks_read("getCheckpointState", device, id, false);
+    return state;
+}
+
+/* Whether the pool has a block of this state. */
+static bool has_block(const pool_blocks &blocks, const pool_blocks::value_type &wanted)
+{
+    auto found = blocks.find(wanted.first);
+    return found != blocks.end() && found->second == wanted.second;
+}
+
+static void blocks_free(const pool_blocks &blocks, const pool_blocks &kept)
+{
+    vmm_torch_freed freed;
+    for (const auto &block : blocks)
+        if (!has_block(kept, block))
+            check("setCheckpointPoolState", library->release(block.first, &freed));
+}
+
+static void blocks_place(DeviceIndex device, MempoolId_t id, const pool_blocks &blocks,
+                         const pool_blocks &present)
+{
+    for (const auto &block : blocks)
+        if (!has_block(present, block))
+            check("setCheckpointPoolState",
+                  library->pool_place(device, id_of(id), reinterpret_cast<uint64_t>(block.first),
+                                      block.second.bytes, block.second.stream));
+}
+
+/* PyTorch expects that every block was freed and that every block of the state was allocated anew. Blocks that are in both
+ * stay as they are. */
+caching::CheckpointDelta
+allocator::setCheckpointPoolState(DeviceIndex device,
+                                  std::shared_ptr<caching::AllocatorState> state)
+{
+    auto wanted = std::dynamic_pointer_cast<pool_state>(state);
+    TORCH_CHECK(wanted != nullptr, "vmmcache: setCheckpointPoolState: the state is of another "
+                                   "allocator");
+    pool_blocks present = blocks_read("setCheckpointPoolState", device, wanted->id, false);
+    bool is_part = std::all_of(wanted->blocks.begin(), wanted->blocks.end(),
+                               [&present](const auto &block) { return has_block(present, block); });
+    TORCH_CHECK_NOT_IMPLEMENTED(is_part || library->pool_place != nullptr,
+                                "vmmcache: this version cannot restore a pool of CUDA graphs to a "
+                                "state with blocks that were freed since; "
+                                "vmmcache.install(plain_graphs=True) compiles to plain CUDA "
+                                "graphs, which do not need it");
+    blocks_free(present, wanted->blocks);
+    blocks_place(device, wanted->id, wanted->blocks, present);
+    caching::CheckpointDelta delta;
+    for (const auto &block : present)
+        delta.ptrs_freed.push_back(block.first);
+    for (const auto &block : wanted->blocks)
+        delta.dataptrs_allocd.emplace_back(block.first, block.first, &block_delete,
+                                           c10::Device(c10::DeviceType::CUDA, device));
+    return delta;
+}
+
+} // namespace vmm_shim

@@ -1,0 +1,229 @@
+"""The allocator class: compiled at its first use and installed into a fake PyTorch, or the reason why not."""
+import glob
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import native_tree
+from support import ProgramTest, run_python
+
+LOAD = """
+import ctypes, os, warnings
+import torch
+c10 = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), 'lib', 'libc10.so'))
+c10.fake_allocator_name.restype = ctypes.c_char_p
+c10.fake_alloc.restype, c10.fake_alloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+c10.fake_free.restype, c10.fake_free.argtypes = None, [ctypes.c_void_p]
+import vmmcache
+"""
+INSTALL = LOAD + """
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter('always')
+    vmmcache.install(native=None)
+for warning in told:
+    print('warning:', warning.message)
+print('allocator:', c10.fake_allocator_name())
+print('native:', vmmcache.capabilities()['native'])
+"""
+
+
+made = tempfile.TemporaryDirectory()  # of a build that tests share: a compilation takes seconds
+
+
+def tearDownModule():
+    made.cleanup()
+
+
+class NativeTest(ProgramTest):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.cache = os.path.join(self.folder, "cache")
+        self.packages = native_tree.make(self.folder)
+
+    def environment(self, **more):
+        path = os.pathsep.join([self.packages, os.environ.get("PYTHONPATH", "")])
+        return {"PYTHONPATH": path, "VMMCACHE_CACHE": self.cache, **more}
+
+    def program(self, code, **more):
+        return self.succeeds(code, fake=False, **self.environment(**more))
+
+    def prepare(self):
+        """Puts a build into the folder of builds."""
+        builds = os.path.join(made.name, "builds")
+        self.program(INSTALL, VMMCACHE_CACHE=builds)
+        shutil.copytree(builds, self.cache)
+
+    def refusal(self, **more):
+        """What install() says when it falls back to the plug-in."""
+        said = self.program(INSTALL, **more)
+        self.assertIn("allocator: None", said)
+        self.assertIn("native: False", said)
+        return next(line for line in said.splitlines() if "plug-in interface" in line)
+
+    def builds(self):
+        return sorted(glob.glob(os.path.join(self.cache, "*.so")))
+
+    def leftovers(self):
+        return glob.glob(os.path.join(self.cache, "*.part"))
+
+
+class InstallTest(NativeTest):
+    def test_the_class_is_compiled_once_and_serves_memory(self):
+        said = self.program(INSTALL + """
+c10.fake_init(1)
+block = c10.fake_alloc(5 << 20)
+assert vmmcache.memory_allocated(0) >= 5 << 20
+c10.fake_free(block)
+assert vmmcache.memory_allocated(0) == 0
+""")
+        self.assertIn("allocator: b'vmmcache'", said)
+        self.assertIn("native: True", said)
+        self.assertNotIn("plug-in interface", said)
+        first = self.builds()
+        self.assertEqual(len(first), 1)
+        self.assertEqual(stat.S_IMODE(os.stat(self.cache).st_mode), 0o700)
+        written = os.stat(first[0]).st_mtime_ns
+        self.assertIn("native: True", self.program(INSTALL, CXX="/nowhere/compiler"))
+        self.assertEqual(self.builds(), first)
+        self.assertEqual(os.stat(first[0]).st_mtime_ns, written)
+        self.assertEqual(self.leftovers(), [])
+
+    def test_what_does_not_work_is_told(self):
+        self.prepare()
+        said = self.program(INSTALL)
+        self.assertIn("MemPool with an allocator of its own", said)
+        self.assertNotIn("NCCL", said)
+
+    def test_functions_of_pytorch_are_not_replaced(self):
+        self.prepare()
+        self.program(LOAD + """
+vmmcache.install(native=True)
+assert vmmcache.capabilities()['patched'] == []
+assert vmmcache.capabilities()['cudnn_benchmark'] and vmmcache.capabilities()['cuda_graphs']
+vmmcache.install(native=None)
+vmmcache.install(native=True)
+try:
+    vmmcache.install(native=False)
+except vmmcache.InstallError as error:
+    print(error)
+else:
+    raise SystemExit('a second install() with another allocator was accepted')
+""")
+
+    def test_the_plug_in_can_be_chosen(self):
+        said = self.program(LOAD + "vmmcache.install(native=False)\n"
+                                   "print(c10.fake_allocator_name(), torch._C.current is not None)")
+        self.assertIn("None True", said)
+        self.assertEqual(self.builds(), [])
+
+    def test_a_wrong_choice_is_refused(self):
+        self.fails(LOAD + "vmmcache.install(native='yes')", "TypeError", "native must be", fake=False,
+                   **self.environment())
+
+    def test_two_processes_make_one_build(self):
+        environment = {**os.environ, **self.environment(), "PYTHONWARNINGS": "ignore"}
+        running = [subprocess.Popen([sys.executable, "-B", "-c", INSTALL], env=environment, text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(2)]
+        for process in running:
+            said = process.communicate(timeout=100)[0]
+            self.assertEqual(process.returncode, 0, said)
+            self.assertIn("native: True", said)
+        self.assertEqual(len(self.builds()), 1)
+        self.assertEqual(self.leftovers(), [])
+
+    def test_each_version_of_pytorch_has_its_build(self):
+        self.prepare()
+        self.program("import torch\ntorch.version.git_version = 'abc'\n" + INSTALL)
+        self.assertEqual(len(self.builds()), 2)
+
+    def test_the_command_tells_whether_the_class_works(self):
+        status, said = run_python("import vmmcache.__main__ as command; command.main([])", **self.environment())
+        self.assertEqual(status, 0, said)
+        self.assertIn("allocator class: the first install(native=True) compiles it", said)
+        self.prepare()
+        self.assertIn("allocator class: compiled",
+                      run_python("import vmmcache.__main__ as command; command.main([])", **self.environment())[1])
+
+
+class FallbackTest(NativeTest):
+    """install() uses the plug-in and says in one line what is missing."""
+
+    def test_no_compiler(self):
+        self.assertIn("there is no C++ compiler (/nowhere/c++)", self.refusal(CXX="/nowhere/c++"))
+        self.assertIn("there is no C++ compiler (c++, g++, clang++)", self.refusal(CXX="", PATH="/nowhere"))
+
+    def test_demanded_the_class_is_an_error(self):
+        self.fails(LOAD + "vmmcache.install(native=True)", "InstallError", "there is no C++ compiler", fake=False,
+                   **self.environment(CXX="/nowhere/c++"))
+
+    def test_no_headers(self):
+        os.rename(os.path.join(self.packages, "torch", "include"), os.path.join(self.folder, "gone"))
+        self.assertIn("PyTorch's headers are missing", self.refusal())
+
+    def test_no_cuda_headers(self):
+        for header in native_tree.CUDA_HEADERS:
+            os.remove(os.path.join(self.packages, "nvidia", "cu13", "include", header))
+        environment = {"CUDA_HOME": "", "CUDA_PATH": ""}
+        if os.path.exists("/usr/local/cuda/include/cuda_runtime_api.h"):
+            self.skipTest("this machine has a CUDA toolkit")
+        self.assertIn("CUDA's header cuda_runtime_api.h is missing", self.refusal(**environment))
+
+    def test_an_old_pytorch(self):
+        with open(os.path.join(self.packages, "torch", "__init__.py"), "a", encoding="utf-8") as file:
+            file.write("\n__version__ = '2.8.1'\n")
+        self.assertIn("PyTorch 2.8.1 is older than 2.9", self.refusal())
+
+    def test_a_class_with_a_new_function(self):
+        path = os.path.join(self.packages, "torch", "include", "c10", "cuda", "CUDACachingAllocator.h")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.replace("virtual std::string name() = 0;",
+                                    "virtual std::string name() = 0; virtual void later() = 0;"))
+        told = self.refusal()
+        self.assertIn("does not compile against PyTorch 2.11.0+fake", told)
+        self.assertIn("error", told)
+        self.assertEqual(self.builds() + self.leftovers(), [])
+
+    def test_another_abi(self):
+        """Its symbols have other names than those of the libraries."""
+        with open(os.path.join(self.packages, "torch", "__init__.py"), "a", encoding="utf-8") as file:
+            file.write("\ndef compiled_with_cxx11_abi():\n    return False\n")
+        self.assertIn("its build cannot be loaded", self.refusal())
+
+    def test_an_allocator_in_use(self):
+        self.prepare()
+        self.fails(INSTALL.replace("vmmcache.install(native=None)", """
+    vmmcache.install(native=None)
+    c10.fake_init(1)
+    from vmmcache import _native
+    _native.install(torch)"""), "PyTorch has used its own allocator already", fake=False, **self.environment())
+
+    def test_a_folder_that_others_can_write(self):
+        os.mkdir(self.cache)
+        os.chmod(self.cache, 0o777)
+        told = self.refusal()
+        self.assertIn("other users can write to", told)
+        self.assertIn("VMMCACHE_CACHE", told)
+        self.assertEqual(os.listdir(self.cache), [])
+
+    def test_a_folder_that_is_a_file(self):
+        with open(self.cache, "w", encoding="ascii"):
+            pass
+        self.assertIn("the folder of builds cannot be made", self.refusal())
+
+    def test_a_build_that_is_broken(self):
+        self.prepare()
+        with open(self.builds()[0], "wb") as file:
+            file.write(b"not a library")
+        self.assertIn("its build cannot be loaded", self.refusal())
+
+
+if __name__ == "__main__":
+    unittest.main()

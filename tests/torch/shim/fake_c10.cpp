@@ -1,0 +1,192 @@
+/* The fake PyTorch: see fake_c10.hpp. */
+#include "torch/shim/fake_c10.hpp"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+fake_c10 &fake()
+{
+    static fake_c10 state = {};
+    return state;
+}
+
+/* ---- CUDA's runtime ------------------------------------------------------------------------- */
+
+static cudaError_t copy_note(const char *function, size_t bytes)
+{
+    fake().copy = { function, bytes };
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *, const void *, size_t bytes, cudaMemcpyKind)
+{
+    return copy_note("cudaMemcpy", bytes);
+}
+
+cudaError_t cudaMemcpyAsync(void *, const void *, size_t bytes, cudaMemcpyKind, cudaStream_t)
+{
+    return copy_note("cudaMemcpyAsync", bytes);
+}
+
+cudaError_t cudaMemcpyPeerAsync(void *, int, const void *, int, size_t bytes, cudaStream_t)
+{
+    return copy_note("cudaMemcpyPeerAsync", bytes);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
+{
+    fake().peer = peer;
+    return fake().peer_error;
+}
+
+cudaError_t cudaGetLastError()
+{
+    return fake().peer_error;
+}
+
+namespace c10
+{
+
+Error::Error(std::string text) : text_(std::move(text))
+{
+}
+
+Error::~Error() = default;
+
+const char *Error::what() const noexcept
+{
+    return text_.c_str();
+}
+
+Allocator::~Allocator() = default;
+
+DeleterFnPtr Allocator::raw_deleter() const
+{
+    return nullptr;
+}
+
+DeviceAllocator::DeviceAllocator() = default;
+DeviceAllocator::~DeviceAllocator() = default;
+GatheredContext::~GatheredContext() = default;
+FreeMemoryCallback::~FreeMemoryCallback() = default;
+
+void SetAllocator(DeviceType, Allocator *allocator, uint8_t priority)
+{
+    if (priority < fake().priority)
+        return;
+    fake().registered = allocator;
+    fake().priority = priority;
+}
+
+Allocator *GetAllocator(const DeviceType &)
+{
+    return fake().registered;
+}
+
+bool memoryProfilingEnabled()
+{
+    return fake().profiler.is_enabled;
+}
+
+void reportMemoryUsageToProfiler(void *, int64_t bytes, size_t allocated, size_t reserved, Device)
+{
+    fake().profiler.bytes += bytes;
+    fake().profiler.allocated = allocated;
+    fake().profiler.reserved = reserved;
+}
+
+void reportOutOfMemoryToProfiler(int64_t bytes, size_t, size_t, Device)
+{
+    fake().profiler.oom_bytes = bytes;
+}
+
+FreeMemoryRegistry *FreeCudaMemoryCallbacksRegistry()
+{
+    static FreeMemoryRegistry registry;
+    return &registry;
+}
+
+namespace impl
+{
+
+struct fake_vtable final : PyInterpreterVTable {
+    void trace_gpu_memory_allocation(DeviceType, uintptr_t ptr) const override
+    {
+        fake().trace.allocated = ptr;
+    }
+    void trace_gpu_memory_deallocation(DeviceType, uintptr_t ptr) const override
+    {
+        fake().trace.freed = ptr;
+    }
+};
+
+const PyInterpreter *GPUTrace::get_trace()
+{
+    static const fake_vtable vtable;
+    static const PyInterpreter interpreter = { &vtable };
+    return fake().has_interpreter ? &interpreter : nullptr;
+}
+
+} // namespace impl
+
+namespace cuda
+{
+
+DeviceIndex current_device()
+{
+    return fake().device;
+}
+
+CUDAStream getCurrentCUDAStream(DeviceIndex)
+{
+    return CUDAStream(Stream(fake().stream));
+}
+
+CUDAGuard::CUDAGuard(DeviceIndex device) : before_(fake().device)
+{
+    fake().device = device;
+}
+
+CUDAGuard::~CUDAGuard()
+{
+    fake().device = before_;
+}
+
+namespace CUDACachingAllocator
+{
+
+std::atomic<CUDAAllocator *> allocator{ nullptr };
+
+} // namespace CUDACachingAllocator
+} // namespace cuda
+} // namespace c10
+
+/* ---- For Python's tests --------------------------------------------------------------------- */
+
+extern "C" {
+
+/* The name of the allocator in use; NULL: none was installed. */
+C10_EXPORT const char *fake_allocator_name()
+{
+    static std::string name;
+    auto *current = c10::cuda::CUDACachingAllocator::allocator.load();
+    if (current == nullptr)
+        return nullptr;
+    name = current->name();
+    return name.c_str();
+}
+
+C10_EXPORT void fake_init(int count)
+{
+    c10::cuda::CUDACachingAllocator::allocator.load()->init(count);
+}
+
+C10_EXPORT void *fake_alloc(size_t bytes)
+{
+    return c10::cuda::CUDACachingAllocator::allocator.load()->raw_alloc(bytes);
+}
+
+C10_EXPORT void fake_free(void *ptr)
+{
+    c10::cuda::CUDACachingAllocator::allocator.load()->raw_delete(ptr);
+}
+}

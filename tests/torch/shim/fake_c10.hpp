@@ -1,0 +1,41 @@
+/*
+ * What tests set and see of the PyTorch that is not there: see include/c10/fake.h. fake_c10.cpp is both libc10.so and
+ * libc10_cuda.so of a fake PyTorch.
+ */
+#ifndef VMM_TEST_FAKE_C10_HPP
+#define VMM_TEST_FAKE_C10_HPP
+
+#include "c10/fake.h"
+
+struct fake_profiler {
+    bool is_enabled;
+    int64_t bytes; /* sum of what was reported */
+    size_t allocated, reserved;
+    int64_t oom_bytes;
+};
+
+struct fake_copy {
+    const char *function; /* the last function of CUDA that copied */
+    size_t bytes;
+};
+
+struct fake_gpu_trace {
+    uintptr_t allocated, freed; /* the last ones */
+};
+
+struct fake_c10 {
+    c10::DeviceIndex device;
+    cudaStream_t stream;
+    bool has_interpreter;
+    fake_profiler profiler;
+    fake_copy copy;
+    fake_gpu_trace trace;
+    int peer; /* the last device that CUDA was asked to give access to; -1: none */
+    cudaError_t peer_error;
+    c10::Allocator *registered;
+    uint8_t priority;
+};
+
+C10_EXPORT fake_c10 &fake();
+
+#endif

@@ -1,0 +1,104 @@
+/* The program of the shim's tests: see shim_support.hpp. usage: PROGRAM sim|host */
+#include "torch/shim/shim_support.hpp"
+
+#include <cstring>
+
+std::function<int(size_t)> on_pressure;
+
+static hooks opened;
+static const vmm_torch_functions *functions;
+static vmm_driver_kind driver;
+
+extern "C" const char *vmm_shim_install(const vmm_torch_functions *functions);
+
+caching::CUDAAllocator &shim()
+{
+    return *caching::allocator.load();
+}
+
+const hooks &plugin()
+{
+    return opened;
+}
+
+const vmm_torch_functions &provider()
+{
+    return *functions;
+}
+
+std::string &logged()
+{
+    static std::string line;
+    return line;
+}
+
+bool has(const std::string &text, const char *part)
+{
+    if (text.find(part) == std::string::npos)
+        print_error("'%s' is not in '%s'\n", part, text.c_str());
+    return text.find(part) != std::string::npos;
+}
+
+struct fake_context final : c10::GatheredContext {
+};
+
+static std::shared_ptr<c10::GatheredContext> context_gather()
+{
+    return std::make_shared<fake_context>();
+}
+
+void history_record(bool is_enabled, caching::RecordContext when, size_t entries, bool clears,
+                    const std::vector<std::string> &skipped)
+{
+#if VMM_TEST_TORCH >= 210
+    shim().recordHistory(is_enabled, context_gather, entries, when, clears, skipped);
+#else
+    (void)skipped;
+    shim().recordHistory(is_enabled, context_gather, entries, when, clears);
+#endif
+}
+
+uint64_t live_blocks(int device)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    vmm_torch_stats kinds = {};
+    assert_ok(provider().stats_get(device, &stats, &kinds));
+    return stats.allocations.current;
+}
+
+static void log_store(void *, const char *line)
+{
+    logged() = line;
+}
+
+static int pressure_forward(void *, vmm_pool *, size_t bytes)
+{
+    return on_pressure ? on_pressure(bytes) : 0;
+}
+
+static int shim_install(void **)
+{
+    opened = hooks_open(VMM_TORCH_LIBRARY);
+    void *library = dlopen(VMM_TORCH_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    functions = hook_find<const vmm_torch_functions *()>(library, "vmm_torch_provider")();
+    vmm_config config = VMM_CONFIG_INIT;
+    config.driver = driver;
+    config.device_bytes = device_bytes;
+    config.log = log_store;
+    config.pressure = pressure_forward;
+    config.peer_devices = 3;
+    assert_ok(opened.configure(&config));
+    vmm_torch_functions old = *functions;
+    old.version++;
+    assert_true(has(vmm_shim_install(&old), "of another version"));
+    assert_null(vmm_shim_install(functions));
+    assert_false(shim().initialized());
+    shim().init(shim_devices);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    driver = argc > 1 && std::strcmp(argv[1], "host") == 0 ? VMM_DRIVER_HOST : VMM_DRIVER_SIM;
+    return tests_run(shim_install, nullptr);
+}

@@ -1,0 +1,59 @@
+/*
+ * What the tests of the shim share: the allocator, installed in a fake PyTorch of the version that the program was built
+ * for, on the driver that the command line names.
+ */
+#ifndef VMM_TEST_SHIM_SUPPORT_HPP
+#define VMM_TEST_SHIM_SUPPORT_HPP
+
+/* cmocka's macros have names of functions of <sstream>: it comes after it. */
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include "torch/shim/fake_c10.hpp"
+
+#include "torch/hooks.hpp"
+#include "vmmcache/torch_provider.h"
+
+namespace caching = c10::cuda::CUDACachingAllocator;
+using c10::MempoolId_t;
+
+constexpr uint64_t device_bytes = 256 * MIB;
+constexpr int shim_devices = 2;
+
+/* The allocator as PyTorch sees it. */
+caching::CUDAAllocator &shim();
+/* The library's own view of it. */
+const hooks &plugin();
+const vmm_torch_functions &provider();
+/* The last line of the library's log. */
+std::string &logged();
+
+/* What the program's pressure function does. */
+extern std::function<int(size_t)> on_pressure;
+
+bool has(const std::string &text, const char *part);
+
+/* The text of the exception of type Error that a call throws; fails the test if it throws nothing. */
+template <class Error, class Call> std::string thrown(Call call)
+{
+    try {
+        call();
+    } catch (const Error &error) {
+        return error.what();
+    }
+    fail_msg("nothing was thrown");
+    return "";
+}
+
+/* Functions whose form differs between versions. */
+inline caching::SnapshotInfo snapshot_of(MempoolId_t id = { 0, 0 })
+{
+    return shim().snapshot(id);
+}
+
+void history_record(bool is_enabled, caching::RecordContext when, size_t entries = 1000,
+                    bool clears = true, const std::vector<std::string> &skipped = {});
+
+/* Blocks of one device in use, as the library counts them. */
+uint64_t live_blocks(int device = 0);
+
+#endif

@@ -1,0 +1,310 @@
+/* The shim's recording: snapshots, contexts, annotations and trackers. */
+#include "torch/shim/shim_support.hpp"
+
+#include <algorithm>
+#include <thread>
+
+using caching::RecordContext;
+using action = caching::TraceEntry::Action;
+
+static const caching::BlockInfo *block_at(const caching::SnapshotInfo &snapshot, const void *ptr)
+{
+    for (const caching::SegmentInfo &segment : snapshot.segments) {
+        size_t address = segment.address;
+        for (const caching::BlockInfo &block : segment.blocks) {
+            if (address == reinterpret_cast<uintptr_t>(ptr))
+                return &block;
+            address += block.size;
+        }
+    }
+    return nullptr;
+}
+
+static std::vector<caching::TraceEntry> trace_of_device_0()
+{
+    return snapshot_of().device_traces[0];
+}
+
+static size_t count_of(const std::vector<caching::TraceEntry> &trace, action wanted)
+{
+    return static_cast<size_t>(
+        std::count_if(trace.begin(), trace.end(), [wanted](const caching::TraceEntry &entry) {
+            return entry.action_ == wanted;
+        }));
+}
+
+TEST(a_snapshot_without_history_has_memory_only)
+{
+    void *block = shim().raw_alloc(5 * MIB);
+    caching::SnapshotInfo snapshot = snapshot_of();
+    assert_int_equal(snapshot.device_traces.size(), shim_devices);
+    assert_int_equal(snapshot.device_traces[0].size(), 0);
+    const caching::BlockInfo *found = block_at(snapshot, block);
+    assert_non_null(found);
+    assert_int_equal(found->requested_size, 5 * MIB);
+    assert_true(found->allocated && found->active);
+    assert_null(found->context_when_allocated.get());
+    for (const caching::SegmentInfo &segment : snapshot.segments) {
+        size_t sum = 0;
+        for (const caching::BlockInfo &each : segment.blocks)
+            sum += each.size;
+        assert_int_equal(sum, segment.total_size);
+        assert_true(segment.is_expandable);
+    }
+    assert_true(snapshot.config_metadata.expandable_segments);
+    shim().raw_delete(block);
+}
+
+TEST(history_has_each_event_with_its_context)
+{
+    assert_false(shim().isHistoryEnabled());
+    history_record(true, RecordContext::ALL);
+    assert_true(shim().isHistoryEnabled());
+    void *kept = shim().raw_alloc(5 * MIB);
+    shim().raw_delete(shim().raw_alloc(MIB));
+    caching::SnapshotInfo snapshot = snapshot_of();
+    const auto &trace = snapshot.device_traces[0];
+    assert_int_equal(count_of(trace, action::ALLOC), 2);
+    assert_int_equal(count_of(trace, action::FREE_REQUESTED), 1);
+    assert_int_equal(count_of(trace, action::FREE_COMPLETED), 1);
+    for (const caching::TraceEntry &entry : trace) {
+        bool is_call = entry.action_ != action::SNAPSHOT;
+        assert_true((entry.context_ != nullptr) == is_call);
+        assert_true(entry.time_.t_ > 0);
+    }
+    assert_non_null(block_at(snapshot, kept)->context_when_allocated.get());
+    history_record(false, RecordContext::NEVER);
+    assert_false(shim().isHistoryEnabled());
+    assert_int_equal(trace_of_device_0().size(), 0);
+    shim().raw_delete(kept);
+}
+
+/* How many copies of a context the snapshot and the recording hold. */
+TEST(contexts_live_as_long_as_events_and_blocks)
+{
+    history_record(true, RecordContext::ALL, 4);
+    void *kept = shim().raw_alloc(5 * MIB);
+    std::weak_ptr<c10::GatheredContext> of_kept, of_freed;
+    {
+        void *freed = shim().raw_alloc(MIB);
+        caching::SnapshotInfo snapshot = snapshot_of();
+        of_kept = block_at(snapshot, kept)->context_when_allocated;
+        of_freed = block_at(snapshot, freed)->context_when_allocated;
+        shim().raw_delete(freed);
+    }
+    assert_false(of_freed.expired()); /* its events are in the history */
+    for (int i = 0; i < 8; i++)
+        shim().raw_delete(shim().raw_alloc(2 * MIB));
+    assert_true(of_freed.expired()); /* the ring has overwritten them */
+    assert_false(of_kept.expired()); /* the block is live */
+    shim().raw_delete(kept);
+    for (int i = 0; i < 8; i++)
+        shim().raw_delete(shim().raw_alloc(2 * MIB));
+    assert_true(of_kept.expired());
+    history_record(false, RecordContext::NEVER);
+}
+
+TEST(contexts_can_be_left_out)
+{
+    history_record(true, RecordContext::NEVER);
+    shim().raw_delete(shim().raw_alloc(MIB));
+    for (const caching::TraceEntry &entry : trace_of_device_0())
+        assert_null(entry.context_.get());
+    history_record(true, RecordContext::ALLOC);
+    shim().raw_delete(shim().raw_alloc(MIB));
+    for (const caching::TraceEntry &entry : trace_of_device_0())
+        assert_true((entry.context_ != nullptr) ==
+                    (entry.action_ == action::ALLOC || entry.action_ == action::SEGMENT_MAP));
+    history_record(false, RecordContext::NEVER);
+}
+
+TEST(the_same_settings_keep_the_history)
+{
+    history_record(true, RecordContext::ALL);
+    shim().raw_delete(shim().raw_alloc(MIB));
+    history_record(true, RecordContext::ALL, 1000, false);
+    assert_int_equal(count_of(trace_of_device_0(), action::ALLOC), 1);
+    history_record(true, RecordContext::ALL, 1000, true);
+    assert_int_equal(count_of(trace_of_device_0(), action::ALLOC), 0);
+    history_record(false, RecordContext::NEVER);
+}
+
+TEST(the_compilers_context_is_kept)
+{
+    std::string outer = "frame 0", inner = "frame 1";
+    history_record(true, RecordContext::ALL);
+    shim().pushCompileContext(outer);
+    shim().pushCompileContext(inner);
+    shim().popCompileContext();
+    void *block = shim().raw_alloc(MIB);
+    shim().popCompileContext();
+    shim().popCompileContext(); /* one too many does nothing */
+    shim().raw_delete(block);
+    for (const caching::TraceEntry &entry : trace_of_device_0()) {
+        if (entry.action_ == action::ALLOC)
+            assert_string_equal(entry.compile_context_.c_str(), "frame 0");
+        if (entry.action_ == action::FREE_REQUESTED)
+            assert_string_equal(entry.compile_context_.c_str(), "");
+    }
+    history_record(false, RecordContext::NEVER);
+}
+
+#if VMM_TEST_TORCH >= 210
+TEST(metadata_of_the_user_is_kept)
+{
+    history_record(true, RecordContext::ALL);
+    shim().setUserMetadata("step 5");
+    assert_string_equal(shim().getUserMetadata().c_str(), "step 5");
+    shim().raw_delete(shim().raw_alloc(MIB));
+    shim().setUserMetadata("");
+    assert_string_equal(trace_of_device_0().front().user_metadata_.c_str(), "step 5");
+    history_record(false, RecordContext::NEVER);
+}
+
+TEST(actions_can_be_skipped)
+{
+    history_record(true, RecordContext::ALL, 1000, true, { "alloc", "free_requested" });
+    shim().raw_delete(shim().raw_alloc(MIB));
+    caching::SnapshotInfo snapshot = snapshot_of();
+    assert_int_equal(count_of(snapshot.device_traces[0], action::ALLOC), 0);
+    assert_int_equal(count_of(snapshot.device_traces[0], action::FREE_REQUESTED), 0);
+    assert_int_equal(count_of(snapshot.device_traces[0], action::FREE_COMPLETED), 1);
+    history_record(false, RecordContext::NEVER);
+}
+#endif
+
+#if VMM_TEST_TORCH >= 211
+TEST(traces_can_be_left_out)
+{
+    history_record(true, RecordContext::NEVER);
+    shim().raw_delete(shim().raw_alloc(MIB));
+    assert_int_equal(shim().snapshot({ 0, 0 }, false).device_traces[0].size(), 0);
+    assert_true(shim().snapshot({ 0, 0 }, true).device_traces[0].size() > 0);
+    history_record(false, RecordContext::NEVER);
+}
+#endif
+
+TEST(annotations_are_in_snapshots)
+{
+    shim().recordAnnotation({ { "name", "ignored" } }); /* nothing is recorded */
+    history_record(true, RecordContext::NEVER, 2);
+    for (const char *name : { "first", "second", "third" })
+        shim().recordAnnotation({ { "name", name }, { "stage", "START" } });
+    caching::SnapshotInfo snapshot = snapshot_of();
+    assert_int_equal(snapshot.external_annotations.size(), 2); /* the last ones */
+    assert_string_equal(snapshot.external_annotations[0].metadata_["name"].c_str(), "second");
+    assert_string_equal(snapshot.external_annotations[1].metadata_["stage"].c_str(), "START");
+    assert_true(snapshot.external_annotations[1].time_.t_ > 0);
+    history_record(false, RecordContext::NEVER);
+    assert_int_equal(snapshot_of().external_annotations.size(), 0);
+}
+
+TEST(wrong_recordings_are_refused)
+{
+    auto record = [] {
+#if VMM_TEST_TORCH >= 210
+        shim().recordHistory(true, nullptr, 10, RecordContext::ALL, true, {});
+#else
+        shim().recordHistory(true, nullptr, 10, RecordContext::ALL, true);
+#endif
+    };
+    (void)thrown<c10::Error>(record);
+    assert_false(shim().isHistoryEnabled());
+}
+
+/* Trackers stay, so this one keeps what it hears in memory that stays too. */
+struct tracked {
+    int action;
+    size_t address, bytes;
+};
+static std::vector<tracked> &heard()
+{
+    static auto *entries = new std::vector<tracked>;
+    return *entries;
+}
+
+static size_t heard_count(action wanted)
+{
+    return static_cast<size_t>(
+        std::count_if(heard().begin(), heard().end(),
+                      [wanted](const tracked &entry) { return entry.action == wanted; }));
+}
+
+TEST(trackers_hear_of_each_change)
+{
+    shim().emptyCache();
+    shim().attachAllocatorTraceTracker([](const caching::TraceEntry &entry) {
+        heard().push_back({ entry.action_, entry.addr_, entry.size_ });
+    });
+    void *block = shim().raw_alloc(5 * MIB);
+    assert_int_equal(heard_count(action::ALLOC), 1);
+    assert_true(heard_count(action::SEGMENT_MAP) >= 1);
+    size_t mapped = 0;
+    for (const tracked &entry : heard())
+        mapped += entry.action == action::SEGMENT_MAP ? entry.bytes : 0;
+    assert_int_equal(mapped, shim().getDeviceStats(0).reserved_bytes[0].current);
+    shim().raw_delete(block);
+    assert_int_equal(heard_count(action::FREE_REQUESTED), 1);
+    assert_int_equal(heard_count(action::FREE_COMPLETED), 1);
+    shim().emptyCache();
+    size_t unmapped = 0;
+    for (const tracked &entry : heard())
+        unmapped += entry.action == action::SEGMENT_UNMAP ? entry.bytes : 0;
+    assert_int_equal(unmapped, mapped);
+    (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(2 * device_bytes); });
+    assert_int_equal(heard_count(action::OOM), 1);
+}
+
+TEST(a_tracker_that_throws_does_no_harm)
+{
+    static bool throws = true;
+    shim().attachAllocatorTraceTracker([](const caching::TraceEntry &) {
+        if (throws)
+            throw std::runtime_error("tracker");
+    });
+    shim().raw_delete(shim().raw_alloc(5 * MIB));
+    throws = false;
+}
+
+TEST(sizes_of_segments_are_by_stream)
+{
+    shim().emptyCache();
+    void *one = shim().raw_alloc_with_stream(5 * MIB, stream_of(0x40));
+    void *other = shim().raw_alloc_with_stream(100, stream_of(0x50));
+    auto sizes = shim().getExpandableSegmentSizes(0);
+    size_t sum = 0;
+    for (const caching::StreamSegmentSize &size : sizes) {
+        assert_true(size.is_small_pool == (size.stream == stream_of(0x50)));
+        sum += size.total_size;
+    }
+    assert_int_equal(sizes.size(), 2);
+    assert_int_equal(sum, shim().getDeviceStats(0).reserved_bytes[0].current);
+    shim().raw_delete(one);
+    shim().raw_delete(other);
+}
+
+#if VMM_TEST_TORCH >= 212
+TEST(no_request_is_rejected_early)
+{
+    static bool is_called = false;
+    shim().attachOomRejectionObserver([](int64_t, size_t, size_t, size_t) { is_called = true; });
+    (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(2 * device_bytes); });
+    assert_false(is_called);
+}
+#endif
+
+TEST(threads_record_while_snapshots_are_taken)
+{
+    history_record(true, RecordContext::ALL, 64);
+    std::vector<std::thread> threads;
+    for (unsigned number = 0; number < 3; number++)
+        threads.emplace_back([number] {
+            for (unsigned i = 1; i < 500; i++)
+                shim().raw_delete(shim().raw_alloc_with_stream(i * 64, stream_of(0x100 + number)));
+        });
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(snapshot_of().device_traces.size(), shim_devices);
+    for (std::thread &thread : threads)
+        thread.join();
+    history_record(false, RecordContext::NEVER);
+}

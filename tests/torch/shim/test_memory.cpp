@@ -1,0 +1,301 @@
+/* The shim's functions for memory, devices, limits and statistics. */
+#include "torch/shim/shim_support.hpp"
+
+#include <thread>
+
+TEST(it_is_pytorchs_allocator)
+{
+    assert_true(shim().initialized());
+    assert_string_equal(shim().name().c_str(), "vmmcache");
+    assert_ptr_equal(c10::GetAllocator(c10::kCUDA), &shim());
+    assert_int_equal(fake().priority, 255);
+    assert_true(shim().isEnabled());
+    shim().enable(true);
+    assert_true(has(thrown<c10::NotImplementedError>([] { shim().enable(false); }), "no_caching"));
+}
+
+TEST(a_data_pointer_owns_its_block)
+{
+    fake().stream = stream_of(0x40);
+    {
+        c10::DataPtr block = shim().allocate(3 * MIB);
+        assert_non_null(block.get());
+        assert_ptr_equal(block.get(), block.get_context());
+        assert_true(block.get_deleter() == shim().raw_deleter());
+        assert_int_equal(block.device().index(), 0);
+        assert_int_equal(live_blocks(), 1);
+        vmm_item item = VMM_ITEM_INIT;
+        int device = -1;
+        assert_ok(provider().find(block.get(), &item, &device));
+        assert_ptr_equal(item.stream, stream_of(0x40));
+        assert_int_equal(item.requested_bytes, 3 * MIB);
+    }
+    assert_int_equal(live_blocks(), 0);
+    fake().stream = nullptr;
+}
+
+TEST(no_bytes_are_no_block)
+{
+    c10::DataPtr nothing = shim().allocate(0);
+    assert_null(nothing.get());
+    assert_null(shim().raw_alloc(0));
+    shim().raw_delete(nullptr);
+    shim().recordStream(nothing, c10::cuda::CUDAStream(c10::Stream(stream_of(0x50))));
+    assert_int_equal(live_blocks(), 0);
+}
+
+TEST(devices_have_separate_memory)
+{
+    fake().device = 1;
+    c10::DataPtr block = shim().allocate(MIB);
+    void *raw = shim().raw_alloc(MIB);
+    fake().device = 0;
+    assert_int_equal(block.device().index(), 1);
+    assert_int_equal(live_blocks(1), 2);
+    assert_int_equal(live_blocks(0), 0);
+    shim().raw_delete(raw); /* whatever the current device is */
+    assert_int_equal(live_blocks(1), 1);
+}
+
+TEST(a_wrong_pointer_is_refused)
+{
+    void *block = shim().raw_alloc_with_stream(2 * MIB, stream_of(0x40));
+    char *inside = static_cast<char *>(block) + 512;
+    assert_true(has(thrown<c10::Error>([&] { shim().raw_delete(inside); }), "free"));
+    shim().raw_delete(block);
+    assert_true(has(thrown<c10::Error>([&] { shim().raw_delete(block); }), "free"));
+    logged().clear();
+    shim().raw_deleter()(block); /* a deleter must not throw */
+    assert_true(has(logged(), "VMM_ERR_UNKNOWN_POINTER"));
+}
+
+TEST(a_block_of_the_plug_in_is_freed_too)
+{
+    void *block = plugin().try_alloc(3 * MIB, 0, nullptr); /* the provider has no note of it */
+    shim().raw_delete(block);
+    assert_int_equal(live_blocks(), 0);
+    block = shim().raw_alloc(3 * MIB);
+    plugin().free(block, 3 * MIB, 0, nullptr); /* its note stays */
+    void *other = shim().raw_alloc(2 * MIB + 1);
+    shim().raw_delete(other);
+    assert_int_equal(shim().getDeviceStats(0).requested_bytes[0].current, 0);
+}
+
+TEST(out_of_memory_is_pytorchs_error)
+{
+    static std::vector<size_t> observed; /* observers stay for good */
+    shim().attachOutOfMemoryObserver(
+        [](int64_t device, size_t bytes, size_t total, size_t free_bytes) {
+            observed = { static_cast<size_t>(device), bytes, total, free_bytes };
+        });
+    fake().profiler.is_enabled = true;
+    std::string text =
+        thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(2 * device_bytes); });
+    fake().profiler.is_enabled = false;
+    assert_true(has(text, "CUDA out of memory. Tried to allocate 536870912 bytes. GPU 0"));
+    assert_int_equal(fake().profiler.oom_bytes, 2 * device_bytes);
+    assert_int_equal(observed.size(), 4);
+    assert_int_equal(observed[1], 2 * device_bytes);
+    assert_int_equal(observed[2], device_bytes);
+    shim().attachOutOfMemoryObserver(
+        [](int64_t, size_t, size_t, size_t) { throw std::runtime_error("observer"); });
+    (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(2 * device_bytes); });
+}
+
+struct hoard final : c10::FreeMemoryCallback {
+    static void *block;
+    bool Execute() override
+    {
+        bool has_block = block != nullptr;
+        shim().raw_delete(block);
+        block = nullptr;
+        return has_block;
+    }
+};
+void *hoard::block;
+
+TEST(pytorch_frees_memory_before_a_request_fails)
+{
+    auto &entries = c10::FreeCudaMemoryCallbacksRegistry()->entries;
+    entries["hoard"] = [] { return std::make_unique<hoard>(); };
+    hoard::block = shim().raw_alloc(200 * MIB);
+    bool is_asked = false;
+    on_pressure = [&is_asked](size_t) {
+        is_asked = true;
+        return 0;
+    };
+    void *block = shim().raw_alloc(200 * MIB);
+    assert_null(hoard::block);
+    assert_false(is_asked); /* the program's function is the last resort */
+    on_pressure = nullptr;
+    entries.clear();
+    shim().raw_delete(block);
+}
+
+TEST(other_streams_are_recorded)
+{
+    c10::DataPtr block = shim().allocate(MIB);
+    c10::Stream other(stream_of(0x60));
+    shim().recordStream(block, c10::cuda::CUDAStream(other));
+    static_cast<c10::DeviceAllocator &>(shim()).recordStream(block, other);
+    int foreign;
+    c10::DataPtr elsewhere(
+        &foreign, &foreign, [](void *) {}, c10::Device(c10::kCUDA, 0));
+    shim().recordStream(elsewhere, c10::cuda::CUDAStream(other)); /* not ours: nothing happens */
+}
+
+TEST(the_base_of_an_address_is_found)
+{
+    char *block = static_cast<char *>(shim().raw_alloc(3 * MIB));
+    size_t bytes = 0;
+    assert_ptr_equal(shim().getBaseAllocation(block + MIB, &bytes), block);
+    assert_true(bytes >= 3 * MIB);
+    shim().raw_delete(block);
+    (void)thrown<c10::Error>([&] { (void)shim().getBaseAllocation(&bytes, nullptr); });
+}
+
+TEST(copies_take_the_way_that_works)
+{
+    int from = 1, to = 0;
+    shim().copy_data(&to, &from, 4);
+    assert_string_equal(fake().copy.function, "cudaMemcpy");
+    struct {
+        int to, from;
+        bool has_access;
+        const char *function;
+    } cases[] = { { 0, 0, false, "cudaMemcpyAsync" },
+                  { 0, 1, true, "cudaMemcpyAsync" },
+                  { 0, 1, false, "cudaMemcpyPeerAsync" } };
+    for (const auto &each : cases) {
+        assert_int_equal(
+            shim().memcpyAsync(&to, each.to, &from, each.from, 4, nullptr, each.has_access), 0);
+        assert_string_equal(fake().copy.function, each.function);
+    }
+}
+
+TEST(peers_are_those_of_the_settings)
+{
+    shim().enablePeerAccess(0, 1);
+    assert_int_equal(fake().peer, 1);
+    fake().peer_error = cudaErrorPeerAccessAlreadyEnabled;
+    shim().enablePeerAccess(1, 0);
+    assert_int_equal(fake().peer, 0);
+    fake().peer_error = cudaSuccess;
+    assert_true(has(thrown<c10::Error>([] { shim().enablePeerAccess(5, 0); }), "peers="));
+    assert_int_equal(fake().device, 0);
+}
+
+TEST(memory_cannot_be_shared_yet)
+{
+    void *block = shim().raw_alloc(MIB);
+    assert_true(has(thrown<c10::NotImplementedError>([&] { (void)shim().shareIpcHandle(block); }),
+                    "cannot share"));
+    assert_true(has(thrown<c10::NotImplementedError>([] { (void)shim().getIpcDevPtr("handle"); }),
+                    "cannot open"));
+    shim().raw_delete(block);
+}
+
+TEST(limits_are_fractions)
+{
+    shim().raw_delete(shim().raw_alloc(1));
+    shim().emptyCache(); /* a limit does not take back what is there */
+    assert_true(shim().getMemoryFraction(0) == 1.0);
+    shim().setMemoryFraction(0.25, 0);
+    assert_true(shim().getMemoryFraction(0) == 0.25);
+    (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(100 * MIB); });
+    shim().setMemoryFraction(1.0, 0);
+    assert_true(has(thrown<c10::Error>([] { shim().setMemoryFraction(2.0, 0); }), "fraction of 2"));
+    size_t largest = 0;
+    shim().cacheInfo(0, &largest);
+    assert_in_range(largest, MIB, device_bytes);
+#if VMM_TEST_TORCH >= 210
+    std::pair<size_t, size_t> memory = shim().getMemoryInfo(0);
+    assert_int_equal(memory.second, device_bytes);
+    assert_in_range(memory.first, 1, device_bytes);
+#endif
+}
+
+TEST(an_empty_cache_has_no_memory)
+{
+    shim().raw_delete(shim().raw_alloc(32 * MIB));
+    assert_true(shim().getDeviceStats(0).reserved_bytes[0].current > 0);
+    shim().emptyCache();
+    assert_int_equal(shim().getDeviceStats(0).reserved_bytes[0].current, 0);
+}
+
+TEST(statistics_have_three_parts)
+{
+    shim().emptyCache();
+    shim().resetAccumulatedStats(0);
+    shim().resetPeakStats(0);
+    void *small = shim().raw_alloc(1000);
+    void *large = shim().raw_alloc(5 * MIB);
+    auto stats = shim().getDeviceStats(0);
+    assert_int_equal(stats.allocation[0].current, 2);
+    assert_int_equal(stats.allocation[1].current, 1);
+    assert_int_equal(stats.allocation[2].current, 1);
+    assert_int_equal(stats.requested_bytes[0].current, 1000 + 5 * MIB);
+    assert_int_equal(stats.allocated_bytes[1].current, 1024);
+    assert_int_equal(stats.reserved_bytes[0].current,
+                     stats.reserved_bytes[1].current + stats.reserved_bytes[2].current);
+    assert_int_equal(stats.segment[0].current, stats.segment[1].current + stats.segment[2].current);
+    assert_int_equal(stats.max_split_size, -1);
+    shim().raw_delete(small);
+    shim().raw_delete(large);
+    stats = shim().getDeviceStats(0);
+    assert_int_equal(stats.allocation[0].current, 0);
+    assert_int_equal(stats.allocation[0].peak, 2);
+    assert_int_equal(stats.allocation[0].allocated, 2);
+    assert_int_equal(stats.allocation[0].freed, 2);
+    shim().resetPeakStats(0);
+    shim().resetAccumulatedStats(0);
+    stats = shim().getDeviceStats(0);
+    assert_int_equal(stats.allocation[0].peak, 0);
+    assert_int_equal(stats.allocated_bytes[2].freed, 0);
+    assert_int_equal(stats.num_ooms, 0);
+}
+
+TEST(a_device_without_a_cache_has_zeros)
+{
+    auto stats = shim().getDeviceStats(5);
+    assert_int_equal(stats.reserved_bytes[0].peak, 0);
+    assert_true(shim().getMemoryFraction(5) == 1.0);
+    shim().resetPeakStats(5);
+}
+
+TEST(the_profiler_hears_of_memory)
+{
+    fake().profiler = {};
+    fake().profiler.is_enabled = true;
+    void *block = shim().raw_alloc(MIB);
+    assert_int_equal(fake().profiler.bytes, MIB);
+    assert_int_equal(fake().profiler.allocated, MIB);
+    shim().raw_delete(block);
+    assert_int_equal(fake().profiler.bytes, 0);
+    assert_int_equal(fake().profiler.allocated, 0);
+    fake().profiler.is_enabled = false;
+}
+
+TEST(python_hears_of_memory)
+{
+    fake().has_interpreter = true;
+    void *block = shim().raw_alloc(MIB);
+    assert_int_equal(fake().trace.allocated, reinterpret_cast<uintptr_t>(block));
+    shim().raw_delete(block);
+    assert_int_equal(fake().trace.freed, reinterpret_cast<uintptr_t>(block));
+    fake().has_interpreter = false;
+}
+
+TEST(threads_share_the_allocator)
+{
+    std::vector<std::thread> threads;
+    for (unsigned number = 0; number < 4; number++)
+        threads.emplace_back([number] {
+            cudaStream_t stream = stream_of(0x100 + number);
+            for (unsigned i = 1; i < 2000; i++)
+                shim().raw_delete(shim().raw_alloc_with_stream(i * 64, stream));
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    assert_int_equal(live_blocks(), 0);
+}

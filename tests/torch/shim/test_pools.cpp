@@ -1,0 +1,282 @@
+/* The shim's pools: routes, uses, and the states that graph trees save and restore. */
+#include "torch/shim/shim_support.hpp"
+
+#include <thread>
+
+static const MempoolId_t graph(0, 7);
+static const MempoolId_t other_graph(3, 0);
+
+static MempoolId_t pool_of(const void *block)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    int device;
+    assert_ok(provider().find(block, &item, &device));
+    return { item.pool_id.first, item.pool_id.second };
+}
+
+static caching::CUDAAllocator &capturing(const MempoolId_t &id, cudaStream_t captured)
+{
+    shim().beginAllocateToPool(0, id,
+                               [captured](cudaStream_t stream) { return stream == captured; });
+    return shim();
+}
+
+TEST(a_filter_selects_requests)
+{
+    cudaStream_t captured = stream_of(0x40);
+    capturing(graph, captured);
+    assert_int_equal(shim().getPoolUseCount(0, graph), 1);
+    void *inside = shim().raw_alloc_with_stream(MIB, captured);
+    void *outside = shim().raw_alloc_with_stream(MIB, stream_of(0x50));
+    shim().endAllocateToPool(0, graph);
+    void *later = shim().raw_alloc_with_stream(MIB, captured);
+    assert_true(pool_of(inside) == graph);
+    assert_true(pool_of(outside) == MempoolId_t(0, 0));
+    assert_true(pool_of(later) == MempoolId_t(0, 0));
+    for (void *block : { inside, outside, later })
+        shim().raw_delete(block);
+    shim().releasePool(0, graph);
+    assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+}
+
+TEST(the_filter_is_dropped_at_the_end)
+{
+    auto witness = std::make_shared<int>(0);
+    shim().beginAllocateToPool(0, graph, [witness](cudaStream_t) { return true; });
+    assert_int_equal(witness.use_count(), 2);
+    shim().endAllocateToPool(0, graph);
+    assert_int_equal(witness.use_count(), 1);
+    shim().releasePool(0, graph);
+}
+
+TEST(a_filter_that_throws_selects_nothing)
+{
+    shim().beginAllocateToPool(0, graph,
+                               [](cudaStream_t) -> bool { throw std::runtime_error("no"); });
+    void *block = shim().raw_alloc(MIB);
+    assert_true(pool_of(block) == MempoolId_t(0, 0));
+    shim().raw_delete(block);
+    shim().endAllocateToPool(0, graph);
+    shim().releasePool(0, graph);
+    assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+}
+
+TEST(a_pool_that_ends_takes_its_route_with_it)
+{
+    shim().beginAllocateToPool(0, graph, nullptr);
+    shim().releasePool(0, graph); /* the capture failed and was not ended */
+    (void)thrown<c10::Error>([] { shim().endAllocateToPool(0, graph); });
+    capturing(graph, stream_of(0x40));
+    void *block = shim().raw_alloc_with_stream(MIB, stream_of(0x40));
+    assert_true(pool_of(block) == graph);
+    shim().raw_delete(block);
+    shim().endAllocateToPool(0, graph);
+    shim().releasePool(0, graph);
+}
+
+/* As torch.cuda.use_mem_pool() begins a pool. */
+static void thread_begin()
+{
+    shim().beginAllocateToPool(0, graph, [thread = std::this_thread::get_id()](cudaStream_t) {
+        return std::this_thread::get_id() == thread;
+    });
+}
+
+static bool is_routed()
+{
+    void *block = shim().raw_alloc(MIB);
+    bool is_inside = pool_of(block) == graph;
+    shim().raw_delete(block);
+    return is_inside;
+}
+
+TEST(threads_use_one_pool_at_once)
+{
+    thread_begin();
+    std::thread(thread_begin).join();
+    assert_int_equal(shim().getPoolUseCount(0, graph), 2);
+    assert_true(is_routed());
+    shim().endAllocateToPool(0, graph); /* ends what this thread began */
+    assert_false(is_routed());
+    shim().endAllocateToPool(0, graph);
+    shim().releasePool(0, graph);
+    assert_int_equal(shim().getPoolUseCount(0, graph), 1);
+    shim().releasePool(0, graph);
+}
+
+TEST(a_capture_may_lie_in_the_use_of_its_pool)
+{
+    thread_begin();
+    capturing(graph, stream_of(0x40));
+    shim().endAllocateToPool(0, graph); /* of the capture */
+    assert_true(is_routed());
+    shim().endAllocateToPool(0, graph);
+    assert_false(is_routed());
+    shim().releasePool(0, graph);
+    shim().releasePool(0, graph);
+}
+
+TEST(misuse_of_a_pool_is_reported)
+{
+    assert_true(has(thrown<c10::Error>([] { shim().endAllocateToPool(0, graph); }),
+                    "nothing allocates to pool (0, 7)"));
+    assert_true(has(thrown<c10::Error>([] {
+                        shim().beginAllocateToPool(0, { 0, 0 }, nullptr);
+                    }),
+                    "zeros"));
+    logged().clear();
+    shim().releasePool(0, graph); /* PyTorch calls it in destructors */
+    assert_true(has(logged(), "releasePool: VMM_ERR_INVALID_ARGUMENT"));
+    (void)thrown<c10::Error>([] { (void)shim().getCheckpointState(0, graph); });
+}
+
+TEST(a_pool_of_the_program_lives_by_its_uses)
+{
+    shim().createOrIncrefPool(0, graph);
+    assert_int_equal(shim().getPoolUseCount(0, graph), 1);
+    shim().beginAllocateToPool(0, graph, nullptr);
+    assert_int_equal(shim().getPoolUseCount(0, graph), 2);
+    void *block = shim().raw_alloc(4 * MIB);
+    shim().endAllocateToPool(0, graph);
+    shim().releasePool(0, graph);
+    assert_true(pool_of(block) == graph);
+    shim().emptyCache(graph);
+    shim().releasePool(0, graph);
+    shim().emptyCache(graph); /* PyTorch empties a pool that it has released */
+    assert_true(pool_of(block) == MempoolId_t(0, 0));
+    shim().raw_delete(block);
+}
+
+#if VMM_TEST_TORCH >= 210
+static void pool_share(bool is_shared)
+{
+    shim().setUseOnOOM(0, graph, is_shared);
+}
+#else
+static void pool_share(bool)
+{
+    shim().setUseOnOOM(0, graph);
+}
+#endif
+
+TEST(a_pool_may_lend_its_memory)
+{
+    shim().createOrIncrefPool(0, graph);
+    pool_share(true);
+    shim().beginAllocateToPool(0, graph, nullptr);
+    shim().raw_delete(shim().raw_alloc(200 * MIB));
+    shim().endAllocateToPool(0, graph);
+    assert_true(has(thrown<c10::Error>([] { pool_share(true); }), "is in use"));
+    (void)thrown<c10::OutOfMemoryError>([] { (void)shim().raw_alloc(200 * MIB); });
+    shim().releasePool(0, graph); /* until here it may have been a graph that used the memory */
+    shim().raw_delete(shim().raw_alloc(200 * MIB));
+    shim().releasePool(0, graph);
+}
+
+TEST(what_a_pool_cannot_do_is_refused)
+{
+    assert_true(
+        has(thrown<c10::NotImplementedError>([] { shim().setNoSplit(0, graph); }), "no_split"));
+#if VMM_TEST_TORCH >= 211
+    std::shared_ptr<caching::CUDAAllocator> foreign(&shim(), [](caching::CUDAAllocator *) {});
+#else
+    caching::CUDAAllocator *foreign = &shim();
+#endif
+    assert_true(
+        has(thrown<c10::NotImplementedError>([&] { shim().createOrIncrefPool(0, graph, foreign); }),
+            "an allocator of its own"));
+    assert_int_equal(shim().getPoolUseCount(0, graph), 0);
+}
+
+TEST(live_blocks_of_a_pool_are_compared)
+{
+    shim().beginAllocateToPool(0, graph, nullptr);
+    void *first = shim().raw_alloc(MIB);
+    void *second = shim().raw_alloc(3 * MIB);
+    shim().endAllocateToPool(0, graph);
+    void *outside = shim().raw_alloc(MIB);
+    assert_true(shim().checkPoolLiveAllocations(0, graph, { first, second }));
+    assert_false(shim().checkPoolLiveAllocations(0, graph, { first }));
+    assert_false(shim().checkPoolLiveAllocations(0, graph, { first, outside }));
+    shim().raw_delete(second);
+    assert_true(shim().checkPoolLiveAllocations(0, graph, { first }));
+    shim().raw_delete(first);
+    shim().raw_delete(outside);
+    shim().releasePool(0, graph);
+}
+
+static void delta_release(caching::CheckpointDelta &delta)
+{
+    for (c10::DataPtr &block : delta.dataptrs_allocd)
+        (void)block.release_context(); /* as PyTorch does with those that no tensor takes */
+}
+
+TEST(a_later_state_returns_to_an_earlier_one)
+{
+    shim().beginAllocateToPool(0, graph, nullptr);
+    void *first = shim().raw_alloc(MIB);
+    auto state = shim().getCheckpointState(0, graph);
+    void *second = shim().raw_alloc(3 * MIB);
+    shim().endAllocateToPool(0, graph);
+    caching::CheckpointDelta delta = shim().setCheckpointPoolState(0, state);
+    assert_int_equal(delta.ptrs_freed.size(), 2); /* PyTorch expects every block here */
+    assert_int_equal(delta.dataptrs_allocd.size(), 1);
+    assert_ptr_equal(delta.dataptrs_allocd[0].get(), first);
+    assert_true(delta.dataptrs_allocd[0].get_deleter() == shim().raw_deleter());
+    assert_true(shim().checkPoolLiveAllocations(0, graph, { first }));
+    delta_release(delta);
+    (void)thrown<c10::Error>([&] { shim().raw_delete(second); });
+    shim().raw_delete(first);
+    shim().releasePool(0, graph);
+}
+
+TEST(a_state_with_blocks_that_are_gone_needs_placing)
+{
+    shim().beginAllocateToPool(0, graph, nullptr);
+    void *first = shim().raw_alloc(MIB);
+    void *second = shim().raw_alloc(3 * MIB);
+    shim().endAllocateToPool(0, graph);
+    auto state = shim().getCheckpointState(0, graph);
+    shim().raw_delete(second);
+    if (provider().pool_place != nullptr) {
+        caching::CheckpointDelta delta = shim().setCheckpointPoolState(0, state);
+        assert_int_equal(delta.ptrs_freed.size(), 1);
+        assert_int_equal(delta.dataptrs_allocd.size(), 2);
+        assert_true(shim().checkPoolLiveAllocations(0, graph, { first, second }));
+        delta_release(delta);
+        shim().raw_delete(second);
+    } else {
+        assert_true(has(thrown<c10::NotImplementedError>(
+                            [&] { (void)shim().setCheckpointPoolState(0, state); }),
+                        "plain_graphs"));
+        assert_true(shim().checkPoolLiveAllocations(0, graph, { first })); /* nothing changed */
+    }
+    shim().raw_delete(first);
+    shim().releasePool(0, graph);
+}
+
+struct foreign_state final : caching::AllocatorState {
+};
+
+TEST(a_state_of_another_allocator_is_refused)
+{
+    auto foreign = std::make_shared<foreign_state>();
+    assert_true(has(thrown<c10::Error>([&] { (void)shim().setCheckpointPoolState(0, foreign); }),
+                    "of another allocator"));
+}
+
+TEST(a_snapshot_shows_one_pool)
+{
+    shim().beginAllocateToPool(0, other_graph, nullptr);
+    void *inside = shim().raw_alloc(MIB);
+    shim().endAllocateToPool(0, other_graph);
+    void *outside = shim().raw_alloc(3 * MIB);
+    caching::SnapshotInfo one = snapshot_of(other_graph);
+    caching::SnapshotInfo all = snapshot_of();
+    assert_int_equal(one.segments.size(), 1);
+    assert_true(one.segments[0].owner_private_pool_id == other_graph);
+    assert_true(all.segments.size() >= 2);
+    shim().raw_delete(inside);
+    shim().raw_delete(outside);
+    shim().releasePool(0, other_graph);
+}

@@ -1,0 +1,204 @@
+"""Compiles the allocator class (src/torch/shim) against the PyTorch of this process.
+
+A build lies in a folder of the user and is named by all that it depends on: PyTorch, its C++ ABI, our sources. One
+process compiles, others wait for it; a build appears under its name as a whole.
+"""
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import hashlib
+import os
+import platform
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+
+from ._errors import VmmError
+
+EARLIEST = (2, 9)  # the first version of PyTorch whose class this is
+CACHE = "VMMCACHE_CACHE"
+STANDARDS = ("c++17", "c++20")  # PyTorch's headers need the second one since 2.12
+COMPILERS = ("c++", "g++", "clang++")
+COMPILE_SECONDS = 900
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_CHECKOUT = os.path.join(_PACKAGE, "..", "..", "..")
+
+
+class NativeError(VmmError):
+    """The allocator class cannot be used; the message says what is missing."""
+
+
+def built(torch) -> str:
+    """The path of the shared library of the allocator class, which is compiled if it is not there. Raises
+    NativeError."""
+    path, sources = _place(torch)
+    if not os.path.exists(path):
+        _demand_folder(os.path.dirname(path))
+        with _locked(path + ".lock"):
+            if not os.path.exists(path):  # another process may have made it meanwhile
+                _compile(torch, sources, path)
+    return path
+
+
+def is_built(torch) -> bool:
+    """Whether install() need not compile. Raises NativeError if it could not."""
+    path, _ = _place(torch)
+    if not os.path.exists(path):
+        _compiler(), _cuda_folders(torch)
+    return os.path.exists(path)
+
+
+def _place(torch) -> tuple:
+    """Where the build lies, and the folders of our sources."""
+    _demand_version(torch)
+    sources = _sources()
+    include = os.path.join(os.path.dirname(torch.__file__), "include")
+    if not os.path.isdir(os.path.join(include, "c10")):
+        raise NativeError(f"PyTorch's headers are missing in {include}")
+    name = f"shim-{_plain(torch.__version__)}-{_key(torch, sources)}.so"
+    return os.path.join(_folder(), name), sources
+
+
+def _demand_version(torch) -> None:
+    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if found is None or tuple(map(int, found.groups())) < EARLIEST:
+        raise NativeError(f"PyTorch {torch.__version__} is older than {'.'.join(map(str, EARLIEST))}")
+
+
+def _sources() -> list:
+    """Folders of the sources, in the order in which the compiler searches them: in wheels beside this file."""
+    packed = os.path.join(_PACKAGE, "shim")
+    folders = [packed] if os.path.isdir(packed) else [os.path.join(_CHECKOUT, name) for name in ("src", "include")]
+    if not os.path.exists(os.path.join(folders[0], "torch", "shim", "shim.cpp")):
+        raise NativeError(f"the sources of the allocator class are missing in {os.path.normpath(folders[0])}")
+    return [os.path.normpath(folder) for folder in folders]
+
+
+def source_files(folders: list) -> list:
+    """The files that a build consists of."""
+    patterns = ("torch/shim/*.cpp", "torch/shim/*.h", "vmmcache/*.h")
+    return sorted(path for folder in folders for pattern in patterns
+                  for path in glob.glob(os.path.join(folder, pattern)))
+
+
+def _key(torch, sources: list) -> str:
+    told = [torch.__version__, str(getattr(torch.version, "git_version", "")), str(_cxx11_abi(torch)),
+            platform.machine()]
+    digest = hashlib.sha256("\n".join(told).encode())
+    for path in source_files(sources):
+        with open(path, "rb") as file:
+            digest.update(os.path.basename(path).encode() + file.read())
+    return digest.hexdigest()[:20]
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w.]", "_", text)
+
+
+def _cxx11_abi(torch) -> int:
+    tell = getattr(torch, "compiled_with_cxx11_abi", None)
+    return int(tell()) if tell is not None else 1
+
+
+# ---- The folder
+
+
+def _folder() -> str:
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.abspath(os.environ.get(CACHE) or os.path.join(cache, "vmmcache"))
+
+
+def _demand_folder(folder: str) -> None:
+    """Makes the folder. Refuses one that others can write to: what lies there is loaded into this process."""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        found = os.stat(folder)
+    except OSError as error:
+        raise NativeError(f"the folder of builds cannot be made ({error}); {CACHE} names another one") from error
+    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise NativeError(f"other users can write to {folder}; {CACHE} names another folder")
+
+
+@contextlib.contextmanager
+def _locked(path: str):
+    try:
+        file = open(path, "wb")  # it stays: a process that waits for it holds it open
+    except OSError as error:
+        raise NativeError(f"the folder of builds cannot be written ({error}); {CACHE} names another one") from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+# ---- The compiler
+
+
+def _compiler() -> list:
+    given = shlex.split(os.environ.get("CXX", ""))
+    for command in ([given] if given else [[name] for name in COMPILERS]):
+        if shutil.which(command[0]):
+            return command
+    raise NativeError(f"there is no C++ compiler ({', '.join([given[0]] if given else COMPILERS)})")
+
+
+def _cuda_folders(torch) -> list:
+    """Folders with the headers of CUDA's runtime: those of PyTorch's own packages, else of a toolkit."""
+    packages = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__))), "nvidia", "*")
+    roots = sorted(glob.glob(packages))
+    roots += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    roots += [f"/usr/local/cuda-{torch.version.cuda}", "/usr/local/cuda"]
+    found = []
+    for header in ("cuda_runtime_api.h", os.path.join("crt", "host_defines.h")):
+        folders = [os.path.join(root, "include") for root in roots]
+        folder = next((folder for folder in folders if os.path.exists(os.path.join(folder, header))), None)
+        if folder is None:
+            raise NativeError(f"CUDA's header {header} is missing; set CUDA_HOME to a toolkit, or install the "
+                              "packages nvidia-cuda-runtime and nvidia-cuda-crt")
+        if folder not in found:
+            found.append(folder)
+    return found
+
+
+def _command(torch, sources: list, standard: str, output: str) -> list:
+    root = os.path.dirname(torch.__file__)
+    own = [flag for folder in sources for flag in ("-I", folder)]
+    theirs = [flag for folder in [os.path.join(root, "include"), *_cuda_folders(torch)]
+              for flag in ("-isystem", folder)]
+    return [*_compiler(), f"-std={standard}", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
+            f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi(torch)}", *own, *theirs,
+            os.path.join(sources[0], "torch", "shim", "shim.cpp"), "-o", output,
+            "-L", os.path.join(root, "lib"), "-lc10_cuda", "-lc10"]
+
+
+def _compile(torch, sources: list, path: str) -> None:
+    part = f"{path}.{os.getpid()}.part"
+    problem = ""
+    try:
+        for standard in STANDARDS:
+            problem = _run(_command(torch, sources, standard, part))
+            if problem is None:
+                os.replace(part, path)
+                return
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+    raise NativeError(f"it does not compile against PyTorch {torch.__version__}: {problem}")
+
+
+def _run(command: list):
+    """None, or the first error."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                              errors="replace", timeout=COMPILE_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return None
+    lines = done.stdout.splitlines()
+    return next((line.strip() for line in lines if "error" in line), lines[-1] if lines else
+                f"{command[0]} ended with status {done.returncode}")

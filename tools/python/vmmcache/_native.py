@@ -1,0 +1,46 @@
+"""The allocator class of PyTorch that uses the library: loaded and installed."""
+from __future__ import annotations
+
+import atexit
+import ctypes
+
+from . import _build, _library
+from ._build import NativeError
+
+# Members of the table that may be NULL, and the feature of PyTorch that needs each.
+_FEATURES = {
+    "pool_place": "torch.compile(mode='reduce-overhead') without install(plain_graphs=True)",
+    "share": "sharing CUDA tensors with other processes",
+}
+_NEVER = ("torch.cuda.MemPool with an allocator of its own or no_split",)
+
+_shim = None  # once installed
+
+
+def install(torch) -> None:
+    """Makes the class PyTorch's allocator. Raises NativeError, and PyTorch has the allocator that it had."""
+    global _shim
+    path = _build.built(torch)
+    try:
+        shim = ctypes.CDLL(path)
+        shim.vmm_shim_install.restype = shim.vmm_shim_missing.restype = ctypes.c_char_p
+        shim.vmm_shim_install.argtypes = [ctypes.c_void_p]
+    except (OSError, AttributeError) as error:
+        raise NativeError(f"its build cannot be loaded: {error}") from error
+    library = _library.load()
+    problem = shim.vmm_shim_install(library.vmm_torch_provider())
+    if problem is not None:
+        raise NativeError(f"PyTorch cannot use it: {problem.decode(errors='replace')}")
+    atexit.register(library.vmm_torch_history_stop)  # its recorder calls Python, which ends first
+    _shim = shim
+
+
+def is_installed() -> bool:
+    """Whether PyTorch's allocator is the class, not the plug-in."""
+    return _shim is not None
+
+
+def unsupported() -> list:
+    """Features of PyTorch that do not work with the class."""
+    missing = _shim.vmm_shim_missing().decode().split()
+    return [*_NEVER, *(feature for name, feature in _FEATURES.items() if name in missing)]

@@ -1,0 +1,421 @@
+#!/usr/bin/env python3
+"""Checks the allocator class with a real PyTorch on a GPU.
+
+usage: torch_native_check.py [CHECK...]
+
+Compiles the class, installs it and runs each check in a process of its own. Prints a line for each: PASS, FAIL and why,
+or MISSING for what the library says it cannot do yet, or SKIP for what this machine cannot do. The exit status is 1 if a
+check fails, and 77 where there is no PyTorch with CUDA or no GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set
+VMMCACHE_LIBRARY and PYTHONPATH as docs/pytorch.md says.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+MIB = 1 << 20
+CHECK_SECONDS = 600
+SKIPPED = 77
+UNABLE = 78
+
+
+class Skip(Exception):
+    """What this machine cannot do."""
+
+
+def start(**settings):
+    """Installs the class and returns (torch, vmmcache)."""
+    import torch
+    import vmmcache
+    vmmcache.install(native=True, **settings)
+    return torch, vmmcache
+
+
+def expect(condition, why):
+    if not condition:
+        raise AssertionError(why)
+
+
+def check_install():
+    """compiles and installs"""
+    began = time.monotonic()
+    torch, vmmcache = start()
+    took = time.monotonic() - began
+    torch.zeros(1, device="cuda")
+    expect(vmmcache.capabilities()["native"], "capabilities() says that the plug-in is installed")
+    expect(torch.cuda.get_allocator_backend() == "vmmcache", torch.cuda.get_allocator_backend())
+    return "%.1f s; PyTorch %s" % (took, torch.__version__)
+
+
+def check_tensors():
+    """allocates and frees"""
+    torch, vmmcache = start()
+    x = torch.arange(1 << 20, device="cuda", dtype=torch.float32)
+    y = (x * 2).sum().item()
+    expect(y == float(2 * sum(range(1 << 20))), "a sum is %r" % y)
+    expect(torch.cuda.memory_allocated() == vmmcache.memory_allocated() == 4 * MIB,
+           "%d bytes are allocated" % torch.cuda.memory_allocated())
+    del x
+    expect(torch.cuda.memory_allocated() == 0, "%d bytes are left" % torch.cuda.memory_allocated())
+    torch.cuda.empty_cache()
+    expect(torch.cuda.memory_reserved() == 0, "%d bytes stay reserved" % torch.cuda.memory_reserved())
+    return "%.0f ns for an allocation and its free" % hot_ns(torch)
+
+
+def hot_ns(torch):
+    """Through the C++ interface that tensors use, without a kernel."""
+    rounds = 200000
+    for _ in range(1000):
+        torch.empty(1024, device="cuda")
+    began = time.perf_counter()
+    for _ in range(rounds):
+        torch.empty(1024, device="cuda")
+    return (time.perf_counter() - began) / rounds * 1e9
+
+
+def check_streams():
+    """keeps memory that other streams use"""
+    torch, _ = start()
+    side = torch.cuda.Stream()
+    for number in range(200):
+        x = torch.full((1 << 20,), float(number), device="cuda")
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(100000)
+            total = x.sum()
+        x.record_stream(side)
+        del x
+        torch.full((1 << 20,), -1.0, device="cuda")  # must not take the memory yet
+        torch.cuda.current_stream().wait_stream(side)
+        expect(total.item() == number * (1 << 20), "round %d: %r" % (number, total.item()))
+
+
+def check_training():
+    """trains, with the backward pass on its own thread"""
+    torch, _ = start()
+    losses = {}
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(), torch.nn.Linear(256, 1)).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        data = torch.linspace(-1, 1, 64 * 32).reshape(32, 64).to(device)
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = (model(data) - 1).square().mean()
+            loss.backward()
+            optimizer.step()
+        losses[device] = loss.item()
+    expect(abs(losses["cpu"] - losses["cuda"]) < 1e-4, "losses are %r" % losses)
+
+
+def check_oom():
+    """raises PyTorch's error and goes on"""
+    torch, _ = start()
+    seen = []
+    torch._C._cuda_attach_out_of_memory_observer(lambda *what: seen.append(what))
+    total = torch.cuda.get_device_properties(0).total_memory
+    try:
+        torch.empty(2 * total, dtype=torch.uint8, device="cuda")
+        raise AssertionError("twice the device's memory was allocated")
+    except torch.OutOfMemoryError as error:
+        expect("Tried to allocate" in str(error), str(error))
+    expect(len(seen) == 1, "the observer was called %d times" % len(seen))
+    torch.cuda.set_per_process_memory_fraction(0.01)
+    try:
+        torch.empty(int(total * 0.02), dtype=torch.uint8, device="cuda")
+        raise AssertionError("the fraction is no limit")
+    except torch.OutOfMemoryError:
+        pass
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.empty(int(total * 0.02), dtype=torch.uint8, device="cuda")
+    expect(torch.cuda.memory_stats()["num_ooms"] == 2, torch.cuda.memory_stats()["num_ooms"])
+
+
+def check_graphs():
+    """captures and replays graphs that share a pool"""
+    torch, _ = start()
+    static = torch.ones(1 << 20, device="cuda")
+    pool, graphs, outputs = torch.cuda.graph_pool_handle(), [], []
+    for factor in (2.0, 3.0):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            step = static * factor
+            outputs.append(step + 1)
+        graphs.append(graph)
+    for round_ in range(10):
+        static.fill_(round_)
+        noise = [torch.full((1 << 18,), -1.0, device="cuda") for _ in range(8)]
+        for graph in graphs:
+            graph.replay()
+        got = [output.mean().item() for output in outputs]
+        expect(got == [round_ * 2.0 + 1, round_ * 3.0 + 1], "round %d: %r" % (round_, got))
+        del noise
+    del graphs, graph, outputs, step
+    torch.cuda.empty_cache()
+    expect(torch.cuda.memory_reserved() <= 32 * MIB, "%d bytes stay reserved" % torch.cuda.memory_reserved())
+
+
+def check_mempool():
+    """allocates to a torch.cuda.MemPool"""
+    torch, _ = start()
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        inside = torch.ones(1 << 20, device="cuda")
+    outside = torch.ones(1 << 20, device="cuda")
+    segments = pool.snapshot()
+    expect(pool.use_count() == 1, "it has %d uses" % pool.use_count())
+    places = [(segment["address"], segment["address"] + segment["total_size"]) for segment in segments]
+    expect(any(low <= inside.data_ptr() < high for low, high in places), "the block is not in its snapshot")
+    expect(not any(low <= outside.data_ptr() < high for low, high in places), "another block is in its snapshot")
+    expect(inside.sum().item() == 1 << 20, "its contents are wrong")
+    del inside, pool
+    torch.cuda.empty_cache()
+    expect(torch.cuda.memory_allocated() == 4 * MIB, "%d bytes are left" % torch.cuda.memory_allocated())
+
+
+def check_mempool_shared():
+    """lends a pool's memory with use_on_oom"""
+    torch, _ = start()
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(1 * 1024 * MIB / total)
+    pool = torch.cuda.MemPool(use_on_oom=True)
+    with torch.cuda.use_mem_pool(pool):
+        torch.empty(700 * MIB, dtype=torch.uint8, device="cuda")
+    torch.empty(700 * MIB, dtype=torch.uint8, device="cuda")
+    expect(pool.use_count() == 1, "it has %d uses" % pool.use_count())
+
+
+def check_snapshot():
+    """records history with stacks of Python and C++"""
+    torch, vmmcache = start()
+    torch.cuda.memory._record_memory_history(stacks="all")
+    kept = torch.ones(5 * MIB, device="cuda")
+    for _ in range(10):
+        torch.ones(MIB, device="cuda")
+    snapshot = torch.cuda.memory._snapshot()
+    faults = vmmcache.check_snapshot(comparable(snapshot))
+    expect(not faults, "%d faults, first: %s" % (len(faults), faults[:1]))
+    events = snapshot["device_traces"][0]
+    expect(sum(event["action"] == "alloc" for event in events) >= 11, "%d events" % len(events))
+    names = {frame["name"] for event in events for frame in event["frames"]}
+    expect("check_snapshot" in names, "no frame of Python")
+    expect(any("at::" in name for name in names), "no frame of C++")
+    live = [block for segment in snapshot["segments"] for block in segment["blocks"]
+            if block["state"] == "active_allocated" and block["requested_size"] == kept.nbytes]
+    expect(len(live) == 1 and live[0]["frames"], "the live block has no stack")
+    torch.cuda.memory._record_memory_history(None)
+    return "%d events, %d names" % (len(events), len(names))
+
+
+def comparable(snapshot):
+    """PyTorch leaves out pool_id of events where a version does not tell it, and adds fields."""
+    for trace in snapshot["device_traces"]:
+        for event in trace:
+            event.setdefault("pool_id", (0, 0))
+            event.setdefault("user_metadata", "")
+            event.setdefault("compile_context", "N/A")
+            event.setdefault("frames", [])
+    for segment in snapshot["segments"]:
+        segment.setdefault("frames", [])
+        for block in segment["blocks"]:
+            block.setdefault("frames", [])
+    snapshot.setdefault("external_annotations", [])
+    return snapshot
+
+
+def check_accelerator():
+    """answers torch.accelerator"""
+    torch, _ = start()
+    x = torch.ones(MIB, device="cuda")
+    stats = torch.accelerator.memory_stats()
+    expect(stats["allocated_bytes.all.current"] == x.nbytes, stats.get("allocated_bytes.all.current"))
+    expect(torch.accelerator.memory_allocated() == x.nbytes, torch.accelerator.memory_allocated())
+    torch.accelerator.reset_peak_memory_stats()
+    torch.accelerator.reset_accumulated_memory_stats()
+    del x
+    torch.accelerator.empty_cache()
+    expect(torch.accelerator.memory_reserved() == 0, torch.accelerator.memory_reserved())
+    if hasattr(torch.accelerator, "get_memory_info"):
+        free, total = torch.accelerator.get_memory_info()
+        expect(0 < free <= total, "%d of %d bytes are free" % (free, total))
+
+
+def check_profiler():
+    """tells the profiler of memory"""
+    torch, _ = start()
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], profile_memory=True) as found:
+        x = torch.ones(MIB, device="cuda")
+        del x
+    used = max((getattr(event, "self_device_memory_usage", 0) for event in found.key_averages()), default=0)
+    expect(used >= 4 * MIB, "the profiler saw %d bytes" % used)
+
+
+def check_cudnn():
+    """runs cuDNN's benchmark mode"""
+    torch, _ = start()
+    torch.backends.cudnn.benchmark = True
+    convolution = torch.nn.Conv2d(8, 16, 3).cuda()
+    expect(convolution(torch.ones(4, 8, 32, 32, device="cuda")).shape == (4, 16, 30, 30), "the shape is wrong")
+
+
+def compiled(torch, mode):
+    """Runs a function that torch.compile made, in several branches, and compares it."""
+    if not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
+        raise Skip("there is no C compiler")
+    layer = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256)).cuda()
+
+    def calculate(x, flag):
+        y = layer(x)
+        return y * 2 if flag else y + x
+
+    fast = torch.compile(calculate, mode=mode)
+    for step in range(12):
+        x = torch.randn(64, 256, device="cuda", requires_grad=step % 3 == 0)
+        flag = step % 2 == 0
+        wanted = calculate(x, flag)
+        if hasattr(torch.compiler, "cudagraph_mark_step_begin"):
+            torch.compiler.cudagraph_mark_step_begin()
+        got = fast(x, flag)
+        expect(torch.allclose(wanted, got, atol=1e-3), "step %d differs" % step)
+        if x.requires_grad:
+            got.sum().backward()
+
+
+def check_compile():
+    """runs torch.compile"""
+    torch, _ = start()
+    compiled(torch, None)
+
+
+def check_graph_trees():
+    """runs torch.compile(mode='reduce-overhead')"""
+    torch, _ = start()
+    torch._inductor.config.triton.slow_path_cudagraph_asserts = True
+    compiled(torch, "reduce-overhead")
+
+
+def check_plain_graphs():
+    """runs torch.compile(mode='reduce-overhead') with plain graphs"""
+    torch, _ = start(plain_graphs=True)
+    compiled(torch, "reduce-overhead")
+
+
+def check_ipc():
+    """sends a tensor to another process"""
+    torch, _ = start()
+    from multiprocessing.reduction import ForkingPickler
+    x = torch.ones(MIB, device="cuda")
+    import torch.multiprocessing  # noqa: F401 registers how tensors are sent
+    ForkingPickler.dumps(x)
+
+
+def check_peers():
+    """copies between devices"""
+    torch, _ = start()
+    if torch.cuda.device_count() < 2:
+        raise Skip("there is one GPU")
+    x = torch.arange(MIB, device="cuda:0")
+    expect(torch.equal(x.cpu(), x.to("cuda:1").cpu()), "the copy differs")
+    half = torch.empty(MIB // 2, device="cuda:1", dtype=x.dtype).copy_(x[::2])
+    expect(torch.equal(x.cpu()[::2], half.cpu()), "a copy with strides differs")
+
+
+def nccl(register):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29513", RANK="0", WORLD_SIZE="1")
+    if register:
+        os.environ["TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"] = "1"
+    torch, _ = start()
+    import torch.distributed as distributed
+    if not distributed.is_nccl_available():
+        raise Skip("PyTorch has no NCCL")
+    torch.cuda.set_device(0)
+    distributed.init_process_group("nccl", device_id=torch.device("cuda:0"))
+    x = torch.ones(8 * MIB, device="cuda")
+    distributed.all_reduce(x)
+    expect(x.sum().item() == 8 * MIB, "the sum is wrong")
+    del x
+    torch.cuda.empty_cache()
+    distributed.destroy_process_group()
+
+
+def check_nccl():
+    """runs NCCL"""
+    nccl(False)
+
+
+def check_nccl_registration():
+    """registers memory with NCCL"""
+    nccl(True)
+
+
+def unusable():
+    """What is missing on this machine; empty: nothing. It asks a process of its own, for CUDA must not start here."""
+    try:
+        done = subprocess.run([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"], text=True,
+                              check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=CHECK_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "PyTorch does not start"
+    lines = done.stdout.split()
+    if done.returncode != 0:
+        return "PyTorch cannot be imported"
+    return "" if lines and lines[-1] not in ("0", "") else "there is no GPU"
+
+
+CHECKS = {name[len("check_"):]: function for name, function in list(globals().items())
+          if name.startswith("check_")}
+
+
+def run_one(name):
+    """In the process of one check. The last line of output is what the line of the check says."""
+    try:
+        print("\n" + (CHECKS[name]() or ""))
+    except Skip as reason:
+        print("\n" + str(reason))
+        sys.exit(SKIPPED)
+    except Exception as error:  # torch.compile may wrap ours
+        told = next((line for line in str(error).splitlines() if "vmmcache: this version" in line), None)
+        if told is None:
+            raise
+        print("\n" + told.strip())
+        sys.exit(UNABLE)
+
+
+def run(name):
+    """Prints the line of a check; whether it did not fail."""
+    try:
+        done = subprocess.run([sys.executable, os.path.abspath(__file__), "--one", name], text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=CHECK_SECONDS, errors="replace")
+    except subprocess.TimeoutExpired:
+        print("FAIL    %-18s %s: it did not end within %d s" % (name, CHECKS[name].__doc__, CHECK_SECONDS))
+        return False
+    lines = done.stdout.splitlines() or [""]
+    words = {0: "PASS", SKIPPED: "SKIP", UNABLE: "MISSING"}
+    word = words.get(done.returncode, "FAIL")
+    detail = lines[-1].strip()
+    if word == "FAIL":
+        detail = "status %d: %s" % (done.returncode, next((line for line in reversed(lines) if line.strip()), ""))
+    print("%-7s %-18s %s%s" % (word, name, CHECKS[name].__doc__, ": " + detail if detail else ""), flush=True)
+    if word == "FAIL":
+        print("".join("      | %s\n" % line for line in lines[-25:]), end="", flush=True)
+    return word != "FAIL"
+
+
+def main(names):
+    if names[:1] == ["--one"]:
+        return run_one(names[1])
+    unknown = [name for name in names if name not in CHECKS]
+    if unknown:
+        sys.exit("unknown checks: %s; there are %s" % (", ".join(unknown), ", ".join(CHECKS)))
+    missing = unusable()
+    if missing:
+        print("skipped:", missing)
+        sys.exit(1 if os.environ.get("VMM_REQUIRE_GPU") == "1" else SKIPPED)
+    results = [run(name) for name in names or CHECKS]
+    print("%d checks, %d failed" % (len(results), results.count(False)))
+    sys.exit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
