@@ -483,8 +483,21 @@ static vmm_status pool_wake(struct work *work)
     return status;
 }
 
-/* Puts a pool that woke, wholly or in part, back to sleep. Its backup is whole. Leaves it as it is if copies may still
- * write to its memory. */
+/* Drops chunks that have not slept from the list: the backup may lack their contents, because an earlier sleep failed. */
+static void chunks_list_slept(struct work *work)
+{
+    struct chunk_list *chunks = &work->chunks;
+    uint64_t kept = 0;
+    vmm__fair_lock(&work->cache->grow_lock);
+    for (uint64_t i = 0; i < chunks->count; i++) {
+        if (chunk_of(work, i)->has_slept)
+            chunks->items[kept++] = chunks->items[i];
+    }
+    chunks->count = kept;
+    vmm__fair_unlock(&work->cache->grow_lock);
+}
+
+/* Puts what woke of a pool back to sleep. Leaves it as it is if copies may still write to its memory. */
 static void pool_rest(struct work *work)
 {
     uint64_t done;
@@ -492,6 +505,7 @@ static void pool_rest(struct work *work)
     if (work->has_unfinished)
         return;
     vmm__error_save(&line);
+    chunks_list_slept(work);
     for (uint64_t from = 0; from < work->chunks.count; from = done + 1)
         (void)chunks_sleep(work, from, work->chunks.count, &done);
     vmm__error_restore(&line);

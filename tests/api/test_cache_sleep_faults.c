@@ -1,0 +1,128 @@
+/* Sleep and wake when the driver, the host or another call gets in the way. */
+#include "support/graph_support.h"
+#include "support/tenant_support.h"
+
+#include "base/hostmem.h"
+#include "cache/cache.h"
+#include "driver/sim/sim.h"
+
+#include <string.h>
+
+/* ---- The driver -------------------------------------------------------------------------------- */
+
+/* Runs a sleep in which the driver fails from call `call` on, or a wake in which that call finds no memory. Returns
+ * whether a call failed. */
+static bool order_fail(struct cache_test *test, bool is_wake, vmm_pool *pool, uint64_t call)
+{
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    options.staging_bytes = 8 * MIB;
+    vmm__sim_fail_at(test->driver, call, is_wake ? VMM_ERR_DEVICE_OOM : VMM_ERR_DRIVER, !is_wake);
+    vmm_status status = is_wake ? vmm_pool_wake(&pool, 1, &options, NULL)
+                                : vmm_pool_sleep(&pool, 1, &options, NULL);
+    bool has_failed = vmm__sim_faults_fired(test->driver) > 0;
+    vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+    assert_true(has_failed || status == VMM_OK);
+    assert_ok(vmm__cache_check(test->cache));
+    return has_failed;
+}
+
+/* A sleep fails for good halfway, so that the pool stays asleep with a part of its contents on the device alone. No wake
+ * that fails may lose that part. */
+CACHE_TEST(what_never_slept_survives_a_wake_that_fails)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    unsigned halves = 0;
+    for (uint64_t call = 1; order_fail(test, false, tenant.pool, call); call++) {
+        bool is_half = phase_of(tenant.pool) == VMM_POOL_ASLEEP;
+        halves += is_half;
+        for (uint64_t wake = 1; is_half && wake < 80; wake += 6)
+            (void)order_fail(test, true, tenant.pool, wake);
+        pool_wake(tenant.pool);
+        (void)cache_trim(test, SIZE_MAX); /* releases what the driver refused to take */
+        tenant_check(test, &tenant);
+    }
+    assert_true(halves > 10);
+    pool_wake(tenant.pool);
+    tenant_end(test, &tenant);
+}
+
+/* ---- The host ---------------------------------------------------------------------------------- */
+
+/* Each allocation of host memory fails in turn, with a ticket and without. */
+CACHE_TEST(orders_without_host_memory_change_nothing)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    for (uint64_t number = 1;; number++) {
+        vmm_ticket *ticket = NULL;
+        bool has_ticket = number % 2 == 0;
+        bool is_asleep = phase_of(tenant.pool) == VMM_POOL_ASLEEP;
+        vmm_pool_phase phase = phase_of(tenant.pool);
+        (void)vmm__host_fail_at((number + 1) / 2);
+        vmm_status status =
+            is_asleep ? vmm_pool_wake(&tenant.pool, 1, NULL, has_ticket ? &ticket : NULL)
+                      : vmm_pool_sleep(&tenant.pool, 1, NULL, has_ticket ? &ticket : NULL);
+        if (status == VMM_OK && has_ticket)
+            status = vmm_ticket_wait(ticket);
+        bool is_over = vmm__host_fail_at(0) < (number + 1) / 2;
+        assert_true(status == VMM_OK || status == VMM_ERR_HOST_OOM);
+        assert_int_equal(phase_of(tenant.pool) == phase, status != VMM_OK);
+        if (is_over && number > 40)
+            break;
+        if (number % 3 == 0 && phase_of(tenant.pool) == VMM_POOL_AWAKE)
+            assert_ok(vmm_backup_drop(tenant.pool));
+        cache_verify(test);
+    }
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+/* ---- Other calls ------------------------------------------------------------------------------- */
+
+/* Each call of the driver fails in turn: two pools are both awake afterwards, or what could not wake sleeps. */
+CACHE_TEST(pools_of_one_order_wake_again_if_one_fails)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    struct tenant first = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    struct tenant second = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    vmm_pool *pools[2] = { first.pool, second.pool };
+    bool has_failed = true;
+    for (uint64_t call = 1; has_failed; call++) {
+        vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, false);
+        vmm_status status = vmm_pool_sleep(pools, 2, NULL, NULL);
+        has_failed = vmm__sim_faults_fired(test->driver) > 0;
+        vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+        vmm_pool_phase expected = status == VMM_OK ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE;
+        assert_int_equal(phase_of(first.pool), expected);
+        assert_int_equal(phase_of(second.pool), expected);
+        assert_ok(vmm_pool_wake(pools, 2, NULL, NULL));
+        tenant_check(test, &first);
+        tenant_check(test, &second);
+    }
+    tenant_free(test, &first);
+    assert_ok(vmm_pool_destroy(first.pool, 0));
+    tenant_end(test, &second);
+}
+
+/* ---- Destruction ------------------------------------------------------------------------------- */
+
+CACHE_TEST(a_sleeping_pool_with_empty_slabs_can_be_destroyed)
+{
+    enum { SMALL = 9000 };
+    vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    void **blocks = calloc(SMALL, sizeof *blocks);
+    assert_non_null(blocks);
+    for (unsigned i = 0; i < SMALL; i++)
+        assert_ok(vmm_alloc_from(pool, 512 + i % 3 * 512, test->streams[1], &blocks[i]));
+    pool_sleep(pool);
+    for (unsigned i = 0; i < SMALL; i++)
+        block_free(test, blocks[i]);
+    free(blocks);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
+CACHE_MAIN()
