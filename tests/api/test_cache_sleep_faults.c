@@ -81,6 +81,46 @@ CACHE_TEST(orders_without_host_memory_change_nothing)
 
 /* ---- Other calls ------------------------------------------------------------------------------- */
 
+struct meddler {
+    vmm_pool *first;
+    vmm_pool *second;
+    vmm_status destroyed;
+    vmm_status woken;
+    vmm_status found;
+};
+
+/* Meddles with the pool that slept first, while the second goes to sleep, and makes that fail. */
+static void first_meddle(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    struct meddler *meddler = context;
+    void *host;
+    (void)bytes;
+    if (pool != meddler->second)
+        return;
+    meddler->woken = vmm_pool_wake(&meddler->first, 1, NULL, NULL);
+    meddler->found = vmm_backup_find(meddler->first, (void *)(uintptr_t)address, &host);
+    meddler->destroyed = vmm_pool_destroy(meddler->first, 0);
+}
+
+/* No other call gets hold of a pool before the whole order has ended, which may have to wake it again. */
+CACHE_TEST(pools_of_one_order_belong_to_it_until_its_end)
+{
+    struct tenant second = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    struct meddler meddler = { .first = pool_make(test, VMM_ON_SLEEP_KEEP), .second = second.pool };
+    vmm_pool *pools[2] = { meddler.first, meddler.second };
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    options.unmapping = first_meddle;
+    options.context = &meddler;
+    assert_ok(vmm_pool_sleep(pools, 2, &options, NULL));
+    assert_int_equal(meddler.woken, VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(meddler.found, VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(meddler.destroyed, VMM_ERR_INVALID_ARGUMENT);
+    assert_ok(vmm_pool_wake(pools, 2, NULL, NULL));
+    assert_ok(vmm_pool_destroy(meddler.first, 0));
+    tenant_check(test, &second);
+    tenant_end(test, &second);
+}
+
 /* Each call of the driver fails in turn: two pools are both awake afterwards, or what could not wake sleeps. */
 CACHE_TEST(pools_of_one_order_wake_again_if_one_fails)
 {

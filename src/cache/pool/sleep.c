@@ -41,6 +41,7 @@ struct work {
     struct pool *pool;
     struct chunk_list chunks;
     struct chunk_copy copy;
+    bool sleeps;         /* what becomes of the pool when the order ends */
     bool has_contents;   /* they are saved, loaded or cleared */
     bool has_unfinished; /* copies may still run, because the driver failed to wait */
 };
@@ -405,8 +406,8 @@ static void wake_end(struct work *work)
     mappings_tell(work, work->order->options.mapped);
 }
 
-/* Puts a pool to sleep. On failure wakes what sleeps already; *sleeps is whether that failed, too. */
-static vmm_status pool_sleep(struct work *work, bool *sleeps)
+/* Puts a pool to sleep. On failure wakes what sleeps already; the pool stays asleep if that fails, too. */
+static vmm_status pool_sleep(struct work *work)
 {
     uint64_t done = 0;
     vmm_status status = sleep_prepare(work);
@@ -415,15 +416,15 @@ static vmm_status pool_sleep(struct work *work, bool *sleeps)
     mappings_tell(work, work->order->options.unmapping);
     status = work->has_contents ? contents_sleep(work, &done)
                                 : chunks_sleep(work, 0, work->chunks.count, &done);
-    *sleeps = status == VMM_OK;
+    work->sleeps = status == VMM_OK;
     if (status == VMM_OK)
         return VMM_OK;
     struct error_line line;
     vmm__error_save(&line);
     work->copy.way = CHUNK_LOAD;
     vmm_status undone = contents_wake(work, vmm__min(done + 1, work->chunks.count), &done);
-    *sleeps = undone != VMM_OK;
-    if (!*sleeps)
+    work->sleeps = undone != VMM_OK;
+    if (!work->sleeps)
         wake_end(work);
     vmm__error_restore(&line);
     return status;
@@ -591,18 +592,12 @@ void vmm__sleep_cancel(const struct sleep_order *order)
     vmm__fair_unlock(&order->cache->grow_lock);
 }
 
-static void phase_end(struct pool *pool, vmm_pool_phase phase)
-{
-    vmm__fair_lock(&pool->cache->grow_lock);
-    phase_set_locked(pool, phase);
-    vmm__fair_unlock(&pool->cache->grow_lock);
-}
-
 static struct work work_of(const struct sleep_order *order, uint64_t number)
 {
     return (struct work){ .cache = order->cache,
                           .order = order,
                           .pool = order->pools[number],
+                          .sleeps = order->is_wake,
                           .copy = { .cache = order->cache } };
 }
 
@@ -615,19 +610,31 @@ static vmm_status work_wait(const struct sleep_order *order)
     return is_used ? vmm__driver_device_wait(order->cache->driver) : vmm__cache_wait(order->cache);
 }
 
-static vmm_status sleep_run(const struct sleep_order *order)
+/* Pools that slept before a later one failed wake again. */
+static void sleep_undo(struct work *works, uint64_t count)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    for (uint64_t i = 0; i < count; i++) {
+        if (!works[i].sleeps)
+            continue;
+        works[i].sleeps = pool_wake(&works[i]) != VMM_OK;
+        if (works[i].sleeps)
+            pool_rest(&works[i]);
+        else
+            wake_end(&works[i]);
+    }
+    vmm__error_restore(&line);
+}
+
+static vmm_status sleep_run(const struct sleep_order *order, struct work *works)
 {
     vmm_status status = work_wait(order);
-    uint64_t slept = 0;
-    for (; slept < order->count && status == VMM_OK; slept++) {
-        bool sleeps = false;
-        struct work work = work_of(order, slept);
-        status = pool_sleep(&work, &sleeps);
-        phase_end(work.pool, sleeps ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
-        work_end(&work);
-    }
-    for (uint64_t i = slept; i < order->count; i++)
-        phase_end(order->pools[i], VMM_POOL_AWAKE);
+    uint64_t tried = 0;
+    for (; tried < order->count && status == VMM_OK; tried++)
+        status = pool_sleep(&works[tried]);
+    if (status != VMM_OK)
+        sleep_undo(works, tried);
     return status;
 }
 
@@ -637,7 +644,8 @@ static vmm_status wake_run(const struct sleep_order *order, struct work *works)
     for (uint64_t i = 0; i < order->count && status == VMM_OK; i++)
         status = pool_wake(&works[i]);
     for (uint64_t i = 0; i < order->count; i++) {
-        if (status != VMM_OK)
+        works[i].sleeps = status != VMM_OK;
+        if (works[i].sleeps)
             pool_rest(&works[i]);
         else
             wake_end(&works[i]);
@@ -645,38 +653,29 @@ static vmm_status wake_run(const struct sleep_order *order, struct work *works)
     return status;
 }
 
-/* Pools that slept before a later one failed are woken again. */
-static vmm_status sleep_undo(struct sleep_order *order, vmm_status status)
+/* Once its phase is set, other calls may use or destroy a pool. */
+static void order_end(const struct sleep_order *order, struct work *works)
 {
-    struct error_line line;
-    struct sleep_order back = *order;
-    back.is_wake = true;
-    vmm__error_save(&line);
-    if (vmm__sleep_begin(&back) == VMM_OK)
-        (void)vmm__sleep_run(&back);
-    vmm__error_restore(&line);
-    return status;
+    vmm__fair_lock(&order->cache->grow_lock);
+    for (uint64_t i = 0; i < order->count; i++) {
+        phase_set_locked(order->pools[i], works[i].sleeps ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
+        work_end(&works[i]);
+    }
+    vmm__fair_unlock(&order->cache->grow_lock);
 }
 
-vmm_status vmm__sleep_run(struct sleep_order *order)
+vmm_status vmm__sleep_run(const struct sleep_order *order)
 {
-    if (!order->is_wake) {
-        vmm_status status = sleep_run(order);
-        return status == VMM_OK || order->count < 2 ? status : sleep_undo(order, status);
-    }
     struct work *works = vmm__host_alloc(order->count + 1, sizeof *works);
-    vmm_status status = VMM_OK;
-    if (works == NULL)
-        status = vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_wake: no host memory");
-    for (uint64_t i = 0; i < order->count && works != NULL; i++)
-        works[i] = work_of(order, i);
-    if (status == VMM_OK)
-        status = wake_run(order, works);
-    for (uint64_t i = 0; i < order->count; i++) {
-        if (works != NULL)
-            work_end(&works[i]);
-        phase_end(order->pools[i], status == VMM_OK ? VMM_POOL_AWAKE : VMM_POOL_ASLEEP);
+    if (works == NULL) {
+        vmm__sleep_cancel(order);
+        return vmm__error(VMM_ERR_HOST_OOM, "sleep: no host memory for the work on %llu pools",
+                          (unsigned long long)order->count);
     }
+    for (uint64_t i = 0; i < order->count; i++)
+        works[i] = work_of(order, i);
+    vmm_status status = order->is_wake ? wake_run(order, works) : sleep_run(order, works);
+    order_end(order, works);
     vmm__host_free(works, (order->count + 1) * sizeof *works);
     return status;
 }
