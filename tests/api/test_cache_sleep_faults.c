@@ -165,4 +165,42 @@ CACHE_TEST(a_sleeping_pool_with_empty_slabs_can_be_destroyed)
     cache_verify_empty(test);
 }
 
+/* A block that was freed while its pool sleeps still waits for another stream. */
+CACHE_TEST(a_sleeping_pool_whose_blocks_wait_is_not_destroyed)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    void *other = block_alloc(test, MIB, 3);
+    pool_sleep(tenant.pool);
+    bool is_certain = flight_begin(test, other, MIB, 3);
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
+        if (tenant.blocks[i] != NULL)
+            block_use(test, tenant.blocks[i], 3);
+    }
+    tenant_free(test, &tenant);
+    vmm_status status = vmm_pool_destroy(tenant.pool, 0);
+    if (is_certain)
+        assert_status(status, VMM_ERR_INVALID_ARGUMENT);
+    flight_end(test);
+    assert_ok(vmm_wait(test->cache));
+    if (status != VMM_OK)
+        assert_ok(vmm_pool_destroy(tenant.pool, 0));
+    block_free(test, other);
+    cache_verify_empty(test);
+}
+
+/* The last use of a pool ended during a capture, so that its wait for the device is still due. */
+CACHE_TEST(a_sleeping_pool_that_leaves_can_be_destroyed)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    block_free(test, block_alloc(test, MIB, 3)); /* the cache knows the stream */
+    assert_ok(vmm_pool_retain(tenant.pool));
+    capture_begin(test, 3);
+    assert_ok(vmm_pool_drop(tenant.pool));
+    capture_end(test, 3);
+    pool_sleep(tenant.pool);
+    tenant_free(test, &tenant);
+    assert_ok(vmm_pool_destroy(tenant.pool, 0));
+    cache_verify_empty(test);
+}
+
 CACHE_MAIN()

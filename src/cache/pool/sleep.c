@@ -746,19 +746,36 @@ void vmm__sleep_backup_end(struct pool *pool)
     pool->backup = NULL;
 }
 
+/* Releases the chunks of a pool, even if graphs have used them: nothing can use what sleeps. */
+static vmm_status chunks_end_locked(struct work *work)
+{
+    struct pool *pool = work->pool;
+    uint64_t uses = pool->uses;
+    bool is_leaving = pool->is_leaving;
+    pool->uses = 0;
+    pool->is_leaving = false;
+    vmm_status status = chunks_list_locked(work);
+    if (status == VMM_OK)
+        idle_drop_locked(work);
+    if (status == VMM_OK && work->chunks.count > 0)
+        status = vmm__error(VMM_ERR_HOST_OOM, "pool %s: no host memory to release its chunks",
+                            pool->name);
+    pool->uses = uses;
+    pool->is_leaving = is_leaving;
+    return status;
+}
+
 vmm_status vmm__sleep_end_locked(struct pool *pool)
 {
     struct work work = { .cache = pool->cache, .pool = pool };
-    uint64_t uses = pool->uses;
-    pool->uses = 0; /* no graph is launched any longer */
-    vmm_status status = chunks_list_locked(&work);
-    if (status == VMM_OK)
-        idle_drop_locked(&work);
-    if (status == VMM_OK && work.chunks.count > 0)
-        status = vmm__error(VMM_ERR_HOST_OOM, "pool %s: no host memory to release its chunks",
-                            pool->name);
+    lanes_settle_locked(&work);
+    vmm__cache_counters_flush(pool->cache, NULL);
+    if (vmm__stat_now(&pool->totals.active_bytes) > 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "pool %s sleeps, and freed blocks of it wait for streams: vmm_wait()",
+                          pool->name);
+    vmm_status status = chunks_end_locked(&work);
     work_end(&work);
-    pool->uses = uses;
     if (status == VMM_OK)
         phase_set_locked(pool, VMM_POOL_AWAKE);
     return status;

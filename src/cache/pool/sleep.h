@@ -40,7 +40,8 @@ vmm_status vmm__sleep_run(const struct sleep_order *order);
 vmm_status vmm__sleep_backup_find(struct pool *pool, uint64_t address, void **host);
 vmm_status vmm__sleep_backup_drop(struct pool *pool);
 
-/* Wakes a pool without live blocks, which then has no memory, so that it can be destroyed. ERR_HOST_OOM: it sleeps. */
+/* Wakes a pool without live blocks, which then has no memory, so that it can be destroyed. ERR_HOST_OOM,
+ * ERR_INVALID_ARGUMENT (freed blocks wait for streams): it sleeps. */
 vmm_status vmm__sleep_end_locked(struct pool *pool);
 
 /* Gives the backup of a pool back. */
