@@ -203,4 +203,28 @@ CACHE_TEST(a_sleeping_pool_that_leaves_can_be_destroyed)
     cache_verify_empty(test);
 }
 
+/* The default pool sleeps while it adopts the blocks of another one; these stay awake. */
+CACHE_TEST(a_sleeping_default_pool_adopts)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    vmm_pool *pool = vmm_cache_pool(test->cache);
+    void *block = block_alloc(test, 3 * MIB, 1);
+    block_fill(test, block, 3 * MIB, 77, 1);
+    pool_sleep(pool);
+    assert_ok(vmm_pool_destroy(tenant.pool, 1));
+    tenant_check(test, &tenant);
+    assert_ok(vmm__cache_check(test->cache));
+    assert_int_equal(cache_stats(test).idle_bytes + cache_stats(test).retained_bytes, 0);
+    assert_ok(vmm_limit_set(test->cache, cache_stats(test).reserved_bytes.current));
+    assert_status(vmm_pool_wake(&pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
+    tenant_check(test, &tenant);
+    assert_ok(vmm_limit_set(test->cache, 0));
+    pool_wake(pool);
+    block_check(test, block, 3 * MIB, 77, 1);
+    tenant_check(test, &tenant);
+    tenant_free(test, &tenant);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
 CACHE_MAIN()
