@@ -48,6 +48,28 @@ CACHE_TEST(what_never_slept_survives_a_wake_that_fails)
     tenant_end(test, &tenant);
 }
 
+/* A sleep whose backup cannot be pinned leaves no host memory behind. */
+CACHE_TEST(a_sleep_that_fails_keeps_no_new_backup)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    unsigned failures = 0;
+    for (uint64_t call = 1; failures == 0; call++) {
+        vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, false);
+        vmm_status status = vmm_pool_sleep(&tenant.pool, 1, NULL, NULL);
+        vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+        if (status != VMM_OK && strstr(vmm_last_error(), "pin") != NULL) {
+            failures++;
+            assert_int_equal(cache_stats(test).backup_bytes, 0);
+        }
+        pool_wake(tenant.pool);
+        assert_ok(vmm_backup_drop(tenant.pool));
+    }
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
 /* ---- The host ---------------------------------------------------------------------------------- */
 
 /* Each allocation of host memory fails in turn, with a ticket and without. */
