@@ -237,7 +237,7 @@ CACHE_TEST(a_sleeping_default_pool_adopts)
     tenant_check(test, &tenant);
     assert_ok(vmm__cache_check(test->cache));
     assert_int_equal(cache_stats(test).idle_bytes + cache_stats(test).retained_bytes, 0);
-    assert_ok(vmm_limit_set(test->cache, cache_stats(test).reserved_bytes.current));
+    assert_ok(vmm_limit_set(test->cache, MIB));
     assert_status(vmm_pool_wake(&pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
     tenant_check(test, &tenant);
     assert_ok(vmm_limit_set(test->cache, 0));
