@@ -263,10 +263,10 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__directory_fini(&cache->directory);
     status = first_of(status, vmm__lanes_fini(&cache->lanes));
     status = first_of(status, vmm__sleep_transfers_close(cache));
-    vmm__pools_fini(cache);
     vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
+    vmm__pools_fini(cache); /* chunks name the accounts of their pools */
     vmm__lost_unlisten(&cache->driver->lost, &cache->lost_listener);
     if (cache->owns_driver)
         vmm__driver_close(cache->driver);
