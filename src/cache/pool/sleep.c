@@ -302,14 +302,25 @@ static bool keeps(const struct work *work)
     return (wanted == VMM_ON_SLEEP_AS_POOL ? work->pool->on_sleep : wanted) == VMM_ON_SLEEP_KEEP;
 }
 
-static vmm_status backup_open(struct work *work)
+/* Reports read the backup's size under the lock. */
+static vmm_status backup_make(struct work *work)
 {
     struct pool *pool = work->pool;
+    vmm__fair_lock(&work->cache->grow_lock);
     if (pool->backup == NULL)
         pool->backup = vmm__host_alloc(1, sizeof *pool->backup);
-    if (pool->backup == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_sleep: no host memory for a backup");
-    work->copy.backup = pool->backup;
+    vmm__fair_unlock(&work->cache->grow_lock);
+    if (pool->backup != NULL)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_sleep: no host memory for a backup");
+}
+
+static vmm_status backup_open(struct work *work)
+{
+    vmm_status status = backup_make(work);
+    if (status != VMM_OK)
+        return status;
+    work->copy.backup = work->pool->backup;
     work->copy.way = CHUNK_SAVE;
     return transfers_open(work);
 }
@@ -615,8 +626,10 @@ static struct work work_of(const struct sleep_order *order, uint64_t number)
 static vmm_status work_wait(const struct sleep_order *order)
 {
     bool is_used = false;
+    vmm__fair_lock(&order->cache->grow_lock);
     for (uint64_t i = 0; i < order->count; i++)
         is_used = is_used || vmm__pool_is_used(order->pools[i]);
+    vmm__fair_unlock(&order->cache->grow_lock);
     return is_used ? vmm__driver_device_wait(order->cache->driver) : vmm__cache_wait(order->cache);
 }
 
