@@ -80,7 +80,7 @@ static void *user_main(void *context)
     return NULL;
 }
 
-/* Allocates from pools that sleep now and then, and frees whatever their phase. */
+/* Allocates from pools of any phase, and frees whatever their phase. */
 static void *intruder_main(void *context)
 {
     struct worker *worker = context;
@@ -97,7 +97,7 @@ static void *intruder_main(void *context)
                                                            test->streams[2], &blocks[slot]);
         trouble_note(worker,
                      status == VMM_OK || status == VMM_ERR_ASLEEP || status == VMM_ERR_DEVICE_OOM,
-                     "a pool that sleeps now and then failed otherwise");
+                     "an allocation or a free failed otherwise");
     }
     return NULL;
 }

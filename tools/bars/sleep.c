@@ -218,7 +218,7 @@ static void discard_measure(struct scene *scene)
 }
 
 /* A wake that finds no memory changes nothing; the next one succeeds. */
-static void shortage_check(struct scene *scene)
+static void oom_check(struct scene *scene)
 {
     struct live live = live_make(scene, scene->bytes, VMM_ON_SLEEP_KEEP);
     live_fill(scene, &live);
@@ -278,7 +278,7 @@ static void scene_run(struct scene *scene)
     pinned_measure(scene);
     keep_measure(scene);
     discard_measure(scene);
-    shortage_check(scene);
+    oom_check(scene);
     cycles_check(scene);
     REQUIRE_OK(vmm_destroy(scene->cache));
     REQUIRE_OK(vmm__driver_stream_destroy(scene->driver, scene->stream));
