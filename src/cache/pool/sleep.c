@@ -505,7 +505,7 @@ static vmm_status pool_wake(struct work *work)
     return status;
 }
 
-/* Drops chunks that have not slept from the list: the backup may not have their contents, because an earlier sleep failed. */
+/* Drops chunks that have not slept from the list: after a sleep that failed, the backup may not have their contents. */
 static void chunks_list_slept(struct work *work)
 {
     struct chunk_list *chunks = &work->chunks;
