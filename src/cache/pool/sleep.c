@@ -195,19 +195,11 @@ static vmm_status contents_copy(struct work *work, uint64_t from, uint64_t limit
     return status;
 }
 
-/* Waits for the copies that were submitted up to an epoch. If so many threads wait for copies that the stream has no
- * event left, waits for the device. */
-static vmm_status transfers_wait(const struct work *work, uint64_t epoch)
-{
-    vmm_status status = vmm__timeline_wait(&work->cache->transfers.timeline, epoch);
-    return status == VMM__PENDING ? vmm__driver_device_wait(work->cache->driver) : status;
-}
-
 /* Waits for all copies that were submitted. */
 static vmm_status copies_wait(struct work *work)
 {
-    vmm_status status =
-        transfers_wait(work, vmm__timeline_advance(&work->cache->transfers.timeline));
+    struct timeline *timeline = &work->cache->transfers.timeline;
+    vmm_status status = vmm__timeline_wait(timeline, vmm__timeline_advance(timeline));
     work->has_unfinished = status != VMM_OK;
     return status;
 }
@@ -367,7 +359,7 @@ static vmm_status stage_begin(struct work *work, uint64_t from, struct stage *st
     stage->epoch = vmm__timeline_advance(timeline);
     if (status == VMM_OK)
         status = vmm__timeline_record(timeline, stage->epoch);
-    return status == VMM__PENDING ? VMM_OK : status; /* see transfers_wait() */
+    return status == VMM__PENDING ? VMM_OK : status; /* no event is free: the wait records it */
 }
 
 /* While the chunks of one stage are released, the contents of the next are copied. */
@@ -379,7 +371,7 @@ static vmm_status stages_run(struct work *work, struct stage stages[2], uint64_t
         if (end < work->chunks.count)
             status = stage_begin(work, end, &stages[now ^ 1]);
         if (status == VMM_OK)
-            status = transfers_wait(work, stages[now].epoch);
+            status = vmm__timeline_wait(&work->cache->transfers.timeline, stages[now].epoch);
         if (status == VMM_OK)
             status = chunks_sleep(work, *done, end, done);
     }
