@@ -188,6 +188,23 @@ CACHE_TEST(streams_end_while_a_pool_sleeps)
     tenant_end(test, &tenant);
 }
 
+/* A wake waits for work on memory that it needs. */
+CACHE_TEST(a_wake_waits_for_idle_memory)
+{
+    struct tenant tenant = { .pool = NULL };
+    cache_restart_with(test, .limit_bytes = 96 * MIB);
+    tenant.pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    tenant_add(test, &tenant, 0, 60 * MIB);
+    pool_sleep(tenant.pool);
+    void *block = block_alloc(test, 70 * MIB, 3);
+    assert_ok(vmm__driver_delay(test->driver, 50 * 1000 * 1000, test->streams[3]));
+    block_fill(test, block, 70 * MIB, 5, 3);
+    block_free(test, block);
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
 /* Out of memory, the program's function puts another pool to sleep, and the request succeeds. */
 struct relief {
     vmm_pool *pool;

@@ -614,7 +614,7 @@ static struct work work_of(const struct sleep_order *order, uint64_t number)
                           .copy = { .cache = order->cache } };
 }
 
-/* Waits for work that may use the pools. */
+/* Waits for work that may use the pools, or memory that a wake needs. */
 static vmm_status work_wait(const struct sleep_order *order)
 {
     bool is_used = false;
@@ -655,7 +655,7 @@ static vmm_status sleep_run(const struct sleep_order *order, struct work *works)
 
 static vmm_status wake_run(const struct sleep_order *order, struct work *works)
 {
-    vmm_status status = VMM_OK;
+    vmm_status status = work_wait(order);
     for (uint64_t i = 0; i < order->count && status == VMM_OK; i++)
         status = pool_wake(&works[i]);
     for (uint64_t i = 0; i < order->count; i++) {
