@@ -645,10 +645,12 @@ VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_poo
  * Returns:  VMM_OK.
  * Threads:  any; no other call on the pool may be under way.
  * On failure: ERR_INVALID_ARGUMENT (not a pool; the default pool; a route or a push leads to it; it
- *           is retained; it has live blocks and adopt is 0): nothing has changed. ERR_DRIVER,
- *           ERR_LOST, ERR_HOST_OOM: the wait failed; the pool is destroyed, and a later call
- *           retries the wait. ERR_CORRUPTED (VMM_DEBUG_ON): a freed block was written to; the pool
- *           is destroyed.
+ *           is retained; it has live blocks and adopt is 0; it sleeps and has live blocks, or freed
+ *           ones that wait for streams; it goes to sleep or wakes): nothing has changed.
+ *           ERR_DRIVER, ERR_LOST, ERR_HOST_OOM: the wait failed; the pool is destroyed, and a
+ *           later call retries the wait. ERR_HOST_OOM also if a pool that sleeps could not release
+ *           its chunks: nothing has changed. ERR_CORRUPTED (VMM_DEBUG_ON): a
+ *           freed block was written to; the pool is destroyed.
  */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int adopt);
 

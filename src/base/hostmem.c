@@ -85,21 +85,27 @@ void vmm__host_free(void *memory, size_t bytes)
     free(memory);
 }
 
-void *vmm__host_table_alloc(size_t bytes)
+static void *pages_alloc(size_t bytes, int flags)
 {
     if (must_fail())
         return NULL;
-    void *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (table == MAP_FAILED)
+    void *pages =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (pages == MAP_FAILED)
         return NULL;
     outstanding_change(0, bytes);
-    return table;
+    return pages;
 }
 
+void *vmm__host_table_alloc(size_t bytes)
+{
+    return pages_alloc(bytes, MAP_NORESERVE);
+}
+
+/* Without MAP_NORESERVE, so that the kernel refuses what the machine cannot hold, instead of ending the process. */
 void *vmm__host_huge_alloc(size_t bytes)
 {
-    void *memory = vmm__host_table_alloc(bytes);
+    void *memory = pages_alloc(bytes, 0);
     if (memory != NULL)
         (void)madvise(memory, bytes,
                       MADV_HUGEPAGE); /* a hint: small pages do as well, more slowly */

@@ -305,10 +305,24 @@ static vmm_status event_await(struct timeline *timeline, void *event)
     return status == VMM_OK ? events_poll(timeline) : status;
 }
 
+/* Whether host waits need all events, so that none can be recorded for a later epoch. */
+static bool is_out_of_events(const struct timeline *timeline)
+{
+    unsigned at = 0;
+    while (at < TIMELINE_EVENTS && timeline->waiters[at] > 0)
+        at++;
+    return at == TIMELINE_EVENTS;
+}
+
 vmm_status vmm__timeline_wait(struct timeline *timeline, uint64_t epoch)
 {
     vmm__mutex_lock(&timeline->lock);
     vmm_status status = query_locked(timeline, epoch);
+    while (status == VMM__PENDING && epoch > newest_epoch(timeline) && is_out_of_events(timeline)) {
+        status = event_await(timeline, event_at(timeline, TIMELINE_EVENTS - 1)->event);
+        if (status == VMM_OK)
+            status = query_locked(timeline, epoch);
+    }
     if (status == VMM__PENDING && epoch <= newest_epoch(timeline))
         status = event_await(timeline, event_covering(timeline, epoch)->event);
     vmm__mutex_unlock(&timeline->lock);

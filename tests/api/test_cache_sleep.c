@@ -2,97 +2,12 @@
 #include "support/cache_support.h"
 #include "support/graph_support.h"
 #include "support/pool_calls.h"
+#include "support/tenant_support.h"
 
 #include "cache/cache.h"
 #include "driver/sim/sim.h"
 
 #include <string.h>
-
-enum { BLOCKS = 24 };
-
-/* Sizes from a slab's object to several chunks. */
-static const size_t sizes[] = { 700, 3 * MIB, 40000, 17 * MIB + 512, 5 * MIB, 300000 };
-enum { SIZES = sizeof sizes / sizeof sizes[0] };
-
-/* Blocks of one pool, each filled with a pattern of its own. */
-struct tenant {
-    vmm_pool *pool;
-    void *blocks[BLOCKS];
-    size_t bytes[BLOCKS];
-    uint32_t words[BLOCKS];
-};
-
-static vmm_pool *pool_make(struct cache_test *test, vmm_on_sleep on_sleep)
-{
-    vmm_pool *pool;
-    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
-    options.name = "tenant";
-    options.on_sleep = on_sleep;
-    assert_ok(vmm_pool_create(test->cache, &options, &pool));
-    return pool;
-}
-
-static void tenant_add(struct cache_test *test, struct tenant *tenant, unsigned number,
-                       size_t bytes)
-{
-    static uint32_t last_word = 1000;
-    unsigned stream = number % 2 + 1;
-    tenant->bytes[number] = bytes;
-    tenant->words[number] = ++last_word;
-    assert_ok(vmm_alloc_from(tenant->pool, bytes, test->streams[stream], &tenant->blocks[number]));
-    block_fill(test, tenant->blocks[number], bytes, tenant->words[number], stream);
-}
-
-/* Blocks on two streams, some of them freed again, so that chunks are partly free. */
-static struct tenant tenant_make(struct cache_test *test, vmm_on_sleep on_sleep)
-{
-    struct tenant tenant = { .pool = pool_make(test, on_sleep) };
-    for (unsigned i = 0; i < BLOCKS; i++)
-        tenant_add(test, &tenant, i, sizes[i % SIZES] / (1 + i / SIZES));
-    for (unsigned i = 0; i < BLOCKS; i += 5) {
-        block_free(test, tenant.blocks[i]);
-        tenant.blocks[i] = NULL;
-    }
-    return tenant;
-}
-
-static void tenant_check(struct cache_test *test, const struct tenant *tenant)
-{
-    for (unsigned i = 0; i < BLOCKS; i++) {
-        if (tenant->blocks[i] != NULL)
-            block_check(test, tenant->blocks[i], tenant->bytes[i], tenant->words[i], i % 2 + 1);
-    }
-    work_verify(test);
-}
-
-static void tenant_end(struct cache_test *test, struct tenant *tenant)
-{
-    for (unsigned i = 0; i < BLOCKS; i++) {
-        if (tenant->blocks[i] != NULL)
-            block_free(test, tenant->blocks[i]);
-    }
-    assert_ok(vmm_pool_destroy(tenant->pool, 0));
-    cache_verify_empty(test);
-}
-
-static vmm_pool_phase phase_of(vmm_pool *pool)
-{
-    vmm_pool_phase phase;
-    assert_ok(vmm_pool_state(pool, &phase));
-    return phase;
-}
-
-static void pool_sleep(vmm_pool *pool)
-{
-    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
-    assert_int_equal(phase_of(pool), VMM_POOL_ASLEEP);
-}
-
-static void pool_wake(vmm_pool *pool)
-{
-    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
-    assert_int_equal(phase_of(pool), VMM_POOL_AWAKE);
-}
 
 /* ---- Contents ---------------------------------------------------------------------------------- */
 
@@ -125,7 +40,7 @@ CACHE_TEST(a_discarded_pool_has_no_backup)
     assert_int_equal(cache_stats(test).backup_bytes, 0);
     pool_wake(tenant.pool);
     cache_verify(test);
-    for (unsigned i = 0; i < BLOCKS; i++) {
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
         if (tenant.blocks[i] != NULL)
             block_fill(test, tenant.blocks[i], tenant.bytes[i], tenant.words[i], i % 2 + 1);
     }
@@ -153,10 +68,10 @@ CACHE_TEST(blocks_in_views_sleep)
     for (unsigned i = 0; i < PIECES; i++) {
         tenant_add(test, &tenant, 2 * (i % 2) + 4 * (i / 2), 4 * MIB);
         assert_true(2 * (i % 2) + 4 * (i / 2) < 4 * PIECES);
-        if (4 * (i / 2) + 4 >= BLOCKS)
+        if (4 * (i / 2) + 4 >= TENANT_BLOCKS)
             break;
     }
-    for (unsigned i = 0; i < BLOCKS; i += 4) {
+    for (unsigned i = 0; i < TENANT_BLOCKS; i += 4) {
         if (tenant.blocks[i] != NULL)
             block_free(test, tenant.blocks[i]);
         tenant.blocks[i] = NULL;
@@ -178,8 +93,8 @@ CACHE_TEST(a_sleeping_pool_serves_no_request)
     void *out = NULL;
     pool_sleep(tenant.pool);
     for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
-        for (unsigned i = 0; i < SIZES; i++)
-            assert_status(vmm_alloc_from(tenant.pool, sizes[i], test->streams[stream], &out),
+        for (unsigned i = 0; i < TENANT_SIZES; i++)
+            assert_status(vmm_alloc_from(tenant.pool, tenant_sizes[i], test->streams[stream], &out),
                           VMM_ERR_ASLEEP);
     }
     assert_non_null(strstr(vmm_last_error(), "tenant"));
@@ -197,7 +112,7 @@ CACHE_TEST(blocks_can_be_freed_while_their_pool_sleeps)
 {
     struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
     pool_sleep(tenant.pool);
-    for (unsigned i = 1; i < BLOCKS; i += 2) {
+    for (unsigned i = 1; i < TENANT_BLOCKS; i += 2) {
         if (tenant.blocks[i] == NULL)
             continue;
         block_free(test, tenant.blocks[i]);
@@ -209,9 +124,9 @@ CACHE_TEST(blocks_can_be_freed_while_their_pool_sleeps)
     pool_wake(tenant.pool);
     cache_verify(test);
     tenant_check(test, &tenant);
-    for (unsigned i = 0; i < BLOCKS; i++) {
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
         if (tenant.blocks[i] == NULL)
-            tenant_add(test, &tenant, i, sizes[i % SIZES]);
+            tenant_add(test, &tenant, i, tenant_sizes[i % TENANT_SIZES]);
     }
     tenant_check(test, &tenant);
     tenant_end(test, &tenant);
@@ -222,7 +137,7 @@ CACHE_TEST(a_pool_without_live_blocks_can_be_destroyed_asleep)
     struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
     pool_sleep(tenant.pool);
     assert_status(vmm_pool_destroy(tenant.pool, 1), VMM_ERR_INVALID_ARGUMENT);
-    for (unsigned i = 0; i < BLOCKS; i++) {
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
         if (tenant.blocks[i] != NULL)
             block_free(test, tenant.blocks[i]);
     }
@@ -271,7 +186,7 @@ CACHE_TEST(tenants_take_turns)
     assert_ok(vmm_limit_set(test->cache, 0));
     pool_wake(first.pool);
     tenant_check(test, &first);
-    for (unsigned i = 0; i < BLOCKS; i++) {
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
         if (first.blocks[i] != NULL)
             block_free(test, first.blocks[i]);
     }
@@ -282,8 +197,8 @@ CACHE_TEST(tenants_take_turns)
 CACHE_TEST(the_default_pool_sleeps)
 {
     struct tenant tenant = { .pool = vmm_cache_pool(test->cache) };
-    for (unsigned i = 0; i < BLOCKS; i++)
-        tenant_add(test, &tenant, i, sizes[i % SIZES]);
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++)
+        tenant_add(test, &tenant, i, tenant_sizes[i % TENANT_SIZES]);
     void *out = NULL;
     pool_sleep(tenant.pool);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
@@ -291,7 +206,7 @@ CACHE_TEST(the_default_pool_sleeps)
         assert_status(vmm_alloc(test->cache, 1000, test->streams[stream], &out), VMM_ERR_ASLEEP);
     pool_wake(tenant.pool);
     tenant_check(test, &tenant);
-    for (unsigned i = 0; i < BLOCKS; i++)
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++)
         block_free(test, tenant.blocks[i]);
     cache_verify_empty(test);
 }
@@ -519,7 +434,7 @@ CACHE_TEST(a_thousand_cycles_leave_nothing)
     unsigned cycles = driver_choice_kind() == VMM_DRIVER_SIM ? 1000 : 100;
     for (unsigned cycle = 0; cycle < cycles; cycle++) {
         for (unsigned i = 0; i < 6; i++) {
-            unsigned number = (unsigned)(random_next(&seed) % BLOCKS);
+            unsigned number = (unsigned)(random_next(&seed) % TENANT_BLOCKS);
             if (tenant.blocks[number] != NULL)
                 block_free(test, tenant.blocks[number]);
             tenant.blocks[number] = NULL;

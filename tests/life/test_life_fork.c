@@ -92,6 +92,19 @@ static void pool_calls_try(vmm_cache *cache, vmm_pool *pool)
     require_refused(vmm_pool_destroy(pool, 1), "vmm_pool_destroy");
 }
 
+static void sleep_calls_try(vmm_pool *pool)
+{
+    vmm_pool_phase phase;
+    vmm_ticket *ticket;
+    void *host = NULL;
+    require_refused(vmm_pool_sleep(&pool, 1, NULL, NULL), "vmm_pool_sleep");
+    require_refused(vmm_pool_sleep(&pool, 1, NULL, &ticket), "vmm_pool_sleep");
+    require_refused(vmm_pool_wake(&pool, 1, NULL, NULL), "vmm_pool_wake");
+    require_refused(vmm_pool_state(pool, &phase), "vmm_pool_state");
+    require_refused(vmm_backup_find(pool, &host, &host), "vmm_backup_find");
+    require_refused(vmm_backup_drop(pool), "vmm_backup_drop");
+}
+
 static void report_calls_try(const struct scene *scene)
 {
     vmm_cache *cache = scene->test->cache;
@@ -99,6 +112,7 @@ static void report_calls_try(const struct scene *scene)
     vmm_item item = VMM_ITEM_INIT;
     uint64_t bytes = 0;
     pool_calls_try(cache, cache->pool.handle);
+    sleep_calls_try(cache->pool.handle);
     require_refused(vmm_stats_get(cache, &stats), "vmm_stats_get");
     require_refused(vmm_stats_reset_peak(cache), "vmm_stats_reset_peak");
     require_refused(vmm_device_memory(cache, &bytes, &bytes), "vmm_device_memory");
@@ -259,6 +273,41 @@ static void own_cache_use(void *context)
         CHILD_REQUIRES(pthread_join(threads[i], NULL) == 0);
     CHILD_REQUIRES(vmm_destroy(cache) == VMM_OK);
     all_calls_try(context);
+}
+
+/* ---- Tickets ----------------------------------------------------------------------------------- */
+
+struct ticket_scene {
+    vmm_pool *pool;
+    vmm_ticket *ticket;
+};
+
+/* The thread of the ticket is not in the child, and may have held any lock. */
+static void ticket_calls_try(void *context)
+{
+    const struct ticket_scene *scene = context;
+    int done = 7;
+    require_refused(vmm_ticket_poll(scene->ticket, &done), "vmm_ticket_poll");
+    require_refused(vmm_ticket_wait(scene->ticket), "vmm_ticket_wait");
+    sleep_calls_try(scene->pool);
+    CHILD_REQUIRES(done == 7);
+}
+
+CACHE_TEST(children_leave_tickets_alone)
+{
+    enum { FORKS = IS_SLOW_BUILD ? 10 : 40 };
+    struct ticket_scene scene = { .pool = vmm_cache_pool(test->cache) };
+    void *block = block_alloc(test, 40 * MIB, 1);
+    block_fill(test, block, 40 * MIB, 3, 1);
+    for (int round = 0; round < FORKS; round++) {
+        assert_ok(round % 2 == 0 ? vmm_pool_sleep(&scene.pool, 1, NULL, &scene.ticket)
+                                 : vmm_pool_wake(&scene.pool, 1, NULL, &scene.ticket));
+        child_runs(ticket_calls_try, &scene);
+        assert_ok(vmm_ticket_wait(scene.ticket));
+    }
+    block_check(test, block, 40 * MIB, 3, 1);
+    work_verify(test);
+    block_free(test, block);
 }
 
 CACHE_TEST(child_creates_its_own_cache)

@@ -92,7 +92,14 @@ vmm_status vmm__backup_lay_out(struct backup *backup, struct driver *driver)
         return vmm__error(VMM_ERR_HOST_OOM, "sleep: no host memory for a backup of %llu bytes",
                           (unsigned long long)bytes);
     backup->bytes = bytes;
-    return memory_pin(backup, driver);
+    status = memory_pin(backup, driver);
+    if (status == VMM_OK)
+        return VMM_OK;
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)memory_drop(backup, driver);
+    vmm__error_restore(&line);
+    return status;
 }
 
 const struct backup_entry *vmm__backup_find(const struct backup *backup, uint64_t address)

@@ -5,7 +5,7 @@
  *  1. entries are in rising order of address, and their host ranges do not overlap;
  *  2. the host memory is pinned from its start up to pinned_bytes, in segments of SEGMENT_BYTES; a copy lies in one.
  * May be called by: cache/pool. Locks: the call that puts the pool to sleep, or wakes it, uses the backup alone; others
- * find entries under the grow lock while the pool is asleep.
+ * find entries under the grow lock while the pool is asleep, and read `bytes` at any time.
  */
 #ifndef VMM_CACHE_POOL_BACKUP_H
 #define VMM_CACHE_POOL_BACKUP_H
@@ -22,7 +22,7 @@ struct backup_entry {
 
 struct backup {
     char *memory;
-    uint64_t bytes; /* of the host memory */
+    _Atomic uint64_t bytes; /* of the host memory; reports read it meanwhile */
     uint64_t pinned_bytes;
     struct backup_entry *entries;
     uint64_t count;

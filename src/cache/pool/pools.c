@@ -281,6 +281,7 @@ static void pool_adopt(struct vmm_cache *cache, struct pool *pool)
         vmm__lane_counters_flush(lane);
         lane->large.home_end = &lane->large.own_home_end;
         lane->pool = &cache->pool;
+        lane->is_asleep = cache->pool.phase != VMM_POOL_AWAKE;
         vmm__lane_unlock(lane);
     }
     totals_add(&cache->pool.totals, &pool->totals);

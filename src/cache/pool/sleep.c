@@ -41,6 +41,7 @@ struct work {
     struct pool *pool;
     struct chunk_list chunks;
     struct chunk_copy copy;
+    bool sleeps;         /* what becomes of the pool when the order ends */
     bool has_contents;   /* they are saved, loaded or cleared */
     bool has_unfinished; /* copies may still run, because the driver failed to wait */
 };
@@ -293,14 +294,25 @@ static bool keeps(const struct work *work)
     return (wanted == VMM_ON_SLEEP_AS_POOL ? work->pool->on_sleep : wanted) == VMM_ON_SLEEP_KEEP;
 }
 
-static vmm_status backup_open(struct work *work)
+/* Reports read the backup's size under the lock. */
+static vmm_status backup_make(struct work *work)
 {
     struct pool *pool = work->pool;
+    vmm__fair_lock(&work->cache->grow_lock);
     if (pool->backup == NULL)
         pool->backup = vmm__host_alloc(1, sizeof *pool->backup);
-    if (pool->backup == NULL)
-        return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_sleep: no host memory for a backup");
-    work->copy.backup = pool->backup;
+    vmm__fair_unlock(&work->cache->grow_lock);
+    if (pool->backup != NULL)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_sleep: no host memory for a backup");
+}
+
+static vmm_status backup_open(struct work *work)
+{
+    vmm_status status = backup_make(work);
+    if (status != VMM_OK)
+        return status;
+    work->copy.backup = work->pool->backup;
     work->copy.way = CHUNK_SAVE;
     return transfers_open(work);
 }
@@ -345,7 +357,9 @@ static vmm_status stage_begin(struct work *work, uint64_t from, struct stage *st
     vmm_status status =
         contents_copy(work, from, work->chunks.count, staging_bytes(work), &stage->end);
     stage->epoch = vmm__timeline_advance(timeline);
-    return status == VMM_OK ? vmm__timeline_record(timeline, stage->epoch) : status;
+    if (status == VMM_OK)
+        status = vmm__timeline_record(timeline, stage->epoch);
+    return status == VMM__PENDING ? VMM_OK : status; /* no event is free: the wait records it */
 }
 
 /* While the chunks of one stage are released, the contents of the next are copied. */
@@ -405,8 +419,8 @@ static void wake_end(struct work *work)
     mappings_tell(work, work->order->options.mapped);
 }
 
-/* Puts a pool to sleep. On failure wakes what sleeps already; *sleeps is whether that failed, too. */
-static vmm_status pool_sleep(struct work *work, bool *sleeps)
+/* Puts a pool to sleep. On failure wakes what sleeps already; the pool stays asleep if that fails, too. */
+static vmm_status pool_sleep(struct work *work)
 {
     uint64_t done = 0;
     vmm_status status = sleep_prepare(work);
@@ -415,15 +429,15 @@ static vmm_status pool_sleep(struct work *work, bool *sleeps)
     mappings_tell(work, work->order->options.unmapping);
     status = work->has_contents ? contents_sleep(work, &done)
                                 : chunks_sleep(work, 0, work->chunks.count, &done);
-    *sleeps = status == VMM_OK;
+    work->sleeps = status == VMM_OK;
     if (status == VMM_OK)
         return VMM_OK;
     struct error_line line;
     vmm__error_save(&line);
     work->copy.way = CHUNK_LOAD;
     vmm_status undone = contents_wake(work, vmm__min(done + 1, work->chunks.count), &done);
-    *sleeps = undone != VMM_OK;
-    if (!*sleeps)
+    work->sleeps = undone != VMM_OK;
+    if (!work->sleeps)
         wake_end(work);
     vmm__error_restore(&line);
     return status;
@@ -483,8 +497,21 @@ static vmm_status pool_wake(struct work *work)
     return status;
 }
 
-/* Puts a pool that woke, wholly or in part, back to sleep. Its backup is whole. Leaves it as it is if copies may still
- * write to its memory. */
+/* Drops chunks that have not slept from the list: after a sleep that failed, the backup may not have their contents. */
+static void chunks_list_slept(struct work *work)
+{
+    struct chunk_list *chunks = &work->chunks;
+    uint64_t kept = 0;
+    vmm__fair_lock(&work->cache->grow_lock);
+    for (uint64_t i = 0; i < chunks->count; i++) {
+        if (chunk_of(work, i)->has_slept)
+            chunks->items[kept++] = chunks->items[i];
+    }
+    chunks->count = kept;
+    vmm__fair_unlock(&work->cache->grow_lock);
+}
+
+/* Puts what woke of a pool back to sleep. Leaves it as it is if copies may still write to its memory. */
 static void pool_rest(struct work *work)
 {
     uint64_t done;
@@ -492,6 +519,7 @@ static void pool_rest(struct work *work)
     if (work->has_unfinished)
         return;
     vmm__error_save(&line);
+    chunks_list_slept(work);
     for (uint64_t from = 0; from < work->chunks.count; from = done + 1)
         (void)chunks_sleep(work, from, work->chunks.count, &done);
     vmm__error_restore(&line);
@@ -594,53 +622,62 @@ void vmm__sleep_cancel(const struct sleep_order *order)
     vmm__fair_unlock(&order->cache->grow_lock);
 }
 
-static void phase_end(struct pool *pool, vmm_pool_phase phase)
-{
-    vmm__fair_lock(&pool->cache->grow_lock);
-    phase_set_locked(pool, phase);
-    vmm__fair_unlock(&pool->cache->grow_lock);
-}
-
 static struct work work_of(const struct sleep_order *order, uint64_t number)
 {
     return (struct work){ .cache = order->cache,
                           .order = order,
                           .pool = order->pools[number],
+                          .sleeps = order->is_wake,
                           .copy = { .cache = order->cache } };
 }
 
-/* Waits for work that may use the pools. */
+/* Waits for work that may use the pools, or memory that a wake needs. */
 static vmm_status work_wait(const struct sleep_order *order)
 {
     bool is_used = false;
+    vmm__fair_lock(&order->cache->grow_lock);
     for (uint64_t i = 0; i < order->count; i++)
         is_used = is_used || vmm__pool_is_used(order->pools[i]);
+    vmm__fair_unlock(&order->cache->grow_lock);
     return is_used ? vmm__driver_device_wait(order->cache->driver) : vmm__cache_wait(order->cache);
 }
 
-static vmm_status sleep_run(const struct sleep_order *order)
+/* Pools that slept before a later one failed wake again. */
+static void sleep_undo(struct work *works, uint64_t count)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    for (uint64_t i = 0; i < count; i++) {
+        if (!works[i].sleeps)
+            continue;
+        works[i].sleeps = pool_wake(&works[i]) != VMM_OK;
+        if (works[i].sleeps)
+            pool_rest(&works[i]);
+        else
+            wake_end(&works[i]);
+    }
+    vmm__error_restore(&line);
+}
+
+static vmm_status sleep_run(const struct sleep_order *order, struct work *works)
 {
     vmm_status status = work_wait(order);
-    uint64_t slept = 0;
-    for (; slept < order->count && status == VMM_OK; slept++) {
-        bool sleeps = false;
-        struct work work = work_of(order, slept);
-        status = pool_sleep(&work, &sleeps);
-        phase_end(work.pool, sleeps ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
-        work_end(&work);
-    }
-    for (uint64_t i = slept; i < order->count; i++)
-        phase_end(order->pools[i], VMM_POOL_AWAKE);
+    uint64_t tried = 0;
+    for (; tried < order->count && status == VMM_OK; tried++)
+        status = pool_sleep(&works[tried]);
+    if (status != VMM_OK)
+        sleep_undo(works, tried);
     return status;
 }
 
 static vmm_status wake_run(const struct sleep_order *order, struct work *works)
 {
-    vmm_status status = VMM_OK;
+    vmm_status status = work_wait(order);
     for (uint64_t i = 0; i < order->count && status == VMM_OK; i++)
         status = pool_wake(&works[i]);
     for (uint64_t i = 0; i < order->count; i++) {
-        if (status != VMM_OK)
+        works[i].sleeps = status != VMM_OK;
+        if (works[i].sleeps)
             pool_rest(&works[i]);
         else
             wake_end(&works[i]);
@@ -648,38 +685,29 @@ static vmm_status wake_run(const struct sleep_order *order, struct work *works)
     return status;
 }
 
-/* Pools that slept before a later one failed are woken again. */
-static vmm_status sleep_undo(struct sleep_order *order, vmm_status status)
+/* Once its phase is set, other calls may use or destroy a pool. */
+static void order_end(const struct sleep_order *order, struct work *works)
 {
-    struct error_line line;
-    struct sleep_order back = *order;
-    back.is_wake = true;
-    vmm__error_save(&line);
-    if (vmm__sleep_begin(&back) == VMM_OK)
-        (void)vmm__sleep_run(&back);
-    vmm__error_restore(&line);
-    return status;
+    vmm__fair_lock(&order->cache->grow_lock);
+    for (uint64_t i = 0; i < order->count; i++) {
+        phase_set_locked(order->pools[i], works[i].sleeps ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE);
+        work_end(&works[i]);
+    }
+    vmm__fair_unlock(&order->cache->grow_lock);
 }
 
-vmm_status vmm__sleep_run(struct sleep_order *order)
+vmm_status vmm__sleep_run(const struct sleep_order *order)
 {
-    if (!order->is_wake) {
-        vmm_status status = sleep_run(order);
-        return status == VMM_OK || order->count < 2 ? status : sleep_undo(order, status);
-    }
     struct work *works = vmm__host_alloc(order->count + 1, sizeof *works);
-    vmm_status status = VMM_OK;
-    if (works == NULL)
-        status = vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_wake: no host memory");
-    for (uint64_t i = 0; i < order->count && works != NULL; i++)
-        works[i] = work_of(order, i);
-    if (status == VMM_OK)
-        status = wake_run(order, works);
-    for (uint64_t i = 0; i < order->count; i++) {
-        if (works != NULL)
-            work_end(&works[i]);
-        phase_end(order->pools[i], status == VMM_OK ? VMM_POOL_AWAKE : VMM_POOL_ASLEEP);
+    if (works == NULL) {
+        vmm__sleep_cancel(order);
+        return vmm__error(VMM_ERR_HOST_OOM, "sleep: no host memory for the work on %llu pools",
+                          (unsigned long long)order->count);
     }
+    for (uint64_t i = 0; i < order->count; i++)
+        works[i] = work_of(order, i);
+    vmm_status status = order->is_wake ? wake_run(order, works) : sleep_run(order, works);
+    order_end(order, works);
     vmm__host_free(works, (order->count + 1) * sizeof *works);
     return status;
 }
@@ -750,19 +778,36 @@ void vmm__sleep_backup_end(struct pool *pool)
     pool->backup = NULL;
 }
 
+/* Releases the chunks of a pool, even if graphs have used them: nothing can use what sleeps. */
+static vmm_status chunks_end_locked(struct work *work)
+{
+    struct pool *pool = work->pool;
+    uint64_t uses = pool->uses;
+    bool is_leaving = pool->is_leaving;
+    pool->uses = 0;
+    pool->is_leaving = false;
+    vmm_status status = chunks_list_locked(work);
+    if (status == VMM_OK)
+        idle_drop_locked(work);
+    if (status == VMM_OK && work->chunks.count > 0)
+        status = vmm__error(VMM_ERR_HOST_OOM, "pool %s: no host memory to release its chunks",
+                            pool->name);
+    pool->uses = uses;
+    pool->is_leaving = is_leaving;
+    return status;
+}
+
 vmm_status vmm__sleep_end_locked(struct pool *pool)
 {
     struct work work = { .cache = pool->cache, .pool = pool };
-    uint64_t uses = pool->uses;
-    pool->uses = 0; /* no graph is launched any longer */
-    vmm_status status = chunks_list_locked(&work);
-    if (status == VMM_OK)
-        idle_drop_locked(&work);
-    if (status == VMM_OK && work.chunks.count > 0)
-        status = vmm__error(VMM_ERR_HOST_OOM, "pool %s: no host memory to release its chunks",
-                            pool->name);
+    lanes_settle_locked(&work);
+    vmm__cache_counters_flush(pool->cache, NULL);
+    if (vmm__stat_now(&pool->totals.active_bytes) > 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "pool %s sleeps, and freed blocks of it wait for streams: vmm_wait()",
+                          pool->name);
+    vmm_status status = chunks_end_locked(&work);
     work_end(&work);
-    pool->uses = uses;
     if (status == VMM_OK)
         phase_set_locked(pool, VMM_POOL_AWAKE);
     return status;

@@ -7,7 +7,8 @@
  *
  * Owns: the backups. Invariants:
  *  1. while a pool is not awake, its lanes are marked is_asleep and are in no table, and it makes no lane;
- *  2. one call at a time changes the phase of a pool: it may begin only if the pool is awake or asleep;
+ *  2. one call at a time changes the phase of a pool: it may begin only if the pool is awake or asleep. An order ends
+ *     for all of its pools at once;
  *  3. in a pool that is awake, no chunk is asleep or partly unmapped.
  * May be called by: cache/pool, api. Locks: the calls take the grow lock, and the lanes' locks inside. They hold none
  * while they wait for work or copies.
@@ -33,13 +34,14 @@ vmm_status vmm__sleep_begin(struct sleep_order *order);
 void vmm__sleep_cancel(const struct sleep_order *order);
 
 /* Carries out an order that began, and sets the phases again. */
-vmm_status vmm__sleep_run(struct sleep_order *order);
+vmm_status vmm__sleep_run(const struct sleep_order *order);
 
 /* See vmm_backup_find(), vmm_backup_drop(). VMM__NOT_FOUND: no entry. */
 vmm_status vmm__sleep_backup_find(struct pool *pool, uint64_t address, void **host);
 vmm_status vmm__sleep_backup_drop(struct pool *pool);
 
-/* Wakes a pool without live blocks, which then has no memory, so that it can be destroyed. ERR_HOST_OOM: it sleeps. */
+/* Wakes a pool without live blocks, which then has no memory, so that it can be destroyed. ERR_HOST_OOM,
+ * ERR_INVALID_ARGUMENT (freed blocks wait for streams): it sleeps. */
 vmm_status vmm__sleep_end_locked(struct pool *pool);
 
 /* Gives the backup of a pool back. */

@@ -2,6 +2,7 @@
 #include "fragtest/cli/help.h"
 
 #include "fragtest/cli/options.h"
+#include "fragtest/replay/turns.h"
 #include "fragtest/report/wrap.h"
 #include "fragtest/trace/workload.h"
 
@@ -59,6 +60,8 @@ void help_workloads(FILE *out, unsigned width)
 {
     for (unsigned i = 0; i < WORKLOAD_COUNT; i++)
         entry_write(out, width == 0 ? PLAIN_WIDTH : width, workload_name(i), workload_note(i));
+    entry_write(out, width == 0 ? PLAIN_WIDTH : width, TURNS_NAME,
+                "Two tenants of SIZE (512MiB) take turns in memory for one; runs alone");
 }
 
 void help_version(FILE *out)

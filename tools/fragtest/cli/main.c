@@ -16,6 +16,7 @@
 #include "fragtest/report/json.h"
 #include "fragtest/report/picture.h"
 #include "fragtest/report/table.h"
+#include "fragtest/report/turns_show.h"
 #include "fragtest/report/wrap.h"
 
 #include <locale.h>
@@ -131,6 +132,49 @@ static int driver_run(struct runner *runner, struct outputs *outputs)
     return code;
 }
 
+static int turns_outcome(const struct turns *turns, struct driver *driver, struct outputs *outputs)
+{
+    char machine[320];
+
+    machine_describe(driver, machine, sizeof(machine));
+    wrap_write(outputs->text, outputs->style.width, 0, 0, machine);
+    turns_show(outputs->text, outputs->style, turns);
+    if (fflush(outputs->text) != 0)
+        return fail("the output could not be written");
+    if (outputs->json.name != NULL) {
+        FILE *file = output_begin(&outputs->json);
+        if (!output_end(&outputs->json, file != NULL && turns_json_write(file, machine, turns)))
+            return fail("the JSON could not be written");
+    }
+    return turns->mismatches == 0 ? 0 : 1;
+}
+
+/* The workload sleep. */
+static int turns_main(const struct options *options)
+{
+    struct turns turns = { .tenant_bytes = options->tenant_bytes };
+    struct outputs outputs;
+    struct trace_error error;
+    char choice[512];
+    struct driver *driver;
+
+    turns.limit_bytes = options_limit(options, TURNS_TENANTS * turns.tenant_bytes);
+    if (!outputs_init(&outputs, options, &error))
+        return fail(error.text);
+    if (pick_driver(options->driver, &driver, choice, sizeof(choice)) != VMM_OK)
+        return fail(vmm_last_error());
+    if (choice[0] != '\0')
+        (void)fprintf(stderr, "fragtest: %s\n", choice);
+    progress_begin(&outputs.progress, TURNS, "tenants take turns");
+    vmm_status status = turns_run(driver, options->policies, &turns, &outputs.progress);
+    progress_end(&outputs.progress);
+    int code = status == VMM_OK ? turns_outcome(&turns, driver, &outputs) : 1;
+    if (status != VMM_OK)
+        (void)fail(vmm_last_error());
+    vmm__driver_close(driver);
+    return code;
+}
+
 static int options_run(const struct options *options)
 {
     struct runner runner;
@@ -169,5 +213,5 @@ int main(int argc, char **argv)
     case OPTIONS_RUN:
         break;
     }
-    return options_run(&options);
+    return options.tenant_bytes > 0 ? turns_main(&options) : options_run(&options);
 }

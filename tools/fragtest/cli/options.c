@@ -2,6 +2,7 @@
 #include "fragtest/cli/options.h"
 
 #include "fragtest/cli/nearest.h"
+#include "fragtest/replay/turns.h"
 #include "fragtest/trace/workload.h"
 
 #include "base/error.h"
@@ -72,7 +73,7 @@ static bool trace_take(struct parser *parser, const char *value)
 
 static bool workload_take(struct parser *parser, const char *value)
 {
-    const char *names[WORKLOAD_COUNT];
+    const char *names[WORKLOAD_COUNT + 1] = { [WORKLOAD_COUNT] = TURNS_NAME };
 
     if (strcmp(value, "list") == 0) {
         parser->lists_workloads = true;
@@ -80,9 +81,11 @@ static bool workload_take(struct parser *parser, const char *value)
     }
     if (workload_exists(value))
         return source_take(parser, value, true);
+    if (turns_parse(value, &parser->options->tenant_bytes))
+        return true;
     for (unsigned i = 0; i < WORKLOAD_COUNT; i++)
         names[i] = workload_name(i);
-    struct nearest_text nearest = nearest_name(value, strlen(value), names, WORKLOAD_COUNT);
+    struct nearest_text nearest = nearest_name(value, strlen(value), names, WORKLOAD_COUNT + 1);
     return parser_fail(parser, "--workload knows no \"%.60s\"; %s", value, nearest.text);
 }
 
@@ -371,6 +374,20 @@ static bool option_take(struct parser *parser, char **argv, int argc, int *at)
     return option_fail(parser, argument, length);
 }
 
+/* The workload sleep has steps of its own, and a limit that holds one tenant. */
+static bool turns_settle(struct parser *parser)
+{
+    struct options *options = parser->options;
+
+    if (options->source_count > 0)
+        return parser_fail(parser, "--workload sleep runs alone");
+    if (options->timeline != NULL)
+        return parser_fail(parser, "--workload sleep has no timeline");
+    if (!parser->memory_given)
+        options->memory = OPTIONS_TURNS_MEMORY;
+    return true;
+}
+
 /* Checks options against each other, and fills in the defaults that depend on others. */
 static bool options_settle(struct parser *parser)
 {
@@ -381,6 +398,8 @@ static bool options_settle(struct parser *parser)
     if (options->json != NULL && options->timeline != NULL && strcmp(options->json, "-") == 0 &&
         strcmp(options->timeline, "-") == 0)
         return parser_fail(parser, "--json and --timeline cannot both go to stdout");
+    if (options->tenant_bytes > 0)
+        return turns_settle(parser);
     if (options->source_count > 0)
         return true;
     if (!parser->memory_given)

@@ -17,6 +17,9 @@
 /* A limit at which both baselines die and vmmcache lives: they need 127 % and 109.5 %. */
 #define OPTIONS_DEMO_MEMORY "105%"
 
+/* Holds one of two tenants that take turns, not both. */
+#define OPTIONS_TURNS_MEMORY "60%"
+
 struct options_source {
     const char *name; /* a file, or a workload's name */
     bool is_workload;
@@ -26,6 +29,8 @@ struct options {
     vmm_driver_kind driver;
     struct options_source sources[OPTIONS_MAX_SOURCES];
     unsigned source_count;
+    uint64_t
+        tenant_bytes; /* of each tenant of the workload sleep, which runs alone; 0: not chosen */
     bool policies[POLICY_COUNT];
     const char *memory; /* a size, or N% of the trace's peak live bytes; NULL: no limit */
     unsigned passes;

@@ -20,7 +20,7 @@ static unsigned character_bytes(const unsigned char *text)
     return bytes;
 }
 
-static void string_write(FILE *out, const char *string)
+void json_string_write(FILE *out, const char *string)
 {
     const unsigned char *text = (const unsigned char *)string;
 
@@ -141,11 +141,11 @@ static void run_write(FILE *out, const struct result *result)
     const struct replay_outcome *outcome = &result->outcome;
 
     (void)fputs("{\"trace\":", out);
-    string_write(out, result->trace->name);
+    json_string_write(out, result->trace->name);
     (void)fputs(",\"policy\":", out);
-    string_write(out, result->policy->name);
+    json_string_write(out, result->policy->name);
     (void)fputs(",\"driver\":", out);
-    string_write(out, result->driver);
+    json_string_write(out, result->driver);
     (void)fputc(',', out);
     settings_write(out, result);
     mib_write(out, "limit_mib", result->limit_bytes, result->limit_bytes > 0);
@@ -169,14 +169,14 @@ static void run_write(FILE *out, const struct result *result)
     if (outcome->reason[0] == '\0')
         (void)fputs("null", out);
     else
-        string_write(out, outcome->reason);
+        json_string_write(out, outcome->reason);
     (void)fputc('}', out);
 }
 
 bool json_write(FILE *out, const char *machine, const struct result *results, unsigned count)
 {
     (void)fputs("{\"machine\":", out);
-    string_write(out, machine);
+    json_string_write(out, machine);
     (void)fputs(",\"runs\":[", out);
     for (unsigned i = 0; i < count; i++) {
         (void)fputs(i == 0 ? "\n" : ",\n", out);

@@ -1,0 +1,251 @@
+/* Sleep and wake when the driver, the host or another call gets in the way. */
+#include "support/graph_support.h"
+#include "support/tenant_support.h"
+
+#include "base/hostmem.h"
+#include "cache/cache.h"
+#include "driver/sim/sim.h"
+
+#include <string.h>
+
+/* ---- The driver -------------------------------------------------------------------------------- */
+
+/* Runs a sleep in which the driver fails from call `call` on, or a wake in which that call finds no memory. Returns
+ * whether a call failed. */
+static bool order_fail(struct cache_test *test, bool is_wake, vmm_pool *pool, uint64_t call)
+{
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    options.staging_bytes = 8 * MIB;
+    vmm__sim_fail_at(test->driver, call, is_wake ? VMM_ERR_DEVICE_OOM : VMM_ERR_DRIVER, !is_wake);
+    vmm_status status = is_wake ? vmm_pool_wake(&pool, 1, &options, NULL)
+                                : vmm_pool_sleep(&pool, 1, &options, NULL);
+    bool has_failed = vmm__sim_faults_fired(test->driver) > 0;
+    vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+    assert_true(has_failed || status == VMM_OK);
+    assert_ok(vmm__cache_check(test->cache));
+    return has_failed;
+}
+
+/* A sleep fails for good halfway, so that the pool stays asleep with a part of its contents on the device alone. No wake
+ * that fails may lose that part. */
+CACHE_TEST(what_never_slept_survives_a_wake_that_fails)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    unsigned halves = 0;
+    for (uint64_t call = 1; order_fail(test, false, tenant.pool, call); call++) {
+        bool is_half = phase_of(tenant.pool) == VMM_POOL_ASLEEP;
+        halves += is_half;
+        for (uint64_t wake = 1; is_half && wake < 80; wake += 6)
+            (void)order_fail(test, true, tenant.pool, wake);
+        pool_wake(tenant.pool);
+        (void)cache_trim(test, SIZE_MAX); /* releases what the driver refused to take */
+        tenant_check(test, &tenant);
+    }
+    assert_true(halves > 10);
+    pool_wake(tenant.pool);
+    tenant_end(test, &tenant);
+}
+
+/* A sleep whose backup cannot be pinned leaves no host memory behind. */
+CACHE_TEST(a_sleep_that_fails_keeps_no_new_backup)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    bool has_failed = false;
+    for (uint64_t call = 1; !has_failed; call++) {
+        struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+        vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, false);
+        vmm_status status = vmm_pool_sleep(&tenant.pool, 1, NULL, NULL);
+        vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+        has_failed = status != VMM_OK && strstr(vmm_last_error(), " pin:") != NULL;
+        if (has_failed)
+            assert_int_equal(cache_stats(test).backup_bytes, 0);
+        pool_wake(tenant.pool);
+        tenant_check(test, &tenant);
+        cache_restart(test, NULL); /* so that the calls have the same numbers next time */
+        assert_true(call < 200);
+    }
+}
+
+/* ---- The host ---------------------------------------------------------------------------------- */
+
+/* Each allocation of host memory fails in turn, with a ticket and without. */
+CACHE_TEST(orders_without_host_memory_change_nothing)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    for (uint64_t number = 1;; number++) {
+        vmm_ticket *ticket = NULL;
+        bool has_ticket = number % 2 == 0;
+        bool is_asleep = phase_of(tenant.pool) == VMM_POOL_ASLEEP;
+        vmm_pool_phase phase = phase_of(tenant.pool);
+        (void)vmm__host_fail_at((number + 1) / 2);
+        vmm_status status =
+            is_asleep ? vmm_pool_wake(&tenant.pool, 1, NULL, has_ticket ? &ticket : NULL)
+                      : vmm_pool_sleep(&tenant.pool, 1, NULL, has_ticket ? &ticket : NULL);
+        if (status == VMM_OK && has_ticket)
+            status = vmm_ticket_wait(ticket);
+        bool is_over = vmm__host_fail_at(0) < (number + 1) / 2;
+        assert_true(status == VMM_OK || status == VMM_ERR_HOST_OOM);
+        assert_int_equal(phase_of(tenant.pool) == phase, status != VMM_OK);
+        if (is_over && number > 40)
+            break;
+        if (number % 3 == 0 && phase_of(tenant.pool) == VMM_POOL_AWAKE)
+            assert_ok(vmm_backup_drop(tenant.pool));
+        cache_verify(test);
+    }
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+/* ---- Other calls ------------------------------------------------------------------------------- */
+
+struct meddler {
+    vmm_pool *first;
+    vmm_pool *second;
+    vmm_status destroyed;
+    vmm_status woken;
+    vmm_status found;
+};
+
+/* Meddles with the pool that slept first, while the second goes to sleep, and makes that fail. */
+static void first_meddle(void *context, vmm_pool *pool, uint64_t address, uint64_t bytes)
+{
+    struct meddler *meddler = context;
+    void *host;
+    (void)bytes;
+    if (pool != meddler->second)
+        return;
+    meddler->woken = vmm_pool_wake(&meddler->first, 1, NULL, NULL);
+    meddler->found = vmm_backup_find(meddler->first, (void *)(uintptr_t)address, &host);
+    meddler->destroyed = vmm_pool_destroy(meddler->first, 0);
+}
+
+/* No other call gets hold of a pool before the whole order has ended, which may have to wake it again. */
+CACHE_TEST(pools_of_one_order_belong_to_it_until_its_end)
+{
+    struct tenant second = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    struct meddler meddler = { .first = pool_make(test, VMM_ON_SLEEP_KEEP), .second = second.pool };
+    vmm_pool *pools[2] = { meddler.first, meddler.second };
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    options.unmapping = first_meddle;
+    options.context = &meddler;
+    assert_ok(vmm_pool_sleep(pools, 2, &options, NULL));
+    assert_int_equal(meddler.woken, VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(meddler.found, VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(meddler.destroyed, VMM_ERR_INVALID_ARGUMENT);
+    assert_ok(vmm_pool_wake(pools, 2, NULL, NULL));
+    assert_ok(vmm_pool_destroy(meddler.first, 0));
+    tenant_check(test, &second);
+    tenant_end(test, &second);
+}
+
+/* Each call of the driver fails in turn: two pools are both awake afterwards, or what could not wake sleeps. */
+CACHE_TEST(pools_of_one_order_wake_again_if_one_fails)
+{
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return;
+    struct tenant first = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    struct tenant second = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    vmm_pool *pools[2] = { first.pool, second.pool };
+    bool has_failed = true;
+    for (uint64_t call = 1; has_failed; call++) {
+        vmm__sim_fail_at(test->driver, call, VMM_ERR_DRIVER, false);
+        vmm_status status = vmm_pool_sleep(pools, 2, NULL, NULL);
+        has_failed = vmm__sim_faults_fired(test->driver) > 0;
+        vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+        vmm_pool_phase expected = status == VMM_OK ? VMM_POOL_ASLEEP : VMM_POOL_AWAKE;
+        assert_int_equal(phase_of(first.pool), expected);
+        assert_int_equal(phase_of(second.pool), expected);
+        assert_ok(vmm_pool_wake(pools, 2, NULL, NULL));
+        tenant_check(test, &first);
+        tenant_check(test, &second);
+    }
+    tenant_free(test, &first);
+    assert_ok(vmm_pool_destroy(first.pool, 0));
+    tenant_end(test, &second);
+}
+
+/* ---- Destruction ------------------------------------------------------------------------------- */
+
+CACHE_TEST(a_sleeping_pool_with_empty_slabs_can_be_destroyed)
+{
+    enum { SMALL = 9000 };
+    vmm_pool *pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    void **blocks = calloc(SMALL, sizeof *blocks);
+    assert_non_null(blocks);
+    for (unsigned i = 0; i < SMALL; i++)
+        assert_ok(vmm_alloc_from(pool, 512 + i % 3 * 512, test->streams[1], &blocks[i]));
+    pool_sleep(pool);
+    for (unsigned i = 0; i < SMALL; i++)
+        block_free(test, blocks[i]);
+    free(blocks);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
+/* A block that was freed while its pool sleeps still waits for another stream. */
+CACHE_TEST(a_sleeping_pool_whose_blocks_wait_is_not_destroyed)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    void *other = block_alloc(test, MIB, 3);
+    pool_sleep(tenant.pool);
+    bool is_certain = flight_begin(test, other, MIB, 3);
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
+        if (tenant.blocks[i] != NULL)
+            block_use(test, tenant.blocks[i], 3);
+    }
+    tenant_free(test, &tenant);
+    vmm_status status = vmm_pool_destroy(tenant.pool, 0);
+    if (is_certain)
+        assert_status(status, VMM_ERR_INVALID_ARGUMENT);
+    flight_end(test);
+    assert_ok(vmm_wait(test->cache));
+    if (status != VMM_OK)
+        assert_ok(vmm_pool_destroy(tenant.pool, 0));
+    block_free(test, other);
+    cache_verify_empty(test);
+}
+
+/* The last use of a pool ended during a capture, so that its wait for the device is still due. */
+CACHE_TEST(a_sleeping_pool_that_leaves_can_be_destroyed)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    block_free(test, block_alloc(test, MIB, 3)); /* the cache knows the stream */
+    assert_ok(vmm_pool_retain(tenant.pool));
+    capture_begin(test, 3);
+    assert_ok(vmm_pool_drop(tenant.pool));
+    capture_end(test, 3);
+    pool_sleep(tenant.pool);
+    tenant_free(test, &tenant);
+    assert_ok(vmm_pool_destroy(tenant.pool, 0));
+    cache_verify_empty(test);
+}
+
+/* The default pool sleeps while it adopts the blocks of another one; these stay awake. */
+CACHE_TEST(a_sleeping_default_pool_adopts)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    vmm_pool *pool = vmm_cache_pool(test->cache);
+    void *block = block_alloc(test, 3 * MIB, 1);
+    block_fill(test, block, 3 * MIB, 77, 1);
+    pool_sleep(pool);
+    assert_ok(vmm_pool_destroy(tenant.pool, 1));
+    tenant_check(test, &tenant);
+    assert_ok(vmm__cache_check(test->cache));
+    assert_int_equal(cache_stats(test).idle_bytes + cache_stats(test).retained_bytes, 0);
+    assert_ok(vmm_limit_set(test->cache, MIB));
+    assert_status(vmm_pool_wake(&pool, 1, NULL, NULL), VMM_ERR_DEVICE_OOM);
+    tenant_check(test, &tenant);
+    assert_ok(vmm_limit_set(test->cache, 0));
+    pool_wake(pool);
+    block_check(test, block, 3 * MIB, 77, 1);
+    tenant_check(test, &tenant);
+    tenant_free(test, &tenant);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_MAIN()

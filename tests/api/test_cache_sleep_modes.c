@@ -1,0 +1,240 @@
+/* Sleep and wake of pools in caches with other settings, and of blocks of other kinds. */
+#include "support/tenant_support.h"
+
+#include "cache/cache.h"
+
+#include <string.h>
+
+/* ---- Settings ---------------------------------------------------------------------------------- */
+
+static void tenant_turns(struct cache_test *test, vmm_on_sleep on_sleep)
+{
+    struct tenant tenant = tenant_make(test, on_sleep);
+    for (int turn = 0; turn < 2; turn++) {
+        pool_sleep(tenant.pool);
+        assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+        pool_wake(tenant.pool);
+        assert_ok(vmm__cache_check(test->cache));
+    }
+    if (on_sleep == VMM_ON_SLEEP_KEEP)
+        tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+CACHE_TEST(pools_sleep_whatever_the_settings)
+{
+    const vmm_config configs[] = {
+        CONFIG(.zero = VMM_ON),
+        CONFIG(.no_caching = VMM_ON),
+        CONFIG(.debug = VMM_DEBUG_RECORD),
+        CONFIG(.reuse = VMM_REUSE_STREAM_WAIT),
+        CONFIG(.decay_ms = 1),
+    };
+    for (unsigned i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+        cache_restart(test, &configs[i]);
+        tenant_turns(test, VMM_ON_SLEEP_KEEP);
+        tenant_turns(test, VMM_ON_SLEEP_DISCARD);
+    }
+}
+
+/* With zero on, discarded contents are zeros after the wake. */
+CACHE_TEST(discarded_blocks_wake_as_zeros)
+{
+    cache_restart_with(test, .zero = VMM_ON);
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_DISCARD);
+    pool_sleep(tenant.pool);
+    pool_wake(tenant.pool);
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
+        unsigned char bytes[512];
+        struct driver_piece piece = { .bytes = sizeof bytes, .host = bytes };
+        if (tenant.blocks[i] == NULL || driver_choice_kind() == VMM_DRIVER_SIM)
+            continue;
+        memset(bytes, 1, sizeof bytes);
+        piece.address = (uintptr_t)tenant.blocks[i] + tenant.bytes[i] / 1024 * 512;
+        assert_ok(vmm__driver_read(test->driver, &piece, 1, test->streams[1]));
+        for (unsigned k = 0; k < sizeof bytes; k++)
+            assert_int_equal(bytes[k], 0);
+    }
+    tenant_end(test, &tenant);
+}
+
+CACHE_TEST(the_smallest_staging_is_enough)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    vmm_sleep_options options = VMM_SLEEP_OPTIONS_INIT;
+    const uint64_t staging[] = { 1, UINT64_MAX };
+    for (unsigned i = 0; i < 2; i++) {
+        options.staging_bytes = staging[i];
+        assert_ok(vmm_pool_sleep(&tenant.pool, 1, &options, NULL));
+        pool_wake(tenant.pool);
+        tenant_check(test, &tenant);
+    }
+    tenant_end(test, &tenant);
+}
+
+/* ---- Blocks ------------------------------------------------------------------------------------ */
+
+/* Blocks that cross the borders of what is pinned at once. */
+CACHE_TEST(blocks_of_several_segments_sleep)
+{
+    static const size_t bytes[] = { 255 * MIB, 600 * MIB, 256 * MIB, 3 * MIB };
+    enum { COUNT = sizeof bytes / sizeof bytes[0] };
+    struct tenant tenant = { .pool = NULL };
+    cache_restart(test, NULL);
+    tenant.pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    for (unsigned i = 0; i < COUNT; i++)
+        tenant_add(test, &tenant, i, bytes[i]);
+    pool_sleep(tenant.pool);
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    block_free(test, tenant.blocks[0]); /* the offsets of the others change */
+    tenant.blocks[0] = NULL;
+    pool_sleep(tenant.pool);
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+/* The backup stays as long as it is large enough, and grows once it is not. */
+CACHE_TEST(a_backup_is_used_again)
+{
+    struct tenant tenant = { .pool = pool_make(test, VMM_ON_SLEEP_KEEP) };
+    tenant_add(test, &tenant, 0, 20 * MIB);
+    pool_sleep(tenant.pool);
+    uint64_t bytes = cache_stats(test).backup_bytes;
+    assert_int_equal(bytes, test->driver->pinned_bytes);
+    pool_wake(tenant.pool);
+    block_free(test, tenant.blocks[0]);
+    tenant_add(test, &tenant, 0, 4 * MIB);
+    pool_sleep(tenant.pool);
+    assert_int_equal(cache_stats(test).backup_bytes, bytes);
+    pool_wake(tenant.pool);
+    tenant_add(test, &tenant, 1, 40 * MIB);
+    pool_sleep(tenant.pool);
+    assert_true(cache_stats(test).backup_bytes > bytes);
+    assert_int_equal(cache_stats(test).backup_bytes, test->driver->pinned_bytes);
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    assert_ok(vmm_backup_drop(tenant.pool));
+    assert_int_equal(test->driver->pinned_bytes, 0);
+    tenant_end(test, &tenant);
+}
+
+CACHE_TEST(many_small_blocks_sleep)
+{
+    enum { SMALL = 20000 };
+    void **blocks = calloc(SMALL, sizeof *blocks);
+    assert_non_null(blocks);
+    struct tenant tenant = { .pool = pool_make(test, VMM_ON_SLEEP_KEEP) };
+    for (unsigned i = 0; i < SMALL; i++) {
+        size_t bytes = 512 + i % 7 * 1024;
+        assert_ok(vmm_alloc_from(tenant.pool, bytes, test->streams[1], &blocks[i]));
+        block_fill(test, blocks[i], bytes, i, 1);
+    }
+    pool_sleep(tenant.pool);
+    for (unsigned i = 0; i < SMALL; i += 3)
+        block_free(test, blocks[i]);
+    pool_wake(tenant.pool);
+    for (unsigned i = 0; i < SMALL; i++) {
+        if (i % 3 == 0)
+            continue;
+        block_check(test, blocks[i], 512 + i % 7 * 1024, i, 1);
+        block_free(test, blocks[i]);
+    }
+    free(blocks);
+    tenant_end(test, &tenant);
+}
+
+CACHE_TEST(pinned_blocks_sleep)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    for (unsigned i = 1; i < 4; i++)
+        assert_ok(vmm_pin(test->cache, tenant.blocks[i]));
+    pool_sleep(tenant.pool);
+    assert_ok(vmm_pin(test->cache, tenant.blocks[4]));
+    assert_ok(vmm_unpin(test->cache, tenant.blocks[1]));
+    assert_ok(vmm_compact(test->cache, 0, NULL, NULL));
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+CACHE_TEST(a_cache_can_end_while_its_pools_have_memory)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    pool_sleep(tenant.pool);
+    pool_wake(tenant.pool);
+    cache_restart(test, NULL);
+}
+
+/* ---- Other calls meanwhile --------------------------------------------------------------------- */
+
+/* The stream of a tenant ends while its pool sleeps; a new stream uses the pool after the wake. */
+CACHE_TEST(streams_end_while_a_pool_sleeps)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    pool_sleep(tenant.pool);
+    assert_ok(vmm_stream_end(test->cache, test->streams[1]));
+    assert_ok(vmm_stream_end(test->cache, test->streams[2]));
+    assert_ok(vmm__cache_check(test->cache));
+    pool_wake(tenant.pool);
+    cache_verify(test);
+    tenant_check(test, &tenant);
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
+        if (tenant.blocks[i] == NULL)
+            tenant_add(test, &tenant, i, tenant_sizes[i % TENANT_SIZES]);
+    }
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+/* A wake waits for work on memory that it needs. */
+CACHE_TEST(a_wake_waits_for_idle_memory)
+{
+    struct tenant tenant = { .pool = NULL };
+    cache_restart_with(test, .limit_bytes = 96 * MIB);
+    tenant.pool = pool_make(test, VMM_ON_SLEEP_KEEP);
+    tenant_add(test, &tenant, 0, 60 * MIB);
+    pool_sleep(tenant.pool);
+    void *block = block_alloc(test, 70 * MIB, 3);
+    assert_ok(vmm__driver_delay(test->driver, 50 * 1000 * 1000, test->streams[3]));
+    block_fill(test, block, 70 * MIB, 5, 3);
+    block_free(test, block);
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+/* Out of memory, the program's function puts another pool to sleep, and the request succeeds. */
+struct relief {
+    vmm_pool *pool;
+    unsigned calls;
+};
+
+static int pool_relieve(void *context, vmm_pool *pool, size_t bytes)
+{
+    struct relief *relief = context;
+    (void)pool;
+    (void)bytes;
+    relief->calls++;
+    return vmm_pool_sleep(&relief->pool, 1, NULL, NULL) == VMM_OK;
+}
+
+CACHE_TEST(pressure_puts_a_pool_to_sleep)
+{
+    struct relief relief = { .calls = 0 };
+    cache_restart_with(test, .limit_bytes = 96 * MIB, .pressure = pool_relieve,
+                       .pressure_context = &relief);
+    struct tenant tenant = { .pool = pool_make(test, VMM_ON_SLEEP_KEEP) };
+    relief.pool = tenant.pool;
+    tenant_add(test, &tenant, 0, 60 * MIB);
+    void *block = block_alloc(test, 70 * MIB, 1);
+    assert_true(relief.calls > 0);
+    assert_int_equal(phase_of(tenant.pool), VMM_POOL_ASLEEP);
+    block_free(test, block);
+    pool_wake(tenant.pool); /* takes the idle memory of the other pool */
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+CACHE_MAIN()

@@ -1,0 +1,253 @@
+/* Pools sleep and wake, on tickets and in calls, while threads use other pools of the cache, free blocks of the sleeping
+ * ones, and read reports. Also runs under ThreadSanitizer. */
+#include "support/tenant_support.h"
+
+#include "cache/cache.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { SLEEPERS = 2, ORDERS = IS_SLOW_BUILD ? 16 : 40, SLOTS = 12, CROWD = 20 };
+
+struct worker {
+    struct cache_test *test;
+    pthread_t thread;
+    unsigned number;
+    vmm_pool *pool;
+    vmm_pool *sleepers[SLEEPERS];
+    const char *trouble; /* assertions belong to the main thread */
+};
+
+static atomic_bool workers_go_on;
+
+static void trouble_note(struct worker *worker, bool is_good, const char *what)
+{
+    if (!is_good && worker->trouble == NULL)
+        worker->trouble = what;
+}
+
+/* ---- Threads ----------------------------------------------------------------------------------- */
+
+struct live {
+    void *block;
+    size_t bytes;
+    uint32_t word;
+};
+
+static bool live_end(const struct worker *worker, struct live *live, vmm_stream stream)
+{
+    struct cache_test *test = worker->test;
+    void *block = live->block;
+    live->block = NULL;
+    return vmm__driver_check(test->driver, (uintptr_t)block, live->bytes, live->word, stream) ==
+               VMM_OK &&
+           vmm_record_stream(test->cache, block, test->streams[3]) == VMM_OK &&
+           vmm_free(test->cache, block) == VMM_OK;
+}
+
+static bool live_begin(const struct worker *worker, struct live *live, vmm_stream stream,
+                       uint64_t *seed)
+{
+    live->bytes = random_bytes(seed, 4 * MIB);
+    live->word = (uint32_t)(random_next(seed) << 3 | worker->number);
+    vmm_status status = vmm_alloc_from(worker->pool, live->bytes, stream, &live->block);
+    return status == VMM_ERR_DEVICE_OOM ||
+           (status == VMM_OK && vmm__driver_fill(worker->test->driver, (uintptr_t)live->block,
+                                                 live->bytes, live->word, stream) == VMM_OK);
+}
+
+/* Uses a pool that stays awake. */
+static void *user_main(void *context)
+{
+    struct worker *worker = context;
+    struct live lives[SLOTS] = { { NULL, 0, 0 } };
+    uint64_t seed = worker->number + 5;
+    vmm_stream stream = worker->test->streams[1 + worker->number % 2];
+    for (unsigned round = 0; atomic_load(&workers_go_on) && worker->trouble == NULL; round++) {
+        struct live *live = &lives[random_next(&seed) % SLOTS];
+        trouble_note(worker,
+                     live->block != NULL ? live_end(worker, live, stream)
+                                         : live_begin(worker, live, stream, &seed),
+                     "a block of an awake pool could not be had, checked or freed");
+        if (round % 32 == 0)
+            trouble_note(worker, vmm_trim(worker->test->cache, 8 * MIB, NULL) == VMM_OK,
+                         "a trim failed");
+    }
+    for (unsigned i = 0; i < SLOTS; i++) {
+        if (lives[i].block != NULL)
+            trouble_note(worker, live_end(worker, &lives[i], stream), "a last block failed");
+    }
+    return NULL;
+}
+
+/* Allocates from pools of any phase, and frees whatever their phase. */
+static void *intruder_main(void *context)
+{
+    struct worker *worker = context;
+    struct cache_test *test = worker->test;
+    void *blocks[SLOTS] = { NULL };
+    uint64_t seed = worker->number + 11;
+    while (atomic_load(&workers_go_on) && worker->trouble == NULL) {
+        unsigned slot = (unsigned)(random_next(&seed) % SLOTS);
+        vmm_pool *pool = worker->sleepers[slot % SLEEPERS];
+        void *block = blocks[slot];
+        blocks[slot] = NULL;
+        vmm_status status = block != NULL ? vmm_free(test->cache, block)
+                                          : vmm_alloc_from(pool, random_bytes(&seed, 3 * MIB),
+                                                           test->streams[2], &blocks[slot]);
+        trouble_note(worker,
+                     status == VMM_OK || status == VMM_ERR_ASLEEP || status == VMM_ERR_DEVICE_OOM,
+                     "an allocation or a free failed otherwise");
+    }
+    return NULL;
+}
+
+static int item_count(void *context, const vmm_item *item)
+{
+    *(uint64_t *)context += item->kind == VMM_ITEM_BLOCK;
+    return 0;
+}
+
+/* Reads reports, retains and creates pools, ends streams that the cache does not know. */
+static void *observer_main(void *context)
+{
+    struct worker *worker = context;
+    vmm_cache *cache = worker->test->cache;
+    while (atomic_load(&workers_go_on) && worker->trouble == NULL) {
+        vmm_stats stats = VMM_STATS_INIT;
+        vmm_item item = VMM_ITEM_INIT;
+        vmm_pool *pool;
+        vmm_pool_phase phase;
+        uint64_t blocks = 0;
+        trouble_note(worker, vmm_stats_get(cache, &stats) == VMM_OK, "no statistics");
+        trouble_note(worker, vmm__cache_check(cache) == VMM_OK, "an invariant is broken");
+        trouble_note(worker, vmm_walk(cache, item_count, &blocks) == VMM_OK, "a walk failed");
+        trouble_note(worker, vmm_find(cache, worker, &item) == VMM_ERR_UNKNOWN_POINTER,
+                     "a foreign address was found");
+        trouble_note(worker, vmm_pool_state(worker->sleepers[0], &phase) == VMM_OK, "no phase");
+        trouble_note(worker, vmm_pool_retain(worker->sleepers[0]) == VMM_OK, "no use");
+        trouble_note(worker, vmm_pool_drop(worker->sleepers[0]) == VMM_OK, "no end of a use");
+        trouble_note(worker, vmm_pool_create(cache, NULL, &pool) == VMM_OK, "no new pool");
+        trouble_note(worker, vmm_pool_destroy(pool, 0) == VMM_OK, "no end of a pool");
+    }
+    return NULL;
+}
+
+/* ---- Tests ------------------------------------------------------------------------------------- */
+
+static void worker_start(struct worker *worker, struct cache_test *test, unsigned number,
+                         const struct tenant *tenants, void *(*function)(void *context))
+{
+    *worker = (struct worker){ .test = test, .number = number };
+    worker->pool = vmm_cache_pool(test->cache);
+    for (unsigned i = 0; i < SLEEPERS; i++)
+        worker->sleepers[i] = tenants[i].pool;
+    assert_int_equal(pthread_create(&worker->thread, NULL, function, worker), 0);
+}
+
+static const char *worker_join(const struct worker *worker)
+{
+    (void)pthread_join(worker->thread, NULL);
+    return worker->trouble;
+}
+
+/* Puts the pools to sleep and wakes them, each on a ticket of its own, or all in one call. */
+static void tenants_turn(const struct tenant *tenants, unsigned round)
+{
+    vmm_pool *pools[SLEEPERS];
+    vmm_ticket *tickets[SLEEPERS];
+    bool is_wake = round % 2 == 1;
+    for (unsigned i = 0; i < SLEEPERS; i++)
+        pools[i] = tenants[i].pool;
+    if (round / 2 % 2 == 0) {
+        assert_ok(is_wake ? vmm_pool_wake(pools, SLEEPERS, NULL, NULL)
+                          : vmm_pool_sleep(pools, SLEEPERS, NULL, NULL));
+        return;
+    }
+    for (unsigned i = 0; i < SLEEPERS; i++)
+        assert_ok(is_wake ? vmm_pool_wake(&pools[i], 1, NULL, &tickets[i])
+                          : vmm_pool_sleep(&pools[i], 1, NULL, &tickets[i]));
+    for (unsigned i = 0; i < SLEEPERS; i++)
+        assert_ok(vmm_ticket_wait(tickets[i]));
+}
+
+CACHE_TEST(pools_sleep_while_threads_use_others)
+{
+    void *(*const functions[])(void *) = { user_main, user_main, observer_main };
+    enum { WORKERS = sizeof functions / sizeof functions[0] };
+    struct worker workers[WORKERS];
+    struct tenant tenants[SLEEPERS];
+    cache_restart(test, NULL);
+    for (unsigned i = 0; i < SLEEPERS; i++)
+        tenants[i] = tenant_make(test, i == 0 ? VMM_ON_SLEEP_KEEP : VMM_ON_SLEEP_DISCARD);
+    atomic_store(&workers_go_on, true);
+    for (unsigned i = 0; i < WORKERS; i++)
+        worker_start(&workers[i], test, i, tenants, functions[i]);
+    for (unsigned round = 0; round < ORDERS; round++)
+        tenants_turn(tenants, round);
+    atomic_store(&workers_go_on, false);
+    for (unsigned i = 0; i < WORKERS; i++)
+        assert_null(worker_join(&workers[i]));
+    tenant_check(test, &tenants[0]);
+    tenant_free(test, &tenants[1]);
+    assert_ok(vmm_pool_destroy(tenants[1].pool, 0));
+    tenant_end(test, &tenants[0]);
+}
+
+/* Threads allocate from pools that go to sleep, and free their blocks at every moment of it. */
+CACHE_TEST(blocks_are_freed_at_every_moment_of_a_sleep)
+{
+    enum { WORKERS = 2 };
+    struct worker workers[WORKERS];
+    struct tenant tenants[SLEEPERS];
+    cache_restart(test, NULL);
+    for (unsigned i = 0; i < SLEEPERS; i++)
+        tenants[i] = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    atomic_store(&workers_go_on, true);
+    for (unsigned i = 0; i < WORKERS; i++)
+        worker_start(&workers[i], test, i, tenants, intruder_main);
+    for (unsigned round = 0; round < ORDERS; round++) {
+        tenants_turn(tenants, round);
+        if (round % 10 == 3)
+            assert_ok(vmm__cache_check(test->cache));
+        if (round % 10 == 9) {
+            assert_ok(vmm_backup_drop(tenants[0].pool));
+            tenant_check(test, &tenants[0]);
+        }
+    }
+    atomic_store(&workers_go_on, false);
+    for (unsigned i = 0; i < WORKERS; i++)
+        assert_null(worker_join(&workers[i]));
+    tenant_check(test, &tenants[0]);
+    tenant_check(test, &tenants[1]);
+    cache_restart(test, NULL); /* with what the intruders left */
+}
+
+/* More pools of one cache sleep at once than a stream has events for. */
+CACHE_TEST(a_crowd_of_pools_sleeps_at_once)
+{
+    vmm_pool *pools[CROWD];
+    void *blocks[CROWD];
+    vmm_ticket *tickets[CROWD];
+    cache_restart(test, NULL);
+    for (unsigned i = 0; i < CROWD; i++) {
+        pools[i] = pool_make(test, VMM_ON_SLEEP_KEEP);
+        assert_ok(vmm_alloc_from(pools[i], 6 * MIB, test->streams[1], &blocks[i]));
+        block_fill(test, blocks[i], 6 * MIB, i, 1);
+    }
+    for (int round = 0; round < 8; round++) {
+        for (unsigned i = 0; i < CROWD; i++)
+            assert_ok(round % 2 == 0 ? vmm_pool_sleep(&pools[i], 1, NULL, &tickets[i])
+                                     : vmm_pool_wake(&pools[i], 1, NULL, &tickets[i]));
+        for (unsigned i = 0; i < CROWD; i++)
+            assert_ok(vmm_ticket_wait(tickets[i]));
+    }
+    for (unsigned i = 0; i < CROWD; i++) {
+        block_check(test, blocks[i], 6 * MIB, i, 1);
+        block_free(test, blocks[i]);
+        assert_ok(vmm_pool_destroy(pools[i], 0));
+    }
+    cache_verify_empty(test);
+}
+
+CACHE_MAIN()

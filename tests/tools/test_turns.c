@@ -1,0 +1,85 @@
+/* fragtest --workload sleep: tenants take turns in memory that holds one of them. */
+#include "command_support.h"
+
+#include "fragtest/replay/turns.h"
+
+static struct turns turns_of(uint64_t tenant_bytes, uint64_t limit_bytes, vmm_status expected)
+{
+    struct turns turns = { .tenant_bytes = tenant_bytes, .limit_bytes = limit_bytes };
+    struct driver_options options = { .device_bytes = 1024 * MIB };
+    struct progress progress = { .out = NULL };
+    const bool policies[POLICY_COUNT] = { true, true, true };
+    struct driver *driver;
+
+    assert_int_equal(vmm__driver_sim_open(&options, &driver), VMM_OK);
+    assert_int_equal(turns_run(driver, policies, &turns, &progress), expected);
+    assert_int_equal(driver->created_bytes + driver->mapped_bytes + driver->pinned_bytes, 0);
+    vmm__driver_close(driver);
+    return turns;
+}
+
+TEST(tenants_take_turns_where_no_other_policy_can)
+{
+    struct turns turns = turns_of(100 * MIB, 120 * MIB, VMM_OK);
+
+    assert_int_equal(turns.count, TURNS);
+    assert_int_equal(turns.mismatches, 0);
+    assert_true(turns.peak_bytes <= 120 * MIB);
+    assert_int_equal(turns.rival_count, TURNS_POLICIES);
+    for (unsigned i = 0; i < TURNS; i++) {
+        assert_int_equal(turns.turns[i].slept_bytes, 100 * MIB);
+        assert_int_equal(turns.turns[i].woken_bytes, i == 0 ? 0 : 100 * MIB);
+        assert_true(turns.turns[i].checked_bytes == 100 * MIB && turns.turns[i].sleep_ns > 0);
+    }
+    for (unsigned i = 0; i < TURNS_POLICIES; i++) {
+        assert_int_equal(turns.rivals[i].status, VMM_ERR_DEVICE_OOM);
+        assert_true(turns.rivals[i].live_bytes < 120 * MIB);
+    }
+}
+
+TEST(other_policies_hold_both_tenants_if_there_is_room)
+{
+    struct turns turns = turns_of(100 * MIB, 0, VMM_OK);
+
+    for (unsigned i = 0; i < TURNS_POLICIES; i++) {
+        assert_int_equal(turns.rivals[i].status, VMM_OK);
+        assert_int_equal(turns.rivals[i].live_bytes, 200 * MIB);
+    }
+}
+
+TEST(a_tenant_that_does_not_fit_alone_fails)
+{
+    (void)turns_of(100 * MIB, 60 * MIB, VMM_ERR_DEVICE_OOM);
+}
+
+TEST(sizes_are_read)
+{
+    uint64_t bytes;
+
+    assert_true(turns_parse("sleep", &bytes) && bytes == 512 * MIB);
+    assert_true(turns_parse("sleep:64MiB", &bytes) && bytes == 64 * MIB);
+    assert_false(turns_parse("sleep:", &bytes) || turns_parse("sleep:1", &bytes) ||
+                 turns_parse("sleepy", &bytes) || turns_parse("sleep:8MiBs", &bytes));
+}
+
+TEST(the_command_shows_turns)
+{
+    static const char *const drivers[] = { "sim", "host" };
+    char line[200];
+
+    for (unsigned i = 0; i < 2; i++) {
+        (void)snprintf(line, sizeof(line), "--driver %s --workload sleep:32MiB 2>&1", drivers[i]);
+        command_expect(line, 0);
+        assert_contains(ran.output, "2 tenants of 32 MiB took 8 turns");
+        assert_contains(ran.output, "0 places are wrong");
+        assert_contains(ran.output, "block-splitting: has no sleep; out of memory at");
+    }
+    command_expect("--driver sim --workload sleep:32MiB --quiet --json - 2>&1", 0);
+    assert_contains(ran.output, "\"workload\":\"sleep\"");
+    assert_contains(ran.output, "\"holds_both\":false");
+    command_expect("--workload list", 0);
+    assert_contains(ran.output, "sleep[:SIZE]");
+    command_expect("--driver sim --workload sleep:32MiB --memory 16MiB 2>&1", 1);
+    command_refuse("--driver sim --workload sleep --workload steady", "runs alone");
+    command_refuse("--driver sim --workload sleep --timeline x.csv", "no timeline");
+}
