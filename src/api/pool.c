@@ -92,8 +92,11 @@ vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
     if (status != VMM_OK)
         return status;
     vmm_cache *cache = pool->cache;
-    vmm__record_note(cache, "vmm_pool_destroy: %s", pool->name);
+    char name[POOL_NAME_BYTES];
+    memcpy(name, pool->name, sizeof name);
     status = vmm__pool_destroy(pool, adopt != 0);
+    if (status == VMM_OK)
+        vmm__record_note(cache, "vmm_pool_destroy: %s", name);
     trim_without_caching(cache);
     return status;
 }
