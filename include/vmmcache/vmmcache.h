@@ -51,7 +51,7 @@
  * Lost device. A device is lost if its context was destroyed or reset, or if a kernel broke it.
  * After a driver call reports this, the cache makes no further driver call. vmm_alloc(),
  * vmm_trim(), vmm_compact(), vmm_wait(), vmm_poll(), vmm_stream_end(), vmm_device_memory(),
- * vmm_debug_check() and vmm_pool_create() then return ERR_LOST and the line of the first call that
+ * vmm_debug_check(), vmm_pool_create() and vmm_commit() then return ERR_LOST and the line of the first call that
  * failed. vmm_free() and the functions that report still work. vmm_destroy() releases all host
  * memory and, with the CUDA driver, the device memory, which outlives the context. If the program
  * does not destroy the cache, or if the driver refuses to release something, that device memory
@@ -268,8 +268,10 @@ typedef struct vmm_config {
     int device;             /* ordinal of the device */
     vmm_driver_kind driver; /* environment: VMM_DRIVER=cuda|host|sim */
     uint64_t device_bytes;  /* host, sim, and cuda with nvtx: capacity of the simulated device */
-    uint64_t limit_bytes;   /* most physical memory to reserve; default: no limit;
-                               environment: VMM_LIMIT=SIZE|N% */
+    uint64_t limit_bytes;   /* most physical memory to reserve; default: no limit, or with CUDA that
+                               of MPS, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT; environment:
+                               VMM_LIMIT=SIZE|N%|N%free, a share of the device or of what is free
+                               on it when the cache is created */
     uint64_t arena_bytes;   /* most device addresses to reserve; default 2^44. The cache starts with
                                at most 4 times the device's memory and reserves more on demand */
     vmm_switch no_caching;  /* on: every allocation maps memory and every free releases it, to find
@@ -645,7 +647,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_poo
  * On failure: ERR_INVALID_ARGUMENT (not a pool; the default pool; a route or a push leads to it; it
  *           is retained; it has live blocks and adopt is 0): nothing has changed. ERR_DRIVER,
  *           ERR_LOST, ERR_HOST_OOM: the wait failed; the pool is destroyed, and a later call
- *           retries the wait.
+ *           retries the wait. ERR_CORRUPTED (VMM_DEBUG_ON): a freed block was written to; the pool
+ *           is destroyed.
  */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool *pool, int adopt);
 
@@ -696,7 +699,8 @@ typedef int (*vmm_pool_filter)(void *context, vmm_stream stream);
  *           passes the filter. If several routes match, the latest wins. For a pool of the kind
  *           GRAPH, the call records an event on each stream that is not being captured, so that
  *           during the capture the cache can tell which memory is free: call it before the capture
- *           begins. Until the end of such a route the cache does not wait for the whole device.
+ *           begins. Until the end of such a route, streams that pass its filter count as being
+ *           captured, and the cache does not wait for the whole device.
  * Takes:    filter; NULL: every stream.
  * Returns:  VMM_OK.
  * Threads:  any.
@@ -828,7 +832,7 @@ typedef struct vmm_ticket vmm_ticket;
  * On failure: all pools are awake and whole, and nothing is lost, except as said below.
  *           ERR_INVALID_ARGUMENT (not pools, of several caches, named twice, on their way to sleep
  *           or wake by another call, a wrong option, or a capture is under way), ERR_UNSUPPORTED
- *           (nvtx or VMM_DEBUG_ON), ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
+ *           (nvtx or VMM_DEBUG_ON, or a pool has reserved blocks), ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
  *           If the driver fails after part of the memory was released and gives no new memory for
  *           it, the pool stays asleep; its backup is whole, and a wake can be tried again.
  */
@@ -892,6 +896,127 @@ VMM_API vmm_status vmm_backup_find(vmm_pool *pool, const void *ptr, void **host)
  */
 VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
 
+/* ---- Growing ------------------------------------------------------------------------------ */
+
+/*
+ * A reserved block has addresses, and gets physical memory in units: a KV cache, or any array that grows and shrinks
+ * without a new address.
+ *
+ *   vmm_reserve(pool, 64 << 30, 16 << 20, stream, &p);    64 GiB of addresses
+ *   vmm_commit(cache, p, 0, 256 << 20);                   memory for the first 256 MiB
+ *   vmm_commit(cache, p, 256 << 20, 16 << 20);            and for 16 MiB more
+ *   vmm_decommit(cache, p, 16 << 20, 16 << 20);           a hole
+ *   vmm_free(cache, p);
+ *
+ * Its memory counts as reserved and active, under the limits of the pool and the cache; its addresses count nowhere but
+ * in arena_bytes. Access to a unit without memory faults. vmm_free(), vmm_find(), vmm_walk(), vmm_record_stream(),
+ * vmm_pin() and vmm_resize() take a reserved block like any other. Compaction never moves one. After vmm_free() the
+ * memory is released to the driver once the work of the block's streams has ended; it is not cached.
+ *
+ * While a pool sleeps, vmm_alloc_aligned(), vmm_reserve() and vmm_resize() of its blocks return ERR_ASLEEP. A pool with
+ * a reserved block cannot sleep. After fork(), the functions return ERR_FORKED in the child.
+ */
+
+/*
+ * Does:     vmm_alloc_from() for a block whose address is a multiple of `alignment`. The block has at least 12 KiB if
+ *           `alignment` is above 512. vmm_resize() does not keep the alignment.
+ * Takes:    alignment, a power of two. Above the granule (2 MiB) the request may need as much more memory, which
+ *           stays free for others.
+ * Returns, Owns, Threads: as vmm_alloc_from(). Pushes and routes do not apply. During a capture: as vmm_alloc_from(). With
+ *           VMM_DEBUG_ON, a block with an alignment above 512 has canaries and no guard page.
+ * On failure: as vmm_alloc_from(); ERR_INVALID_ARGUMENT also if `alignment` is no power of two.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_alloc_aligned(vmm_pool *pool, size_t bytes, size_t alignment,
+                                                   vmm_stream stream, void **out);
+
+/*
+ * Does:     reserves addresses for a block, without memory. The call does not touch the stream, so it may run during a
+ *           capture. Pushes and routes do not apply: the pool is the argument.
+ * Takes:    bytes, above 0, also more than the device has. unit_bytes: a multiple of the granule (2 MiB); 0: 2 MiB.
+ *           One unit is one chunk: larger units need fewer driver calls.
+ * Returns:  VMM_OK and the address in *out, a multiple of the granule.
+ * Owns:     the caller, until vmm_free(). Freeing a block whose pool is retained keeps its memory until the pool is
+ *           not.
+ * Threads:  any.
+ * On failure: ERR_ADDRESS_SPACE (see vmm_config.arena_bytes), ERR_INVALID_ARGUMENT (not a pool; NULL out; bytes is 0; a
+ *           wrong unit; an unusable stream), ERR_UNSUPPORTED (with nvtx), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_t unit_bytes,
+                                             vmm_stream stream, void **out);
+
+/*
+ * Does:     gives memory to all units of a part of a reserved block. Units that have memory keep it, with their
+ *           contents; new ones have undefined contents, or zeros if vmm_config.zero is on, written in order of the
+ *           block's stream. A unit that vmm_decommit() took and that has not been unmapped yet gets its memory back
+ *           without a driver call. The memory can be used at once, on any stream, also during a capture (where
+ *           vmm_config.zero makes the clear a part of the graph). Pinned blocks may be committed, too. VMM_DEBUG_ON
+ *           neither checks nor poisons the memory.
+ * Takes:    ptr: the start of a live block of vmm_reserve(). offset and bytes: whole units.
+ * Returns:  VMM_OK.
+ * Costs:    one create and one map for each new unit, and one set access for all that are adjacent.
+ * Threads:  any.
+ * On failure: ERR_DEVICE_OOM as vmm_alloc_from(), after the same attempts; ERR_UNKNOWN_POINTER (not such a block),
+ *           ERR_INVALID_ARGUMENT (not whole units; beyond the block; NULL cache), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
+ */
+VMM_API vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes);
+
+/*
+ * Does:     takes the memory of all units of a part of a reserved block, in stream order: the memory is unmapped once
+ *           the work that the block's stream, and those of vmm_record_stream(), have now has ended; the contents are
+ *           lost. A call that needs the driver, vmm_trim() or vmm_poll() then does it; this call does not wait. Units
+ *           without memory stay as they are. During a capture of one of the streams, the memory stays until its end. A
+ *           captured graph must not use the units later.
+ * Takes:    as vmm_commit().
+ * Returns:  VMM_OK, also if the device is lost: the memory then stays until vmm_destroy().
+ * Threads:  any.
+ * On failure: ERR_UNKNOWN_POINTER (not a live block of vmm_reserve()), ERR_INVALID_ARGUMENT (not whole units; beyond the
+ *           block; the block is pinned, or its pool is retained or of the kind GRAPH; NULL cache), ERR_HOST_OOM.
+ */
+VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes);
+
+/*
+ * Does:     changes the size of a live block and keeps its contents, as far as the new size reaches. Contents that were
+ *           not there before are undefined. Work that is submitted to the block's stream after the call sees the
+ *           contents at *out; order work of other streams after it. If the address changes, the old one is no longer a
+ *           block; work submitted before the call may still use it.
+ *
+ *           A block above 1 MiB grows in place if there are free bytes or addresses behind it. Otherwise its chunks are
+ *           mapped at other addresses, with as many free ones behind them: a block that grows step by step moves at
+ *           most once each time its size doubles. Only the parts of its first and last chunk that it shares with other
+ *           blocks are copied, in stream order. It shrinks in place, to 1 MiB at least.
+ *
+ *           A reserved block gets more addresses, or fewer: units beyond the new size lose their memory as with
+ *           vmm_decommit(). Nothing is copied.
+ *
+ *           These blocks are copied to a new one: those of up to 1 MiB; large ones that cannot grow in place and that
+ *           vmm_record_stream() named, or whose pool is retained or of the kind GRAPH; all with debug mode, zero or nvtx.
+ *           The old block is then freed, and waits for the streams of vmm_record_stream(), which do not go over to the
+ *           new one. resize_copied_bytes counts what is copied.
+ * Takes:    ptr; bytes, above 0.
+ * Returns:  VMM_OK and the block's address in *out, which may be ptr. out may be &ptr.
+ * Threads:  any, while the block is live; no other call on the block may be under way.
+ * On failure: the block is unchanged. ERR_DEVICE_OOM, ERR_ADDRESS_SPACE as vmm_alloc(); ERR_UNKNOWN_POINTER;
+ *           ERR_INVALID_ARGUMENT (NULL; bytes is 0; the block would have to move or lose memory and is pinned, or is
+ *           reserved in a retained pool; bytes must be copied and the block's stream has ended or is being captured),
+ *           ERR_UNSUPPORTED (a reserved block must move, and the driver maps memory at one address only), ERR_HOST_OOM,
+ *           ERR_DRIVER, ERR_LOST.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out);
+
+/* Room for a name, with the zero at its end. */
+#define VMM_NAME_BYTES 64
+
+/*
+ * Does:     gives a live block a name for reports: vmm_find() and vmm_walk() show it in vmm_item.name, and the log with
+ *           the largest blocks that were not freed. The name ends with the block; vmm_resize() keeps it. It has no other
+ *           effect: blocks without a name cost nothing, and one with a name is freed under its stream's lock.
+ * Takes:    text; the first 63 bytes are copied. NULL removes the name.
+ * Returns:  VMM_OK, also on a lost device and during a capture.
+ * Threads:  any, while the block is live.
+ * On failure: ERR_UNKNOWN_POINTER, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
+ */
+VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text);
+
 /* ---- Statistics --------------------------------------------------------------------------- */
 
 /* A statistic over time. allocated and freed are the sums of all increases and decreases. */
@@ -948,7 +1073,8 @@ typedef struct vmm_stat {
     X(planning_ns, NANOSECONDS, "Planning time") /* host time in these searches */                 \
     X(evictions, COUNT, "Evictions")  /* places unmapped because one chunk had too many */         \
     X(asleep_bytes, BYTES, "Asleep")  /* memory that sleeping pools gave back and need to wake */  \
-    X(backup_bytes, BYTES, "Backups") /* host memory that pools keep for their contents */
+    X(backup_bytes, BYTES, "Backups") /* host memory that pools keep for their contents */         \
+    X(resize_copied_bytes, BYTES, "Copied by resizes") /* by vmm_resize() */
 
 /* Initialize with VMM_STATS_INIT, which sets struct_size. From version 1.0 on, a later version adds
  * statistics only at the end of VMM_VALUE_MAP, and a caller gets those that it knows. */
@@ -1162,11 +1288,14 @@ typedef struct vmm_item {
     vmm_pool_id pool_id;      /* its user id; zeros: none */
     int is_small;             /* blocks of up to 1 MiB, which share no chunk with larger blocks */
     int is_view;              /* a block in a view, or its range */
+    int is_reserved; /* a block of vmm_reserve(), whose `bytes` are addresses; its memory */
+    uint64_t committed_bytes;  /* of a reserved block: its physical memory; else 0 */
+    char name[VMM_NAME_BYTES]; /* of vmm_name(), or "" */
 } vmm_item;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, NULL, { 0, 0 }, 0, 0 }
+#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, NULL, { 0, 0 }, 0, 0, 0, 0, "" }
 #else
 #define VMM_ITEM_INIT { .struct_size = sizeof(vmm_item) }
 #endif
@@ -1181,7 +1310,8 @@ typedef int (*vmm_visitor)(void *context, const vmm_item *item);
  *           memory (VMM_ITEM_CHUNK) before the blocks that start in it. A block in a view has a
  *           range of its own, of exactly its size. Ranges do not overlap, and the sizes of those
  *           that are not asleep add up to reserved_bytes; a chunk may be reported as several ranges. It visits each block of a
- *           slab on its own.
+ *           slab on its own. A reserved block comes after the range at its start, or before its
+ *           first range if there is no memory at its start.
  * Returns:  VMM_OK, also if the visitor ended the walk.
  * Threads:  any; other calls wait for this call.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).

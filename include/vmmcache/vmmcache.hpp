@@ -8,7 +8,7 @@
  *       launch(more.data(), more.size(), stream);
  *
  * Header only: link the C library. Needs exceptions, RTTI and the standard library, and no CUDA header. What has no
- * wrapper here (pools for captured graphs, reports) is called through cache::get().
+ * wrapper here (routes of pools, reports) is called through cache::get() and pool::get().
  *
  * Errors. A call that fails throws vmm::out_of_memory (a std::bad_alloc) if memory or addresses ran out, and
  * vmm::error (a std::runtime_error) for all else. Both carry the vmm_status and the line of vmm_last_error().
@@ -19,8 +19,8 @@
  * that fails inside a destructor or a std::pmr call. Functions given to the C API directly must not throw.
  *
  * Threads. As in the C header: any thread may call any function of a cache, except that nothing may run at the same
- * time as its move, its close() or its destructor, and one thread at a time calls listen(). One block is used by one
- * thread at a time.
+ * time as its move, its close() or its destructor, and one thread at a time calls listen(). The same holds for a pool.
+ * One block is used by one thread at a time.
  */
 #ifndef VMMCACHE_HPP
 #define VMMCACHE_HPP
@@ -102,6 +102,13 @@ inline vmm_config make_config() noexcept
 {
     vmm_config config = VMM_CONFIG_INIT;
     return config;
+}
+
+/* Options of a pool in which every field has its default. */
+inline vmm_pool_options make_pool_options() noexcept
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    return options;
 }
 
 /*
@@ -304,6 +311,7 @@ class block
 
   private:
     friend class cache;
+    friend class pool;
     block(detail::state *owner, void *data, std::size_t bytes, vmm_stream stream) noexcept
         : owner_(owner), data_(data), bytes_(bytes), stream_(stream)
     {
@@ -458,7 +466,131 @@ class cache
 
   private:
     friend class memory_resource;
+    friend class pool;
     std::unique_ptr<detail::state> state_;
+};
+
+/* While it lives, vmm_alloc() of the thread that made it allocates from its pool. Destroy it on that thread, the last one
+ * made first. */
+class pool_push
+{
+  public:
+    explicit pool_push(vmm_pool *pool) : pool_(pool)
+    {
+        throw_on_error(vmm_pool_push(pool));
+    }
+    ~pool_push()
+    {
+        (void)vmm_pool_pop(pool_);
+    }
+    pool_push(const pool_push &) = delete;
+    pool_push &operator=(const pool_push &) = delete;
+
+  private:
+    vmm_pool *pool_;
+};
+
+/*
+ * Owns a pool of a cache. Move only. Must not outlive its cache, which may be moved meanwhile; blocks may outlive the
+ * pool. Calls on a pool that was moved from or closed throw ERR_INVALID_ARGUMENT.
+ */
+class pool
+{
+  public:
+    explicit pool(cache &owner, const vmm_pool_options &options = make_pool_options())
+        : owner_(owner.state_.get())
+    {
+        throw_on_error(vmm_pool_create(owner.get(), &options, &handle_));
+    }
+    pool(pool &&other) noexcept
+        : owner_(std::exchange(other.owner_, nullptr)),
+          handle_(std::exchange(other.handle_, nullptr))
+    {
+    }
+    pool &operator=(pool &&other) noexcept
+    {
+        pool(std::move(other)).swap(*this);
+        return *this;
+    }
+    pool(const pool &) = delete;
+    pool &operator=(const pool &) = delete;
+
+    /* The default pool adopts the live blocks. A failure is kept for cache::take_error(); call close() to see it. */
+    ~pool()
+    {
+        if (handle_ == nullptr || owner_->handle == nullptr)
+            return;
+        vmm_status status = vmm_pool_destroy(handle_, 1);
+        if (status != VMM_OK)
+            owner_->keep_failure(status);
+    }
+
+    /* vmm_pool_destroy(). If the status is ERR_INVALID_ARGUMENT, nothing happened; else the pool is gone. */
+    void close(bool adopt = true)
+    {
+        vmm_status status = vmm_pool_destroy(handle_, adopt ? 1 : 0);
+        if (status != VMM_ERR_INVALID_ARGUMENT)
+            handle_ = nullptr;
+        throw_on_error(status);
+    }
+
+    /* The C handle, for calls that have no wrapper here. */
+    vmm_pool *get() const noexcept
+    {
+        return handle_;
+    }
+
+    [[nodiscard]] block allocate(std::size_t bytes, vmm_stream stream = nullptr)
+    {
+        void *data = nullptr;
+        throw_on_error(vmm_alloc_from(handle_, bytes, stream, &data));
+        return block(owner_, data, bytes, stream);
+    }
+
+    /* As cache::try_allocate(). */
+    [[nodiscard]] block try_allocate(std::size_t bytes, vmm_stream stream = nullptr,
+                                     vmm_status *status = nullptr) noexcept
+    {
+        void *data = nullptr;
+        vmm_status outcome = vmm_alloc_from(handle_, bytes, stream, &data);
+        if (status != nullptr)
+            *status = outcome;
+        return outcome == VMM_OK ? block(owner_, data, bytes, stream) : block();
+    }
+
+    /* For the calling thread, as long as the result lives. */
+    [[nodiscard]] pool_push push() const
+    {
+        return pool_push(handle_);
+    }
+
+    /* vmm_pool_trim(). Returns the bytes given back. */
+    std::size_t trim(std::size_t keep_bytes = 0)
+    {
+        std::size_t released = 0;
+        throw_on_error(vmm_pool_trim(handle_, keep_bytes, &released));
+        return released;
+    }
+    void set_limit(std::uint64_t limit_bytes)
+    {
+        throw_on_error(vmm_pool_limit_set(handle_, limit_bytes));
+    }
+    vmm_stats stats() const
+    {
+        vmm_stats stats = VMM_STATS_INIT;
+        throw_on_error(vmm_pool_stats_get(handle_, &stats));
+        return stats;
+    }
+
+    void swap(pool &other) noexcept
+    {
+        std::swap(owner_, other.owner_);
+        std::swap(handle_, other.handle_);
+    }
+
+  private:
+    detail::state *owner_;
+    vmm_pool *handle_ = nullptr;
 };
 
 /*

@@ -173,8 +173,11 @@ static vmm_status block_use(vmm_cache *cache, const void *ptr, struct lane *user
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct heap *heap = vmm__free_lane_lock(cache, address);
-    if (heap == NULL)
-        return unknown_pointer(cache, "vmm_record_stream", ptr);
+    if (heap == NULL) {
+        vmm_status status =
+            vmm__reserved_use(cache, address, user == NULL ? NULL : &user->timeline);
+        return status == VMM__NOT_FOUND ? unknown_pointer(cache, "vmm_record_stream", ptr) : status;
+    }
     struct lane *lane = heap->lane;
     struct timeline *timeline = user == NULL ? &lane->timeline : &user->timeline;
     vmm_status status = vmm__lane_use_locked(lane, heap, address, timeline);

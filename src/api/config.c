@@ -3,7 +3,6 @@
 #include "api/config.h"
 #include "base/arith.h"
 #include "base/error.h"
-#include "base/size.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -201,23 +200,6 @@ vmm_status vmm__config_environment(vmm_config *config)
     if (status == VMM_OK)
         status = number_read("VMM_DECAY_MS", UINT32_MAX, &config->decay_ms);
     return status;
-}
-
-vmm_status vmm__config_limit(uint64_t device_bytes, vmm_config *config)
-{
-    const char *limit = vmm__config_variable("VMM_LIMIT");
-    if (limit == NULL || config->limit_bytes != 0)
-        return VMM_OK;
-    bool is_read = vmm__size_or_share_parse(limit, device_bytes, &config->limit_bytes);
-    bool is_share = limit[strlen(limit) - 1] == '%';
-    if (is_read && is_share && config->limit_bytes > device_bytes)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "VMM_LIMIT=%.40s: more than 100%% of the device", limit);
-    if (!is_read || config->limit_bytes == 0)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "VMM_LIMIT=%.40s: neither a size such as 8GiB nor a share such as 80%%",
-                          limit);
-    return VMM_OK;
 }
 
 vmm_status vmm__config_log(struct vmm_cache *cache)

@@ -28,9 +28,15 @@ static inline uint64_t vmm__config_limit_bytes(const vmm_config *config)
     return config->limit_bytes == VMM_NO_LIMIT ? 0 : config->limit_bytes;
 }
 
-/* Read VMM_LIMIT, which may be a share of the device's memory, and VMM_LOG, which may be a file to open. Call them after
- * opening the driver. ERR_INVALID_ARGUMENT. */
-vmm_status vmm__config_limit(uint64_t device_bytes, vmm_config *config);
+/* Reads the limit from the environment if the program sets none: VMM_LIMIT, else on cuda the limit of MPS. Call it after
+ * opening the driver. ERR_INVALID_ARGUMENT, or the driver's error. */
+vmm_status vmm__config_limit(struct driver *driver, vmm_config *config);
+
+/* The bytes that a text like "0=4G,1=2G" has for a device, which it names by ordinal or UUID; 0: none. */
+uint64_t vmm__limit_of_mps(const char *text, int device,
+                           const unsigned char uuid[DRIVER_UUID_BYTES]);
+
+/* Reads VMM_LOG, which may be a file to open. ERR_INVALID_ARGUMENT. */
 vmm_status vmm__config_log(struct vmm_cache *cache);
 
 #endif

@@ -16,6 +16,19 @@ static bool block_read(const struct heap *heap, uint64_t address, vmm_item *item
     item->bytes = vmm__block_ref_bytes(&ref);
     item->requested_bytes = vmm__block_ref_requested_bytes(&ref);
     item->is_view = ref.block->is_in_view;
+    if (vmm__block_ref_is_named(&ref))
+        vmm__names_read(&heap->directory->names, item->address, item->name);
+    return true;
+}
+
+static bool reserved_read_locked(struct vmm_cache *cache, uint64_t address, vmm_item *item)
+{
+    const struct reserved *block = NULL;
+    if (vmm__arena_contains(&cache->vm.arena, address))
+        block = vmm__reserved_around_locked(cache, address);
+    if (block == NULL || block->is_freed)
+        return false;
+    *item = vmm__reserved_item(cache, block);
     return true;
 }
 
@@ -26,6 +39,8 @@ static vmm_status address_read_locked(struct vmm_cache *cache, uint64_t address,
     struct heap *heap = NULL;
     if (vmm__arena_contains(&cache->vm.arena, address))
         heap = vmm__directory_heap(&cache->directory, address);
+    if (heap == NULL && reserved_read_locked(cache, address, item))
+        return VMM_OK;
     if (heap == NULL)
         return vmm__block_ref_none("vmm_find", NULL, address);
     vmm__lane_lock(heap->lane);

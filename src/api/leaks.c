@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { LARGEST = 3, LINE_BYTES = 256 };
+enum { LARGEST = 3, LINE_BYTES = 448 };
 
 struct leaks {
     uint64_t blocks;
@@ -12,17 +12,23 @@ struct leaks {
     vmm_item largest[LARGEST]; /* in descending order of size; unused entries have the address 0 */
 };
 
+/* What the program holds: of a reserved block its memory. */
+static uint64_t held_bytes(const vmm_item *item)
+{
+    return item->is_reserved ? item->committed_bytes : item->requested_bytes;
+}
+
 static int leak_count(void *context, const vmm_item *item)
 {
     struct leaks *leaks = context;
     if (item->kind != VMM_ITEM_BLOCK || item->state != VMM_ITEM_LIVE)
         return 0;
     leaks->blocks++;
-    leaks->bytes += item->requested_bytes;
+    leaks->bytes += held_bytes(item);
     vmm_item next = *item;
     for (int i = 0; i < LARGEST; i++) {
         vmm_item here = leaks->largest[i];
-        if (here.address != 0 && here.requested_bytes >= next.requested_bytes)
+        if (here.address != 0 && held_bytes(&here) >= held_bytes(&next))
             continue;
         leaks->largest[i] = next;
         next = here;
@@ -42,9 +48,10 @@ void vmm__leaks_log(struct vmm_cache *cache)
     for (int i = 0; i < LARGEST && leaks.largest[i].address != 0; i++) {
         const vmm_item *item = &leaks.largest[i];
         size_t length = strlen(line);
-        (void)snprintf(line + length, sizeof line - length, "%s %s at 0x%llx (stream %p)",
-                       i == 0 ? "" : ",", vmm__size_text(item->requested_bytes).text,
-                       (unsigned long long)item->address, item->stream);
+        (void)snprintf(line + length, sizeof line - length, "%s %s at 0x%llx (stream %p%s%s)",
+                       i == 0 ? "" : ",", vmm__size_text(held_bytes(item)).text,
+                       (unsigned long long)item->address, item->stream,
+                       item->name[0] == '\0' ? "" : ", ", item->name);
     }
     vmm__cache_log(cache, "destroy: %llu blocks of %s were not freed; the largest:%s",
                    (unsigned long long)leaks.blocks, vmm__size_text(leaks.bytes).text, line);

@@ -81,7 +81,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     settings_take(cache, config, driver);
     vmm__fair_init(&cache->grow_lock);
     vmm__mutex_init_ranked(&cache->recorder_lock, LOCK_RANK_CALL);
-    vmm__routes_init(&cache->routes);
+    vmm__routes_init(cache);
     vmm__timeline_init(&cache->copies, driver, NULL);
     status = vmm__vm_init(&cache->vm, driver, limits_choose(config, driver));
     if (status != VMM_OK)
@@ -216,7 +216,7 @@ vmm_status vmm_create(const vmm_config *config, vmm_cache **out)
     status = vmm__driver_open(settings.driver, &options, &driver);
     if (status != VMM_OK)
         return status;
-    status = vmm__config_limit(driver->total_bytes, &settings);
+    status = vmm__config_limit(driver, &settings);
     if (status == VMM_OK)
         status = cache_create(&settings, driver, true, out);
     else
@@ -266,12 +266,13 @@ vmm_status vmm_destroy(vmm_cache *cache)
     status = first_of(status, vmm__debug_close(cache, status == VMM_OK));
     vmm__nvtx_close(cache);
     vmm__directory_fini(&cache->directory);
+    vmm__reserves_fini(&cache->reserves);
     status = first_of(status, vmm__lanes_fini(&cache->lanes));
     status = first_of(status, vmm__sleep_transfers_close(cache));
-    vmm__pools_fini(cache);
     vmm__views_fini(&cache->views);
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
+    vmm__pools_fini(cache); /* last: chunks leave the accounts of their pools */
     vmm__lost_unlisten(&cache->driver->lost, &cache->lost_listener);
     if (cache->owns_driver)
         vmm__driver_close(cache->driver);

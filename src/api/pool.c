@@ -35,6 +35,13 @@ static vmm_status pool_refuse(const char *function, const struct pool *pool, con
     return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: pool %s %s", function, pool->name, why);
 }
 
+/* Empties the quarantine of debug mode, whose blocks are not live and hold memory. */
+static vmm_status quarantine_flush(vmm_cache *cache, const char *function, const void *caller)
+{
+    struct debug_call call = { .cache = cache, .function = function, .caller = caller };
+    return vmm__debug_flush(&call);
+}
+
 /* With no_caching, releases the memory that a pool no longer retains. If that fails, a later call retries. */
 static void trim_without_caching(vmm_cache *cache)
 {
@@ -94,11 +101,12 @@ vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
     vmm_cache *cache = pool->cache;
     char name[POOL_NAME_BYTES];
     memcpy(name, pool->name, sizeof name);
+    vmm_status found = quarantine_flush(cache, "vmm_pool_destroy", __builtin_return_address(0));
     status = vmm__pool_destroy(pool, adopt != 0);
     if (status == VMM_OK)
         vmm__record_note(cache, "vmm_pool_destroy: %s", name);
     trim_without_caching(cache);
-    return status;
+    return status == VMM_OK ? found : status;
 }
 
 vmm_pool *vmm_cache_pool(vmm_cache *cache)
@@ -148,11 +156,15 @@ vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
     vmm_status status = pool_admit(handle, "vmm_pool_trim", &pool);
     if (status == VMM_OK)
         status = vmm__cache_admit_work(pool->cache, "vmm_pool_trim");
-    if (status == VMM_OK)
-        status = vmm__trim_pool(pool, keep_bytes, &released_bytes);
+    if (status != VMM_OK)
+        return status;
+    vmm_status found = quarantine_flush(pool->cache, "vmm_pool_trim", __builtin_return_address(0));
+    status = vmm__trim_pool(pool, keep_bytes, &released_bytes);
     if (status == VMM_OK)
         vmm__record_note(pool->cache, "vmm_pool_trim: %s released %llu bytes", pool->name,
                          (unsigned long long)released_bytes);
+    if (status == VMM_OK && found != VMM_OK)
+        return found;
     if (status == VMM_OK && released != NULL)
         *released = released_bytes;
     return status;
@@ -181,8 +193,12 @@ vmm_status vmm_pool_push(vmm_pool *handle)
 
 vmm_status vmm_pool_pop(vmm_pool *handle)
 {
-    if (vmm__route_pop(handle) == VMM_OK)
-        return VMM_OK;
+    const struct pool *pool = vmm__handle_find(HANDLE_POOL, handle); /* NULL: its cache is gone */
+    vmm_status status = pool == NULL ? VMM_OK : vmm__cache_admit(pool->cache, "vmm_pool_pop");
+    if (status == VMM_OK)
+        status = vmm__route_pop(handle);
+    if (status != VMM__NOT_FOUND)
+        return status;
     return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                       "vmm_pool_pop: %p is not the pool that this thread pushed last",
                       (void *)handle);

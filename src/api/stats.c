@@ -34,6 +34,18 @@ static void lane_read(const struct vm *memory, const struct lane *lane, vmm_stat
     heap_read(memory, &lane->small, stats);
 }
 
+/* Reads the reserved blocks of a pool; NULL: of all. The memory of a freed one stays for its retained pool. */
+static void reserves_read(const struct vmm_cache *cache, const struct pool *pool, vmm_stats *stats)
+{
+    for (const struct reserved *block = cache->reserves.first; block != NULL; block = block->next) {
+        uint64_t bytes = block->committed_granules << cache->vm.arena.granule_shift;
+        if (pool != NULL && pool != block->lane->pool)
+            continue;
+        stats->unmovable_bytes += block->is_pinned ? bytes : 0;
+        stats->retained_bytes += block->is_freed ? bytes : 0;
+    }
+}
+
 /* Reads the lanes of a pool; NULL: of all. */
 static void lanes_read(struct vmm_cache *cache, const struct pool *pool, vmm_stats *stats)
 {
@@ -45,6 +57,7 @@ static void lanes_read(struct vmm_cache *cache, const struct pool *pool, vmm_sta
         lane_read(&cache->vm, lane, stats);
         vmm__lane_unlock(lane);
     }
+    reserves_read(cache, pool, stats);
     for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next) {
         bool is_counted = pool == NULL || pool == lane->pool;
         stats->streams += is_counted ? 1 : 0;
@@ -82,6 +95,8 @@ static void views_read(const struct vmm_cache *cache, vmm_stats *stats)
     stats->plans = counts->plans;
     stats->planning_ns = counts->planning_ns;
     stats->evictions = counts->evictions;
+    stats->resize_copied_bytes =
+        atomic_load_explicit(&cache->resize_copied_bytes, memory_order_relaxed);
 }
 
 /* Where the cache counts each statistic of VMM_STAT_MAP. */

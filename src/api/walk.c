@@ -22,7 +22,7 @@ static void item_visit(struct walk *walk, vmm_item item)
     item.struct_size = sizeof item;
     bool is_used = item.kind == VMM_ITEM_BLOCK &&
                    (item.state == VMM_ITEM_LIVE || item.state == VMM_ITEM_WAITING);
-    if (is_used && walk->cache->debug != NULL)
+    if (is_used && walk->cache->debug != NULL && !item.is_reserved)
         walk->cache->debug_view->show(walk->cache->debug, &item);
     item.pool = walk->pool->handle;
     item.pool_id = walk->pool->id;
@@ -66,12 +66,14 @@ static void slab_visit(struct walk *walk, const struct slab *slab, const struct 
         if (address < range->address || address >= range->end)
             continue;
         vmm_item_state state = object_state(slab, object);
-        item_visit(walk, (vmm_item){ .kind = VMM_ITEM_BLOCK,
-                                     .state = state,
-                                     .address = address,
-                                     .bytes = slab->object_bytes,
-                                     .requested_bytes =
-                                         state == VMM_ITEM_LIVE ? slab->requested[object] : 0 });
+        vmm_item item = { .kind = VMM_ITEM_BLOCK,
+                          .state = state,
+                          .address = address,
+                          .bytes = slab->object_bytes,
+                          .requested_bytes = state == VMM_ITEM_LIVE ? slab->requested[object] : 0 };
+        if ((slab->named_bits >> object & 1) != 0)
+            vmm__names_read(&walk->cache->directory.names, address, item.name);
+        item_visit(walk, item);
     }
 }
 
@@ -82,13 +84,15 @@ static void block_visit(struct walk *walk, const struct block *block, const stru
         return;
     }
     vmm_item_state state = block_item_state(block);
-    item_visit(walk,
-               (vmm_item){ .kind = VMM_ITEM_BLOCK,
-                           .state = state,
-                           .address = block->address,
-                           .bytes = block->node.size,
-                           .requested_bytes = state == VMM_ITEM_LIVE ? block->requested_bytes : 0,
-                           .is_view = block->is_in_view });
+    vmm_item item = { .kind = VMM_ITEM_BLOCK,
+                      .state = state,
+                      .address = block->address,
+                      .bytes = block->node.size,
+                      .requested_bytes = state == VMM_ITEM_LIVE ? block->requested_bytes : 0,
+                      .is_view = block->is_in_view };
+    if (state == VMM_ITEM_LIVE && block->is_named)
+        vmm__names_read(&walk->cache->directory.names, block->address, item.name);
+    item_visit(walk, item);
 }
 
 /* Moves the walk to an address and its heap. heap NULL: no heap owns the address. */
@@ -190,6 +194,59 @@ static void place_visit(struct walk *walk, const struct chunk *chunk, uint64_t g
     }
 }
 
+vmm_item vmm__reserved_item(struct vmm_cache *cache, const struct reserved *block)
+{
+    uint64_t bytes = block->granules << cache->vm.arena.granule_shift;
+    vmm_item item = { .struct_size = sizeof(vmm_item),
+                      .kind = VMM_ITEM_BLOCK,
+                      .state = VMM_ITEM_LIVE,
+                      .address = vmm__arena_address(&cache->vm.arena, block->first),
+                      .bytes = bytes,
+                      .requested_bytes = block->bytes,
+                      .stream = block->lane->stream,
+                      .pool = block->lane->pool->handle,
+                      .pool_id = block->lane->pool->id,
+                      .is_reserved = 1,
+                      .committed_bytes = block->committed_granules
+                                         << cache->vm.arena.granule_shift };
+    vmm__names_read(&cache->directory.names, item.address, item.name);
+    return item;
+}
+
+/* Visits a reserved block after the chunk at its start, and its other chunks in order. */
+static void reserved_visit(struct walk *walk, const struct reserved *block)
+{
+    vmm_cache *cache = walk->cache;
+    uint64_t limit = block->first + block->granules;
+    walk->heap = &block->lane->large;
+    walk->block = NULL;
+    walk->pool = block->lane->pool;
+    bool has_visited = block->is_freed;
+    for (uint64_t at = block->first; at < limit && !walk->ended;) {
+        const struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
+        bool is_used = chunk != NULL && chunk->state == CHUNK_HELD && !block->is_freed;
+        vmm_item_state state = is_used ? VMM_ITEM_LIVE : VMM_ITEM_WAITING;
+        if (chunk != NULL)
+            item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
+                                         .state = block->is_freed ? VMM_ITEM_FREE : state,
+                                         .address = vmm__chunk_address(&cache->vm, chunk),
+                                         .bytes = vmm__chunk_bytes(&cache->vm, chunk),
+                                         .is_reserved = 1 });
+        if (!has_visited)
+            item_visit(walk, vmm__reserved_item(cache, block));
+        has_visited = true;
+    }
+}
+
+/* The reserved block whose range begins at a granule; NULL: none does. */
+static const struct reserved *reserved_at(const struct vmm_cache *cache, const struct chunk *chunk,
+                                          uint64_t granule)
+{
+    if (chunk != NULL && !chunk->keeps_addresses)
+        return NULL;
+    return vmm__reserved_around_locked(cache, vmm__arena_address(&cache->vm.arena, granule));
+}
+
 static void walk_run_locked(struct walk *walk)
 {
     const struct vm *memory = &walk->cache->vm;
@@ -197,15 +254,19 @@ static void walk_run_locked(struct walk *walk)
     uint64_t granule = vmm__arena_next_taken(arena, 0);
     while (granule < arena->granules && !walk->ended) {
         const struct chunk *chunk = vmm__vm_chunk(memory, granule);
+        const struct reserved *reserved = reserved_at(walk->cache, chunk, granule);
         bool is_guard_page = chunk == NULL;
-        if (!is_guard_page && !chunk->is_alias) { /* an alias holds no memory */
+        uint64_t end = granule + (is_guard_page ? 1 : chunk->granules);
+        if (reserved != NULL) {
+            reserved_visit(walk, reserved);
+            end = granule + reserved->granules;
+        } else if (!is_guard_page && !chunk->is_alias) { /* an alias holds no memory */
             walk->pool = vmm__pool_of_account(chunk->account);
             if (vmm__chunk_is_home(chunk, granule))
                 chunk_visit(walk, chunk);
             else
                 place_visit(walk, chunk, granule);
         }
-        uint64_t end = granule + (is_guard_page ? 1 : chunk->granules);
         granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
     }
 }

@@ -41,7 +41,7 @@ void *vmm__handle_open(enum handle_kind kind, void *record)
     struct slot *slot = &slots[number];
     uint64_t handle =
         ++slot->uses << USES_SHIFT | (uint64_t)number << SLOT_SHIFT | (uint64_t)kind << KIND_SHIFT;
-    atomic_store_explicit(&slot->record, record, memory_order_relaxed);
+    atomic_store_explicit(&slot->record, record, memory_order_release); /* after SLOT_TAKEN */
     atomic_store_explicit(&slot->handle, handle, memory_order_release);
     return (void *)(uintptr_t)handle;
 }

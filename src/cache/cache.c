@@ -67,6 +67,8 @@ vmm_status vmm__cache_lane_open(struct vmm_cache *cache, struct pool *pool, vmm_
                                 struct lane **out)
 {
     vmm_status status = vmm__lane_open(stream, cache->driver, &cache->directory, pool, out);
+    if (status == VMM_OK)
+        (*out)->timeline.watch = &cache->routes.watch;
     if (status == VMM_OK && (cache->nvtx != NULL || cache->debug != NULL))
         vmm__biased_disable(&(*out)->lock);
     return status;
@@ -297,10 +299,29 @@ vmm_status vmm__cache_wait(struct vmm_cache *cache)
     return first;
 }
 
+/* Checks invariant 1 of lane/pool.h. */
+static vmm_status accounts_check(const struct vmm_cache *cache)
+{
+    const struct vm *vm = &cache->vm;
+    for (uint32_t id = 1; id < vm->record_high; id++) {
+        const struct chunk *chunk = &vm->records[id];
+        if (chunk->state != CHUNK_HELD)
+            continue;
+        const struct heap *heap =
+            vmm__directory_heap(&cache->directory, vmm__chunk_address(vm, chunk));
+        if (heap != NULL && chunk->account != &heap->lane->pool->account)
+            return vmm__error(VMM_ERR_INTERNAL, "pool: invariant 1: chunk %u is of another pool",
+                              id);
+    }
+    return VMM_OK;
+}
+
 vmm_status vmm__cache_check_locked(struct vmm_cache *cache)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     vmm_status status = vmm__vm_check(&cache->vm);
+    if (status == VMM_OK)
+        status = accounts_check(cache);
     for (struct lane *lane = cache->lanes.first; lane != NULL && status == VMM_OK;
          lane = lane->next) {
         vmm__lane_lock(lane);

@@ -18,6 +18,7 @@
 #include "cache/pool/pools.h"
 #include "cache/pool/route.h"
 #include "cache/reclaim/decay.h"
+#include "cache/reserve/reserve.h"
 #include "lane/lanes.h"
 #include "lane/views.h"
 #include "trace/recorder.h"
@@ -81,6 +82,7 @@ struct vmm_cache {
     struct debug *debug;
     const struct debug_view *debug_view;
     bool has_guard_pages; /* see grow/guard_page.h */
+    bool clears;          /* vmm_config.zero: memory that a commit adds is cleared */
     /* The granule where the search for a detached block starts; grow_lock guards it. */
     uint64_t guard_page_next;
 
@@ -94,6 +96,7 @@ struct vmm_cache {
     struct pool pool;   /* the default pool */
     struct pools pools; /* all others */
     struct routes routes;
+    struct reserves reserves;
     struct transfers transfers; /* of contents of pools that sleep or wake: see pool/sleep.h */
     struct ticket *tickets;     /* linked by next; grow_lock guards the list */
     /* The lane that was locked last; NULL: none was, or the totals are shared. */
@@ -115,6 +118,7 @@ struct vmm_cache {
     uint64_t trim_target_keep_bytes; /* of the last vmm_trim() */
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;
+    _Atomic uint64_t resize_copied_bytes;
     _Atomic uint64_t pressure_calls;
 };
 
@@ -134,9 +138,9 @@ void vmm__cache_log(struct vmm_cache *cache, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /*
- * Checks the invariants of the chunks (vm/check.c), the arena's gaps, and the blocks, slabs, views, timeline and expired
- * memory of each lane (lane/check.c); ERR_INTERNAL names the one that is broken. The caller holds the grow lock and no
- * lane's.
+ * Checks the invariants of the chunks (vm/check.c), the gaps of the arena, the account of each chunk, and the blocks,
+ * slabs, views, timeline and expired memory of each lane (lane/check.c); ERR_INTERNAL names the one that is broken. The
+ * caller holds the grow lock and no lane's.
  */
 vmm_status vmm__cache_check_locked(struct vmm_cache *cache);
 

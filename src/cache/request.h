@@ -9,14 +9,23 @@
 
 #include "cache/grow/grow.h"
 
+/* A request for memory at a place of its own, which no heap can serve: for a reserved block, or a block that grows. */
+struct growth {
+    /* Called with the grow lock and the lane's lock, again after each reclaim step that may have freed memory. */
+    vmm_status (*serve)(struct vmm_cache *cache, void *context, void **out);
+    void *context;
+    uint64_t bytes; /* of new memory */
+};
+
 struct request {
-    struct lane *lane;    /* of the requesting stream; locked */
-    uint64_t bytes;       /* as the program asked for */
-    struct demand demand; /* on the heap of `lane` that must serve it */
-    bool is_detached;     /* the block gets granules of its own, away from all others */
-    enum grow_from from;  /* GROW_TARGET at first; reclaim steps raise it */
-    unsigned waits;       /* host waits so far */
-    unsigned questions;   /* calls of the pressure function so far */
+    struct lane *lane;           /* of the requesting stream; locked */
+    uint64_t bytes;              /* as the program asked for */
+    struct demand demand;        /* on the heap of `lane` that must serve it */
+    bool is_detached;            /* the block gets granules of its own, away from all others */
+    const struct growth *growth; /* NULL: it is for a block of a heap */
+    enum grow_from from;         /* GROW_TARGET at first; reclaim steps raise it */
+    unsigned waits;              /* host waits so far */
+    unsigned questions;          /* calls of the pressure function so far */
     /* Blocks that the quarantine had given back at the last flush; 0: no flush yet. */
     uint64_t given;
     void *shared; /* the block found for it in another stream's lane; NULL: none */

@@ -73,7 +73,7 @@ static vmm_status close_locked(struct vmm_cache *cache, vmm_stream stream, bool 
     for (struct lane *lane = lane_first(cache, stream); lane != NULL;
          lane = lane_next(cache, lane)) {
         struct timeline *timeline = &lane->timeline;
-        vmm_status status = vmm__timeline_record(timeline, vmm__timeline_now(timeline));
+        vmm_status status = vmm__timeline_record_last(timeline);
         *is_stale = vmm__timeline_is_stale(timeline);
         if (status != VMM_OK)
             return status;
@@ -177,15 +177,17 @@ bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane 
     return is_found;
 }
 
-bool vmm__stream_serves(struct lane *lane)
+bool vmm__stream_serves(struct lane *lane, vmm_stream stream)
 {
     struct timeline *timeline = &lane->timeline;
     if (!vmm__timeline_has_ended(timeline))
-        return true;
+        return lane->stream == stream;
     struct error_line line;
     vmm__error_save(&line);
-    bool serves = has_passed(lane) && vmm__timeline_resume(timeline, lane->stream) == VMM_OK;
+    bool serves = has_passed(lane) && vmm__timeline_resume(timeline, stream) == VMM_OK;
     vmm__error_restore(&line);
+    if (serves)
+        atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
     return serves;
 }
 

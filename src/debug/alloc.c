@@ -5,8 +5,36 @@
 #include "cache/streams.h"
 #include "debug/internal.h"
 
+/* A block with canaries at an alignment lies inside a larger block; it has no guard page. */
+static vmm_status inner_alloc_aligned(const struct debug_call *call, struct record *record)
+{
+    void *inner;
+    uint64_t bytes;
+    vmm_cache *cache = call->cache;
+    bool is_watching = vmm__debug_watches_memory(cache->debug);
+    uint64_t front_bytes = is_watching ? DEBUG_FRONT_BYTES : 0;
+    uint64_t back_bytes = is_watching ? DEBUG_BACK_BYTES : 0;
+    vmm_status status;
+    if (!vmm__add_checked(record->bytes, front_bytes + call->alignment + back_bytes, &bytes))
+        bytes = UINT64_MAX;
+    if (is_watching)
+        status = vmm__alloc_slow(cache, call->pool, bytes, record->stream, &inner);
+    else
+        status = vmm__alloc_aligned(cache, call->pool, record->bytes, call->alignment,
+                                    record->stream, &inner);
+    if (status != VMM_OK)
+        return status;
+    record->inner = (uint64_t)(uintptr_t)inner;
+    record->address = vmm__align_up(record->inner + front_bytes, call->alignment);
+    uint64_t end = record->address + vmm__align_up(record->bytes + back_bytes, LARGE_UNIT_BYTES);
+    record->inner_bytes = vmm__min(end - record->inner, bytes);
+    return VMM_OK;
+}
+
 static vmm_status inner_alloc(const struct debug_call *call, struct record *record)
 {
+    if (call->alignment > LARGE_UNIT_BYTES)
+        return inner_alloc_aligned(call, record);
     vmm_cache *cache = call->cache;
     struct debug *debug = cache->debug;
     uint64_t padded = vmm__debug_padded_bytes(record->bytes);

@@ -135,8 +135,9 @@ static vmm_status watched_free(const struct debug_call *call, struct record *rec
     vmm__error_restore(&line);
     if (!record->is_poison && !record->is_doubtful)
         return block_free(debug, record, should_poll);
-    /* A block in quarantine stays live to its lane, but the program's pin ends with its free. */
+    /* A block in quarantine stays live to its lane, but the program's pin and name end with its free. */
     (void)vmm__pin_slow(debug->cache, record->inner, false);
+    (void)vmm__name_slow(debug->cache, record->inner, NULL);
     vmm__records_add_kept(&debug->records, record);
     quarantine_shrink(call, KEPT_MOST, debug->kept_bytes_most, finding);
     return VMM_OK;
@@ -162,7 +163,7 @@ vmm_status vmm__debug_free(const struct debug_call *call, uint64_t address, bool
 {
     struct debug *debug = call->cache->debug;
     struct finding finding = { .first = { .text = "" } };
-    if (debug->mode == VMM_DEBUG_OFF)
+    if (debug->mode == VMM_DEBUG_OFF || vmm__reserved_has(call->cache, address))
         return vmm__free_slow(call->cache, address, should_poll);
     if (vmm__debug_watches_memory(debug))
         vmm__mutex_lock(&debug->gate);
@@ -178,7 +179,7 @@ vmm_status vmm__debug_inner(const struct debug_call *call, void **block)
 {
     struct debug *debug = call->cache->debug;
     uint64_t address = (uint64_t)(uintptr_t)*block;
-    if (debug == NULL || debug->mode == VMM_DEBUG_OFF)
+    if (debug == NULL || debug->mode == VMM_DEBUG_OFF || vmm__reserved_has(call->cache, address))
         return VMM_OK;
     vmm__mutex_lock(&debug->records.lock);
     struct record *record = vmm__records_find_locked(&debug->records, address);

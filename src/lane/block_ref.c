@@ -144,7 +144,7 @@ void vmm__block_ref_set_listed(struct block_ref *ref, bool is_listed)
     ref->slab->listed_bits = is_listed ? others | object_bit(ref) : others;
 }
 
-static bool ref_is_pinned(const struct block_ref *ref)
+bool vmm__block_ref_is_pinned(const struct block_ref *ref)
 {
     if (ref->slab == NULL)
         return ref->block->is_pinned;
@@ -153,7 +153,7 @@ static bool ref_is_pinned(const struct block_ref *ref)
 
 void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned)
 {
-    if (ref_is_pinned(ref) == is_pinned)
+    if (vmm__block_ref_is_pinned(ref) == is_pinned)
         return;
     uint64_t bytes = vmm__block_ref_bytes(ref);
     atomic_fetch_add_explicit(&heap->unmovable_bytes, is_pinned ? bytes : -bytes,
@@ -162,6 +162,23 @@ void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is
         ref->block->is_pinned = is_pinned;
     else
         ref->slab->pinned_bits ^= object_bit(ref);
+}
+
+bool vmm__block_ref_is_named(const struct block_ref *ref)
+{
+    if (ref->slab == NULL)
+        return ref->block->is_named;
+    return (ref->slab->named_bits & object_bit(ref)) != 0;
+}
+
+void vmm__block_ref_set_named(struct block_ref *ref, bool is_named)
+{
+    if (ref->slab == NULL) {
+        ref->block->is_named = is_named;
+        return;
+    }
+    uint64_t others = ref->slab->named_bits & ~object_bit(ref);
+    ref->slab->named_bits = is_named ? others | object_bit(ref) : others;
 }
 
 void vmm__block_ref_wait(struct block_ref *ref)

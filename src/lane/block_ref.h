@@ -44,6 +44,12 @@ uint64_t vmm__block_ref_requested_bytes(const struct block_ref *ref);
 /* Pins or unpins a live block or object. */
 void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned);
 
+bool vmm__block_ref_is_pinned(const struct block_ref *ref);
+
+/* Whether it has a name: see names.h. */
+bool vmm__block_ref_is_named(const struct block_ref *ref);
+void vmm__block_ref_set_named(struct block_ref *ref, bool is_named);
+
 /* Whether any thread may free it: see lane/magazine.h. */
 bool vmm__block_ref_is_listed(const struct block_ref *ref);
 void vmm__block_ref_set_listed(struct block_ref *ref, bool is_listed);

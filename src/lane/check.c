@@ -63,8 +63,9 @@ static vmm_status slab_check(const struct heap *heap, const struct block *block)
 {
     const struct slab *slab = block->slab;
     if (slab->block != block || (slab->free_bits & slab->waiting_bits) != 0 ||
-        ((slab->pinned_bits | slab->listed_bits) & (slab->free_bits | slab->waiting_bits)) != 0)
-        return broken(heap, block->address, "slab 2: free, waiting and pinned bits overlap");
+        ((slab->pinned_bits | slab->named_bits | slab->listed_bits) &
+         (slab->free_bits | slab->waiting_bits)) != 0)
+        return broken(heap, block->address, "slab 2: free, waiting and other bits overlap");
     for (uint64_t at = 0; at < block->node.size; at += SMALL_SLOT_BYTES) {
         if (*vmm__directory_slot(heap->directory, block->address + at) != block)
             return broken(heap, block->address, "slab 4: a slot does not name it");

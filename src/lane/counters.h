@@ -107,6 +107,26 @@ static inline void vmm__counters_free(struct counters *counters, struct totals *
         vmm__counters_flush(counters, totals);
 }
 
+/* The size of a live block changes. */
+static inline void vmm__counters_grow(struct counters *counters, struct totals *totals,
+                                      uint64_t requested_bytes, uint64_t bytes)
+{
+    vmm__counter_add(&counters->requested_bytes, requested_bytes);
+    vmm__counter_add(&counters->allocated_bytes, bytes);
+    vmm__counters_active_raise(counters);
+    if (counters->allocated_bytes.current > counters->high_bytes)
+        vmm__counters_flush(counters, totals);
+}
+
+static inline void vmm__counters_shrink(struct counters *counters, struct totals *totals,
+                                        uint64_t requested_bytes, uint64_t bytes)
+{
+    counters->requested_bytes.current -= requested_bytes;
+    counters->allocated_bytes.current -= bytes;
+    if (counters->allocated_bytes.current < counters->low_bytes)
+        vmm__counters_flush(counters, totals);
+}
+
 /* Undoes an allocation that was freed again before the next flush, as if it never happened. */
 static inline void vmm__counters_undo(struct counters *counters, uint64_t requested_bytes,
                                       uint64_t bytes)

@@ -22,6 +22,7 @@
 #define VMM_LANE_DIRECTORY_H
 
 #include "lane/listener.h"
+#include "lane/names.h"
 #include "trace/recorder.h"
 #include "vm/arena.h"
 
@@ -45,7 +46,8 @@ struct directory {
     const struct arena *arena;
     struct listener listener;
     _Atomic(struct recorder *)
-        recorder;     /* NULL: nothing is recorded; changes as the listener does */
+        recorder; /* NULL: nothing is recorded; changes as the listener does */
+    struct block_names names;
     uint64_t address; /* copy of the arena's, as are the next two */
     uint64_t granule_mask;
     unsigned granule_shift;

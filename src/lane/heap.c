@@ -193,7 +193,7 @@ void vmm__heap_vacate(struct heap *heap)
     heap->last_freed = NULL;
 }
 
-static void drained_push(struct heap *heap)
+void vmm__heap_drained_push(struct heap *heap)
 {
     struct directory *directory = heap->directory;
     if (heap->is_drained)
@@ -282,6 +282,36 @@ struct block *vmm__heap_uncut(struct heap *heap, struct block *block, uint64_t e
     return block_give(heap, block, epoch);
 }
 
+struct block *vmm__heap_take_at(struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    struct block *block = vmm__heap_cut(heap, address, bytes);
+    block->state = BLOCK_LIVE;
+    vmm__views_note(heap, address, bytes);
+    return block;
+}
+
+vmm_status vmm__heap_extend(struct heap *heap, struct block *block, uint64_t bytes)
+{
+    vmm_status status = vmm__heap_records_keep(heap, 1);
+    if (status != VMM_OK)
+        return status;
+    uint64_t end = vmm__block_end(block);
+    (void)block_cut(heap, block->next, end, bytes);
+    block_merge(heap, block);
+    vmm__views_note(heap, end, bytes);
+    return VMM_OK;
+}
+
+vmm_status vmm__heap_shorten(struct heap *heap, struct block *block, uint64_t bytes, uint64_t epoch)
+{
+    vmm_status status = vmm__heap_records_keep(heap, 1);
+    if (status != VMM_OK || bytes == block->node.size)
+        return status;
+    vmm__heap_settle(heap);
+    (void)block_give(heap, block_split(heap, block, bytes), epoch);
+    return VMM_OK;
+}
+
 void vmm__heap_settle(struct heap *heap)
 {
     struct block *last_freed = heap->last_freed;
@@ -353,7 +383,7 @@ vmm_status vmm__heap_detach(struct heap *heap, struct block *block, uint64_t add
                              bytes >> arena->granule_shift);
     heap->bytes -= bytes;
     if (heap->bytes == 0)
-        drained_push(heap);
+        vmm__heap_drained_push(heap);
     vmm__listener_call(heap, VMM_CHANGE_UNMAP, address, bytes);
     return VMM_OK;
 }

@@ -57,6 +57,7 @@ struct block {
     enum block_state state;
     bool is_pinned;  /* live, and must not move; slabs use pinned_bits instead */
     bool is_in_view; /* its pieces are occupied blocks: see vmm__block_piece() */
+    bool is_named;   /* live, and in names.h */
     bool is_listed;  /* live, and any thread may free it: see lane/magazine.h */
 };
 
@@ -102,6 +103,9 @@ void vmm__heap_fini(struct heap *heap);
 /* Frees the records of a heap that has no memory. The heap can grow again. */
 void vmm__heap_vacate(struct heap *heap);
 
+/* Lists a heap whose lane may have lost its last memory. */
+void vmm__heap_drained_push(struct heap *heap);
+
 /* Removes one heap from the directory's list of heaps whose last extent was detached, and returns
  * it; the heap may have grown again since. NULL if the list is empty. The caller holds the grow
  * lock. */
@@ -141,6 +145,16 @@ vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t 
 /* Frees a block that is neither free nor last freed, and merges it with its neighbours; settles
  * the last freed block first. Cannot fail. Returns the free block that now contains it. */
 struct block *vmm__heap_give(struct heap *heap, struct block *block, uint64_t epoch);
+
+/* Lengthens a block in use by the first `bytes` of the free block behind it, which has as many. ERR_HOST_OOM. */
+vmm_status vmm__heap_extend(struct heap *heap, struct block *block, uint64_t bytes);
+
+/* Shortens a block in use that is in no view to `bytes`, and frees the rest. ERR_HOST_OOM. */
+vmm_status vmm__heap_shorten(struct heap *heap, struct block *block, uint64_t bytes,
+                             uint64_t epoch);
+
+/* Takes exactly these bytes, which are free. Uses up to two records of those that vmm__heap_records_keep() keeps. */
+struct block *vmm__heap_take_at(struct heap *heap, uint64_t address, uint64_t bytes);
 
 /* Takes the last freed block if it has exactly this size; NULL if not. */
 static inline struct block *vmm__heap_take_last_freed(struct heap *heap, uint64_t bytes)

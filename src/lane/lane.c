@@ -267,12 +267,37 @@ vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, u
     return status;
 }
 
+struct block *vmm__lane_find_aligned_locked(struct heap *heap, uint64_t bytes, uint64_t alignment)
+{
+    VMM_ASSERT_HELD(&heap->lane->lock);
+    const uint64_t sizes[] = { bytes, bytes + alignment };
+    vmm__heap_settle(heap);
+    for (int i = 0; i < 2; i++) {
+        struct block *block = (struct block *)vmm__size_index_find(&heap->index, sizes[i]);
+        if (block == NULL)
+            return NULL;
+        if (vmm__align_up(block->address, alignment) + bytes <= vmm__block_end(block))
+            return block;
+    }
+    return NULL;
+}
+
+vmm_status vmm__lane_take_aligned_locked(struct lane *lane, struct heap *heap,
+                                         const struct block *free_block, uint64_t bytes,
+                                         uint64_t block_bytes, uint64_t alignment, void **out)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    uint64_t address = vmm__align_up(free_block->address, alignment);
+    vmm_status status = vmm__heap_records_keep(heap, 2);
+    if (status == VMM_OK)
+        *out = block_publish(lane, heap, vmm__heap_take_at(heap, address, block_bytes), bytes);
+    return status;
+}
+
 /* ---- Free --------------------------------------------------------------------------------- */
 
-/* Finds a live block or object, which from then on is not listed. False if it is not live, or was freed without the
- * lock. */
-static bool ref_find_live(struct lane *lane, const struct heap *heap, uint64_t address,
-                          struct block_ref *ref)
+bool vmm__lane_find_live_locked(struct lane *lane, const struct heap *heap, uint64_t address,
+                                struct block_ref *ref)
 {
     if (!vmm__block_ref_find_live(heap, address, ref))
         return false;
@@ -374,11 +399,18 @@ static __attribute__((noinline)) vmm_status ref_give(struct lane *lane, struct h
                                                      uint64_t address)
 {
     struct block_ref ref;
-    if (!ref_find_live(lane, heap, address, &ref))
+    if (!vmm__lane_find_live_locked(lane, heap, address, &ref))
         return vmm__block_ref_unknown("vmm_free", heap, address);
+    bool is_named = vmm__block_ref_is_named(&ref);
     vmm_status status = ref_await(lane, heap, address, &ref);
-    if (status != VMM_OK)
-        return status == VMM__PENDING ? VMM_OK : status;
+    if (status != VMM_OK && status != VMM__PENDING)
+        return status;
+    if (is_named) {
+        vmm__block_ref_set_named(&ref, false);
+        vmm__names_drop(&heap->directory->names, address);
+    }
+    if (status == VMM__PENDING)
+        return VMM_OK;
     vmm__block_ref_set_pinned(heap, &ref, false);
     if (ref.slab == NULL)
         block_give(lane, heap, ref.block);
@@ -430,7 +462,7 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
     if (block == NULL || vmm__uses_count(&lane->uses) != 0)
         return ref_give(lane, heap, address);
     if (block->state == BLOCK_LIVE && block->address == address &&
-        !(block->is_pinned | block->is_listed)) {
+        !(block->is_pinned | block->is_named | block->is_listed)) {
         block_give(lane, heap, block);
         return VMM_OK;
     }
@@ -438,8 +470,8 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
         return special_give(lane, heap, block, address);
     struct slab *slab = block->slab;
     uint32_t object = vmm__slab_object(slab, address);
-    uint64_t special_bits =
-        slab->free_bits | slab->waiting_bits | slab->pinned_bits | slab->listed_bits;
+    uint64_t special_bits = slab->free_bits | slab->waiting_bits | slab->pinned_bits |
+                            slab->named_bits | slab->listed_bits;
     if (object == SLAB_OBJECTS || (special_bits >> object & 1) != 0)
         return special_give(lane, heap, block, address);
     object_give(lane, slab, object);
@@ -474,7 +506,7 @@ vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t a
 {
     VMM_ASSERT_HELD(&lane->lock);
     struct block_ref ref;
-    if (!ref_find_live(lane, heap, address, &ref))
+    if (!vmm__lane_find_live_locked(lane, heap, address, &ref))
         return vmm__block_ref_unknown("vmm_record_stream", heap, address);
     if (is_own(lane, other))
         return VMM_OK;
@@ -485,10 +517,25 @@ vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned
 {
     VMM_ASSERT_HELD(&heap->lane->lock);
     struct block_ref ref;
-    if (!ref_find_live(heap->lane, heap, address, &ref))
+    if (!vmm__lane_find_live_locked(heap->lane, heap, address, &ref))
         return vmm__block_ref_unknown(pinned ? "vmm_pin" : "vmm_unpin", heap, address);
     vmm__block_ref_set_pinned(heap, &ref, pinned);
     return VMM_OK;
+}
+
+vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char *text)
+{
+    VMM_ASSERT_HELD(&heap->lane->lock);
+    struct block_ref ref;
+    struct block_names *names = &heap->directory->names;
+    if (!vmm__lane_find_live_locked(heap->lane, heap, address, &ref))
+        return vmm__block_ref_unknown("vmm_name", heap, address);
+    vmm_status status = text != NULL ? vmm__names_set(names, address, text) : VMM_OK;
+    if (text == NULL)
+        vmm__names_drop(names, address);
+    if (status == VMM_OK)
+        vmm__block_ref_set_named(&ref, text != NULL);
+    return status;
 }
 
 vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most)

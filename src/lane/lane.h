@@ -91,11 +91,12 @@ struct lane {
     struct uses uses;
     struct heap small;
     struct heap large;
-    struct expired trimmed;  /* by the last trim; the grow lock guards this and all below */
-    struct expired decayed;  /* by decay, at the end of the last period */
-    uint64_t period_epoch;   /* ended with the last period */
-    uint64_t scanned_refill; /* the refill that has locked it to scan it; 0: none */
-    uint64_t leaving_epoch;  /* ended when a device wait began: see cache/pool/pools.h */
+    struct expired trimmed;   /* by the last trim; the grow lock guards this and all below */
+    struct expired decayed;   /* by decay, at the end of the last period */
+    uint64_t period_epoch;    /* ended with the last period */
+    uint64_t scanned_refill;  /* the refill that has locked it to scan it; 0: none */
+    uint64_t reserved_blocks; /* of vmm_reserve(), with or without memory */
+    uint64_t leaving_epoch;   /* ended when a device wait began: see cache/pool/pools.h */
 };
 
 vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct directory *directory,
@@ -135,10 +136,10 @@ static inline bool vmm__lane_may_give(const struct lane *from, const struct lane
            (is_one_pool || (vmm__pool_shares(from->pool) && vmm__pool_shares(to->pool)));
 }
 
-/* Whether the lane has memory. The caller holds the grow lock. */
+/* Whether the lane has memory, or addresses that may get some. The caller holds the grow lock. */
 static inline bool vmm__lane_has_memory(const struct lane *lane)
 {
-    return lane->large.bytes > 0 || lane->small.bytes > 0;
+    return lane->large.bytes > 0 || lane->small.bytes > 0 || lane->reserved_blocks > 0;
 }
 
 /* Locks a lane, settles its last freed blocks, drains its magazines, and returns its lone empty
@@ -178,6 +179,14 @@ static inline vmm_status vmm__lane_take_locked(struct lane *lane, uint64_t bytes
 vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t bytes,
                                        void **out);
 
+/* A free block of a heap that has `bytes` at a multiple of `alignment`; NULL: none was found. */
+struct block *vmm__lane_find_aligned_locked(struct heap *heap, uint64_t bytes, uint64_t alignment);
+
+/* Allocates block_bytes of a free block at its first multiple of `alignment`. ERR_HOST_OOM. */
+vmm_status vmm__lane_take_aligned_locked(struct lane *lane, struct heap *heap,
+                                         const struct block *free_block, uint64_t bytes,
+                                         uint64_t block_bytes, uint64_t alignment, void **out);
+
 /* The heap of the last allocation, if `address` is that and may still be live; otherwise NULL. A
  * record in use says where its block is. */
 static inline struct heap *vmm__lane_last_heap(const struct lane *lane, uint64_t address)
@@ -194,6 +203,12 @@ static inline struct heap *vmm__lane_last_heap(const struct lane *lane, uint64_t
  * block. See vmm_free(). */
 vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t address);
 
+/* Finds a live block or object, which from then on is not listed. False if it is not live, or was freed without the
+ * lock. */
+struct block_ref;
+bool vmm__lane_find_live_locked(struct lane *lane, const struct heap *heap, uint64_t address,
+                                struct block_ref *ref);
+
 /* Other streams search the lane for idle memory. Its timeline records events as memory is freed, so that they soon see
  * what has finished. */
 void vmm__lane_lend_locked(struct lane *lane);
@@ -207,6 +222,9 @@ vmm_status vmm__lane_use_locked(struct lane *lane, struct heap *heap, uint64_t a
 
 /* Pins or unpins the live block at an address. See vmm_pin(). */
 vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned);
+
+/* Names the live block at an address; text NULL: removes its name. See vmm_name(). */
+vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char *text);
 
 /*
  * Frees blocks whose waits are over, among the `most` oldest waits. VMM_OK if any was freed,

@@ -29,8 +29,8 @@ enum { POOL_NAME_BYTES = 64 };
 
 struct pool {
     struct vmm_cache *cache;
-    struct pool *next; /* all pools of the cache but the default one, the newest first */
-    vmm_pool *handle;  /* as the program knows it; NULL: it is destroyed */
+    struct pool *next;          /* all pools of the cache but the default one, the newest first */
+    _Atomic(vmm_pool *) handle; /* as the program knows it; NULL: it is destroyed */
     vmm_pool_id id;
     char name[POOL_NAME_BYTES];
     vmm_pool_kind kind;

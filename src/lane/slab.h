@@ -7,7 +7,7 @@
  *
  * Owns: slab records. Invariants:
  *  1. bit i of free_bits is 1 exactly if object i is neither live nor waiting;
- *  2. free_bits and waiting_bits share no bit, and pinned_bits and listed_bits share none
+ *  2. free_bits and waiting_bits share no bit, and pinned_bits, named_bits and listed_bits share none
  *     with either;
  *  3. a slab is in the list of its class exactly if it has a free object;
  *  4. all slots of a slab in the directory name its block.
@@ -37,6 +37,7 @@ struct slab {
     uint64_t free_bits;
     uint64_t waiting_bits;
     uint64_t pinned_bits; /* live objects that must not move */
+    uint64_t named_bits;  /* live objects in names.h */
     uint64_t listed_bits; /* live objects that any thread may free: see lane/magazine.h */
     uint32_t object_bytes;
     uint32_t reciprocal; /* of object_bytes, in 2^-32, rounded up: see vmm__slab_object() */

@@ -38,6 +38,11 @@ static void use_drop(struct map_node *node)
     vmm__host_free(node, sizeof(struct use));
 }
 
+static void use_forget(struct map_node *node)
+{
+    use_free((struct use *)node);
+}
+
 static void use_list_free(struct use *use)
 {
     while (use != NULL) {
@@ -56,6 +61,38 @@ void vmm__uses_fini(struct uses *uses)
         use_list_free(wait->uses);
         vmm__host_free(wait, sizeof *wait);
     }
+}
+
+bool vmm__uses_has(const struct uses *uses, uint64_t address)
+{
+    return vmm__uses_count(uses) != 0 && use_first(uses, address) != NULL;
+}
+
+void vmm__uses_forget_all(struct uses *uses)
+{
+    vmm__map_clear(&uses->map, use_forget);
+    atomic_store_explicit(&uses->count, 0, memory_order_relaxed);
+}
+
+vmm_status vmm__uses_waits(const struct uses *uses, uint64_t address, struct limbo_wait **waits)
+{
+    struct limbo_wait *made = NULL;
+    struct limbo_wait **last = &made;
+    for (const struct use *use = use_first(uses, address); use != NULL; use = use_next(use)) {
+        struct limbo_wait *wait = vmm__host_alloc(1, sizeof *wait);
+        if (wait == NULL) {
+            vmm__limbo_waits_free(made, true);
+            return vmm__error(VMM_ERR_HOST_OOM, "uses: no host memory for a chunk that must wait");
+        }
+        *wait = (struct limbo_wait){ .timeline = use->timeline,
+                                     .epoch = vmm__timeline_now(use->timeline) };
+        vmm__timeline_refer(use->timeline);
+        *last = wait;
+        last = &wait->next;
+    }
+    *last = *waits;
+    *waits = made;
+    return VMM_OK;
 }
 
 vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *timeline)

@@ -17,7 +17,7 @@
 #define VMM_LANE_USES_H
 
 #include "base/map.h"
-#include "vm/timeline.h"
+#include "vm/vm.h"
 
 enum { USES_STUCK = 8 };
 
@@ -49,6 +49,12 @@ static inline uint64_t vmm__uses_count(const struct uses *uses)
     return atomic_load_explicit(&uses->count, memory_order_relaxed);
 }
 
+/* Whether other streams use a live block. */
+bool vmm__uses_has(const struct uses *uses, uint64_t address);
+
+/* Forgets the uses of all live blocks. */
+void vmm__uses_forget_all(struct uses *uses);
+
 /* Whether any block waits. */
 static inline bool vmm__uses_has_waits(const struct uses *uses)
 {
@@ -64,6 +70,9 @@ vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *t
  * block has uses any more.
  */
 vmm_status vmm__uses_end(struct uses *uses, uint64_t address);
+
+/* Adds a wait for each use of a live block, for the work that its stream has now. ERR_HOST_OOM: adds none. */
+vmm_status vmm__uses_waits(const struct uses *uses, uint64_t address, struct limbo_wait **waits);
 
 /* Stamps the uses of a live block with the current epochs. vmm__uses_forget() then drops those
  * that have passed and returns whether all have. The streams may run other work between the two

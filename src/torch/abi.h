@@ -15,7 +15,8 @@ extern "C" {
 /* vmm_torch_try_alloc() that returns a status. */
 vmm_status vmm__torch_take(size_t bytes, int ordinal, vmm_stream stream, void **out);
 
-/* vmm_pool_begin(), _end() and _release() on a device's cache; begin creates the cache if there is none. */
+/* Use the pool of an id for a capture, end the capture, end one use. Begin creates the cache and the pool if there is
+ * none; the last release destroys the pool. */
 vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter filter,
                                  void *context);
 vmm_status vmm__torch_pool_end(int ordinal, vmm_pool_id id);

@@ -2,9 +2,10 @@
  * The hooks of PyTorch's plug-in interface that are plain C. A hook that returns nothing, such as a free, writes
  * its error to the log and keeps it for vmm_last_error().
  * Owns: the listener of vmm_torch_oom_listen(), which it calls without locks.
- * Called by: PyTorch and the Python package only. Locks: none of their own.
+ * Called by: PyTorch and the Python package only. Locks: `pools_lock` makes finding a graph pool and using it one step.
  */
 #include "base/error.h"
+#include "base/mutex.h"
 #include "torch/plugin.h"
 #include "torch/record.h"
 
@@ -164,6 +165,8 @@ void vmm_torch_memory_fraction(double fraction, int device)
 
 /* ---- Graph pools ----------------------------------------------------------------------------- */
 
+static struct mutex pools_lock = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
 /* The pool of an id; creates it if there is none. PyTorch begins a pool again for each graph that shares it. */
 static vmm_status pool_use(vmm_cache *cache, vmm_pool_id id, vmm_pool **out)
 {
@@ -189,15 +192,12 @@ static vmm_status pool_leave(vmm_pool *pool)
     return vmm_pool_destroy(pool, 1);
 }
 
-vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter filter, void *context)
+static vmm_status pool_begin_locked(vmm_cache *cache, vmm_pool_id id, vmm_pool_filter filter,
+                                    void *context)
 {
-    struct torch_device *device = NULL;
+    VMM_ASSERT_HELD(&pools_lock);
     vmm_pool *pool;
-    vmm_status status = vmm__torch_open(ordinal, &device);
-    if (status == VMM_OK && id.first == 0 && id.second == 0)
-        status = vmm__error(VMM_ERR_INVALID_ARGUMENT, "the id of a graph pool is zeros");
-    if (status == VMM_OK)
-        status = pool_use(vmm__torch_cache_of(device), id, &pool);
+    vmm_status status = pool_use(cache, id, &pool);
     if (status != VMM_OK)
         return status;
     status = vmm_pool_route(pool, filter, context);
@@ -210,17 +210,35 @@ vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter fi
     return status;
 }
 
+vmm_status vmm__torch_pool_begin(int ordinal, vmm_pool_id id, vmm_pool_filter filter, void *context)
+{
+    struct torch_device *device = NULL;
+    vmm_status status = vmm__torch_open(ordinal, &device);
+    if (status == VMM_OK && id.first == 0 && id.second == 0)
+        status = vmm__error(VMM_ERR_INVALID_ARGUMENT, "the id of a graph pool is zeros");
+    if (status != VMM_OK)
+        return status;
+    vmm__mutex_lock(&pools_lock);
+    status = pool_begin_locked(vmm__torch_cache_of(device), id, filter, context);
+    vmm__mutex_unlock(&pools_lock);
+    return status;
+}
+
 /* Applies a function to a pool that exists. */
 static vmm_status pool_apply(int ordinal, vmm_pool_id id, vmm_status (*apply)(vmm_pool *pool))
 {
     const struct torch_device *device = vmm__torch_find(ordinal);
     if (device == NULL)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no cache", ordinal);
+    vmm__mutex_lock(&pools_lock);
     vmm_pool *pool = vmm_pool_find(vmm__torch_cache_of(device), id);
-    if (pool == NULL)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no pool (%llu, %llu)", ordinal,
-                          (unsigned long long)id.first, (unsigned long long)id.second);
-    return apply(pool);
+    vmm_status status =
+        pool != NULL
+            ? apply(pool)
+            : vmm__error(VMM_ERR_INVALID_ARGUMENT, "device %d has no pool (%llu, %llu)", ordinal,
+                         (unsigned long long)id.first, (unsigned long long)id.second);
+    vmm__mutex_unlock(&pools_lock);
+    return status;
 }
 
 vmm_status vmm__torch_pool_end(int ordinal, vmm_pool_id id)

@@ -230,12 +230,13 @@ static vmm_status extension_check(const struct arena *arena, uint64_t need_bytes
     return VMM_OK;
 }
 
-vmm_status vmm__arena_extend(struct arena *arena, uint64_t bytes)
+/* `most_bytes`: ERR_DEVICE_OOM for more. */
+static vmm_status arena_extend(struct arena *arena, uint64_t bytes, uint64_t most_bytes)
 {
     uint64_t need_bytes = vmm__align_up(bytes, arena->granule_bytes) +
                           2 * (1 + UNUSED_GRANULES) * arena->granule_bytes;
     vmm_status status = extension_check(arena, need_bytes);
-    if (status == VMM_OK && bytes > arena->driver->total_bytes)
+    if (status == VMM_OK && bytes > most_bytes)
         status = vmm__error(VMM_ERR_DEVICE_OOM, "arena: %llu bytes are more than the device has",
                             (unsigned long long)bytes);
     if (status != VMM_OK)
@@ -253,6 +254,11 @@ vmm_status vmm__arena_extend(struct arena *arena, uint64_t bytes)
             return refusal_report(arena, need_bytes);
         try_bytes = vmm__max(vmm__align_up(try_bytes / 2, arena->granule_bytes), need_bytes);
     }
+}
+
+vmm_status vmm__arena_extend(struct arena *arena, uint64_t bytes)
+{
+    return arena_extend(arena, bytes, arena->driver->total_bytes);
 }
 
 /* ---- Gaps ------------------------------------------------------------------------------------ */
@@ -316,7 +322,7 @@ vmm_status vmm__arena_find_row(struct arena *arena, uint64_t count, uint64_t *gr
 {
     if (row_find(arena, count, count, granule) || row_find(arena, count, 1, granule))
         return VMM_OK;
-    vmm_status status = vmm__arena_extend(arena, (count + 2) << arena->granule_shift);
+    vmm_status status = arena_extend(arena, (count + 2) << arena->granule_shift, UINT64_MAX);
     if (status == VMM_OK && !row_find(arena, count, 1, granule))
         status = VMM_ERR_ADDRESS_SPACE;
     return status;

@@ -55,7 +55,8 @@ static vmm_status chunk_check(const struct vm *vm, uint32_t id, struct tally *ta
     tally->asleep_bytes += chunk->is_asleep ? vmm__chunk_bytes(vm, chunk) : 0;
     tally->bytes += bytes;
     tally->limbo_bytes += is_in_use ? 0 : bytes;
-    tally->taken_granules += chunk->is_mapped || is_in_use ? chunk->granules : 0;
+    bool has_home = chunk->is_mapped || is_in_use;
+    tally->taken_granules += has_home && !chunk->keeps_addresses ? chunk->granules : 0;
     tally->taken_granules += (uint64_t)chunk->places * chunk->granules;
     tally->places += chunk->places;
     tally->place_bytes += chunk->places * vmm__chunk_bytes(vm, chunk);
@@ -71,8 +72,13 @@ static bool list_is_whole(const struct vm *vm, uint32_t first, enum chunk_state 
                           uint32_t count)
 {
     uint32_t id = first;
-    for (; id != 0 && count > 0 && vm->records[id].state == state; count--)
+    uint32_t previous = 0;
+    for (; id != 0 && count > 0 && vm->records[id].state == state; count--) {
+        if (state == CHUNK_LIMBO && vm->records[id].previous != previous)
+            return false;
+        previous = id;
         id = vm->records[id].next;
+    }
     return id == 0 && count == 0;
 }
 
@@ -112,7 +118,8 @@ vmm_status vmm__vm_check(const struct vm *vm)
         if (status != VMM_OK)
             return status;
     }
-    if (tally.taken_granules + vm->arena.guard_pages + vm->arena.free_granules !=
+    if (tally.taken_granules + vm->range_granules + vm->arena.guard_pages +
+            vm->arena.free_granules !=
         vm->arena.usable_granules)
         return vmm__error(VMM_ERR_INTERNAL, "vm: invariant 2: addresses taken without a chunk");
     if (tally.bytes != vmm__stat_now(&vm->reserved_bytes) || tally.limbo_bytes != vm->limbo_bytes ||

@@ -19,6 +19,7 @@ struct chunk *vmm__chunk_take(struct vm *vm)
 
 void vmm__chunk_drop(struct vm *vm, struct chunk *chunk)
 {
+    vmm__limbo_waits_free(chunk->waits, false); /* only at the end of the cache are any left */
     *chunk = (struct chunk){ .state = CHUNK_UNUSED, .next = vm->unused };
     vm->unused = vmm__chunk_id(vm, chunk);
 }
@@ -44,12 +45,8 @@ void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
     vm->places_max = (uint32_t)vmm__max(vm->places_max, chunk->places);
 }
 
-/*
- * Creates one chunk and maps it, without access yet. A handle that could not be mapped goes to
- * limbo; the caller keeps its addresses.
- */
-static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t granule,
-                             uint32_t granules)
+vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t granule,
+                           uint32_t granules)
 {
     struct chunk *chunk = vmm__chunk_take(vm);
     if (chunk == NULL)
@@ -107,7 +104,8 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
             return status;
         chunk->is_mapped = false;
         vmm__chunk_page_home(vm, chunk, 0);
-        vmm__arena_give(&vm->arena, chunk->first, chunk->granules);
+        if (!chunk->keeps_addresses)
+            vmm__arena_give(&vm->arena, chunk->first, chunk->granules);
     }
     if (chunk->is_alias) {
         vmm__chunk_drop(vm, chunk);
@@ -151,7 +149,7 @@ vmm_status vmm__vm_map(struct vm *vm, struct account *account, uint64_t granule,
     uint64_t done = 0;
     while (done < count && status == VMM_OK) {
         uint32_t granules = (uint32_t)vmm__min(chunk_granules, count - done);
-        status = chunk_open(vm, account, granule + done, granules);
+        status = vmm__chunk_open(vm, account, granule + done, granules);
         done += status == VMM_OK ? granules : 0;
     }
     if (status != VMM_OK)

@@ -1,5 +1,6 @@
 /* Limbo: chunks that wait for their last work before they are released. See vm.h. */
 #include "base/error.h"
+#include "base/hostmem.h"
 #include "vm/vm.h"
 
 /* The physical memory of a record: an alias has none, nor has a chunk that is asleep. */
@@ -11,6 +12,7 @@ static uint64_t held_bytes(const struct vm *vm, const struct chunk *chunk)
 static void limbo_append(struct vm *vm, uint32_t id)
 {
     vm->records[id].next = 0;
+    vm->records[id].previous = vm->limbo_tail;
     if (vm->limbo_head == 0)
         vm->limbo_head = id;
     else
@@ -18,11 +20,35 @@ static void limbo_append(struct vm *vm, uint32_t id)
     vm->limbo_tail = id;
 }
 
+static void limbo_remove(struct vm *vm, const struct chunk *chunk)
+{
+    *(chunk->previous != 0 ? &vm->records[chunk->previous].next : &vm->limbo_head) = chunk->next;
+    *(chunk->next != 0 ? &vm->records[chunk->next].previous : &vm->limbo_tail) = chunk->previous;
+}
+
+void vmm__limbo_waits_free(struct limbo_wait *waits, bool forgets)
+{
+    while (waits != NULL) {
+        struct limbo_wait *next = waits->next;
+        if (forgets)
+            vmm__timeline_forget(waits->timeline);
+        vmm__host_free(waits, sizeof *waits);
+        waits = next;
+    }
+}
+
 void vmm__limbo_put(struct vm *vm, struct chunk *chunk, struct timeline *timeline, uint64_t epoch)
+{
+    vmm__limbo_put_waiting(vm, chunk, timeline, epoch, NULL);
+}
+
+void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline *timeline,
+                            uint64_t epoch, struct limbo_wait *waits)
 {
     chunk->state = CHUNK_LIMBO;
     chunk->timeline = timeline;
     chunk->epoch = epoch;
+    chunk->waits = waits;
     vmm__timeline_refer(timeline);
     limbo_append(vm, vmm__chunk_id(vm, chunk));
     uint64_t bytes = held_bytes(vm, chunk);
@@ -32,6 +58,19 @@ void vmm__limbo_put(struct vm *vm, struct chunk *chunk, struct timeline *timelin
     atomic_fetch_add_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
 }
 
+void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk)
+{
+    uint64_t bytes = held_bytes(vm, chunk);
+    limbo_remove(vm, chunk);
+    vmm__timeline_forget(chunk->timeline);
+    vmm__limbo_waits_free(chunk->waits, true);
+    chunk->waits = NULL;
+    chunk->timeline = NULL;
+    chunk->state = CHUNK_HELD;
+    atomic_fetch_sub_explicit(&vm->limbo_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
+}
+
 /* One pass over limbo: the bytes it released, and the last epoch that it found pending. */
 struct drain {
     uint64_t released_bytes;
@@ -39,7 +78,7 @@ struct drain {
     uint64_t waiting_epoch;
 };
 
-static vmm_status chunk_query(const struct chunk *chunk, struct drain *drain)
+static vmm_status epoch_query(const struct chunk *chunk, struct drain *drain)
 {
     if (chunk->timeline == NULL)
         return VMM_OK;
@@ -53,15 +92,36 @@ static vmm_status chunk_query(const struct chunk *chunk, struct drain *drain)
     return status;
 }
 
+/* Makes the next wait of a chunk its current one. */
+static void wait_next(struct chunk *chunk)
+{
+    struct limbo_wait *wait = chunk->waits;
+    vmm__timeline_forget(chunk->timeline);
+    chunk->timeline = wait->timeline;
+    chunk->epoch = wait->epoch;
+    chunk->waits = wait->next;
+    vmm__host_free(wait, sizeof *wait);
+}
+
+static vmm_status chunk_query(struct chunk *chunk, struct drain *drain)
+{
+    vmm_status status = epoch_query(chunk, drain);
+    while (status == VMM_OK && chunk->waits != NULL) {
+        wait_next(chunk);
+        status = epoch_query(chunk, drain);
+    }
+    return status;
+}
+
 /* Closes one chunk, which is not in limbo's list, if its epoch has passed; otherwise appends it
  * again. */
 static vmm_status chunk_try(struct vm *vm, uint32_t id, struct drain *drain)
 {
     struct chunk *chunk = &vm->records[id];
     uint64_t bytes = held_bytes(vm, chunk);
-    struct timeline *timeline = chunk->timeline;
     struct account *account = chunk->account;
     vmm_status status = chunk_query(chunk, drain);
+    struct timeline *timeline = chunk->timeline;
     if (status == VMM_OK)
         status = vmm__chunk_close(vm, chunk);
     if (status != VMM_OK) {

@@ -145,7 +145,7 @@ static vmm_status parts_map(struct vm *vm, const struct memory_part *parts, uint
 }
 
 /* Returns records to the list of unused ones. */
-static void aliases_drop(struct vm *vm, uint32_t id)
+void vmm__aliases_drop(struct vm *vm, uint32_t id)
 {
     while (id != 0) {
         struct chunk *chunk = &vm->records[id];
@@ -155,13 +155,13 @@ static void aliases_drop(struct vm *vm, uint32_t id)
 }
 
 /* Takes `count` records for aliases, all or none; linked by next. */
-static vmm_status aliases_take(struct vm *vm, uint32_t count, uint32_t *first)
+vmm_status vmm__aliases_take(struct vm *vm, uint32_t count, uint32_t *first)
 {
     *first = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct chunk *chunk = vmm__chunk_take(vm);
         if (chunk == NULL) {
-            aliases_drop(vm, *first);
+            vmm__aliases_drop(vm, *first);
             return vmm__error(VMM_ERR_HOST_OOM, "vm: no record left for an old mapping");
         }
         chunk->next = *first;
@@ -236,7 +236,7 @@ vmm_status vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_
                         uint32_t homes, uint32_t places)
 {
     uint32_t alias_id;
-    vmm_status status = aliases_take(vm, homes, &alias_id);
+    vmm_status status = vmm__aliases_take(vm, homes, &alias_id);
     if (status != VMM_OK)
         return status;
     status = chunk_unmap(vm, chunk);
@@ -251,6 +251,6 @@ vmm_status vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_
 fail_map:
     chunk_remap(vm, chunk, NO_GRANULE);
 fail_unmap:
-    aliases_drop(vm, alias_id);
+    vmm__aliases_drop(vm, alias_id);
     return status;
 }

@@ -64,11 +64,20 @@ static vmm_status stream_refused(struct timeline *timeline, vmm_status status,
     return VMM__PENDING;
 }
 
-/* VMM__PENDING if a stream is capturing: an event would become part of the graph and say nothing
+static uint64_t watch_changes(const struct timeline *timeline)
+{
+    const struct capture_watch *watch = timeline->watch;
+    return watch == NULL ? 0 : atomic_load_explicit(&watch->changes, memory_order_acquire);
+}
+
+/* VMM__PENDING if a stream is capturing, or about to: an event would become part of the graph and say nothing
  * about the stream. */
 static vmm_status capture_check(struct timeline *timeline, vmm_stream stream)
 {
+    const struct capture_watch *watch = timeline->watch;
     bool is_capturing = false;
+    if (watch != NULL && watch->is_announced(watch->context, stream))
+        return VMM__PENDING;
     vmm_status status = vmm__driver_capturing(timeline->driver, stream, &is_capturing);
     return status == VMM_OK && is_capturing ? VMM__PENDING : status;
 }
@@ -123,6 +132,7 @@ static vmm_status event_choose(struct timeline *timeline, struct timeline_event 
 static vmm_status event_record(struct timeline *timeline)
 {
     struct timeline_event *newest;
+    uint64_t changes = watch_changes(timeline);
     vmm_status status = capture_check(timeline, timeline->stream);
     if (status == VMM_OK)
         status = event_choose(timeline, &newest);
@@ -137,6 +147,8 @@ static vmm_status event_record(struct timeline *timeline)
     if (status != VMM_OK)
         return status;
     status = capture_check(timeline, timeline->stream);
+    if (status == VMM_OK && watch_changes(timeline) != changes)
+        status = VMM__PENDING;
     if (status != VMM_OK)
         return status;
     newest->epoch = epoch;
@@ -250,6 +262,17 @@ vmm_status vmm__timeline_record(struct timeline *timeline, uint64_t epoch)
 {
     vmm__mutex_lock(&timeline->lock);
     vmm_status status = event_record_locked(timeline, epoch);
+    vmm__mutex_unlock(&timeline->lock);
+    return status;
+}
+
+vmm_status vmm__timeline_record_last(struct timeline *timeline)
+{
+    vmm__mutex_lock(&timeline->lock);
+    const struct capture_watch *watch = timeline->watch;
+    timeline->watch = NULL;
+    vmm_status status = event_record_locked(timeline, vmm__timeline_now(timeline));
+    timeline->watch = watch;
     vmm__mutex_unlock(&timeline->lock);
     return status;
 }

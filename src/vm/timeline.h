@@ -16,7 +16,9 @@
  *  3. once the stream is closed, its newest event covers everything stamped later, too,
  *     because no more work comes, and the driver is not asked about the stream.
  * A capturing stream can record no event: a call that needs one returns VMM__PENDING until the
- * capture has ended, also for waiting and following. The same holds for a stale stream, which was
+ * capture has ended, also for waiting and following. So it is for a stream whose capture was
+ * announced: a capture that begins and ends while an event is recorded would go unnoticed, and
+ * CUDA does not survive every query of an event that a capture contains. The same holds for a stale stream, which was
  * destroyed and is unknown to the driver: only a device wait says when its work has finished.
  * Callers: vm (limbo), the lane module, src/cache.
  * Locks: its own, a leaf: no other lock is taken under it, and no thread waits for the device
@@ -30,6 +32,14 @@
 
 enum { TIMELINE_EVENTS = 16 };
 
+/* Captures that the program has announced. */
+struct capture_watch {
+    /* Whether a stream may be captured. Called with locks held. */
+    bool (*is_announced)(void *context, vmm_stream stream);
+    void *context;
+    _Atomic uint64_t changes; /* of what is announced */
+};
+
 struct timeline_event {
     void *event; /* reused after it has passed */
     uint64_t epoch;
@@ -37,7 +47,8 @@ struct timeline_event {
 
 struct timeline {
     struct driver *driver;
-    _Atomic(vmm_stream) stream; /* changes in vmm__timeline_resume() */
+    const struct capture_watch *watch; /* NULL: none is announced */
+    _Atomic(vmm_stream) stream;        /* changes in vmm__timeline_resume() */
     _Atomic uint64_t now;
     _Atomic bool has_ended;      /* the stream is closed: see invariant 3 */
     _Atomic bool is_stale;       /* the driver did not know the stream at the last call */
@@ -98,6 +109,9 @@ static inline uint64_t vmm__timeline_advance(struct timeline *timeline)
  * followed. Epoch 0 has always passed. VMM__PENDING: see the head of this file; a later call
  * records the event. */
 vmm_status vmm__timeline_record(struct timeline *timeline, uint64_t epoch);
+
+/* Records the last event of a stream, which no thread captures any longer, whatever was announced. */
+vmm_status vmm__timeline_record_last(struct timeline *timeline);
 
 /* VMM_OK if `epoch` has passed, VMM__PENDING if not; records an event if there is none for it. */
 vmm_status vmm__timeline_query(struct timeline *timeline, uint64_t epoch);

@@ -7,8 +7,8 @@
  *  1. pages[g] is the id of the chunk mapped at granule g, 0 if none is; a chunk covers
  *     exactly the granules [first, first + granules), its home, and as many from each of its
  *     further places on;
- *  2. a granule is taken from the arena exactly if it belongs to a chunk, mapped or not, or
- *     is a guard page;
+ *  2. a granule is taken from the arena exactly if it belongs to a chunk, mapped or not, lies in
+ *     a range, or is a guard page; a chunk is in a range exactly if keeps_addresses is set;
  *  3. reserved_bytes is the sum over all chunks that are not asleep, limbo_bytes the sum over the chunks in
  *     limbo; so they are in each account for its chunks; places and place_bytes are the sums
  *     over all further places;
@@ -51,6 +51,13 @@ struct account {
     _Atomic uint64_t limbo_bytes;
 };
 
+/* Work, besides that of its own timeline, which a chunk in limbo waits for. */
+struct limbo_wait {
+    struct limbo_wait *next;
+    struct timeline *timeline; /* referred to */
+    uint64_t epoch;
+};
+
 /* For "no granule". */
 #define NO_GRANULE UINT64_MAX
 
@@ -62,17 +69,20 @@ struct chunk {
     uint32_t places;          /* further mappings; they are unmapped before the home is */
     uint64_t free_head_bytes; /* at its ends, while it has places; lane/views.h owns both */
     uint64_t free_tail_bytes;
-    bool is_marked; /* in its heap's list of chunks to measure; lane/views.h owns it */
-    uint32_t next;  /* id of the next record in its list: of limbo, unused or marked ones */
+    bool is_marked;    /* in its heap's list of chunks to measure; lane/views.h owns it */
+    uint32_t next;     /* id of the next record in its list: of limbo, unused or marked ones */
+    uint32_t previous; /* limbo: id of the record before it in its list; 0: none */
     enum chunk_state state;
     bool is_mapped;            /* false in limbo if its release failed: each drain tries again */
     bool is_alias;             /* an old home; another record has the handle */
+    bool keeps_addresses;      /* its home is in a range: the addresses stay taken without it */
     bool is_asleep;            /* it has addresses, and no memory: see vmm__chunk_sleep() */
     bool has_slept;            /* its contents are gone: a wake restores them, and clears this */
     uint32_t unmapped;         /* mappings that are missing while its pool sleeps: see sleep.c */
     bool lacks_access;         /* the last of these is mapped, and has no access */
     uint64_t epoch;            /* limbo: on `timeline`; may be unmapped once it has passed */
     struct timeline *timeline; /* limbo: NULL if no work is in flight */
+    struct limbo_wait *waits;  /* limbo: what it waits for after that */
     struct account *account;
 };
 
@@ -84,8 +94,9 @@ struct vm {
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
     struct account *accounts;
-    uint64_t asleep_bytes; /* of chunks without memory */
-    uint64_t places;       /* of all chunks */
+    uint64_t range_granules; /* of all ranges */
+    uint64_t asleep_bytes;   /* of chunks without memory */
+    uint64_t places;         /* of all chunks */
     uint64_t place_bytes;
     uint32_t places_max;   /* the most that a chunk has had */
     uint32_t *pages;       /* by granule */
@@ -171,6 +182,33 @@ vmm_status vmm__vm_swap(struct vm *vm, struct chunk *chunk, const struct memory_
                         uint32_t homes, uint32_t places);
 
 /*
+ * A range: granules that stay taken whether memory is mapped there or not, for a reserved block.
+ *
+ * vmm__range_take() makes one of free granules. vmm__range_map() creates chunks of chunk_granules at
+ * granules of a range that have none, with access; on failure it creates nothing. vmm__range_end()
+ * ends a range, or a part of one: granules without a chunk return to the arena at once, the others
+ * when their chunk is unmapped.
+ */
+void vmm__range_take(struct vm *vm, uint64_t granule, uint64_t count);
+vmm_status vmm__range_map(struct vm *vm, struct account *account, uint64_t granule, uint64_t count,
+                          uint32_t chunk_granules);
+void vmm__range_end(struct vm *vm, uint64_t granule, uint64_t count);
+
+/*
+ * Moves held chunks to other addresses without a copy: the parts, in rising order of their granules,
+ * which lie in a range. Begin maps them there with access; they then have two mappings. Settle makes
+ * the new ones their homes; the old ones go to limbo, with the chunk's waits, until `epoch` of
+ * `timeline` has passed. Cancel, and a begin that fails, drops the new ones instead. Settle and cancel
+ * cannot fail.
+ */
+vmm_status vmm__move_begin(struct vm *vm, const struct memory_part *parts, uint32_t count,
+                           uint32_t *aliases);
+void vmm__move_settle(struct vm *vm, const struct memory_part *parts, uint32_t count,
+                      uint32_t aliases, struct timeline *timeline, uint64_t epoch);
+void vmm__move_cancel(struct vm *vm, const struct memory_part *parts, uint32_t count,
+                      uint32_t aliases);
+
+/*
  * Sleep unmaps a held chunk, whose last work has finished, and releases its memory. It keeps its addresses. Wake
  * creates new memory and maps it there. On failure a chunk may be in between: nothing may use it until one of the two
  * has succeeded.
@@ -211,6 +249,16 @@ static inline uint64_t vmm__chunk_address(const struct vm *vm, const struct chun
  */
 void vmm__limbo_put(struct vm *vm, struct chunk *chunk, struct timeline *timeline, uint64_t epoch);
 
+/* The same for a chunk that waits for other work, too. Owns `waits`, which may be NULL. */
+void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline *timeline,
+                            uint64_t epoch, struct limbo_wait *waits);
+
+/* Takes a mapped chunk out of limbo again. */
+void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk);
+
+/* Frees waits. `forgets`: their timelines still exist. */
+void vmm__limbo_waits_free(struct limbo_wait *waits, bool forgets);
+
 /*
  * Releases every chunk in limbo whose epoch has passed; never waits. Adds the released bytes to
  * *released, which may be NULL. A chunk that the driver refuses to release stays in limbo; the
@@ -245,6 +293,15 @@ void vmm__account_unbook(struct vm *vm, const struct chunk *chunk);
 
 struct chunk *vmm__chunk_take(struct vm *vm); /* an unused record; NULL if there is none */
 void vmm__chunk_drop(struct vm *vm, struct chunk *chunk);
+
+/* Creates one chunk and maps it, without access yet. A handle that could not be mapped goes to limbo; the caller keeps
+ * its addresses. */
+vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t granule,
+                           uint32_t granules);
+
+/* Take `count` records for aliases, all or none, linked by next; and drop them. */
+vmm_status vmm__aliases_take(struct vm *vm, uint32_t count, uint32_t *first);
+void vmm__aliases_drop(struct vm *vm, uint32_t id);
 
 /* Set the page map to `id` for a mapping of a chunk, and for its home; 0: none. */
 void vmm__chunk_page_at(struct vm *vm, const struct chunk *chunk, uint64_t granule, uint32_t id);

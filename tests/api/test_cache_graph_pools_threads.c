@@ -17,8 +17,17 @@ struct worker {
     struct cache_test *test;
     pthread_t thread;
     unsigned number;
-    const char *trouble; /* assertions belong to the main thread */
+    const char *trouble; /* the first; assertions belong to the main thread */
+    char line[400];      /* the last error then */
 };
+
+static void trouble_note(struct worker *worker, const char *trouble)
+{
+    if (worker->trouble != NULL)
+        return;
+    worker->trouble = trouble;
+    (void)snprintf(worker->line, sizeof worker->line, "%s", vmm_last_error());
+}
 
 static atomic_bool workers_go_on;
 
@@ -51,15 +60,15 @@ static void *worker_main(void *context)
     vmm_stream stream = worker->test->streams[worker->number % 2 == 0 ? 2 : 3];
     for (unsigned round = 0; atomic_load(&workers_go_on) && worker->trouble == NULL; round++) {
         if (!live_turned(worker, &lives[random_next(&seed) % SLOTS], stream, &seed))
-            worker->trouble = "a block could not be had, checked, used or freed";
+            trouble_note(worker, "a block could not be had, checked, used or freed");
         if (round % 64 == 0 && vmm_trim(worker->test->cache, 16 * MIB, NULL) != VMM_OK)
-            worker->trouble = "a trim failed";
+            trouble_note(worker, "a trim failed");
         if (round % 16 == 0 && vmm_poll(worker->test->cache) != VMM_OK)
-            worker->trouble = "a tick failed";
+            trouble_note(worker, "a tick failed");
     }
     for (int i = 0; i < SLOTS; i++) {
         if (lives[i].block != NULL && !live_turned(worker, &lives[i], stream, &seed))
-            worker->trouble = "a block could not be freed in the end";
+            trouble_note(worker, "a block could not be freed in the end");
     }
     return NULL;
 }
@@ -76,12 +85,12 @@ static void *observer_main(void *context)
         vmm_item item = VMM_ITEM_INIT;
         vmm_pool_id pool = { id++, 77 };
         if (vmm_stats_get(cache, &stats) != VMM_OK || vmm__cache_check(cache) != VMM_OK)
-            worker->trouble = "figures or invariants are wrong";
+            trouble_note(worker, "figures or invariants are wrong");
         if (vmm_find(cache, worker, &item) != VMM_ERR_UNKNOWN_POINTER)
-            worker->trouble = "a foreign address was found";
+            trouble_note(worker, "a foreign address was found");
         if (graph_pool_begin(cache, pool, graph_filter, &nobody) != VMM_OK ||
             graph_pool_end(cache, pool) != VMM_OK || graph_pool_release(cache, pool) != VMM_OK)
-            worker->trouble = "a pool could not begin, end or be released";
+            trouble_note(worker, "a pool could not begin, end or be released");
     }
     return NULL;
 }
@@ -97,15 +106,17 @@ static void workers_started(struct cache_test *test, struct worker *workers)
     }
 }
 
-static const char *workers_join(struct worker *workers)
+/* Returns a worker that met trouble, or NULL. */
+static const struct worker *workers_join(struct worker *workers)
 {
-    const char *trouble = NULL;
+    const struct worker *found = NULL;
     atomic_store(&workers_go_on, false);
     for (unsigned i = 0; i <= WORKERS; i++) {
         (void)pthread_join(workers[i].thread, NULL);
-        trouble = trouble == NULL ? workers[i].trouble : trouble;
+        if (found == NULL && workers[i].trouble != NULL)
+            found = &workers[i];
     }
-    return trouble;
+    return found;
 }
 
 /* The graph before the last one is replayed while the next is captured. */
@@ -139,9 +150,9 @@ static void threads_allocate_beside_captures(struct cache_test *test, const vmm_
     cache_restart(test, config);
     workers_started(test, workers);
     graphs_run(test);
-    const char *trouble = workers_join(workers);
-    if (trouble != NULL)
-        fail_msg("%s: %s", trouble, vmm_last_error());
+    const struct worker *found = workers_join(workers);
+    if (found != NULL)
+        fail_msg("%s: %s", found->trouble, found->line);
     work_verify(test);
     cache_verify(test);
     assert_int_equal(cache_stats(test).retained_bytes, 0);

@@ -2,7 +2,7 @@
 #include "debug_support.h"
 
 #include "driver/sim/sim.h"
-#include "support/pool_calls.h"
+#include "support/pool_support.h"
 
 enum { CANARY_WORD = 0x7777 };
 
@@ -29,6 +29,22 @@ CACHE_TEST(blocks_of_every_size_are_zero)
         work_verify(test);
         cache_verify(test);
     }
+}
+
+/* Also if the memory was another pool's before. */
+CACHE_TEST(blocks_of_pools_are_zero)
+{
+    debug_restart(test, VMM_DEBUG_OFF, 1);
+    vmm_pool *pools[2] = { pool_make(test, .name = "a"), pool_make(test, .name = "b") };
+    for (size_t i = 0; i < SIZES * 3; i++) {
+        void *block = pool_alloc(test, pools[i % 2], sizes[i % SIZES], 1);
+        size_t whole = vmm_block_bytes(test->cache, sizes[i % SIZES]);
+        assert_true(bytes_are(test, block, whole, 0, 1));
+        bytes_write(test, block, 0, whole, 1);
+        block_free(test, block);
+    }
+    assert_ok(vmm_pool_destroy(pools[0], 0));
+    assert_ok(vmm_pool_destroy(pools[1], 0));
 }
 
 /* With canaries, the block's own bytes are zero. */

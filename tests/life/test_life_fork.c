@@ -82,6 +82,7 @@ static void pool_calls_try(vmm_cache *cache, vmm_pool *pool)
     require_refused(vmm_pool_create(cache, NULL, &made), "vmm_pool_create");
     require_refused(vmm_alloc_from(pool, 1, NULL, &block), "vmm_alloc_from");
     require_refused(vmm_pool_push(pool), "vmm_pool_push");
+    require_refused(vmm_pool_pop(pool), "vmm_pool_pop");
     require_refused(vmm_pool_route(pool, NULL, NULL), "vmm_pool_route");
     require_refused(vmm_pool_unroute(pool), "vmm_pool_unroute");
     require_refused(vmm_pool_retain(pool), "vmm_pool_retain");

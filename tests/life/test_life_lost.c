@@ -136,6 +136,39 @@ LOST_TEST(lost_device_gets_no_calls)
     cache_destroy(scene);
 }
 
+/* Records of pools can still change; what needs the device is refused. */
+LOST_TEST(pools_of_a_lost_device_can_be_left)
+{
+    vmm_pool *pools[3];
+    void *block;
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    scene_fill(scene);
+    for (int i = 0; i < 3; i++) {
+        options.kind = i == 2 ? VMM_POOL_GRAPH : VMM_POOL_GENERAL;
+        assert_ok(vmm_pool_create(scene->cache, &options, &pools[i]));
+        assert_ok(vmm_alloc_from(pools[i], 3 * MIB, STREAM(1), &block));
+        assert_ok(vmm_pool_push(pools[i]));
+    }
+    assert_ok(vmm_pool_retain(pools[1]));
+    device_lose(scene);
+    uint64_t calls = vmm__sim_calls(scene->driver);
+    assert_status(vmm_alloc_from(pools[0], 1, STREAM(1), &block), VMM_ERR_LOST);
+    assert_string_equal(vmm_last_error(), scene->line);
+    assert_status(vmm_pool_trim(pools[0], 0, NULL), VMM_ERR_LOST);
+    assert_ok(vmm_free(scene->cache, block));
+    for (int i = 3; i-- > 0;)
+        assert_ok(vmm_pool_pop(pools[i]));
+    calls_check_refused(scene);
+    (void)vmm_pool_drop(pools[1]);
+    for (int i = 0; i < 3; i++)
+        (void)vmm_pool_destroy(pools[i], 1);
+    for (int i = 0; i < 3; i++)
+        assert_status(vmm_pool_push(pools[i]), VMM_ERR_INVALID_ARGUMENT);
+    assert_ok(vmm__cache_check(scene->cache));
+    assert_int_equal(vmm__sim_calls(scene->driver), calls);
+    cache_destroy(scene);
+}
+
 LOST_TEST(destroy_releases_live_blocks)
 {
     scene_fill(scene);

@@ -20,8 +20,8 @@ ALLOWED = {
             "a heap belongs to a lane; its slabs, magazines and views take blocks from that lane and its heaps",
         ("cache/cache", "cache/compact/compact", "cache/compact/occupancy_scan", "cache/compact/relocate",
          "cache/pool/capture", "cache/pool/chunk_copy", "cache/pool/pools", "cache/pool/route", "cache/pool/sleep",
-         "cache/reclaim/trim", "cache/reuse/idle_scan", "cache/streams"):
-            "struct vmm_cache contains the pools and the streams, which call the cache they belong to; a wake trims, "
+         "cache/reclaim/trim", "cache/reserve/reserve", "cache/reuse/idle_scan", "cache/streams"):
+            "struct vmm_cache contains the pools, streams and reserved blocks, which call the cache they belong to; a wake trims, "
             "compaction trims what it has emptied, and a trim compacts first",
         ("debug/debug_mode", "debug/internal", "debug/misuse"):
             "internal.h belongs to all files of debug mode",
@@ -29,7 +29,7 @@ ALLOWED = {
             "internal.h belongs to all files of the sim driver",
     },
     "folders": {
-        ("cache", "cache/compact", "cache/grow", "cache/pool", "cache/reclaim", "cache/reuse"):
+        ("cache", "cache/compact", "cache/grow", "cache/pool", "cache/reclaim", "cache/reserve", "cache/reuse"):
             "parts of one module: growth reuses, reclaims and compacts, and each of these starts from struct vmm_cache",
     },
 }

@@ -80,6 +80,7 @@ static void report_calls_try(vmm_cache *cache, const struct stage *stage)
     void *taken = NULL;
     must_refuse(vmm_alloc_from(pool, 1, NULL, &taken));
     must_refuse(vmm_pool_push(pool));
+    must_refuse(vmm_pool_pop(pool));
     must_refuse(vmm_pool_route(pool, NULL, NULL));
     must_refuse(vmm_pool_unroute(pool));
     must_refuse(vmm_pool_retain(pool));

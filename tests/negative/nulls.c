@@ -22,6 +22,10 @@ enum call {
     COMPACT,
     PIN,
     UNPIN,
+    COMMIT,
+    DECOMMIT,
+    RESIZE,
+    NAME,
     STREAM_END,
     LIMIT_SET,
     POOL_CREATE,
@@ -55,6 +59,16 @@ static vmm_status call_memory(vmm_cache *cache, void *block, uint64_t call)
         return vmm_pin(cache, block);
     case UNPIN:
         return vmm_unpin(cache, block);
+    case COMMIT:
+        return vmm_commit(cache, block, 0, 0);
+    case DECOMMIT:
+        return vmm_decommit(cache, block, 0, 0);
+    case RESIZE:
+        status = vmm_resize(cache, block, 1, &out);
+        must(out == &out);
+        return status;
+    case NAME:
+        return vmm_name(cache, block, "name");
     case TRIM:
         return vmm_trim(cache, 0, NULL);
     case WAIT:
@@ -291,6 +305,10 @@ static const struct negative_case cases[] = {
     NO_CACHE("vmm_compact", COMPACT),
     NO_CACHE("vmm_pin", PIN),
     NO_CACHE("vmm_unpin", UNPIN),
+    NO_CACHE("vmm_commit", COMMIT),
+    NO_CACHE("vmm_decommit", DECOMMIT),
+    NO_CACHE("vmm_resize", RESIZE),
+    NO_CACHE("vmm_name", NAME),
     NO_CACHE("vmm_stream_end", STREAM_END),
     NO_CACHE("vmm_limit_set", LIMIT_SET),
     NO_CACHE("vmm_pool_create", POOL_CREATE),
@@ -329,6 +347,10 @@ static const struct negative_case cases[] = {
     DESTROYED("vmm_compact", COMPACT),
     DESTROYED("vmm_pin", PIN),
     DESTROYED("vmm_unpin", UNPIN),
+    DESTROYED("vmm_commit", COMMIT),
+    DESTROYED("vmm_decommit", DECOMMIT),
+    DESTROYED("vmm_resize", RESIZE),
+    DESTROYED("vmm_name", NAME),
     DESTROYED("vmm_stream_end", STREAM_END),
     DESTROYED("vmm_limit_set", LIMIT_SET),
     DESTROYED("vmm_pool_create", POOL_CREATE),

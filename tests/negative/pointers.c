@@ -21,6 +21,16 @@ static vmm_status refuse_all(struct stage *stage, const char *words, bool is_ins
     must(stage_error_says("vmm_pin") && stage_error_says(words));
     must_be(unknown, vmm_unpin(stage->cache, stage->victim));
     must(stage_error_says("vmm_unpin") && stage_error_says(words));
+    must_be(unknown, vmm_name(stage->cache, stage->victim, "name"));
+    must(stage_error_says("vmm_name"));
+    must_be(unknown, vmm_commit(stage->cache, stage->victim, 0, 2 * MIB));
+    must(stage_error_says("vmm_commit") && stage_error_says("vmm_reserve()"));
+    must_be(unknown, vmm_decommit(stage->cache, stage->victim, 0, 2 * MIB));
+    must(stage_error_says("vmm_decommit") && stage_error_says("vmm_reserve()"));
+    void *out = &a_static;
+    must_be(stage->victim == NULL ? VMM_ERR_INVALID_ARGUMENT : unknown,
+            vmm_resize(stage->cache, stage->victim, MIB, &out));
+    must(stage_error_says("vmm_resize") && out == &a_static);
     must_be(is_inside ? VMM_OK : unknown, vmm_find(stage->cache, stage->victim, &item));
     return stage->victim == NULL ? unknown : vmm_free(stage->cache, stage->victim);
 }

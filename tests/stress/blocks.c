@@ -79,7 +79,8 @@ static unsigned alloc_statuses(const struct stress *stress, uint64_t bytes)
         return STATUS_OOM | STATUS_BIT(ERR_INVALID_ARGUMENT);
     if (bytes > arena_bytes)
         return STATUS_BIT(ERR_ADDRESS_SPACE);
-    if (stress->live_most == 0 || stress->model.limit_bytes != 0 || bytes > stress->live_most)
+    if (stress->live_most == 0 || stress->model.limit_bytes != 0 || stress->model.was_divided ||
+        bytes > stress->live_most)
         legal |= STATUS_BIT(ERR_DEVICE_OOM);
     if (is_arena_small || bytes > arena_bytes / 16)
         legal |= STATUS_BIT(ERR_ADDRESS_SPACE);
@@ -93,7 +94,7 @@ static void refusal_verify(struct stress *stress, uint64_t bytes)
     const struct model *model = &stress->model;
     bool is_plain = stress->shared == NULL && stress->captured == 0 && !stress->was_hurt &&
                     stress->checks_every != 0 && stress->config.arena_bytes == 0 &&
-                    !stress_is_padded(stress);
+                    !model_is_divided(model) && !stress_is_padded(stress);
     if (!is_plain)
         return;
     vmm_stats stats = stress_stats(stress);
@@ -129,22 +130,26 @@ static bool may_borrow(const struct stress *stress, uint64_t bytes)
 {
     return bytes <= UINT64_C(1) << 20 &&
            (stress->shared != NULL || stress->live_most == 0 || stress->model.limit_bytes != 0 ||
-            stress->was_hurt || stress->model.ooms != 0);
+            stress->was_hurt || stress->model.ooms != 0 || stress->model.was_divided);
 }
 
 static void block_note(struct stress *stress, unsigned slot, unsigned stream, uint64_t bytes,
-                       const void *address)
+                       const struct model_tenant *tenant, const void *address)
 {
+    const struct model *model = &stress->model;
+    unsigned graph_pool = tenant == NULL ? model_pool_of(model, stream) : MODEL_POOLS;
     struct model_block block = { .address = (uintptr_t)address,
                                  .requested_bytes = bytes,
                                  .block_bytes = vmm_block_bytes(stress->cache, bytes),
                                  .stream = stream,
                                  .handle = stress->streams[stream],
-                                 .pool = model_pool_of(&stress->model, stream),
+                                 .pool = graph_pool,
+                                 .tenant =
+                                     tenant == NULL ? 0 : 1 + (unsigned)(tenant - model->tenants),
                                  .is_of_pool_surely = true,
                                  .may_borrow = may_borrow(stress, bytes) };
     if (block.pool != MODEL_POOLS)
-        block.pool_id = stress->model.pools[block.pool].id;
+        block.pool_id = model->pools[block.pool].id;
     stress_list(stress, "%#" PRIx64 ", %" PRIu64 " bytes for %" PRIu64, block.address,
                 block.block_bytes, bytes);
     address_verify(stress, &block);
@@ -166,7 +171,8 @@ static unsigned alloc_stream(struct stress *stress, uint8_t value)
     return is_of_graph ? stress->stream_count - 1 : operand_stream(stress, value);
 }
 
-void operation_alloc(struct stress *stress, const struct operation *operation)
+void stress_alloc(struct stress *stress, const struct operation *operation,
+                  const struct model_tenant *tenant, bool is_named)
 {
     enum { HUGE_SHIFT = 36 }; /* beyond, a request is made to be refused */
     struct model *model = &stress->model;
@@ -184,7 +190,8 @@ void operation_alloc(struct stress *stress, const struct operation *operation)
     stress->taking = slot;
     stress_enter(stress);
     vmm_status status =
-        control_alloc(&stress->control, stress->cache, bytes, stress->streams[stream], &address);
+        control_alloc(&stress->control, stress->cache, is_named ? tenant->handle : NULL, bytes,
+                      stress->streams[stream], &address);
     stress_leave(stress);
     stress->taking = taking;
     stress->sums.allocations++;
@@ -196,9 +203,14 @@ void operation_alloc(struct stress *stress, const struct operation *operation)
     if (!is_ok && address != UNTOUCHED)
         stress_trouble(stress, "vmm_alloc: failed and wrote its result");
     if (is_ok)
-        block_note(stress, slot, stream, bytes, address);
+        block_note(stress, slot, stream, bytes, tenant, address);
     else if (status == VMM_ERR_DEVICE_OOM)
         refusal_verify(stress, bytes);
+}
+
+void operation_alloc(struct stress *stress, const struct operation *operation)
+{
+    stress_alloc(stress, operation, stress_pushed(stress), false);
 }
 
 /* ---- Free ------------------------------------------------------------------------------------ */

@@ -296,6 +296,7 @@ void stress_give_all(struct stress *stress)
 {
     struct model *model = &stress->model;
     stress_pools_end(stress);
+    stress_tenants_end(stress);
     while (model->live > 0 && !stress_is_troubled(stress)) {
         unsigned live = model->live;
         stress_block_give(stress, &model->blocks[model->order[live - 1]]);
@@ -370,6 +371,7 @@ void stress_close(struct stress *stress)
     stress->cache = NULL;
     stress_enter(stress);
     vmm_status status = vmm_destroy(cache);
+    stress_pushes_end(stress);
     stress->driver = stress_has_own_driver(stress) ? NULL : stress->driver;
     stress_leave(stress);
     bool is_refused = stress->faults.fired != 0 || stress->is_lost;

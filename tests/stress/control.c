@@ -73,10 +73,13 @@ void control_leave(const struct control *control, struct driver *driver)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-vmm_status control_alloc(struct control *control, vmm_cache *cache, size_t bytes, vmm_stream stream,
-                         void **out)
+vmm_status control_alloc(struct control *control, vmm_cache *cache, vmm_pool *pool, size_t bytes,
+                         vmm_stream stream, void **out)
 {
-    vmm_status status = vmm_alloc(cache, bytes, stream, out);
+    if (control->kind == CONTROL_pool && pool != NULL)
+        pool = vmm_cache_pool(cache);
+    vmm_status status = pool == NULL ? vmm_alloc(cache, bytes, stream, out)
+                                     : vmm_alloc_from(pool, bytes, stream, out);
     if (control->kind == CONTROL_none)
         return status;
     if (status != VMM_OK && control->kind == CONTROL_status)

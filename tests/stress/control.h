@@ -19,6 +19,7 @@
     X(forget, "every third free is forgotten")                                                     \
     X(status, "a request that fails writes its result")                                            \
     X(crash, "a free while three blocks are live ends the process")                                \
+    X(pool, "vmm_alloc_from() allocates from the default pool")                                    \
     X(hang, "a free while three blocks are live never returns")                                    \
     X(query, "every event has passed whenever the cache asks")                                     \
     X(follow, "streams that the cache makes wait do not wait")                                     \
@@ -49,8 +50,9 @@ void control_begin(struct control *control);
 void control_enter(const struct control *control, struct driver *driver);
 void control_leave(const struct control *control, struct driver *driver);
 
-vmm_status control_alloc(struct control *control, vmm_cache *cache, size_t bytes, vmm_stream stream,
-                         void **out);
+/* From a pool; NULL: from none in particular. */
+vmm_status control_alloc(struct control *control, vmm_cache *cache, vmm_pool *pool, size_t bytes,
+                         vmm_stream stream, void **out);
 vmm_status control_free(struct control *control, vmm_cache *cache, void *ptr);
 vmm_status control_use(const struct control *control, vmm_cache *cache, void *ptr,
                        vmm_stream stream);

@@ -94,6 +94,8 @@ void model_add(struct model *model, unsigned slot, const struct model_block *blo
     stat_add(&model->requested_bytes, block->requested_bytes);
     stat_add(&model->allocated_bytes, block->block_bytes);
     stat_add(&model->allocations, 1);
+    if (block->tenant != 0)
+        model->tenants[block->tenant - 1].live++;
 }
 
 void model_remove(struct model *model, struct model_block *block)
@@ -103,6 +105,8 @@ void model_remove(struct model *model, struct model_block *block)
     model->live--;
     memmove(&model->order[rank], &model->order[rank + 1], model->live - rank);
     block->is_live = false;
+    if (block->tenant != 0)
+        model->tenants[block->tenant - 1].live--;
     stat_take(&model->requested_bytes, block->requested_bytes);
     stat_take(&model->allocated_bytes, block->block_bytes);
     stat_take(&model->allocations, 1);
@@ -141,6 +145,17 @@ void model_pool_ended(struct model *model, unsigned pool)
         if (model->blocks[i].pool == pool)
             model->blocks[i].is_of_pool_surely = false;
     }
+}
+
+bool model_is_divided(const struct model *model)
+{
+    bool is_divided = false;
+    for (unsigned i = 0; i < MODEL_TENANTS; i++) {
+        const struct model_tenant *tenant = &model->tenants[i];
+        is_divided =
+            is_divided || tenant->limit_bytes != 0 || tenant->least_bytes != 0 || tenant->uses > 0;
+    }
+    return is_divided;
 }
 
 /* ---- Limits ---------------------------------------------------------------------------------- */

@@ -17,7 +17,7 @@
 #include "vmmcache/vmmcache.h"
 
 /* Streams have a bit each in a mask; the last bit is that of a stream that has ended. */
-enum { MODEL_STREAMS = 63, MODEL_POOLS = 7 };
+enum { MODEL_STREAMS = 63, MODEL_POOLS = 7, MODEL_TENANTS = 4 };
 
 struct model_block {
     uint64_t address; /* of the last block of the slot, live or freed; 0: there was none */
@@ -29,6 +29,7 @@ struct model_block {
         users; /* a bit for each stream that uses it with vmm_record_stream(), and that has not ended */
     unsigned pool; /* of a graph pool; MODEL_POOLS: of none */
     vmm_pool_id pool_id;
+    unsigned tenant; /* of a general pool: its number + 1; 0: of none */
 
     unsigned
         graph; /* that fills it in its launches; otherwise no work does. 0: none, else number + 1 */
@@ -59,6 +60,17 @@ struct model_pool {
     unsigned launched; /* the stream of the last launch of its graphs */
 };
 
+/* A general pool. */
+struct model_tenant {
+    vmm_pool *handle; /* NULL: there is none */
+    unsigned uses;    /* see vmm_pool_retain() */
+    unsigned pushes;
+    unsigned live; /* blocks */
+    uint64_t limit_bytes;
+    uint64_t least_bytes;   /* that other pools leave to it */
+    uint64_t ceiling_bytes; /* as in struct model */
+};
+
 struct model {
     struct model_block blocks[OPERATION_SLOTS];
     uint8_t order[OPERATION_SLOTS];
@@ -74,6 +86,8 @@ struct model {
         ceiling_bytes; /* of reserved memory: the limit, or what was there when it was lowered; 0: none */
     struct model_pool pools[MODEL_POOLS];
     unsigned begins;
+    struct model_tenant tenants[MODEL_TENANTS];
+    bool was_divided; /* see model_is_divided() */
 };
 
 /* Graph pools are named after the worker, so that no two have the same. */
@@ -101,6 +115,9 @@ unsigned model_pool_of(const struct model *model, unsigned stream);
 
 /* The last use of a graph pool has ended: from now on its blocks may have lost its name. */
 void model_pool_ended(struct model *model, unsigned pool);
+
+/* Whether memory is not for everyone: a general pool has a limit or a promise, or is retained. */
+bool model_is_divided(const struct model *model);
 
 /* Notes what is reserved now; false: that is more than may be. */
 bool model_reserved(struct model *model, uint64_t bytes);

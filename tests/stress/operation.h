@@ -76,7 +76,16 @@ enum operand { OPERAND_NONE, OPERAND_SIZE, OPERAND_COUNT, OPERAND_TIME, OPERAND_
     X(debug_check, 3, 0, 0, "", "", "", "", NONE)                                                  \
     X(misuse_write, 3, 0, 0, "", "", "", "", NONE)                                                 \
     X(compact, 5, 1, 0, "", "", "", "ms", COUNT)                                                   \
-    X(pass, 0, 0, 40, "slot", "place", "", "", NONE)
+    X(pass, 0, 0, 40, "slot", "place", "", "", NONE)                                               \
+    X(pool_create, 16, 6, 0, "pool", "", "", "options", BITS)                                      \
+    X(pool_destroy, 8, 3, 0, "pool", "adopt", "", "", NONE)                                        \
+    X(alloc_from, 80, 40, 0, "slot", "stream", "pool", "bytes", SIZE)                              \
+    X(pool_push, 6, 2, 0, "pool", "", "", "", NONE)                                                \
+    X(pool_pop, 10, 4, 0, "pool", "", "", "", NONE)                                                \
+    X(pool_limit, 4, 0, 0, "pool", "", "", "bytes", SIZE)                                          \
+    X(pool_trim, 4, 2, 0, "pool", "", "", "keep", SIZE)                                            \
+    X(pool_retain, 3, 0, 0, "pool", "", "", "", NONE)                                              \
+    X(pool_drop, 6, 0, 0, "pool", "", "", "", NONE)
 
 enum operation_code {
 #define OPERATION_ENUM(name, random, schedule, worker, a, b, c, number, operand) OPERATION_##name,

@@ -106,8 +106,8 @@ static void stalls_verify(struct stress *stress, const vmm_stats *stats)
     const vmm_config *config = &stress->config;
     bool may_stall = stress->may_stall || stress->was_hurt || stress->live_most == 0 ||
                      stress->model.limit_bytes != 0 || stress->model.ooms != 0 ||
-                     config->compaction == VMM_COMPACTION_ON || config->debug >= VMM_DEBUG_RECORD ||
-                     config->zero != 0;
+                     stress->model.was_divided || config->compaction == VMM_COMPACTION_ON ||
+                     config->debug >= VMM_DEBUG_RECORD || config->zero != 0;
     if (!may_stall && stats->stalls != 0)
         stress_trouble(stress, "stats: the host waited %" PRIu64 " times with memory in plenty",
                        stats->stalls);
@@ -126,6 +126,7 @@ void stress_stats_verify(struct stress *stress)
     stalls_verify(stress, &stats);
     number_verify(stress, "limit_bytes", stats.limit_bytes, model->limit_bytes);
     number_verify(stress, "pressure_calls", stats.pressure_calls, model->pressure_calls);
+    stress_tenants_verify(stress);
     memory_verify(stress, &stats);
     if (stress_is_padded(stress)) {
         padded_verify(stress, &stats);
@@ -278,6 +279,8 @@ void stress_item_verify(struct stress *stress, const char *call, const vmm_item 
         stress_trouble(stress, "%s: %#" PRIx64 " is no live block", call, item->address);
     if (item->stream != block->handle && !block->may_borrow)
         stress_trouble(stress, "%s: %#" PRIx64 " is of another stream", call, item->address);
+    if (block->tenant != 0 && item->pool != stress->model.tenants[block->tenant - 1].handle)
+        stress_trouble(stress, "%s: %#" PRIx64 " is of another pool", call, item->address);
     if (!is_of_pool && (is_named || block->is_of_pool_surely))
         stress_trouble(stress, "%s: %#" PRIx64 " is of another graph pool", call, item->address);
 }

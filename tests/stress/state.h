@@ -15,7 +15,13 @@
 
 /* The default stream, which never ends nor is captured, comes after the work of those that have ended. */
 enum { STRESS_HEIR = 0 };
-enum { STRESS_STREAMS = 8, STRESS_GRAPHS = 4, STRESS_STEPS = 64, STRESS_GRAPH_POOLS = 3 };
+enum {
+    STRESS_PUSHES = 8,
+    STRESS_STREAMS = 8,
+    STRESS_GRAPHS = 4,
+    STRESS_STEPS = 64,
+    STRESS_GRAPH_POOLS = 3
+};
 enum { STRESS_OPEN_POOL = MODEL_POOLS - 1 }; /* it takes the requests of every stream */
 
 /* Of an error; of a trouble. */
@@ -136,6 +142,8 @@ struct stress {
     bool has_picture;            /* of the cache before the call under way: see stress.c */
     struct stress_graph graphs[STRESS_GRAPHS];
     struct stress_filter filters[MODEL_POOLS];
+    unsigned pushed[STRESS_PUSHES]; /* numbers of general pools, the last one pushed last */
+    unsigned push_count;
     struct stress_watch watch;
     struct stress_misuse misuse;
     struct order order; /* in which work finishes, unless it is by lag */

@@ -15,6 +15,7 @@
  *   uses.c      blocks: used in legal order, pinned, passed on
  *   streams.c   streams: they end, and their handles come back
  *   graphs.c    graph pools, captures, graphs and their launches
+ *   pools.c     general pools: requests, pushes, limits, uses
  *   reports.c   statistics, blocks found by address, the smaller reports
  *   walks.c     walks and watches, against each other and the model
  *   guards.c    zeros, records, guards
@@ -128,6 +129,10 @@ void stress_block_write(struct stress *stress, struct model_block *block, unsign
 
 void stress_block_give(struct stress *stress, struct model_block *block);
 
+/* The operation `alloc` in a general pool, which is named in the call or pushed; NULL: in none. */
+void stress_alloc(struct stress *stress, const struct operation *operation,
+                  const struct model_tenant *tenant, bool is_named);
+
 /* Lets later work of one stream come after all earlier work of another; neither is captured. */
 void stress_stream_follows(struct stress *stress, unsigned later, unsigned earlier);
 
@@ -194,6 +199,18 @@ void stress_graph_give(struct stress *stress, const struct model_block *block);
 /* Ends all captures; and then the rest, and releases everything. */
 void stress_captures_end(struct stress *stress);
 void stress_pools_end(struct stress *stress);
+
+/* ---- pools.c ---------------------------------------------------------------------------- */
+
+/* The pool that was pushed last; NULL: none is. */
+struct model_tenant *stress_pushed(struct stress *stress);
+
+void stress_tenants_verify(struct stress *stress);
+void stress_pool_destroy(struct stress *stress, struct model_tenant *tenant, bool adopts);
+
+/* Pops all pools, also of a cache that is destroyed; and then destroys them. */
+void stress_pushes_end(struct stress *stress);
+void stress_tenants_end(struct stress *stress);
 
 /* ---- reports.c, walks.c ---------------------------------------------------------- */
 

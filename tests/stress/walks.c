@@ -1,6 +1,9 @@
 /* Walks and watches, against each other and the model: see stress.h. */
 #include "stress.h"
 
+#include "base/handle.h"
+#include "lane/pool.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,9 +185,11 @@ struct walk {
     const char *trouble;
 };
 
-static bool is_named(const vmm_item *item)
+/* Whether the pool keeps its free memory; one without a handle is leaving. */
+static bool is_kept(const vmm_item *item)
 {
-    return item->pool_id.first != 0 || item->pool_id.second != 0;
+    const struct pool *pool = vmm__handle_find(HANDLE_POOL, item->pool);
+    return pool == NULL || vmm__pool_is_retained(pool);
 }
 
 /* The chunk must have been covered by the blocks that were seen. */
@@ -217,7 +222,7 @@ static void chunk_walked(struct walk *walk, const vmm_item *item)
     if (is_extent(item))
         extent_walked(walk, item);
     walk->chunk_bytes += item->bytes;
-    if (item->state == VMM_ITEM_FREE && !is_named(item))
+    if (item->state == VMM_ITEM_FREE && !is_kept(item))
         walk->idle_bytes += item->bytes;
     if (item->state == VMM_ITEM_WAITING)
         walk->limbo_bytes += item->bytes;

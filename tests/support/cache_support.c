@@ -3,6 +3,7 @@
 #include "support/cache_support.h"
 
 #include "base/arith.h"
+#include "base/handle.h"
 #include "base/hostmem.h"
 #include "cache/cache.h"
 #include "driver/host/host.h"
@@ -277,13 +278,16 @@ struct tour {
 static void chunk_left(struct tour *tour)
 {
     uint64_t chunk_end = tour->chunk.address + tour->chunk.bytes;
-    if (tour->chunk.state != VMM_ITEM_WAITING && tour->block_end + SLACK_BYTES < chunk_end)
+    if (tour->chunk.state != VMM_ITEM_WAITING && !tour->chunk.is_reserved &&
+        tour->block_end + SLACK_BYTES < chunk_end)
         tour->trouble = "blocks do not cover a chunk";
 }
 
+/* Whether graphs may use the item's memory; a pool without a handle is leaving. */
 static bool is_kept(const vmm_item *item)
 {
-    return item->pool_id.first != 0 || item->pool_id.second != 0;
+    const struct pool *pool = vmm__handle_find(HANDLE_POOL, item->pool);
+    return pool == NULL || vmm__pool_is_retained(pool);
 }
 
 static void chunk_toured(struct tour *tour, const vmm_item *item)
@@ -303,6 +307,17 @@ static void chunk_toured(struct tour *tour, const vmm_item *item)
         tour->sums.idle_bytes += item->bytes;
     if (item->state == VMM_ITEM_WAITING)
         tour->sums.limbo_bytes += item->bytes;
+}
+
+/* Its addresses need no chunk, and its chunks no other block. */
+static void reserved_toured(struct tour *tour, const vmm_item *item)
+{
+    if (item->state != VMM_ITEM_LIVE || item->requested_bytes > item->bytes ||
+        item->committed_bytes > item->bytes)
+        tour->trouble = "a reserved block with strange figures";
+    tour->sums.live_blocks++;
+    tour->sums.live_bytes += item->committed_bytes;
+    tour->sums.requested_bytes += item->committed_bytes;
 }
 
 static void block_toured(struct tour *tour, const vmm_item *item)
@@ -346,6 +361,8 @@ static int item_toured(void *context, const vmm_item *item)
         tour->trouble = "an item of another size";
     if (item->kind != VMM_ITEM_BLOCK)
         chunk_toured(tour, item);
+    else if (item->is_reserved)
+        reserved_toured(tour, item);
     else
         block_toured(tour, item);
     return tour->trouble != NULL;

@@ -3,6 +3,7 @@
 #include "support/config_support.h"
 
 #include "base/hostmem.h"
+#include "driver/sim/sim.h"
 
 CONFIG_TEST(null_selects_all_defaults)
 {
@@ -145,30 +146,111 @@ CONFIG_TEST(environment_sets_zero_and_debug)
     assert_names("VMM_DEBUG=1: not one of: off, record, on, stop");
 }
 
+#define MPS_LIMIT "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+
+static uint64_t others_handle; /* what another user holds of the device */
+
+/* A device of 80 GiB; 60 GiB are free. */
+static struct driver *device_open(void)
+{
+    struct driver_options options = { .device_bytes = 80 * GIB };
+    struct driver *driver;
+    assert_ok(vmm__driver_sim_open(&options, &driver));
+    assert_ok(vmm__driver_create(driver, 20 * GIB, false, &others_handle));
+    return driver;
+}
+
+static void device_close(struct driver *driver)
+{
+    assert_ok(vmm__driver_release(driver, others_handle, 20 * GIB));
+    vmm__driver_close(driver);
+}
+
 CONFIG_TEST(environment_sets_the_limit)
 {
     static const struct {
         const char *text;
         uint64_t bytes;
-    } good[] = { { "8GiB", 8 * GIB },  { "1.5G", 3 * GIB / 2 }, { "50%", 40 * GIB },
-                 { "100%", 80 * GIB }, { "4096", 4096 },        { "", 0 } };
-    for (int i = 0; i < 6; i++) {
+    } good[] = { { "8GiB", 8 * GIB },     { "1.5G", 3 * GIB / 2 }, { "50%", 40 * GIB },
+                 { "100%", 80 * GIB },    { "4096", 4096 },        { "", 0 },
+                 { "50%free", 30 * GIB }, { "100%free", 60 * GIB } };
+    struct driver *driver = device_open();
+    for (unsigned i = 0; i < sizeof good / sizeof *good; i++) {
         vmm_config config = VMM_CONFIG_INIT;
         variable_set("VMM_LIMIT", good[i].text);
-        assert_ok(vmm__config_limit(80 * GIB, &config));
+        assert_ok(vmm__config_limit(driver, &config));
         assert_int_equal(config.limit_bytes, good[i].bytes);
     }
-    static const char *const wrong[] = { "0",     "0%",  "lots",  "8GB",  "-1",
-                                         "8 GiB", "1e9", "100 %", "120%", "100.1%" };
-    for (int i = 0; i < 10; i++) {
+    static const char *const wrong[] = { "0",     "0%",     "lots",     "8GB",      "-1",
+                                         "8 GiB", "1e9",    "100 %",    "120%",     "100.1%",
+                                         "%free", "0%free", "101%free", "8GiBfree", "50%Free" };
+    for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         vmm_config config = VMM_CONFIG_INIT;
         variable_set("VMM_LIMIT", wrong[i]);
-        assert_status(vmm__config_limit(80 * GIB, &config), VMM_ERR_INVALID_ARGUMENT);
+        assert_status(vmm__config_limit(driver, &config), VMM_ERR_INVALID_ARGUMENT);
         assert_names("VMM_LIMIT=");
         config.limit_bytes = 5;
-        assert_ok(vmm__config_limit(80 * GIB, &config));
+        assert_ok(vmm__config_limit(driver, &config));
         assert_int_equal(config.limit_bytes, 5);
     }
+    device_close(driver);
+}
+
+CONFIG_TEST(mps_sets_the_limit_of_a_device)
+{
+    static const unsigned char uuid[DRIVER_UUID_BYTES] = { 0x7c, 0xe2, 0x3c, 0xd8, 0x5c, 0x91,
+                                                           0x34, 0xd5, 0x9f, 0x1b, 0xda, 0x8d,
+                                                           0x6a, 0x4a, 0xd1, 0xa5 };
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } texts[] = { { "0=4G,1=2G", 2 * GIB },
+                  { "1=512M", 512 * MIB },
+                  { "1=512MB,0=1G", 512 * MIB },
+                  { "GPU-7ce23cd8-5c91-34d5-9f1b-da8d6a4ad1a5=3G", 3 * GIB },
+                  { "11=4G,1=2G", 2 * GIB },
+                  { "0=4G", 0 },
+                  { "1=", 0 },
+                  { "1=lots,1=2G", 2 * GIB },
+                  { "1=0G", 0 },
+                  { "1", 0 },
+                  { "=4G,,1=1G,", GIB },
+                  { "", 0 } };
+    for (unsigned i = 0; i < sizeof texts / sizeof *texts; i++)
+        assert_int_equal(vmm__limit_of_mps(texts[i].text, 1, uuid), texts[i].bytes);
+}
+
+/* The program's own limit comes first, then VMM_LIMIT; MPS has no say on other drivers. */
+CONFIG_TEST(limits_have_an_order)
+{
+    struct driver *driver = device_open();
+    vmm_config config = CONFIG(.driver = VMM_DRIVER_CUDA);
+    variable_set(MPS_LIMIT, "0=4G");
+    assert_ok(vmm__config_limit(driver, &config));
+    assert_int_equal(config.limit_bytes, 4 * GIB);
+    config = CONFIG(.driver = VMM_DRIVER_SIM);
+    assert_ok(vmm__config_limit(driver, &config));
+    assert_int_equal(config.limit_bytes, 0);
+    config = CONFIG(.limit_bytes = VMM_NO_LIMIT);
+    assert_ok(vmm__config_limit(driver, &config));
+    assert_int_equal(config.limit_bytes, VMM_NO_LIMIT);
+    variable_set("VMM_LIMIT", "6GiB");
+    config = CONFIG(.device = 0);
+    assert_ok(vmm__config_limit(driver, &config));
+    assert_int_equal(config.limit_bytes, 6 * GIB);
+    assert_int_equal(unsetenv(MPS_LIMIT), 0);
+    device_close(driver);
+}
+
+CONFIG_TEST(a_share_of_free_memory_needs_the_driver)
+{
+    struct driver *driver = device_open();
+    vmm_config config = VMM_CONFIG_INIT;
+    variable_set("VMM_LIMIT", "50%free");
+    vmm__sim_fail_at(driver, 1, VMM_ERR_DRIVER, false);
+    assert_status(vmm__config_limit(driver, &config), VMM_ERR_DRIVER);
+    assert_int_equal(config.limit_bytes, 0);
+    device_close(driver);
 }
 
 /* Creates a cache of the sim driver with vmm_create(), which reads the environment. */

@@ -245,7 +245,7 @@ CONFIG_TEST(explicit_off_overrides_the_environment)
     vmm_config config = quiet_config();
     vmm_config given = config;
     assert_ok(vmm__config_environment(&config));
-    assert_ok(vmm__config_limit(GIB, &config));
+    assert_ok(vmm__config_limit(NULL, &config));
     assert_memory_equal(&config, &given, sizeof config);
     vmm_cache *cache;
     assert_ok(vmm_create(&config, &cache));

@@ -32,9 +32,10 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
         status = vmm__stream_resolve(function, &stream);
     if (status != VMM_OK)
         return status;
-    if (pool == NULL && vmm__slow_path_is_only(cache))
-        pool = vmm__route_choose(cache, stream);
-    return pool == NULL ? vmm__cache_lane(cache, stream, out) : vmm__pool_lane(pool, stream, out);
+    if (pool != NULL)
+        return vmm__pool_lane(pool, stream, out);
+    return vmm__slow_path_is_only(cache) ? vmm__route_lane(cache, stream, out)
+                                         : vmm__cache_lane(cache, stream, out);
 }
 
 static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes, void **out)
@@ -83,6 +84,53 @@ vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_
     return vmm__refill_detached(cache, lane, bytes, out);
 }
 
+/* A request for an aligned block. */
+struct aligned {
+    struct lane *lane;
+    struct heap *heap;
+    uint64_t bytes;       /* as the program asked for */
+    uint64_t block_bytes; /* of the block */
+    uint64_t alignment;
+};
+
+/* Takes free memory of the heap, or new memory for it. */
+static vmm_status aligned_serve(struct vmm_cache *cache, void *context, void **out)
+{
+    const struct aligned *aligned = context;
+    const struct arena *arena = &cache->vm.arena;
+    uint64_t padding = vmm__max(aligned->alignment, arena->granule_bytes) - arena->granule_bytes;
+    vmm_status status = VMM_OK;
+    (void)vmm__lane_poll_locked(aligned->lane, UINT32_MAX);
+    struct block *block =
+        vmm__lane_find_aligned_locked(aligned->heap, aligned->block_bytes, aligned->alignment);
+    if (block == NULL)
+        status = vmm__grow_detached(cache, aligned->heap, aligned->block_bytes + padding, &block);
+    if (status != VMM_OK)
+        return status;
+    return vmm__lane_take_aligned_locked(aligned->lane, aligned->heap, block, aligned->bytes,
+                                         aligned->block_bytes, aligned->alignment, out);
+}
+
+vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                              uint64_t alignment, vmm_stream stream, void **out)
+{
+    struct lane *lane;
+    struct aligned aligned = { .bytes = bytes, .alignment = alignment };
+    vmm_status status = lane_choose(cache, pool, stream, &lane);
+    if (status != VMM_OK)
+        return status;
+    /* objects of slabs have no alignment of their own */
+    uint64_t least_bytes = vmm__max(bytes, SLAB_LARGEST_BYTES + 1);
+    aligned.block_bytes = vmm__cache_block_bytes(cache, least_bytes);
+    bool is_small = aligned.block_bytes <= LANE_SMALL_LARGEST_BYTES && !cache->no_caching;
+    aligned.lane = lane;
+    aligned.heap = is_small ? &lane->small : &lane->large;
+    struct growth growth = { .serve = aligned_serve, .context = &aligned };
+    if (!vmm__add_checked(aligned.block_bytes, alignment, &growth.bytes))
+        growth.bytes = UINT64_MAX;
+    return vmm__refill_growth(cache, lane, &growth, out);
+}
+
 struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t address)
 {
     struct heap *heap = vmm__alloc_heap_of(cache, address);
@@ -115,7 +163,7 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
         return status;
     heap = vmm__free_lane_lock(cache, address);
     if (heap == NULL)
-        return VMM__NOT_FOUND;
+        return vmm__reserved_free(cache, address);
     struct lane *lane = heap->lane;
     struct magazines *magazines = atomic_load_explicit(&lane->magazines, memory_order_relaxed);
     if (magazines != NULL)
@@ -132,11 +180,22 @@ vmm_status vmm__pin_slow(struct vmm_cache *cache, uint64_t address, bool pinned)
 {
     struct heap *heap = vmm__free_lane_lock(cache, address);
     if (heap == NULL)
-        return VMM__NOT_FOUND;
+        return vmm__reserved_pin(cache, address, pinned);
     struct lane *lane = heap->lane;
     vmm_status status = vmm__lane_pin_locked(heap, address, pinned);
     if (!pinned)
         atomic_fetch_add_explicit(&cache->unpins, 1, memory_order_relaxed);
+    vmm__biased_unlock(&lane->lock);
+    return status;
+}
+
+vmm_status vmm__name_slow(struct vmm_cache *cache, uint64_t address, const char *text)
+{
+    struct heap *heap = vmm__free_lane_lock(cache, address);
+    if (heap == NULL)
+        return vmm__reserved_name(cache, address, text);
+    struct lane *lane = heap->lane;
+    vmm_status status = vmm__lane_name_locked(heap, address, text);
     vmm__biased_unlock(&lane->lock);
     return status;
 }

@@ -54,6 +54,10 @@ vmm_status vmm__alloc_detached(struct vmm_cache *cache, struct pool *pool, size_
                                size_t padded_bytes, vmm_stream stream, void **out,
                                bool *is_detached);
 
+/* The same as vmm__alloc_slow() for a block at a multiple of `alignment`, a power of two above 512. */
+vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t bytes,
+                              uint64_t alignment, vmm_stream stream, void **out);
+
 static inline struct heap *vmm__alloc_heap_of(const struct vmm_cache *cache, uint64_t address)
 {
     if (!vmm__arena_contains(&cache->vm.arena, address))
@@ -93,6 +97,10 @@ struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t address);
 /* vmm_free() when the fast path could not lock the lane. *should_poll: whether the caller should run vmm__poll().
  * VMM__NOT_FOUND if no heap owns the address. */
 vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *should_poll);
+
+/* Names the live block at an address, which may be a reserved one; text NULL: removes its name. VMM__NOT_FOUND if
+ * nothing owns the address; else see vmm__lane_name_locked(). */
+vmm_status vmm__name_slow(struct vmm_cache *cache, uint64_t address, const char *text);
 
 /* Pins the live block at an address, so that compaction does not move it, or unpins it. VMM__NOT_FOUND if no heap owns
  * the address; else see vmm__lane_pin_locked(). */

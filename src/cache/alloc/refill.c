@@ -50,6 +50,8 @@ static vmm_status refill_once(struct vmm_cache *cache, const struct request *req
 {
     vmm__lanes_touch(&cache->lanes, request->lane);
     vmm__lane_counters_flush(request->lane);
+    if (request->growth != NULL)
+        return request->growth->serve(cache, request->growth->context, out);
     return request->is_detached ? refill_detached(cache, request, out)
                                 : refill_cached(cache, request, out);
 }
@@ -105,7 +107,7 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
     if (!vmm__lane_need(lane, bytes, &demand->heap, &demand->bytes) ||
         demand->bytes > cache->vm.arena.limit_bytes)
         return arena_exceeded(cache, bytes);
-    if (request.is_detached)
+    if (request.is_detached || request.growth != NULL)
         demand->heap = &lane->large;
     struct error_line line;
     vmm__error_save(&line);
@@ -145,5 +147,13 @@ vmm_status vmm__refill_detached(struct vmm_cache *cache, struct lane *lane, uint
                                 void **out)
 {
     struct request request = { .lane = lane, .bytes = bytes, .is_detached = true };
+    return refill(cache, request, out);
+}
+
+vmm_status vmm__refill_growth(struct vmm_cache *cache, struct lane *lane,
+                              const struct growth *growth, void **out)
+{
+    struct request request = { .lane = lane, .bytes = growth->bytes, .growth = growth };
+    vmm__cache_lane_activate(cache, lane);
     return refill(cache, request, out);
 }

@@ -7,7 +7,7 @@
 #ifndef VMM_CACHE_ALLOC_REFILL_H
 #define VMM_CACHE_ALLOC_REFILL_H
 
-#include "cache/cache.h"
+#include "cache/request.h"
 
 /* Allocates a block for a lane's stream as vmm_alloc() promises. */
 vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out);
@@ -15,5 +15,9 @@ vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t byte
 /* The same for a block of whole granules, away from all others. */
 vmm_status vmm__refill_detached(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
                                 void **out);
+
+/* Serves a growth for the lane's stream. *out is what serve() sets. */
+vmm_status vmm__refill_growth(struct vmm_cache *cache, struct lane *lane,
+                              const struct growth *growth, void **out);
 
 #endif

@@ -86,7 +86,7 @@ static vmm_status promise_check(const struct vmm_cache *cache, uint64_t bytes)
     uint64_t promised = 0;
     for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
         promised += pool->account.least_bytes;
-    if (bytes <= limit && promised <= limit - bytes)
+    if (bytes == 0 || (bytes <= limit && promised <= limit - bytes))
         return VMM_OK;
     return vmm__error(VMM_ERR_DEVICE_OOM,
                       "vmm_pool_create: reserve_bytes of %llu: other pools reserve %llu of %llu",
@@ -150,8 +150,9 @@ vmm_pool *vmm__pool_find(struct vmm_cache *cache, vmm_pool_id id)
 {
     vmm__fair_lock(&cache->grow_lock);
     const struct pool *pool = id_find(cache, id);
+    vmm_pool *handle = pool == NULL ? NULL : pool->handle; /* another thread may destroy it */
     vmm__fair_unlock(&cache->grow_lock);
-    return pool == NULL ? NULL : pool->handle;
+    return handle;
 }
 
 /* ---- Lanes --------------------------------------------------------------------------------- */
@@ -159,21 +160,22 @@ vmm_pool *vmm__pool_find(struct vmm_cache *cache, vmm_pool_id id)
 /* Whether a lane is the pool's for a stream; one of a stream that ended is again, once its work has finished. */
 static bool is_of(struct lane *lane, const struct pool *pool, vmm_stream stream)
 {
-    return lane->pool == pool && lane->stream == stream && vmm__stream_serves(lane);
+    return lane->pool == pool && lane->stream == stream && vmm__stream_serves(lane, stream);
 }
 
-/* Whether a lane of a destroyed pool can serve the stream in another one: it has no memory. */
-static bool is_spare(struct lane *lane, vmm_stream stream)
+/* Whether a lane without memory can serve the stream in a pool: one of a destroyed pool, or of a stream of the pool that
+ * has ended. */
+static bool is_spare(struct lane *lane, const struct pool *pool, vmm_stream stream)
 {
-    return lane->pool == &lane->pool->cache->pool && !vmm__lane_has_memory(lane) &&
-           lane->stream == stream && vmm__stream_serves(lane);
+    bool is_free = lane->pool == pool || lane->pool == &pool->cache->pool;
+    return is_free && !vmm__lane_has_memory(lane) && vmm__stream_serves(lane, stream);
 }
 
-/* A lane that another pool has left; NULL: none. Its counters have been flushed, and count nothing. */
-static struct lane *spare_find(const struct vmm_cache *cache, vmm_stream stream)
+/* NULL: there is none. Its counters have been flushed, and count nothing. */
+static struct lane *spare_find(const struct pool *pool, vmm_stream stream)
 {
-    struct lane *lane = cache->lanes.pooled;
-    while (lane != NULL && !is_spare(lane, stream))
+    struct lane *lane = pool->cache->lanes.pooled;
+    while (lane != NULL && !is_spare(lane, pool, stream))
         lane = lane->next_pooled;
     return lane;
 }
@@ -181,7 +183,7 @@ static struct lane *spare_find(const struct vmm_cache *cache, vmm_stream stream)
 static vmm_status lane_make(struct pool *pool, vmm_stream stream, struct lane **out)
 {
     struct vmm_cache *cache = pool->cache;
-    struct lane *lane = spare_find(cache, stream);
+    struct lane *lane = spare_find(pool, stream);
     if (lane == NULL) {
         vmm_status status = vmm__driver_stream_check(cache->driver, stream);
         if (status == VMM_OK)
@@ -190,17 +192,19 @@ static vmm_status lane_make(struct pool *pool, vmm_stream stream, struct lane **
             return status;
         vmm__lanes_add_pooled(&cache->lanes, lane);
     }
-    lane->pool = pool;
-    lane->is_asleep = pool->phase != VMM_POOL_AWAKE;
     bool shares_home =
         pool->kind == VMM_POOL_GENERAL; /* lanes of graph pools have nothing to transfer */
+    vmm__lane_lock(lane);
+    lane->pool = pool;
+    lane->is_asleep = pool->phase != VMM_POOL_AWAKE;
     lane->large.home_end = shares_home ? &pool->home_end : &lane->large.own_home_end;
+    vmm__lane_unlock(lane);
     *out = lane;
     return VMM_OK;
 }
 
 /* Finds the lane in the list; an ended stream has taken it out of the table. */
-static vmm_status lane_locked(struct pool *pool, vmm_stream stream, struct lane **out)
+vmm_status vmm__pool_lane_locked(struct pool *pool, vmm_stream stream, struct lane **out)
 {
     VMM_ASSERT_HELD(&pool->cache->grow_lock);
     *out = vmm__lane_table_find(&pool->table, stream);
@@ -227,7 +231,7 @@ vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **ou
     vmm_status status = VMM_OK;
     if (lane == NULL) {
         vmm__fair_lock(&cache->grow_lock);
-        status = lane_locked(pool, stream, &lane);
+        status = vmm__pool_lane_locked(pool, stream, &lane);
         vmm__fair_unlock(&cache->grow_lock);
     }
     if (status == VMM_OK)
@@ -321,6 +325,7 @@ vmm_status vmm__pools_leave_locked(struct vmm_cache *cache)
         return status;
     lanes_settle(cache, true);
     pools_leave(cache);
+    vmm__reserves_leave_locked(cache);
     return VMM_OK;
 }
 
@@ -435,13 +440,27 @@ uint64_t vmm__pool_uses(struct pool *pool)
     return uses;
 }
 
+/* Whether the free memory of a pool serves only that pool. */
+static bool is_keeping(const struct pool *pool)
+{
+    return !vmm__pool_shares(pool) || vmm__pool_is_retained(pool);
+}
+
+static bool any_keeps(const struct vmm_cache *cache)
+{
+    bool keeps = is_keeping(&cache->pool);
+    for (const struct pool *pool = cache->pools.first; pool != NULL && !keeps; pool = pool->next)
+        keeps = is_keeping(pool);
+    return keeps;
+}
+
 uint64_t vmm__pools_kept_bytes(struct vmm_cache *cache)
 {
     uint64_t bytes = 0;
-    if (cache->pools.first == NULL)
+    if (!any_keeps(cache))
         return 0;
-    for (struct lane *lane = cache->lanes.pooled; lane != NULL; lane = lane->next_pooled) {
-        if (vmm__pool_shares(lane->pool) && !vmm__lane_is_retained(lane))
+    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
+        if (!is_keeping(lane->pool))
             continue;
         vmm__lane_lock(lane);
         bytes += lane->large.free_bytes + lane->small.free_bytes;

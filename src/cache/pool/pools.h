@@ -43,6 +43,9 @@ void vmm__pool_stats(struct pool *pool, vmm_stats *out);
 /* The lane of a stream in a pool; creates it on first use. */
 vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **out);
 
+/* The same in another pool than the default one, for a caller that holds the grow lock. */
+vmm_status vmm__pool_lane_locked(struct pool *pool, vmm_stream stream, struct lane **out);
+
 /*
  * Waits for the device and makes the memory of leaving pools available. VMM__NOTHING if no pool is leaving or a capture
  * forbids the wait. The caller holds the grow lock and no lane's.

@@ -16,9 +16,35 @@ struct push {
 
 static _Thread_local struct push *innermost;
 
-void vmm__routes_init(struct routes *routes)
+static bool is_accepted(const struct vmm_cache *cache, const struct route *route, vmm_stream stream)
 {
+    if (route->filter == NULL)
+        return true;
+    struct callback callback;
+    vmm__callback_begin(&callback, cache, true);
+    bool accepts = route->filter(route->context, stream) != 0;
+    vmm__callback_end(&callback);
+    return accepts;
+}
+
+/* Whether a route to a graph pool accepts a stream: it may be captured at any time. */
+static bool is_announced(void *context, vmm_stream stream)
+{
+    struct vmm_cache *cache = context;
+    vmm__mutex_lock(&cache->routes.lock);
+    const struct route *route = cache->routes.first;
+    while (route != NULL &&
+           !(route->pool->kind == VMM_POOL_GRAPH && is_accepted(cache, route, stream)))
+        route = route->next;
+    vmm__mutex_unlock(&cache->routes.lock);
+    return route != NULL;
+}
+
+void vmm__routes_init(struct vmm_cache *cache)
+{
+    struct routes *routes = &cache->routes;
     vmm__mutex_init(&routes->lock);
+    routes->watch = (struct capture_watch){ .is_announced = is_announced, .context = cache };
 }
 
 void vmm__routes_fini(struct routes *routes)
@@ -60,6 +86,7 @@ static void route_enter(struct vmm_cache *cache, struct route *route)
     vmm__mutex_lock(&routes->lock);
     route->next = routes->first;
     routes->first = route;
+    atomic_fetch_add_explicit(&routes->watch.changes, 1, memory_order_release);
     vmm__mutex_unlock(&routes->lock);
     routes->captures += route->pool->kind == VMM_POOL_GRAPH ? 1 : 0;
     route->pool->routes++;
@@ -110,6 +137,7 @@ static struct route *remove_locked(struct pool *pool)
     struct route *route = *link;
     if (route != NULL)
         *link = route->next;
+    atomic_fetch_add_explicit(&routes->watch.changes, 1, memory_order_release);
     vmm__mutex_unlock(&routes->lock);
     if (route == NULL)
         return NULL;
@@ -130,17 +158,6 @@ vmm_status vmm__route_remove(struct pool *pool)
         return VMM__NOT_FOUND;
     vmm__host_free(route, sizeof *route);
     return VMM_OK;
-}
-
-static bool is_accepted(const struct vmm_cache *cache, const struct route *route, vmm_stream stream)
-{
-    if (route->filter == NULL)
-        return true;
-    struct callback callback;
-    vmm__callback_begin(&callback, cache, true);
-    bool accepts = route->filter(route->context, stream) != 0;
-    vmm__callback_end(&callback);
-    return accepts;
 }
 
 /* ---- Pushes -------------------------------------------------------------------------------- */
@@ -188,17 +205,41 @@ static struct pool *pushed_find(const struct vmm_cache *cache)
     return push == NULL ? NULL : vmm__handle_find(HANDLE_POOL, push->handle);
 }
 
-struct pool *vmm__route_choose(struct vmm_cache *cache, vmm_stream stream)
+/* The pool of the latest route that accepts the stream. The caller holds a lock that guards the routes, so the pool
+ * stays until it lets go. */
+static struct pool *routed_find(struct vmm_cache *cache, vmm_stream stream)
+{
+    const struct route *route = cache->routes.first;
+    while (route != NULL && !is_accepted(cache, route, stream))
+        route = route->next;
+    return route == NULL ? &cache->pool : route->pool;
+}
+
+/* VMM__NOT_FOUND if no route leads to another pool than the default one. */
+static vmm_status routed_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
+{
+    struct routes *routes = &cache->routes;
+    vmm__mutex_lock(&routes->lock);
+    struct pool *pool = routed_find(cache, stream);
+    struct lane *lane = vmm__lane_table_find(&pool->table, stream);
+    vmm__mutex_unlock(&routes->lock);
+    vmm_status status = VMM_OK;
+    if (lane == NULL) {
+        vmm__fair_lock(&cache->grow_lock);
+        pool = routed_find(cache, stream); /* another thread may have changed the routes */
+        status = pool == &cache->pool ? VMM__NOT_FOUND : vmm__pool_lane_locked(pool, stream, &lane);
+        vmm__fair_unlock(&cache->grow_lock);
+    }
+    if (status == VMM_OK)
+        *out = lane;
+    return status;
+}
+
+vmm_status vmm__route_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out)
 {
     struct pool *pool = pushed_find(cache);
     if (pool != NULL)
-        return pool;
-    struct routes *routes = &cache->routes;
-    vmm__mutex_lock(&routes->lock);
-    const struct route *route = routes->first;
-    while (route != NULL && !is_accepted(cache, route, stream))
-        route = route->next;
-    pool = route == NULL ? &cache->pool : route->pool;
-    vmm__mutex_unlock(&routes->lock);
-    return pool;
+        return vmm__pool_lane(pool, stream, out);
+    vmm_status status = routed_lane(cache, stream, out);
+    return status == VMM__NOT_FOUND ? vmm__cache_lane(cache, stream, out) : status;
 }

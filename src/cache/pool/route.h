@@ -24,12 +24,13 @@ struct route {
 
 struct routes {
     struct mutex lock;
-    struct route *first; /* newest first */
-    uint64_t captures;   /* routes to graph pools; the grow lock guards this and below */
+    struct route *first;        /* newest first */
+    struct capture_watch watch; /* of the routes to graph pools */
+    uint64_t captures;          /* these routes; the grow lock guards this and below */
     uint64_t pushes;
 };
 
-void vmm__routes_init(struct routes *routes);
+void vmm__routes_init(struct vmm_cache *cache);
 void vmm__routes_fini(struct routes *routes);
 
 /* See vmm_pool_route(), vmm_pool_push() and so on. They take the grow lock. VMM__IN_USE: a route leads to the pool
@@ -42,7 +43,7 @@ vmm_status vmm__route_pop(const vmm_pool *handle);
 /* Decides whether requests may take the fast path. The caller holds the grow lock. */
 void vmm__route_slow_path_set(struct vmm_cache *cache);
 
-/* The pool of a request on a stream that names none. */
-struct pool *vmm__route_choose(struct vmm_cache *cache, vmm_stream stream);
+/* The lane of a request on a stream that names no pool. Other threads may end routes and destroy pools meanwhile. */
+vmm_status vmm__route_lane(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
 #endif

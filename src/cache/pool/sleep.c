@@ -532,6 +532,21 @@ static void phases_set(const struct sleep_order *order, uint64_t count, vmm_pool
         phase_set_locked(order->pools[i], phase);
 }
 
+/* A sleep does not know the memory of reserved blocks. */
+static vmm_status reserves_check(const struct sleep_order *order)
+{
+    const struct reserved *block = order->cache->reserves.first;
+    for (; block != NULL && !order->is_wake; block = block->next) {
+        for (uint64_t i = 0; i < order->count; i++) {
+            if (block->lane->pool == order->pools[i])
+                return vmm__error(VMM_ERR_UNSUPPORTED,
+                                  "vmm_pool_sleep: pool %s has reserved blocks",
+                                  order->pools[i]->name);
+        }
+    }
+    return VMM_OK;
+}
+
 static vmm_status begin_locked(struct sleep_order *order)
 {
     const char *function = order->is_wake ? "vmm_pool_wake" : "vmm_pool_sleep";
@@ -542,6 +557,8 @@ static vmm_status begin_locked(struct sleep_order *order)
     vmm_status status = vmm__capture_query(order->cache);
     if (status == VMM__PENDING)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: a capture is under way", function);
+    if (status == VMM_OK)
+        status = reserves_check(order);
     if (status != VMM_OK)
         return status;
     for (uint64_t i = 0; i < order->count; i++) {

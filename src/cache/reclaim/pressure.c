@@ -21,10 +21,10 @@ bool vmm__pressure_ask(struct vmm_cache *cache, struct lane *held, uint64_t byte
     if (cache->pressure == NULL || vmm__callback_is_in(cache, false))
         return false;
     atomic_fetch_add_explicit(&cache->pressure_calls, 1, memory_order_relaxed);
+    vmm_pool *pool = held->pool->handle; /* without the locks, another thread may destroy it */
     locks_drop(cache, held);
     struct callback callback;
     vmm__callback_begin(&callback, cache, false);
-    vmm_pool *pool = held->pool->handle;
     bool freed = cache->pressure(cache->pressure_context, pool, vmm__min(bytes, SIZE_MAX)) != 0;
     vmm__callback_end(&callback);
     locks_take(cache, held);

@@ -33,13 +33,22 @@ static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
     return ok_if(any || released_bytes > 0);
 }
 
+/* The new memory that a request needs; *beside: the free block that it extends, or NULL. */
+static uint64_t grow_bytes_of(struct vmm_cache *cache, const struct request *request,
+                              const struct block **beside)
+{
+    *beside = NULL;
+    if (request->growth != NULL)
+        return request->growth->bytes;
+    return vmm__grow_bytes(cache, request->demand.heap, request->demand.bytes, beside);
+}
+
 /* The bytes to release before the driver, or the limit, allows the request to grow. */
 static uint64_t missing_bytes(struct vmm_cache *cache, const struct request *request,
                               const struct block **beside)
 {
     const struct account *account = &request->lane->pool->account;
-    uint64_t grow_bytes =
-        vmm__grow_bytes(cache, request->demand.heap, request->demand.bytes, beside);
+    uint64_t grow_bytes = grow_bytes_of(cache, request, beside);
     uint64_t short_bytes = vmm__account_short_bytes(account, grow_bytes);
     if (short_bytes == 0 && cache->vm.limit_bytes != 0)
         short_bytes = vmm__vm_short_bytes(&cache->vm, account, grow_bytes);
@@ -52,8 +61,7 @@ static const struct pool *pool_short(struct vmm_cache *cache, const struct reque
 {
     const struct block *beside;
     const struct pool *pool = request->lane->pool;
-    uint64_t grow_bytes =
-        vmm__grow_bytes(cache, request->demand.heap, request->demand.bytes, &beside);
+    uint64_t grow_bytes = grow_bytes_of(cache, request, &beside);
     return vmm__account_short_bytes(&pool->account, grow_bytes) > 0 ? pool : NULL;
 }
 
@@ -97,7 +105,7 @@ static vmm_status step_view(struct vmm_cache *cache, struct request *request)
  * views of shorter ones. */
 static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 {
-    if (vmm__lane_is_retained(request->lane)) /* see vmm__idle_usual() */
+    if (request->growth != NULL || vmm__lane_is_retained(request->lane)) /* see vmm__idle_usual() */
         return VMM__NOTHING;
     bool is_raised = request->from < GROW_FOLLOW;
     request->from = GROW_FOLLOW;
@@ -107,6 +115,8 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 
 static vmm_status step_share(struct vmm_cache *cache, struct request *request)
 {
+    if (request->growth != NULL)
+        return VMM__NOTHING;
     return ok_if(vmm__share(cache, request->lane, request->bytes, &request->shared) == VMM_OK);
 }
 
@@ -150,6 +160,9 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
     uint64_t released_bytes = 0;
     bool any = false;
     vmm_status status = VMM_OK;
+    const struct pool *only = pool_short(cache, request);
+    if (only != NULL && only->account.limbo_bytes == 0)
+        return VMM__NOTHING;
     vmm__lane_unlock(request->lane);
     while (status == VMM_OK && released_bytes == 0 && request->waits < WAITS_MOST) {
         request->waits++;
@@ -160,13 +173,17 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
     return status == VMM_OK || status == VMM__NOTHING ? ok_if(any) : status;
 }
 
-/* The use that the oldest waiting block of the first such lane waits for. False if no block waits. */
+/* The use that the oldest waiting block of the first such lane waits for, of a block that would help. False if no block
+ * waits. */
 static bool oldest_use(struct vmm_cache *cache, const struct request *request,
                        struct timeline **timeline, uint64_t *epoch)
 {
+    const struct pool *only = pool_short(cache, request);
     bool found = false;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && !found;
          lane = lane->list_next) {
+        if (only != NULL && only != lane->pool)
+            continue;
         vmm__lane_lock_beside(lane, request->lane);
         found = vmm__uses_oldest(&lane->uses, timeline, epoch);
         vmm__lane_unlock_beside(lane, request->lane);
@@ -229,8 +246,7 @@ static uint64_t shortfall_bytes(struct vmm_cache *cache, const struct request *r
 {
     const struct block *beside;
     uint64_t limit_bytes = cache->vm.limit_bytes;
-    uint64_t grow_bytes =
-        vmm__grow_bytes(cache, request->demand.heap, request->demand.bytes, &beside);
+    uint64_t grow_bytes = grow_bytes_of(cache, request, &beside);
     uint64_t total_bytes = vmm__stat_now(&cache->vm.reserved_bytes) + grow_bytes;
     uint64_t device_bytes = vmm__oom_device_bytes(cache);
     uint64_t bytes = grow_bytes - vmm__min(grow_bytes, device_bytes);
@@ -320,6 +336,6 @@ vmm_status vmm__reclaim_report(struct vmm_cache *cache, const struct request *re
 {
     const struct block *beside;
     struct oom oom = { .status = status, .lane = request->lane, .bytes = request->bytes };
-    oom.grow_bytes = vmm__grow_bytes(cache, request->demand.heap, request->demand.bytes, &beside);
+    oom.grow_bytes = grow_bytes_of(cache, request, &beside);
     return vmm__oom_report(cache, &oom);
 }

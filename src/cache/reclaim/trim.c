@@ -88,16 +88,29 @@ static uint64_t lane_trim_expired(struct vmm_cache *cache, struct trim_target *t
     return put_bytes;
 }
 
+/* The most that may be released of a pool. A request of another pool leaves what the pool was promised: no other pool may
+ * reserve that. */
+static uint64_t most_bytes(const struct trim_target *target, const struct pool *pool)
+{
+    const struct account *account = &pool->account;
+    if (target->pool != NULL && target->pool != pool)
+        return 0;
+    if (target->held == NULL || target->held->pool == pool)
+        return UINT64_MAX;
+    uint64_t staying_bytes = vmm__stat_now(&account->reserved_bytes) - account->limbo_bytes;
+    return staying_bytes - vmm__min(staying_bytes, account->least_bytes);
+}
+
 uint64_t vmm__trim_idle(struct vmm_cache *cache, struct trim_target *target)
 {
     uint64_t put_bytes = 0;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && put_bytes < target->bytes;
          lane = lane->list_next) {
-        if (target->pool != NULL && target->pool != lane->pool)
+        uint64_t left_bytes = vmm__min(target->bytes - put_bytes, most_bytes(target, lane->pool));
+        if (left_bytes == 0)
             continue;
         struct idle_scan scan = vmm__idle_scan(&lane->large, NULL, target->when);
         struct expired *expired = target->what == TRIM_DECAYED ? &lane->decayed : &lane->trimmed;
-        uint64_t left_bytes = target->bytes - put_bytes;
         put_bytes += target->what == TRIM_ALL
                          ? lane_trim(cache, target, &scan, left_bytes)
                          : lane_trim_expired(cache, target, expired, &scan, left_bytes);

@@ -2,10 +2,12 @@
 #include "parser.h"
 
 #include "api/config.h"
+#include "driver/sim/sim.h"
 
-static const char *const names[] = { "VMM_DRIVER",  "VMM_LIMIT",      "VMM_NO_CACHING",
-                                     "VMM_REUSE",   "VMM_COMPACTION", "VMM_FOOTPRINT",
-                                     "VMM_DECAY_MS" };
+static const char *const names[] = { "VMM_DRIVER",     "VMM_LIMIT",
+                                     "VMM_NO_CACHING", "VMM_REUSE",
+                                     "VMM_COMPACTION", "VMM_FOOTPRINT",
+                                     "VMM_DECAY_MS",   "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" };
 enum { NAMES = sizeof names / sizeof names[0] };
 
 /* Only the library's own: others' belong to this process. VMM_LOG names a file, and any name will do. */
@@ -36,6 +38,16 @@ static void refusal_check(vmm_status status)
     must(is_named);
 }
 
+/* A device of 141 GiB, kept for all inputs. */
+static struct driver *device(void)
+{
+    static struct driver *driver;
+    struct driver_options options = { .device_bytes = UINT64_C(141) << 30 };
+    if (driver == NULL)
+        must(vmm__driver_sim_open(&options, &driver) == VMM_OK);
+    return driver;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     char *text = text_of(data, bytes);
@@ -45,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         line_set(line);
     vmm_status status = vmm__config_environment(&config);
     if (status == VMM_OK)
-        status = vmm__config_limit(UINT64_C(141) << 30, &config);
+        status = vmm__config_limit(device(), &config);
     if (status == VMM_OK)
         config_check(&config);
     else

@@ -1,0 +1,237 @@
+/* Physical memory of reserved blocks: see commit.h. */
+#include "cache/alloc/commit.h"
+#include "base/error.h"
+#include "cache/alloc/refill.h"
+
+/* One commit or decommit in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
+enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
+
+/* The epoch of a chunk in use that the commit under way has created: no stamp is that late. */
+#define EPOCH_NEW UINT64_MAX
+
+/* A part of a reserved block, in granules. */
+struct part {
+    const char *function;
+    uint64_t address; /* of the block */
+    uint64_t offset;  /* in bytes */
+    uint64_t bytes;
+    struct reserved *block; /* set by part_find_locked() */
+    uint64_t first;
+    uint64_t end;
+};
+
+/* ---- Arguments ----------------------------------------------------------------------------- */
+
+static vmm_status part_refuse(const struct part *part, const char *what)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "%s: %llu bytes at offset %llu of the block at 0x%llx: %s", part->function,
+                      (unsigned long long)part->bytes, (unsigned long long)part->offset,
+                      (unsigned long long)part->address, what);
+}
+
+static vmm_status part_find_locked(struct vmm_cache *cache, struct part *part)
+{
+    const struct arena *arena = &cache->vm.arena;
+    struct reserved *block = vmm__reserved_find_locked(cache, part->address);
+    if (block == NULL)
+        return vmm__error(VMM_ERR_UNKNOWN_POINTER,
+                          "%s: 0x%llx is not the start of a live block of vmm_reserve()",
+                          part->function, (unsigned long long)part->address);
+    uint64_t size = block->granules << arena->granule_shift;
+    uint64_t unit = (uint64_t)block->unit_granules << arena->granule_shift;
+    if (part->offset % unit != 0 || part->bytes % unit != 0)
+        return part_refuse(part, "not whole units of the reservation");
+    if (part->offset > size || part->bytes > size - part->offset)
+        return part_refuse(part, "beyond the reservation");
+    part->block = block;
+    part->first = block->first + (part->offset >> arena->granule_shift);
+    part->end = part->first + (part->bytes >> arena->granule_shift);
+    return VMM_OK;
+}
+
+/* ---- Commit -------------------------------------------------------------------------------- */
+
+/* Whether a commit gives a chunk to the block: it is new, or in limbo since a decommit. */
+static bool is_gained(const struct chunk *chunk)
+{
+    return chunk != NULL && (chunk->state == CHUNK_LIMBO || chunk->epoch == EPOCH_NEW);
+}
+
+static void new_mark(struct vmm_cache *cache, uint64_t granule, uint64_t end)
+{
+    while (granule < end)
+        vmm__reserved_chunk(cache, granule, end, &granule)->epoch = EPOCH_NEW;
+}
+
+/* Creates memory where there is none. */
+static vmm_status units_create(struct vmm_cache *cache, const struct part *part)
+{
+    struct account *account = &part->block->lane->pool->account;
+    vmm_status status = VMM_OK;
+    uint64_t end;
+    for (uint64_t at = part->first; at < part->end && status == VMM_OK; at = end) {
+        if (vmm__reserved_chunk(cache, at, part->end, &end) != NULL)
+            continue;
+        status = vmm__range_map(&cache->vm, account, at, end - at, part->block->unit_granules);
+        if (status == VMM_OK)
+            new_mark(cache, at, end);
+    }
+    return status;
+}
+
+/* For vmm_config.zero. */
+static vmm_status units_clear(struct vmm_cache *cache, const struct part *part)
+{
+    vmm_status status = VMM_OK;
+    for (uint64_t at = part->first; at < part->end && status == VMM_OK;) {
+        const struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
+        if (is_gained(chunk))
+            status = vmm__driver_clear(cache->driver, vmm__chunk_address(&cache->vm, chunk),
+                                       vmm__chunk_bytes(&cache->vm, chunk), 0,
+                                       part->block->lane->stream);
+    }
+    return status;
+}
+
+/* Undoes a failed commit. Work of the block's stream may clear what it had created. */
+static void units_undo(struct vmm_cache *cache, const struct part *part)
+{
+    struct timeline *timeline = &part->block->lane->timeline;
+    struct error_line line;
+    vmm__error_save(&line);
+    for (uint64_t at = part->first; at < part->end;) {
+        struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
+        if (chunk != NULL && chunk->state == CHUNK_HELD && chunk->epoch == EPOCH_NEW)
+            vmm__limbo_put(&cache->vm, chunk, timeline, vmm__timeline_now(timeline));
+    }
+    (void)vmm__limbo_drain(&cache->vm, NULL);
+    vmm__error_restore(&line);
+}
+
+/* Makes the new chunks, and those in limbo, chunks in use. Cannot fail. */
+static void units_settle(struct vmm_cache *cache, const struct part *part)
+{
+    struct lane *lane = part->block->lane;
+    uint64_t granules = 0;
+    for (uint64_t at = part->first; at < part->end;) {
+        struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &at);
+        if (!is_gained(chunk))
+            continue;
+        if (chunk->state == CHUNK_LIMBO)
+            vmm__limbo_cancel(&cache->vm, chunk);
+        chunk->epoch = 0;
+        granules += chunk->granules;
+        vmm__reserved_tell(cache, part->block, VMM_CHANGE_MAP, chunk);
+    }
+    uint64_t bytes = granules << cache->vm.arena.granule_shift;
+    part->block->committed_granules += granules;
+    vmm__counters_grow(&lane->counters, &lane->pool->totals, bytes, bytes);
+}
+
+/* The caller holds the grow lock and the lock of the block's lane. */
+static vmm_status commit_locked(struct vmm_cache *cache, const struct part *part)
+{
+    vmm_status status = units_create(cache, part);
+    if (status == VMM_OK && cache->clears)
+        status = units_clear(cache, part);
+    if (status == VMM_OK)
+        units_settle(cache, part);
+    else
+        units_undo(cache, part);
+    return status;
+}
+
+/* For a refill: the block may have gone while the refill held no lock. */
+static vmm_status commit_serve(struct vmm_cache *cache, void *context, void **out)
+{
+    struct part *part = context;
+    (void)out;
+    vmm_status status = part_find_locked(cache, part);
+    return status == VMM_OK ? commit_locked(cache, part) : status;
+}
+
+/* The bytes that a commit still has to create. */
+static uint64_t missing_bytes(struct vmm_cache *cache, const struct part *part)
+{
+    uint64_t granules = 0;
+    uint64_t end;
+    for (uint64_t at = part->first; at < part->end; at = end)
+        granules += vmm__reserved_chunk(cache, at, part->end, &end) == NULL ? end - at : 0;
+    return granules << cache->vm.arena.granule_shift;
+}
+
+static vmm_status commit_first(struct vmm_cache *cache, struct part *part)
+{
+    vmm_status status = part_find_locked(cache, part);
+    if (status != VMM_OK)
+        return status;
+    struct lane *lane = part->block->lane;
+    vmm__cache_lane_lock_slow(cache, lane);
+    status = commit_locked(cache, part);
+    vmm__biased_unlock(&lane->lock);
+    return vmm__cache_checked(cache, CHECK_EVERY, status);
+}
+
+vmm_status vmm__commit(struct vmm_cache *cache, uint64_t address, uint64_t offset, uint64_t bytes)
+{
+    struct part part = {
+        .function = "vmm_commit", .address = address, .offset = offset, .bytes = bytes
+    };
+    struct lane *lane = NULL;
+    struct growth growth = { .serve = commit_serve, .context = &part };
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = commit_first(cache, &part);
+    if (vmm__is_oom(status)) {
+        lane = part.block->lane;
+        growth.bytes = missing_bytes(cache, &part);
+    }
+    vmm__fair_unlock(&cache->grow_lock);
+    if (lane != NULL)
+        status = vmm__refill_growth(cache, lane, &growth, NULL);
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    return status;
+}
+
+/* ---- Decommit ------------------------------------------------------------------------------ */
+
+static vmm_status decommit_locked(struct vmm_cache *cache, struct part *part)
+{
+    vmm_status status = part_find_locked(cache, part);
+    if (status != VMM_OK)
+        return status;
+    struct reserved *block = part->block;
+    struct lane *lane = block->lane;
+    if (vmm__lane_is_retained(lane))
+        return part_refuse(part, "its pool is retained");
+    if (block->is_pinned)
+        return part_refuse(part, "it is pinned");
+    status = vmm__reserved_waits_make(cache, block, part->first, part->end - part->first);
+    if (status != VMM_OK)
+        return status;
+    uint64_t before = block->committed_granules;
+    vmm__cache_lane_lock_slow(cache, lane);
+    vmm__reserved_discard(cache, block, part->first, part->end - part->first);
+    uint64_t bytes = (before - block->committed_granules) << cache->vm.arena.granule_shift;
+    vmm__counters_shrink(&lane->counters, &lane->pool->totals, bytes, bytes);
+    vmm__biased_unlock(&lane->lock);
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__limbo_drain(&cache->vm, NULL); /* what work uses stays there */
+    vmm__error_restore(&line);
+    return vmm__cache_checked(cache, CHECK_EVERY, VMM_OK);
+}
+
+vmm_status vmm__decommit(struct vmm_cache *cache, uint64_t address, uint64_t offset, uint64_t bytes)
+{
+    struct part part = {
+        .function = "vmm_decommit", .address = address, .offset = offset, .bytes = bytes
+    };
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = decommit_locked(cache, &part);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status;
+}

@@ -1,0 +1,386 @@
+/* Blocks of another size: see resize.h. */
+#include "cache/alloc/resize.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "cache/alloc/alloc.h"
+#include "cache/alloc/refill.h"
+#include "cache/grow/fill.h"
+#include "cache/grow/target.h"
+#include "lane/block_ref.h"
+
+struct resize {
+    uint64_t address;
+    uint64_t bytes;       /* as the program asks for */
+    uint64_t block_bytes; /* of the block */
+    struct growth growth;
+    struct lane *lane;
+    struct heap *heap; /* set by block_find() */
+    struct block *block;
+};
+
+/* ---- In place ------------------------------------------------------------------------------ */
+
+/* The block has another size now. */
+static void size_note(const struct resize *resize, uint64_t before)
+{
+    struct block *block = resize->block;
+    struct counters *counters = &resize->lane->counters;
+    struct totals *totals = &resize->lane->pool->totals;
+    uint64_t now = block->node.size;
+    if (block->is_pinned)
+        atomic_fetch_add_explicit(&resize->heap->unmovable_bytes, now - before,
+                                  memory_order_relaxed);
+    if (now > before)
+        vmm__counters_grow(counters, totals, 0, now - before);
+    else
+        vmm__counters_shrink(counters, totals, 0, before - now);
+    if (resize->bytes > block->requested_bytes)
+        vmm__counters_grow(counters, totals, resize->bytes - block->requested_bytes, 0);
+    else
+        vmm__counters_shrink(counters, totals, block->requested_bytes - resize->bytes, 0);
+    block->requested_bytes = resize->bytes;
+}
+
+/* Whether other streams use the block. */
+static bool block_is_used(const struct resize *resize)
+{
+    return vmm__uses_has(&resize->lane->uses, resize->address);
+}
+
+/* A block in a view, and one that other streams use, keeps its bytes; without host memory any block does. */
+static void block_shrink(const struct resize *resize)
+{
+    struct error_line line;
+    uint64_t before = resize->block->node.size;
+    vmm__error_save(&line);
+    if (!resize->block->is_in_view && !block_is_used(resize))
+        (void)vmm__heap_shorten(resize->heap, resize->block, resize->block_bytes,
+                                vmm__timeline_now(&resize->lane->timeline));
+    vmm__error_restore(&line);
+    size_note(resize, before);
+}
+
+/* Creates memory behind the extent that ends with the block, or with a free block of free_bytes behind it. VMM__NO_FIT if
+ * the addresses there are too few. */
+static vmm_status extent_grow(struct vmm_cache *cache, const struct resize *resize,
+                              uint64_t free_bytes, uint64_t need_bytes)
+{
+    const struct arena *arena = &cache->vm.arena;
+    const struct block *next = resize->block->next;
+    uint64_t end = vmm__block_end(resize->block) + free_bytes;
+    if (next != NULL && (free_bytes == 0 || next->next != NULL))
+        return VMM__NO_FIT;
+    uint64_t granule = vmm__arena_granule(arena, end);
+    uint64_t bytes = vmm__align_up(need_bytes - free_bytes, arena->granule_bytes);
+    if (vmm__arena_room_after(arena, granule) < bytes >> arena->granule_shift)
+        return VMM__NO_FIT;
+    vmm_status status =
+        vmm__fill(cache, resize->heap, resize->block_bytes, granule, bytes >> arena->granule_shift);
+    if (status == VMM_OK && end == *resize->heap->home_end)
+        *resize->heap->home_end = end + bytes;
+    if (status != VMM_OK)
+        (void)vmm__limbo_drain(&cache->vm, NULL);
+    return status;
+}
+
+static vmm_status block_extend(struct vmm_cache *cache, const struct resize *resize)
+{
+    struct block *block = resize->block;
+    uint64_t before = block->node.size;
+    uint64_t need_bytes = resize->block_bytes - before;
+    bool has_free = block->next != NULL && block->next->state == BLOCK_FREE;
+    uint64_t free_bytes = has_free ? block->next->node.size : 0;
+    vmm_status status = VMM_OK;
+    if (block->is_in_view)
+        return VMM__NO_FIT;
+    if (free_bytes < need_bytes)
+        status = extent_grow(cache, resize, free_bytes, need_bytes);
+    if (status == VMM_OK)
+        status = vmm__heap_extend(resize->heap, block, need_bytes);
+    if (status == VMM_OK)
+        size_note(resize, before);
+    return status;
+}
+
+/* ---- Move ---------------------------------------------------------------------------------- */
+
+/*
+ * The new place of a block: granules for the bytes before its first chunk of its own, these chunks, and granules for the
+ * bytes after them and for what is new. The block begins inside the first granules, so that all stays adjacent.
+ */
+struct move {
+    struct memory_part *parts; /* the chunks that the block has alone */
+    uint64_t capacity;
+    uint32_t count;
+    uint64_t lead_bytes; /* of the block before them, and after them: to be copied */
+    uint64_t tail_bytes;
+    uint64_t own_bytes; /* theirs */
+    uint64_t to;        /* granule */
+    uint64_t granules;
+    uint64_t address; /* of the block */
+    uint32_t aliases;
+};
+
+/* Where a chunk's mapping begins that contains a granule: at its home, or a place. */
+static uint64_t mapping_first(const struct vm *vm, const struct chunk *chunk, uint64_t granule)
+{
+    if (vmm__chunk_is_home(chunk, granule))
+        return chunk->first;
+    uint64_t place = chunk->place;
+    while (granule - place >= chunk->granules)
+        place = vm->next_places[place];
+    return place;
+}
+
+/* Lists the chunks that the block has alone, which are adjacent in it. VMM__NO_FIT if there are none. */
+static vmm_status parts_list(const struct vm *vm, const struct block *block, struct move *move)
+{
+    const struct arena *arena = &vm->arena;
+    uint64_t at = vmm__arena_granule(arena, block->address);
+    uint64_t end = vmm__arena_granule(arena, vmm__block_end(block) - 1) + 1;
+    uint64_t own_from = 0;
+    *move = (struct move){ .capacity = end - at };
+    move->parts = vmm__host_alloc(move->capacity, sizeof *move->parts);
+    if (move->parts == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_resize: no host memory to list the chunks");
+    while (at < end) {
+        struct chunk *chunk = vmm__vm_chunk(vm, at);
+        uint64_t first = mapping_first(vm, chunk, at);
+        uint64_t address = vmm__arena_address(arena, first);
+        at = first + chunk->granules;
+        if (address < block->address || vmm__arena_address(arena, at) > vmm__block_end(block))
+            continue;
+        own_from = move->count == 0 ? address : own_from;
+        move->own_bytes += vmm__chunk_bytes(vm, chunk);
+        move->parts[move->count++] = (struct memory_part){ .chunk = chunk };
+    }
+    move->lead_bytes = own_from - block->address;
+    move->tail_bytes = block->node.size - move->lead_bytes - move->own_bytes;
+    return move->count == 0 ? VMM__NO_FIT : VMM_OK;
+}
+
+/* Chooses the new addresses. */
+static vmm_status place_choose(struct vmm_cache *cache, const struct resize *resize,
+                               struct move *move)
+{
+    struct arena *arena = &cache->vm.arena;
+    uint64_t lead = vmm__align_up(move->lead_bytes, arena->granule_bytes);
+    uint64_t rest = resize->block_bytes - move->lead_bytes - move->own_bytes;
+    uint64_t bytes = lead + move->own_bytes + vmm__align_up(rest, arena->granule_bytes);
+    move->granules = bytes >> arena->granule_shift;
+    vmm_status status = vmm__arena_find_row(arena, move->granules, &move->to);
+    if (status != VMM_OK)
+        return status;
+    move->address = vmm__arena_address(arena, move->to) + lead - move->lead_bytes;
+    uint64_t at = move->to + (lead >> arena->granule_shift);
+    for (uint32_t i = 0; i < move->count; i++) {
+        move->parts[i].granule = at;
+        at += move->parts[i].chunk->granules;
+    }
+    return VMM_OK;
+}
+
+/* Creates memory at the granules of the new place that no part has. */
+static vmm_status ends_fill(struct vmm_cache *cache, const struct resize *resize,
+                            const struct move *move)
+{
+    struct account *account = &resize->lane->pool->account;
+    uint32_t chunk_granules = vmm__target_chunk_granules(cache, resize->heap, resize->block_bytes);
+    uint64_t own_granules = move->own_bytes >> cache->vm.arena.granule_shift;
+    uint64_t first = move->parts[0].granule;
+    uint64_t end = move->to + move->granules;
+    vmm_status status = VMM_OK;
+    if (first > move->to)
+        status = vmm__range_map(&cache->vm, account, move->to, first - move->to, chunk_granules);
+    if (status == VMM_OK && first + own_granules < end)
+        status = vmm__range_map(&cache->vm, account, first + own_granules,
+                                end - first - own_granules, chunk_granules);
+    return status;
+}
+
+/* Copies the parts of chunks that the block shares. */
+static vmm_status ends_copy(struct vmm_cache *cache, const struct resize *resize,
+                            const struct move *move)
+{
+    vmm_stream stream = resize->lane->stream;
+    uint64_t tail = move->lead_bytes + move->own_bytes;
+    vmm_status status = VMM_OK;
+    if (move->lead_bytes > 0)
+        status = vmm__driver_copy(cache->driver, move->address, resize->address, move->lead_bytes,
+                                  stream);
+    if (status == VMM_OK && move->tail_bytes > 0)
+        status = vmm__driver_copy(cache->driver, move->address + tail, resize->address + tail,
+                                  move->tail_bytes, stream);
+    return status;
+}
+
+/* The records that a settle needs: each chunk that leaves the heap splits a free block. */
+static vmm_status records_keep(struct heap *heap, const struct move *move)
+{
+    vmm_status status = vmm__heap_records_keep(heap, (uint64_t)move->count + 8);
+    return status == VMM_OK ? vmm__views_open(heap) : status;
+}
+
+/* Frees the block, and gives the heap its chunks at their new addresses. Cannot fail after records_keep(). */
+static void move_settle(struct vmm_cache *cache, struct resize *resize, const struct move *move)
+{
+    struct vm *vm = &cache->vm;
+    struct heap *heap = resize->heap;
+    struct timeline *timeline = &resize->lane->timeline;
+    uint64_t epoch = vmm__timeline_now(timeline);
+    uint64_t before = resize->block->node.size;
+    uint64_t requested = resize->block->requested_bytes;
+    bool is_named = resize->block->is_named;
+    resize->block->is_named = false;
+    (void)vmm__heap_give(heap, resize->block, epoch);
+    for (uint32_t i = 0; i < move->count; i++) {
+        uint64_t home = vmm__chunk_address(vm, move->parts[i].chunk);
+        (void)vmm__heap_detach(heap, vmm__heap_cover(heap, home), home,
+                               vmm__chunk_bytes(vm, move->parts[i].chunk));
+    }
+    vmm__move_settle(vm, move->parts, move->count, move->aliases, timeline, epoch);
+    vmm__range_end(vm, move->to, move->granules);
+    (void)vmm__heap_attach(heap, vmm__arena_address(&vm->arena, move->to),
+                           move->granules << vm->arena.granule_shift, epoch);
+    resize->block = vmm__heap_take_at(heap, move->address, resize->block_bytes);
+    resize->block->requested_bytes = requested;
+    resize->block->is_named = is_named;
+    if (is_named)
+        vmm__names_move(&cache->directory.names, resize->address, move->address);
+    size_note(resize, before);
+    uint64_t copied_bytes = move->lead_bytes + move->tail_bytes;
+    atomic_fetch_add_explicit(&cache->resize_copied_bytes, copied_bytes, memory_order_relaxed);
+}
+
+/* Undoes what a failed move had created. Copies may be under way to it. */
+static void move_undo(struct vmm_cache *cache, const struct resize *resize, const struct move *move)
+{
+    struct timeline *timeline = &resize->lane->timeline;
+    uint64_t end = move->to + move->granules;
+    for (uint64_t at = move->to; at < end;) {
+        struct chunk *chunk = vmm__vm_chunk(&cache->vm, at);
+        at += chunk == NULL ? 1 : chunk->granules;
+        if (chunk != NULL && chunk->state == CHUNK_HELD)
+            vmm__limbo_put(&cache->vm, chunk, timeline, vmm__timeline_now(timeline));
+    }
+    vmm__move_cancel(&cache->vm, move->parts, move->count, move->aliases);
+}
+
+static vmm_status parts_move(struct vmm_cache *cache, struct resize *resize, struct move *move)
+{
+    vmm_status status = records_keep(resize->heap, move);
+    if (status == VMM_OK)
+        status = place_choose(cache, resize, move);
+    if (status != VMM_OK)
+        return status;
+    vmm__range_take(&cache->vm, move->to, move->granules);
+    status = vmm__move_begin(&cache->vm, move->parts, move->count, &move->aliases);
+    if (status != VMM_OK)
+        goto fail_begin;
+    status = ends_fill(cache, resize, move);
+    if (status == VMM_OK)
+        status = ends_copy(cache, resize, move);
+    if (status != VMM_OK)
+        goto fail_fill;
+    move_settle(cache, resize, move);
+    return VMM_OK;
+
+fail_fill:
+    move_undo(cache, resize, move);
+fail_begin:
+    vmm__range_end(&cache->vm, move->to, move->granules);
+    return status;
+}
+
+/* Whether the memory of a block may get other addresses. */
+static bool block_may_move(const struct vmm_cache *cache, const struct resize *resize)
+{
+    return cache->driver->has_aliases && !resize->block->is_pinned && !block_is_used(resize) &&
+           !vmm__lane_is_retained(resize->lane);
+}
+
+/* VMM__PENDING if no work can be submitted to the lane's stream. */
+static vmm_status stream_query(struct vmm_cache *cache, const struct lane *lane)
+{
+    bool is_captured = false;
+    if (vmm__timeline_has_ended(&lane->timeline))
+        return VMM__PENDING;
+    vmm_status status = vmm__driver_capturing(cache->driver, lane->stream, &is_captured);
+    return status == VMM_OK && is_captured ? VMM__PENDING : status;
+}
+
+static vmm_status block_move(struct vmm_cache *cache, struct resize *resize)
+{
+    struct move move;
+    if (!block_may_move(cache, resize))
+        return VMM__NO_FIT;
+    vmm_status status = parts_list(&cache->vm, resize->block, &move);
+    if (status == VMM_OK && move.lead_bytes + move.tail_bytes > 0)
+        status = stream_query(cache, resize->lane);
+    if (status == VMM__PENDING)
+        status = VMM__NO_FIT;
+    if (status == VMM_OK)
+        status = parts_move(cache, resize, &move);
+    vmm__host_free(move.parts, move.capacity * sizeof *move.parts);
+    return status;
+}
+
+/* ---- Both ---------------------------------------------------------------------------------- */
+
+/* Finds the block again: a reclaim step may have let other threads run, or moved its memory. */
+static vmm_status block_find(struct vmm_cache *cache, struct resize *resize)
+{
+    struct block_ref ref;
+    resize->heap = vmm__alloc_heap_of(cache, resize->address);
+    if (resize->heap == NULL || resize->heap->lane != resize->lane)
+        return VMM__NOT_FOUND;
+    if (!vmm__lane_find_live_locked(resize->lane, resize->heap, resize->address, &ref))
+        return vmm__block_ref_unknown("vmm_resize", resize->heap, resize->address);
+    resize->block = ref.block;
+    return resize->heap->is_small ? VMM__NO_FIT : VMM_OK;
+}
+
+static vmm_status resize_locked(struct vmm_cache *cache, struct resize *resize)
+{
+    vmm_status status = block_find(cache, resize);
+    if (status != VMM_OK)
+        return status;
+    if (resize->block_bytes <= resize->block->node.size) {
+        block_shrink(resize);
+        return VMM_OK;
+    }
+    resize->growth.bytes = resize->block_bytes - resize->block->node.size;
+    (void)vmm__limbo_drain(&cache->vm, NULL); /* old mappings may have the addresses */
+    status = block_extend(cache, resize);
+    return status == VMM__NO_FIT ? block_move(cache, resize) : status;
+}
+
+/* For a refill, which must not see an internal outcome as a failure: NULL in *out stands for VMM__NO_FIT. */
+static vmm_status resize_serve(struct vmm_cache *cache, void *context, void **out)
+{
+    struct resize *resize = context;
+    vmm_status status = resize_locked(cache, resize);
+    *out = NULL;
+    if (status == VMM_OK)
+        *out = (void *)(uintptr_t)resize->block->address;
+    return status == VMM__NO_FIT || status == VMM__NOT_FOUND ? VMM_OK : status;
+}
+
+vmm_status vmm__resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes, void **out)
+{
+    const struct heap *heap = vmm__alloc_heap_of(cache, address);
+    struct resize resize = { .address = address, .bytes = bytes };
+    resize.growth = (struct growth){ .serve = resize_serve, .context = &resize, .bytes = bytes };
+    void *found = NULL;
+    if (heap == NULL)
+        return VMM__NOT_FOUND;
+    /* a block of a large heap is never as small as one of a small heap */
+    uint64_t least_bytes = vmm__max(bytes, LANE_SMALL_LARGEST_BYTES + 1);
+    resize.block_bytes = vmm__cache_block_bytes(cache, least_bytes);
+    resize.lane = heap->lane;
+    vmm_status status = vmm__refill_growth(cache, heap->lane, &resize.growth, &found);
+    if (status == VMM_OK && found != NULL)
+        *out = found;
+    return status == VMM_OK && found == NULL ? VMM__NO_FIT : status;
+}

@@ -1,0 +1,308 @@
+/* Reserved blocks from vmm_reserve() to vmm_free(): see reserve.h. */
+#include "cache/reserve/reserve.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "cache/cache.h"
+
+/* The key of all uses of a block, in its own records: it has no other block. */
+enum { USES_KEY = 0 };
+
+/* ---- Find ---------------------------------------------------------------------------------- */
+
+struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    return (struct reserved *)vmm__map_find(&cache->reserves.map, address);
+}
+
+struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint64_t address)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    uint64_t granule = vmm__arena_granule(&cache->vm.arena, address);
+    struct reserved *block = cache->reserves.first;
+    while (block != NULL && granule - block->first >= block->granules)
+        block = block->next;
+    return block;
+}
+
+bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address)
+{
+    const struct arena *arena = &cache->vm.arena;
+    if (!vmm__arena_contains(arena, address) ||
+        vmm__directory_heap(&cache->directory, address) != NULL)
+        return false;
+    vmm__fair_lock(&cache->grow_lock);
+    bool has = vmm__reserved_find_locked(cache, address) != NULL;
+    vmm__fair_unlock(&cache->grow_lock);
+    return has;
+}
+
+struct chunk *vmm__reserved_chunk(const struct vmm_cache *cache, uint64_t granule, uint64_t limit,
+                                  uint64_t *end)
+{
+    struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
+    *end = granule + (chunk == NULL ? 1 : chunk->granules);
+    while (chunk == NULL && *end < limit && vmm__vm_chunk(&cache->vm, *end) == NULL)
+        (*end)++;
+    return chunk;
+}
+
+/* ---- Reserve ------------------------------------------------------------------------------- */
+
+static vmm_status asleep_check(const struct pool *pool)
+{
+    if (pool->phase == VMM_POOL_AWAKE)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_ASLEEP, "vmm_reserve: pool %s sleeps: wake it first", pool->name);
+}
+
+static vmm_status range_make(struct vmm_cache *cache, struct reserved *block)
+{
+    uint64_t granule;
+    (void)vmm__limbo_drain(&cache->vm, NULL); /* it may have addresses */
+    vmm_status status = vmm__arena_find_row(&cache->vm.arena, block->granules, &granule);
+    if (status != VMM_OK)
+        return status;
+    vmm__range_take(&cache->vm, granule, block->granules);
+    block->first = granule;
+    block->node.key = vmm__arena_address(&cache->vm.arena, granule);
+    return VMM_OK;
+}
+
+/* Adds a block to the records, and counts it as an allocation without memory. */
+static void block_add(struct vmm_cache *cache, struct reserved *block)
+{
+    struct lane *lane = block->lane;
+    vmm__map_add(&cache->reserves.map, &block->node);
+    block->next = cache->reserves.first;
+    cache->reserves.first = block;
+    lane->reserved_blocks++;
+    vmm__lanes_touch(&cache->lanes, lane);
+    vmm__cache_lane_lock_slow(cache, lane);
+    vmm__counters_alloc(&lane->counters, &lane->pool->totals, 0, 0);
+    vmm__biased_unlock(&lane->lock);
+}
+
+vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
+                        uint64_t unit_bytes, void **out)
+{
+    unsigned shift = cache->vm.arena.granule_shift;
+    struct reserved *block = vmm__host_alloc(1, sizeof *block);
+    if (block == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_reserve: no host memory for the block's record");
+    *block = (struct reserved){ .lane = lane,
+                                .bytes = bytes,
+                                .granules = vmm__align_up(bytes, unit_bytes) >> shift,
+                                .unit_granules = (uint32_t)(unit_bytes >> shift) };
+    vmm__uses_init(&block->uses);
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = asleep_check(lane->pool);
+    if (status == VMM_OK)
+        status = range_make(cache, block);
+    if (status == VMM_OK) {
+        block_add(cache, block);
+        *out = (void *)(uintptr_t)block->node.key;
+    }
+    vmm__fair_unlock(&cache->grow_lock);
+    if (status == VMM_OK)
+        vmm__error_restore(&line);
+    else
+        vmm__host_free(block, sizeof *block);
+    return status;
+}
+
+/* ---- Memory -------------------------------------------------------------------------------- */
+
+void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block, vmm_change_kind kind,
+                        const struct chunk *chunk)
+{
+    vmm__listener_call(&block->lane->large, kind, vmm__chunk_address(&cache->vm, chunk),
+                       vmm__chunk_bytes(&cache->vm, chunk));
+}
+
+void vmm__reserved_waits_drop(struct vmm_cache *cache, uint64_t granule, uint64_t count)
+{
+    uint64_t limit = granule + count;
+    for (uint64_t at = granule; at < limit;) {
+        struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
+        if (chunk == NULL || chunk->state != CHUNK_HELD)
+            continue;
+        vmm__limbo_waits_free(chunk->waits, true);
+        chunk->waits = NULL;
+    }
+}
+
+vmm_status vmm__reserved_waits_make(struct vmm_cache *cache, const struct reserved *block,
+                                    uint64_t granule, uint64_t count)
+{
+    vmm_status status = VMM_OK;
+    uint64_t limit = granule + count;
+    if (vmm__uses_count(&block->uses) == 0)
+        return VMM_OK;
+    for (uint64_t at = granule; at < limit && status == VMM_OK;) {
+        struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
+        if (chunk != NULL && chunk->state == CHUNK_HELD)
+            status = vmm__uses_waits(&block->uses, USES_KEY, &chunk->waits);
+    }
+    if (status != VMM_OK)
+        vmm__reserved_waits_drop(cache, granule, count);
+    return status;
+}
+
+void vmm__reserved_discard(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
+                           uint64_t count)
+{
+    struct timeline *timeline = &block->lane->timeline;
+    uint64_t limit = granule + count;
+    for (uint64_t at = granule; at < limit;) {
+        struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
+        if (chunk == NULL || chunk->state != CHUNK_HELD)
+            continue;
+        vmm__reserved_tell(cache, block, VMM_CHANGE_UNMAP, chunk);
+        block->committed_granules -= chunk->granules;
+        vmm__limbo_put_waiting(&cache->vm, chunk, timeline, vmm__timeline_now(timeline),
+                               chunk->waits);
+    }
+}
+
+/* ---- Free ---------------------------------------------------------------------------------- */
+
+/* Frees the record of a block without memory in use. */
+static void block_close(struct vmm_cache *cache, struct reserved *block)
+{
+    struct reserved **link = &cache->reserves.first;
+    while (*link != block)
+        link = &(*link)->next;
+    *link = block->next;
+    vmm__range_end(&cache->vm, block->first, block->granules);
+    block->lane->reserved_blocks--;
+    vmm__heap_drained_push(&block->lane->large);
+    vmm__uses_forget_all(&block->uses);
+    vmm__host_free(block, sizeof *block);
+}
+
+static void memory_discard(struct vmm_cache *cache, struct reserved *block)
+{
+    vmm__biased_lock(&block->lane->lock);
+    vmm__reserved_discard(cache, block, block->first, block->granules);
+    vmm__biased_unlock(&block->lane->lock);
+}
+
+/* From now on the program does not have the block. */
+static void block_uncount(struct vmm_cache *cache, struct reserved *block)
+{
+    struct lane *lane = block->lane;
+    uint64_t bytes = block->committed_granules << cache->vm.arena.granule_shift;
+    vmm__map_remove(&cache->reserves.map, &block->node);
+    vmm__names_drop(&cache->directory.names, block->node.key);
+    block->is_freed = true;
+    block->is_pinned = false;
+    vmm__cache_lane_lock_slow(cache, lane);
+    vmm__counters_free(&lane->counters, &lane->pool->totals, bytes, bytes);
+    vmm__biased_unlock(&lane->lock);
+}
+
+static vmm_status free_locked(struct vmm_cache *cache, uint64_t address)
+{
+    struct reserved *block = vmm__reserved_find_locked(cache, address);
+    if (block == NULL)
+        return VMM__NOT_FOUND;
+    bool stays = vmm__lane_is_retained(block->lane);
+    if (!stays) {
+        vmm_status status = vmm__reserved_waits_make(cache, block, block->first, block->granules);
+        if (status != VMM_OK)
+            return status;
+    }
+    block_uncount(cache, block);
+    if (stays)
+        return VMM_OK;
+    struct error_line line;
+    vmm__error_save(&line);
+    memory_discard(cache, block);
+    block_close(cache, block);
+    (void)vmm__limbo_drain(&cache->vm, NULL); /* what work uses stays there */
+    vmm__cache_lanes_vacate(cache);
+    vmm__error_restore(&line);
+    return VMM_OK;
+}
+
+vmm_status vmm__reserved_free(struct vmm_cache *cache, uint64_t address)
+{
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = free_locked(cache, address);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status;
+}
+
+void vmm__reserves_leave_locked(struct vmm_cache *cache)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    struct reserved *next;
+    for (struct reserved *block = cache->reserves.first; block != NULL; block = next) {
+        next = block->next;
+        if (!block->is_freed || vmm__lane_is_retained(block->lane))
+            continue;
+        memory_discard(cache, block);
+        block_close(cache, block);
+    }
+}
+
+void vmm__reserves_fini(struct reserves *reserves)
+{
+    vmm__map_clear(&reserves->map, NULL);
+    while (reserves->first != NULL) {
+        struct reserved *block = reserves->first;
+        reserves->first = block->next;
+        vmm__uses_fini(&block->uses);
+        vmm__host_free(block, sizeof *block);
+    }
+}
+
+/* ---- Names, pins and uses ------------------------------------------------------------------ */
+
+vmm_status vmm__reserved_name(struct vmm_cache *cache, uint64_t address, const char *text)
+{
+    struct block_names *names = &cache->directory.names;
+    vmm_status status = VMM_OK;
+    vmm__fair_lock(&cache->grow_lock);
+    if (vmm__reserved_find_locked(cache, address) == NULL)
+        status = VMM__NOT_FOUND;
+    else if (text != NULL)
+        status = vmm__names_set(names, address, text);
+    else
+        vmm__names_drop(names, address);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status;
+}
+
+vmm_status vmm__reserved_pin(struct vmm_cache *cache, uint64_t address, bool is_pinned)
+{
+    vmm__fair_lock(&cache->grow_lock);
+    struct reserved *block = vmm__reserved_find_locked(cache, address);
+    if (block != NULL)
+        block->is_pinned = is_pinned;
+    vmm__fair_unlock(&cache->grow_lock);
+    return block == NULL ? VMM__NOT_FOUND : VMM_OK;
+}
+
+/* A stream has a timeline in each pool. */
+static bool is_own(const struct reserved *block, const struct timeline *other)
+{
+    const struct timeline *own = &block->lane->timeline;
+    return other == own || (other->stream == own->stream && !vmm__timeline_has_ended(own));
+}
+
+vmm_status vmm__reserved_use(struct vmm_cache *cache, uint64_t address, struct timeline *timeline)
+{
+    vmm_status status = VMM_OK;
+    vmm__fair_lock(&cache->grow_lock);
+    struct reserved *block = vmm__reserved_find_locked(cache, address);
+    if (block == NULL)
+        status = VMM__NOT_FOUND;
+    else if (timeline != NULL && !is_own(block, timeline))
+        status = vmm__uses_add(&block->uses, USES_KEY, timeline);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status;
+}

@@ -1,0 +1,91 @@
+/*
+ * Reserved blocks: addresses of a lane that get and lose physical memory in units (vmm_reserve()); see also alloc/commit.h.
+ *
+ * A reserved block is a range (vm/vm.h). A unit with memory is one chunk. No heap owns its granules, so the alloc and
+ * free paths, views and compaction never see it: a call that finds no heap at an address looks here.
+ *
+ * Owns: the records of reserved blocks. Invariants:
+ *  1. a chunk in the range is in use, or in limbo after a decommit; both keep their addresses;
+ *  2. committed_granules counts those in use; the lane's counters have them as one allocation;
+ *  3. the map has exactly the blocks that the program has not freed, by address;
+ *  4. a freed block stays, with its memory, only while its pool is retained;
+ *  5. a lane's reserved_blocks is the number of its blocks here.
+ * May be called by: cache, debug, api. Locks: the grow lock guards all of it; changes of memory also take the lane's
+ * lock, for its counters and the listener. Functions that do not end in _locked take both.
+ */
+#ifndef VMM_CACHE_RESERVE_RESERVE_H
+#define VMM_CACHE_RESERVE_RESERVE_H
+
+#include "lane/lanes.h"
+
+struct vmm_cache;
+
+struct reserved {
+    struct map_node node;  /* first member; its key is the address */
+    struct reserved *next; /* all of the cache */
+    struct lane *lane;
+    uint64_t first; /* granule */
+    uint64_t granules;
+    uint64_t bytes; /* as the program asked for */
+    uint64_t committed_granules;
+    uint32_t unit_granules;
+    bool is_pinned;
+    bool is_freed;
+    struct uses uses; /* of streams that vmm_record_stream() named, under the key 0 */
+};
+
+struct reserves {
+    struct map map;
+    struct reserved *first;
+};
+
+/* Frees the records; the cache ends. */
+void vmm__reserves_fini(struct reserves *reserves);
+
+/* See vmm_reserve(). `lane` is the stream's in the pool. */
+vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
+                        uint64_t unit_bytes, void **out);
+
+/* These return VMM__NOT_FOUND if no reserved block starts at the address. */
+vmm_status vmm__reserved_resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes,
+                                void **out);
+vmm_status vmm__reserved_free(struct vmm_cache *cache, uint64_t address);
+vmm_status vmm__reserved_name(struct vmm_cache *cache, uint64_t address, const char *text);
+vmm_status vmm__reserved_pin(struct vmm_cache *cache, uint64_t address, bool is_pinned);
+
+/* timeline NULL: only checks that there is such a block. */
+vmm_status vmm__reserved_use(struct vmm_cache *cache, uint64_t address, struct timeline *timeline);
+
+/* Whether a reserved block starts at an address. Takes the grow lock only if no heap owns the address. */
+bool vmm__reserved_has(struct vmm_cache *cache, uint64_t address);
+
+/* The block, freed or not, whose range contains an address; NULL: none. */
+struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint64_t address);
+
+/* Gives the memory of freed blocks back whose pools are no longer retained. The host has waited for the device. */
+void vmm__reserves_leave_locked(struct vmm_cache *cache);
+
+/* ---- For this module and alloc/commit.c -------------------------------------------------- */
+
+struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address);
+
+/* Gives each chunk in use of `count` granules a list of waits for the other streams that use the block. ERR_HOST_OOM;
+ * then none has one. The caller puts the chunks, or their old mappings, into limbo. */
+vmm_status vmm__reserved_waits_make(struct vmm_cache *cache, const struct reserved *block,
+                                    uint64_t granule, uint64_t count);
+void vmm__reserved_waits_drop(struct vmm_cache *cache, uint64_t granule, uint64_t count);
+
+/* Puts the chunks in use of `count` granules, which have their waits, into limbo. The caller holds the lane's lock. */
+void vmm__reserved_discard(struct vmm_cache *cache, struct reserved *block, uint64_t granule,
+                           uint64_t count);
+
+/* The chunk of a block at a granule, in use or in limbo; NULL: there is no memory. *end: the granule after the chunk, or
+ * after the granules without memory, at most `limit`. */
+struct chunk *vmm__reserved_chunk(const struct vmm_cache *cache, uint64_t granule, uint64_t limit,
+                                  uint64_t *end);
+
+/* Reports memory of a block to the listener. */
+void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block, vmm_change_kind kind,
+                        const struct chunk *chunk);
+
+#endif

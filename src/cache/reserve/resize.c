@@ -1,0 +1,181 @@
+/* Reserved blocks of another size: see reserve.h. Their memory is never copied. */
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "cache/cache.h"
+#include "cache/reserve/reserve.h"
+
+/* One resize in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
+enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
+
+static vmm_status resize_refuse(const struct reserved *block, vmm_status status, const char *why)
+{
+    return vmm__error(status, "vmm_resize: the block at 0x%llx cannot %s",
+                      (unsigned long long)block->node.key, why);
+}
+
+/* Gives up the granules beyond `count`. */
+static vmm_status block_shrink(struct vmm_cache *cache, struct reserved *block, uint64_t count)
+{
+    struct lane *lane = block->lane;
+    uint64_t from = block->first + count;
+    uint64_t left = block->granules - count;
+    uint64_t before = block->committed_granules;
+    if (left == 0)
+        return VMM_OK;
+    if (block->is_pinned || vmm__lane_is_retained(lane))
+        return resize_refuse(block, VMM_ERR_INVALID_ARGUMENT,
+                             "shrink: it is pinned, or its pool is retained");
+    vmm_status status = vmm__reserved_waits_make(cache, block, from, left);
+    if (status != VMM_OK)
+        return status;
+    vmm__cache_lane_lock_slow(cache, lane);
+    vmm__reserved_discard(cache, block, from, left);
+    uint64_t bytes = (before - block->committed_granules) << cache->vm.arena.granule_shift;
+    vmm__counters_shrink(&lane->counters, &lane->pool->totals, bytes, bytes);
+    vmm__biased_unlock(&lane->lock);
+    block->granules = count;
+    vmm__range_end(&cache->vm, from, left);
+    return VMM_OK;
+}
+
+/* ---- Move ---------------------------------------------------------------------------------- */
+
+/* The chunks in use of a block, and where they go. */
+struct parts {
+    struct memory_part *list;
+    uint32_t count;
+    uint64_t capacity;
+};
+
+static vmm_status parts_list(struct vmm_cache *cache, const struct reserved *block, uint64_t to,
+                             struct parts *parts)
+{
+    uint64_t limit = block->first + block->granules;
+    *parts = (struct parts){ .capacity = block->granules / block->unit_granules };
+    parts->list = vmm__host_alloc(parts->capacity, sizeof *parts->list);
+    if (parts->list == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_resize: no host memory to list the chunks");
+    for (uint64_t at = block->first; at < limit;) {
+        struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
+        if (chunk != NULL && chunk->state == CHUNK_HELD)
+            parts->list[parts->count++] =
+                (struct memory_part){ .chunk = chunk, .granule = chunk->first - block->first + to };
+    }
+    return VMM_OK;
+}
+
+static void parts_free(struct parts *parts)
+{
+    vmm__host_free(parts->list, parts->capacity * sizeof *parts->list);
+}
+
+static void parts_tell(struct vmm_cache *cache, const struct reserved *block,
+                       const struct parts *parts, vmm_change_kind kind)
+{
+    for (uint32_t i = 0; i < parts->count; i++)
+        vmm__reserved_tell(cache, block, kind, parts->list[i].chunk);
+}
+
+/* Makes `to` the range of the block. Cannot fail. */
+static void move_settle(struct vmm_cache *cache, struct reserved *block, const struct parts *parts,
+                        uint32_t aliases, uint64_t to, uint64_t count)
+{
+    struct timeline *timeline = &block->lane->timeline;
+    vmm__biased_lock(&block->lane->lock);
+    parts_tell(cache, block, parts, VMM_CHANGE_UNMAP);
+    vmm__move_settle(&cache->vm, parts->list, parts->count, aliases, timeline,
+                     vmm__timeline_now(timeline));
+    parts_tell(cache, block, parts, VMM_CHANGE_MAP);
+    vmm__biased_unlock(&block->lane->lock);
+    vmm__range_end(&cache->vm, block->first, block->granules);
+    vmm__map_remove(&cache->reserves.map, &block->node);
+    uint64_t address = vmm__arena_address(&cache->vm.arena, to);
+    vmm__names_move(&cache->directory.names, block->node.key, address);
+    block->first = to;
+    block->granules = count;
+    block->node.key = address;
+    vmm__map_add(&cache->reserves.map, &block->node);
+}
+
+static vmm_status parts_move(struct vmm_cache *cache, struct reserved *block,
+                             const struct parts *parts, uint64_t to, uint64_t count)
+{
+    uint32_t aliases;
+    vmm_status status = vmm__reserved_waits_make(cache, block, block->first, block->granules);
+    if (status != VMM_OK)
+        return status;
+    vmm__range_take(&cache->vm, to, count);
+    status = vmm__move_begin(&cache->vm, parts->list, parts->count, &aliases);
+    if (status == VMM_OK) {
+        move_settle(cache, block, parts, aliases, to, count);
+        return VMM_OK;
+    }
+    vmm__range_end(&cache->vm, to, count);
+    vmm__reserved_waits_drop(cache, block->first, block->granules);
+    return status;
+}
+
+/* Maps the chunks of a block at a larger range. */
+static vmm_status block_move(struct vmm_cache *cache, struct reserved *block, uint64_t count)
+{
+    uint64_t to;
+    struct parts parts;
+    if (block->is_pinned || vmm__lane_is_retained(block->lane))
+        return resize_refuse(block, VMM_ERR_INVALID_ARGUMENT,
+                             "move: it is pinned, or its pool is retained");
+    if (!cache->driver->has_aliases)
+        return resize_refuse(block, VMM_ERR_UNSUPPORTED,
+                             "move: the driver maps memory at one address only");
+    vmm_status status = vmm__arena_find_row(&cache->vm.arena, count, &to);
+    if (status == VMM_OK)
+        status = parts_list(cache, block, to, &parts);
+    if (status != VMM_OK)
+        return status;
+    status = parts_move(cache, block, &parts, to, count);
+    parts_free(&parts);
+    return status;
+}
+
+static vmm_status resize_locked(struct vmm_cache *cache, struct reserved *block, uint64_t bytes)
+{
+    const struct arena *arena = &cache->vm.arena;
+    uint64_t unit_bytes = (uint64_t)block->unit_granules << arena->granule_shift;
+    uint64_t rounded;
+    if (!vmm__align_up_checked(bytes, unit_bytes, &rounded) || rounded > arena->limit_bytes)
+        return vmm__error(VMM_ERR_ADDRESS_SPACE,
+                          "vmm_resize: %llu bytes are more than the arena has: see arena_bytes",
+                          (unsigned long long)bytes);
+    uint64_t count = rounded >> arena->granule_shift;
+    uint64_t end = block->first + block->granules;
+    vmm_status status = VMM_OK;
+    (void)vmm__limbo_drain(&cache->vm, NULL); /* old mappings may have the addresses */
+    if (count <= block->granules) {
+        status = block_shrink(cache, block, count);
+    } else if (vmm__arena_room_after(arena, end) >= count - block->granules) {
+        vmm__range_take(&cache->vm, end, count - block->granules);
+        block->granules = count;
+    } else {
+        status = block_move(cache, block, count);
+    }
+    if (status == VMM_OK)
+        block->bytes = bytes;
+    return status;
+}
+
+vmm_status vmm__reserved_resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes,
+                                void **out)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__fair_lock(&cache->grow_lock);
+    struct reserved *block = vmm__reserved_find_locked(cache, address);
+    vmm_status status = block == NULL ? VMM__NOT_FOUND : resize_locked(cache, block, bytes);
+    if (status == VMM_OK) {
+        vmm__error_restore(&line);
+        *out = (void *)(uintptr_t)block->node.key;
+    }
+    if (status != VMM__NOT_FOUND)
+        status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status;
+}

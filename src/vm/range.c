@@ -1,0 +1,156 @@
+/* Ranges, and moves of chunks to other addresses: see vm.h. */
+#include "base/arith.h"
+#include "base/error.h"
+#include "vm/vm.h"
+
+/* ---- Ranges -------------------------------------------------------------------------------- */
+
+void vmm__range_take(struct vm *vm, uint64_t granule, uint64_t count)
+{
+    vmm__arena_take(&vm->arena, granule, count);
+    vm->range_granules += count;
+}
+
+/* Puts the first `done` granules of a failed mapping into limbo, and releases what the driver takes back. */
+static void range_undo(struct vm *vm, uint64_t granule, uint64_t done)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    vmm__vm_discard(vm, granule, done, NULL, 0);
+    (void)vmm__limbo_drain(vm, NULL);
+    vmm__error_restore(&line);
+}
+
+vmm_status vmm__range_map(struct vm *vm, struct account *account, uint64_t granule, uint64_t count,
+                          uint32_t chunk_granules)
+{
+    vmm_status status = vmm__account_check(vm, account, count << vm->arena.granule_shift);
+    uint64_t done = 0;
+    while (done < count && status == VMM_OK) {
+        uint32_t granules = (uint32_t)vmm__min(chunk_granules, count - done);
+        status = vmm__chunk_open(vm, account, granule + done, granules);
+        if (status != VMM_OK)
+            break;
+        vmm__vm_chunk(vm, granule + done)->keeps_addresses = true;
+        done += granules;
+    }
+    if (status == VMM_OK)
+        status = vmm__vm_access(vm, granule, count);
+    if (status != VMM_OK)
+        range_undo(vm, granule, done);
+    return status;
+}
+
+void vmm__range_end(struct vm *vm, uint64_t granule, uint64_t count)
+{
+    vm->range_granules -= count;
+    uint64_t end = granule + count;
+    uint64_t free_from = granule;
+    for (uint64_t at = granule; at < end;) {
+        struct chunk *chunk = vmm__vm_chunk(vm, at);
+        if (chunk == NULL) {
+            at++;
+            continue;
+        }
+        chunk->keeps_addresses = false;
+        if (free_from < at)
+            vmm__arena_give(&vm->arena, free_from, at - free_from);
+        at += chunk->granules;
+        free_from = at;
+    }
+    if (free_from < end)
+        vmm__arena_give(&vm->arena, free_from, end - free_from);
+}
+
+/* ---- Moves --------------------------------------------------------------------------------- */
+
+/* Turns a mapping of a chunk's handle at a granule into an alias, which the caller puts into limbo. */
+static struct chunk *alias_make(struct vm *vm, uint32_t id, const struct chunk *chunk,
+                                uint64_t granule)
+{
+    struct chunk *alias = &vm->records[id];
+    *alias = (struct chunk){ .first = granule,
+                             .place = NO_GRANULE,
+                             .granules = chunk->granules,
+                             .state = CHUNK_HELD,
+                             .is_mapped = true,
+                             .is_alias = true };
+    vmm__chunk_page_home(vm, alias, id);
+    return alias;
+}
+
+static vmm_status part_map(struct vm *vm, const struct memory_part *part)
+{
+    if (!part->chunk->is_mapped)
+        return vmm__error(VMM_ERR_DRIVER, "vm: chunk %u is remap pending",
+                          vmm__chunk_id(vm, part->chunk));
+    return vmm__driver_map(vm->driver, vmm__arena_address(&vm->arena, part->granule),
+                           vmm__chunk_bytes(vm, part->chunk), part->chunk->handle);
+}
+
+/* Gives access to the parts, with one call for those that are adjacent. */
+static vmm_status parts_access(struct vm *vm, const struct memory_part *parts, uint32_t count)
+{
+    vmm_status status = VMM_OK;
+    for (uint32_t i = 0; i < count && status == VMM_OK;) {
+        uint64_t first = parts[i].granule;
+        uint64_t end = first;
+        for (; i < count && parts[i].granule == end; i++)
+            end += parts[i].chunk->granules;
+        status = vmm__vm_access(vm, first, end - first);
+    }
+    return status;
+}
+
+vmm_status vmm__move_begin(struct vm *vm, const struct memory_part *parts, uint32_t count,
+                           uint32_t *aliases)
+{
+    uint32_t done = 0;
+    vmm_status status = vmm__aliases_take(vm, count, aliases);
+    if (status != VMM_OK)
+        return status;
+    while (done < count && status == VMM_OK) {
+        status = part_map(vm, &parts[done]);
+        done += status == VMM_OK ? 1 : 0;
+    }
+    if (status == VMM_OK)
+        status = parts_access(vm, parts, count);
+    if (status != VMM_OK)
+        vmm__move_cancel(vm, parts, done, *aliases);
+    return status;
+}
+
+/* The drain releases the new mappings before any older one can be: CUDA could otherwise not map the handle again. */
+void vmm__move_cancel(struct vm *vm, const struct memory_part *parts, uint32_t count,
+                      uint32_t aliases)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t next = vm->records[aliases].next;
+        struct chunk *alias = alias_make(vm, aliases, parts[i].chunk, parts[i].granule);
+        alias->keeps_addresses = true;
+        vmm__limbo_put(vm, alias, NULL, 0);
+        aliases = next;
+    }
+    vmm__aliases_drop(vm, aliases);
+    (void)vmm__limbo_drain(vm, NULL);
+    vmm__error_restore(&line);
+}
+
+void vmm__move_settle(struct vm *vm, const struct memory_part *parts, uint32_t count,
+                      uint32_t aliases, struct timeline *timeline, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct chunk *chunk = parts[i].chunk;
+        uint32_t next = vm->records[aliases].next;
+        struct chunk *alias = alias_make(vm, aliases, chunk, chunk->first);
+        alias->keeps_addresses = chunk->keeps_addresses;
+        vmm__limbo_put_waiting(vm, alias, timeline, epoch, chunk->waits);
+        aliases = next;
+        chunk->waits = NULL;
+        chunk->keeps_addresses = true;
+        chunk->first = parts[i].granule;
+        vmm__chunk_page_home(vm, chunk, vmm__chunk_id(vm, chunk));
+    }
+}

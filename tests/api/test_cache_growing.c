@@ -1,0 +1,788 @@
+/* Blocks that grow: reserved ones, resized ones, and aligned ones. */
+#define _GNU_SOURCE
+#include "support/cache_support.h"
+
+#include "driver/sim/sim.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define UNIT (2 * MIB)
+
+static vmm_pool *pool_of(struct cache_test *test)
+{
+    return vmm_cache_pool(test->cache);
+}
+
+static void *block_reserve(struct cache_test *test, size_t bytes, size_t unit, unsigned stream)
+{
+    void *block = NULL;
+    assert_ok(vmm_reserve(pool_of(test), bytes, unit, test->streams[stream], &block));
+    return block;
+}
+
+static void commit(struct cache_test *test, void *block, size_t offset, size_t bytes)
+{
+    assert_ok(vmm_commit(test->cache, block, offset, bytes));
+}
+
+static void decommit(struct cache_test *test, void *block, size_t offset, size_t bytes)
+{
+    assert_ok(vmm_decommit(test->cache, block, offset, bytes));
+}
+
+static void *block_resize(struct cache_test *test, void *block, size_t bytes)
+{
+    assert_ok(vmm_resize(test->cache, block, bytes, &block));
+    return block;
+}
+
+static void *at(void *block, size_t offset)
+{
+    return (char *)block + offset;
+}
+
+/* ---- Reserved blocks ------------------------------------------------------------------------ */
+
+CACHE_TEST(addresses_need_no_memory)
+{
+    void *block = block_reserve(test, 64 * GIB, 0, 0);
+    vmm_stats stats = cache_stats(test);
+    assert_int_equal(stats.reserved_bytes.current, 0);
+    assert_int_equal(stats.active_bytes.current, 0);
+    assert_int_equal(stats.allocations.current, 1);
+    vmm_item item = VMM_ITEM_INIT;
+    assert_ok(vmm_find(test->cache, at(block, 63 * GIB), &item));
+    assert_ptr_equal((void *)(uintptr_t)item.address, block);
+    assert_int_equal(item.bytes, 64 * GIB);
+    assert_true(item.is_reserved);
+    cache_verify(test);
+    block_free(test, block);
+    assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_find(test->cache, block, &item), VMM_ERR_UNKNOWN_POINTER);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(committed_memory_counts_and_holds_contents)
+{
+    void *block = block_reserve(test, 64 * MIB, 4 * MIB, 1);
+    commit(test, block, 0, 8 * MIB);
+    commit(test, block, 16 * MIB, 4 * MIB);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 12 * MIB);
+    assert_int_equal(cache_stats(test).active_bytes.current, 12 * MIB);
+    assert_int_equal(cache_stats(test).chunks.current, 3);
+    block_fill(test, block, 8 * MIB, 1, 1);
+    block_fill(test, at(block, 16 * MIB), 4 * MIB, 2, 1);
+    commit(test, block, 0, 20 * MIB); /* what is there stays */
+    block_check(test, block, 8 * MIB, 1, 1);
+    block_check(test, at(block, 16 * MIB), 4 * MIB, 2, 1);
+    assert_int_equal(cache_stats(test).active_bytes.current, 20 * MIB);
+    cache_verify(test);
+    work_verify(test);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(decommitted_memory_goes_after_its_work)
+{
+    void *block = block_reserve(test, 16 * MIB, 0, 1);
+    commit(test, block, 0, 8 * MIB);
+    bool is_certain = flight_begin(test, block, 8 * MIB, 1);
+    decommit(test, block, 0, 4 * MIB);
+    vmm_stats stats = cache_stats(test);
+    assert_int_equal(stats.active_bytes.current, 4 * MIB);
+    if (is_certain) {
+        assert_int_equal(stats.reserved_bytes.current, 8 * MIB);
+        assert_int_equal(stats.limbo_bytes, 4 * MIB);
+        cache_verify(test);
+    }
+    flight_end(test);
+    (void)cache_trim(test, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 4 * MIB);
+    cache_verify(test);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_commit_cancels_a_decommit)
+{
+    void *block = block_reserve(test, 16 * MIB, 0, 1);
+    commit(test, block, 0, 8 * MIB);
+    bool is_certain = flight_begin(test, block, 8 * MIB, 1);
+    uint64_t creates = cache_stats(test).create_calls;
+    decommit(test, block, 0, 8 * MIB);
+    commit(test, block, 2 * MIB, 4 * MIB);
+    if (is_certain)
+        assert_int_equal(cache_stats(test).create_calls, creates);
+    cache_verify(test);
+    block_fill(test, at(block, 2 * MIB), 4 * MIB, 9, 1);
+    block_check(test, at(block, 2 * MIB), 4 * MIB, 9, 1);
+    flight_end(test);
+    (void)cache_trim(test, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 4 * MIB);
+    assert_int_equal(cache_stats(test).limbo_bytes, 0);
+    cache_verify(test);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_decommit_waits_for_the_other_streams_of_a_block)
+{
+    void *block = block_reserve(test, 16 * MIB, 0, 1);
+    commit(test, block, 0, 4 * MIB);
+    block_use(test, block, 2);
+    bool is_certain = flight_begin(test, block, 4 * MIB, 2);
+    decommit(test, block, 0, 2 * MIB);
+    block_free(test, block);
+    if (is_certain) {
+        assert_int_equal(cache_trim(test, 0), 0);
+        assert_int_equal(cache_stats(test).limbo_bytes, 4 * MIB);
+    }
+    flight_end(test);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(bad_parts_are_refused_with_a_line)
+{
+    void *block = block_reserve(test, 10 * MIB, 4 * MIB, 1); /* three units */
+    void *plain = block_alloc(test, 4 * MIB, 1);
+    assert_status(vmm_commit(test->cache, block, 2 * MIB, 4 * MIB), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "units"));
+    assert_status(vmm_commit(test->cache, block, 0, 2 * MIB), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_commit(test->cache, block, 8 * MIB, 8 * MIB), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "beyond"));
+    assert_status(vmm_commit(test->cache, block, SIZE_MAX - 4 * MIB + 1, 8 * MIB),
+                  VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_decommit(test->cache, block, 12 * MIB, 4 * MIB), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_commit(test->cache, plain, 0, 4 * MIB), VMM_ERR_UNKNOWN_POINTER);
+    assert_non_null(strstr(vmm_last_error(), "vmm_reserve"));
+    assert_status(vmm_commit(test->cache, at(block, 4 * MIB), 0, 4 * MIB), VMM_ERR_UNKNOWN_POINTER);
+    assert_status(vmm_commit(test->cache, NULL, 0, 0), VMM_ERR_UNKNOWN_POINTER);
+    uint64_t creates = cache_stats(test).create_calls;
+    commit(test, block, 8 * MIB, 4 * MIB); /* the last unit has all of its bytes */
+    commit(test, block, 12 * MIB, 0);
+    assert_int_equal(cache_stats(test).create_calls, creates + 1);
+    block_free(test, block);
+    block_free(test, plain);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(bad_reservations_are_refused_with_a_line)
+{
+    void *out = test;
+    assert_status(vmm_reserve(pool_of(test), 0, 0, NULL, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_reserve(pool_of(test), MIB, 3 * MIB, NULL, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_reserve(pool_of(test), SIZE_MAX, 0, NULL, &out), VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm_reserve(pool_of(test), MIB, (size_t)1 << 63, NULL, &out),
+                  VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm_reserve(pool_of(test), MIB, 0, NULL, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_reserve((vmm_pool *)test, MIB, 0, NULL, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_ptr_equal(out, test);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_commit_stays_below_the_limits_and_takes_idle_memory)
+{
+    void *block = block_reserve(test, 2 * CACHE_LIMIT, 0, 1);
+    block_free(test, block_alloc(test, 64 * MIB, 2)); /* stays idle */
+    commit(test, block, 0, CACHE_LIMIT);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, CACHE_LIMIT);
+    assert_status(vmm_commit(test->cache, block, CACHE_LIMIT - UNIT, 2 * UNIT), VMM_ERR_DEVICE_OOM);
+    assert_non_null(strstr(vmm_last_error(), "limit"));
+    assert_int_equal(cache_stats(test).active_bytes.current, CACHE_LIMIT);
+    cache_verify(test);
+    decommit(test, block, 0, 2 * UNIT);
+    commit(test, block, CACHE_LIMIT, 2 * UNIT);
+    assert_ok(vmm_pool_limit_set(pool_of(test), CACHE_LIMIT - UNIT));
+    decommit(test, block, 2 * UNIT, UNIT);
+    assert_status(vmm_commit(test->cache, block, 0, UNIT), VMM_ERR_DEVICE_OOM);
+    assert_non_null(strstr(vmm_last_error(), "pool default"));
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(memory_that_a_commit_adds_is_cleared_on_request)
+{
+    cache_restart_with(test, .zero = VMM_ON);
+    void *block = block_reserve(test, 8 * MIB, 0, 1);
+    commit(test, block, 0, 4 * MIB);
+    unsigned char bytes[64];
+    struct driver_piece piece = { (uintptr_t)block + 3 * MIB, sizeof bytes, bytes };
+    assert_ok(vmm__driver_read(test->driver, &piece, 1, test->streams[1]));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        assert_int_equal(bytes[i], 0);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_reserved_block_moves_without_a_copy)
+{
+    void *block = block_reserve(test, 8 * MIB, 0, 1);
+    commit(test, block, 0, 4 * MIB);
+    commit(test, block, 6 * MIB, 2 * MIB);
+    block_fill(test, block, 4 * MIB, 1, 1);
+    block_fill(test, at(block, 6 * MIB), 2 * MIB, 2, 1);
+    void *last = block;
+    unsigned moves = 0;
+    for (size_t bytes = 10 * MIB; bytes <= 512 * MIB; bytes += 10 * MIB) {
+        block = block_resize(test, block, bytes);
+        moves += block != last;
+        last = block;
+    }
+    assert_true(moves <= 7);
+    block_check(test, block, 4 * MIB, 1, 1);
+    block_check(test, at(block, 6 * MIB), 2 * MIB, 2, 1);
+    assert_int_equal(cache_stats(test).resize_copied_bytes, 0);
+    assert_int_equal(cache_stats(test).active_bytes.current, 6 * MIB);
+    commit(test, block, 500 * MIB, 2 * MIB);
+    work_verify(test);
+    cache_verify(test);
+    assert_ptr_equal(block_resize(test, block, 5 * MIB), block);
+    assert_int_equal(cache_stats(test).active_bytes.current, 4 * MIB);
+    assert_status(vmm_commit(test->cache, block, 6 * MIB, 2 * MIB), VMM_ERR_INVALID_ARGUMENT);
+    block_check(test, block, 4 * MIB, 1, 1);
+    work_verify(test);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+/* Fills the addresses behind a reserved block, so that it must move. */
+static void *block_enclose(struct cache_test *test, size_t bytes)
+{
+    void *block = block_reserve(test, bytes, 0, 1);
+    void *first = block;
+    assert_ok(vmm_resize(test->cache, block, bytes + UNIT, &block));
+    assert_ptr_equal(first, block);
+    for (int i = 0; i < 64; i++)
+        (void)block_reserve(test, UNIT, 0, 2);
+    return block;
+}
+
+CACHE_TEST(work_at_the_old_addresses_of_a_moved_block_runs_on)
+{
+    void *block = block_enclose(test, 4 * MIB);
+    commit(test, block, 0, 4 * MIB);
+    block_use(test, block, 2);
+    (void)flight_begin(test, block, 4 * MIB, 2);
+    void *moved = block_resize(test, block, 512 * MIB);
+    (void)vmm_poll(test->cache);
+    flight_end(test);
+    if (moved != block)
+        assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+    stream_follow(test, 1, 2);
+    block_check(test, moved, 4 * MIB, 77, 1);
+    work_verify(test);
+    cache_verify(test);
+    block_free(test, moved);
+}
+
+CACHE_TEST(pinned_memory_stays)
+{
+    void *block = block_reserve(test, 8 * MIB, 0, 1);
+    commit(test, block, 0, 4 * MIB);
+    assert_ok(vmm_pin(test->cache, block));
+    assert_int_equal(cache_stats(test).unmovable_bytes, 4 * MIB);
+    assert_status(vmm_decommit(test->cache, block, 0, 2 * MIB), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "pinned"));
+    commit(test, block, 4 * MIB, 2 * MIB);
+    assert_status(vmm_resize(test->cache, block, 2 * MIB, &block), VMM_ERR_INVALID_ARGUMENT);
+    assert_ok(vmm_unpin(test->cache, block));
+    decommit(test, block, 0, 2 * MIB);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_retained_pool_keeps_a_freed_reserved_block)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool;
+    void *block;
+    options.name = "graphs";
+    assert_ok(vmm_pool_create(test->cache, &options, &pool));
+    assert_ok(vmm_pool_retain(pool));
+    assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block));
+    commit(test, block, 0, 8 * MIB);
+    assert_status(vmm_decommit(test->cache, block, 0, 2 * MIB), VMM_ERR_INVALID_ARGUMENT);
+    block_free(test, block);
+    assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 8 * MIB);
+    assert_int_equal(cache_stats(test).retained_bytes, 8 * MIB);
+    assert_int_equal(cache_stats(test).active_bytes.current, 0);
+    assert_ok(vmm__cache_check(test->cache));
+    assert_ok(vmm_pool_drop(pool));
+    (void)cache_trim(test, 0);
+    assert_int_equal(cache_stats(test).reserved_bytes.current, 0);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_pool_with_reserved_blocks_does_not_sleep)
+{
+    vmm_pool *pool;
+    void *block;
+    void *large;
+    assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+    assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block));
+    commit(test, block, 0, 2 * MIB);
+    assert_status(vmm_pool_sleep(&pool, 1, NULL, NULL), VMM_ERR_UNSUPPORTED);
+    assert_non_null(strstr(vmm_last_error(), "reserved"));
+    block_free(test, block);
+    assert_ok(vmm_alloc_from(pool, 3 * MIB, test->streams[1], &large));
+    assert_ok(vmm_pool_sleep(&pool, 1, NULL, NULL));
+    assert_status(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block), VMM_ERR_ASLEEP);
+    assert_status(vmm_resize(test->cache, large, 9 * MIB, &block), VMM_ERR_ASLEEP);
+    assert_status(vmm_alloc_aligned(pool, 3 * MIB, MIB, test->streams[1], &block), VMM_ERR_ASLEEP);
+    assert_ok(vmm_pool_wake(&pool, 1, NULL, NULL));
+    assert_ok(vmm_resize(test->cache, large, 9 * MIB, &large));
+    block_free(test, large);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_destroyed_pool_leaves_its_reserved_blocks_to_the_default_pool)
+{
+    vmm_pool *pool;
+    void *block;
+    assert_ok(vmm_pool_create(test->cache, NULL, &pool));
+    assert_ok(vmm_reserve(pool, 8 * MIB, 0, test->streams[1], &block));
+    commit(test, block, 0, 4 * MIB);
+    assert_status(vmm_pool_destroy(pool, 0), VMM_ERR_INVALID_ARGUMENT);
+    assert_ok(vmm_pool_destroy(pool, 1));
+    commit(test, block, 4 * MIB, 4 * MIB);
+    vmm_stats stats = VMM_STATS_INIT;
+    assert_ok(vmm_pool_stats_get(pool_of(test), &stats));
+    assert_int_equal(stats.active_bytes.current, 8 * MIB);
+    assert_int_equal(stats.reserved_bytes.current, 8 * MIB);
+    cache_verify(test);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_reserved_block_outlives_its_stream)
+{
+    vmm_stream stream;
+    void *block;
+    assert_ok(vmm__driver_stream_create(test->driver, &stream));
+    assert_ok(vmm_reserve(pool_of(test), 8 * MIB, 0, stream, &block));
+    commit(test, block, 0, 4 * MIB);
+    assert_ok(vmm_stream_end(test->cache, stream));
+    assert_ok(vmm__driver_stream_destroy(test->driver, stream));
+    for (int i = 0; i < 4; i++) { /* other streams look for a lane to take over */
+        void *other;
+        assert_ok(vmm__driver_stream_create(test->driver, &stream));
+        assert_ok(vmm_alloc(test->cache, 1000, stream, &other));
+        assert_ok(vmm_free(test->cache, other));
+        assert_ok(vmm_stream_end(test->cache, stream));
+        assert_ok(vmm__driver_stream_destroy(test->driver, stream));
+    }
+    commit(test, block, 4 * MIB, 4 * MIB);
+    decommit(test, block, 0, 8 * MIB);
+    cache_verify(test);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(memory_can_be_committed_during_a_capture)
+{
+    void *block = block_reserve(test, 8 * MIB, 0, 1);
+    commit(test, block, 0, 2 * MIB);
+    capture_begin(test, 1);
+    commit(test, block, 2 * MIB, 4 * MIB);
+    decommit(test, block, 0, 2 * MIB);
+    void *other = block_reserve(test, 8 * MIB, 0, 1);
+    commit(test, other, 0, 2 * MIB);
+    block_free(test, other);
+    capture_end(test, 1);
+    cache_verify(test);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(debug_mode_takes_reserved_and_resized_blocks)
+{
+    cache_restart_with(test, .debug = VMM_DEBUG_ON);
+    void *block = block_reserve(test, 8 * MIB, 0, 1);
+    commit(test, block, 0, 4 * MIB);
+    block_fill(test, block, 4 * MIB, 5, 1);
+    assert_ok(vmm_pin(test->cache, block));
+    assert_ok(vmm_unpin(test->cache, block));
+    block_use(test, block, 2);
+    assert_ok(vmm_debug_check(test->cache));
+    block_free(test, block);
+    assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+    block = block_alloc(test, 3000, 1);
+    block_fill(test, block, 3000 / 512 * 512, 7, 1);
+    block = block_resize(test, block, 6 * MIB);
+    block_check(test, block, 3000 / 512 * 512, 7, 1);
+    assert_ok(vmm_debug_check(test->cache));
+    block_free(test, block);
+    for (size_t alignment = 1; alignment <= 8 * MIB; alignment *= 4) {
+        assert_ok(vmm_alloc_aligned(pool_of(test), 5000, alignment, test->streams[1], &block));
+        assert_int_equal((uintptr_t)block % alignment, 0);
+        assert_ok(vmm_debug_check(test->cache));
+        block_free(test, block);
+    }
+    work_verify(test);
+}
+
+/* ---- Threads -------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, STEPS = 200 };
+
+struct worker {
+    struct cache_test *test;
+    unsigned number;
+};
+
+/* Each thread has blocks of its own; two share a stream. It frees what another one has reserved. */
+static void *blocks_grow(void *context)
+{
+    struct worker *worker = context;
+    struct cache_test *test = worker->test;
+    unsigned stream = worker->number / 2;
+    uint64_t seed = worker->number + 1;
+    void *block = NULL;
+    bool failed = vmm_reserve(pool_of(test), 32 * MIB, 0, test->streams[stream], &block) != VMM_OK;
+    for (int i = 0; i < STEPS && !failed; i++) {
+        void *other = NULL;
+        size_t offset = random_next(&seed) % 8 * UNIT;
+        failed = vmm_commit(test->cache, block, offset, 2 * UNIT) != VMM_OK ||
+                 vmm_decommit(test->cache, block, offset + UNIT, UNIT) != VMM_OK ||
+                 vmm_resize(test->cache, block, (16 + random_next(&seed) % 64) * UNIT, &block) !=
+                     VMM_OK ||
+                 vmm_alloc(test->cache, 2 * MIB, test->streams[stream], &other) != VMM_OK ||
+                 vmm_name(test->cache, other, "other") != VMM_OK ||
+                 vmm_resize(test->cache, other, 3 * MIB, &other) != VMM_OK ||
+                 vmm_free(test->cache, other) != VMM_OK;
+    }
+    return failed ? NULL : block;
+}
+
+CACHE_TEST(threads_grow_blocks_at_once)
+{
+    pthread_t threads[THREADS];
+    struct worker workers[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){ .test = test, .number = i };
+        assert_int_equal(pthread_create(&threads[i], NULL, blocks_grow, &workers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *block = NULL;
+        assert_int_equal(pthread_join(threads[i], &block), 0);
+        assert_non_null(block);
+        block_free(test, block);
+    }
+    cache_verify_empty(test);
+}
+
+/* ---- Sizes ---------------------------------------------------------------------------------- */
+
+CACHE_TEST(a_small_block_is_copied)
+{
+    void *block = block_alloc(test, 4096, 1);
+    block_fill(test, block, 4096, 3, 1);
+    block = block_resize(test, block, 8192);
+    block_check(test, block, 4096, 3, 1);
+    block = block_resize(test, block, 3 * MIB);
+    block_check(test, block, 4096, 3, 1);
+    assert_int_equal(cache_stats(test).resize_copied_bytes, 4096 + 8192);
+    assert_int_equal(cache_stats(test).requested_bytes.current, 3 * MIB);
+    work_verify(test);
+    cache_verify(test);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_large_block_grows_in_place)
+{
+    void *block = block_alloc(test, 3 * MIB + 512, 1);
+    block_fill(test, block, 3 * MIB, 3, 1);
+    vmm_stats before = cache_stats(test);
+    for (size_t bytes = 4 * MIB; bytes <= 40 * MIB; bytes += 4 * MIB)
+        assert_ptr_equal(block_resize(test, block, bytes), block);
+    vmm_stats stats = cache_stats(test);
+    assert_int_equal(stats.resize_copied_bytes, 0);
+    assert_int_equal(stats.map_calls - before.map_calls, stats.create_calls - before.create_calls);
+    assert_int_equal(stats.unmap_calls, before.unmap_calls);
+    assert_int_equal(stats.requested_bytes.current, 40 * MIB);
+    block_check(test, block, 3 * MIB, 3, 1);
+    cache_verify(test);
+    assert_ptr_equal(block_resize(test, block, 5 * MIB), block);
+    assert_int_equal(cache_stats(test).allocated_bytes.current, 5 * MIB);
+    cache_verify(test);
+    assert_ptr_equal(block_resize(test, block, 5000), block);
+    assert_int_equal(cache_stats(test).requested_bytes.current, 5000);
+    work_verify(test);
+    cache_verify(test);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+/* A block with live ones directly behind it. Its ends lie in chunks that it shares. */
+static void *block_between(struct cache_test *test, size_t bytes)
+{
+    (void)block_alloc(test, 3 * MIB, 1);
+    void *block = block_alloc(test, bytes, 1);
+    (void)block_alloc(test, 3 * MIB, 1);
+    return block;
+}
+
+CACHE_TEST(a_large_block_that_cannot_grow_moves)
+{
+    enum { WORDS = 10 };
+    void *block = block_between(test, 20 * MIB);
+    for (uint32_t i = 0; i < WORDS; i++)
+        block_fill(test, at(block, i * 2 * MIB), 2 * MIB, i, 1);
+    vmm_stats before = cache_stats(test);
+    void *moved = block_resize(test, block, 30 * MIB);
+    assert_ptr_not_equal(moved, block);
+    vmm_stats stats = cache_stats(test);
+    assert_int_equal(stats.resize_copied_bytes, 2 * MIB); /* half a granule at either end */
+    assert_int_equal(stats.requested_bytes.current, before.requested_bytes.current + 10 * MIB);
+    assert_int_equal(stats.allocations.current, 3);
+    assert_int_equal(stats.allocations.allocated, 3);
+    for (uint32_t i = 0; i < WORDS; i++)
+        block_check(test, at(moved, i * 2 * MIB), 2 * MIB, i, 1);
+    assert_status(vmm_free(test->cache, block), VMM_ERR_UNKNOWN_POINTER);
+    cache_verify(test);
+    work_verify(test);
+    uint64_t maps = cache_stats(test).map_calls;
+    assert_ptr_equal(block_resize(test, moved, 34 * MIB), moved); /* there is room now */
+    assert_true(cache_stats(test).map_calls - maps <= 2);
+    block_free(test, moved);
+    cache_verify(test);
+}
+
+CACHE_TEST(a_block_in_a_view_moves)
+{
+    void *blocks[8];
+    cache_restart_with(test, .limit_bytes = 32 * MIB);
+    for (int i = 0; i < 8; i++)
+        blocks[i] = block_alloc(test, 4 * MIB, 1);
+    for (int i = 0; i < 8; i += 2)
+        block_free(test, blocks[i]);
+    void *view = block_alloc(test, 12 * MIB, 1);
+    vmm_item item = VMM_ITEM_INIT;
+    assert_ok(vmm_find(test->cache, view, &item));
+    if (!item.is_view) /* plain memory */
+        return;
+    block_fill(test, view, 12 * MIB, 6, 1);
+    assert_ok(vmm_limit_set(test->cache, 0));
+    void *moved = block_resize(test, view, 20 * MIB);
+    block_check(test, moved, 12 * MIB, 6, 1);
+    cache_verify(test);
+    work_verify(test);
+    assert_ptr_not_equal(moved, view);
+    block_free(test, moved);
+    for (int i = 1; i < 8; i += 2)
+        block_free(test, blocks[i]);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_block_that_other_streams_use_is_copied)
+{
+    void *block = block_between(test, 20 * MIB);
+    block_fill(test, block, 20 * MIB, 4, 1);
+    block_use(test, block, 2);
+    void *moved = block_resize(test, block, 30 * MIB);
+    assert_int_equal(cache_stats(test).resize_copied_bytes, 20 * MIB);
+    block_check(test, moved, 20 * MIB, 4, 1);
+    work_verify(test);
+    cache_verify(test);
+    block_free(test, moved);
+}
+
+CACHE_TEST(a_resize_that_is_refused_changes_nothing)
+{
+    void *block = block_between(test, 20 * MIB);
+    void *out = test;
+    block_fill(test, block, 20 * MIB, 4, 1);
+    assert_status(vmm_resize(test->cache, block, 2 * CACHE_LIMIT, &out), VMM_ERR_DEVICE_OOM);
+    assert_status(vmm_resize(test->cache, block, SIZE_MAX, &out), VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm_resize(test->cache, block, 0, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_resize(test->cache, NULL, MIB, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_resize(test->cache, block, MIB, NULL), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_resize(test->cache, at(block, 512), MIB, &out), VMM_ERR_UNKNOWN_POINTER);
+    assert_ok(vmm_pin(test->cache, block));
+    assert_status(vmm_resize(test->cache, block, 30 * MIB, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "pinned"));
+    assert_ok(vmm_unpin(test->cache, block));
+    assert_ptr_equal(out, test);
+    block_check(test, block, 20 * MIB, 4, 1);
+    work_verify(test);
+    cache_verify(test);
+    block_free(test, block);
+}
+
+CACHE_TEST(resized_blocks_keep_their_contents)
+{
+    enum { BLOCKS = 6, ROUNDS = 300 };
+    void *blocks[BLOCKS] = { NULL };
+    size_t sizes[BLOCKS];
+    uint64_t seed = 11;
+    for (int round = 0; round < ROUNDS; round++) {
+        unsigned i = (unsigned)(random_next(&seed) % BLOCKS);
+        size_t bytes = random_bytes(&seed, 16 * MIB);
+        unsigned stream = i % CACHE_STREAMS;
+        if (blocks[i] == NULL) {
+            blocks[i] = block_alloc(test, bytes, stream);
+            sizes[i] = bytes;
+        } else if (random_next(&seed) % 4 == 0) {
+            block_free(test, blocks[i]);
+            blocks[i] = NULL;
+            continue;
+        } else {
+            size_t kept = bytes < sizes[i] ? bytes : sizes[i];
+            block_fill(test, blocks[i], kept, (uint32_t)round, stream);
+            blocks[i] = block_resize(test, blocks[i], bytes);
+            block_check(test, blocks[i], kept, (uint32_t)round, stream);
+            sizes[i] = bytes;
+        }
+        if (round % 50 == 0)
+            cache_verify(test);
+    }
+    work_verify(test);
+    for (int i = 0; i < BLOCKS; i++)
+        block_free(test, blocks[i]);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(without_caching_nothing_is_copied)
+{
+    cache_restart_with(test, .no_caching = VMM_ON);
+    void *block = block_alloc(test, 5 * MIB, 1);
+    block_fill(test, block, 5 * MIB, 8, 1);
+    for (size_t bytes = 7 * MIB; bytes < 60 * MIB; bytes += 9 * MIB) {
+        block = block_resize(test, block, bytes);
+        (void)block_alloc(test, MIB, 1);
+    }
+    block_check(test, block, 5 * MIB, 8, 1);
+    assert_int_equal(cache_stats(test).resize_copied_bytes, 0);
+    work_verify(test);
+    cache_verify(test);
+    block_free(test, block);
+}
+
+/* ---- Alignment ------------------------------------------------------------------------------ */
+
+CACHE_TEST(blocks_have_the_alignment_that_was_asked_for)
+{
+    static const size_t sizes[] = { 0, 1, 5000, MIB, MIB + 1, 5 * MIB };
+    void *blocks[6];
+    for (size_t alignment = 1; alignment <= 16 * MIB; alignment *= 2) {
+        for (int i = 0; i < 6; i++) {
+            assert_ok(vmm_alloc_aligned(pool_of(test), sizes[i], alignment, test->streams[1],
+                                        &blocks[i]));
+            assert_int_equal((uintptr_t)blocks[i] % alignment, 0);
+            assert_int_equal((uintptr_t)blocks[i] % 512, 0);
+            if (sizes[i] > 512)
+                block_fill(test, blocks[i], sizes[i] / 512 * 512, 1, 1);
+        }
+        cache_verify(test);
+        for (int i = 0; i < 6; i++)
+            block_free(test, blocks[i]);
+    }
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(free_memory_serves_aligned_blocks)
+{
+    void *block;
+    assert_ok(vmm_alloc_aligned(pool_of(test), 3 * MIB, MIB, test->streams[1], &block));
+    uint64_t creates = cache_stats(test).create_calls;
+    for (int i = 0; i < 100; i++) {
+        block_free(test, block);
+        assert_ok(vmm_alloc_aligned(pool_of(test), 3 * MIB, MIB, test->streams[1], &block));
+    }
+    assert_int_equal(cache_stats(test).create_calls, creates);
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_bad_alignment_is_refused_with_a_line)
+{
+    void *out = test;
+    assert_status(vmm_alloc_aligned(pool_of(test), MIB, 0, NULL, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_status(vmm_alloc_aligned(pool_of(test), MIB, 768, NULL, &out), VMM_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(vmm_last_error(), "power of two"));
+    assert_status(vmm_alloc_aligned(pool_of(test), SIZE_MAX, 4096, NULL, &out),
+                  VMM_ERR_ADDRESS_SPACE);
+    assert_status(vmm_alloc_aligned(pool_of(test), 1, (size_t)1 << 63, NULL, &out),
+                  VMM_ERR_ADDRESS_SPACE);
+    assert_ptr_equal(out, test);
+    cache_verify_empty(test);
+}
+
+/* ---- Names ---------------------------------------------------------------------------------- */
+
+static void assert_name(struct cache_test *test, void *block, const char *name)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    assert_ok(vmm_find(test->cache, block, &item));
+    assert_string_equal(item.name, name);
+}
+
+static int names_count(void *context, const vmm_item *item)
+{
+    unsigned *names = context;
+    *names += item->name[0] != '\0';
+    return 0;
+}
+
+static void names_verify(struct cache_test *test)
+{
+    static const size_t sizes[] = { 100, 5000, 20000, 5 * MIB };
+    void *blocks[5];
+    unsigned names = 0;
+    for (int i = 0; i < 4; i++)
+        blocks[i] = block_alloc(test, sizes[i], 1);
+    blocks[4] = block_reserve(test, 8 * MIB, 0, 1);
+    for (int i = 0; i < 5; i++) {
+        assert_name(test, blocks[i], "");
+        assert_ok(vmm_name(test->cache, blocks[i], "first"));
+        assert_ok(vmm_name(test->cache, blocks[i], "a\nname"));
+        assert_name(test, blocks[i], "a?name");
+    }
+    assert_ok(vmm_walk(test->cache, names_count, &names));
+    assert_int_equal(names, 5);
+    assert_ok(vmm__cache_check(test->cache));
+    for (int i = 0; i < 4; i++) {
+        block_free(test, blocks[i]);
+        assert_status(vmm_name(test->cache, blocks[i], "gone"), VMM_ERR_UNKNOWN_POINTER);
+        void *again = block_alloc(test, sizes[i], 1);
+        assert_name(test, again, "");
+        assert_ok(vmm_name(test->cache, again, "twice"));
+        assert_ok(vmm_name(test->cache, again, NULL));
+        assert_name(test, again, "");
+        block_free(test, again);
+    }
+    block_free(test, blocks[4]);
+}
+
+CACHE_TEST(blocks_have_names_until_they_are_freed)
+{
+    names_verify(test);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(blocks_have_names_in_debug_mode)
+{
+    cache_restart_with(test, .debug = VMM_DEBUG_ON);
+    names_verify(test);
+}
+
+CACHE_TEST(resized_blocks_keep_their_names)
+{
+    void *blocks[] = { block_alloc(test, 100, 1), block_between(test, 20 * MIB),
+                       block_enclose(test, 4 * MIB) };
+    for (int i = 0; i < 3; i++) {
+        assert_ok(vmm_name(test->cache, blocks[i], "mine"));
+        void *moved = block_resize(test, blocks[i], i < 2 ? 40 * MIB : 512 * MIB);
+        assert_ptr_not_equal(moved, blocks[i]);
+        assert_name(test, moved, "mine");
+        assert_ok(vmm_name(test->cache, moved, "still mine"));
+        block_free(test, moved);
+    }
+}
+
+CACHE_MAIN()

@@ -1,0 +1,689 @@
+/* Pools: life, requests, reports. Their limits are in test_cache_pools_limits.c. */
+#include "support/listener_support.h"
+#include "support/pool_support.h"
+
+#include "base/hostmem.h"
+#include "driver/sim/sim.h"
+
+#include <string.h>
+
+/* ---- Life ---------------------------------------------------------------------------------- */
+
+CACHE_TEST(a_pool_serves_its_blocks_from_chunks_of_its_own)
+{
+    vmm_pool *pool = pool_make(test, .name = "weights", .user_id = { 3, 4 });
+    for (int i = 0; i < MIXED; i++) {
+        void *mine = pool_alloc(test, pool, mixed_sizes[i], 1);
+        void *other = block_alloc(test, mixed_sizes[i], 1);
+        assert_ptr_equal(block_find(test, other).pool, vmm_cache_pool(test->cache));
+        assert_true(pool_id_is(block_find(test, mine).pool_id, 3, 4));
+        block_fill(test, mine, mixed_sizes[i], 1, 1);
+        block_check(test, mine, mixed_sizes[i], 1, 1);
+        block_free(test, mine);
+        block_free(test, other);
+    }
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_destroyed_cache_releases_the_memory_of_pools)
+{
+    vmm_pool *pools[3];
+    for (int i = 0; i < 3; i++) {
+        pools[i] = pool_make(test, .kind = i == 2 ? VMM_POOL_GRAPH : VMM_POOL_GENERAL);
+        (void)pool_alloc(test, pools[i], 4 * MIB, 1);
+        block_free(test, pool_alloc(test, pools[i], 100, 2));
+    }
+    assert_ok(vmm_pool_retain(pools[0]));
+    cache_restart(test, NULL);
+    for (int i = 0; i < 3; i++) {
+        void *block = test;
+        assert_refused(vmm_alloc_from(pools[i], 1, NULL, &block), "is not a pool");
+        assert_ptr_equal(block, test);
+    }
+}
+
+CACHE_TEST(a_pool_with_live_blocks_is_destroyed_only_with_adopt)
+{
+    vmm_pool *pool = pool_make(test, .name = "live");
+    void *large = pool_alloc(test, pool, 5 * MIB, 1);
+    void *object = pool_alloc(test, pool, 64, 2);
+    block_fill(test, large, 5 * MIB, 7, 1);
+    assert_refused(vmm_pool_destroy(pool, 0), "pool live has live blocks");
+    assert_int_equal(pool_stats(pool).allocations.current, 2);
+    assert_ok(vmm_pool_destroy(pool, 1));
+    assert_refused(vmm_pool_destroy(pool, 1), "is not a pool");
+    assert_ptr_equal(block_find(test, large).pool, vmm_cache_pool(test->cache));
+    assert_ptr_equal(block_find(test, object).pool, vmm_cache_pool(test->cache));
+    assert_int_equal(pool_stats(vmm_cache_pool(test->cache)).allocations.current, 2);
+    block_check(test, large, 5 * MIB, 7, 1);
+    cache_verify(test);
+    block_free(test, large);
+    block_free(test, object);
+    cache_verify_empty(test);
+}
+
+/* Blocks that wait for another stream, and memory in limbo, are adopted as well. */
+CACHE_TEST(a_pool_with_work_in_flight_is_adopted)
+{
+    vmm_pool *pool = pool_make(test, .name = "busy");
+    void *used = pool_alloc(test, pool, 4 * MIB, 1);
+    void *idle = pool_alloc(test, pool, 8 * MIB, 1);
+    bool is_certain = flight_begin(test, used, 4 * MIB, 2);
+    block_use(test, used, 2);
+    block_free(test, used);
+    block_free(test, idle);
+    if (is_certain)
+        assert_int_equal(pool_stats(pool).active_bytes.current, 4 * MIB);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    if (is_certain)
+        assert_int_equal(cache_stats(test).active_bytes.current, 4 * MIB);
+    void *other = block_alloc(test, 4 * MIB, 1);
+    if (is_certain)
+        assert_ptr_not_equal(other, used);
+    block_fill(test, other, 4 * MIB, 9, 1);
+    flight_end(test);
+    block_check(test, other, 4 * MIB, 9, 1);
+    block_free(test, other);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(adopted_free_memory_serves_the_default_pool)
+{
+    vmm_pool *pool = pool_make(test, .name = "before");
+    void *block = pool_alloc(test, pool, 32 * MIB, 1);
+    block_free(test, block);
+    work_verify(test);
+    uint64_t creates = cache_stats(test).create_calls;
+    assert_ok(vmm_pool_destroy(pool, 0));
+    void *after = block_alloc(test, 32 * MIB, 1);
+    assert_int_equal(cache_stats(test).create_calls, creates);
+    block_free(test, after);
+    cache_verify_empty(test);
+}
+
+/* A server may make a pool for each request: lanes of destroyed pools serve later ones. */
+CACHE_TEST(pools_that_come_and_go_leave_no_host_memory)
+{
+    uint64_t host_bytes = 0;
+    for (int round = 0; round < 200; round++) {
+        vmm_pool *pool = pool_make(test, .name = "request");
+        for (unsigned stream = 0; stream < CACHE_STREAMS; stream++)
+            block_free(test, pool_alloc(test, pool, 1000, stream));
+        work_verify(test);
+        (void)pool_trim(pool, 0);
+        assert_ok(vmm_pool_destroy(pool, 0));
+        if (round == 10)
+            host_bytes = vmm__host_outstanding();
+    }
+    assert_true(vmm__host_outstanding() <= host_bytes);
+    cache_verify_empty(test);
+}
+
+/* Streams that come and go in a pool that stays; each has a handle that no other has had. */
+CACHE_TEST(lanes_of_ended_streams_serve_new_streams)
+{
+    enum { STREAMS = 40 };
+    vmm_pool *pool = pool_make(test, .name = "streams");
+    vmm_stream streams[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        void *block;
+        assert_ok(vmm__driver_stream_create(test->driver, &streams[i]));
+        assert_ok(vmm_alloc_from(pool, 1000, streams[i], &block));
+        assert_ptr_equal(block_find(test, block).stream, streams[i]);
+        block_free(test, block);
+        assert_ok(vmm_stream_end(test->cache, streams[i]));
+        work_verify(test);
+        (void)pool_trim(pool, 0);
+    }
+    assert_true(cache_stats(test).streams <= 4);
+    for (int i = 0; i < STREAMS; i++)
+        assert_ok(vmm__driver_stream_destroy(test->driver, streams[i]));
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(user_ids_are_unique)
+{
+    vmm_pool *pool = pool_make(test, .user_id = { 1, 2 });
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *out = pool;
+    options.user_id[0] = 1;
+    options.user_id[1] = 2;
+    assert_ptr_equal(vmm_pool_find(test->cache, (vmm_pool_id){ 1, 2 }), pool);
+    assert_null(vmm_pool_find(test->cache, (vmm_pool_id){ 2, 1 }));
+    assert_null(vmm_pool_find(test->cache, (vmm_pool_id){ 0, 0 }));
+    assert_refused(vmm_pool_create(test->cache, &options, &out), "user id (1, 2)");
+    assert_ptr_equal(out, pool);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    assert_null(vmm_pool_find(test->cache, (vmm_pool_id){ 1, 2 }));
+    assert_ok(vmm_pool_destroy(pool_make(test, .user_id = { 1, 2 }), 0));
+}
+
+CACHE_TEST(names_are_copied_and_cut)
+{
+    char name[100];
+    memset(name, 'n', sizeof name);
+    name[5] = '\n';
+    name[sizeof name - 1] = '\0';
+    vmm_pool *pool = pool_make(test, .name = name);
+    memset(name, 'x', sizeof name - 1);
+    assert_refused(vmm_pool_unroute(pool), "pool nnnnn");
+    assert_null(strchr(vmm_last_error(), '\n'));
+    assert_null(strchr(vmm_last_error(), 'x'));
+    assert_ok(vmm_pool_destroy(pool, 0));
+    pool = pool_make(test, .name = NULL);
+    assert_refused(vmm_pool_unroute(pool), "pool #2 has no route");
+    assert_ok(vmm_pool_destroy(pool, 0));
+}
+
+/* ---- Requests ------------------------------------------------------------------------------ */
+
+CACHE_TEST(one_pool_serves_many_streams)
+{
+    vmm_pool *pool = pool_make(test, .name = "streams");
+    void *blocks[CACHE_STREAMS][MIXED];
+    for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
+        for (int i = 0; i < MIXED; i++) {
+            blocks[stream][i] = pool_alloc(test, pool, mixed_sizes[i], stream);
+            vmm_item item = block_find(test, blocks[stream][i]);
+            assert_ptr_equal(item.stream, test->streams[stream]);
+            block_fill(test, blocks[stream][i], mixed_sizes[i], stream, stream);
+        }
+    }
+    assert_int_equal(pool_stats(pool).streams, CACHE_STREAMS);
+    for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
+        for (int i = 0; i < MIXED; i++) {
+            block_check(test, blocks[stream][i], mixed_sizes[i], stream, stream);
+            block_free(test, blocks[stream][i]);
+        }
+    }
+    cache_verify(test);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(many_pools_and_streams_take_turns)
+{
+    enum { POOLS = 6, BLOCKS = 90 };
+    vmm_pool *pools[POOLS];
+    void *blocks[BLOCKS] = { NULL };
+    uint64_t seed = 11;
+    for (int i = 0; i < POOLS; i++)
+        pools[i] = i == 0 ? vmm_cache_pool(test->cache) : pool_make(test, .name = NULL);
+    for (int i = 0; i < 4 * BLOCKS; i++) {
+        void **slot = &blocks[random_next(&seed) % BLOCKS];
+        vmm_pool *pool = pools[random_next(&seed) % POOLS];
+        if (*slot != NULL)
+            block_free(test, *slot);
+        *slot = pool_alloc(test, pool, random_bytes(&seed, MIB), (unsigned)i % CACHE_STREAMS);
+    }
+    cache_verify(test);
+    for (int i = 1; i < POOLS; i++)
+        assert_ok(vmm_pool_destroy(pools[i], 1));
+    cache_verify(test);
+    for (int i = 0; i < BLOCKS; i++)
+        block_free(test, blocks[i]);
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_request_of_no_bytes_has_a_pointer_of_its_own)
+{
+    vmm_pool *pool = pool_make(test, .name = "empty");
+    void *first = pool_alloc(test, pool, 0, 1);
+    void *second = pool_alloc(test, pool, 0, 1);
+    assert_ptr_not_equal(first, second);
+    block_free(test, first);
+    block_free(test, second);
+    assert_ok(vmm_pool_destroy(pool, 0));
+}
+
+static void pushed_check(struct cache_test *test, vmm_pool *pool)
+{
+    void *block = block_alloc(test, 3000, 1);
+    assert_ptr_equal(block_find(test, block).pool, pool);
+    block_free(test, block);
+}
+
+CACHE_TEST(pushes_nest)
+{
+    vmm_pool *outer = pool_make(test, .name = "outer");
+    vmm_pool *inner = pool_make(test, .name = "inner");
+    assert_ok(vmm_pool_push(outer));
+    pushed_check(test, outer);
+    assert_ok(vmm_pool_push(inner));
+    assert_ok(vmm_pool_push(inner));
+    pushed_check(test, inner);
+    assert_refused(vmm_pool_pop(outer), "is not the pool that this thread pushed last");
+    assert_refused(vmm_pool_destroy(inner, 1), "pool inner is pushed or routed");
+    block_free(test, pool_alloc(test, outer, 3000, 1));
+    assert_ok(vmm_pool_pop(inner));
+    pushed_check(test, inner);
+    assert_ok(vmm_pool_push(vmm_cache_pool(test->cache)));
+    pushed_check(test, vmm_cache_pool(test->cache));
+    assert_ok(vmm_pool_pop(vmm_cache_pool(test->cache)));
+    assert_ok(vmm_pool_pop(inner));
+    pushed_check(test, outer);
+    assert_ok(vmm_pool_pop(outer));
+    pushed_check(test, vmm_cache_pool(test->cache));
+    assert_refused(vmm_pool_pop(outer), "is not the pool that this thread pushed last");
+    assert_ok(vmm_pool_destroy(outer, 0));
+    assert_ok(vmm_pool_destroy(inner, 0));
+}
+
+CACHE_TEST(a_push_of_a_destroyed_cache_is_popped)
+{
+    vmm_pool *pool = pool_make(test, .name = "gone");
+    assert_ok(vmm_pool_push(pool));
+    cache_restart(test, NULL);
+    pushed_check(test, vmm_cache_pool(test->cache));
+    assert_ok(vmm_pool_pop(pool));
+    assert_refused(vmm_pool_pop(pool), "pushed last");
+}
+
+static int stream_is(void *context, vmm_stream stream)
+{
+    return *(const vmm_stream *)context == stream;
+}
+
+CACHE_TEST(the_latest_route_that_matches_wins)
+{
+    vmm_pool *all = pool_make(test, .name = "all");
+    vmm_pool *some = pool_make(test, .name = "some");
+    vmm_pool *pushed = pool_make(test, .name = "pushed");
+    assert_ok(vmm_pool_route(all, NULL, NULL));
+    assert_ok(vmm_pool_route(some, stream_is, &test->streams[1]));
+    assert_refused(vmm_pool_route(some, NULL, NULL), "pool some has a route already");
+    for (unsigned stream = 0; stream < CACHE_STREAMS; stream++) {
+        void *block = block_alloc(test, 9000, stream);
+        assert_ptr_equal(block_find(test, block).pool, stream == 1 ? some : all);
+        block_free(test, block);
+    }
+    assert_ok(vmm_pool_push(pushed));
+    pushed_check(test, pushed);
+    assert_ok(vmm_pool_pop(pushed));
+    assert_refused(vmm_pool_destroy(some, 1), "pool some is pushed or routed");
+    assert_ok(vmm_pool_unroute(some));
+    assert_refused(vmm_pool_unroute(some), "pool some has no route");
+    pushed_check(test, all);
+    assert_ok(vmm_pool_unroute(all));
+    pushed_check(test, vmm_cache_pool(test->cache));
+    assert_ok(vmm_pool_destroy(all, 0));
+    assert_ok(vmm_pool_destroy(some, 0));
+    assert_ok(vmm_pool_destroy(pushed, 0));
+}
+
+/* A route leads a request to the lane that an earlier one made, whatever was active in between. */
+CACHE_TEST(the_default_pool_may_be_routed)
+{
+    vmm_pool *all = pool_make(test, .name = "all");
+    assert_ok(vmm_pool_route(all, NULL, NULL));
+    assert_ok(vmm_pool_route(vmm_cache_pool(test->cache), stream_is, &test->streams[2]));
+    void *block = block_alloc(test, 100, 2);
+    assert_ptr_equal(block_find(test, block).pool, vmm_cache_pool(test->cache));
+    block_free(test, block);
+    pushed_check(test, all);
+    assert_ok(vmm_pool_unroute(vmm_cache_pool(test->cache)));
+    assert_ok(vmm_pool_unroute(all));
+    assert_ok(vmm_pool_destroy(all, 0));
+}
+
+/* ---- Callbacks ----------------------------------------------------------------------------- */
+
+struct inside {
+    vmm_pool *pool;
+    vmm_status first; /* the first status that a call returned */
+    unsigned calls;
+};
+
+static int filter_calls(void *context, vmm_stream stream)
+{
+    struct inside *inside = context;
+    vmm_status statuses[] = { vmm_pool_pop(inside->pool), vmm_pool_push(inside->pool),
+                              vmm_pool_retain(inside->pool), vmm_pool_trim(inside->pool, 0, NULL) };
+    (void)stream;
+    for (unsigned i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
+        if (statuses[i] != VMM_ERR_INVALID_ARGUMENT)
+            inside->first = statuses[i];
+    }
+    inside->calls++;
+    return 0;
+}
+
+CACHE_TEST(a_filter_cannot_call_pools)
+{
+    struct inside inside = { pool_make(test, .name = "inside"), VMM_ERR_INVALID_ARGUMENT, 0 };
+    vmm_pool *other = pool_make(test, .name = "other");
+    assert_ok(vmm_pool_route(other, filter_calls, &inside));
+    block_free(test, block_alloc(test, 100, 1));
+    assert_ok(vmm_pool_unroute(other));
+    assert_int_equal(inside.first, VMM_ERR_INVALID_ARGUMENT);
+    assert_true(inside.calls > 0);
+    assert_ok(vmm_pool_destroy(other, 0));
+    assert_ok(vmm_pool_destroy(inside.pool, 0));
+}
+
+static int visitor_pops(void *context, const vmm_item *item)
+{
+    struct inside *inside = context;
+    (void)item;
+    inside->first = vmm_pool_pop(inside->pool);
+    inside->calls++;
+    return 1;
+}
+
+CACHE_TEST(a_visitor_cannot_pop)
+{
+    struct inside inside = { pool_make(test, .name = "inside"), VMM_OK, 0 };
+    void *block = pool_alloc(test, inside.pool, 100, 1);
+    assert_ok(vmm_pool_push(inside.pool));
+    assert_ok(vmm_walk(test->cache, visitor_pops, &inside));
+    assert_int_equal(inside.first, VMM_ERR_INVALID_ARGUMENT);
+    assert_int_equal(inside.calls, 1);
+    pushed_check(test, inside.pool);
+    assert_ok(vmm_pool_pop(inside.pool));
+    block_free(test, block);
+    assert_ok(vmm_pool_destroy(inside.pool, 0));
+}
+
+/* ---- Streams ------------------------------------------------------------------------------- */
+
+CACHE_TEST(a_stream_ends_in_every_pool)
+{
+    vmm_pool *pool = pool_make(test, .name = "ends");
+    vmm_stream stream;
+    void *blocks[2];
+    assert_ok(vmm__driver_stream_create(test->driver, &stream));
+    assert_ok(vmm_alloc_from(pool, 8 * MIB, stream, &blocks[0]));
+    assert_ok(vmm_alloc(test->cache, 8 * MIB, stream, &blocks[1]));
+    assert_ok(vmm__driver_fill(test->driver, (uintptr_t)blocks[0], 8 * MIB, 5, stream));
+    assert_ok(vmm_stream_end(test->cache, stream));
+    work_verify(test);
+    assert_ok(vmm__driver_stream_destroy(test->driver, stream));
+    uint64_t creates = cache_stats(test).create_calls;
+    block_free(test, blocks[0]);
+    void *next = pool_alloc(test, pool, 8 * MIB, 1);
+    assert_int_equal(cache_stats(test).create_calls, creates);
+    block_free(test, next);
+    block_free(test, blocks[1]);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_stream_handle_returns_to_its_pool)
+{
+    vmm_pool *pool = pool_make(test, .name = "returns");
+    block_free(test, pool_alloc(test, pool, 6 * MIB, 1));
+    assert_ok(vmm_stream_end(test->cache, test->streams[1]));
+    work_verify(test);
+    uint64_t creates = cache_stats(test).create_calls;
+    void *again = pool_alloc(test, pool, 6 * MIB, 1);
+    assert_int_equal(cache_stats(test).create_calls, creates);
+    assert_ptr_equal(block_find(test, again).stream, test->streams[1]);
+    block_free(test, again);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(the_own_stream_is_no_other_user_of_a_block)
+{
+    vmm_pool *pool = pool_make(test, .name = "own");
+    void *block = pool_alloc(test, pool, 4 * MIB, 1);
+    (void)flight_begin(test, block, 4 * MIB, 1);
+    block_use(test, block, 1);
+    block_free(test, block);
+    assert_int_equal(pool_stats(pool).active_bytes.current, 0);
+    flight_end(test);
+    assert_ok(vmm_pool_destroy(pool, 0));
+}
+
+/* ---- Reports ------------------------------------------------------------------------------- */
+
+CACHE_TEST(statistics_of_pools_add_up)
+{
+    vmm_pool *pools[3] = { vmm_cache_pool(test->cache), pool_make(test, .name = "a"),
+                           pool_make(test, .name = "b") };
+    void *blocks[9];
+    vmm_stats sum = { 0 };
+    for (unsigned i = 0; i < 9; i++)
+        blocks[i] = pool_alloc(test, pools[i % 3], 1000 + i * 700000, i % CACHE_STREAMS);
+    for (unsigned i = 0; i < 3; i++)
+        block_free(test, blocks[i]);
+    for (int i = 0; i < 3; i++) {
+        vmm_stats stats = pool_stats(pools[i]);
+#define STAT_ADD(name, unit, label) sum.name.current += stats.name.current;
+        VMM_STAT_MAP(STAT_ADD)
+        sum.idle_bytes += stats.idle_bytes;
+        sum.pinned_bytes += stats.pinned_bytes;
+        sum.streams += stats.streams;
+        assert_int_equal(stats.create_calls + stats.stalls + stats.driver_ns, 0);
+    }
+    vmm_stats whole = cache_stats(test);
+#define STAT_EQUAL(name, unit, label) assert_int_equal(sum.name.current, whole.name.current);
+    VMM_STAT_MAP(STAT_EQUAL)
+    assert_int_equal(sum.idle_bytes, whole.idle_bytes);
+    assert_int_equal(sum.pinned_bytes, whole.pinned_bytes);
+    assert_int_equal(sum.streams, whole.streams);
+    for (unsigned i = 3; i < 9; i++)
+        block_free(test, blocks[i]);
+    for (int i = 1; i < 3; i++)
+        assert_ok(vmm_pool_destroy(pools[i], 0));
+    cache_verify_empty(test);
+}
+
+CACHE_TEST(a_pool_has_peaks_of_its_own)
+{
+    vmm_pool *pool = pool_make(test, .name = "peaks");
+    block_free(test, pool_alloc(test, pool, 10 * MIB, 1));
+    block_free(test, block_alloc(test, 3 * MIB, 1));
+    assert_int_equal(pool_stats(pool).allocated_bytes.peak, 10 * MIB);
+    assert_int_equal(pool_stats(pool).active_bytes.peak, 10 * MIB);
+    assert_int_equal(pool_stats(pool).allocated_bytes.allocated, 10 * MIB);
+    assert_int_equal(pool_stats(vmm_cache_pool(test->cache)).allocated_bytes.peak, 3 * MIB);
+    assert_int_equal(cache_stats(test).allocated_bytes.peak, 10 * MIB);
+    assert_ok(vmm_stats_reset_peak(test->cache));
+    assert_int_equal(pool_stats(pool).allocated_bytes.peak, 0);
+    assert_ok(vmm_pool_destroy(pool, 0));
+}
+
+struct visits {
+    vmm_pool *pool;
+    uint64_t bytes;
+    uint64_t live;
+    unsigned strangers;
+};
+
+static int visit_note(void *context, const vmm_item *item)
+{
+    struct visits *visits = context;
+    visits->strangers += item->pool != visits->pool ? 1 : 0;
+    visits->bytes += item->kind == VMM_ITEM_CHUNK ? item->bytes : 0;
+    visits->live += item->kind == VMM_ITEM_BLOCK && item->state == VMM_ITEM_LIVE ? 1 : 0;
+    return 0;
+}
+
+CACHE_TEST(a_walk_of_a_pool_shows_only_its_memory)
+{
+    vmm_pool *pools[2] = { pool_make(test, .name = "a"), vmm_cache_pool(test->cache) };
+    void *blocks[2][MIXED];
+    for (int i = 0; i < 2 * MIXED; i++)
+        blocks[i % 2][i / 2] = pool_alloc(test, pools[i % 2], mixed_sizes[i / 2], 1);
+    for (int i = 0; i < 2; i++) {
+        struct visits visits = { .pool = pools[i] };
+        assert_ok(vmm_pool_walk(pools[i], visit_note, &visits));
+        assert_int_equal(visits.strangers, 0);
+        assert_int_equal(visits.live, MIXED);
+        assert_int_equal(visits.bytes, pool_reserved(pools[i]));
+    }
+    for (int i = 0; i < 2 * MIXED; i++)
+        block_free(test, blocks[i % 2][i / 2]);
+    assert_ok(vmm_pool_destroy(pools[0], 0));
+}
+
+struct heard {
+    vmm_pool *pool;
+    vmm_pool_id id;
+    uint64_t mapped;
+    unsigned waits;
+};
+
+static void hear(void *context, const vmm_change *change)
+{
+    struct heard *heard = context;
+    heard->pool = change->pool;
+    heard->id = change->pool_id;
+    heard->mapped += change->kind == VMM_CHANGE_MAP ? change->bytes : 0;
+    heard->waits += change->kind == VMM_CHANGE_WAIT ? 1 : 0;
+}
+
+CACHE_TEST(the_listener_learns_the_pool)
+{
+    struct heard heard = { .mapped = 0 };
+    vmm_pool *pool = pool_make(test, .user_id = { 8, 9 });
+    assert_ok(vmm_listen(test->cache, hear, &heard));
+    void *block = pool_alloc(test, pool, 4 * MIB, 1);
+    assert_ptr_equal(heard.pool, pool);
+    assert_true(pool_id_is(heard.id, 8, 9));
+    assert_int_equal(heard.mapped, pool_reserved(pool));
+    bool is_certain = flight_begin(test, block, 4 * MIB, 2);
+    block_use(test, block, 2);
+    block_free(test, block);
+    assert_true(!is_certain || heard.waits == 1);
+    flight_end(test);
+    assert_ok(vmm_pool_destroy(pool, 0));
+    block_free(test, block_alloc(test, 200, 1));
+    assert_ptr_equal(heard.pool, vmm_cache_pool(test->cache));
+    assert_ok(vmm_listen(test->cache, NULL, NULL));
+}
+
+CACHE_TEST(the_listener_agrees_with_walks_while_pools_share)
+{
+    struct model *model = listen_begin(test);
+    vmm_pool *pools[3] = { vmm_cache_pool(test->cache), NULL, NULL };
+    void *blocks[40] = { NULL };
+    uint64_t seed = 5;
+    for (unsigned round = 0; round < 400; round++) {
+        unsigned which = (unsigned)(random_next(&seed) % 3);
+        void **slot = &blocks[random_next(&seed) % 40];
+        if (pools[which] == NULL)
+            pools[which] = pool_make(test, .name = NULL);
+        if (*slot != NULL)
+            block_free(test, *slot);
+        *slot = NULL;
+        vmm_status status = vmm_alloc_from(pools[which], random_bytes(&seed, 12 * MIB),
+                                           test->streams[round % CACHE_STREAMS], slot);
+        assert_true(status == VMM_OK || status == VMM_ERR_DEVICE_OOM);
+        if (round % 37 == 0 && which != 0) {
+            assert_ok(vmm_pool_destroy(pools[which], 1));
+            pools[which] = NULL;
+        }
+        if (round % 20 == 0)
+            model_verify(test, model);
+    }
+    cache_verify(test);
+    for (int i = 0; i < 40; i++)
+        block_free(test, blocks[i]);
+    listen_end(test, model);
+}
+
+/* ---- Modes --------------------------------------------------------------------------------- */
+
+static void mode_check(struct cache_test *test)
+{
+    vmm_pool *pool = pool_make(test, .name = "mode");
+    vmm_pool *other = pool_make(test, .name = "other");
+    for (int i = 0; i < 2 * MIXED; i++) {
+        void *block = pool_alloc(test, i % 2 == 0 ? pool : other, mixed_sizes[i / 2], 1);
+        block_fill(test, block, mixed_sizes[i / 2], 3, 1);
+        block_check(test, block, mixed_sizes[i / 2], 3, 1);
+        block_free(test, block);
+    }
+    void *kept = pool_alloc(test, pool, 2 * MIB, 2);
+    assert_ok(vmm_pool_push(other));
+    pushed_check(test, other);
+    assert_ok(vmm_pool_pop(other));
+    assert_ok(vmm_pool_destroy(pool, 1));
+    assert_ok(vmm_pool_destroy(other, 1));
+    assert_ptr_equal(block_find(test, kept).pool, vmm_cache_pool(test->cache));
+    block_free(test, kept);
+    assert_ok(vmm_wait(test->cache));
+    cache_trim_all(test);
+}
+
+CACHE_TEST(pools_work_without_caching)
+{
+    cache_restart_with(test, .no_caching = VMM_ON);
+    mode_check(test);
+}
+
+CACHE_TEST(pools_work_in_debug_mode)
+{
+    cache_restart_with(test, .debug = VMM_DEBUG_ON);
+    mode_check(test);
+}
+
+/* Blocks in quarantine are not live. */
+CACHE_TEST(quarantine_does_not_keep_a_pool)
+{
+    cache_restart_with(test, .debug = VMM_DEBUG_ON);
+    vmm_pool *pool = pool_make(test, .name = "quarantined");
+    block_free(test, pool_alloc(test, pool, 1000, 1));
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_trim_all(test);
+}
+
+CACHE_TEST(pools_work_with_records)
+{
+    cache_restart_with(test, .debug = VMM_DEBUG_RECORD);
+    mode_check(test);
+}
+
+CACHE_TEST(pools_work_with_zeros)
+{
+    cache_restart_with(test, .zero = VMM_ON);
+    mode_check(test);
+}
+
+/* ---- Host memory --------------------------------------------------------------------------- */
+
+static vmm_status all_calls(struct cache_test *test, vmm_pool **pool, void **block)
+{
+    vmm_status status = vmm_pool_create(test->cache, NULL, pool);
+    if (status == VMM_OK)
+        status = vmm_pool_route(*pool, NULL, NULL);
+    if (status == VMM_OK)
+        status = vmm_pool_push(*pool);
+    if (status == VMM_OK)
+        status = vmm_alloc(test->cache, 100, test->streams[1], block);
+    return status;
+}
+
+static void all_calls_undo(vmm_pool *pool, void *block, vmm_cache *cache)
+{
+    assert_ok(vmm_free(cache, block));
+    if (pool == NULL)
+        return;
+    (void)vmm_pool_pop(pool);
+    (void)vmm_pool_unroute(pool);
+    assert_ok(vmm_pool_destroy(pool, 0));
+}
+
+CACHE_TEST(without_host_memory_calls_fail_and_change_nothing)
+{
+    vmm_status status = VMM_ERR_HOST_OOM;
+    for (uint64_t number = 1; status != VMM_OK && number < 100; number++) {
+        vmm_pool *pool = NULL;
+        void *block = NULL;
+        (void)vmm__host_fail_at(number);
+        status = all_calls(test, &pool, &block);
+        (void)vmm__host_fail_at(0);
+        assert_true(status == VMM_OK || status == VMM_ERR_HOST_OOM);
+        assert_true(status == VMM_OK || block == NULL);
+        all_calls_undo(pool, block, test->cache);
+        pushed_check(test, vmm_cache_pool(test->cache));
+        cache_verify(test);
+    }
+    assert_ok(status);
+}
+
+CACHE_MAIN()

@@ -1,0 +1,150 @@
+// vmmcache.hpp: owners of pools and of pushes.
+#include "hpp_support.hpp"
+
+#include <optional>
+#include <type_traits>
+
+namespace
+{
+
+static_assert(!std::is_copy_constructible_v<vmm::pool> && !std::is_copy_assignable_v<vmm::pool>);
+static_assert(std::is_nothrow_move_constructible_v<vmm::pool>);
+static_assert(std::is_nothrow_move_assignable_v<vmm::pool>);
+static_assert(!std::is_move_constructible_v<vmm::pool_push>);
+static_assert(noexcept(std::declval<vmm::pool &>().try_allocate(1)));
+
+vmm_pool_options limited_pool()
+{
+    vmm_pool_options options = vmm::make_pool_options();
+    options.name = "tenant";
+    options.limit_bytes = 8 * MIB;
+    return options;
+}
+
+vmm_pool *pool_of(const vmm::cache &cache, const vmm::block &block)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    EXPECT(vmm_find(cache.get(), block.data(), &item) == VMM_OK);
+    return item.pool;
+}
+
+void blocks_outlive_their_pool()
+{
+    vmm::cache cache(limited());
+    vmm::block block;
+    {
+        vmm::pool pool(cache);
+        block = pool.allocate(MIB, stream_named(1));
+        EXPECT(pool_of(cache, block) == pool.get() && block.stream() == stream_named(1));
+        EXPECT(pool.stats().allocations.current == 1);
+    }
+    EXPECT(pool_of(cache, block) == vmm_cache_pool(cache.get()));
+    EXPECT(cache.take_error() == nullptr);
+    block.reset();
+    EXPECT(live_blocks(cache) == 0);
+}
+
+void a_limit_throws_and_names_the_pool()
+{
+    vmm::cache cache(limited());
+    vmm::pool pool(cache, limited_pool());
+    bool is_thrown = false;
+    try {
+        (void)pool.allocate(16 * MIB);
+    } catch (const vmm::out_of_memory &error) {
+        is_thrown = std::string(error.what()).find("pool tenant") != std::string::npos;
+    }
+    EXPECT(is_thrown);
+    vmm_status status = VMM_OK;
+    EXPECT(!pool.try_allocate(16 * MIB, nullptr, &status) && status == VMM_ERR_DEVICE_OOM);
+    pool.set_limit(0);
+    EXPECT(pool.allocate(16 * MIB).size() == 16 * MIB);
+    EXPECT(pool.trim() == 16 * MIB && pool.trim() == 0);
+}
+
+void a_push_ends_with_its_scope()
+{
+    vmm::cache cache(limited());
+    vmm::pool outer(cache);
+    vmm::pool inner(cache);
+    auto outer_push = outer.push();
+    {
+        auto inner_push = inner.push();
+        EXPECT(pool_of(cache, cache.allocate(MIB)) == inner.get());
+    }
+    EXPECT(pool_of(cache, cache.allocate(MIB)) == outer.get());
+}
+
+void a_pool_moves()
+{
+    vmm::cache cache(limited());
+    vmm::pool first(cache);
+    vmm_pool *handle = first.get();
+    vmm::pool second(std::move(first));
+    EXPECT(first.get() == nullptr && second.get() == handle);
+    vmm::pool third(cache);
+    third = std::move(second);
+    EXPECT(third.get() == handle);
+    vmm::cache moved(std::move(cache));
+    EXPECT(third.allocate(MIB).size() == MIB);
+    EXPECT(moved.take_error() == nullptr);
+}
+
+template <typename Call> bool is_refused(Call &&call)
+{
+    try {
+        call();
+    } catch (const vmm::error &error) {
+        return error.status() == VMM_ERR_INVALID_ARGUMENT;
+    }
+    return false;
+}
+
+void a_close_says_what_is_wrong()
+{
+    vmm::cache cache(limited());
+    vmm::pool pool(cache);
+    vmm::block block = pool.allocate(MIB);
+    EXPECT(is_refused([&] { pool.close(false); }) && pool.get() != nullptr);
+    pool.close();
+    EXPECT(is_refused([&] { (void)pool.allocate(1); }));
+    EXPECT(is_refused([&] { (void)pool.push(); }));
+    EXPECT(is_refused([&] { pool.close(); }));
+    EXPECT(cache.take_error() == nullptr);
+}
+
+void a_failure_of_the_destructor_is_kept()
+{
+    vmm::cache cache(limited());
+    std::optional<vmm::pool> pool(std::in_place, cache);
+    vmm_pool *handle = pool->get();
+    EXPECT(vmm_pool_retain(handle) == VMM_OK);
+    pool.reset();
+    EXPECT(cache.take_error() != nullptr);
+    EXPECT(vmm_pool_drop(handle) == VMM_OK && vmm_pool_destroy(handle, 0) == VMM_OK);
+}
+
+void a_pool_of_a_closed_cache_is_gone()
+{
+    vmm::cache cache(limited());
+    {
+        vmm::pool pool(cache);
+        cache.close();
+    }
+    EXPECT(cache.take_error() == nullptr);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    read_driver(argc, argv);
+    blocks_outlive_their_pool();
+    a_limit_throws_and_names_the_pool();
+    a_push_ends_with_its_scope();
+    a_pool_moves();
+    a_close_says_what_is_wrong();
+    a_failure_of_the_destructor_is_kept();
+    a_pool_of_a_closed_cache_is_gone();
+    return 0;
+}

@@ -1,0 +1,235 @@
+/* Handles that are no pool, for every call that names one; wrong options. */
+#include "negative.h"
+
+#include "base/handle.h"
+
+#define NO_POOL "is not a pool, or was destroyed"
+
+static int visit_continue(void *context, const vmm_item *item)
+{
+    (void)context;
+    (void)item;
+    return 0;
+}
+
+/* ---- Calls --------------------------------------------------------------------------------- */
+
+static vmm_status call_alloc(vmm_pool *pool)
+{
+    void *out = &out;
+    vmm_status status = vmm_alloc_from(pool, 1, NULL, &out);
+    must(out == &out);
+    return status;
+}
+
+static vmm_status call_destroy(vmm_pool *pool)
+{
+    return vmm_pool_destroy(pool, 1);
+}
+
+static vmm_status call_route(vmm_pool *pool)
+{
+    return vmm_pool_route(pool, NULL, NULL);
+}
+
+static vmm_status call_limit(vmm_pool *pool)
+{
+    return vmm_pool_limit_set(pool, 1);
+}
+
+static vmm_status call_trim(vmm_pool *pool)
+{
+    size_t released = 7;
+    vmm_status status = vmm_pool_trim(pool, 0, &released);
+    must(released == 7);
+    return status;
+}
+
+static vmm_status call_stats(vmm_pool *pool)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    return vmm_pool_stats_get(pool, &stats);
+}
+
+static vmm_status call_walk(vmm_pool *pool)
+{
+    return vmm_pool_walk(pool, visit_continue, NULL);
+}
+
+static vmm_status (*const calls[])(vmm_pool *pool) = {
+    call_alloc, call_destroy,  call_route,       call_limit,      call_trim,    call_stats,
+    call_walk,  vmm_pool_push, vmm_pool_unroute, vmm_pool_retain, vmm_pool_drop
+};
+
+enum { CALLS = sizeof calls / sizeof calls[0] };
+
+/* Every call refuses the handle. */
+static vmm_status all_refuse(vmm_pool *pool)
+{
+    for (unsigned i = 0; i < CALLS; i++) {
+        must_be(VMM_ERR_INVALID_ARGUMENT, calls[i](pool));
+        must(stage_error_says(NO_POOL));
+    }
+    must(vmm_pool_uses(pool) == 0);
+    must_be(VMM_ERR_INVALID_ARGUMENT, vmm_pool_pop(pool));
+    must(stage_error_says("is not the pool that this thread pushed last"));
+    return calls[0](pool);
+}
+
+/* ---- Handles ------------------------------------------------------------------------------- */
+
+/* The slot of the handle serves another pool, or none. */
+static vmm_status stale(struct stage *stage, uint64_t others)
+{
+    vmm_pool *pool;
+    vmm_pool *other;
+    must_ok(vmm_pool_create(stage->cache, NULL, &pool));
+    must_ok(vmm_pool_destroy(pool, 0));
+    for (uint64_t i = 0; i < others; i++) {
+        must_ok(vmm_pool_create(stage->cache, NULL, &other));
+        must(other != pool);
+        must_ok(vmm_pool_destroy(other, 0));
+    }
+    return all_refuse(pool);
+}
+
+static vmm_status of_another_kind(struct stage *stage, uint64_t kind)
+{
+    void *handle = vmm__handle_open((enum handle_kind)kind, stage);
+    vmm_status status = all_refuse(handle);
+    vmm__handle_close(handle);
+    return status;
+}
+
+static vmm_status garbage(struct stage *stage, uint64_t value)
+{
+    (void)stage;
+    return all_refuse((vmm_pool *)(uintptr_t)value);
+}
+
+static vmm_status flipped_bit(struct stage *stage, uint64_t bit)
+{
+    uintptr_t handle = (uintptr_t)vmm_cache_pool(stage->cache);
+    return all_refuse((vmm_pool *)(handle ^ (uintptr_t)1 << bit));
+}
+
+static vmm_status a_cache(struct stage *stage, uint64_t value)
+{
+    (void)value;
+    return all_refuse((vmm_pool *)(void *)stage->cache);
+}
+
+static vmm_status a_block(struct stage *stage, uint64_t value)
+{
+    return all_refuse(stage->blocks[value].address);
+}
+
+static vmm_status of_a_destroyed_cache(struct stage *stage, uint64_t is_default)
+{
+    (void)stage;
+    vmm_config config = stage_config();
+    vmm_cache *cache;
+    vmm_pool *pool;
+    must_ok(vmm_create(&config, &cache));
+    must_ok(vmm_pool_create(cache, NULL, &pool));
+    pool = is_default ? vmm_cache_pool(cache) : pool;
+    must_ok(vmm_destroy(cache));
+    must(vmm_cache_pool(cache) == NULL);
+    must(vmm_pool_find(cache, (vmm_pool_id){ 1, 1 }) == NULL);
+    return all_refuse(pool);
+}
+
+/* ---- Pools in the wrong state --------------------------------------------------------------- */
+
+static vmm_status destroy_default(struct stage *stage, uint64_t adopt)
+{
+    return vmm_pool_destroy(vmm_cache_pool(stage->cache), adopt != 0);
+}
+
+static vmm_status pop_unpushed(struct stage *stage, uint64_t value)
+{
+    (void)value;
+    return vmm_pool_pop(vmm_cache_pool(stage->cache));
+}
+
+static vmm_status drop_unretained(struct stage *stage, uint64_t value)
+{
+    (void)value;
+    return vmm_pool_drop(vmm_cache_pool(stage->cache));
+}
+
+/* ---- Options ------------------------------------------------------------------------------- */
+
+static vmm_status options_refuse(const struct stage *stage, const vmm_pool_options *options)
+{
+    vmm_pool *out = (vmm_pool *)(void *)&out;
+    vmm_status status = vmm_pool_create(stage->cache, options, &out);
+    must(out == (vmm_pool *)(void *)&out);
+    return status;
+}
+
+static vmm_status wrong_kind(struct stage *stage, uint64_t kind)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.kind = (vmm_pool_kind)kind;
+    return options_refuse(stage, &options);
+}
+
+static vmm_status wrong_size(struct stage *stage, uint64_t size)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.struct_size = (size_t)size;
+    return options_refuse(stage, &options);
+}
+
+static vmm_status promise_above_limit(struct stage *stage, uint64_t limit)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.limit_bytes = limit;
+    options.reserve_bytes = limit + 1;
+    return options_refuse(stage, &options);
+}
+
+static vmm_status promise_above_device(struct stage *stage, uint64_t bytes)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.reserve_bytes = bytes;
+    return options_refuse(stage, &options);
+}
+
+static vmm_status null_out(struct stage *stage, uint64_t value)
+{
+    (void)value;
+    return vmm_pool_create(stage->cache, NULL, NULL);
+}
+
+static const struct negative_case cases[] = {
+    WRONG("a stale handle", stale, 0, NO_POOL),
+    WRONG("a stale handle among many", stale, 70000, NO_POOL),
+    WRONG("a ticket", of_another_kind, HANDLE_TICKET, NO_POOL),
+    WRONG("a share", of_another_kind, HANDLE_SHARE, NO_POOL),
+    WRONG("NULL", garbage, 0, NO_POOL),
+    WRONG("a small number", garbage, 8, NO_POOL),
+    WRONG("ones", garbage, UINT64_MAX, NO_POOL),
+    WRONG("a handle with another kind", flipped_bit, 4, NO_POOL),
+    WRONG("a handle with another slot", flipped_bit, 7, NO_POOL),
+    WRONG("a handle with another use", flipped_bit, 40, NO_POOL),
+    WRONG("an unaligned handle", flipped_bit, 0, NO_POOL),
+    WRONG("a cache", a_cache, 0, NO_POOL),
+    WRONG("a block", a_block, 3, NO_POOL),
+    WRONG("a pool of a destroyed cache", of_a_destroyed_cache, 0, NO_POOL),
+    WRONG("the default pool of a destroyed cache", of_a_destroyed_cache, 1, NO_POOL),
+    WRONG("destroying the default pool", destroy_default, 1, "lives as long as its cache"),
+    WRONG("a pop without a push", pop_unpushed, 0, "pushed last"),
+    WRONG("a drop without a retain", drop_unretained, 0, "pool default is not retained"),
+    WRONG("an unknown kind", wrong_kind, 2, "kind is 2, which is no kind"),
+    WRONG("options without a size", wrong_size, 0, "use VMM_POOL_OPTIONS_INIT"),
+    WRONG("options that are too large", wrong_size, sizeof(vmm_pool_options) + 1,
+          "use VMM_POOL_OPTIONS_INIT"),
+    WRONG("a promise above the limit", promise_above_limit, 4 * MIB, "above limit_bytes, 4194304"),
+    { "a promise above the device", NULL, promise_above_device, UINT64_MAX, VMM_ERR_DEVICE_OOM,
+      "reserve_bytes of 18446744073709551615", false },
+    WRONG("no out", null_out, 0, "out is NULL"),
+};
+
+NEGATIVE_GROUP(negative_pools, "pools");

@@ -1,0 +1,58 @@
+/*
+ * Pools on the cache of an API test, and steps on them that must succeed.
+ */
+#ifndef VMM_POOL_SUPPORT_H
+#define VMM_POOL_SUPPORT_H
+
+#include "support/graph_support.h"
+
+/* A pool with these options: pool_make(test, .name = "weights", .limit_bytes = MIB). */
+#define pool_make(test, ...)                                                                       \
+    pool_make_from(test,                                                                           \
+                   &(vmm_pool_options){ .struct_size = sizeof(vmm_pool_options), __VA_ARGS__ })
+
+static inline vmm_pool *pool_make_from(struct cache_test *test, const vmm_pool_options *options)
+{
+    vmm_pool *pool = NULL;
+    assert_ok(vmm_pool_create(test->cache, options, &pool));
+    assert_non_null(pool);
+    return pool;
+}
+
+static inline void *pool_alloc(struct cache_test *test, vmm_pool *pool, size_t bytes,
+                               unsigned stream)
+{
+    void *block = NULL;
+    assert_ok(vmm_alloc_from(pool, bytes, test->streams[stream], &block));
+    assert_ptr_equal(block_find(test, block).pool, pool);
+    return block;
+}
+
+static inline vmm_stats pool_stats(vmm_pool *pool)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    assert_ok(vmm_pool_stats_get(pool, &stats));
+    return stats;
+}
+
+static inline uint64_t pool_reserved(vmm_pool *pool)
+{
+    return pool_stats(pool).reserved_bytes.current;
+}
+
+static inline size_t pool_trim(vmm_pool *pool, size_t keep_bytes)
+{
+    size_t released = SIZE_MAX;
+    assert_ok(vmm_pool_trim(pool, keep_bytes, &released));
+    assert_int_not_equal(released, SIZE_MAX);
+    return released;
+}
+
+/* Whether a call was refused with ERR_INVALID_ARGUMENT and these words. */
+#define assert_refused(call, words)                                                                \
+    do {                                                                                           \
+        assert_status(call, VMM_ERR_INVALID_ARGUMENT);                                             \
+        assert_non_null(strstr(vmm_last_error(), words));                                          \
+    } while (0)
+
+#endif
