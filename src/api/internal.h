@@ -60,6 +60,8 @@ vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct debug_cal
 vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bool *should_poll);
 
 /* Record other calls. They do nothing if nothing is recorded. A failure is noted as `what` and the error line. */
+void vmm__record_new_block(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                           const void *block);
 void vmm__record_use(struct vmm_cache *cache, const void *block, vmm_stream stream);
 void vmm__record_pool(struct vmm_cache *cache, vmm_pool *pool);
 void vmm__record_failure(struct vmm_cache *cache, const char *what, vmm_status status);

@@ -85,6 +85,14 @@ vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bo
     return status;
 }
 
+void vmm__record_new_block(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                           const void *block)
+{
+    struct recorder *recorder = recorder_of(call->cache);
+    if (recorder != NULL)
+        alloc_record(recorder, call, bytes, stream, block);
+}
+
 void vmm__record_use(struct vmm_cache *cache, const void *block, vmm_stream stream)
 {
     struct recorder *recorder = recorder_of(cache);

@@ -191,6 +191,18 @@ CACHE_TEST(names_and_notes_are_recorded)
     block_free(test, block);
 }
 
+CACHE_TEST(aligned_blocks_are_recorded)
+{
+    void *block;
+    const char *path = recording_begin(test);
+    assert_ok(vmm_alloc_aligned(vmm_cache_pool(test->cache), 3 * MIB, MIB, NULL, &block));
+    block_free(test, block);
+    struct trace_sum sum = recording_end(test, path);
+    assert_int_equal(sum.allocations, 1);
+    assert_int_equal(sum.frees, 1);
+    assert_int_equal(sum.last_address, (uintptr_t)block);
+}
+
 CACHE_TEST(stacks_are_recorded_once_each)
 {
     vmm_trace_options options = VMM_TRACE_OPTIONS_INIT;
