@@ -1182,6 +1182,78 @@ VMM_API vmm_status vmm_debug_check(vmm_cache *cache);
  */
 VMM_API vmm_status vmm_debug_report(vmm_cache *cache, FILE *out);
 
+/* ---- Recording ---------------------------------------------------------------------------- */
+
+/*
+ * A recording is a file with every allocation, free, use of a block by another stream, and change of
+ * reserved memory, in order: a trace, as docs/trace-format.md describes it. vmmcache-report shows it
+ * and fragtest replays it. The file is plain text, and a thread of the library writes it twice a
+ * second: a program that is killed leaves a file that can be read, in which less than a second is
+ * missing.
+ *
+ * The environment variable VMM_TRACE=FILE records every cache that vmm_create() makes: the first to
+ * FILE, others to FILE.2, FILE.3 and so on; VMM_TRACE_STACKS=1 adds stacks.
+ *
+ * A recording fails no other call. If the disk is full, the file ends with the last page that fit,
+ * and vmm_trace_stop() says so. A call waits only if it is ahead of the file by 65536 events. In a
+ * child of fork(), nothing is recorded.
+ */
+
+/* Options of a recording. Initialize with VMM_TRACE_OPTIONS_INIT, which sets struct_size. */
+typedef struct vmm_trace_options {
+    size_t struct_size;
+    int stacks; /* non-zero: with the host's stack of each allocation, which costs microseconds */
+} vmm_trace_options;
+
+/* clang-format off */
+#ifdef __cplusplus
+#define VMM_TRACE_OPTIONS_INIT { sizeof(vmm_trace_options), 0 }
+#else
+#define VMM_TRACE_OPTIONS_INIT { .struct_size = sizeof(vmm_trace_options) }
+#endif
+/* clang-format on */
+
+/*
+ * Does:     records the cache to a file from now on. It first records the blocks that are live and
+ *           the memory that is reserved. Calls of other threads that are under way may be left out.
+ * Takes:    path: a regular file, which is replaced; options, NULL: defaults.
+ * Returns:  VMM_OK.
+ * Threads:  any; other calls wait while it reads the cache.
+ * On failure: ERR_INVALID_ARGUMENT (NULL, a wrong option, the cache is recorded already, another
+ *           recording writes the file, or it cannot be written: the line says why), ERR_HOST_OOM.
+ */
+VMM_API vmm_status vmm_trace_start(vmm_cache *cache, const char *path,
+                                   const vmm_trace_options *options);
+
+/*
+ * Does:     ends the recording and closes its file. vmm_destroy() does it, too.
+ * Returns:  VMM_OK: the file is complete.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL cache; the cache is not recorded; the file could not be
+ *           written: the line says why), ERR_HOST_OOM (there was no host memory for some events). In
+ *           the last two cases the recording has ended, and its file is a trace, but not complete.
+ */
+VMM_API vmm_status vmm_trace_stop(vmm_cache *cache);
+
+/*
+ * Does:     names a live block in the recording, for reports. Without a recording it does nothing.
+ * Takes:    name; the recording keeps its first 199 bytes.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_UNKNOWN_POINTER (not the start of a live block), ERR_INVALID_ARGUMENT (NULL).
+ */
+VMM_API vmm_status vmm_trace_name(vmm_cache *cache, const void *ptr, const char *name);
+
+/*
+ * Does:     marks this moment in the recording, such as the start of a step. Without a recording it
+ *           does nothing.
+ * Takes:    text; the recording keeps its first 199 bytes.
+ * Returns:  VMM_OK.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL).
+ */
+VMM_API vmm_status vmm_trace_note(vmm_cache *cache, const char *text);
+
 /* ---- Walk and listener -------------------------------------------------------------------- */
 
 /*

@@ -19,8 +19,8 @@
 #define CALLER __builtin_return_address(0)
 
 /* Debug mode and NVTX disable the fast path. */
-vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_stream stream,
-                               void **out)
+vmm_status vmm__api_alloc_unrecorded(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                                     void **out)
 {
     vmm_cache *cache = call->cache;
     if (cache->debug == NULL && cache->nvtx == NULL)
@@ -37,6 +37,30 @@ vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_
     return status;
 }
 
+/* Whether calls do more than the slow path does. */
+static bool is_watched(const vmm_cache *cache)
+{
+    return cache->debug != NULL || cache->nvtx != NULL ||
+           atomic_load_explicit(&cache->directory.recorder, memory_order_acquire) != NULL;
+}
+
+static __attribute__((noinline)) vmm_status
+alloc_watched(const struct debug_call *call, size_t bytes, vmm_stream stream, void **out)
+{
+    struct recorder *recorder =
+        atomic_load_explicit(&call->cache->directory.recorder, memory_order_acquire);
+    return recorder == NULL ? vmm__api_alloc_unrecorded(call, bytes, stream, out)
+                            : vmm__recorded_alloc(recorder, call, bytes, stream, out);
+}
+
+vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                               void **out)
+{
+    if (is_watched(call->cache))
+        return alloc_watched(call, bytes, stream, out);
+    return vmm__alloc_slow(call->cache, call->pool, bytes, stream, out);
+}
+
 /* Not inlined, so that the fast path needs no stack frame. */
 static __attribute__((noinline)) vmm_status alloc_without_fast_path(vmm_cache *cache, size_t bytes,
                                                                     vmm_stream stream, void **out,
@@ -50,7 +74,8 @@ vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **o
 {
     if (cache == NULL || out == NULL)
         return vmm__cache_missing("vmm_alloc", cache == NULL ? "cache" : "out");
-    struct lane *lane = vmm__alloc_lane_lock_fast(cache, stream);
+    struct lane *lane =
+        vmm__alloc_lane_lock_unless(cache, stream, SLOW_PATH_ONLY | SLOW_PATH_RECORDED);
     if (lane == NULL)
         return alloc_without_fast_path(cache, bytes, stream, out, CALLER);
     vmm_status status = vmm__lane_take_locked(lane, bytes, out);
@@ -59,13 +84,15 @@ vmm_status vmm_alloc(vmm_cache *cache, size_t bytes, vmm_stream stream, void **o
 }
 
 /* The error for an address that no heap owns. */
-static vmm_status unknown_pointer(const vmm_cache *cache, const char *function, const void *ptr)
+static vmm_status unknown_pointer(vmm_cache *cache, const char *function, const void *ptr)
 {
     bool is_inside = vmm__arena_spans(&cache->vm.arena, (uint64_t)(uintptr_t)ptr);
-    return vmm__error(
+    vmm_status status = vmm__error(
         VMM_ERR_UNKNOWN_POINTER, "%s: 0x%llx is not an address of this cache's blocks: %s",
         function, (unsigned long long)(uintptr_t)ptr,
         is_inside ? "no memory is mapped there" : "it lies outside of the cache's arena");
+    vmm__record_failure(cache, "", status);
+    return status;
 }
 
 /* Does the work that may be due after a free. A failure here does not fail the free: a later call retries. */
@@ -79,8 +106,8 @@ static __attribute__((noinline)) void run_due_work(vmm_cache *cache)
     vmm__error_restore(&line);
 }
 
-static __attribute__((noinline)) vmm_status
-free_without_fast_path(vmm_cache *cache, const void *ptr, bool *should_poll, const void *caller)
+static vmm_status free_unrecorded(vmm_cache *cache, const void *ptr, bool *should_poll,
+                                  const void *caller)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     if (cache->debug == NULL && cache->nvtx == NULL)
@@ -90,8 +117,30 @@ free_without_fast_path(vmm_cache *cache, const void *ptr, bool *should_poll, con
         vmm__cache_admit(cache, "vmm_free"); /* before the locks of debug mode and NVTX */
     if (status != VMM_OK)
         return status;
+    if (cache->has_guard_pages) /* the lane's block, whose free is recorded, has another address */
+        vmm__record_block(&cache->directory.recorder, TRACE_FREE, address);
     return cache->debug != NULL ? vmm__debug_free(&call, address, should_poll)
                                 : vmm__nvtx_unregister(cache, ptr, should_poll);
+}
+
+/* Frees in debug mode, with NVTX, and while the cache is recorded. Not inlined, as above. */
+static __attribute__((noinline)) vmm_status free_watched(vmm_cache *cache, const void *ptr,
+                                                         bool *should_poll, const void *caller)
+{
+    vmm_status status = vmm__recorded_free_fast(cache, (uint64_t)(uintptr_t)ptr, should_poll);
+    if (status == VMM__NO_FIT)
+        status = free_unrecorded(cache, ptr, should_poll, caller);
+    if (status != VMM_OK && status != VMM__NOT_FOUND)
+        vmm__record_failure(cache, "", status);
+    return status;
+}
+
+static __attribute__((noinline)) vmm_status
+free_without_fast_path(vmm_cache *cache, const void *ptr, bool *should_poll, const void *caller)
+{
+    if (is_watched(cache))
+        return free_watched(cache, ptr, should_poll, caller);
+    return vmm__free_slow(cache, (uint64_t)(uintptr_t)ptr, should_poll);
 }
 
 vmm_status vmm_free(vmm_cache *cache, void *ptr)
@@ -102,7 +151,7 @@ vmm_status vmm_free(vmm_cache *cache, void *ptr)
         return VMM_OK;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     bool should_poll = false;
-    struct heap *heap = vmm__free_lane_lock_fast(cache, address);
+    struct heap *heap = vmm__free_lane_lock_unless(cache, address, SLOW_PATH_RECORDED);
     vmm_status status;
     if (heap == NULL) {
         status = free_without_fast_path(cache, ptr, &should_poll, CALLER);
@@ -146,6 +195,7 @@ vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream other)
     struct debug_call call = {
         .cache = cache, .function = "vmm_record_stream", .caller = CALLER, .is_use = true
     };
+    const void *block = ptr;
     status = vmm__debug_inner(&call, &ptr);
     if (status != VMM_OK)
         return status;
@@ -155,7 +205,11 @@ vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream other)
         if (status == VMM_OK)
             status = vmm__cache_lane(cache, other, &user);
     }
-    return status == VMM_OK ? block_use(cache, ptr, user) : status;
+    if (status == VMM_OK)
+        status = block_use(cache, ptr, user);
+    if (status == VMM_OK)
+        vmm__record_use(cache, block, other);
+    return status;
 }
 
 vmm_status vmm_stream_end(vmm_cache *cache, vmm_stream stream)
@@ -214,6 +268,9 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
         return found;
     if (status == VMM_OK && released != NULL)
         *released = released_bytes;
+    if (status == VMM_OK)
+        vmm__record_note(cache, "vmm_trim: released %llu bytes",
+                         (unsigned long long)released_bytes);
     return status;
 }
 
@@ -231,6 +288,8 @@ vmm_status vmm_compact(vmm_cache *cache, uint32_t budget_ms, uint64_t *moved_byt
     status = vmm__compact_now(cache, budget_ms, &moved, &released);
     if (status == VMM__PENDING)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_compact: a capture is under way");
+    if (status == VMM_OK)
+        vmm__record_note(cache, "vmm_compact: released %llu bytes", (unsigned long long)released);
     if (status == VMM_OK && moved_bytes != NULL)
         *moved_bytes = moved;
     if (status == VMM_OK && released_bytes != NULL)

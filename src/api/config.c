@@ -139,8 +139,7 @@ vmm_status vmm__config_read(const vmm_config *config, vmm_config *out)
     return fields_check(out);
 }
 
-/* Returns an environment variable; NULL if it is unset or empty. */
-static const char *variable(const char *name)
+const char *vmm__config_variable(const char *name)
 {
     const char *text = secure_getenv(name);
     return text == NULL || *text == '\0' ? NULL : text;
@@ -149,7 +148,7 @@ static const char *variable(const char *name)
 /* Reads the variable of a field, if the program left the field at its default. */
 static vmm_status choice_read(const struct choice *choice, vmm_config *config)
 {
-    const char *text = choice->variable == NULL ? NULL : variable(choice->variable);
+    const char *text = choice->variable == NULL ? NULL : vmm__config_variable(choice->variable);
     if (text == NULL || choice_get(config, choice) != 0)
         return VMM_OK;
     for (int i = 0; i < choice->most; i++) {
@@ -168,7 +167,7 @@ static vmm_status choice_read(const struct choice *choice, vmm_config *config)
 
 static vmm_status number_read(const char *name, uint32_t most, uint32_t *field)
 {
-    const char *text = variable(name);
+    const char *text = vmm__config_variable(name);
     if (text == NULL || *field != 0)
         return VMM_OK;
     char *end;
@@ -183,7 +182,7 @@ static vmm_status number_read(const char *name, uint32_t most, uint32_t *field)
 
 static vmm_status footprint_read(vmm_config *config)
 {
-    const char *text = variable("VMM_FOOTPRINT");
+    const char *text = vmm__config_variable("VMM_FOOTPRINT");
     if (text != NULL && config->footprint_permille == 0 && strcmp(text, "any") == 0) {
         config->footprint_permille = VMM_FOOTPRINT_ANY;
         return VMM_OK;
@@ -205,7 +204,7 @@ vmm_status vmm__config_environment(vmm_config *config)
 
 vmm_status vmm__config_log(struct vmm_cache *cache)
 {
-    const char *log = variable("VMM_LOG");
+    const char *log = vmm__config_variable("VMM_LOG");
     if (log == NULL || cache->log != NULL)
         return VMM_OK;
     if (strcmp(log, "stderr") == 0) {

@@ -11,6 +11,9 @@
  * a newer version is set. */
 vmm_status vmm__config_read(const vmm_config *config, vmm_config *out);
 
+/* Returns an environment variable; NULL if it is unset or empty. */
+const char *vmm__config_variable(const char *name);
+
 /* Sets fields that are at their default from VMM_DRIVER, VMM_NO_CACHING, VMM_FOOTPRINT, VMM_REUSE, VMM_COMPACTION,
  * VMM_DECAY_MS, VMM_ZERO, VMM_DEBUG and VMM_NVTX. ERR_INVALID_ARGUMENT. */
 vmm_status vmm__config_environment(vmm_config *config);

@@ -33,6 +33,10 @@ static vmm_status block_alloc_aligned(const struct debug_call *call, size_t byte
     vmm_status status = vmm__alloc_aligned(cache, call->pool, bytes, call->alignment, stream, out);
     if (status == VMM_OK && cache->nvtx != NULL)
         vmm__nvtx_register(cache, *out, bytes);
+    if (status == VMM_OK)
+        vmm__record_new_block(call, bytes, stream, *out);
+    else
+        vmm__record_failure(cache, "alloc: ", status);
     return status;
 }
 

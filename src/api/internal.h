@@ -4,6 +4,7 @@
  *   environment.c  misspelt environment variables; the list of those that exist
  *   leaks.c        the blocks that are live at the end
  *   stats.c        statistics
+ *   record.c       calls that are recorded; trace.c starts and stops that
  *   walk.c         chunks and blocks
  *
  * Locks: the functions take the grow lock and the lanes' locks, except vmm__environment_check(), which takes none.
@@ -38,10 +39,40 @@ vmm_item vmm__reserved_item(struct vmm_cache *cache, const struct reserved *bloc
 /* Reads the statistics. Flushes the lanes' counters, which can raise peaks; changes nothing else. */
 void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out);
 
+/* vmm__walk() of the whole cache. The caller holds the grow lock and all lanes' locks. */
+void vmm__walk_locked(struct vmm_cache *cache, vmm_visitor visit, void *context);
+
 /* Does what vmm_walk() does, or vmm_pool_walk() for `only`, without their checks; works also during vmm_destroy(). */
 void vmm__walk(struct vmm_cache *cache, const struct pool *only, vmm_visitor visit, void *context);
 
 struct debug_call;
+
+/* vmm__api_alloc_slow() when nothing is recorded. */
+vmm_status vmm__api_alloc_unrecorded(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                                     void **out);
+
+/* The same, recorded. */
+vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct debug_call *call,
+                               size_t bytes, vmm_stream stream, void **out);
+
+/* Frees in a lane that the calling thread can lock on the fast path, and records that. VMM__NO_FIT if it cannot, or if
+ * nothing is recorded. */
+vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bool *should_poll);
+
+/* Record other calls. They do nothing if nothing is recorded. A failure is noted as `what` and the error line. */
+void vmm__record_new_block(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                           const void *block);
+void vmm__record_use(struct vmm_cache *cache, const void *block, vmm_stream stream);
+void vmm__record_pool(struct vmm_cache *cache, vmm_pool *pool);
+void vmm__record_failure(struct vmm_cache *cache, const char *what, vmm_status status);
+void vmm__record_note(struct vmm_cache *cache, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Starts a recording if VMM_TRACE asks for it. ERR_INVALID_ARGUMENT, ERR_HOST_OOM. */
+vmm_status vmm__trace_environment(struct vmm_cache *cache);
+
+/* Ends the recording of a cache that is being destroyed. */
+void vmm__trace_end(struct vmm_cache *cache);
 
 /* Allocates without the fast path, in the pool of the call. */
 vmm_status vmm__api_alloc_slow(const struct debug_call *call, size_t bytes, vmm_stream stream,

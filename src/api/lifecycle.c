@@ -28,7 +28,7 @@ enum { TICKS_A_PERIOD = 4 };
 static void device_lost(struct lost_listener *listener)
 {
     vmm_cache *cache = (vmm_cache *)((char *)listener - offsetof(vmm_cache, lost_listener));
-    atomic_store_explicit(&cache->is_slow_path_only, true, memory_order_seq_cst);
+    vmm__slow_path_set(cache, SLOW_PATH_ONLY, true);
 }
 
 /* The size of the first reservation, as a multiple of the device's memory. With 4, many streams have room to grow in
@@ -57,7 +57,7 @@ static void settings_take(vmm_cache *cache, const vmm_config *config, struct dri
     cache->driver = driver;
     cache->generation = vmm__fork_generation();
     cache->no_caching = config->no_caching == VMM_ON;
-    atomic_init(&cache->is_slow_path_only, cache->no_caching);
+    atomic_init(&cache->slow_path, cache->no_caching ? SLOW_PATH_ONLY : 0);
     cache->footprint_permille =
         config->footprint_permille != 0 ? config->footprint_permille : FOOTPRINT_PERMILLE;
     cache->reuse = config->reuse;
@@ -80,6 +80,7 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
         return vmm__error(VMM_ERR_HOST_OOM, "create: no host memory for the cache");
     settings_take(cache, config, driver);
     vmm__fair_init(&cache->grow_lock);
+    vmm__mutex_init_ranked(&cache->recorder_lock, LOCK_RANK_CALL);
     vmm__routes_init(cache);
     vmm__timeline_init(&cache->copies, driver, NULL);
     status = vmm__vm_init(&cache->vm, driver, limits_choose(config, driver));
@@ -123,6 +124,7 @@ fail_directory:
 fail_memory:
     (void)vmm__timeline_fini(&cache->copies);
     vmm__routes_fini(&cache->routes);
+    vmm__mutex_fini(&cache->recorder_lock);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
     return status;
@@ -157,6 +159,8 @@ static vmm_status cache_create(const vmm_config *settings, struct driver *driver
         status = vmm__config_log(cache);
         vmm__environment_check(cache);
         aliases_log(cache);
+        if (status == VMM_OK)
+            status = vmm__trace_environment(cache);
     }
     if (status == VMM_OK && settings->decay_thread == VMM_ON) /* the thread may use the cache */
         status = vmm__ticker_start(&cache->ticker, settings->decay_ms / TICKS_A_PERIOD, cache_tick,
@@ -256,6 +260,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     struct error_line line;
     vmm__error_save(&line);
     vmm__leaks_log(cache);
+    vmm__trace_end(cache);
     status = vmm__capture_work_wait(cache);
     if (status != VMM_OK)
         status = vmm__capture_work_wait(cache); /* retry once, like every release below */
@@ -275,6 +280,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     if (cache->log_file != NULL && cache->log_file != stderr)
         (void)fclose(cache->log_file);
     vmm__routes_fini(&cache->routes);
+    vmm__mutex_fini(&cache->recorder_lock);
     vmm__fair_fini(&cache->grow_lock);
     vmm__host_free(cache, sizeof *cache);
     if (status == VMM_OK)

@@ -85,7 +85,11 @@ vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options, vm
         status = vmm__cache_admit_work(cache, "vmm_pool_create");
     if (status == VMM_OK)
         status = options_read(options, &settings);
-    return status == VMM_OK ? vmm__pool_create(cache, &settings, out) : status;
+    if (status == VMM_OK)
+        status = vmm__pool_create(cache, &settings, out);
+    if (status == VMM_OK)
+        vmm__record_pool(cache, *out);
+    return status;
 }
 
 vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
@@ -95,8 +99,12 @@ vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
     if (status != VMM_OK)
         return status;
     vmm_cache *cache = pool->cache;
+    char name[POOL_NAME_BYTES];
+    memcpy(name, pool->name, sizeof name);
     vmm_status found = quarantine_flush(cache, "vmm_pool_destroy", __builtin_return_address(0));
     status = vmm__pool_destroy(pool, adopt != 0);
+    if (status == VMM_OK)
+        vmm__record_note(cache, "vmm_pool_destroy: %s", name);
     trim_without_caching(cache);
     return status == VMM_OK ? found : status;
 }
@@ -132,7 +140,8 @@ vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, voi
     struct pool *pool = vmm__handle_find(HANDLE_POOL, handle);
     if (pool == NULL || out == NULL)
         return vmm__api_pool(handle, "vmm_alloc_from", out, "out", &pool);
-    struct lane *lane = vmm__alloc_lane_lock_fast_in(pool->cache, pool, stream);
+    struct lane *lane = vmm__alloc_lane_lock_unless_in(pool->cache, pool, stream,
+                                                       SLOW_PATH_ONLY | SLOW_PATH_RECORDED);
     if (lane == NULL)
         return alloc_without_fast_path(pool, bytes, stream, out, __builtin_return_address(0));
     vmm_status status = vmm__lane_take_locked(lane, bytes, out);
@@ -151,6 +160,9 @@ vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
         return status;
     vmm_status found = quarantine_flush(pool->cache, "vmm_pool_trim", __builtin_return_address(0));
     status = vmm__trim_pool(pool, keep_bytes, &released_bytes);
+    if (status == VMM_OK)
+        vmm__record_note(pool->cache, "vmm_pool_trim: %s released %llu bytes", pool->name,
+                         (unsigned long long)released_bytes);
     if (status == VMM_OK && found != VMM_OK)
         return found;
     if (status == VMM_OK && released != NULL)

@@ -63,6 +63,14 @@ static vmm_status order_undo(struct sleep_order *order, vmm_status status)
     return status;
 }
 
+static void order_record(const char *function, const struct sleep_order *order, vmm_status status)
+{
+    for (uint64_t i = 0; i < order->count && order->pools[i] != NULL; i++)
+        vmm__record_note(order->cache, "%s: %s%s%s", function, order->pools[i]->name,
+                         status == VMM_OK ? "" : ": ",
+                         status == VMM_OK ? "" : vmm_status_name(status));
+}
+
 static vmm_status order_run(struct sleep_order *order, vmm_ticket **ticket)
 {
     struct error_line line;
@@ -96,8 +104,10 @@ static vmm_status pools_order(const char *function, bool is_wake, vmm_pool *cons
         return vmm__error(VMM_ERR_HOST_OOM, "%s: no host memory for %zu pools", function, count);
     order.pools = pools;
     status = pools_find(function, handles, &order);
-    if (status == VMM_OK)
+    if (status == VMM_OK) {
         status = order_run(&order, ticket);
+        order_record(function, &order, status);
+    }
     vmm__host_free(pools, count * sizeof *pools);
     return status;
 }

@@ -247,30 +247,43 @@ static const struct reserved *reserved_at(const struct vmm_cache *cache, const s
     return vmm__reserved_around_locked(cache, vmm__arena_address(&cache->vm.arena, granule));
 }
 
-void vmm__walk(struct vmm_cache *cache, const struct pool *only, vmm_visitor visit, void *context)
+static void walk_run_locked(struct walk *walk)
 {
-    struct walk walk = { .cache = cache, .only = only, .visit = visit, .context = context };
-    const struct arena *arena = &cache->vm.arena;
-    vmm__fair_lock(&cache->grow_lock);
-    vmm__cache_lanes_lock(cache, NULL);
+    const struct vm *memory = &walk->cache->vm;
+    const struct arena *arena = &memory->arena;
     uint64_t granule = vmm__arena_next_taken(arena, 0);
-    while (granule < arena->granules && !walk.ended) {
-        const struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
-        const struct reserved *reserved = reserved_at(cache, chunk, granule);
+    while (granule < arena->granules && !walk->ended) {
+        const struct chunk *chunk = vmm__vm_chunk(memory, granule);
+        const struct reserved *reserved = reserved_at(walk->cache, chunk, granule);
         bool is_guard_page = chunk == NULL;
         uint64_t end = granule + (is_guard_page ? 1 : chunk->granules);
         if (reserved != NULL) {
-            reserved_visit(&walk, reserved);
+            reserved_visit(walk, reserved);
             end = granule + reserved->granules;
         } else if (!is_guard_page && !chunk->is_alias) { /* an alias holds no memory */
-            walk.pool = vmm__pool_of_account(chunk->account);
+            walk->pool = vmm__pool_of_account(chunk->account);
             if (vmm__chunk_is_home(chunk, granule))
-                chunk_visit(&walk, chunk);
+                chunk_visit(walk, chunk);
             else
-                place_visit(&walk, chunk, granule);
+                place_visit(walk, chunk, granule);
         }
         granule = end < arena->granules ? vmm__arena_next_taken(arena, end) : end;
     }
+}
+
+void vmm__walk_locked(struct vmm_cache *cache, vmm_visitor visit, void *context)
+{
+    struct walk walk = { .cache = cache, .visit = visit, .context = context };
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    walk_run_locked(&walk);
+}
+
+void vmm__walk(struct vmm_cache *cache, const struct pool *only, vmm_visitor visit, void *context)
+{
+    struct walk walk = { .cache = cache, .only = only, .visit = visit, .context = context };
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__cache_lanes_lock(cache, NULL);
+    walk_run_locked(&walk);
     vmm__cache_lanes_unlock(cache, NULL);
     vmm__fair_unlock(&cache->grow_lock);
 }

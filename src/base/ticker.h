@@ -1,7 +1,7 @@
 /*
  * A ticker: a thread that calls a function periodically until it is stopped.
  *
- * Owns: its thread, which blocks all signals. May be called by: api. Locks: its own, which it does not hold while the
+ * Owns: its thread, which blocks all signals. May be called by: trace, api. Locks: its own, which it does not hold while the
  * function runs.
  */
 #ifndef VMM_BASE_TICKER_H
@@ -23,13 +23,17 @@ struct ticker {
     bool runs; /* the thread exists; only start and stop use it */
     struct mutex lock;
     pthread_cond_t stopped;
-    bool stops; /* guarded by the lock */
+    bool stops; /* guarded by the lock, as is the next */
+    bool hurries;
 };
 
 /* Starts a thread that calls function(context) with a pause of pause_ms milliseconds, at least 1, before each call. The
  * struct must not move while the ticker runs. ERR_HOST_OOM: no thread was started and there is nothing to stop. */
 vmm_status vmm__ticker_start(struct ticker *ticker, uint64_t pause_ms, ticker_fn function,
                              void *context);
+
+/* Ends the present pause at once. May be called while the ticker runs, and does not wait for the function. */
+void vmm__ticker_hurry(struct ticker *ticker);
 
 /* Stops the thread and waits until it has ended. Does nothing to a ticker that is all zeros or was stopped already. */
 void vmm__ticker_stop(struct ticker *ticker);

@@ -21,6 +21,7 @@
 #include "cache/reserve/reserve.h"
 #include "lane/lanes.h"
 #include "lane/views.h"
+#include "trace/recorder.h"
 #include "vm/vm.h"
 
 struct nvtx; /* see debug/nvtx.h */
@@ -44,6 +45,12 @@ struct transfers {
     bool is_open;
     vmm_stream stream;
     struct timeline timeline; /* of that stream */
+};
+
+/* Why no request takes the fast path, in bits. */
+enum slow_path {
+    SLOW_PATH_ONLY = 1,    /* each must make the checks of the slow path */
+    SLOW_PATH_RECORDED = 2 /* each is recorded: see api/record.c */
 };
 
 /* What has happened to views so far: see VMM_VALUE_MAP. The grow lock guards it. */
@@ -94,18 +101,20 @@ struct vmm_cache {
     struct ticket *tickets;     /* linked by next; grow_lock guards the list */
     /* The lane that was locked last; NULL: none was, or the totals are shared. */
     _Atomic(struct lane *) active_lane;
-    _Atomic bool is_slow_path_only; /* no request takes the fast path: see alloc/alloc.h */
-    _Atomic bool has_callers;       /* more than one thread has called */
-    bool has_trim_target;           /* see reclaim/trim.h; grow_lock guards it */
-    struct timeline copies;   /* of live bytes, on the default stream: see compact/compact.h */
-    uint64_t refills;         /* so far; grow_lock guards it */
-    uint64_t slow_operations; /* counted for VMM_CHECK only */
-    _Atomic uintptr_t caller; /* the thread that called first; 0: none has yet */
+    _Atomic uint8_t slow_path; /* not 0: no request takes the fast path: see alloc/alloc.h */
+    _Atomic bool has_callers;  /* more than one thread has called */
+    bool has_trim_target;      /* see reclaim/trim.h; grow_lock guards it */
+    struct timeline copies;    /* of live bytes, on the default stream: see compact/compact.h */
+    uint64_t refills;          /* so far; grow_lock guards it */
+    uint64_t slow_operations;  /* counted for VMM_CHECK only */
+    _Atomic uintptr_t caller;  /* the thread that called first; 0: none has yet */
     uint64_t compacted_without_gain; /* see moment() in compact/compact.c */
     _Atomic uint64_t unpins;
     _Atomic uint64_t compactions;
     struct decay decay;
-    struct ticker ticker; /* calls vmm__poll() from a thread of the library, if configured */
+    struct mutex recorder_lock; /* orders calls that start and stop a recording */
+    struct recorder *recorder;  /* NULL: none was started; `directory.recorder` records now */
+    struct ticker ticker;       /* calls vmm__poll() from a thread of the library, if configured */
     uint64_t trim_target_keep_bytes; /* of the last vmm_trim() */
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;
@@ -150,6 +159,20 @@ static inline vmm_status vmm__cache_checked(struct vmm_cache *cache, uint64_t ev
         return status;
     vmm_status check = vmm__cache_check_locked(cache);
     return check == VMM_OK ? status : check;
+}
+
+/* Sets or clears a bit of cache->slow_path. */
+static inline void vmm__slow_path_set(struct vmm_cache *cache, enum slow_path bit, bool is_set)
+{
+    if (is_set)
+        atomic_fetch_or_explicit(&cache->slow_path, bit, memory_order_seq_cst);
+    else
+        atomic_fetch_and_explicit(&cache->slow_path, (uint8_t)~bit, memory_order_seq_cst);
+}
+
+static inline bool vmm__slow_path_is_only(const struct vmm_cache *cache)
+{
+    return (atomic_load_explicit(&cache->slow_path, memory_order_acquire) & SLOW_PATH_ONLY) != 0;
 }
 
 /* Notes which thread calls. With more than one, the totals are shared and refills pass over busy lanes. */

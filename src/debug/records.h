@@ -15,7 +15,7 @@
 
 #include "base/map.h"
 #include "base/mutex.h"
-#include "debug/stack.h"
+#include "base/stack.h"
 #include "vmmcache/vmmcache.h"
 
 #include <stdbool.h>

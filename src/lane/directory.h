@@ -23,6 +23,7 @@
 
 #include "lane/listener.h"
 #include "lane/names.h"
+#include "trace/recorder.h"
 #include "vm/arena.h"
 
 struct block;
@@ -44,6 +45,8 @@ struct directory_entry {
 struct directory {
     const struct arena *arena;
     struct listener listener;
+    _Atomic(struct recorder *)
+        recorder; /* NULL: nothing is recorded; changes as the listener does */
     struct block_names names;
     uint64_t address; /* copy of the arena's, as are the next two */
     uint64_t granule_mask;

@@ -1,4 +1,4 @@
-/* Calls to the listener: see listener.h. */
+/* Calls to the listener, and to the recorder: see listener.h. */
 #include "lane/listener.h"
 #include "base/callback.h"
 #include "lane/lane.h"
@@ -15,9 +15,29 @@ static bool is_view(const struct heap *heap, uint64_t address)
     return chunk != NULL && !vmm__chunk_is_home(chunk, granule);
 }
 
+static void change_record(const struct heap *heap, vmm_change_kind kind, uint64_t address,
+                          uint64_t bytes)
+{
+    static const enum trace_kind kinds[] = { [VMM_CHANGE_MAP] = TRACE_MAP,
+                                             [VMM_CHANGE_UNMAP] = TRACE_UNMAP,
+                                             [VMM_CHANGE_WAIT] = TRACE_WAIT,
+                                             [VMM_CHANGE_FREE] = TRACE_DONE };
+    struct recorder *recorder =
+        atomic_load_explicit(&heap->directory->recorder, memory_order_acquire);
+    if (recorder == NULL)
+        return;
+    struct trace_event event = { .kind = kinds[kind],
+                                 .address = address,
+                                 .bytes = bytes,
+                                 .stream = (uint64_t)(uintptr_t)heap->lane->stream,
+                                 .pool = (uint64_t)(uintptr_t)heap->lane->pool->handle };
+    vmm__recorder_push(recorder, event);
+}
+
 void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t address,
                         uint64_t bytes)
 {
+    change_record(heap, kind, address, bytes);
     const struct listener *listener = &heap->directory->listener;
     bool is_of_block = kind == VMM_CHANGE_WAIT || kind == VMM_CHANGE_FREE;
     if (listener->tell == NULL || (is_of_block && listener->is_of_memory))

@@ -21,7 +21,7 @@ struct listener {
     bool is_of_memory; /* only memory changes: debug mode reports waiting blocks as freed */
 };
 
-/* Reports a change to memory of a heap, if there is a listener for it. */
+/* Reports a change to memory of a heap to the listener and the recorder, if there are any. */
 void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t address,
                         uint64_t bytes);
 

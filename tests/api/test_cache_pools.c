@@ -126,7 +126,9 @@ CACHE_TEST(lanes_of_ended_streams_serve_new_streams)
     enum { STREAMS = 40 };
     vmm_pool *pool = pool_make(test, .name = "streams");
     vmm_stream streams[STREAMS];
-    for (int i = 0; i < STREAMS; i++) {
+    /* CUDA keeps device memory for many streams even when they are destroyed */
+    int count = driver_choice_kind() == VMM_DRIVER_CUDA ? 6 : STREAMS;
+    for (int i = 0; i < count; i++) {
         void *block;
         assert_ok(vmm__driver_stream_create(test->driver, &streams[i]));
         assert_ok(vmm_alloc_from(pool, 1000, streams[i], &block));
@@ -137,7 +139,7 @@ CACHE_TEST(lanes_of_ended_streams_serve_new_streams)
         (void)pool_trim(pool, 0);
     }
     assert_true(cache_stats(test).streams <= 4);
-    for (int i = 0; i < STREAMS; i++)
+    for (int i = 0; i < count; i++)
         assert_ok(vmm__driver_stream_destroy(test->driver, streams[i]));
     assert_ok(vmm_pool_destroy(pool, 0));
     cache_verify_empty(test);

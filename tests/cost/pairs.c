@@ -2,12 +2,14 @@
  * Makes a number of pairs, an allocation and a free each. Nothing else depends on the number, so the difference of two
  * instruction counts of callgrind leaves out the start-up.
  *
- * usage: pairs BYTES|contended|listed|mixed COUNT
+ * usage: pairs BYTES|contended|listed|mixed|recorded COUNT
  *   contended: pairs of 512 bytes in a contended lane, through the magazine of a thread that is not its bias owner
  *   listed:    the same by the bias owner
  *   mixed:     replacements in a live set of 2000 blocks of 512 B to 8 MiB, after warm-up rounds that grow the cache to
  *              what the set needs
+ *   recorded:  pairs of 512 bytes that are recorded, with the instructions of the thread that writes the file
  */
+#define _POSIX_C_SOURCE 200809L
 #include "cache/cache.h"
 #include "cost.h"
 
@@ -61,6 +63,16 @@ static void mixed_run(vmm_cache *cache, unsigned long count)
         cost_free(cache, live[i].address);
 }
 
+/* The file has no name. */
+static void recording_begin(vmm_cache *cache)
+{
+    char path[64];
+    FILE *file = tmpfile();
+    cost_require(file != NULL, "tmpfile");
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fileno(file));
+    cost_require(vmm_trace_start(cache, path, NULL) == VMM_OK, "vmm_trace_start");
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3) {
@@ -69,6 +81,9 @@ int main(int argc, char **argv)
     }
     unsigned long count = strtoul(argv[2], NULL, 10);
     vmm_cache *cache = cost_cache_create();
+    bool is_recorded = strcmp(argv[1], "recorded") == 0;
+    if (is_recorded)
+        recording_begin(cache);
     bool is_listed = strcmp(argv[1], "listed") == 0;
     bool is_contended = is_listed || strcmp(argv[1], "contended") == 0;
     if (is_contended)
@@ -76,7 +91,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "mixed") == 0)
         mixed_run(cache, count);
     else
-        pairs_run(cache, is_contended ? 512 : strtoul(argv[1], NULL, 10), count);
+        pairs_run(cache, is_contended || is_recorded ? 512 : strtoul(argv[1], NULL, 10), count);
     cost_cache_end(cache);
     return 0;
 }

@@ -3,7 +3,7 @@
 #include "debug_support.h"
 
 #include "base/hostmem.h"
-#include "debug/stack.h"
+#include "base/stack.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

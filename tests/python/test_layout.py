@@ -51,6 +51,7 @@ class LayoutTest(unittest.TestCase):
     def test_structures_have_the_fields_of_the_headers(self):
         for name, structure, text in (
                 ("vmm_config", _layout.Config, header("vmmcache.h")),
+                ("vmm_trace_options", _layout.TraceOptions, header("vmmcache.h")),
                 ("vmm_torch_kind_stats", _layout.KindFigures, header("torch.h")),
                 ("vmm_torch_stats", _layout.TorchFigures, header("torch.h")),
                 ("vmm_torch_snapshot", _layout.Snapshot, header("torch.h"))):

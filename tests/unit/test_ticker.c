@@ -73,6 +73,17 @@ TICKER_TEST(stop_ends_a_long_pause)
     assert_int_equal(atomic_load(&calls), 0);
 }
 
+TICKER_TEST(hurry_ends_a_long_pause)
+{
+    struct ticker ticker;
+    assert_ok(vmm__ticker_start(&ticker, 3600000, call_count, &calls));
+    vmm__ticker_hurry(&ticker);
+    calls_await(1);
+    vmm__ticker_hurry(&ticker);
+    calls_await(2);
+    vmm__ticker_stop(&ticker);
+}
+
 TICKER_TEST(stop_accepts_a_ticker_that_never_started)
 {
     struct ticker ticker = { .runs = false };

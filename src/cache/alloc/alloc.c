@@ -34,9 +34,8 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
         return status;
     if (pool != NULL)
         return vmm__pool_lane(pool, stream, out);
-    bool is_slow_path_only = atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
-    return is_slow_path_only ? vmm__route_lane(cache, stream, out)
-                             : vmm__cache_lane(cache, stream, out);
+    return vmm__slow_path_is_only(cache) ? vmm__route_lane(cache, stream, out)
+                                         : vmm__cache_lane(cache, stream, out);
 }
 
 static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes, void **out)
@@ -60,8 +59,7 @@ vmm_status vmm__alloc_slow(struct vmm_cache *cache, struct pool *pool, size_t by
 {
     struct lane_table *table = pool == NULL ? &cache->pool.table : &pool->table;
     struct lane *lane = vmm__lane_table_find(table, stream);
-    bool is_plain =
-        lane != NULL && !atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
+    bool is_plain = lane != NULL && !vmm__slow_path_is_only(cache);
     if (is_plain && vmm__magazine_take(lane, bytes, out))
         return VMM_OK;
     vmm_status status =
@@ -149,11 +147,14 @@ struct heap *vmm__free_lane_lock(struct vmm_cache *cache, uint64_t address)
     return NULL;
 }
 
+/* A free that is recorded does not use magazines: it is recorded under the lane's lock. */
 vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *should_poll)
 {
     struct heap *heap = vmm__alloc_heap_of(cache, address);
     uint64_t frees;
-    if (heap != NULL && vmm__magazine_give(heap->lane, address, &frees)) {
+    bool is_recorded =
+        (atomic_load_explicit(&cache->slow_path, memory_order_acquire) & SLOW_PATH_RECORDED) != 0;
+    if (heap != NULL && !is_recorded && vmm__magazine_give(heap->lane, address, &frees)) {
         *should_poll = vmm__decay_should_poll(&cache->decay, &frees);
         return VMM_OK;
     }
@@ -168,6 +169,8 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
     if (magazines != NULL)
         vmm__magazines_drain_locked(lane, magazines, vmm__magazines_pending(magazines));
     status = vmm__lane_give_locked(lane, heap, address);
+    if (status == VMM_OK)
+        vmm__record_block(&cache->directory.recorder, TRACE_FREE, address);
     *should_poll = vmm__decay_should_poll(&cache->decay, &lane->frees) || cache->no_caching;
     vmm__biased_unlock(&lane->lock);
     return status;

@@ -6,7 +6,7 @@
  *
  * The fast path and the magazines make no checks for fork(), callbacks or a lost device, because none can reach them:
  * in a child of fork() and in a callback that may not call the cache, the thread has no thread slot
- * (base/thread_slot.h, base/callback.h), so it owns no bias and no magazine; a lost device sets is_slow_path_only.
+ * (base/thread_slot.h, base/callback.h), so it owns no bias and no magazine; a lost device sets SLOW_PATH_ONLY.
  *
  * May be called by: api. Takes lanes' locks, and the grow lock for a stream's first lane and for a refill.
  */
@@ -17,27 +17,29 @@
 
 /* Locks a stream's lane on the fast path. NULL if the thread cannot, the cache does not cache, or the request may
  * belong to a graph pool. Never locks a detached lane, even if it is the active one: a graph pool or a closed stream
- * left it. */
-static inline struct lane *vmm__alloc_lane_lock_fast(struct vmm_cache *cache, vmm_stream stream)
+ * left it. `bits` of cache->slow_path prevent it. */
+static inline struct lane *vmm__alloc_lane_lock_unless(struct vmm_cache *cache, vmm_stream stream,
+                                                       uint8_t bits)
 {
     struct lane *lane = atomic_load_explicit(&cache->active_lane, memory_order_acquire);
     if (lane == NULL || atomic_load_explicit(&lane->is_detached, memory_order_acquire) ||
         lane->stream !=
             stream) /* read last: a closed stream's lane may be given to another stream */
         lane = vmm__lane_table_find(&cache->pool.table, stream);
-    bool is_slow_path_only = atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
-    if (lane == NULL || is_slow_path_only || !vmm__cache_lane_lock_fast(cache, lane))
+    uint8_t slow_path = atomic_load_explicit(&cache->slow_path, memory_order_acquire);
+    if (lane == NULL || (slow_path & bits) != 0 || !vmm__cache_lane_lock_fast(cache, lane))
         return NULL;
     return lane;
 }
 
 /* Locks a stream's lane in a given pool on the fast path; NULL if the thread cannot. */
-static inline struct lane *vmm__alloc_lane_lock_fast_in(struct vmm_cache *cache,
-                                                        const struct pool *pool, vmm_stream stream)
+static inline struct lane *vmm__alloc_lane_lock_unless_in(struct vmm_cache *cache,
+                                                          const struct pool *pool,
+                                                          vmm_stream stream, uint8_t bits)
 {
     struct lane *lane = vmm__lane_table_find(&pool->table, stream);
-    bool is_slow_path_only = atomic_load_explicit(&cache->is_slow_path_only, memory_order_acquire);
-    if (lane == NULL || is_slow_path_only || !vmm__cache_lane_lock_fast(cache, lane))
+    uint8_t slow_path = atomic_load_explicit(&cache->slow_path, memory_order_acquire);
+    if (lane == NULL || (slow_path & bits) != 0 || !vmm__cache_lane_lock_fast(cache, lane))
         return NULL;
     return lane;
 }
@@ -64,10 +66,14 @@ static inline struct heap *vmm__alloc_heap_of(const struct vmm_cache *cache, uin
 }
 
 /* Locks the lane whose heap owns an address on the fast path; NULL if the thread cannot. Expects the address in the
- * active lane. */
-static inline struct heap *vmm__free_lane_lock_fast(struct vmm_cache *cache, uint64_t address)
+ * active lane. `bits` of cache->slow_path prevent it. */
+static inline struct heap *vmm__free_lane_lock_unless(struct vmm_cache *cache, uint64_t address,
+                                                      uint8_t bits)
 {
     struct heap *heap = NULL;
+    uint8_t slow_path = atomic_load_explicit(&cache->slow_path, memory_order_relaxed);
+    if ((slow_path & bits) != 0)
+        return NULL;
     struct lane *lane = atomic_load_explicit(&cache->active_lane, memory_order_acquire);
     if (lane == NULL) {
         heap = vmm__alloc_heap_of(cache, address);

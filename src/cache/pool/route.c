@@ -70,9 +70,9 @@ void vmm__route_slow_path_set(struct vmm_cache *cache)
     const struct routes *routes = &cache->routes;
     bool is_slow_path_only = cache->no_caching || routes->first != NULL || routes->pushes > 0 ||
                              cache->pool.phase != VMM_POOL_AWAKE;
-    atomic_store_explicit(&cache->is_slow_path_only, is_slow_path_only, memory_order_seq_cst);
+    vmm__slow_path_set(cache, SLOW_PATH_ONLY, is_slow_path_only);
     if (vmm__driver_is_lost(cache->driver))
-        atomic_store_explicit(&cache->is_slow_path_only, true, memory_order_seq_cst);
+        vmm__slow_path_set(cache, SLOW_PATH_ONLY, true);
 }
 
 /* ---- Routes -------------------------------------------------------------------------------- */

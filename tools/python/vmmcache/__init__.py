@@ -20,6 +20,7 @@ from ._stats import (max_memory_allocated, max_memory_reserved, memory_allocated
                      memory_stats, memory_stats_as_nested_dict, reset_accumulated_memory_stats,
                      reset_peak_memory_stats)
 from ._summary import memory_summary
+from ._trace import trace, trace_note
 
 __all__ = [
     "InstallError", "LibraryError", "Site", "Sites", "VmmError", "VmmWarning", "capabilities", "check_snapshot",
@@ -27,5 +28,5 @@ __all__ = [
     "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory_allocated",
     "memory_reserved", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",
     "on_out_of_memory", "record_history", "reset_accumulated_memory_stats", "reset_peak_memory_stats", "set_memory_limit",
-    "snapshot", "uninstall", "version",
+    "snapshot", "trace", "trace_note", "uninstall", "version",
 ]

@@ -22,7 +22,7 @@ def set_memory_limit(limit, device=None) -> None:
     """
     number = _device.index(device)
     bytes_, share = _sizes.parse(limit)
-    cache = _opened(number)
+    cache = opened(number)
     if share is not None:
         bytes_ = max(1, int(share * _memory(cache)[1]))  # 0 is no limit
     _library.check(_library.load().vmm_limit_set(cache, bytes_), f"the limit of device {number} was not changed")
@@ -31,10 +31,10 @@ def set_memory_limit(limit, device=None) -> None:
 def mem_get_info(device=None) -> tuple:
     """(free, total) bytes of a device as its driver counts them, for all processes. Opens the device if it was
     not used yet."""
-    return _memory(_opened(_device.index(device)))
+    return _memory(opened(_device.index(device)))
 
 
-def _opened(device: int) -> int:
+def opened(device: int) -> int:
     """The cache of a device, made if there is none."""
     library = _library.load()
     if library.vmm_torch_cache(device) is None:

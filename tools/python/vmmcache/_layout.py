@@ -66,6 +66,11 @@ class Stats(ctypes.Structure):
                 + [(name, u64) for name in NUMBERS])
 
 
+class TraceOptions(ctypes.Structure):
+    """vmm_trace_options"""
+    _fields_ = [("struct_size", size_t), ("stacks", ctypes.c_int)]
+
+
 class KindFigures(ctypes.Structure):
     """vmm_torch_kind_stats"""
     _fields_ = [(name, Figure) for name in KIND_FIGURES]

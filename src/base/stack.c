@@ -1,6 +1,6 @@
 /* Stacks of the host: see stack.h. */
 #define _GNU_SOURCE
-#include "debug/stack.h"
+#include "base/stack.h"
 
 #include <dlfcn.h>
 #include <execinfo.h>

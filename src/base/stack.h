@@ -1,10 +1,10 @@
 /*
  * Stacks of host threads: stored as addresses, and named only when a report is written.
  *
- * Owns: nothing. May be called by: debug. Locks: none. Neither function allocates after the first stack was taken.
+ * Owns: nothing. May be called by: everything. Locks: none. Neither function allocates after the first stack was taken.
  */
-#ifndef VMM_DEBUG_STACK_H
-#define VMM_DEBUG_STACK_H
+#ifndef VMM_BASE_STACK_H
+#define VMM_BASE_STACK_H
 
 #include <stddef.h>
 

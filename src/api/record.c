@@ -1,0 +1,133 @@
+/*
+ * Calls that are recorded: see vmm_trace_start(). While a cache is recorded, SLOW_PATH_RECORDED keeps allocations
+ * and frees from the fast paths of vmm_alloc() and vmm_free(); the fast paths here do the same, and record. Other frees are
+ * recorded where they are made, with the lock held under which the block becomes free.
+ */
+#include "api/internal.h"
+#include "base/handle.h"
+#include "base/hostmem.h"
+#include "base/stack.h"
+#include "cache/alloc/alloc.h"
+#include "cache/alloc/refill.h"
+#include "cache/streams.h"
+#include "debug/debug_mode.h"
+
+#include <stdarg.h>
+
+static struct recorder *recorder_of(struct vmm_cache *cache)
+{
+    return atomic_load_explicit(&cache->directory.recorder, memory_order_acquire);
+}
+
+static uint64_t number_of(const void *handle)
+{
+    return (uint64_t)(uintptr_t)handle;
+}
+
+/* The calling thread's stack; NULL without host memory. */
+static struct stack *stack_take(const void *caller)
+{
+    struct stack *stack = vmm__host_alloc(1, sizeof *stack);
+    if (stack != NULL)
+        vmm__stack_take(stack, caller);
+    return stack;
+}
+
+static void alloc_record(struct recorder *recorder, const struct debug_call *call, size_t bytes,
+                         vmm_stream stream, const void *block)
+{
+    struct trace_event event = { .kind = TRACE_ALLOC, .address = number_of(block), .bytes = bytes };
+    const struct heap *heap = vmm__alloc_heap_of(call->cache, event.address);
+    (void)vmm__stream_resolve(call->function, &stream);
+    event.stream = number_of(stream);
+    event.pool = heap == NULL ? 0 : number_of(heap->lane->pool->handle);
+    if (atomic_load_explicit(&recorder->has_stacks, memory_order_relaxed))
+        event.attached = stack_take(call->caller);
+    vmm__recorder_push(recorder, event);
+}
+
+vmm_status vmm__recorded_alloc(struct recorder *recorder, const struct debug_call *call,
+                               size_t bytes, vmm_stream stream, void **out)
+{
+    vmm_cache *cache = call->cache;
+    vmm_status status;
+    struct lane *lane =
+        call->pool == NULL
+            ? vmm__alloc_lane_lock_unless(cache, stream, SLOW_PATH_ONLY)
+            : vmm__alloc_lane_lock_unless_in(cache, call->pool, stream, SLOW_PATH_ONLY);
+    if (lane == NULL) {
+        status = vmm__api_alloc_unrecorded(call, bytes, stream, out);
+    } else {
+        status = vmm__lane_take_locked(lane, bytes, out);
+        vmm__biased_unlock(&lane->lock);
+        if (status == VMM__NO_FIT)
+            status = vmm__refill(cache, lane, bytes, out);
+    }
+    if (status == VMM_OK)
+        alloc_record(recorder, call, bytes, stream, *out);
+    else
+        vmm__record_failure(cache, "alloc: ", status);
+    return status;
+}
+
+vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bool *should_poll)
+{
+    struct recorder *recorder = recorder_of(cache);
+    struct heap *heap = recorder == NULL ? NULL : vmm__free_lane_lock_unless(cache, address, 0);
+    if (heap == NULL)
+        return VMM__NO_FIT;
+    struct lane *lane = heap->lane;
+    vmm_status status = vmm__lane_give_locked(lane, heap, address);
+    if (status == VMM_OK)
+        vmm__recorder_push_block(recorder, TRACE_FREE, address);
+    *should_poll = vmm__decay_should_poll(&cache->decay, &lane->frees) || cache->no_caching;
+    vmm__biased_unlock(&lane->lock);
+    return status;
+}
+
+void vmm__record_new_block(const struct debug_call *call, size_t bytes, vmm_stream stream,
+                           const void *block)
+{
+    struct recorder *recorder = recorder_of(call->cache);
+    if (recorder != NULL)
+        alloc_record(recorder, call, bytes, stream, block);
+}
+
+void vmm__record_use(struct vmm_cache *cache, const void *block, vmm_stream stream)
+{
+    struct recorder *recorder = recorder_of(cache);
+    if (recorder != NULL)
+        vmm__recorder_push(recorder, (struct trace_event){ .kind = TRACE_USE,
+                                                           .address = number_of(block),
+                                                           .stream = number_of(stream) });
+}
+
+void vmm__record_pool(struct vmm_cache *cache, vmm_pool *handle)
+{
+    struct recorder *recorder = recorder_of(cache);
+    const struct pool *pool = vmm__handle_find(HANDLE_POOL, handle);
+    if (recorder != NULL && pool != NULL)
+        vmm__recorder_push_text(
+            recorder, (struct trace_event){ .kind = TRACE_POOL, .pool = number_of(handle) },
+            pool->name);
+}
+
+/* A child of fork() has the ring, but not the thread that empties it. */
+void vmm__record_failure(struct vmm_cache *cache, const char *what, vmm_status status)
+{
+    if (status != VMM_ERR_FORKED)
+        vmm__record_note(cache, "%s%s", what, vmm_last_error());
+}
+
+void vmm__record_note(struct vmm_cache *cache, const char *format, ...)
+{
+    struct recorder *recorder = recorder_of(cache);
+    char text[TRACE_TEXT_BYTES];
+    va_list arguments;
+    if (recorder == NULL)
+        return;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    vmm__recorder_push_text(recorder, (struct trace_event){ .kind = TRACE_NOTE }, text);
+}

@@ -1,0 +1,202 @@
+/* vmm_trace_start() and what goes with it: see "Recording" in include/vmmcache/vmmcache.h. */
+#define _GNU_SOURCE
+#include "api/config.h"
+#include "api/internal.h"
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_BYTES = 4096 };
+
+static vmm_status options_read(const vmm_trace_options *options, vmm_trace_options *out)
+{
+    *out = (vmm_trace_options)VMM_TRACE_OPTIONS_INIT;
+    if (options == NULL)
+        return VMM_OK;
+    if (options->struct_size < sizeof options->struct_size + sizeof options->stacks ||
+        options->struct_size > sizeof *out)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_trace_start: struct_size is %zu; use VMM_TRACE_OPTIONS_INIT",
+                          options->struct_size);
+    memcpy(out, options, options->struct_size);
+    out->struct_size = sizeof *out;
+    return VMM_OK;
+}
+
+/* ---- What there is at the start -------------------------------------------------------------- */
+
+static int item_record(void *context, const vmm_item *item)
+{
+    struct recorder *recorder = context;
+    bool is_block = item->kind == VMM_ITEM_BLOCK;
+    bool is_waiting = item->state == VMM_ITEM_WAITING;
+    struct trace_event event = { .kind = is_block ? TRACE_FOUND : TRACE_MAP,
+                                 .address = item->address,
+                                 .bytes = item->bytes,
+                                 .stream = (uint64_t)(uintptr_t)item->stream,
+                                 .pool = (uint64_t)(uintptr_t)item->pool };
+    if (is_block && item->state == VMM_ITEM_LIVE)
+        event.bytes = item->requested_bytes;
+    bool is_shown = is_block ? is_waiting || item->state == VMM_ITEM_LIVE
+                             : item->state == VMM_ITEM_LIVE || item->state == VMM_ITEM_FREE;
+    if (is_shown)
+        vmm__recorder_push(recorder, event);
+    event.kind = TRACE_WAIT;
+    if (is_block && is_waiting)
+        vmm__recorder_push(recorder, event);
+    return 0;
+}
+
+/* With all lanes locked, no allocation is under way on the fast path, and none begins unrecorded after it. */
+static void recording_begin(vmm_cache *cache)
+{
+    struct recorder *recorder = cache->recorder;
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__cache_lanes_lock(cache, NULL);
+    vmm__slow_path_set(cache, SLOW_PATH_RECORDED, true);
+    atomic_store_explicit(&cache->directory.recorder, recorder, memory_order_release);
+    for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next) {
+        if (pool->handle != NULL)
+            vmm__record_pool(cache, pool->handle);
+    }
+    vmm__walk_locked(cache, item_record, recorder);
+    vmm__cache_lanes_unlock(cache, NULL);
+    vmm__fair_unlock(&cache->grow_lock);
+}
+
+static void recording_end(vmm_cache *cache)
+{
+    vmm__fair_lock(&cache->grow_lock);
+    vmm__cache_lanes_lock(cache, NULL);
+    vmm__slow_path_set(cache, SLOW_PATH_RECORDED, false);
+    atomic_store_explicit(&cache->directory.recorder, NULL, memory_order_release);
+    vmm__cache_lanes_unlock(cache, NULL);
+    vmm__fair_unlock(&cache->grow_lock);
+}
+
+/* ---- Start and stop -------------------------------------------------------------------------- */
+
+/* VMM__IN_USE: another recording writes the file. */
+static vmm_status trace_start_locked(vmm_cache *cache, const char *path,
+                                     const vmm_trace_options *options)
+{
+    VMM_ASSERT_HELD(&cache->recorder_lock);
+    if (atomic_load_explicit(&cache->directory.recorder, memory_order_relaxed) != NULL)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                          "vmm_trace_start: the cache is recorded already");
+    vmm_status status = cache->recorder == NULL ? vmm__recorder_make(&cache->recorder) : VMM_OK;
+    if (status != VMM_OK)
+        return status;
+    struct writer_origin origin = { .chunk_bytes = cache->vm.arena.granule_bytes,
+                                    .pool = (uint64_t)(uintptr_t)cache->pool.handle };
+    status = vmm__recorder_open(cache->recorder, path, origin);
+    if (status != VMM_OK)
+        return status;
+    atomic_store_explicit(&cache->recorder->has_stacks, options->stacks != 0, memory_order_relaxed);
+    recording_begin(cache);
+    return VMM_OK;
+}
+
+static vmm_status trace_start(vmm_cache *cache, const char *path, const vmm_trace_options *options)
+{
+    vmm__mutex_lock(&cache->recorder_lock);
+    vmm_status status = trace_start_locked(cache, path, options);
+    vmm__mutex_unlock(&cache->recorder_lock);
+    return status;
+}
+
+vmm_status vmm_trace_start(vmm_cache *cache, const char *path, const vmm_trace_options *options)
+{
+    vmm_trace_options settings;
+    vmm_status status = vmm__api_admit(cache, "vmm_trace_start", path, "path");
+    if (status == VMM_OK)
+        status = options_read(options, &settings);
+    if (status == VMM_OK)
+        status = trace_start(cache, path, &settings);
+    return status == VMM__IN_USE ? VMM_ERR_INVALID_ARGUMENT : status;
+}
+
+static vmm_status trace_stop(vmm_cache *cache)
+{
+    vmm__mutex_lock(&cache->recorder_lock);
+    bool is_on = atomic_load_explicit(&cache->directory.recorder, memory_order_relaxed) != NULL;
+    vmm_status status;
+    if (is_on) {
+        recording_end(cache);
+        status = vmm__recorder_close(cache->recorder);
+    } else {
+        status = vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_trace_stop: the cache is not recorded");
+    }
+    vmm__mutex_unlock(&cache->recorder_lock);
+    return status;
+}
+
+vmm_status vmm_trace_stop(vmm_cache *cache)
+{
+    vmm_status status = vmm__cache_admit(cache, "vmm_trace_stop");
+    return status == VMM_OK ? trace_stop(cache) : status;
+}
+
+vmm_status vmm_trace_note(vmm_cache *cache, const char *text)
+{
+    vmm_status status = vmm__api_admit(cache, "vmm_trace_note", text, "text");
+    if (status == VMM_OK)
+        vmm__record_note(cache, "%s", text);
+    return status;
+}
+
+vmm_status vmm_trace_name(vmm_cache *cache, const void *ptr, const char *name)
+{
+    vmm_status status = vmm__api_admit(cache, "vmm_trace_name", name, "name");
+    vmm_item item = VMM_ITEM_INIT;
+    if (status != VMM_OK)
+        return status;
+    struct recorder *recorder =
+        atomic_load_explicit(&cache->directory.recorder, memory_order_acquire);
+    if (recorder == NULL)
+        return VMM_OK;
+    status = vmm_find(cache, ptr, &item);
+    uint64_t address = (uint64_t)(uintptr_t)ptr;
+    if (status == VMM_OK && item.address != address)
+        return vmm__error(VMM_ERR_UNKNOWN_POINTER, "vmm_trace_name: %p lies inside a block", ptr);
+    struct trace_event event = { .kind = TRACE_NAME, .address = address };
+    if (status == VMM_OK)
+        vmm__recorder_push_text(recorder, event, name);
+    return status;
+}
+
+void vmm__trace_end(struct vmm_cache *cache)
+{
+    bool is_on = atomic_load_explicit(&cache->directory.recorder, memory_order_relaxed) != NULL;
+    if (is_on && trace_stop(cache) != VMM_OK)
+        vmm__cache_log(cache, "%s", vmm_last_error());
+    vmm__recorder_free(cache->recorder);
+}
+
+/* ---- Environment ----------------------------------------------------------------------------- */
+
+/* The caches of a program, and of programs that it starts, have the same variable: the file of the second is FILE.2. */
+vmm_status vmm__trace_environment(struct vmm_cache *cache)
+{
+    static atomic_uint caches;
+    char path[PATH_BYTES];
+    const char *file = vmm__config_variable("VMM_TRACE");
+    const char *stacks = vmm__config_variable("VMM_TRACE_STACKS");
+    vmm_trace_options options = VMM_TRACE_OPTIONS_INIT;
+    if (file == NULL)
+        return VMM_OK;
+    options.stacks = stacks != NULL && strcmp(stacks, "0") != 0;
+    if (options.stacks && strcmp(stacks, "1") != 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "VMM_TRACE_STACKS=%.40s: not 0 or 1", stacks);
+    vmm_status status = VMM__IN_USE;
+    while (status == VMM__IN_USE) {
+        unsigned number = 1 + atomic_fetch_add_explicit(&caches, 1, memory_order_relaxed);
+        int length = number == 1 ? snprintf(path, sizeof path, "%s", file)
+                                 : snprintf(path, sizeof path, "%s.%u", file, number);
+        if (length < 0 || length >= (int)sizeof path)
+            return vmm__error(VMM_ERR_INVALID_ARGUMENT, "VMM_TRACE: the name is too long");
+        status = trace_start(cache, path, &options);
+    }
+    return status;
+}

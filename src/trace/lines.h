@@ -1,0 +1,42 @@
+/*
+ * A file of lines. It can be read at any moment, also after the program was killed: no line crosses a boundary of
+ * LINES_PAGE bytes, so a write that is cut short, which happens at the boundary of a page, ends with a whole line. Empty
+ * lines fill the rest of a page.
+ *
+ * Owns: the file and a buffer. Invariants:
+ *  1. the file has `offset` bytes and ends with a whole line;
+ *  2. `failure` is the first error of a write; from then on lines are dropped.
+ * May be called by: trace. Locks: the caller's.
+ */
+#ifndef VMM_TRACE_LINES_H
+#define VMM_TRACE_LINES_H
+
+#include "base/error.h"
+
+#include <stdint.h>
+
+enum { LINES_PAGE = 4096, LINES_BYTES = 16 * LINES_PAGE, LINE_MOST = 256 };
+
+struct lines {
+    int file; /* -1: closed */
+    int failure;
+    uint64_t offset;
+    uint64_t used; /* bytes in the buffer */
+    char buffer[LINES_BYTES];
+};
+
+/* Opens a file for one writer, and empties it. VMM__IN_USE: another recording writes it. ERR_INVALID_ARGUMENT: it cannot
+ * be written; the line says why. */
+vmm_status vmm__lines_open(struct lines *lines, const char *path);
+
+/* Where the next line, of up to LINE_MOST bytes, goes; and its end, after the newline. */
+char *vmm__lines_begin(struct lines *lines);
+void vmm__lines_end(struct lines *lines, const char *end);
+
+/* Passes all lines to the system. */
+void vmm__lines_flush(struct lines *lines);
+
+/* Flushes and closes. */
+void vmm__lines_close(struct lines *lines);
+
+#endif

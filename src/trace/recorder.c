@@ -1,0 +1,147 @@
+/* The recorder of a cache: see recorder.h. */
+#define _GNU_SOURCE
+#include "trace/recorder.h"
+#include "base/hostmem.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Half a second, so that a program that is killed loses less than a second also if the thread is late. */
+enum { WRITE_MS = 500, HURRY_SLOTS = RING_SLOTS / 4, NAP_NS = 50000 };
+
+/* The clock of the kernel's tick: a clock that is exact costs several times as much as all else that a push does. */
+static uint64_t now_us(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000000U + (uint64_t)now.tv_nsec / 1000U;
+}
+
+/* Writes what the ring holds; drops it if no file is open. */
+static void events_take_locked(struct recorder *recorder)
+{
+    struct trace_event event;
+    bool is_open = atomic_load_explicit(&recorder->is_open, memory_order_relaxed);
+    while (vmm__ring_take(&recorder->ring, &event)) {
+        if (is_open)
+            vmm__writer_take(&recorder->writer, &event);
+        else
+            vmm__trace_event_drop(&event);
+    }
+    if (is_open)
+        vmm__lines_flush(&recorder->writer.lines);
+}
+
+static void events_take(void *context)
+{
+    struct recorder *recorder = context;
+    vmm__mutex_lock(&recorder->lock);
+    events_take_locked(recorder);
+    vmm__mutex_unlock(&recorder->lock);
+}
+
+vmm_status vmm__recorder_make(struct recorder **out)
+{
+    struct recorder *recorder = vmm__host_alloc(1, sizeof *recorder);
+    if (recorder == NULL || !vmm__ring_init(&recorder->ring)) {
+        vmm__host_free(recorder, sizeof *recorder);
+        return vmm__error(VMM_ERR_HOST_OOM, "trace: no host memory for the recorder");
+    }
+    recorder->writer.lines.file = -1;
+    vmm__mutex_init(&recorder->lock);
+    vmm_status status = vmm__ticker_start(&recorder->ticker, WRITE_MS, events_take, recorder);
+    if (status == VMM_OK)
+        *out = recorder;
+    else
+        vmm__recorder_free(recorder);
+    return status;
+}
+
+void vmm__recorder_free(struct recorder *recorder)
+{
+    if (recorder == NULL)
+        return;
+    vmm__ticker_stop(&recorder->ticker);
+    events_take(recorder);
+    vmm__mutex_fini(&recorder->lock);
+    vmm__ring_fini(&recorder->ring);
+    vmm__host_free(recorder, sizeof *recorder);
+}
+
+vmm_status vmm__recorder_open(struct recorder *recorder, const char *path,
+                              struct writer_origin origin)
+{
+    origin.begin_us = now_us();
+    vmm__mutex_lock(&recorder->lock);
+    events_take_locked(recorder);
+    vmm_status status = vmm__writer_open(&recorder->writer, path, &origin);
+    if (status == VMM_OK)
+        atomic_store_explicit(&recorder->is_open, true, memory_order_release);
+    vmm__mutex_unlock(&recorder->lock);
+    return status;
+}
+
+static void nap(void)
+{
+    (void)nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+}
+
+vmm_status vmm__recorder_close(struct recorder *recorder)
+{
+    struct writer *writer = &recorder->writer;
+    uint64_t end = atomic_load_explicit(&recorder->ring.head, memory_order_acquire);
+    vmm__mutex_lock(&recorder->lock);
+    for (events_take_locked(recorder); recorder->ring.tail < end; events_take_locked(recorder))
+        nap(); /* a push is under way */
+    vmm__writer_close(writer);
+    atomic_store_explicit(&recorder->is_open, false, memory_order_release);
+    int failure = writer->lines.failure;
+    uint64_t lost = writer->lost;
+    vmm__mutex_unlock(&recorder->lock);
+    if (failure != 0)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "trace: the file is not complete: %s",
+                          strerror(failure));
+    if (lost > 0)
+        return vmm__error(VMM_ERR_HOST_OOM,
+                          "trace: %llu events are missing: no host memory for them",
+                          (unsigned long long)lost);
+    return VMM_OK;
+}
+
+/* Waits for room. */
+static __attribute__((noinline)) void push_full(struct recorder *recorder,
+                                                const struct trace_event *event)
+{
+    uint64_t position;
+    while (!vmm__ring_push(&recorder->ring, event, &position)) {
+        vmm__ticker_hurry(&recorder->ticker);
+        nap();
+    }
+}
+
+void vmm__recorder_push(struct recorder *recorder, struct trace_event event)
+{
+    uint64_t position;
+    event.time_us = now_us();
+    if (!vmm__ring_push(&recorder->ring, &event, &position))
+        push_full(recorder, &event);
+    else if (position % HURRY_SLOTS == 0)
+        vmm__ticker_hurry(&recorder->ticker);
+}
+
+void vmm__recorder_push_block(struct recorder *recorder, enum trace_kind kind, uint64_t address)
+{
+    vmm__recorder_push(recorder, (struct trace_event){ .kind = kind, .address = address });
+}
+
+void vmm__recorder_push_text(struct recorder *recorder, struct trace_event event, const char *text)
+{
+    struct trace_text *copy = vmm__host_alloc(1, sizeof *copy);
+    if (copy != NULL) {
+        (void)snprintf(copy->text, sizeof copy->text, "%s", text);
+        vmm__line_make(copy->text);
+    }
+    event.attached = copy;
+    vmm__recorder_push(recorder, event);
+}

@@ -1,0 +1,46 @@
+/* fragtest reads what the library records: the same operations, the same live bytes. */
+#define _GNU_SOURCE
+#include "fragtest/trace/trace.h"
+#include "support/test_support.h"
+#include "support/trace_support.h"
+
+#include <stdlib.h>
+
+enum { SLOTS = 100, ROUNDS = 10000, STREAMS = 3 };
+
+TEST(a_recorded_trace_is_read_by_fragtest)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    vmm_cache *cache;
+    void *slots[SLOTS] = { NULL };
+    uint32_t operations = 0;
+    config.driver = VMM_DRIVER_SIM;
+    assert_ok(vmm_create(&config, &cache));
+    const char *path = trace_path();
+    assert_ok(vmm_trace_start(cache, path, NULL));
+    srand(1);
+    for (int i = 0; i < ROUNDS; i++, operations++) {
+        unsigned draw = (unsigned)rand();
+        void **slot = &slots[draw % SLOTS];
+        vmm_stream stream = (vmm_stream)(uintptr_t)(draw / SLOTS % STREAMS * 64);
+        if (*slot == NULL) {
+            assert_ok(vmm_alloc(cache, draw % 5000000, stream, slot));
+            continue;
+        }
+        assert_ok(vmm_free(cache, *slot));
+        *slot = NULL;
+    }
+    vmm_stats stats = VMM_STATS_INIT;
+    assert_ok(vmm_stats_get(cache, &stats));
+    assert_ok(vmm_trace_stop(cache));
+    assert_ok(vmm_destroy(cache));
+    struct trace trace;
+    struct trace_error error;
+    assert_true(trace_read(path, &trace, &error));
+    assert_int_equal(trace.op_count, operations);
+    assert_int_equal(trace.live_count, stats.allocations.current);
+    assert_int_equal(trace.live_bytes, stats.requested_bytes.current);
+    assert_int_equal(trace.peak_live_bytes, stats.requested_bytes.peak);
+    assert_int_equal(trace.stream_count, STREAMS);
+    trace_free(&trace);
+}
