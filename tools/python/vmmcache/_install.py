@@ -59,7 +59,8 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
 
     native: True: an allocator class that is compiled against this PyTorch at its first use (2.9 or later), in which
     more of PyTorch works; False (default): a plug-in (torch.cuda.memory.CUDAPluggableAllocator); None: the class, or
-    the plug-in and a warning that says why. The class is new, and not measured on a GPU yet. With the class, patch has no effect.
+    the plug-in and a warning that says why. The class is new: docs/results/torch_native.md says what works on an
+    H200. With the class, patch has no effect.
 
     Warns (VmmWarning), once, which features of PyTorch do not work with the library.
     Raises ValueError or TypeError for an invalid argument; InstallError if PyTorch is missing, has no CUDA or
