@@ -12,10 +12,8 @@ void vmm__account_add(struct vm *vm, struct account *account)
 void vmm__account_book(struct vm *vm, const struct chunk *chunk)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    if (!chunk->account->is_imported) {
-        vmm__stat_add(&vm->reserved_bytes, bytes);
-        vmm__stat_add(&vm->chunks, 1);
-    }
+    vmm__stat_add(&vm->reserved_bytes, bytes);
+    vmm__stat_add(&vm->chunks, 1);
     vmm__stat_add(&chunk->account->reserved_bytes, bytes);
     vmm__stat_add(&chunk->account->chunks, 1);
 }
@@ -23,10 +21,8 @@ void vmm__account_book(struct vm *vm, const struct chunk *chunk)
 void vmm__account_unbook(struct vm *vm, const struct chunk *chunk)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    if (!chunk->account->is_imported) {
-        vmm__stat_subtract(&vm->reserved_bytes, bytes);
-        vmm__stat_subtract(&vm->chunks, 1);
-    }
+    vmm__stat_subtract(&vm->reserved_bytes, bytes);
+    vmm__stat_subtract(&vm->chunks, 1);
     vmm__stat_subtract(&chunk->account->reserved_bytes, bytes);
     vmm__stat_subtract(&chunk->account->chunks, 1);
 }

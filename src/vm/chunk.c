@@ -45,27 +45,8 @@ void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
     vm->places_max = (uint32_t)vmm__max(vm->places_max, chunk->places);
 }
 
-/* For "no descriptor": the chunk is created, not imported. */
-enum { NO_DESCRIPTOR = -1 };
-
-static vmm_status handle_open(const struct vm *vm, struct chunk *chunk, int descriptor)
-{
-    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    if (descriptor != NO_DESCRIPTOR)
-        return vmm__driver_share_import(vm->driver, descriptor, bytes, &chunk->handle);
-    return vmm__driver_create(vm->driver, bytes, chunk->is_exportable, &chunk->handle);
-}
-
-static vmm_status handle_close(const struct vm *vm, const struct chunk *chunk)
-{
-    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    return chunk->account->is_imported ? vmm__driver_share_release(vm->driver, chunk->handle, bytes)
-                                       : vmm__driver_release(vm->driver, chunk->handle, bytes);
-}
-
-/* vmm__chunk_open(), or the same with an imported chunk. */
-static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t granule,
-                             uint32_t granules, int descriptor)
+vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t granule,
+                           uint32_t granules)
 {
     struct chunk *chunk = vmm__chunk_take(vm);
     if (chunk == NULL)
@@ -74,10 +55,9 @@ static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t gr
                              .place = NO_GRANULE,
                              .granules = granules,
                              .state = CHUNK_HELD,
-                             .is_exportable = account->is_exportable,
                              .account = account };
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    vmm_status status = handle_open(vm, chunk, descriptor);
+    vmm_status status = vmm__driver_create(vm->driver, bytes, false, &chunk->handle);
     if (status != VMM_OK) {
         vmm__chunk_drop(vm, chunk);
         return status;
@@ -91,12 +71,6 @@ static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t gr
     chunk->is_mapped = true;
     vmm__chunk_page_home(vm, chunk, vmm__chunk_id(vm, chunk));
     return VMM_OK;
-}
-
-vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t granule,
-                           uint32_t granules)
-{
-    return chunk_open(vm, account, granule, granules, NO_DESCRIPTOR);
 }
 
 /* Unmaps the newest place of a chunk, or any mapping of one that does not sleep. */
@@ -142,7 +116,7 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
         vmm__chunk_drop(vm, chunk);
         return VMM_OK;
     }
-    vmm_status status = handle_close(vm, chunk);
+    vmm_status status = vmm__driver_release(vm->driver, chunk->handle, bytes);
     if (status != VMM_OK)
         return status;
     vmm__account_unbook(vm, chunk);
@@ -180,24 +154,6 @@ vmm_status vmm__vm_map(struct vm *vm, struct account *account, uint64_t granule,
     }
     if (status != VMM_OK)
         map_undo(vm, granule, done, count);
-    return status;
-}
-
-vmm_status vmm__vm_import(struct vm *vm, struct account *account, uint64_t granule,
-                          const struct shared_chunk *chunks, uint32_t count)
-{
-    vmm_status status = VMM_OK;
-    uint64_t done = 0;
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t granules = (uint32_t)(chunks[i].bytes >> vm->arena.granule_shift);
-        sum += granules;
-        if (status == VMM_OK)
-            status = chunk_open(vm, account, granule + done, granules, chunks[i].descriptor);
-        done += status == VMM_OK ? granules : 0;
-    }
-    if (status != VMM_OK)
-        map_undo(vm, granule, done, sum);
     return status;
 }
 
