@@ -12,6 +12,13 @@
 
 #include <string.h>
 
+/* ThreadSanitizer calls it. A child of fork() ends without the threads that carry out its parent's tickets. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "report_thread_leaks=0";
+}
+
 /* ThreadSanitizer kills children that start threads: there they start none, and do not use the host driver. */
 #ifdef VMM_THREAD_SANITIZER
 enum { CHILD_THREADS = 0 };
