@@ -834,7 +834,7 @@ typedef struct vmm_ticket vmm_ticket;
  * On failure: all pools are awake and whole, and nothing is lost, except as said below.
  *           ERR_INVALID_ARGUMENT (not pools, of several caches, named twice, on their way to sleep
  *           or wake by another call, a wrong option, or a capture is under way), ERR_UNSUPPORTED
- *           (nvtx or VMM_DEBUG_ON, or a pool has reserved blocks), ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
+ *           (nvtx or VMM_DEBUG_ON), ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
  *           If the driver fails after part of the memory was released and gives no new memory for
  *           it, the pool stays asleep; its backup is whole, and a wake can be tried again.
  */
@@ -915,8 +915,10 @@ VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
  * vmm_pin() and vmm_resize() take a reserved block like any other. Compaction never moves one. After vmm_free() the
  * memory is released to the driver once the work of the block's streams has ended; it is not cached.
  *
- * While a pool sleeps, vmm_alloc_aligned(), vmm_reserve() and vmm_resize() of its blocks return ERR_ASLEEP. A pool with
- * a reserved block cannot sleep. After fork(), the functions return ERR_FORKED in the child.
+ * A reserved block sleeps with its pool: the wake gives memory to the units that had some. vmm_backup_find() finds the
+ * bytes of such a unit; adjacent ones follow each other in the backup. While a pool sleeps, vmm_alloc_aligned(), and
+ * vmm_reserve(), vmm_commit(), vmm_decommit() and vmm_resize() of its blocks return ERR_ASLEEP. After fork(), the
+ * functions return ERR_FORKED in the child.
  */
 
 /*

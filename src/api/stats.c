@@ -42,7 +42,8 @@ static void reserves_read(const struct vmm_cache *cache, const struct pool *pool
         if (pool != NULL && pool != block->lane->pool)
             continue;
         stats->unmovable_bytes += block->is_pinned ? bytes : 0;
-        stats->retained_bytes += block->is_freed ? bytes : 0;
+        bool is_awake = block->lane->pool->phase == VMM_POOL_AWAKE;
+        stats->retained_bytes += block->is_freed && is_awake ? bytes : 0;
     }
 }
 

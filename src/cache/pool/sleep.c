@@ -57,7 +57,8 @@ static struct lane *lane_of(const struct work *work, const struct chunk *chunk)
 {
     const struct vmm_cache *cache = work->cache;
     uint64_t address = vmm__chunk_address(&cache->vm, chunk);
-    return vmm__directory_heap(&cache->directory, address)->lane;
+    const struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    return heap != NULL ? heap->lane : vmm__reserved_around_locked(cache, address)->lane;
 }
 
 static int by_home(const void *a, const void *b)
@@ -72,6 +73,8 @@ static vmm_status chunks_list_locked(struct work *work)
     struct vm *vm = &work->cache->vm;
     struct chunk_list *chunks = &work->chunks;
     VMM_ASSERT_HELD(&work->cache->grow_lock);
+    if (!vmm__pool_is_used(work->pool))
+        vmm__reserves_end_locked(work->pool);
     chunks->count = 0;
     for (uint32_t id = 1; id < vm->record_high; id++) {
         struct chunk *chunk = &vm->records[id];
@@ -88,14 +91,16 @@ static vmm_status chunks_list_locked(struct work *work)
     return VMM_OK;
 }
 
-/* Releases a chunk without a block, with its addresses. False if it has one. */
+/* Releases a chunk without a block, with its addresses. False if it has one; a unit of a reserved block has. */
 static bool chunk_drop_locked(struct work *work, const struct chunk *chunk)
 {
     struct vmm_cache *cache = work->cache;
     uint64_t address = vmm__chunk_address(&cache->vm, chunk);
     uint64_t bytes = vmm__chunk_bytes(&cache->vm, chunk);
     struct heap *heap = vmm__directory_heap(&cache->directory, address);
-    struct block *block = vmm__heap_cover(heap, address);
+    struct block *block = heap == NULL ? NULL : vmm__heap_cover(heap, address);
+    if (block == NULL)
+        return false;
     bool is_idle = block->state == BLOCK_FREE && vmm__block_end(block) >= address + bytes;
     if (!is_idle || vmm__heap_detach(heap, block, address, bytes) != VMM_OK)
         return false;
@@ -130,7 +135,7 @@ static void idle_drop_locked(struct work *work)
         struct lane *lane = lane_of(work, chunk);
         vmm__lane_lock(lane);
         bool is_dropped = chunk_drop_locked(work, chunk);
-        if (!is_dropped && !lane->large.is_small && chunk->places > 0)
+        if (!is_dropped && chunk->places > 0)
             places_drop_locked(work, chunk);
         vmm__lane_unlock(lane);
         if (!is_dropped)
@@ -560,21 +565,6 @@ static void phases_set(const struct sleep_order *order, uint64_t count, vmm_pool
         phase_set_locked(order->pools[i], phase);
 }
 
-/* A sleep does not know the memory of reserved blocks. */
-static vmm_status reserves_check(const struct sleep_order *order)
-{
-    const struct reserved *block = order->cache->reserves.first;
-    for (; block != NULL && !order->is_wake; block = block->next) {
-        for (uint64_t i = 0; i < order->count; i++) {
-            if (block->lane->pool == order->pools[i])
-                return vmm__error(VMM_ERR_UNSUPPORTED,
-                                  "vmm_pool_sleep: pool %s has reserved blocks",
-                                  order->pools[i]->name);
-        }
-    }
-    return VMM_OK;
-}
-
 static vmm_status begin_locked(struct sleep_order *order)
 {
     const char *function = order->is_wake ? "vmm_pool_wake" : "vmm_pool_sleep";
@@ -585,8 +575,6 @@ static vmm_status begin_locked(struct sleep_order *order)
     vmm_status status = vmm__capture_query(order->cache);
     if (status == VMM__PENDING)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: a capture is under way", function);
-    if (status == VMM_OK)
-        status = reserves_check(order);
     if (status != VMM_OK)
         return status;
     for (uint64_t i = 0; i < order->count; i++) {
@@ -722,7 +710,11 @@ static bool is_live(const struct pool *pool, uint64_t address)
     if (!vmm__arena_contains(&cache->vm.arena, address))
         return false;
     struct heap *heap = vmm__directory_heap(&cache->directory, address);
-    if (heap == NULL || heap->lane->pool != pool)
+    if (heap == NULL) {
+        const struct reserved *block = vmm__reserved_around_locked(cache, address);
+        return block != NULL && !block->is_freed && block->lane->pool == pool;
+    }
+    if (heap->lane->pool != pool)
         return false;
     vmm__lane_lock(heap->lane);
     bool lives = vmm__block_ref_around(heap, address, &ref) && vmm__block_ref_is_live(&ref);
