@@ -629,8 +629,9 @@ typedef struct vmm_pool_options {
  * Owns:     the cache. vmm_destroy() destroys the pools that are left.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or out; a wrong option; another pool has the user
- *           id), ERR_DEVICE_OOM (reserve_bytes of all pools exceed the limit of the cache or the
- *           device), ERR_HOST_OOM, ERR_LOST.
+ *           id), ERR_UNSUPPORTED (an option that this version does not know is set), ERR_DEVICE_OOM
+ *           (reserve_bytes of all pools exceed the limit of the cache or the device),
+ *           ERR_HOST_OOM, ERR_LOST.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options,
                                                  vmm_pool **out);
@@ -834,7 +835,8 @@ typedef struct vmm_ticket vmm_ticket;
  * On failure: all pools are awake and whole, and nothing is lost, except as said below.
  *           ERR_INVALID_ARGUMENT (not pools, of several caches, named twice, on their way to sleep
  *           or wake by another call, a wrong option, or a capture is under way), ERR_UNSUPPORTED
- *           (nvtx or VMM_DEBUG_ON), ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
+ *           (nvtx or VMM_DEBUG_ON; an option that this version does not know is set), ERR_HOST_OOM
+ *           (no memory for the backup), ERR_DRIVER, ERR_LOST.
  *           If the driver fails after part of the memory was released and gives no new memory for
  *           it, the pool stays asleep; its backup is whole, and a wake can be tried again.
  */
