@@ -601,7 +601,15 @@ typedef enum vmm_on_sleep {
     VMM_ON_SLEEP_AS_POOL = 2  /* in vmm_sleep_options: what the options of the pool say */
 } vmm_on_sleep;
 
-/* Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size. */
+/*
+ * Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size.
+ *
+ * For users of torch.cuda.MemPool: use_on_oom is what every GENERAL pool without reserve_bytes does,
+ * because other pools take its idle chunks; a GRAPH pool cannot, because graphs write to them. There
+ * is no no_split: free memory between blocks serves requests of any size, in views. Nor is there a
+ * source of foreign memory: a chunk is mapped at several addresses, sleeps and wakes, which memory
+ * that comes with an address of its own cannot.
+ */
 typedef struct vmm_pool_options {
     size_t struct_size;
     const char *name;       /* for reports; copied, up to 63 bytes; NULL: "#N" */
