@@ -9,6 +9,8 @@
 #include "cache/pool/ticket.h"
 #include "cache/reclaim/trim.h"
 #include "cache/registry.h"
+#include "cache/share/export.h"
+#include "cache/share/import.h"
 #include "debug/debug_mode.h"
 #include "debug/nvtx.h"
 #include "vmmcache/vmmcache.h"
@@ -70,6 +72,14 @@ static void settings_take(vmm_cache *cache, const vmm_config *config, struct dri
     cache->pressure_context = config->pressure_context;
 }
 
+/* From now on calls find the cache, and it learns of a lost device. */
+static void cache_publish(vmm_cache *cache)
+{
+    cache->lost_listener.notify = device_lost;
+    vmm__lost_listen(&cache->driver->lost, &cache->lost_listener);
+    vmm__registry_add(cache);
+}
+
 static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
 {
     vmm_status status = vmm__fork_watch(NULL);
@@ -95,6 +105,9 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     status = vmm__pools_init(cache);
     if (status != VMM_OK)
         goto fail_pools;
+    status = vmm__import_open(cache);
+    if (status != VMM_OK)
+        goto fail_imports;
     if (config->nvtx == VMM_ON)
         status = vmm__nvtx_open(cache);
     if (status != VMM_OK)
@@ -103,15 +116,15 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     if (status != VMM_OK)
         goto fail_debug;
     cache->has_views = driver->has_aliases && !driver->is_plain && cache->debug == NULL;
-    cache->lost_listener.notify = device_lost;
-    vmm__lost_listen(&driver->lost, &cache->lost_listener);
-    vmm__registry_add(cache);
+    cache_publish(cache);
     *out = cache;
     return VMM_OK;
 
 fail_debug:
     vmm__nvtx_close(cache);
 fail_nvtx:
+    vmm__import_close(cache);
+fail_imports:
     (void)vmm__lanes_fini(&cache->lanes);
     vmm__pools_close(cache);
     vmm__pools_fini(cache);
@@ -132,6 +145,7 @@ fail_memory:
 
 static void cache_tick(void *cache)
 {
+    vmm__import_poll(cache);
     (void)vmm__poll(cache);
 }
 
@@ -255,6 +269,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
         return status;
     vmm__tickets_end(cache);
     vmm__pools_close(cache);
+    vmm__exports_leave(cache);
     vmm__ticker_stop(&cache->ticker);
     vmm__routes_end(&cache->routes);
     struct error_line line;
@@ -274,6 +289,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
     vmm__pools_fini(cache); /* last: chunks leave the accounts of their pools */
+    vmm__import_close(cache);
     vmm__lost_unlisten(&cache->driver->lost, &cache->lost_listener);
     if (cache->owns_driver)
         vmm__driver_close(cache->driver);

@@ -26,6 +26,7 @@
 
 struct nvtx; /* see debug/nvtx.h */
 struct debug;
+struct share;
 
 /* What reports and reclaim need of debug mode, which lies above src/cache. The first two may be called with any locks
  * held: they take only a leaf lock of debug mode. */
@@ -93,8 +94,11 @@ struct vmm_cache {
     struct view_stats view_stats;
     struct totals totals;
     struct lanes lanes;
-    struct pool pool;   /* the default pool */
-    struct pools pools; /* all others */
+    struct pool pool;    /* the default pool */
+    struct pools pools;  /* all others, but for the pool of imported memory */
+    struct pool imports; /* the pool of imported memory: see share/import.h */
+    _Atomic bool has_freed_imports;
+    struct share *exports; /* see share/export.h; grow_lock guards it */
     struct routes routes;
     struct reserves reserves;
     struct transfers transfers; /* of contents of pools that sleep or wake: see pool/sleep.h */

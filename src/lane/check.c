@@ -22,9 +22,9 @@ static vmm_status broken(const struct heap *heap, uint64_t address, const char *
 static uint64_t unmovable_bytes(const struct block *block)
 {
     if (block->state == BLOCK_OCCUPIED)
-        return block->user->is_pinned ? block->node.size : 0;
+        return block->user->pins != 0 ? block->node.size : 0;
     if (block->state != BLOCK_SLAB)
-        return block->is_pinned ? block->node.size : 0;
+        return block->pins != 0 ? block->node.size : 0;
     uint64_t bytes = 0;
     for (uint64_t bits = block->slab->pinned_bits; bits != 0; bits &= bits - 1)
         bytes += block->slab->object_bytes;

@@ -45,8 +45,27 @@ void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
     vm->places_max = (uint32_t)vmm__max(vm->places_max, chunk->places);
 }
 
-vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t granule,
-                           uint32_t granules)
+/* For "no descriptor": the chunk is created, not imported. */
+enum { NO_DESCRIPTOR = -1 };
+
+static vmm_status handle_open(const struct vm *vm, struct chunk *chunk, int descriptor)
+{
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    if (descriptor != NO_DESCRIPTOR)
+        return vmm__driver_share_import(vm->driver, descriptor, bytes, &chunk->handle);
+    return vmm__driver_create(vm->driver, bytes, chunk->is_exportable, &chunk->handle);
+}
+
+static vmm_status handle_close(const struct vm *vm, const struct chunk *chunk)
+{
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    return chunk->account->is_imported ? vmm__driver_share_release(vm->driver, chunk->handle, bytes)
+                                       : vmm__driver_release(vm->driver, chunk->handle, bytes);
+}
+
+/* vmm__chunk_open(), or the same with an imported chunk. */
+static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t granule,
+                             uint32_t granules, int descriptor)
 {
     struct chunk *chunk = vmm__chunk_take(vm);
     if (chunk == NULL)
@@ -55,9 +74,10 @@ vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t gran
                              .place = NO_GRANULE,
                              .granules = granules,
                              .state = CHUNK_HELD,
+                             .is_exportable = account->is_exportable,
                              .account = account };
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    vmm_status status = vmm__driver_create(vm->driver, bytes, false, &chunk->handle);
+    vmm_status status = handle_open(vm, chunk, descriptor);
     if (status != VMM_OK) {
         vmm__chunk_drop(vm, chunk);
         return status;
@@ -71,6 +91,12 @@ vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t gran
     chunk->is_mapped = true;
     vmm__chunk_page_home(vm, chunk, vmm__chunk_id(vm, chunk));
     return VMM_OK;
+}
+
+vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t granule,
+                           uint32_t granules)
+{
+    return chunk_open(vm, account, granule, granules, NO_DESCRIPTOR);
 }
 
 /* Unmaps the newest place of a chunk, or any mapping of one that does not sleep. */
@@ -116,7 +142,7 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
         vmm__chunk_drop(vm, chunk);
         return VMM_OK;
     }
-    vmm_status status = vmm__driver_release(vm->driver, chunk->handle, bytes);
+    vmm_status status = handle_close(vm, chunk);
     if (status != VMM_OK)
         return status;
     vmm__account_unbook(vm, chunk);
@@ -154,6 +180,24 @@ vmm_status vmm__vm_map(struct vm *vm, struct account *account, uint64_t granule,
     }
     if (status != VMM_OK)
         map_undo(vm, granule, done, count);
+    return status;
+}
+
+vmm_status vmm__vm_import(struct vm *vm, struct account *account, uint64_t granule,
+                          const struct shared_chunk *chunks, uint32_t count)
+{
+    vmm_status status = VMM_OK;
+    uint64_t done = 0;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t granules = (uint32_t)(chunks[i].bytes >> vm->arena.granule_shift);
+        sum += granules;
+        if (status == VMM_OK)
+            status = chunk_open(vm, account, granule + done, granules, chunks[i].descriptor);
+        done += status == VMM_OK ? granules : 0;
+    }
+    if (status != VMM_OK)
+        map_undo(vm, granule, done, sum);
     return status;
 }
 

@@ -30,7 +30,7 @@ NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "pinned_bytes", "u
            "access_calls", "unmap_calls", "release_calls", "event_calls", "driver_ns", "retained_bytes",
            "stale_streams", "views", "places", "places_max", "view_bytes", "occupied_bytes", "view_hits",
            "stitches", "plans", "planning_ns", "evictions", "asleep_bytes", "backup_bytes",
-           "resize_copied_bytes")
+           "resize_copied_bytes", "imported_bytes")
 KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
                 "active")
 
