@@ -1447,6 +1447,29 @@ VMM_API vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context);
 VMM_API vmm_status vmm_pool_walk(vmm_pool *pool, vmm_visitor visit, void *context);
 
 /*
+ * Does:     makes a live block at an address where the pool has free memory, at home or in a view.
+ *           So a program can restore the blocks that vmm_pool_walk() has listed, where they were:
+ *           as long as the pool is of the kind GRAPH, or was retained from the walk on, blocks that
+ *           were live in it at one moment can be placed again, in any order, once all others are
+ *           free and their work has ended on other streams. This does not hold for the default
+ *           pool, nor for vmm_alloc_aligned() under VMM_DEBUG_ON; blocks of vmm_reserve() cannot be
+ *           placed. The call costs no driver call, changes no mapping and keeps what the memory
+ *           contains, except with vmm_config.zero.
+ * Takes:    address, bytes, stream: as of a block that vmm_alloc_from() returned, its
+ *           vmm_item.requested_bytes. For a block of vmm_alloc_aligned(), bytes are its
+ *           vmm_item.bytes.
+ * Returns:  VMM_OK. vmm_free() frees the block.
+ * Owns, Threads: as vmm_alloc().
+ * On failure: ERR_INVALID_ARGUMENT, and one line that says why: not a pool; NULL; the pool has no
+ *           memory there; another stream has; some of the bytes are not free, not mapped, or freed
+ *           while other streams still use them; no block of this size begins there; a capture is
+ *           under way. ERR_ASLEEP, ERR_HOST_OOM, ERR_DRIVER, ERR_FORKED, ERR_LOST. Nothing has
+ *           changed.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_pool_place(vmm_pool *pool, void *address, size_t bytes,
+                                                vmm_stream stream);
+
+/*
  * Does:     finds the live block that contains an address.
  * Takes:    address; item, initialized with VMM_ITEM_INIT.
  * Returns:  VMM_OK and the block in *item, as far as item->struct_size reaches.
