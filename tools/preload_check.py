@@ -6,7 +6,9 @@ usage: preload_check.py LIBRARY [CHECK...]
 LIBRARY is libvmmcache_preload.so. Each check runs a program twice in processes of its own and prints a line: PASS, FAIL and
 why, or SKIP and why. The exit status is 1 if a check fails, and 77 without a GPU or nvcc; with VMM_REQUIRE_GPU=1
 that is a failure. The programs are tools/preload/program.cu, with the static and the shared runtime, driver.c, and the
-functions script_... below for CuPy, Numba, PyTorch and ONNX Runtime.
+functions script_... below for CuPy, Numba, PyTorch and ONNX Runtime. The checks adapter_... do without the library's
+preloading: they use the adapters of docs/adapters.md. They need libvmmcache_torch.so and libvmmcache.a beside LIBRARY, as in
+a build tree.
 """
 import os
 import shutil
@@ -94,6 +96,28 @@ def script_numba():
     print(total)
     free, everything = cuda.current_context().get_memory_info()
     print(0 < free <= everything)
+
+
+def script_cache():
+    """vmmcache.Cache in PyTorch, CuPy and Numba"""
+    import vmmcache
+    torch = need("torch")
+    torch.cuda.init()
+    with vmmcache.Cache(limit="1GiB") as cache:
+        tensor = torch.from_dlpack(cache.alloc(1 << 20))
+        tensor.fill_(3)
+        print(int(tensor.sum()), cache.stats()["requested_bytes"]["current"])
+        del tensor
+        print(cache.stats()["requested_bytes"]["current"])
+        block = cache.alloc(1000)
+        print(int(torch.as_tensor(block, device="cuda").fill_(5).sum()))
+        try:
+            cupy = need("cupy")
+            print(int(cupy.asarray(block).sum()), int(cupy.from_dlpack(block).sum()))
+            print(int(need("numba.cuda").as_cuda_array(block).copy_to_host().sum()))
+        except Skip as reason:
+            print(reason)
+        torch.cuda.synchronize()
 
 
 def torch_work():
@@ -301,6 +325,55 @@ def check_shown(runner, part):
     return "%s; without the library: %s" % (ours.strip(), plain)
 
 
+def check_resource(runner):
+    """The memory resource of CCCL."""
+    build = os.path.dirname(os.path.dirname(runner.library))
+    archive = os.path.join(build, "libvmmcache.a")
+    if not os.path.exists(archive):
+        raise Skip("%s is not built" % archive)
+    program = runner.compile("resource", "resource.cu", "-I" + os.path.join(HERE, "..", "include"), archive,
+                             "-lpthread", "-ldl")
+    done = runner.run((program,), False)
+    if done.returncode != 0:
+        raise Fail((done.stdout + done.stderr)[-400:])
+    return done.stdout.strip()
+
+
+def python_settings(runner):
+    """The environment of scripts that import vmmcache."""
+    library = os.path.join(os.path.dirname(os.path.dirname(runner.library)), "torch", "libvmmcache_torch.so")
+    library = os.environ.get("VMMCACHE_LIBRARY", library)
+    if not os.path.exists(library):
+        raise Skip("%s is not built" % library)
+    paths = [os.path.join(HERE, "python"), os.environ.get("PYTHONPATH")]
+    return {"VMMCACHE_LIBRARY": library, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def script_command(name):
+    return sys.executable, os.path.abspath(__file__), "--script", name
+
+
+def check_cache(runner):
+    """The results that the script must print."""
+    done = runner.run(script_command("cache"), False, **python_settings(runner))
+    wanted = "%d %d\n0\n5000\n" % (3 << 20, 1 << 20)
+    if done.returncode != 0 or not done.stdout.startswith(wanted):
+        raise Fail("printed %r; %s" % (done.stdout, done.stderr[-400:]))
+    return "; ".join(done.stdout.split("\n")[3:]).strip("; ")
+
+
+def check_numba(runner):
+    """The script for Numba with and without the memory manager."""
+    log = os.path.join(runner.folder, "numba.log")
+    plain = runner.plain(script_command("numba"))
+    done = runner.run(script_command("numba"), False, NUMBA_CUDA_MEMORY_MANAGER="vmmcache.numba", VMM_LOG=log,
+                      **python_settings(runner))
+    if done.returncode != 0 or done.stdout != plain:
+        raise Fail("printed %r, without the manager %r; %s" % (done.stdout, plain, done.stderr[-400:]))
+    if not os.path.exists(log):
+        raise Fail("the cache served nothing")
+
+
 def check_record(runner):
     trace = os.path.join(runner.folder, "out.trace")
     command = (runner.program("static"), "streams")
@@ -337,11 +410,14 @@ def checks():
     found["off"] = lambda runner: runner.compare((runner.program("static"), "blocks"), expects_cache=False,
                                                  VMM_PRELOAD="off")
     found["record"] = check_record
+    found["adapter_resource"] = check_resource
+    found["adapter_cache"] = check_cache
+    found["adapter_numba"] = check_numba
     for part in ("fragments", "times"):
         found[part] = lambda runner, part=part: check_shown(runner, part)
     for script in SCRIPTS:
-        found[script] = lambda runner, script=script: runner.compare(
-            (sys.executable, os.path.abspath(__file__), "--script", script))
+        if script != "cache":
+            found[script] = lambda runner, script=script: runner.compare(script_command(script))
     return found
 
 
