@@ -6,6 +6,7 @@
 docs/pytorch.md of libvmmcache describes every function. The package needs Python's standard library and the
 shared library only, which lies beside this file in wheels.
 """
+from ._cache import Block, Cache
 from ._check import check_snapshot
 from ._control import empty_cache, mem_get_info, set_memory_limit
 from ._cupy import install_cupy
@@ -23,8 +24,8 @@ from ._summary import memory_summary
 from ._trace import trace, trace_note
 
 __all__ = [
-    "InstallError", "LibraryError", "Site", "Sites", "VmmError", "VmmWarning", "capabilities", "check_snapshot",
-    "dump_snapshot", "empty_cache", "install", "install_cupy", "is_installed", "leaks", "live_blocks",
+    "Block", "Cache", "InstallError", "LibraryError", "Site", "Sites", "VmmError", "VmmWarning", "capabilities",
+    "check_snapshot", "dump_snapshot", "empty_cache", "install", "install_cupy", "is_installed", "leaks", "live_blocks",
     "max_memory_allocated", "max_memory_reserved", "mem_get_info", "memory_allocated",
     "memory_reserved", "memory_stats", "memory_stats_as_nested_dict", "memory_summary",
     "on_out_of_memory", "record_history", "reset_accumulated_memory_stats", "reset_peak_memory_stats", "set_memory_limit",

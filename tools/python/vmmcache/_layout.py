@@ -10,8 +10,9 @@ u32, u64, size_t, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t, c
 VERSION = (0, 2)  # major and minor of the headers
 
 STATUS_OK = 0
-DRIVER_CUDA = 1
+DRIVER_CUDA, DRIVER_HOST, DRIVER_SIM = 1, 2, 3
 STATUS_DEVICE_OOM = 3
+NO_MEMORY = (3, 4, 5)  # of the device, of the host, addresses
 
 STACK_FN = ctypes.CFUNCTYPE(u64)
 PRESSURE_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, size_t)

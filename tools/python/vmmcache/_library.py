@@ -22,6 +22,13 @@ _FUNCTIONS = {
     "vmm_has_driver": (ctypes.c_int, [ctypes.c_int]),
     "vmm_last_error": (ctypes.c_char_p, []),
     "vmm_status_name": (ctypes.c_char_p, [ctypes.c_int]),
+    "vmm_create": (ctypes.c_int, [ctypes.POINTER(_layout.Config), ctypes.POINTER(pointer)]),
+    "vmm_destroy": (ctypes.c_int, [pointer]),
+    "vmm_alloc": (ctypes.c_int, [pointer, size_t, pointer, ctypes.POINTER(pointer)]),
+    "vmm_free": (ctypes.c_int, [pointer, pointer]),
+    "vmm_record_stream": (ctypes.c_int, [pointer, pointer, pointer]),
+    "vmm_trim": (ctypes.c_int, [pointer, size_t, ctypes.POINTER(size_t)]),
+    "vmm_wait": (ctypes.c_int, [pointer]),
     "vmm_stats_get": (ctypes.c_int, [pointer, ctypes.POINTER(_layout.Stats)]),
     "vmm_stats_reset_peak": (ctypes.c_int, [pointer]),
     "vmm_stream_end": (ctypes.c_int, [pointer, pointer]),
@@ -101,6 +108,12 @@ def demand_gpu() -> None:
     if os.environ.get("VMM_DRIVER", "") in ("", "cuda") and not load().vmm_has_driver(_layout.DRIVER_CUDA):
         raise LibraryError(f"{path()} was built without the CUDA driver: cuda.h of the CUDA toolkit was "
                            "missing. Build it with -DVMM_WITH_CUDA=ON")
+
+
+def driver_of(config) -> int:
+    """The number of the driver that a cache of this configuration has."""
+    names = {"host": _layout.DRIVER_HOST, "sim": _layout.DRIVER_SIM}
+    return config.driver or names.get(os.environ.get("VMM_DRIVER", ""), _layout.DRIVER_CUDA)
 
 
 def is_loaded() -> bool:
