@@ -48,7 +48,8 @@ def wheel_file():
 
 
 def entry_points():
-    return "[console_scripts]\nvmmcache-report = vmmcache.report:main\n"
+    return ("[console_scripts]\nvmmcache-report = vmmcache.report:main\n\n"
+            "[vllm.general_plugins]\nvmmcache = vmmcache.vllm:register\n")
 
 
 def shim_sources():

@@ -1,6 +1,7 @@
 """Installs vmmcache for a program that does not call install(): see vmmcache_auto and `python -m vmmcache run`."""
 from __future__ import annotations
 
+import importlib
 import os
 import warnings
 
@@ -10,6 +11,7 @@ from ._errors import InstallError, VmmWarning
 AUTOINSTALL = "VMMCACHE_AUTOINSTALL"
 NATIVE = "VMMCACHE_NATIVE"
 PLAIN_GRAPHS = "VMMCACHE_PLAIN_GRAPHS"
+MEMORY_SAVER = "VMMCACHE_MEMORY_SAVER"
 
 OFF = ("", "0")
 QUIET = "quiet"  # a parent has warned already
@@ -29,6 +31,8 @@ def install() -> None:
         if os.environ.get(AUTOINSTALL) == QUIET:
             warnings.simplefilter("ignore", VmmWarning)
         _install.install_automatically(**choices)
+    if os.environ.get(MEMORY_SAVER, "") not in OFF:
+        importlib.import_module("vmmcache.memory_saver").stand_in()
     if os.environ.get(AUTOINSTALL, "") not in OFF:
         os.environ[AUTOINSTALL] = QUIET
 

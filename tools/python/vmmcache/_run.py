@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     kinds.add_argument("--plugin", action="store_const", dest="native", const="0", help="the plug-in")
     parser.add_argument("--limit", help="the most physical memory on each device: 8GiB, 80%%")
     parser.add_argument("--plain-graphs", action="store_true", help="as install(plain_graphs=True)")
+    parser.add_argument("--memory-saver", action="store_true", help="takes the place of the package torch_memory_saver")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="a module, and its arguments")
     parser.add_argument("program", nargs=argparse.REMAINDER, help="a file, and its arguments")
     return parser
@@ -66,6 +67,8 @@ def _environment(given) -> dict:
         chosen[_auto.NATIVE] = given.native
     if given.plain_graphs:
         chosen[_auto.PLAIN_GRAPHS] = "1"
+    if given.memory_saver:
+        chosen[_auto.MEMORY_SAVER] = "1"
     if given.limit is not None:
         chosen["VMM_LIMIT"] = given.limit
     if not _is_site():
