@@ -68,9 +68,12 @@ class ChecksTest(unittest.TestCase):
             self.assertEqual((status, said), (1, ["unknown: nothing; there are --old, --new and works, fails, ends, skips"]))
 
     def test_without_pytorch_it_is_skipped_unless_it_must_not(self):
+        folder = os.path.dirname(self.path)
+        with open(os.path.join(folder, "torch.py"), "w", encoding="ascii") as file:
+            file.write("raise ImportError\n")
         for program in (self.path, os.path.join(TOOLS, "torch_sleep_check.py")):
-            self.assertEqual(self.run_checks(program=program, PYTHONPATH="")[0], 77)
-            self.assertEqual(self.run_checks(program=program, PYTHONPATH="", VMM_REQUIRE_GPU="1")[0], 1)
+            self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="0")[0], 77)
+            self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="1")[0], 1)
 
 
 if __name__ == "__main__":
