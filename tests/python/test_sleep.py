@@ -231,6 +231,38 @@ vmmcache.sleep('x')
 assert vmmcache.memory_reserved() >= 4 * MIB
 """)
 
+    def test_memory_that_nccl_knows_stays(self):
+        for name in ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"):
+            self.does(f"""
+one = tensor()
+assert vmmcache.sleep() and vmmcache.wake()  # the plug-in cannot register
+vmmcache._native.is_installed = lambda: True
+raises(vmmcache.VmmError, 'cannot sleep with {name}', vmmcache.sleep)
+""", **{name: "1"})
+
+    def test_snapshots_and_history_stay_sound(self):
+        self.does("""
+torch.cuda.memory._record_memory_history()
+plain = tensor()
+with vmmcache.region('weights'):
+    weights, small = tensor(8), torch.empty(1000)
+def segments():
+    picture = vmmcache.snapshot()
+    assert vmmcache.check_snapshot(picture) == []
+    return [(segment['address'], segment['total_size']) for segment in picture['segments']]
+before = segments()
+vmmcache.sleep()
+assert segments() == before
+stats = torch.cuda.memory_stats()
+assert stats['reserved_bytes.all.current'] == stats['reserved_bytes.small_pool.current'] == 0
+del plain
+segments()
+vmmcache.wake()
+other = tensor()
+assert len(segments()) == len(before)
+assert torch.cuda.memory_stats()['reserved_bytes.all.current'] == vmmcache.memory_reserved() >= 12 * MIB
+""")
+
     def test_misuse_is_told(self):
         self.does("""
 raises(TypeError, 'a tag is a str', vmmcache.region(7).__enter__)

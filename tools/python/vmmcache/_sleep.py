@@ -6,14 +6,16 @@ first, and takes back what it has done if one of them fails.
 from __future__ import annotations
 
 import ctypes
+import os
 from contextlib import contextmanager
 
-from . import _cupy, _device, _install, _layout, _library
+from . import _cupy, _device, _install, _layout, _library, _native
 from ._errors import VmmError
 from ._guard import Guard
 
 _PHASES = ("awake", "sleeping", "asleep", "waking")
 _AWAKE = "awake"
+_REGISTRATION = ("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK")
 _guard = Guard()  # one sleep or wake at a time
 
 
@@ -53,10 +55,11 @@ def sleep(tags=None, keep=None) -> int:
     wake().
 
     Memory that sleeps already stays as it is. Raises VmmError, with all memory awake, if the host has too little for
-    the contents, during a capture, or with VMM_DEBUG.
+    the contents, during a capture, with VMM_DEBUG, or if PyTorch registers tensors with NCCL.
     """
     pools = _chosen(tags)
     _device.demand_no_capture("memory cannot sleep")
+    _demand_no_registration()
     with _guard.lock:
         awake = [pool for pool in pools if pool.phase() == _AWAKE]
         before = _reserved()
@@ -234,6 +237,13 @@ def _restore(pools: list) -> None:
                 _move("vmm_pool_wake", [pool], "")
             except (VmmError, _out_of_memory()):
                 pass
+
+
+def _demand_no_registration() -> None:
+    """NCCL would go on using the physical memory that it was given."""
+    for name in _REGISTRATION:
+        if _native.is_installed() and os.environ.get(name, "0").lower() not in ("", "0", "false", "n", "no", "off"):
+            raise VmmError(f"memory cannot sleep with {name}: PyTorch registers it with NCCL")
 
 
 def _synchronize() -> None:
