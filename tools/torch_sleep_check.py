@@ -20,7 +20,8 @@ import torch_checks
 from torch_checks import MIB, Skip, expect
 
 GIB = 1 << 30
-SLACK = 8 * MIB  # between two readings of the device's memory
+SLACK = 16 * MIB  # of a reading: the first copies and registrations take memory of the device, too
+DRIFT = 4 * MIB
 STEPS = 12
 
 
@@ -186,7 +187,8 @@ def check_memory():
     gc.collect()
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
-    empty = used(torch)
+    empty, left = used(torch), vmmcache.memory_reserved()
+    expect(left <= SLACK, "%d bytes stay reserved" % left)
     expect(asleep <= empty + SLACK, "%d MiB asleep, %d MiB empty" % (asleep >> 20, empty >> 20))
     return "%d MiB awake, %d asleep, %d without tensors; nvidia-smi asleep: %s" % (
         awake >> 20, asleep >> 20, empty >> 20, told)
@@ -207,8 +209,8 @@ def check_cycles():
         seconds[1] += time.monotonic() - began
         seen.append((asleep, host, used(torch)))
         expect(number % 10 or digest(kept) == before, "cycle %d: contents differ" % number)
-    drift = [last - first for first, last in zip(seen[4], seen[-1])]
-    expect(max(drift) <= SLACK, "drift in bytes: asleep %d, host %d, awake %d" % tuple(drift))
+    drift = [last - first for first, last in zip(seen[9], seen[-1])]
+    expect(max(drift) <= DRIFT, "drift in bytes: asleep %d, host %d, awake %d" % tuple(drift))
     amount = sum(tensor.nbytes for tensor in kept)
     return "%d MiB; a sleep %.0f ms, a wake %.0f ms; drift asleep %d KiB, host %d KiB, awake %d KiB" % (
         amount >> 20, seconds[0] * 10, seconds[1] * 10, *(one >> 10 for one in drift))
@@ -255,7 +257,7 @@ def check_turns():
         vmmcache.sleep()
         done = subprocess.run([sys.executable, "-c", code], text=True, check=False, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=300)
-        expect(done.stdout.strip() == "1", done.stdout)
+        expect(done.stdout.split()[-1:] == ["1"], done.stdout)
         vmmcache.wake()
         kept.fill_(1)
         expect(digest([small]) == before, "contents differ")
@@ -396,8 +398,10 @@ def check_vllm():
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = model(x)
-    before = used(torch)
     expect(allocator.get_current_usage() == 8 * MIB, "%d bytes" % allocator.get_current_usage())
+    allocator.sleep()
+    allocator.wake_up()
+    before = used(torch)
     allocator.sleep()
     expect(before - used(torch) >= 8 * MIB, "%d MiB went back" % ((before - used(torch)) >> 20))
     allocator.wake_up()
