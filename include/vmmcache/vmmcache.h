@@ -1230,8 +1230,8 @@ typedef struct vmm_stats {
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
 /*
- * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: calls, waits
- *           and driver time.
+ * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: calls, waits,
+ *           driver time and asleep_bytes.
  * Returns, Threads, On failure: as vmm_stats_get(); ERR_INVALID_ARGUMENT also if it is not a pool.
  */
 VMM_API vmm_status vmm_pool_stats_get(vmm_pool *pool, vmm_stats *out);

@@ -14,6 +14,9 @@ DRIVER_CUDA, DRIVER_HOST, DRIVER_SIM = 1, 2, 3
 STATUS_DEVICE_OOM = 3
 NO_MEMORY = (3, 4, 5)  # of the device, of the host, addresses
 
+ON_SLEEP_KEEP, ON_SLEEP_DISCARD = 0, 1  # vmm_on_sleep
+TAG_BYTES = 64
+
 STACK_FN = ctypes.CFUNCTYPE(u64)
 PRESSURE_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, size_t)
 OOM_FN = ctypes.CFUNCTYPE(None, ctypes.c_int, u64, u64, u64)
@@ -88,3 +91,15 @@ class Snapshot(ctypes.Structure):
         ("struct_size", size_t), ("segments", pointer), ("blocks", pointer), ("events", pointer),
         ("segment_count", u64), ("block_count", u64), ("event_count", u64), ("lost_events", u64),
     ]
+
+
+class TorchPool(ctypes.Structure):
+    """vmm_torch_pool"""
+    _fields_ = [("pool", pointer), ("id_first", u64), ("id_second", u64), ("tag", ctypes.c_char * TAG_BYTES),
+                ("device", ctypes.c_int), ("discards", ctypes.c_int), ("asleep_bytes", u64)]
+
+
+class SleepOptions(ctypes.Structure):
+    """vmm_sleep_options"""
+    _fields_ = [("struct_size", size_t), ("on_sleep", ctypes.c_int), ("staging_bytes", u64), ("unmapping", pointer),
+                ("mapped", pointer), ("context", pointer)]
