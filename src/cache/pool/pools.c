@@ -33,7 +33,10 @@ vmm_status vmm__pools_init(struct vmm_cache *cache)
 {
     (void)snprintf(cache->pool.name, sizeof cache->pool.name, "default");
     cache->pool.account.name = cache->pool.name;
-    return pool_open(cache, &cache->pool, DEFAULT_TABLE_BITS);
+    vmm_status status = pool_open(cache, &cache->pool, DEFAULT_TABLE_BITS);
+    if (status == VMM_OK)
+        vmm__mutex_init(&cache->pools.list_lock);
+    return status;
 }
 
 void vmm__pools_close(struct vmm_cache *cache)
@@ -61,6 +64,24 @@ void vmm__pools_fini(struct vmm_cache *cache)
     }
     vmm__sleep_backup_end(&cache->pool);
     vmm__lane_table_fini(&cache->pool.table);
+    vmm__mutex_fini(&cache->pools.list_lock);
+}
+
+/* ---- The list ------------------------------------------------------------------------------ */
+
+static void list_insert(struct pools *pools, struct pool *pool)
+{
+    vmm__mutex_lock(&pools->list_lock);
+    pool->next = pools->first;
+    pools->first = pool;
+    vmm__mutex_unlock(&pools->list_lock);
+}
+
+static void list_remove(struct pools *pools, struct pool **link)
+{
+    vmm__mutex_lock(&pools->list_lock);
+    *link = (*link)->next;
+    vmm__mutex_unlock(&pools->list_lock);
 }
 
 /* ---- Create -------------------------------------------------------------------------------- */
@@ -131,8 +152,7 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
         return status;
     }
     options_take(pool, options, ++cache->pools.created);
-    pool->next = cache->pools.first;
-    cache->pools.first = pool;
+    list_insert(&cache->pools, pool);
     *out = pool->handle;
     return VMM_OK;
 }
@@ -308,8 +328,8 @@ static void pools_leave(struct vmm_cache *cache)
             link = &pool->next;
             continue;
         }
-        *link = pool->next;
         pool_adopt(cache, pool);
+        list_remove(&cache->pools, link);
         pool_free(pool);
     }
 }
