@@ -136,10 +136,10 @@ static void lane_read(struct records *records, const struct lane *lane)
         .is_stale = vmm__timeline_is_stale(&lane->timeline),
         .allocated_bytes = peek(&lane->counters.allocated_bytes.current),
         .waiting_bytes = peek(&lane->counters.waiting_bytes),
-        .free_bytes = peek(&lane->large.free_bytes) + peek(&lane->small.free_bytes),
+        .reserved_bytes = peek(&lane->large.bytes) + peek(&lane->small.bytes),
         .blocks = peek(&lane->counters.allocations.current),
     };
-    bool has_memory = record.allocated_bytes + record.waiting_bytes + record.free_bytes > 0;
+    bool has_memory = record.allocated_bytes + record.waiting_bytes + record.reserved_bytes > 0;
     cache->streams++;
     if (has_memory && pool < cache->pools && cache->lanes < records->lanes_most)
         records->lanes[cache->lanes++] = record;

@@ -72,7 +72,7 @@ enum {
 #define MONITOR_LANE_MAP(X)                                                                        \
     X(allocated_bytes, BYTES, GAUGE, "Sizes of live blocks")                                       \
     X(waiting_bytes, BYTES, GAUGE, "Freed, and in use by other streams")                           \
-    X(free_bytes, BYTES, GAUGE, "Mapped memory that the stream may use again")                     \
+    X(reserved_bytes, BYTES, GAUGE, "Physical memory of its heaps, without reserved blocks")       \
     X(blocks, COUNT, GAUGE, "Live blocks")
 
 struct monitor_head {

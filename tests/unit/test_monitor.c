@@ -16,6 +16,13 @@
 #include <time.h>
 #include <unistd.h>
 
+/* ThreadSanitizer calls it. The children of fork() here start threads. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "die_after_fork=0";
+}
+
 static char folder[64];
 
 static int folder_make(void **state)

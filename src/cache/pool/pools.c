@@ -77,10 +77,13 @@ static void list_insert(struct pools *pools, struct pool *pool)
     vmm__mutex_unlock(&pools->list_lock);
 }
 
-static void list_remove(struct pools *pools, struct pool **link)
+static void list_remove(struct pools *pools, const struct pool *pool)
 {
+    struct pool **link = &pools->first;
+    while (*link != pool)
+        link = &(*link)->next;
     vmm__mutex_lock(&pools->list_lock);
-    *link = (*link)->next;
+    *link = pool->next;
     vmm__mutex_unlock(&pools->list_lock);
 }
 
@@ -308,6 +311,15 @@ static void pool_adopt(struct vmm_cache *cache, struct pool *pool)
     vmm__account_remove(&cache->vm, &pool->account, &cache->pool.account);
 }
 
+/* Frees a pool that is destroyed and was not retained, or no longer is. */
+static void pool_end(struct pool *pool)
+{
+    struct vmm_cache *cache = pool->cache;
+    pool_adopt(cache, pool);
+    list_remove(&cache->pools, pool);
+    pool_free(pool);
+}
+
 static bool any_leaves(const struct vmm_cache *cache)
 {
     bool leaves = cache->pool.is_leaving;
@@ -319,18 +331,13 @@ static bool any_leaves(const struct vmm_cache *cache)
 /* Ends the leave of all pools, and frees those that are destroyed. */
 static void pools_leave(struct vmm_cache *cache)
 {
-    struct pool **link = &cache->pools.first;
+    struct pool *next;
     cache->pool.is_leaving = false;
-    while (*link != NULL) {
-        struct pool *pool = *link;
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = next) {
+        next = pool->next;
         pool->is_leaving = false;
-        if (pool->handle != NULL) {
-            link = &pool->next;
-            continue;
-        }
-        pool_adopt(cache, pool);
-        list_remove(&cache->pools, link);
-        pool_free(pool);
+        if (pool->handle == NULL)
+            pool_end(pool);
     }
 }
 
@@ -435,12 +442,7 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts)
     pool->account.least_bytes = 0;
     if (must_wait)
         return pool_leave(pool);
-    struct pool **link = &pool->cache->pools.first;
-    while (*link != pool)
-        link = &(*link)->next;
-    *link = pool->next;
-    pool_adopt(pool->cache, pool);
-    pool_free(pool);
+    pool_end(pool);
     return VMM_OK;
 }
 
