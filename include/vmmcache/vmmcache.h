@@ -1139,6 +1139,13 @@ VMM_API vmm_status vmm_share_close(vmm_share *share, int force);
 
 /* ---- Statistics --------------------------------------------------------------------------- */
 
+/*
+ * The environment variable VMM_MONITOR=1 publishes the statistics of every cache that vmm_create()
+ * makes, in a file in /dev/shm that only the same user can read; VMM_MONITOR=/a/folder does so in a
+ * folder. A thread of the library writes it twice a second, without the locks of the caches;
+ * vmmtop shows it.
+ */
+
 /* A statistic over time. allocated and freed are the sums of all increases and decreases. */
 typedef struct vmm_stat {
     uint64_t current;

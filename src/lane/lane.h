@@ -71,7 +71,8 @@ struct lane {
     _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
     uint64_t serial;          /* never reused */
     _Atomic bool is_watched;  /* its counters are flushed at each large change */
-    struct lane *next;        /* all lanes of the cache, in order of creation */
+    /* All lanes of the cache, in order of creation. Atomic, as lanes.first is: a thread may read the list without a lock. */
+    _Atomic(struct lane *) next;
     _Atomic(struct lane *) next_in_bucket; /* see pool.h; the grow lock guards all links below */
     struct map_node closed;                /* its key is the stream */
     struct lane *next_pooled;

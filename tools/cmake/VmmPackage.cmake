@@ -1,6 +1,6 @@
 # Installation: headers, both libraries, the CMake package and the pkg-config file. Relocatable: no
 # installed file names the prefix. Components: runtime (the shared libraries), development (headers, static
-# library, packages), tools (fragtest and its traces; the preload library). `uninstall` removes what the last installation wrote.
+# library, packages), tools (fragtest and its traces, vmmtop; the preload library). `uninstall` removes what the last installation wrote.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/vmmcache DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
