@@ -314,13 +314,16 @@ typedef struct vmm_config {
                         vmm_free() waits for the device. cuda: allocates twice limit_bytes at once
                         (without a limit: 3/4 of the free memory). Excludes compaction, zero and
                         debug; environment: VMM_NVTX=0|1 */
+    vmm_switch
+        shareable; /* on: any block but reserved ones can be exported: see "Sharing". New memory then costs the
+                             driver 1.3 to 2 times as long; environment: VMM_SHAREABLE=0|1 */
 } vmm_config;
 
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL,   \
     NULL, 0, VMM_REUSE_DEFAULT, VMM_COMPACTION_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL, \
-    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT }
+    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -613,7 +616,7 @@ typedef struct vmm_pool_options {
     vmm_on_sleep on_sleep;
     uint64_t user_id[2]; /* reported in vmm_item and vmm_change; not the same as in another pool;
                             zeros: none */
-    int shareable;       /* other processes may import its blocks: see "Sharing" */
+    int shareable; /* its blocks can be exported, and share no memory with others: see "Sharing" */
 } vmm_pool_options;
 
 /* clang-format off */
@@ -1037,11 +1040,16 @@ VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
  *                  ... use q; vmm_free(cache, q);
  *   the first:     vmm_share_close(share, 1);                      after all importers have finished
  *
- * The block must be from a pool with vmm_pool_options.shareable. Each block of such a pool has
- * physical memory of its own, in whole granules (2 MiB), so an importer sees no other block. The
- * pool neither gives idle memory to other pools nor takes theirs, and it reuses a freed block only
- * for a request of the same size in granules. vmm_resize() copies such a block if it gets fewer
- * granules. A block of vmm_reserve() cannot be exported.
+ * The driver shares chunks of memory, each as a whole. There are two ways to make a block that can be exported:
+ *
+ *   vmm_pool_options.shareable: each block of the pool has chunks of its own, in whole granules (2 MiB), so an importer
+ *       sees no other block. The pool neither gives idle memory to other pools nor takes theirs, and it reuses a freed
+ *       block only for a request of the same size in granules. vmm_resize() copies such a block if it gets fewer granules.
+ *   vmm_config.shareable: any block of the cache. Blocks lie as in any cache. An export shares all chunks that the block
+ *       touches, so THE IMPORTER CAN READ AND WRITE OTHER BLOCKS THERE, as with cudaIpcGetMemHandle(): share with
+ *       processes that you trust.
+ *
+ * A block of vmm_reserve() cannot be exported.
  *
  * An exported block stays in place until the last share of it is closed: it is not moved, released
  * or given to another request, also after vmm_free(). A freed one counts as active until then. If
@@ -1067,14 +1075,14 @@ VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
 
 /*
  * Does:     exports a live block. A block can be exported more than once.
- * Takes:    ptr: the start of a block of a shareable pool.
+ * Takes:    ptr: the start of a block of a shareable pool, or of a shareable cache.
  * Returns:  VMM_OK and the share in *out.
- * Owns:     the caller, until vmm_share_close(). The share has one file descriptor for each chunk of
- *           the block: one, unless the block has grown. It outlives the cache.
- * Costs:    0.7 ms a chunk, in the driver.
+ * Owns:     the caller, until vmm_share_close(). Shares have one file descriptor for each chunk, which all shares of
+ *           blocks in the chunk use. A share outlives the cache.
+ * Costs:    0.7 ms in the driver for each chunk that no other share has.
  * Threads:  any, while the block is live.
- * On failure: ERR_UNKNOWN_POINTER, ERR_INVALID_ARGUMENT (NULL; the block is not of a shareable
- *           pool, is imported, or is reserved), ERR_ASLEEP, ERR_DRIVER (also if the process has too many open files),
+ * On failure: ERR_UNKNOWN_POINTER, ERR_INVALID_ARGUMENT (NULL; neither the block's pool nor the cache is shareable; the
+ *           block is imported, or reserved), ERR_ASLEEP, ERR_DRIVER (also if the process has too many open files),
  *           ERR_LOST, ERR_HOST_OOM.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_share_export(vmm_cache *cache, void *ptr, vmm_share **out);

@@ -51,7 +51,8 @@ static struct memory_limits limits_choose(const vmm_config *config, const struct
     uint64_t most_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
     return (struct memory_limits){ .first_arena_bytes = first_bytes,
                                    .arena_bytes = is_plain ? first_bytes : most_bytes,
-                                   .bytes = vmm__config_limit_bytes(config) };
+                                   .bytes = vmm__config_limit_bytes(config),
+                                   .is_exportable = config->shareable == VMM_ON };
 }
 
 /* Stores what the program has configured. */
@@ -165,7 +166,11 @@ static vmm_status cache_create(const vmm_config *settings, struct driver *driver
                                vmm_cache **out)
 {
     vmm_cache *cache = NULL;
-    vmm_status status = cache_open(settings, driver, &cache);
+    vmm_status status = VMM_OK;
+    if (settings->shareable == VMM_ON)
+        status = vmm__driver_sharing_check(driver, "create");
+    if (status == VMM_OK)
+        status = cache_open(settings, driver, &cache);
     if (status != VMM_OK) {
         vmm__driver_close(owns_driver ? driver : NULL);
         return status;

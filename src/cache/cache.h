@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fair.h"
 #include "base/fork.h"
+#include "base/map.h"
 #include "base/thread.h"
 #include "base/ticker.h"
 #include "cache/pool/pools.h"
@@ -26,7 +27,6 @@
 
 struct nvtx; /* see debug/nvtx.h */
 struct debug;
-struct share;
 
 /* What reports and reclaim need of debug mode, which lies above src/cache. The first two may be called with any locks
  * held: they take only a leaf lock of debug mode. */
@@ -99,7 +99,7 @@ struct vmm_cache {
     struct pools pools;  /* all others, but for the pool of imported memory */
     struct pool imports; /* the pool of imported memory: see share/import.h */
     _Atomic bool has_freed_imports;
-    struct share *exports; /* see share/export.h; grow_lock guards it */
+    struct map exports; /* shares by block: see share/export.h; grow_lock guards it */
     struct routes routes;
     struct reserves reserves;
     struct transfers transfers; /* of contents of pools that sleep or wake: see pool/sleep.h */

@@ -46,8 +46,7 @@ enum block_state {
 /* Why a block must not move. */
 enum pin {
     PIN_PROGRAM = 1, /* live, and under vmm_pin() */
-    PIN_EXPORT =
-        2 /* live or waiting, and another process may use it: see vmm__lane_export_locked() */
+    PIN_EXPORT = 2   /* live or waiting, and exported: see vmm__lane_export_locked() */
 };
 
 struct block {
@@ -62,7 +61,7 @@ struct block {
         struct block *user;       /* occupied: the block in a view */
     };
     enum block_state state;
-    uint8_t pins;    /* why it must not move: enum pin; slabs use pinned_bits instead */
+    uint8_t pins;    /* why it must not move: enum pin; slabs have pins of their own */
     bool is_in_view; /* its pieces are occupied blocks: see vmm__block_piece() */
     bool is_named;   /* live, and in names.h */
     bool is_listed;  /* live, and any thread may free it: see lane/magazine.h */

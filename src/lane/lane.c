@@ -564,8 +564,6 @@ vmm_status vmm__lane_export_locked(struct lane *lane, struct heap *heap, uint64_
     struct block_ref ref;
     if (!vmm__lane_find_live_locked(lane, heap, address, &ref))
         return vmm__block_ref_unknown("vmm_share_export", heap, address);
-    if (ref.slab != NULL || ref.block->is_in_view)
-        return VMM__NO_FIT;
     lane->exports += vmm__block_ref_is_exported(&ref) ? 0 : 1;
     vmm__block_ref_set_exported(heap, &ref, true);
     *bytes = vmm__block_ref_bytes(&ref);

@@ -234,7 +234,7 @@ vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char
 
 /*
  * Marks the live block at an address as exported: it is not moved, and after its free it waits, also for
- * vmm__lane_unexport_locked(). VMM__NO_FIT: it shares chunks with other blocks.
+ * vmm__lane_unexport_locked().
  */
 vmm_status vmm__lane_export_locked(struct lane *lane, struct heap *heap, uint64_t address,
                                    uint64_t *bytes, uint64_t *requested_bytes);

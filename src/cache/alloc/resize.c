@@ -347,8 +347,10 @@ static vmm_status resize_locked(struct vmm_cache *cache, struct resize *resize)
     vmm_status status = block_find(cache, resize);
     if (status != VMM_OK)
         return status;
-    if (resize->lane->has_own_chunks && resize->block_bytes < resize->block->node.size)
-        return VMM__NO_FIT; /* the rest of a chunk would serve another block */
+    bool is_exported = (resize->block->pins & PIN_EXPORT) != 0;
+    if ((resize->lane->has_own_chunks || is_exported) &&
+        resize->block_bytes < resize->block->node.size)
+        return VMM__NO_FIT; /* the rest would serve another block, which importers would write to */
     if (resize->block_bytes <= resize->block->node.size) {
         block_shrink(resize);
         return VMM_OK;

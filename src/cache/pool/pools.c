@@ -118,17 +118,6 @@ static vmm_status promise_check(const struct vmm_cache *cache, uint64_t bytes)
                       (unsigned long long)limit);
 }
 
-static vmm_status sharing_check(const struct vmm_cache *cache, const vmm_pool_options *options)
-{
-    const struct driver *driver = cache->driver;
-    if (!options->shareable || driver->has_sharing)
-        return VMM_OK;
-    return vmm__error(
-        VMM_ERR_UNSUPPORTED,
-        "vmm_pool_create: shareable: %s cannot share memory between processes: %.280s",
-        driver->device_name, driver->sharing_failure);
-}
-
 static void options_take(struct pool *pool, const vmm_pool_options *options, uint64_t number)
 {
     pool->id = (vmm_pool_id){ options->user_id[0], options->user_id[1] };
@@ -155,7 +144,9 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_pool_create: another pool has the user id (%llu, %llu)",
                           (unsigned long long)id.first, (unsigned long long)id.second);
-    vmm_status status = sharing_check(cache, options);
+    vmm_status status = VMM_OK;
+    if (options->shareable)
+        status = vmm__driver_sharing_check(cache->driver, "vmm_pool_create");
     if (status == VMM_OK)
         status = promise_check(cache, options->reserve_bytes);
     if (status != VMM_OK)
