@@ -88,7 +88,7 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
     VMM_ASSERT_HELD(&cache->grow_lock);
     VMM_ASSERT_HELD(&lane->lock);
     uint64_t block_bytes = vmm__cache_block_bytes(cache, place->bytes);
-    vmm_status status = vmm__lane_asleep_check(lane);
+    vmm_status status = vmm__lane_asleep_check("vmm_pool_place", lane);
     if (status == VMM_OK)
         status = heap_find(cache, place);
     if (status != VMM_OK)
