@@ -51,6 +51,15 @@ def use_start(python):
     assert said == "True None", said
 
 
+def use_plug_in(python):
+    """vLLM loads it in each of its processes, and it does nothing unless it is asked for."""
+    code = ("from importlib.metadata import distribution\n"
+            "found, = [point for point in distribution('vmmcache').entry_points if point.group == 'vllm.general_plugins']\n"
+            "found.load()()\nimport vmmcache\nprint(found.name, vmmcache.is_installed())")
+    said = output(python, "-c", code, VLLM_PLUGINS="")
+    assert said == "vmmcache False", said
+
+
 def use_report(command):
     with open("one.trace", "w", encoding="utf-8") as trace:
         trace.write("+ 1 4096 0\n- 1\n")
@@ -76,6 +85,7 @@ def main(wheel_py, library, version, folder):
     said = output(python, "-c", USE)
     assert said == version + " 0", said
     use_start(python)
+    use_plug_in(python)
     use_report(os.path.join(place, "bin", "vmmcache-report"))
     print("installed and used", path)
 

@@ -17,6 +17,7 @@ static decltype(&vmm_pool_sleep) pool_sleep;
 static decltype(&vmm_pool_wake) pool_wake;
 static decltype(&vmm_find) find;
 static std::string logged; /* all lines */
+static vmm_driver_kind driver;
 
 static const cuda_stream captured = reinterpret_cast<cuda_stream>(0x40);
 static const mempool_id graph(0, 7);
@@ -233,7 +234,7 @@ static int plugin_open(void **)
     CALL_FIND(find, vmm_find);
 #undef CALL_FIND
     vmm_config config = VMM_CONFIG_INIT;
-    config.driver = VMM_DRIVER_SIM;
+    config.driver = driver;
     config.log = log_store;
     vmm_status status = plugin.configure(&config);
     give(take());
@@ -241,7 +242,8 @@ static int plugin_open(void **)
     return status;
 }
 
-int main()
+int main(int argc, char **argv)
 {
+    driver = argc > 1 && std::string(argv[1]) == "host" ? VMM_DRIVER_HOST : VMM_DRIVER_SIM;
     return tests_run(plugin_open, nullptr);
 }
