@@ -104,7 +104,7 @@ typedef struct vmm_torch_functions {
     /* Releases idle memory of the pool. Without such a pool it does nothing. */
     vmm_status (*pool_trim)(int device, vmm_pool_id id);
     vmm_status (*pool_walk)(int device, vmm_pool_id id, vmm_visitor visit, void *context);
-    /* Allocates a block at an address in the pool's memory. NULL in this version. */
+    /* Allocates a block where the pool had one of the same size and stream: see vmm_pool_place(). */
     vmm_status (*pool_place)(int device, vmm_pool_id id, uint64_t address, size_t bytes,
                              vmm_stream stream);
 

@@ -761,7 +761,7 @@ VMM_API uint64_t vmm_pool_uses(vmm_pool *pool);
  * Takes:    limit_bytes; 0: no limit.
  * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (not a pool).
+ * On failure: ERR_INVALID_ARGUMENT (not a pool; below the pool's reserve_bytes): nothing has changed.
  */
 VMM_API vmm_status vmm_pool_limit_set(vmm_pool *pool, uint64_t limit_bytes);
 

@@ -216,7 +216,7 @@ def _has_record_stream() -> bool:
 
 def _unsupported() -> list:
     if _native.is_installed():
-        return [feature for feature in _native.unsupported() if not (_has_plain_graphs and "plain_graphs" in feature)]
+        return _native.unsupported()
     return _notices.unsupported(_has_plain_graphs, _has_graphs(), _has_record_stream())
 
 
