@@ -51,8 +51,6 @@ extern "C" __attribute__((visibility("default"))) const char *vmm_shim_missing()
     names.clear();
     if (vmm_shim::library->pool_place == nullptr)
         names += "pool_place ";
-    if (vmm_shim::library->share == nullptr)
-        names += "share ";
     return names.c_str();
 }
 

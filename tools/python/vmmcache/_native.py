@@ -10,7 +10,6 @@ from ._build import NativeError
 # Members of the table that may be NULL, and the feature of PyTorch that needs each.
 _FEATURES = {
     "pool_place": "torch.compile(mode='reduce-overhead') without install(plain_graphs=True)",
-    "share": "sharing CUDA tensors with other processes",
 }
 _NEVER = ("torch.cuda.MemPool with an allocator of its own or no_split",)
 
