@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/mutex.h"
 #include "base/worker.h"
+#include "torch/share_socket.h"
+#include "torch/shared_blocks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -46,11 +48,11 @@ static enum share_result result_of(const struct share_request *request, struct s
 {
     if (request->magic != SHARE_MAGIC || request->version != SHARE_VERSION || request->zero != 0)
         return SHARE_REFUSED;
-    *block = vmm__share_send_begin(&request->token, share);
+    *block = vmm__shared_block_send_begin(&request->token, share);
     return *block != NULL ? SHARE_GRANTED : SHARE_UNKNOWN;
 }
 
-/* A peer that does not read fails the send after a while; nobody else needs to know. */
+/* If a peer does not read, the send fails after a while, and the peer is closed. */
 static void request_answer(const struct peer *peer)
 {
     struct shared_block *block = NULL;
@@ -64,7 +66,7 @@ static void request_answer(const struct peer *peer)
     if (is_sent && block != NULL)
         (void)vmm_share_send(share, peer->socket);
     if (block != NULL)
-        vmm__share_send_end(block);
+        vmm__shared_block_send_end(block);
 }
 
 /* ---- Peers ---------------------------------------------------------------------------------- */

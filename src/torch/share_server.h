@@ -5,17 +5,12 @@
  * Owns: the thread, the socket that listens, the connections. Invariants:
  *  1. a connection that has not sent its request after PEER_SECONDS, or makes room for a newer one, is closed;
  *  2. only processes of the same user get an answer.
- * Called by: share. Locks: `starting` guards the start; the thread alone uses the rest.
+ * Called by: share, plugin. Locks: `starting` guards the start; the thread alone uses the rest.
  */
 #ifndef VMM_TORCH_SHARE_SERVER_H
 #define VMM_TORCH_SHARE_SERVER_H
 
-#include "torch/share_socket.h"
-
-/* Finds the share of a token, and keeps it from being closed until vmm__share_sent(). NULL: there is none. */
-struct shared_block;
-struct shared_block *vmm__share_send_begin(const struct share_token *token, vmm_share **share);
-void vmm__share_send_end(struct shared_block *block);
+#include "vmmcache/vmmcache.h"
 
 /* Starts the thread at the first call; *name is its socket's. ERR_DRIVER, ERR_HOST_OOM. */
 vmm_status vmm__share_server_start(const char **name);

@@ -8,7 +8,7 @@
  * The socket is a Unix socket in the abstract namespace, with a random name. Each side checks that the other is of the same
  * user, and waits for it a bounded time. All structures have fixed sizes and no padding, and are sent as they are.
  *
- * Owns: nothing; the caller closes the sockets. Called by: share, share_server. Locks: none.
+ * Owns: nothing; the caller closes the sockets. Called by: share, shared_blocks, share_server. Locks: none.
  */
 #ifndef VMM_TORCH_SHARE_SOCKET_H
 #define VMM_TORCH_SHARE_SOCKET_H
@@ -57,7 +57,7 @@ struct share_answer {
     uint32_t zero;
 };
 
-/* Fills in bytes that nobody can guess. ERR_DRIVER. */
+/* Fills in bytes that cannot be guessed. ERR_DRIVER. */
 vmm_status vmm__share_random(void *bytes, size_t count);
 
 /* Opens a socket that listens, without waiting, under a new name. ERR_DRIVER. */
