@@ -50,7 +50,8 @@ class OldWords(Planted):
 
 class Layers(Planted):
     def find(self, include, path):
-        return self.faults(layers, {path: '#include "%s"\n' % include})
+        line = "#include <%s>\n" if include.startswith("cuda") else '#include "%s"\n'
+        return self.faults(layers, {path: line % include})
 
     def test_preload_sees_public_headers_base_and_trace(self):
         for seen in ("vmmcache/vmmcache.h", "base/map.h", "trace/recorder.h", "preload/preload.h", "cuda.h"):
@@ -59,7 +60,8 @@ class Layers(Planted):
             self.assertEqual(len(self.find(hidden, "src/preload/a.c")), 1, hidden)
 
     def test_only_the_driver_and_preload_see_cuda(self):
-        self.assertEqual(len(self.find("cuda.h", "src/vm/a.c")), 2)
+        self.assertEqual(len(self.find("cuda.h", "src/vm/a.c")), 1)
+        self.assertEqual(self.find("cuda.h", "src/driver/cuda/a.c"), [])
 
 
 class English(Planted):

@@ -100,6 +100,11 @@ assert vmmcache.memory_allocated(0) == 0
         self.assertIn("MemPool with an allocator of its own", said)
         self.assertNotIn("NCCL", said)
 
+    def test_the_class_uses_the_standard_library_of_the_process(self):
+        self.program(INSTALL, CXX="c++ -static-libstdc++")
+        with open(self.builds()[0], "rb") as file:
+            self.assertTrue(b"libstdc++.so.6" in file.read(), "a second standard library is inside the build")
+
     def test_functions_of_pytorch_are_not_replaced(self):
         self.prepare()
         self.program(LOAD + """
