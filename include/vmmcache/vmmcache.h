@@ -1017,8 +1017,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t 
 #define VMM_NAME_BYTES 64
 
 /*
- * Does:     gives a live block a name for reports: vmm_find() and vmm_walk() show it in vmm_item.name, and the log with
- *           the largest blocks that were not freed. The name ends with the block; vmm_resize() keeps it. It has no other
+ * Does:     gives a live block a name for reports: vmm_find() and vmm_walk() show it in vmm_item.name, a recording has
+ *           it, and the log with the largest blocks that were not freed. The name ends with the block; vmm_resize() keeps it. It has no other
  *           effect: blocks without a name cost nothing, and one with a name is freed under its stream's lock.
  * Takes:    text; the first 63 bytes are copied. NULL removes the name.
  * Returns:  VMM_OK, also on a lost device and during a capture.
@@ -1328,8 +1328,10 @@ VMM_API vmm_status vmm_debug_report(vmm_cache *cache, FILE *out);
 /* ---- Recording ---------------------------------------------------------------------------- */
 
 /*
- * A recording is a file with every allocation, free, use of a block by another stream, and change of
- * reserved memory, in order: a trace, as docs/trace-format.md describes it. vmmcache-report shows it
+ * A recording is a file with every allocation, free, use of a block by another stream, name of a
+ * block, and change of reserved memory, in order: a trace, as docs/trace-format.md describes it. Each
+ * unit of a reserved block that has memory is a block there, and vmm_resize() frees a block and
+ * allocates one of the new size. vmmcache-report shows it
  * and fragtest replays it. The file is plain text, and a thread of the library writes it twice a
  * second: a program that is killed leaves a file that can be read, in which less than a second is
  * missing.
@@ -1377,15 +1379,6 @@ VMM_API vmm_status vmm_trace_start(vmm_cache *cache, const char *path,
  *           the last two cases the recording has ended, and its file is a trace, but not complete.
  */
 VMM_API vmm_status vmm_trace_stop(vmm_cache *cache);
-
-/*
- * Does:     names a live block in the recording, for reports. Without a recording it does nothing.
- * Takes:    name; the recording keeps its first 199 bytes.
- * Returns:  VMM_OK.
- * Threads:  any.
- * On failure: ERR_UNKNOWN_POINTER (not the start of a live block), ERR_INVALID_ARGUMENT (NULL).
- */
-VMM_API vmm_status vmm_trace_name(vmm_cache *cache, const void *ptr, const char *name);
 
 /*
  * Does:     marks this moment in the recording, such as the start of a step. Without a recording it

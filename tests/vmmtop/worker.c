@@ -1,9 +1,10 @@
 /*
- * A process for vmmtop to show. It does what the lines of its standard input say, and answers each with "ok":
+ * A process for vmmtop to show, or to record. It does what the lines of its standard input say, and answers each with "ok":
  *
  *   alloc POOL BYTES STREAM   POOL 0 is the default pool; the handle of the stream is 16 * STREAM
  *   free                      frees the oldest block
  *   pool NAME
+ *   sleep POOL, wake POOL
  *   cache                     makes another cache
  *   end                       destroys the caches; the end of the input exits without that
  */
@@ -69,6 +70,10 @@ static void line_run(const char *line)
         block_make(pool, bytes, stream);
     else if (sscanf(line, "pool %63[^\n]", name) == 1)
         pool_make(name);
+    else if (sscanf(line, "sleep %u", &pool) == 1)
+        check(vmm_pool_sleep(&pools[pool], 1, NULL, NULL));
+    else if (sscanf(line, "wake %u", &pool) == 1)
+        check(vmm_pool_wake(&pools[pool], 1, NULL, NULL));
     else if (strcmp(line, "free\n") == 0)
         check(vmm_free(caches[0], blocks[freed_count++]));
     else if (strcmp(line, "cache\n") == 0)
