@@ -40,6 +40,8 @@ static int item_record(void *context, const vmm_item *item)
         event.bytes = item->requested_bytes;
     bool is_shown = is_block ? is_waiting || item->state == VMM_ITEM_LIVE
                              : item->state == VMM_ITEM_LIVE || item->state == VMM_ITEM_FREE;
+    if (item->is_imported)
+        return 0;
     if (is_shown)
         vmm__recorder_push(recorder, event);
     event.kind = TRACE_WAIT;

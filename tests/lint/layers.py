@@ -7,7 +7,7 @@ import sys
 
 import sources
 
-FLOORS = ("base", "trace", "driver", "vm", "lane", "cache", "debug", "api")
+FLOORS = ("base", "trace", "monitor", "driver", "vm", "lane", "cache", "debug", "api")
 TORCH = len(FLOORS)  # sees of the library what its users see, and base
 PRELOAD = TORCH + 1  # the same, and trace
 HOST_MEMORY = r"\b(malloc|calloc|realloc|reallocarray|free|strdup|strndup|posix_memalign|" \

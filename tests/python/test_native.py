@@ -121,6 +121,24 @@ else:
     raise SystemExit('a second install() with another allocator was accepted')
 """)
 
+    def test_regions_sleep(self):
+        self.prepare()
+        self.program(INSTALL + """
+c10.fake_init(1)
+with vmmcache.region('weights'):
+    weights = c10.fake_alloc(5 << 20)
+other = c10.fake_alloc(3 << 20)
+vmmcache.sleep('weights')
+state = vmmcache.sleep_state()
+assert state['weights']['asleep_bytes'] >= 5 << 20 and state[None]['asleep'] is False
+c10.fake_free(other)
+vmmcache.sleep()
+assert vmmcache.memory_reserved(0) == 0
+vmmcache.wake()
+c10.fake_free(weights)
+assert vmmcache.memory_allocated(0) == 0
+""")
+
     def test_the_plug_in_can_be_chosen(self):
         said = self.program(LOAD + "vmmcache.install(native=False)\n"
                                    "print(c10.fake_allocator_name(), torch._C.current is not None)")

@@ -1,6 +1,6 @@
 # Installation: headers, both libraries, the CMake package and the pkg-config file. Relocatable: no
 # installed file names the prefix. Components: runtime (the shared libraries), development (headers, static
-# library, packages), tools (fragtest and its traces; the preload library; vmmcache-report; man pages), python (the
+# library, packages), tools (fragtest and its traces; vmmtop; the preload library; vmmcache-report; man pages), python (the
 # contents of a wheel; only if it is named). `uninstall` removes what the last installation wrote.
 include(CMakePackageConfigHelpers)
 
@@ -39,6 +39,7 @@ if(TARGET vmmcache_torch)
   install(DIRECTORY ${vmm_python_dir}/vmmcache/ ${wheel}
           FILES_MATCHING PATTERN *.py PATTERN *.html PATTERN __pycache__ EXCLUDE)
   set(wheel COMPONENT python EXCLUDE_FROM_ALL)
+  install(FILES ${vmm_python_dir}/vmmcache.pth ${vmm_python_dir}/vmmcache_auto.py DESTINATION . ${wheel})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/torch/shim/ DESTINATION vmmcache/shim/torch/shim ${wheel}
           FILES_MATCHING PATTERN *.cpp PATTERN *.h)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/vmmcache/ DESTINATION vmmcache/shim/vmmcache ${wheel}
