@@ -25,6 +25,7 @@ if(VMM_BUILD_TOOLS)
   install(DIRECTORY ${vmm_python_dir}/vmmcache DESTINATION ${CMAKE_INSTALL_DATADIR}/vmmcache/python COMPONENT tools
           FILES_MATCHING PATTERN *.py PATTERN *.html PATTERN __pycache__ EXCLUDE)
   install(FILES ${PROJECT_SOURCE_DIR}/docs/man/fragtest.1 ${PROJECT_SOURCE_DIR}/docs/man/vmmcache-report.1
+                ${PROJECT_SOURCE_DIR}/docs/man/vmmtop.1
           DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
 endif()
 if(TARGET vmmcache_preload)
