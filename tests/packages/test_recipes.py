@@ -1,6 +1,6 @@
 """Man pages say what the programs do; recipes and pyproject.toml name options and versions that there are.
 
-usage: test_recipes.py ROOT CMAKE BUILD CONFIG VERSION WHEEL_PY LIBRARY FRAGTEST
+usage: test_recipes.py ROOT CMAKE BUILD CONFIG VERSION WHEEL_PY LIBRARY FRAGTEST VMMTOP
 """
 import os
 import re
@@ -11,7 +11,7 @@ import tempfile
 import unittest
 import zipfile
 
-ROOT, CMAKE, BUILD, CONFIG, VERSION, WHEEL_PY, LIBRARY, FRAGTEST = sys.argv[1:9]
+ROOT, CMAKE, BUILD, CONFIG, VERSION, WHEEL_PY, LIBRARY, FRAGTEST, VMMTOP = sys.argv[1:10]
 MAN = os.path.join(ROOT, "docs", "man")
 
 
@@ -35,9 +35,12 @@ class ManPages(unittest.TestCase):
     def test_fragtest_has_these_options(self):
         self.expect_options("fragtest.1", output(FRAGTEST, "--help"))
 
+    def test_vmmtop_has_these_options(self):
+        self.expect_options("vmmtop.1", output(VMMTOP, "--help"))
+
     def test_the_report_has_these_options(self):
         self.expect_options("vmmcache-report.1", output(
-            sys.executable, "-B", os.path.join(ROOT, "tools", "python", "vmmcache", "..", "vmmcache-report"), "--help",
+            sys.executable, "-B", os.path.join(ROOT, "tools", "python", "vmmcache-report"), "--help",
             PYTHONPATH=os.path.join(ROOT, "tools", "python")))
 
     def test_pages_are_laid_out_without_a_warning(self):

@@ -46,10 +46,11 @@ prefix=$work/root/usr
 "$use_package" cmake "$cmake" "$consumer" "$prefix" "$libdir" "$work/cmake" "$cc" "$cxx"
 "$use_package" pkgconfig "$cmake" "$consumer" "$prefix" "$libdir" "$work/pkgconfig" "$cc" "$cxx"
 "$use_package" fragtest "$prefix"
+"$prefix/bin/vmmtop" --version >/dev/null || fail "vmmtop ended with status $?"
 trace=$(find "$prefix/share/vmmcache/traces" -name 'gnn*' | head -n 1)
 env -u PYTHONPATH "$prefix/bin/vmmcache-report" "$trace" -o "$work/page.html" >/dev/null
 grep -q '</html>' "$work/page.html" || fail "the report is no page"
-for page in man1/fragtest.1 man1/vmmcache-report.1; do
+for page in man1/fragtest.1 man1/vmmcache-report.1 man1/vmmtop.1; do
     [ -f "$prefix/share/man/$page" ] || [ -f "$prefix/share/man/$page.gz" ] || fail "$page is missing"
 done
 if [ -f "$build/src/preload/libvmmcache_preload.so" ]; then

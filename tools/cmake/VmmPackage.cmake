@@ -25,6 +25,7 @@ if(VMM_BUILD_TOOLS)
   install(DIRECTORY ${vmm_python_dir}/vmmcache DESTINATION ${CMAKE_INSTALL_DATADIR}/vmmcache/python COMPONENT tools
           FILES_MATCHING PATTERN *.py PATTERN *.html PATTERN __pycache__ EXCLUDE)
   install(FILES ${PROJECT_SOURCE_DIR}/docs/man/fragtest.1 ${PROJECT_SOURCE_DIR}/docs/man/vmmcache-report.1
+                ${PROJECT_SOURCE_DIR}/docs/man/vmmtop.1
           DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
 endif()
 if(TARGET vmmcache_preload)
@@ -39,6 +40,7 @@ if(TARGET vmmcache_torch)
   install(DIRECTORY ${vmm_python_dir}/vmmcache/ ${wheel}
           FILES_MATCHING PATTERN *.py PATTERN *.html PATTERN __pycache__ EXCLUDE)
   set(wheel COMPONENT python EXCLUDE_FROM_ALL)
+  install(FILES ${vmm_python_dir}/vmmcache.pth ${vmm_python_dir}/vmmcache_auto.py DESTINATION . ${wheel})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/torch/shim/ DESTINATION vmmcache/shim/torch/shim ${wheel}
           FILES_MATCHING PATTERN *.cpp PATTERN *.h)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/vmmcache/ DESTINATION vmmcache/shim/vmmcache ${wheel}
