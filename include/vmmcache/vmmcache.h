@@ -51,8 +51,8 @@
  * Lost device. A device is lost if its context was destroyed or reset, or if a kernel broke it.
  * After a driver call reports this, the cache makes no further driver call. vmm_alloc(),
  * vmm_trim(), vmm_compact(), vmm_wait(), vmm_poll(), vmm_stream_end(), vmm_device_memory(),
- * vmm_debug_check(), vmm_pool_create() and vmm_commit() then return ERR_LOST and the line of the first call that
- * failed. vmm_free() and the functions that report still work. vmm_destroy() releases all host
+ * vmm_debug_check(), vmm_pool_create(), vmm_commit(), vmm_share_export() and vmm_share_import() then return ERR_LOST and
+ * the line of the first call that failed. vmm_free() and the functions that report still work. vmm_destroy() releases all host
  * memory and, with the CUDA driver, the device memory, which outlives the context. If the program
  * does not destroy the cache, or if the driver refuses to release something, that device memory
  * stays allocated until the process ends. A new cache can be created if CUDA gives the process a
@@ -144,7 +144,8 @@ VMM_API const char *vmm_version(void);
 /* ---- Configuration ------------------------------------------------------------------------ */
 
 typedef struct vmm_cache vmm_cache;
-typedef struct vmm_pool vmm_pool; /* see "Pools" */
+typedef struct vmm_pool vmm_pool;   /* see "Pools" */
+typedef struct vmm_share vmm_share; /* see "Sharing" */
 
 /* CUstream and cudaStream_t are this type, so both convert without a cast. NULL is the default
  * stream. The host and sim drivers accept any value as the name of a stream. */
@@ -313,13 +314,16 @@ typedef struct vmm_config {
                         vmm_free() waits for the device. cuda: allocates twice limit_bytes at once
                         (without a limit: 3/4 of the free memory). Excludes compaction, zero and
                         debug; environment: VMM_NVTX=0|1 */
+    vmm_switch
+        shareable; /* on: any block but reserved ones can be exported: see "Sharing". New memory then costs the
+                             driver 1.3 to 2 times as long; environment: VMM_SHAREABLE=0|1 */
 } vmm_config;
 
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL,   \
     NULL, 0, VMM_REUSE_DEFAULT, VMM_COMPACTION_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL, \
-    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT }
+    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -620,11 +624,12 @@ typedef struct vmm_pool_options {
     vmm_on_sleep on_sleep;
     uint64_t user_id[2]; /* reported in vmm_item and vmm_change; not the same as in another pool;
                             zeros: none */
+    int shareable; /* its blocks can be exported, and share no memory with others: see "Sharing" */
 } vmm_pool_options;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 } }
+#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 }, 0 }
 #else
 #define VMM_POOL_OPTIONS_INIT { .struct_size = sizeof(vmm_pool_options) }
 #endif
@@ -637,8 +642,9 @@ typedef struct vmm_pool_options {
  * Owns:     the cache. vmm_destroy() destroys the pools that are left.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or out; a wrong option; another pool has the user
- *           id), ERR_UNSUPPORTED (an option that this version does not know is set), ERR_DEVICE_OOM
- *           (reserve_bytes of all pools exceed the limit of the cache or the device),
+ *           id), ERR_UNSUPPORTED (an option that this version does not know is set; shareable, and the
+ *           device cannot share memory between processes: the line names the step that failed),
+ *           ERR_DEVICE_OOM (reserve_bytes of all pools exceed the limit of the cache or the device),
  *           ERR_HOST_OOM, ERR_LOST.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options,
@@ -842,9 +848,9 @@ typedef struct vmm_ticket vmm_ticket;
  * Threads:  any; calls on other pools proceed meanwhile.
  * On failure: all pools are awake and whole, and nothing is lost, except as said below.
  *           ERR_INVALID_ARGUMENT (not pools, of several caches, named twice, on their way to sleep
- *           or wake by another call, a wrong option, or a capture is under way), ERR_UNSUPPORTED
- *           (nvtx or VMM_DEBUG_ON; an option that this version does not know is set), ERR_HOST_OOM
- *           (no memory for the backup), ERR_DRIVER, ERR_LOST.
+ *           or wake by another call, with exported blocks, a wrong option, or a capture is under way),
+ *           ERR_UNSUPPORTED (nvtx or VMM_DEBUG_ON; an option that this version does not know is set),
+ *           ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
  *           If the driver fails after part of the memory was released and gives no new memory for
  *           it, the pool stays asleep; its backup is whole, and a wake can be tried again.
  */
@@ -938,7 +944,8 @@ VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
  *           stays free for others.
  * Returns, Owns, Threads: as vmm_alloc_from(). Pushes and routes do not apply. During a capture: as vmm_alloc_from(). With
  *           VMM_DEBUG_ON, a block with an alignment above 512 has canaries and no guard page.
- * On failure: as vmm_alloc_from(); ERR_INVALID_ARGUMENT also if `alignment` is no power of two.
+ * On failure: as vmm_alloc_from(); ERR_INVALID_ARGUMENT also if `alignment` is no power of two; ERR_UNSUPPORTED also if
+ *           it is above the granule and the pool is shareable.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_alloc_aligned(vmm_pool *pool, size_t bytes, size_t alignment,
                                                    vmm_stream stream, void **out);
@@ -1010,8 +1017,8 @@ VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size
  * Returns:  VMM_OK and the block's address in *out, which may be ptr. out may be &ptr.
  * Threads:  any, while the block is live; no other call on the block may be under way.
  * On failure: the block is unchanged. ERR_DEVICE_OOM, ERR_ADDRESS_SPACE as vmm_alloc(); ERR_UNKNOWN_POINTER;
- *           ERR_INVALID_ARGUMENT (NULL; bytes is 0; the block would have to move or lose memory and is pinned, or is
- *           reserved in a retained pool; bytes must be copied and the block's stream has ended or is being captured),
+ *           ERR_INVALID_ARGUMENT (NULL; bytes is 0; the block is imported; it would have to move or lose memory and is
+ *           pinned, exported, or reserved in a retained pool; bytes must be copied and the block's stream has ended or is being captured),
  *           ERR_UNSUPPORTED (a reserved block must move, and the driver maps memory at one address only), ERR_HOST_OOM,
  *           ERR_DRIVER, ERR_LOST.
  */
@@ -1021,8 +1028,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t 
 #define VMM_NAME_BYTES 64
 
 /*
- * Does:     gives a live block a name for reports: vmm_find() and vmm_walk() show it in vmm_item.name, and the log with
- *           the largest blocks that were not freed. The name ends with the block; vmm_resize() keeps it. It has no other
+ * Does:     gives a live block a name for reports: vmm_find() and vmm_walk() show it in vmm_item.name, a recording has
+ *           it, and the log with the largest blocks that were not freed. The name ends with the block; vmm_resize() keeps it. It has no other
  *           effect: blocks without a name cost nothing, and one with a name is freed under its stream's lock.
  * Takes:    text; the first 63 bytes are copied. NULL removes the name.
  * Returns:  VMM_OK, also on a lost device and during a capture.
@@ -1031,7 +1038,141 @@ VMM_API VMM_NODISCARD vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t 
  */
 VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text);
 
+/* ---- Sharing ------------------------------------------------------------------------------ */
+
+/*
+ * Processes share the memory of a block through a Unix socket:
+ *
+ *   one process:   vmm_share_export(cache, p, &share);
+ *                  vmm_share_send(share, socket);
+ *   another one:   vmm_share_receive(socket, &share);
+ *                  vmm_share_import(cache, share, stream, &q);     the same bytes at another address
+ *                  vmm_share_close(share, 0);
+ *                  ... use q; vmm_free(cache, q);
+ *   the first:     vmm_share_close(share, 1);                      after all importers have finished
+ *
+ * The driver shares chunks of memory, each as a whole. There are two ways to make a block that can be exported:
+ *
+ *   vmm_pool_options.shareable: each block of the pool has chunks of its own, in whole granules (2 MiB), so an importer
+ *       sees no other block. The pool neither gives idle memory to other pools nor takes theirs, and it reuses a freed
+ *       block only for a request of the same size in granules. vmm_resize() copies such a block if it gets fewer granules.
+ *   vmm_config.shareable: any block of the cache. Blocks lie as in any cache. An export shares all chunks that the block
+ *       touches, so THE IMPORTER CAN READ AND WRITE OTHER BLOCKS THERE, as with cudaIpcGetMemHandle(): share with
+ *       processes that you trust.
+ *
+ * A block of vmm_reserve() cannot be exported.
+ *
+ * An exported block stays in place until the last share of it is closed: it is not moved, released
+ * or given to another request, also after vmm_free(). A freed one counts as active until then. If
+ * the exporter exits or destroys its cache, importers keep the memory: the driver releases it after
+ * the last mapping. An importer that ends, in whatever way, changes nothing for the others.
+ *
+ * The library orders nothing between processes. The program makes sure that the importer's work
+ * sees what the exporter's has written (for example by waiting for the stream before it sends), and
+ * that the exporter closes the share only when the importers' work has ended.
+ *
+ * A share handle is looked up, not followed: a call with one that was closed fails with
+ * ERR_INVALID_ARGUMENT. Calls of several threads on one share are allowed, but no other call on it
+ * may be under way when it is closed. Recordings (vmm_trace_start()) leave imported memory out.
+ *
+ * A share is a set of file descriptors, which are closed on exec(). Fabric handles, which also reach
+ * other machines, are not used.
+ *
+ * What these calls do when
+ *   a capture is under way: all work, and nothing of them becomes part of the graph. Keep imported
+ *           memory until every graph that uses it is destroyed.
+ *   a pool is pushed or routed: the same as without. An export is of the block's own pool, and
+ *           imported memory is in no pool of the program.
+ *   the block is pinned: the same as without. An export keeps a block in place, too; each ends by
+ *           itself.
+ *   the pool is asleep: vmm_share_export() returns ERR_ASLEEP. A pool with exported blocks cannot
+ *           sleep. Imported memory never sleeps.
+ *   the process is a child of fork(): with a cache or share of the parent, all return ERR_FORKED. The
+ *           child's copies of the descriptors keep the memory until it ends or calls exec().
+ *           vmm_share_receive() works.
+ *   the device is lost: vmm_share_export() and vmm_share_import() return ERR_LOST; the others work.
+ */
+
+/*
+ * Does:     exports a live block. A block can be exported more than once.
+ * Takes:    ptr: the start of a block of a shareable pool, or of a shareable cache.
+ * Returns:  VMM_OK and the share in *out.
+ * Owns:     the caller, until vmm_share_close(). Shares have one file descriptor for each chunk, which all shares of
+ *           blocks in the chunk use. A share outlives the cache.
+ * Costs:    0.7 ms in the driver for each chunk that no other share has.
+ * Threads:  any, while the block is live.
+ * On failure: ERR_UNKNOWN_POINTER, ERR_INVALID_ARGUMENT (NULL; neither the block's pool nor the cache is shareable; the
+ *           block is imported, or reserved), ERR_ASLEEP, ERR_DRIVER (also if the process has too many open files),
+ *           ERR_LOST, ERR_HOST_OOM.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_share_export(vmm_cache *cache, void *ptr, vmm_share **out);
+
+/*
+ * Does:     sends a share to another process, any number of times. A received share can be sent on.
+ *           Waits until the socket has taken all of it.
+ * Takes:    socket: a connected Unix socket of the type SOCK_STREAM or SOCK_SEQPACKET, which stays
+ *           the caller's. The program may use it for other data before and after.
+ * Returns:  VMM_OK; the other side may not have received it yet.
+ * Threads:  any; one at a time on a socket.
+ * On failure: ERR_DRIVER (the socket; the line has the cause): a part may have been sent, so close
+ *           the socket. ERR_INVALID_ARGUMENT (not a share).
+ */
+VMM_API vmm_status vmm_share_send(vmm_share *share, int socket);
+
+/*
+ * Does:     receives what vmm_share_send() sends. Waits for it.
+ * Takes:    socket: as vmm_share_send().
+ * Returns:  VMM_OK and the share in *out.
+ * Owns:     the caller, until vmm_share_close().
+ * Threads:  any; one at a time on a socket.
+ * On failure: ERR_INVALID_ARGUMENT (NULL; the other side has closed the socket, or sent something
+ *           else; the line says what is wrong), ERR_DRIVER (the socket), ERR_HOST_OOM. Close the
+ *           socket then. The call leaves no descriptor behind.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_share_receive(int socket, vmm_share **out);
+
+/*
+ * Does:     maps the memory of a share into a cache, for use on `stream`; any number of times, also
+ *           in the process that exported it. The memory counts in imported_bytes only, and in no
+ *           limit. vmm_find(), vmm_walk(), vmm_record_stream(), vmm_listen() treat it as a block,
+ *           with is_imported. vmm_free() ends it. It is unmapped after the work of its streams, by
+ *           vmm_free() itself if that work has ended, else by a later vmm_poll(), vmm_trim() or
+ *           vmm_share_import(). vmm_compact() and debug mode leave it alone.
+ * Takes:    stream: as vmm_alloc(). The memory may be on another device if this device can access
+ *           it as a peer.
+ * Returns:  VMM_OK and the address of the block's first byte in *out, a multiple of 512. The share
+ *           may be closed at once.
+ * Owns:     the caller, until vmm_free().
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL; not a share; an unusable stream; sizes that the device
+ *           cannot map), ERR_UNSUPPORTED (the device cannot share memory), ERR_DRIVER (also if the
+ *           descriptors are of another driver, or of a device out of reach; the line says so),
+ *           ERR_ADDRESS_SPACE, ERR_DEVICE_OOM, ERR_LOST, ERR_HOST_OOM.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_share_import(vmm_cache *cache, vmm_share *share,
+                                                  vmm_stream stream, void **out);
+
+/*
+ * Does:     closes a share. Memory that was imported from it stays. After the last share of an
+ *           exported block, the block may move and, if it was freed, be used again.
+ * Takes:    force: 0 refuses the share of an export that vmm_share_send() has sent, because the
+ *           exporter cannot know whether importers still use the block. Any other value says that
+ *           they do not, or that they may see other contents. For a share that was received, or
+ *           whose cache was destroyed, it has no meaning.
+ * Returns:  VMM_OK.
+ * Threads:  any; no other call on the share may be under way.
+ * On failure: ERR_INVALID_ARGUMENT (not a share; it was sent, and force is 0): nothing has changed.
+ */
+VMM_API vmm_status vmm_share_close(vmm_share *share, int force);
+
 /* ---- Statistics --------------------------------------------------------------------------- */
+
+/*
+ * The environment variable VMM_MONITOR=1 publishes the statistics of every cache that vmm_create()
+ * makes, in a file in /dev/shm that only the same user can read; VMM_MONITOR=/a/folder does so in a
+ * folder. A thread of the library writes it twice a second, without the locks of the caches;
+ * vmmtop shows it.
+ */
 
 /* A statistic over time. allocated and freed are the sums of all increases and decreases. */
 typedef struct vmm_stat {
@@ -1088,7 +1229,8 @@ typedef struct vmm_stat {
     X(evictions, COUNT, "Evictions")  /* places unmapped because one chunk had too many */         \
     X(asleep_bytes, BYTES, "Asleep")  /* memory that sleeping pools gave back and need to wake */  \
     X(backup_bytes, BYTES, "Backups") /* host memory that pools keep for their contents */         \
-    X(resize_copied_bytes, BYTES, "Copied by resizes") /* by vmm_resize() */
+    X(resize_copied_bytes, BYTES, "Copied by resizes") /* by vmm_resize() */                       \
+    X(imported_bytes, BYTES, "Imported") /* memory of other caches, which no other statistic has */
 
 /* Initialize with VMM_STATS_INIT, which sets struct_size. From version 1.0 on, a later version adds
  * statistics only at the end of VMM_VALUE_MAP, and a caller gets those that it knows. */
@@ -1123,8 +1265,8 @@ typedef struct vmm_stats {
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
 /*
- * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: calls, waits
- *           and driver time.
+ * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: calls, waits,
+ *           driver time and asleep_bytes.
  * Returns, Threads, On failure: as vmm_stats_get(); ERR_INVALID_ARGUMENT also if it is not a pool.
  */
 VMM_API vmm_status vmm_pool_stats_get(vmm_pool *pool, vmm_stats *out);
@@ -1197,8 +1339,10 @@ VMM_API vmm_status vmm_debug_report(vmm_cache *cache, FILE *out);
 /* ---- Recording ---------------------------------------------------------------------------- */
 
 /*
- * A recording is a file with every allocation, free, use of a block by another stream, and change of
- * reserved memory, in order: a trace, as docs/trace-format.md describes it. vmmcache-report shows it
+ * A recording is a file with every allocation, free, use of a block by another stream, name of a
+ * block, and change of reserved memory, in order: a trace, as docs/trace-format.md describes it. Each
+ * unit of a reserved block that has memory is a block there, and vmm_resize() frees a block and
+ * allocates one of the new size. vmmcache-report shows it
  * and fragtest replays it. The file is plain text, and a thread of the library writes it twice a
  * second: a program that is killed leaves a file that can be read, in which less than a second is
  * missing.
@@ -1248,15 +1392,6 @@ VMM_API vmm_status vmm_trace_start(vmm_cache *cache, const char *path,
 VMM_API vmm_status vmm_trace_stop(vmm_cache *cache);
 
 /*
- * Does:     names a live block in the recording, for reports. Without a recording it does nothing.
- * Takes:    name; the recording keeps its first 199 bytes.
- * Returns:  VMM_OK.
- * Threads:  any.
- * On failure: ERR_UNKNOWN_POINTER (not the start of a live block), ERR_INVALID_ARGUMENT (NULL).
- */
-VMM_API vmm_status vmm_trace_name(vmm_cache *cache, const void *ptr, const char *name);
-
-/*
  * Does:     marks this moment in the recording, such as the start of a step. Without a recording it
  *           does nothing.
  * Takes:    text; the recording keeps its first 199 bytes.
@@ -1298,18 +1433,19 @@ typedef struct vmm_item {
     uint64_t bytes;
     uint64_t requested_bytes; /* live blocks: the requested size; else 0 */
     vmm_stream stream;        /* whose memory it is */
-    vmm_pool *pool;           /* NULL: a pool that is being destroyed */
+    vmm_pool *pool;           /* NULL: a pool that is being destroyed, or imported memory */
     vmm_pool_id pool_id;      /* its user id; zeros: none */
     int is_small;             /* blocks of up to 1 MiB, which share no chunk with larger blocks */
     int is_view;              /* a block in a view, or its range */
     int is_reserved; /* a block of vmm_reserve(), whose `bytes` are addresses; its memory */
+    int is_imported; /* memory of another cache: see "Sharing" */
     uint64_t committed_bytes;  /* of a reserved block: its physical memory; else 0 */
     char name[VMM_NAME_BYTES]; /* of vmm_name(), or "" */
 } vmm_item;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, NULL, { 0, 0 }, 0, 0, 0, 0, "" }
+#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, NULL, { 0, 0 }, 0, 0, 0, 0, 0, "" }
 #else
 #define VMM_ITEM_INIT { .struct_size = sizeof(vmm_item) }
 #endif
@@ -1323,9 +1459,10 @@ typedef int (*vmm_visitor)(void *context, const vmm_item *item);
  * Does:     visits all mapped memory and every block in ascending order of addresses, each range of
  *           memory (VMM_ITEM_CHUNK) before the blocks that start in it. A block in a view has a
  *           range of its own, of exactly its size. Ranges do not overlap, and the sizes of those
- *           that are not asleep add up to reserved_bytes; a chunk may be reported as several ranges. It visits each block of a
- *           slab on its own. A reserved block comes after the range at its start, or before its
- *           first range if there is no memory at its start.
+ *           that are not asleep add up to reserved_bytes and imported_bytes; a chunk may be reported
+ *           as several ranges. It visits each block of a slab on its own. A reserved block comes
+ *           after the range at its start, or before its first range if there is no memory at its
+ *           start.
  * Returns:  VMM_OK, also if the visitor ended the walk.
  * Threads:  any; other calls wait for this call.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).
@@ -1388,8 +1525,9 @@ typedef struct vmm_change {
     vmm_stream stream;
     vmm_pool *pool; /* as in vmm_item */
     vmm_pool_id pool_id;
-    int is_small; /* as in vmm_item */
-    int is_view;  /* as in vmm_item */
+    int is_small;    /* as in vmm_item */
+    int is_view;     /* as in vmm_item */
+    int is_imported; /* as in vmm_item */
 } vmm_change;
 
 /* Receives a change, on the thread whose call causes it. Called with locks held: must not call the

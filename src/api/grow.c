@@ -10,6 +10,7 @@
 #include "cache/alloc/commit.h"
 #include "cache/alloc/resize.h"
 #include "cache/reclaim/trim.h"
+#include "cache/share/import.h"
 #include "cache/streams.h"
 #include "debug/debug_mode.h"
 #include "debug/nvtx.h"
@@ -99,7 +100,12 @@ vmm_status vmm_reserve(vmm_pool *handle, size_t bytes, size_t unit_bytes, vmm_st
         status = reserve_check(pool->cache, bytes, unit);
     if (status == VMM_OK)
         status = vmm__pool_lane(pool, stream, &lane);
-    return status == VMM_OK ? vmm__reserve(pool->cache, lane, bytes, unit, out) : status;
+    if (status == VMM_OK)
+        status = vmm__reserve(pool->cache, lane, bytes, unit, out);
+    if (status == VMM_OK)
+        vmm__record_note(pool->cache, "vmm_reserve: %zu bytes at %llu in units of %llu", bytes,
+                         (unsigned long long)(uintptr_t)*out, (unsigned long long)unit);
+    return status;
 }
 
 vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes)
@@ -153,7 +159,7 @@ static vmm_status copy_check(vmm_cache *cache, const struct copy *copy, const vo
     bool has_ended = vmm__timeline_has_ended(&lane->timeline);
     vmm__biased_unlock(&lane->lock);
     if (is_pinned)
-        return copy_refuse(copy->from, "it is pinned");
+        return copy_refuse(copy->from, "it is pinned or exported");
     if (has_ended)
         return copy_refuse(copy->from, "its stream has ended");
     vmm_status status = vmm__driver_capturing(cache->driver, copy->stream, &is_captured);
@@ -233,6 +239,9 @@ static vmm_status resize_check(vmm_cache *cache, const void *ptr, size_t bytes, 
         status = vmm__cache_missing("vmm_resize", "ptr");
     if (status == VMM_OK && bytes == 0)
         status = vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_resize: bytes is 0: use vmm_free()");
+    if (status == VMM_OK && vmm__import_owns(cache, (uint64_t)(uintptr_t)ptr))
+        status =
+            vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_resize: the block at %p is imported", ptr);
     return status;
 }
 
@@ -267,6 +276,8 @@ vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
         status = vmm__debug_inner(&call, &block);
     if (status == VMM_OK)
         status = vmm__name_slow(cache, (uint64_t)(uintptr_t)block, text);
+    if (status == VMM_OK)
+        vmm__record_name(cache, ptr, text == NULL ? "" : text);
     return status == VMM__NOT_FOUND
                ? vmm__block_ref_none("vmm_name", NULL, (uint64_t)(uintptr_t)ptr)
                : status;

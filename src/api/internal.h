@@ -26,6 +26,10 @@ static inline vmm_status vmm__api_admit(const vmm_cache *cache, const char *func
 vmm_status vmm__api_pool(vmm_pool *handle, const char *function, const void *argument,
                          const char *name, struct pool **out);
 
+/* With no_caching, releases memory that a pool no longer retains, or no share keeps. If that fails, a later call
+ * retries. */
+void vmm__api_trim_without_caching(vmm_cache *cache);
+
 /* Logs environment variables that begin with VMM_ and that neither the library nor its tests and tools read. Only the
  * first cache of the process with a log does so. */
 void vmm__environment_check(struct vmm_cache *cache);
@@ -63,6 +67,7 @@ vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bo
 void vmm__record_new_block(const struct debug_call *call, size_t bytes, vmm_stream stream,
                            const void *block);
 void vmm__record_use(struct vmm_cache *cache, const void *block, vmm_stream stream);
+void vmm__record_name(struct vmm_cache *cache, const void *block, const char *name);
 void vmm__record_pool(struct vmm_cache *cache, vmm_pool *pool);
 void vmm__record_failure(struct vmm_cache *cache, const char *what, vmm_status status);
 void vmm__record_note(struct vmm_cache *cache, const char *format, ...)

@@ -46,8 +46,7 @@ static vmm_status quarantine_flush(vmm_cache *cache, const char *function, const
     return vmm__debug_flush(&call);
 }
 
-/* With no_caching, releases the memory that a pool no longer retains. If that fails, a later call retries. */
-static void trim_without_caching(vmm_cache *cache)
+void vmm__api_trim_without_caching(vmm_cache *cache)
 {
     struct error_line line;
     if (!cache->no_caching)
@@ -108,7 +107,7 @@ vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
     status = vmm__pool_destroy(pool, adopt != 0);
     if (status == VMM_OK)
         vmm__record_note(cache, "vmm_pool_destroy: %s", name);
-    trim_without_caching(cache);
+    vmm__api_trim_without_caching(cache);
     return status == VMM_OK ? found : status;
 }
 
@@ -276,7 +275,7 @@ vmm_status vmm_pool_unroute(vmm_pool *handle)
     status = vmm__route_remove(pool);
     if (status == VMM__NOT_FOUND)
         return pool_refuse("vmm_pool_unroute", pool, "has no route");
-    trim_without_caching(pool->cache);
+    vmm__api_trim_without_caching(pool->cache);
     return status;
 }
 
@@ -302,7 +301,7 @@ vmm_status vmm_pool_drop(vmm_pool *handle)
     if (status != VMM_OK)
         return status;
     status = vmm__pool_drop(pool);
-    trim_without_caching(pool->cache);
+    vmm__api_trim_without_caching(pool->cache);
     return status == VMM__NOT_FOUND ? pool_refuse("vmm_pool_drop", pool, "is not retained")
                                     : status;
 }

@@ -22,6 +22,8 @@ vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct direc
     lane->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
     atomic_init(&lane->stream, stream);
     lane->pool = pool;
+    lane->has_own_chunks = pool->account.is_exportable;
+    lane->is_imported = pool->account.is_imported;
     lane->until_event_bytes = UINT64_MAX;
     lane->event_distance_bytes = UINT64_MAX / 2;
     vmm__biased_init(&lane->lock);
@@ -257,11 +259,13 @@ vmm_status vmm__lane_take_listed_locked(struct lane *lane, uint64_t bytes, void 
     return VMM_OK;
 }
 
-vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t bytes,
-                                       void **out)
+vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t skip_bytes,
+                                       uint64_t bytes, void **out)
 {
     VMM_ASSERT_HELD(&lane->lock);
-    vmm_status status = vmm__heap_take_from(&lane->large, block, block->node.size, &block);
+    uint64_t address = block->address + skip_bytes;
+    vmm_status status =
+        vmm__heap_take_edge(&lane->large, block, address, block->node.size - skip_bytes, &block);
     if (status == VMM_OK)
         *out = block_publish(lane, &lane->large, block, bytes);
     return status;
@@ -300,6 +304,13 @@ static vmm_status object_place(struct lane *lane, uint64_t address, uint64_t byt
     return VMM_OK;
 }
 
+/* In a shareable pool, a free block is what one block left behind, and no two blocks may have a chunk together. */
+static bool is_whole_block(const struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    const struct block *block = vmm__heap_cover(heap, address);
+    return block->state != BLOCK_FREE || (block->address == address && block->node.size == bytes);
+}
+
 vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t address,
                                   uint64_t bytes, uint64_t block_bytes)
 {
@@ -310,6 +321,9 @@ vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t
         return VMM__NOT_FOUND;
     struct block *block;
     vmm_status status;
+    if (lane->has_own_chunks && vmm__heap_has_extent(heap, address) &&
+        !is_whole_block(heap, address, block_bytes))
+        return VMM__NOT_FOUND;
     if (vmm__heap_has_extent(heap, address)) {
         status = vmm__heap_is_free(heap, address, block_bytes) ? vmm__heap_records_keep(heap, 2)
                                                                : VMM__NO_FIT;
@@ -405,12 +419,13 @@ void vmm__lane_give_kept_locked(struct lane *lane, struct live_entry *entry)
         object_give(lane, ref.slab, ref.object);
 }
 
-/* Makes a live block wait if other streams may still use it: VMM__PENDING. VMM_OK: none does. */
+/* Makes a live block wait if other streams or processes may still use it: VMM__PENDING. VMM_OK: none does. */
 static vmm_status ref_await(struct lane *lane, struct heap *heap, uint64_t address,
                             struct block_ref *ref)
 {
     vmm_status status = vmm__uses_end(&lane->uses, address);
-    if (status != VMM__PENDING)
+    bool must_wait = status == VMM_OK && vmm__block_ref_is_exported(ref);
+    if (status != VMM__PENDING && !must_wait)
         return status;
     uint64_t bytes = vmm__block_ref_bytes(ref);
     vmm__block_ref_set_pinned(heap, ref, false);
@@ -491,7 +506,7 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
     if (block == NULL || vmm__uses_count(&lane->uses) != 0)
         return ref_give(lane, heap, address);
     if (block->state == BLOCK_LIVE && block->address == address &&
-        !(block->is_pinned | block->is_named | block->is_listed)) {
+        !(block->pins | block->is_named | block->is_listed)) {
         block_give(lane, heap, block);
         return VMM_OK;
     }
@@ -552,6 +567,34 @@ vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned
     return VMM_OK;
 }
 
+vmm_status vmm__lane_export_locked(struct lane *lane, struct heap *heap, uint64_t address,
+                                   uint64_t *bytes, uint64_t *requested_bytes)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    struct block_ref ref;
+    if (!vmm__lane_find_live_locked(lane, heap, address, &ref))
+        return vmm__block_ref_unknown("vmm_share_export", heap, address);
+    lane->exports += vmm__block_ref_is_exported(&ref) ? 0 : 1;
+    vmm__block_ref_set_exported(heap, &ref, true);
+    *bytes = vmm__block_ref_bytes(&ref);
+    *requested_bytes = vmm__block_ref_requested_bytes(&ref);
+    return VMM_OK;
+}
+
+void vmm__lane_unexport_locked(struct lane *lane, struct heap *heap, uint64_t address)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    struct block_ref ref;
+    if (!vmm__block_ref_find(heap, address, &ref))
+        return;
+    vmm__block_ref_set_exported(heap, &ref, false);
+    lane->exports--;
+    if (vmm__block_ref_is_live(&ref) || vmm__uses_is_waiting(&lane->uses, address))
+        return;
+    ref_release(lane, heap, &ref, address);
+    vmm__lane_counters_flush(lane);
+}
+
 vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char *text)
 {
     VMM_ASSERT_HELD(&heap->lane->lock);
@@ -578,7 +621,7 @@ vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most)
     while (status == VMM_OK) {
         struct heap *heap = vmm__directory_heap(lane->large.directory, address);
         struct block_ref ref;
-        if (vmm__block_ref_find(heap, address, &ref))
+        if (vmm__block_ref_find(heap, address, &ref) && !vmm__block_ref_is_exported(&ref))
             ref_release(lane, heap, &ref, address);
         any = VMM_OK;
         status = vmm__uses_pass_next(&lane->uses, &pass, &address);

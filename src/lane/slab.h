@@ -8,8 +8,8 @@
  *
  * Owns: slab records. Invariants:
  *  1. bit i of free_bits is 1 exactly if object i is neither live nor waiting;
- *  2. free_bits and waiting_bits share no bit, and pinned_bits, named_bits and listed_bits share none
- *     with either;
+ *  2. free_bits and waiting_bits share no bit, and named_bits, listed_bits and the pins of the program share none with
+ *     either; pinned_bits is the union of pins, and shares none with free_bits;
  *  3. a slab is in the list of its class exactly if it has a free object;
  *  4. all slots of a slab in the directory name its block;
  *  5. in a pooled lane, a slab starts at a multiple of its bytes, rounded up to a power of two.
@@ -25,7 +25,8 @@ enum {
     SLAB_LARGEST_BYTES = 8192, /* larger requests are blocks of their own */
     SLAB_CLASSES = 12,
     SLAB_FINE_CLASSES = 8, /* classes in steps of 512 bytes; the others use 1024 */
-    SLAB_OBJECTS = 64
+    SLAB_OBJECTS = 64,
+    SLAB_PINS = 2
 };
 
 struct slab {
@@ -38,9 +39,10 @@ struct slab {
     uint64_t all_bits;
     uint64_t free_bits;
     uint64_t waiting_bits;
-    uint64_t pinned_bits; /* live objects that must not move */
-    uint64_t named_bits;  /* live objects in names.h */
-    uint64_t listed_bits; /* live objects that any thread may free: see lane/magazine.h */
+    uint64_t pinned_bits;     /* objects that must not move, for any reason */
+    uint64_t pins[SLAB_PINS]; /* by the bit of the reason: see enum pin */
+    uint64_t named_bits;      /* live objects in names.h */
+    uint64_t listed_bits;     /* live objects that any thread may free: see lane/magazine.h */
     uint32_t object_bytes;
     uint32_t reciprocal; /* of object_bytes, in 2^-32, rounded up: see vmm__slab_object() */
     uint32_t class_index;

@@ -7,6 +7,7 @@
 #include "torch/hooks.h"
 #include "torch/pools.h"
 #include "torch/record.h"
+#include "torch/share.h"
 #include "vmmcache/torch_provider.h"
 
 static bool is_forked(void)
@@ -187,6 +188,9 @@ static const vmm_torch_functions functions = {
     .pool_trim = vmm__torch_pool_trim,
     .pool_walk = vmm__torch_pool_walk,
     .pool_place = pool_place,
+    .share = vmm__torch_share,
+    .share_open = vmm__torch_share_open,
+    .share_close = vmm__torch_share_close,
     .oom_watch = vmm__torch_oom_watch,
     .reclaim_watch = reclaim_watch,
     .change_watch = vmm__torch_change_watch,
@@ -198,5 +202,6 @@ static const vmm_torch_functions functions = {
 
 const vmm_torch_functions *vmm_torch_provider(void)
 {
+    vmm__torch_sharing_want(); /* who asks is PyTorch's allocator, which can share */
     return &functions;
 }

@@ -25,14 +25,16 @@ static void chunk_subtract(struct atomic_stat *reserved, struct atomic_stat *chu
 void vmm__account_book(struct vm *vm, const struct chunk *chunk)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    chunks_add(&vm->reserved_bytes, &vm->chunks, bytes, 1);
+    if (!chunk->account->is_imported)
+        chunks_add(&vm->reserved_bytes, &vm->chunks, bytes, 1);
     chunks_add(&chunk->account->reserved_bytes, &chunk->account->chunks, bytes, 1);
 }
 
 void vmm__account_unbook(struct vm *vm, const struct chunk *chunk)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    chunk_subtract(&vm->reserved_bytes, &vm->chunks, bytes);
+    if (!chunk->account->is_imported)
+        chunk_subtract(&vm->reserved_bytes, &vm->chunks, bytes);
     chunk_subtract(&chunk->account->reserved_bytes, &chunk->account->chunks, bytes);
 }
 

@@ -9,8 +9,8 @@
 #include "cache/pool/sleep.h"
 #include "cache/streams.h"
 
-/* Streams that the table of the default pool, and of another one, finds at the first look. */
-enum { DEFAULT_TABLE_BITS = 16, TABLE_BITS = 9 };
+/* The same for the default pool, see POOL_TABLE_BITS. */
+enum { DEFAULT_TABLE_BITS = 16 };
 
 /* ---- Life ---------------------------------------------------------------------------------- */
 
@@ -34,7 +34,10 @@ vmm_status vmm__pools_init(struct vmm_cache *cache)
 {
     (void)snprintf(cache->pool.name, sizeof cache->pool.name, "default");
     cache->pool.account.name = cache->pool.name;
-    return pool_open(cache, &cache->pool, DEFAULT_TABLE_BITS);
+    vmm_status status = pool_open(cache, &cache->pool, DEFAULT_TABLE_BITS);
+    if (status == VMM_OK)
+        vmm__mutex_init(&cache->pools.list_lock);
+    return status;
 }
 
 void vmm__pools_close(struct vmm_cache *cache)
@@ -62,6 +65,27 @@ void vmm__pools_fini(struct vmm_cache *cache)
     }
     vmm__pool_backup_end(&cache->pool);
     vmm__lane_table_fini(&cache->pool.table);
+    vmm__mutex_fini(&cache->pools.list_lock);
+}
+
+/* ---- The list ------------------------------------------------------------------------------ */
+
+static void list_insert(struct pools *pools, struct pool *pool)
+{
+    vmm__mutex_lock(&pools->list_lock);
+    pool->next = pools->first;
+    pools->first = pool;
+    vmm__mutex_unlock(&pools->list_lock);
+}
+
+static void list_remove(struct pools *pools, const struct pool *pool)
+{
+    struct pool **link = &pools->first;
+    while (*link != pool)
+        link = &(*link)->next;
+    vmm__mutex_lock(&pools->list_lock);
+    *link = pool->next;
+    vmm__mutex_unlock(&pools->list_lock);
 }
 
 /* ---- Create -------------------------------------------------------------------------------- */
@@ -109,6 +133,7 @@ static void options_take(struct pool *pool, const vmm_pool_options *options, uin
     pool->account.name = pool->name;
     pool->account.limit_bytes = options->limit_bytes;
     pool->account.least_bytes = options->reserve_bytes;
+    pool->account.is_exportable = options->shareable != 0;
 }
 
 static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options *options,
@@ -120,20 +145,23 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_pool_create: another pool has the user id (%llu, %llu)",
                           (unsigned long long)id.first, (unsigned long long)id.second);
-    vmm_status status = promise_check(cache, options->reserve_bytes);
+    vmm_status status = VMM_OK;
+    if (options->shareable)
+        status = vmm__driver_sharing_check(cache->driver, "vmm_pool_create");
+    if (status == VMM_OK)
+        status = promise_check(cache, options->reserve_bytes);
     if (status != VMM_OK)
         return status;
     struct pool *pool = vmm__host_alloc(1, sizeof *pool);
     if (pool == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_create: no host memory for the pool");
-    status = pool_open(cache, pool, TABLE_BITS);
+    status = pool_open(cache, pool, POOL_TABLE_BITS);
     if (status != VMM_OK) {
         vmm__host_free(pool, sizeof *pool);
         return status;
     }
     options_take(pool, options, ++cache->pools.created);
-    pool->next = cache->pools.first;
-    cache->pools.first = pool;
+    list_insert(&cache->pools, pool);
     *out = pool->handle;
     return VMM_OK;
 }
@@ -169,7 +197,9 @@ static bool is_of(struct lane *lane, const struct pool *pool, vmm_stream stream)
 static bool is_spare(struct lane *lane, const struct pool *pool, vmm_stream stream)
 {
     bool is_free = lane->pool == pool || lane->pool == &pool->cache->pool;
-    return is_free && !vmm__lane_has_memory(lane) && vmm__stream_serves(lane, stream);
+    bool is_alike = lane->has_own_chunks == pool->account.is_exportable &&
+                    lane->is_imported == pool->account.is_imported;
+    return is_free && is_alike && !vmm__lane_has_memory(lane) && vmm__stream_serves(lane, stream);
 }
 
 /* NULL: there is none. Its counters have been flushed, and count nothing. */
@@ -289,6 +319,15 @@ static void pool_adopt(struct vmm_cache *cache, struct pool *pool)
     vmm__account_remove(&cache->vm, &pool->account, &cache->pool.account);
 }
 
+/* Frees a pool that is destroyed and was not retained, or no longer is. */
+static void pool_end(struct pool *pool)
+{
+    struct vmm_cache *cache = pool->cache;
+    pool_adopt(cache, pool);
+    list_remove(&cache->pools, pool);
+    pool_free(pool);
+}
+
 static bool any_leaves(const struct vmm_cache *cache)
 {
     bool leaves = cache->pool.is_leaving;
@@ -300,18 +339,13 @@ static bool any_leaves(const struct vmm_cache *cache)
 /* Ends the leave of all pools, and frees those that are destroyed. */
 static void pools_leave(struct vmm_cache *cache)
 {
-    struct pool **link = &cache->pools.first;
+    struct pool *next;
     cache->pool.is_leaving = false;
-    while (*link != NULL) {
-        struct pool *pool = *link;
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = next) {
+        next = pool->next;
         pool->is_leaving = false;
-        if (pool->handle != NULL) {
-            link = &pool->next;
-            continue;
-        }
-        *link = pool->next;
-        pool_adopt(cache, pool);
-        pool_free(pool);
+        if (pool->handle == NULL)
+            pool_end(pool);
     }
 }
 
@@ -416,12 +450,7 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts)
     pool->account.least_bytes = 0;
     if (must_wait)
         return pool_leave(pool);
-    struct pool **link = &pool->cache->pools.first;
-    while (*link != pool)
-        link = &(*link)->next;
-    *link = pool->next;
-    pool_adopt(pool->cache, pool);
-    pool_free(pool);
+    pool_end(pool);
     return VMM_OK;
 }
 
