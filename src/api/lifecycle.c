@@ -2,6 +2,7 @@
 #include "api/config.h"
 #include "api/create_on.h"
 #include "api/internal.h"
+#include "api/monitor.h"
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
@@ -50,13 +51,15 @@ static struct memory_limits limits_choose(const vmm_config *config, const struct
     uint64_t most_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
     return (struct memory_limits){ .first_arena_bytes = first_bytes,
                                    .arena_bytes = is_plain ? first_bytes : most_bytes,
-                                   .bytes = vmm__config_limit_bytes(config) };
+                                   .bytes = vmm__config_limit_bytes(config),
+                                   .is_exportable = config->shareable == VMM_ON };
 }
 
 /* Stores what the program has configured. */
 static void settings_take(vmm_cache *cache, const vmm_config *config, struct driver *driver)
 {
     cache->driver = driver;
+    cache->device = config->device;
     cache->generation = vmm__fork_generation();
     cache->no_caching = config->no_caching == VMM_ON;
     atomic_init(&cache->slow_path, cache->no_caching ? SLOW_PATH_ONLY : 0);
@@ -163,7 +166,11 @@ static vmm_status cache_create(const vmm_config *settings, struct driver *driver
                                vmm_cache **out)
 {
     vmm_cache *cache = NULL;
-    vmm_status status = cache_open(settings, driver, &cache);
+    vmm_status status = VMM_OK;
+    if (settings->shareable == VMM_ON)
+        status = vmm__driver_sharing_check(driver, "create");
+    if (status == VMM_OK)
+        status = cache_open(settings, driver, &cache);
     if (status != VMM_OK) {
         vmm__driver_close(owns_driver ? driver : NULL);
         return status;
@@ -175,6 +182,8 @@ static vmm_status cache_create(const vmm_config *settings, struct driver *driver
         aliases_log(cache);
         if (status == VMM_OK)
             status = vmm__trace_environment(cache);
+        if (status == VMM_OK)
+            status = vmm__monitor_environment(cache);
     }
     if (status == VMM_OK && settings->decay_thread == VMM_ON) /* the thread may use the cache */
         status = vmm__ticker_start(&cache->ticker, settings->decay_ms / TICKS_A_PERIOD, cache_tick,
@@ -267,6 +276,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm_status status = destroy_begin(cache);
     if (status != VMM_OK)
         return status;
+    vmm__monitor_end(cache);
     vmm__tickets_end(cache);
     vmm__pools_close(cache);
     vmm__exports_leave(cache);

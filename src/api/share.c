@@ -39,7 +39,9 @@ static vmm_status export_refuse(vmm_cache *cache, vmm_status status, const void 
                           "vmm_share_export: %p is not an address of this cache's blocks", ptr);
     if (status == VMM__NO_FIT)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_share_export: the block at %p is not of a shareable pool", ptr);
+                          "vmm_share_export: the block at %p is not of a shareable pool, and "
+                          "vmm_config.shareable is not on",
+                          ptr);
     return status;
 }
 

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fair.h"
 #include "base/fork.h"
+#include "base/map.h"
 #include "base/thread.h"
 #include "base/ticker.h"
 #include "cache/pool/pools.h"
@@ -26,7 +27,6 @@
 
 struct nvtx; /* see debug/nvtx.h */
 struct debug;
-struct share;
 
 /* What reports and reclaim need of debug mode, which lies above src/cache. The first two may be called with any locks
  * held: they take only a leaf lock of debug mode. */
@@ -64,6 +64,7 @@ struct view_stats {
 
 struct vmm_cache {
     struct driver *driver;
+    int device;          /* its ordinal */
     uint64_t generation; /* of the process that created the cache: see base/fork.h */
     struct lost_listener lost_listener;
     struct nvtx *nvtx; /* NULL: no NVTX annotations; otherwise no lane is locked on the fast path */
@@ -98,7 +99,7 @@ struct vmm_cache {
     struct pools pools;  /* all others, but for the pool of imported memory */
     struct pool imports; /* the pool of imported memory: see share/import.h */
     _Atomic bool has_freed_imports;
-    struct share *exports; /* see share/export.h; grow_lock guards it */
+    struct map exports; /* shares by block: see share/export.h; grow_lock guards it */
     struct routes routes;
     struct reserves reserves;
     struct transfers transfers; /* of contents of pools that sleep or wake: see pool/sleep.h */
@@ -116,9 +117,11 @@ struct vmm_cache {
     _Atomic uint64_t unpins;
     _Atomic uint64_t compactions;
     struct decay decay;
-    struct mutex recorder_lock; /* orders calls that start and stop a recording */
-    struct recorder *recorder;  /* NULL: none was started; `directory.recorder` records now */
-    struct ticker ticker;       /* calls vmm__poll() from a thread of the library, if configured */
+    struct mutex recorder_lock;     /* orders calls that start and stop a recording */
+    struct recorder *recorder;      /* NULL: none was started; `directory.recorder` records now */
+    struct vmm_cache *monitor_next; /* see api/monitor.h, as is the next */
+    uint64_t monitor_serial;        /* 0: the cache is not published */
+    struct ticker ticker; /* calls vmm__poll() from a thread of the library, if configured */
     uint64_t trim_target_keep_bytes; /* of the last vmm_trim() */
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;

@@ -161,33 +161,44 @@ static void unmovable_count(struct heap *heap, const struct block_ref *ref, bool
                                   memory_order_relaxed);
 }
 
-static void block_set_pin(struct heap *heap, const struct block_ref *ref, enum pin pin, bool is_set)
+static void block_set_pin(struct block *block, enum pin pin, bool is_set)
 {
-    struct block *block = ref->block;
-    uint8_t pins = (uint8_t)(is_set ? block->pins | pin : block->pins & ~pin);
-    unmovable_count(heap, ref, block->pins != 0, pins != 0);
-    block->pins = pins;
+    block->pins = (uint8_t)(is_set ? block->pins | pin : block->pins & ~pin);
+}
+
+static void object_set_pin(const struct block_ref *ref, enum pin pin, bool is_set)
+{
+    struct slab *slab = ref->slab;
+    uint64_t *bits = &slab->pins[pin - PIN_PROGRAM];
+    *bits = is_set ? *bits | object_bit(ref) : *bits & ~object_bit(ref);
+    slab->pinned_bits = slab->pins[0] | slab->pins[1];
+}
+
+static void ref_set_pin(struct heap *heap, struct block_ref *ref, enum pin pin, bool is_set)
+{
+    bool was_pinned = vmm__block_ref_is_pinned(ref);
+    if (ref->slab == NULL)
+        block_set_pin(ref->block, pin, is_set);
+    else
+        object_set_pin(ref, pin, is_set);
+    unmovable_count(heap, ref, was_pinned, vmm__block_ref_is_pinned(ref));
 }
 
 void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned)
 {
-    if (ref->slab == NULL) {
-        block_set_pin(heap, ref, PIN_PROGRAM, is_pinned);
-        return;
-    }
-    uint64_t others = ref->slab->pinned_bits & ~object_bit(ref);
-    unmovable_count(heap, ref, others != ref->slab->pinned_bits, is_pinned);
-    ref->slab->pinned_bits = is_pinned ? others | object_bit(ref) : others;
+    ref_set_pin(heap, ref, PIN_PROGRAM, is_pinned);
 }
 
 void vmm__block_ref_set_exported(struct heap *heap, struct block_ref *ref, bool is_exported)
 {
-    block_set_pin(heap, ref, PIN_EXPORT, is_exported);
+    ref_set_pin(heap, ref, PIN_EXPORT, is_exported);
 }
 
 bool vmm__block_ref_is_exported(const struct block_ref *ref)
 {
-    return ref->slab == NULL && (ref->block->pins & PIN_EXPORT) != 0;
+    if (ref->slab == NULL)
+        return (ref->block->pins & PIN_EXPORT) != 0;
+    return (ref->slab->pins[PIN_EXPORT - PIN_PROGRAM] & object_bit(ref)) != 0;
 }
 
 bool vmm__block_ref_is_named(const struct block_ref *ref)

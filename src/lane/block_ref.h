@@ -44,7 +44,7 @@ uint64_t vmm__block_ref_requested_bytes(const struct block_ref *ref);
 /* Pins or unpins a live block or object. */
 void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned);
 
-/* The same for another reason: see vmm__lane_export_locked(). Only a block can be exported. */
+/* The same for another reason: see vmm__lane_export_locked(). */
 void vmm__block_ref_set_exported(struct heap *heap, struct block_ref *ref, bool is_exported);
 bool vmm__block_ref_is_exported(const struct block_ref *ref);
 

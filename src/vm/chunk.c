@@ -35,6 +35,16 @@ void vmm__chunk_page_home(struct vm *vm, const struct chunk *chunk, uint32_t id)
     vmm__chunk_page_at(vm, chunk, chunk->first, id);
 }
 
+uint64_t vmm__chunk_mapping(const struct vm *vm, const struct chunk *chunk, uint64_t granule)
+{
+    if (vmm__chunk_is_home(chunk, granule))
+        return chunk->first;
+    uint64_t place = chunk->place;
+    while (granule - place >= chunk->granules)
+        place = vm->next_places[place];
+    return place;
+}
+
 void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
 {
     vm->next_places[granule] = chunk->place;
@@ -74,7 +84,8 @@ static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t gr
                              .place = NO_GRANULE,
                              .granules = granules,
                              .state = CHUNK_HELD,
-                             .is_exportable = account->is_exportable,
+                             .is_exportable = (vm->is_exportable || account->is_exportable) &&
+                                              !account->is_imported,
                              .account = account };
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
     vmm_status status = handle_open(vm, chunk, descriptor);
@@ -237,7 +248,10 @@ vmm_status vmm__vm_access(struct vm *vm, uint64_t granule, uint64_t count)
 
 vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limits limits)
 {
-    *vm = (struct vm){ .driver = driver, .limit_bytes = limits.bytes, .record_high = 1 };
+    *vm = (struct vm){ .driver = driver,
+                       .limit_bytes = limits.bytes,
+                       .is_exportable = limits.is_exportable,
+                       .record_high = 1 };
     vmm_status status =
         vmm__arena_init(&vm->arena, driver, limits.first_arena_bytes, limits.arena_bytes);
     if (status != VMM_OK)

@@ -46,7 +46,7 @@ struct account {
     const char *name;     /* for errors */
     uint64_t limit_bytes; /* 0: none but that of the memory */
     uint64_t least_bytes; /* other accounts leave room for this much */
-    bool is_exportable;   /* other processes can import its chunks */
+    bool is_exportable;   /* other processes can import its chunks, which no two blocks share */
     bool is_imported;     /* its chunks are memory of other caches */
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
@@ -75,12 +75,14 @@ struct chunk {
     uint32_t next;     /* id of the next record in its list: of limbo, unused or marked ones */
     uint32_t previous; /* limbo: id of the record before it in its list; 0: none */
     enum chunk_state state;
-    bool is_mapped;            /* false in limbo if its release failed: each drain tries again */
-    bool is_alias;             /* an old home; another record has the handle */
-    bool is_exportable;        /* created so that other processes can import it */
-    bool keeps_addresses;      /* its home is in a range: the addresses stay taken without it */
-    bool is_asleep;            /* it has addresses, and no memory: see vmm__chunk_sleep() */
-    bool has_slept;            /* its contents are gone: a wake restores them, and clears this */
+    bool is_mapped;       /* false in limbo if its release failed: each drain tries again */
+    bool is_alias;        /* an old home; another record has the handle */
+    bool is_exportable;   /* created so that other processes can import it */
+    bool keeps_addresses; /* its home is in a range: the addresses stay taken without it */
+    bool is_asleep;       /* it has addresses, and no memory: see vmm__chunk_sleep() */
+    bool has_slept;       /* its contents are gone: a wake restores them, and clears this */
+    int descriptor;       /* for other processes, while it has users: see cache/share/export.h */
+    _Atomic uint32_t *descriptor_users; /* NULL: none */
     uint32_t unmapped;         /* mappings that are missing while its pool sleeps: see sleep.c */
     bool lacks_access;         /* the last of these is mapped, and has no access */
     uint64_t epoch;            /* limbo: on `timeline`; may be unmapped once it has passed */
@@ -93,6 +95,7 @@ struct vm {
     struct driver *driver;
     struct arena arena;
     uint64_t limit_bytes; /* 0: none */
+    bool is_exportable;   /* other processes can import all of its chunks */
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
@@ -118,6 +121,7 @@ struct memory_limits {
     uint64_t first_arena_bytes; /* addresses reserved at first */
     uint64_t arena_bytes;       /* all addresses */
     uint64_t bytes;             /* physical memory; 0: what the device has */
+    bool is_exportable;         /* see struct vm */
 };
 
 vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limits limits);
@@ -155,6 +159,7 @@ vmm_status vmm__vm_map(struct vm *vm, struct account *account, uint64_t granule,
 struct shared_chunk {
     uint64_t bytes;
     int descriptor;
+    _Atomic uint32_t *users; /* number of shares that use the descriptor; NULL: one */
 };
 
 /* As vmm__vm_map(), for chunks of other caches, side by side from `granule` on. The descriptors stay the caller's.
@@ -239,6 +244,9 @@ vmm_status vmm__vm_access(struct vm *vm, uint64_t granule, uint64_t count);
 /* Puts all chunks of mapped granules into limbo, as vmm__limbo_put(). No block may use them. */
 void vmm__vm_discard(struct vm *vm, uint64_t granule, uint64_t count, struct timeline *timeline,
                      uint64_t epoch);
+
+/* The first granule of the mapping of a chunk, its home or a place, that contains a granule. */
+uint64_t vmm__chunk_mapping(const struct vm *vm, const struct chunk *chunk, uint64_t granule);
 
 /* The mapped chunk at a granule; NULL if there is none. */
 static inline struct chunk *vmm__vm_chunk(const struct vm *vm, uint64_t granule)

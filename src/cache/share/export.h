@@ -2,11 +2,12 @@
  * Exports: blocks of a cache that other processes may use. See vmm_share_export().
  *
  * An exported block does not move, and after its free it waits until the last share of it is closed: its lane
- * gives it to no other request meanwhile. Each block of a shareable pool has chunks of its own, so an importer, which maps whole chunks,
- * sees no other block.
+ * gives it to no other request meanwhile. Importers map whole chunks. Each block of a shareable pool has chunks of its
+ * own, so they see no other block; in a shareable cache they do.
  *
- * Owns: cache->exports. Invariants:
- *  1. a block of the cache is marked as exported exactly if a share in the list names it.
+ * Owns: cache->exports, and the descriptors of chunks. Invariants:
+ *  1. a block of the cache is marked as exported exactly if a share in the map names it;
+ *  2. a chunk has descriptor_users exactly if a share in the map uses that descriptor.
  * May be called by: debug, api. Locks: they take the grow lock and a lane's, except where stated.
  */
 #ifndef VMM_CACHE_SHARE_EXPORT_H

@@ -31,14 +31,22 @@ vmm_status vmm__share_open(const char *function, uint32_t count, struct share **
     return VMM_OK;
 }
 
+void vmm__share_chunk_close(struct shared_chunk *shared)
+{
+    _Atomic uint32_t *users = shared->users;
+    if (users != NULL && atomic_fetch_sub_explicit(users, 1, memory_order_acq_rel) > 1)
+        return;
+    vmm__host_free(users, sizeof *users);
+    if (shared->descriptor != NO_DESCRIPTOR)
+        (void)close(shared->descriptor);
+}
+
 void vmm__share_close(struct share *share)
 {
     if (share->handle != NULL)
         (void)vmm__handle_close(share->handle);
-    for (uint32_t i = 0; i < share->head.count; i++) {
-        if (share->chunks[i].descriptor != NO_DESCRIPTOR)
-            (void)close(share->chunks[i].descriptor);
-    }
+    for (uint32_t i = 0; i < share->head.count; i++)
+        vmm__share_chunk_close(&share->chunks[i]);
     vmm__host_free(share, record_bytes(share->head.count));
 }
 
