@@ -6,7 +6,7 @@
 # Each need has a probe; only needs whose probe fails are installed. Prints nothing if all are present.
 set -euo pipefail
 
-known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang valgrind chromium"
+known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang valgrind chromium ncurses microhttpd dpkg-dev"
 
 die() {
     echo "error: $1" >&2
@@ -27,7 +27,10 @@ probe() {
     cxx) compiles "${CXX:-c++}" c++ string ;;
     make | cmake | python3 | pkg-config | clang | valgrind) command -v "$1" >/dev/null 2>&1 ;;
     chromium) [ -n "${VMM_CHROMIUM:-}" ] || command -v chromium google-chrome >/dev/null 2>&1 ;;
+    dpkg-dev) command -v dpkg-shlibdeps >/dev/null 2>&1 ;;
     zlib) compiles "${CC:-cc}" c zlib.h -fsyntax-only ;;
+    ncurses) compiles "${CC:-cc}" c curses.h -fsyntax-only ;;
+    microhttpd) compiles "${CC:-cc}" c microhttpd.h -fsyntax-only ;;
     cmocka) compiles "${CC:-cc}" c cmocka.h -fsyntax-only ;;
     benchmark) compiles "${CXX:-c++}" c++ benchmark/benchmark.h -fsyntax-only ;;
     esac
@@ -38,6 +41,8 @@ package() {
     cc) echo gcc libc6-dev ;;
     cxx) echo g++ ;;
     zlib) echo zlib1g-dev ;;
+    ncurses) echo libncurses-dev ;;
+    microhttpd) echo libmicrohttpd-dev ;;
     cmocka) echo libcmocka-dev ;;
     benchmark) echo libbenchmark-dev ;;
     *) echo "$1" ;;

@@ -5,8 +5,8 @@
  * only, so it needs no symbol of the library, and one library serves every PyTorch. vmm_torch_provider() returns the table.
  *
  * Conventions are those of vmmcache.h: out-parameters are written on success only, and last_error() describes a failure.
- * Every function is thread-safe. A member that is NULL is something that this version of the library cannot do. A function that takes a device creates the device's cache if that is said, else it
- * treats a device without a cache as empty.
+ * Every function is thread-safe. A function that takes a device creates the device's cache if that is said, else it treats a
+ * device without a cache as empty.
  */
 #ifndef VMMCACHE_TORCH_PROVIDER_H
 #define VMMCACHE_TORCH_PROVIDER_H
@@ -104,7 +104,7 @@ typedef struct vmm_torch_functions {
     /* Releases idle memory of the pool. Without such a pool it does nothing. */
     vmm_status (*pool_trim)(int device, vmm_pool_id id);
     vmm_status (*pool_walk)(int device, vmm_pool_id id, vmm_visitor visit, void *context);
-    /* Allocates a block at an address in the pool's memory. NULL in this version. */
+    /* Allocates a block where the pool had one of the same size and stream: see vmm_pool_place(). */
     vmm_status (*pool_place)(int device, vmm_pool_id id, uint64_t address, size_t bytes,
                              vmm_stream stream);
 

@@ -761,7 +761,7 @@ VMM_API uint64_t vmm_pool_uses(vmm_pool *pool);
  * Takes:    limit_bytes; 0: no limit.
  * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (not a pool).
+ * On failure: ERR_INVALID_ARGUMENT (not a pool; below the pool's reserve_bytes): nothing has changed.
  */
 VMM_API vmm_status vmm_pool_limit_set(vmm_pool *pool, uint64_t limit_bytes);
 
@@ -1017,8 +1017,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t 
 #define VMM_NAME_BYTES 64
 
 /*
- * Does:     gives a live block a name for reports: vmm_find() and vmm_walk() show it in vmm_item.name, and the log with
- *           the largest blocks that were not freed. The name ends with the block; vmm_resize() keeps it. It has no other
+ * Does:     gives a live block a name for reports: vmm_find() and vmm_walk() show it in vmm_item.name, a recording has
+ *           it, and the log with the largest blocks that were not freed. The name ends with the block; vmm_resize() keeps it. It has no other
  *           effect: blocks without a name cost nothing, and one with a name is freed under its stream's lock.
  * Takes:    text; the first 63 bytes are copied. NULL removes the name.
  * Returns:  VMM_OK, also on a lost device and during a capture.
@@ -1156,6 +1156,13 @@ VMM_API vmm_status vmm_share_close(vmm_share *share, int force);
 
 /* ---- Statistics --------------------------------------------------------------------------- */
 
+/*
+ * The environment variable VMM_MONITOR=1 publishes the statistics of every cache that vmm_create()
+ * makes, in a file in /dev/shm that only the same user can read; VMM_MONITOR=/a/folder does so in a
+ * folder. A thread of the library writes it twice a second, without the locks of the caches;
+ * vmmtop shows it.
+ */
+
 /* A statistic over time. allocated and freed are the sums of all increases and decreases. */
 typedef struct vmm_stat {
     uint64_t current;
@@ -1247,8 +1254,8 @@ typedef struct vmm_stats {
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
 /*
- * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: calls, waits
- *           and driver time.
+ * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: calls, waits,
+ *           driver time and asleep_bytes.
  * Returns, Threads, On failure: as vmm_stats_get(); ERR_INVALID_ARGUMENT also if it is not a pool.
  */
 VMM_API vmm_status vmm_pool_stats_get(vmm_pool *pool, vmm_stats *out);
@@ -1321,8 +1328,10 @@ VMM_API vmm_status vmm_debug_report(vmm_cache *cache, FILE *out);
 /* ---- Recording ---------------------------------------------------------------------------- */
 
 /*
- * A recording is a file with every allocation, free, use of a block by another stream, and change of
- * reserved memory, in order: a trace, as docs/trace-format.md describes it. vmmcache-report shows it
+ * A recording is a file with every allocation, free, use of a block by another stream, name of a
+ * block, and change of reserved memory, in order: a trace, as docs/trace-format.md describes it. Each
+ * unit of a reserved block that has memory is a block there, and vmm_resize() frees a block and
+ * allocates one of the new size. vmmcache-report shows it
  * and fragtest replays it. The file is plain text, and a thread of the library writes it twice a
  * second: a program that is killed leaves a file that can be read, in which less than a second is
  * missing.
@@ -1370,15 +1379,6 @@ VMM_API vmm_status vmm_trace_start(vmm_cache *cache, const char *path,
  *           the last two cases the recording has ended, and its file is a trace, but not complete.
  */
 VMM_API vmm_status vmm_trace_stop(vmm_cache *cache);
-
-/*
- * Does:     names a live block in the recording, for reports. Without a recording it does nothing.
- * Takes:    name; the recording keeps its first 199 bytes.
- * Returns:  VMM_OK.
- * Threads:  any.
- * On failure: ERR_UNKNOWN_POINTER (not the start of a live block), ERR_INVALID_ARGUMENT (NULL).
- */
-VMM_API vmm_status vmm_trace_name(vmm_cache *cache, const void *ptr, const char *name);
 
 /*
  * Does:     marks this moment in the recording, such as the start of a step. Without a recording it
@@ -1462,6 +1462,29 @@ VMM_API vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context);
  * Does:     vmm_walk() of one pool.
  */
 VMM_API vmm_status vmm_pool_walk(vmm_pool *pool, vmm_visitor visit, void *context);
+
+/*
+ * Does:     makes a live block at an address where the pool has free memory, at home or in a view.
+ *           So a program can restore the blocks that vmm_pool_walk() has listed, where they were:
+ *           as long as the pool is of the kind GRAPH, or was retained from the walk on, blocks that
+ *           were live in it at one moment can be placed again, in any order, once all others are
+ *           free and their work has ended on other streams. This does not hold for the default
+ *           pool, nor for vmm_alloc_aligned() under VMM_DEBUG_ON; blocks of vmm_reserve() cannot be
+ *           placed. The call costs no driver call, changes no mapping and keeps what the memory
+ *           contains, except with vmm_config.zero.
+ * Takes:    address, bytes, stream: as of a block that vmm_alloc_from() returned, its
+ *           vmm_item.requested_bytes. For a block of vmm_alloc_aligned(), bytes are its
+ *           vmm_item.bytes.
+ * Returns:  VMM_OK. vmm_free() frees the block.
+ * Owns, Threads: as vmm_alloc().
+ * On failure: ERR_INVALID_ARGUMENT, and one line that says why: not a pool; NULL; the pool has no
+ *           memory there; another stream has; some of the bytes are not free, not mapped, or freed
+ *           while other streams still use them; no block of this size begins there; a capture is
+ *           under way. ERR_ASLEEP, ERR_HOST_OOM, ERR_DRIVER, ERR_FORKED, ERR_LOST. Nothing has
+ *           changed.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_pool_place(vmm_pool *pool, void *address, size_t bytes,
+                                                vmm_stream stream);
 
 /*
  * Does:     finds the live block that contains an address.

@@ -100,7 +100,12 @@ vmm_status vmm_reserve(vmm_pool *handle, size_t bytes, size_t unit_bytes, vmm_st
         status = reserve_check(pool->cache, bytes, unit);
     if (status == VMM_OK)
         status = vmm__pool_lane(pool, stream, &lane);
-    return status == VMM_OK ? vmm__reserve(pool->cache, lane, bytes, unit, out) : status;
+    if (status == VMM_OK)
+        status = vmm__reserve(pool->cache, lane, bytes, unit, out);
+    if (status == VMM_OK)
+        vmm__record_note(pool->cache, "vmm_reserve: %zu bytes at %llu in units of %llu", bytes,
+                         (unsigned long long)(uintptr_t)*out, (unsigned long long)unit);
+    return status;
 }
 
 vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes)
@@ -271,6 +276,8 @@ vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
         status = vmm__debug_inner(&call, &block);
     if (status == VMM_OK)
         status = vmm__name_slow(cache, (uint64_t)(uintptr_t)block, text);
+    if (status == VMM_OK)
+        vmm__record_name(cache, ptr, text == NULL ? "" : text);
     return status == VMM__NOT_FOUND
                ? vmm__block_ref_none("vmm_name", NULL, (uint64_t)(uintptr_t)ptr)
                : status;

@@ -67,6 +67,7 @@ vmm_status vmm__recorded_free_fast(struct vmm_cache *cache, uint64_t address, bo
 void vmm__record_new_block(const struct debug_call *call, size_t bytes, vmm_stream stream,
                            const void *block);
 void vmm__record_use(struct vmm_cache *cache, const void *block, vmm_stream stream);
+void vmm__record_name(struct vmm_cache *cache, const void *block, const char *name);
 void vmm__record_pool(struct vmm_cache *cache, vmm_pool *pool);
 void vmm__record_failure(struct vmm_cache *cache, const char *what, vmm_status status);
 void vmm__record_note(struct vmm_cache *cache, const char *format, ...)

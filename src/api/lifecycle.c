@@ -2,6 +2,7 @@
 #include "api/config.h"
 #include "api/create_on.h"
 #include "api/internal.h"
+#include "api/monitor.h"
 #include "base/callback.h"
 #include "base/error.h"
 #include "base/hostmem.h"
@@ -58,6 +59,7 @@ static struct memory_limits limits_choose(const vmm_config *config, const struct
 static void settings_take(vmm_cache *cache, const vmm_config *config, struct driver *driver)
 {
     cache->driver = driver;
+    cache->device = config->device;
     cache->generation = vmm__fork_generation();
     cache->no_caching = config->no_caching == VMM_ON;
     atomic_init(&cache->slow_path, cache->no_caching ? SLOW_PATH_ONLY : 0);
@@ -180,6 +182,8 @@ static vmm_status cache_create(const vmm_config *settings, struct driver *driver
         aliases_log(cache);
         if (status == VMM_OK)
             status = vmm__trace_environment(cache);
+        if (status == VMM_OK)
+            status = vmm__monitor_environment(cache);
     }
     if (status == VMM_OK && settings->decay_thread == VMM_ON) /* the thread may use the cache */
         status = vmm__ticker_start(&cache->ticker, settings->decay_ms / TICKS_A_PERIOD, cache_tick,
@@ -272,6 +276,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm_status status = destroy_begin(cache);
     if (status != VMM_OK)
         return status;
+    vmm__monitor_end(cache);
     vmm__tickets_end(cache);
     vmm__pools_close(cache);
     vmm__exports_leave(cache);

@@ -5,8 +5,11 @@
 #include "base/handle.h"
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
+#include "cache/pool/place.h"
 #include "cache/reclaim/trim.h"
+#include "cache/streams.h"
 #include "debug/debug_mode.h"
+#include "debug/nvtx.h"
 
 #include <string.h>
 
@@ -148,6 +151,40 @@ vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, voi
     return status == VMM__NO_FIT ? vmm__refill(pool->cache, lane, bytes, out) : status;
 }
 
+static vmm_status block_place(const struct debug_call *call, size_t bytes, vmm_stream stream)
+{
+    vmm_cache *cache = call->cache;
+    void *block = (void *)(uintptr_t)call->place;
+    vmm_status status;
+    if (cache->debug != NULL)
+        status = vmm__debug_alloc(call, bytes, stream, &block);
+    else
+        status = vmm__place(call->pool, call->place, bytes, stream);
+    if (status == VMM_OK && cache->debug == NULL && cache->nvtx != NULL)
+        vmm__nvtx_register(cache, block, bytes);
+    if (status == VMM_OK)
+        vmm__record_new_block(call, bytes, stream, block);
+    return status;
+}
+
+vmm_status vmm_pool_place(vmm_pool *handle, void *address, size_t bytes, vmm_stream stream)
+{
+    struct pool *pool;
+    vmm_status status = vmm__api_pool(handle, "vmm_pool_place", address, "address", &pool);
+    if (status == VMM_OK)
+        status = vmm__cache_admit_work(pool->cache, "vmm_pool_place");
+    if (status == VMM_OK)
+        status = vmm__stream_resolve("vmm_pool_place", &stream);
+    if (status != VMM_OK)
+        return status;
+    struct debug_call call = { .cache = pool->cache,
+                               .function = "vmm_pool_place",
+                               .caller = __builtin_return_address(0),
+                               .pool = pool,
+                               .place = (uint64_t)(uintptr_t)address };
+    return block_place(&call, bytes, stream);
+}
+
 vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
 {
     struct pool *pool;
@@ -169,6 +206,20 @@ vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
     return status;
 }
 
+/* A promise above the limit could not be kept. */
+static vmm_status limit_set_locked(struct pool *pool, uint64_t limit_bytes)
+{
+    uint64_t least_bytes = pool->account.least_bytes;
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    if (limit_bytes != 0 && limit_bytes < least_bytes)
+        return vmm__error(
+            VMM_ERR_INVALID_ARGUMENT,
+            "vmm_pool_limit_set: %llu bytes: pool %s has reserve_bytes of %llu, which is more",
+            (unsigned long long)limit_bytes, pool->name, (unsigned long long)least_bytes);
+    pool->account.limit_bytes = limit_bytes;
+    return VMM_OK;
+}
+
 vmm_status vmm_pool_limit_set(vmm_pool *handle, uint64_t limit_bytes)
 {
     struct pool *pool;
@@ -176,9 +227,9 @@ vmm_status vmm_pool_limit_set(vmm_pool *handle, uint64_t limit_bytes)
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&pool->cache->grow_lock);
-    pool->account.limit_bytes = limit_bytes;
+    status = limit_set_locked(pool, limit_bytes);
     vmm__fair_unlock(&pool->cache->grow_lock);
-    return VMM_OK;
+    return status;
 }
 
 /* ---- Routes, pushes, uses ------------------------------------------------------------------ */

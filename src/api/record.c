@@ -102,6 +102,14 @@ void vmm__record_use(struct vmm_cache *cache, const void *block, vmm_stream stre
                                                            .stream = number_of(stream) });
 }
 
+void vmm__record_name(struct vmm_cache *cache, const void *block, const char *name)
+{
+    struct recorder *recorder = recorder_of(cache);
+    struct trace_event event = { .kind = TRACE_NAME, .address = number_of(block) };
+    if (recorder != NULL)
+        vmm__recorder_push_text(recorder, event, name);
+}
+
 void vmm__record_pool(struct vmm_cache *cache, vmm_pool *handle)
 {
     struct recorder *recorder = recorder_of(cache);

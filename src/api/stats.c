@@ -2,6 +2,7 @@
 #include "api/internal.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "cache/pool/backup.h"
 #include "cache/pool/sleep.h"
 #include "cache/reuse/idle_scan.h"
 
@@ -145,6 +146,7 @@ static void pool_stats_read(struct pool *pool, vmm_stats *out)
     VMM_STAT_MAP(POOL_READ)
     out->limbo_bytes = pool->account.limbo_bytes;
     out->limit_bytes = pool->account.limit_bytes;
+    out->backup_bytes = pool->backup == NULL ? 0 : pool->backup->bytes;
     vmm__fair_unlock(&pool->cache->grow_lock);
 }
 

@@ -26,26 +26,42 @@ static vmm_status options_read(const vmm_trace_options *options, vmm_trace_optio
 
 /* ---- What there is at the start -------------------------------------------------------------- */
 
+/* The memory of a reserved block is recorded as blocks, one for each unit; the block itself has none. */
+static bool item_is_block(const vmm_item *item)
+{
+    bool is_used = item->state == VMM_ITEM_LIVE || item->state == VMM_ITEM_WAITING;
+    return item->kind == VMM_ITEM_BLOCK && is_used && !item->is_reserved;
+}
+
+static bool item_is_memory(const vmm_item *item)
+{
+    return item->kind == VMM_ITEM_CHUNK &&
+           (item->state == VMM_ITEM_LIVE || item->state == VMM_ITEM_FREE);
+}
+
 static int item_record(void *context, const vmm_item *item)
 {
     struct recorder *recorder = context;
-    bool is_block = item->kind == VMM_ITEM_BLOCK;
-    bool is_waiting = item->state == VMM_ITEM_WAITING;
-    struct trace_event event = { .kind = is_block ? TRACE_FOUND : TRACE_MAP,
+    struct trace_event event = { .kind = TRACE_MAP,
                                  .address = item->address,
                                  .bytes = item->bytes,
                                  .stream = (uint64_t)(uintptr_t)item->stream,
                                  .pool = (uint64_t)(uintptr_t)item->pool };
-    if (is_block && item->state == VMM_ITEM_LIVE)
-        event.bytes = item->requested_bytes;
-    bool is_shown = is_block ? is_waiting || item->state == VMM_ITEM_LIVE
-                             : item->state == VMM_ITEM_LIVE || item->state == VMM_ITEM_FREE;
     if (item->is_imported)
         return 0;
-    if (is_shown)
+    if (item_is_memory(item))
         vmm__recorder_push(recorder, event);
-    event.kind = TRACE_WAIT;
-    if (is_block && is_waiting)
+    event.kind = TRACE_FOUND;
+    if (item->kind == VMM_ITEM_BLOCK && item->state == VMM_ITEM_LIVE)
+        event.bytes = item->requested_bytes;
+    bool is_unit =
+        item->kind == VMM_ITEM_CHUNK && item->is_reserved && item->state == VMM_ITEM_LIVE;
+    if (item_is_block(item) || is_unit)
+        vmm__recorder_push(recorder, event);
+    event.kind = item->name[0] != '\0' ? TRACE_NAME : TRACE_WAIT;
+    if (event.kind == TRACE_NAME)
+        vmm__recorder_push_text(recorder, event, item->name);
+    else if (item_is_block(item) && item->state == VMM_ITEM_WAITING)
         vmm__recorder_push(recorder, event);
     return 0;
 }
@@ -145,26 +161,6 @@ vmm_status vmm_trace_note(vmm_cache *cache, const char *text)
     vmm_status status = vmm__api_admit(cache, "vmm_trace_note", text, "text");
     if (status == VMM_OK)
         vmm__record_note(cache, "%s", text);
-    return status;
-}
-
-vmm_status vmm_trace_name(vmm_cache *cache, const void *ptr, const char *name)
-{
-    vmm_status status = vmm__api_admit(cache, "vmm_trace_name", name, "name");
-    vmm_item item = VMM_ITEM_INIT;
-    if (status != VMM_OK)
-        return status;
-    struct recorder *recorder =
-        atomic_load_explicit(&cache->directory.recorder, memory_order_acquire);
-    if (recorder == NULL)
-        return VMM_OK;
-    status = vmm_find(cache, ptr, &item);
-    uint64_t address = (uint64_t)(uintptr_t)ptr;
-    if (status == VMM_OK && item.address != address)
-        return vmm__error(VMM_ERR_UNKNOWN_POINTER, "vmm_trace_name: %p lies inside a block", ptr);
-    struct trace_event event = { .kind = TRACE_NAME, .address = address };
-    if (status == VMM_OK)
-        vmm__recorder_push_text(recorder, event, name);
     return status;
 }
 

@@ -64,6 +64,7 @@ struct view_stats {
 
 struct vmm_cache {
     struct driver *driver;
+    int device;          /* its ordinal */
     uint64_t generation; /* of the process that created the cache: see base/fork.h */
     struct lost_listener lost_listener;
     struct nvtx *nvtx; /* NULL: no NVTX annotations; otherwise no lane is locked on the fast path */
@@ -116,9 +117,11 @@ struct vmm_cache {
     _Atomic uint64_t unpins;
     _Atomic uint64_t compactions;
     struct decay decay;
-    struct mutex recorder_lock; /* orders calls that start and stop a recording */
-    struct recorder *recorder;  /* NULL: none was started; `directory.recorder` records now */
-    struct ticker ticker;       /* calls vmm__poll() from a thread of the library, if configured */
+    struct mutex recorder_lock;     /* orders calls that start and stop a recording */
+    struct recorder *recorder;      /* NULL: none was started; `directory.recorder` records now */
+    struct vmm_cache *monitor_next; /* see api/monitor.h, as is the next */
+    uint64_t monitor_serial;        /* 0: the cache is not published */
+    struct ticker ticker; /* calls vmm__poll() from a thread of the library, if configured */
     uint64_t trim_target_keep_bytes; /* of the last vmm_trim() */
     _Atomic uint64_t retries;
     _Atomic uint64_t ooms;

@@ -284,6 +284,26 @@ struct block *vmm__heap_take_at(struct heap *heap, uint64_t address, uint64_t by
     return block;
 }
 
+struct block *vmm__heap_find_aligned(struct heap *heap, uint64_t bytes, uint64_t alignment)
+{
+    const uint64_t sizes[] = { bytes, bytes + alignment };
+    vmm__heap_settle(heap);
+    for (int i = 0; i < 2; i++) {
+        struct block *block = (struct block *)vmm__size_index_find(&heap->index, sizes[i]);
+        if (block == NULL)
+            return NULL;
+        if (vmm__align_up(block->address, alignment) + bytes <= vmm__block_end(block))
+            return block;
+    }
+    return NULL;
+}
+
+bool vmm__heap_is_free(const struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    const struct block *block = vmm__heap_cover(heap, address);
+    return block->state == BLOCK_FREE && vmm__block_end(block) - address >= bytes;
+}
+
 vmm_status vmm__heap_extend(struct heap *heap, struct block *block, uint64_t bytes)
 {
     vmm_status status = vmm__heap_records_keep(heap, 1);

@@ -162,6 +162,13 @@ vmm_status vmm__heap_shorten(struct heap *heap, struct block *block, uint64_t by
 /* Takes exactly these bytes, which are free. Uses up to two records of those that vmm__heap_records_keep() keeps. */
 struct block *vmm__heap_take_at(struct heap *heap, uint64_t address, uint64_t bytes);
 
+/* A free block that has `bytes` at a multiple of `alignment`; NULL: none was found. Finds one if some free block has
+ * `bytes` + `alignment`. */
+struct block *vmm__heap_find_aligned(struct heap *heap, uint64_t bytes, uint64_t alignment);
+
+/* Whether these bytes, which begin in an extent, are free. */
+bool vmm__heap_is_free(const struct heap *heap, uint64_t address, uint64_t bytes);
+
 /* Takes the last freed block if it has exactly this size; NULL if not. */
 static inline struct block *vmm__heap_take_last_freed(struct heap *heap, uint64_t bytes)
 {

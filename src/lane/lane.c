@@ -129,7 +129,7 @@ bool vmm__lane_need(struct lane *lane, uint64_t bytes, struct heap **heap, uint6
     *heap = heap_for(lane, bytes);
     if (bytes > SLAB_LARGEST_BYTES)
         return vmm__align_up_checked(bytes, (*heap)->unit_bytes, block_bytes);
-    *block_bytes = vmm__slab_run_bytes(vmm__slab_class(bytes));
+    *block_bytes = vmm__slab_need_bytes(&lane->slabs, vmm__slab_class(bytes));
     return true;
 }
 
@@ -271,21 +271,6 @@ vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, u
     return status;
 }
 
-struct block *vmm__lane_find_aligned_locked(struct heap *heap, uint64_t bytes, uint64_t alignment)
-{
-    VMM_ASSERT_HELD(&heap->lane->lock);
-    const uint64_t sizes[] = { bytes, bytes + alignment };
-    vmm__heap_settle(heap);
-    for (int i = 0; i < 2; i++) {
-        struct block *block = (struct block *)vmm__size_index_find(&heap->index, sizes[i]);
-        if (block == NULL)
-            return NULL;
-        if (vmm__align_up(block->address, alignment) + bytes <= vmm__block_end(block))
-            return block;
-    }
-    return NULL;
-}
-
 vmm_status vmm__lane_take_aligned_locked(struct lane *lane, struct heap *heap,
                                          const struct block *free_block, uint64_t bytes,
                                          uint64_t block_bytes, uint64_t alignment, void **out)
@@ -295,6 +280,50 @@ vmm_status vmm__lane_take_aligned_locked(struct lane *lane, struct heap *heap,
     vmm_status status = vmm__heap_records_keep(heap, 2);
     if (status == VMM_OK)
         *out = block_publish(lane, heap, vmm__heap_take_at(heap, address, block_bytes), bytes);
+    return status;
+}
+
+static vmm_status object_place(struct lane *lane, uint64_t address, uint64_t bytes)
+{
+    uint32_t class_index = vmm__slab_class(bytes);
+    const struct block *block = vmm__heap_cover(&lane->small, address);
+    struct slab *slab = block->state == BLOCK_SLAB ? block->slab : NULL;
+    vmm_status status = VMM_OK;
+    if (slab == NULL || slab->class_index != class_index)
+        status = vmm__slab_open_at(&lane->slabs, class_index, address, &slab);
+    if (status != VMM_OK)
+        return status;
+    uint32_t object = vmm__slab_object(slab, address);
+    if (object == SLAB_OBJECTS)
+        return VMM__NOT_FOUND;
+    if ((slab->free_bits >> object & 1) == 0)
+        return VMM__NO_FIT;
+    vmm__slab_take_object(&lane->slabs, slab, object, bytes);
+    vmm__counters_alloc(&lane->counters, &lane->pool->totals, bytes, slab->object_bytes);
+    (void)address_publish(lane, &lane->small, slab->block, address);
+    return VMM_OK;
+}
+
+vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t address,
+                                  uint64_t bytes, uint64_t block_bytes)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    if (heap->is_small && bytes <= SLAB_LARGEST_BYTES)
+        return object_place(lane, address, bytes);
+    if (address % heap->unit_bytes != 0)
+        return VMM__NOT_FOUND;
+    struct block *block;
+    vmm_status status;
+    if (vmm__heap_has_extent(heap, address)) {
+        status = vmm__heap_is_free(heap, address, block_bytes) ? vmm__heap_records_keep(heap, 2)
+                                                               : VMM__NO_FIT;
+        if (status == VMM_OK)
+            block = vmm__heap_take_at(heap, address, block_bytes);
+    } else {
+        status = vmm__views_take_at(heap, address, block_bytes, &block);
+    }
+    if (status == VMM_OK)
+        (void)block_publish(lane, heap, block, bytes);
     return status;
 }
 

@@ -71,7 +71,8 @@ struct lane {
     _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
     uint64_t serial;          /* never reused */
     _Atomic bool is_watched;  /* its counters are flushed at each large change */
-    struct lane *next;        /* all lanes of the cache, in order of creation */
+    /* All lanes of the cache, in order of creation. Atomic, as lanes.first is: a thread may read the list without a lock. */
+    _Atomic(struct lane *) next;
     _Atomic(struct lane *) next_in_bucket; /* see pool.h; the grow lock guards all links below */
     struct map_node closed;                /* its key is the stream */
     struct lane *next_pooled;
@@ -182,8 +183,10 @@ static inline vmm_status vmm__lane_take_locked(struct lane *lane, uint64_t bytes
 vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t skip_bytes,
                                        uint64_t bytes, void **out);
 
-/* A free block of a heap that has `bytes` at a multiple of `alignment`; NULL: none was found. */
-struct block *vmm__lane_find_aligned_locked(struct heap *heap, uint64_t bytes, uint64_t alignment);
+/* Allocates block_bytes, or an object, at an address of a heap. VMM__NOT_FOUND if no such block begins there; VMM__NO_FIT if
+ * some of its bytes are not free; ERR_HOST_OOM. */
+vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t address,
+                                  uint64_t bytes, uint64_t block_bytes);
 
 /* Allocates block_bytes of a free block at its first multiple of `alignment`. ERR_HOST_OOM. */
 vmm_status vmm__lane_take_aligned_locked(struct lane *lane, struct heap *heap,

@@ -26,8 +26,8 @@ struct lane_list {
 };
 
 struct lanes {
-    struct map closed;  /* lanes of closed streams */
-    struct lane *first; /* all, in order of creation */
+    struct map closed;            /* lanes of closed streams */
+    _Atomic(struct lane *) first; /* all, in order of creation */
     struct lane *last;
     struct lane *pooled; /* made for a pool other than the default one; linked by next_pooled */
     uint64_t count;

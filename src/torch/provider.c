@@ -54,6 +54,16 @@ static vmm_status block_allocate(size_t bytes, int device, vmm_stream stream, vo
     return status;
 }
 
+static vmm_status pool_place(int device, vmm_pool_id id, uint64_t address, size_t bytes,
+                             vmm_stream stream)
+{
+    vmm_status status = vmm__torch_pool_place(device, id, address, bytes, stream);
+    const struct block_note note = { .requested_bytes = bytes, .device = device };
+    if (status == VMM_OK)
+        vmm__blocks_put((void *)(uintptr_t)address, &note);
+    return status;
+}
+
 /* Removes the note of a live block, or makes one of what the cache knows. */
 static vmm_status note_take(void *ptr, struct block_note *out)
 {
@@ -177,6 +187,7 @@ static const vmm_torch_functions functions = {
     .pool_unroute = vmm__torch_pool_unroute,
     .pool_trim = vmm__torch_pool_trim,
     .pool_walk = vmm__torch_pool_walk,
+    .pool_place = pool_place,
     .share = vmm__torch_share,
     .share_open = vmm__torch_share_open,
     .share_close = vmm__torch_share_close,

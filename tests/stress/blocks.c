@@ -1,6 +1,7 @@
 /* Blocks: allocated, filled, checked, given back; the program is asked for memory. See stress.h. */
 #include "stress.h"
 
+#include "base/arith.h"
 #include "driver/sim/sim.h"
 
 #include <inttypes.h>
@@ -38,7 +39,7 @@ void stress_block_read(struct stress *stress, const struct model_block *block, u
 
 void stress_block_write(struct stress *stress, struct model_block *block, unsigned stream)
 {
-    if (block->requested_bytes == 0 || stress_is_unusable(stress))
+    if (block->requested_bytes == 0 || block->share != 0 || stress_is_unusable(stress))
         return;
     block->word = stress_word(stress);
     stress_work_enter(stress);
@@ -133,14 +134,23 @@ static bool may_borrow(const struct stress *stress, uint64_t bytes)
             stress->was_hurt || stress->model.ooms != 0 || stress->model.was_divided);
 }
 
+/* A block of a shareable pool has whole granules. */
+static uint64_t block_bytes_of(const struct stress *stress, uint64_t bytes, bool is_shareable)
+{
+    uint64_t block_bytes = vmm_block_bytes(stress->cache, bytes);
+    return is_shareable ? vmm__align_up(block_bytes, stress->driver->granule_bytes) : block_bytes;
+}
+
 static void block_note(struct stress *stress, unsigned slot, unsigned stream, uint64_t bytes,
                        const struct model_tenant *tenant, const void *address)
 {
     const struct model *model = &stress->model;
     unsigned graph_pool = tenant == NULL ? model_pool_of(model, stream) : MODEL_POOLS;
+    bool is_shareable = tenant != NULL && tenant->is_shareable;
     struct model_block block = { .address = (uintptr_t)address,
                                  .requested_bytes = bytes,
-                                 .block_bytes = vmm_block_bytes(stress->cache, bytes),
+                                 .block_bytes = block_bytes_of(stress, bytes, is_shareable),
+                                 .is_shareable = is_shareable,
                                  .stream = stream,
                                  .handle = stress->streams[stream],
                                  .pool = graph_pool,
@@ -213,6 +223,42 @@ void operation_alloc(struct stress *stress, const struct operation *operation)
     stress_alloc(stress, operation, stress_pushed(stress), false);
 }
 
+static struct model_tenant *tenant_of(struct stress *stress, const struct model_block *block)
+{
+    return block->tenant == 0 ? NULL : &stress->model.tenants[block->tenant - 1];
+}
+
+/* Whether a slot's last block was freed, and its general pool and its stream still exist. */
+static bool may_place(struct stress *stress, const struct model_block *last)
+{
+    const struct model_tenant *tenant = tenant_of(stress, last);
+    return !last->is_live && tenant != NULL && tenant->handle != NULL &&
+           last->stream != MODEL_STREAMS && stress->streams[last->stream] == last->handle;
+}
+
+/* Places such a block where it was; its memory may be in use or gone meanwhile. */
+void operation_pool_place(struct stress *stress, const struct operation *operation)
+{
+    const struct model *model = &stress->model;
+    unsigned slot = operation->a;
+    for (unsigned i = 0; i < OPERATION_SLOTS && !may_place(stress, &model->blocks[slot]); i++)
+        slot = (slot + 1) % OPERATION_SLOTS;
+    const struct model_block last = model->blocks[slot];
+    bool is_too_much = stress->live_most != 0 &&
+                       model->requested_bytes.current + last.requested_bytes > stress->live_most;
+    if (!may_place(stress, &last) || is_too_much)
+        return;
+    const struct model_tenant *tenant = tenant_of(stress, &last);
+    void *address = (void *)(uintptr_t)last.address;
+    stress_enter(stress);
+    vmm_status status =
+        vmm_pool_place(tenant->handle, address, last.requested_bytes, stress->streams[last.stream]);
+    stress_leave(stress);
+    unsigned legal = STATUS_BIT(OK) | STATUS_BIT(ERR_INVALID_ARGUMENT);
+    if (stress_expect(stress, "vmm_pool_place", status, legal, STATUS_FAULTS))
+        block_note(stress, slot, last.stream, last.requested_bytes, tenant, address);
+}
+
 /* ---- Free ------------------------------------------------------------------------------------ */
 
 /* What is in a block, a last time: its own stream looks, or one that the cache knows to use it. */
@@ -237,6 +283,7 @@ void stress_block_give(struct stress *stress, struct model_block *block)
     bool needs_events = block->is_shared || block->may_borrow;
     unsigned faulty = needs_events ? STATUS_FAULTS : 0;
     block_last_read(stress, block);
+    stress_shared_give(stress, block);
     stress_pin_verify(stress, block);
     stress_list(stress, "%#" PRIx64, block->address);
     stress_enter(stress);

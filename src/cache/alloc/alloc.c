@@ -102,7 +102,7 @@ static vmm_status aligned_serve(struct vmm_cache *cache, void *context, void **o
     vmm_status status = VMM_OK;
     (void)vmm__lane_poll_locked(aligned->lane, UINT32_MAX);
     struct block *block =
-        vmm__lane_find_aligned_locked(aligned->heap, aligned->block_bytes, aligned->alignment);
+        vmm__heap_find_aligned(aligned->heap, aligned->block_bytes, aligned->alignment);
     if (block == NULL)
         status = vmm__grow_detached(cache, aligned->heap, aligned->block_bytes + padding, &block);
     if (status != VMM_OK)

@@ -21,9 +21,34 @@ struct resize {
 
 /* ---- In place ------------------------------------------------------------------------------ */
 
+/* In a trace the block is freed, and one of the new size is allocated. */
+static void size_record(const struct resize *resize)
+{
+    struct directory *directory = resize->heap->directory;
+    const struct block *block = resize->block;
+    struct recorder *recorder = atomic_load_explicit(&directory->recorder, memory_order_acquire);
+    bool is_same = block->address == resize->address && block->requested_bytes == resize->bytes;
+    char name[VMM_NAME_BYTES] = "";
+    struct trace_event event = { .kind = TRACE_ALLOC,
+                                 .address = block->address,
+                                 .bytes = resize->bytes,
+                                 .stream = (uint64_t)(uintptr_t)resize->lane->stream,
+                                 .pool = (uint64_t)(uintptr_t)resize->lane->pool->handle };
+    if (recorder == NULL || is_same)
+        return;
+    vmm__recorder_push_block(recorder, TRACE_FREE, resize->address);
+    vmm__recorder_push(recorder, event);
+    event.kind = TRACE_NAME;
+    if (block->is_named)
+        vmm__names_read(&directory->names, block->address, name);
+    if (block->is_named)
+        vmm__recorder_push_text(recorder, event, name);
+}
+
 /* The block has another size now. */
 static void size_note(const struct resize *resize, uint64_t before)
 {
+    size_record(resize);
     struct block *block = resize->block;
     struct counters *counters = &resize->lane->counters;
     struct totals *totals = &resize->lane->pool->totals;

@@ -33,7 +33,10 @@ vmm_status vmm__pools_init(struct vmm_cache *cache)
 {
     (void)snprintf(cache->pool.name, sizeof cache->pool.name, "default");
     cache->pool.account.name = cache->pool.name;
-    return pool_open(cache, &cache->pool, DEFAULT_TABLE_BITS);
+    vmm_status status = pool_open(cache, &cache->pool, DEFAULT_TABLE_BITS);
+    if (status == VMM_OK)
+        vmm__mutex_init(&cache->pools.list_lock);
+    return status;
 }
 
 void vmm__pools_close(struct vmm_cache *cache)
@@ -61,6 +64,27 @@ void vmm__pools_fini(struct vmm_cache *cache)
     }
     vmm__sleep_backup_end(&cache->pool);
     vmm__lane_table_fini(&cache->pool.table);
+    vmm__mutex_fini(&cache->pools.list_lock);
+}
+
+/* ---- The list ------------------------------------------------------------------------------ */
+
+static void list_insert(struct pools *pools, struct pool *pool)
+{
+    vmm__mutex_lock(&pools->list_lock);
+    pool->next = pools->first;
+    pools->first = pool;
+    vmm__mutex_unlock(&pools->list_lock);
+}
+
+static void list_remove(struct pools *pools, const struct pool *pool)
+{
+    struct pool **link = &pools->first;
+    while (*link != pool)
+        link = &(*link)->next;
+    vmm__mutex_lock(&pools->list_lock);
+    *link = pool->next;
+    vmm__mutex_unlock(&pools->list_lock);
 }
 
 /* ---- Create -------------------------------------------------------------------------------- */
@@ -136,8 +160,7 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
         return status;
     }
     options_take(pool, options, ++cache->pools.created);
-    pool->next = cache->pools.first;
-    cache->pools.first = pool;
+    list_insert(&cache->pools, pool);
     *out = pool->handle;
     return VMM_OK;
 }
@@ -295,6 +318,15 @@ static void pool_adopt(struct vmm_cache *cache, struct pool *pool)
     vmm__account_remove(&cache->vm, &pool->account, &cache->pool.account);
 }
 
+/* Frees a pool that is destroyed and was not retained, or no longer is. */
+static void pool_end(struct pool *pool)
+{
+    struct vmm_cache *cache = pool->cache;
+    pool_adopt(cache, pool);
+    list_remove(&cache->pools, pool);
+    pool_free(pool);
+}
+
 static bool any_leaves(const struct vmm_cache *cache)
 {
     bool leaves = cache->pool.is_leaving;
@@ -306,18 +338,13 @@ static bool any_leaves(const struct vmm_cache *cache)
 /* Ends the leave of all pools, and frees those that are destroyed. */
 static void pools_leave(struct vmm_cache *cache)
 {
-    struct pool **link = &cache->pools.first;
+    struct pool *next;
     cache->pool.is_leaving = false;
-    while (*link != NULL) {
-        struct pool *pool = *link;
+    for (struct pool *pool = cache->pools.first; pool != NULL; pool = next) {
+        next = pool->next;
         pool->is_leaving = false;
-        if (pool->handle != NULL) {
-            link = &pool->next;
-            continue;
-        }
-        *link = pool->next;
-        pool_adopt(cache, pool);
-        pool_free(pool);
+        if (pool->handle == NULL)
+            pool_end(pool);
     }
 }
 
@@ -422,12 +449,7 @@ static vmm_status destroy_locked(struct pool *pool, bool adopts)
     pool->account.least_bytes = 0;
     if (must_wait)
         return pool_leave(pool);
-    struct pool **link = &pool->cache->pools.first;
-    while (*link != pool)
-        link = &(*link)->next;
-    *link = pool->next;
-    pool_adopt(pool->cache, pool);
-    pool_free(pool);
+    pool_end(pool);
     return VMM_OK;
 }
 

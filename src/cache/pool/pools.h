@@ -13,6 +13,7 @@
 #ifndef VMM_CACHE_POOL_POOLS_H
 #define VMM_CACHE_POOL_POOLS_H
 
+#include "base/mutex.h"
 #include "lane/lanes.h"
 
 struct vmm_cache;
@@ -20,6 +21,8 @@ struct vmm_cache;
 struct pools {
     struct pool *first; /* linked by next */
     uint64_t created;
+    struct mutex
+        list_lock; /* held when the list changes: so a thread may read it with this lock alone */
 };
 
 /* Opens and closes the default pool of a cache. ERR_HOST_OOM. */

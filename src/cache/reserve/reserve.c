@@ -115,9 +115,25 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
+/* A unit with memory is a block of a trace. */
+static void unit_record(struct vmm_cache *cache, const struct reserved *block, enum trace_kind kind,
+                        const struct chunk *chunk)
+{
+    struct recorder *recorder =
+        atomic_load_explicit(&cache->directory.recorder, memory_order_acquire);
+    struct trace_event event = { .kind = kind,
+                                 .address = vmm__chunk_address(&cache->vm, chunk),
+                                 .bytes = vmm__chunk_bytes(&cache->vm, chunk),
+                                 .stream = (uint64_t)(uintptr_t)block->lane->stream,
+                                 .pool = (uint64_t)(uintptr_t)block->lane->pool->handle };
+    if (recorder != NULL && !block->is_freed)
+        vmm__recorder_push(recorder, event);
+}
+
 void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block, vmm_change_kind kind,
                         const struct chunk *chunk)
 {
+    unit_record(cache, block, kind == VMM_CHANGE_MAP ? TRACE_ALLOC : TRACE_FREE, chunk);
     vmm__listener_call(&block->lane->large, kind, vmm__chunk_address(&cache->vm, chunk),
                        vmm__chunk_bytes(&cache->vm, chunk));
 }
@@ -195,6 +211,12 @@ static void block_uncount(struct vmm_cache *cache, struct reserved *block)
 {
     struct lane *lane = block->lane;
     uint64_t bytes = block->committed_granules << cache->vm.arena.granule_shift;
+    uint64_t limit = block->first + block->granules;
+    for (uint64_t at = block->first; at < limit;) {
+        const struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
+        if (chunk != NULL && chunk->state == CHUNK_HELD)
+            unit_record(cache, block, TRACE_FREE, chunk);
+    }
     vmm__map_remove(&cache->reserves.map, &block->node);
     vmm__names_drop(&cache->directory.names, block->node.key);
     block->is_freed = true;

@@ -84,7 +84,7 @@ void vmm__reserved_discard(struct vmm_cache *cache, struct reserved *block, uint
 struct chunk *vmm__reserved_chunk(const struct vmm_cache *cache, uint64_t granule, uint64_t limit,
                                   uint64_t *end);
 
-/* Reports memory of a block to the listener. */
+/* Reports memory of a block to the listener and the recorder. */
 void vmm__reserved_tell(struct vmm_cache *cache, const struct reserved *block, vmm_change_kind kind,
                         const struct chunk *chunk);
 

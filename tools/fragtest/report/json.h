@@ -11,7 +11,4 @@
 /* False: the file could not be written. */
 bool json_write(FILE *out, const char *machine, const struct result *results, unsigned count);
 
-/* Writes a string with its quotes. Bytes that are no UTF-8 become U+FFFD. */
-void json_string_write(FILE *out, const char *string);
-
 #endif

@@ -1,9 +1,9 @@
 /* Tenants that took turns: see turns_show.h. */
 #include "fragtest/report/turns_show.h"
 
-#include "fragtest/report/json.h"
 #include "fragtest/report/sizes.h"
 #include "fragtest/report/wrap.h"
+#include "text/json_string.h"
 
 #include <inttypes.h>
 

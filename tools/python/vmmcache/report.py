@@ -10,7 +10,7 @@ import os
 import sys
 import zlib
 
-from . import _file, report_pack, report_snapshot, report_trace, report_what_if
+from . import _file, report_pack, report_perfetto, report_snapshot, report_trace, report_what_if
 from .report_recording import Recording, ReportError
 
 BAD_INPUT = 2
@@ -20,11 +20,12 @@ _ENDINGS = (".gz", ".trace", ".txt", ".pickle", ".pkl", ".json")
 
 def main(arguments=None) -> int:
     """The command vmmcache-report. Returns its exit status: 0, or 2 after one line on stderr."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if not options.output and not options.perfetto:
+        parser.error("one of -o and --perfetto is required")
     try:
-        recording = read(options.input, options.device)
-        what_if = report_what_if.run(recording, options.fragtest) if options.fragtest else None
-        _file.write(options.output, report_pack.page(recording, what_if, _version()))
+        _write(options, read(options.input, options.device))
     except ReportError as error:
         return _refuse(str(error))
     except OSError as error:
@@ -32,6 +33,14 @@ def main(arguments=None) -> int:
     except MemoryError:
         return _refuse(f"{options.input}: out of host memory")
     return 0
+
+
+def _write(options, recording: Recording) -> None:
+    if options.perfetto:
+        report_perfetto.write(recording, options.perfetto)
+    if options.output:
+        what_if = report_what_if.run(recording, options.fragtest) if options.fragtest else None
+        _file.write(options.output, report_pack.page(recording, what_if, _version()))
 
 
 def read(path: str, device=None) -> Recording:
@@ -84,7 +93,9 @@ def _refuse(what: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="vmmcache-report", description=__doc__)
     parser.add_argument("input", metavar="trace|snapshot", help="a trace, text or gzip; a snapshot, pickle or JSON")
-    parser.add_argument("-o", "--output", required=True, metavar="PAGE.html", help="the page to write")
+    parser.add_argument("-o", "--output", metavar="PAGE.html", help="the page to write")
+    parser.add_argument("--perfetto", metavar="TRACE.json",
+                        help="write a trace for Perfetto and chrome://tracing; .json.gz is compressed")
     parser.add_argument("--device", type=int, help="which device of a snapshot (default: the one with the most memory)")
     parser.add_argument("--fragtest", metavar="PATH",
                         help="the program fragtest: adds what other policies and settings would have reserved")

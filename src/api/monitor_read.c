@@ -1,0 +1,231 @@
+/*
+ * Reads a cache without its locks: see monitor.h.
+ *
+ * Statistics of the cache are atomic. What a lane has not flushed yet, and what the grow lock guards, is not: there
+ * peek() reads aligned words that another thread may be writing. The processors that the library supports do not tear
+ * them, so a value is that of some moment. No decision depends on one.
+ */
+#include "api/monitor.h"
+#include "base/arith.h"
+#include "driver/driver.h"
+
+#include <string.h>
+
+enum { POOLS_MOST = 256, LANES_MOST = 1024, TRIES = 3 };
+
+/* ThreadSanitizer must not see these reads. */
+#define UNSEEN __attribute__((noinline, no_sanitize("thread")))
+
+static UNSEEN uint64_t peek(const uint64_t *value)
+{
+    return *(const volatile uint64_t *)value;
+}
+
+static UNSEEN const struct pool *peek_pool(const struct lane *lane)
+{
+    return *(struct pool *const volatile *)&lane->pool;
+}
+
+static UNSEEN uint32_t peek_phase(const struct pool *pool)
+{
+    return (uint32_t) * (const volatile vmm_pool_phase *)&pool->phase;
+}
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+static void stats_add(struct monitor_memory *to, const struct totals *totals,
+                      const struct atomic_stat *reserved, const struct atomic_stat *chunks)
+{
+    vmm_stat active = vmm__stat_read(&totals->active_bytes);
+    vmm_stat allocations = vmm__stat_read(&totals->allocations);
+    vmm_stat bytes = vmm__stat_read(reserved);
+    to->requested_bytes += vmm__stat_now(&totals->requested_bytes);
+    to->allocated_bytes += vmm__stat_now(&totals->allocated_bytes);
+    to->active_bytes += active.current;
+    to->active_peak_bytes = active.peak;
+    to->blocks += allocations.current;
+    to->allocations += allocations.allocated;
+    to->reserved_bytes = bytes.current;
+    to->reserved_peak_bytes = bytes.peak;
+    to->chunks = vmm__stat_now(chunks);
+}
+
+/* Adds what a lane has not flushed. */
+static void lane_add(struct monitor_memory *to, const struct lane *lane)
+{
+    const struct counters *counters = &lane->counters;
+    uint64_t allocated = peek(&counters->allocated_bytes.current);
+    to->requested_bytes +=
+        peek(&counters->requested_bytes.current) - peek(&counters->requested_bytes.flushed);
+    to->allocated_bytes += allocated - peek(&counters->allocated_bytes.flushed);
+    to->active_bytes +=
+        allocated + peek(&counters->waiting_bytes) - peek(&counters->active_flushed_bytes);
+    to->blocks += peek(&counters->allocations.current) - peek(&counters->allocations.flushed);
+    to->allocations += peek(&counters->allocations.taken);
+}
+
+/* A sum of values of different moments may be below zero. */
+static uint64_t at_least_zero(uint64_t value)
+{
+    return (int64_t)value < 0 ? 0 : value;
+}
+
+static void memory_finish(struct monitor_memory *memory)
+{
+    memory->requested_bytes = at_least_zero(memory->requested_bytes);
+    memory->allocated_bytes = at_least_zero(memory->allocated_bytes);
+    memory->active_bytes = at_least_zero(memory->active_bytes);
+    memory->active_peak_bytes = vmm__max(memory->active_peak_bytes, memory->active_bytes);
+    memory->blocks = at_least_zero(memory->blocks);
+    memory->allocations = vmm__max(memory->allocations, memory->blocks);
+    memory->frees = memory->allocations - memory->blocks;
+}
+
+/* ---- Records -------------------------------------------------------------------------------- */
+
+/* The records of one cache. */
+struct records {
+    struct monitor_cache *cache;
+    struct monitor_pool *pools;
+    struct monitor_lane *lanes;
+    const struct pool *sources[POOLS_MOST]; /* of the pools */
+    uint64_t pools_most;
+    uint64_t lanes_most;
+};
+
+static void pool_read(struct records *records, const struct pool *pool)
+{
+    struct monitor_cache *cache = records->cache;
+    if (cache->pools == records->pools_most) {
+        cache->pools_omitted++;
+        return;
+    }
+    struct monitor_pool *record = &records->pools[cache->pools];
+    *record = (struct monitor_pool){ .is_graph = pool->kind == VMM_POOL_GRAPH,
+                                     .phase = peek_phase(pool),
+                                     .uses = peek(&pool->uses) };
+    memcpy(record->name, pool->name, sizeof pool->name);
+    stats_add(&record->memory, &pool->totals, &pool->account.reserved_bytes, &pool->account.chunks);
+    record->memory.limbo_bytes =
+        atomic_load_explicit(&pool->account.limbo_bytes, memory_order_relaxed);
+    record->memory.limit_bytes = peek(&pool->account.limit_bytes);
+    records->sources[cache->pools++] = pool;
+}
+
+/* The number of the lane's pool; that of no pool if it was omitted. A lane whose pool has just been destroyed is the
+ * default pool's. */
+static uint32_t pool_number(const struct records *records, const struct pool *pool)
+{
+    uint32_t number = 0;
+    while (number < records->cache->pools && records->sources[number] != pool)
+        number++;
+    bool is_gone = number == records->cache->pools && records->cache->pools_omitted == 0;
+    return is_gone ? 0 : number;
+}
+
+static void lane_read(struct records *records, const struct lane *lane)
+{
+    struct monitor_cache *cache = records->cache;
+    uint32_t pool = pool_number(records, peek_pool(lane));
+    lane_add(&cache->memory, lane);
+    if (pool < cache->pools)
+        lane_add(&records->pools[pool].memory, lane);
+    struct monitor_lane record = {
+        .stream = (uint64_t)(uintptr_t)atomic_load_explicit(&lane->stream, memory_order_relaxed),
+        .pool = pool,
+        .is_stale = vmm__timeline_is_stale(&lane->timeline),
+        .allocated_bytes = peek(&lane->counters.allocated_bytes.current),
+        .waiting_bytes = peek(&lane->counters.waiting_bytes),
+        .reserved_bytes = peek(&lane->large.bytes) + peek(&lane->small.bytes),
+        .blocks = peek(&lane->counters.allocations.current),
+    };
+    bool has_memory = record.allocated_bytes + record.waiting_bytes + record.reserved_bytes > 0;
+    cache->streams++;
+    if (has_memory && pool < cache->pools && cache->lanes < records->lanes_most)
+        records->lanes[cache->lanes++] = record;
+    else if (has_memory)
+        cache->lanes_omitted++;
+}
+
+static void driver_read(struct monitor_cache *record, const struct driver *driver)
+{
+    (void)snprintf(record->driver, sizeof record->driver, "%s", driver->ops->name);
+    memcpy(record->device_name, driver->device_name, sizeof record->device_name);
+    record->device_bytes = driver->total_bytes;
+    record->stalls = atomic_load_explicit(&driver->stalls, memory_order_relaxed);
+    record->stream_waits = vmm__driver_calls(driver, DRIVER_CALL_stream_wait);
+    record->create_calls = vmm__driver_calls(driver, DRIVER_CALL_create);
+    record->map_calls = vmm__driver_calls(driver, DRIVER_CALL_map);
+    record->access_calls = vmm__driver_calls(driver, DRIVER_CALL_access);
+    record->unmap_calls = vmm__driver_calls(driver, DRIVER_CALL_unmap);
+    record->release_calls = vmm__driver_calls(driver, DRIVER_CALL_release);
+    for (int call = 0; call < DRIVER_CALL_COUNT; call++)
+        record->driver_calls += vmm__driver_calls(driver, (enum driver_call)call);
+    record->driver_ns = vmm__driver_clock_ns(driver);
+}
+
+static void cache_read(const struct vmm_cache *cache, struct monitor_cache *record)
+{
+    *record = (struct monitor_cache){ .serial = cache->monitor_serial,
+                                      .device = (uint64_t)cache->device };
+    driver_read(record, cache->driver);
+    stats_add(&record->memory, &cache->totals, &cache->vm.reserved_bytes, &cache->vm.chunks);
+    record->memory.limbo_bytes = atomic_load_explicit(&cache->vm.limbo_bytes, memory_order_relaxed);
+    record->memory.limit_bytes = peek(&cache->vm.limit_bytes);
+    record->asleep_bytes = peek(&cache->vm.asleep_bytes);
+    record->places = peek(&cache->vm.places);
+    record->view_bytes = peek(&cache->vm.place_bytes);
+    record->stitches = peek(&cache->view_stats.stitches);
+    record->evictions = peek(&cache->view_stats.evictions);
+    record->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
+    record->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
+    record->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);
+    record->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
+}
+
+/* ---- All ------------------------------------------------------------------------------------ */
+
+static void records_read(struct vmm_cache *cache, struct records *records, size_t room)
+{
+    cache_read(cache, records->cache);
+    pool_read(records, &cache->pool);
+    for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        pool_read(records, pool);
+    records->lanes = (struct monitor_lane *)(void *)(records->pools + records->cache->pools);
+    room -= records->cache->pools * sizeof *records->pools;
+    records->lanes_most = vmm__min(LANES_MOST, room / sizeof *records->lanes);
+    for (const struct lane *lane = cache->lanes.first; lane != NULL; lane = lane->next)
+        lane_read(records, lane);
+    memory_finish(&records->cache->memory);
+    for (uint32_t i = 0; i < records->cache->pools; i++)
+        memory_finish(&records->pools[i].memory);
+}
+
+/* Allocations and frees that were flushed: rises with each flush of a lane that had changed. */
+static uint64_t flushed(const struct vmm_cache *cache)
+{
+    return 2 * atomic_load(&cache->totals.allocations.allocated) -
+           atomic_load(&cache->totals.allocations.current);
+}
+
+/* A flush meanwhile moves counts from a lane to the totals, so that they are missing or count twice: reads again. With
+ * many threads a flush moves little. */
+char *vmm__monitor_read(struct vmm_cache *cache, char *at, size_t room)
+{
+    struct records records;
+    if (room < sizeof *records.cache + sizeof *records.pools)
+        return NULL;
+    room -= sizeof *records.cache;
+    records.cache = (struct monitor_cache *)(void *)at;
+    records.pools = (struct monitor_pool *)(void *)(records.cache + 1);
+    records.pools_most = vmm__min(POOLS_MOST, room / sizeof *records.pools);
+    vmm__mutex_lock(&cache->pools.list_lock);
+    uint64_t before;
+    int tries = TRIES;
+    do {
+        before = flushed(cache);
+        records_read(cache, &records, room);
+    } while (flushed(cache) != before && --tries > 0);
+    vmm__mutex_unlock(&cache->pools.list_lock);
+    return (char *)(records.lanes + records.cache->lanes);
+}

@@ -1,0 +1,235 @@
+/* What the monitor publishes is what vmm_stats_get() says, and reading it takes no lock and changes nothing. */
+#define _GNU_SOURCE
+#include "support/cache_support.h"
+#include "support/pool_support.h"
+
+#include "api/monitor.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* The records of the cache, read with room for so many bytes. */
+struct view {
+    const struct monitor_cache *cache;
+    const struct monitor_pool *pools;
+    const struct monitor_lane *lanes;
+    char *end;
+};
+
+static uint64_t buffer[MONITOR_MOST_BYTES / sizeof(uint64_t)];
+
+static struct view view_read(vmm_cache *cache, size_t room)
+{
+    struct view view = { .cache = (const struct monitor_cache *)(void *)buffer };
+    memset(buffer, 0xEE, sizeof buffer);
+    view.end = vmm__monitor_read(cache, (char *)buffer, room);
+    if (view.end == NULL)
+        return view;
+    view.pools = (const struct monitor_pool *)(const void *)(view.cache + 1);
+    view.lanes = (const struct monitor_lane *)(const void *)(view.pools + view.cache->pools);
+    assert_ptr_equal(view.end, view.lanes + view.cache->lanes);
+    assert_true(view.end <= (char *)buffer + room);
+    return view;
+}
+
+static void memory_compare(const struct monitor_memory *memory, const vmm_stats *stats)
+{
+    assert_int_equal(memory->requested_bytes, stats->requested_bytes.current);
+    assert_int_equal(memory->allocated_bytes, stats->allocated_bytes.current);
+    assert_int_equal(memory->active_bytes, stats->active_bytes.current);
+    assert_int_equal(memory->reserved_bytes, stats->reserved_bytes.current);
+    assert_int_equal(memory->reserved_peak_bytes, stats->reserved_bytes.peak);
+    assert_int_equal(memory->limbo_bytes, stats->limbo_bytes);
+    assert_int_equal(memory->limit_bytes, stats->limit_bytes);
+    assert_int_equal(memory->blocks, stats->allocations.current);
+    assert_int_equal(memory->chunks, stats->chunks.current);
+    assert_int_equal(memory->allocations, stats->allocations.allocated);
+    assert_int_equal(memory->frees, stats->allocations.freed);
+}
+
+/* The statistics are read last, because they flush what the monitor must find unflushed. */
+static void cache_compare(struct cache_test *test)
+{
+    struct view view = view_read(test->cache, sizeof buffer);
+    vmm_stats stats = cache_stats(test);
+    memory_compare(&view.cache->memory, &stats);
+    assert_int_equal(view.cache->streams, stats.streams);
+    assert_int_equal(view.cache->places, stats.places);
+    assert_int_equal(view.cache->view_bytes, stats.view_bytes);
+    assert_int_equal(view.cache->stitches, stats.stitches);
+    assert_int_equal(view.cache->retries, stats.retries);
+    assert_int_equal(view.cache->ooms, stats.ooms);
+    assert_int_equal(view.cache->create_calls, stats.create_calls);
+    assert_int_equal(view.cache->map_calls, stats.map_calls);
+    assert_true(view.cache->driver_calls >= stats.create_calls + stats.map_calls);
+    assert_int_equal(view.cache->stalls, stats.stalls);
+}
+
+CACHE_TEST(figures_are_those_of_the_statistics)
+{
+    enum { SLOTS = 100, ROUNDS = 5000 };
+    void *slots[SLOTS] = { NULL };
+    uint64_t seed = 3;
+    cache_compare(test);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        void **slot = &slots[random_next(&seed) % SLOTS];
+        if (*slot != NULL) {
+            block_free(test, *slot);
+            *slot = NULL;
+        } else {
+            (void)!vmm_alloc(test->cache, random_bytes(&seed, 4 * MIB),
+                             test->streams[random_next(&seed) % CACHE_STREAMS], slot);
+        }
+        if (round % 50 == 0)
+            cache_compare(test);
+    }
+    for (unsigned i = 0; i < SLOTS; i++)
+        assert_ok(vmm_free(test->cache, slots[i]));
+    (void)cache_trim(test, 0);
+    cache_compare(test);
+}
+
+CACHE_TEST(device_and_driver_are_named)
+{
+    struct view view = view_read(test->cache, sizeof buffer);
+    assert_string_equal(view.cache->driver, test->driver->ops->name);
+    assert_string_equal(view.cache->device_name, test->driver->device_name);
+    assert_int_equal(view.cache->device_bytes, test->driver->total_bytes);
+    assert_int_equal(view.cache->pools, 1);
+    assert_string_equal(view.pools[0].name, "default");
+}
+
+CACHE_TEST(pools_have_figures_of_their_own)
+{
+    vmm_pool *pool = NULL;
+    void *block = NULL;
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_stats stats = VMM_STATS_INIT;
+    options.name = "weights";
+    options.limit_bytes = 64 * MIB;
+    assert_ok(vmm_pool_create(test->cache, &options, &pool));
+    assert_ok(vmm_alloc_from(pool, 5 * MIB, test->streams[1], &block));
+    void *other = block_alloc(test, 3 * MIB, 0);
+    struct view view = view_read(test->cache, sizeof buffer);
+    assert_int_equal(view.cache->pools, 2);
+    assert_string_equal(view.pools[1].name, "weights");
+    assert_int_equal(view.pools[1].is_graph, 0);
+    assert_int_equal(view.pools[1].phase, VMM_POOL_AWAKE);
+    assert_ok(vmm_pool_stats_get(pool, &stats));
+    memory_compare(&view.pools[1].memory, &stats);
+    assert_ok(vmm_pool_stats_get(vmm_cache_pool(test->cache), &stats));
+    memory_compare(&view.pools[0].memory, &stats);
+    block_free(test, other);
+    assert_ok(vmm_free(test->cache, block));
+    assert_ok(vmm_pool_destroy(pool, 0));
+    assert_int_equal(view_read(test->cache, sizeof buffer).cache->pools, 1);
+}
+
+CACHE_TEST(streams_show_what_they_have)
+{
+    void *block = block_alloc(test, 3 * MIB, 1);
+    void *freed = block_alloc(test, 2 * MIB, 2);
+    block_free(test, freed);
+    struct view view = view_read(test->cache, sizeof buffer);
+    assert_int_equal(view.cache->lanes, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        const struct monitor_lane *lane = &view.lanes[i];
+        bool is_first = lane->stream == (uintptr_t)test->streams[1];
+        assert_true(is_first || lane->stream == (uintptr_t)test->streams[2]);
+        assert_int_equal(lane->blocks, is_first ? 1 : 0);
+        assert_true(lane->allocated_bytes >= (is_first ? 3 * MIB : 0));
+        assert_true(lane->reserved_bytes >= (is_first ? 3 * MIB : 2 * MIB));
+        assert_int_equal(lane->pool, 0);
+    }
+    block_free(test, block);
+}
+
+/* What does not fit is counted, and nothing is written beyond the room. */
+CACHE_TEST(records_that_do_not_fit_are_counted)
+{
+    enum { POOLS = 4 };
+    vmm_pool *pools[POOLS];
+    void *block = block_alloc(test, MIB, 0);
+    for (unsigned i = 0; i < POOLS; i++)
+        assert_ok(vmm_pool_create(test->cache, NULL, &pools[i]));
+    assert_null(view_read(test->cache, sizeof(struct monitor_cache)).end);
+    size_t whole = sizeof(struct monitor_cache) + (POOLS + 1) * sizeof(struct monitor_pool) +
+                   sizeof(struct monitor_lane);
+    for (size_t room = sizeof(struct monitor_cache) + sizeof(struct monitor_pool); room <= whole;
+         room += sizeof(uint64_t)) {
+        struct view view = view_read(test->cache, room);
+        assert_non_null(view.end);
+        assert_int_equal(view.cache->pools + view.cache->pools_omitted, POOLS + 1);
+        assert_int_equal(view.cache->lanes + view.cache->lanes_omitted, 1);
+        assert_true(((char *)buffer)[room] == (char)0xEE);
+        assert_true(view.cache->memory.allocated_bytes >= MIB);
+    }
+    assert_int_equal(view_read(test->cache, whole).cache->lanes_omitted, 0);
+    for (unsigned i = 0; i < POOLS; i++)
+        assert_ok(vmm_pool_destroy(pools[i], 0));
+    block_free(test, block);
+}
+
+/* ---- While threads work --------------------------------------------------------------------- */
+
+enum { THREADS = 4, PAIRS = 20000 };
+
+struct busy {
+    struct cache_test *test;
+    unsigned number;
+};
+
+static void *busy_main(void *context)
+{
+    const struct busy *busy = context;
+    uint64_t seed = busy->number + 1;
+    for (unsigned i = 0; i < PAIRS; i++) {
+        void *block;
+        vmm_pool *pool;
+        vmm_stream stream = busy->test->streams[busy->number % CACHE_STREAMS];
+        assert_ok(vmm_alloc(busy->test->cache, random_bytes(&seed, MIB), stream, &block));
+        assert_ok(vmm_free(busy->test->cache, block));
+        if (i % 1000 != 0)
+            continue;
+        assert_ok(vmm_pool_create(busy->test->cache, NULL, &pool));
+        assert_ok(vmm_alloc_from(pool, MIB, stream, &block));
+        assert_ok(vmm_pool_destroy(pool, 1));
+        assert_ok(vmm_free(busy->test->cache, block));
+    }
+    return NULL;
+}
+
+CACHE_TEST(figures_stay_plausible_while_threads_work)
+{
+    pthread_t threads[THREADS];
+    struct busy busy[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) {
+        busy[i] = (struct busy){ test, i };
+        assert_int_equal(pthread_create(&threads[i], NULL, busy_main, &busy[i]), 0);
+    }
+    for (unsigned round = 0; round < 2000; round++) {
+        struct view view = view_read(test->cache, sizeof buffer);
+        assert_true(view.cache->memory.reserved_bytes <= CACHE_LIMIT);
+        assert_true(view.cache->memory.allocated_bytes <= 2 * (uint64_t)CACHE_LIMIT);
+        assert_true(view.cache->memory.frees <= view.cache->memory.allocations);
+        assert_true(view.cache->pools <= THREADS + 1);
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    cache_compare(test);
+}
+
+/* A thread that holds the grow lock, as one does that waits for the device. */
+CACHE_TEST(reading_waits_for_no_lock_of_the_cache)
+{
+    void *block = block_alloc(test, 3 * MIB, 0);
+    vmm__fair_lock(&test->cache->grow_lock);
+    vmm__cache_lanes_lock(test->cache, NULL);
+    struct view view = view_read(test->cache, sizeof buffer);
+    vmm__cache_lanes_unlock(test->cache, NULL);
+    vmm__fair_unlock(&test->cache->grow_lock);
+    assert_int_equal(view.cache->memory.blocks, 1);
+    block_free(test, block);
+}
+
+CACHE_MAIN()

@@ -1,0 +1,174 @@
+/* The texts for people and programs, of a known process. */
+#define _GNU_SOURCE
+#include "segment_support.h"
+
+#include "vmmtop/export.h"
+#include "vmmtop/options.h"
+#include "vmmtop/table.h"
+
+#include <stdlib.h>
+
+static struct process process;
+static struct processes processes = { .folder = "/folder", .items = &process, .count = 1 };
+static char *text;
+
+static int process_make(void **state)
+{
+    struct sample sample = sample_make();
+    struct snapshot_error error;
+    (void)state;
+    process = (struct process){ .pid = 42, .age_seconds = 0.25 };
+    (void)snapshot_make(&process.now, &sample, sizeof sample, &error);
+    sample.head.time_ns -= 2000000000;
+    sample.first.memory.allocations -= 500;
+    sample.first.driver_ns -= 1000000000;
+    sample_seal(&sample);
+    return snapshot_make(&process.before, &sample, sizeof sample, &error) != SNAPSHOT_OK;
+}
+
+static int process_end(void **state)
+{
+    (void)state;
+    free(text);
+    text = NULL;
+    snapshot_free(&process.now);
+    snapshot_free(&process.before);
+    return 0;
+}
+
+#define EXPORT_TEST(name) TEST_BETWEEN(name, process_make, process_end)
+
+/* Collects what is written. */
+#define WRITTEN(call)                                                                              \
+    do {                                                                                           \
+        size_t bytes;                                                                              \
+        free(text);                                                                                \
+        FILE *out = open_memstream(&text, &bytes);                                                 \
+        assert_non_null(out);                                                                      \
+        call;                                                                                      \
+        assert_int_equal(fclose(out), 0);                                                          \
+    } while (0)
+
+static void assert_contains(const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("no \"%s\" in:\n%s", part, text);
+}
+
+EXPORT_TEST(the_table_has_a_line_for_each_cache)
+{
+    WRITTEN(table_write_all(out, &processes));
+    assert_contains("#     PID PROGRAM");
+    assert_contains(
+        ">      42 a \"program\"       0 sim    64.0 MiB   40.0 MiB   16.0 MiB          -"
+        "       0      250        0    50%     0\n");
+    assert_contains("      0        0        0     0%     0\n");
+    processes.count = 0;
+    WRITTEN(table_write_all(out, &processes));
+    assert_contains("No process publishes in /folder. Start one with VMM_MONITOR=1.");
+    processes.count = 1;
+    process.age_seconds = 4;
+    WRITTEN(table_write_all(out, &processes));
+    assert_contains("  silent\n");
+}
+
+EXPORT_TEST(one_process_shows_pools_and_streams)
+{
+    WRITTEN(table_write_process(out, &process));
+    assert_contains("#42 a \"program\"   libvmmcache 0.2.0   published 0.2 s ago\n");
+    assert_contains("cache 1: simulated H200, sim 0\n");
+    assert_contains("allocations 1000 (250/s)");
+    assert_contains("driver time 1.500 s");
+    assert_contains("# POOL ");
+    const char *most = strstr(text, "  0x2000 ");
+    const char *least = strstr(text, "  default    ");
+    assert_true(most != NULL && least != NULL);
+    assert_true(most < strrchr(text, 'x')); /* the stream with most memory is first */
+}
+
+EXPORT_TEST(json_has_every_value)
+{
+    WRITTEN(export_json(out, &processes));
+    assert_int_equal(strncmp(text, "{\"vmmtop\":\"", 11), 0);
+    assert_contains("\"program\":\"a \\\"program\\\"\",");
+    assert_contains("\"name\":\"weights\\\\\xC3\xA4\\ufffd\"");
+#define HAS_VALUE(name, unit, kind, help) assert_contains("\"" #name "\":");
+    MONITOR_MEMORY_MAP(HAS_VALUE)
+    MONITOR_CACHE_MAP(HAS_VALUE)
+    MONITOR_LANE_MAP(HAS_VALUE)
+    assert_contains("\"refused\":[],\"removed\":0,\"not_readable\":0}\n");
+}
+
+EXPORT_TEST(prometheus_has_every_value)
+{
+    WRITTEN(export_prometheus(out, &processes));
+    assert_contains("# TYPE vmmcache_reserved_bytes gauge\n"
+                    "vmmcache_reserved_bytes{pid=\"42\",segment=\"0\",cache=\"1\","
+                    "program=\"a \\\"program\\\"\",device=\"0\"} 67108864\n");
+    assert_contains("# TYPE vmmcache_allocations_total counter\n");
+    assert_contains("vmmcache_driver_seconds_total{");
+    assert_contains("} 1.500000000\n");
+    assert_contains("vmmcache_pool_limit_bytes{");
+    assert_contains("stream=\"0x2000\",number=\"2\",pool=\"default\"} 3145728\n");
+    assert_contains("vmmcache_published_age_seconds{");
+    assert_contains("vmmcache_refused_segments 0\n");
+}
+
+/* ---- Options --------------------------------------------------------------------------------- */
+
+static bool options_of(struct vmmtop_options *options, struct vmmtop_error *error, const char *line)
+{
+    static char words[256];
+    char *arguments[16] = { "vmmtop" };
+    int count = 1;
+    (void)snprintf(words, sizeof words, "%s", line);
+    for (char *word = strtok(words, " "); word != NULL; word = strtok(NULL, " "))
+        arguments[count++] = word;
+    return vmmtop_options_parse(count, arguments, options, error);
+}
+
+static void options_refuse(const char *line, const char *why)
+{
+    struct vmmtop_options options;
+    struct vmmtop_error error;
+    assert_false(options_of(&options, &error, line));
+    assert_string_equal(error.text, why);
+}
+
+TEST(options_are_parsed)
+{
+    struct vmmtop_options options;
+    struct vmmtop_error error;
+    (void)unsetenv("VMM_MONITOR");
+    assert_true(options_of(&options, &error, ""));
+    assert_int_equal(options.mode, MODE_SCREEN);
+    assert_string_equal(options.folder, MONITOR_DIRECTORY);
+    assert_int_equal(options.period_ms, 1000);
+    assert_true(options_of(&options, &error, "--json 17 --dir /a --seconds 3"));
+    assert_int_equal(options.mode, MODE_JSON);
+    assert_int_equal(options.pid, 17);
+    assert_string_equal(options.folder, "/a");
+    assert_int_equal(options.period_ms, 3000);
+    assert_true(options_of(&options, &error, "--prometheus :9400"));
+    assert_int_equal(options.mode, MODE_PROMETHEUS);
+    assert_string_equal(options.address, ":9400");
+    assert_true(options_of(&options, &error, "-h"));
+    assert_int_equal(options.mode, MODE_HELP);
+    assert_int_equal(setenv("VMM_MONITOR", "/b", 1), 0);
+    assert_true(options_of(&options, &error, "--once"));
+    assert_string_equal(options.folder, "/b");
+    (void)unsetenv("VMM_MONITOR");
+}
+
+TEST(wrong_options_are_named)
+{
+    options_refuse("--fast", "unknown option \"--fast\"");
+    options_refuse("--seconds 0", "--seconds takes a number from 1 to 3600, not \"0\"");
+    options_refuse("--seconds 1x", "--seconds takes a number from 1 to 3600, not \"1x\"");
+    options_refuse("--dir", "a value is missing after \"--dir\"");
+    options_refuse("--json --once",
+                   "only one of --once, --json and --prometheus, not also \"--once\"");
+    options_refuse("-- -5", "not the number of a process: \"-5\"");
+    options_refuse("x", "not the number of a process: \"x\"");
+    options_refuse("5 6", "only one process can be named, not also \"6\"");
+}

@@ -1,0 +1,92 @@
+"""vmmtop as scripts use it: --json and --once, stale files, exit statuses."""
+import os
+import unittest
+
+from support import MIB, TopTest
+
+
+class Program(TopTest):
+    def test_nothing_publishes(self):
+        self.assertIn("No process publishes in", self.top("--once"))
+        self.assertEqual(self.read()["processes"], [])
+        self.assertIn("process 1 does not publish", self.top("--once", "1", code=1))
+
+    def test_json_shows_what_the_process_did(self):
+        worker = self.worker()
+        worker.do("pool weights", "alloc 0 3145728 1", "alloc 1 5242880 2", "alloc 0 1000 1", "free")
+        cache = self.cache_when(lambda found: found["allocations"] == 3 and found["frees"] == 1)
+        self.assertEqual(cache["driver"], os.environ["VMM_DRIVER"])
+        self.assertEqual(cache["requested_bytes"], 5 * MIB + 1000)
+        self.assertEqual(cache["blocks"], 2)
+        self.assertGreaterEqual(cache["reserved_bytes"], 8 * MIB)
+        self.assertGreater(cache["driver_calls"], 0)
+        pools = {pool["name"]: pool for pool in cache["pools"]}
+        self.assertEqual(set(pools), {"default", "weights"})
+        self.assertEqual(pools["weights"]["requested_bytes"], 5 * MIB)
+        self.assertEqual(pools["default"]["requested_bytes"], 1000)
+        streams = {stream["stream"]: stream for stream in cache["by_stream"]}
+        self.assertEqual(streams["0x20"]["pool"], "weights")
+        self.assertEqual(streams["0x20"]["allocated_bytes"], 5 * MIB)
+        self.assertGreaterEqual(streams["0x10"]["reserved_bytes"], 3 * MIB)
+
+    def test_process_is_named(self):
+        worker = self.worker()
+        process, = self.read(str(worker.pid))["processes"]
+        self.assertEqual(process["pid"], worker.pid)
+        self.assertEqual(process["program"], "vmmtop_worker")
+        self.assertLess(process["age_seconds"], 5)
+
+    def test_once_shows_all_or_one(self):
+        worker = self.worker()
+        other = self.worker()
+        worker.do("cache", "pool weights")
+        text = self.top("--once")
+        self.assertEqual(text.count("%8d vmmtop_worker" % worker.pid), 2)
+        self.assertEqual(text.count("%8d vmmtop_worker" % other.pid), 1)
+        text = self.top("--once", str(worker.pid))
+        self.assertIn("%d vmmtop_worker   libvmmcache" % worker.pid, text)
+        self.assertIn(" weights ", text)
+        self.assertNotIn(str(other.pid), text)
+
+    def test_rates_count_what_happened_meanwhile(self):
+        worker = self.worker()
+        worker.do("alloc 0 1000 0")
+        self.assertIn("allocations 1 (", self.top("--once", str(worker.pid), "--seconds", "2"))
+
+    def test_end_of_caches_and_exit_remove_the_file(self):
+        first, second = self.worker(), self.worker()
+        self.assertEqual(len(os.listdir(self.folder)), 2)
+        first.do("end")
+        self.assertEqual(os.listdir(self.folder), ["vmmcache.%d.0" % second.pid])
+        self.assertEqual(second.close(), 0)
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_file_of_a_killed_process_is_removed(self):
+        worker = self.worker()
+        worker.kill()
+        self.assertEqual(os.listdir(self.folder), ["vmmcache.%d.0" % worker.pid])
+        found = self.read()
+        self.assertEqual((found["processes"], found["removed"], found["refused"]), ([], 1, []))
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_damaged_files_are_named(self):
+        worker = self.worker()
+        path = os.path.join(self.folder, "vmmcache.%d.7" % worker.pid)
+        with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(b"vmmcache" + bytes(1000))
+        found = self.read()
+        self.assertEqual(len(found["processes"]), 1)
+        self.assertEqual(found["refused"], [{"file": os.path.basename(path),
+                                             "why": "format 0; this vmmtop reads format 1"}])
+        self.assertIn("refused vmmcache.", self.top("--once"))
+
+    def test_help_and_wrong_usage(self):
+        self.assertTrue(self.top("--help").startswith("usage: vmmtop"))
+        self.assertTrue(self.top("--version").startswith("vmmtop, libvmmcache "))
+        self.assertIn("vmmtop: unknown option", self.top("--fast", code=2))
+        self.assertIn("cannot read the folder", self.top("--once", "--dir", "/nowhere", code=2))
+        self.assertIn("--prometheus takes", self.top("--prometheus", "9400", code=2))
+
+
+if __name__ == "__main__":
+    unittest.main()

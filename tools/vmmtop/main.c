@@ -1,0 +1,112 @@
+/*
+ * vmmtop: what the caches of running processes do. It reads what they publish with VMM_MONITOR, and changes nothing in
+ * them.
+ */
+#define _GNU_SOURCE
+#include "vmmcache/vmmcache.h"
+#include "vmmtop/export.h"
+#include "vmmtop/http.h"
+#include "vmmtop/options.h"
+#include "vmmtop/screen.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_ABSENT = 1, EXIT_BAD = 2 };
+
+static int fail(const char *what, const char *why)
+{
+    (void)fprintf(stderr, "vmmtop: %s%s\n", what, why);
+    return EXIT_BAD;
+}
+
+static void text_print(const char *text)
+{
+    while (*text != '\0') {
+        size_t length = strcspn(text, "\n");
+        (void)printf("%.*s\n", (int)length - 1, text + 1);
+        text += length + (text[length] == '\n');
+    }
+}
+
+/* All segments of the one process that the user named. */
+static void processes_print(const struct processes *processes)
+{
+    bool is_one = processes->only != 0;
+    unsigned count = is_one ? processes->count : 1;
+    for (unsigned i = 0; i < count; i++) {
+        char *text = screen_text(processes, is_one ? &processes->items[i] : NULL);
+        text_print(text == NULL ? "" : text);
+        free(text);
+    }
+}
+
+/* The exit status after a scan. */
+static int scan_status(const struct processes *processes)
+{
+    if (processes->only == 0 || processes->count > 0)
+        return 0;
+    (void)fprintf(stderr,
+                  "vmmtop: process %llu does not publish in %s; start it with VMM_MONITOR=1\n",
+                  (unsigned long long)processes->only, processes->folder);
+    return EXIT_ABSENT;
+}
+
+/* Rates need two states. */
+static bool scan_twice(struct processes *processes, unsigned period_ms)
+{
+    struct timespec pause = { .tv_sec = period_ms / 1000, .tv_nsec = period_ms % 1000 * 1000000L };
+    if (!processes_scan(processes))
+        return false;
+    unsigned removed = processes->removed;
+    if (processes->count > 0)
+        (void)nanosleep(&pause, NULL);
+    bool is_read = processes_scan(processes);
+    processes->removed += removed;
+    return is_read;
+}
+
+static int options_run(const struct vmmtop_options *options, struct processes *processes)
+{
+    bool is_screen = options->mode == MODE_SCREEN && isatty(STDOUT_FILENO);
+    if (options->mode == MODE_PROMETHEUS)
+        return http_serve(processes, options->address);
+    if (is_screen)
+        return screen_run(processes, options->period_ms);
+    bool is_read = options->mode == MODE_JSON ? processes_scan(processes)
+                                              : scan_twice(processes, options->period_ms);
+    if (!is_read)
+        return fail("cannot read the folder: ", strerror(errno));
+    if (options->mode == MODE_JSON)
+        export_json(stdout, processes);
+    else
+        processes_print(processes);
+    if (fflush(stdout) != 0)
+        return fail("the output could not be written", "");
+    return scan_status(processes);
+}
+
+int main(int argc, char **argv)
+{
+    struct vmmtop_options options;
+    struct vmmtop_error error;
+    (void)setlocale(LC_CTYPE, "");
+    if (!vmmtop_options_parse(argc, argv, &options, &error))
+        return fail(error.text, "");
+    if (options.mode == MODE_HELP) {
+        vmmtop_help_write(stdout);
+        return 0;
+    }
+    if (options.mode == MODE_VERSION) {
+        (void)printf("vmmtop, libvmmcache %s\n", vmm_version());
+        return 0;
+    }
+    struct processes processes = { .folder = options.folder, .only = options.pid };
+    int code = options_run(&options, &processes);
+    processes_free(&processes);
+    return code;
+}

@@ -1,0 +1,141 @@
+/* The command line of vmmtop: see options.h. */
+#define _GNU_SOURCE
+#include "vmmtop/options.h"
+
+#include "base/error.h"
+#include "monitor/format.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SECONDS_MOST = 3600 };
+
+static const char help[] =
+    "usage: vmmtop [PID] [--once | --json | --prometheus [HOST]:PORT] [--dir FOLDER] [--seconds "
+    "N]\n"
+    "\n"
+    "Shows what the caches of libvmmcache in running processes have reserved, what is live, and "
+    "what\n"
+    "they ask of the driver. A process is shown if it was started with VMM_MONITOR=1, by the same "
+    "user.\n"
+    "\n"
+    "  PID                        only this process, with its pools and streams\n"
+    "  --once                     print once, after one period, and end\n"
+    "  --json                     print one JSON object and end\n"
+    "  --prometheus [HOST]:PORT   serve /metrics until it is interrupted; HOST is 127.0.0.1 by "
+    "default\n"
+    "  --dir FOLDER               where processes publish; default " MONITOR_DIRECTORY
+    ", else what VMM_MONITOR named\n"
+    "  --seconds N                period of the screen and of rates; default 1\n"
+    "  --version                  show the version\n"
+    "  -h, --help                 show this text\n"
+    "\n"
+    "Columns: RESERVED is physical memory, LIVE the blocks of the program, FREE what a trim can "
+    "return at\n"
+    "the most; /s are rates; DRIVER is the share of the time that calls of the driver take; OOM "
+    "counts\n"
+    "requests that failed. \"silent\": the process has not published for seconds; it may be "
+    "stopped.\n"
+    "\n"
+    "Files that processes left that have ended are removed. Files that are damaged, or that others "
+    "may\n"
+    "have written, are named and not shown.\n"
+    "\n"
+    "Exit status: 0; 1 if PID does not publish; 2 for bad usage, or if the folder cannot be "
+    "read.\n";
+
+void vmmtop_help_write(FILE *out)
+{
+    (void)fputs(help, out);
+}
+
+static bool fail(struct vmmtop_error *error, const char *what, const char *text)
+{
+    (void)snprintf(error->text, sizeof error->text, "%s \"%.60s\"", what, text);
+    vmm__line_make(error->text);
+    return false;
+}
+
+static bool number_parse(const char *text, uint64_t most, uint64_t *number)
+{
+    char *end;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0 && *number > 0 &&
+           *number <= most;
+}
+
+/* At most one mode. */
+static bool mode_set(struct vmmtop_options *options, enum vmmtop_mode mode, const char *name,
+                     struct vmmtop_error *error)
+{
+    if (options->mode != MODE_SCREEN)
+        return fail(error, "only one of --once, --json and --prometheus, not also", name);
+    options->mode = mode;
+    return true;
+}
+
+static bool option_take(int option, char **argv, struct vmmtop_options *options,
+                        struct vmmtop_error *error)
+{
+    uint64_t number;
+    switch (option) {
+    case 'o':
+        return mode_set(options, MODE_ONCE, "--once", error);
+    case 'j':
+        return mode_set(options, MODE_JSON, "--json", error);
+    case 'p':
+        options->address = optarg;
+        return mode_set(options, MODE_PROMETHEUS, "--prometheus", error);
+    case 'd':
+        options->folder = optarg;
+        return true;
+    case 's':
+        if (!number_parse(optarg, SECONDS_MOST, &number))
+            return fail(error, "--seconds takes a number from 1 to 3600, not", optarg);
+        options->period_ms = (unsigned)number * 1000;
+        return true;
+    case 'h':
+        options->mode = MODE_HELP;
+        return true;
+    case 'v':
+        options->mode = MODE_VERSION;
+        return true;
+    case ':':
+        return fail(error, "a value is missing after", argv[optind - 1]);
+    default:
+        return fail(error, "unknown option", argv[optind - 1]);
+    }
+}
+
+bool vmmtop_options_parse(int argc, char **argv, struct vmmtop_options *options,
+                          struct vmmtop_error *error)
+{
+    static const struct option known[] = { { "once", no_argument, NULL, 'o' },
+                                           { "json", no_argument, NULL, 'j' },
+                                           { "prometheus", required_argument, NULL, 'p' },
+                                           { "dir", required_argument, NULL, 'd' },
+                                           { "seconds", required_argument, NULL, 's' },
+                                           { "help", no_argument, NULL, 'h' },
+                                           { "version", no_argument, NULL, 'v' },
+                                           { NULL, 0, NULL, 0 } };
+    const char *folder = getenv("VMM_MONITOR");
+    bool is_folder = folder != NULL && *folder == '/';
+    *options = (struct vmmtop_options){ .folder = is_folder ? folder : MONITOR_DIRECTORY,
+                                        .period_ms = 1000 };
+    opterr = 0;
+    optind = 0;
+    for (int option = 0; (option = getopt_long(argc, argv, ":h", known, NULL)) != -1;) {
+        if (!option_take(option, argv, options, error))
+            return false;
+        if (options->mode == MODE_HELP || options->mode == MODE_VERSION)
+            return true;
+    }
+    if (optind < argc && !number_parse(argv[optind], UINT32_MAX, &options->pid))
+        return fail(error, "not the number of a process:", argv[optind]);
+    if (optind + 1 < argc)
+        return fail(error, "only one process can be named, not also", argv[optind + 1]);
+    return true;
+}

@@ -1,0 +1,275 @@
+/* The processes that publish: see processes.h. */
+#define _GNU_SOURCE
+#include "vmmtop/processes.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "monitor/process.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A process writes for microseconds, twice a second. */
+enum { TRIES = 20, NAP_NS = 1000000 };
+
+/* One file of a scan. */
+struct candidate {
+    struct processes *processes;
+    int folder;
+    const char *name;
+    uint64_t pid;
+    uint64_t number;
+};
+
+/* ---- Lists ---------------------------------------------------------------------------------- */
+
+/* Makes room for one more item. False: no memory. */
+static bool room_make(void **items, unsigned count, size_t item_bytes)
+{
+    void *more = realloc(*items, ((size_t)count + 1) * item_bytes);
+    if (more == NULL)
+        return false;
+    *items = more;
+    return true;
+}
+
+static void refuse(const struct candidate *candidate, const char *why)
+{
+    struct processes *processes = candidate->processes;
+    if (!room_make((void **)&processes->refused, processes->refused_count,
+                   sizeof *processes->refused))
+        return;
+    struct refused *refused = &processes->refused[processes->refused_count++];
+    (void)snprintf(refused->file, sizeof refused->file, "%s", candidate->name);
+    (void)snprintf(refused->why, sizeof refused->why, "%s", why);
+    vmm__line_make(refused->file);
+}
+
+static void process_free(struct process *process)
+{
+    snapshot_free(&process->now);
+    snapshot_free(&process->before);
+}
+
+/* The place of a process in the list; adds it if it is not there. NULL: no memory. */
+static struct process *process_place(struct processes *processes, uint64_t pid, uint64_t number)
+{
+    unsigned at = 0;
+    while (at < processes->count &&
+           (processes->items[at].pid < pid ||
+            (processes->items[at].pid == pid && processes->items[at].number < number)))
+        at++;
+    bool is_there = at < processes->count && processes->items[at].pid == pid &&
+                    processes->items[at].number == number;
+    if (is_there)
+        return &processes->items[at];
+    if (!room_make((void **)&processes->items, processes->count, sizeof *processes->items))
+        return NULL;
+    struct process *place = &processes->items[at];
+    memmove(place + 1, place, (processes->count - at) * sizeof *place);
+    *place = (struct process){ .pid = pid, .number = number };
+    processes->count++;
+    return place;
+}
+
+/* Keeps a new state, and the one before it if it is of the same process. */
+static void process_take(struct process *process, struct snapshot *snapshot)
+{
+    const struct monitor_head *last = process->now.head;
+    bool is_same = last != NULL && last->start_ticks == snapshot->head->start_ticks;
+    process->is_seen = true;
+    if (is_same && last->sequence == snapshot->head->sequence) {
+        snapshot_free(snapshot);
+    } else {
+        snapshot_free(&process->before);
+        if (is_same)
+            process->before = process->now;
+        else
+            snapshot_free(&process->now);
+        process->now = *snapshot;
+    }
+    uint64_t now_ns = vmm__clock_ns();
+    uint64_t then_ns = process->now.head->time_ns;
+    process->age_seconds = now_ns > then_ns ? (double)(now_ns - then_ns) / 1e9 : 0;
+}
+
+/* ---- One file ------------------------------------------------------------------------------- */
+
+/* Copies the file as a whole. */
+static enum snapshot_outcome file_read(int file, struct snapshot *snapshot,
+                                       struct snapshot_error *error)
+{
+    static uint64_t bytes[MONITOR_MOST_BYTES / sizeof(uint64_t)];
+    enum snapshot_outcome outcome = SNAPSHOT_TORN;
+    for (int i = 0; i < TRIES && outcome == SNAPSHOT_TORN; i++) {
+        ssize_t count = pread(file, bytes, sizeof bytes, 0);
+        outcome = snapshot_make(snapshot, bytes, count < 0 ? 0 : (uint64_t)count, error);
+        if (outcome == SNAPSHOT_TORN)
+            (void)nanosleep(&(struct timespec){ .tv_nsec = NAP_NS }, NULL);
+    }
+    return outcome;
+}
+
+/* The user of a process; -1: there is no such process. */
+static uid_t process_user(uint64_t pid)
+{
+    char path[40];
+    struct stat about;
+    (void)snprintf(path, sizeof path, "/proc/%llu", (unsigned long long)pid);
+    return stat(path, &about) == 0 ? about.st_uid : (uid_t)-1;
+}
+
+/* NULL: the file may be read. */
+static const char *file_fault(const struct candidate *candidate, const struct stat *about)
+{
+    uid_t user = process_user(candidate->pid);
+    if (!S_ISREG(about->st_mode))
+        return "not a regular file";
+    if ((about->st_mode & (S_IRWXG | S_IRWXO)) != 0)
+        return "other users may open it";
+    if (user != (uid_t)-1 && user != about->st_uid)
+        return "it does not belong to the user of its process";
+    return NULL;
+}
+
+/* Whether the process that wrote the file has ended. A file that cannot be read is left over if no process has the pid
+ * of its name. */
+static bool is_left_over(const struct candidate *candidate, const struct snapshot *snapshot)
+{
+    uint64_t start = vmm__process_start(candidate->pid);
+    if (snapshot->head == NULL)
+        return start == 0 && process_user(candidate->pid) == (uid_t)-1;
+    return start != snapshot->head->start_ticks;
+}
+
+static void snapshot_judge(const struct candidate *candidate, enum snapshot_outcome outcome,
+                           struct snapshot *snapshot, const char *why)
+{
+    struct processes *processes = candidate->processes;
+    struct process *process = NULL;
+    bool is_ours = outcome != SNAPSHOT_OK || snapshot->head->pid_space == vmm__process_pid_space();
+    if (outcome == SNAPSHOT_OK && snapshot->head->pid != candidate->pid) {
+        refuse(candidate, "it names another process than its file does");
+    } else if (!is_ours) {
+        refuse(candidate, "its process is in another pid namespace");
+    } else if (is_left_over(candidate, snapshot) &&
+               unlinkat(candidate->folder, candidate->name, 0) == 0) {
+        processes->removed++;
+    } else if (outcome != SNAPSHOT_OK) {
+        refuse(candidate, why);
+    } else if (is_left_over(candidate, snapshot)) {
+        refuse(candidate, "its process has ended, and it cannot be removed");
+    } else {
+        process = process_place(processes, candidate->pid, candidate->number);
+    }
+    if (process != NULL)
+        process_take(process, snapshot);
+    else
+        snapshot_free(snapshot);
+}
+
+static void candidate_read(const struct candidate *candidate)
+{
+    struct stat about;
+    struct snapshot snapshot;
+    struct snapshot_error error;
+    int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    int file = openat(candidate->folder, candidate->name, flags);
+    if (file < 0 && errno == EACCES)
+        candidate->processes->foreign++;
+    else if (file < 0 && errno != ENOENT)
+        refuse(candidate, errno == ELOOP ? "a symbolic link" : strerror(errno));
+    if (file < 0)
+        return;
+    const char *fault = fstat(file, &about) == 0 ? file_fault(candidate, &about) : strerror(errno);
+    if (fault != NULL)
+        refuse(candidate, fault);
+    else
+        snapshot_judge(candidate, file_read(file, &snapshot, &error), &snapshot, error.text);
+    (void)close(file);
+}
+
+/* ---- All files ------------------------------------------------------------------------------ */
+
+/* Reads a number, which ends with `end`. NULL: there is none. */
+static const char *number_read(const char *text, char end, uint64_t *number)
+{
+    char *rest;
+    if (*text < '0' || *text > '9')
+        return NULL;
+    errno = 0;
+    *number = strtoull(text, &rest, 10);
+    return errno != 0 || *rest != end ? NULL : rest + (end != '\0');
+}
+
+/* Whether a file has the name of a segment. */
+static bool name_read(const char *name, struct candidate *candidate)
+{
+    size_t prefix = strlen(MONITOR_PREFIX);
+    const char *rest;
+    if (strncmp(name, MONITOR_PREFIX, prefix) != 0)
+        return false;
+    rest = number_read(name + prefix, '.', &candidate->pid);
+    candidate->name = name;
+    return rest != NULL && number_read(rest, '\0', &candidate->number) != NULL;
+}
+
+static void unseen_drop(struct processes *processes)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < processes->count; i++) {
+        if (processes->items[i].is_seen)
+            processes->items[kept++] = processes->items[i];
+        else
+            process_free(&processes->items[i]);
+    }
+    processes->count = kept;
+}
+
+bool processes_scan(struct processes *processes)
+{
+    struct candidate candidate = { .processes = processes };
+    DIR *folder = opendir(processes->folder);
+    if (folder == NULL)
+        return false;
+    candidate.folder = dirfd(folder);
+    processes->refused_count = 0;
+    processes->foreign = 0;
+    processes->removed = 0;
+    for (unsigned i = 0; i < processes->count; i++)
+        processes->items[i].is_seen = false;
+    for (const struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
+        bool is_segment = name_read(entry->d_name, &candidate);
+        if (is_segment && (processes->only == 0 || processes->only == candidate.pid))
+            candidate_read(&candidate);
+    }
+    (void)closedir(folder);
+    unseen_drop(processes);
+    return true;
+}
+
+void processes_free(struct processes *processes)
+{
+    for (unsigned i = 0; i < processes->count; i++)
+        process_free(&processes->items[i]);
+    free(processes->items);
+    free(processes->refused);
+    processes->items = NULL;
+    processes->refused = NULL;
+    processes->count = 0;
+    processes->refused_count = 0;
+}
+
+double process_rate(const struct process *process, uint64_t now, uint64_t before)
+{
+    if (process->before.head == NULL)
+        return -1;
+    uint64_t ns = process->now.head->time_ns - process->before.head->time_ns;
+    return ns == 0 || now < before ? 0 : (double)(now - before) * 1e9 / (double)ns;
+}

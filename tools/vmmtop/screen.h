@@ -1,0 +1,18 @@
+/*
+ * The screen of a terminal that shows the processes, redrawn each second. screen_curses.c has keys; screen_plain.c, for
+ * builds without ncurses, has none.
+ *
+ * Owns: the terminal while it runs. May be called by: vmmtop. Locks: none.
+ */
+#ifndef VMMTOP_SCREEN_H
+#define VMMTOP_SCREEN_H
+
+#include "vmmtop/processes.h"
+
+/* Shows all processes, or only processes->only, until the user ends it. Returns the exit status of the program. */
+int screen_run(struct processes *processes, unsigned period_ms);
+
+/* The text of the tables: of a process, or of all if `process` is NULL. The caller frees it. NULL: no memory. */
+char *screen_text(const struct processes *processes, const struct process *process);
+
+#endif

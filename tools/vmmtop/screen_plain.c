@@ -1,0 +1,37 @@
+/* A screen without ncurses: see screen.h. */
+#define _GNU_SOURCE
+#include "vmmtop/screen.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CLEAR "\033[H\033[2J"
+
+static void text_print(const char *text)
+{
+    (void)fputs(isatty(STDOUT_FILENO) ? CLEAR : "", stdout);
+    while (*text != '\0') {
+        size_t length = strcspn(text, "\n");
+        (void)printf("%.*s\n", (int)length - 1, text + 1);
+        text += length + 1;
+    }
+    (void)fflush(stdout);
+}
+
+int screen_run(struct processes *processes, unsigned period_ms)
+{
+    struct timespec pause = { .tv_sec = period_ms / 1000, .tv_nsec = period_ms % 1000 * 1000000L };
+    while (processes_scan(processes)) {
+        bool is_one = processes->only != 0 && processes->count > 0;
+        char *text = screen_text(processes, is_one ? processes->items : NULL);
+        text_print(text == NULL ? "" : text);
+        free(text);
+        (void)nanosleep(&pause, NULL);
+    }
+    (void)fprintf(stderr, "vmmtop: cannot read %s: %s\n", processes->folder, strerror(errno));
+    return 2;
+}
