@@ -90,6 +90,51 @@ VMM_API void vmm_torch_oom_listen(vmm_torch_oom_fn watch);
  * way may still finish. */
 VMM_API void vmm_torch_pressure_end(void);
 
+/* ---- Regions ------------------------------------------------------------------------------- */
+
+/*
+ * A region gives a tag to the memory that a thread allocates, so that the program can put it to sleep apart from the
+ * rest: vmm_pool_sleep(), vmm_pool_wake().
+ */
+
+#define VMM_TORCH_TAG_BYTES 64
+
+/* A pool of a device. */
+typedef struct vmm_torch_pool {
+    vmm_pool *pool;
+    vmm_pool_id id; /* PyTorch's, for a pool of graphs or a MemPool; else the library's */
+    char tag[VMM_TORCH_TAG_BYTES]; /* empty: none */
+    int device;
+    int discards;          /* as in vmm_torch_region_begin() */
+    uint64_t asleep_bytes; /* that a wake needs */
+} vmm_torch_pool;
+
+/*
+ * Does:     leads requests of the calling thread on a device to the pool of a tag, until vmm_torch_region_end(), and
+ *           opens the device. Regions nest; the innermost one counts. Pools that PyTorch begins inside a region (for a
+ *           captured graph, for a MemPool) take over until their end; new ones get the tag. Do not begin a region during
+ *           a capture: its blocks would not belong to the graph.
+ * Takes:    tag, of 1 to 63 bytes. discards: not 0 if vmm_pool_sleep() need not keep the
+ *           contents. A tag has one pool for either case.
+ * Returns:  VMM_OK.
+ * Threads:  any. End the region on the same thread.
+ * On failure: ERR_INVALID_ARGUMENT (a wrong tag), ERR_HOST_OOM, and as vmm_create().
+ */
+VMM_API vmm_status vmm_torch_region_begin(int device, const char *tag, int discards);
+
+/* Ends the innermost region of the calling thread. ERR_INVALID_ARGUMENT: there is none, or it is of another device. */
+VMM_API vmm_status vmm_torch_region_end(int device);
+
+/*
+ * Does:     lists the pools of a device, the default pool first.
+ * Takes:    pools: room for so many.
+ * Returns:  VMM_OK and in *count how many there are, which may be more than `room`; 0 if the device has no cache.
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL).
+ */
+VMM_API vmm_status vmm_torch_pools_list(int device, vmm_torch_pool *pools, size_t room,
+                                        size_t *count);
+
 /* ---- Statistics --------------------------------------------------------------------------- */
 
 /* Statistics that vmm_stats does not separate: requests of up to 1 MiB (small), and larger ones. */

@@ -51,8 +51,8 @@
  * Lost device. A device is lost if its context was destroyed or reset, or if a kernel broke it.
  * After a driver call reports this, the cache makes no further driver call. vmm_alloc(),
  * vmm_trim(), vmm_compact(), vmm_wait(), vmm_poll(), vmm_stream_end(), vmm_device_memory(),
- * vmm_debug_check(), vmm_pool_create() and vmm_commit() then return ERR_LOST and the line of the first call that
- * failed. vmm_free() and the functions that report still work. vmm_destroy() releases all host
+ * vmm_debug_check(), vmm_pool_create(), vmm_commit(), vmm_share_export() and vmm_share_import() then return ERR_LOST and
+ * the line of the first call that failed. vmm_free() and the functions that report still work. vmm_destroy() releases all host
  * memory and, with the CUDA driver, the device memory, which outlives the context. If the program
  * does not destroy the cache, or if the driver refuses to release something, that device memory
  * stays allocated until the process ends. A new cache can be created if CUDA gives the process a
@@ -144,7 +144,8 @@ VMM_API const char *vmm_version(void);
 /* ---- Configuration ------------------------------------------------------------------------ */
 
 typedef struct vmm_cache vmm_cache;
-typedef struct vmm_pool vmm_pool; /* see "Pools" */
+typedef struct vmm_pool vmm_pool;   /* see "Pools" */
+typedef struct vmm_share vmm_share; /* see "Sharing" */
 
 /* CUstream and cudaStream_t are this type, so both convert without a cast. NULL is the default
  * stream. The host and sim drivers accept any value as the name of a stream. */
@@ -313,13 +314,16 @@ typedef struct vmm_config {
                         vmm_free() waits for the device. cuda: allocates twice limit_bytes at once
                         (without a limit: 3/4 of the free memory). Excludes compaction, zero and
                         debug; environment: VMM_NVTX=0|1 */
+    vmm_switch
+        shareable; /* on: any block but reserved ones can be exported: see "Sharing". New memory then costs the
+                             driver 1.3 to 2 times as long; environment: VMM_SHAREABLE=0|1 */
 } vmm_config;
 
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL,   \
     NULL, 0, VMM_REUSE_DEFAULT, VMM_COMPACTION_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL, \
-    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT }
+    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
@@ -612,11 +616,12 @@ typedef struct vmm_pool_options {
     vmm_on_sleep on_sleep;
     uint64_t user_id[2]; /* reported in vmm_item and vmm_change; not the same as in another pool;
                             zeros: none */
+    int shareable; /* its blocks can be exported, and share no memory with others: see "Sharing" */
 } vmm_pool_options;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 } }
+#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 }, 0 }
 #else
 #define VMM_POOL_OPTIONS_INIT { .struct_size = sizeof(vmm_pool_options) }
 #endif
@@ -630,7 +635,8 @@ typedef struct vmm_pool_options {
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or out; a wrong option; another pool has the user
  *           id), ERR_DEVICE_OOM (reserve_bytes of all pools exceed the limit of the cache or the
- *           device), ERR_HOST_OOM, ERR_LOST.
+ *           device), ERR_UNSUPPORTED (shareable, and the device cannot share memory between
+ *           processes; the line names the step that failed), ERR_HOST_OOM, ERR_LOST.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options,
                                                  vmm_pool **out);
@@ -833,8 +839,9 @@ typedef struct vmm_ticket vmm_ticket;
  * Threads:  any; calls on other pools proceed meanwhile.
  * On failure: all pools are awake and whole, and nothing is lost, except as said below.
  *           ERR_INVALID_ARGUMENT (not pools, of several caches, named twice, on their way to sleep
- *           or wake by another call, a wrong option, or a capture is under way), ERR_UNSUPPORTED
- *           (nvtx or VMM_DEBUG_ON, or a pool has reserved blocks), ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
+ *           or wake by another call, with exported blocks, a wrong option, or a capture is under way),
+ *           ERR_UNSUPPORTED (nvtx or VMM_DEBUG_ON, or a pool has reserved blocks), ERR_HOST_OOM (no memory for the
+ *           backup), ERR_DRIVER, ERR_LOST.
  *           If the driver fails after part of the memory was released and gives no new memory for
  *           it, the pool stays asleep; its backup is whole, and a wake can be tried again.
  */
@@ -926,7 +933,8 @@ VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
  *           stays free for others.
  * Returns, Owns, Threads: as vmm_alloc_from(). Pushes and routes do not apply. During a capture: as vmm_alloc_from(). With
  *           VMM_DEBUG_ON, a block with an alignment above 512 has canaries and no guard page.
- * On failure: as vmm_alloc_from(); ERR_INVALID_ARGUMENT also if `alignment` is no power of two.
+ * On failure: as vmm_alloc_from(); ERR_INVALID_ARGUMENT also if `alignment` is no power of two; ERR_UNSUPPORTED also if
+ *           it is above the granule and the pool is shareable.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_alloc_aligned(vmm_pool *pool, size_t bytes, size_t alignment,
                                                    vmm_stream stream, void **out);
@@ -998,8 +1006,8 @@ VMM_API vmm_status vmm_decommit(vmm_cache *cache, void *ptr, size_t offset, size
  * Returns:  VMM_OK and the block's address in *out, which may be ptr. out may be &ptr.
  * Threads:  any, while the block is live; no other call on the block may be under way.
  * On failure: the block is unchanged. ERR_DEVICE_OOM, ERR_ADDRESS_SPACE as vmm_alloc(); ERR_UNKNOWN_POINTER;
- *           ERR_INVALID_ARGUMENT (NULL; bytes is 0; the block would have to move or lose memory and is pinned, or is
- *           reserved in a retained pool; bytes must be copied and the block's stream has ended or is being captured),
+ *           ERR_INVALID_ARGUMENT (NULL; bytes is 0; the block is imported; it would have to move or lose memory and is
+ *           pinned, exported, or reserved in a retained pool; bytes must be copied and the block's stream has ended or is being captured),
  *           ERR_UNSUPPORTED (a reserved block must move, and the driver maps memory at one address only), ERR_HOST_OOM,
  *           ERR_DRIVER, ERR_LOST.
  */
@@ -1018,6 +1026,124 @@ VMM_API VMM_NODISCARD vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t 
  * On failure: ERR_UNKNOWN_POINTER, ERR_HOST_OOM, ERR_INVALID_ARGUMENT (NULL cache).
  */
 VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text);
+
+/* ---- Sharing ------------------------------------------------------------------------------ */
+
+/*
+ * Processes share the memory of a block through a Unix socket:
+ *
+ *   one process:   vmm_share_export(cache, p, &share);
+ *                  vmm_share_send(share, socket);
+ *   another one:   vmm_share_receive(socket, &share);
+ *                  vmm_share_import(cache, share, stream, &q);     the same bytes at another address
+ *                  vmm_share_close(share, 0);
+ *                  ... use q; vmm_free(cache, q);
+ *   the first:     vmm_share_close(share, 1);                      after all importers have finished
+ *
+ * The driver shares chunks of memory, each as a whole. There are two ways to make a block that can be exported:
+ *
+ *   vmm_pool_options.shareable: each block of the pool has chunks of its own, in whole granules (2 MiB), so an importer
+ *       sees no other block. The pool neither gives idle memory to other pools nor takes theirs, and it reuses a freed
+ *       block only for a request of the same size in granules. vmm_resize() copies such a block if it gets fewer granules.
+ *   vmm_config.shareable: any block of the cache. Blocks lie as in any cache. An export shares all chunks that the block
+ *       touches, so THE IMPORTER CAN READ AND WRITE OTHER BLOCKS THERE, as with cudaIpcGetMemHandle(): share with
+ *       processes that you trust.
+ *
+ * A block of vmm_reserve() cannot be exported.
+ *
+ * An exported block stays in place until the last share of it is closed: it is not moved, released
+ * or given to another request, also after vmm_free(). A freed one counts as active until then. If
+ * the exporter exits or destroys its cache, importers keep the memory: the driver releases it after
+ * the last mapping. An importer that ends, in whatever way, changes nothing for the others.
+ *
+ * The library orders nothing between processes. The program makes sure that the importer's work
+ * sees what the exporter's has written (for example by waiting for the stream before it sends), and
+ * that the exporter closes the share only when the importers' work has ended.
+ *
+ * A share handle is looked up, not followed: a call with one that was closed fails with
+ * ERR_INVALID_ARGUMENT. Calls of several threads on one share are allowed, but no other call on it
+ * may be under way when it is closed. Its descriptors are closed on exec(). After fork(), calls on
+ * the parent's shares return ERR_FORKED in the child.
+ *
+ * Captures: a share can be exported and imported during a capture; nothing of it becomes part of
+ * the graph. Keep imported memory until every graph that uses it is destroyed. Pins: an export
+ * keeps a block from moving whether or not vmm_pin() does; each ends by itself. Sleep: a pool with
+ * exported blocks cannot sleep, a block of a pool that sleeps cannot be exported (ERR_ASLEEP), and
+ * imported memory never sleeps. Lost device: vmm_share_export() and vmm_share_import() return
+ * ERR_LOST; the others work. Recordings (vmm_trace_start()) leave imported memory out.
+ */
+
+/*
+ * Does:     exports a live block. A block can be exported more than once.
+ * Takes:    ptr: the start of a block of a shareable pool, or of a shareable cache.
+ * Returns:  VMM_OK and the share in *out.
+ * Owns:     the caller, until vmm_share_close(). Shares have one file descriptor for each chunk, which all shares of
+ *           blocks in the chunk use. A share outlives the cache.
+ * Costs:    0.7 ms in the driver for each chunk that no other share has.
+ * Threads:  any, while the block is live.
+ * On failure: ERR_UNKNOWN_POINTER, ERR_INVALID_ARGUMENT (NULL; neither the block's pool nor the cache is shareable; the
+ *           block is imported, or reserved), ERR_ASLEEP, ERR_DRIVER (also if the process has too many open files),
+ *           ERR_LOST, ERR_HOST_OOM.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_share_export(vmm_cache *cache, void *ptr, vmm_share **out);
+
+/*
+ * Does:     sends a share to another process, any number of times. A received share can be sent on.
+ *           Waits until the socket has taken all of it.
+ * Takes:    socket: a connected Unix socket of the type SOCK_STREAM or SOCK_SEQPACKET, which stays
+ *           the caller's. The program may use it for other data before and after.
+ * Returns:  VMM_OK; the other side may not have received it yet.
+ * Threads:  any; one at a time on a socket.
+ * On failure: ERR_DRIVER (the socket; the line has the cause): a part may have been sent, so close
+ *           the socket. ERR_INVALID_ARGUMENT (not a share).
+ */
+VMM_API vmm_status vmm_share_send(vmm_share *share, int socket);
+
+/*
+ * Does:     receives what vmm_share_send() sends. Waits for it.
+ * Takes:    socket: as vmm_share_send().
+ * Returns:  VMM_OK and the share in *out.
+ * Owns:     the caller, until vmm_share_close().
+ * Threads:  any; one at a time on a socket.
+ * On failure: ERR_INVALID_ARGUMENT (NULL; the other side has closed the socket, or sent something
+ *           else; the line says what is wrong), ERR_DRIVER (the socket), ERR_HOST_OOM. Close the
+ *           socket then. The call leaves no descriptor behind.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_share_receive(int socket, vmm_share **out);
+
+/*
+ * Does:     maps the memory of a share into a cache, for use on `stream`; any number of times, also
+ *           in the process that exported it. The memory counts in imported_bytes only, and in no
+ *           limit. vmm_find(), vmm_walk(), vmm_record_stream(), vmm_listen() treat it as a block,
+ *           with is_imported. vmm_free() ends it. It is unmapped after the work of its streams, by
+ *           vmm_free() itself if that work has ended, else by a later vmm_poll(), vmm_trim() or
+ *           vmm_share_import(). vmm_compact() and debug mode leave it alone.
+ * Takes:    stream: as vmm_alloc(). The memory may be on another device if this device can access
+ *           it as a peer.
+ * Returns:  VMM_OK and the address of the block's first byte in *out, a multiple of 512. The share
+ *           may be closed at once.
+ * Owns:     the caller, until vmm_free().
+ * Threads:  any.
+ * On failure: ERR_INVALID_ARGUMENT (NULL; not a share; an unusable stream; sizes that the device
+ *           cannot map), ERR_UNSUPPORTED (the device cannot share memory), ERR_DRIVER (also if the
+ *           descriptors are of another driver, or of a device out of reach; the line says so),
+ *           ERR_ADDRESS_SPACE, ERR_DEVICE_OOM, ERR_LOST, ERR_HOST_OOM.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_share_import(vmm_cache *cache, vmm_share *share,
+                                                  vmm_stream stream, void **out);
+
+/*
+ * Does:     closes a share. Memory that was imported from it stays. After the last share of an
+ *           exported block, the block may move and, if it was freed, be used again.
+ * Takes:    force: 0 refuses the share of an export that vmm_share_send() has sent, because the
+ *           exporter cannot know whether importers still use the block. Any other value says that
+ *           they do not, or that they may see other contents. For a share that was received, or
+ *           whose cache was destroyed, it has no meaning.
+ * Returns:  VMM_OK.
+ * Threads:  any; no other call on the share may be under way.
+ * On failure: ERR_INVALID_ARGUMENT (not a share; it was sent, and force is 0): nothing has changed.
+ */
+VMM_API vmm_status vmm_share_close(vmm_share *share, int force);
 
 /* ---- Statistics --------------------------------------------------------------------------- */
 
@@ -1083,7 +1209,8 @@ typedef struct vmm_stat {
     X(evictions, COUNT, "Evictions")  /* places unmapped because one chunk had too many */         \
     X(asleep_bytes, BYTES, "Asleep")  /* memory that sleeping pools gave back and need to wake */  \
     X(backup_bytes, BYTES, "Backups") /* host memory that pools keep for their contents */         \
-    X(resize_copied_bytes, BYTES, "Copied by resizes") /* by vmm_resize() */
+    X(resize_copied_bytes, BYTES, "Copied by resizes") /* by vmm_resize() */                       \
+    X(imported_bytes, BYTES, "Imported") /* memory of other caches, which no other statistic has */
 
 /* Initialize with VMM_STATS_INIT, which sets struct_size. From version 1.0 on, a later version adds
  * statistics only at the end of VMM_VALUE_MAP, and a caller gets those that it knows. */
@@ -1118,8 +1245,8 @@ typedef struct vmm_stats {
 VMM_API vmm_status vmm_stats_get(vmm_cache *cache, vmm_stats *out);
 
 /*
- * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: calls, waits
- *           and driver time.
+ * Does:     reads the statistics of one pool. Those that only a whole cache has are 0: calls, waits,
+ *           driver time and asleep_bytes.
  * Returns, Threads, On failure: as vmm_stats_get(); ERR_INVALID_ARGUMENT also if it is not a pool.
  */
 VMM_API vmm_status vmm_pool_stats_get(vmm_pool *pool, vmm_stats *out);
@@ -1286,18 +1413,19 @@ typedef struct vmm_item {
     uint64_t bytes;
     uint64_t requested_bytes; /* live blocks: the requested size; else 0 */
     vmm_stream stream;        /* whose memory it is */
-    vmm_pool *pool;           /* NULL: a pool that is being destroyed */
+    vmm_pool *pool;           /* NULL: a pool that is being destroyed, or imported memory */
     vmm_pool_id pool_id;      /* its user id; zeros: none */
     int is_small;             /* blocks of up to 1 MiB, which share no chunk with larger blocks */
     int is_view;              /* a block in a view, or its range */
     int is_reserved; /* a block of vmm_reserve(), whose `bytes` are addresses; its memory */
+    int is_imported; /* memory of another cache: see "Sharing" */
     uint64_t committed_bytes;  /* of a reserved block: its physical memory; else 0 */
     char name[VMM_NAME_BYTES]; /* of vmm_name(), or "" */
 } vmm_item;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, NULL, { 0, 0 }, 0, 0, 0, 0, "" }
+#define VMM_ITEM_INIT { sizeof(vmm_item), VMM_ITEM_CHUNK, VMM_ITEM_FREE, 0, 0, 0, NULL, NULL, { 0, 0 }, 0, 0, 0, 0, 0, "" }
 #else
 #define VMM_ITEM_INIT { .struct_size = sizeof(vmm_item) }
 #endif
@@ -1311,9 +1439,10 @@ typedef int (*vmm_visitor)(void *context, const vmm_item *item);
  * Does:     visits all mapped memory and every block in ascending order of addresses, each range of
  *           memory (VMM_ITEM_CHUNK) before the blocks that start in it. A block in a view has a
  *           range of its own, of exactly its size. Ranges do not overlap, and the sizes of those
- *           that are not asleep add up to reserved_bytes; a chunk may be reported as several ranges. It visits each block of a
- *           slab on its own. A reserved block comes after the range at its start, or before its
- *           first range if there is no memory at its start.
+ *           that are not asleep add up to reserved_bytes and imported_bytes; a chunk may be reported
+ *           as several ranges. It visits each block of a slab on its own. A reserved block comes
+ *           after the range at its start, or before its first range if there is no memory at its
+ *           start.
  * Returns:  VMM_OK, also if the visitor ended the walk.
  * Threads:  any; other calls wait for this call.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or visitor).
@@ -1324,6 +1453,29 @@ VMM_API vmm_status vmm_walk(vmm_cache *cache, vmm_visitor visit, void *context);
  * Does:     vmm_walk() of one pool.
  */
 VMM_API vmm_status vmm_pool_walk(vmm_pool *pool, vmm_visitor visit, void *context);
+
+/*
+ * Does:     makes a live block at an address where the pool has free memory, at home or in a view.
+ *           So a program can restore the blocks that vmm_pool_walk() has listed, where they were:
+ *           as long as the pool is of the kind GRAPH, or was retained from the walk on, blocks that
+ *           were live in it at one moment can be placed again, in any order, once all others are
+ *           free and their work has ended on other streams. This does not hold for the default
+ *           pool, nor for vmm_alloc_aligned() under VMM_DEBUG_ON; blocks of vmm_reserve() cannot be
+ *           placed. The call costs no driver call, changes no mapping and keeps what the memory
+ *           contains, except with vmm_config.zero.
+ * Takes:    address, bytes, stream: as of a block that vmm_alloc_from() returned, its
+ *           vmm_item.requested_bytes. For a block of vmm_alloc_aligned(), bytes are its
+ *           vmm_item.bytes.
+ * Returns:  VMM_OK. vmm_free() frees the block.
+ * Owns, Threads: as vmm_alloc().
+ * On failure: ERR_INVALID_ARGUMENT, and one line that says why: not a pool; NULL; the pool has no
+ *           memory there; another stream has; some of the bytes are not free, not mapped, or freed
+ *           while other streams still use them; no block of this size begins there; a capture is
+ *           under way. ERR_ASLEEP, ERR_HOST_OOM, ERR_DRIVER, ERR_FORKED, ERR_LOST. Nothing has
+ *           changed.
+ */
+VMM_API VMM_NODISCARD vmm_status vmm_pool_place(vmm_pool *pool, void *address, size_t bytes,
+                                                vmm_stream stream);
 
 /*
  * Does:     finds the live block that contains an address.
@@ -1353,8 +1505,9 @@ typedef struct vmm_change {
     vmm_stream stream;
     vmm_pool *pool; /* as in vmm_item */
     vmm_pool_id pool_id;
-    int is_small; /* as in vmm_item */
-    int is_view;  /* as in vmm_item */
+    int is_small;    /* as in vmm_item */
+    int is_view;     /* as in vmm_item */
+    int is_imported; /* as in vmm_item */
 } vmm_change;
 
 /* Receives a change, on the thread whose call causes it. Called with locks held: must not call the

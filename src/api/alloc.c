@@ -8,6 +8,7 @@
 #include "cache/alloc/refill.h"
 #include "cache/compact/compact.h"
 #include "cache/reclaim/trim.h"
+#include "cache/share/import.h"
 #include "cache/streams.h"
 #include "debug/debug_mode.h"
 #include "debug/nvtx.h"
@@ -99,6 +100,8 @@ static vmm_status unknown_pointer(vmm_cache *cache, const char *function, const 
 static __attribute__((noinline)) void run_due_work(vmm_cache *cache)
 {
     struct error_line line;
+    if (atomic_load_explicit(&cache->has_freed_imports, memory_order_relaxed))
+        vmm__import_poll(cache);
     if (!cache->no_caching && !vmm__decay_is_due(&cache->decay))
         return;
     vmm__error_save(&line);
@@ -110,7 +113,7 @@ static vmm_status free_unrecorded(vmm_cache *cache, const void *ptr, bool *shoul
                                   const void *caller)
 {
     uint64_t address = (uint64_t)(uintptr_t)ptr;
-    if (cache->debug == NULL && cache->nvtx == NULL)
+    if ((cache->debug == NULL && cache->nvtx == NULL) || vmm__import_owns(cache, address))
         return vmm__free_slow(cache, address, should_poll);
     struct debug_call call = { .cache = cache, .function = "vmm_free", .caller = caller };
     vmm_status status =
@@ -207,7 +210,7 @@ vmm_status vmm_record_stream(vmm_cache *cache, void *ptr, vmm_stream other)
     }
     if (status == VMM_OK)
         status = block_use(cache, ptr, user);
-    if (status == VMM_OK)
+    if (status == VMM_OK && !vmm__import_owns(cache, (uint64_t)(uintptr_t)block))
         vmm__record_use(cache, block, other);
     return status;
 }
@@ -262,6 +265,7 @@ vmm_status vmm_trim(vmm_cache *cache, size_t keep_bytes, size_t *released)
         return status;
     struct debug_call call = { .cache = cache, .function = "vmm_trim", .caller = CALLER };
     vmm_status found = vmm__debug_flush(&call);
+    vmm__import_release(cache);
     uint64_t released_bytes;
     status = vmm__trim(cache, keep_bytes, &released_bytes);
     if (status == VMM_OK && found != VMM_OK)
@@ -306,7 +310,10 @@ vmm_status vmm_wait(vmm_cache *cache)
 vmm_status vmm_poll(vmm_cache *cache)
 {
     vmm_status status = vmm__cache_admit_work(cache, "vmm_poll");
-    return status == VMM_OK ? vmm__poll(cache) : status;
+    if (status != VMM_OK)
+        return status;
+    vmm__import_poll(cache);
+    return vmm__poll(cache);
 }
 
 vmm_status vmm_limit_set(vmm_cache *cache, uint64_t limit_bytes)

@@ -62,6 +62,7 @@ static const struct choice choices[] = {
     SWITCH(zero, "VMM_ZERO", switch_words),
     CHOICE(debug, vmm_debug_mode, VMM_DEBUG_STOP, VMM_DEBUG_OFF, "VMM_DEBUG", debug_words),
     SWITCH(nvtx, "VMM_NVTX", switch_words),
+    SWITCH(shareable, "VMM_SHAREABLE", switch_words),
 };
 enum { CHOICES = sizeof choices / sizeof *choices };
 

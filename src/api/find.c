@@ -47,7 +47,7 @@ static vmm_status address_read_locked(struct vmm_cache *cache, uint64_t address,
     bool found = block_read(heap, address, item);
     vmm_status status = found ? VMM_OK : vmm__block_ref_none("vmm_find", heap, address);
     vmm__lane_unlock(heap->lane);
-    if (found && cache->debug != NULL) {
+    if (found && cache->debug != NULL && !heap->lane->is_imported) {
         cache->debug_view->show(cache->debug, item);
         if (item->state != VMM_ITEM_LIVE || address - item->address >= item->bytes)
             status = vmm__block_ref_none("vmm_find", NULL, address);
@@ -56,6 +56,7 @@ static vmm_status address_read_locked(struct vmm_cache *cache, uint64_t address,
     item->pool = heap->lane->pool->handle;
     item->pool_id = heap->lane->pool->id;
     item->is_small = heap->is_small;
+    item->is_imported = heap->lane->is_imported;
     return status;
 }
 

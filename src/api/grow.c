@@ -10,6 +10,7 @@
 #include "cache/alloc/commit.h"
 #include "cache/alloc/resize.h"
 #include "cache/reclaim/trim.h"
+#include "cache/share/import.h"
 #include "cache/streams.h"
 #include "debug/debug_mode.h"
 #include "debug/nvtx.h"
@@ -158,7 +159,7 @@ static vmm_status copy_check(vmm_cache *cache, const struct copy *copy, const vo
     bool has_ended = vmm__timeline_has_ended(&lane->timeline);
     vmm__biased_unlock(&lane->lock);
     if (is_pinned)
-        return copy_refuse(copy->from, "it is pinned");
+        return copy_refuse(copy->from, "it is pinned or exported");
     if (has_ended)
         return copy_refuse(copy->from, "its stream has ended");
     vmm_status status = vmm__driver_capturing(cache->driver, copy->stream, &is_captured);
@@ -238,6 +239,9 @@ static vmm_status resize_check(vmm_cache *cache, const void *ptr, size_t bytes, 
         status = vmm__cache_missing("vmm_resize", "ptr");
     if (status == VMM_OK && bytes == 0)
         status = vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_resize: bytes is 0: use vmm_free()");
+    if (status == VMM_OK && vmm__import_owns(cache, (uint64_t)(uintptr_t)ptr))
+        status =
+            vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_resize: the block at %p is imported", ptr);
     return status;
 }
 

@@ -26,6 +26,10 @@ static inline vmm_status vmm__api_admit(const vmm_cache *cache, const char *func
 vmm_status vmm__api_pool(vmm_pool *handle, const char *function, const void *argument,
                          const char *name, struct pool **out);
 
+/* With no_caching, releases memory that a pool no longer retains, or no share keeps. If that fails, a later call
+ * retries. */
+void vmm__api_trim_without_caching(vmm_cache *cache);
+
 /* Logs environment variables that begin with VMM_ and that neither the library nor its tests and tools read. Only the
  * first cache of the process with a log does so. */
 void vmm__environment_check(struct vmm_cache *cache);

@@ -10,6 +10,8 @@
 #include "cache/pool/ticket.h"
 #include "cache/reclaim/trim.h"
 #include "cache/registry.h"
+#include "cache/share/export.h"
+#include "cache/share/import.h"
 #include "debug/debug_mode.h"
 #include "debug/nvtx.h"
 #include "vmmcache/vmmcache.h"
@@ -49,7 +51,8 @@ static struct memory_limits limits_choose(const vmm_config *config, const struct
     uint64_t most_bytes = config->arena_bytes != 0 ? config->arena_bytes : DEFAULT_ARENA_BYTES;
     return (struct memory_limits){ .first_arena_bytes = first_bytes,
                                    .arena_bytes = is_plain ? first_bytes : most_bytes,
-                                   .bytes = vmm__config_limit_bytes(config) };
+                                   .bytes = vmm__config_limit_bytes(config),
+                                   .is_exportable = config->shareable == VMM_ON };
 }
 
 /* Stores what the program has configured. */
@@ -70,6 +73,14 @@ static void settings_take(vmm_cache *cache, const vmm_config *config, struct dri
     cache->log_context = config->log_context;
     cache->pressure = config->pressure;
     cache->pressure_context = config->pressure_context;
+}
+
+/* From now on calls find the cache, and it learns of a lost device. */
+static void cache_publish(vmm_cache *cache)
+{
+    cache->lost_listener.notify = device_lost;
+    vmm__lost_listen(&cache->driver->lost, &cache->lost_listener);
+    vmm__registry_add(cache);
 }
 
 static vmm_status cache_open(const vmm_config *config, struct driver *driver, vmm_cache **out)
@@ -97,6 +108,9 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     status = vmm__pools_init(cache);
     if (status != VMM_OK)
         goto fail_pools;
+    status = vmm__import_open(cache);
+    if (status != VMM_OK)
+        goto fail_imports;
     if (config->nvtx == VMM_ON)
         status = vmm__nvtx_open(cache);
     if (status != VMM_OK)
@@ -105,15 +119,15 @@ static vmm_status cache_open(const vmm_config *config, struct driver *driver, vm
     if (status != VMM_OK)
         goto fail_debug;
     cache->has_views = driver->has_aliases && !driver->is_plain && cache->debug == NULL;
-    cache->lost_listener.notify = device_lost;
-    vmm__lost_listen(&driver->lost, &cache->lost_listener);
-    vmm__registry_add(cache);
+    cache_publish(cache);
     *out = cache;
     return VMM_OK;
 
 fail_debug:
     vmm__nvtx_close(cache);
 fail_nvtx:
+    vmm__import_close(cache);
+fail_imports:
     (void)vmm__lanes_fini(&cache->lanes);
     vmm__pools_close(cache);
     vmm__pools_fini(cache);
@@ -134,6 +148,7 @@ fail_memory:
 
 static void cache_tick(void *cache)
 {
+    vmm__import_poll(cache);
     (void)vmm__poll(cache);
 }
 
@@ -151,7 +166,11 @@ static vmm_status cache_create(const vmm_config *settings, struct driver *driver
                                vmm_cache **out)
 {
     vmm_cache *cache = NULL;
-    vmm_status status = cache_open(settings, driver, &cache);
+    vmm_status status = VMM_OK;
+    if (settings->shareable == VMM_ON)
+        status = vmm__driver_sharing_check(driver, "create");
+    if (status == VMM_OK)
+        status = cache_open(settings, driver, &cache);
     if (status != VMM_OK) {
         vmm__driver_close(owns_driver ? driver : NULL);
         return status;
@@ -260,6 +279,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     vmm__monitor_end(cache);
     vmm__tickets_end(cache);
     vmm__pools_close(cache);
+    vmm__exports_leave(cache);
     vmm__ticker_stop(&cache->ticker);
     vmm__routes_end(&cache->routes);
     struct error_line line;
@@ -279,6 +299,7 @@ vmm_status vmm_destroy(vmm_cache *cache)
     status = first_of(status, vmm__timeline_fini(&cache->copies));
     status = first_of(status, vmm__vm_fini(&cache->vm));
     vmm__pools_fini(cache); /* last: chunks leave the accounts of their pools */
+    vmm__import_close(cache);
     vmm__lost_unlisten(&cache->driver->lost, &cache->lost_listener);
     if (cache->owns_driver)
         vmm__driver_close(cache->driver);

@@ -5,8 +5,11 @@
 #include "base/handle.h"
 #include "cache/alloc/alloc.h"
 #include "cache/alloc/refill.h"
+#include "cache/pool/place.h"
 #include "cache/reclaim/trim.h"
+#include "cache/streams.h"
 #include "debug/debug_mode.h"
+#include "debug/nvtx.h"
 
 #include <string.h>
 
@@ -42,8 +45,7 @@ static vmm_status quarantine_flush(vmm_cache *cache, const char *function, const
     return vmm__debug_flush(&call);
 }
 
-/* With no_caching, releases the memory that a pool no longer retains. If that fails, a later call retries. */
-static void trim_without_caching(vmm_cache *cache)
+void vmm__api_trim_without_caching(vmm_cache *cache)
 {
     struct error_line line;
     if (!cache->no_caching)
@@ -105,7 +107,7 @@ vmm_status vmm_pool_destroy(vmm_pool *handle, int adopt)
     status = vmm__pool_destroy(pool, adopt != 0);
     if (status == VMM_OK)
         vmm__record_note(cache, "vmm_pool_destroy: %s", name);
-    trim_without_caching(cache);
+    vmm__api_trim_without_caching(cache);
     return status == VMM_OK ? found : status;
 }
 
@@ -147,6 +149,40 @@ vmm_status vmm_alloc_from(vmm_pool *handle, size_t bytes, vmm_stream stream, voi
     vmm_status status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
     return status == VMM__NO_FIT ? vmm__refill(pool->cache, lane, bytes, out) : status;
+}
+
+static vmm_status block_place(const struct debug_call *call, size_t bytes, vmm_stream stream)
+{
+    vmm_cache *cache = call->cache;
+    void *block = (void *)(uintptr_t)call->place;
+    vmm_status status;
+    if (cache->debug != NULL)
+        status = vmm__debug_alloc(call, bytes, stream, &block);
+    else
+        status = vmm__place(call->pool, call->place, bytes, stream);
+    if (status == VMM_OK && cache->debug == NULL && cache->nvtx != NULL)
+        vmm__nvtx_register(cache, block, bytes);
+    if (status == VMM_OK)
+        vmm__record_new_block(call, bytes, stream, block);
+    return status;
+}
+
+vmm_status vmm_pool_place(vmm_pool *handle, void *address, size_t bytes, vmm_stream stream)
+{
+    struct pool *pool;
+    vmm_status status = vmm__api_pool(handle, "vmm_pool_place", address, "address", &pool);
+    if (status == VMM_OK)
+        status = vmm__cache_admit_work(pool->cache, "vmm_pool_place");
+    if (status == VMM_OK)
+        status = vmm__stream_resolve("vmm_pool_place", &stream);
+    if (status != VMM_OK)
+        return status;
+    struct debug_call call = { .cache = pool->cache,
+                               .function = "vmm_pool_place",
+                               .caller = __builtin_return_address(0),
+                               .pool = pool,
+                               .place = (uint64_t)(uintptr_t)address };
+    return block_place(&call, bytes, stream);
 }
 
 vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
@@ -225,7 +261,7 @@ vmm_status vmm_pool_unroute(vmm_pool *handle)
     status = vmm__route_remove(pool);
     if (status == VMM__NOT_FOUND)
         return pool_refuse("vmm_pool_unroute", pool, "has no route");
-    trim_without_caching(pool->cache);
+    vmm__api_trim_without_caching(pool->cache);
     return status;
 }
 
@@ -251,7 +287,7 @@ vmm_status vmm_pool_drop(vmm_pool *handle)
     if (status != VMM_OK)
         return status;
     status = vmm__pool_drop(pool);
-    trim_without_caching(pool->cache);
+    vmm__api_trim_without_caching(pool->cache);
     return status == VMM__NOT_FOUND ? pool_refuse("vmm_pool_drop", pool, "is not retained")
                                     : status;
 }

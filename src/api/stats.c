@@ -2,6 +2,7 @@
 #include "api/internal.h"
 #include "base/arith.h"
 #include "base/error.h"
+#include "cache/pool/backup.h"
 #include "cache/pool/sleep.h"
 #include "cache/reuse/idle_scan.h"
 
@@ -50,7 +51,7 @@ static void reserves_read(const struct vmm_cache *cache, const struct pool *pool
 static void lanes_read(struct vmm_cache *cache, const struct pool *pool, vmm_stats *stats)
 {
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (pool != NULL && pool != lane->pool)
+        if ((pool != NULL && pool != lane->pool) || lane->is_imported)
             continue;
         vmm__lane_lock(lane);
         vmm__lane_counters_flush(lane);
@@ -122,6 +123,7 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);
     out->compactions = atomic_load_explicit(&cache->compactions, memory_order_relaxed);
     out->pressure_calls = atomic_load_explicit(&cache->pressure_calls, memory_order_relaxed);
+    out->imported_bytes = vmm__stat_now(&cache->imports.account.reserved_bytes);
     views_read(cache, out);
     driver_read(cache->driver, out);
     vmm__fair_unlock(&cache->grow_lock);
@@ -144,6 +146,7 @@ static void pool_stats_read(struct pool *pool, vmm_stats *out)
     VMM_STAT_MAP(POOL_READ)
     out->limbo_bytes = pool->account.limbo_bytes;
     out->limit_bytes = pool->account.limit_bytes;
+    out->backup_bytes = pool->backup == NULL ? 0 : pool->backup->bytes;
     vmm__fair_unlock(&pool->cache->grow_lock);
 }
 

@@ -42,6 +42,8 @@ static bool item_is_memory(const vmm_item *item)
 static int item_record(void *context, const vmm_item *item)
 {
     struct recorder *recorder = context;
+    if (item->is_imported)
+        return 0;
     struct trace_event event = { .kind = TRACE_MAP,
                                  .address = item->address,
                                  .bytes = item->bytes,

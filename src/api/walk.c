@@ -22,7 +22,8 @@ static void item_visit(struct walk *walk, vmm_item item)
     item.struct_size = sizeof item;
     bool is_used = item.kind == VMM_ITEM_BLOCK &&
                    (item.state == VMM_ITEM_LIVE || item.state == VMM_ITEM_WAITING);
-    if (is_used && walk->cache->debug != NULL && !item.is_reserved)
+    item.is_imported = walk->pool->account.is_imported;
+    if (is_used && walk->cache->debug != NULL && !item.is_reserved && !item.is_imported)
         walk->cache->debug_view->show(walk->cache->debug, &item);
     item.pool = walk->pool->handle;
     item.pool_id = walk->pool->id;

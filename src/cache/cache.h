@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fair.h"
 #include "base/fork.h"
+#include "base/map.h"
 #include "base/thread.h"
 #include "base/ticker.h"
 #include "cache/pool/pools.h"
@@ -94,8 +95,11 @@ struct vmm_cache {
     struct view_stats view_stats;
     struct totals totals;
     struct lanes lanes;
-    struct pool pool;   /* the default pool */
-    struct pools pools; /* all others */
+    struct pool pool;    /* the default pool */
+    struct pools pools;  /* all others, but for the pool of imported memory */
+    struct pool imports; /* the pool of imported memory: see share/import.h */
+    _Atomic bool has_freed_imports;
+    struct map exports; /* shares by block: see share/export.h; grow_lock guards it */
     struct routes routes;
     struct reserves reserves;
     struct transfers transfers; /* of contents of pools that sleep or wake: see pool/sleep.h */

@@ -2,6 +2,7 @@
 #include "cache/alloc/alloc.h"
 #include "base/hostmem.h"
 #include "cache/grow/guard_page.h"
+#include "cache/pool/place.h"
 #include "cache/streams.h"
 #include "debug/internal.h"
 
@@ -31,8 +32,23 @@ static vmm_status inner_alloc_aligned(const struct debug_call *call, struct reco
     return VMM_OK;
 }
 
+/* A block at an address that the program names has no guard page. */
+static vmm_status inner_place(const struct debug_call *call, struct record *record)
+{
+    bool is_watching = vmm__debug_watches_memory(call->cache->debug);
+    uint64_t front_bytes = is_watching ? DEBUG_FRONT_BYTES : 0;
+    uint64_t bytes = is_watching ? vmm__debug_padded_bytes(record->bytes) : record->bytes;
+    (void)vmm__debug_give(call->cache->debug); /* what is in quarantine is not live */
+    record->address = call->place;
+    record->inner = call->place - front_bytes;
+    record->inner_bytes = is_watching ? bytes : vmm__cache_block_bytes(call->cache, bytes);
+    return vmm__place(call->pool, record->inner, bytes, record->stream);
+}
+
 static vmm_status inner_alloc(const struct debug_call *call, struct record *record)
 {
+    if (call->place != 0)
+        return inner_place(call, record);
     if (call->alignment > LARGE_UNIT_BYTES)
         return inner_alloc_aligned(call, record);
     vmm_cache *cache = call->cache;

@@ -1,6 +1,8 @@
 /* Free in debug mode, and the quarantine: see debug_mode.h. */
 #include "cache/alloc/alloc.h"
 #include "cache/grow/guard_page.h"
+#include "cache/share/export.h"
+#include "cache/share/import.h"
 #include "debug/internal.h"
 
 enum { KEPT_MOST = 4096 }; /* blocks in quarantine, at most */
@@ -62,12 +64,13 @@ vmm_status vmm__debug_flush(const struct debug_call *call)
     return vmm__finding_end(call, &finding, VMM_OK);
 }
 
-/* Returns whether graphs may use a block's memory even after its free. */
+/* Returns whether graphs, or other processes, may use a block's memory even after its free. */
 static bool is_retained(vmm_cache *cache, uint64_t inner)
 {
     vmm__fair_lock(&cache->grow_lock);
     const struct heap *heap = vmm__alloc_heap_of(cache, inner);
-    bool is_used = heap != NULL && vmm__lane_is_retained(heap->lane);
+    bool is_used =
+        heap != NULL && (vmm__lane_is_retained(heap->lane) || vmm__export_has_locked(cache, inner));
     vmm__fair_unlock(&cache->grow_lock);
     return is_used;
 }
@@ -179,7 +182,8 @@ vmm_status vmm__debug_inner(const struct debug_call *call, void **block)
 {
     struct debug *debug = call->cache->debug;
     uint64_t address = (uint64_t)(uintptr_t)*block;
-    if (debug == NULL || debug->mode == VMM_DEBUG_OFF || vmm__reserved_has(call->cache, address))
+    if (debug == NULL || debug->mode == VMM_DEBUG_OFF || vmm__reserved_has(call->cache, address) ||
+        vmm__import_owns(call->cache, address))
         return VMM_OK;
     vmm__mutex_lock(&debug->records.lock);
     struct record *record = vmm__records_find_locked(&debug->records, address);

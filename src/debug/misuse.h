@@ -17,6 +17,7 @@ struct debug_call {
     const void *caller; /* its return address */
     struct pool *pool;  /* that an allocation names; NULL: none */
     size_t alignment;   /* that an allocation asks for; 0: none */
+    uint64_t place;     /* the address that an allocation asks for; 0: none */
     bool is_use;        /* it records another stream's use of the block */
 };
 

@@ -236,6 +236,15 @@ void vmm__driver_fini(struct driver *driver)
     vmm__lost_fini(&driver->lost);
 }
 
+vmm_status vmm__driver_sharing_check(const struct driver *driver, const char *function)
+{
+    if (driver->has_sharing)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_UNSUPPORTED,
+                      "%s: shareable: %s cannot share memory between processes: %.280s", function,
+                      driver->device_name, driver->sharing_failure);
+}
+
 void vmm__driver_close(struct driver *driver)
 {
     if (driver != NULL)

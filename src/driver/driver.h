@@ -317,6 +317,8 @@ VMM_DRIVER_MAP(DRIVER_OP_DECLARE, struct driver *driver, )
 #undef DRIVER_OP_DECLARE
 
 vmm_status vmm__driver_stream_check(struct driver *driver, vmm_stream stream);
+/* ERR_UNSUPPORTED without has_sharing: `function` names the call that fails. */
+vmm_status vmm__driver_sharing_check(const struct driver *driver, const char *function);
 uint64_t vmm__driver_clock(struct driver *driver);
 
 /* Totals over all kinds of calls. */

@@ -147,21 +147,58 @@ void vmm__block_ref_set_listed(struct block_ref *ref, bool is_listed)
 bool vmm__block_ref_is_pinned(const struct block_ref *ref)
 {
     if (ref->slab == NULL)
-        return ref->block->is_pinned;
+        return ref->block->pins != 0;
     return (ref->slab->pinned_bits & object_bit(ref)) != 0;
+}
+
+/* Counts bytes that must not move from now on, or may move again. */
+static void unmovable_count(struct heap *heap, const struct block_ref *ref, bool was_pinned,
+                            bool is_pinned)
+{
+    uint64_t bytes = vmm__block_ref_bytes(ref);
+    if (was_pinned != is_pinned)
+        atomic_fetch_add_explicit(&heap->unmovable_bytes, is_pinned ? bytes : -bytes,
+                                  memory_order_relaxed);
+}
+
+static void block_set_pin(struct block *block, enum pin pin, bool is_set)
+{
+    block->pins = (uint8_t)(is_set ? block->pins | pin : block->pins & ~pin);
+}
+
+static void object_set_pin(const struct block_ref *ref, enum pin pin, bool is_set)
+{
+    struct slab *slab = ref->slab;
+    uint64_t *bits = &slab->pins[pin - PIN_PROGRAM];
+    *bits = is_set ? *bits | object_bit(ref) : *bits & ~object_bit(ref);
+    slab->pinned_bits = slab->pins[0] | slab->pins[1];
+}
+
+static void ref_set_pin(struct heap *heap, struct block_ref *ref, enum pin pin, bool is_set)
+{
+    bool was_pinned = vmm__block_ref_is_pinned(ref);
+    if (ref->slab == NULL)
+        block_set_pin(ref->block, pin, is_set);
+    else
+        object_set_pin(ref, pin, is_set);
+    unmovable_count(heap, ref, was_pinned, vmm__block_ref_is_pinned(ref));
 }
 
 void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned)
 {
-    if (vmm__block_ref_is_pinned(ref) == is_pinned)
-        return;
-    uint64_t bytes = vmm__block_ref_bytes(ref);
-    atomic_fetch_add_explicit(&heap->unmovable_bytes, is_pinned ? bytes : -bytes,
-                              memory_order_relaxed);
+    ref_set_pin(heap, ref, PIN_PROGRAM, is_pinned);
+}
+
+void vmm__block_ref_set_exported(struct heap *heap, struct block_ref *ref, bool is_exported)
+{
+    ref_set_pin(heap, ref, PIN_EXPORT, is_exported);
+}
+
+bool vmm__block_ref_is_exported(const struct block_ref *ref)
+{
     if (ref->slab == NULL)
-        ref->block->is_pinned = is_pinned;
-    else
-        ref->slab->pinned_bits ^= object_bit(ref);
+        return (ref->block->pins & PIN_EXPORT) != 0;
+    return (ref->slab->pins[PIN_EXPORT - PIN_PROGRAM] & object_bit(ref)) != 0;
 }
 
 bool vmm__block_ref_is_named(const struct block_ref *ref)

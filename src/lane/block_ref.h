@@ -44,6 +44,11 @@ uint64_t vmm__block_ref_requested_bytes(const struct block_ref *ref);
 /* Pins or unpins a live block or object. */
 void vmm__block_ref_set_pinned(struct heap *heap, struct block_ref *ref, bool is_pinned);
 
+/* The same for another reason: see vmm__lane_export_locked(). */
+void vmm__block_ref_set_exported(struct heap *heap, struct block_ref *ref, bool is_exported);
+bool vmm__block_ref_is_exported(const struct block_ref *ref);
+
+/* Whether it must stay in place, for either reason. */
 bool vmm__block_ref_is_pinned(const struct block_ref *ref);
 
 /* Whether it has a name: see names.h. */
@@ -54,7 +59,7 @@ void vmm__block_ref_set_named(struct block_ref *ref, bool is_named);
 bool vmm__block_ref_is_listed(const struct block_ref *ref);
 void vmm__block_ref_set_listed(struct block_ref *ref, bool is_listed);
 
-/* Makes a live, unpinned block or object wait. */
+/* Makes a live block or object wait that the program does not pin. */
 void vmm__block_ref_wait(struct block_ref *ref);
 
 #endif

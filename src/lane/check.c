@@ -22,9 +22,9 @@ static vmm_status broken(const struct heap *heap, uint64_t address, const char *
 static uint64_t unmovable_bytes(const struct block *block)
 {
     if (block->state == BLOCK_OCCUPIED)
-        return block->user->is_pinned ? block->node.size : 0;
+        return block->user->pins != 0 ? block->node.size : 0;
     if (block->state != BLOCK_SLAB)
-        return block->is_pinned ? block->node.size : 0;
+        return block->pins != 0 ? block->node.size : 0;
     uint64_t bytes = 0;
     for (uint64_t bits = block->slab->pinned_bits; bits != 0; bits &= bits - 1)
         bytes += block->slab->object_bytes;
@@ -62,10 +62,13 @@ static vmm_status listed_all_check(const struct heap *heap, const struct block *
 static vmm_status slab_check(const struct heap *heap, const struct block *block)
 {
     const struct slab *slab = block->slab;
+    uint64_t ends_with_free = slab->pins[0] | slab->named_bits | slab->listed_bits;
     if (slab->block != block || (slab->free_bits & slab->waiting_bits) != 0 ||
-        ((slab->pinned_bits | slab->named_bits | slab->listed_bits) &
-         (slab->free_bits | slab->waiting_bits)) != 0)
+        (ends_with_free & (slab->free_bits | slab->waiting_bits)) != 0 ||
+        (slab->pinned_bits & slab->free_bits) != 0)
         return broken(heap, block->address, "slab 2: free, waiting and other bits overlap");
+    if (slab->pinned_bits != (slab->pins[0] | slab->pins[1]))
+        return broken(heap, block->address, "slab 2: pinned_bits is not the union of pins");
     for (uint64_t at = 0; at < block->node.size; at += SMALL_SLOT_BYTES) {
         if (*vmm__directory_slot(heap->directory, block->address + at) != block)
             return broken(heap, block->address, "slab 4: a slot does not name it");

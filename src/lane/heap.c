@@ -215,9 +215,9 @@ struct heap *vmm__heap_drained(struct directory *directory)
 
 /* ---- Blocks ------------------------------------------------------------------------------- */
 
-/* Takes the given bytes, at the start or the end of a free block, so one record is enough. */
-static vmm_status block_take(struct heap *heap, struct block *block, uint64_t address,
-                             uint64_t bytes, struct block **out)
+/* At the start or the end of the block, so one record is enough. */
+vmm_status vmm__heap_take_edge(struct heap *heap, struct block *block, uint64_t address,
+                               uint64_t bytes, struct block **out)
 {
     vmm_status status = vmm__heap_records_keep(heap, 1);
     if (status != VMM_OK)
@@ -228,12 +228,6 @@ static vmm_status block_take(struct heap *heap, struct block *block, uint64_t ad
     vmm__views_note(heap, address, bytes);
     *out = block;
     return VMM_OK;
-}
-
-vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
-                               struct block **out)
-{
-    return block_take(heap, block, block->address, bytes, out);
 }
 
 /* In a small heap, large blocks come from the high end of a free block and small ones from the
@@ -257,7 +251,7 @@ vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out)
         return VMM__STRANDS;
     uint64_t from_high = heap->is_small & (bytes >= HIGH_END_BYTES); /* no branch: unpredictable */
     uint64_t address = fit->address + from_high * (fit->node.size - bytes);
-    return block_take(heap, fit, address, bytes, out);
+    return vmm__heap_take_edge(heap, fit, address, bytes, out);
 }
 
 static struct block *block_give(struct heap *heap, struct block *block, uint64_t epoch)
@@ -288,6 +282,26 @@ struct block *vmm__heap_take_at(struct heap *heap, uint64_t address, uint64_t by
     block->state = BLOCK_LIVE;
     vmm__views_note(heap, address, bytes);
     return block;
+}
+
+struct block *vmm__heap_find_aligned(struct heap *heap, uint64_t bytes, uint64_t alignment)
+{
+    const uint64_t sizes[] = { bytes, bytes + alignment };
+    vmm__heap_settle(heap);
+    for (int i = 0; i < 2; i++) {
+        struct block *block = (struct block *)vmm__size_index_find(&heap->index, sizes[i]);
+        if (block == NULL)
+            return NULL;
+        if (vmm__align_up(block->address, alignment) + bytes <= vmm__block_end(block))
+            return block;
+    }
+    return NULL;
+}
+
+bool vmm__heap_is_free(const struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    const struct block *block = vmm__heap_cover(heap, address);
+    return block->state == BLOCK_FREE && vmm__block_end(block) - address >= bytes;
 }
 
 vmm_status vmm__heap_extend(struct heap *heap, struct block *block, uint64_t bytes)

@@ -43,6 +43,12 @@ enum block_state {
     BLOCK_OCCUPIED    /* in use through a view: see `user` */
 };
 
+/* Why a block must not move. */
+enum pin {
+    PIN_PROGRAM = 1, /* live, and under vmm_pin() */
+    PIN_EXPORT = 2   /* live or waiting, and exported: see vmm__lane_export_locked() */
+};
+
 struct block {
     struct size_node node; /* first member; size in bytes in every state; links while free */
     uint64_t address;
@@ -55,7 +61,7 @@ struct block {
         struct block *user;       /* occupied: the block in a view */
     };
     enum block_state state;
-    bool is_pinned;  /* live, and must not move; slabs use pinned_bits instead */
+    uint8_t pins;    /* why it must not move: enum pin; slabs have pins of their own */
     bool is_in_view; /* its pieces are occupied blocks: see vmm__block_piece() */
     bool is_named;   /* live, and in names.h */
     bool is_listed;  /* live, and any thread may free it: see lane/magazine.h */
@@ -138,9 +144,9 @@ vmm_status vmm__heap_records_keep(struct heap *heap, uint64_t count);
  */
 vmm_status vmm__heap_take(struct heap *heap, uint64_t bytes, struct block **out);
 
-/* Takes `bytes` from the low end of a given free block that is large enough. ERR_HOST_OOM. */
-vmm_status vmm__heap_take_from(struct heap *heap, struct block *block, uint64_t bytes,
-                               struct block **out);
+/* Takes the given bytes, at the start or the end of a free block. ERR_HOST_OOM. */
+vmm_status vmm__heap_take_edge(struct heap *heap, struct block *block, uint64_t address,
+                               uint64_t bytes, struct block **out);
 
 /* Frees a block that is neither free nor last freed, and merges it with its neighbours; settles
  * the last freed block first. Cannot fail. Returns the free block that now contains it. */
@@ -155,6 +161,13 @@ vmm_status vmm__heap_shorten(struct heap *heap, struct block *block, uint64_t by
 
 /* Takes exactly these bytes, which are free. Uses up to two records of those that vmm__heap_records_keep() keeps. */
 struct block *vmm__heap_take_at(struct heap *heap, uint64_t address, uint64_t bytes);
+
+/* A free block that has `bytes` at a multiple of `alignment`; NULL: none was found. Finds one if some free block has
+ * `bytes` + `alignment`. */
+struct block *vmm__heap_find_aligned(struct heap *heap, uint64_t bytes, uint64_t alignment);
+
+/* Whether these bytes, which begin in an extent, are free. */
+bool vmm__heap_is_free(const struct heap *heap, uint64_t address, uint64_t bytes);
 
 /* Takes the last freed block if it has exactly this size; NULL if not. */
 static inline struct block *vmm__heap_take_last_freed(struct heap *heap, uint64_t bytes)

@@ -22,6 +22,8 @@ vmm_status vmm__lane_open(vmm_stream stream, struct driver *driver, struct direc
     lane->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
     atomic_init(&lane->stream, stream);
     lane->pool = pool;
+    lane->has_own_chunks = pool->account.is_exportable;
+    lane->is_imported = pool->account.is_imported;
     lane->until_event_bytes = UINT64_MAX;
     lane->event_distance_bytes = UINT64_MAX / 2;
     vmm__biased_init(&lane->lock);
@@ -127,7 +129,7 @@ bool vmm__lane_need(struct lane *lane, uint64_t bytes, struct heap **heap, uint6
     *heap = heap_for(lane, bytes);
     if (bytes > SLAB_LARGEST_BYTES)
         return vmm__align_up_checked(bytes, (*heap)->unit_bytes, block_bytes);
-    *block_bytes = vmm__slab_run_bytes(vmm__slab_class(bytes));
+    *block_bytes = vmm__slab_need_bytes(&lane->slabs, vmm__slab_class(bytes));
     return true;
 }
 
@@ -257,29 +259,16 @@ vmm_status vmm__lane_take_listed_locked(struct lane *lane, uint64_t bytes, void 
     return VMM_OK;
 }
 
-vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t bytes,
-                                       void **out)
+vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t skip_bytes,
+                                       uint64_t bytes, void **out)
 {
     VMM_ASSERT_HELD(&lane->lock);
-    vmm_status status = vmm__heap_take_from(&lane->large, block, block->node.size, &block);
+    uint64_t address = block->address + skip_bytes;
+    vmm_status status =
+        vmm__heap_take_edge(&lane->large, block, address, block->node.size - skip_bytes, &block);
     if (status == VMM_OK)
         *out = block_publish(lane, &lane->large, block, bytes);
     return status;
-}
-
-struct block *vmm__lane_find_aligned_locked(struct heap *heap, uint64_t bytes, uint64_t alignment)
-{
-    VMM_ASSERT_HELD(&heap->lane->lock);
-    const uint64_t sizes[] = { bytes, bytes + alignment };
-    vmm__heap_settle(heap);
-    for (int i = 0; i < 2; i++) {
-        struct block *block = (struct block *)vmm__size_index_find(&heap->index, sizes[i]);
-        if (block == NULL)
-            return NULL;
-        if (vmm__align_up(block->address, alignment) + bytes <= vmm__block_end(block))
-            return block;
-    }
-    return NULL;
 }
 
 vmm_status vmm__lane_take_aligned_locked(struct lane *lane, struct heap *heap,
@@ -291,6 +280,50 @@ vmm_status vmm__lane_take_aligned_locked(struct lane *lane, struct heap *heap,
     vmm_status status = vmm__heap_records_keep(heap, 2);
     if (status == VMM_OK)
         *out = block_publish(lane, heap, vmm__heap_take_at(heap, address, block_bytes), bytes);
+    return status;
+}
+
+static vmm_status object_place(struct lane *lane, uint64_t address, uint64_t bytes)
+{
+    uint32_t class_index = vmm__slab_class(bytes);
+    const struct block *block = vmm__heap_cover(&lane->small, address);
+    struct slab *slab = block->state == BLOCK_SLAB ? block->slab : NULL;
+    vmm_status status = VMM_OK;
+    if (slab == NULL || slab->class_index != class_index)
+        status = vmm__slab_open_at(&lane->slabs, class_index, address, &slab);
+    if (status != VMM_OK)
+        return status;
+    uint32_t object = vmm__slab_object(slab, address);
+    if (object == SLAB_OBJECTS)
+        return VMM__NOT_FOUND;
+    if ((slab->free_bits >> object & 1) == 0)
+        return VMM__NO_FIT;
+    vmm__slab_take_object(&lane->slabs, slab, object, bytes);
+    vmm__counters_alloc(&lane->counters, &lane->pool->totals, bytes, slab->object_bytes);
+    (void)address_publish(lane, &lane->small, slab->block, address);
+    return VMM_OK;
+}
+
+vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t address,
+                                  uint64_t bytes, uint64_t block_bytes)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    if (heap->is_small && bytes <= SLAB_LARGEST_BYTES)
+        return object_place(lane, address, bytes);
+    if (address % heap->unit_bytes != 0)
+        return VMM__NOT_FOUND;
+    struct block *block;
+    vmm_status status;
+    if (vmm__heap_has_extent(heap, address)) {
+        status = vmm__heap_is_free(heap, address, block_bytes) ? vmm__heap_records_keep(heap, 2)
+                                                               : VMM__NO_FIT;
+        if (status == VMM_OK)
+            block = vmm__heap_take_at(heap, address, block_bytes);
+    } else {
+        status = vmm__views_take_at(heap, address, block_bytes, &block);
+    }
+    if (status == VMM_OK)
+        (void)block_publish(lane, heap, block, bytes);
     return status;
 }
 
@@ -376,12 +409,13 @@ void vmm__lane_give_kept_locked(struct lane *lane, struct live_entry *entry)
         object_give(lane, ref.slab, ref.object);
 }
 
-/* Makes a live block wait if other streams may still use it: VMM__PENDING. VMM_OK: none does. */
+/* Makes a live block wait if other streams or processes may still use it: VMM__PENDING. VMM_OK: none does. */
 static vmm_status ref_await(struct lane *lane, struct heap *heap, uint64_t address,
                             struct block_ref *ref)
 {
     vmm_status status = vmm__uses_end(&lane->uses, address);
-    if (status != VMM__PENDING)
+    bool must_wait = status == VMM_OK && vmm__block_ref_is_exported(ref);
+    if (status != VMM__PENDING && !must_wait)
         return status;
     uint64_t bytes = vmm__block_ref_bytes(ref);
     vmm__block_ref_set_pinned(heap, ref, false);
@@ -462,7 +496,7 @@ vmm_status vmm__lane_give_locked(struct lane *lane, struct heap *heap, uint64_t 
     if (block == NULL || vmm__uses_count(&lane->uses) != 0)
         return ref_give(lane, heap, address);
     if (block->state == BLOCK_LIVE && block->address == address &&
-        !(block->is_pinned | block->is_named | block->is_listed)) {
+        !(block->pins | block->is_named | block->is_listed)) {
         block_give(lane, heap, block);
         return VMM_OK;
     }
@@ -523,6 +557,34 @@ vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned
     return VMM_OK;
 }
 
+vmm_status vmm__lane_export_locked(struct lane *lane, struct heap *heap, uint64_t address,
+                                   uint64_t *bytes, uint64_t *requested_bytes)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    struct block_ref ref;
+    if (!vmm__lane_find_live_locked(lane, heap, address, &ref))
+        return vmm__block_ref_unknown("vmm_share_export", heap, address);
+    lane->exports += vmm__block_ref_is_exported(&ref) ? 0 : 1;
+    vmm__block_ref_set_exported(heap, &ref, true);
+    *bytes = vmm__block_ref_bytes(&ref);
+    *requested_bytes = vmm__block_ref_requested_bytes(&ref);
+    return VMM_OK;
+}
+
+void vmm__lane_unexport_locked(struct lane *lane, struct heap *heap, uint64_t address)
+{
+    VMM_ASSERT_HELD(&lane->lock);
+    struct block_ref ref;
+    if (!vmm__block_ref_find(heap, address, &ref))
+        return;
+    vmm__block_ref_set_exported(heap, &ref, false);
+    lane->exports--;
+    if (vmm__block_ref_is_live(&ref) || vmm__uses_is_waiting(&lane->uses, address))
+        return;
+    ref_release(lane, heap, &ref, address);
+    vmm__lane_counters_flush(lane);
+}
+
 vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char *text)
 {
     VMM_ASSERT_HELD(&heap->lane->lock);
@@ -549,7 +611,7 @@ vmm_status vmm__lane_poll_locked(struct lane *lane, unsigned most)
     while (status == VMM_OK) {
         struct heap *heap = vmm__directory_heap(lane->large.directory, address);
         struct block_ref ref;
-        if (vmm__block_ref_find(heap, address, &ref))
+        if (vmm__block_ref_find(heap, address, &ref) && !vmm__block_ref_is_exported(&ref))
             ref_release(lane, heap, &ref, address);
         any = VMM_OK;
         status = vmm__uses_pass_next(&lane->uses, &pass, &address);

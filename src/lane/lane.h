@@ -64,6 +64,9 @@ struct lane {
         *pool; /* changes, under both locks, only when a destroyed pool joins the default pool */
     bool is_pooled;           /* it was made for another pool than the default one */
     bool is_in_table;         /* of its pool */
+    bool has_own_chunks;      /* made for a shareable pool: each block has chunks of its own */
+    bool is_imported;         /* its memory belongs to other caches: see cache/share/import.h */
+    uint32_t exports;         /* of its blocks: how many are exported; guarded by `lock` */
     bool is_asleep;           /* its pool is not awake: no request is served; guarded by `lock` */
     _Atomic bool is_detached; /* the default pool does not find it: of another pool, or closed */
     uint64_t serial;          /* never reused */
@@ -122,11 +125,11 @@ static inline bool vmm__lane_is_retained(const struct lane *lane)
 }
 
 /* ERR_ASLEEP if the pool of a lane, which is locked, is not awake. */
-static inline vmm_status vmm__lane_asleep_check(const struct lane *lane)
+static inline vmm_status vmm__lane_asleep_check(const char *call, const struct lane *lane)
 {
     if (!lane->is_asleep)
         return VMM_OK;
-    return vmm__error(VMM_ERR_ASLEEP, "alloc: pool %s sleeps: wake it first", lane->pool->name);
+    return vmm__error(VMM_ERR_ASLEEP, "%s: pool %s sleeps: wake it first", call, lane->pool->name);
 }
 
 /* Whether idle memory of a lane may go to another one. The caller holds the grow lock. */
@@ -176,12 +179,14 @@ static inline vmm_status vmm__lane_take_locked(struct lane *lane, uint64_t bytes
     return vmm__lane_take_listed_locked(lane, bytes, out);
 }
 
-/* Allocates the whole of a given free block: for a cache with caching off. */
-vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t bytes,
-                                       void **out);
+/* Allocates a given free block, which is not shared with others, but for its first bytes. */
+vmm_status vmm__lane_take_block_locked(struct lane *lane, struct block *block, uint64_t skip_bytes,
+                                       uint64_t bytes, void **out);
 
-/* A free block of a heap that has `bytes` at a multiple of `alignment`; NULL: none was found. */
-struct block *vmm__lane_find_aligned_locked(struct heap *heap, uint64_t bytes, uint64_t alignment);
+/* Allocates block_bytes, or an object, at an address of a heap. VMM__NOT_FOUND if no such block begins there; VMM__NO_FIT if
+ * some of its bytes are not free; ERR_HOST_OOM. */
+vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t address,
+                                  uint64_t bytes, uint64_t block_bytes);
 
 /* Allocates block_bytes of a free block at its first multiple of `alignment`. ERR_HOST_OOM. */
 vmm_status vmm__lane_take_aligned_locked(struct lane *lane, struct heap *heap,
@@ -226,6 +231,14 @@ vmm_status vmm__lane_pin_locked(struct heap *heap, uint64_t address, bool pinned
 
 /* Names the live block at an address; text NULL: removes its name. See vmm_name(). */
 vmm_status vmm__lane_name_locked(struct heap *heap, uint64_t address, const char *text);
+
+/*
+ * Marks the live block at an address as exported: it is not moved, and after its free it waits, also for
+ * vmm__lane_unexport_locked().
+ */
+vmm_status vmm__lane_export_locked(struct lane *lane, struct heap *heap, uint64_t address,
+                                   uint64_t *bytes, uint64_t *requested_bytes);
+void vmm__lane_unexport_locked(struct lane *lane, struct heap *heap, uint64_t address);
 
 /*
  * Frees blocks whose waits are over, among the `most` oldest waits. VMM_OK if any was freed,

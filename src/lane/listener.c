@@ -24,7 +24,7 @@ static void change_record(const struct heap *heap, vmm_change_kind kind, uint64_
                                              [VMM_CHANGE_FREE] = TRACE_DONE };
     struct recorder *recorder =
         atomic_load_explicit(&heap->directory->recorder, memory_order_acquire);
-    if (recorder == NULL)
+    if (recorder == NULL || heap->lane->is_imported)
         return;
     struct trace_event event = { .kind = kinds[kind],
                                  .address = address,
@@ -50,7 +50,8 @@ void vmm__listener_call(const struct heap *heap, vmm_change_kind kind, uint64_t 
                           .pool = heap->lane->pool->handle,
                           .pool_id = heap->lane->pool->id,
                           .is_small = heap->is_small,
-                          .is_view = is_view(heap, address) };
+                          .is_view = is_view(heap, address),
+                          .is_imported = heap->lane->is_imported };
     struct callback callback;
     vmm__callback_begin(&callback, listener->owner, true);
     listener->tell(listener->context, &change);

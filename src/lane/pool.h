@@ -25,6 +25,9 @@ struct lane_table {
     unsigned bits;
 };
 
+/* Streams that the table of a pool finds at the first look, as a power of 2. */
+enum { POOL_TABLE_BITS = 9 };
+
 enum { POOL_NAME_BYTES = 64 };
 
 struct pool {
@@ -63,7 +66,8 @@ static inline bool vmm__pool_is_retained(const struct pool *pool)
 /* Whether its idle memory may go to other pools, and that of others to it. */
 static inline bool vmm__pool_shares(const struct pool *pool)
 {
-    return pool->account.least_bytes == 0;
+    const struct account *account = &pool->account;
+    return account->least_bytes == 0 && !account->is_exportable && !account->is_imported;
 }
 
 /* The pool of an account. */

@@ -3,6 +3,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "base/hostmem.h"
+#include "lane/lane.h"
 
 enum { RUN_LIMIT_BYTES = 65536 };
 
@@ -23,6 +24,18 @@ uint64_t vmm__slab_run_bytes(uint32_t class_index)
 {
     uint64_t bytes = (uint64_t)slab_objects(class_index) * vmm__slab_object_bytes(class_index);
     return vmm__align_up(bytes, SMALL_SLOT_BYTES);
+}
+
+/* See invariant 5. */
+static uint64_t slab_alignment(uint32_t class_index)
+{
+    return UINT64_C(2) << vmm__log2(vmm__slab_run_bytes(class_index) - 1);
+}
+
+uint64_t vmm__slab_need_bytes(const struct slabs *slabs, uint32_t class_index)
+{
+    uint64_t padding_bytes = slabs->heap->lane->is_pooled ? slab_alignment(class_index) : 0;
+    return vmm__slab_run_bytes(class_index) + padding_bytes;
 }
 
 void vmm__slab_partial_enter(struct slabs *slabs, struct slab *slab)
@@ -72,12 +85,33 @@ static void slots_fill(const struct slabs *slabs, const struct slab *slab, struc
         *vmm__heap_slot(slabs->heap, run->address + at) = block;
 }
 
-vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index)
+/* Takes the bytes of a slab at an address where they are free; address 0: anywhere. */
+static vmm_status run_take(struct heap *heap, uint32_t class_index, uint64_t address,
+                           struct block **out)
+{
+    uint64_t bytes = vmm__slab_run_bytes(class_index);
+    if (address == 0 && !heap->lane->is_pooled)
+        return vmm__heap_take(heap, bytes, out);
+    if (address == 0) {
+        uint64_t alignment = slab_alignment(class_index);
+        const struct block *fit = vmm__heap_find_aligned(heap, bytes, alignment);
+        if (fit == NULL)
+            return VMM__NO_FIT;
+        address = vmm__align_up(fit->address, alignment);
+    }
+    vmm_status status = vmm__heap_records_keep(heap, 2);
+    if (status == VMM_OK)
+        *out = vmm__heap_take_at(heap, address, bytes);
+    return status;
+}
+
+static vmm_status slab_make(struct slabs *slabs, uint32_t class_index, uint64_t address,
+                            struct slab **out)
 {
     struct slab *slab = vmm__host_alloc(1, sizeof *slab);
     if (slab == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "slab: no host memory for a slab record");
-    vmm_status status = vmm__heap_take(slabs->heap, vmm__slab_run_bytes(class_index), &slab->block);
+    vmm_status status = run_take(slabs->heap, class_index, address, &slab->block);
     if (status != VMM_OK) {
         vmm__host_free(slab, sizeof *slab);
         return status;
@@ -94,7 +128,35 @@ vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index)
     slots_fill(slabs, slab, slab->block);
     all_enter(slabs, slab);
     vmm__slab_partial_enter(slabs, slab);
+    *out = slab;
     return VMM_OK;
+}
+
+vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index)
+{
+    struct slab *slab;
+    return slab_make(slabs, class_index, 0, &slab);
+}
+
+vmm_status vmm__slab_open_at(struct slabs *slabs, uint32_t class_index, uint64_t address,
+                             struct slab **out)
+{
+    uint64_t offset = address & (slab_alignment(class_index) - 1);
+    uint32_t object_bytes = vmm__slab_object_bytes(class_index);
+    if (offset % object_bytes != 0 || offset / object_bytes >= slab_objects(class_index))
+        return VMM__NOT_FOUND;
+    if (!vmm__heap_is_free(slabs->heap, address - offset, vmm__slab_run_bytes(class_index)))
+        return VMM__NO_FIT;
+    return slab_make(slabs, class_index, address - offset, out);
+}
+
+void vmm__slab_take_object(struct slabs *slabs, struct slab *slab, uint32_t object,
+                           uint64_t requested_bytes)
+{
+    slab->free_bits &= ~(UINT64_C(1) << object);
+    if (slab->free_bits == 0)
+        vmm__slab_partial_leave(slabs, slab);
+    slab->requested[object] = (uint16_t)requested_bytes;
 }
 
 void vmm__slab_close(struct slabs *slabs, struct slab *slab, uint64_t epoch)

@@ -3,14 +3,16 @@
  * tiny allocation costs one bit and stays apart from larger ones.
  *
  * Size classes rise in steps of 512 bytes up to 4 KiB, and of 1 KiB up to 8 KiB. A slab takes at
- * most 64 KiB.
+ * most 64 KiB. In lanes that were made for other pools than the default one, its start follows from the address of any
+ * of its objects: vmm_pool_place() finds it again after all of them were freed.
  *
  * Owns: slab records. Invariants:
  *  1. bit i of free_bits is 1 exactly if object i is neither live nor waiting;
- *  2. free_bits and waiting_bits share no bit, and pinned_bits, named_bits and listed_bits share none
- *     with either;
+ *  2. free_bits and waiting_bits share no bit, and named_bits, listed_bits and the pins of the program share none with
+ *     either; pinned_bits is the union of pins, and shares none with free_bits;
  *  3. a slab is in the list of its class exactly if it has a free object;
- *  4. all slots of a slab in the directory name its block.
+ *  4. all slots of a slab in the directory name its block;
+ *  5. in a pooled lane, a slab starts at a multiple of its bytes, rounded up to a power of two.
  * Callers: the lane module, src/api. Locks: the lane's lock.
  */
 #ifndef VMM_LANE_SLAB_H
@@ -23,7 +25,8 @@ enum {
     SLAB_LARGEST_BYTES = 8192, /* larger requests are blocks of their own */
     SLAB_CLASSES = 12,
     SLAB_FINE_CLASSES = 8, /* classes in steps of 512 bytes; the others use 1024 */
-    SLAB_OBJECTS = 64
+    SLAB_OBJECTS = 64,
+    SLAB_PINS = 2
 };
 
 struct slab {
@@ -36,9 +39,10 @@ struct slab {
     uint64_t all_bits;
     uint64_t free_bits;
     uint64_t waiting_bits;
-    uint64_t pinned_bits; /* live objects that must not move */
-    uint64_t named_bits;  /* live objects in names.h */
-    uint64_t listed_bits; /* live objects that any thread may free: see lane/magazine.h */
+    uint64_t pinned_bits;     /* objects that must not move, for any reason */
+    uint64_t pins[SLAB_PINS]; /* by the bit of the reason: see enum pin */
+    uint64_t named_bits;      /* live objects in names.h */
+    uint64_t listed_bits;     /* live objects that any thread may free: see lane/magazine.h */
     uint32_t object_bytes;
     uint32_t reciprocal; /* of object_bytes, in 2^-32, rounded up: see vmm__slab_object() */
     uint32_t class_index;
@@ -64,9 +68,21 @@ static inline uint32_t vmm__slab_class(uint64_t bytes)
     return steps <= SLAB_FINE_CLASSES ? steps - 1 : (steps + 1) / 2 + 3;
 }
 
-/* Opens a slab of a class that has no free object. VMM__NO_FIT if no free block is large enough;
+/* Bytes of a free block that has room for a slab of the class, whatever its address is. */
+uint64_t vmm__slab_need_bytes(const struct slabs *slabs, uint32_t class_index);
+
+/* Opens a slab of a class that has no free object. VMM__NO_FIT if no free block has room for it;
  * ERR_HOST_OOM. */
 vmm_status vmm__slab_open(struct slabs *slabs, uint32_t class_index);
+
+/* Opens the slab of a class that has an object at an address of the heap. VMM__NOT_FOUND if no object of the class
+ * starts there; VMM__NO_FIT if the slab's bytes are not free; ERR_HOST_OOM. */
+vmm_status vmm__slab_open_at(struct slabs *slabs, uint32_t class_index, uint64_t address,
+                             struct slab **out);
+
+/* Takes a given object, which is free. */
+void vmm__slab_take_object(struct slabs *slabs, struct slab *slab, uint32_t object,
+                           uint64_t requested_bytes);
 
 /* For this module: add to and remove from the list of a class; free an empty slab. */
 void vmm__slab_partial_enter(struct slabs *slabs, struct slab *slab);

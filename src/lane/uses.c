@@ -164,6 +164,14 @@ vmm_status vmm__uses_end(struct uses *uses, uint64_t address)
     return VMM__PENDING;
 }
 
+bool vmm__uses_is_waiting(const struct uses *uses, uint64_t address)
+{
+    const struct wait *wait = uses->oldest;
+    while (wait != NULL && wait->address != address)
+        wait = wait->next;
+    return wait != NULL;
+}
+
 void vmm__uses_stamp(struct uses *uses, uint64_t address)
 {
     if (vmm__uses_count(uses) == 0)

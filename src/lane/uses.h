@@ -9,8 +9,8 @@
  * Owns: the records of uses and waits. Invariants:
  *  1. each pair (address, timeline) is in the map at most once, and a live block starts at
  *     the address;
- *  2. a block waits exactly if its address is in the list of waits, and then it has no use
- *     in the map.
+ *  2. a block waits for streams exactly if its address is in the list of waits, and then it
+ *     has no use in the map. An exported block waits for its shares: see lane.h.
  * Called by: lane. Locks: the lane's lock.
  */
 #ifndef VMM_LANE_USES_H
@@ -70,6 +70,9 @@ vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *t
  * block has uses any more.
  */
 vmm_status vmm__uses_end(struct uses *uses, uint64_t address);
+
+/* Whether the block at an address waits. */
+bool vmm__uses_is_waiting(const struct uses *uses, uint64_t address);
 
 /* Adds a wait for each use of a live block, for the work that its stream has now. ERR_HOST_OOM: adds none. */
 vmm_status vmm__uses_waits(const struct uses *uses, uint64_t address, struct limbo_wait **waits);

@@ -649,6 +649,35 @@ vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out
     return status;
 }
 
+/* Whether view addresses are in one row of the heap, and the bytes of their chunks are free. */
+static vmm_status range_check(const struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    const struct views *views = views_of(heap);
+    for (uint64_t at = address; at - address < bytes;) {
+        uint64_t granule = vmm__arena_granule(&views->vm->arena, at);
+        if (heap_at(views, granule) != heap || !vmm__views_contain(views, at))
+            return VMM__NO_FIT;
+        struct part part = part_at(views, at, address + bytes);
+        uint64_t home = vmm__chunk_address(views->vm, part.chunk) + part.offset;
+        if (!vmm__heap_is_free(heap, home, part.bytes))
+            return VMM__NO_FIT;
+        at += part.bytes;
+    }
+    return VMM_OK;
+}
+
+vmm_status vmm__views_take_at(struct heap *heap, uint64_t address, uint64_t bytes,
+                              struct block **out)
+{
+    const struct views *views = views_of(heap);
+    vmm_status status = range_check(heap, address, bytes);
+    if (status == VMM_OK)
+        status = vmm__heap_records_keep(heap, 1 + 2 * parts_count(views, address, bytes));
+    if (status == VMM_OK)
+        *out = block_make(heap, address, bytes);
+    return status;
+}
+
 /* Removes a block from its places. */
 static void users_drop(struct heap *heap, const struct block *block, uint64_t epoch)
 {

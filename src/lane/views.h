@@ -84,6 +84,11 @@ vmm_status vmm__views_place_unmap(struct heap *heap, struct chunk *chunk, uint64
  */
 vmm_status vmm__views_take(struct heap *heap, uint64_t bytes, struct block **out);
 
+/* Takes these bytes, which begin in a row of the heap. VMM__NO_FIT if some of them are not
+ * free, or not in that row; ERR_HOST_OOM. */
+vmm_status vmm__views_take_at(struct heap *heap, uint64_t address, uint64_t bytes,
+                              struct block **out);
+
 /* Frees a block in a view. Returns the free block that contains its first piece. */
 struct block *vmm__views_give(struct heap *heap, struct block *block, uint64_t epoch);
 

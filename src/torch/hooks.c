@@ -286,6 +286,26 @@ void vmm_torch_record_stream(void *ptr, vmm_stream stream)
 
 /* ---- Statistics ----------------------------------------------------------------------------- */
 
+static int asleep_subtract(void *context, const vmm_item *item)
+{
+    vmm_torch_stats *stats = context;
+    uint64_t *reserved = &(item->is_small ? &stats->small : &stats->large)->reserved_bytes.current;
+    if (item->kind == VMM_ITEM_CHUNK && item->state == VMM_ITEM_ASLEEP)
+        *reserved -= item->bytes < *reserved ? item->bytes : *reserved;
+    return 0;
+}
+
+/* Memory of a pool that sleeps is not reserved; the cache reports no change of it, since its addresses stay. */
+static vmm_status stats_read(struct torch_device *device, vmm_torch_stats *out)
+{
+    vmm_cache *cache = vmm__torch_cache_of(device);
+    vmm_stats stats = VMM_STATS_INIT;
+    vmm__torch_stats_read(&device->stats, out);
+    vmm_status status = vmm_stats_get(cache, &stats);
+    return status == VMM_OK && stats.asleep_bytes > 0 ? vmm_walk(cache, asleep_subtract, out)
+                                                      : status;
+}
+
 vmm_status vmm_torch_stats_get(int ordinal, vmm_torch_stats *out)
 {
     if (out == NULL || out->struct_size < sizeof *out)
@@ -293,10 +313,10 @@ vmm_status vmm_torch_stats_get(int ordinal, vmm_torch_stats *out)
                           out == NULL ? "out is NULL" : "struct_size is too small");
     struct torch_device *device = vmm__torch_find(ordinal);
     vmm_torch_stats stats = { .struct_size = sizeof stats };
-    if (device != NULL)
-        vmm__torch_stats_read(&device->stats, &stats);
-    *out = stats;
-    return VMM_OK;
+    vmm_status status = device == NULL ? VMM_OK : stats_read(device, &stats);
+    if (status == VMM_OK)
+        *out = stats;
+    return status;
 }
 
 vmm_status vmm_torch_stats_reset(int ordinal, int accumulated)

@@ -1,6 +1,7 @@
 /* PyTorch's pools: see pools.h. */
 #include "torch/pools.h"
 #include "base/error.h"
+#include "torch/regions.h"
 
 /* ---- Finding pools -------------------------------------------------------------------------- */
 
@@ -26,14 +27,23 @@ static vmm_status pool_get(int ordinal, vmm_pool_id id, vmm_pool **out)
 
 /* ---- Uses ----------------------------------------------------------------------------------- */
 
-static vmm_status pool_create(vmm_cache *cache, vmm_pool_id id, vmm_pool_kind kind)
+static vmm_status pool_create(int ordinal, vmm_pool_id id, vmm_pool_kind kind)
 {
+    struct error_line line;
     vmm_pool *pool = NULL;
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
     options.kind = kind;
     options.user_id[0] = id.first;
     options.user_id[1] = id.second;
-    return vmm_pool_create(cache, &options, &pool);
+    vmm_status status = vmm_pool_create(vmm_torch_cache(ordinal), &options, &pool);
+    if (status == VMM_OK)
+        status = vmm__torch_region_note(ordinal, pool, id);
+    if (status != VMM_OK && pool != NULL) {
+        vmm__error_save(&line);
+        (void)vmm_pool_destroy(pool, 0);
+        vmm__error_restore(&line);
+    }
+    return status;
 }
 
 vmm_status vmm__torch_pool_use(int ordinal, vmm_pool_id id)
@@ -45,8 +55,7 @@ vmm_status vmm__torch_pool_use(int ordinal, vmm_pool_id id)
     if (id.first == 0 && id.second == 0)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "the id of a graph pool is zeros");
     vmm_pool *pool = pool_find(ordinal, id);
-    return pool != NULL ? vmm_pool_retain(pool)
-                        : pool_create(vmm__torch_cache_of(device), id, VMM_POOL_GRAPH);
+    return pool != NULL ? vmm_pool_retain(pool) : pool_create(ordinal, id, VMM_POOL_GRAPH);
 }
 
 /* A capture that failed may have left its route. */
@@ -55,8 +64,10 @@ static vmm_status pool_end(vmm_pool *pool)
     struct error_line line;
     vmm__error_save(&line);
     (void)vmm_pool_unroute(pool);
+    vmm__torch_region_uncover(pool);
     vmm__error_restore(&line);
-    return vmm_pool_destroy(pool, 1);
+    vmm_status status = vmm_pool_destroy(pool, 1);
+    return status != VMM_OK && vmm__torch_region_defer(pool) ? VMM_OK : status;
 }
 
 vmm_status vmm__torch_pool_leave(int ordinal, vmm_pool_id id)
@@ -89,7 +100,7 @@ vmm_status vmm__torch_pool_share(int ordinal, vmm_pool_id id)
                           "only be set before that",
                           (unsigned long long)id.first, (unsigned long long)id.second);
     status = vmm_pool_destroy(pool, 0);
-    return status == VMM_OK ? pool_create(vmm_torch_cache(ordinal), id, VMM_POOL_GENERAL) : status;
+    return status == VMM_OK ? pool_create(ordinal, id, VMM_POOL_GENERAL) : status;
 }
 
 /* ---- Routes --------------------------------------------------------------------------------- */
@@ -98,13 +109,26 @@ vmm_status vmm__torch_pool_route(int ordinal, vmm_pool_id id, vmm_pool_filter fi
 {
     vmm_pool *pool = NULL;
     vmm_status status = pool_get(ordinal, id, &pool);
-    return status == VMM_OK ? vmm_pool_route(pool, filter, context) : status;
+    if (status == VMM_OK)
+        status = vmm_pool_route(pool, filter, context);
+    if (status != VMM_OK)
+        return status;
+    status = vmm__torch_region_cover(ordinal, pool);
+    if (status != VMM_OK) {
+        struct error_line line;
+        vmm__error_save(&line);
+        (void)vmm_pool_unroute(pool);
+        vmm__error_restore(&line);
+    }
+    return status;
 }
 
 vmm_status vmm__torch_pool_unroute(int ordinal, vmm_pool_id id)
 {
     vmm_pool *pool = NULL;
     vmm_status status = pool_get(ordinal, id, &pool);
+    if (status == VMM_OK)
+        vmm__torch_region_uncover(pool);
     return status == VMM_OK ? vmm_pool_unroute(pool) : status;
 }
 

@@ -12,8 +12,10 @@ void vmm__account_add(struct vm *vm, struct account *account)
 void vmm__account_book(struct vm *vm, const struct chunk *chunk)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    vmm__stat_add(&vm->reserved_bytes, bytes);
-    vmm__stat_add(&vm->chunks, 1);
+    if (!chunk->account->is_imported) {
+        vmm__stat_add(&vm->reserved_bytes, bytes);
+        vmm__stat_add(&vm->chunks, 1);
+    }
     vmm__stat_add(&chunk->account->reserved_bytes, bytes);
     vmm__stat_add(&chunk->account->chunks, 1);
 }
@@ -21,8 +23,10 @@ void vmm__account_book(struct vm *vm, const struct chunk *chunk)
 void vmm__account_unbook(struct vm *vm, const struct chunk *chunk)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    vmm__stat_subtract(&vm->reserved_bytes, bytes);
-    vmm__stat_subtract(&vm->chunks, 1);
+    if (!chunk->account->is_imported) {
+        vmm__stat_subtract(&vm->reserved_bytes, bytes);
+        vmm__stat_subtract(&vm->chunks, 1);
+    }
     vmm__stat_subtract(&chunk->account->reserved_bytes, bytes);
     vmm__stat_subtract(&chunk->account->chunks, 1);
 }

@@ -51,7 +51,8 @@ static vmm_status chunk_check(const struct vm *vm, uint32_t id, struct tally *ta
 {
     const struct chunk *chunk = &vm->records[id];
     bool is_in_use = chunk->state == CHUNK_HELD;
-    uint64_t bytes = chunk->is_alias || chunk->is_asleep ? 0 : vmm__chunk_bytes(vm, chunk);
+    bool has_own = !chunk->is_alias && !chunk->is_asleep && !chunk->account->is_imported;
+    uint64_t bytes = has_own ? vmm__chunk_bytes(vm, chunk) : 0;
     tally->asleep_bytes += chunk->is_asleep ? vmm__chunk_bytes(vm, chunk) : 0;
     tally->bytes += bytes;
     tally->limbo_bytes += is_in_use ? 0 : bytes;
@@ -103,7 +104,7 @@ static bool accounts_add_up(const struct vm *vm)
     const struct account *account = vm->accounts;
     uint64_t bytes = 0;
     for (; account != NULL && account_adds_up(vm, account); account = account->next)
-        bytes += vmm__stat_now(&account->reserved_bytes);
+        bytes += account->is_imported ? 0 : vmm__stat_now(&account->reserved_bytes);
     return account == NULL && bytes == vmm__stat_now(&vm->reserved_bytes);
 }
 

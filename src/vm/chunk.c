@@ -35,6 +35,16 @@ void vmm__chunk_page_home(struct vm *vm, const struct chunk *chunk, uint32_t id)
     vmm__chunk_page_at(vm, chunk, chunk->first, id);
 }
 
+uint64_t vmm__chunk_mapping(const struct vm *vm, const struct chunk *chunk, uint64_t granule)
+{
+    if (vmm__chunk_is_home(chunk, granule))
+        return chunk->first;
+    uint64_t place = chunk->place;
+    while (granule - place >= chunk->granules)
+        place = vm->next_places[place];
+    return place;
+}
+
 void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
 {
     vm->next_places[granule] = chunk->place;
@@ -45,8 +55,27 @@ void vmm__place_link(struct vm *vm, struct chunk *chunk, uint64_t granule)
     vm->places_max = (uint32_t)vmm__max(vm->places_max, chunk->places);
 }
 
-vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t granule,
-                           uint32_t granules)
+/* For "no descriptor": the chunk is created, not imported. */
+enum { NO_DESCRIPTOR = -1 };
+
+static vmm_status handle_open(const struct vm *vm, struct chunk *chunk, int descriptor)
+{
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    if (descriptor != NO_DESCRIPTOR)
+        return vmm__driver_share_import(vm->driver, descriptor, bytes, &chunk->handle);
+    return vmm__driver_create(vm->driver, bytes, chunk->is_exportable, &chunk->handle);
+}
+
+static vmm_status handle_close(const struct vm *vm, const struct chunk *chunk)
+{
+    uint64_t bytes = vmm__chunk_bytes(vm, chunk);
+    return chunk->account->is_imported ? vmm__driver_share_release(vm->driver, chunk->handle, bytes)
+                                       : vmm__driver_release(vm->driver, chunk->handle, bytes);
+}
+
+/* vmm__chunk_open(), or the same with an imported chunk. */
+static vmm_status chunk_open(struct vm *vm, struct account *account, uint64_t granule,
+                             uint32_t granules, int descriptor)
 {
     struct chunk *chunk = vmm__chunk_take(vm);
     if (chunk == NULL)
@@ -55,9 +84,11 @@ vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t gran
                              .place = NO_GRANULE,
                              .granules = granules,
                              .state = CHUNK_HELD,
+                             .is_exportable = (vm->is_exportable || account->is_exportable) &&
+                                              !account->is_imported,
                              .account = account };
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    vmm_status status = vmm__driver_create(vm->driver, bytes, false, &chunk->handle);
+    vmm_status status = handle_open(vm, chunk, descriptor);
     if (status != VMM_OK) {
         vmm__chunk_drop(vm, chunk);
         return status;
@@ -71,6 +102,12 @@ vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t gran
     chunk->is_mapped = true;
     vmm__chunk_page_home(vm, chunk, vmm__chunk_id(vm, chunk));
     return VMM_OK;
+}
+
+vmm_status vmm__chunk_open(struct vm *vm, struct account *account, uint64_t granule,
+                           uint32_t granules)
+{
+    return chunk_open(vm, account, granule, granules, NO_DESCRIPTOR);
 }
 
 /* Unmaps the newest place of a chunk, or any mapping of one that does not sleep. */
@@ -116,7 +153,7 @@ vmm_status vmm__chunk_close(struct vm *vm, struct chunk *chunk)
         vmm__chunk_drop(vm, chunk);
         return VMM_OK;
     }
-    vmm_status status = vmm__driver_release(vm->driver, chunk->handle, bytes);
+    vmm_status status = handle_close(vm, chunk);
     if (status != VMM_OK)
         return status;
     vmm__account_unbook(vm, chunk);
@@ -157,6 +194,24 @@ vmm_status vmm__vm_map(struct vm *vm, struct account *account, uint64_t granule,
     return status;
 }
 
+vmm_status vmm__vm_import(struct vm *vm, struct account *account, uint64_t granule,
+                          const struct shared_chunk *chunks, uint32_t count)
+{
+    vmm_status status = VMM_OK;
+    uint64_t done = 0;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t granules = (uint32_t)(chunks[i].bytes >> vm->arena.granule_shift);
+        sum += granules;
+        if (status == VMM_OK)
+            status = chunk_open(vm, account, granule + done, granules, chunks[i].descriptor);
+        done += status == VMM_OK ? granules : 0;
+    }
+    if (status != VMM_OK)
+        map_undo(vm, granule, done, sum);
+    return status;
+}
+
 vmm_status vmm__place_map(struct vm *vm, struct chunk *chunk, uint64_t granule)
 {
     vmm_status status = vmm__driver_map(vm->driver, vmm__arena_address(&vm->arena, granule),
@@ -193,7 +248,10 @@ vmm_status vmm__vm_access(struct vm *vm, uint64_t granule, uint64_t count)
 
 vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limits limits)
 {
-    *vm = (struct vm){ .driver = driver, .limit_bytes = limits.bytes, .record_high = 1 };
+    *vm = (struct vm){ .driver = driver,
+                       .limit_bytes = limits.bytes,
+                       .is_exportable = limits.is_exportable,
+                       .record_high = 1 };
     vmm_status status =
         vmm__arena_init(&vm->arena, driver, limits.first_arena_bytes, limits.arena_bytes);
     if (status != VMM_OK)

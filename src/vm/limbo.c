@@ -9,6 +9,12 @@ static uint64_t held_bytes(const struct vm *vm, const struct chunk *chunk)
     return chunk->is_alias || chunk->is_asleep ? 0 : vmm__chunk_bytes(vm, chunk);
 }
 
+/* What of these bytes counts in the sums over all chunks. */
+static uint64_t own_bytes(const struct chunk *chunk, uint64_t bytes)
+{
+    return chunk->account->is_imported ? 0 : bytes;
+}
+
 static void limbo_append(struct vm *vm, uint32_t id)
 {
     vm->records[id].next = 0;
@@ -54,7 +60,7 @@ void vmm__limbo_put_waiting(struct vm *vm, struct chunk *chunk, struct timeline 
     uint64_t bytes = held_bytes(vm, chunk);
     if (bytes == 0)
         return;
-    atomic_fetch_add_explicit(&vm->limbo_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&vm->limbo_bytes, own_bytes(chunk, bytes), memory_order_relaxed);
     atomic_fetch_add_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
 }
 
@@ -67,7 +73,7 @@ void vmm__limbo_cancel(struct vm *vm, struct chunk *chunk)
     chunk->waits = NULL;
     chunk->timeline = NULL;
     chunk->state = CHUNK_HELD;
-    atomic_fetch_sub_explicit(&vm->limbo_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&vm->limbo_bytes, own_bytes(chunk, bytes), memory_order_relaxed);
     atomic_fetch_sub_explicit(&chunk->account->limbo_bytes, bytes, memory_order_relaxed);
 }
 
@@ -119,6 +125,7 @@ static vmm_status chunk_try(struct vm *vm, uint32_t id, struct drain *drain)
 {
     struct chunk *chunk = &vm->records[id];
     uint64_t bytes = held_bytes(vm, chunk);
+    uint64_t own = bytes == 0 ? 0 : own_bytes(chunk, bytes);
     struct account *account = chunk->account;
     vmm_status status = chunk_query(chunk, drain);
     struct timeline *timeline = chunk->timeline;
@@ -129,10 +136,10 @@ static vmm_status chunk_try(struct vm *vm, uint32_t id, struct drain *drain)
         return status == VMM__PENDING ? VMM_OK : status;
     }
     vmm__timeline_forget(timeline);
-    atomic_fetch_sub_explicit(&vm->limbo_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&vm->limbo_bytes, own, memory_order_relaxed);
     if (bytes > 0)
         atomic_fetch_sub_explicit(&account->limbo_bytes, bytes, memory_order_relaxed);
-    drain->released_bytes += bytes;
+    drain->released_bytes += own;
     return VMM_OK;
 }
 

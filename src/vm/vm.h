@@ -9,9 +9,9 @@
  *     further places on;
  *  2. a granule is taken from the arena exactly if it belongs to a chunk, mapped or not, lies in
  *     a range, or is a guard page; a chunk is in a range exactly if keeps_addresses is set;
- *  3. reserved_bytes is the sum over all chunks that are not asleep, limbo_bytes the sum over the chunks in
- *     limbo; so they are in each account for its chunks; places and place_bytes are the sums
- *     over all further places;
+ *  3. reserved_bytes is the sum over all chunks that are not asleep, limbo_bytes the sum over
+ *     the chunks in limbo; so they are in each account for its chunks; the sums over all chunks
+ *     leave out imported ones; places and place_bytes are the sums over all further places;
  *  4. no two chunks share a handle, except a chunk and its aliases. An alias is the record
  *     of an old home, left where a chunk was mapped before a relocation. It is always in
  *     limbo, has addresses but no handle of its own, and counts neither in reserved_bytes
@@ -46,6 +46,8 @@ struct account {
     const char *name;     /* for errors */
     uint64_t limit_bytes; /* 0: none but that of the memory */
     uint64_t least_bytes; /* other accounts leave room for this much */
+    bool is_exportable;   /* other processes can import its chunks, which no two blocks share */
+    bool is_imported;     /* its chunks are memory of other caches */
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
@@ -73,11 +75,14 @@ struct chunk {
     uint32_t next;     /* id of the next record in its list: of limbo, unused or marked ones */
     uint32_t previous; /* limbo: id of the record before it in its list; 0: none */
     enum chunk_state state;
-    bool is_mapped;            /* false in limbo if its release failed: each drain tries again */
-    bool is_alias;             /* an old home; another record has the handle */
-    bool keeps_addresses;      /* its home is in a range: the addresses stay taken without it */
-    bool is_asleep;            /* it has addresses, and no memory: see vmm__chunk_sleep() */
-    bool has_slept;            /* its contents are gone: a wake restores them, and clears this */
+    bool is_mapped;       /* false in limbo if its release failed: each drain tries again */
+    bool is_alias;        /* an old home; another record has the handle */
+    bool is_exportable;   /* created so that other processes can import it */
+    bool keeps_addresses; /* its home is in a range: the addresses stay taken without it */
+    bool is_asleep;       /* it has addresses, and no memory: see vmm__chunk_sleep() */
+    bool has_slept;       /* its contents are gone: a wake restores them, and clears this */
+    int descriptor;       /* for other processes, while it has users: see cache/share/export.h */
+    _Atomic uint32_t *descriptor_users; /* NULL: none */
     uint32_t unmapped;         /* mappings that are missing while its pool sleeps: see sleep.c */
     bool lacks_access;         /* the last of these is mapped, and has no access */
     uint64_t epoch;            /* limbo: on `timeline`; may be unmapped once it has passed */
@@ -90,6 +95,7 @@ struct vm {
     struct driver *driver;
     struct arena arena;
     uint64_t limit_bytes; /* 0: none */
+    bool is_exportable;   /* other processes can import all of its chunks */
     struct atomic_stat reserved_bytes;
     struct atomic_stat chunks;
     _Atomic uint64_t limbo_bytes;
@@ -115,6 +121,7 @@ struct memory_limits {
     uint64_t first_arena_bytes; /* addresses reserved at first */
     uint64_t arena_bytes;       /* all addresses */
     uint64_t bytes;             /* physical memory; 0: what the device has */
+    bool is_exportable;         /* see struct vm */
 };
 
 vmm_status vmm__vm_init(struct vm *vm, struct driver *driver, struct memory_limits limits);
@@ -147,6 +154,18 @@ uint64_t vmm__vm_short_bytes(const struct vm *vm, const struct account *account,
  */
 vmm_status vmm__vm_map(struct vm *vm, struct account *account, uint64_t granule, uint64_t count,
                        uint32_t chunk_granules);
+
+/* A chunk that caches share: its size, and a descriptor that stands for its memory. */
+struct shared_chunk {
+    uint64_t bytes;
+    int descriptor;
+    _Atomic uint32_t *users; /* number of shares that use the descriptor; NULL: one */
+};
+
+/* As vmm__vm_map(), for chunks of other caches, side by side from `granule` on. The descriptors stay the caller's.
+ * ERR_UNSUPPORTED; ERR_DRIVER also if one stands for other memory. */
+vmm_status vmm__vm_import(struct vm *vm, struct account *account, uint64_t granule,
+                          const struct shared_chunk *chunks, uint32_t count);
 
 /*
  * Maps a held chunk also at granules that the caller took: a further place, without access yet.
@@ -225,6 +244,9 @@ vmm_status vmm__vm_access(struct vm *vm, uint64_t granule, uint64_t count);
 /* Puts all chunks of mapped granules into limbo, as vmm__limbo_put(). No block may use them. */
 void vmm__vm_discard(struct vm *vm, uint64_t granule, uint64_t count, struct timeline *timeline,
                      uint64_t epoch);
+
+/* The first granule of the mapping of a chunk, its home or a place, that contains a granule. */
+uint64_t vmm__chunk_mapping(const struct vm *vm, const struct chunk *chunk, uint64_t granule);
 
 /* The mapped chunk at a granule; NULL if there is none. */
 static inline struct chunk *vmm__vm_chunk(const struct vm *vm, uint64_t granule)

@@ -334,6 +334,32 @@ CACHE_TEST(aligned_blocks_are_recorded)
     assert_int_equal(sum.last_address, (uintptr_t)block);
 }
 
+CACHE_TEST(imported_memory_is_not_recorded)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool;
+    vmm_share *share;
+    void *block;
+    void *imports[2];
+    options.shareable = 1;
+    assert_ok(vmm_pool_create(test->cache, &options, &pool));
+    assert_ok(vmm_alloc_from(pool, 3 * MIB, test->streams[0], &block));
+    assert_ok(vmm_share_export(test->cache, block, &share));
+    assert_ok(vmm_share_import(test->cache, share, test->streams[0], &imports[0]));
+    const char *path = recording_begin(test);
+    assert_ok(vmm_share_import(test->cache, share, test->streams[0], &imports[1]));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(vmm_record_stream(test->cache, imports[i], test->streams[1]));
+        block_free(test, imports[i]);
+    }
+    struct trace_sum sum = recording_end(test, path);
+    assert_int_equal(sum.allocations, 1); /* the block that was there */
+    assert_int_equal(sum.frees, 0);
+    assert_int_equal(sum.mapped_bytes, 4 * MIB);
+    assert_ok(vmm_share_close(share, 0));
+    block_free(test, block);
+}
+
 CACHE_TEST(stacks_are_recorded_once_each)
 {
     vmm_trace_options options = VMM_TRACE_OPTIONS_INIT;

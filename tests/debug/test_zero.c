@@ -47,6 +47,23 @@ CACHE_TEST(blocks_of_pools_are_zero)
     assert_ok(vmm_pool_destroy(pools[1], 0));
 }
 
+CACHE_TEST(placed_blocks_are_zero)
+{
+    for (int debug = VMM_DEBUG_OFF; debug <= VMM_DEBUG_ON; debug++) {
+        debug_restart(test, (vmm_debug_mode)debug, 1);
+        vmm_pool *pool = pool_make(test, .kind = VMM_POOL_GRAPH);
+        for (size_t i = 0; i < SIZES; i++) {
+            void *block = pool_alloc(test, pool, sizes[i], 1);
+            bytes_write(test, block, 0, sizes[i], 1);
+            block_free(test, block);
+            assert_ok(vmm_pool_place(pool, block, sizes[i], test->streams[1]));
+            assert_true(bytes_are(test, block, sizes[i], 0, 1));
+            block_free(test, block);
+        }
+        assert_ok(vmm_pool_destroy(pool, 0));
+    }
+}
+
 /* With canaries, the block's own bytes are zero. */
 CACHE_TEST(blocks_with_canaries_are_zero)
 {

@@ -1,11 +1,12 @@
 /*
  * Faults in calls that do not fail for them: vmm_last_error() speaks of calls that failed, and the end of a
- * cache leaves nothing that the driver takes back at a second attempt.
+ * cache leaves nothing that the driver takes back at a second attempt. A creation that fails leaves nothing, either.
  */
 #include "support/sim_support.h"
 
 #include "api/create_on.h"
 #include "base/error.h"
+#include "base/hostmem.h"
 #include "support/pool_calls.h"
 
 struct scene {
@@ -131,4 +132,47 @@ TEST(permanent_failures_are_reported)
         vmm__driver_close(driver);
         assert_int_equal(vmm__host_outstanding(), 0);
     }
+}
+
+/* ---- Creation ------------------------------------------------------------------------------ */
+
+/* Creates a cache while allocation `number` of host memory, or that call of the driver, fails. */
+static vmm_status creation_fail(const vmm_config *config, bool is_of_driver, uint64_t number)
+{
+    struct driver_options options = { 0 };
+    struct driver *driver;
+    vmm_cache *cache = NULL;
+    assert_ok(vmm__driver_sim_open(&options, &driver));
+    if (is_of_driver)
+        vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, false);
+    else
+        (void)vmm__host_fail_at(number);
+    vmm_status status = vmm__cache_create_on(config, driver, &cache);
+    (void)vmm__host_fail_at(0);
+    vmm__sim_fail_at(driver, 0, VMM_OK, false);
+    assert_true((status == VMM_OK) == (cache != NULL));
+    assert_ok(vmm_destroy(cache));
+    assert_true(sim_census_is_zero(driver));
+    vmm__driver_close(driver);
+    assert_int_equal(vmm__host_outstanding(), 0);
+    return status;
+}
+
+/* Returns how many of the calls fail the creation. */
+static uint64_t creations_fail(const vmm_config *config, bool is_of_driver)
+{
+    uint64_t failed = 0;
+    while (creation_fail(config, is_of_driver, failed + 1) != VMM_OK)
+        failed++;
+    return failed;
+}
+
+TEST(a_creation_that_fails_leaves_nothing)
+{
+    vmm_config plain = CONFIG(.arena_bytes = 256 * MIB);
+    vmm_config debug = CONFIG(.arena_bytes = 256 * MIB, .debug = VMM_DEBUG_ON);
+    assert_true(creations_fail(&plain, true) > 0);
+    assert_true(creations_fail(&plain, false) > 8);
+    assert_true(creations_fail(&debug, true) > 1);
+    assert_true(creations_fail(&debug, false) > 8);
 }

@@ -26,6 +26,33 @@ static struct gpu_graph *capture(vmm_cache *cache, vmm_pool *pool, vmm_stream st
 }
 /* [end] */
 
+struct listed {
+    void *address;
+    size_t bytes;
+    vmm_stream stream;
+};
+
+/* Lists the first live block. */
+static int block_list(void *context, const vmm_item *item)
+{
+    struct listed *listed = context;
+    if (item->kind != VMM_ITEM_BLOCK || item->state != VMM_ITEM_LIVE)
+        return 0;
+    *listed = (struct listed){ .address = (void *)(uintptr_t)item->address,
+                               .bytes = (size_t)item->requested_bytes,
+                               .stream = item->stream };
+    return 1;
+}
+
+/* [restore] */
+/* The program's list has the address, requested_bytes and stream of each block that vmm_pool_walk() showed as live. */
+static void pool_restore(vmm_pool *pool, const struct listed *blocks, int count)
+{
+    for (int i = 0; i < count; i++)
+        check(vmm_pool_place(pool, blocks[i].address, blocks[i].bytes, blocks[i].stream));
+}
+/* [end] */
+
 int main(void)
 {
     vmm_cache *cache;
@@ -46,6 +73,14 @@ int main(void)
     gpu_graph_launch(graph, stream);
     EXPECT(gpu_byte(result, stream) == 2);
     EXPECT(gpu_byte(other, stream) == 7);
+
+    struct listed listed = { .address = NULL };
+    check(vmm_pool_walk(pool, block_list, &listed));
+    EXPECT(listed.address == result);
+    check(vmm_free(cache, result));
+    pool_restore(pool, &listed, 1);
+    gpu_graph_launch(graph, stream);
+    EXPECT(gpu_byte(result, stream) == 2);
 
     /* [release] */
     gpu_graph_destroy(graph);

@@ -21,6 +21,7 @@ soname_check() { # PREFIX
     expected=$(number MAJOR)
     [ "$expected" != 0 ] || expected=0.$(number MINOR)
     for library in "$prefix"/lib*/libvmmcache*.so; do
+        case $library in *_preload.so) continue ;; esac # no program links it
         readelf -d "$library" | grep -qF "soname: [$(basename "$library").$expected]" ||
             fail "the soname of $library does not end in .$expected"
     done
@@ -113,10 +114,13 @@ components() { # CMAKE BUILD CONFIG PREFIX
     has "$4/development" 'include/vmmcache/vmmcache.h' 'lib*/libvmmcache.so' 'lib*/libvmmcache.a' \
         'lib*/cmake/vmmcache/vmmcacheConfig.cmake' 'lib*/pkgconfig/vmmcache.pc'
     has_no "$4/development" 'bin*' 'share*' 'lib*/libvmmcache.so.*'
+    install_component "$1" "$2" "$3" "$4" tools
     if [ -x "$2/bin/fragtest" ]; then
-        install_component "$1" "$2" "$3" "$4" tools
         has "$4/tools" 'bin/fragtest' 'share/vmmcache/traces/*'
-        has_no "$4/tools" 'lib*' 'include*'
+        has_no "$4/tools" 'lib*/libvmmcache.*' 'include*'
+    fi
+    if [ -f "$2/src/preload/libvmmcache_preload.so" ]; then
+        has "$4/tools" 'lib*/libvmmcache_preload.so'
     fi
 }
 

@@ -9,6 +9,7 @@ import sources
 
 FLOORS = ("base", "trace", "monitor", "driver", "vm", "lane", "cache", "debug", "api")
 TORCH = len(FLOORS)  # sees of the library what its users see, and base
+PRELOAD = TORCH + 1  # the same, and trace
 HOST_MEMORY = r"\b(malloc|calloc|realloc|reallocarray|free|strdup|strndup|posix_memalign|" \
               r"aligned_alloc|asprintf|vasprintf|getline)\s*\("
 
@@ -18,6 +19,8 @@ def floor_of(path):
     floor = path.split("/")[0]
     if floor == "torch":
         return TORCH
+    if floor == "preload":
+        return PRELOAD
     return FLOORS.index(floor) if floor in FLOORS else None
 
 
@@ -27,19 +30,23 @@ def include_faults(path, code):
     if own is None:
         yield 1, "lies in a folder that is no floor"
         return
-    is_cuda = path.startswith("driver/cuda/")
+    is_cuda = path.startswith(("driver/cuda/", "preload/"))
     for number, line in enumerate(code.splitlines(), 1):
         match = re.match(r'\s*#\s*include\s*[<"]([^>"]+)[>"]', line)
         if not match:
             continue
         name = match.group(1)
         if re.match(r"cuda", name.split("/")[-1]) and not is_cuda:
-            yield number, "includes %s; only src/driver/cuda/ may" % name
+            yield number, "includes %s; only src/driver/cuda/ and src/preload/ may" % name
         if '"' not in line or name == "vmmcache/vmmcache.h":
             continue
         if own == TORCH:
             if not name.startswith(("vmmcache/", "torch/", "base/")):
                 yield number, "includes %s; torch sees public headers and base only" % name
+            continue
+        if own == PRELOAD:
+            if not name.startswith(("vmmcache/", "preload/", "base/", "trace/")):
+                yield number, "includes %s; preload sees public headers, base and trace only" % name
             continue
         floor = floor_of(name)
         if floor is None:

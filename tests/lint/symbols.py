@@ -2,6 +2,7 @@
 
 usage: symbols.py exports NM LIBRARY SOURCE...   it exports the functions marked VMM_API, exactly
        symbols.py archive NM LIBRARY SOURCE...   these, and else names that begin with vmm__, or NVTX's own
+       symbols.py hooks NM LIBRARY HOOKS         it exports dlsym and the functions that HOOKS lists, exactly
        symbols.py imports NM LIBRARY             it cannot end the process, print to standard output, run
                                                  another program, or call what cannot be called safely
 """
@@ -50,6 +51,22 @@ def exports(nm, library, *promising):
     sources.finish("exports", len(promised), sorted(faults))
 
 
+def hooks(nm, library, listing):
+    code = sources.text(".", listing)
+    replaced = set()
+    for part in re.findall(r"#define PRELOAD_(?:HOOK|CAPTURE)_MAP\(X\)(.*?[^\\])\n", code, re.DOTALL):
+        replaced.update(re.findall(r"\bX\((cu\w+),", part))
+        for name in re.findall(r"PRELOAD_TWICE\(X, (cu\w+),", part):
+            replaced.update((name, name + "_ptsz"))
+    for name in re.findall(r"#define PRELOAD_CAPTURE_TO_GRAPH\(X\) PRELOAD_TWICE\(X, (\w+),", code):
+        replaced.update((name, name + "_ptsz"))
+    exported = symbols(nm, library, "-D", "--defined-only")
+    wanted = replaced | {"dlsym"}
+    faults = ["%s: listed, not exported" % name for name in wanted - exported]
+    faults += ["%s: exported, not listed" % name for name in exported - wanted]
+    sources.finish("hooks", len(replaced), sorted(faults))
+
+
 def archive(nm, library, *promising):
     promised = promises(promising)
     defined = symbols(nm, library, "--extern-only", "--defined-only")
@@ -66,4 +83,4 @@ def imports(nm, library):
     sources.finish("imports", len(taken), ["%s: used by the library" % name for name in faults])
 
 
-{"exports": exports, "archive": archive, "imports": imports}[sys.argv[1]](*sys.argv[2:])
+{"exports": exports, "archive": archive, "hooks": hooks, "imports": imports}[sys.argv[1]](*sys.argv[2:])

@@ -22,6 +22,11 @@ static vmm_status call_alloc(vmm_pool *pool)
     return status;
 }
 
+static vmm_status call_place(vmm_pool *pool)
+{
+    return vmm_pool_place(pool, &pool, 1, NULL);
+}
+
 static vmm_status call_destroy(vmm_pool *pool)
 {
     return vmm_pool_destroy(pool, 1);
@@ -57,8 +62,8 @@ static vmm_status call_walk(vmm_pool *pool)
 }
 
 static vmm_status (*const calls[])(vmm_pool *pool) = {
-    call_alloc, call_destroy,  call_route,       call_limit,      call_trim,    call_stats,
-    call_walk,  vmm_pool_push, vmm_pool_unroute, vmm_pool_retain, vmm_pool_drop
+    call_alloc, call_place, call_destroy,  call_route,       call_limit,      call_trim,
+    call_stats, call_walk,  vmm_pool_push, vmm_pool_unroute, vmm_pool_retain, vmm_pool_drop
 };
 
 enum { CALLS = sizeof calls / sizeof calls[0] };
@@ -158,6 +163,16 @@ static vmm_status drop_unretained(struct stage *stage, uint64_t value)
     return vmm_pool_drop(vmm_cache_pool(stage->cache));
 }
 
+static vmm_status place_nowhere(struct stage *stage, uint64_t address)
+{
+    return vmm_pool_place(vmm_cache_pool(stage->cache), (void *)(uintptr_t)address, 1, NULL);
+}
+
+static vmm_status place_on_block(struct stage *stage, uint64_t bytes)
+{
+    return vmm_pool_place(vmm_cache_pool(stage->cache), stage->blocks[3].address, bytes, NULL);
+}
+
 /* ---- Options ------------------------------------------------------------------------------- */
 
 static vmm_status options_refuse(const struct stage *stage, const vmm_pool_options *options)
@@ -222,6 +237,11 @@ static const struct negative_case cases[] = {
     WRONG("destroying the default pool", destroy_default, 1, "lives as long as its cache"),
     WRONG("a pop without a push", pop_unpushed, 0, "pushed last"),
     WRONG("a drop without a retain", drop_unretained, 0, "pool default is not retained"),
+    WRONG("placing at NULL", place_nowhere, 0, "address is NULL"),
+    WRONG("placing at a small number", place_nowhere, 4096, "has no free memory there"),
+    WRONG("placing at the end of memory", place_nowhere, UINT64_MAX, "has no free memory there"),
+    WRONG("placing on a live block", place_on_block, 1, "0x"),
+    WRONG("placing too much", place_on_block, UINT64_MAX, "0x"),
     WRONG("an unknown kind", wrong_kind, 2, "kind is 2, which is no kind"),
     WRONG("options without a size", wrong_size, 0, "use VMM_POOL_OPTIONS_INIT"),
     WRONG("options that are too large", wrong_size, sizeof(vmm_pool_options) + 1,

@@ -54,9 +54,18 @@ class LayoutTest(unittest.TestCase):
                 ("vmm_trace_options", _layout.TraceOptions, header("vmmcache.h")),
                 ("vmm_torch_kind_stats", _layout.KindFigures, header("torch.h")),
                 ("vmm_torch_stats", _layout.TorchFigures, header("torch.h")),
-                ("vmm_torch_snapshot", _layout.Snapshot, header("torch.h"))):
+                ("vmm_torch_snapshot", _layout.Snapshot, header("torch.h")),
+                ("vmm_sleep_options", _layout.SleepOptions, header("vmmcache.h"))):
             with self.subTest(name):
                 self.assertEqual([field[0] for field in structure._fields_], fields(text, name))
+
+    def test_the_structure_of_a_pool_is_that_of_the_header(self):
+        text = header("torch.h")
+        body = re.search(r"typedef struct vmm_torch_pool \{(.*?)\n\} vmm_torch_pool;", text, re.DOTALL).group(1)
+        names = re.findall(r"(\w+)(?:\[VMM_TORCH_TAG_BYTES\])?;", body)
+        expected = [part for name in names for part in (("id_first", "id_second") if name == "id" else (name,))]
+        self.assertEqual([field[0] for field in _layout.TorchPool._fields_], expected)
+        self.assertIn(f"#define VMM_TORCH_TAG_BYTES {_layout.TAG_BYTES}\n", text)
 
     def test_records_of_snapshots_have_the_fields_of_the_header(self):
         for name, record, layout in (("vmm_torch_event", Event, _layout.EVENT_FORMAT),

@@ -100,6 +100,11 @@ assert vmmcache.memory_allocated(0) == 0
         self.assertIn("MemPool with an allocator of its own", said)
         self.assertNotIn("NCCL", said)
 
+    def test_the_class_uses_the_standard_library_of_the_process(self):
+        self.program(INSTALL, CXX="c++ -static-libstdc++")
+        with open(self.builds()[0], "rb") as file:
+            self.assertTrue(b"libstdc++.so.6" in file.read(), "a second standard library is inside the build")
+
     def test_functions_of_pytorch_are_not_replaced(self):
         self.prepare()
         self.program(LOAD + """
@@ -114,6 +119,24 @@ except vmmcache.InstallError as error:
     print(error)
 else:
     raise SystemExit('a second install() with another allocator was accepted')
+""")
+
+    def test_regions_sleep(self):
+        self.prepare()
+        self.program(INSTALL + """
+c10.fake_init(1)
+with vmmcache.region('weights'):
+    weights = c10.fake_alloc(5 << 20)
+other = c10.fake_alloc(3 << 20)
+vmmcache.sleep('weights')
+state = vmmcache.sleep_state()
+assert state['weights']['asleep_bytes'] >= 5 << 20 and state[None]['asleep'] is False
+c10.fake_free(other)
+vmmcache.sleep()
+assert vmmcache.memory_reserved(0) == 0
+vmmcache.wake()
+c10.fake_free(weights)
+assert vmmcache.memory_allocated(0) == 0
 """)
 
     def test_the_plug_in_can_be_chosen(self):

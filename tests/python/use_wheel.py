@@ -31,12 +31,33 @@ def check_record(path):
     assert not names, "RECORD does not know %s" % names
 
 
-def output(*command):
+def output(*command, **more):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    environment.update(VMM_DRIVER="sim", PIP_DISABLE_PIP_VERSION_CHECK="1")
-    environment.pop("VMMCACHE_LIBRARY", None)
+    for name in ("VMMCACHE_LIBRARY", "VMMCACHE_AUTOINSTALL"):
+        environment.pop(name, None)
+    environment.update(VMM_DRIVER="sim", PIP_DISABLE_PIP_VERSION_CHECK="1", **more)
     return subprocess.run(command, check=True, text=True, env=environment,
                           stdout=subprocess.PIPE).stdout.strip()
+
+
+def use_start(python):
+    """vmmcache.pth is read where packages are installed, and run needs nothing else there."""
+    code = "import os, sys; print('vmmcache_auto' in sys.modules, os.environ.get('PYTHONPATH'))"
+    assert output(python, "-c", code) == "False None"
+    assert output(python, "-c", code, VMMCACHE_AUTOINSTALL="1") == "True None"
+    with open("program.py", "w", encoding="ascii") as program:
+        program.write(code)
+    said = output(python, "-m", "vmmcache", "run", "program.py")
+    assert said == "True None", said
+
+
+def use_plug_in(python):
+    """vLLM loads it in each of its processes, and it does nothing unless it is asked for."""
+    code = ("from importlib.metadata import distribution\n"
+            "found, = [point for point in distribution('vmmcache').entry_points if point.group == 'vllm.general_plugins']\n"
+            "found.load()()\nimport vmmcache\nprint(found.name, vmmcache.is_installed())")
+    said = output(python, "-c", code, VLLM_PLUGINS="")
+    assert said == "vmmcache False", said
 
 
 def use_report(command):
@@ -63,6 +84,8 @@ def main(wheel_py, library, version, folder):
     os.chdir(folder)
     said = output(python, "-c", USE)
     assert said == version + " 0", said
+    use_start(python)
+    use_plug_in(python)
     use_report(os.path.join(place, "bin", "vmmcache-report"))
     print("installed and used", path)
 

@@ -213,6 +213,42 @@ void operation_alloc(struct stress *stress, const struct operation *operation)
     stress_alloc(stress, operation, stress_pushed(stress), false);
 }
 
+static struct model_tenant *tenant_of(struct stress *stress, const struct model_block *block)
+{
+    return block->tenant == 0 ? NULL : &stress->model.tenants[block->tenant - 1];
+}
+
+/* Whether a slot's last block was freed, and its general pool and its stream still exist. */
+static bool may_place(struct stress *stress, const struct model_block *last)
+{
+    const struct model_tenant *tenant = tenant_of(stress, last);
+    return !last->is_live && tenant != NULL && tenant->handle != NULL &&
+           last->stream != MODEL_STREAMS && stress->streams[last->stream] == last->handle;
+}
+
+/* Places such a block where it was; its memory may be in use or gone meanwhile. */
+void operation_pool_place(struct stress *stress, const struct operation *operation)
+{
+    const struct model *model = &stress->model;
+    unsigned slot = operation->a;
+    for (unsigned i = 0; i < OPERATION_SLOTS && !may_place(stress, &model->blocks[slot]); i++)
+        slot = (slot + 1) % OPERATION_SLOTS;
+    const struct model_block last = model->blocks[slot];
+    bool is_too_much = stress->live_most != 0 &&
+                       model->requested_bytes.current + last.requested_bytes > stress->live_most;
+    if (!may_place(stress, &last) || is_too_much)
+        return;
+    const struct model_tenant *tenant = tenant_of(stress, &last);
+    void *address = (void *)(uintptr_t)last.address;
+    stress_enter(stress);
+    vmm_status status =
+        vmm_pool_place(tenant->handle, address, last.requested_bytes, stress->streams[last.stream]);
+    stress_leave(stress);
+    unsigned legal = STATUS_BIT(OK) | STATUS_BIT(ERR_INVALID_ARGUMENT);
+    if (stress_expect(stress, "vmm_pool_place", status, legal, STATUS_FAULTS))
+        block_note(stress, slot, last.stream, last.requested_bytes, tenant, address);
+}
+
 /* ---- Free ------------------------------------------------------------------------------------ */
 
 /* What is in a block, a last time: its own stream looks, or one that the cache knows to use it. */

@@ -162,15 +162,35 @@ static void streams_make(struct stress *stress)
                          vmm__driver_stream_create(stress->driver, &stress->streams[i]));
 }
 
+/* Whether the driver has refused to take something back more than once: the library asks once more, then leaves it. */
+static bool driver_keeps(const struct stress *stress)
+{
+    const struct driver_tally *tally = stress->driver->tally;
+    return tally[DRIVER_CALL_address_free].failures + tally[DRIVER_CALL_stream_destroy].failures +
+               tally[DRIVER_CALL_event_destroy].failures >
+           1;
+}
+
+/* What the driver kept stays with it: the next attempt gets a new one. */
+static void driver_renew(struct stress *stress)
+{
+    vmm__driver_close(stress->driver);
+    stress->driver = NULL;
+    driver_open(stress);
+}
+
 /* What fails leaves nothing behind; host memory is counted when the driver, which has some too, is closed. */
 static void create_refused(struct stress *stress, const vmm_cache *cache)
 {
     if (cache != NULL)
         stress_trouble(stress, "create: failed and wrote its result");
-    if (stress->driver != NULL && !stress->is_lost && !driver_is_empty(stress))
+    bool is_left = stress->driver != NULL && !stress->is_lost && !driver_is_empty(stress);
+    if (is_left && !driver_keeps(stress))
         stress_trouble(stress, "create: failed and left something on the device");
     if (stress_has_own_driver(stress) && vmm__host_outstanding() != 0)
         stress_trouble(stress, "create: failed and left host memory");
+    if (is_left && !stress_is_troubled(stress))
+        driver_renew(stress);
 }
 
 static void create_faults_set(struct stress *stress, const struct operation *operation)

@@ -85,7 +85,8 @@ enum operand { OPERAND_NONE, OPERAND_SIZE, OPERAND_COUNT, OPERAND_TIME, OPERAND_
     X(pool_limit, 4, 0, 0, "pool", "", "", "bytes", SIZE)                                          \
     X(pool_trim, 4, 2, 0, "pool", "", "", "keep", SIZE)                                            \
     X(pool_retain, 3, 0, 0, "pool", "", "", "", NONE)                                              \
-    X(pool_drop, 6, 0, 0, "pool", "", "", "", NONE)
+    X(pool_drop, 6, 0, 0, "pool", "", "", "", NONE)                                                \
+    X(pool_place, 30, 10, 0, "slot", "", "", "", NONE)
 
 enum operation_code {
 #define OPERATION_ENUM(name, random, schedule, worker, a, b, c, number, operand) OPERATION_##name,

@@ -24,7 +24,7 @@ static inline vmm_status lane_take_block(struct lane *lane, struct block *block,
                                          void **out)
 {
     vmm__biased_lock(&lane->lock);
-    return lane_unlock(lane, vmm__lane_take_block_locked(lane, block, bytes, out));
+    return lane_unlock(lane, vmm__lane_take_block_locked(lane, block, 0, bytes, out));
 }
 
 static inline vmm_status lane_give(struct lane *lane, struct heap *heap, uint64_t address)

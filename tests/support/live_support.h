@@ -79,8 +79,8 @@ static inline struct block *live_block_at(struct scene *scene, struct heap *heap
     uint64_t granules = vmm__arena_granule(heap->directory->arena, address) - granule + 1;
     uint64_t epoch = vmm__directory_epoch(heap->directory, granule, granules);
     if (below_bytes > 0)
-        assert_ok(vmm__heap_take_from(heap, below, below_bytes, &below));
-    assert_ok(vmm__heap_take_from(heap, vmm__heap_cover(heap, address), bytes, &block));
+        assert_ok(vmm__heap_take_edge(heap, below, below->address, below_bytes, &below));
+    assert_ok(vmm__heap_take_edge(heap, vmm__heap_cover(heap, address), address, bytes, &block));
     if (below_bytes > 0)
         (void)vmm__heap_give(heap, below, epoch);
     vmm__heap_settle(heap);

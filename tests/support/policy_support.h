@@ -90,7 +90,7 @@ static inline struct block *extent(struct scene *scene, struct heap *heap, uint6
 static inline struct block *block_make_live(struct heap *heap, struct block *block, uint64_t bytes)
 {
     struct block *out;
-    assert_ok(vmm__heap_take_from(heap, block, bytes, &out));
+    assert_ok(vmm__heap_take_edge(heap, block, block->address, bytes, &out));
     return out;
 }
 

@@ -43,6 +43,7 @@ CONFIG_TEST(fields_have_bounds)
     assert_bounds(vmm_switch, zero, VMM_DEFAULT, VMM_OFF);
     assert_bounds(vmm_debug_mode, debug, VMM_DEBUG_DEFAULT, VMM_DEBUG_STOP);
     assert_bounds(vmm_switch, nvtx, VMM_DEFAULT, VMM_OFF);
+    assert_bounds(vmm_switch, shareable, VMM_DEFAULT, VMM_OFF);
 }
 
 CONFIG_TEST(footprint_is_permille_or_any)
@@ -219,6 +220,7 @@ static const char *const loud[][2] = {
     { "VMM_NO_CACHING", "1" },  { "VMM_REUSE", "stream_wait" }, { "VMM_COMPACTION", "on" },
     { "VMM_ZERO", "1" },        { "VMM_DEBUG", "on" },          { "VMM_NVTX", "1" },
     { "VMM_FOOTPRINT", "any" }, { "VMM_DECAY_MS", "1" },        { "VMM_LIMIT", "4MiB" },
+    { "VMM_SHAREABLE", "1" },
 };
 
 static vmm_config quiet_config(void)
@@ -231,6 +233,7 @@ static vmm_config quiet_config(void)
     config.zero = VMM_OFF;
     config.debug = VMM_DEBUG_OFF;
     config.nvtx = VMM_OFF;
+    config.shareable = VMM_OFF;
     config.footprint_permille = 10;
     config.decay_ms = VMM_NO_DECAY;
     config.limit_bytes = VMM_NO_LIMIT;
@@ -254,6 +257,7 @@ CONFIG_TEST(explicit_off_overrides_the_environment)
     assert_int_equal(cache->compaction, VMM_COMPACTION_OFF);
     assert_null(cache->debug);
     assert_null(cache->nvtx);
+    assert_false(cache->vm.is_exportable);
     assert_int_equal(cache->footprint_permille, 10);
     assert_int_equal(cache->vm.limit_bytes, 0);
     assert_int_equal(cache->decay.period_ns, 0);
@@ -273,6 +277,7 @@ CONFIG_TEST(defaults_are_off)
     assert_int_equal(config.zero, quiet.zero);
     assert_int_equal(config.debug, quiet.debug);
     assert_int_equal(config.nvtx, quiet.nvtx);
+    assert_int_equal(config.shareable, quiet.shareable);
     assert_int_equal(config.decay_thread, VMM_OFF);
     assert_int_equal(config.decay_ms, quiet.decay_ms);
 }

@@ -138,13 +138,74 @@ ENGINE_TEST(full_and_empty_slabs_change_lists)
     assert_null(vmm__heap_find(slabs->heap, addresses[1]));
 }
 
+/* The slab that an address belongs to follows from the address, also after the slab was returned. */
+ENGINE_TEST(slabs_of_pools_are_found_again_by_their_objects)
+{
+    struct slabs *slabs = slabs_prepare(engine);
+    engine->lane->is_pooled = true;
+    for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
+        struct block *before = heap_take(slabs->heap, SMALL_SLOT_BYTES * (1 + class_index));
+        struct slab *slab;
+        assert_ok(vmm__slab_open(slabs, class_index));
+        uint64_t start = slabs->partial[class_index]->address;
+        uint32_t objects = slabs->partial[class_index]->objects;
+        assert_true(vmm__slabs_purge(slabs, 1));
+        for (uint32_t object = 0; object < objects; object++) {
+            uint64_t address = start + (uint64_t)object * vmm__slab_object_bytes(class_index);
+            assert_ok(vmm__slab_open_at(slabs, class_index, address, &slab));
+            assert_int_equal(slab->address, start);
+            assert_int_equal(vmm__slab_object(slab, address), object);
+            vmm__slab_take_object(slabs, slab, object, 1);
+            assert_int_equal(slab->free_bits, slab->all_bits & ~(UINT64_C(1) << object));
+            engine_check(engine);
+            assert_status(vmm__slab_open_at(slabs, class_index, address, &slab), VMM__NO_FIT);
+            vmm__slab_give(slabs, slab, object, 1);
+            assert_true(vmm__slabs_purge(slabs, 1));
+        }
+        assert_status(vmm__slab_open_at(slabs, class_index, start + 256, &slab), VMM__NOT_FOUND);
+        (void)vmm__heap_give(slabs->heap, before, 1);
+    }
+    assert_null(slabs->all);
+    assert_int_equal(slabs->heap->free_bytes, 4 * GRANULE);
+}
+
+/* A block of that size has room for the slab, wherever it lies. */
+ENGINE_TEST(the_slab_of_a_pool_fits_in_the_bytes_that_it_needs)
+{
+    struct slabs *slabs = &engine->lane->slabs;
+    struct heap *heap = slabs->heap;
+    (void)engine_attach(engine, heap, 20, 4, 1);
+    engine->lane->is_pooled = true;
+    uint64_t start = engine_address(engine, 20);
+    for (uint32_t class_index = 0; class_index < SLAB_CLASSES; class_index++) {
+        uint64_t bytes = vmm__slab_need_bytes(slabs, class_index);
+        for (uint64_t offset = 0; offset < 20 * SMALL_SLOT_BYTES; offset += SMALL_SLOT_BYTES) {
+            assert_ok(vmm__heap_records_keep(heap, 4));
+            struct block *low = offset == 0 ? NULL : vmm__heap_take_at(heap, start, offset);
+            struct block *high =
+                vmm__heap_take_at(heap, start + offset + bytes, 4 * GRANULE - offset - bytes);
+            assert_ok(vmm__slab_open(slabs, class_index));
+            engine_check(engine);
+            assert_true(vmm__slabs_purge(slabs, 1));
+            (void)vmm__heap_give(heap, high, 1);
+            if (low != NULL)
+                (void)vmm__heap_give(heap, low, 1);
+        }
+    }
+}
+
 /* Without host memory for the slab record or the block records, nothing changes. */
 ENGINE_TEST(open_without_host_memory_changes_nothing)
 {
     struct slabs *slabs = slabs_prepare(engine);
+    struct slab *slab = NULL;
     uint64_t free_bytes = slabs->heap->free_bytes;
     (void)vmm__host_fail_at(1);
     assert_status(vmm__slab_open(slabs, 0), VMM_ERR_HOST_OOM);
+    (void)vmm__host_fail_at(1);
+    assert_status(
+        vmm__slab_open_at(slabs, 0, vmm__align_up(engine_address(engine, 20), 65536), &slab),
+        VMM_ERR_HOST_OOM);
     (void)vmm__host_fail_at(0);
     assert_int_equal(slabs->heap->free_bytes, free_bytes);
     assert_null(slabs->all);

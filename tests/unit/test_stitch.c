@@ -274,7 +274,7 @@ POLICY_TEST(a_chunk_that_is_busy_again_ends_the_stitch)
     vmm__cache_lanes_lock_refilling(scene->cache, &(struct demand){ .heap = heap });
     assert_ok(vmm__plan_begin(scene->cache, heap, 5 * GRANULE, 0, IDLE_FINISHED, &plan));
     assert_int_equal(plan.count, 2);
-    assert_ok(vmm__heap_take_from(other, block, 2 * GRANULE, &block));
+    assert_ok(vmm__heap_take_edge(other, block, block->address, 2 * GRANULE, &block));
     (void)block_free_busy(scene, other, block);
     struct state before = state_of(scene);
     assert_status(vmm__stitch_transfer(scene->cache, heap, IDLE_FINISHED, &plan), VMM__NO_FIT);

@@ -298,7 +298,8 @@ ENGINE_TEST(a_changed_chunk_may_lose_its_places_and_leave)
         struct chunk *chunk = engine_chunk(engine, home);
         struct block *block;
         uint64_t address = engine_address(engine, home);
-        assert_ok(vmm__heap_take_from(heap, vmm__heap_cover(heap, address), CHUNK_BYTES, &block));
+        assert_ok(vmm__heap_take_edge(heap, vmm__heap_cover(heap, address), address, CHUNK_BYTES,
+                                      &block));
         block = vmm__heap_give(heap, block, 1);
         assert_true(chunk->is_marked);
         assert_ok(vmm__views_place_unmap(heap, chunk, chunk->place));

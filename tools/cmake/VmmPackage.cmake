@@ -1,6 +1,6 @@
 # Installation: headers, both libraries, the CMake package and the pkg-config file. Relocatable: no
 # installed file names the prefix. Components: runtime (the shared libraries), development (headers, static
-# library, packages), tools (fragtest and its traces, vmmtop). `uninstall` removes what the last installation wrote.
+# library, packages), tools (fragtest and its traces, vmmtop; the preload library). `uninstall` removes what the last installation wrote.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/vmmcache DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
@@ -12,6 +12,10 @@ endif()
 install(TARGETS ${vmm_installed} EXPORT vmmcacheTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+
+if(TARGET vmmcache_preload)
+  install(TARGETS vmmcache_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tools)
+endif()
 
 set(vmm_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/vmmcache)
 install(EXPORT vmmcacheTargets NAMESPACE vmmcache:: DESTINATION ${vmm_package_dir}

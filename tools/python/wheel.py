@@ -16,6 +16,7 @@ import zipfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 LICENSE = os.path.join(HERE, "..", "..", "LICENSE")
 LIBRARY_NAME = "libvmmcache_torch.so"
+AT_START = ("vmmcache.pth", "vmmcache_auto.py", "vmmcache/startup/sitecustomize.py")  # what Python reads when it starts
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip can tell
 
 
@@ -47,7 +48,8 @@ def wheel_file():
 
 
 def entry_points():
-    return "[console_scripts]\nvmmcache-report = vmmcache.report:main\n"
+    return ("[console_scripts]\nvmmcache-report = vmmcache.report:main\n\n"
+            "[vllm.general_plugins]\nvmmcache = vmmcache.vllm:register\n")
 
 
 def shim_sources():
@@ -66,6 +68,7 @@ def contents(library, version):
     paths = {"vmmcache/" + name: os.path.join(package, name)
              for name in os.listdir(package) if name.endswith((".py", ".html"))}
     paths["vmmcache/" + LIBRARY_NAME] = library
+    paths.update({name: os.path.join(HERE, name) for name in AT_START})
     paths.update(shim_sources())
     info = "vmmcache-%s.dist-info/" % version
     paths[info + "LICENSE"] = LICENSE

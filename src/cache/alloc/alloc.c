@@ -15,7 +15,7 @@ static vmm_status lane_alloc_cached(struct vmm_cache *cache, struct lane *lane, 
                                     void **out)
 {
     lane_lock(cache, lane);
-    vmm_status status = vmm__lane_asleep_check(lane);
+    vmm_status status = vmm__lane_asleep_check("alloc", lane);
     if (status == VMM_OK)
         status = vmm__lane_take_locked(lane, bytes, out);
     vmm__biased_unlock(&lane->lock);
@@ -40,9 +40,9 @@ static vmm_status lane_choose(struct vmm_cache *cache, struct pool *pool, vmm_st
 
 static vmm_status lane_alloc(struct vmm_cache *cache, struct lane *lane, size_t bytes, void **out)
 {
-    if (cache->no_caching) {
+    if (cache->no_caching || lane->has_own_chunks) {
         vmm__cache_lane_activate(cache, lane);
-        return vmm__refill(cache, lane, bytes, out);
+        return vmm__refill_detached(cache, lane, bytes, out);
     }
     vmm_status status = lane_alloc_cached(cache, lane, bytes, out);
     return status == VMM__NO_FIT ? vmm__refill(cache, lane, bytes, out) : status;
@@ -102,13 +102,27 @@ static vmm_status aligned_serve(struct vmm_cache *cache, void *context, void **o
     vmm_status status = VMM_OK;
     (void)vmm__lane_poll_locked(aligned->lane, UINT32_MAX);
     struct block *block =
-        vmm__lane_find_aligned_locked(aligned->heap, aligned->block_bytes, aligned->alignment);
+        vmm__heap_find_aligned(aligned->heap, aligned->block_bytes, aligned->alignment);
     if (block == NULL)
         status = vmm__grow_detached(cache, aligned->heap, aligned->block_bytes + padding, &block);
     if (status != VMM_OK)
         return status;
     return vmm__lane_take_aligned_locked(aligned->lane, aligned->heap, block, aligned->bytes,
                                          aligned->block_bytes, aligned->alignment, out);
+}
+
+/* In a shareable pool: a block begins with its chunk, and no other block may use what an alignment skips. */
+static vmm_status aligned_alloc_own(struct vmm_cache *cache, struct lane *lane, uint64_t bytes,
+                                    uint64_t alignment, void **out)
+{
+    uint64_t granule_bytes = cache->vm.arena.granule_bytes;
+    if (alignment <= granule_bytes)
+        return lane_alloc(cache, lane, bytes, out);
+    return vmm__error(VMM_ERR_UNSUPPORTED,
+                      "vmm_alloc_aligned: alignment is %llu; blocks of shareable pool %s can have "
+                      "%llu at most",
+                      (unsigned long long)alignment, lane->pool->name,
+                      (unsigned long long)granule_bytes);
 }
 
 vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t bytes,
@@ -119,6 +133,8 @@ vmm_status vmm__alloc_aligned(struct vmm_cache *cache, struct pool *pool, size_t
     vmm_status status = lane_choose(cache, pool, stream, &lane);
     if (status != VMM_OK)
         return status;
+    if (lane->has_own_chunks)
+        return aligned_alloc_own(cache, lane, bytes, alignment, out);
     /* objects of slabs have no alignment of their own */
     uint64_t least_bytes = vmm__max(bytes, SLAB_LARGEST_BYTES + 1);
     aligned.block_bytes = vmm__cache_block_bytes(cache, least_bytes);
@@ -169,9 +185,12 @@ vmm_status vmm__free_slow(struct vmm_cache *cache, uint64_t address, bool *shoul
     if (magazines != NULL)
         vmm__magazines_drain_locked(lane, magazines, vmm__magazines_pending(magazines));
     status = vmm__lane_give_locked(lane, heap, address);
-    if (status == VMM_OK)
+    if (status == VMM_OK && !lane->is_imported)
         vmm__record_block(&cache->directory.recorder, TRACE_FREE, address);
-    *should_poll = vmm__decay_should_poll(&cache->decay, &lane->frees) || cache->no_caching;
+    *should_poll = vmm__decay_should_poll(&cache->decay, &lane->frees) || cache->no_caching ||
+                   lane->is_imported;
+    if (lane->is_imported)
+        atomic_store_explicit(&cache->has_freed_imports, true, memory_order_relaxed);
     vmm__biased_unlock(&lane->lock);
     return status;
 }

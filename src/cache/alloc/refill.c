@@ -1,5 +1,6 @@
 /* Serves a request that missed: see refill.h. */
 #include "cache/alloc/refill.h"
+#include "base/arith.h"
 #include "base/error.h"
 #include "base/size.h"
 #include "cache/grow/split.h"
@@ -34,16 +35,31 @@ static vmm_status refill_cached(struct vmm_cache *cache, const struct request *r
     return vmm__lane_take_locked(request->lane, request->bytes, out);
 }
 
+/* In a shareable pool each free block is what a request of its size left behind: it serves only another one. NULL: none
+ * fits exactly. */
+static struct block *idle_find(const struct vmm_cache *cache, const struct request *request)
+{
+    struct size_index *index = &request->demand.heap->index;
+    uint64_t bytes = vmm__align_up(request->demand.bytes, cache->vm.arena.granule_bytes);
+    if (cache->no_caching || !request->lane->has_own_chunks)
+        return NULL;
+    index->search_all = true;
+    struct size_node *node = vmm__size_index_find(index, bytes);
+    return node != NULL && node->size == bytes ? (struct block *)node : NULL;
+}
+
 /* A block with granules of its own. */
 static vmm_status refill_detached(struct vmm_cache *cache, const struct request *request,
                                   void **out)
 {
-    struct block *block;
-    vmm_status status =
-        vmm__grow_detached(cache, request->demand.heap, request->demand.bytes, &block);
+    (void)vmm__lane_poll_locked(request->lane, UINT32_MAX);
+    struct block *block = idle_find(cache, request);
+    vmm_status status = VMM_OK;
+    if (block == NULL)
+        status = vmm__grow_detached(cache, request->demand.heap, request->demand.bytes, &block);
     if (status != VMM_OK)
         return status;
-    return vmm__lane_take_block_locked(request->lane, block, request->bytes, out);
+    return vmm__lane_take_block_locked(request->lane, block, 0, request->bytes, out);
 }
 
 static vmm_status refill_once(struct vmm_cache *cache, const struct request *request, void **out)
@@ -61,7 +77,7 @@ static vmm_status refill_locked(struct vmm_cache *cache, struct request *request
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     VMM_ASSERT_HELD(&request->lane->lock);
-    vmm_status status = vmm__lane_asleep_check(request->lane);
+    vmm_status status = vmm__lane_asleep_check("alloc", request->lane);
     if (status == VMM_OK)
         status = refill_once(cache, request, out);
     if (!vmm__is_oom(status))
@@ -138,7 +154,9 @@ static vmm_status refill(struct vmm_cache *cache, struct request request, void *
 vmm_status vmm__refill(struct vmm_cache *cache, struct lane *lane, uint64_t bytes, void **out)
 {
     struct request request = {
-        .lane = lane, .bytes = bytes, .from = GROW_TARGET, .is_detached = cache->no_caching
+        .lane = lane,
+        .bytes = bytes,
+        .from = GROW_TARGET,
     };
     return refill(cache, request, out);
 }

@@ -53,7 +53,7 @@ static void size_note(const struct resize *resize, uint64_t before)
     struct counters *counters = &resize->lane->counters;
     struct totals *totals = &resize->lane->pool->totals;
     uint64_t now = block->node.size;
-    if (block->is_pinned)
+    if (block->pins != 0)
         atomic_fetch_add_explicit(&resize->heap->unmovable_bytes, now - before,
                                   memory_order_relaxed);
     if (now > before)
@@ -116,8 +116,9 @@ static vmm_status block_extend(struct vmm_cache *cache, const struct resize *res
     uint64_t need_bytes = resize->block_bytes - before;
     bool has_free = block->next != NULL && block->next->state == BLOCK_FREE;
     uint64_t free_bytes = has_free ? block->next->node.size : 0;
+    bool would_split = resize->lane->has_own_chunks && free_bytes > need_bytes;
     vmm_status status = VMM_OK;
-    if (block->is_in_view)
+    if (block->is_in_view || would_split)
         return VMM__NO_FIT;
     if (free_bytes < need_bytes)
         status = extent_grow(cache, resize, free_bytes, need_bytes);
@@ -321,7 +322,7 @@ fail_begin:
 /* Whether the memory of a block may get other addresses. */
 static bool block_may_move(const struct vmm_cache *cache, const struct resize *resize)
 {
-    return cache->driver->has_aliases && !resize->block->is_pinned && !block_is_used(resize) &&
+    return cache->driver->has_aliases && resize->block->pins == 0 && !block_is_used(resize) &&
            !vmm__lane_is_retained(resize->lane);
 }
 
@@ -371,6 +372,10 @@ static vmm_status resize_locked(struct vmm_cache *cache, struct resize *resize)
     vmm_status status = block_find(cache, resize);
     if (status != VMM_OK)
         return status;
+    bool is_exported = (resize->block->pins & PIN_EXPORT) != 0;
+    if ((resize->lane->has_own_chunks || is_exported) &&
+        resize->block_bytes < resize->block->node.size)
+        return VMM__NO_FIT; /* the rest would serve another block, which importers would write to */
     if (resize->block_bytes <= resize->block->node.size) {
         block_shrink(resize);
         return VMM_OK;
@@ -404,6 +409,9 @@ vmm_status vmm__resize(struct vmm_cache *cache, uint64_t address, uint64_t bytes
     uint64_t least_bytes = vmm__max(bytes, LANE_SMALL_LARGEST_BYTES + 1);
     resize.block_bytes = vmm__cache_block_bytes(cache, least_bytes);
     resize.lane = heap->lane;
+    if (resize.lane->has_own_chunks &&
+        !vmm__align_up_checked(bytes, cache->vm.arena.granule_bytes, &resize.block_bytes))
+        resize.block_bytes = UINT64_MAX;
     vmm_status status = vmm__refill_growth(cache, heap->lane, &resize.growth, &found);
     if (status == VMM_OK && found != NULL)
         *out = found;

@@ -18,8 +18,8 @@ bool vmm__occupancy_granule_is_free(const struct heap *heap, uint64_t granule)
 static bool block_is_pinned(const struct block *block)
 {
     if (block->state == BLOCK_OCCUPIED)
-        return block->user->is_pinned;
-    return block->state == BLOCK_SLAB ? block->slab->pinned_bits != 0 : block->is_pinned;
+        return block->user->pins != 0;
+    return block->state == BLOCK_SLAB ? block->slab->pinned_bits != 0 : block->pins != 0;
 }
 
 bool vmm__chunk_has_pinned(const struct vmm_cache *cache, const struct heap *heap,

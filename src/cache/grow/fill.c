@@ -6,9 +6,11 @@ vmm_status vmm__fill(struct vmm_cache *cache, struct heap *heap, uint64_t bytes,
                      uint64_t count)
 {
     struct vm *vm = &cache->vm;
+    struct account *account = &heap->lane->pool->account;
     vmm__arena_take(&vm->arena, granule, count);
-    vmm_status status = vmm__vm_map(vm, &heap->lane->pool->account, granule, count,
-                                    vmm__target_chunk_granules(cache, heap, bytes));
+    vmm_status status = vmm__vm_map(
+        vm, account, granule, count,
+        account->is_exportable ? (uint32_t)count : vmm__target_chunk_granules(cache, heap, bytes));
     if (status != VMM_OK)
         return status;
     status = vmm__vm_access(vm, granule, count);

@@ -6,11 +6,15 @@
 static vmm_status stream_query(const struct vmm_cache *cache, const struct lane *lane)
 {
     bool is_captured = false;
+    struct error_line line;
     if (vmm__timeline_has_ended(&lane->timeline))
         return VMM_OK;
+    vmm__error_save(&line);
     vmm_status status = vmm__driver_capturing(cache->driver, lane->stream, &is_captured);
-    if (status == VMM_ERR_INVALID_ARGUMENT)
+    if (status == VMM_ERR_INVALID_ARGUMENT) {
+        vmm__error_restore(&line);
         return VMM_OK;
+    }
     return status == VMM_OK && is_captured ? VMM__PENDING : status;
 }
 

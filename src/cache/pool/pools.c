@@ -8,8 +8,8 @@
 #include "cache/pool/sleep.h"
 #include "cache/streams.h"
 
-/* Streams that the table of the default pool, and of another one, finds at the first look. */
-enum { DEFAULT_TABLE_BITS = 16, TABLE_BITS = 9 };
+/* The same for the default pool, see POOL_TABLE_BITS. */
+enum { DEFAULT_TABLE_BITS = 16 };
 
 /* ---- Life ---------------------------------------------------------------------------------- */
 
@@ -132,6 +132,7 @@ static void options_take(struct pool *pool, const vmm_pool_options *options, uin
     pool->account.name = pool->name;
     pool->account.limit_bytes = options->limit_bytes;
     pool->account.least_bytes = options->reserve_bytes;
+    pool->account.is_exportable = options->shareable != 0;
 }
 
 static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options *options,
@@ -143,13 +144,17 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
         return vmm__error(VMM_ERR_INVALID_ARGUMENT,
                           "vmm_pool_create: another pool has the user id (%llu, %llu)",
                           (unsigned long long)id.first, (unsigned long long)id.second);
-    vmm_status status = promise_check(cache, options->reserve_bytes);
+    vmm_status status = VMM_OK;
+    if (options->shareable)
+        status = vmm__driver_sharing_check(cache->driver, "vmm_pool_create");
+    if (status == VMM_OK)
+        status = promise_check(cache, options->reserve_bytes);
     if (status != VMM_OK)
         return status;
     struct pool *pool = vmm__host_alloc(1, sizeof *pool);
     if (pool == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_create: no host memory for the pool");
-    status = pool_open(cache, pool, TABLE_BITS);
+    status = pool_open(cache, pool, POOL_TABLE_BITS);
     if (status != VMM_OK) {
         vmm__host_free(pool, sizeof *pool);
         return status;
@@ -191,7 +196,9 @@ static bool is_of(struct lane *lane, const struct pool *pool, vmm_stream stream)
 static bool is_spare(struct lane *lane, const struct pool *pool, vmm_stream stream)
 {
     bool is_free = lane->pool == pool || lane->pool == &pool->cache->pool;
-    return is_free && !vmm__lane_has_memory(lane) && vmm__stream_serves(lane, stream);
+    bool is_alike = lane->has_own_chunks == pool->account.is_exportable &&
+                    lane->is_imported == pool->account.is_imported;
+    return is_free && is_alike && !vmm__lane_has_memory(lane) && vmm__stream_serves(lane, stream);
 }
 
 /* NULL: there is none. Its counters have been flushed, and count nothing. */

@@ -575,6 +575,29 @@ static vmm_status reserves_check(const struct sleep_order *order)
     return VMM_OK;
 }
 
+/* Whether a pool has blocks that other processes may use. */
+static bool is_exported(const struct pool *pool)
+{
+    bool has_exports = false;
+    for (struct lane *lane = pool->cache->lanes.first; lane != NULL && !has_exports;
+         lane = lane->next) {
+        if (lane->pool != pool)
+            continue;
+        vmm__lane_lock(lane);
+        has_exports = lane->exports > 0;
+        vmm__lane_unlock(lane);
+    }
+    return has_exports;
+}
+
+/* The reason why a pool cannot begin; NULL: it can. */
+static const char *begin_obstacle(const struct pool *pool, vmm_pool_phase from)
+{
+    if (pool->phase != from)
+        return "goes to sleep or wakes in another call, or is named twice";
+    return from == VMM_POOL_AWAKE && is_exported(pool) ? "has exported blocks" : NULL;
+}
+
 static vmm_status begin_locked(struct sleep_order *order)
 {
     const char *function = order->is_wake ? "vmm_pool_wake" : "vmm_pool_sleep";
@@ -593,12 +616,11 @@ static vmm_status begin_locked(struct sleep_order *order)
         struct pool *pool = order->pools[i];
         if (pool->phase == to)
             continue;
-        if (pool->phase != from) {
+        const char *obstacle = begin_obstacle(pool, from);
+        if (obstacle != NULL) {
             phases_set(order, kept, from);
-            return vmm__error(
-                VMM_ERR_INVALID_ARGUMENT,
-                "%s: pool %s goes to sleep or wakes in another call, or is named twice", function,
-                pool->name);
+            return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: pool %s %s", function, pool->name,
+                              obstacle);
         }
         phase_set_locked(pool, order->is_wake ? VMM_POOL_WAKING : VMM_POOL_SLEEPING);
         order->pools[kept++] = pool;

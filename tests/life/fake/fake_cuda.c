@@ -260,6 +260,14 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     return is_in_use ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *is_active)
+{
+    CALL_BEGIN();
+    *flags = 0;
+    *is_active = fake_contexts[device].is_made;
+    return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
     CALL_BEGIN();
@@ -274,6 +282,16 @@ EXPORT CUresult cuCtxGetCurrent(CUcontext *out)
 {
     CALL_BEGIN();
     *out = (CUcontext)fake_context();
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device)
+{
+    CALL_BEGIN();
+    const struct context *context = fake_context();
+    if (context == NULL)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *device = context == &own_context ? 0 : (CUdevice)(context - fake_contexts);
     return CUDA_SUCCESS;
 }
 

@@ -41,12 +41,13 @@ struct fake_cuda {
     int fail_result;
     uint64_t fail_from;
     bool fails_once;
-    _Atomic uint64_t fail_count;         /* calls of that name so far */
-    uint64_t holds[FAKE_DEVICES];        /* references to primary contexts */
-    uint64_t resets;                     /* of all devices */
-    _Atomic uint64_t misuses;            /* calls that violate CUDA's rules */
-    char misuse[2 * FAKE_NAME_BYTES];    /* the first of them */
-    uint64_t (*taken)(int device);       /* number of reservations and handles, and bytes mapped */
+    _Atomic uint64_t fail_count;      /* calls of that name so far */
+    uint64_t holds[FAKE_DEVICES];     /* references to primary contexts */
+    uint64_t resets;                  /* of all devices */
+    _Atomic uint64_t misuses;         /* calls that violate CUDA's rules */
+    char misuse[2 * FAKE_NAME_BYTES]; /* the first of them */
+    _Atomic uint64_t plain_blocks;    /* live blocks of cuMemAlloc() and its like, of all devices */
+    uint64_t (*taken)(int device);    /* number of reservations and handles, and bytes mapped */
     uint64_t (*outstanding)(int device); /* the same and events */
 };
 

@@ -2,7 +2,8 @@
  * The parts of the fake libcuda: see fake_cuda.h.
  *
  *   fake_cuda.c    start, devices, contexts
- *   fake_memory.c  memory
+ *   fake_memory.c  memory that is mapped; copies
+ *   fake_plain.c   memory that is allocated; pools
  *   fake_work.c    events, streams; finding calls by name
  *   fake_kernel.c  kernels
  */
@@ -12,6 +13,7 @@
 #include "fake_cuda.h"
 
 #include "driver/cuda/internal.h"
+#include "preload/hooks.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -21,7 +23,7 @@ struct context {
     _Atomic bool is_made; /* the context exists */
     struct driver *memory;
     unsigned long long id;
-    uint64_t mismatches; /* the counter of the kernels: the only memory that is not virtual */
+    uint64_t mismatches; /* the counter of the kernels */
     _Atomic int broken;  /* the result of every call since a kernel failed; 0: none has */
 };
 

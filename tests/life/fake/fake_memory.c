@@ -298,26 +298,6 @@ EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAcc
     return fake_result(__func__, vmm__driver_access(memory, address, bytes));
 }
 
-/* Only the counter of mismatches is allocated this way, so one word is enough. */
-EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
-{
-    CONTEXT_CALL_BEGIN();
-    (void)memory;
-    if (bytes != sizeof context->mismatches)
-        return fake_misuse(__func__, "more than one word", CUDA_ERROR_INVALID_VALUE);
-    *address = (CUdeviceptr)(uintptr_t)&context->mismatches;
-    return CUDA_SUCCESS;
-}
-
-EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
-{
-    CONTEXT_CALL_BEGIN();
-    (void)memory;
-    return address == (CUdeviceptr)(uintptr_t)&context->mismatches
-               ? CUDA_SUCCESS
-               : fake_misuse(__func__, "unknown", CUDA_ERROR_INVALID_VALUE);
-}
-
 EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes)
 {
     CONTEXT_CALL_BEGIN();

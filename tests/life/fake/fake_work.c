@@ -127,6 +127,37 @@ EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
                : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }
 
+EXPORT CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
+{
+    return cuStreamBeginCapture_v2(stream, mode);
+}
+
+EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
+{
+    return cuStreamEndCapture(stream, graph);
+}
+
+#if CUDA_VERSION >= 12030
+EXPORT CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
+                                            const CUgraphNode *nodes, const CUgraphEdgeData *edges,
+                                            size_t count, CUstreamCaptureMode mode)
+{
+    (void)graph;
+    (void)nodes;
+    (void)edges;
+    (void)count;
+    return cuStreamBeginCapture_v2(stream, mode);
+}
+
+EXPORT CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
+                                                 const CUgraphNode *nodes,
+                                                 const CUgraphEdgeData *edges, size_t count,
+                                                 CUstreamCaptureMode mode)
+{
+    return cuStreamBeginCaptureToGraph(stream, graph, nodes, edges, count, mode);
+}
+#endif
+
 EXPORT CUresult cuGraphDestroy(CUgraph graph)
 {
     (void)graph;
@@ -156,20 +187,39 @@ EXPORT CUresult cuStreamSynchronize(CUstream stream)
 
 /* ---- Calls by name ------------------------------------------------------------------------------ */
 
+/* The latest form that the version has. Functions with a form for the thread's own default stream also have the other. */
+static void *proc_find(const char *queried, int version, bool is_per_thread)
+{
+    void *found = NULL;
+    int latest = 0;
+#define PROC_ADDRESS(name, like, wanted, since, form)                                              \
+    if (strcmp(queried, wanted) == 0 && version >= (since) && (since) >= latest &&                 \
+        (is_per_thread || (form) == CU_GET_PROC_ADDRESS_LEGACY_STREAM)) {                          \
+        __typeof__(like) *call = name;                                                             \
+        memcpy(&found, &call, sizeof call);                                                        \
+        latest = since;                                                                            \
+    }
+#define LEGACY_ADDRESS(name, wanted, since)                                                        \
+    PROC_ADDRESS(name, name, wanted, since, CU_GET_PROC_ADDRESS_LEGACY_STREAM)
+    CUDA_CALL_MAP(LEGACY_ADDRESS)
+    CUDA_OPTIONAL_CALL_MAP(LEGACY_ADDRESS)
+    PRELOAD_HOOK_MAP(PROC_ADDRESS)
+    PRELOAD_USED_MAP(PROC_ADDRESS)
+#undef LEGACY_ADDRESS
+#undef PROC_ADDRESS
+    return found;
+}
+
 EXPORT CUresult cuGetProcAddress_v2(const char *queried, void **found, int version,
                                     cuuint64_t flags, CUdriverProcAddressQueryResult *state)
 {
-    (void)flags;
-#define PROC_ADDRESS(name, wanted, since)                                                          \
-    if (strcmp(queried, wanted) == 0 && version == (since)) {                                      \
-        __typeof__(name) *call = name;                                                             \
-        memcpy(found, &call, sizeof call);                                                         \
-        *state = CU_GET_PROC_ADDRESS_SUCCESS;                                                      \
-        return CUDA_SUCCESS;                                                                       \
-    }
-    CUDA_CALL_MAP(PROC_ADDRESS)
-    CUDA_OPTIONAL_CALL_MAP(PROC_ADDRESS)
-#undef PROC_ADDRESS
-    *state = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-    return CUDA_ERROR_NOT_FOUND;
+    *found = proc_find(queried, version, flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
+    *state = *found != NULL ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    return *found != NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+EXPORT CUresult cuGetProcAddress(const char *queried, void **found, int version, cuuint64_t flags)
+{
+    CUdriverProcAddressQueryResult state;
+    return cuGetProcAddress_v2(queried, found, version, flags, &state);
 }

@@ -1,4 +1,4 @@
-"""Says what is installed and whether install() would work. With a file: checks a snapshot."""
+"""Says what is installed and whether install() would work. With a file: checks a snapshot. `run`: see _run.py."""
 from __future__ import annotations
 
 import argparse
@@ -8,13 +8,18 @@ import os
 import pickle
 import sys
 
-from . import _build, _library, _pickle_file, _sizes
+from . import _build, _library, _pickle_file, _run, _sizes
 from ._check import check_snapshot
 from ._errors import VmmError
 
 
 def main(arguments=None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m vmmcache", description=__doc__)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["run"]:
+        return _run.main(arguments[1:])
+    parser = argparse.ArgumentParser(
+        prog="python -m vmmcache", description="Says what is installed and whether install() would work. With a file: "
+        "checks a snapshot. `python -m vmmcache run` runs a program: see its --help.")
     parser.add_argument("snapshot", nargs="?", help="a file that dump_snapshot() wrote, to check")
     path = parser.parse_args(arguments).snapshot
     return _report() if path is None else _examine(path)

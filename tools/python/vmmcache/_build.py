@@ -164,6 +164,14 @@ def _cuda_folders(torch) -> list:
     return found
 
 
+def _standard_library() -> list:
+    """The C++ standard library that this process has loaded. A second one inside the build, which a compiler without
+    the shared library links, has locales that are never set up: the first number printed to a stream would crash."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        loaded = {line.split(None, 5)[-1].rstrip("\n") for line in maps if "libstdc++.so" in line}
+    return sorted(path for path in loaded if os.path.exists(path))[:1]
+
+
 def _command(torch, sources: list, standard: str, output: str) -> list:
     root = os.path.dirname(torch.__file__)
     own = [flag for folder in sources for flag in ("-I", folder)]
@@ -172,7 +180,7 @@ def _command(torch, sources: list, standard: str, output: str) -> list:
     return [*_compiler(), f"-std={standard}", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
             f"-D_GLIBCXX_USE_CXX11_ABI={_cxx11_abi(torch)}", *own, *theirs,
             os.path.join(sources[0], "torch", "shim", "shim.cpp"), "-o", output,
-            "-L", os.path.join(root, "lib"), "-lc10_cuda", "-lc10"]
+            *_standard_library(), "-L", os.path.join(root, "lib"), "-lc10_cuda", "-lc10"]
 
 
 def _compile(torch, sources: list, path: str) -> None:

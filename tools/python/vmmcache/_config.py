@@ -24,7 +24,7 @@ def configure(**given) -> None:
     Raises ValueError or TypeError for an invalid argument, VmmError if a cache exists already.
     """
     global _taken
-    config, share = _translated(**given)
+    config, share = translated(**given)
     library = _library.load()
     names = {name for argument, name in _VARIABLES.items() if given.get(argument) is not None}
     before = {name: os.environ[name] for name in _VARIABLES.values() if name in os.environ}
@@ -49,9 +49,9 @@ def _variables_set(values: dict) -> None:
     os.environ.update(values)
 
 
-def _translated(limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
-                decay_keep=None, decay_thread=False, no_caching=None, peers="auto",
-                pressure=None) -> tuple:
+def translated(limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
+               decay_keep=None, decay_thread=False, no_caching=None, peers="auto",
+               pressure=None) -> tuple:
     """The vmm_config, and the limit as a share of the device, or 0."""
     config = _layout.Config(struct_size=ctypes.sizeof(_layout.Config))
     bytes_, share = _sizes.parse(limit)

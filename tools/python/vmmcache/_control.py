@@ -13,6 +13,25 @@ def empty_cache() -> None:
     _library.load().vmm_torch_reset()
 
 
+def compact(device=None, budget_ms: int = 0) -> int:
+    """Releases memory that a few live tensors pin, and returns how many bytes. Call it between two steps: it waits for the
+    device, copies tensors to other memory under their old addresses, and no thread of the program may submit work
+    meanwhile, or data is corrupted silently. Memory of CUDA graphs stays.
+
+    budget_ms: after so many milliseconds it begins no further copy; 0: no limit. Raises VmmError during a capture, with
+    VMM_DEBUG, or if the driver fails.
+    """
+    number = _device.index(device)
+    library, released = _library.load(), ctypes.c_uint64()
+    cache = library.vmm_torch_cache(number)
+    _device.demand_no_capture("memory cannot be compacted")
+    if cache is not None:
+        _device.synchronize(number)
+        _library.check(library.vmm_compact(cache, budget_ms, None, ctypes.byref(released)),
+                       f"memory of device {number} was not compacted")
+    return released.value
+
+
 def set_memory_limit(limit, device=None) -> None:
     """Sets the most physical memory that a device's cache may hold.
 

@@ -37,6 +37,11 @@ def install_cupy() -> None:
         _allocator = allocator
 
 
+def is_installed() -> bool:
+    """Whether CuPy allocates from the library."""
+    return _allocator is not None
+
+
 def _counted(table: dict) -> list:
     """(key, references to its object, those of this very question among them)"""
     return [(key, sys.getrefcount(held)) for key, held in list(table.items())]

@@ -4,6 +4,8 @@ from __future__ import annotations
 import operator
 import sys
 
+from ._errors import VmmError
+
 MOST_DEVICES = 64  # the width of vmm_config.peer_devices
 
 _cupy = None  # the module, once its allocator is ours
@@ -57,3 +59,17 @@ def count() -> int:
     """How many devices there may be: as PyTorch counts them, else as many as the library can have."""
     torch = torch_in_use()
     return min(torch.cuda.device_count(), MOST_DEVICES) if torch is not None else MOST_DEVICES
+
+
+def synchronize(device: int) -> None:
+    """Waits for the work of a device that PyTorch uses. The library waits only for streams that it knows."""
+    torch = torch_in_use()
+    if torch is not None:
+        torch.cuda.synchronize(device)
+
+
+def demand_no_capture(what: str) -> None:
+    """Raises VmmError if the current stream is being captured."""
+    torch = torch_in_use()
+    if torch is not None and torch.cuda.is_current_stream_capturing():
+        raise VmmError(f"{what} while a CUDA graph is captured")

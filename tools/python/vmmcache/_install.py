@@ -1,6 +1,7 @@
 """install(): makes libvmmcache the allocator of PyTorch."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import re
@@ -29,6 +30,7 @@ _GRAPH_HOOKS = ("set_begin_allocate_to_pool", "set_end_allocate_to_pool_fn", "se
 
 _guard = Guard()
 _settings = None  # of the install() that succeeded
+_is_automatic = False  # the environment called install(), not yet the program
 _allocator = None  # PyTorch's wrapper; must live as long as the process
 _has_plain_graphs = False
 _set_hooks: list = []
@@ -67,10 +69,27 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     has used it already, if the environment is invalid, if other settings are installed, or if a device was
     opened before (by CuPy's arrays, set_memory_limit(), mem_get_info()); LibraryError if the shared library is
     missing or was built without the CUDA driver. Calling it again with the same settings does nothing except
-    patch.
+    patch. After an installation by VMMCACHE_AUTOINSTALL the first call may have other settings.
     """
-    global _settings, _has_plain_graphs
     settings = {name: value for name, value in locals().items() if name not in ("patch", "plain_graphs", "native")}
+    is_first, why_not = _install(settings, patch, plain_graphs, native)
+    if is_first:
+        _notices.warn(_unsupported(), why_not)
+
+
+def install_automatically(**choices) -> None:
+    """install() for a program that does not call it, or not yet."""
+    global _is_automatic
+    install(**choices)
+    _is_automatic = True
+
+
+def _install(settings, patch, plain_graphs, native) -> tuple:
+    """Whether this call has installed it, and why PyTorch has the plug-in."""
+    global _settings, _has_plain_graphs, _is_automatic
+    why_not = None
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch")  # which may install automatically, and so takes the lock
     with _guard.lock:
         is_first = _settings is None
         if is_first:
@@ -80,19 +99,28 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
             why_not = _install_class(torch, native)
             if why_not is not None:
                 _put_in(torch)
-            _settings = settings
-        elif settings != _settings:
-            raise InstallError(f"vmmcache is installed already, with {_told(_settings)}; PyTorch can "
-                               "change its allocator only once")
-        elif native is not None and native != _native.is_installed():
-            raise InstallError(f"vmmcache is installed already, with native={_native.is_installed()}")
+        else:
+            _demand_same(settings, native)
+        _settings, _is_automatic = settings, False
         if patch and not _native.is_installed():
             _patch.patch(importlib.import_module("torch"))
         if plain_graphs:
             _patch.use_plain_graphs()
             _has_plain_graphs = True
-    if is_first:
-        _notices.warn(_unsupported(), why_not)
+    return is_first, why_not
+
+
+def _demand_same(settings, native) -> None:
+    """Takes the settings of a program whose installation was automatic. Any others must be those of before."""
+    if settings != _settings and _is_automatic:
+        _configure(settings)
+    elif settings != _settings:
+        raise InstallError(f"vmmcache is installed already, with {_told(_settings)}; PyTorch can "
+                           "change its allocator only once")
+    is_native = _native.is_installed()
+    is_free = native is None or (_is_automatic and native is False)  # the default is no demand
+    if not is_free and native != is_native:
+        raise InstallError(f"vmmcache is installed already, with native={is_native}")
 
 
 def _install_class(torch, native):

@@ -10,8 +10,12 @@ u32, u64, size_t, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t, c
 VERSION = (0, 2)  # major and minor of the headers
 
 STATUS_OK = 0
-DRIVER_CUDA = 1
+DRIVER_CUDA, DRIVER_HOST, DRIVER_SIM = 1, 2, 3
 STATUS_DEVICE_OOM = 3
+NO_MEMORY = (3, 4, 5)  # of the device, of the host, addresses
+
+ON_SLEEP_KEEP, ON_SLEEP_DISCARD = 0, 1  # vmm_on_sleep
+TAG_BYTES = 64
 
 STACK_FN = ctypes.CFUNCTYPE(u64)
 PRESSURE_FN = ctypes.CFUNCTYPE(ctypes.c_int, pointer, size_t)
@@ -30,7 +34,7 @@ NUMBERS = ("idle_bytes", "limbo_bytes", "largest_free_bytes", "pinned_bytes", "u
            "access_calls", "unmap_calls", "release_calls", "event_calls", "driver_ns", "retained_bytes",
            "stale_streams", "views", "places", "places_max", "view_bytes", "occupied_bytes", "view_hits",
            "stitches", "plans", "planning_ns", "evictions", "asleep_bytes", "backup_bytes",
-           "resize_copied_bytes")
+           "resize_copied_bytes", "imported_bytes")
 KIND_FIGURES = ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes", "allocations",
                 "active")
 
@@ -52,6 +56,7 @@ class Config(ctypes.Structure):
         ("clock", pointer), ("clock_context", pointer), ("pressure", PRESSURE_FN),
         ("pressure_context", pointer), ("peer_devices", u64), ("zero", ctypes.c_int),
         ("debug", ctypes.c_int), ("misuse", pointer), ("misuse_context", pointer), ("nvtx", ctypes.c_int),
+        ("shareable", ctypes.c_int),
     ]
 
 
@@ -87,3 +92,15 @@ class Snapshot(ctypes.Structure):
         ("struct_size", size_t), ("segments", pointer), ("blocks", pointer), ("events", pointer),
         ("segment_count", u64), ("block_count", u64), ("event_count", u64), ("lost_events", u64),
     ]
+
+
+class TorchPool(ctypes.Structure):
+    """vmm_torch_pool"""
+    _fields_ = [("pool", pointer), ("id_first", u64), ("id_second", u64), ("tag", ctypes.c_char * TAG_BYTES),
+                ("device", ctypes.c_int), ("discards", ctypes.c_int), ("asleep_bytes", u64)]
+
+
+class SleepOptions(ctypes.Structure):
+    """vmm_sleep_options"""
+    _fields_ = [("struct_size", size_t), ("on_sleep", ctypes.c_int), ("staging_bytes", u64), ("unmapping", pointer),
+                ("mapped", pointer), ("context", pointer)]

@@ -22,11 +22,29 @@ _FUNCTIONS = {
     "vmm_has_driver": (ctypes.c_int, [ctypes.c_int]),
     "vmm_last_error": (ctypes.c_char_p, []),
     "vmm_status_name": (ctypes.c_char_p, [ctypes.c_int]),
+    "vmm_create": (ctypes.c_int, [ctypes.POINTER(_layout.Config), ctypes.POINTER(pointer)]),
+    "vmm_destroy": (ctypes.c_int, [pointer]),
+    "vmm_alloc": (ctypes.c_int, [pointer, size_t, pointer, ctypes.POINTER(pointer)]),
+    "vmm_free": (ctypes.c_int, [pointer, pointer]),
+    "vmm_record_stream": (ctypes.c_int, [pointer, pointer, pointer]),
+    "vmm_trim": (ctypes.c_int, [pointer, size_t, ctypes.POINTER(size_t)]),
+    "vmm_wait": (ctypes.c_int, [pointer]),
     "vmm_stats_get": (ctypes.c_int, [pointer, ctypes.POINTER(_layout.Stats)]),
     "vmm_stats_reset_peak": (ctypes.c_int, [pointer]),
     "vmm_stream_end": (ctypes.c_int, [pointer, pointer]),
     "vmm_limit_set": (ctypes.c_int, [pointer, u64]),
     "vmm_device_memory": (ctypes.c_int, [pointer, ctypes.POINTER(u64), ctypes.POINTER(u64)]),
+    "vmm_compact": (ctypes.c_int, [pointer, ctypes.c_uint32, ctypes.POINTER(u64), ctypes.POINTER(u64)]),
+    "vmm_pool_sleep": (ctypes.c_int, [ctypes.POINTER(pointer), size_t, ctypes.POINTER(_layout.SleepOptions), pointer]),
+    "vmm_pool_wake": (ctypes.c_int, [ctypes.POINTER(pointer), size_t, ctypes.POINTER(_layout.SleepOptions), pointer]),
+    "vmm_pool_state": (ctypes.c_int, [pointer, ctypes.POINTER(ctypes.c_int)]),
+    "vmm_pool_stats_get": (ctypes.c_int, [pointer, ctypes.POINTER(_layout.Stats)]),
+    "vmm_backup_find": (ctypes.c_int, [pointer, pointer, ctypes.POINTER(pointer)]),
+    "vmm_backup_drop": (ctypes.c_int, [pointer]),
+    "vmm_torch_region_begin": (ctypes.c_int, [ctypes.c_int, ctypes.c_char_p, ctypes.c_int]),
+    "vmm_torch_region_end": (ctypes.c_int, [ctypes.c_int]),
+    "vmm_torch_pools_list": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(_layout.TorchPool), size_t,
+                                            ctypes.POINTER(size_t)]),
     "vmm_torch_provider": (pointer, []),
     "vmm_trace_start": (ctypes.c_int, [pointer, ctypes.c_char_p, ctypes.POINTER(_layout.TraceOptions)]),
     "vmm_trace_stop": (ctypes.c_int, [pointer]),
@@ -101,6 +119,12 @@ def demand_gpu() -> None:
     if os.environ.get("VMM_DRIVER", "") in ("", "cuda") and not load().vmm_has_driver(_layout.DRIVER_CUDA):
         raise LibraryError(f"{path()} was built without the CUDA driver: cuda.h of the CUDA toolkit was "
                            "missing. Build it with -DVMM_WITH_CUDA=ON")
+
+
+def driver_of(config) -> int:
+    """The number of the driver that a cache of this configuration has."""
+    names = {"host": _layout.DRIVER_HOST, "sim": _layout.DRIVER_SIM}
+    return config.driver or names.get(os.environ.get("VMM_DRIVER", ""), _layout.DRIVER_CUDA)
 
 
 def is_loaded() -> bool:

@@ -4,6 +4,8 @@ import ctypes
 
 current = None  # the allocator in use
 is_initialized = False
+capturing = None  # the id of the pool
+synchronized = 0
 streams = {0: 0}
 
 
@@ -69,6 +71,25 @@ def _cuda_cudaCachingAllocator_raw_alloc(size, stream):
 def _cuda_cudaCachingAllocator_raw_delete(address):
     size, stream = current.blocks.pop(address)
     current.free(address, size, 0, stream)
+
+
+_NO_FILTER = ctypes.create_string_buffer(64)  # an empty std::function
+
+
+def pool_begin(pool):
+    global capturing
+    current.hooks["set_begin_allocate_to_pool"](0, *pool, ctypes.addressof(_NO_FILTER))
+    capturing = pool
+
+
+def pool_end(pool):
+    global capturing
+    capturing = None
+    current.hooks["set_end_allocate_to_pool_fn"](0, *pool)
+
+
+def pool_release(pool):
+    current.hooks["set_release_pool"](0, *pool)
 
 
 def _cuda_emptyCache():

@@ -1,0 +1,129 @@
+/* Placed blocks: see place.h. */
+#include "cache/pool/place.h"
+#include "base/error.h"
+#include "cache/cache.h"
+#include "cache/pool/capture.h"
+#include "cache/pool/pools.h"
+#include "lane/block_ref.h"
+
+/* One call in CHECK_EVERY checks all invariants; 0: none does. See VMM_CHECK. */
+enum { CHECK_EVERY = VMM_CHECK >= 3 ? 1 : VMM_CHECK == 2 ? 16 : 0 };
+
+struct place {
+    struct lane *lane;
+    struct heap *heap; /* that owns the address */
+    uint64_t address;
+    uint64_t bytes; /* as the program asked for */
+};
+
+static vmm_status refuse(const struct place *place, const char *why)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_pool_place: %llu bytes at 0x%llx: %s",
+                      (unsigned long long)place->bytes, (unsigned long long)place->address, why);
+}
+
+static vmm_status refuse_other(const struct place *place, const char *what, const char *name)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "vmm_pool_place: %llu bytes at 0x%llx: the address belongs to %s %s",
+                      (unsigned long long)place->bytes, (unsigned long long)place->address, what,
+                      name);
+}
+
+/* Says what is in the way. */
+static vmm_status refuse_taken(const struct place *place)
+{
+    struct block_ref ref;
+    if (!vmm__block_ref_around(place->heap, place->address, &ref))
+        return refuse(place, "not all of them are free and mapped");
+    const struct block *user = ref.block->state == BLOCK_OCCUPIED ? ref.block->user : ref.block;
+    bool is_taken =
+        ref.slab == NULL ? user->state != BLOCK_FREE : (ref.slab->free_bits >> ref.object & 1) == 0;
+    if (!is_taken)
+        return refuse(place, "not all of them are free and mapped");
+    if (user == ref.block && !vmm__block_ref_is_live(&ref))
+        return refuse(place, "other streams still use a freed block there");
+    uint64_t address = user == ref.block ? vmm__block_ref_address(&ref) : user->address;
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "vmm_pool_place: %llu bytes at 0x%llx: the block at 0x%llx is in the way",
+                      (unsigned long long)place->bytes, (unsigned long long)place->address,
+                      (unsigned long long)address);
+}
+
+/* The heap that owns the address must be the lane's, and for blocks of this size. */
+static vmm_status heap_find(const struct vmm_cache *cache, struct place *place)
+{
+    const struct arena *arena = &cache->vm.arena;
+    char stream[32];
+    if (vmm__arena_contains(arena, place->address))
+        place->heap = vmm__directory_heap(&cache->directory, place->address);
+    if (place->heap == NULL)
+        return refuse(place, "the cache has no free memory there");
+    const struct lane *lane = place->heap->lane;
+    if (lane->pool != place->lane->pool)
+        return refuse_other(place, "pool", lane->pool->name);
+    (void)snprintf(stream, sizeof stream, "%p", (void *)lane->stream);
+    if (lane != place->lane)
+        return refuse_other(place, "stream", stream);
+    bool is_small = place->bytes <= LANE_SMALL_LARGEST_BYTES && !cache->no_caching;
+    if (place->heap->is_small != is_small)
+        return refuse(place, is_small ? "the memory there is for blocks above 1 MiB"
+                                      : "the memory there is for blocks of up to 1 MiB");
+    return VMM_OK;
+}
+
+/* Freed blocks whose work has finished and empty slabs are not in the way. */
+static void lane_clean(struct lane *lane)
+{
+    struct error_line line;
+    vmm__error_save(&line);
+    (void)vmm__lane_poll_locked(lane, UINT32_MAX);
+    vmm__error_restore(&line);
+    (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
+}
+
+static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
+{
+    struct lane *lane = place->lane;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    VMM_ASSERT_HELD(&lane->lock);
+    uint64_t block_bytes = vmm__cache_block_bytes(cache, place->bytes);
+    vmm_status status = vmm__lane_asleep_check("vmm_pool_place", lane);
+    if (status == VMM_OK)
+        status = heap_find(cache, place);
+    if (status != VMM_OK)
+        return status;
+    if (place->bytes > cache->vm.arena.limit_bytes) /* also where block_bytes would overflow */
+        return refuse_taken(place);
+    status = vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
+    if (status == VMM__NO_FIT) {
+        lane_clean(lane);
+        status =
+            vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
+    }
+    if (status == VMM__NOT_FOUND)
+        return refuse(place, "no block of this size begins there");
+    return status == VMM__NO_FIT ? refuse_taken(place) : status;
+}
+
+vmm_status vmm__place(struct pool *pool, uint64_t address, uint64_t bytes, vmm_stream stream)
+{
+    struct vmm_cache *cache = pool->cache;
+    struct place place = { .address = address, .bytes = bytes };
+    vmm_status status = vmm__pool_lane(pool, stream, &place.lane);
+    if (status != VMM_OK)
+        return status;
+    vmm__cache_lane_activate(cache, place.lane);
+    vmm__fair_lock(&cache->grow_lock);
+    status = vmm__capture_query(cache);
+    if (status == VMM__PENDING)
+        status = refuse(&place, "a capture is under way");
+    if (status == VMM_OK) {
+        vmm__lane_lock(place.lane);
+        status = place_locked(cache, &place);
+        vmm__lane_unlock(place.lane);
+    }
+    status = vmm__cache_checked(cache, CHECK_EVERY, status);
+    vmm__fair_unlock(&cache->grow_lock);
+    return status;
+}

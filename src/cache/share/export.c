@@ -1,0 +1,253 @@
+/* Exports blocks: see export.h. */
+#include "cache/share/export.h"
+#include "base/arith.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "cache/share/message.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* ---- The map ------------------------------------------------------------------------------- */
+
+bool vmm__export_has_locked(const struct vmm_cache *cache, uint64_t address)
+{
+    return vmm__map_find(&cache->exports, address) != NULL;
+}
+
+static void share_leave(struct map_node *node)
+{
+    VMM_MAP_RECORD(node, struct share, node)->cache = NULL;
+}
+
+void vmm__exports_leave(struct vmm_cache *cache)
+{
+    vmm__map_clear(&cache->exports, share_leave);
+}
+
+/* ---- Chunks -------------------------------------------------------------------------------- */
+
+/* The granule where the first chunk under an exported block is mapped. The next ones follow it, in a view, too. */
+static uint64_t first_granule(const struct vm *vm, uint64_t address)
+{
+    uint64_t granule = vmm__arena_granule(&vm->arena, address);
+    return vmm__chunk_mapping(vm, vmm__vm_chunk(vm, granule), granule);
+}
+
+/* Counts the chunks of a range that begins with a chunk. 0: other processes cannot import one of them. */
+static uint32_t chunks_count(const struct vm *vm, uint64_t granule, uint64_t end)
+{
+    uint32_t count = 0;
+    for (; granule < end; count++) {
+        const struct chunk *chunk = vmm__vm_chunk(vm, granule);
+        if (!chunk->is_exportable)
+            return 0;
+        granule += chunk->granules;
+    }
+    return count;
+}
+
+/* Whether a block may be exported. Without vmm_config.shareable importers see no other block. */
+static bool block_may(const struct vm *vm, uint64_t address, uint64_t bytes)
+{
+    const struct arena *arena = &vm->arena;
+    bool is_whole = vmm__is_aligned(address | bytes, arena->granule_bytes) &&
+                    first_granule(vm, address) == vmm__arena_granule(arena, address);
+    return vm->is_exportable || is_whole;
+}
+
+/* Lets a share use the descriptors that other shares have of its chunks. */
+static void descriptors_join_locked(const struct vmm_cache *cache, struct share *share)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    uint64_t granule = first_granule(&cache->vm, share->node.key);
+    for (uint32_t i = 0; i < share->head.count; i++) {
+        struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
+        struct shared_chunk *shared = &share->chunks[i];
+        shared->bytes = vmm__chunk_bytes(&cache->vm, chunk);
+        granule += chunk->granules;
+        if (chunk->descriptor_users == NULL)
+            continue;
+        shared->descriptor = chunk->descriptor;
+        shared->users = chunk->descriptor_users;
+        atomic_fetch_add_explicit(shared->users, 1, memory_order_relaxed);
+    }
+}
+
+/* Lets other shares use the descriptors that a share has opened. If one of them was faster, it uses that one's. */
+static void descriptors_offer_locked(const struct vmm_cache *cache, struct share *share)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    uint64_t granule = first_granule(&cache->vm, share->node.key);
+    for (uint32_t i = 0; i < share->head.count; i++) {
+        struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
+        struct shared_chunk *shared = &share->chunks[i];
+        granule += chunk->granules;
+        if (shared->users == chunk->descriptor_users)
+            continue;
+        if (chunk->descriptor_users == NULL) {
+            chunk->descriptor = shared->descriptor;
+            chunk->descriptor_users = shared->users;
+            continue;
+        }
+        vmm__share_chunk_close(shared);
+        shared->descriptor = chunk->descriptor;
+        shared->users = chunk->descriptor_users;
+        atomic_fetch_add_explicit(shared->users, 1, memory_order_relaxed);
+    }
+}
+
+/* Takes back the descriptors that no other share uses. */
+static void descriptors_leave_locked(const struct vmm_cache *cache, const struct share *share)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    uint64_t granule = first_granule(&cache->vm, share->node.key);
+    for (uint32_t i = 0; i < share->head.count; i++) {
+        struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
+        _Atomic uint32_t *users = chunk->descriptor_users;
+        granule += chunk->granules;
+        if (users != NULL && users == share->chunks[i].users &&
+            atomic_load_explicit(users, memory_order_relaxed) == 1)
+            chunk->descriptor_users = NULL;
+    }
+}
+
+/* ---- Export -------------------------------------------------------------------------------- */
+
+/* Makes a share of the chunks of an exported block. VMM__NO_FIT: it must not be exported. */
+static vmm_status chunks_share(const struct vm *vm, uint64_t address, uint64_t bytes,
+                               struct share **out)
+{
+    const struct arena *arena = &vm->arena;
+    uint64_t first = first_granule(vm, address);
+    uint64_t end = vmm__arena_granule(arena, address + bytes + arena->granule_bytes - 1);
+    uint32_t count = block_may(vm, address, bytes) ? chunks_count(vm, first, end) : 0;
+    if (count == 0 || count > SHARE_CHUNKS_MOST)
+        return VMM__NO_FIT;
+    vmm_status status = vmm__share_open("vmm_share_export", count, out);
+    if (status == VMM_OK)
+        (*out)->head.offset = address - vmm__arena_address(arena, first);
+    return status;
+}
+
+/* Ends the export of a block, unless another share names it, too. */
+static void block_unmark_locked(struct vmm_cache *cache, uint64_t address)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    if (vmm__export_has_locked(cache, address))
+        return;
+    struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    vmm__lane_lock(heap->lane);
+    vmm__lane_unexport_locked(heap->lane, heap, address);
+    vmm__lane_unlock(heap->lane);
+}
+
+/* Marks a live block, and adds a share of its chunks to the map. */
+static vmm_status begin_locked(struct vmm_cache *cache, uint64_t address, struct share **out)
+{
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    uint64_t bytes;
+    uint64_t requested_bytes;
+    struct heap *heap = NULL;
+    if (vmm__arena_contains(&cache->vm.arena, address))
+        heap = vmm__directory_heap(&cache->directory, address);
+    if (heap == NULL)
+        return VMM__NOT_FOUND;
+    vmm__lane_lock(heap->lane);
+    vmm_status status = vmm__lane_asleep_check("vmm_share_export", heap->lane);
+    if (status == VMM_OK)
+        status = vmm__lane_export_locked(heap->lane, heap, address, &bytes, &requested_bytes);
+    vmm__lane_unlock(heap->lane);
+    if (status != VMM_OK)
+        return status;
+    status = chunks_share(&cache->vm, address, bytes, out);
+    if (status != VMM_OK) {
+        block_unmark_locked(cache, address);
+        return status;
+    }
+    struct share *share = *out;
+    share->head.bytes = requested_bytes;
+    share->node.key = address;
+    share->cache = cache;
+    vmm__map_add(&cache->exports, &share->node);
+    descriptors_join_locked(cache, share);
+    return VMM_OK;
+}
+
+static vmm_status nonce_draw(uint64_t *nonce)
+{
+    if (getrandom(nonce, sizeof *nonce, 0) == (ssize_t)sizeof *nonce)
+        return VMM_OK;
+    return vmm__error(VMM_ERR_DRIVER, "vmm_share_export: getrandom(): %s (%d)", strerror(errno),
+                      errno);
+}
+
+/* Opens a descriptor. */
+static vmm_status chunk_fill(struct driver *driver, uint64_t handle, struct shared_chunk *shared)
+{
+    int descriptor;
+    _Atomic uint32_t *users = vmm__host_alloc(1, sizeof *users);
+    if (users == NULL)
+        return vmm__error(VMM_ERR_HOST_OOM, "vmm_share_export: no host memory for a descriptor");
+    vmm_status status = vmm__driver_share_export(driver, handle, &descriptor);
+    if (status != VMM_OK) {
+        vmm__host_free(users, sizeof *users);
+        return status;
+    }
+    atomic_init(users, 1);
+    shared->descriptor = descriptor;
+    shared->users = users;
+    return VMM_OK;
+}
+
+/* Fills in a share. The block stays where it is, so this needs no lock. */
+static vmm_status share_fill(struct vmm_cache *cache, struct share *share)
+{
+    struct vm *vm = &cache->vm;
+    uint64_t granule = first_granule(vm, share->node.key);
+    memcpy(share->head.uuid, cache->driver->uuid, sizeof share->head.uuid);
+    vmm__message_head_set(&share->head);
+    vmm_status status = nonce_draw(&share->head.nonce);
+    for (uint32_t i = 0; i < share->head.count && status == VMM_OK; i++) {
+        const struct chunk *chunk = vmm__vm_chunk(vm, granule);
+        if (share->chunks[i].descriptor == NO_DESCRIPTOR)
+            status = chunk_fill(vm->driver, chunk->handle, &share->chunks[i]);
+        granule += chunk->granules;
+    }
+    return status;
+}
+
+vmm_status vmm__export(struct vmm_cache *cache, uint64_t address, uint64_t offset, uint64_t bytes,
+                       struct share **out)
+{
+    struct share *share;
+    vmm__fair_lock(&cache->grow_lock);
+    vmm_status status = begin_locked(cache, address, &share);
+    vmm__fair_unlock(&cache->grow_lock);
+    if (status != VMM_OK)
+        return status;
+    share->head.offset += offset;
+    share->head.bytes = bytes != 0 ? bytes : share->head.bytes;
+    status = share_fill(cache, share);
+    if (status != VMM_OK) {
+        vmm__export_end(share);
+        return status;
+    }
+    vmm__fair_lock(&cache->grow_lock);
+    descriptors_offer_locked(cache, share);
+    vmm__fair_unlock(&cache->grow_lock);
+    *out = share;
+    return VMM_OK;
+}
+
+void vmm__export_end(struct share *share)
+{
+    struct vmm_cache *cache = share->cache;
+    vmm__fair_lock(&cache->grow_lock);
+    descriptors_leave_locked(cache, share);
+    vmm__map_remove(&cache->exports, &share->node);
+    block_unmark_locked(cache, share->node.key);
+    vmm__fair_unlock(&cache->grow_lock);
+    vmm__share_close(share);
+}

@@ -1,0 +1,276 @@
+/* Sends shares and receives them: see message.h. */
+#define _GNU_SOURCE
+#include "cache/share/message.h"
+#include "base/arith.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MESSAGE_MAGIC UINT64_C(0x65726168734d4d56) /* "VMMshare", as little-endian bytes */
+
+enum { MESSAGE_VERSION = 1 };
+
+/* The most descriptors that the kernel passes at once: a receiver with room for them closes all it did not ask for. */
+enum { KERNEL_DESCRIPTORS_MOST = 253 };
+
+/* Room for control data, aligned for its header. */
+union control {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(KERNEL_DESCRIPTORS_MOST * sizeof(int))];
+};
+
+void vmm__message_head_set(struct share_head *head)
+{
+    head->magic = MESSAGE_MAGIC;
+    head->version = MESSAGE_VERSION;
+}
+
+static vmm_status socket_failed(const char *function, const char *call, int socket)
+{
+    return vmm__error(VMM_ERR_DRIVER, "%s: %s(socket %d): %s (%d)", function, call, socket,
+                      strerror(errno), errno);
+}
+
+/* The chunks of the message that begins with chunk `first`. */
+static uint32_t message_count(const struct share_head *head, uint32_t first)
+{
+    return (uint32_t)vmm__min(MESSAGE_CHUNKS, head->count - first);
+}
+
+/* ---- Send ---------------------------------------------------------------------------------- */
+
+/* Attaches the descriptors of a message's chunks. */
+static void descriptors_attach(struct msghdr *header, union control *control,
+                               const struct shared_chunk *chunks, uint32_t count)
+{
+    header->msg_control = control->bytes;
+    header->msg_controllen = CMSG_SPACE(count * sizeof(int));
+    struct cmsghdr *rights = CMSG_FIRSTHDR(header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(count * sizeof(int));
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(CMSG_DATA(rights) + i * sizeof(int), &chunks[i].descriptor, sizeof(int));
+}
+
+/* Sends one message. Its first byte takes all descriptors along. */
+static vmm_status message_send(int socket, struct message *message,
+                               const struct shared_chunk *chunks)
+{
+    union control control;
+    struct iovec bytes = { .iov_base = message, .iov_len = sizeof *message };
+    struct msghdr header = { .msg_iov = &bytes, .msg_iovlen = 1 };
+    memset(&control, 0, sizeof control);
+    descriptors_attach(&header, &control, chunks, message->count);
+    while (bytes.iov_len > 0) {
+        ssize_t sent = sendmsg(socket, &header, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0)
+            return socket_failed("vmm_share_send", "sendmsg", socket);
+        bytes.iov_base = (char *)bytes.iov_base + sent;
+        bytes.iov_len -= (size_t)sent;
+        header.msg_control = NULL;
+        header.msg_controllen = 0;
+    }
+    return VMM_OK;
+}
+
+vmm_status vmm__message_send(const struct share *share, int socket)
+{
+    vmm_status status = VMM_OK;
+    for (uint32_t first = 0; first < share->head.count && status == VMM_OK;) {
+        const struct shared_chunk *chunks = &share->chunks[first];
+        struct message message = { .head = share->head, .first = first };
+        message.count = message_count(&share->head, first);
+        for (uint32_t i = 0; i < message.count; i++)
+            message.chunk_bytes[i] = chunks[i].bytes;
+        status = message_send(socket, &message, chunks);
+        first += message.count;
+    }
+    return status;
+}
+
+/* ---- Receive ------------------------------------------------------------------------------- */
+
+/* A message that arrives. */
+struct arrival {
+    struct message message;
+    int descriptors[MESSAGE_CHUNKS];
+    uint32_t count;   /* of them */
+    bool has_surplus; /* more came, and were closed */
+};
+
+static void arrival_close(struct arrival *arrival)
+{
+    while (arrival->count > 0)
+        (void)close(arrival->descriptors[--arrival->count]);
+}
+
+static void descriptor_take(struct arrival *arrival, int descriptor)
+{
+    if (arrival->count < MESSAGE_CHUNKS) {
+        arrival->descriptors[arrival->count++] = descriptor;
+        return;
+    }
+    arrival->has_surplus = true;
+    (void)close(descriptor);
+}
+
+static void descriptors_take(struct arrival *arrival, struct msghdr *header)
+{
+    for (struct cmsghdr *control = CMSG_FIRSTHDR(header); control != NULL;
+         control = CMSG_NXTHDR(header, control)) {
+        if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int descriptor;
+            memcpy(&descriptor, CMSG_DATA(control) + i * sizeof(int), sizeof descriptor);
+            descriptor_take(arrival, descriptor);
+        }
+    }
+}
+
+static vmm_status message_refuse(const char *why)
+{
+    return vmm__error(VMM_ERR_INVALID_ARGUMENT,
+                      "vmm_share_receive: not a whole message of vmm_share_send(): %s", why);
+}
+
+/* Receives the next bytes of a message, and the descriptors that come with them. */
+static vmm_status part_receive(int socket, struct arrival *arrival, size_t done, size_t *received)
+{
+    union control control;
+    struct iovec bytes = { .iov_base = (char *)&arrival->message + done,
+                           .iov_len = sizeof arrival->message - done };
+    struct msghdr header = { .msg_iov = &bytes,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control };
+    ssize_t got;
+    do
+        got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return socket_failed("vmm_share_receive", "recvmsg", socket);
+    descriptors_take(arrival, &header);
+    if ((header.msg_flags & MSG_CTRUNC) != 0)
+        return message_refuse("descriptors were lost: has the process reached its limit of files?");
+    if ((header.msg_flags & MSG_TRUNC) != 0)
+        return message_refuse("it is too long");
+    if (got == 0)
+        return message_refuse(done == 0 ? "the other side has closed the socket"
+                                        : "it is cut short");
+    *received = (size_t)got;
+    return VMM_OK;
+}
+
+/* Receives one message. On failure it has no descriptors left. */
+static vmm_status arrival_receive(int socket, struct arrival *arrival)
+{
+    vmm_status status = VMM_OK;
+    for (size_t done = 0; done < sizeof arrival->message && status == VMM_OK;) {
+        size_t received = 0;
+        status = part_receive(socket, arrival, done, &received);
+        done += received;
+    }
+    if (status != VMM_OK)
+        arrival_close(arrival);
+    return status;
+}
+
+static vmm_status head_check(const struct share_head *head)
+{
+    if (head->magic != MESSAGE_MAGIC)
+        return message_refuse("its magic number is wrong");
+    if (head->version != MESSAGE_VERSION)
+        return message_refuse("another version of the library sent it");
+    if (head->count == 0 || head->count > SHARE_CHUNKS_MOST)
+        return message_refuse("its number of chunks is impossible");
+    return VMM_OK;
+}
+
+/* Checks a message that must bring the chunks of a share from `first` on. */
+static vmm_status arrival_check(const struct arrival *arrival, const struct share_head *head,
+                                uint32_t first)
+{
+    const struct message *message = &arrival->message;
+    if (memcmp(&message->head, head, sizeof *head) != 0)
+        return message_refuse("it belongs to another share than the one before");
+    if (message->first != first || message->count != message_count(head, first))
+        return message_refuse("its chunks are not those that must come next");
+    if (arrival->has_surplus || arrival->count != message->count)
+        return message_refuse("it has another number of descriptors than of chunks");
+    return VMM_OK;
+}
+
+/* Moves the chunks of a message into a share. */
+static vmm_status arrival_move(struct arrival *arrival, struct share *share, uint64_t *sum)
+{
+    const struct message *message = &arrival->message;
+    for (uint32_t i = 0; i < message->count; i++) {
+        uint64_t bytes = message->chunk_bytes[i];
+        if (bytes == 0 || !vmm__add_checked(*sum, bytes, sum))
+            return message_refuse("its sizes are impossible");
+        share->chunks[message->first + i].bytes = bytes;
+    }
+    for (uint32_t i = 0; i < message->count; i++)
+        share->chunks[message->first + i].descriptor = arrival->descriptors[i];
+    arrival->count = 0;
+    return VMM_OK;
+}
+
+static vmm_status block_check(const struct share_head *head, uint64_t sum)
+{
+    if (head->offset >= sum || head->bytes > sum - head->offset ||
+        !vmm__is_aligned(head->offset, SHARE_OFFSET_UNIT_BYTES))
+        return message_refuse("its block does not lie in its chunks");
+    return VMM_OK;
+}
+
+/* Receives the rest of a share whose first message has arrived. */
+static vmm_status rest_receive(int socket, struct arrival *arrival, struct share *share)
+{
+    uint64_t sum = 0;
+    uint32_t first = 0;
+    vmm_status status = VMM_OK;
+    while (status == VMM_OK && first < share->head.count) {
+        if (first > 0)
+            status = arrival_receive(socket, arrival);
+        if (status == VMM_OK)
+            status = arrival_check(arrival, &share->head, first);
+        if (status == VMM_OK)
+            status = arrival_move(arrival, share, &sum);
+        first += arrival->message.count;
+    }
+    return status == VMM_OK ? block_check(&share->head, sum) : status;
+}
+
+vmm_status vmm__message_receive(int socket, struct share **out)
+{
+    struct arrival arrival = { .count = 0 };
+    struct share *share;
+    vmm_status status = arrival_receive(socket, &arrival);
+    if (status != VMM_OK)
+        return status;
+    status = head_check(&arrival.message.head);
+    if (status == VMM_OK)
+        status = vmm__share_open("vmm_share_receive", arrival.message.head.count, &share);
+    if (status != VMM_OK) {
+        arrival_close(&arrival);
+        return status;
+    }
+    share->head = arrival.message.head;
+    status = rest_receive(socket, &arrival, share);
+    if (status == VMM_OK) {
+        *out = share;
+        return VMM_OK;
+    }
+    arrival_close(&arrival);
+    vmm__share_close(share);
+    return status;
+}

@@ -1,0 +1,34 @@
+/*
+ * Messages: a share on its way through a Unix socket. A message has a fixed size and up to MESSAGE_CHUNKS chunks, whose
+ * descriptors come with it (SCM_RIGHTS). A share with more chunks is several messages in a row.
+ *
+ * Nothing that arrives is trusted: every field is checked, and the descriptors of a message that is refused are closed.
+ * What a descriptor stands for is checked by the import.
+ *
+ * Owns: nothing. May be called by: api. Locks: none.
+ */
+#ifndef VMM_CACHE_SHARE_MESSAGE_H
+#define VMM_CACHE_SHARE_MESSAGE_H
+
+#include "cache/share/share.h"
+
+enum { MESSAGE_CHUNKS = 32 };
+
+struct message {
+    struct share_head head;
+    uint32_t first; /* chunk of this message */
+    uint32_t count; /* of its chunks */
+    uint64_t chunk_bytes[MESSAGE_CHUNKS];
+};
+
+/* Sets the magic number and the version. */
+void vmm__message_head_set(struct share_head *head);
+
+/* Sends a share. ERR_DRIVER: the socket refused it; a part may have been sent. */
+vmm_status vmm__message_send(const struct share *share, int socket);
+
+/* Receives a share. ERR_INVALID_ARGUMENT: what arrived is none, or the other side closed the socket; ERR_DRIVER: the
+ * socket failed; ERR_HOST_OOM. */
+vmm_status vmm__message_receive(int socket, struct share **out);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * A share: descriptors that stand for the memory of one block, and what another process needs to know of it. The
+ * program holds its handle (vmm_share_export(), vmm_share_receive()).
+ *
+ * Owns: the descriptors, some together with other shares. Invariants:
+ *  1. chunks[0 .. head.count) have descriptors, or NO_DESCRIPTOR while the share is being made;
+ *  2. if `cache` is set, the share is in cache->exports, and its block is marked as exported.
+ * May be called by: debug, api. Locks: the grow lock of `cache` guards `cache` and `node`. The rest changes only while
+ * the share is made; was_sent is atomic.
+ */
+#ifndef VMM_CACHE_SHARE_SHARE_H
+#define VMM_CACHE_SHARE_SHARE_H
+
+#include "base/map.h"
+#include "vm/vm.h"
+
+enum { NO_DESCRIPTOR = -1 };
+
+/* The block of a share starts at a multiple of this, like every large block. */
+enum { SHARE_OFFSET_UNIT_BYTES = 512 };
+
+/* A bound on what a forged message makes its receiver allocate: 1 MiB. */
+enum { SHARE_CHUNKS_MOST = 1 << 16 };
+
+/* What every message of a share begins with. It has no padding: its bytes are sent as they are. */
+struct share_head {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t count;                        /* of chunks */
+    uint64_t nonce;                        /* of the export */
+    uint64_t offset;                       /* of the block's first byte in the chunks */
+    uint64_t bytes;                        /* that the exporter requested */
+    unsigned char uuid[DRIVER_UUID_BYTES]; /* of the device that has the memory */
+};
+
+struct share {
+    vmm_share *handle;
+    uint64_t generation; /* of its process: see base/fork.h */
+    _Atomic bool was_sent;
+    struct vmm_cache
+        *cache;           /* that exported it; NULL: it was received, or the cache was destroyed */
+    struct map_node node; /* in cache->exports; its key is the address of the exported block */
+    struct share_head head;
+    struct shared_chunk chunks[];
+};
+
+/* Makes a share of `count` chunks, without descriptors. ERR_HOST_OOM: `function` names the call that failed. */
+vmm_status vmm__share_open(const char *function, uint32_t count, struct share **out);
+
+/* Closes a share and its descriptors. */
+void vmm__share_close(struct share *share);
+
+/* Closes the descriptor of a chunk, if no other share uses it. */
+void vmm__share_chunk_close(struct shared_chunk *shared);
+
+/* The bytes of all chunks. */
+uint64_t vmm__share_memory_bytes(const struct share *share);
+
+#endif

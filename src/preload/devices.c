@@ -1,0 +1,193 @@
+/*
+ * A cache for each device, made at the first allocation under its primary context: see preload.h. A program that makes
+ * contexts of its own keeps libcuda's allocator in them.
+ *
+ * Owns: the devices. Invariant: `cache` and the streams do not change while `context` is not NULL.
+ * Called by: all files, any thread. A device's lock guards making and ending its cache.
+ */
+#define _GNU_SOURCE
+#include "preload/preload.h"
+
+static struct preload_device devices[PRELOAD_DEVICES];
+
+static __attribute__((constructor)) void locks_init(void)
+{
+    for (unsigned i = 0; i < PRELOAD_DEVICES; i++)
+        (void)pthread_mutex_init(&devices[i].lock, NULL);
+}
+
+static CUcontext context_of(const struct preload_device *device)
+{
+    return atomic_load_explicit(&device->context, memory_order_acquire);
+}
+
+struct preload_device *vmm__preload_device_at(int ordinal)
+{
+    struct preload_device *device = &devices[ordinal];
+    return context_of(device) != NULL ? device : NULL;
+}
+
+int vmm__preload_ordinal(const struct preload_device *device)
+{
+    return (int)(device - devices);
+}
+
+/* ---- Contexts -------------------------------------------------------------------------------- */
+
+struct preload_scope vmm__preload_scope(const struct preload_device *device)
+{
+    const struct preload_real *real = vmm__preload_real();
+    struct preload_scope scope = { .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
+    CUcontext current = NULL;
+    CUcontext wanted = context_of(device);
+    if (real->cuCtxGetCurrent(&current) == CUDA_SUCCESS && current != wanted)
+        scope.is_pushed = real->cuCtxPushCurrent_v2(wanted) == CUDA_SUCCESS;
+    (void)real->cuThreadExchangeStreamCaptureMode(&scope.mode);
+    return scope;
+}
+
+void vmm__preload_restore(const struct preload_scope *scope)
+{
+    const struct preload_real *real = vmm__preload_real();
+    CUstreamCaptureMode mode = scope->mode;
+    CUcontext popped;
+    (void)real->cuThreadExchangeStreamCaptureMode(&mode);
+    if (scope->is_pushed)
+        (void)real->cuCtxPopCurrent_v2(&popped);
+}
+
+/* Does not start a primary context that the program has not started. */
+static bool is_primary(CUdevice ordinal, CUcontext current)
+{
+    const struct preload_real *real = vmm__preload_real();
+    CUcontext primary = NULL;
+    unsigned flags = 0;
+    int is_active = 0;
+    if (real->cuDevicePrimaryCtxGetState(ordinal, &flags, &is_active) != CUDA_SUCCESS ||
+        !is_active || real->cuDevicePrimaryCtxRetain(&primary, ordinal) != CUDA_SUCCESS)
+        return false;
+    (void)real->cuDevicePrimaryCtxRelease_v2(ordinal);
+    return primary == current;
+}
+
+/* ---- Making a cache -------------------------------------------------------------------------- */
+
+static vmm_status streams_make(struct preload_device *device)
+{
+    const struct preload_real *real = vmm__preload_real();
+    if (real->cuStreamCreate(&device->idle_stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+        return VMM_ERR_DRIVER;
+    if (real->cuStreamCreate(&device->order_stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS)
+        return VMM_OK;
+    (void)real->cuStreamDestroy_v2(device->idle_stream);
+    return VMM_ERR_DRIVER;
+}
+
+/* cudaDeviceEnablePeerAccess() does not apply to mapped memory, so each device that can access the memory may. */
+static vmm_status cache_make(struct preload_device *device, int ordinal)
+{
+    vmm_config config = VMM_CONFIG_INIT;
+    config.driver = VMM_DRIVER_CUDA;
+    config.device = ordinal;
+    config.peer_devices = UINT64_MAX;
+    vmm_status status = vmm_create(&config, &device->cache);
+    if (status != VMM_OK) {
+        vmm__preload_complain("device %d keeps libcuda's allocator: %s", ordinal, vmm_last_error());
+        return status;
+    }
+    status = streams_make(device);
+    if (status != VMM_OK) {
+        vmm__preload_complain("device %d keeps libcuda's allocator: no stream", ordinal);
+        (void)vmm_destroy(device->cache);
+    }
+    return status;
+}
+
+static struct preload_device *device_make_locked(struct preload_device *device, CUcontext current)
+{
+    if (context_of(device) != NULL)
+        return context_of(device) == current ? device : NULL;
+    if (device->is_refused || !is_primary(vmm__preload_ordinal(device), current))
+        return NULL;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)vmm__preload_real()->cuThreadExchangeStreamCaptureMode(&mode);
+    vmm_status status = cache_make(device, vmm__preload_ordinal(device));
+    (void)vmm__preload_real()->cuThreadExchangeStreamCaptureMode(&mode);
+    /* Too little memory now may be enough later. */
+    device->is_refused = status != VMM_OK && status != VMM_ERR_DEVICE_OOM;
+    if (status != VMM_OK)
+        return NULL;
+    atomic_store_explicit(&device->context, current, memory_order_release);
+    return device;
+}
+
+static struct preload_device *device_make(CUcontext current)
+{
+    CUdevice ordinal = -1;
+    if (vmm__preload_real()->cuCtxGetDevice(&ordinal) != CUDA_SUCCESS || ordinal < 0 ||
+        ordinal >= PRELOAD_DEVICES)
+        return NULL;
+    struct preload_device *device = &devices[ordinal];
+    (void)pthread_mutex_lock(&device->lock);
+    struct preload_device *made = device_make_locked(device, current);
+    (void)pthread_mutex_unlock(&device->lock);
+    return made;
+}
+
+static struct preload_device *device_find(CUcontext current)
+{
+    for (int i = 0; i < PRELOAD_DEVICES; i++) {
+        if (context_of(&devices[i]) == current)
+            return &devices[i];
+    }
+    return NULL;
+}
+
+static CUcontext current_context(void)
+{
+    CUcontext current = NULL;
+    return vmm__preload_real()->cuCtxGetCurrent(&current) == CUDA_SUCCESS ? current : NULL;
+}
+
+struct preload_device *vmm__preload_device_if_made(void)
+{
+    CUcontext current = current_context();
+    return current == NULL ? NULL : device_find(current);
+}
+
+struct preload_device *vmm__preload_device(void)
+{
+    CUcontext current = current_context();
+    if (current == NULL)
+        return NULL;
+    struct preload_device *device = device_find(current);
+    return device != NULL ? device : device_make(current);
+}
+
+/* ---- The end --------------------------------------------------------------------------------- */
+
+void vmm__preload_device_end(int ordinal)
+{
+    if (ordinal < 0 || ordinal >= PRELOAD_DEVICES)
+        return;
+    struct preload_device *device = &devices[ordinal];
+    (void)pthread_mutex_lock(&device->lock);
+    if (context_of(device) != NULL) {
+        vmm__preload_deferred_drop(device);
+        vmm__preload_blocks_drop(device);
+        (void)vmm_destroy(device->cache);
+        atomic_store_explicit(&device->context, NULL, memory_order_release);
+    }
+    (void)pthread_mutex_unlock(&device->lock);
+}
+
+/* The last half second of a recording (VMM_TRACE) is not in its file yet. */
+static __attribute__((destructor)) void recordings_end(void)
+{
+    vmm__preload_inside++;
+    for (int i = 0; i < PRELOAD_DEVICES; i++) {
+        if (context_of(&devices[i]) != NULL)
+            (void)vmm_trace_stop(devices[i].cache);
+    }
+    vmm__preload_inside--;
+}

@@ -1,0 +1,349 @@
+/*
+ * Allocations and frees: see preload.h.
+ *
+ * cuMemAlloc() and cuMemFree() are not in the order of a stream: the program may use the memory on any stream at once,
+ * and cuMemFree() waits for the device. Their blocks belong to the device's idle stream. cuMemAllocAsync() and
+ * cuMemFreeAsync() are vmm_alloc() and vmm_free() on the program's stream.
+ */
+#include "preload/preload.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* The cache aligns blocks as cuMemAlloc() does; rows of cuMemAllocPitch() have the same alignment on all devices. */
+enum { PITCH_BYTES = 512 };
+
+static bool is_no_memory(vmm_status status)
+{
+    return status == VMM_ERR_DEVICE_OOM || status == VMM_ERR_HOST_OOM ||
+           status == VMM_ERR_ADDRESS_SPACE;
+}
+
+/* ---- cuMemAlloc ------------------------------------------------------------------------------ */
+
+/* Makes the idle stream idle again: with VMM_REUSE=stream_wait it may wait for another stream, and with VMM_ZERO=1 it
+ * writes zeros. */
+static vmm_status idle_wait(struct preload_device *device)
+{
+    struct preload_scope scope = vmm__preload_scope(device);
+    CUresult result = vmm__preload_real()->cuStreamSynchronize(device->idle_stream);
+    vmm__preload_restore(&scope);
+    return result == CUDA_SUCCESS ? VMM_OK : VMM_ERR_LOST;
+}
+
+static vmm_status block_list(struct preload_device *device, void *block, size_t bytes,
+                             CUdeviceptr *out)
+{
+    CUdeviceptr address = (CUdeviceptr)(uintptr_t)block;
+    if (!vmm__preload_block_add(device, address, bytes)) {
+        (void)vmm_free(device->cache, block);
+        return VMM_ERR_HOST_OOM;
+    }
+    *out = address;
+    return VMM_OK;
+}
+
+static vmm_status idle_alloc(struct preload_device *device, size_t bytes, CUdeviceptr *out)
+{
+    void *block = NULL;
+    vmm__preload_deferred_free();
+    vmm_status status = vmm_alloc(device->cache, bytes, device->idle_stream, &block);
+    if (status == VMM_OK)
+        status = idle_wait(device);
+    if (status == VMM_OK)
+        return block_list(device, block, bytes, out);
+    (void)vmm_free(device->cache, block);
+    return status;
+}
+
+/* Whether the call is done, with *result; otherwise libcuda does it. */
+static bool alloc_serve(CUdeviceptr *out, size_t bytes, CUresult *result)
+{
+    struct preload_device *device = bytes > 0 && out != NULL ? vmm__preload_device() : NULL;
+    if (device == NULL)
+        return false;
+    vmm_status status = idle_alloc(device, bytes, out);
+    *result = status == VMM_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return status == VMM_OK || is_no_memory(status);
+}
+
+static CUresult mem_alloc(const struct preload_real *real, CUdeviceptr *out, size_t bytes,
+                          const void *caller)
+{
+    CUresult result;
+    if (vmm__preload_mode() == PRELOAD_SERVE && alloc_serve(out, bytes, &result))
+        return result;
+    result = real->cuMemAlloc_v2(out, bytes);
+    if (result == CUDA_SUCCESS)
+        vmm__preload_record_alloc(*out, bytes, NULL, caller);
+    return result;
+}
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
+{
+    const struct preload_real *real = vmm__preload_real();
+    if (real == NULL)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (!vmm__preload_enter())
+        return real->cuMemAlloc_v2(out, bytes);
+    CUresult result = mem_alloc(real, out, bytes, __builtin_return_address(0));
+    vmm__preload_leave();
+    return result;
+}
+
+/* ---- cuMemAllocPitch ------------------------------------------------------------------------- */
+
+static bool pitch_bytes(size_t width, size_t height, unsigned element, size_t *pitch, size_t *bytes)
+{
+    if ((element != 4 && element != 8 && element != 16) || width == 0 || height == 0 ||
+        width > SIZE_MAX - PITCH_BYTES)
+        return false;
+    *pitch = (width + PITCH_BYTES - 1) / PITCH_BYTES * PITCH_BYTES;
+    return !__builtin_mul_overflow(*pitch, height, bytes);
+}
+
+static CUresult mem_alloc_pitch(const struct preload_real *real, CUdeviceptr *out, size_t *pitch,
+                                size_t width, size_t height, unsigned element, const void *caller)
+{
+    size_t row = 0;
+    size_t bytes = 0;
+    CUresult result;
+    if (vmm__preload_mode() == PRELOAD_SERVE && pitch != NULL &&
+        pitch_bytes(width, height, element, &row, &bytes) && alloc_serve(out, bytes, &result)) {
+        if (result == CUDA_SUCCESS)
+            *pitch = row;
+        return result;
+    }
+    result = real->cuMemAllocPitch_v2(out, pitch, width, height, element);
+    if (result == CUDA_SUCCESS)
+        vmm__preload_record_alloc(*out, *pitch * height, NULL, caller);
+    return result;
+}
+
+EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
+                                   unsigned element)
+{
+    const struct preload_real *real = vmm__preload_real();
+    if (real == NULL)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (!vmm__preload_enter())
+        return real->cuMemAllocPitch_v2(out, pitch, width, height, element);
+    CUresult result =
+        mem_alloc_pitch(real, out, pitch, width, height, element, __builtin_return_address(0));
+    vmm__preload_leave();
+    return result;
+}
+
+/* ---- cuMemFree ------------------------------------------------------------------------------- */
+
+/* The block is taken from the list. As libcuda's own, the call returns what earlier work reports, and then frees
+ * nothing. */
+static CUresult block_free(struct preload_block *block)
+{
+    struct preload_device *device = block->device;
+    if (vmm__preload_defer(block))
+        return CUDA_SUCCESS;
+    struct preload_scope scope = vmm__preload_scope(device);
+    CUresult result = vmm__preload_real()->cuCtxSynchronize();
+    vmm__preload_restore(&scope);
+    if (result != CUDA_SUCCESS) {
+        vmm__preload_block_put_back(block);
+        return result;
+    }
+    (void)vmm_free(device->cache, (void *)(uintptr_t)block->node.key);
+    vmm__preload_deferred_free();
+    vmm__preload_block_drop(block);
+    return CUDA_SUCCESS;
+}
+
+static CUresult mem_free(const struct preload_real *real, CUdeviceptr address)
+{
+    struct preload_block *block = address == 0 ? NULL : vmm__preload_block_take(address);
+    if (block != NULL)
+        return block_free(block);
+    vmm__preload_record_free(address);
+    return real->cuMemFree_v2(address);
+}
+
+EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
+{
+    const struct preload_real *real = vmm__preload_real();
+    if (real == NULL)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (!vmm__preload_enter())
+        return real->cuMemFree_v2(address);
+    CUresult result = mem_free(real, address);
+    vmm__preload_leave();
+    return result;
+}
+
+/* ---- cuMemAllocAsync ------------------------------------------------------------------------- */
+
+/* The thread's own default stream has one handle for all threads, so a cache cannot tell them apart. A capture needs
+ * nodes of libcuda. If libcuda cannot say whether there is one, it also refuses the allocation. */
+static bool is_served(const struct preload_real *real, CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return stream != PRELOAD_PER_THREAD &&
+           real->cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+           status == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static bool async_serve(const struct preload_real *real, struct preload_device *device,
+                        CUdeviceptr *out, size_t bytes, CUstream stream, CUresult *result)
+{
+    void *block = NULL;
+    if (device == NULL || bytes == 0 || out == NULL || !is_served(real, stream))
+        return false;
+    vmm__preload_deferred_free();
+    vmm_status status = vmm_alloc(device->cache, bytes, stream, &block);
+    if (status == VMM_OK)
+        status = block_list(device, block, bytes, out);
+    *result = status == VMM_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return status == VMM_OK || is_no_memory(status);
+}
+
+/* The forms of one call for the legacy and the thread's own default stream. */
+struct stream_form {
+    bool is_per_thread;
+    const void *caller;
+};
+
+#define LEGACY_FORM     ((struct stream_form){ false, __builtin_return_address(0) })
+#define PER_THREAD_FORM ((struct stream_form){ true, __builtin_return_address(0) })
+
+static CUstream form_stream(struct stream_form form, CUstream stream)
+{
+    return stream == NULL && form.is_per_thread ? PRELOAD_PER_THREAD : stream;
+}
+
+/* `pool` NULL: the device's current pool. */
+static CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream,
+                            struct stream_form form)
+{
+    const struct preload_real *real = vmm__preload_real();
+    CUresult result;
+    stream = form_stream(form, stream);
+    if (vmm__preload_mode() == PRELOAD_SERVE) {
+        struct preload_device *device = vmm__preload_pool_device(pool);
+        if (async_serve(real, device, out, bytes, stream, &result))
+            return result;
+    }
+    result = pool == NULL ? real->cuMemAllocAsync(out, bytes, stream)
+                          : real->cuMemAllocFromPoolAsync(out, bytes, pool, stream);
+    if (result == CUDA_SUCCESS)
+        vmm__preload_record_alloc(*out, bytes, stream, form.caller);
+    return result;
+}
+
+#define ALLOC_ASYNC(name, form)                                                                    \
+    EXPORT CUresult name(CUdeviceptr *out, size_t bytes, CUstream stream)                          \
+    {                                                                                              \
+        const struct preload_real *real = vmm__preload_real();                                     \
+        if (real == NULL || real->name == NULL)                                                    \
+            return CUDA_ERROR_NOT_SUPPORTED;                                                       \
+        if (!vmm__preload_enter())                                                                 \
+            return real->name(out, bytes, stream);                                                 \
+        CUresult result = alloc_async(out, bytes, NULL, stream, form);                             \
+        vmm__preload_leave();                                                                      \
+        return result;                                                                             \
+    }
+ALLOC_ASYNC(cuMemAllocAsync, LEGACY_FORM)
+ALLOC_ASYNC(cuMemAllocAsync_ptsz, PER_THREAD_FORM)
+
+#define ALLOC_FROM_POOL(name, form)                                                                \
+    EXPORT CUresult name(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)       \
+    {                                                                                              \
+        const struct preload_real *real = vmm__preload_real();                                     \
+        if (real == NULL || real->name == NULL)                                                    \
+            return CUDA_ERROR_NOT_SUPPORTED;                                                       \
+        if (pool == NULL || !vmm__preload_enter())                                                 \
+            return real->name(out, bytes, pool, stream);                                           \
+        CUresult result = alloc_async(out, bytes, pool, stream, form);                             \
+        vmm__preload_leave();                                                                      \
+        return result;                                                                             \
+    }
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, LEGACY_FORM)
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, PER_THREAD_FORM)
+
+/* ---- cuMemFreeAsync -------------------------------------------------------------------------- */
+
+/* Makes the device's order stream wait for the work that `stream` has now. The stream may belong to any context that is
+ * current. */
+static CUresult order_after(const struct preload_real *real, struct preload_device *device,
+                            CUstream stream)
+{
+    CUevent event = NULL;
+    CUresult result = real->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real->cuEventRecord(event, stream);
+    if (result == CUDA_SUCCESS)
+        result = real->cuStreamWaitEvent(device->order_stream, event, 0);
+    (void)real->cuEventDestroy_v2(event);
+    return result;
+}
+
+static vmm_status block_free_after(struct preload_block *block, CUstream stream)
+{
+    vmm_cache *cache = block->device->cache;
+    void *address = (void *)(uintptr_t)block->node.key;
+    vmm_status status = vmm_record_stream(cache, address, stream);
+    return status == VMM_OK ? vmm_free(cache, address) : status;
+}
+
+/* A stream that the cache cannot know: another context's, or the thread's own default stream. */
+static CUresult block_free_after_unknown(const struct preload_real *real,
+                                         struct preload_block *block, CUstream stream)
+{
+    CUresult result = order_after(real, block->device, stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return block_free_after(block, block->device->order_stream) == VMM_OK ? CUDA_SUCCESS
+                                                                          : CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult block_free_async(const struct preload_real *real, struct preload_block *block,
+                                 CUstream stream)
+{
+    bool is_known = stream != PRELOAD_PER_THREAD && vmm__preload_device_if_made() == block->device;
+    if (is_known && block_free_after(block, stream) == VMM_OK)
+        return CUDA_SUCCESS;
+    return block_free_after_unknown(real, block, stream);
+}
+
+static CUresult free_async(CUdeviceptr address, CUstream stream, struct stream_form form)
+{
+    const struct preload_real *real = vmm__preload_real();
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    struct preload_block *block = vmm__preload_block_take(address);
+    stream = form_stream(form, stream);
+    if (block == NULL) {
+        vmm__preload_record_free(address);
+        return real->cuMemFreeAsync(address, stream);
+    }
+    CUresult result = real->cuStreamIsCapturing(stream, &status);
+    if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+        result = CUDA_ERROR_INVALID_VALUE; /* the graph did not allocate it */
+    if (result == CUDA_SUCCESS)
+        result = block_free_async(real, block, stream);
+    if (result == CUDA_SUCCESS)
+        vmm__preload_block_drop(block);
+    else
+        vmm__preload_block_put_back(block);
+    return result;
+}
+
+#define FREE_ASYNC(name, form)                                                                     \
+    EXPORT CUresult name(CUdeviceptr address, CUstream stream)                                     \
+    {                                                                                              \
+        const struct preload_real *real = vmm__preload_real();                                     \
+        if (real == NULL || real->name == NULL)                                                    \
+            return CUDA_ERROR_NOT_SUPPORTED;                                                       \
+        if (address == 0 || !vmm__preload_enter())                                                 \
+            return real->name(address, stream);                                                    \
+        CUresult result = free_async(address, stream, form);                                       \
+        vmm__preload_leave();                                                                      \
+        return result;                                                                             \
+    }
+FREE_ASYNC(cuMemFreeAsync, LEGACY_FORM)
+FREE_ASYNC(cuMemFreeAsync_ptsz, PER_THREAD_FORM)

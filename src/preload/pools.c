@@ -1,0 +1,144 @@
+/*
+ * Memory pools of the program: see preload.h. The cache serves allocations from a device's default pool, and from pools
+ * that the program made for one device without handles for other processes and without a limit.
+ *
+ * Owns: records of these pools, which `lock` guards.
+ */
+#include "base/hostmem.h"
+#include "preload/preload.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+struct pool_record {
+    struct map_node node; /* the pool's handle */
+    int ordinal;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct map pools;
+
+static uint64_t key_of(CUmemoryPool pool)
+{
+    return (uint64_t)(uintptr_t)pool;
+}
+
+/* The number of the device of a pool that the program made; -1: libcuda serves it. */
+static int pool_ordinal(CUmemoryPool pool)
+{
+    (void)pthread_mutex_lock(&lock);
+    struct map_node *node = vmm__map_find(&pools, key_of(pool));
+    int ordinal = node == NULL ? -1 : VMM_MAP_RECORD(node, struct pool_record, node)->ordinal;
+    (void)pthread_mutex_unlock(&lock);
+    return ordinal;
+}
+
+/* Without host memory for a record libcuda serves the pool. */
+static void pool_add(CUmemoryPool pool, int ordinal)
+{
+    struct pool_record *record = vmm__host_alloc(1, sizeof *record);
+    if (record == NULL)
+        return;
+    *record = (struct pool_record){ .node.key = key_of(pool), .ordinal = ordinal };
+    (void)pthread_mutex_lock(&lock);
+    vmm__map_add(&pools, &record->node);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void pool_remove(CUmemoryPool pool)
+{
+    (void)pthread_mutex_lock(&lock);
+    struct map_node *node = vmm__map_find(&pools, key_of(pool));
+    if (node != NULL)
+        vmm__map_remove(&pools, node);
+    (void)pthread_mutex_unlock(&lock);
+    if (node != NULL)
+        vmm__host_free(VMM_MAP_RECORD(node, struct pool_record, node), sizeof(struct pool_record));
+}
+
+static bool is_default(CUmemoryPool pool, int ordinal)
+{
+    CUmemoryPool found = NULL;
+    const struct preload_real *real = vmm__preload_real();
+    return real->cuDeviceGetDefaultMemPool != NULL &&
+           real->cuDeviceGetDefaultMemPool(&found, ordinal) == CUDA_SUCCESS && found == pool;
+}
+
+struct preload_device *vmm__preload_pool_device(CUmemoryPool pool)
+{
+    const struct preload_real *real = vmm__preload_real();
+    struct preload_device *device = vmm__preload_device();
+    if (device == NULL)
+        return NULL;
+    int current = vmm__preload_ordinal(device);
+    if (pool == NULL && (real->cuDeviceGetMemPool == NULL ||
+                         real->cuDeviceGetMemPool(&pool, current) != CUDA_SUCCESS))
+        return NULL;
+    if (is_default(pool, current))
+        return device;
+    int ordinal = pool_ordinal(pool);
+    return ordinal < 0 ? NULL : vmm__preload_device_at(ordinal);
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+static bool is_served(const CUmemPoolProps *properties)
+{
+#if CUDA_VERSION >= 12020
+    if (properties->maxSize != 0)
+        return false;
+#endif
+    return properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           properties->location.id >= 0 && properties->location.id < PRELOAD_DEVICES;
+}
+
+EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
+{
+    const struct preload_real *real = vmm__preload_real();
+    if (real == NULL || real->cuMemPoolCreate == NULL)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = real->cuMemPoolCreate(pool, properties);
+    if (result == CUDA_SUCCESS && is_served(properties) && vmm__preload_enter()) {
+        pool_add(*pool, properties->location.id);
+        vmm__preload_leave();
+    }
+    return result;
+}
+
+EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
+{
+    const struct preload_real *real = vmm__preload_real();
+    if (real == NULL || real->cuMemPoolDestroy == NULL)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (vmm__preload_enter()) {
+        pool_remove(pool);
+        vmm__preload_leave();
+    }
+    return real->cuMemPoolDestroy(pool);
+}
+
+static struct preload_device *trimmed_device(CUmemoryPool pool)
+{
+    for (int i = 0; i < PRELOAD_DEVICES; i++) {
+        struct preload_device *device = vmm__preload_device_at(i);
+        if (device != NULL && (is_default(pool, i) || pool_ordinal(pool) == i))
+            return device;
+    }
+    return NULL;
+}
+
+EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep_bytes)
+{
+    const struct preload_real *real = vmm__preload_real();
+    if (real == NULL || real->cuMemPoolTrimTo == NULL)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = real->cuMemPoolTrimTo(pool, keep_bytes);
+    if (result != CUDA_SUCCESS || !vmm__preload_enter())
+        return result;
+    struct preload_device *device = trimmed_device(pool);
+    if (device != NULL)
+        (void)vmm_trim(device->cache, keep_bytes, NULL);
+    vmm__preload_leave();
+    return result;
+}

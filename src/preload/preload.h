@@ -1,0 +1,184 @@
+/*
+ * Shared by the files of libvmmcache_preload only: the library that LD_PRELOAD puts between a program and libcuda.
+ *
+ *   symbols.c  dlsym() and cuGetProcAddress(): how programs, and the CUDA runtime in them, find libcuda's functions
+ *   real.c     libcuda's own functions
+ *   hooks.h    the list of the functions that are replaced
+ *   memory.c   allocations and frees
+ *   streams.c  streams that end, captures
+ *   query.c    questions about memory: how much is free, whose an address is, handles for other processes
+ *   pools.c    memory pools of the program
+ *   devices.c  a cache for each device
+ *   blocks.c   the live blocks
+ *   record.c   VMM_PRELOAD=record
+ *
+ * It works at the layer of the driver, because every allocator above it, the CUDA runtime included, ends there.
+ *
+ * Invariants:
+ *  1. a function of libcuda that this library calls is libcuda's own, never the replacement: they are taken from the
+ *     table of real.c, and while `vmm__preload_inside` is not 0 every replacement only passes its call on;
+ *  2. a call that the cache cannot serve goes to libcuda, unless memory ran out: then the program gets that error;
+ *  3. memory that cuMemAlloc() returns is not in use by any work, and memory that cuMemFree() frees is reused only
+ *     after all work of the device.
+ * Locks: one for each device, one for each part of the live blocks, one for pools; none is held while another is taken
+ * or a cache is called, except that a device's lock is held while its cache is created or destroyed.
+ */
+#ifndef VMM_PRELOAD_H
+#define VMM_PRELOAD_H
+
+#include "base/map.h"
+#include "preload/hooks.h"
+#include "vmmcache/vmmcache.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* ---- real.c ---------------------------------------------------------------------------------- */
+
+/* libcuda's functions; a function that the driver does not have is NULL. */
+struct preload_real {
+#define PRELOAD_MEMBER(name, like, asked, version, flags) __typeof__(like) *name;
+    PRELOAD_HOOK_MAP(PRELOAD_MEMBER)
+    PRELOAD_USED_MAP(PRELOAD_MEMBER)
+#undef PRELOAD_MEMBER
+};
+
+/* Loads libcuda at the first call. NULL: there is none. */
+const struct preload_real *vmm__preload_real(void);
+
+/* The library's own function that replaces a function which dlsym() or cuGetProcAddress() found by this name; NULL:
+ * none does. */
+void *vmm__preload_by_symbol(const char *exported, const void *found);
+void *vmm__preload_by_name(const char *asked, const void *found);
+
+typedef void *(*preload_dlsym_fn)(void *handle, const char *name);
+
+/* The C library's dlsym(). */
+preload_dlsym_fn vmm__preload_dlsym(void);
+
+/* More than 0 while the thread is inside this library. */
+extern _Thread_local unsigned vmm__preload_inside;
+
+enum preload_mode {
+    PRELOAD_SERVE,  /* the cache serves allocations */
+    PRELOAD_RECORD, /* libcuda serves them, and they are recorded */
+    PRELOAD_OFF     /* libcuda serves them */
+};
+
+/* As VMM_PRELOAD says. */
+enum preload_mode vmm__preload_mode(void);
+
+/* Whether a replacement should do more than pass its call on. Then call leave afterwards. */
+static inline bool vmm__preload_enter(void)
+{
+    if (vmm__preload_inside > 0 || vmm__preload_mode() == PRELOAD_OFF)
+        return false;
+    vmm__preload_inside++;
+    return true;
+}
+
+static inline void vmm__preload_leave(void)
+{
+    vmm__preload_inside--;
+}
+
+/* Writes a line to stderr: why a program that was started under this library runs without it. */
+void vmm__preload_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- devices.c ------------------------------------------------------------------------------- */
+
+enum { PRELOAD_DEVICES = 64 };
+
+/* A device with a cache. Blocks of cuMemAlloc() belong to a stream of their own, on which no work runs, because memory
+ * that a stream freed but still uses must not serve them. */
+struct preload_device {
+    pthread_mutex_t lock;
+    _Atomic(CUcontext) context; /* the primary one; NULL: there is no cache */
+    vmm_cache *cache;
+    CUstream idle_stream;  /* of the blocks of cuMemAlloc() */
+    CUstream order_stream; /* waits for work on streams that the cache cannot know */
+    bool is_refused;       /* no cache can be made */
+};
+
+/* The device whose primary context is current, with a cache that is made now if there is none; NULL: libcuda serves the
+ * call. */
+struct preload_device *vmm__preload_device(void);
+
+/* The same, but makes no cache. */
+struct preload_device *vmm__preload_device_if_made(void);
+
+/* The device of that number; NULL: it has no cache. */
+struct preload_device *vmm__preload_device_at(int ordinal);
+int vmm__preload_ordinal(const struct preload_device *device);
+
+/* Ends the cache and all of its blocks: the program resets the device. */
+void vmm__preload_device_end(int ordinal);
+
+/* Makes a context current on the thread, and relaxes what captures forbid, until restore. */
+struct preload_scope {
+    bool is_pushed;
+    CUstreamCaptureMode mode;
+};
+struct preload_scope vmm__preload_scope(const struct preload_device *device);
+void vmm__preload_restore(const struct preload_scope *scope);
+
+/* ---- blocks.c -------------------------------------------------------------------------------- */
+
+/* A live block of a cache. */
+struct preload_block {
+    struct map_node node; /* its address */
+    struct preload_device *device;
+    size_t bytes; /* as the program requested them */
+};
+
+/* Lists a block. False: no host memory. */
+bool vmm__preload_block_add(struct preload_device *device, CUdeviceptr address, size_t bytes);
+
+/* Removes a block from the list, so that one thread only can free it; NULL: no live block starts there. Then drop it,
+ * or put it back. */
+struct preload_block *vmm__preload_block_take(CUdeviceptr address);
+void vmm__preload_block_put_back(struct preload_block *block);
+void vmm__preload_block_drop(struct preload_block *block);
+
+/* Finds the live block that contains an address: its start, its size, its device. */
+struct preload_found {
+    CUdeviceptr address;
+    size_t bytes;
+    struct preload_device *device;
+};
+bool vmm__preload_block_find(CUdeviceptr address, struct preload_found *found);
+
+/* Drops all blocks of a device. */
+void vmm__preload_blocks_drop(const struct preload_device *device);
+
+/* ---- memory.c -------------------------------------------------------------------------------- */
+
+/* The handle by which the thread's own default stream is named. */
+#define PRELOAD_PER_THREAD ((CUstream)CU_STREAM_PER_THREAD)
+
+/* ---- streams.c ------------------------------------------------------------------------------- */
+
+/* If captures are under way, keeps a block until none is, and returns true: to wait for the device would invalidate
+ * them. */
+bool vmm__preload_defer(struct preload_block *block);
+
+/* Frees the blocks that were kept, if no capture is under way. */
+void vmm__preload_deferred_free(void);
+
+/* Forgets those of a device. */
+void vmm__preload_deferred_drop(const struct preload_device *device);
+
+/* ---- pools.c --------------------------------------------------------------------------------- */
+
+/* The device whose cache serves allocations from a pool, of the current device's current pool if it is NULL. Returns
+ * NULL: libcuda serves them. */
+struct preload_device *vmm__preload_pool_device(CUmemoryPool pool);
+
+/* ---- record.c -------------------------------------------------------------------------------- */
+
+void vmm__preload_record_alloc(CUdeviceptr address, size_t bytes, CUstream stream,
+                               const void *caller);
+void vmm__preload_record_free(CUdeviceptr address);
+
+#endif

@@ -1,0 +1,197 @@
+/*
+ * libcuda's own functions, and which of them are replaced: see preload.h.
+ *
+ * Owns: the tables, which do not change once they are filled.
+ * Called by: all files, any thread.
+ */
+#define _GNU_SOURCE
+#include "preload/preload.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A replaced function. dlsym() and cuGetProcAddress() may give different addresses for it. */
+struct hook {
+    const char *exported;
+    const char *asked;
+    void *replacement;
+    void *by_symbol;
+    void *by_name;
+};
+
+enum {
+#define HOOK_NUMBER(name, like, asked, version, flags) HOOK_##name,
+    PRELOAD_HOOK_MAP(HOOK_NUMBER)
+#undef HOOK_NUMBER
+        HOOKS
+};
+
+_Thread_local unsigned vmm__preload_inside __attribute__((tls_model("initial-exec")));
+
+static pthread_once_t load_once = PTHREAD_ONCE_INIT;
+static bool is_loaded;
+static struct preload_real functions;
+static struct hook hooks[HOOKS];
+
+/* ---- The C library's dlsym() ----------------------------------------------------------------- */
+
+/* dlsym() moved from libdl to libc, with a new version of the symbol. */
+preload_dlsym_fn vmm__preload_dlsym(void)
+{
+    static const char *const versions[] = { "GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5" };
+    static _Atomic(preload_dlsym_fn) known;
+    preload_dlsym_fn found = atomic_load_explicit(&known, memory_order_relaxed);
+    for (unsigned i = 0; i < sizeof versions / sizeof *versions && found == NULL; i++) {
+        void *symbol = dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+        memcpy(&found, &symbol, sizeof found);
+    }
+    atomic_store_explicit(&known, found, memory_order_relaxed);
+    return found;
+}
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+static void *symbol_find(void *library, const char *exported)
+{
+    return vmm__preload_dlsym()(library, exported);
+}
+
+static void *name_find(__typeof__(cuGetProcAddress_v2) *proc_address, const char *asked,
+                       int version, cuuint64_t flags)
+{
+    void *found = NULL;
+    CUdriverProcAddressQueryResult state = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    if (proc_address == NULL ||
+        proc_address(asked, &found, version, flags, &state) != CUDA_SUCCESS ||
+        state != CU_GET_PROC_ADDRESS_SUCCESS)
+        return NULL;
+    return found;
+}
+
+/* Stores the address of a function in a pointer to a function. */
+static void function_store(void *found, void *member)
+{
+    memcpy(member, &found, sizeof found);
+}
+
+static void *function_address(void (*function)(void))
+{
+    void *address;
+    memcpy(&address, &function, sizeof address);
+    return address;
+}
+
+static void hooks_fill(void *library, __typeof__(cuGetProcAddress_v2) *proc_address)
+{
+#define HOOK_FILL(name, like, asked_, version, flags)                                              \
+    hooks[HOOK_##name] =                                                                           \
+        (struct hook){ .exported = #name,                                                          \
+                       .asked = asked_,                                                            \
+                       .replacement = function_address((void (*)(void))name),                      \
+                       .by_symbol = symbol_find(library, #name),                                   \
+                       .by_name = name_find(proc_address, asked_, version, flags) };
+    PRELOAD_HOOK_MAP(HOOK_FILL)
+#undef HOOK_FILL
+}
+
+/* The exported symbol is the same function under every driver; a name may mean a later form. */
+static void functions_fill(void *library, __typeof__(cuGetProcAddress_v2) *proc_address)
+{
+#define FUNCTION_FILL(name, like, asked, version, flags)                                           \
+    function_store(name_find(proc_address, asked, version, flags), &functions.name);               \
+    if (functions.name == NULL)                                                                    \
+        function_store(symbol_find(library, #name), &functions.name);
+    PRELOAD_HOOK_MAP(FUNCTION_FILL)
+    PRELOAD_USED_MAP(FUNCTION_FILL)
+#undef FUNCTION_FILL
+}
+
+static void load(void)
+{
+    __typeof__(cuGetProcAddress_v2) *proc_address = NULL;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return;
+    function_store(symbol_find(library, "cuGetProcAddress_v2"), &proc_address);
+    functions_fill(library, proc_address);
+    hooks_fill(library, proc_address);
+    is_loaded = true;
+}
+
+/* A thread that is inside may be loading. */
+static bool load_begin(void)
+{
+    if (vmm__preload_inside > 0)
+        return is_loaded;
+    vmm__preload_inside++;
+    (void)pthread_once(&load_once, load);
+    vmm__preload_inside--;
+    return is_loaded;
+}
+
+const struct preload_real *vmm__preload_real(void)
+{
+    return load_begin() ? &functions : NULL;
+}
+
+void *vmm__preload_by_symbol(const char *exported, const void *found)
+{
+    if (found == NULL || vmm__preload_inside > 0)
+        return NULL;
+    for (unsigned i = 0; i < HOOKS; i++) {
+        if (hooks[i].by_symbol == found && strcmp(hooks[i].exported, exported) == 0)
+            return hooks[i].replacement;
+    }
+    return NULL;
+}
+
+void *vmm__preload_by_name(const char *asked, const void *found)
+{
+    if (found == NULL || vmm__preload_inside > 0)
+        return NULL;
+    for (unsigned i = 0; i < HOOKS; i++) {
+        if (hooks[i].by_name == found && strcmp(hooks[i].asked, asked) == 0)
+            return hooks[i].replacement;
+    }
+    return NULL;
+}
+
+/* ---- Settings -------------------------------------------------------------------------------- */
+
+void vmm__preload_complain(const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    (void)fprintf(stderr, "libvmmcache_preload: %s\n", text);
+}
+
+static enum preload_mode mode_read(void)
+{
+    const char *value = secure_getenv("VMM_PRELOAD");
+    if (value == NULL || *value == '\0' || strcmp(value, "on") == 0)
+        return PRELOAD_SERVE;
+    if (strcmp(value, "record") == 0)
+        return PRELOAD_RECORD;
+    if (strcmp(value, "off") != 0)
+        vmm__preload_complain("VMM_PRELOAD=%.40s: not on, record or off; the program runs "
+                              "without the cache",
+                              value);
+    return PRELOAD_OFF;
+}
+
+enum preload_mode vmm__preload_mode(void)
+{
+    static _Atomic int known = -1;
+    int mode = atomic_load_explicit(&known, memory_order_relaxed);
+    if (mode < 0) {
+        mode = (int)mode_read();
+        atomic_store_explicit(&known, mode, memory_order_relaxed);
+    }
+    return (enum preload_mode)mode;
+}

@@ -1,0 +1,25 @@
+/*
+ * Regions: tags for the memory that a thread allocates, so that a program can put the pools of a tag to sleep.
+ *
+ * Owns: a list of PyTorch's pools and of the pools of tags, and for each thread the regions that it is in. Invariants:
+ *  1. a tag has at most two pools on a device: one whose contents a sleep keeps, and one whose contents it discards;
+ *  2. a thread's regions are what it pushed (vmm_pool_push), in this order. A route that begins inside a region is pushed
+ *     too, since a push comes before every route: a capture must get memory of its graph's pool.
+ * Called by: pools, and the program through vmmcache/torch.h. Locks: `members_lock`, a leaf, guards the list.
+ */
+#ifndef VMM_TORCH_REGIONS_H
+#define VMM_TORCH_REGIONS_H
+
+#include "torch/plugin.h"
+
+/* Lists a new pool of PyTorch; it gets the tag of the region that the calling thread is in. ERR_HOST_OOM. */
+vmm_status vmm__torch_region_note(int ordinal, vmm_pool *pool, vmm_pool_id id);
+
+/* Has a pool destroyed later that cannot be destroyed because it sleeps. False if it does not sleep. */
+bool vmm__torch_region_defer(const vmm_pool *pool);
+
+/* Keeps a route to a pool in force while the calling thread is in a region of the device; uncover() ends that. */
+vmm_status vmm__torch_region_cover(int ordinal, vmm_pool *pool);
+void vmm__torch_region_uncover(const vmm_pool *pool);
+
+#endif

@@ -1,0 +1,261 @@
+/*
+ * Sharing when calls fail: each call of the driver and each allocation of host memory fails once, or from then on; each
+ * call on the socket fails with each code, is interrupted, or moves few bytes only.
+ *
+ * The linker leads the library's calls of sendmsg(), recvmsg() and getrandom() to the functions __wrap_ below.
+ */
+#define _GNU_SOURCE
+#include "support/sim_support.h"
+
+#include "api/create_on.h"
+#include "base/hostmem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { STEP_BYTES = 8 };
+
+/* ---- Calls of the system ------------------------------------------------------------------- */
+
+static struct {
+    int call;     /* its number, from 1; 0: none fails */
+    int code;     /* EINTR fails once, and the call is repeated */
+    int calls;    /* so far */
+    bool is_slow; /* each call moves STEP_BYTES */
+} fault;
+
+static bool is_failing(void)
+{
+    if (++fault.calls != fault.call)
+        return false;
+    errno = fault.code;
+    return true;
+}
+
+ssize_t __real_sendmsg(int socket, const struct msghdr *header, int flags);
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *header, int flags);
+ssize_t __real_recvmsg(int socket, struct msghdr *header, int flags);
+ssize_t __wrap_recvmsg(int socket, struct msghdr *header, int flags);
+ssize_t __real_getrandom(void *buffer, size_t bytes, unsigned flags);
+ssize_t __wrap_getrandom(void *buffer, size_t bytes, unsigned flags);
+
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *header, int flags)
+{
+    struct msghdr part = *header;
+    struct iovec step = { .iov_base = header->msg_iov->iov_base, .iov_len = STEP_BYTES };
+    if (is_failing())
+        return -1;
+    if (fault.is_slow)
+        part.msg_iov = &step;
+    return __real_sendmsg(socket, &part, flags);
+}
+
+ssize_t __wrap_recvmsg(int socket, struct msghdr *header, int flags)
+{
+    struct iovec step = { .iov_base = header->msg_iov->iov_base, .iov_len = STEP_BYTES };
+    struct iovec *whole = header->msg_iov;
+    if (is_failing())
+        return -1;
+    if (fault.is_slow)
+        header->msg_iov = &step;
+    ssize_t received = __real_recvmsg(socket, header, flags);
+    header->msg_iov = whole;
+    return received;
+}
+
+ssize_t __wrap_getrandom(void *buffer, size_t bytes, unsigned flags)
+{
+    return is_failing() ? -1 : __real_getrandom(buffer, bytes, flags);
+}
+
+/* ---- Steps --------------------------------------------------------------------------------- */
+
+static int descriptors_open(void)
+{
+    DIR *listing = opendir("/proc/self/fd");
+    int count = 0;
+    assert_non_null(listing);
+    while (readdir(listing) != NULL)
+        count++;
+    (void)closedir(listing);
+    return count;
+}
+
+/* Two caches of one device, and a socket between them. */
+struct scene {
+    struct driver *driver;
+    vmm_cache *from;
+    vmm_cache *to;
+    void *block;
+    int sockets[2];
+    int descriptors; /* open */
+};
+
+static struct scene scene_open(struct driver *driver)
+{
+    struct scene scene = { .driver = driver };
+    vmm_config config = CONFIG(.limit_bytes = 64 * MIB);
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool;
+    options.shareable = 1;
+    assert_ok(vmm__cache_create_on(&config, driver, &scene.from));
+    assert_ok(vmm__cache_create_on(&config, driver, &scene.to));
+    assert_ok(vmm_pool_create(scene.from, &options, &pool));
+    assert_ok(vmm_alloc_from(pool, 4 * MIB, NULL, &scene.block));
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, scene.sockets), 0);
+    scene.descriptors = descriptors_open();
+    return scene;
+}
+
+/* Nothing may be left: no descriptor, no memory, no export. */
+static void scene_close(const struct scene *scene)
+{
+    vmm_stats stats = VMM_STATS_INIT;
+    (void)close(scene->sockets[0]);
+    (void)close(scene->sockets[1]);
+    assert_int_equal(descriptors_open(), scene->descriptors - 2);
+    assert_ok(vmm_wait(scene->to));
+    assert_ok(vmm_trim(scene->to, 0, NULL));
+    assert_ok(vmm_stats_get(scene->to, &stats));
+    assert_int_equal(stats.imported_bytes, 0);
+    assert_int_equal(scene->driver->imports, 0);
+    assert_ok(vmm_stats_get(scene->from, &stats));
+    assert_int_equal(stats.unmovable_bytes, 0);
+    assert_ok(vmm_free(scene->from, scene->block));
+    assert_ok(vmm_wait(scene->from));
+    assert_ok(vmm_trim(scene->from, 0, NULL));
+    assert_ok(vmm_stats_get(scene->from, &stats));
+    assert_int_equal(stats.reserved_bytes.current, 0);
+    assert_ok(vmm_destroy(scene->from));
+    assert_ok(vmm_destroy(scene->to));
+    sim_assert_clean(scene->driver);
+}
+
+/* Shares the block once; returns the first failure, and closes what there is. */
+static vmm_status block_pass(const struct scene *scene)
+{
+    vmm_share *share = NULL;
+    vmm_share *received = NULL;
+    void *imported = NULL;
+    vmm_status status = vmm_share_export(scene->from, scene->block, &share);
+    if (status == VMM_OK)
+        status = vmm_share_send(share, scene->sockets[0]);
+    if (status == VMM_OK)
+        status = vmm_share_receive(scene->sockets[1], &received);
+    if (status == VMM_OK)
+        status = vmm_share_import(scene->to, received, NULL, &imported);
+    if (imported != NULL)
+        assert_ok(vmm_free(scene->to, imported));
+    if (received != NULL)
+        assert_ok(vmm_share_close(received, 0));
+    if (share != NULL)
+        assert_ok(vmm_share_close(share, 1));
+    return status;
+}
+
+/* ---- Sweeps -------------------------------------------------------------------------------- */
+
+SIM_TEST(each_driver_call_fails)
+{
+    static const vmm_status codes[] = { VMM_ERR_DRIVER, VMM_ERR_DEVICE_OOM, VMM_ERR_HOST_OOM };
+    int failed = 0;
+    for (unsigned variant = 0; variant < 6; variant++) {
+        vmm_status status = VMM_ERR_DRIVER;
+        for (uint64_t call = 1; status != VMM_OK || call < 12; call++) {
+            struct scene scene = scene_open(driver);
+            vmm__sim_fail_at(driver, call, codes[variant / 2], variant % 2 != 0);
+            status = block_pass(&scene);
+            vmm__sim_fail_at(driver, 0, VMM_OK, false);
+            failed += status != VMM_OK ? 1 : 0;
+            if (status != VMM_OK)
+                assert_true(strlen(vmm_last_error()) > 10);
+            scene_close(&scene);
+        }
+    }
+    assert_true(failed >= 24); /* export, import, map and access, each way */
+}
+
+SIM_TEST(each_allocation_fails)
+{
+    vmm_status status = VMM_ERR_HOST_OOM;
+    int failed = 0;
+    for (uint64_t number = 1; status != VMM_OK; number++) {
+        struct scene scene = scene_open(driver);
+        (void)vmm__host_fail_at(number);
+        status = block_pass(&scene);
+        (void)vmm__host_fail_at(0);
+        failed += status == VMM_ERR_HOST_OOM ? 1 : 0;
+        assert_true(status == VMM_OK || status == VMM_ERR_HOST_OOM);
+        scene_close(&scene);
+    }
+    assert_true(failed >= 3); /* both shares, and the lane */
+}
+
+SIM_TEST(each_call_of_the_system_fails)
+{
+    static const int codes[] = { EPIPE, EAGAIN, ENOBUFS, ECONNRESET, EMFILE };
+    static const char *const names[] = { "getrandom", "sendmsg", "recvmsg" };
+    for (int call = 1; call <= 3; call++) {
+        for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+            struct scene scene = scene_open(driver);
+            fault.call = call;
+            fault.code = codes[i];
+            fault.calls = 0;
+            assert_status(block_pass(&scene), VMM_ERR_DRIVER);
+            fault.call = 0;
+            assert_non_null(strstr(vmm_last_error(), names[call - 1]));
+            assert_non_null(strstr(vmm_last_error(), strerror(codes[i])));
+            scene_close(&scene);
+        }
+    }
+}
+
+SIM_TEST(an_interrupted_call_is_repeated)
+{
+    for (int call = 2; call <= 3; call++) {
+        struct scene scene = scene_open(driver);
+        fault.call = call;
+        fault.code = EINTR;
+        fault.calls = 0;
+        assert_ok(block_pass(&scene));
+        fault.call = 0;
+        assert_int_equal(fault.calls, 4);
+        scene_close(&scene);
+    }
+}
+
+SIM_TEST(a_message_may_come_in_small_parts)
+{
+    struct scene scene = scene_open(driver);
+    fault.is_slow = true;
+    fault.calls = 0;
+    assert_ok(block_pass(&scene));
+    fault.is_slow = false;
+    assert_true(fault.calls > 20);
+    scene_close(&scene);
+}
+
+SIM_TEST(a_lost_device_refuses_and_leaves_nothing)
+{
+    struct scene scene = scene_open(driver);
+    vmm_share *share;
+    vmm_share *other = NULL;
+    void *imported = NULL;
+    assert_ok(vmm_share_export(scene.from, scene.block, &share));
+    vmm__sim_fail_at(driver, 1, VMM_ERR_LOST, true);
+    assert_status(vmm_share_import(scene.to, share, NULL, &imported), VMM_ERR_LOST);
+    assert_status(vmm_share_import(scene.to, share, NULL, &imported), VMM_ERR_LOST);
+    assert_status(vmm_share_export(scene.from, scene.block, &other), VMM_ERR_LOST);
+    assert_ok(vmm_share_send(share, scene.sockets[0]));
+    assert_ok(vmm_share_receive(scene.sockets[1], &other));
+    assert_ok(vmm_share_close(other, 0));
+    assert_ok(vmm_share_close(share, 1));
+    assert_ok(vmm_free(scene.from, scene.block));
+    (void)close(scene.sockets[0]);
+    (void)close(scene.sockets[1]);
+    assert_int_equal(descriptors_open(), scene.descriptors - 2);
+    assert_status(vmm_destroy(scene.from), VMM_ERR_LOST);
+    assert_status(vmm_destroy(scene.to), VMM_ERR_LOST);
+}

@@ -1,0 +1,1 @@
+"""numba, as far as vmmcache uses it."""

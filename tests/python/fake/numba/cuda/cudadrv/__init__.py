@@ -1,0 +1,1 @@
+"""numba.cuda.cudadrv, as far as vmmcache uses it."""

@@ -1,0 +1,172 @@
+"""Cache and Block."""
+import ctypes
+import gc
+import os
+import unittest
+
+import vmmcache
+from support import MIB
+from vmmcache import _dlpack, _library
+
+IS_HOST = os.environ.get("VMM_DRIVER") == "host"
+
+
+class CacheTest(unittest.TestCase):
+    def setUp(self):
+        self.cache = vmmcache.Cache(limit="64MiB", decay_ms=1000)
+        self.addCleanup(self.cache.close)
+
+    def live(self):
+        return self.cache.stats()["requested_bytes"]["current"]
+
+    def test_blocks_are_freed_once(self):
+        block = self.cache.alloc(5 * MIB)
+        self.assertEqual((len(block), block.nbytes, block.address % 512), (5 * MIB, 5 * MIB, 0))
+        self.assertEqual(self.live(), 5 * MIB)
+        block.free()
+        block.free()
+        self.assertEqual(self.live(), 0)
+        with self.assertRaisesRegex(vmmcache.VmmError, "is freed"):
+            block.record_stream(7)
+
+    def test_the_last_reference_frees(self):
+        block = self.cache.alloc(MIB)
+        del block
+        self.assertEqual(self.live(), 0)
+        with self.cache.alloc(MIB):
+            self.assertEqual(self.live(), MIB)
+        self.assertEqual(self.live(), 0)
+
+    def test_a_limit_is_a_memory_error_with_the_report(self):
+        with self.assertRaisesRegex(MemoryError, "limit"):
+            self.cache.alloc(65 * MIB)
+        self.cache.set_limit(None)
+        self.cache.alloc(65 * MIB)
+        self.cache.set_limit(0.5)
+        free, total = self.cache.memory_info()
+        self.assertTrue(0 < free <= total)
+        self.assertEqual(self.cache.stats()["limit_bytes"], int(total * 0.5))
+
+    def test_a_trim_releases(self):
+        self.cache.alloc(8 * MIB).free()
+        self.cache.wait()
+        self.assertGreaterEqual(self.cache.trim(), 8 * MIB)
+        self.assertEqual(self.cache.stats()["reserved_bytes"]["current"], 0)
+
+    def test_streams_are_numbers_or_objects(self):
+        class Stream:
+            def __init__(self, name, number):
+                setattr(self, name, number)
+        for stream in (48, Stream("ptr", 48), Stream("cuda_stream", 48), Stream("handle", ctypes.c_void_p(48))):
+            self.assertEqual(self.cache.alloc(100, stream).stream, 48)
+        self.assertEqual(self.cache.alloc(100, Stream("handle", ctypes.c_void_p())).stream, 0)
+        block = self.cache.alloc(100, 48)
+        block.record_stream(64)
+        block.free()
+        self.cache.stream_end(48)
+
+    def test_a_closed_cache_refuses(self):
+        block = self.cache.alloc(100)
+        self.cache.close()
+        self.cache.close()
+        block.free()
+        for call in (lambda: self.cache.alloc(1), self.cache.stats, self.cache.trim):
+            with self.assertRaisesRegex(vmmcache.VmmError, "closed"):
+                call()
+
+    def test_wrong_arguments_are_named(self):
+        for settings, text in (({"driver": "gpu"}, "gpu"), ({"footprint": 2000}, "footprint"),
+                               ({"limit": "much"}, "much")):
+            with self.assertRaisesRegex(ValueError, text):
+                vmmcache.Cache(**settings)
+        if not IS_HOST:
+            return
+        with self.assertRaisesRegex(vmmcache.VmmError, "VMM_ERR_NO_DEVICE"):
+            vmmcache.Cache(device=99, driver="cuda", limit="1GiB")
+
+    def test_zero_is_a_setting(self):
+        with vmmcache.Cache(zero=True) as cache:
+            block = cache.alloc(1000)
+            if IS_HOST:
+                self.assertEqual(ctypes.string_at(block.address, 1000), bytes(1000))
+
+    def test_only_a_gpu_has_the_interface_of_cuda_arrays(self):
+        block = self.cache.alloc(100)
+        self.assertFalse(hasattr(block, "__cuda_array_interface__"))
+        self.cache._driver = 1
+        wanted = {"shape": (100,), "typestr": "|u1", "data": (block.address, False), "version": 3, "strides": None,
+                  "stream": 1}
+        self.assertEqual(block.__cuda_array_interface__, wanted)
+        self.assertEqual(block.__dlpack_device__(), (2, 0))
+
+
+@unittest.skipUnless(IS_HOST, "sim has no memory to share")
+class DlpackTest(unittest.TestCase):
+    def setUp(self):
+        self.cache = vmmcache.Cache()
+        self.addCleanup(self.cache.close)
+
+    def live(self):
+        gc.collect()
+        return self.cache.stats()["requested_bytes"]["current"]
+
+    def managed(self, capsule):
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer(ctypes.py_object(capsule), b"dltensor")
+        return pointer, _dlpack.Managed.from_address(pointer)
+
+    def test_a_capsule_describes_the_bytes(self):
+        block = self.cache.alloc(1000)
+        capsule = block.__dlpack__()
+        _, managed = self.managed(capsule)
+        tensor = managed.tensor
+        self.assertEqual((tensor.data, tensor.ndim, tensor.shape[0], tensor.code, tensor.bits, tensor.lanes),
+                         (block.address, 1, 1000, 1, 8, 1))
+        self.assertEqual((tensor.device_type, tensor.device_id, bool(tensor.strides)), (1, 0, False))
+
+    def test_an_unused_capsule_gives_the_block_back(self):
+        capsule = self.cache.alloc(1000).__dlpack__()
+        self.assertEqual(self.live(), 1000)
+        del capsule
+        self.assertEqual(self.live(), 0)
+
+    def test_a_consumer_keeps_the_block_until_it_deletes(self):
+        capsule = self.cache.alloc(1000).__dlpack__(stream=-1)
+        pointer, managed = self.managed(capsule)
+        ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), b"used_dltensor")
+        del capsule
+        self.assertEqual(self.live(), 1000)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter)(pointer)
+        self.assertEqual(self.live(), 0)
+
+    def test_another_stream_is_recorded(self):
+        block = self.cache.alloc(1000, stream=16)
+        block.__dlpack__(stream=32)
+        self.assertEqual(self.cache.stats()["streams"], 2)
+
+    def test_what_cannot_be_shared_is_refused(self):
+        block = self.cache.alloc(1000)
+        for arguments in ({"copy": True}, {"dl_device": (2, 0)}, {"stream": 2}):
+            with self.assertRaises(BufferError):
+                block.__dlpack__(**arguments)
+        block.free()
+        with self.assertRaises(vmmcache.VmmError):
+            block.__dlpack__()
+
+    def test_an_exit_with_a_consumer_is_quiet(self):
+        from support import run_python
+        status, said = run_python("""
+import ctypes, vmmcache
+capsule = vmmcache.Cache().alloc(1000).__dlpack__()
+ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), b'used_dltensor')
+""")
+        self.assertEqual((status, said), (0, ""))
+
+
+class LibraryTest(unittest.TestCase):
+    def test_the_driver_is_that_of_the_environment(self):
+        config = type("Config", (), {"driver": 0})
+        self.assertEqual(_library.driver_of(config), 2 if IS_HOST else 3)
+
+
+if __name__ == "__main__":
+    unittest.main()

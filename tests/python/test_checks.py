@@ -1,0 +1,80 @@
+"""The runner of the checks for a GPU, with a fake PyTorch that has one."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from support import FAKE, HERE
+
+TOOLS = os.path.join(HERE, "..", "..", "tools")
+PROGRAM = """
+import os, sys
+sys.path.insert(0, %r)
+import torch_checks
+
+def check_works():
+    'works'
+    return 'with ' + torch_checks.kind()
+
+def check_fails():
+    'fails'
+    print('a line before')
+    torch_checks.expect(torch_checks.kind() != 'new', 'it is new')
+
+def check_ends():
+    'ends'
+    os._exit(3)
+
+def check_skips():
+    'skips'
+    raise torch_checks.Skip('no reason')
+
+torch_checks.main(__file__, torch_checks.find(dict(globals())), ['old', 'new'], sys.argv[1:])
+""" % TOOLS
+
+
+class ChecksTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "program.py")
+        with open(self.path, "w", encoding="utf-8") as file:
+            file.write(PROGRAM)
+
+    def run_checks(self, *arguments, program=None, **environment):
+        done = subprocess.run([sys.executable, "-B", program or self.path, *arguments], text=True, check=False, timeout=60,
+                              env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.returncode, done.stdout.splitlines()
+
+    def test_each_check_has_a_line_for_each_kind(self):
+        status, said = self.run_checks("works", "skips", PYTHONPATH=FAKE)
+        self.assertEqual(status, 0, said)
+        self.assertEqual([" ".join(line.split()) for line in said], [
+            "PASS old works works: with old", "SKIP old skips skips: no reason", "PASS new works works: with new",
+            "SKIP new skips skips: no reason", "4 checks, 0 failed"])
+
+    def test_a_failure_is_told_with_the_end_of_its_output(self):
+        status, said = self.run_checks("--new", "fails", "ends", PYTHONPATH=FAKE)
+        self.assertEqual(status, 1)
+        self.assertIn("status 1: AssertionError: it is new", said[0])
+        self.assertIn("      | a line before", said)
+        self.assertTrue(any("FAIL" in line and "status 3" in line for line in said), said)
+        self.assertEqual(said[-1], "2 checks, 2 failed")
+
+    def test_unknown_names_are_told(self):
+        for argument in ("nothing", "--nothing"):
+            status, said = self.run_checks(argument, PYTHONPATH=FAKE)
+            self.assertEqual((status, said), (1, ["unknown: nothing; there are --old, --new and works, fails, ends, skips"]))
+
+    def test_without_pytorch_it_is_skipped_unless_it_must_not(self):
+        folder = os.path.dirname(self.path)
+        with open(os.path.join(folder, "torch.py"), "w", encoding="ascii") as file:
+            file.write("raise ImportError\n")
+        for program in (self.path, os.path.join(TOOLS, "torch_sleep_check.py")):
+            self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="0")[0], 77)
+            self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="1")[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,46 @@
+"""Installs vmmcache for a program that does not call install(): see vmmcache_auto and `python -m vmmcache run`."""
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+
+from . import _install
+from ._errors import InstallError, VmmWarning
+
+AUTOINSTALL = "VMMCACHE_AUTOINSTALL"
+NATIVE = "VMMCACHE_NATIVE"
+PLAIN_GRAPHS = "VMMCACHE_PLAIN_GRAPHS"
+MEMORY_SAVER = "VMMCACHE_MEMORY_SAVER"
+
+OFF = ("", "0")
+QUIET = "quiet"  # a parent has warned already
+_SWITCH = {"0": False, "1": True}
+_NATIVE = {**_SWITCH, "auto": None}
+
+
+def install() -> None:
+    """Calls install() as the environment says, unless the program has. The processes that this one starts do not repeat
+    its warnings. Raises what install() raises, and InstallError for a variable with a wrong value."""
+    if _install.is_installed():
+        return
+    choices = {}
+    _read(choices, "native", NATIVE, _NATIVE)
+    _read(choices, "plain_graphs", PLAIN_GRAPHS, _SWITCH)
+    with warnings.catch_warnings():
+        if os.environ.get(AUTOINSTALL) == QUIET:
+            warnings.simplefilter("ignore", VmmWarning)
+        _install.install_automatically(**choices)
+    if os.environ.get(MEMORY_SAVER, "") not in OFF:
+        importlib.import_module("vmmcache.memory_saver").stand_in()
+    if os.environ.get(AUTOINSTALL, "") not in OFF:
+        os.environ[AUTOINSTALL] = QUIET
+
+
+def _read(choices: dict, argument: str, name: str, values: dict) -> None:
+    value = os.environ.get(name, "")
+    if value == "":
+        return
+    if value not in values:
+        raise InstallError(f"{name}={value!r} is not one of {', '.join(values)}")
+    choices[argument] = values[value]

@@ -1,0 +1,50 @@
+"""Waits until the program imports PyTorch, and then installs vmmcache.
+
+Python imports this module when it starts with VMMCACHE_AUTOINSTALL set: by vmmcache.pth, which a wheel puts beside the
+packages, or by vmmcache/startup, which `python -m vmmcache run` puts on the path. A program that never imports PyTorch
+pays for this file only.
+"""
+import sys
+
+
+class _Watch:
+    """The first finder of modules. It leaves with the import of torch."""
+
+    def find_spec(self, name, _path=None, _target=None):
+        if name != "torch":
+            return None
+        from importlib.util import find_spec
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is None or not hasattr(spec.loader, "exec_module"):
+            sys.meta_path.insert(0, self)
+            return None
+        self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader):
+        """Installs vmmcache when the loader has run torch. A failed import may be tried again."""
+        run = loader.exec_module
+
+        def exec_module(module):
+            del loader.exec_module
+            try:
+                run(module)
+            except BaseException:
+                sys.meta_path.insert(0, self)
+                raise
+            _install()
+        loader.exec_module = exec_module
+
+
+def _install():
+    try:
+        from vmmcache import _auto
+        _auto.install()
+    except Exception as error:  # the program must run without us, too
+        reason = " ".join(str(error).split()) or type(error).__name__
+        print(f"vmmcache: PyTorch keeps its own allocator: {reason}", file=sys.stderr)
+
+
+if "torch" not in sys.modules:
+    sys.meta_path.insert(0, _Watch())
