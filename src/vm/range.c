@@ -11,11 +11,17 @@ void vmm__range_take(struct vm *vm, uint64_t granule, uint64_t count)
     vm->range_granules += count;
 }
 
-/* Puts the first `done` granules of a failed mapping into limbo, and releases what the driver takes back. */
+/* Puts the first `done` granules of a failed mapping, which have no access, into limbo, and releases what the driver
+ * takes back. */
 static void range_undo(struct vm *vm, uint64_t granule, uint64_t done)
 {
     struct error_line line;
     vmm__error_save(&line);
+    for (uint64_t at = granule; at < granule + done;) {
+        struct chunk *chunk = vmm__vm_chunk(vm, at);
+        chunk->lacks_access = true;
+        at += chunk->granules;
+    }
     vmm__vm_discard(vm, granule, done, NULL, 0);
     (void)vmm__limbo_drain(vm, NULL);
     vmm__error_restore(&line);
@@ -38,6 +44,15 @@ vmm_status vmm__range_map(struct vm *vm, struct account *account, uint64_t granu
         status = vmm__vm_access(vm, granule, count);
     if (status != VMM_OK)
         range_undo(vm, granule, done);
+    return status;
+}
+
+vmm_status vmm__range_access(struct vm *vm, struct chunk *chunk)
+{
+    if (!chunk->lacks_access)
+        return VMM_OK;
+    vmm_status status = vmm__vm_access(vm, chunk->first, chunk->granules);
+    chunk->lacks_access = status != VMM_OK;
     return status;
 }
 

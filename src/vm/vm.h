@@ -84,7 +84,7 @@ struct chunk {
     int descriptor;       /* for other processes, while it has users: see cache/share/export.h */
     _Atomic uint32_t *descriptor_users; /* NULL: none */
     uint32_t unmapped;         /* mappings that are missing while its pool sleeps: see sleep.c */
-    bool lacks_access;         /* the last of these is mapped, and has no access */
+    bool lacks_access;         /* the last of these is mapped, and has no access; limbo: its home has none */
     uint64_t epoch;            /* limbo: on `timeline`; may be unmapped once it has passed */
     struct timeline *timeline; /* limbo: NULL if no work is in flight */
     struct limbo_wait *waits;  /* limbo: what it waits for after that */
@@ -212,6 +212,9 @@ void vmm__range_take(struct vm *vm, uint64_t granule, uint64_t count);
 vmm_status vmm__range_map(struct vm *vm, struct account *account, uint64_t granule, uint64_t count,
                           uint32_t chunk_granules);
 void vmm__range_end(struct vm *vm, uint64_t granule, uint64_t count);
+
+/* Gives access to a chunk that a failed vmm__range_map() left in limbo. */
+vmm_status vmm__range_access(struct vm *vm, struct chunk *chunk);
 
 /*
  * Moves held chunks to other addresses without a copy: the parts, in rising order of their granules,

@@ -160,6 +160,23 @@ SIM_TEST(host_memory_that_runs_out_changes_nothing)
     }
 }
 
+SIM_TEST(a_commit_after_one_that_could_not_be_undone_gives_access)
+{
+    bool has_failed = true;
+    for (uint64_t number = 1; has_failed; number++) {
+        struct scene scene;
+        scene_begin(&scene, driver);
+        vmm__sim_fail_at(driver, number, VMM_ERR_DRIVER, true);
+        has_failed = commit(&scene) != VMM_OK;
+        vmm__sim_fail_at(driver, 0, VMM_OK, false);
+        assert_ok(commit(&scene));
+        memory_fill(driver, (uintptr_t)scene.reserved + 6 * MIB, 6 * MIB, 3, STREAM(1));
+        scene_verify(&scene);
+        assert_ok(vmm_destroy(scene.cache));
+        sim_assert_clean(driver);
+    }
+}
+
 SIM_TEST(a_lost_device_refuses_memory_and_takes_blocks_back)
 {
     struct scene scene;

@@ -64,15 +64,18 @@ static void new_mark(struct vmm_cache *cache, uint64_t granule, uint64_t end)
         vmm__reserved_chunk(cache, granule, end, &granule)->epoch = EPOCH_NEW;
 }
 
-/* Creates memory where there is none. */
+/* Creates memory where there is none. What a failed commit could not give back to the driver gets access. */
 static vmm_status units_create(struct vmm_cache *cache, const struct part *part)
 {
     struct account *account = &part->block->lane->pool->account;
     vmm_status status = VMM_OK;
     uint64_t end;
     for (uint64_t at = part->first; at < part->end && status == VMM_OK; at = end) {
-        if (vmm__reserved_chunk(cache, at, part->end, &end) != NULL)
+        struct chunk *chunk = vmm__reserved_chunk(cache, at, part->end, &end);
+        if (chunk != NULL) {
+            status = vmm__range_access(&cache->vm, chunk);
             continue;
+        }
         status = vmm__range_map(&cache->vm, account, at, end - at, part->block->unit_granules);
         if (status == VMM_OK)
             new_mark(cache, at, end);
