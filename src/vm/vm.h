@@ -83,9 +83,10 @@ struct chunk {
     bool has_slept;       /* its contents are gone: a wake restores them, and clears this */
     int descriptor;       /* for other processes, while it has users: see cache/share/export.h */
     _Atomic uint32_t *descriptor_users; /* NULL: none */
-    uint32_t unmapped;         /* mappings that are missing while its pool sleeps: see sleep.c */
-    bool lacks_access;         /* the last of these is mapped, and has no access; limbo: its home has none */
-    uint64_t epoch;            /* limbo: on `timeline`; may be unmapped once it has passed */
+    uint32_t unmapped; /* mappings that are missing while its pool sleeps: see sleep.c */
+    bool
+        lacks_access; /* the last of these is mapped, and has no access; limbo: its home has none */
+    uint64_t epoch;   /* limbo: on `timeline`; may be unmapped once it has passed */
     struct timeline *timeline; /* limbo: NULL if no work is in flight */
     struct limbo_wait *waits;  /* limbo: what it waits for after that */
     struct account *account;
