@@ -853,6 +853,7 @@ typedef struct vmm_ticket vmm_ticket;
  *           ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
  *           If the driver fails after part of the memory was released and gives no new memory for
  *           it, the pool stays asleep; its backup is whole, and a wake can be tried again.
+ *           Contents that were to be discarded may be lost.
  */
 VMM_API vmm_status vmm_pool_sleep(vmm_pool *const *pools, size_t count,
                                   const vmm_sleep_options *options, vmm_ticket **ticket);
@@ -1484,8 +1485,8 @@ VMM_API vmm_status vmm_pool_walk(vmm_pool *pool, vmm_visitor visit, void *contex
  *           placed. The call costs no driver call, changes no mapping and keeps what the memory
  *           contains, except with vmm_config.zero.
  * Takes:    address, bytes, stream: as of a block that vmm_alloc_from() returned, its
- *           vmm_item.requested_bytes. For a block of vmm_alloc_aligned(), bytes are its
- *           vmm_item.bytes.
+ *           vmm_item.requested_bytes. For a block of vmm_alloc_aligned(), or one that vmm_resize()
+ *           has shortened, bytes are its vmm_item.bytes.
  * Returns:  VMM_OK. vmm_free() frees the block.
  * Owns, Threads: as vmm_alloc().
  * On failure: ERR_INVALID_ARGUMENT, and one line that says why: not a pool; NULL; the pool has no
