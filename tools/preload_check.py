@@ -422,6 +422,7 @@ def checks():
 
 
 def run_script(name):
+    sys.path.remove(HERE)  # Numba would take coverage.py of this folder for a package
     try:
         SCRIPTS[name]()
     except Skip as reason:

@@ -19,7 +19,7 @@ case "$#:${1:-}" in
     ;;
 esac
 
-"$home/tools/setup.sh" cc cxx make cmake python3 pkg-config zlib cmocka benchmark\? valgrind\? chromium ncurses microhttpd
+"$home/tools/setup.sh" cc cxx make cmake python3 pkg-config zlib cmocka benchmark\? valgrind\? chromium ncurses microhttpd dpkg-dev
 cd "$home"
 for preset in "$release" asan tsan; do
     echo "== $preset: building (build/$preset)"

@@ -6,7 +6,7 @@
 # Each need has a probe; only needs whose probe fails are installed. Prints nothing if all are present.
 set -euo pipefail
 
-known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang valgrind chromium ncurses microhttpd"
+known="cc cxx make cmake python3 pkg-config zlib cmocka benchmark clang valgrind chromium ncurses microhttpd dpkg-dev"
 
 die() {
     echo "error: $1" >&2
@@ -27,6 +27,7 @@ probe() {
     cxx) compiles "${CXX:-c++}" c++ string ;;
     make | cmake | python3 | pkg-config | clang | valgrind) command -v "$1" >/dev/null 2>&1 ;;
     chromium) [ -n "${VMM_CHROMIUM:-}" ] || command -v chromium google-chrome >/dev/null 2>&1 ;;
+    dpkg-dev) command -v dpkg-shlibdeps >/dev/null 2>&1 ;;
     zlib) compiles "${CC:-cc}" c zlib.h -fsyntax-only ;;
     ncurses) compiles "${CC:-cc}" c curses.h -fsyntax-only ;;
     microhttpd) compiles "${CC:-cc}" c microhttpd.h -fsyntax-only ;;

@@ -281,6 +281,7 @@ def compiled(torch, mode):
         expect(torch.allclose(wanted, got, atol=1e-3), "step %d differs" % step)
         if x.requires_grad:
             got.sum().backward()
+            layer.zero_grad()  # gradients are outputs of graphs, which the next backward pass overwrites
 
 
 def check_compile():
@@ -302,13 +303,169 @@ def check_plain_graphs():
     compiled(torch, "reduce-overhead")
 
 
-def check_ipc():
-    """sends a tensor to another process"""
+IPC_TENSORS, IPC_WINDOW = 10000, 100
+IPC_SIZES = (1, 100, 3000, 70000, 600000)
+
+
+def figures(torch):
+    """What a process holds: open files, bytes of its own, bytes of other processes."""
+    import gc
+
+    from vmmcache._figures import Figures
+    gc.collect()
+    torch.cuda.synchronize()
+    torch.cuda.ipc_collect()
+    own = sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
+    imported = sum(Figures(device).number("imported_bytes") for device in range(torch.cuda.device_count()))
+    return len(os.listdir("/proc/self/fd")), own, imported
+
+
+def holds(tensor, value):
+    return bool((tensor == value).all().item())
+
+
+def ipc_answer(there, back):
+    """In the other process: checks each tensor, changes it, and answers with one of its own."""
     torch, _ = start()
-    from multiprocessing.reduction import ForkingPickler
-    x = torch.ones(MIB, device="cuda")
+    kept = []
+    while True:
+        order, number, tensor, part = there.get(timeout=CHECK_SECONDS)
+        if order == "end":
+            kept = []
+            back.put(figures(torch))
+        elif order == "exit":
+            return
+        else:
+            right = holds(tensor, number) and part.data_ptr() == tensor[-1:].data_ptr()
+            tensor.add_(1)
+            answer = torch.full_like(tensor, -number)
+            torch.cuda.synchronize()
+            kept = kept[-IPC_WINDOW:] + [answer]  # PyTorch keeps it too, until the receiver has dropped it
+            back.put((number, right, answer))
+            del answer
+        del tensor, part
+
+
+def ipc_window(torch, there, back, first, count):
+    """Sends some tensors, and checks the answers."""
+    sent = {}
+    for number in range(first, first + count):
+        device = "cuda:%d" % (number % torch.cuda.device_count())
+        sent[number] = torch.full((IPC_SIZES[number % len(IPC_SIZES)],), number, device=device, dtype=torch.int32)
+        there.put(("check", number, sent[number], sent[number][-1:]))
+    for _ in range(count):
+        number, right, answer = back.get(timeout=CHECK_SECONDS)
+        expect(right, "the other process read something else in tensor %d" % number)
+        expect(holds(sent[number], number + 1), "tensor %d does not have what the other process wrote" % number)
+        expect(holds(answer, -number), "the answer to tensor %d is wrong" % number)
+        del sent[number], answer
+
+
+def ipc_figures(torch, there, back):
+    there.put(("end", 0, None, None))
+    return figures(torch), back.get(timeout=CHECK_SECONDS)
+
+
+def check_ipc():
+    """passes 10 000 tensors through queues, and as many back"""
+    torch, _ = start()
+    import torch.multiprocessing as multiprocessing
+    context = multiprocessing.get_context("spawn")
+    there, back = context.Queue(), context.Queue()
+    child = context.Process(target=ipc_answer, args=(there, back), daemon=True)
+    child.start()
+    ipc_window(torch, there, back, 0, IPC_WINDOW)
+    before = ipc_figures(torch, there, back)
+    began = time.monotonic()
+    for first in range(IPC_WINDOW, IPC_TENSORS, IPC_WINDOW):
+        ipc_window(torch, there, back, first, IPC_WINDOW)
+    took = time.monotonic() - began
+    after = ipc_figures(torch, there, back)
+    there.put(("exit", 0, None, None))
+    child.join(CHECK_SECONDS)
+    expect(child.exitcode == 0, "the other process ended with %r" % child.exitcode)
+    for side, was, is_ in zip(("this", "the other"), before, after):
+        # PyTorch opens a file for each 10 000 reference counts
+        expect(is_[0] <= was[0] + 4, "%s process has %d open files, %d before" % (side, is_[0], was[0]))
+        expect(is_[1] <= was[1], "%s process has %d bytes, %d before" % (side, is_[1], was[1]))
+        expect(is_[2] == 0, "%s process has mapped %d bytes of the other" % (side, is_[2]))
+    return "%.2f ms a tensor there and back; files %d and %d" % (
+        took * 1e3 / (IPC_TENSORS - IPC_WINDOW), after[0][0], after[1][0])
+
+
+def ipc_leave(back, read):
+    """In the other process: sends two tensors and ends."""
+    torch, _ = start()
+    for number in (1, 2):
+        back.put(torch.full((1000,), number, device="cuda", dtype=torch.int32))
+        if number == 1:
+            read.wait(CHECK_SECONDS)
+    back.close()
+    back.join_thread()
+    os._exit(0)
+
+
+def check_ipc_gone():
+    """keeps memory whose process has ended, and refuses what it cannot open"""
+    torch, _ = start()
+    import torch.multiprocessing as multiprocessing
+    context = multiprocessing.get_context("spawn")
+    back, read = context.Queue(), context.Event()
+    child = context.Process(target=ipc_leave, args=(back, read), daemon=True)
+    child.start()
+    first = back.get(timeout=CHECK_SECONDS)
+    read.set()
+    child.join(CHECK_SECONDS)
+    expect(holds(first, 1), "the memory of the process that ended has changed")
+    try:
+        back.get(timeout=CHECK_SECONDS)
+        raise AssertionError("memory of a process that has ended was opened")
+    except RuntimeError as error:
+        told = str(error).splitlines()[0]
+    expect(holds(first, 1), "the memory of the process that ended has changed")
+    torch.ones(10, device="cuda").sum().item()
+    return told
+
+
+class IpcItems:
+    """A data set whose items are CUDA tensors."""
+
+    def __len__(self):
+        return 200
+
+    def __getitem__(self, number):
+        import torch
+        return torch.full((number + 1,), number, device="cuda")
+
+
+def ipc_worker(_):
+    start()
+
+
+def check_ipc_loader():
+    """reads CUDA tensors from DataLoader's workers"""
+    torch, _ = start()
+    from torch.utils.data import DataLoader
+    loader = DataLoader(IpcItems(), batch_size=None, num_workers=2, multiprocessing_context="spawn",
+                        worker_init_fn=ipc_worker)
+    count = 0
+    for number, item in enumerate(loader):
+        expect(item.shape == (number + 1,) and holds(item, number), "item %d is wrong" % number)
+        count += 1
+    expect(count == 200, "%d items" % count)
+
+
+def check_ipc_off():
+    """does not share with ipc=False"""
+    torch, _ = start(ipc=False)
     import torch.multiprocessing  # noqa: F401 registers how tensors are sent
-    ForkingPickler.dumps(x)
+    from multiprocessing.reduction import ForkingPickler
+    try:
+        ForkingPickler.dumps(torch.ones(MIB, device="cuda"))
+    except RuntimeError as error:
+        expect("cannot be shared" in str(error), str(error))
+        return
+    raise AssertionError("a tensor was shared")
 
 
 def check_peers():

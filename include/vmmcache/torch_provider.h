@@ -5,8 +5,8 @@
  * only, so it needs no symbol of the library, and one library serves every PyTorch. vmm_torch_provider() returns the table.
  *
  * Conventions are those of vmmcache.h: out-parameters are written on success only, and last_error() describes a failure.
- * Every function is thread-safe. A member that is NULL is something that this version of the library cannot do. A function that takes a device creates the device's cache if that is said, else it
- * treats a device without a cache as empty.
+ * Every function is thread-safe. A function that takes a device creates the device's cache if that is said, else it treats a
+ * device without a cache as empty.
  */
 #ifndef VMMCACHE_TORCH_PROVIDER_H
 #define VMMCACHE_TORCH_PROVIDER_H
@@ -104,18 +104,24 @@ typedef struct vmm_torch_functions {
     /* Releases idle memory of the pool. Without such a pool it does nothing. */
     vmm_status (*pool_trim)(int device, vmm_pool_id id);
     vmm_status (*pool_walk)(int device, vmm_pool_id id, vmm_visitor visit, void *context);
-    /* Allocates a block at an address in the pool's memory. NULL in this version. */
+    /* Allocates a block where the pool had one of the same size and stream: see vmm_pool_place(). */
     vmm_status (*pool_place)(int device, vmm_pool_id id, uint64_t address, size_t bytes,
                              vmm_stream stream);
 
-    /* ---- Sharing with other processes. NULL in this version ---- */
+    /* ---- Sharing with other processes of the same user, on the same machine ---- */
 
     /* Writes a handle of the block that contains an address, and the address's offset in it. *handle_bytes: the room
-     * for the handle, then its size. */
+     * for the handle (64), then its size. The handle is valid until the block is freed, and the same for each call. A
+     * thread of the library gives the memory to processes that have the handle. They can also access other blocks beside
+     * it: see vmm_config.shareable, which caches have by default. ERR_UNSUPPORTED: the device cannot share, or
+     * shareable is off. */
     vmm_status (*share)(const void *address, void *handle, size_t *handle_bytes,
                         uint64_t *offset_bytes);
-    /* Maps the memory of a handle of another process. */
+    /* Maps the memory of a handle of another process, or of this one; each call maps it again. The caller makes sure
+     * that the memory has what it should before it is used. ERR_INVALID_ARGUMENT: not a handle of this version, or its
+     * block was freed, or its process has ended; ERR_DRIVER: the process does not answer. */
     vmm_status (*share_open)(const void *handle, size_t handle_bytes, int device, void **out);
+    /* Waits for the work of the device, unless a capture is under way, and unmaps the memory. ERR_UNKNOWN_POINTER. */
     vmm_status (*share_close)(void *ptr);
 
     /* ---- Listeners. NULL removes one; a call under way may still reach the previous one. ---- */

@@ -761,7 +761,7 @@ VMM_API uint64_t vmm_pool_uses(vmm_pool *pool);
  * Takes:    limit_bytes; 0: no limit.
  * Returns:  VMM_OK.
  * Threads:  any.
- * On failure: ERR_INVALID_ARGUMENT (not a pool).
+ * On failure: ERR_INVALID_ARGUMENT (not a pool; below the pool's reserve_bytes): nothing has changed.
  */
 VMM_API vmm_status vmm_pool_limit_set(vmm_pool *pool, uint64_t limit_bytes);
 
@@ -1062,15 +1062,24 @@ VMM_API vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
  *
  * A share handle is looked up, not followed: a call with one that was closed fails with
  * ERR_INVALID_ARGUMENT. Calls of several threads on one share are allowed, but no other call on it
- * may be under way when it is closed. Its descriptors are closed on exec(). After fork(), calls on
- * the parent's shares return ERR_FORKED in the child.
+ * may be under way when it is closed. Recordings (vmm_trace_start()) leave imported memory out.
  *
- * Captures: a share can be exported and imported during a capture; nothing of it becomes part of
- * the graph. Keep imported memory until every graph that uses it is destroyed. Pins: an export
- * keeps a block from moving whether or not vmm_pin() does; each ends by itself. Sleep: a pool with
- * exported blocks cannot sleep, a block of a pool that sleeps cannot be exported (ERR_ASLEEP), and
- * imported memory never sleeps. Lost device: vmm_share_export() and vmm_share_import() return
- * ERR_LOST; the others work. Recordings (vmm_trace_start()) leave imported memory out.
+ * A share is a set of file descriptors, which are closed on exec(). Fabric handles, which also reach
+ * other machines, are not used.
+ *
+ * What these calls do when
+ *   a capture is under way: all work, and nothing of them becomes part of the graph. Keep imported
+ *           memory until every graph that uses it is destroyed.
+ *   a pool is pushed or routed: the same as without. An export is of the block's own pool, and
+ *           imported memory is in no pool of the program.
+ *   the block is pinned: the same as without. An export keeps a block in place, too; each ends by
+ *           itself.
+ *   the pool is asleep: vmm_share_export() returns ERR_ASLEEP. A pool with exported blocks cannot
+ *           sleep. Imported memory never sleeps.
+ *   the process is a child of fork(): with a cache or share of the parent, all return ERR_FORKED. The
+ *           child's copies of the descriptors keep the memory until it ends or calls exec().
+ *           vmm_share_receive() works.
+ *   the device is lost: vmm_share_export() and vmm_share_import() return ERR_LOST; the others work.
  */
 
 /*

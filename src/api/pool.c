@@ -206,6 +206,20 @@ vmm_status vmm_pool_trim(vmm_pool *handle, size_t keep_bytes, size_t *released)
     return status;
 }
 
+/* A promise above the limit could not be kept. */
+static vmm_status limit_set_locked(struct pool *pool, uint64_t limit_bytes)
+{
+    uint64_t least_bytes = pool->account.least_bytes;
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    if (limit_bytes != 0 && limit_bytes < least_bytes)
+        return vmm__error(
+            VMM_ERR_INVALID_ARGUMENT,
+            "vmm_pool_limit_set: %llu bytes: pool %s has reserve_bytes of %llu, which is more",
+            (unsigned long long)limit_bytes, pool->name, (unsigned long long)least_bytes);
+    pool->account.limit_bytes = limit_bytes;
+    return VMM_OK;
+}
+
 vmm_status vmm_pool_limit_set(vmm_pool *handle, uint64_t limit_bytes)
 {
     struct pool *pool;
@@ -213,9 +227,9 @@ vmm_status vmm_pool_limit_set(vmm_pool *handle, uint64_t limit_bytes)
     if (status != VMM_OK)
         return status;
     vmm__fair_lock(&pool->cache->grow_lock);
-    pool->account.limit_bytes = limit_bytes;
+    status = limit_set_locked(pool, limit_bytes);
     vmm__fair_unlock(&pool->cache->grow_lock);
-    return VMM_OK;
+    return status;
 }
 
 /* ---- Routes, pushes, uses ------------------------------------------------------------------ */

@@ -42,13 +42,13 @@ static bool item_is_memory(const vmm_item *item)
 static int item_record(void *context, const vmm_item *item)
 {
     struct recorder *recorder = context;
-    if (item->is_imported)
-        return 0;
     struct trace_event event = { .kind = TRACE_MAP,
                                  .address = item->address,
                                  .bytes = item->bytes,
                                  .stream = (uint64_t)(uintptr_t)item->stream,
                                  .pool = (uint64_t)(uintptr_t)item->pool };
+    if (item->is_imported)
+        return 0;
     if (item_is_memory(item))
         vmm__recorder_push(recorder, event);
     event.kind = TRACE_FOUND;

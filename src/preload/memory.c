@@ -283,30 +283,43 @@ static CUresult order_after(const struct preload_real *real, struct preload_devi
     return result;
 }
 
-static vmm_status block_free_after(struct preload_block *block, CUstream stream)
+/* Whether the block is free: debug mode also reports misuse of a block that it frees. */
+static bool block_free_after(struct preload_block *block, CUstream stream)
 {
     vmm_cache *cache = block->device->cache;
     void *address = (void *)(uintptr_t)block->node.key;
-    vmm_status status = vmm_record_stream(cache, address, stream);
-    return status == VMM_OK ? vmm_free(cache, address) : status;
+    if (vmm_record_stream(cache, address, stream) != VMM_OK)
+        return false;
+    vmm_status status = vmm_free(cache, address);
+    return status != VMM_ERR_DRIVER && status != VMM_ERR_HOST_OOM;
 }
 
-/* A stream that the cache cannot know: another context's, or the thread's own default stream. */
+/* A stream that the cache cannot know: another context's, or the thread's own default stream. If no event can be recorded
+ * there, waits for the stream. */
 static CUresult block_free_after_unknown(const struct preload_real *real,
                                          struct preload_block *block, CUstream stream)
 {
-    CUresult result = order_after(real, block->device, stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return block_free_after(block, block->device->order_stream) == VMM_OK ? CUDA_SUCCESS
-                                                                          : CUDA_ERROR_UNKNOWN;
+    if (order_after(real, block->device, stream) == CUDA_SUCCESS)
+        return block_free_after(block, block->device->order_stream) ? CUDA_SUCCESS
+                                                                    : CUDA_ERROR_UNKNOWN;
+    CUresult result = real->cuStreamSynchronize(stream);
+    if (result == CUDA_SUCCESS)
+        (void)vmm_free(block->device->cache, (void *)(uintptr_t)block->node.key);
+    return result;
+}
+
+/* The default stream is that of the current context. */
+static bool is_known(const struct preload_block *block, CUstream stream)
+{
+    if (stream == NULL || stream == (CUstream)CU_STREAM_LEGACY)
+        return vmm__preload_device_if_made() == block->device;
+    return stream != PRELOAD_PER_THREAD;
 }
 
 static CUresult block_free_async(const struct preload_real *real, struct preload_block *block,
                                  CUstream stream)
 {
-    bool is_known = stream != PRELOAD_PER_THREAD && vmm__preload_device_if_made() == block->device;
-    if (is_known && block_free_after(block, stream) == VMM_OK)
+    if (is_known(block, stream) && block_free_after(block, stream))
         return CUDA_SUCCESS;
     return block_free_after_unknown(real, block, stream);
 }

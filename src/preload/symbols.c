@@ -37,7 +37,7 @@ static void *replacement_find(void *handle, const char *name)
 #define JUMPS
 #else
 #define TAIL_CALL
-#define JUMPS __attribute__((optimize("omit-frame-pointer", "optimize-sibling-calls")))
+#define JUMPS __attribute__((optimize("O2"), no_profile_instrument_function))
 #endif
 
 EXPORT JUMPS void *dlsym(void *handle, const char *name)

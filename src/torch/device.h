@@ -9,6 +9,7 @@
 #ifndef VMM_TORCH_DEVICE_H
 #define VMM_TORCH_DEVICE_H
 
+#include "base/error.h"
 #include "torch/history.h"
 #include "torch/stats.h"
 
@@ -17,7 +18,9 @@ enum { TORCH_DEVICES = 64 };
 struct torch_device {
     _Atomic(vmm_cache *) cache; /* NULL before the first use */
     int ordinal;
-    bool has_debug;           /* debug mode is on, or may be */
+    bool has_debug; /* debug mode is on, or may be */
+    struct error_line
+        sharing_failure; /* why the device cannot share its blocks; empty: it can, or need not */
     vmm_pressure_fn pressure; /* the program's */
     void *pressure_context;
     vmm_misuse_fn misuse; /* the program's */
@@ -30,7 +33,7 @@ struct torch_device {
 extern struct torch_device vmm__torch_devices[TORCH_DEVICES];
 
 /* Flags that the hooks test; usually 0. */
-enum { TORCH_RECORDS = 1, TORCH_FORKED = 2 };
+enum { TORCH_RECORDS = 1, TORCH_FORKED = 2, TORCH_SHARES = 4 /* see shared_blocks.h */ };
 extern _Atomic unsigned vmm__torch_mode;
 
 static inline unsigned vmm__torch_mode_now(void)

@@ -7,6 +7,7 @@
 #include "torch/hooks.h"
 #include "base/error.h"
 #include "torch/record.h"
+#include "torch/shared_blocks.h"
 
 /* ---- Running out of memory -------------------------------------------------------------------- */
 
@@ -113,6 +114,8 @@ vmm_status vmm__torch_block_free(struct torch_device *device, void *ptr, uint64_
     vmm_status status = bytes != 0 ? VMM_OK : requested_find(cache, ptr, &bytes);
     bool is_recorded = vmm__torch_records();
     uint64_t waits = atomic_load_explicit(&device->waits, memory_order_relaxed);
+    if (status == VMM_OK)
+        vmm__shared_block_free(ptr);
     if (status == VMM_OK)
         status = is_recorded ? vmm__record_free(device, ptr) : vmm_free(cache, ptr);
     if (status != VMM_OK && status != VMM_ERR_CORRUPTED) /* a corrupted block was freed */

@@ -6,6 +6,7 @@
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "torch/record.h"
+#include "torch/share_server.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ static double limit_share;       /* of the device; 0: the settings have the limi
 static bool has_caches;          /* a cache exists, or is being created: settings are fixed */
 static _Atomic int device_count; /* from vmm_torch_init(); 0: unknown */
 static _Atomic(change_watch_fn) change_watch;  /* NULL: none */
+static _Atomic bool wants_sharing;             /* see vmm__torch_sharing_want() */
 static _Thread_local uint64_t waiting_address; /* last freed block; 0: no stream uses it */
 
 vmm_status vmm__torch_forked_error(void)
@@ -152,6 +154,8 @@ void vmm__torch_change_watch(void (*watch)(int device, const vmm_change *change)
 static void change_handle(void *context, const vmm_change *change)
 {
     struct torch_device *device = context;
+    if (change->is_imported) /* memory of other processes has no part in what PyTorch reports */
+        return;
     vmm__torch_stats_change(&device->stats, change);
     if (vmm__torch_records())
         vmm__record_change(device, change);
@@ -178,6 +182,7 @@ static void fork_child_mark(void)
 {
     if (has_caches)
         atomic_store_explicit(&vmm__torch_mode, TORCH_FORKED, memory_order_relaxed);
+    vmm__share_server_forked();
 }
 
 static const char *environment_find(const char *name)
@@ -194,6 +199,32 @@ vmm_status vmm__torch_limit(vmm_cache *cache, double share)
     if (status != VMM_OK)
         return status;
     return vmm_limit_set(cache, vmm__max(1, (uint64_t)(share * (double)total_bytes)));
+}
+
+void vmm__torch_sharing_want(void)
+{
+    atomic_store_explicit(&wants_sharing, true, memory_order_relaxed);
+}
+
+/* Creates a cache whose blocks can be shared, if the settings leave that open and the device can do it. */
+static vmm_status shareable_create(struct torch_device *device, union settings *wanted,
+                                   vmm_cache **out)
+{
+    struct error_line line;
+    bool is_open = atomic_load_explicit(&wants_sharing, memory_order_relaxed) &&
+                   wanted->config.shareable == VMM_DEFAULT &&
+                   environment_find("VMM_SHAREABLE") == NULL;
+    if (!is_open)
+        return vmm_create(&wanted->config, out);
+    vmm__error_save(&line);
+    wanted->config.shareable = VMM_ON;
+    vmm_status status = vmm_create(&wanted->config, out);
+    if (status != VMM_ERR_UNSUPPORTED)
+        return status;
+    vmm__error_save(&device->sharing_failure);
+    vmm__error_restore(&line);
+    wanted->config.shareable = VMM_OFF;
+    return vmm_create(&wanted->config, out);
 }
 
 static vmm_status cache_create_locked(struct torch_device *device, int ordinal, vmm_cache **out)
@@ -213,7 +244,7 @@ static vmm_status cache_create_locked(struct torch_device *device, int ordinal, 
         wanted.config.misuse = vmm__record_misuse;
         wanted.config.misuse_context = device;
     }
-    return vmm_create(&wanted.config, out);
+    return shareable_create(device, &wanted, out);
 }
 
 static vmm_status device_create_locked(struct torch_device *device, int ordinal)

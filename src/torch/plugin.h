@@ -21,6 +21,10 @@ vmm_status vmm__torch_limit(vmm_cache *cache, double share);
 /* The devices that may access each other's memory, as the settings say. */
 uint64_t vmm__torch_peers(void);
 
+/* From now on blocks of new caches can be shared with other processes, as far as settings and devices allow. New memory
+ * then costs the driver more. */
+void vmm__torch_sharing_want(void);
+
 /* Whether a cache exists or is being created, so that settings no longer change. */
 bool vmm__torch_is_open(void);
 

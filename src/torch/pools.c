@@ -1,6 +1,7 @@
 /* PyTorch's pools: see pools.h. */
 #include "torch/pools.h"
 #include "base/error.h"
+#include "torch/record.h"
 #include "torch/regions.h"
 
 /* ---- Finding pools -------------------------------------------------------------------------- */
@@ -166,4 +167,23 @@ vmm_status vmm__torch_pool_walk(int ordinal, vmm_pool_id id, vmm_visitor visit, 
     vmm_pool *pool = NULL;
     vmm_status status = pool_get(ordinal, id, &pool);
     return status == VMM_OK ? vmm_pool_walk(pool, visit, context) : status;
+}
+
+/* A recording gets the block afterwards, as it does one whose allocation was under way when it started. */
+vmm_status vmm__torch_pool_place(int ordinal, vmm_pool_id id, uint64_t address, size_t bytes,
+                                 vmm_stream stream)
+{
+    vmm_pool *pool = NULL;
+    void *block = (void *)(uintptr_t)address;
+    vmm_status status = pool_get(ordinal, id, &pool);
+    if (status == VMM_OK)
+        status = vmm_pool_place(pool, block, bytes, stream);
+    if (status != VMM_OK)
+        return status;
+    struct torch_device *device = vmm__torch_find(ordinal);
+    uint64_t block_bytes = vmm_block_bytes(vmm__torch_cache_of(device), bytes);
+    vmm__torch_stats_alloc(&device->stats, bytes, block_bytes);
+    if (vmm__torch_records())
+        vmm__record_late_alloc(device, block);
+    return VMM_OK;
 }

@@ -21,5 +21,7 @@ vmm_status vmm__torch_pool_route(int ordinal, vmm_pool_id id, vmm_pool_filter fi
 vmm_status vmm__torch_pool_unroute(int ordinal, vmm_pool_id id);
 vmm_status vmm__torch_pool_trim(int ordinal, vmm_pool_id id);
 vmm_status vmm__torch_pool_walk(int ordinal, vmm_pool_id id, vmm_visitor visit, void *context);
+vmm_status vmm__torch_pool_place(int ordinal, vmm_pool_id id, uint64_t address, size_t bytes,
+                                 vmm_stream stream);
 
 #endif

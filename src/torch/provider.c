@@ -7,6 +7,7 @@
 #include "torch/hooks.h"
 #include "torch/pools.h"
 #include "torch/record.h"
+#include "torch/share.h"
 #include "vmmcache/torch_provider.h"
 
 static bool is_forked(void)
@@ -50,6 +51,16 @@ static vmm_status block_allocate(size_t bytes, int device, vmm_stream stream, vo
     const struct block_note note = { .requested_bytes = bytes, .device = device };
     if (status == VMM_OK && *out != NULL)
         vmm__blocks_put(*out, &note);
+    return status;
+}
+
+static vmm_status pool_place(int device, vmm_pool_id id, uint64_t address, size_t bytes,
+                             vmm_stream stream)
+{
+    vmm_status status = vmm__torch_pool_place(device, id, address, bytes, stream);
+    const struct block_note note = { .requested_bytes = bytes, .device = device };
+    if (status == VMM_OK)
+        vmm__blocks_put((void *)(uintptr_t)address, &note);
     return status;
 }
 
@@ -176,6 +187,10 @@ static const vmm_torch_functions functions = {
     .pool_unroute = vmm__torch_pool_unroute,
     .pool_trim = vmm__torch_pool_trim,
     .pool_walk = vmm__torch_pool_walk,
+    .pool_place = pool_place,
+    .share = vmm__torch_share,
+    .share_open = vmm__torch_share_open,
+    .share_close = vmm__torch_share_close,
     .oom_watch = vmm__torch_oom_watch,
     .reclaim_watch = reclaim_watch,
     .change_watch = vmm__torch_change_watch,
@@ -187,5 +202,6 @@ static const vmm_torch_functions functions = {
 
 const vmm_torch_functions *vmm_torch_provider(void)
 {
+    vmm__torch_sharing_want(); /* who asks is PyTorch's allocator, which can share */
     return &functions;
 }

@@ -164,6 +164,8 @@ static void segment_add(struct builder *builder, const vmm_item *item)
 static int item_visit(void *context, const vmm_item *item)
 {
     struct builder *builder = context;
+    if (item->is_imported) /* as in vmm_torch_stats */
+        return 0;
     if (item->kind == VMM_ITEM_BLOCK)
         block_add(builder, item);
     else if (item->state != VMM_ITEM_WAITING) /* memory in limbo is unmapped */

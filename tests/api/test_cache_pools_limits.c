@@ -31,6 +31,19 @@ CACHE_TEST(the_limit_of_a_pool_refuses_and_names_it)
     cache_verify_empty(test);
 }
 
+/* vmm_pool_create() refuses it, too. */
+CACHE_TEST(a_limit_below_the_promise_is_refused)
+{
+    vmm_pool *pool = pool_make(test, .name = "promised", .reserve_bytes = 16 * MIB);
+    assert_refused(vmm_pool_limit_set(pool, 16 * MIB - 1), "pool promised has reserve_bytes");
+    assert_int_equal(pool_stats(pool).limit_bytes, 0);
+    assert_ok(vmm_pool_limit_set(pool, 16 * MIB));
+    assert_refused(vmm_pool_limit_set(pool, 1), "16777216");
+    assert_int_equal(pool_stats(pool).limit_bytes, 16 * MIB);
+    assert_ok(vmm_pool_limit_set(pool, 0));
+    assert_ok(vmm_pool_destroy(pool, 0));
+}
+
 CACHE_TEST(a_limit_below_what_is_reserved_refuses_more)
 {
     vmm_pool *pool = pool_make(test, .name = "shrunk");

@@ -761,6 +761,34 @@ CACHE_TEST(shares_work_during_a_capture)
     cache_verify_empty(test);
 }
 
+static int stream_takes(void *context, vmm_stream stream)
+{
+    (void)context;
+    (void)stream;
+    return 1;
+}
+
+CACHE_TEST(pushes_and_routes_do_not_apply_to_shares)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool = shareable_make(test->cache);
+    vmm_pool *active;
+    void *block = block_from(test, pool, 4 * MIB, 0);
+    assert_ok(vmm_pool_create(test->cache, &options, &active));
+    for (int is_route = 0; is_route <= 1; is_route++) {
+        assert_ok(is_route ? vmm_pool_route(active, stream_takes, NULL) : vmm_pool_push(active));
+        vmm_share *share = export_of(test->cache, block);
+        void *imported = import_of(test->cache, share, test->streams[0]);
+        assert_ptr_equal(item_of(test->cache, block).pool, pool);
+        assert_null(item_of(test->cache, imported).pool);
+        block_free(test, imported);
+        assert_ok(vmm_share_close(share, 0));
+        assert_ok(is_route ? vmm_pool_unroute(active) : vmm_pool_pop(active));
+    }
+    block_free(test, block);
+    cache_verify_empty(test);
+}
+
 CACHE_TEST(debug_mode_and_no_caching_share)
 {
     const vmm_config configs[] = { CONFIG(.debug = VMM_DEBUG_ON), CONFIG(.debug = VMM_DEBUG_RECORD),

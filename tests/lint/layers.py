@@ -81,4 +81,5 @@ def main(root):
     sources.finish("layers", len(paths), faults)
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -7,6 +7,7 @@ import unittest
 
 import circles
 import english
+import layers
 import old_words
 
 
@@ -45,6 +46,22 @@ class OldWords(Planted):
         tree = {"src/a.c": "int a;\n", "tests/a.c": "int seat;\n"}
         self.assertEqual(self.faults(old_words, tree, ["src"]), [])
         self.assertEqual(len(self.faults(old_words, tree, [])), 1)
+
+
+class Layers(Planted):
+    def find(self, include, path):
+        line = "#include <%s>\n" if include.startswith("cuda") else '#include "%s"\n'
+        return self.faults(layers, {path: line % include})
+
+    def test_preload_sees_public_headers_base_and_trace(self):
+        for seen in ("vmmcache/vmmcache.h", "base/map.h", "trace/recorder.h", "preload/preload.h", "cuda.h"):
+            self.assertEqual(self.find(seen, "src/preload/a.c"), [], seen)
+        for hidden in ("cache/cache.h", "driver/driver.h", "torch/hooks.h"):
+            self.assertEqual(len(self.find(hidden, "src/preload/a.c")), 1, hidden)
+
+    def test_only_the_driver_and_preload_see_cuda(self):
+        self.assertEqual(len(self.find("cuda.h", "src/vm/a.c")), 1)
+        self.assertEqual(self.find("cuda.h", "src/driver/cuda/a.c"), [])
 
 
 class English(Planted):

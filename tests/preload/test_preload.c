@@ -196,6 +196,24 @@ static void thread_streams_are_left_to_libcuda(void **state)
     assert_int_equal(fake->plain_blocks, 0);
 }
 
+/* Of another context: the cache waits for an event on it, or, if there can be none, the call waits. */
+static void foreign_streams_free(void **state)
+{
+    (void)state;
+    CUstream foreign = (CUstream)(uintptr_t)(FAKE_FOREIGN_STREAM + 16);
+    CUdeviceptr block = block_alloc(MIB);
+    assert_int_equal(cuda.cuMemFreeAsync(block, foreign), CUDA_SUCCESS);
+    block = block_alloc(MIB);
+    fault_set("cuEventRecord", 400);
+    assert_int_equal(cuda.cuMemFreeAsync(block, foreign), CUDA_SUCCESS);
+    fault_set("", 0);
+    assert_int_equal(cuda.cuMemFree_v2(block), CUDA_ERROR_INVALID_VALUE);
+    block = block_alloc(MIB);
+    fault_set("cuEventRecord", 400);
+    assert_int_equal(cuda.cuMemFreeAsync(block, NULL), CUDA_SUCCESS);
+    fault_set("", 0);
+}
+
 static void named_streams_are_served_in_both_forms(void **state)
 {
     (void)state;
@@ -400,6 +418,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(streams_allocate_in_order),
         cmocka_unit_test(work_in_flight_keeps_its_memory),
         cmocka_unit_test(thread_streams_are_left_to_libcuda),
+        cmocka_unit_test(foreign_streams_free),
         cmocka_unit_test(named_streams_are_served_in_both_forms),
         cmocka_unit_test(captures_are_left_to_libcuda),
         cmocka_unit_test(pools_without_handles_are_served),

@@ -174,7 +174,9 @@ void operation_pool_limit(struct stress *stress, const struct operation *operati
     stress_enter(stress);
     vmm_status status = vmm_pool_limit_set(tenant->handle, limit);
     stress_leave(stress);
-    if (!stress_expect(stress, "vmm_pool_limit_set", status, STATUS_BIT(OK), 0))
+    bool is_refused = limit != 0 && limit < tenant->least_bytes;
+    unsigned legal = is_refused ? STATUS_BIT(ERR_INVALID_ARGUMENT) : STATUS_BIT(OK);
+    if (!stress_expect(stress, "vmm_pool_limit_set", status, legal, 0))
         return;
     stress->model.was_divided = true;
     tenant->limit_bytes = limit;

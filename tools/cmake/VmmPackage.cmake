@@ -1,6 +1,7 @@
 # Installation: headers, both libraries, the CMake package and the pkg-config file. Relocatable: no
 # installed file names the prefix. Components: runtime (the shared libraries), development (headers, static
-# library, packages), tools (fragtest and its traces, vmmtop; the preload library). `uninstall` removes what the last installation wrote.
+# library, packages), tools (fragtest and its traces; vmmtop; the preload library; vmmcache-report; man pages), python (the
+# contents of a wheel; only if it is named). `uninstall` removes what the last installation wrote.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/vmmcache DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
@@ -15,6 +16,35 @@ install(TARGETS ${vmm_installed} EXPORT vmmcacheTargets
 
 if(TARGET vmmcache_preload)
   install(TARGETS vmmcache_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tools)
+endif()
+
+# The report needs no more than Python's standard library.
+set(vmm_python_dir ${PROJECT_SOURCE_DIR}/tools/python)
+if(VMM_BUILD_TOOLS)
+  install(PROGRAMS ${vmm_python_dir}/vmmcache-report DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+  install(DIRECTORY ${vmm_python_dir}/vmmcache DESTINATION ${CMAKE_INSTALL_DATADIR}/vmmcache/python COMPONENT tools
+          FILES_MATCHING PATTERN *.py PATTERN *.html PATTERN __pycache__ EXCLUDE)
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/fragtest.1 ${PROJECT_SOURCE_DIR}/docs/man/vmmcache-report.1
+                ${PROJECT_SOURCE_DIR}/docs/man/vmmtop.1
+          DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
+endif()
+if(TARGET vmmcache_preload)
+  install(FILES ${PROJECT_SOURCE_DIR}/docs/man/libvmmcache_preload.7 DESTINATION ${CMAKE_INSTALL_MANDIR}/man7
+          COMPONENT tools)
+endif()
+
+# What tools/python/wheel.py puts into a wheel.
+if(TARGET vmmcache_torch)
+  set(wheel DESTINATION vmmcache COMPONENT python EXCLUDE_FROM_ALL)
+  install(FILES $<TARGET_FILE:vmmcache_torch> RENAME libvmmcache_torch.so ${wheel})
+  install(DIRECTORY ${vmm_python_dir}/vmmcache/ ${wheel}
+          FILES_MATCHING PATTERN *.py PATTERN *.html PATTERN __pycache__ EXCLUDE)
+  set(wheel COMPONENT python EXCLUDE_FROM_ALL)
+  install(FILES ${vmm_python_dir}/vmmcache.pth ${vmm_python_dir}/vmmcache_auto.py DESTINATION . ${wheel})
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/torch/shim/ DESTINATION vmmcache/shim/torch/shim ${wheel}
+          FILES_MATCHING PATTERN *.cpp PATTERN *.h)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/vmmcache/ DESTINATION vmmcache/shim/vmmcache ${wheel}
+          FILES_MATCHING PATTERN *.h)
 endif()
 
 set(vmm_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/vmmcache)
@@ -37,6 +67,7 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/vmmcache.pc.in ${PROJECT_BINARY_DIR}/vm
 install(FILES ${PROJECT_BINARY_DIR}/vmmcache.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 
 if(vmm_is_top_level)
+  include(VmmCpack)
   add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -P
                                       ${CMAKE_CURRENT_LIST_DIR}/VmmUninstall.cmake)
 endif()

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <exception>
 #include <new>
-#include <string>
 
 namespace vmm_shim
 {
@@ -43,18 +42,6 @@ static void install(const vmm_torch_functions *functions)
 }
 
 } // namespace vmm_shim
-
-/* Names of the table's members that are NULL in this version of the library, with spaces between them. */
-extern "C" __attribute__((visibility("default"))) const char *vmm_shim_missing()
-{
-    static std::string names;
-    names.clear();
-    if (vmm_shim::library->pool_place == nullptr)
-        names += "pool_place ";
-    if (vmm_shim::library->share == nullptr)
-        names += "share ";
-    return names.c_str();
-}
 
 /* Returns NULL, or what is wrong; PyTorch then has the allocator that it had. */
 extern "C" __attribute__((visibility("default"))) const char *

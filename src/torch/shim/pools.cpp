@@ -260,13 +260,6 @@ allocator::setCheckpointPoolState(DeviceIndex device,
     TORCH_CHECK(wanted != nullptr, "vmmcache: setCheckpointPoolState: the state is of another "
                                    "allocator");
     pool_blocks present = blocks_read("setCheckpointPoolState", device, wanted->id, false);
-    bool is_part = std::all_of(wanted->blocks.begin(), wanted->blocks.end(),
-                               [&present](const auto &block) { return has_block(present, block); });
-    TORCH_CHECK_NOT_IMPLEMENTED(is_part || library->pool_place != nullptr,
-                                "vmmcache: this version cannot restore a pool of CUDA graphs to a "
-                                "state with blocks that were freed since; "
-                                "vmmcache.install(plain_graphs=True) compiles to plain CUDA "
-                                "graphs, which do not need it");
     blocks_free(present, wanted->blocks);
     blocks_place(device, wanted->id, wanted->blocks, present);
     caching::CheckpointDelta delta;

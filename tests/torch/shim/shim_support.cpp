@@ -32,6 +32,11 @@ std::string &logged()
     return line;
 }
 
+bool is_host_driver()
+{
+    return driver == VMM_DRIVER_HOST;
+}
+
 bool has(const std::string &text, const char *part)
 {
     if (text.find(part) == std::string::npos)

@@ -30,6 +30,9 @@ std::string &logged();
 /* What the program's pressure function does. */
 extern std::function<int(size_t)> on_pressure;
 
+/* Whether the program may touch the memory. */
+bool is_host_driver();
+
 bool has(const std::string &text, const char *part);
 
 /* The text of the exception of type Error that a call throws; fails the test if it throws nothing. */

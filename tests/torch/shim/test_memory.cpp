@@ -185,13 +185,49 @@ TEST(peers_are_those_of_the_settings)
     assert_int_equal(fake().device, 0);
 }
 
-TEST(memory_cannot_be_shared_yet)
+/* In this process: tests/torch/test_torch_share.c has two. */
+TEST(memory_is_shared)
 {
-    void *block = shim().raw_alloc(MIB);
-    assert_true(has(thrown<c10::NotImplementedError>([&] { (void)shim().shareIpcHandle(block); }),
-                    "cannot share"));
-    assert_true(has(thrown<c10::NotImplementedError>([] { (void)shim().getIpcDevPtr("handle"); }),
-                    "cannot open"));
+    char *block = static_cast<char *>(shim().raw_alloc(MIB));
+    caching::ShareableHandle whole = shim().shareIpcHandle(block);
+    caching::ShareableHandle part = shim().shareIpcHandle(block + 1024);
+    assert_int_equal(whole.offset, 0);
+    assert_int_equal(part.offset, 1024);
+    assert_true(whole.handle == part.handle);
+    std::shared_ptr<void> opened = shim().getIpcDevPtr(whole.handle);
+    assert_ptr_not_equal(opened.get(), block);
+    assert_ptr_equal(shim().getIpcDevPtr(part.handle).get(), opened.get());
+    if (is_host_driver()) {
+        block[MIB - 1] = 7;
+        assert_int_equal(static_cast<char *>(opened.get())[MIB - 1], 7);
+    }
+    void *address = opened.get();
+    c10::DataPtr other(
+        address, address, [](void *) {}, c10::Device(c10::DeviceType::CUDA, 0));
+    shim().recordStream(other,
+                        c10::cuda::getCurrentCUDAStream(0)); /* of another allocator: nothing */
+    opened.reset();
+    shim().raw_delete(block);
+    assert_true(has(thrown<c10::Error>([&] { (void)shim().getIpcDevPtr(whole.handle); }),
+                    "has freed this memory"));
+    assert_true(has(thrown<c10::Error>([] { (void)shim().getIpcDevPtr("handle"); }),
+                    "not one of vmmcache"));
+    assert_int_equal(live_blocks(), 0);
+}
+
+TEST(threads_open_one_handle_at_once)
+{
+    void *block = shim().raw_alloc(3 * MIB);
+    std::string handle = shim().shareIpcHandle(block).handle;
+    std::vector<std::shared_ptr<void>> opened(8);
+    std::vector<std::thread> threads;
+    for (std::shared_ptr<void> &each : opened)
+        threads.emplace_back([&each, &handle] { each = shim().getIpcDevPtr(handle); });
+    for (std::thread &thread : threads)
+        thread.join();
+    for (const std::shared_ptr<void> &each : opened)
+        assert_ptr_equal(each.get(), opened[0].get());
+    opened.clear();
     shim().raw_delete(block);
 }
 

@@ -230,7 +230,7 @@ TEST(a_later_state_returns_to_an_earlier_one)
     shim().releasePool(0, graph);
 }
 
-TEST(a_state_with_blocks_that_are_gone_needs_placing)
+TEST(blocks_that_are_gone_are_placed_where_they_were)
 {
     shim().beginAllocateToPool(0, graph, nullptr);
     void *first = shim().raw_alloc(MIB);
@@ -238,20 +238,52 @@ TEST(a_state_with_blocks_that_are_gone_needs_placing)
     shim().endAllocateToPool(0, graph);
     auto state = shim().getCheckpointState(0, graph);
     shim().raw_delete(second);
-    if (provider().pool_place != nullptr) {
-        caching::CheckpointDelta delta = shim().setCheckpointPoolState(0, state);
-        assert_int_equal(delta.ptrs_freed.size(), 1);
-        assert_int_equal(delta.dataptrs_allocd.size(), 2);
-        assert_true(shim().checkPoolLiveAllocations(0, graph, { first, second }));
-        delta_release(delta);
-        shim().raw_delete(second);
-    } else {
-        assert_true(has(thrown<c10::NotImplementedError>(
-                            [&] { (void)shim().setCheckpointPoolState(0, state); }),
-                        "plain_graphs"));
-        assert_true(shim().checkPoolLiveAllocations(0, graph, { first })); /* nothing changed */
-    }
+    caching::CheckpointDelta delta = shim().setCheckpointPoolState(0, state);
+    assert_int_equal(delta.ptrs_freed.size(), 1);
+    assert_int_equal(delta.dataptrs_allocd.size(), 2);
+    assert_true(shim().checkPoolLiveAllocations(0, graph, { first, second }));
+    delta_release(delta);
+    shim().raw_delete(second);
     shim().raw_delete(first);
+    shim().releasePool(0, graph);
+}
+
+static std::vector<void *> branch_alloc(std::initializer_list<size_t> sizes)
+{
+    std::vector<void *> blocks;
+    shim().beginAllocateToPool(0, graph, nullptr);
+    for (size_t bytes : sizes)
+        blocks.push_back(shim().raw_alloc(bytes));
+    shim().endAllocateToPool(0, graph);
+    return blocks;
+}
+
+static bool branch_is(const std::shared_ptr<caching::AllocatorState> &state,
+                      const std::vector<void *> &blocks)
+{
+    caching::CheckpointDelta delta = shim().setCheckpointPoolState(0, state);
+    delta_release(delta);
+    return shim().checkPoolLiveAllocations(0, graph, { blocks.begin(), blocks.end() });
+}
+
+/* As a tree of graphs does whose branches use the same memory. Their blocks are not in the same places. */
+TEST(branches_of_a_tree_restore_the_memory_that_they_share)
+{
+    shim().createOrIncrefPool(0, graph);
+    auto root = shim().getCheckpointState(0, graph);
+    std::vector<void *> one = branch_alloc({ 600, 3 * MIB, 600, 9000, 2 * MIB, 4000 });
+    auto one_state = shim().getCheckpointState(0, graph);
+    assert_true(branch_is(root, {}));
+    std::vector<void *> two = branch_alloc({ 5 * MIB, 12000, 4000, 600, 600, MIB });
+    auto two_state = shim().getCheckpointState(0, graph);
+    for (int round = 0; round < 4; round++) {
+        assert_true(branch_is(one_state, one));
+        assert_true(branch_is(two_state, two));
+        assert_true(branch_is(root, {}));
+    }
+    assert_int_equal(shim().getDeviceStats(0).requested_bytes[0].current, 0);
+    shim().releasePool(0, graph);
+    shim().releasePool(0, graph);
     shim().releasePool(0, graph);
 }
 

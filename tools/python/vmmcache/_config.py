@@ -14,7 +14,7 @@ _taken: dict = {}  # variables that the settings took out of the environment
 # Arguments that have a variable. The library reads the variable where a field is zero, but zero may also be what
 # the argument says.
 _VARIABLES = {"limit": "VMM_LIMIT", "footprint": "VMM_FOOTPRINT", "reuse": "VMM_REUSE",
-              "compaction": "VMM_COMPACTION", "decay_ms": "VMM_DECAY_MS", "no_caching": "VMM_NO_CACHING"}
+              "compaction": "VMM_COMPACTION", "decay_ms": "VMM_DECAY_MS", "no_caching": "VMM_NO_CACHING", "ipc": "VMM_SHAREABLE"}
 
 
 def configure(**given) -> None:
@@ -51,7 +51,7 @@ def _variables_set(values: dict) -> None:
 
 def translated(limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
                decay_keep=None, decay_thread=False, no_caching=None, peers="auto",
-               pressure=None) -> tuple:
+               pressure=None, ipc=None) -> tuple:
     """The vmm_config, and the limit as a share of the device, or 0."""
     config = _layout.Config(struct_size=ctypes.sizeof(_layout.Config))
     bytes_, share = _sizes.parse(limit)
@@ -64,6 +64,7 @@ def translated(limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     config.decay_thread = _switch("decay_thread", decay_thread)
     config.no_caching = _switch("no_caching", no_caching)
     config.peer_devices = _peers(peers)
+    config.shareable = _switch("ipc", ipc)
     if pressure is not None:
         config.pressure = _pressure(pressure)
     return config, share or 0.0

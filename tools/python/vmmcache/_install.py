@@ -38,7 +38,7 @@ _missing_hooks: list = []
 
 
 def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
-            decay_keep=None, decay_thread=False, no_caching=None, peers="auto", pressure=None,
+            decay_keep=None, decay_thread=False, no_caching=None, peers="auto", pressure=None, ipc=None,
             patch=True, plain_graphs=False, native=False) -> None:
     """Makes libvmmcache PyTorch's allocator for the rest of the process. Call it before the first use of CUDA.
 
@@ -53,6 +53,8 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     peers: devices that may use each other's memory: 'auto' (all that can), a list of ordinals, or None.
     pressure: a function that takes a number of bytes, frees some if it can, and returns whether it did. The
     library calls it before a request fails.
+    ipc: whether CUDA tensors can be sent to other processes, which works with the class only (native). None: with the
+    class, on devices that can share memory. False saves a part of the driver's time for new memory.
 
     patch: torch.cuda.memory_allocated(), torch.accelerator.memory_stats() and the like answer from the library.
     plain_graphs: torch.compile(mode='reduce-overhead') captures each function as a plain CUDA graph. The graph
@@ -216,7 +218,7 @@ def _has_record_stream() -> bool:
 
 def _unsupported() -> list:
     if _native.is_installed():
-        return [feature for feature in _native.unsupported() if not (_has_plain_graphs and "plain_graphs" in feature)]
+        return list(_native.UNSUPPORTED)
     return _notices.unsupported(_has_plain_graphs, _has_graphs(), _has_record_stream())
 
 

@@ -7,12 +7,8 @@ import ctypes
 from . import _build, _library
 from ._build import NativeError
 
-# Members of the table that may be NULL, and the feature of PyTorch that needs each.
-_FEATURES = {
-    "pool_place": "torch.compile(mode='reduce-overhead') without install(plain_graphs=True)",
-    "share": "sharing CUDA tensors with other processes",
-}
-_NEVER = ("torch.cuda.MemPool with an allocator of its own or no_split",)
+# Features of PyTorch that do not work with the class.
+UNSUPPORTED = ("torch.cuda.MemPool with an allocator of its own or no_split",)
 
 _shim = None  # once installed
 
@@ -23,7 +19,7 @@ def install(torch) -> None:
     path = _build.built(torch)
     try:
         shim = ctypes.CDLL(path)
-        shim.vmm_shim_install.restype = shim.vmm_shim_missing.restype = ctypes.c_char_p
+        shim.vmm_shim_install.restype = ctypes.c_char_p
         shim.vmm_shim_install.argtypes = [ctypes.c_void_p]
     except (OSError, AttributeError) as error:
         raise NativeError(f"its build cannot be loaded: {error}") from error
@@ -38,9 +34,3 @@ def install(torch) -> None:
 def is_installed() -> bool:
     """Whether PyTorch's allocator is the class, not the plug-in."""
     return _shim is not None
-
-
-def unsupported() -> list:
-    """Features of PyTorch that do not work with the class."""
-    missing = _shim.vmm_shim_missing().decode().split()
-    return [*_NEVER, *(feature for name, feature in _FEATURES.items() if name in missing)]

@@ -1,0 +1,113 @@
+"""Man pages say what the programs do; recipes and pyproject.toml name options and versions that there are.
+
+usage: test_recipes.py ROOT CMAKE BUILD CONFIG VERSION WHEEL_PY LIBRARY FRAGTEST VMMTOP
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+ROOT, CMAKE, BUILD, CONFIG, VERSION, WHEEL_PY, LIBRARY, FRAGTEST, VMMTOP = sys.argv[1:10]
+MAN = os.path.join(ROOT, "docs", "man")
+
+
+def text(*path):
+    with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def output(*command, **settings):
+    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE,
+                          env={**os.environ, **settings}).stdout
+
+
+class ManPages(unittest.TestCase):
+    def expect_options(self, page, help_text):
+        shown = text("docs", "man", page).replace("\\-", "-")
+        options = set(re.findall(r"(?<![\w-])--[a-z]+", help_text))
+        self.assertTrue(options)
+        self.assertEqual(options, set(re.findall(r"(?<![\w-])--[a-z]+", shown)), page)
+
+    def test_fragtest_has_these_options(self):
+        self.expect_options("fragtest.1", output(FRAGTEST, "--help"))
+
+    def test_vmmtop_has_these_options(self):
+        self.expect_options("vmmtop.1", output(VMMTOP, "--help"))
+
+    def test_the_report_has_these_options(self):
+        self.expect_options("vmmcache-report.1", output(
+            sys.executable, "-B", os.path.join(ROOT, "tools", "python", "vmmcache-report"), "--help",
+            PYTHONPATH=os.path.join(ROOT, "tools", "python")))
+
+    def test_pages_are_laid_out_without_a_warning(self):
+        if shutil.which("groff") is None:
+            self.skipTest("groff is missing (Debian, Ubuntu: apt-get install groff)")
+        for page in sorted(os.listdir(MAN)):
+            done = subprocess.run(["groff", "-ww", "-man", "-Tutf8", os.path.join(MAN, page)], text=True, check=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.assertEqual(done.stderr, "", page)
+            self.assertIn("libvmmcache", done.stdout)
+
+
+class Recipes(unittest.TestCase):
+    def options(self):
+        return set(re.findall(r"(?:option\(|set\()(VMM_\w+)", text("CMakeLists.txt")))
+
+    def test_they_name_options_that_there_are(self):
+        for recipe in (("tools", "packages", "conan", "conanfile.py"), ("tools", "python", "pyproject.toml"),
+                       ("tools", "packages", "vcpkg", "vmmcache", "portfile.cmake")):
+            named = set(re.findall(r"VMM_(?:BUILD|WITH)_\w+", text(*recipe)))
+            self.assertTrue(named, recipe)
+            self.assertEqual(named - self.options(), set(), recipe)
+
+    def test_versions_are_that_of_the_header(self):
+        self.assertIn('"version": "%s"' % VERSION, text("tools", "packages", "vcpkg", "vmmcache", "vcpkg.json"))
+        pattern = re.search(r"regex = '''(.*)'''", text("tools", "python", "pyproject.toml")).group(1)
+        found = re.search(pattern, text("include", "vmmcache", "vmmcache.h"))
+        self.assertEqual(".".join(found.groups()), VERSION)
+
+    def test_conan_compiles_and_exports_what_a_build_needs(self):
+        recipe = text("tools", "packages", "conan", "conanfile.py")
+        compile(recipe, "conanfile.py", "exec")
+        for needed in ("CMakeLists.txt", "include/*", "src/*", "tools/cmake/*"):
+            self.assertIn('"%s"' % needed, recipe)
+
+    def test_what_conan_exports_builds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for needed in ("CMakeLists.txt", "include", "src", os.path.join("tools", "cmake")):
+                source, target = os.path.join(ROOT, needed), os.path.join(folder, "source", needed)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                (shutil.copytree if os.path.isdir(source) else shutil.copy)(source, target)
+            shutil.copy(os.path.join(ROOT, "LICENSE"), os.path.join(folder, "source"))
+            names = re.findall(r"VMM_BUILD_\w+", text("tools", "packages", "conan", "conanfile.py"))
+            output(CMAKE, "-S", os.path.join(folder, "source"), "-B", os.path.join(folder, "build"),
+                   *("-D%s=OFF" % name for name in names))
+
+
+class Wheel(unittest.TestCase):
+    def test_the_component_has_the_files_of_the_wheel(self):
+        with tempfile.TemporaryDirectory() as folder:
+            output(CMAKE, "--install", BUILD, "--config", CONFIG, "--prefix", folder, "--component", "python")
+            installed = {os.path.relpath(os.path.join(where, name), folder)
+                         for where, _, names in os.walk(folder) for name in names}
+            path = output(sys.executable, "-B", WHEEL_PY, LIBRARY, VERSION, folder).split()[-1]
+            with zipfile.ZipFile(path) as archive:
+                packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+        self.assertEqual(installed, packed)
+
+    def test_a_wheel_by_the_backend(self):
+        try:
+            __import__("scikit_build_core")
+        except ImportError:
+            self.skipTest("scikit-build-core is missing (pip install scikit-build-core)")
+        with tempfile.TemporaryDirectory() as folder:
+            output(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", folder,
+                   os.path.join(ROOT, "tools", "python"))
+            self.assertEqual([name.split("-")[:2] for name in os.listdir(folder)], [["vmmcache", VERSION]])
+
+
+unittest.main(argv=sys.argv[:1], verbosity=2)
