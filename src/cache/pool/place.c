@@ -116,7 +116,7 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
         return refuse_taken(place);
     uint64_t block_bytes = block_bytes_choose(cache, place);
     if (would_split(place, block_bytes))
-        return refuse(place, "a free block of another size has this memory of its own");
+        return refuse(place, "no block of this size begins there");
     status = vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
     if (status == VMM__NO_FIT) {
         lane_clean(lane);
