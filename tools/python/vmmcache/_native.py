@@ -7,7 +7,7 @@ import ctypes
 from . import _build, _library
 from ._build import NativeError
 
-# Features of PyTorch that do not work with the class.
+# Features of PyTorch that the class refuses.
 UNSUPPORTED = ("torch.cuda.MemPool with an allocator of its own or no_split",)
 
 _shim = None  # once installed
