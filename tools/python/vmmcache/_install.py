@@ -56,7 +56,7 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
 
     native: True: an allocator class that is compiled against this PyTorch at its first use (2.9 or later); False: a
     plug-in (torch.cuda.memory.CUDAPluggableAllocator), with which less of PyTorch works; None (default): the class, or
-    the plug-in and a warning that says what the class lacks.
+    the plug-in and a warning that says what is missing.
     ipc: whether CUDA tensors can be sent to other processes, which works with the class only. None: with the class,
     on devices that can share memory. False saves a part of the driver's time for new memory.
     patch: with the plug-in, torch.cuda.memory_allocated(), torch.accelerator.memory_stats() and the like answer from
