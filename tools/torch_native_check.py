@@ -325,6 +325,14 @@ def tree_steps(torch):
     return found
 
 
+def demand_trees(torch):
+    """Each part has a graph for its forward and its backward pass in each shape, and none ran without."""
+    from torch._dynamo.utils import counters
+    from torch._inductor.cudagraph_trees import get_manager
+    skips, graphs = counters["inductor"]["cudagraph_skips"], get_manager(torch.cuda.current_device()).new_graph_id().id
+    expect(skips == 0 and graphs >= 3 * 2 * len(TREE_ROWS), "%d graphs, %d functions without" % (graphs, skips))
+
+
 def tree_run(path, is_ours):
     """In a process of its own: writes the outcome of tree_steps(), or why it fails."""
     if is_ours:
@@ -333,6 +341,7 @@ def tree_run(path, is_ours):
     torch._inductor.config.triton.slow_path_cudagraph_asserts = True
     try:
         outcome = tree_steps(torch)
+        demand_trees(torch)
     except Exception as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         outcome = "%s: %s" % (type(error).__name__, lines[0] if lines else "")
@@ -363,6 +372,8 @@ def tree_outcome(process, path):
 def tree_difference(torch, ours, theirs):
     """How two outcomes differ; empty: not a bit."""
     for step, pair in enumerate(zip(ours, theirs)):
+        if len(pair[0]) != len(pair[1]):
+            return "%d tensors of step %d for %d" % (len(pair[0]), step, len(pair[1]))
         for number, (one, other) in enumerate(zip(*pair)):
             if not torch.equal(one, other):
                 return "tensor %d of step %d by up to %g" % (number, step, (one - other).abs().max().item())
