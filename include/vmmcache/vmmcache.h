@@ -605,7 +605,15 @@ typedef enum vmm_on_sleep {
     VMM_ON_SLEEP_AS_POOL = 2  /* in vmm_sleep_options: what the options of the pool say */
 } vmm_on_sleep;
 
-/* Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size. */
+/*
+ * Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size.
+ *
+ * For users of torch.cuda.MemPool: use_on_oom is what every GENERAL pool without reserve_bytes does,
+ * because other pools take its idle chunks; a GRAPH pool cannot, because graphs write to them. There
+ * is no no_split: free memory between blocks serves requests of any size, in views. Nor is there a
+ * source of foreign memory: a chunk is mapped at several addresses, sleeps and wakes, which memory
+ * that comes with an address of its own cannot.
+ */
 typedef struct vmm_pool_options {
     size_t struct_size;
     const char *name;       /* for reports; copied, up to 63 bytes; NULL: "#N" */
@@ -634,9 +642,10 @@ typedef struct vmm_pool_options {
  * Owns:     the cache. vmm_destroy() destroys the pools that are left.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL cache or out; a wrong option; another pool has the user
- *           id), ERR_DEVICE_OOM (reserve_bytes of all pools exceed the limit of the cache or the
- *           device), ERR_UNSUPPORTED (shareable, and the device cannot share memory between
- *           processes; the line names the step that failed), ERR_HOST_OOM, ERR_LOST.
+ *           id), ERR_UNSUPPORTED (an option that this version does not know is set; shareable, and the
+ *           device cannot share memory between processes: the line names the step that failed),
+ *           ERR_DEVICE_OOM (reserve_bytes of all pools exceed the limit of the cache or the device),
+ *           ERR_HOST_OOM, ERR_LOST.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_pool_create(vmm_cache *cache, const vmm_pool_options *options,
                                                  vmm_pool **out);
@@ -840,8 +849,8 @@ typedef struct vmm_ticket vmm_ticket;
  * On failure: all pools are awake and whole, and nothing is lost, except as said below.
  *           ERR_INVALID_ARGUMENT (not pools, of several caches, named twice, on their way to sleep
  *           or wake by another call, with exported blocks, a wrong option, or a capture is under way),
- *           ERR_UNSUPPORTED (nvtx or VMM_DEBUG_ON, or a pool has reserved blocks), ERR_HOST_OOM (no memory for the
- *           backup), ERR_DRIVER, ERR_LOST.
+ *           ERR_UNSUPPORTED (nvtx or VMM_DEBUG_ON; an option that this version does not know is set),
+ *           ERR_HOST_OOM (no memory for the backup), ERR_DRIVER, ERR_LOST.
  *           If the driver fails after part of the memory was released and gives no new memory for
  *           it, the pool stays asleep; its backup is whole, and a wake can be tried again.
  */
@@ -922,8 +931,10 @@ VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
  * vmm_pin() and vmm_resize() take a reserved block like any other. Compaction never moves one. After vmm_free() the
  * memory is released to the driver once the work of the block's streams has ended; it is not cached.
  *
- * While a pool sleeps, vmm_alloc_aligned(), vmm_reserve() and vmm_resize() of its blocks return ERR_ASLEEP. A pool with
- * a reserved block cannot sleep. After fork(), the functions return ERR_FORKED in the child.
+ * A reserved block sleeps with its pool: the wake gives memory to the units that had some. vmm_backup_find() finds the
+ * bytes of such a unit; adjacent ones follow each other in the backup. While a pool sleeps, vmm_alloc_aligned(), and
+ * vmm_reserve(), vmm_commit(), vmm_decommit() and vmm_resize() of its blocks return ERR_ASLEEP. After fork(), the
+ * functions return ERR_FORKED in the child.
  */
 
 /*

@@ -120,24 +120,35 @@ vmm_status vmm__config_settle(vmm_config *config)
     return VMM_OK;
 }
 
+vmm_status vmm__options_read(const struct options_kind *kind, const void *options, void *out)
+{
+    size_t size;
+    if (options == NULL)
+        return VMM_OK;
+    memcpy(&size, options, sizeof size);
+    if (size < kind->least_bytes || size > STRUCT_BYTES_MOST)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: struct_size is %zu; use %s", kind->what,
+                          size, kind->init);
+    if (size > kind->bytes &&
+        !is_zero((const unsigned char *)options + kind->bytes, size - kind->bytes))
+        return vmm__error(VMM_ERR_UNSUPPORTED,
+                          "%s: a field after byte %zu is set, which version %s does not know",
+                          kind->what, kind->bytes, vmm_version());
+    memcpy(out, options, vmm__min(kind->bytes, size));
+    memcpy(out, &kind->bytes, sizeof kind->bytes);
+    return VMM_OK;
+}
+
 vmm_status vmm__config_read(const vmm_config *config, vmm_config *out)
 {
+    static const struct options_kind kind = { .what = "config",
+                                              .init = "VMM_CONFIG_INIT",
+                                              .least_bytes = offsetof(vmm_config, device) +
+                                                             sizeof config->device,
+                                              .bytes = sizeof *out };
     *out = (vmm_config)VMM_CONFIG_INIT;
-    if (config == NULL)
-        return VMM_OK;
-    size_t known = sizeof *out;
-    if (config->struct_size < sizeof config->struct_size + sizeof config->device ||
-        config->struct_size > STRUCT_BYTES_MOST)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "config: struct_size is %zu; use VMM_CONFIG_INIT", config->struct_size);
-    if (config->struct_size > known &&
-        !is_zero((const unsigned char *)config + known, config->struct_size - known))
-        return vmm__error(VMM_ERR_UNSUPPORTED,
-                          "config: a field after byte %zu is set, which version %s does not know",
-                          known, vmm_version());
-    memcpy(out, config, vmm__min(known, config->struct_size));
-    out->struct_size = known;
-    return fields_check(out);
+    vmm_status status = vmm__options_read(&kind, config, out);
+    return status == VMM_OK && config != NULL ? fields_check(out) : status;
 }
 
 const char *vmm__config_variable(const char *name)

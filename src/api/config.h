@@ -7,6 +7,18 @@
 
 #include "cache/cache.h"
 
+/* A structure that begins with struct_size, and that may be of an older or newer version in the program. */
+struct options_kind {
+    const char *what; /* for errors */
+    const char *init; /* the macro that initializes it */
+    size_t least_bytes;
+    size_t bytes; /* that this version knows */
+};
+
+/* Copies what the program set over *out, which has the defaults; options NULL: nothing. ERR_INVALID_ARGUMENT;
+ * ERR_UNSUPPORTED: a field of a newer version is set. */
+vmm_status vmm__options_read(const struct options_kind *kind, const void *options, void *out);
+
 /* Copies a caller's vmm_config, whose version may be older or newer. ERR_INVALID_ARGUMENT; ERR_UNSUPPORTED: a field of
  * a newer version is set. */
 vmm_status vmm__config_read(const vmm_config *config, vmm_config *out);

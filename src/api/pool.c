@@ -1,4 +1,5 @@
 /* The public functions of pools: see "Pools" in include/vmmcache/vmmcache.h. */
+#include "api/config.h"
 #include "api/internal.h"
 #include "base/arith.h"
 #include "base/error.h"
@@ -59,15 +60,14 @@ void vmm__api_trim_without_caching(vmm_cache *cache)
 
 static vmm_status options_read(const vmm_pool_options *options, vmm_pool_options *out)
 {
+    static const struct options_kind kind = { .what = "vmm_pool_create",
+                                              .init = "VMM_POOL_OPTIONS_INIT",
+                                              .least_bytes = sizeof options->struct_size,
+                                              .bytes = sizeof *out };
     *out = (vmm_pool_options)VMM_POOL_OPTIONS_INIT;
-    if (options == NULL)
-        return VMM_OK;
-    size_t size = options->struct_size;
-    if (size < sizeof size || size > sizeof *out)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_pool_create: struct_size is %zu; use VMM_POOL_OPTIONS_INIT", size);
-    memcpy(out, options, size);
-    out->struct_size = sizeof *out;
+    vmm_status status = vmm__options_read(&kind, options, out);
+    if (status != VMM_OK)
+        return status;
     if (out->kind != VMM_POOL_GENERAL && out->kind != VMM_POOL_GRAPH)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_pool_create: kind is %d, which is no kind",
                           (int)out->kind);

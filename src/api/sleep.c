@@ -1,8 +1,10 @@
 /* The public functions of sleep and wake: see "Sleep" in include/vmmcache/vmmcache.h. */
+#include "api/config.h"
 #include "api/internal.h"
 #include "base/error.h"
 #include "base/handle.h"
 #include "base/hostmem.h"
+#include "cache/pool/pool_backup.h"
 #include "cache/pool/ticket.h"
 
 #include <string.h>
@@ -10,15 +12,15 @@
 static vmm_status options_read(const char *function, const vmm_sleep_options *options,
                                vmm_sleep_options *out)
 {
+    const struct options_kind kind = { .what = function,
+                                       .init = "VMM_SLEEP_OPTIONS_INIT",
+                                       .least_bytes = offsetof(vmm_sleep_options, on_sleep) +
+                                                      sizeof out->on_sleep,
+                                       .bytes = sizeof *out };
     *out = (vmm_sleep_options)VMM_SLEEP_OPTIONS_INIT;
-    if (options == NULL)
-        return VMM_OK;
-    size_t size = options->struct_size;
-    if (size < sizeof size + sizeof out->on_sleep || size > sizeof *out)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "%s: struct_size is %zu; use VMM_SLEEP_OPTIONS_INIT", function, size);
-    memcpy(out, options, size);
-    out->struct_size = sizeof *out;
+    vmm_status status = vmm__options_read(&kind, options, out);
+    if (status != VMM_OK)
+        return status;
     if (out->on_sleep == VMM_ON_SLEEP_KEEP || out->on_sleep == VMM_ON_SLEEP_DISCARD ||
         out->on_sleep == VMM_ON_SLEEP_AS_POOL)
         return VMM_OK;
@@ -173,7 +175,7 @@ vmm_status vmm_backup_find(vmm_pool *handle, const void *ptr, void **host)
     struct pool *pool;
     vmm_status status = vmm__api_pool(handle, "vmm_backup_find", host, "host", &pool);
     if (status == VMM_OK)
-        status = vmm__sleep_backup_find(pool, (uint64_t)(uintptr_t)ptr, host);
+        status = vmm__pool_backup_find(pool, (uint64_t)(uintptr_t)ptr, host);
     if (status != VMM__NOT_FOUND)
         return status;
     return vmm__error(VMM_ERR_UNKNOWN_POINTER,
@@ -185,5 +187,5 @@ vmm_status vmm_backup_drop(vmm_pool *handle)
 {
     struct pool *pool;
     vmm_status status = vmm__api_pool(handle, "vmm_backup_drop", handle, "pool", &pool);
-    return status == VMM_OK ? vmm__sleep_backup_drop(pool) : status;
+    return status == VMM_OK ? vmm__pool_backup_drop(pool) : status;
 }

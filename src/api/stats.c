@@ -3,7 +3,7 @@
 #include "base/arith.h"
 #include "base/error.h"
 #include "cache/pool/backup.h"
-#include "cache/pool/sleep.h"
+#include "cache/pool/pool_backup.h"
 #include "cache/reuse/idle_scan.h"
 
 #include <string.h>
@@ -43,7 +43,8 @@ static void reserves_read(const struct vmm_cache *cache, const struct pool *pool
         if (pool != NULL && pool != block->lane->pool)
             continue;
         stats->unmovable_bytes += block->is_pinned ? bytes : 0;
-        stats->retained_bytes += block->is_freed ? bytes : 0;
+        bool is_awake = block->lane->pool->phase == VMM_POOL_AWAKE;
+        stats->retained_bytes += block->is_freed && is_awake ? bytes : 0;
     }
 }
 
@@ -117,7 +118,7 @@ void vmm__stats_read(struct vmm_cache *cache, vmm_stats *out)
     VMM_STAT_MAP(STAT_READ)
     out->limbo_bytes = cache->vm.limbo_bytes;
     out->asleep_bytes = cache->vm.asleep_bytes;
-    out->backup_bytes = vmm__sleep_backup_bytes(cache);
+    out->backup_bytes = vmm__pool_backup_bytes(cache);
     out->limit_bytes = cache->vm.limit_bytes;
     out->retries = atomic_load_explicit(&cache->retries, memory_order_relaxed);
     out->ooms = atomic_load_explicit(&cache->ooms, memory_order_relaxed);

@@ -11,17 +11,13 @@ enum { PATH_BYTES = 4096 };
 
 static vmm_status options_read(const vmm_trace_options *options, vmm_trace_options *out)
 {
+    static const struct options_kind kind = { .what = "vmm_trace_start",
+                                              .init = "VMM_TRACE_OPTIONS_INIT",
+                                              .least_bytes = offsetof(vmm_trace_options, stacks) +
+                                                             sizeof options->stacks,
+                                              .bytes = sizeof *out };
     *out = (vmm_trace_options)VMM_TRACE_OPTIONS_INIT;
-    if (options == NULL)
-        return VMM_OK;
-    if (options->struct_size < sizeof options->struct_size + sizeof options->stacks ||
-        options->struct_size > sizeof *out)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT,
-                          "vmm_trace_start: struct_size is %zu; use VMM_TRACE_OPTIONS_INIT",
-                          options->struct_size);
-    memcpy(out, options, options->struct_size);
-    out->struct_size = sizeof *out;
-    return VMM_OK;
+    return vmm__options_read(&kind, options, out);
 }
 
 /* ---- What there is at the start -------------------------------------------------------------- */
@@ -42,13 +38,13 @@ static bool item_is_memory(const vmm_item *item)
 static int item_record(void *context, const vmm_item *item)
 {
     struct recorder *recorder = context;
+    if (item->is_imported)
+        return 0;
     struct trace_event event = { .kind = TRACE_MAP,
                                  .address = item->address,
                                  .bytes = item->bytes,
                                  .stream = (uint64_t)(uintptr_t)item->stream,
                                  .pool = (uint64_t)(uintptr_t)item->pool };
-    if (item->is_imported)
-        return 0;
     if (item_is_memory(item))
         vmm__recorder_push(recorder, event);
     event.kind = TRACE_FOUND;

@@ -214,6 +214,15 @@ vmm_item vmm__reserved_item(struct vmm_cache *cache, const struct reserved *bloc
     return item;
 }
 
+static vmm_item_state unit_item_state(const struct reserved *block, const struct chunk *chunk)
+{
+    if (chunk->is_asleep)
+        return VMM_ITEM_ASLEEP;
+    if (block->is_freed)
+        return VMM_ITEM_FREE;
+    return chunk->state == CHUNK_HELD ? VMM_ITEM_LIVE : VMM_ITEM_WAITING;
+}
+
 /* Visits a reserved block after the chunk at its start, and its other chunks in order. */
 static void reserved_visit(struct walk *walk, const struct reserved *block)
 {
@@ -225,11 +234,9 @@ static void reserved_visit(struct walk *walk, const struct reserved *block)
     bool has_visited = block->is_freed;
     for (uint64_t at = block->first; at < limit && !walk->ended;) {
         const struct chunk *chunk = vmm__reserved_chunk(cache, at, limit, &at);
-        bool is_used = chunk != NULL && chunk->state == CHUNK_HELD && !block->is_freed;
-        vmm_item_state state = is_used ? VMM_ITEM_LIVE : VMM_ITEM_WAITING;
         if (chunk != NULL)
             item_visit(walk, (vmm_item){ .kind = VMM_ITEM_CHUNK,
-                                         .state = block->is_freed ? VMM_ITEM_FREE : state,
+                                         .state = unit_item_state(block, chunk),
                                          .address = vmm__chunk_address(&cache->vm, chunk),
                                          .bytes = vmm__chunk_bytes(&cache->vm, chunk),
                                          .is_reserved = 1 });

@@ -31,7 +31,8 @@ static void debug_show(struct debug *debug, vmm_item *item)
         item->requested_bytes = 0;
     } else {
         item->address = record->address;
-        item->bytes = shown_bytes(debug, record->bytes);
+        if (vmm__debug_watches_memory(debug)) /* otherwise it is the lane's block */
+            item->bytes = shown_bytes(debug, record->bytes);
         item->requested_bytes = record->bytes;
     }
     vmm__mutex_unlock(&debug->records.lock);

@@ -304,6 +304,13 @@ static vmm_status object_place(struct lane *lane, uint64_t address, uint64_t byt
     return VMM_OK;
 }
 
+/* In a shareable pool, a free block is what one block left behind, and no two blocks may have a chunk together. */
+static bool is_whole_block(const struct heap *heap, uint64_t address, uint64_t bytes)
+{
+    const struct block *block = vmm__heap_cover(heap, address);
+    return block->state != BLOCK_FREE || (block->address == address && block->node.size == bytes);
+}
+
 vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t address,
                                   uint64_t bytes, uint64_t block_bytes)
 {
@@ -314,6 +321,9 @@ vmm_status vmm__lane_place_locked(struct lane *lane, struct heap *heap, uint64_t
         return VMM__NOT_FOUND;
     struct block *block;
     vmm_status status;
+    if (lane->has_own_chunks && vmm__heap_has_extent(heap, address) &&
+        !is_whole_block(heap, address, block_bytes))
+        return VMM__NOT_FOUND;
     if (vmm__heap_has_extent(heap, address)) {
         status = vmm__heap_is_free(heap, address, block_bytes) ? vmm__heap_records_keep(heap, 2)
                                                                : VMM__NO_FIT;

@@ -108,22 +108,30 @@ static vmm_status requested_find(vmm_cache *cache, const void *ptr, uint64_t *by
     return status;
 }
 
+/* Not inlined, so that the usual path needs nothing of it. */
+static __attribute__((noinline)) vmm_status special_free(struct torch_device *device, void *ptr,
+                                                         unsigned mode)
+{
+    if ((mode & TORCH_SHARES) != 0)
+        vmm__shared_block_drop(ptr);
+    return (mode & TORCH_RECORDS) != 0 ? vmm__record_free(device, ptr)
+                                       : vmm_free(vmm__torch_cache_of(device), ptr);
+}
+
 vmm_status vmm__torch_block_free(struct torch_device *device, void *ptr, uint64_t bytes)
 {
     vmm_cache *cache = vmm__torch_cache_of(device);
     vmm_status status = bytes != 0 ? VMM_OK : requested_find(cache, ptr, &bytes);
-    bool is_recorded = vmm__torch_records();
+    unsigned mode = vmm__torch_mode_now();
     uint64_t waits = atomic_load_explicit(&device->waits, memory_order_relaxed);
     if (status == VMM_OK)
-        vmm__shared_block_free(ptr);
-    if (status == VMM_OK)
-        status = is_recorded ? vmm__record_free(device, ptr) : vmm_free(cache, ptr);
+        status = mode == 0 ? vmm_free(cache, ptr) : special_free(device, ptr, mode);
     if (status != VMM_OK && status != VMM_ERR_CORRUPTED) /* a corrupted block was freed */
         return status;
     bool waits_on = atomic_load_explicit(&device->waits, memory_order_relaxed) != waits &&
                     vmm__torch_waits(ptr);
     vmm__torch_stats_free(&device->stats, bytes, vmm_block_bytes(cache, bytes), waits_on);
-    if (!is_recorded && vmm__torch_records())
+    if ((mode & TORCH_RECORDS) == 0 && vmm__torch_records())
         vmm__record_late_free(device, ptr);
     return status;
 }

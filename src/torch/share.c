@@ -95,10 +95,9 @@ static vmm_status share_request(const struct share_handle *handle, vmm_share **o
     vmm_status status = vmm__share_connect(handle->socket, &socket);
     if (status != VMM_OK)
         return status;
-    if (!vmm__share_bytes_send(socket, &request, sizeof request) ||
-        !vmm__share_bytes_receive(socket, &answer, sizeof answer))
-        status = vmm__error(VMM_ERR_DRIVER, "share: the process that shared this memory has ended, "
-                                            "or does not answer");
+    status = vmm__share_bytes_send(socket, &request, sizeof request);
+    if (status == VMM_OK)
+        status = vmm__share_bytes_receive(socket, &answer, sizeof answer);
     if (status == VMM_OK)
         status = answer_check(&answer);
     if (status == VMM_OK)

@@ -62,8 +62,8 @@ static void request_answer(const struct peer *peer)
     if (!vmm__share_wait_bound(peer->socket))
         return;
     answer.result = result_of(&peer->request, &block, &share);
-    bool is_sent = vmm__share_bytes_send(peer->socket, &answer, sizeof answer);
-    if (is_sent && block != NULL)
+    vmm_status status = vmm__share_bytes_send(peer->socket, &answer, sizeof answer);
+    if (status == VMM_OK && block != NULL)
         (void)vmm_share_send(share, peer->socket);
     if (block != NULL)
         vmm__shared_block_send_end(block);

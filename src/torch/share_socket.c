@@ -63,9 +63,10 @@ vmm_status vmm__share_listen(char name[SOCKET_NAME_BYTES], int *out)
     return status;
 }
 
-static vmm_status connect_failed(void)
+/* The error of a call that concerns the other process. */
+static vmm_status peer_failed(const char *call)
 {
-    if (errno == ECONNREFUSED)
+    if (errno == ECONNREFUSED || errno == ECONNRESET || errno == EPIPE)
         return vmm__error(
             VMM_ERR_INVALID_ARGUMENT,
             "share: the process that shared this memory has ended, or runs in another "
@@ -74,7 +75,7 @@ static vmm_status connect_failed(void)
         return vmm__error(VMM_ERR_DRIVER,
                           "share: the process that shared this memory has not answered for %d s",
                           PEER_SECONDS);
-    return call_failed("connect");
+    return call_failed(call);
 }
 
 vmm_status vmm__share_connect(const char name[SOCKET_NAME_BYTES], int *out)
@@ -88,7 +89,7 @@ vmm_status vmm__share_connect(const char name[SOCKET_NAME_BYTES], int *out)
     if (!vmm__share_wait_bound(made))
         status = call_failed("setsockopt");
     else if (connect(made, (const struct sockaddr *)&address, length) != 0)
-        status = connect_failed();
+        status = peer_failed("connect");
     else if (!vmm__share_peer_is_own(made))
         status = vmm__error(VMM_ERR_INVALID_ARGUMENT,
                             "share: the socket of the handle belongs to another user");
@@ -114,32 +115,34 @@ bool vmm__share_wait_bound(int socket)
            setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) == 0;
 }
 
-bool vmm__share_bytes_send(int socket, const void *bytes, size_t count)
+vmm_status vmm__share_bytes_send(int socket, const void *bytes, size_t count)
 {
     const char *next = bytes;
     while (count > 0) {
         ssize_t sent = send(socket, next, count, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR)
             continue;
-        if (sent <= 0)
-            return false;
+        if (sent < 0)
+            return peer_failed("send");
         next += sent;
         count -= (size_t)sent;
     }
-    return true;
+    return VMM_OK;
 }
 
-bool vmm__share_bytes_receive(int socket, void *bytes, size_t count)
+vmm_status vmm__share_bytes_receive(int socket, void *bytes, size_t count)
 {
     char *next = bytes;
     while (count > 0) {
         ssize_t received = recv(socket, next, count, 0);
         if (received < 0 && errno == EINTR)
             continue;
+        if (received == 0)
+            errno = ECONNRESET;
         if (received <= 0)
-            return false;
+            return peer_failed("recv");
         next += received;
         count -= (size_t)received;
     }
-    return true;
+    return VMM_OK;
 }

@@ -72,8 +72,9 @@ bool vmm__share_peer_is_own(int socket);
 /* Makes the socket wait PEER_SECONDS at most for each part that is sent or received. Returns whether it will. */
 bool vmm__share_wait_bound(int socket);
 
-/* Send and receive a structure as a whole; false: the socket has failed, or the other side is too slow. */
-bool vmm__share_bytes_send(int socket, const void *bytes, size_t count);
-bool vmm__share_bytes_receive(int socket, void *bytes, size_t count);
+/* Send and receive a structure as a whole. ERR_INVALID_ARGUMENT: the other side has ended; ERR_DRIVER: it is too slow, or
+ * the socket has failed. */
+vmm_status vmm__share_bytes_send(int socket, const void *bytes, size_t count);
+vmm_status vmm__share_bytes_receive(int socket, void *bytes, size_t count);
 
 #endif

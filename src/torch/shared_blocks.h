@@ -31,10 +31,5 @@ void vmm__shared_block_send_end(struct shared_block *block);
 
 /* Ends the export of a block that is about to be freed, if it has one. */
 void vmm__shared_block_drop(const void *ptr);
-static inline void vmm__shared_block_free(const void *ptr)
-{
-    if ((vmm__torch_mode_now() & TORCH_SHARES) != 0)
-        vmm__shared_block_drop(ptr);
-}
 
 #endif

@@ -9,26 +9,33 @@ void vmm__account_add(struct vm *vm, struct account *account)
     vm->accounts = account;
 }
 
+static void chunks_add(struct atomic_stat *reserved, struct atomic_stat *chunks, uint64_t bytes,
+                       uint64_t count)
+{
+    vmm__stat_add(reserved, bytes);
+    vmm__stat_add(chunks, count);
+}
+
+static void chunk_subtract(struct atomic_stat *reserved, struct atomic_stat *chunks, uint64_t bytes)
+{
+    vmm__stat_subtract(reserved, bytes);
+    vmm__stat_subtract(chunks, 1);
+}
+
 void vmm__account_book(struct vm *vm, const struct chunk *chunk)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    if (!chunk->account->is_imported) {
-        vmm__stat_add(&vm->reserved_bytes, bytes);
-        vmm__stat_add(&vm->chunks, 1);
-    }
-    vmm__stat_add(&chunk->account->reserved_bytes, bytes);
-    vmm__stat_add(&chunk->account->chunks, 1);
+    if (!chunk->account->is_imported)
+        chunks_add(&vm->reserved_bytes, &vm->chunks, bytes, 1);
+    chunks_add(&chunk->account->reserved_bytes, &chunk->account->chunks, bytes, 1);
 }
 
 void vmm__account_unbook(struct vm *vm, const struct chunk *chunk)
 {
     uint64_t bytes = vmm__chunk_bytes(vm, chunk);
-    if (!chunk->account->is_imported) {
-        vmm__stat_subtract(&vm->reserved_bytes, bytes);
-        vmm__stat_subtract(&vm->chunks, 1);
-    }
-    vmm__stat_subtract(&chunk->account->reserved_bytes, bytes);
-    vmm__stat_subtract(&chunk->account->chunks, 1);
+    if (!chunk->account->is_imported)
+        chunk_subtract(&vm->reserved_bytes, &vm->chunks, bytes);
+    chunk_subtract(&chunk->account->reserved_bytes, &chunk->account->chunks, bytes);
 }
 
 static void chunks_inherit(struct vm *vm, const struct account *account, struct account *heir)
@@ -48,8 +55,8 @@ void vmm__account_remove(struct vm *vm, struct account *account, struct account 
     if (heir == NULL)
         return;
     chunks_inherit(vm, account, heir);
-    vmm__stat_add(&heir->reserved_bytes, vmm__stat_now(&account->reserved_bytes));
-    vmm__stat_add(&heir->chunks, vmm__stat_now(&account->chunks));
+    chunks_add(&heir->reserved_bytes, &heir->chunks, vmm__stat_now(&account->reserved_bytes),
+               vmm__stat_now(&account->chunks));
     atomic_fetch_add_explicit(&heir->limbo_bytes, account->limbo_bytes, memory_order_relaxed);
 }
 
@@ -61,10 +68,8 @@ void vmm__account_move(struct vm *vm, uint64_t granule, uint64_t count, struct a
         at += chunk->granules;
         if (chunk->account == to)
             continue;
-        vmm__stat_subtract(&chunk->account->reserved_bytes, bytes);
-        vmm__stat_subtract(&chunk->account->chunks, 1);
-        vmm__stat_add(&to->reserved_bytes, bytes);
-        vmm__stat_add(&to->chunks, 1);
+        chunk_subtract(&chunk->account->reserved_bytes, &chunk->account->chunks, bytes);
+        chunks_add(&to->reserved_bytes, &to->chunks, bytes, 1);
         chunk->account = to;
     }
 }

@@ -77,8 +77,10 @@ static vmm_status mappings_restore(struct vm *vm, struct chunk *chunk)
 
 vmm_status vmm__chunk_sleep(struct vm *vm, struct chunk *chunk)
 {
-    VMM_ASSERT(chunk->state == CHUNK_HELD && chunk->is_mapped && !chunk->is_asleep);
+    VMM_ASSERT(chunk->state == CHUNK_HELD && chunk->is_mapped);
     vmm_status status = VMM_OK;
+    if (chunk->is_asleep)
+        return VMM_OK;
     while (chunk->unmapped <= chunk->places && status == VMM_OK)
         status = mapping_drop(vm, chunk);
     if (status == VMM_OK)

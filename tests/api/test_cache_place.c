@@ -235,6 +235,32 @@ CACHE_TEST(a_block_of_a_general_pool_can_be_placed_again)
     cache_verify_empty(test);
 }
 
+/* No two blocks of a shareable pool have a chunk together. */
+CACHE_TEST(a_block_of_a_shareable_pool_is_placed_as_a_whole)
+{
+    vmm_pool *pool = NULL;
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    options.shareable = 1;
+    vmm_status status = vmm_pool_create(test->cache, &options, &pool);
+    if (status == VMM_ERR_UNSUPPORTED) /* so is the device */
+        return;
+    assert_ok(status);
+    for (unsigned i = 0; i < SIZES; i++) {
+        char *block = pool_alloc(test, pool, sizes[i], 1);
+        block_free(test, block);
+        assert_refused(vmm_pool_place(pool, block, sizes[i] + 2 * MIB, test->streams[1]),
+                       "begins there");
+        assert_refused(vmm_pool_place(pool, block + 512, sizes[i], test->streams[1]),
+                       "begins there");
+        assert_ok(vmm_pool_place(pool, block, sizes[i], test->streams[1]));
+        assert_refused(vmm_pool_place(pool, block, sizes[i], test->streams[1]), "is in the way");
+        cache_verify(test);
+        block_free(test, block);
+    }
+    assert_ok(vmm_pool_destroy(pool, 0));
+    cache_verify_empty(test);
+}
+
 CACHE_TEST(blocks_of_the_default_pool_can_be_placed)
 {
     vmm_pool *pool = vmm_cache_pool(test->cache);

@@ -798,6 +798,8 @@ CACHE_TEST(debug_mode_and_no_caching_share)
         size_t bytes = sizes[i % 2];
         cache_restart(test, &configs[i / 2]);
         void *block = block_from(test, shareable_make(test->cache), bytes, 0);
+        if (configs[i / 2].debug != VMM_DEBUG_ON)
+            assert_int_equal(item_of(test->cache, block).bytes % GRANULE, 0);
         block_fill(test, block, bytes, EXPORT_WORD, 0);
         vmm_share *share = export_of(test->cache, block);
         vmm_share *received = share_pass(share, SOCK_STREAM);

@@ -7,6 +7,7 @@
 #include "cache/share/share.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -397,7 +398,7 @@ static void *worker_run(void *context)
     for (int i = 0; i < cycles; i++) {
         vmm_share *share = export_of(worker->test, worker->block);
         const struct share *record = vmm__handle_find(HANDLE_SHARE, share);
-        assert_true(record->chunks[0].descriptor >= 0);
+        assert_true(fcntl(record->chunks[0].descriptor, F_GETFD) >= 0);
         assert_ok(vmm_share_close(share, 0));
     }
     return NULL;

@@ -44,6 +44,7 @@ CACHE_TEST(a_discarded_pool_has_no_backup)
         if (tenant.blocks[i] != NULL)
             block_fill(test, tenant.blocks[i], tenant.bytes[i], tenant.words[i], i % 2 + 1);
     }
+    tenant_reserved_fill(test, &tenant);
     tenant_check(test, &tenant);
     tenant_end(test, &tenant);
 }
@@ -82,6 +83,98 @@ CACHE_TEST(blocks_in_views_sleep)
     pool_wake(tenant.pool);
     cache_verify(test);
     tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+/* ---- Reserved blocks --------------------------------------------------------------------------- */
+
+CACHE_TEST(units_sleep_and_wake_where_they_were)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    uint64_t committed = block_find(test, tenant.reserved).committed_bytes;
+    pool_sleep(tenant.pool);
+    for (uint32_t unit = 0; unit < TENANT_UNITS; unit++) {
+        void *host = NULL;
+        char *address = tenant.reserved + unit * TENANT_UNIT + 5;
+        vmm_status status = vmm_backup_find(tenant.pool, address, &host);
+        bool has_memory = (TENANT_COMMITTED >> unit & 1) != 0;
+        assert_int_equal(status, has_memory ? VMM_OK : VMM_ERR_UNKNOWN_POINTER);
+        assert_int_equal(host != NULL, has_memory);
+    }
+    pool_wake(tenant.pool);
+    assert_int_equal(block_find(test, tenant.reserved).committed_bytes, committed);
+    assert_ok(vmm_commit(test->cache, tenant.reserved, 0, TENANT_UNITS * TENANT_UNIT));
+    block_fill(test, tenant.reserved, TENANT_UNIT, 7, 1);
+    block_check(test, tenant.reserved, TENANT_UNIT, 7, 1);
+    tenant_check(test, &tenant);
+    assert_ok(vmm_decommit(test->cache, tenant.reserved, 0, TENANT_UNITS * TENANT_UNIT));
+    pool_sleep(tenant.pool);
+    pool_wake(tenant.pool);
+    assert_int_equal(block_find(test, tenant.reserved).committed_bytes, 0);
+    block_free(test, tenant.reserved);
+    tenant.reserved = NULL;
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+CACHE_TEST(the_memory_of_a_sleeping_reserved_block_cannot_change)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    void *out = NULL;
+    pool_sleep(tenant.pool);
+    assert_status(vmm_commit(test->cache, tenant.reserved, 0, TENANT_UNIT), VMM_ERR_ASLEEP);
+    assert_non_null(strstr(vmm_last_error(), "vmm_commit: pool tenant sleeps"));
+    assert_status(vmm_decommit(test->cache, tenant.reserved, 0, TENANT_UNIT), VMM_ERR_ASLEEP);
+    for (size_t units = 1; units <= 2 * TENANT_UNITS; units += TENANT_UNITS)
+        assert_status(vmm_resize(test->cache, tenant.reserved, units * TENANT_UNIT, &out),
+                      VMM_ERR_ASLEEP);
+    assert_status(vmm_reserve(tenant.pool, MIB, 0, test->streams[1], &out), VMM_ERR_ASLEEP);
+    assert_null(out);
+    cache_verify(test);
+    pool_wake(tenant.pool);
+    tenant_check(test, &tenant);
+    tenant_end(test, &tenant);
+}
+
+CACHE_TEST(a_reserved_block_can_be_freed_while_its_pool_sleeps)
+{
+    for (int destroys = 0; destroys < 2; destroys++) {
+        struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+        uint64_t committed = block_find(test, tenant.reserved).committed_bytes;
+        pool_sleep(tenant.pool);
+        uint64_t asleep = cache_stats(test).asleep_bytes;
+        block_free(test, tenant.reserved);
+        assert_status(vmm_free(test->cache, tenant.reserved), VMM_ERR_UNKNOWN_POINTER);
+        tenant.reserved = NULL;
+        cache_verify(test);
+        if (destroys)
+            tenant_free(test, &tenant);
+        else
+            pool_wake(tenant.pool);
+        if (!destroys) {
+            assert_true(cache_stats(test).reserved_bytes.current <= asleep - committed);
+            tenant_check(test, &tenant);
+        }
+        tenant_end(test, &tenant);
+    }
+}
+
+/* Graphs may use the memory of a freed reserved block, too. */
+CACHE_TEST(a_freed_reserved_block_of_a_retained_pool_wakes)
+{
+    struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
+    char *reserved = tenant.reserved;
+    assert_ok(vmm_pool_retain(tenant.pool));
+    block_free(test, reserved);
+    tenant.reserved = NULL;
+    pool_sleep(tenant.pool);
+    cache_verify(test);
+    pool_wake(tenant.pool);
+    cache_verify(test);
+    block_fill(test, reserved + TENANT_UNIT, TENANT_UNIT, 3, 2); /* as a launch of a graph */
+    block_check(test, reserved + TENANT_UNIT, TENANT_UNIT, 3, 2);
+    tenant_check(test, &tenant);
+    assert_ok(vmm_pool_drop(tenant.pool));
     tenant_end(test, &tenant);
 }
 
@@ -137,10 +230,7 @@ CACHE_TEST(a_pool_without_live_blocks_can_be_destroyed_asleep)
     struct tenant tenant = tenant_make(test, VMM_ON_SLEEP_KEEP);
     pool_sleep(tenant.pool);
     assert_status(vmm_pool_destroy(tenant.pool, 1), VMM_ERR_INVALID_ARGUMENT);
-    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
-        if (tenant.blocks[i] != NULL)
-            block_free(test, tenant.blocks[i]);
-    }
+    tenant_free(test, &tenant);
     assert_ok(vmm_pool_destroy(tenant.pool, 0));
     cache_verify_empty(test);
     assert_int_equal(cache_stats(test).asleep_bytes, 0);
@@ -186,10 +276,7 @@ CACHE_TEST(tenants_take_turns)
     assert_ok(vmm_limit_set(test->cache, 0));
     pool_wake(first.pool);
     tenant_check(test, &first);
-    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
-        if (first.blocks[i] != NULL)
-            block_free(test, first.blocks[i]);
-    }
+    tenant_free(test, &first);
     assert_ok(vmm_pool_destroy(first.pool, 0));
     tenant_end(test, &second);
 }

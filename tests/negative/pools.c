@@ -197,6 +197,21 @@ static vmm_status wrong_size(struct stage *stage, uint64_t size)
     return options_refuse(stage, &options);
 }
 
+/* Options of a later version, with a field at their end. */
+static vmm_status later_field(struct stage *stage, uint64_t value)
+{
+    struct {
+        vmm_pool_options known;
+        uint64_t unknown;
+    } options = { .known = VMM_POOL_OPTIONS_INIT };
+    vmm_pool *pool = NULL;
+    options.known.struct_size = sizeof options;
+    must_ok(vmm_pool_create(stage->cache, &options.known, &pool));
+    must_ok(vmm_pool_destroy(pool, 0));
+    options.unknown = value;
+    return options_refuse(stage, &options.known);
+}
+
 static vmm_status promise_above_limit(struct stage *stage, uint64_t limit)
 {
     vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
@@ -244,8 +259,9 @@ static const struct negative_case cases[] = {
     WRONG("placing too much", place_on_block, UINT64_MAX, "0x"),
     WRONG("an unknown kind", wrong_kind, 2, "kind is 2, which is no kind"),
     WRONG("options without a size", wrong_size, 0, "use VMM_POOL_OPTIONS_INIT"),
-    WRONG("options that are too large", wrong_size, sizeof(vmm_pool_options) + 1,
-          "use VMM_POOL_OPTIONS_INIT"),
+    WRONG("options that are too large", wrong_size, 4097, "use VMM_POOL_OPTIONS_INIT"),
+    { "options with an unknown field", NULL, later_field, 1, VMM_ERR_UNSUPPORTED,
+      "a field after byte", false },
     WRONG("a promise above the limit", promise_above_limit, 4 * MIB, "above limit_bytes, 4194304"),
     { "a promise above the device", NULL, promise_above_device, UINT64_MAX, VMM_ERR_DEVICE_OOM,
       "reserve_bytes of 18446744073709551615", false },

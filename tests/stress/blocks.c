@@ -1,6 +1,7 @@
 /* Blocks: allocated, filled, checked, given back; the program is asked for memory. See stress.h. */
 #include "stress.h"
 
+#include "base/arith.h"
 #include "driver/sim/sim.h"
 
 #include <inttypes.h>
@@ -38,7 +39,7 @@ void stress_block_read(struct stress *stress, const struct model_block *block, u
 
 void stress_block_write(struct stress *stress, struct model_block *block, unsigned stream)
 {
-    if (block->requested_bytes == 0 || stress_is_unusable(stress))
+    if (block->requested_bytes == 0 || block->share != 0 || stress_is_unusable(stress))
         return;
     block->word = stress_word(stress);
     stress_work_enter(stress);
@@ -133,14 +134,23 @@ static bool may_borrow(const struct stress *stress, uint64_t bytes)
             stress->was_hurt || stress->model.ooms != 0 || stress->model.was_divided);
 }
 
+/* A block of a shareable pool has whole granules. */
+static uint64_t block_bytes_of(const struct stress *stress, uint64_t bytes, bool is_shareable)
+{
+    uint64_t block_bytes = vmm_block_bytes(stress->cache, bytes);
+    return is_shareable ? vmm__align_up(block_bytes, stress->driver->granule_bytes) : block_bytes;
+}
+
 static void block_note(struct stress *stress, unsigned slot, unsigned stream, uint64_t bytes,
                        const struct model_tenant *tenant, const void *address)
 {
     const struct model *model = &stress->model;
     unsigned graph_pool = tenant == NULL ? model_pool_of(model, stream) : MODEL_POOLS;
+    bool is_shareable = tenant != NULL && tenant->is_shareable;
     struct model_block block = { .address = (uintptr_t)address,
                                  .requested_bytes = bytes,
-                                 .block_bytes = vmm_block_bytes(stress->cache, bytes),
+                                 .block_bytes = block_bytes_of(stress, bytes, is_shareable),
+                                 .is_shareable = is_shareable,
                                  .stream = stream,
                                  .handle = stress->streams[stream],
                                  .pool = graph_pool,
@@ -273,6 +283,7 @@ void stress_block_give(struct stress *stress, struct model_block *block)
     bool needs_events = block->is_shared || block->may_borrow;
     unsigned faulty = needs_events ? STATUS_FAULTS : 0;
     block_last_read(stress, block);
+    stress_shared_give(stress, block);
     stress_pin_verify(stress, block);
     stress_list(stress, "%#" PRIx64, block->address);
     stress_enter(stress);

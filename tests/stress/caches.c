@@ -243,6 +243,7 @@ void stress_state_begin(struct stress *stress)
 {
     model_init(&stress->model, stress->config.limit_bytes, stress->worker);
     memset(stress->graphs, 0, sizeof stress->graphs);
+    memset(stress->share_records, 0, sizeof stress->share_records);
     control_begin(&stress->control);
     stress->watch.is_on = false;
     stress->watch.trouble = NULL;
@@ -299,7 +300,8 @@ static void emptiness_verify(struct stress *stress)
 {
     vmm_stats stats = stress_stats(stress);
     if (stats.active_bytes.current != 0 || stats.reserved_bytes.current != 0 ||
-        stats.unmovable_bytes != 0 || stats.retained_bytes != 0 || stats.limbo_bytes != 0)
+        stats.imported_bytes != 0 || stats.unmovable_bytes != 0 || stats.retained_bytes != 0 ||
+        stats.limbo_bytes != 0)
         stress_trouble(stress,
                        "end: %" PRIu64 " bytes active, %" PRIu64 " reserved, %" PRIu64
                        " in limbo after everything was given back",
@@ -323,6 +325,8 @@ void stress_give_all(struct stress *stress)
         if (model->live == live && stress->points != NULL)
             stress->points->heal();
     }
+    if (!stress_is_troubled(stress))
+        stress_shares_end(stress);
 }
 
 /*
@@ -399,6 +403,7 @@ void stress_close(struct stress *stress)
     bool may_race = stress->is_lost || (is_refused && (is_refused_often || stress->has_launched));
     (void)stress_expect(stress, "vmm_destroy", status, STATUS_BIT(OK), STATUS_FAULTS);
     stress_misuse_none(stress);
+    stress_shares_end(stress);
     if (stress->driver != NULL)
         driver_close(stress, is_refused, may_race);
     if (vmm__host_outstanding() != 0)

@@ -91,6 +91,8 @@ void model_add(struct model *model, unsigned slot, const struct model_block *blo
     model->live++;
     model->blocks[slot] = *block;
     model->blocks[slot].is_live = true;
+    if (block->is_imported)
+        return;
     stat_add(&model->requested_bytes, block->requested_bytes);
     stat_add(&model->allocated_bytes, block->block_bytes);
     stat_add(&model->allocations, 1);
@@ -105,6 +107,8 @@ void model_remove(struct model *model, struct model_block *block)
     model->live--;
     memmove(&model->order[rank], &model->order[rank + 1], model->live - rank);
     block->is_live = false;
+    if (block->is_imported)
+        return;
     if (block->tenant != 0)
         model->tenants[block->tenant - 1].live--;
     stat_take(&model->requested_bytes, block->requested_bytes);
@@ -112,15 +116,37 @@ void model_remove(struct model *model, struct model_block *block)
     stat_take(&model->allocations, 1);
 }
 
+/* Imported memory counts in no figure; the bytes of an exported block are unmovable anyway. */
 void model_pin(struct model *model, struct model_block *block, bool is_pinned)
 {
     if (block->is_pinned == is_pinned)
         return;
     block->is_pinned = is_pinned;
+    if (block->share != 0)
+        return;
     if (is_pinned)
         model->unmovable_bytes += block->block_bytes;
     else
         model->unmovable_bytes -= block->block_bytes;
+}
+
+void model_export(struct model *model, struct model_block *block, unsigned share)
+{
+    block->share = share;
+    model->unmovable_bytes += block->is_pinned ? 0 : block->block_bytes;
+}
+
+void model_export_end(struct model *model, unsigned share, uint64_t block_bytes)
+{
+    uint64_t pinned_bytes = 0;
+    for (unsigned i = 0; i < model->live; i++) {
+        struct model_block *block = &model->blocks[model->order[i]];
+        if (block->share != share)
+            continue;
+        pinned_bytes = block->is_pinned ? block->block_bytes : 0;
+        block->share = 0;
+    }
+    model->unmovable_bytes -= block_bytes - pinned_bytes;
 }
 
 /* ---- Graph pools --------------------------------------------------------------------------- */
@@ -152,8 +178,8 @@ bool model_is_divided(const struct model *model)
     bool is_divided = false;
     for (unsigned i = 0; i < MODEL_TENANTS; i++) {
         const struct model_tenant *tenant = &model->tenants[i];
-        is_divided =
-            is_divided || tenant->limit_bytes != 0 || tenant->least_bytes != 0 || tenant->uses > 0;
+        is_divided = is_divided || tenant->limit_bytes != 0 || tenant->least_bytes != 0 ||
+                     tenant->uses > 0 || tenant->is_shareable;
     }
     return is_divided;
 }

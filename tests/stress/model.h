@@ -35,6 +35,10 @@ struct model_block {
         graph; /* that fills it in its launches; otherwise no work does. 0: none, else number + 1 */
     uint64_t handles[2]; /* of the chunks at a pinned block's ends */
     uint32_t word;       /* that it is filled with; 0: nothing yet */
+    unsigned
+        share; /* that it is exported as, or imported from: nothing writes it. 0: none, else number + 1 */
+    bool is_imported;
+    bool is_shareable; /* of a shareable pool, when it was taken */
     bool is_live;
     bool may_borrow; /* it may lie in another stream's memory, which both use then */
     bool is_pinned;
@@ -69,6 +73,7 @@ struct model_tenant {
     uint64_t limit_bytes;
     uint64_t least_bytes;   /* that other pools leave to it */
     uint64_t ceiling_bytes; /* as in struct model */
+    bool is_shareable;
 };
 
 struct model {
@@ -108,6 +113,10 @@ void model_add(struct model *model, unsigned slot, const struct model_block *blo
 void model_remove(struct model *model, struct model_block *block);
 
 void model_pin(struct model *model, struct model_block *block, bool is_pinned);
+
+/* A live block is exported; then, live or not, it no longer is. */
+void model_export(struct model *model, struct model_block *block, unsigned share);
+void model_export_end(struct model *model, unsigned share, uint64_t block_bytes);
 void model_peaks_reset(struct model *model);
 
 /* The graph pool that a request of a stream belongs to; MODEL_POOLS: to none. */
@@ -116,7 +125,7 @@ unsigned model_pool_of(const struct model *model, unsigned stream);
 /* The last use of a graph pool has ended: from now on its blocks may have lost its name. */
 void model_pool_ended(struct model *model, unsigned pool);
 
-/* Whether memory is not for everyone: a general pool has a limit or a promise, or is retained. */
+/* Whether memory is not for everyone: a general pool has a limit or a promise, is retained, or shares. */
 bool model_is_divided(const struct model *model);
 
 /* Notes what is reserved now; false: that is more than may be. */

@@ -86,7 +86,10 @@ enum operand { OPERAND_NONE, OPERAND_SIZE, OPERAND_COUNT, OPERAND_TIME, OPERAND_
     X(pool_trim, 4, 2, 0, "pool", "", "", "keep", SIZE)                                            \
     X(pool_retain, 3, 0, 0, "pool", "", "", "", NONE)                                              \
     X(pool_drop, 6, 0, 0, "pool", "", "", "", NONE)                                                \
-    X(pool_place, 30, 10, 0, "slot", "", "", "", NONE)
+    X(pool_place, 30, 10, 0, "slot", "", "", "", NONE)                                             \
+    X(share_export, 16, 6, 0, "slot", "share", "", "", NONE)                                       \
+    X(share_import, 24, 8, 0, "slot", "stream", "share", "way", COUNT)                             \
+    X(share_close, 10, 4, 0, "share", "force", "", "", NONE)
 
 enum operation_code {
 #define OPERATION_ENUM(name, random, schedule, worker, a, b, c, number, operand) OPERATION_##name,

@@ -275,6 +275,9 @@ void stress_item_verify(struct stress *stress, const char *call, const vmm_item 
                        ", %" PRIu64 " for %" PRIu64,
                        call, item->address, item->bytes, item->requested_bytes, block->address,
                        block->block_bytes, block->requested_bytes);
+    if ((item->is_imported != 0) != block->is_imported)
+        stress_trouble(stress, "%s: %#" PRIx64 " is %simported", call, item->address,
+                       block->is_imported ? "not " : "");
     if (item->kind != VMM_ITEM_BLOCK || item->state != VMM_ITEM_LIVE)
         stress_trouble(stress, "%s: %#" PRIx64 " is no live block", call, item->address);
     if (item->stream != block->handle && !block->may_borrow)

@@ -20,7 +20,8 @@ enum {
     STRESS_STREAMS = 8,
     STRESS_GRAPHS = 4,
     STRESS_STEPS = 64,
-    STRESS_GRAPH_POOLS = 3
+    STRESS_GRAPH_POOLS = 3,
+    STRESS_SHARES = 4
 };
 enum { STRESS_OPEN_POOL = MODEL_POOLS - 1 }; /* it takes the requests of every stream */
 
@@ -57,6 +58,15 @@ struct stress_graph {
     unsigned stream; /* that was captured */
     unsigned count;
     struct stress_step steps[STRESS_STEPS];
+};
+
+/* An exported block. */
+struct stress_share {
+    vmm_share *handle; /* NULL: there is none */
+    bool was_sent;
+    uint64_t requested_bytes;
+    uint64_t block_bytes;
+    uint32_t word; /* that it is filled with; 0: nothing */
 };
 
 /* Pointers that named no live block, where the cache keeps records. */
@@ -142,6 +152,7 @@ struct stress {
     bool has_picture;            /* of the cache before the call under way: see stress.c */
     struct stress_graph graphs[STRESS_GRAPHS];
     struct stress_filter filters[MODEL_POOLS];
+    struct stress_share share_records[STRESS_SHARES];
     unsigned pushed[STRESS_PUSHES]; /* numbers of general pools, the last one pushed last */
     unsigned push_count;
     struct stress_watch watch;

@@ -16,6 +16,7 @@
  *   streams.c   streams: they end, and their handles come back
  *   graphs.c    graph pools, captures, graphs and their launches
  *   pools.c     general pools: requests, pushes, limits, uses
+ *   shares.c    blocks exported, imported into the same cache, and closed
  *   reports.c   statistics, blocks found by address, the smaller reports
  *   walks.c     walks and watches, against each other and the model
  *   guards.c    zeros, records, guards
@@ -136,6 +137,9 @@ void stress_alloc(struct stress *stress, const struct operation *operation,
 /* Lets later work of one stream come after all earlier work of another; neither is captured. */
 void stress_stream_follows(struct stress *stress, unsigned later, unsigned earlier);
 
+/* The same after the work of all that use a block. */
+void stress_users_follow(struct stress *stress, const struct model_block *block, unsigned later);
+
 /* The stream that comes after all work of the block's own stream that other streams must follow. */
 static inline unsigned stress_block_keeper(const struct model_block *block)
 {
@@ -230,6 +234,14 @@ void stress_text_verify(struct stress *stress, const char *name,
 
 void stress_watch_set(struct stress *stress, bool is_on);
 void stress_watch_end(struct stress *stress);
+
+/* ---- shares.c --------------------------------------------------------------------------- */
+
+/* An exported block is about to be freed: imports of it follow all work on it. */
+void stress_shared_give(struct stress *stress, const struct model_block *block);
+
+/* Closes all shares; no import is live. Also of a cache that is destroyed, whose shares need no force. */
+void stress_shares_end(struct stress *stress);
 
 /* ---- Operations ------------------------------------------------------------------------------ */
 

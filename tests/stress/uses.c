@@ -28,7 +28,7 @@ void operation_use(struct stress *stress, const struct operation *operation)
     block->is_shared = true;
 }
 
-static void users_follow(struct stress *stress, const struct model_block *block, unsigned later)
+void stress_users_follow(struct stress *stress, const struct model_block *block, unsigned later)
 {
     for (unsigned user = 0; user < stress->stream_count; user++) {
         if ((block->users >> user & 1) != 0)
@@ -64,7 +64,7 @@ void operation_write(struct stress *stress, const struct operation *operation)
     if (block == NULL || !work_is_legal(stress, block, stream))
         return;
     stress_stream_follows(stress, stream, stress_block_keeper(block));
-    users_follow(stress, block, stream);
+    stress_users_follow(stress, block, stream);
     stress_block_write(stress, block, stream);
     stress_stream_follows(stress, stress_block_keeper(block), stream);
 }

@@ -175,7 +175,8 @@ struct walk {
     struct stress *stress;
     vmm_item chunk;       /* the last one seen */
     uint64_t block_end;   /* of the last block */
-    uint64_t chunk_bytes; /* of mapped ranges */
+    uint64_t chunk_bytes; /* of mapped ranges, but for imported ones */
+    uint64_t imported_bytes;
     uint64_t idle_bytes;
     uint64_t limbo_bytes;
     uint64_t live_blocks;
@@ -221,6 +222,10 @@ static void chunk_walked(struct walk *walk, const vmm_item *item)
     walk->chunk = *item;
     if (is_extent(item))
         extent_walked(walk, item);
+    if (item->is_imported) {
+        walk->imported_bytes += item->bytes;
+        return;
+    }
     walk->chunk_bytes += item->bytes;
     if (item->state == VMM_ITEM_FREE && !is_kept(item))
         walk->idle_bytes += item->bytes;
@@ -243,7 +248,7 @@ static void waiting_walked(struct walk *walk, const vmm_item *item)
 {
     const struct stress_watch *watch = &walk->stress->watch;
     walk->waiting_blocks++;
-    walk->waiting_bytes += item->bytes;
+    walk->waiting_bytes += item->is_imported ? 0 : item->bytes;
     if (watch->is_on && !list_has(&watch->waiting, item->address, item->bytes))
         walk->trouble = "a block waits that was not told of";
 }
@@ -305,6 +310,8 @@ static void sums_verify(struct stress *stress, const struct walk *walk)
     bool may_miss = stress->was_hurt; /* a handle that could not be released has no address */
     sum_verify(stress, "bytes of chunks out of limbo", walk->chunk_bytes - walk->limbo_bytes,
                stats.reserved_bytes.current - stats.limbo_bytes);
+    if (!may_miss)
+        sum_verify(stress, "imported bytes", walk->imported_bytes, stats.imported_bytes);
     sum_verify(stress, "idle bytes", walk->idle_bytes, stats.idle_bytes);
     if (!may_miss || walk->limbo_bytes > stats.limbo_bytes)
         sum_verify(stress, "bytes in limbo", walk->limbo_bytes, stats.limbo_bytes);

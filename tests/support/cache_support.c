@@ -305,6 +305,8 @@ static void chunk_toured(struct tour *tour, const vmm_item *item)
         tour->sums.chunk_bytes += item->bytes;
     if (item->state == VMM_ITEM_FREE && !is_kept(item))
         tour->sums.idle_bytes += item->bytes;
+    if (item->state == VMM_ITEM_FREE && item->is_reserved) /* of a freed block of a retained pool */
+        tour->sums.retained_bytes += item->bytes;
     if (item->state == VMM_ITEM_WAITING)
         tour->sums.limbo_bytes += item->bytes;
 }

@@ -23,6 +23,37 @@ void tenant_add(struct cache_test *test, struct tenant *tenant, unsigned number,
     block_fill(test, tenant->blocks[number], bytes, tenant->words[number], stream);
 }
 
+static void reserved_visit(struct cache_test *test, const struct tenant *tenant, bool fills)
+{
+    for (uint32_t unit = 0; unit < TENANT_UNITS && tenant->reserved != NULL; unit++) {
+        char *start = tenant->reserved + unit * TENANT_UNIT;
+        if ((TENANT_COMMITTED >> unit & 1) == 0)
+            continue;
+        if (fills)
+            block_fill(test, start, TENANT_UNIT, 500 + unit, 1);
+        else
+            block_check(test, start, TENANT_UNIT, 500 + unit, 1);
+    }
+}
+
+void tenant_reserved_fill(struct cache_test *test, const struct tenant *tenant)
+{
+    reserved_visit(test, tenant, true);
+}
+
+static void reserved_make(struct cache_test *test, struct tenant *tenant)
+{
+    void *block = NULL;
+    assert_ok(vmm_reserve(tenant->pool, TENANT_UNITS * TENANT_UNIT, TENANT_UNIT, test->streams[1],
+                          &block));
+    tenant->reserved = block;
+    for (size_t unit = 0; unit < TENANT_UNITS; unit++) {
+        if ((TENANT_COMMITTED >> unit & 1) != 0)
+            assert_ok(vmm_commit(test->cache, block, unit * TENANT_UNIT, TENANT_UNIT));
+    }
+    tenant_reserved_fill(test, tenant);
+}
+
 /* Blocks on two streams, some of them freed again, so that chunks are partly free. */
 struct tenant tenant_make(struct cache_test *test, vmm_on_sleep on_sleep)
 {
@@ -33,6 +64,7 @@ struct tenant tenant_make(struct cache_test *test, vmm_on_sleep on_sleep)
         block_free(test, tenant.blocks[i]);
         tenant.blocks[i] = NULL;
     }
+    reserved_make(test, &tenant);
     return tenant;
 }
 
@@ -42,6 +74,7 @@ void tenant_check(struct cache_test *test, const struct tenant *tenant)
         if (tenant->blocks[i] != NULL)
             block_check(test, tenant->blocks[i], tenant->bytes[i], tenant->words[i], i % 2 + 1);
     }
+    reserved_visit(test, tenant, false);
     work_verify(test);
 }
 
@@ -52,6 +85,9 @@ void tenant_free(struct cache_test *test, struct tenant *tenant)
             block_free(test, tenant->blocks[i]);
         tenant->blocks[i] = NULL;
     }
+    if (tenant->reserved != NULL)
+        block_free(test, tenant->reserved);
+    tenant->reserved = NULL;
 }
 
 void tenant_end(struct cache_test *test, struct tenant *tenant)

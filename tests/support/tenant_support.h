@@ -15,7 +15,16 @@ struct tenant {
     void *blocks[TENANT_BLOCKS];
     size_t bytes[TENANT_BLOCKS];
     uint32_t words[TENANT_BLOCKS];
+    char
+        *reserved; /* a block of vmm_reserve() on stream 1, with memory in some units; NULL: none */
 };
+
+/* The units of 2 MiB of that block, and those with memory. */
+enum { TENANT_UNITS = 8, TENANT_COMMITTED = 0x36 };
+#define TENANT_UNIT (2 * MIB)
+
+/* Fills the units with memory, each with a word of its own. */
+void tenant_reserved_fill(struct cache_test *test, const struct tenant *tenant);
 
 vmm_pool *pool_make(struct cache_test *test, vmm_on_sleep on_sleep);
 vmm_pool_phase phase_of(vmm_pool *pool);

@@ -167,6 +167,9 @@ static vmm_status commit_first(struct vmm_cache *cache, struct part *part)
     if (status != VMM_OK)
         return status;
     struct lane *lane = part->block->lane;
+    status = vmm__reserved_asleep_check(part->function, lane->pool);
+    if (status != VMM_OK)
+        return status;
     vmm__cache_lane_lock_slow(cache, lane);
     status = commit_locked(cache, part);
     vmm__biased_unlock(&lane->lock);
@@ -205,6 +208,9 @@ static vmm_status decommit_locked(struct vmm_cache *cache, struct part *part)
         return status;
     struct reserved *block = part->block;
     struct lane *lane = block->lane;
+    status = vmm__reserved_asleep_check(part->function, lane->pool);
+    if (status != VMM_OK)
+        return status;
     if (vmm__lane_is_retained(lane))
         return part_refuse(part, "its pool is retained");
     if (block->is_pinned)

@@ -15,7 +15,7 @@
 enum { SEGMENT_BYTES = 256 << 20 };
 
 struct backup_entry {
-    uint64_t address; /* of the block, or of the slab */
+    uint64_t address; /* of the block, the slab, or the unit of a reserved block */
     uint64_t bytes;
     uint64_t offset; /* in the host memory */
 };

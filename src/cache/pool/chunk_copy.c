@@ -2,14 +2,20 @@
 #include "cache/pool/chunk_copy.h"
 #include "base/arith.h"
 
-/* The heap of a chunk, and the block that covers its start. */
-static struct heap *chunk_heap(const struct vmm_cache *cache, const struct chunk *chunk,
-                               const struct block **first)
+/* The block that covers the start of a chunk; NULL: the chunk is a unit of a reserved block. */
+static const struct block *chunk_first(const struct vmm_cache *cache, const struct chunk *chunk)
 {
     uint64_t address = vmm__chunk_address(&cache->vm, chunk);
-    struct heap *heap = vmm__directory_heap(&cache->directory, address);
-    *first = vmm__heap_cover(heap, address);
-    return heap;
+    const struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    return heap == NULL ? NULL : vmm__heap_cover(heap, address);
+}
+
+/* Whether a chunk is a unit of a reserved block that the program has not freed. */
+static bool is_live_unit(const struct vmm_cache *cache, const struct chunk *chunk)
+{
+    uint64_t address = vmm__chunk_address(&cache->vm, chunk);
+    const struct reserved *block = vmm__reserved_around_locked(cache, address);
+    return block != NULL && !block->is_freed;
 }
 
 static bool has_contents(const struct block *block)
@@ -27,11 +33,12 @@ static bool is_first_piece(const struct block *piece)
 vmm_status vmm__chunk_list(struct vmm_cache *cache, const struct chunk *chunk,
                            struct backup *backup)
 {
-    const struct block *block;
+    const struct block *block = chunk_first(cache, chunk);
     uint64_t start = vmm__chunk_address(&cache->vm, chunk);
     uint64_t end = start + vmm__chunk_bytes(&cache->vm, chunk);
     vmm_status status = VMM_OK;
-    (void)chunk_heap(cache, chunk, &block);
+    if (block == NULL && is_live_unit(cache, chunk))
+        return vmm__backup_add(backup, start, end - start);
     for (; block != NULL && block->address < end && status == VMM_OK; block = block->next) {
         if (block->address < start)
             continue;
@@ -101,15 +108,29 @@ static bool range_of(const struct chunk_copy *copy, const struct block *block, u
     return true;
 }
 
+/* Each unit has an entry of its own. */
+static vmm_status unit_copy(struct chunk_copy *copy, const struct chunk *chunk)
+{
+    struct range range = { .address = vmm__chunk_address(&copy->cache->vm, chunk),
+                           .bytes = vmm__chunk_bytes(&copy->cache->vm, chunk) };
+    const struct backup_entry *entry =
+        copy->way == CHUNK_CLEAR ? NULL : vmm__backup_find(copy->backup, range.address);
+    if (!is_live_unit(copy->cache, chunk) || (entry == NULL && copy->way != CHUNK_CLEAR))
+        return VMM_OK;
+    range.offset = entry == NULL ? 0 : entry->offset;
+    return range_copy(copy, range);
+}
+
 vmm_status vmm__chunk_copy(struct chunk_copy *copy, const struct chunk *chunk)
 {
-    const struct block *block;
+    const struct block *block = chunk_first(copy->cache, chunk);
     const struct vm *vm = &copy->cache->vm;
     uint64_t start = vmm__chunk_address(vm, chunk);
     uint64_t end = start + vmm__chunk_bytes(vm, chunk);
     struct range joined = { .bytes = 0 };
     vmm_status status = VMM_OK;
-    (void)chunk_heap(copy->cache, chunk, &block);
+    if (block == NULL)
+        return unit_copy(copy, chunk);
     for (; block != NULL && block->address < end && status == VMM_OK; block = block->next) {
         struct range range;
         if (!range_of(copy, block, start, end, &range))

@@ -23,7 +23,8 @@ struct chunk_copy {
     uint64_t bytes; /* so far */
 };
 
-/* Adds an entry for each block and slab that is live in the chunk; a block that lies in several chunks gets one. */
+/* Adds an entry for each block and slab that is live in the chunk; a block that lies in several chunks gets one, a
+ * reserved one an entry for each unit with memory. */
 vmm_status vmm__chunk_list(struct vmm_cache *cache, const struct chunk *chunk,
                            struct backup *backup);
 

@@ -1,5 +1,6 @@
 /* Placed blocks: see place.h. */
 #include "cache/pool/place.h"
+#include "base/arith.h"
 #include "base/error.h"
 #include "cache/cache.h"
 #include "cache/pool/capture.h"
@@ -65,7 +66,8 @@ static vmm_status heap_find(const struct vmm_cache *cache, struct place *place)
     (void)snprintf(stream, sizeof stream, "%p", (void *)lane->stream);
     if (lane != place->lane)
         return refuse_other(place, "stream", stream);
-    bool is_small = place->bytes <= LANE_SMALL_LARGEST_BYTES && !cache->no_caching;
+    bool has_small = !cache->no_caching && !lane->has_own_chunks;
+    bool is_small = has_small && place->bytes <= LANE_SMALL_LARGEST_BYTES;
     if (place->heap->is_small != is_small)
         return refuse(place, is_small ? "the memory there is for blocks above 1 MiB"
                                       : "the memory there is for blocks of up to 1 MiB");
@@ -95,6 +97,8 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
         return status;
     if (place->bytes > cache->vm.arena.limit_bytes) /* also where block_bytes would overflow */
         return refuse_taken(place);
+    if (lane->has_own_chunks)
+        block_bytes = vmm__align_up(block_bytes, cache->vm.arena.granule_bytes);
     status = vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
     if (status == VMM__NO_FIT) {
         lane_clean(lane);

@@ -5,6 +5,7 @@
 #include "base/hostmem.h"
 #include "cache/cache.h"
 #include "cache/pool/capture.h"
+#include "cache/pool/pool_backup.h"
 #include "cache/pool/sleep.h"
 #include "cache/streams.h"
 
@@ -50,7 +51,7 @@ void vmm__pools_close(struct vmm_cache *cache)
 
 static void pool_free(struct pool *pool)
 {
-    vmm__sleep_backup_end(pool);
+    vmm__pool_backup_end(pool);
     vmm__lane_table_fini(&pool->table);
     vmm__host_free(pool, sizeof *pool);
 }
@@ -62,7 +63,7 @@ void vmm__pools_fini(struct vmm_cache *cache)
         cache->pools.first = pool->next;
         pool_free(pool);
     }
-    vmm__sleep_backup_end(&cache->pool);
+    vmm__pool_backup_end(&cache->pool);
     vmm__lane_table_fini(&cache->pool.table);
     vmm__mutex_fini(&cache->pools.list_lock);
 }

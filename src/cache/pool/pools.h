@@ -41,7 +41,6 @@ vmm_status vmm__pool_destroy(struct pool *pool, bool adopts);
 void vmm__pool_retain(struct pool *pool);
 vmm_status vmm__pool_drop(struct pool *pool); /* VMM__NOT_FOUND: it has no use to end */
 vmm_pool *vmm__pool_find(struct vmm_cache *cache, vmm_pool_id id);
-void vmm__pool_stats(struct pool *pool, vmm_stats *out);
 
 /* The lane of a stream in a pool; creates it on first use. */
 vmm_status vmm__pool_lane(struct pool *pool, vmm_stream stream, struct lane **out);

@@ -8,7 +8,6 @@
 #include "cache/pool/capture.h"
 #include "cache/pool/chunk_copy.h"
 #include "cache/reclaim/trim.h"
-#include "lane/block_ref.h"
 
 #include <stdlib.h>
 
@@ -57,7 +56,8 @@ static struct lane *lane_of(const struct work *work, const struct chunk *chunk)
 {
     const struct vmm_cache *cache = work->cache;
     uint64_t address = vmm__chunk_address(&cache->vm, chunk);
-    return vmm__directory_heap(&cache->directory, address)->lane;
+    const struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    return heap != NULL ? heap->lane : vmm__reserved_around_locked(cache, address)->lane;
 }
 
 static int by_home(const void *a, const void *b)
@@ -72,6 +72,8 @@ static vmm_status chunks_list_locked(struct work *work)
     struct vm *vm = &work->cache->vm;
     struct chunk_list *chunks = &work->chunks;
     VMM_ASSERT_HELD(&work->cache->grow_lock);
+    if (!vmm__pool_is_used(work->pool))
+        vmm__reserves_end_locked(work->pool);
     chunks->count = 0;
     for (uint32_t id = 1; id < vm->record_high; id++) {
         struct chunk *chunk = &vm->records[id];
@@ -88,14 +90,16 @@ static vmm_status chunks_list_locked(struct work *work)
     return VMM_OK;
 }
 
-/* Releases a chunk without a block, with its addresses. False if it has one. */
+/* Releases a chunk without a block, with its addresses. False if it has one; a unit of a reserved block has. */
 static bool chunk_drop_locked(struct work *work, const struct chunk *chunk)
 {
     struct vmm_cache *cache = work->cache;
     uint64_t address = vmm__chunk_address(&cache->vm, chunk);
     uint64_t bytes = vmm__chunk_bytes(&cache->vm, chunk);
     struct heap *heap = vmm__directory_heap(&cache->directory, address);
-    struct block *block = vmm__heap_cover(heap, address);
+    struct block *block = heap == NULL ? NULL : vmm__heap_cover(heap, address);
+    if (block == NULL)
+        return false;
     bool is_idle = block->state == BLOCK_FREE && vmm__block_end(block) >= address + bytes;
     if (!is_idle || vmm__heap_detach(heap, block, address, bytes) != VMM_OK)
         return false;
@@ -130,7 +134,7 @@ static void idle_drop_locked(struct work *work)
         struct lane *lane = lane_of(work, chunk);
         vmm__lane_lock(lane);
         bool is_dropped = chunk_drop_locked(work, chunk);
-        if (!is_dropped && !lane->large.is_small && chunk->places > 0)
+        if (!is_dropped && chunk->places > 0)
             places_drop_locked(work, chunk);
         vmm__lane_unlock(lane);
         if (!is_dropped)
@@ -237,26 +241,9 @@ vmm_status vmm__sleep_transfers_close(struct vmm_cache *cache)
 
 /* ---- Mappings ------------------------------------------------------------------------------ */
 
-/* Puts chunks from `from` up to `end` to sleep; *done is where it stopped. */
-static vmm_status chunks_sleep(struct work *work, uint64_t from, uint64_t end, uint64_t *done)
-{
-    vmm_status status = VMM_OK;
-    *done = from;
-    while (*done < end && status == VMM_OK) {
-        uint64_t stop = vmm__min(end, *done + CHUNKS_AT_ONCE);
-        vmm__fair_lock(&work->cache->grow_lock);
-        for (; *done < stop && status == VMM_OK; *done += status == VMM_OK ? 1 : 0) {
-            struct chunk *chunk = chunk_of(work, *done);
-            if (!chunk->is_asleep)
-                status = vmm__chunk_sleep(&work->cache->vm, chunk);
-        }
-        vmm__fair_unlock(&work->cache->grow_lock);
-    }
-    return status;
-}
-
-/* Wakes chunks up to `end`; *done is where it stopped. */
-static vmm_status chunks_wake(struct work *work, uint64_t from, uint64_t end, uint64_t *done)
+/* Puts chunks to sleep, or wakes them, from `from` up to `end`; *done is where it stopped. Chunks may be so already. */
+static vmm_status chunks_each(struct work *work, vmm_status (*change)(struct vm *, struct chunk *),
+                              uint64_t from, uint64_t end, uint64_t *done)
 {
     vmm_status status = VMM_OK;
     *done = from;
@@ -264,10 +251,15 @@ static vmm_status chunks_wake(struct work *work, uint64_t from, uint64_t end, ui
         uint64_t stop = vmm__min(end, *done + CHUNKS_AT_ONCE);
         vmm__fair_lock(&work->cache->grow_lock);
         for (; *done < stop && status == VMM_OK; *done += status == VMM_OK ? 1 : 0)
-            status = vmm__chunk_wake(&work->cache->vm, chunk_of(work, *done));
+            status = change(&work->cache->vm, chunk_of(work, *done));
         vmm__fair_unlock(&work->cache->grow_lock);
     }
     return status;
+}
+
+static vmm_status chunks_sleep(struct work *work, uint64_t from, uint64_t end, uint64_t *done)
+{
+    return chunks_each(work, vmm__chunk_sleep, from, end, done);
 }
 
 /* Tells the program of each mapping. */
@@ -399,7 +391,8 @@ static vmm_status contents_wake(struct work *work, uint64_t end, uint64_t *done)
     while (*done < end && status == VMM_OK) {
         uint64_t from = *done;
         uint64_t copied;
-        status = chunks_wake(work, from, vmm__min(end, from + CHUNKS_AT_ONCE), done);
+        status =
+            chunks_each(work, vmm__chunk_wake, from, vmm__min(end, from + CHUNKS_AT_ONCE), done);
         if (status == VMM_OK && work->has_contents)
             status = contents_copy(work, from, *done, UINT64_MAX, &copied);
     }
@@ -560,21 +553,6 @@ static void phases_set(const struct sleep_order *order, uint64_t count, vmm_pool
         phase_set_locked(order->pools[i], phase);
 }
 
-/* A sleep does not know the memory of reserved blocks. */
-static vmm_status reserves_check(const struct sleep_order *order)
-{
-    const struct reserved *block = order->cache->reserves.first;
-    for (; block != NULL && !order->is_wake; block = block->next) {
-        for (uint64_t i = 0; i < order->count; i++) {
-            if (block->lane->pool == order->pools[i])
-                return vmm__error(VMM_ERR_UNSUPPORTED,
-                                  "vmm_pool_sleep: pool %s has reserved blocks",
-                                  order->pools[i]->name);
-        }
-    }
-    return VMM_OK;
-}
-
 /* Whether a pool has blocks that other processes may use. */
 static bool is_exported(const struct pool *pool)
 {
@@ -608,8 +586,6 @@ static vmm_status begin_locked(struct sleep_order *order)
     vmm_status status = vmm__capture_query(order->cache);
     if (status == VMM__PENDING)
         return vmm__error(VMM_ERR_INVALID_ARGUMENT, "%s: a capture is under way", function);
-    if (status == VMM_OK)
-        status = reserves_check(order);
     if (status != VMM_OK)
         return status;
     for (uint64_t i = 0; i < order->count; i++) {
@@ -734,71 +710,7 @@ vmm_status vmm__sleep_run(const struct sleep_order *order)
     return status;
 }
 
-/* ---- Backups ------------------------------------------------------------------------------- */
-
-/* Whether a live block of the pool contains an address. */
-static bool is_live(const struct pool *pool, uint64_t address)
-{
-    const struct vmm_cache *cache = pool->cache;
-    struct block_ref ref;
-    if (!vmm__arena_contains(&cache->vm.arena, address))
-        return false;
-    struct heap *heap = vmm__directory_heap(&cache->directory, address);
-    if (heap == NULL || heap->lane->pool != pool)
-        return false;
-    vmm__lane_lock(heap->lane);
-    bool lives = vmm__block_ref_around(heap, address, &ref) && vmm__block_ref_is_live(&ref);
-    vmm__lane_unlock(heap->lane);
-    return lives;
-}
-
-static vmm_status find_locked(struct pool *pool, uint64_t address, void **host)
-{
-    VMM_ASSERT_HELD(&pool->cache->grow_lock);
-    if (pool->phase != VMM_POOL_ASLEEP)
-        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_backup_find: pool %s is not asleep",
-                          pool->name);
-    const struct backup_entry *entry =
-        pool->backup == NULL ? NULL : vmm__backup_find(pool->backup, address);
-    if (entry == NULL || !is_live(pool, address))
-        return VMM__NOT_FOUND;
-    *host = pool->backup->memory + entry->offset + (address - entry->address);
-    return VMM_OK;
-}
-
-vmm_status vmm__sleep_backup_find(struct pool *pool, uint64_t address, void **host)
-{
-    vmm__fair_lock(&pool->cache->grow_lock);
-    vmm_status status = find_locked(pool, address, host);
-    vmm__fair_unlock(&pool->cache->grow_lock);
-    return status;
-}
-
-static vmm_status drop_locked(struct pool *pool)
-{
-    VMM_ASSERT_HELD(&pool->cache->grow_lock);
-    if (pool->phase != VMM_POOL_AWAKE)
-        return vmm__error(VMM_ERR_ASLEEP, "vmm_backup_drop: pool %s needs its backup to wake",
-                          pool->name);
-    return pool->backup == NULL ? VMM_OK : vmm__backup_drop(pool->backup, pool->cache->driver);
-}
-
-vmm_status vmm__sleep_backup_drop(struct pool *pool)
-{
-    vmm__fair_lock(&pool->cache->grow_lock);
-    vmm_status status = drop_locked(pool);
-    vmm__fair_unlock(&pool->cache->grow_lock);
-    return status;
-}
-
-void vmm__sleep_backup_end(struct pool *pool)
-{
-    if (pool->backup == NULL)
-        return;
-    (void)vmm__backup_drop(pool->backup, pool->cache->driver);
-    vmm__host_free(pool->backup, sizeof *pool->backup);
-    pool->backup = NULL;
-}
+/* ---- The end of a pool -------------------------------------------------------------------- */
 
 /* Releases the chunks of a pool, even if graphs have used them: nothing can use what sleeps. */
 static vmm_status chunks_end_locked(struct work *work)
@@ -833,12 +745,4 @@ vmm_status vmm__sleep_end_locked(struct pool *pool)
     if (status == VMM_OK)
         phase_set_locked(pool, VMM_POOL_AWAKE);
     return status;
-}
-
-uint64_t vmm__sleep_backup_bytes(const struct vmm_cache *cache)
-{
-    uint64_t bytes = cache->pool.backup == NULL ? 0 : cache->pool.backup->bytes;
-    for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
-        bytes += pool->backup == NULL ? 0 : pool->backup->bytes;
-    return bytes;
 }

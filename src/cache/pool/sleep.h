@@ -36,21 +36,11 @@ void vmm__sleep_cancel(const struct sleep_order *order);
 /* Carries out an order that began, and sets the phases again. */
 vmm_status vmm__sleep_run(const struct sleep_order *order);
 
-/* See vmm_backup_find(), vmm_backup_drop(). VMM__NOT_FOUND: no entry. */
-vmm_status vmm__sleep_backup_find(struct pool *pool, uint64_t address, void **host);
-vmm_status vmm__sleep_backup_drop(struct pool *pool);
-
 /* Wakes a pool without live blocks, which then has no memory, so that it can be destroyed. ERR_HOST_OOM,
  * ERR_INVALID_ARGUMENT (freed blocks wait for streams): it sleeps. */
 vmm_status vmm__sleep_end_locked(struct pool *pool);
 
-/* Gives the backup of a pool back. */
-void vmm__sleep_backup_end(struct pool *pool);
-
 /* Ends the stream of the copies, at the end of the cache. */
 vmm_status vmm__sleep_transfers_close(struct vmm_cache *cache);
-
-/* Bytes of all backups. The caller holds the grow lock. */
-uint64_t vmm__sleep_backup_bytes(const struct vmm_cache *cache);
 
 #endif

@@ -49,11 +49,11 @@ struct chunk *vmm__reserved_chunk(const struct vmm_cache *cache, uint64_t granul
 
 /* ---- Reserve ------------------------------------------------------------------------------- */
 
-static vmm_status asleep_check(const struct pool *pool)
+vmm_status vmm__reserved_asleep_check(const char *function, const struct pool *pool)
 {
     if (pool->phase == VMM_POOL_AWAKE)
         return VMM_OK;
-    return vmm__error(VMM_ERR_ASLEEP, "vmm_reserve: pool %s sleeps: wake it first", pool->name);
+    return vmm__error(VMM_ERR_ASLEEP, "%s: pool %s sleeps: wake it first", function, pool->name);
 }
 
 static vmm_status range_make(struct vmm_cache *cache, struct reserved *block)
@@ -98,7 +98,7 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
     struct error_line line;
     vmm__error_save(&line);
     vmm__fair_lock(&cache->grow_lock);
-    vmm_status status = asleep_check(lane->pool);
+    vmm_status status = vmm__reserved_asleep_check("vmm_reserve", lane->pool);
     if (status == VMM_OK)
         status = range_make(cache, block);
     if (status == VMM_OK) {
@@ -258,16 +258,32 @@ vmm_status vmm__reserved_free(struct vmm_cache *cache, uint64_t address)
     return status;
 }
 
+static void freed_end(struct vmm_cache *cache, struct reserved *block)
+{
+    memory_discard(cache, block);
+    block_close(cache, block);
+}
+
 void vmm__reserves_leave_locked(struct vmm_cache *cache)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     struct reserved *next;
     for (struct reserved *block = cache->reserves.first; block != NULL; block = next) {
         next = block->next;
-        if (!block->is_freed || vmm__lane_is_retained(block->lane))
-            continue;
-        memory_discard(cache, block);
-        block_close(cache, block);
+        if (block->is_freed && !vmm__lane_is_retained(block->lane))
+            freed_end(cache, block);
+    }
+}
+
+void vmm__reserves_end_locked(const struct pool *pool)
+{
+    struct vmm_cache *cache = pool->cache;
+    struct reserved *next;
+    VMM_ASSERT_HELD(&cache->grow_lock);
+    for (struct reserved *block = cache->reserves.first; block != NULL; block = next) {
+        next = block->next;
+        if (block->is_freed && block->lane->pool == pool)
+            freed_end(cache, block);
     }
 }
 

@@ -65,6 +65,12 @@ struct reserved *vmm__reserved_around_locked(const struct vmm_cache *cache, uint
 /* Gives the memory of freed blocks back whose pools are no longer retained. The host has waited for the device. */
 void vmm__reserves_leave_locked(struct vmm_cache *cache);
 
+/* The same for one pool, whose memory nothing uses: it sleeps, or the host has waited for its streams. */
+void vmm__reserves_end_locked(const struct pool *pool);
+
+/* ERR_ASLEEP if the pool of a block is not awake. */
+vmm_status vmm__reserved_asleep_check(const char *function, const struct pool *pool);
+
 /* ---- For this module and alloc/commit.c -------------------------------------------------- */
 
 struct reserved *vmm__reserved_find_locked(const struct vmm_cache *cache, uint64_t address);

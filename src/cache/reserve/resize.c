@@ -147,7 +147,9 @@ static vmm_status resize_locked(struct vmm_cache *cache, struct reserved *block,
                           (unsigned long long)bytes);
     uint64_t count = rounded >> arena->granule_shift;
     uint64_t end = block->first + block->granules;
-    vmm_status status = VMM_OK;
+    vmm_status status = vmm__reserved_asleep_check("vmm_resize", block->lane->pool);
+    if (status != VMM_OK)
+        return status;
     (void)vmm__limbo_drain(&cache->vm, NULL); /* old mappings may have the addresses */
     if (count <= block->granules) {
         status = block_shrink(cache, block, count);

@@ -98,18 +98,19 @@ static void descriptors_offer_locked(const struct vmm_cache *cache, struct share
     }
 }
 
-/* Takes back the descriptors that no other share uses. */
-static void descriptors_leave_locked(const struct vmm_cache *cache, const struct share *share)
+/* Closes the descriptors of a share. Those that no other share uses leave their chunks. */
+static void descriptors_leave_locked(const struct vmm_cache *cache, struct share *share)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t granule = first_granule(&cache->vm, share->node.key);
     for (uint32_t i = 0; i < share->head.count; i++) {
         struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
-        _Atomic uint32_t *users = chunk->descriptor_users;
+        struct shared_chunk *shared = &share->chunks[i];
         granule += chunk->granules;
-        if (users != NULL && users == share->chunks[i].users &&
-            atomic_load_explicit(users, memory_order_relaxed) == 1)
+        if (shared->users != NULL && shared->users == chunk->descriptor_users &&
+            atomic_load_explicit(shared->users, memory_order_relaxed) == 1)
             chunk->descriptor_users = NULL;
+        vmm__share_chunk_close(shared);
     }
 }
 

@@ -34,11 +34,13 @@ vmm_status vmm__share_open(const char *function, uint32_t count, struct share **
 void vmm__share_chunk_close(struct shared_chunk *shared)
 {
     _Atomic uint32_t *users = shared->users;
-    if (users != NULL && atomic_fetch_sub_explicit(users, 1, memory_order_acq_rel) > 1)
-        return;
-    vmm__host_free(users, sizeof *users);
-    if (shared->descriptor != NO_DESCRIPTOR)
+    bool is_last = users == NULL || atomic_fetch_sub_explicit(users, 1, memory_order_acq_rel) == 1;
+    if (is_last && shared->descriptor != NO_DESCRIPTOR)
         (void)close(shared->descriptor);
+    if (is_last)
+        vmm__host_free(users, sizeof *users);
+    shared->descriptor = NO_DESCRIPTOR;
+    shared->users = NULL;
 }
 
 void vmm__share_close(struct share *share)

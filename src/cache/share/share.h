@@ -50,7 +50,7 @@ vmm_status vmm__share_open(const char *function, uint32_t count, struct share **
 /* Closes a share and its descriptors. */
 void vmm__share_close(struct share *share);
 
-/* Closes the descriptor of a chunk, if no other share uses it. */
+/* Takes the descriptor of a chunk from its share, and closes it if no other share uses it. */
 void vmm__share_chunk_close(struct shared_chunk *shared);
 
 /* The bytes of all chunks. */

@@ -52,9 +52,11 @@ static const struct {
     const char *name;
     int code;
 } errors[] = {
-    { "ENOMEM", ENOMEM }, { "EAGAIN", EAGAIN }, { "ENFILE", ENFILE }, { "EINVAL", EINVAL },
-    { "EACCES", EACCES }, { "EMFILE", EMFILE }, { "ENOSYS", ENOSYS }, { "EFBIG", EFBIG },
-    { "EPERM", EPERM },   { "EINTR", EINTR },   { "ENOSPC", ENOSPC }, { "EOPNOTSUPP", EOPNOTSUPP },
+    { "ENOMEM", ENOMEM }, { "EAGAIN", EAGAIN },   { "ENFILE", ENFILE },
+    { "EINVAL", EINVAL }, { "EACCES", EACCES },   { "EMFILE", EMFILE },
+    { "ENOSYS", ENOSYS }, { "EFBIG", EFBIG },     { "EPERM", EPERM },
+    { "EINTR", EINTR },   { "ENOSPC", ENOSPC },   { "EOPNOTSUPP", EOPNOTSUPP },
+    { "EPIPE", EPIPE },   { "ENOBUFS", ENOBUFS }, { "ECONNRESET", ECONNRESET },
 };
 
 enum { ERRORS = sizeof errors / sizeof errors[0] };

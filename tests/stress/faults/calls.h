@@ -32,7 +32,10 @@ enum sweep_group { GROUP_DRIVER, GROUP_MEMORY, GROUP_SYSTEM };
     X(fallocate, ENOSPC, ENOMEM, EINTR, EFBIG, EOPNOTSUPP)                                         \
     X(membarrier, ENOSYS, EPERM)                                                                   \
     X(pthread_create, EAGAIN, EPERM)                                                               \
-    X(fopen, EMFILE, EACCES, ENOSPC)
+    X(fopen, EMFILE, EACCES, ENOSPC)                                                               \
+    X(sendmsg, EPIPE, ENOBUFS, EINTR)                                                              \
+    X(recvmsg, ECONNRESET, ENOMEM, EINTR)                                                          \
+    X(getrandom, ENOSYS, EPERM)
 
 enum sweep_call {
     SWEEP_CALL_FIRST_MEMORY = DRIVER_CALL_COUNT - 1, /* so that the next one follows */

@@ -13,6 +13,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 /* ---- Allocations ------------------------------------------------------------------------------- */
@@ -114,3 +116,17 @@ pid_t sweep_clone(void)
 {
     return (pid_t)__real_syscall(SYS_clone, (long)SIGCHLD, 0L, 0L, 0L, 0L);
 }
+
+/* ---- Shares ------------------------------------------------------------------------------------ */
+
+#define WRAP_COUNT(name, parameters, ...)                                                          \
+    ssize_t __real_##name parameters;                                                              \
+    ssize_t __wrap_##name parameters;                                                              \
+    ssize_t __wrap_##name parameters                                                               \
+    {                                                                                              \
+        return system_fails(SWEEP_CALL_##name) ? -1 : __real_##name(__VA_ARGS__);                  \
+    }
+
+WRAP_COUNT(sendmsg, (int socket, const struct msghdr *message, int flags), socket, message, flags)
+WRAP_COUNT(recvmsg, (int socket, struct msghdr *message, int flags), socket, message, flags)
+WRAP_COUNT(getrandom, (void *bytes, size_t count, unsigned flags), bytes, count, flags)

@@ -1,0 +1,83 @@
+/* The backups of pools: see pool_backup.h. */
+#include "cache/pool/pool_backup.h"
+#include "base/error.h"
+#include "base/hostmem.h"
+#include "cache/cache.h"
+#include "cache/pool/backup.h"
+#include "lane/block_ref.h"
+
+/* Whether a live block of the pool contains an address. */
+static bool is_live(const struct pool *pool, uint64_t address)
+{
+    const struct vmm_cache *cache = pool->cache;
+    struct block_ref ref;
+    if (!vmm__arena_contains(&cache->vm.arena, address))
+        return false;
+    struct heap *heap = vmm__directory_heap(&cache->directory, address);
+    if (heap == NULL) {
+        const struct reserved *block = vmm__reserved_around_locked(cache, address);
+        return block != NULL && !block->is_freed && block->lane->pool == pool;
+    }
+    if (heap->lane->pool != pool)
+        return false;
+    vmm__lane_lock(heap->lane);
+    bool lives = vmm__block_ref_around(heap, address, &ref) && vmm__block_ref_is_live(&ref);
+    vmm__lane_unlock(heap->lane);
+    return lives;
+}
+
+static vmm_status find_locked(struct pool *pool, uint64_t address, void **host)
+{
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    if (pool->phase != VMM_POOL_ASLEEP)
+        return vmm__error(VMM_ERR_INVALID_ARGUMENT, "vmm_backup_find: pool %s is not asleep",
+                          pool->name);
+    const struct backup_entry *entry =
+        pool->backup == NULL ? NULL : vmm__backup_find(pool->backup, address);
+    if (entry == NULL || !is_live(pool, address))
+        return VMM__NOT_FOUND;
+    *host = pool->backup->memory + entry->offset + (address - entry->address);
+    return VMM_OK;
+}
+
+vmm_status vmm__pool_backup_find(struct pool *pool, uint64_t address, void **host)
+{
+    vmm__fair_lock(&pool->cache->grow_lock);
+    vmm_status status = find_locked(pool, address, host);
+    vmm__fair_unlock(&pool->cache->grow_lock);
+    return status;
+}
+
+static vmm_status drop_locked(struct pool *pool)
+{
+    VMM_ASSERT_HELD(&pool->cache->grow_lock);
+    if (pool->phase != VMM_POOL_AWAKE)
+        return vmm__error(VMM_ERR_ASLEEP, "vmm_backup_drop: pool %s needs its backup to wake",
+                          pool->name);
+    return pool->backup == NULL ? VMM_OK : vmm__backup_drop(pool->backup, pool->cache->driver);
+}
+
+vmm_status vmm__pool_backup_drop(struct pool *pool)
+{
+    vmm__fair_lock(&pool->cache->grow_lock);
+    vmm_status status = drop_locked(pool);
+    vmm__fair_unlock(&pool->cache->grow_lock);
+    return status;
+}
+
+void vmm__pool_backup_end(struct pool *pool)
+{
+    if (pool->backup == NULL)
+        return;
+    (void)vmm__backup_drop(pool->backup, pool->cache->driver);
+    vmm__host_free(pool->backup, sizeof *pool->backup);
+    pool->backup = NULL;
+}
+
+uint64_t vmm__pool_backup_bytes(const struct vmm_cache *cache)
+{
+    uint64_t bytes = cache->pool.backup == NULL ? 0 : cache->pool.backup->bytes;
+    for (const struct pool *pool = cache->pools.first; pool != NULL; pool = pool->next)
+        bytes += pool->backup == NULL ? 0 : pool->backup->bytes;
+    return bytes;
+}

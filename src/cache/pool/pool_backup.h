@@ -1,0 +1,22 @@
+/*
+ * The backups of the pools of a cache, from their last sleep until they are dropped.
+ *
+ * Owns: nothing; the call that puts a pool to sleep makes its backup (sleep.h). May be called by: cache/pool, api.
+ * Locks: the calls take the grow lock, except those where it says otherwise.
+ */
+#ifndef VMM_CACHE_POOL_POOL_BACKUP_H
+#define VMM_CACHE_POOL_POOL_BACKUP_H
+
+#include "lane/pool.h"
+
+/* See vmm_backup_find(), vmm_backup_drop(). VMM__NOT_FOUND: no entry. */
+vmm_status vmm__pool_backup_find(struct pool *pool, uint64_t address, void **host);
+vmm_status vmm__pool_backup_drop(struct pool *pool);
+
+/* Gives the backup of a pool back, at the end of the pool; takes no lock. */
+void vmm__pool_backup_end(struct pool *pool);
+
+/* Bytes of all backups. The caller holds the grow lock. */
+uint64_t vmm__pool_backup_bytes(const struct vmm_cache *cache);
+
+#endif
