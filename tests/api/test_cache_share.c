@@ -766,15 +766,15 @@ CACHE_TEST(exported_blocks_do_not_sleep)
 CACHE_TEST(shares_work_during_a_capture)
 {
     vmm_pool *pool = shareable_make(test->cache);
-    void *before = block_from(test, pool, 4 * MIB, 0);
-    capture_begin(test, 0);
-    void *block = block_from(test, pool, 4 * MIB, 0);
+    void *before = block_from(test, pool, 4 * MIB, 1);
+    capture_begin(test, 1);
+    void *block = block_from(test, pool, 4 * MIB, 1);
     vmm_share *share = export_of(test->cache, block);
-    void *imported = import_of(test->cache, share, test->streams[0]);
+    void *imported = import_of(test->cache, share, test->streams[1]);
     block_free(test, imported);
     assert_ok(vmm_poll(test->cache));
     assert_int_equal(cache_stats(test).imported_bytes, 4 * MIB);
-    capture_end(test, 0);
+    capture_end(test, 1);
     imports_vanish(test->cache);
     assert_ok(vmm_share_close(share, 0));
     block_free(test, block);
