@@ -144,8 +144,9 @@ static vmm_status copy_refuse(const void *block, const char *why)
                       why);
 }
 
-/* Whether a block may get another address, and work may be submitted to its stream. `inner`: the lane's block. */
-static vmm_status copy_check(vmm_cache *cache, const struct copy *copy, const void *inner)
+/* Finds the stream of a block, and whether the block may get another address and the stream more work. `inner`: the
+ * lane's block. */
+static vmm_status copy_check(vmm_cache *cache, struct copy *copy, const void *inner)
 {
     uint64_t address = (uint64_t)(uintptr_t)inner;
     struct block_ref ref;
@@ -156,7 +157,10 @@ static vmm_status copy_check(vmm_cache *cache, const struct copy *copy, const vo
     struct lane *lane = heap->lane;
     bool is_live = vmm__lane_find_live_locked(lane, heap, address, &ref);
     bool is_pinned = is_live && vmm__block_ref_is_pinned(&ref);
-    bool has_ended = vmm__timeline_has_ended(&lane->timeline);
+    const struct timeline *timeline = vmm__uses_borrower(&lane->uses, address);
+    timeline = timeline == NULL ? &lane->timeline : timeline;
+    bool has_ended = vmm__timeline_has_ended(timeline);
+    copy->stream = atomic_load_explicit(&timeline->stream, memory_order_relaxed);
     vmm__biased_unlock(&lane->lock);
     if (is_pinned)
         return copy_refuse(copy->from, "it is pinned or exported");
@@ -183,7 +187,6 @@ static vmm_status copy_begin(const struct debug_call *call, void *ptr, struct co
         return status;
     copy->from = ptr;
     copy->from_bytes = item.requested_bytes;
-    copy->stream = item.stream;
     memcpy(copy->name, item.name, sizeof copy->name);
     copy->pool = vmm__handle_find(HANDLE_POOL, item.pool);
     if (copy->pool == NULL) /* it is being destroyed */

@@ -43,6 +43,13 @@ static inline bool vmm__align_up_checked(uint64_t value, uint64_t alignment, uin
     return true;
 }
 
+/* The least multiple of a unit, which is any number above 0, that is at least the value. */
+static inline bool vmm__round_up_checked(uint64_t value, uint64_t unit, uint64_t *out)
+{
+    uint64_t rest = value % unit;
+    return vmm__add_checked(value, rest == 0 ? 0 : unit - rest, out);
+}
+
 static inline uint64_t vmm__min(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

@@ -111,6 +111,20 @@ vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *t
     return VMM_OK;
 }
 
+void vmm__uses_lend(struct uses *uses, uint64_t address, const struct timeline *timeline)
+{
+    for (struct use *use = use_first(uses, address); use != NULL; use = use_next(use))
+        use->is_borrower = use->timeline == timeline;
+}
+
+const struct timeline *vmm__uses_borrower(const struct uses *uses, uint64_t address)
+{
+    const struct use *use = use_first(uses, address);
+    while (use != NULL && !use->is_borrower)
+        use = use_next(use);
+    return use == NULL ? NULL : use->timeline;
+}
+
 /* Records an event for every use of a block, and counts the uses. */
 static vmm_status uses_record(struct uses *uses, uint64_t address, uint64_t *count)
 {

@@ -26,6 +26,7 @@ struct use {
     struct use *next;     /* in the list of a wait */
     struct timeline *timeline;
     uint64_t epoch; /* set by the free, or by vmm__uses_stamp() */
+    bool is_borrower;
 };
 
 struct wait {
@@ -63,6 +64,12 @@ static inline bool vmm__uses_has_waits(const struct uses *uses)
 
 /* Records that the timeline's stream uses the block. ERR_HOST_OOM. */
 vmm_status vmm__uses_add(struct uses *uses, uint64_t address, struct timeline *timeline);
+
+/* Marks a use that was added: the block was allocated for the timeline's stream, from another stream's memory. */
+void vmm__uses_lend(struct uses *uses, uint64_t address, const struct timeline *timeline);
+
+/* Returns the timeline of the stream that a live block was allocated for; NULL: the lane's. */
+const struct timeline *vmm__uses_borrower(const struct uses *uses, uint64_t address);
 
 /*
  * Ends the life of a block. VMM_OK: no other stream uses it. VMM__PENDING: it waits from now on.

@@ -142,6 +142,16 @@ CACHE_TEST(a_decommit_waits_for_the_other_streams_of_a_block)
     cache_verify_empty(test);
 }
 
+CACHE_TEST(a_unit_is_any_number_of_granules)
+{
+    void *block = block_reserve(test, 32 * MIB, 6 * MIB, 0);
+    commit(test, block, 0, 36 * MIB);
+    assert_ptr_equal(block_resize(test, block, 13 * MIB), block);
+    assert_int_equal(cache_stats(test).active_bytes.current, 18 * MIB);
+    cache_verify(test);
+    block_free(test, block);
+}
+
 CACHE_TEST(bad_parts_are_refused_with_a_line)
 {
     void *block = block_reserve(test, 10 * MIB, 4 * MIB, 1); /* three units */

@@ -156,6 +156,21 @@ CACHE_TEST(a_shared_block_waits_for_the_stream_that_used_it)
     crowd_destroy(test, &crowd);
 }
 
+CACHE_TEST(a_shared_block_is_resized_in_order_of_the_stream_that_has_it)
+{
+    struct crowd crowd;
+    crowd_begin(test, &crowd, SCORE);
+    vmm_stream stream = crowd.streams[SCORE - 1];
+    void **shared = &crowd.blocks[SCORE - 1];
+    assert_ok(vmm__driver_delay(test->driver, 50 * UINT64_C(1000000), stream));
+    tiny_fill(test, *shared, MANY, stream);
+    assert_ok(vmm_resize(test->cache, *shared, 2 * TINY_BYTES, shared));
+    assert_ok(vmm__driver_check(test->driver, (uint64_t)(uintptr_t)*shared, TINY_BYTES, MANY,
+                                stream));
+    blocks_free(test, &crowd);
+    crowd_destroy(test, &crowd);
+}
+
 /* A stream may end while a block that it has from another one lives. */
 CACHE_TEST(a_stream_ends_with_a_shared_block)
 {

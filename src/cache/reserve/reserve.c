@@ -87,12 +87,14 @@ vmm_status vmm__reserve(struct vmm_cache *cache, struct lane *lane, uint64_t byt
                         uint64_t unit_bytes, void **out)
 {
     unsigned shift = cache->vm.arena.granule_shift;
+    uint64_t rounded = bytes;
+    (void)vmm__round_up_checked(bytes, unit_bytes, &rounded); /* the caller has checked it */
     struct reserved *block = vmm__host_alloc(1, sizeof *block);
     if (block == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_reserve: no host memory for the block's record");
     *block = (struct reserved){ .lane = lane,
                                 .bytes = bytes,
-                                .granules = vmm__align_up(bytes, unit_bytes) >> shift,
+                                .granules = rounded >> shift,
                                 .unit_granules = (uint32_t)(unit_bytes >> shift) };
     vmm__uses_init(&block->uses);
     struct error_line line;

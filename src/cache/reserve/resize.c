@@ -141,7 +141,7 @@ static vmm_status resize_locked(struct vmm_cache *cache, struct reserved *block,
     const struct arena *arena = &cache->vm.arena;
     uint64_t unit_bytes = (uint64_t)block->unit_granules << arena->granule_shift;
     uint64_t rounded;
-    if (!vmm__align_up_checked(bytes, unit_bytes, &rounded) || rounded > arena->limit_bytes)
+    if (!vmm__round_up_checked(bytes, unit_bytes, &rounded) || rounded > arena->limit_bytes)
         return vmm__error(VMM_ERR_ADDRESS_SPACE,
                           "vmm_resize: %llu bytes are more than the arena has: see arena_bytes",
                           (unsigned long long)bytes);

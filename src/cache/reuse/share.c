@@ -34,10 +34,12 @@ static vmm_status lane_share(struct lane *from, struct lane *to, uint64_t bytes,
     if (status == VMM_OK)
         status =
             vmm__lane_use_locked(from, &from->small, (uint64_t)(uintptr_t)block, &to->timeline);
-    if (status != VMM_OK)
+    if (status != VMM_OK) {
         block_return(from, block, bytes);
-    else
+    } else {
+        vmm__uses_lend(&from->uses, (uint64_t)(uintptr_t)block, &to->timeline);
         *out = block;
+    }
     vmm__lane_counters_flush(from);
     return status;
 }
