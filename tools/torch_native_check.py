@@ -3,25 +3,19 @@
 
 usage: torch_native_check.py [CHECK...]
 
-Compiles the class, installs it and runs each check in a process of its own. Prints a line for each: PASS, FAIL and why,
-or MISSING for what the library says it cannot do yet, or SKIP for what this machine cannot do. The exit status is 1 if a
-check fails, and 77 where there is no PyTorch with CUDA or no GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set
-VMMCACHE_LIBRARY and PYTHONPATH as docs/pytorch.md says.
+Compiles the class, installs it and runs each check in a process of its own. Prints a line for each: PASS, FAIL and why, or
+SKIP for what this machine cannot do. The exit status is 1 if a check fails, and 77 where there is no PyTorch with CUDA or no
+GPU; with VMM_REQUIRE_GPU=1 that is a failure. Set VMMCACHE_LIBRARY and PYTHONPATH as docs/pytorch.md says.
 """
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
+import tempfile
 import time
 
-MIB = 1 << 20
-CHECK_SECONDS = 600
-SKIPPED = 77
-UNABLE = 78
-
-
-class Skip(Exception):
-    """What this machine cannot do."""
+import torch_checks
+from torch_checks import CHECK_SECONDS, MIB, Skip, expect
 
 
 def start(**settings):
@@ -30,11 +24,6 @@ def start(**settings):
     import vmmcache
     vmmcache.install(native=True, **settings)
     return torch, vmmcache
-
-
-def expect(condition, why):
-    if not condition:
-        raise AssertionError(why)
 
 
 def check_install():
@@ -260,10 +249,15 @@ def check_cudnn():
     expect(convolution(torch.ones(4, 8, 32, 32, device="cuda")).shape == (4, 16, 30, 30), "the shape is wrong")
 
 
-def compiled(torch, mode):
-    """Runs a function that torch.compile made, in several branches, and compares it."""
+def demand_compiler():
+    """Triton needs one."""
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
         raise Skip("there is no C compiler")
+
+
+def compiled(torch, mode):
+    """Runs a function that torch.compile made, in several branches, and compares it."""
+    demand_compiler()
     layer = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256)).cuda()
 
     def calculate(x, flag):
@@ -295,6 +289,118 @@ def check_graph_trees():
     torch, _ = start()
     torch._inductor.config.triton.slow_path_cudagraph_asserts = True
     compiled(torch, "reduce-overhead")
+
+
+TREE_STEPS, TREE_ROWS, TREE_WIDTH = 24, (64, 96), 256
+DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+ALLOCATOR_SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
+
+def tree_steps(torch):
+    """Trains three compiled parts of a model, in changing order and in two shapes: outputs and gradients of each step.
+    References to the outputs of earlier steps stay, and copies of them must not change."""
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(1)
+    parts = [torch.nn.Sequential(torch.nn.Linear(TREE_WIDTH, TREE_WIDTH), torch.nn.Tanh(),
+                                 torch.nn.Linear(TREE_WIDTH, TREE_WIDTH)).cuda() for _ in range(3)]
+    fast = [torch.compile(part, mode="reduce-overhead", dynamic=False) for part in parts]
+    parameters = [parameter for part in parts for parameter in part.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    found, copies, kept = [], [], []
+    for step in range(TREE_STEPS):
+        torch.compiler.cudagraph_mark_step_begin()
+        x = torch.randn(TREE_ROWS[step // 2 % 2], TREE_WIDTH, device="cuda", requires_grad=True)
+        y = fast[0](x)
+        z = fast[1 + step // 4 % 2](y)
+        z.square().mean().backward()
+        tensors = [y.detach(), z.detach(), x.grad] + [each.grad for each in parameters if each.grad is not None]
+        found.append([tensor.cpu() for tensor in tensors])
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        copies.append(z.detach().clone())
+        kept = kept[-4:] + [(y, z)]  # the next step takes their memory
+        del tensors, x, y, z
+    for step, copy in enumerate(copies):
+        expect(torch.equal(copy.cpu(), found[step][1]), "a copy of the output of step %d has changed" % step)
+    return found
+
+
+def demand_trees(torch):
+    """Each part has a graph for its forward and its backward pass in each shape, and none ran without."""
+    from torch._dynamo.utils import counters
+    from torch._inductor.cudagraph_trees import get_manager
+    skips, graphs = counters["inductor"]["cudagraph_skips"], get_manager(torch.cuda.current_device()).new_graph_id().id
+    expect(skips == 0 and graphs >= 3 * 2 * len(TREE_ROWS), "%d graphs, %d functions without" % (graphs, skips))
+
+
+def tree_run(path, is_ours):
+    """In a process of its own: writes the outcome of tree_steps(), or why it fails."""
+    if is_ours:
+        start()
+    import torch._inductor.config
+    torch._inductor.config.triton.slow_path_cudagraph_asserts = True
+    try:
+        outcome = tree_steps(torch)
+        demand_trees(torch)
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        outcome = "%s: %s" % (type(error).__name__, lines[0] if lines else "")
+    torch.save(outcome, path)
+
+
+def tree_start(folder, name, is_ours, **environment):
+    """Starts it: the process, and the path of its outcome."""
+    path = os.path.join(folder, name)
+    os.environ.update(environment)
+    process = multiprocessing.get_context("spawn").Process(target=tree_run, args=(path, is_ours))
+    process.start()  # it has the environment of now
+    for key in environment:
+        del os.environ[key]
+    return process, path
+
+
+def tree_outcome(process, path):
+    """What it computed, or why it failed."""
+    import torch
+    process.join(CHECK_SECONDS)
+    if process.exitcode != 0:
+        process.kill()
+        return "status %r" % process.exitcode
+    return torch.load(path)
+
+
+def tree_difference(torch, ours, theirs):
+    """How two outcomes differ; empty: not a bit."""
+    for step, pair in enumerate(zip(ours, theirs)):
+        if len(pair[0]) != len(pair[1]):
+            return "%d tensors of step %d for %d" % (len(pair[0]), step, len(pair[1]))
+        for number, (one, other) in enumerate(zip(*pair)):
+            if not torch.equal(one, other):
+                return "tensor %d of step %d by up to %g" % (number, step, (one - other).abs().max().item())
+    return ""
+
+
+def check_graph_trees_gradients():
+    """trains through graph trees: outputs and gradients of PyTorch's allocator, bit for bit"""
+    import torch
+    demand_compiler()
+    os.environ.update(DETERMINISTIC)
+    for name in ALLOCATOR_SETTINGS:
+        os.environ.pop(name, None)
+    with tempfile.TemporaryDirectory() as folder:
+        ours = tree_outcome(*tree_start(folder, "ours", True))  # alone, so that the others find its kernels
+        runs = [tree_start(folder, "theirs", False),
+                tree_start(folder, "expandable", False, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")]
+        theirs, expandable = (tree_outcome(*run) for run in runs)
+    for who, outcome in (("vmmcache", ours), ("PyTorch's allocator", theirs)):
+        expect(not isinstance(outcome, str), "%s: %s" % (who, outcome))
+        expect(len(outcome) == TREE_STEPS, "%s made %d steps" % (who, len(outcome)))
+    difference = tree_difference(torch, ours, theirs)
+    expect(not difference, "it differs from PyTorch's allocator: " + difference)
+    if isinstance(expandable, str):
+        return "with expandable segments (pytorch#161356) PyTorch's own fails: " + expandable
+    return "with expandable segments (pytorch#161356) PyTorch's own runs: %s" % (
+        tree_difference(torch, ours, expandable) or "the same")
 
 
 def check_plain_graphs():
@@ -369,8 +475,8 @@ def ipc_figures(torch, there, back):
 def check_ipc():
     """passes 10 000 tensors through queues, and as many back"""
     torch, _ = start()
-    import torch.multiprocessing as multiprocessing
-    context = multiprocessing.get_context("spawn")
+    import torch.multiprocessing
+    context = torch.multiprocessing.get_context("spawn")
     there, back = context.Queue(), context.Queue()
     child = context.Process(target=ipc_answer, args=(there, back), daemon=True)
     child.start()
@@ -408,8 +514,8 @@ def ipc_leave(back, read):
 def check_ipc_gone():
     """keeps memory whose process has ended, and refuses what it cannot open"""
     torch, _ = start()
-    import torch.multiprocessing as multiprocessing
-    context = multiprocessing.get_context("spawn")
+    import torch.multiprocessing
+    context = torch.multiprocessing.get_context("spawn")
     back, read = context.Queue(), context.Event()
     child = context.Process(target=ipc_leave, args=(back, read), daemon=True)
     child.start()
@@ -507,72 +613,81 @@ def check_nccl_registration():
     nccl(True)
 
 
-def unusable():
-    """What is missing on this machine; empty: nothing. It asks a process of its own, for CUDA must not start here."""
-    try:
-        done = subprocess.run([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"], text=True,
-                              check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=CHECK_SECONDS)
-    except subprocess.TimeoutExpired:
-        return "PyTorch does not start"
-    lines = done.stdout.split()
-    if done.returncode != 0:
-        return "PyTorch cannot be imported"
-    return "" if lines and lines[-1] not in ("0", "") else "there is no GPU"
+RANK_STEPS, RANK_ROWS, RANK_WIDTH = 5, 32, 256
 
 
-CHECKS = {name[len("check_"):]: function for name, function in list(globals().items())
-          if name.startswith("check_")}
+def rank_model(torch):
+    torch.manual_seed(1)
+    return torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(RANK_WIDTH, 4 * RANK_WIDTH), torch.nn.GELU(),
+                                                     torch.nn.Linear(4 * RANK_WIDTH, RANK_WIDTH)) for _ in range(4))).cuda()
 
 
-def run_one(name):
-    """In the process of one check. The last line of output is what the line of the check says."""
-    try:
-        print("\n" + (CHECKS[name]() or ""))
-    except Skip as reason:
-        print("\n" + str(reason))
-        sys.exit(SKIPPED)
-    except Exception as error:  # torch.compile may wrap ours
-        told = next((line for line in str(error).splitlines() if "vmmcache: this version" in line), None)
-        if told is None:
-            raise
-        print("\n" + told.strip())
-        sys.exit(UNABLE)
+def rank_ddp(torch, rank):
+    from torch.nn.parallel import DistributedDataParallel
+    return DistributedDataParallel(rank_model(torch), device_ids=[rank])
 
 
-def run(name):
-    """Prints the line of a check; whether it did not fail."""
-    try:
-        done = subprocess.run([sys.executable, os.path.abspath(__file__), "--one", name], text=True, check=False,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=CHECK_SECONDS, errors="replace")
-    except subprocess.TimeoutExpired:
-        print("FAIL    %-18s %s: it did not end within %d s" % (name, CHECKS[name].__doc__, CHECK_SECONDS))
-        return False
-    lines = done.stdout.splitlines() or [""]
-    words = {0: "PASS", SKIPPED: "SKIP", UNABLE: "MISSING"}
-    word = words.get(done.returncode, "FAIL")
-    detail = lines[-1].strip()
-    if word == "FAIL":
-        detail = "status %d: %s" % (done.returncode, next((line for line in reversed(lines) if line.strip()), ""))
-    print("%-7s %-18s %s%s" % (word, name, CHECKS[name].__doc__, ": " + detail if detail else ""), flush=True)
-    if word == "FAIL":
-        print("".join("      | %s\n" % line for line in lines[-25:]), end="", flush=True)
-    return word != "FAIL"
+def rank_fsdp(torch, rank):
+    from torch.distributed.fsdp import fully_shard
+    model = rank_model(torch)
+    for layer in model:
+        fully_shard(layer)
+    return fully_shard(model)
 
 
-def main(names):
-    if names[:1] == ["--one"]:
-        return run_one(names[1])
-    unknown = [name for name in names if name not in CHECKS]
-    if unknown:
-        sys.exit("unknown checks: %s; there are %s" % (", ".join(unknown), ", ".join(CHECKS)))
-    missing = unusable()
-    if missing:
-        print("skipped:", missing)
-        sys.exit(1 if os.environ.get("VMM_REQUIRE_GPU") == "1" else SKIPPED)
-    results = [run(name) for name in names or CHECKS]
-    print("%d checks, %d failed" % (len(results), results.count(False)))
-    sys.exit(0 if all(results) else 1)
+def rank_losses(torch, rank, make):
+    """Trains a model of all ranks. Each rank has data of its own."""
+    model = make(torch, rank)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    torch.manual_seed(100 + rank)
+    losses = []
+    for _ in range(RANK_STEPS):
+        loss = (model(torch.randn(RANK_ROWS, RANK_WIDTH, device="cuda")) - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def rank_run(rank, folder, is_ours):
+    """In the process of a rank: writes the losses of two rounds with each of the two ways."""
+    import torch
+    import torch.distributed as distributed
+    if is_ours:
+        start()
+    torch.use_deterministic_algorithms(True)
+    torch.cuda.set_device(rank)
+    distributed.init_process_group("nccl", init_method="file://" + os.path.join(folder, "ranks%d" % is_ours), rank=rank,
+                                   world_size=2, device_id=torch.device("cuda", rank))
+    rounds = [[rank_losses(torch, rank, make) for make in (rank_ddp, rank_fsdp)] for _ in range(2)]
+    torch.save(rounds, os.path.join(folder, "losses%d.%d" % (is_ours, rank)))
+    distributed.destroy_process_group()
+
+
+def ranks_losses(torch, is_ours):
+    """[rank][round][way][step]"""
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(rank_run, (folder, is_ours), nprocs=2)
+        return [torch.load(os.path.join(folder, "losses%d.%d" % (is_ours, rank))) for rank in range(2)]
+
+
+def check_fsdp_ddp():
+    """trains on two GPUs with DDP and FSDP2: the losses of PyTorch's allocator"""
+    import torch.multiprocessing
+    if torch.cuda.device_count() < 2:
+        raise Skip("there is one GPU")
+    if not torch.distributed.is_nccl_available():
+        raise Skip("PyTorch has no NCCL")
+    os.environ.update(DETERMINISTIC)
+    ours, theirs = (torch.tensor(ranks_losses(torch, is_ours), dtype=torch.float64) for is_ours in (True, False))
+    expect(bool(torch.isfinite(ours).all()), "losses are %s" % ours.tolist())
+    expect(bool((ours[..., -1] < ours[..., 0]).all()), "it does not learn: %s" % ours.tolist())
+    spread = (theirs[:, 0] - theirs[:, 1]).abs().max().item()
+    difference = (ours - theirs).abs().max().item()
+    expect(difference <= spread, "losses differ by %g; two rounds of PyTorch's allocator by %g" % (difference, spread))
+    return "losses differ by %g, two rounds of PyTorch's allocator by %g" % (difference, spread)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    torch_checks.main(__file__, torch_checks.find(dict(globals())), ["native"], sys.argv[1:])

@@ -285,11 +285,11 @@ def check_threads():
     expect((kept + torch.ones(MIB, device="cuda")).sum().item() == 2 * MIB, "the sum differs")
 
 
-def check_compiled():
-    """sleeps between calls of torch.compile(mode='reduce-overhead') with plain graphs"""
+def compiled(**settings):
+    """Sleeps between calls of a compiled function."""
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
         raise Skip("there is no C compiler")
-    torch, vmmcache = start(plain_graphs=True)
+    torch, vmmcache = start(**settings)
     model = model_make(torch, depth=2).eval()
     fast = torch.compile(model, mode="reduce-overhead")
     with torch.no_grad():
@@ -299,6 +299,18 @@ def check_compiled():
         sleep_checked(torch, vmmcache)
         vmmcache.wake()
         expect(torch.equal(fast(given), wanted), "the output differs")
+
+
+def check_compiled():
+    """sleeps between calls of torch.compile(mode='reduce-overhead') with plain graphs"""
+    compiled(plain_graphs=True)
+
+
+def check_graph_trees():
+    """sleeps between calls of torch.compile(mode='reduce-overhead') with graph trees"""
+    if torch_checks.kind() != "native":
+        raise Skip("the plug-in has no graph trees")
+    compiled()
 
 
 def check_mempool():

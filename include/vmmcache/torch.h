@@ -73,10 +73,6 @@ VMM_API void *vmm_torch_base(void *ptr, size_t *bytes);
 
 VMM_API void vmm_torch_record_stream(void *ptr, vmm_stream stream);
 
-/* Stores the largest size that a single request could get on a device now; 0 if it is unknown. PyTorch has no hook
- * for this: the function replaces a member function, so its first argument is the object. */
-VMM_API void vmm_torch_cache_info(void *allocator, int8_t device, size_t *largest_bytes);
-
 /* Receives each request that ran out of memory, before the program sees the failure: the device, the bytes
  * requested, the limit (or the device's memory), and how much of it is free on the device. Called without locks and
  * by several threads at once; it may take snapshots, free and allocate. */

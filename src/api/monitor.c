@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "api/monitor.h"
 #include "api/config.h"
+#include "base/clock.h"
 #include "base/fork.h"
 #include "base/hostmem.h"
 #include "monitor/segment.h"
@@ -20,6 +21,10 @@ static uint64_t serials;
 static struct segment segment = { .file = -1 };
 static struct monitor_head *head; /* MONITOR_MOST_BYTES; NULL: not yet */
 static bool has_failed;           /* a write has, and that was logged */
+static uint64_t next_ns;          /* the thread publishes no earlier */
+
+/* The thread takes at most this part of a processor, whatever there is to read. */
+enum { PART_OF_TIME = 100 };
 
 /* ---- Publish -------------------------------------------------------------------------------- */
 
@@ -46,8 +51,11 @@ static void publish(void *context)
 {
     (void)context;
     (void)pthread_mutex_lock(&lock);
-    if (caches != NULL)
+    uint64_t begin_ns = vmm__clock_ns();
+    if (caches != NULL && begin_ns >= next_ns) {
         publish_locked();
+        next_ns = begin_ns + (vmm__clock_ns() - begin_ns) * PART_OF_TIME;
+    }
     (void)pthread_mutex_unlock(&lock);
 }
 

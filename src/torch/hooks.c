@@ -108,9 +108,8 @@ static vmm_status requested_find(vmm_cache *cache, const void *ptr, uint64_t *by
     return status;
 }
 
-/* Not inlined, so that the usual path needs nothing of it. */
-static __attribute__((noinline)) vmm_status special_free(struct torch_device *device, void *ptr,
-                                                         unsigned mode)
+/* Frees a block while something is recorded or shared. */
+static vmm_status special_free(struct torch_device *device, void *ptr, unsigned mode)
 {
     if ((mode & TORCH_SHARES) != 0)
         vmm__shared_block_drop(ptr);

@@ -1,6 +1,6 @@
 /*
  * How large a workspace may be, for libraries that try several sizes: cuDNN in PyTorch's benchmark mode.
- * Called by: PyTorch, the Python package and provider. Locks: none of its own.
+ * Called by: provider. Locks: none of its own.
  */
 #include "torch/hooks.h"
 
@@ -28,16 +28,4 @@ vmm_status vmm__torch_largest_get(int ordinal, uint64_t *bytes)
     struct torch_device *device = NULL;
     vmm_status status = vmm__torch_open(ordinal, &device);
     return status == VMM_OK ? largest_request_find(vmm__torch_cache_of(device), bytes) : status;
-}
-
-void vmm_torch_cache_info(void *allocator, int8_t ordinal, size_t *largest_bytes)
-{
-    (void)allocator;
-    if (largest_bytes == NULL)
-        return;
-    uint64_t bytes = 0;
-    vmm_status status = vmm__torch_largest_get(ordinal, &bytes);
-    if (status != VMM_OK)
-        vmm__torch_complain("vmm_torch_cache_info", status);
-    *largest_bytes = (size_t)bytes;
 }

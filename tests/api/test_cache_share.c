@@ -714,6 +714,27 @@ CACHE_TEST(reserved_and_aligned_blocks_of_a_shareable_pool)
     cache_verify_empty(test);
 }
 
+CACHE_TEST(a_placed_block_shares_no_memory)
+{
+    static const size_t sizes[] = { 5000, 5 * MIB };
+    vmm_pool *pool = shareable_make(test->cache);
+    assert_ok(vmm_pool_retain(pool));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        void *block = block_from(test, pool, sizes[i], 0);
+        uint64_t bytes = item_of(test->cache, block).bytes;
+        block_free(test, block);
+        assert_status(vmm_pool_place(pool, block, 3 * MIB, test->streams[0]),
+                      VMM_ERR_INVALID_ARGUMENT);
+        assert_ok(vmm_pool_place(pool, block, sizes[i], test->streams[0]));
+        assert_int_equal(item_of(test->cache, block).bytes, bytes);
+        assert_ok(vmm_share_close(export_of(test->cache, block), 0));
+        cache_verify(test);
+        block_free(test, block);
+    }
+    assert_ok(vmm_pool_drop(pool));
+    cache_verify_empty(test);
+}
+
 CACHE_TEST(exported_blocks_do_not_sleep)
 {
     vmm_share *share = NULL;
@@ -745,15 +766,15 @@ CACHE_TEST(exported_blocks_do_not_sleep)
 CACHE_TEST(shares_work_during_a_capture)
 {
     vmm_pool *pool = shareable_make(test->cache);
-    void *before = block_from(test, pool, 4 * MIB, 0);
-    capture_begin(test, 0);
-    void *block = block_from(test, pool, 4 * MIB, 0);
+    void *before = block_from(test, pool, 4 * MIB, 1);
+    capture_begin(test, 1);
+    void *block = block_from(test, pool, 4 * MIB, 1);
     vmm_share *share = export_of(test->cache, block);
-    void *imported = import_of(test->cache, share, test->streams[0]);
+    void *imported = import_of(test->cache, share, test->streams[1]);
     block_free(test, imported);
     assert_ok(vmm_poll(test->cache));
     assert_int_equal(cache_stats(test).imported_bytes, 4 * MIB);
-    capture_end(test, 0);
+    capture_end(test, 1);
     imports_vanish(test->cache);
     assert_ok(vmm_share_close(share, 0));
     block_free(test, block);

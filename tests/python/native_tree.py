@@ -7,6 +7,11 @@ from support import FAKE, HERE
 HEADERS = os.path.join(HERE, "..", "torch", "shim", "include")
 CUDA_HEADERS = ("cuda_runtime_api.h", os.path.join("crt", "host_defines.h"))
 
+LOAD = """
+import os
+ctypes.CDLL(os.path.join(os.path.dirname(__file__), 'lib', 'libc10.so'))  # as the import of PyTorch does
+"""
+
 
 def make(folder, has_cuda=True):
     """Makes the tree and returns the folder for PYTHONPATH."""
@@ -15,6 +20,8 @@ def make(folder, has_cuda=True):
     torch = os.path.join(packages, "torch")
     shutil.copytree(HEADERS, os.path.join(torch, "include"))
     shutil.copytree(os.environ["VMM_TEST_C10"], os.path.join(torch, "lib"))
+    with open(os.path.join(torch, "__init__.py"), "a", encoding="utf-8") as file:
+        file.write(LOAD)
     if has_cuda:
         for header in CUDA_HEADERS:
             path = os.path.join(packages, "nvidia", "cu13", "include", header)

@@ -71,7 +71,8 @@ class ChecksTest(unittest.TestCase):
         folder = os.path.dirname(self.path)
         with open(os.path.join(folder, "torch.py"), "w", encoding="ascii") as file:
             file.write("raise ImportError\n")
-        for program in (self.path, os.path.join(TOOLS, "torch_sleep_check.py")):
+        tools = [os.path.join(TOOLS, name) for name in ("torch_sleep_check.py", "torch_native_check.py")]
+        for program in (self.path, *tools):
             self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="0")[0], 77)
             self.assertEqual(self.run_checks(program=program, PYTHONPATH=folder, VMM_REQUIRE_GPU="1")[0], 1)
 

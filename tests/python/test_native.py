@@ -9,8 +9,10 @@ import tempfile
 import unittest
 
 import native_tree
+import vmmcache
 from support import ProgramTest, run_python
 
+STARTUP = os.path.join(os.path.dirname(os.path.abspath(vmmcache.__file__)), "startup")
 LOAD = """
 import ctypes, os, warnings
 import torch
@@ -23,7 +25,7 @@ import vmmcache
 INSTALL = LOAD + """
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter('always')
-    vmmcache.install(native=None)
+    vmmcache.install()
 for warning in told:
     print('warning:', warning.message)
 print('allocator:', c10.fake_allocator_name())
@@ -64,7 +66,10 @@ class NativeTest(ProgramTest):
         said = self.program(INSTALL, **more)
         self.assertIn("allocator: None", said)
         self.assertIn("native: False", said)
-        return next(line for line in said.splitlines() if "plug-in interface" in line)
+        line, = [line for line in said.splitlines() if "warning:" in line]
+        self.assertIn("uses PyTorch's plug-in interface, because its allocator class cannot be used: ", line)
+        self.assertIn("; these do not work with it: torch.cuda.MemPool", line)
+        return line
 
     def builds(self):
         return sorted(glob.glob(os.path.join(self.cache, "*.so")))
@@ -94,11 +99,32 @@ assert vmmcache.memory_allocated(0) == 0
         self.assertEqual(os.stat(first[0]).st_mtime_ns, written)
         self.assertEqual(self.leftovers(), [])
 
-    def test_what_does_not_work_is_told(self):
+    def test_it_is_the_default_and_warns_of_nothing(self):
         self.prepare()
-        said = self.program(INSTALL)
+        said = self.program(INSTALL + "print(vmmcache.capabilities()['unsupported'])")
+        self.assertIn("native: True", said)
+        self.assertNotIn("warning:", said)
         self.assertIn("MemPool with an allocator of its own", said)
         self.assertNotIn("NCCL", said)
+
+    def automatic(self, **more):
+        """The environment of a program that does not call install()."""
+        path = os.pathsep.join([STARTUP, self.environment()["PYTHONPATH"]])
+        return self.environment(**{"VMMCACHE_AUTOINSTALL": "1", "PYTHONPATH": path, **more})
+
+    def test_the_environment_has_the_same_default(self):
+        self.prepare()
+        code = "import torch, vmmcache\nprint(vmmcache.capabilities()['native'])"
+        for choice, is_native, warnings in (("", True, "error::UserWarning"), ("auto", True, "error::UserWarning"),
+                                            ("1", True, "error::UserWarning"), ("0", False, "ignore")):
+            said = self.succeeds(code, fake=False,
+                                 **self.automatic(VMMCACHE_NATIVE=choice, PYTHONWARNINGS=warnings))
+            self.assertEqual(said, f"{is_native}\n", choice)
+
+    def test_a_program_cannot_undo_the_environment_s_choice(self):
+        self.prepare()
+        self.fails("import torch, vmmcache\nvmmcache.install()\nvmmcache.install(native=False)",
+                   "installed already, with native=True", fake=False, **self.automatic())
 
     def test_the_class_uses_the_standard_library_of_the_process(self):
         self.program(INSTALL, CXX="c++ -static-libstdc++")
@@ -110,8 +136,8 @@ assert vmmcache.memory_allocated(0) == 0
         self.program(LOAD + """
 vmmcache.install(native=True)
 assert vmmcache.capabilities()['patched'] == []
-assert vmmcache.capabilities()['cudnn_benchmark'] and vmmcache.capabilities()['cuda_graphs']
-vmmcache.install(native=None)
+assert vmmcache.capabilities()['cuda_graphs'] and vmmcache.capabilities()['record_stream']
+vmmcache.install()
 vmmcache.install(native=True)
 try:
     vmmcache.install(native=False)
@@ -168,7 +194,7 @@ assert vmmcache.memory_allocated(0) == 0
     def test_the_command_tells_whether_the_class_works(self):
         status, said = run_python("import vmmcache.__main__ as command; command.main([])", **self.environment())
         self.assertEqual(status, 0, said)
-        self.assertIn("allocator class: the first install(native=True) compiles it", said)
+        self.assertIn("allocator class: the first install() compiles it", said)
         self.prepare()
         self.assertIn("allocator class: compiled",
                       run_python("import vmmcache.__main__ as command; command.main([])", **self.environment())[1])
@@ -222,8 +248,8 @@ class FallbackTest(NativeTest):
 
     def test_an_allocator_in_use(self):
         self.prepare()
-        self.fails(INSTALL.replace("vmmcache.install(native=None)", """
-    vmmcache.install(native=None)
+        self.fails(INSTALL.replace("vmmcache.install()", """
+    vmmcache.install()
     c10.fake_init(1)
     from vmmcache import _native
     _native.install(torch)"""), "PyTorch has used its own allocator already", fake=False, **self.environment())

@@ -41,7 +41,7 @@ class SettingsTest(ProgramTest):
         for settings, hint in (({"footprint": "tight"}, "'any'"), ({"footprint": 0.01}, "thousandths"),
                                ({"peers": 1}, "a list of device ordinals"),
                                ({"pressure": 3}, "must be a function"), ({"no_caching": "False"}, "True or False"),
-                               ({"no_caching": []}, "True or False")):
+                               ({"no_caching": []}, "True or False"), ({"ipc": "yes"}, "True or False")):
             with self.assertRaisesRegex(TypeError, hint, msg=settings):
                 configure(**settings)
 

@@ -9,7 +9,8 @@ from places import HOME
 
 NATIVE, EXPANDABLE, OURS, WAITING = "native", "expandable", "vmmcache", "vmmcache-wait"
 ALLOCATORS = (NATIVE, EXPANDABLE, OURS, WAITING)
-SETTINGS = {OURS: {}, WAITING: {"reuse": "stream_wait"}}  # of vmmcache
+# Of vmmcache: the allocator class, or an error. The plug-in would be another measurement.
+SETTINGS = {OURS: {"native": True}, WAITING: {"native": True, "reuse": "stream_wait"}}
 CHOOSING = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING",
             "VMM_NO_CACHING")
 

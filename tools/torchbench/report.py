@@ -40,7 +40,7 @@ def machine_part(folders):
     yield ""
     yield ("Written by `tools/torchbench/report.py` from measurements of `tools/torchbench.sh`. *native* is PyTorch's "
            "default allocator, *expandable* the same with `expandable_segments:True`, *vmmcache* is "
-           "`vmmcache.install()`, *vmmcache-wait* the same with `reuse='stream_wait'`.")
+           "`vmmcache.install(native=True)`, *vmmcache-wait* the same with `reuse='stream_wait'`.")
     yield ""
     yield "```"
     yield from (line for line in lines if not line.startswith(("run: ", "note: ")))

@@ -23,7 +23,7 @@ from markdown import replace_region
 from places import placeless
 
 # In the order of the document.
-PROGRAMS = ("tour/allocated", "tour/summary", "tour/patched", "tour/no_caching", "tour/leak",
+PROGRAMS = ("tour/allocated", "tour/summary", "tour/no_caching", "tour/leak",
             "tour/nvidia_smi", "oom", "tour/snapshot")
 MOST_SECONDS = 120
 

@@ -66,8 +66,8 @@ static vmm_status heap_find(const struct vmm_cache *cache, struct place *place)
     (void)snprintf(stream, sizeof stream, "%p", (void *)lane->stream);
     if (lane != place->lane)
         return refuse_other(place, "stream", stream);
-    bool has_small = !cache->no_caching && !lane->has_own_chunks;
-    bool is_small = has_small && place->bytes <= LANE_SMALL_LARGEST_BYTES;
+    bool is_small =
+        place->bytes <= LANE_SMALL_LARGEST_BYTES && !cache->no_caching && !lane->has_own_chunks;
     if (place->heap->is_small != is_small)
         return refuse(place, is_small ? "the memory there is for blocks above 1 MiB"
                                       : "the memory there is for blocks of up to 1 MiB");
@@ -84,12 +84,29 @@ static void lane_clean(struct lane *lane)
     (void)vmm__slabs_purge(&lane->slabs, vmm__timeline_now(&lane->timeline));
 }
 
+/* In a shareable pool, blocks have whole granules. */
+static uint64_t block_bytes_choose(const struct vmm_cache *cache, const struct place *place)
+{
+    uint64_t bytes = vmm__cache_block_bytes(cache, place->bytes);
+    return place->lane->has_own_chunks ? vmm__align_up(bytes, cache->vm.arena.granule_bytes)
+                                       : bytes;
+}
+
+/* There, a free block is placed as a whole: otherwise another block would get the rest of its chunks. */
+static bool would_split(const struct place *place, uint64_t block_bytes)
+{
+    if (!place->lane->has_own_chunks || !vmm__heap_has_extent(place->heap, place->address))
+        return false;
+    const struct block *block = vmm__heap_cover(place->heap, place->address);
+    return block->state == BLOCK_FREE &&
+           (block->address != place->address || block->node.size != block_bytes);
+}
+
 static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
 {
     struct lane *lane = place->lane;
     VMM_ASSERT_HELD(&cache->grow_lock);
     VMM_ASSERT_HELD(&lane->lock);
-    uint64_t block_bytes = vmm__cache_block_bytes(cache, place->bytes);
     vmm_status status = vmm__lane_asleep_check("vmm_pool_place", lane);
     if (status == VMM_OK)
         status = heap_find(cache, place);
@@ -97,8 +114,9 @@ static vmm_status place_locked(struct vmm_cache *cache, struct place *place)
         return status;
     if (place->bytes > cache->vm.arena.limit_bytes) /* also where block_bytes would overflow */
         return refuse_taken(place);
-    if (lane->has_own_chunks)
-        block_bytes = vmm__align_up(block_bytes, cache->vm.arena.granule_bytes);
+    uint64_t block_bytes = block_bytes_choose(cache, place);
+    if (would_split(place, block_bytes))
+        return refuse(place, "no block of this size begins there");
     status = vmm__lane_place_locked(lane, place->heap, place->address, place->bytes, block_bytes);
     if (status == VMM__NO_FIT) {
         lane_clean(lane);

@@ -33,45 +33,44 @@ static vmm_status step_passed(struct vmm_cache *cache, struct request *request)
     return ok_if(any || released_bytes > 0);
 }
 
-/* What a request lacks. */
-struct lack {
-    uint64_t grow_bytes; /* the new memory that it needs */
-    uint64_t bytes;      /* to release before the driver, or a limit, allows that much */
-    const struct pool
-        *pool; /* whose own limit refuses the request: only its memory helps; NULL: all does */
+/* What a request still needs. */
+struct need {
+    uint64_t grow_bytes;        /* the new memory that it needs */
+    uint64_t bytes;             /* to release before the driver, or a limit, allows that much */
+    const struct pool *pool;    /* its own limit refuses: only its memory helps; NULL: all does */
     const struct block *beside; /* the free block that the new memory extends, or NULL */
 };
 
-static struct lack lack_of(struct vmm_cache *cache, const struct request *request)
+static struct need need_of(struct vmm_cache *cache, const struct request *request)
 {
     const struct pool *pool = request->lane->pool;
     const struct demand *demand = &request->demand;
-    struct lack lack = { .beside = NULL };
+    struct need need = { .beside = NULL };
     if (request->growth != NULL)
-        lack.grow_bytes = request->growth->bytes;
+        need.grow_bytes = request->growth->bytes;
     else
-        lack.grow_bytes = vmm__grow_bytes(cache, demand->heap, demand->bytes, &lack.beside);
-    uint64_t short_bytes = vmm__account_short_bytes(&pool->account, lack.grow_bytes);
-    lack.pool = short_bytes > 0 ? pool : NULL;
+        need.grow_bytes = vmm__grow_bytes(cache, demand->heap, demand->bytes, &need.beside);
+    uint64_t short_bytes = vmm__account_short_bytes(&pool->account, need.grow_bytes);
+    need.pool = short_bytes > 0 ? pool : NULL;
     if (short_bytes == 0 && cache->vm.limit_bytes != 0)
-        short_bytes = vmm__vm_short_bytes(&cache->vm, &pool->account, lack.grow_bytes);
+        short_bytes = vmm__vm_short_bytes(&cache->vm, &pool->account, need.grow_bytes);
     /* 0: the driver refuses, and does not say how much it is short of */
-    lack.bytes = short_bytes != 0 ? short_bytes : lack.grow_bytes;
-    return lack;
+    need.bytes = short_bytes != 0 ? short_bytes : need.grow_bytes;
+    return need;
 }
 
 /* Puts idle memory into limbo; last of all the free block that growth would extend. */
 static uint64_t idle_discard(struct vmm_cache *cache, const struct request *request,
                              enum idle_when when)
 {
-    struct lack lack = lack_of(cache, request);
+    struct need need = need_of(cache, request);
     struct trim_target target = { .when = when,
                                   .held = request->lane,
-                                  .bytes = lack.bytes,
-                                  .pool = lack.pool,
-                                  .keep = lack.beside };
+                                  .bytes = need.bytes,
+                                  .pool = need.pool,
+                                  .keep = need.beside };
     uint64_t put_bytes = vmm__trim_idle(cache, &target);
-    if (put_bytes < target.bytes && lack.beside != NULL) {
+    if (put_bytes < target.bytes && need.beside != NULL) {
         target.bytes -= put_bytes;
         target.keep = NULL;
         put_bytes += vmm__trim_idle(cache, &target);
@@ -119,7 +118,7 @@ static vmm_status step_share(struct vmm_cache *cache, struct request *request)
 /* Mostly frees nothing yet, but fills limbo for the steps that wait. */
 static vmm_status step_idle(struct vmm_cache *cache, struct request *request)
 {
-    if (lack_of(cache, request).bytes <= cache->vm.limbo_bytes)
+    if (need_of(cache, request).bytes <= cache->vm.limbo_bytes)
         return VMM__NOTHING;
     uint64_t released_bytes = 0;
     if (idle_discard(cache, request, IDLE_ANY) > 0)
@@ -155,7 +154,7 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
     uint64_t released_bytes = 0;
     bool any = false;
     vmm_status status = VMM_OK;
-    const struct pool *only = lack_of(cache, request).pool;
+    const struct pool *only = need_of(cache, request).pool;
     if (only != NULL && only->account.limbo_bytes == 0)
         return VMM__NOTHING;
     vmm__lane_unlock(request->lane);
@@ -173,7 +172,7 @@ static vmm_status step_wait_limbo(struct vmm_cache *cache, struct request *reque
 static bool oldest_use(struct vmm_cache *cache, const struct request *request,
                        struct timeline **timeline, uint64_t *epoch)
 {
-    const struct pool *only = lack_of(cache, request).pool;
+    const struct pool *only = need_of(cache, request).pool;
     bool found = false;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && !found;
          lane = lane->list_next) {
@@ -229,7 +228,7 @@ static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request
     struct trim_target target = { .bytes = UINT64_MAX,
                                   .when = IDLE_ANY,
                                   .held = request->lane,
-                                  .pool = lack_of(cache, request).pool };
+                                  .pool = need_of(cache, request).pool };
     uint64_t released_bytes = 0;
     if (vmm__trim_idle(cache, &target) > 0)
         (void)vmm__limbo_drain(&cache->vm, &released_bytes);
@@ -240,7 +239,7 @@ static vmm_status step_all_idle(struct vmm_cache *cache, struct request *request
 static uint64_t shortfall_bytes(struct vmm_cache *cache, const struct request *request)
 {
     uint64_t limit_bytes = cache->vm.limit_bytes;
-    uint64_t grow_bytes = lack_of(cache, request).grow_bytes;
+    uint64_t grow_bytes = need_of(cache, request).grow_bytes;
     uint64_t total_bytes = vmm__stat_now(&cache->vm.reserved_bytes) + grow_bytes;
     uint64_t device_bytes = vmm__oom_device_bytes(cache);
     uint64_t bytes = grow_bytes - vmm__min(grow_bytes, device_bytes);
@@ -280,7 +279,7 @@ static vmm_status step_pressure(struct vmm_cache *cache, struct request *request
     if (request->questions >= QUESTIONS_MOST)
         return VMM__NOTHING;
     request->questions++;
-    uint64_t bytes = lack_of(cache, request).bytes;
+    uint64_t bytes = need_of(cache, request).bytes;
     uint64_t reserved_bytes = vmm__stat_now(&cache->vm.reserved_bytes);
     if (!vmm__pressure_ask(cache, request->lane, bytes) &&
         vmm__stat_now(&cache->vm.reserved_bytes) >= reserved_bytes)
@@ -328,6 +327,6 @@ vmm_status vmm__reclaim_report(struct vmm_cache *cache, const struct request *re
                                vmm_status status)
 {
     struct oom oom = { .status = status, .lane = request->lane, .bytes = request->bytes };
-    oom.grow_bytes = lack_of(cache, request).grow_bytes;
+    oom.grow_bytes = need_of(cache, request).grow_bytes;
     return vmm__oom_report(cache, &oom);
 }

@@ -64,7 +64,7 @@ def _native_line(torch) -> None:
     except VmmError as error:
         print("  allocator class: no, install() uses the plug-in:", error)
     else:
-        print("  allocator class:", "compiled" if is_built else "the first install(native=True) compiles it")
+        print("  allocator class:", "compiled" if is_built else "the first install() compiles it")
 
 
 def _cupy_line():

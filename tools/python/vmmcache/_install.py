@@ -39,7 +39,7 @@ _missing_hooks: list = []
 
 def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms=None,
             decay_keep=None, decay_thread=False, no_caching=None, peers="auto", pressure=None, ipc=None,
-            patch=True, plain_graphs=False, native=False) -> None:
+            patch=True, plain_graphs=False, native=None) -> None:
     """Makes libvmmcache PyTorch's allocator for the rest of the process. Call it before the first use of CUDA.
 
     limit: the most physical memory on each device: bytes, '8GiB', or a share of the device: 0.8, '80%'.
@@ -53,20 +53,19 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     peers: devices that may use each other's memory: 'auto' (all that can), a list of ordinals, or None.
     pressure: a function that takes a number of bytes, frees some if it can, and returns whether it did. The
     library calls it before a request fails.
-    ipc: whether CUDA tensors can be sent to other processes, which works with the class only (native). None: with the
-    class, on devices that can share memory. False saves a part of the driver's time for new memory.
 
-    patch: torch.cuda.memory_allocated(), torch.accelerator.memory_stats() and the like answer from the library.
-    plain_graphs: torch.compile(mode='reduce-overhead') captures each function as a plain CUDA graph. The graph
-    trees that it uses otherwise work with PyTorch's own allocator only. The next call of a compiled function
-    then overwrites what the last one returned.
+    native: True: an allocator class that is compiled against this PyTorch at its first use (2.9 or later); False: a
+    plug-in (torch.cuda.memory.CUDAPluggableAllocator), with which less of PyTorch works; None (default): the class, or
+    the plug-in and a warning that says what is missing.
+    ipc: whether CUDA tensors can be sent to other processes, which works with the class only. None: with the class,
+    on devices that can share memory. False saves a part of the driver's time for new memory.
+    patch: with the plug-in, torch.cuda.memory_allocated(), torch.accelerator.memory_stats() and the like answer from
+    the library; with the class they do anyway.
+    plain_graphs: torch.compile(mode='reduce-overhead') captures each function as a plain CUDA graph, which the
+    plug-in needs: it has no graph trees. The next call of a compiled function then overwrites what the last one
+    returned.
 
-    native: True: an allocator class that is compiled against this PyTorch at its first use (2.9 or later), in which
-    more of PyTorch works; False (default): a plug-in (torch.cuda.memory.CUDAPluggableAllocator); None: the class, or
-    the plug-in and a warning that says why. The class is new: docs/results/torch_native.md says what works on an
-    H200. With the class, patch has no effect.
-
-    Warns (VmmWarning), once, which features of PyTorch do not work with the library.
+    Warns (VmmWarning), once, if PyTorch has the plug-in, and which features of PyTorch do not work with it.
     Raises ValueError or TypeError for an invalid argument; InstallError if PyTorch is missing, has no CUDA or
     has used it already, if the environment is invalid, if other settings are installed, or if a device was
     opened before (by CuPy's arrays, set_memory_limit(), mem_get_info()); LibraryError if the shared library is
@@ -76,7 +75,7 @@ def install(*, limit=None, footprint=None, reuse=None, compaction=None, decay_ms
     settings = {name: value for name, value in locals().items() if name not in ("patch", "plain_graphs", "native")}
     is_first, why_not = _install(settings, patch, plain_graphs, native)
     if is_first:
-        _notices.warn(_unsupported(), why_not)
+        _notices.warn(why_not, _unsupported())
 
 
 def install_automatically(**choices) -> None:
@@ -119,10 +118,8 @@ def _demand_same(settings, native) -> None:
     elif settings != _settings:
         raise InstallError(f"vmmcache is installed already, with {_told(_settings)}; PyTorch can "
                            "change its allocator only once")
-    is_native = _native.is_installed()
-    is_free = native is None or (_is_automatic and native is False)  # the default is no demand
-    if not is_free and native != is_native:
-        raise InstallError(f"vmmcache is installed already, with native={is_native}")
+    if native is not None and native != _native.is_installed():
+        raise InstallError(f"vmmcache is installed already, with native={_native.is_installed()}")
 
 
 def _install_class(torch, native):
@@ -226,8 +223,7 @@ def capabilities() -> dict:
     """What works here: 'library' and 'torch' (versions), 'installed', 'native' (whether the allocator is the class,
     not the plug-in), 'hooks' that PyTorch accepted,
     'missing_hooks' that this version does not have, 'cuda_graphs' and 'record_stream' (whether their
-    hooks are there), 'patched' functions of PyTorch, 'cudnn_benchmark' (whether the patch made
-    torch.backends.cudnn.benchmark work), 'unsupported' features of PyTorch."""
+    hooks are there), 'patched' functions of PyTorch, 'unsupported' features of PyTorch."""
     torch = importlib.import_module("torch") if _settings is not None else None
     return {
         "library": _library.version(),
@@ -239,6 +235,5 @@ def capabilities() -> dict:
         "cuda_graphs": _has_graphs(),
         "record_stream": _has_record_stream(),
         "patched": _patch.patched(),
-        "cudnn_benchmark": _native.is_installed() or _patch.answers_cudnn(),
         "unsupported": _unsupported(),
     }

@@ -58,7 +58,6 @@ _FUNCTIONS = {
     "vmm_torch_memory_fraction": (None, [ctypes.c_double, ctypes.c_int]),
     "vmm_torch_base": (pointer, [pointer, ctypes.POINTER(size_t)]),
     "vmm_torch_record_stream": (None, [pointer, pointer]),
-    "vmm_torch_cache_info": (None, [pointer, ctypes.c_int8, ctypes.POINTER(size_t)]),
     "vmm_torch_oom_listen": (None, [_layout.OOM_FN]),
     "vmm_torch_pressure_end": (None, []),
     "vmm_torch_stats_get": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(_layout.TorchFigures)]),

@@ -6,14 +6,15 @@ import warnings
 
 from ._errors import VmmWarning
 
-_NEVER = ("torch.cuda.MemPool", "sharing CUDA tensors with other processes", "NCCL's registration of tensor memory")
+_NEVER = ("torch.cuda.MemPool", "sharing CUDA tensors with other processes", "NCCL's registration of tensor memory",
+          "torch.backends.cudnn.benchmark")
 _WITHOUT_PLAIN_GRAPHS = "torch.compile(mode='reduce-overhead') without install(plain_graphs=True)"
 
 _SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
 def unsupported(has_plain_graphs: bool, has_graphs: bool, has_record_stream: bool) -> list:
-    """Features of PyTorch that do not work with the library, as a person reads them."""
+    """Features of PyTorch that do not work with the plug-in, as a person reads them."""
     features = list(_NEVER)
     if not has_plain_graphs:
         features.append(_WITHOUT_PLAIN_GRAPHS)
@@ -24,16 +25,17 @@ def unsupported(has_plain_graphs: bool, has_graphs: bool, has_record_stream: boo
     return features
 
 
-def warn(features: list, why_not) -> None:
-    """Warns the caller of install(). why_not: why PyTorch has the plug-in, not the allocator class."""
-    if why_not:
-        warnings.warn(f"vmmcache uses PyTorch's plug-in interface, because its allocator class cannot be used: {why_not}",
-                      VmmWarning, stacklevel=3)
+def warn(why_not, features: list) -> None:
+    """Warns the caller of install(). why_not: None with the allocator class; else why PyTorch has the plug-in, or empty if
+    that was asked for. features: what does not work."""
     for name in _SETTINGS:
         if _has_expandable_segments(os.environ.get(name, "")):
             warnings.warn(f"{name} has expandable_segments:True, which does nothing to vmmcache but changes what "
                           "some frameworks (vLLM, SGLang) do: remove it", VmmWarning, stacklevel=3)
-    warnings.warn(f"these do not work with vmmcache: {', '.join(features)}", VmmWarning, stacklevel=3)
+    if why_not is not None:
+        reason = f", because its allocator class cannot be used: {why_not}" if why_not else ""
+        warnings.warn(f"vmmcache uses PyTorch's plug-in interface{reason}; these do not work with it: {', '.join(features)}",
+                      VmmWarning, stacklevel=3)
 
 
 def _has_expandable_segments(settings: str) -> bool:

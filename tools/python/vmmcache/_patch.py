@@ -1,38 +1,28 @@
 """install(patch=True): PyTorch's own functions answer from the library.
 
-This module replaces three kinds of functions:
+This module replaces two kinds of functions:
 - Functions of torch._C that refuse a plugged-in allocator, or that ask PyTorch's own allocator instead. All of
   PyTorch that is built on them then works, also functions that a program imported by name before.
 - Functions of torch.cuda and torch.cuda.memory for which ours are faster or say more.
-- One C++ member function, without which torch.backends.cudnn.benchmark fails.
 """
 from __future__ import annotations
 
-import ctypes
 import importlib
 import sys
 
-from . import _control, _device, _history, _library, _member, _oom, _snapshot, _stats, _summary
+from . import _control, _device, _history, _oom, _snapshot, _stats, _summary
 from ._errors import VmmError
 from ._figures import Figures
 
 _patched: list = []
-_answers_cudnn = False
-
-# The function that cuDNN's benchmark mode calls, and the virtual table of its class.
-_CLASS = "N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
-_CACHE_INFO = ("libtorch_cuda.so", f"_ZTV{_CLASS}E", f"_Z{_CLASS}9cacheInfoEaPm")
 
 _NAMES = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 
 
 def patch(torch) -> None:
     """Replaces the functions below, as far as this PyTorch has them. Later calls do nothing."""
-    global _answers_cudnn
     if _patched:
         return
-    ours = ctypes.cast(_library.load().vmm_torch_cache_info, ctypes.c_void_p).value
-    _answers_cudnn = _member.replace(*_CACHE_INFO, ours)
     _replace(torch._C, "torch._C", _PRIMITIVES)
     functions = {name: getattr(_stats, name) for name in _NAMES}
     functions["memory_summary"] = _summary.memory_summary
@@ -50,11 +40,6 @@ def _replace(module, name: str, functions: dict) -> None:
 def patched() -> list:
     """Full names of the replaced functions."""
     return list(_patched)
-
-
-def answers_cudnn() -> bool:
-    """Whether cuDNN's benchmark mode works."""
-    return _answers_cudnn
 
 
 def use_plain_graphs() -> None:

@@ -15,9 +15,8 @@ PLACES = {
     "cupy": "others", "triton_kernel": "others", "tensor_ipc": "others",
     "peer_copies": "others", "nccl": "others",
 }
-# Reported, but not counted as failures: PyTorch's plug-in interface has no way to support them, or its own allocator may
-# not survive them.
-TOLD_ONLY = ("mem_pool", "tensor_ipc", "graph_failed_capture")
+# Reported, but not counted as a failure: PyTorch's own allocator may not survive it.
+TOLD_ONLY = ("graph_failed_capture",)
 OURS_ONLY = ("cupy",)
 TWO_DEVICES = ("peer_copies", "nccl")
 

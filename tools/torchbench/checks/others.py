@@ -45,8 +45,9 @@ def triton_kernel():
         close(fused(x, y), torch.nn.functional.gelu(x.double() * y.double() + 1).sum(dim=1), 1e-4, "fused")
 
 
-def double_sum(tensors, answers):
+def double_sum(tensors, answers, allocator):
     """Runs in the other process."""
+    allocators.install(allocator)
     x = tensors.get()
     answers.put(float((x * 2).sum()))
 
@@ -58,7 +59,7 @@ def tensor_ipc():
     x = torch.ones(1 << 20, device="cuda")
     reduce_tensor(x)  # raises here; the queue would only print the error
     tensors.put(x)
-    process = context.Process(target=double_sum, args=(tensors, answers), daemon=True)
+    process = context.Process(target=double_sum, args=(tensors, answers, os.environ["CHECKED_ALLOCATOR"]), daemon=True)
     process.start()
     expect(answers.get(timeout=60) == float(1 << 21), "the other process read wrong numbers")
     process.join()
