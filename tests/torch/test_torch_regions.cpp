@@ -115,10 +115,10 @@ TEST(region_is_of_its_thread_and_device)
 
 TEST(threads_share_the_pool_of_a_tag)
 {
-    enum { THREADS = 6 };
+    constexpr size_t THREADS = 6;
     std::vector<std::thread> threads;
     std::vector<void *> blocks(THREADS);
-    for (int i = 0; i < THREADS; i++)
+    for (size_t i = 0; i < THREADS; i++)
         threads.emplace_back([&blocks, i] {
             assert_ok(region_begin(0, "shared", 0));
             blocks[i] = take();
