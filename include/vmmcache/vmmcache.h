@@ -1481,7 +1481,8 @@ VMM_API vmm_status vmm_pool_walk(vmm_pool *pool, vmm_visitor visit, void *contex
  *           as long as the pool is of the kind GRAPH, or was retained from the walk on, blocks that
  *           were live in it at one moment can be placed again, in any order, once all others are
  *           free and their work has ended on other streams. This does not hold for the default
- *           pool, nor for vmm_alloc_aligned() under VMM_DEBUG_ON; blocks of vmm_reserve() cannot be
+ *           pool, nor for vmm_alloc_aligned() under VMM_DEBUG_ON, nor for a block above about
+ *           1 MiB that VMM_DEBUG_ON allocated before the pool was retained; blocks of vmm_reserve() cannot be
  *           placed. The call costs no driver call, changes no mapping and keeps what the memory
  *           contains, except with vmm_config.zero.
  * Takes:    address, bytes, stream: as of a block that vmm_alloc_from() returned, its
