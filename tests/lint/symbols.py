@@ -6,6 +6,7 @@ usage: symbols.py exports NM LIBRARY SOURCE...   it exports the functions marked
        symbols.py imports NM LIBRARY             it cannot end the process, print to standard output, run
                                                  another program, or call what cannot be called safely
 """
+import os
 import re
 import subprocess
 import sys
@@ -26,6 +27,8 @@ UNSAFE = {"gets", "strcpy", "strcat", "stpcpy", "sprintf", "vsprintf", "scanf", 
           "strtok", "tmpnam", "tempnam", "mktemp", "getenv", "setenv", "putenv", "rand", "srand", "signal", "umask",
           "chdir", "setuid", "socket", "connect"}
 FORBIDDEN = ENDINGS | PRINTS | PROGRAMS | UNSAFE
+# Processes of one user find each other's tensors through a Unix socket.
+ALLOWED = {"libvmmcache_torch": {"socket", "connect"}}
 
 
 # NVTX consists of headers. A library that includes them defines these symbols: weak, and hidden in a shared library.
@@ -78,8 +81,8 @@ def archive(nm, library, *promising):
 
 def imports(nm, library):
     taken = symbols(nm, library, "-D", "--undefined-only")
-    faults = [name for name in sorted(taken)
-              if re.sub(r"^__(\w+)_chk$", r"\1", name) in FORBIDDEN]
+    forbidden = FORBIDDEN - ALLOWED.get(os.path.basename(library).split(".")[0], set())
+    faults = [name for name in sorted(taken) if re.sub(r"^__(\w+)_chk$", r"\1", name) in forbidden]
     sources.finish("imports", len(taken), ["%s: used by the library" % name for name in faults])
 
 
