@@ -35,15 +35,21 @@ static uint64_t first_granule(const struct vm *vm, uint64_t address)
     return vmm__chunk_mapping(vm, vmm__vm_chunk(vm, granule), granule);
 }
 
+/* The chunk that is mapped at a granule; moves on to the granule behind it. */
+static struct chunk *chunk_next(const struct vm *vm, uint64_t *granule)
+{
+    struct chunk *chunk = vmm__vm_chunk(vm, *granule);
+    *granule += chunk->granules;
+    return chunk;
+}
+
 /* Counts the chunks of a range that begins with a chunk. 0: other processes cannot import one of them. */
 static uint32_t chunks_count(const struct vm *vm, uint64_t granule, uint64_t end)
 {
     uint32_t count = 0;
     for (; granule < end; count++) {
-        const struct chunk *chunk = vmm__vm_chunk(vm, granule);
-        if (!chunk->is_exportable)
+        if (!chunk_next(vm, &granule)->is_exportable)
             return 0;
-        granule += chunk->granules;
     }
     return count;
 }
@@ -57,21 +63,24 @@ static bool block_may(const struct vm *vm, uint64_t address, uint64_t bytes)
     return vm->is_exportable || is_whole;
 }
 
+/* Lets a share use the descriptor that other shares have of a chunk. */
+static void descriptor_join(const struct chunk *chunk, struct shared_chunk *shared)
+{
+    shared->descriptor = chunk->descriptor;
+    shared->users = chunk->descriptor_users;
+    atomic_fetch_add_explicit(shared->users, 1, memory_order_relaxed);
+}
+
 /* Lets a share use the descriptors that other shares have of its chunks. */
 static void descriptors_join_locked(const struct vmm_cache *cache, struct share *share)
 {
     VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t granule = first_granule(&cache->vm, share->node.key);
     for (uint32_t i = 0; i < share->head.count; i++) {
-        struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
-        struct shared_chunk *shared = &share->chunks[i];
-        shared->bytes = vmm__chunk_bytes(&cache->vm, chunk);
-        granule += chunk->granules;
-        if (chunk->descriptor_users == NULL)
-            continue;
-        shared->descriptor = chunk->descriptor;
-        shared->users = chunk->descriptor_users;
-        atomic_fetch_add_explicit(shared->users, 1, memory_order_relaxed);
+        const struct chunk *chunk = chunk_next(&cache->vm, &granule);
+        share->chunks[i].bytes = vmm__chunk_bytes(&cache->vm, chunk);
+        if (chunk->descriptor_users != NULL)
+            descriptor_join(chunk, &share->chunks[i]);
     }
 }
 
@@ -81,20 +90,15 @@ static void descriptors_offer_locked(const struct vmm_cache *cache, struct share
     VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t granule = first_granule(&cache->vm, share->node.key);
     for (uint32_t i = 0; i < share->head.count; i++) {
-        struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
+        struct chunk *chunk = chunk_next(&cache->vm, &granule);
         struct shared_chunk *shared = &share->chunks[i];
-        granule += chunk->granules;
-        if (shared->users == chunk->descriptor_users)
-            continue;
         if (chunk->descriptor_users == NULL) {
             chunk->descriptor = shared->descriptor;
             chunk->descriptor_users = shared->users;
-            continue;
+        } else if (shared->users != chunk->descriptor_users) {
+            vmm__share_chunk_close(shared);
+            descriptor_join(chunk, shared);
         }
-        vmm__share_chunk_close(shared);
-        shared->descriptor = chunk->descriptor;
-        shared->users = chunk->descriptor_users;
-        atomic_fetch_add_explicit(shared->users, 1, memory_order_relaxed);
     }
 }
 
@@ -104,9 +108,8 @@ static void descriptors_leave_locked(const struct vmm_cache *cache, struct share
     VMM_ASSERT_HELD(&cache->grow_lock);
     uint64_t granule = first_granule(&cache->vm, share->node.key);
     for (uint32_t i = 0; i < share->head.count; i++) {
-        struct chunk *chunk = vmm__vm_chunk(&cache->vm, granule);
+        struct chunk *chunk = chunk_next(&cache->vm, &granule);
         struct shared_chunk *shared = &share->chunks[i];
-        granule += chunk->granules;
         if (shared->users != NULL && shared->users == chunk->descriptor_users &&
             atomic_load_explicit(shared->users, memory_order_relaxed) == 1)
             chunk->descriptor_users = NULL;
@@ -211,10 +214,9 @@ static vmm_status share_fill(struct vmm_cache *cache, struct share *share)
     vmm__message_head_set(&share->head);
     vmm_status status = nonce_draw(&share->head.nonce);
     for (uint32_t i = 0; i < share->head.count && status == VMM_OK; i++) {
-        const struct chunk *chunk = vmm__vm_chunk(vm, granule);
+        const struct chunk *chunk = chunk_next(vm, &granule);
         if (share->chunks[i].descriptor == NO_DESCRIPTOR)
             status = chunk_fill(vm->driver, chunk->handle, &share->chunks[i]);
-        granule += chunk->granules;
     }
     return status;
 }
