@@ -1,10 +1,10 @@
 /* vmm_create and vmm_destroy by the public way: configuration, life, log, a cache without caching.
  */
 #include "support/cache_support.h"
+#include "support/folder_support.h"
 
 #include "base/hostmem.h"
 
-#include <dirent.h>
 #include <string.h>
 
 #define LARGE (8 * MIB)
@@ -41,24 +41,13 @@ static vmm_stats stats_of(vmm_cache *cache)
     return stats;
 }
 
-static int open_files(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    while (readdir(folder) != NULL)
-        count++;
-    (void)closedir(folder);
-    return count;
-}
-
 /* Nothing of the process is left behind by a cache's life. */
 TEST(create_and_destroy_leave_nothing)
 {
     vmm_config config = chosen_config();
     uint64_t host_bytes = vmm__host_outstanding();
     assert_ok(vmm_destroy(cache_created(&config)));
-    int files = open_files();
+    int files = descriptors_open();
     for (int round = 0; round < 3; round++) {
         vmm_cache *cache = cache_created(&config);
         assert_int_equal(stats_of(cache).reserved_bytes.current, 0);
@@ -67,7 +56,7 @@ TEST(create_and_destroy_leave_nothing)
             (void)block_of(cache, bytes);
         assert_ok(vmm_destroy(cache));
         assert_int_equal(vmm__host_outstanding(), host_bytes);
-        assert_int_equal(open_files(), files);
+        assert_int_equal(descriptors_open(), files);
     }
 }
 

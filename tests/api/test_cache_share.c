@@ -1,13 +1,13 @@
 /* Blocks that two caches of one process share: export, send, receive, import, close. */
 #define _GNU_SOURCE
 #include "support/cache_support.h"
+#include "support/folder_support.h"
 
 #include "base/handle.h"
 #include "base/hostmem.h"
 #include "cache/share/share.h"
 #include "driver/sim/sim.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,17 +17,6 @@ enum { GRANULE = 2 << 20 };
 enum { EXPORT_WORD = 17, ANSWER_WORD = 18, OTHER_WORD = 19 };
 
 /* ---- Steps --------------------------------------------------------------------------------- */
-
-static int descriptors_open(void)
-{
-    DIR *listing = opendir("/proc/self/fd");
-    int count = 0;
-    assert_non_null(listing);
-    while (readdir(listing) != NULL)
-        count++;
-    (void)closedir(listing);
-    return count;
-}
 
 static vmm_pool *shareable_make(vmm_cache *cache)
 {
@@ -71,14 +60,6 @@ static vmm_share *share_pass(vmm_share *share, int type)
     (void)close(sockets[0]);
     (void)close(sockets[1]);
     return received;
-}
-
-static vmm_cache *cache_second(struct cache_test *test)
-{
-    vmm_config config = CONFIG(.limit_bytes = CACHE_LIMIT);
-    vmm_cache *cache;
-    assert_ok(vmm__cache_create_on(&config, test->driver, &cache));
-    return cache;
 }
 
 static vmm_stats stats_of(vmm_cache *cache)

@@ -1,12 +1,12 @@
 /* A cache with vmm_config.shareable: any block can be exported, where it lies. */
 #define _GNU_SOURCE
 #include "support/cache_support.h"
+#include "support/folder_support.h"
 
 #include "base/handle.h"
 #include "cache/cache.h"
 #include "cache/share/share.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
@@ -21,30 +21,11 @@ static void shareable_restart(struct cache_test *test)
     cache_restart_with(test, .shareable = VMM_ON, .limit_bytes = CACHE_LIMIT);
 }
 
-static int descriptors_open(void)
-{
-    DIR *listing = opendir("/proc/self/fd");
-    int count = 0;
-    assert_non_null(listing);
-    while (readdir(listing) != NULL)
-        count++;
-    (void)closedir(listing);
-    return count;
-}
-
 static vmm_share *export_of(struct cache_test *test, void *block)
 {
     vmm_share *share;
     assert_ok(vmm_share_export(test->cache, block, &share));
     return share;
-}
-
-static vmm_cache *cache_second(struct cache_test *test)
-{
-    vmm_config config = CONFIG(.limit_bytes = CACHE_LIMIT);
-    vmm_cache *cache;
-    assert_ok(vmm__cache_create_on(&config, test->driver, &cache));
-    return cache;
 }
 
 static void second_end(vmm_cache *other)

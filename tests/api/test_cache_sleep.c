@@ -217,10 +217,7 @@ CACHE_TEST(blocks_can_be_freed_while_their_pool_sleeps)
     pool_wake(tenant.pool);
     cache_verify(test);
     tenant_check(test, &tenant);
-    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
-        if (tenant.blocks[i] == NULL)
-            tenant_add(test, &tenant, i, tenant_sizes[i % TENANT_SIZES]);
-    }
+    tenant_refill(test, &tenant);
     tenant_check(test, &tenant);
     tenant_end(test, &tenant);
 }
@@ -284,8 +281,7 @@ CACHE_TEST(tenants_take_turns)
 CACHE_TEST(the_default_pool_sleeps)
 {
     struct tenant tenant = { .pool = vmm_cache_pool(test->cache) };
-    for (unsigned i = 0; i < TENANT_BLOCKS; i++)
-        tenant_add(test, &tenant, i, tenant_sizes[i % TENANT_SIZES]);
+    tenant_refill(test, &tenant);
     void *out = NULL;
     pool_sleep(tenant.pool);
     assert_int_equal(cache_stats(test).reserved_bytes.current, 0);

@@ -180,10 +180,7 @@ CACHE_TEST(streams_end_while_a_pool_sleeps)
     pool_wake(tenant.pool);
     cache_verify(test);
     tenant_check(test, &tenant);
-    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
-        if (tenant.blocks[i] == NULL)
-            tenant_add(test, &tenant, i, tenant_sizes[i % TENANT_SIZES]);
-    }
+    tenant_refill(test, &tenant);
     tenant_check(test, &tenant);
     tenant_end(test, &tenant);
 }

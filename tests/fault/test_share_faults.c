@@ -5,12 +5,12 @@
  * The linker leads the library's calls of sendmsg(), recvmsg() and getrandom() to the functions __wrap_ below.
  */
 #define _GNU_SOURCE
+#include "support/folder_support.h"
 #include "support/sim_support.h"
 
 #include "api/create_on.h"
 #include "base/hostmem.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -71,17 +71,6 @@ ssize_t __wrap_getrandom(void *buffer, size_t bytes, unsigned flags)
 }
 
 /* ---- Steps --------------------------------------------------------------------------------- */
-
-static int descriptors_open(void)
-{
-    DIR *listing = opendir("/proc/self/fd");
-    int count = 0;
-    assert_non_null(listing);
-    while (readdir(listing) != NULL)
-        count++;
-    (void)closedir(listing);
-    return count;
-}
 
 /* Two caches of one device, and a socket between them. */
 struct scene {

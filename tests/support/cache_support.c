@@ -121,6 +121,14 @@ void cache_restart(struct cache_test *test, const vmm_config *config)
     cache_open(test, config);
 }
 
+vmm_cache *cache_second(struct cache_test *test)
+{
+    vmm_config config = CONFIG(.limit_bytes = CACHE_LIMIT);
+    vmm_cache *cache;
+    assert_ok(vmm__cache_create_on(&config, test->driver, &cache));
+    return cache;
+}
+
 /* ---- Steps that must succeed ---------------------------------------------------------------- */
 
 void *block_alloc(struct cache_test *test, size_t bytes, unsigned stream)

@@ -51,6 +51,9 @@ void cache_restart(struct cache_test *test, const vmm_config *config);
 /* The same with a config of these fields: cache_restart_with(test, .decay_ms = 1, .zero = VMM_ON). */
 #define cache_restart_with(test, ...) cache_restart(test, &CONFIG(__VA_ARGS__))
 
+/* Creates another cache on the driver of the test. */
+vmm_cache *cache_second(struct cache_test *test);
+
 /* ---- Steps that must succeed ---------------------------------------------------------------- */
 
 void *block_alloc(struct cache_test *test, size_t bytes, unsigned stream);

@@ -23,6 +23,14 @@ void tenant_add(struct cache_test *test, struct tenant *tenant, unsigned number,
     block_fill(test, tenant->blocks[number], bytes, tenant->words[number], stream);
 }
 
+void tenant_refill(struct cache_test *test, struct tenant *tenant)
+{
+    for (unsigned i = 0; i < TENANT_BLOCKS; i++) {
+        if (tenant->blocks[i] == NULL)
+            tenant_add(test, tenant, i, tenant_sizes[i % TENANT_SIZES]);
+    }
+}
+
 static void reserved_visit(struct cache_test *test, const struct tenant *tenant, bool fills)
 {
     for (uint32_t unit = 0; unit < TENANT_UNITS && tenant->reserved != NULL; unit++) {

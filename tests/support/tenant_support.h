@@ -34,6 +34,9 @@ void pool_wake(vmm_pool *pool);
 /* Allocates and fills block `number`. */
 void tenant_add(struct cache_test *test, struct tenant *tenant, unsigned number, size_t bytes);
 
+/* Adds the blocks that are missing. */
+void tenant_refill(struct cache_test *test, struct tenant *tenant);
+
 /* Blocks on two streams, some of them freed again, so that chunks are partly free. */
 struct tenant tenant_make(struct cache_test *test, vmm_on_sleep on_sleep);
 

@@ -1,9 +1,9 @@
 /* System limits that the host driver reaches, and what remains after close. */
 #define _GNU_SOURCE
+#include "support/folder_support.h"
 #include "support/host_support.h"
 #include "support/thread_support.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -100,17 +100,6 @@ TEST(process_limits_are_named)
 
 /* ---- Close ----------------------------------------------------------------------------------- */
 
-static int count_entries(const char *folder)
-{
-    int count = 0;
-    DIR *listing = opendir(folder);
-    assert_non_null(listing);
-    while (readdir(listing) != NULL)
-        count++;
-    (void)closedir(listing);
-    return count;
-}
-
 /* A joined thread can remain listed for a moment. */
 static int count_threads(int wanted)
 {
@@ -142,7 +131,7 @@ static void *return_argument(void *argument)
 TEST(close_leaves_nothing)
 {
     (void)thread_run(return_argument, NULL); /* sanitizers start another with the first */
-    int descriptors = count_entries("/proc/self/fd");
+    int descriptors = descriptors_open();
     int threads = count_threads(1);
     for (int round = 0; round < 3; round++) {
         struct driver_options options = { .device_bytes = 16 * GRANULE };
@@ -163,7 +152,7 @@ TEST(close_leaves_nothing)
         vmm__driver_close(driver);
         assert_int_equal(vmm__host_outstanding(), 0);
         assert_int_equal(count_memfd_mappings(), 0);
-        assert_int_equal(count_entries("/proc/self/fd"), descriptors);
+        assert_int_equal(descriptors_open(), descriptors);
         assert_int_equal(count_threads(threads), threads);
     }
 }

@@ -1,11 +1,10 @@
 /* Shares on a socket: shares of many chunks, and messages that are forged, cut short or bring the wrong descriptors. */
 #define _GNU_SOURCE
-#include "support/test_support.h"
+#include "support/folder_support.h"
 
 #include "base/hostmem.h"
 #include "cache/share/message.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -16,17 +15,6 @@
 enum { CHUNK_BYTES = 2 << 20 };
 
 /* ---- Steps --------------------------------------------------------------------------------- */
-
-static int descriptors_open(void)
-{
-    DIR *listing = opendir("/proc/self/fd");
-    int count = 0;
-    assert_non_null(listing);
-    while (readdir(listing) != NULL)
-        count++;
-    (void)closedir(listing);
-    return count;
-}
 
 /* A socket, what is open without it, and host memory. */
 struct scene {
