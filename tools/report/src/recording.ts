@@ -27,7 +27,7 @@ export interface Spans {
 
 export class Recording {
     readonly last: number; // state
-    readonly sites: number[]; // of each frame: the first with its text, whoever called it
+    readonly sites: number[]; // of each frame: the first with its text, regardless of the caller
     readonly hasAddresses: boolean;
     readonly hasStacks: boolean;
     readonly hasWaiting: boolean;
