@@ -121,7 +121,7 @@ static void free_without_caching(struct stage *stage, uint64_t bytes)
     vmm_config config = VMM_CONFIG_INIT;
     config.no_caching = 1;
     stage_restart(stage, &config);
-    free_once(stage, bytes);
+    free_and_trim(stage, bytes);
 }
 
 static void free_in_a_graph_pool(struct stage *stage, uint64_t is_released)
