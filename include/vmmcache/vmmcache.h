@@ -608,10 +608,18 @@ typedef enum vmm_on_sleep {
 /*
  * Options of a pool. Initialize with VMM_POOL_OPTIONS_INIT, which sets struct_size.
  *
+ * no_split: each block of the pool has chunks of its own, in whole granules (2 MiB), so that what is done to the memory
+ * of one block (registered with another library, advised, given to a peer) is done to no other. A new block is one
+ * chunk. A freed block is not split: it serves only requests of the same size in granules. The pool neither takes the
+ * idle memory of other pools nor gives them its own; requests that find no other memory release it, as vmm_trim() does.
+ * vmm_resize() adds a chunk to a block, and copies a block that gets fewer granules; vmm_alloc_aligned() aligns to the
+ * granule at most; vmm_pool_place() places a block only as it was. All else is as in other pools of the kind: during a
+ * capture, under a push or a route, for pinned blocks, asleep, after fork() and on a lost device. With
+ * vmm_config.shareable the blocks can be exported. shareable includes no_split.
+ *
  * For users of torch.cuda.MemPool: use_on_oom is what every GENERAL pool without reserve_bytes does,
- * because other pools take its idle chunks; a GRAPH pool cannot, because graphs write to them. There
- * is no no_split: free memory between blocks serves requests of any size, in views. Nor is there a
- * source of foreign memory: a chunk is mapped at several addresses, sleeps and wakes, which memory
+ * because other pools take its idle chunks; a GRAPH pool cannot, because graphs write to them. There is
+ * no source of foreign memory: a chunk is mapped at several addresses, sleeps and wakes, which memory
  * that comes with an address of its own cannot.
  */
 typedef struct vmm_pool_options {
@@ -625,11 +633,12 @@ typedef struct vmm_pool_options {
     uint64_t user_id[2]; /* reported in vmm_item and vmm_change; not the same as in another pool;
                             zeros: none */
     int shareable; /* its blocks can be exported, and share no memory with others: see "Sharing" */
+    int no_split;  /* its blocks share no chunk: see above */
 } vmm_pool_options;
 
 /* clang-format off */
 #ifdef __cplusplus
-#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 }, 0 }
+#define VMM_POOL_OPTIONS_INIT { sizeof(vmm_pool_options), NULL, 0, 0, VMM_POOL_GENERAL, VMM_ON_SLEEP_KEEP, { 0, 0 }, 0, 0 }
 #else
 #define VMM_POOL_OPTIONS_INIT { .struct_size = sizeof(vmm_pool_options) }
 #endif
@@ -946,7 +955,7 @@ VMM_API vmm_status vmm_backup_drop(vmm_pool *pool);
  * Returns, Owns, Threads: as vmm_alloc_from(). Pushes and routes do not apply. During a capture: as vmm_alloc_from(). With
  *           VMM_DEBUG_ON, a block with an alignment above 512 has canaries and no guard page.
  * On failure: as vmm_alloc_from(); ERR_INVALID_ARGUMENT also if `alignment` is no power of two; ERR_UNSUPPORTED also if
- *           it is above the granule and the pool is shareable.
+ *           it is above the granule and the pool is shareable or has no_split.
  */
 VMM_API VMM_NODISCARD vmm_status vmm_alloc_aligned(vmm_pool *pool, size_t bytes, size_t alignment,
                                                    vmm_stream stream, void **out);

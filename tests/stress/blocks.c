@@ -134,11 +134,11 @@ static bool may_borrow(const struct stress *stress, uint64_t bytes)
             stress->was_hurt || stress->model.ooms != 0 || stress->model.was_divided);
 }
 
-/* A block of a shareable pool has whole granules. */
-static uint64_t block_bytes_of(const struct stress *stress, uint64_t bytes, bool is_shareable)
+/* A block with chunks of its own has whole granules. */
+static uint64_t block_bytes_of(const struct stress *stress, uint64_t bytes, bool has_own_chunks)
 {
     uint64_t block_bytes = vmm_block_bytes(stress->cache, bytes);
-    return is_shareable ? vmm__align_up(block_bytes, stress->driver->granule_bytes) : block_bytes;
+    return has_own_chunks ? vmm__align_up(block_bytes, stress->driver->granule_bytes) : block_bytes;
 }
 
 static void block_note(struct stress *stress, unsigned slot, unsigned stream, uint64_t bytes,
@@ -146,11 +146,11 @@ static void block_note(struct stress *stress, unsigned slot, unsigned stream, ui
 {
     const struct model *model = &stress->model;
     unsigned graph_pool = tenant == NULL ? model_pool_of(model, stream) : MODEL_POOLS;
-    bool is_shareable = tenant != NULL && tenant->is_shareable;
+    bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
     struct model_block block = { .address = (uintptr_t)address,
                                  .requested_bytes = bytes,
-                                 .block_bytes = block_bytes_of(stress, bytes, is_shareable),
-                                 .is_shareable = is_shareable,
+                                 .block_bytes = block_bytes_of(stress, bytes, has_own_chunks),
+                                 .is_shareable = tenant != NULL && tenant->is_shareable,
                                  .stream = stream,
                                  .handle = stress->streams[stream],
                                  .pool = graph_pool,
