@@ -38,6 +38,7 @@ struct pool {
     char name[POOL_NAME_BYTES];
     vmm_pool_kind kind;
     bool has_own_chunks; /* each of its blocks has chunks that no other block uses */
+    bool lends;          /* see vmm_pool_options.use_on_oom */
     struct totals totals;
     struct account account;
     uint64_t home_end; /* of its large heaps: the free memory of one lies beside that of another,

@@ -135,6 +135,7 @@ static void options_take(struct pool *pool, const vmm_pool_options *options, uin
     pool->account.least_bytes = options->reserve_bytes;
     pool->account.is_exportable = options->shareable != 0;
     pool->has_own_chunks = options->shareable != 0 || options->no_split != 0;
+    pool->lends = options->use_on_oom != 0;
 }
 
 static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options *options,
