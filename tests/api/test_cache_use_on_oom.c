@@ -2,6 +2,7 @@
 #include "support/pool_support.h"
 
 #include "base/hostmem.h"
+#include "driver/sim/sim.h"
 
 #include <string.h>
 
@@ -370,6 +371,37 @@ CACHE_TEST(what_cannot_be_borrowed_stays_free)
     assert_true(call > 1);
     assert_int_equal(status, VMM_OK);
     lender_end(test, pool);
+}
+
+/* So does each call of the driver: to record an event, to query it, to make a stream wait for it. */
+CACHE_TEST(a_driver_that_fails_lends_nothing)
+{
+    static const vmm_status codes[] = { VMM_ERR_DRIVER, VMM_ERR_HOST_OOM };
+    unsigned failed = 0;
+    if (driver_choice_kind() != VMM_DRIVER_SIM)
+        return; /* only sim can make a call fail */
+    for (unsigned variant = 0; variant < 4; variant++) {
+        uint64_t fired = 1;
+        for (uint64_t call = 1; fired > 0; call++) {
+            vmm_pool *pool = lender(test, .kind = VMM_POOL_GENERAL);
+            void *first = pool_alloc(test, pool, CACHE_LIMIT, 1);
+            void *block = NULL;
+            (void)flight_begin(test, first, CACHE_LIMIT, 1);
+            block_free(test, first);
+            uint64_t before = vmm__sim_faults_fired(test->driver);
+            vmm__sim_fail_at(test->driver, call, codes[variant / 2], variant % 2 != 0);
+            vmm_status status = vmm_alloc(test->cache, 24 * MIB, test->streams[2], &block);
+            vmm__sim_fail_at(test->driver, 0, VMM_OK, false);
+            fired = vmm__sim_faults_fired(test->driver) - before;
+            failed += status != VMM_OK;
+            assert_int_equal(pool_stats(pool).allocations.current, status == VMM_OK ? 1 : 0);
+            cache_verify(test);
+            flight_end(test);
+            block_free(test, block);
+            lender_end(test, pool);
+        }
+    }
+    assert_true(failed >= 4);
 }
 
 /* ---- Modes, and many requests ---------------------------------------------------------------- */
