@@ -317,13 +317,17 @@ typedef struct vmm_config {
     vmm_switch
         shareable; /* on: any block but reserved ones can be exported: see "Sharing". New memory then costs the
                              driver 1.3 to 2 times as long; environment: VMM_SHAREABLE=0|1 */
+    vmm_switch
+        views; /* off: no chunk is mapped at a second address. A request that fits in no free block then gets new
+                         memory, whatever footprint_permille says. Default on, unless vmm_create() finds that the driver
+                         cannot do it, which the log says; environment: VMM_VIEWS=0|1 */
 } vmm_config;
 
 /* clang-format off */
 #ifdef __cplusplus
 #define VMM_CONFIG_INIT { sizeof(vmm_config), 0, VMM_DRIVER_DEFAULT, 0, 0, 0, VMM_DEFAULT, NULL,   \
     NULL, 0, VMM_REUSE_DEFAULT, VMM_COMPACTION_DEFAULT, 0, 0, VMM_DEFAULT, NULL, NULL, NULL, NULL, \
-    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT }
+    0, VMM_DEFAULT, VMM_DEBUG_DEFAULT, NULL, NULL, VMM_DEFAULT, VMM_DEFAULT, VMM_DEFAULT }
 #else
 #define VMM_CONFIG_INIT { .struct_size = sizeof(vmm_config) }
 #endif
