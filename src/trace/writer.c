@@ -381,6 +381,7 @@ vmm_status vmm__writer_open(struct writer *writer, const char *path,
         return status;
     }
     head_write(writer, origin);
+    vmm__lines_flush(&writer->lines); /* so that vmmcache-report knows the file from now on */
     return VMM_OK;
 }
 
