@@ -120,10 +120,10 @@ class _Sampler:
         return self.recording
 
     def _take(self) -> bool:
-        """Adds a sample, if there is a new one. False: there are no more."""
+        """Adds a sample, if there is a new one. False: the last one was taken."""
         process = self._ask()
         if process is None:
-            self._is_over("the process has ended, or has stopped publishing")
+            self._is_over("the process has ended, or publishes nothing now")
             return False
         cache = self._cache(process["caches"])
         if cache is None:
