@@ -10,10 +10,10 @@
  * Owns: the lanes and the map of closed streams. Invariants:
  *  1. a lane is in at most one list; every lane that has memory is in `stocked`;
  *  2. a lane of the default pool without memory is in `vacant` if its stream finds it, otherwise in
- *     `spare`; one of `pooled` without memory is in `pooled_spare` if its stream has ended, otherwise
- *     in no list;
- *  3. a lane of the default pool that its stream does not find is in `closed`, and each of `pooled`
- *     is in `pooled_streams`.
+ *     the third list; one of `pooled` without memory is in the fourth list if its stream has ended,
+ *     otherwise in none;
+ *  3. a lane of the default pool that its stream does not find is in `closed`; each of `pooled` is in
+ *     `pooled_streams`.
  * Locks: finding needs none; the grow lock guards everything else.
  */
 #ifndef VMM_LANE_LANES_H
