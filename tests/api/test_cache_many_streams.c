@@ -1,8 +1,6 @@
 /* Many streams with little memory each: they share what there is, and leave nothing behind. */
 #include "support/cache_support.h"
 
-#include "base/hostmem.h"
-
 #include <string.h>
 
 #define TINY_BYTES 1000
@@ -113,36 +111,6 @@ CACHE_TEST(memory_of_tiny_blocks_serves_a_large_block)
     void *large = crowd_alloc(test, LIMIT, test->streams[0]);
     block_free(test, large);
     crowd_destroy(test, &crowd);
-}
-
-/* A stream that takes a block of a pool, gives it back and ends. */
-static void pool_visit(struct cache_test *test, vmm_pool *pool)
-{
-    vmm_stream stream;
-    void *block = NULL;
-    assert_ok(vmm__driver_stream_create(test->driver, &stream));
-    assert_ok(vmm_alloc_from(pool, TINY_BYTES, stream, &block));
-    block_free(test, block);
-    assert_ok(vmm_stream_end(test->cache, stream));
-    assert_ok(vmm__driver_stream_destroy(test->driver, stream));
-    assert_ok(vmm_pool_trim(pool, 0, NULL));
-}
-
-/* Two pools, so that each passes over what the other's streams left. */
-CACHE_TEST(streams_that_ended_leave_no_records_in_pools)
-{
-    vmm_pool *pools[2] = { NULL };
-    uint64_t host_bytes = 0;
-    for (unsigned i = 0; i < 2; i++)
-        assert_ok(vmm_pool_create(test->cache, NULL, &pools[i]));
-    for (unsigned i = 0; i < 4 * MANY; i++) {
-        pool_visit(test, pools[i / MANY % 2]);
-        if (i == 2 * MANY)
-            host_bytes = vmm__host_outstanding();
-    }
-    assert_true(vmm__host_outstanding() <= host_bytes);
-    for (unsigned i = 0; i < 2; i++)
-        assert_ok(vmm_pool_destroy(pools[i], 0));
 }
 
 /* ---- What they share ------------------------------------------------------------------------- */
