@@ -29,8 +29,12 @@ static void list_move(struct lane *lane, struct lane_list *list)
 struct lane *vmm__lane_list_turn(struct lane_list *list)
 {
     struct lane *lane = list->first;
-    if (lane != NULL)
-        list_move(lane, list);
+    if (lane == NULL)
+        return NULL;
+    list_move(lane, list);
+    /* The next call turns to a lane that the processor has not seen for as many calls as there are lanes. */
+    __builtin_prefetch(&list->first->list);
+    __builtin_prefetch(&list->first->timeline);
     return lane;
 }
 
