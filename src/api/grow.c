@@ -279,8 +279,10 @@ vmm_status vmm_name(vmm_cache *cache, const void *ptr, const char *text)
         status = vmm__debug_inner(&call, &block);
     if (status == VMM_OK)
         status = vmm__name_slow(cache, (uint64_t)(uintptr_t)block, text);
-    if (status == VMM_OK)
+    if (status == VMM_OK) {
         vmm__record_name(cache, ptr, text == NULL ? "" : text);
+        vmm__nvtx_name(cache, ptr, text);
+    }
     return status == VMM__NOT_FOUND
                ? vmm__block_ref_none("vmm_name", NULL, (uint64_t)(uintptr_t)ptr)
                : status;

@@ -217,7 +217,7 @@ void vmm__cache_lanes_lock_refilling(struct vmm_cache *cache, const struct deman
 {
     uint64_t left = demand->is_short ? cache->lanes.stocked.count : LANES_USUAL;
     struct lane *held = demand->heap->lane;
-    held->scanned_refill = cache->refills;
+    struct lane **end = &cache->scanned;
     for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && left > 0;
          lane = lane->list_next) {
         if (!vmm__lane_may_give(lane, held))
@@ -227,18 +227,17 @@ void vmm__cache_lanes_lock_refilling(struct vmm_cache *cache, const struct deman
             vmm__lane_lock_for_scan(lane, cache->refills);
         else
             vmm__lane_lock_beside(lane, held);
-        lane->scanned_refill = cache->refills;
+        *end = lane;
+        end = &lane->scan_next;
     }
+    *end = NULL;
 }
 
 void vmm__cache_lanes_unlock_refilling(struct vmm_cache *cache, const struct heap *heap)
 {
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL; lane = lane->list_next) {
-        if (!vmm__lane_is_scanned(cache, lane))
-            continue;
-        lane->scanned_refill = 0;
+    for (struct lane *lane = cache->scanned; lane != NULL; lane = lane->scan_next)
         vmm__lane_unlock_beside(lane, heap->lane);
-    }
+    cache->scanned = NULL;
 }
 
 void vmm__cache_lanes_unlock(struct vmm_cache *cache, const struct lane *held)

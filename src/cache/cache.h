@@ -111,8 +111,9 @@ struct vmm_cache {
     bool has_trim_target;      /* see reclaim/trim.h; grow_lock guards it */
     struct timeline copies;    /* of live bytes, on the default stream: see compact/compact.h */
     uint64_t refills;          /* so far; grow_lock guards it */
-    uint64_t slow_operations;  /* counted for VMM_CHECK only */
-    _Atomic uintptr_t caller;  /* the thread that called first; 0: none has yet */
+    struct lane *scanned;     /* the lanes that a request has locked to search them, by scan_next */
+    uint64_t slow_operations; /* counted for VMM_CHECK only */
+    _Atomic uintptr_t caller; /* the thread that called first; 0: none has yet */
     uint64_t compacted_without_gain; /* see moment() in compact/compact.c */
     _Atomic uint64_t unpins;
     _Atomic uint64_t compactions;
@@ -234,12 +235,6 @@ struct demand {
 /* The same for the lanes that a request searches for idle memory. */
 void vmm__cache_lanes_lock_refilling(struct vmm_cache *cache, const struct demand *demand);
 void vmm__cache_lanes_unlock_refilling(struct vmm_cache *cache, const struct heap *heap);
-
-/* Whether a lane is one of these. */
-static inline bool vmm__lane_is_scanned(const struct vmm_cache *cache, const struct lane *lane)
-{
-    return lane->scanned_refill == cache->refills;
-}
 
 /*
  * Makes the host wait for the copies of live bytes that were started. Needed also after a failure: the copies read and

@@ -43,6 +43,8 @@ static void lane_close(struct vmm_cache *cache, struct lane *lane)
         vmm__lanes_hide(&cache->lanes, lane);
     else if (lane->is_in_table)
         vmm__lane_table_leave(&lane->pool->table, lane);
+    if (lane->is_pooled)
+        vmm__lanes_pooled_end(&cache->lanes, lane);
     lane_settle(lane);
 }
 
@@ -51,18 +53,19 @@ static struct lane *lane_first(const struct vmm_cache *cache, vmm_stream stream)
 {
     struct lane *lane = vmm__lane_table_find(&cache->pool.table, stream);
     if (lane == NULL)
-        lane = cache->lanes.pooled;
+        lane = vmm__lanes_pooled_first(&cache->lanes, stream);
     while (lane != NULL && !is_open(lane, stream))
-        lane = lane->next_pooled;
+        lane = vmm__lanes_pooled_next(lane);
     return lane;
 }
 
 static struct lane *lane_next(const struct vmm_cache *cache, const struct lane *lane)
 {
     vmm_stream stream = lane->stream;
-    struct lane *next = lane->is_pooled ? lane->next_pooled : cache->lanes.pooled;
+    struct lane *next = lane->is_pooled ? vmm__lanes_pooled_next(lane)
+                                        : vmm__lanes_pooled_first(&cache->lanes, stream);
     while (next != NULL && !is_open(next, stream))
-        next = next->next_pooled;
+        next = vmm__lanes_pooled_next(next);
     return next;
 }
 
@@ -177,7 +180,7 @@ bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane 
     return is_found;
 }
 
-bool vmm__stream_serves(struct lane *lane, vmm_stream stream)
+bool vmm__stream_serves(struct lanes *lanes, struct lane *lane, vmm_stream stream)
 {
     struct timeline *timeline = &lane->timeline;
     if (!vmm__timeline_has_ended(timeline))
@@ -187,7 +190,7 @@ bool vmm__stream_serves(struct lane *lane, vmm_stream stream)
     bool serves = has_passed(lane) && vmm__timeline_resume(timeline, stream) == VMM_OK;
     vmm__error_restore(&line);
     if (serves)
-        atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
+        vmm__lanes_pooled_give(lanes, lane, stream);
     return serves;
 }
 

@@ -34,9 +34,9 @@ vmm_status vmm__stream_end(struct vmm_cache *cache, vmm_stream stream, bool *is_
 /* Reuses the lane of a closed or stale stream for a stream that has none. False if there is none to reuse. */
 bool vmm__stream_resume(struct vmm_cache *cache, vmm_stream stream, struct lane **out);
 
-/* Whether a lane of a pool may serve requests of a stream. If the lane's own stream was closed, its work must have
+/* Whether a lane of lanes.pooled may serve requests of a stream. If the lane's own stream was closed, its work must have
  * finished, and the lane resumes for the other one; it has no memory, unless both have the same handle. */
-bool vmm__stream_serves(struct lane *lane, vmm_stream stream);
+bool vmm__stream_serves(struct lanes *lanes, struct lane *lane, vmm_stream stream);
 
 /* Waits for the device on behalf of a stale stream's lane. VMM__PENDING if a capture forbids the wait: `has_capture`, or
  * one that a route to a graph pool announced. Takes the grow lock, but not while it waits. */

@@ -62,6 +62,20 @@ static void region_unregister(const struct nvtx *nvtx, uint64_t address)
     nvtxMemRegionsUnregister(nvtx->domain, &batch);
 }
 
+static void region_name(const struct nvtx *nvtx, uint64_t address, const char *name)
+{
+    const nvtxMemRegionNameDesc_t named = { .regionRefType = NVTX_MEM_REGION_REF_TYPE_POINTER,
+                                            .nameType = NVTX_MESSAGE_TYPE_ASCII,
+                                            .region.pointer = (const void *)(uintptr_t)address,
+                                            .name.ascii = name };
+    const nvtxMemRegionsNameBatch_t batch = { .extCompatID = NVTX_EXT_COMPATID_MEM,
+                                              .structSize = sizeof batch,
+                                              .regionCount = 1,
+                                              .regionElementSize = sizeof named,
+                                              .regionElements = &named };
+    nvtxMemRegionsName(nvtx->domain, &batch);
+}
+
 /* ---- Open, close ----------------------------------------------------------------------------- */
 
 vmm_status vmm__nvtx_open(struct vmm_cache *cache)
@@ -96,10 +110,24 @@ static bool has_region(const struct vmm_cache *cache, uint64_t bytes)
     return cache->nvtx->heap != NULL && bytes > 0;
 }
 
+/* Without a name of its own, a block has that of its pool and its stream. */
+static void block_name(const struct vmm_cache *cache, uint64_t address, const char *text)
+{
+    char name[POOL_NAME_BYTES + 40] = "";
+    const struct heap *heap = vmm__alloc_heap_of(cache, address);
+    if (heap != NULL)
+        (void)snprintf(name, sizeof name, "pool %s, stream 0x%llx", heap->lane->pool->name,
+                       (unsigned long long)(uintptr_t)heap->lane->stream);
+    region_name(cache->nvtx, address, text == NULL || *text == '\0' ? name : text);
+}
+
 void vmm__nvtx_register(const struct vmm_cache *cache, const void *block, uint64_t bytes)
 {
-    if (has_region(cache, bytes))
-        region_register(cache->nvtx, (uint64_t)(uintptr_t)block, bytes);
+    uint64_t address = (uint64_t)(uintptr_t)block;
+    if (!has_region(cache, bytes))
+        return;
+    region_register(cache->nvtx, address, bytes);
+    block_name(cache, address, NULL);
 }
 
 /* Reads the requested bytes of a live block; false if the pointer is not the start of one. */
@@ -110,6 +138,14 @@ static bool requested_bytes_read(struct vmm_cache *cache, const void *block, uin
         return false;
     *bytes = item.requested_bytes;
     return true;
+}
+
+void vmm__nvtx_name(struct vmm_cache *cache, const void *block, const char *text)
+{
+    uint64_t bytes;
+    if (cache->nvtx != NULL && cache->debug == NULL && requested_bytes_read(cache, block, &bytes) &&
+        has_region(cache, bytes))
+        block_name(cache, (uint64_t)(uintptr_t)block, text);
 }
 
 vmm_status vmm__nvtx_unregister(struct vmm_cache *cache, const void *block, bool *should_poll)
@@ -153,6 +189,13 @@ void vmm__nvtx_register(const struct vmm_cache *cache, const void *block, uint64
     (void)cache;
     (void)block;
     (void)bytes;
+}
+
+void vmm__nvtx_name(struct vmm_cache *cache, const void *block, const char *text)
+{
+    (void)cache;
+    (void)block;
+    (void)text;
 }
 
 vmm_status vmm__nvtx_unregister(struct vmm_cache *cache, const void *block, bool *should_poll)

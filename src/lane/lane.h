@@ -74,7 +74,7 @@ struct lane {
     /* All lanes of the cache, in order of creation. Atomic, as lanes.first is: a thread may read the list without a lock. */
     _Atomic(struct lane *) next;
     _Atomic(struct lane *) next_in_bucket; /* see pool.h; the grow lock guards all links below */
-    struct map_node closed;                /* its key is the stream */
+    struct map_node by_stream; /* its key is the stream; in lanes.closed or lanes.pooled_streams */
     struct lane *next_pooled;
     struct lane_list *list; /* the list that contains it; NULL: none */
     struct lane *list_prev;
@@ -98,7 +98,7 @@ struct lane {
     struct expired trimmed;   /* by the last trim; the grow lock guards this and all below */
     struct expired decayed;   /* by decay, at the end of the last period */
     uint64_t period_epoch;    /* ended with the last period */
-    uint64_t scanned_refill;  /* the refill that has locked it to scan it; 0: none */
+    struct lane *scan_next;   /* see vmm_cache.scanned */
     uint64_t reserved_blocks; /* of vmm_reserve(), with or without memory */
     uint64_t leaving_epoch;   /* ended when a device wait began: see cache/pool/pools.h */
 };

@@ -29,18 +29,24 @@ static void list_move(struct lane *lane, struct lane_list *list)
 struct lane *vmm__lane_list_turn(struct lane_list *list)
 {
     struct lane *lane = list->first;
-    if (lane != NULL)
-        list_move(lane, list);
+    if (lane == NULL)
+        return NULL;
+    list_move(lane, list);
+    /* The next call turns to a lane that the processor has not seen for as many calls as there are lanes. */
+    __builtin_prefetch(&list->first->list);
+    __builtin_prefetch(&list->first->timeline);
     return lane;
 }
 
 /* Moves a lane without memory to the list of invariant 2. */
 static void list_settle(struct lanes *lanes, struct lane *lane)
 {
-    if (lane->is_pooled)
-        list_leave(lane);
-    else
+    if (!lane->is_pooled)
         list_move(lane, lane->is_detached ? &lanes->spare : &lanes->vacant);
+    else if (vmm__timeline_has_ended(&lane->timeline))
+        list_move(lane, &lanes->pooled_spare);
+    else
+        list_leave(lane);
 }
 
 static void recent_leave(struct lanes *lanes, struct lane *lane)
@@ -79,7 +85,7 @@ void vmm__lanes_vacate(struct lanes *lanes, struct lane *lane)
 struct lane *vmm__lanes_find_closed(const struct lanes *lanes, vmm_stream stream)
 {
     struct map_node *node = vmm__map_find(&lanes->closed, (uint64_t)(uintptr_t)stream);
-    return node == NULL ? NULL : VMM_MAP_RECORD(node, struct lane, closed);
+    return node == NULL ? NULL : VMM_MAP_RECORD(node, struct lane, by_stream);
 }
 
 static void table_enter(struct lane *lane)
@@ -90,7 +96,7 @@ static void table_enter(struct lane *lane)
 
 void vmm__lanes_show(struct lanes *lanes, struct lane *lane, vmm_stream stream)
 {
-    vmm__map_remove(&lanes->closed, &lane->closed);
+    vmm__map_remove(&lanes->closed, &lane->by_stream);
     atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
     table_enter(lane);
     if (lane->list != &lanes->stocked)
@@ -101,8 +107,8 @@ void vmm__lanes_hide(struct lanes *lanes, struct lane *lane)
 {
     atomic_store_explicit(&lane->is_detached, true, memory_order_release);
     vmm__lane_table_leave(&lane->pool->table, lane);
-    lane->closed.key = (uint64_t)(uintptr_t)lane->stream;
-    vmm__map_add(&lanes->closed, &lane->closed);
+    lane->by_stream.key = (uint64_t)(uintptr_t)lane->stream;
+    vmm__map_add(&lanes->closed, &lane->by_stream);
     if (lane->list != &lanes->stocked)
         list_settle(lanes, lane);
 }
@@ -122,7 +128,40 @@ void vmm__lanes_add_pooled(struct lanes *lanes, struct lane *lane)
     atomic_store_explicit(&lane->is_detached, true, memory_order_relaxed);
     lane->next_pooled = lanes->pooled;
     lanes->pooled = lane;
+    lane->by_stream.key = (uint64_t)(uintptr_t)lane->stream;
+    vmm__map_add(&lanes->pooled_streams, &lane->by_stream);
     all_add(lanes, lane);
+}
+
+static struct lane *pooled_of(struct map_node *node)
+{
+    return node == NULL ? NULL : VMM_MAP_RECORD(node, struct lane, by_stream);
+}
+
+struct lane *vmm__lanes_pooled_first(const struct lanes *lanes, vmm_stream stream)
+{
+    return pooled_of(vmm__map_find(&lanes->pooled_streams, (uint64_t)(uintptr_t)stream));
+}
+
+struct lane *vmm__lanes_pooled_next(const struct lane *lane)
+{
+    return pooled_of(vmm__map_find_next(&lane->by_stream));
+}
+
+void vmm__lanes_pooled_end(struct lanes *lanes, struct lane *lane)
+{
+    if (lane->list != &lanes->stocked)
+        list_settle(lanes, lane);
+}
+
+void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane, vmm_stream stream)
+{
+    vmm__map_remove(&lanes->pooled_streams, &lane->by_stream);
+    atomic_store_explicit(&lane->stream, stream, memory_order_relaxed);
+    lane->by_stream.key = (uint64_t)(uintptr_t)stream;
+    vmm__map_add(&lanes->pooled_streams, &lane->by_stream);
+    if (lane->list == &lanes->pooled_spare)
+        list_leave(lane);
 }
 
 void vmm__lanes_add(struct lanes *lanes, struct lane *lane)
@@ -136,6 +175,7 @@ vmm_status vmm__lanes_fini(struct lanes *lanes)
 {
     vmm_status first = VMM_OK;
     vmm__map_clear(&lanes->closed, NULL);
+    vmm__map_clear(&lanes->pooled_streams, NULL);
     while (lanes->first != NULL) {
         struct lane *lane = lanes->first;
         lanes->first = lane->next;

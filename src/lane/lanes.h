@@ -9,9 +9,11 @@
  *
  * Owns: the lanes and the map of closed streams. Invariants:
  *  1. a lane is in at most one list; every lane that has memory is in `stocked`;
- *  2. a graph pool without memory is in no list; any other lane without memory is in
- *     `vacant` if its stream finds it, otherwise in the third list;
- *  3. a lane that is neither a graph pool nor found by its stream is in `closed`.
+ *  2. a lane of the default pool without memory is in `vacant` if its stream finds it, otherwise in
+ *     the third list; one of `pooled` without memory is in the fourth list if its stream has ended,
+ *     otherwise in none;
+ *  3. a lane of the default pool that its stream does not find is in `closed`; each of `pooled` is in
+ *     `pooled_streams`.
  * Locks: finding needs none; the grow lock guards everything else.
  */
 #ifndef VMM_LANE_LANES_H
@@ -27,6 +29,7 @@ struct lane_list {
 
 struct lanes {
     struct map closed;            /* lanes of closed streams */
+    struct map pooled_streams;    /* those of `pooled` by their stream; several may have the same */
     _Atomic(struct lane *) first; /* all, in order of creation */
     struct lane *last;
     struct lane *pooled; /* made for a pool other than the default one; linked by next_pooled */
@@ -34,6 +37,7 @@ struct lanes {
     struct lane_list stocked; /* lanes that have memory, in the order in which they got it */
     struct lane_list vacant;
     struct lane_list spare;
+    struct lane_list pooled_spare;
     struct lane *recent; /* the stocked lane that was refilled last; linked by recent_next */
 };
 
@@ -48,6 +52,14 @@ void vmm__lanes_add(struct lanes *lanes, struct lane *lane);
 
 /* Adds a lane of another pool than the default one, or one that joins it later. */
 void vmm__lanes_add_pooled(struct lanes *lanes, struct lane *lane);
+
+/* The lanes of other pools that are or were a stream's; NULL: there is no other. */
+struct lane *vmm__lanes_pooled_first(const struct lanes *lanes, vmm_stream stream);
+struct lane *vmm__lanes_pooled_next(const struct lane *lane);
+
+/* Notes that such a lane's stream has ended; gives such a lane to a stream. */
+void vmm__lanes_pooled_end(struct lanes *lanes, struct lane *lane);
+void vmm__lanes_pooled_give(struct lanes *lanes, struct lane *lane, vmm_stream stream);
 
 /* Hide a lane from all streams; give a hidden lane to a stream, whose lane it is from then on. */
 void vmm__lanes_hide(struct lanes *lanes, struct lane *lane);

@@ -63,28 +63,15 @@ void vmm__lines_flush(struct lines *lines)
     lines->used = 0;
 }
 
-static uint64_t page_rest(const struct lines *lines)
+void vmm__lines_make_room(struct lines *lines)
 {
-    return LINES_PAGE - (lines->offset + lines->used) % LINES_PAGE;
-}
-
-char *vmm__lines_begin(struct lines *lines)
-{
-    uint64_t rest = page_rest(lines);
-    if (lines->used + LINES_PAGE > LINES_BYTES) {
+    if (lines->used + LINES_PAGE > LINES_BYTES)
         vmm__lines_flush(lines);
-        rest = page_rest(lines);
-    }
+    uint64_t rest = LINES_PAGE - (lines->offset + lines->used) % LINES_PAGE;
     if (rest < LINE_MOST) {
         memset(lines->buffer + lines->used, '\n', rest);
         lines->used += rest;
     }
-    return lines->buffer + lines->used;
-}
-
-void vmm__lines_end(struct lines *lines, const char *end)
-{
-    lines->used = (uint64_t)(end - lines->buffer);
 }
 
 void vmm__lines_close(struct lines *lines)

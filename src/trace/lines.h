@@ -29,12 +29,25 @@ struct lines {
  * be written; the line says why. */
 vmm_status vmm__lines_open(struct lines *lines, const char *path);
 
-/* Where the next line, of up to LINE_MOST bytes, goes; and its end, after the newline. */
-char *vmm__lines_begin(struct lines *lines);
-void vmm__lines_end(struct lines *lines, const char *end);
-
 /* Passes all lines to the system. */
 void vmm__lines_flush(struct lines *lines);
+
+/* Makes room for a line in the buffer and in its page. */
+void vmm__lines_make_room(struct lines *lines);
+
+/* Where the next line, of up to LINE_MOST bytes, goes; and its end, after the newline. */
+static inline char *vmm__lines_begin(struct lines *lines)
+{
+    uint64_t rest = LINES_PAGE - (lines->offset + lines->used) % LINES_PAGE;
+    if (lines->used + LINES_PAGE > LINES_BYTES || rest < LINE_MOST)
+        vmm__lines_make_room(lines);
+    return lines->buffer + lines->used;
+}
+
+static inline void vmm__lines_end(struct lines *lines, const char *end)
+{
+    lines->used = (uint64_t)(end - lines->buffer);
+}
 
 /* Flushes and closes. */
 void vmm__lines_close(struct lines *lines);

@@ -8,10 +8,10 @@
 #include <time.h>
 
 /* Half a second, so that a program that is killed loses less than a second also if the thread is late. */
-enum { WRITE_MS = 500, HURRY_SLOTS = RING_SLOTS / 4, NAP_NS = 50000 };
+enum { WRITE_MS = 500, NAP_NS = 50000 };
 
 /* The clock of the kernel's tick: a clock that is exact costs several times as much as all else that a push does. */
-static uint64_t now_us(void)
+uint64_t vmm__recorder_now_us(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -21,13 +21,13 @@ static uint64_t now_us(void)
 /* Writes what the ring holds; drops it if no file is open. */
 static void events_take_locked(struct recorder *recorder)
 {
-    struct trace_event event;
+    const struct trace_event *event;
     bool is_open = atomic_load_explicit(&recorder->is_open, memory_order_relaxed);
-    while (vmm__ring_take(&recorder->ring, &event)) {
+    while ((event = vmm__ring_first(&recorder->ring)) != NULL) {
         if (is_open)
-            vmm__writer_take(&recorder->writer, &event);
-        else
-            vmm__trace_event_drop(&event);
+            vmm__writer_take(&recorder->writer, event);
+        vmm__trace_event_drop(event);
+        vmm__ring_release(&recorder->ring);
     }
     if (is_open)
         vmm__lines_flush(&recorder->writer.lines);
@@ -72,7 +72,7 @@ void vmm__recorder_free(struct recorder *recorder)
 vmm_status vmm__recorder_open(struct recorder *recorder, const char *path,
                               struct writer_origin origin)
 {
-    origin.begin_us = now_us();
+    origin.begin_us = vmm__recorder_now_us();
     vmm__mutex_lock(&recorder->lock);
     events_take_locked(recorder);
     vmm_status status = vmm__writer_open(&recorder->writer, path, &origin);
@@ -109,30 +109,19 @@ vmm_status vmm__recorder_close(struct recorder *recorder)
     return VMM_OK;
 }
 
-/* Waits for room. */
-static __attribute__((noinline)) void push_full(struct recorder *recorder,
-                                                const struct trace_event *event)
+struct ring_slot *vmm__recorder_wait(struct recorder *recorder)
 {
-    uint64_t position;
-    while (!vmm__ring_push(&recorder->ring, event, &position)) {
+    struct ring_slot *slot;
+    while ((slot = vmm__ring_claim(&recorder->ring)) == NULL) {
         vmm__ticker_hurry(&recorder->ticker);
         nap();
     }
+    return slot;
 }
 
-void vmm__recorder_push(struct recorder *recorder, struct trace_event event)
+void vmm__recorder_hurry(struct recorder *recorder)
 {
-    uint64_t position;
-    event.time_us = now_us();
-    if (!vmm__ring_push(&recorder->ring, &event, &position))
-        push_full(recorder, &event);
-    else if (position % HURRY_SLOTS == 0)
-        vmm__ticker_hurry(&recorder->ticker);
-}
-
-void vmm__recorder_push_block(struct recorder *recorder, enum trace_kind kind, uint64_t address)
-{
-    vmm__recorder_push(recorder, (struct trace_event){ .kind = kind, .address = address });
+    vmm__ticker_hurry(&recorder->ticker);
 }
 
 void vmm__recorder_push_text(struct recorder *recorder, struct trace_event event, const char *text)

@@ -17,6 +17,8 @@
 #include "base/ticker.h"
 #include "trace/writer.h"
 
+enum { HURRY_SLOTS = RING_SLOTS / 4 };
+
 struct recorder {
     struct ring ring;
     struct ticker ticker;
@@ -37,14 +39,38 @@ vmm_status vmm__recorder_open(struct recorder *recorder, const char *path,
 /* Writes the rest and closes the file. ERR_INVALID_ARGUMENT: some of it could not be written; the line says why. */
 vmm_status vmm__recorder_close(struct recorder *recorder);
 
-/* Adds an event with the present time. */
-void vmm__recorder_push(struct recorder *recorder, struct trace_event event);
+/* The time of events. */
+uint64_t vmm__recorder_now_us(void);
+
+/* Waits for room in a full ring. */
+struct ring_slot *vmm__recorder_wait(struct recorder *recorder);
+
+/* Wakes the thread that writes. */
+void vmm__recorder_hurry(struct recorder *recorder);
+
+/* Adds an event with the present time. Inlined, so that an event is only ever in registers and in its slot. */
+static inline void vmm__recorder_push(struct recorder *recorder, struct trace_event event)
+{
+    event.time_us = vmm__recorder_now_us();
+    struct ring_slot *slot = vmm__ring_claim(&recorder->ring);
+    if (__builtin_expect(slot == NULL, false))
+        slot = vmm__recorder_wait(recorder);
+    uint64_t position = atomic_load_explicit(&slot->turn, memory_order_relaxed);
+    slot->event = event;
+    vmm__ring_publish(slot);
+    if (__builtin_expect(position % HURRY_SLOTS == 0, false))
+        vmm__recorder_hurry(recorder);
+}
 
 /* Adds an event with the first TRACE_TEXT_BYTES - 1 bytes of a text (NOTE, NAME, POOL). */
 void vmm__recorder_push_text(struct recorder *recorder, struct trace_event event, const char *text);
 
 /* Adds a block's event. */
-void vmm__recorder_push_block(struct recorder *recorder, enum trace_kind kind, uint64_t address);
+static inline void vmm__recorder_push_block(struct recorder *recorder, enum trace_kind kind,
+                                            uint64_t address)
+{
+    vmm__recorder_push(recorder, (struct trace_event){ .kind = kind, .address = address });
+}
 
 /* The same, if there is a recorder. */
 static inline void vmm__record_block(_Atomic(struct recorder *) const *where, enum trace_kind kind,

@@ -2,8 +2,6 @@
 #include "trace/ring.h"
 #include "base/hostmem.h"
 
-#include <stddef.h>
-
 bool vmm__ring_init(struct ring *ring)
 {
     ring->slots = vmm__host_alloc(RING_SLOTS, sizeof *ring->slots);
@@ -20,17 +18,6 @@ void vmm__ring_fini(struct ring *ring)
 {
     vmm__host_free(ring->slots, RING_SLOTS * sizeof *ring->slots);
     ring->slots = NULL;
-}
-
-bool vmm__ring_take(struct ring *ring, struct trace_event *event)
-{
-    struct ring_slot *slot = &ring->slots[ring->tail % RING_SLOTS];
-    if (atomic_load_explicit(&slot->turn, memory_order_acquire) != ring->tail + 1)
-        return false;
-    *event = slot->event;
-    atomic_store_explicit(&slot->turn, ring->tail + RING_SLOTS, memory_order_release);
-    ring->tail++;
-    return true;
 }
 
 bool vmm__ring_is_empty(const struct ring *ring)

@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { RING_SLOTS = 1 << 16 };
@@ -54,9 +55,9 @@ struct ring {
 bool vmm__ring_init(struct ring *ring);
 void vmm__ring_fini(struct ring *ring);
 
-/* Adds an event. False if the ring is full. *position: of the event. */
-static inline bool vmm__ring_push(struct ring *ring, const struct trace_event *event,
-                                  uint64_t *position)
+/* Claims a slot for the event that the caller writes into it and publishes; its turn is its position. NULL: the ring is
+ * full. */
+static inline struct ring_slot *vmm__ring_claim(struct ring *ring)
 {
     uint64_t at = atomic_load_explicit(&ring->head, memory_order_relaxed);
     struct ring_slot *slot;
@@ -64,23 +65,37 @@ static inline bool vmm__ring_push(struct ring *ring, const struct trace_event *e
         slot = &ring->slots[at % RING_SLOTS];
         uint64_t turn = atomic_load_explicit(&slot->turn, memory_order_acquire);
         if (turn < at)
-            return false;
+            return NULL;
         if (turn > at) { /* another thread has claimed it */
             at = atomic_load_explicit(&ring->head, memory_order_relaxed);
             continue;
         }
         if (atomic_compare_exchange_weak_explicit(&ring->head, &at, at + 1, memory_order_relaxed,
                                                   memory_order_relaxed))
-            break;
+            return slot;
     } while (true);
-    slot->event = *event;
-    atomic_store_explicit(&slot->turn, at + 1, memory_order_release);
-    *position = at;
-    return true;
 }
 
-/* Takes the oldest event. False if there is none, or if its push has not ended. */
-bool vmm__ring_take(struct ring *ring, struct trace_event *event);
+static inline void vmm__ring_publish(struct ring_slot *slot)
+{
+    uint64_t at = atomic_load_explicit(&slot->turn, memory_order_relaxed);
+    atomic_store_explicit(&slot->turn, at + 1, memory_order_release);
+}
+
+/* The oldest event, until it is released. NULL if there is none, or if its push has not ended. */
+static inline const struct trace_event *vmm__ring_first(struct ring *ring)
+{
+    struct ring_slot *slot = &ring->slots[ring->tail % RING_SLOTS];
+    bool is_there = atomic_load_explicit(&slot->turn, memory_order_acquire) == ring->tail + 1;
+    return is_there ? &slot->event : NULL;
+}
+
+static inline void vmm__ring_release(struct ring *ring)
+{
+    struct ring_slot *slot = &ring->slots[ring->tail % RING_SLOTS];
+    atomic_store_explicit(&slot->turn, ring->tail + RING_SLOTS, memory_order_release);
+    ring->tail++;
+}
 
 /* Whether events were pushed, or are being pushed, that were not taken. */
 bool vmm__ring_is_empty(const struct ring *ring);

@@ -47,7 +47,7 @@ struct writer_origin {
 vmm_status vmm__writer_open(struct writer *writer, const char *path,
                             const struct writer_origin *origin);
 
-/* Writes an event, and frees what is attached to it. */
+/* Writes an event. */
 void vmm__writer_take(struct writer *writer, const struct trace_event *event);
 
 /* Frees what is attached to an event. */

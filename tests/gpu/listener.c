@@ -5,8 +5,10 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 
-enum { REGIONS = 4096 };
+enum { REGIONS = 4096, NAME_BYTES = 128 };
 
 struct range {
     uint64_t address;
@@ -17,6 +19,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct listener_heard state;
 static struct range heap;
 static struct range regions[REGIONS];
+static char names[REGIONS][NAME_BYTES];
 
 static struct range range_of(const void *described)
 {
@@ -98,6 +101,7 @@ static void regions_register(nvtxDomainHandle_t domain,
     if (description->regionCount == 1 && state.heaps == 1 &&
         (uintptr_t)description->heap == heap.address && range.bytes > 0 && is_inside(range, heap) &&
         !overlaps_any(range) && state.regions < REGIONS) {
+        names[state.regions][0] = '\0';
         regions[state.regions++] = range;
         state.registered++;
     } else {
@@ -113,8 +117,26 @@ static void regions_unregister(nvtxDomainHandle_t domain,
     pthread_mutex_lock(&mutex);
     uint64_t found = region_at((uintptr_t)description->refElements->pointer);
     if (description->refType == NVTX_MEM_REGION_REF_TYPE_POINTER && description->refCount == 1 &&
-        found < state.regions)
+        found < state.regions) {
         regions[found] = regions[--state.regions];
+        memcpy(names[found], names[state.regions], NAME_BYTES);
+    } else {
+        state.refused++;
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+/* compute-sanitizer takes names of type ASCII only. */
+static void regions_name(nvtxDomainHandle_t domain, const nvtxMemRegionsNameBatch_t *description)
+{
+    (void)domain;
+    const nvtxMemRegionNameDesc_t *named = description->regionElements;
+    pthread_mutex_lock(&mutex);
+    uint64_t found = region_at((uintptr_t)named->region.pointer);
+    if (description->regionCount == 1 && description->regionElementSize == sizeof *named &&
+        named->regionRefType == NVTX_MEM_REGION_REF_TYPE_POINTER &&
+        named->nameType == NVTX_MESSAGE_TYPE_ASCII && found < state.regions)
+        (void)snprintf(names[found], NAME_BYTES, "%s", named->name.ascii);
     else
         state.refused++;
     pthread_mutex_unlock(&mutex);
@@ -139,6 +161,16 @@ __attribute__((visibility("default"))) uint64_t listener_region(uint64_t address
     return bytes;
 }
 
+__attribute__((visibility("default"))) uint64_t listener_name(uint64_t address, char *name,
+                                                              uint64_t bytes)
+{
+    pthread_mutex_lock(&mutex);
+    uint64_t found = region_at(address);
+    int length = snprintf(name, bytes, "%s", found < state.regions ? names[found] : "");
+    pthread_mutex_unlock(&mutex);
+    return (uint64_t)length;
+}
+
 /* ---- Entry points for NVTX ------------------------------------------------------------------- */
 
 __attribute__((visibility("default"))) int
@@ -151,6 +183,7 @@ InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t *module)
     slots[NVTX3EXT_CBID_nvtxMemHeapUnregister] = (intptr_t)heap_unregister;
     slots[NVTX3EXT_CBID_nvtxMemRegionsRegister] = (intptr_t)regions_register;
     slots[NVTX3EXT_CBID_nvtxMemRegionsUnregister] = (intptr_t)regions_unregister;
+    slots[NVTX3EXT_CBID_nvtxMemRegionsName] = (intptr_t)regions_name;
     return 1;
 }
 

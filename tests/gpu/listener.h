@@ -24,7 +24,11 @@ typedef struct listener_heard listener_heard_fn(void);
 typedef uint64_t
 listener_region_fn(uint64_t address); /* size of the region that starts there; 0: none */
 
+typedef uint64_t listener_name_fn(uint64_t address, char *name,
+                                  uint64_t bytes); /* length of the region's name */
+
 #define LISTENER_HEARD  "listener_heard"
+#define LISTENER_NAME   "listener_name"
 #define LISTENER_REGION "listener_region"
 
 #endif

@@ -12,6 +12,7 @@ enum { BLOCKS = 64, ROUNDS = 3000, THREADS = 4 };
 
 static listener_heard_fn *heard;
 static listener_region_fn *region;
+static listener_name_fn *name_of;
 
 static uint64_t region_of(const void *block)
 {
@@ -45,6 +46,43 @@ CACHE_TEST(arena_is_a_heap_and_blocks_are_regions)
         assert_int_equal(region_of(block), 0);
     }
     assert_int_equal(heard().regions, 0);
+    check_nothing_refused();
+}
+
+static void check_name(const void *block, const char *expected)
+{
+    char name[128];
+    (void)name_of((uint64_t)(uintptr_t)block, name, sizeof name);
+    assert_string_equal(name, expected);
+}
+
+CACHE_TEST(regions_have_the_names_of_pools_and_streams_or_their_own)
+{
+    vmm_pool_options options = VMM_POOL_OPTIONS_INIT;
+    vmm_pool *pool;
+    void *pooled;
+    char expected[128];
+    unsigned long long stream;
+    options.name = "weights";
+    cache_annotate(test);
+    stream = (unsigned long long)(uintptr_t)test->streams[1];
+    assert_ok(vmm_pool_create(test->cache, &options, &pool));
+    assert_ok(vmm_alloc_from(pool, 1000, test->streams[1], &pooled));
+    (void)snprintf(expected, sizeof expected, "pool weights, stream 0x%llx", stream);
+    check_name(pooled, expected);
+    assert_ok(vmm_name(test->cache, pooled, "layer 3"));
+    check_name(pooled, "layer 3");
+    assert_ok(vmm_name(test->cache, pooled, NULL));
+    check_name(pooled, expected);
+    void *plain = block_alloc(test, 3 << 20, 1);
+    (void)snprintf(expected, sizeof expected, "pool default, stream 0x%llx", stream);
+    check_name(plain, expected);
+    void *empty = block_alloc(test, 0, 1);
+    assert_ok(vmm_name(test->cache, empty, "it has no region"));
+    block_free(test, empty);
+    block_free(test, plain);
+    block_free(test, pooled);
+    check_name(pooled, "");
     check_nothing_refused();
 }
 
@@ -221,6 +259,8 @@ static void listener_open(void)
     memcpy(&heard, &found, sizeof heard);
     found = dlsym(library, LISTENER_REGION);
     memcpy(&region, &found, sizeof region);
+    found = dlsym(library, LISTENER_NAME);
+    memcpy(&name_of, &found, sizeof name_of);
 }
 
 int main(int argc, char **argv)

@@ -1,4 +1,5 @@
-# Removes the files that the last installation from a build wrote, of all components.
+# Removes the files that the last installation from a build wrote, of all components, and the project's folders that it
+# leaves empty.
 #
 # usage: cmake -DBUILD=FOLDER -P VmmUninstall.cmake
 file(GLOB manifests ${BUILD}/install_manifest*.txt)
@@ -10,6 +11,15 @@ foreach(manifest ${manifests})
   foreach(path ${installed})
     message(STATUS "Removing: $ENV{DESTDIR}${path}")
     file(REMOVE "$ENV{DESTDIR}${path}")
+    get_filename_component(folder "${path}" DIRECTORY)
+    while(folder MATCHES vmmcache)
+      file(GLOB rest LIST_DIRECTORIES true "$ENV{DESTDIR}${folder}/*" "$ENV{DESTDIR}${folder}/.*")
+      if(rest)
+        break()
+      endif()
+      file(REMOVE_RECURSE "$ENV{DESTDIR}${folder}")
+      get_filename_component(folder "${folder}" DIRECTORY)
+    endwhile()
   endforeach()
   file(REMOVE ${manifest})
 endforeach()

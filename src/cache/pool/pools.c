@@ -9,16 +9,13 @@
 #include "cache/pool/sleep.h"
 #include "cache/streams.h"
 
-/* The same for the default pool, see POOL_TABLE_BITS. */
-enum { DEFAULT_TABLE_BITS = 16 };
-
 /* ---- Life ---------------------------------------------------------------------------------- */
 
-static vmm_status pool_open(struct vmm_cache *cache, struct pool *pool, unsigned bits)
+static vmm_status pool_open(struct vmm_cache *cache, struct pool *pool)
 {
     pool->cache = cache;
     pool->totals.parent = &cache->totals;
-    vmm_status status = vmm__lane_table_init(&pool->table, bits);
+    vmm_status status = vmm__lane_table_init(&pool->table, POOL_TABLE_BITS);
     if (status != VMM_OK)
         return status;
     pool->handle = vmm__handle_open(HANDLE_POOL, pool);
@@ -34,7 +31,7 @@ vmm_status vmm__pools_init(struct vmm_cache *cache)
 {
     (void)snprintf(cache->pool.name, sizeof cache->pool.name, "default");
     cache->pool.account.name = cache->pool.name;
-    vmm_status status = pool_open(cache, &cache->pool, DEFAULT_TABLE_BITS);
+    vmm_status status = pool_open(cache, &cache->pool);
     if (status == VMM_OK)
         vmm__mutex_init(&cache->pools.list_lock);
     return status;
@@ -157,7 +154,7 @@ static vmm_status create_locked(struct vmm_cache *cache, const vmm_pool_options 
     struct pool *pool = vmm__host_alloc(1, sizeof *pool);
     if (pool == NULL)
         return vmm__error(VMM_ERR_HOST_OOM, "vmm_pool_create: no host memory for the pool");
-    status = pool_open(cache, pool, POOL_TABLE_BITS);
+    status = pool_open(cache, pool);
     if (status != VMM_OK) {
         vmm__host_free(pool, sizeof *pool);
         return status;
@@ -191,7 +188,7 @@ vmm_pool *vmm__pool_find(struct vmm_cache *cache, vmm_pool_id id)
 /* Whether a lane is the pool's for a stream; one of a stream that ended is again, once its work has finished. */
 static bool is_of(struct lane *lane, const struct pool *pool, vmm_stream stream)
 {
-    return lane->pool == pool && lane->stream == stream && vmm__stream_serves(lane, stream);
+    return lane->pool == pool && vmm__stream_serves(&pool->cache->lanes, lane, stream);
 }
 
 /* Whether a lane without memory can serve the stream in a pool: one of a destroyed pool, or of a stream of the pool that
@@ -201,15 +198,26 @@ static bool is_spare(struct lane *lane, const struct pool *pool, vmm_stream stre
     bool is_free = lane->pool == pool || lane->pool == &pool->cache->pool;
     bool is_alike = lane->has_own_chunks == pool->has_own_chunks &&
                     lane->is_imported == pool->account.is_imported;
-    return is_free && is_alike && !vmm__lane_has_memory(lane) && vmm__stream_serves(lane, stream);
+    return is_free && is_alike && !vmm__lane_has_memory(lane) &&
+           vmm__stream_serves(&pool->cache->lanes, lane, stream);
 }
 
-/* NULL: there is none. Its counters have been flushed, and count nothing. */
+/* Lanes of ended streams that a search checks. It rotates their list, so that the next one checks others. */
+enum { SPARE_PROBES = 4 };
+
+/* A lane of the same stream, or of an ended one; NULL: there is none. Its counters have been flushed, and count
+ * nothing. */
 static struct lane *spare_find(const struct pool *pool, vmm_stream stream)
 {
-    struct lane *lane = pool->cache->lanes.pooled;
+    struct lanes *lanes = &pool->cache->lanes;
+    struct lane *lane = vmm__lanes_pooled_first(lanes, stream);
     while (lane != NULL && !is_spare(lane, pool, stream))
-        lane = lane->next_pooled;
+        lane = vmm__lanes_pooled_next(lane);
+    for (int probe = 0; lane == NULL && probe < SPARE_PROBES; probe++) {
+        struct lane *spare = vmm__lane_list_turn(&lanes->pooled_spare);
+        if (spare != NULL && is_spare(spare, pool, stream))
+            lane = spare;
+    }
     return lane;
 }
 
@@ -243,9 +251,9 @@ vmm_status vmm__pool_lane_locked(struct pool *pool, vmm_stream stream, struct la
     *out = vmm__lane_table_find(&pool->table, stream);
     if (*out != NULL)
         return VMM_OK;
-    struct lane *lane = pool->cache->lanes.pooled;
+    struct lane *lane = vmm__lanes_pooled_first(&pool->cache->lanes, stream);
     while (lane != NULL && !is_of(lane, pool, stream))
-        lane = lane->next_pooled;
+        lane = vmm__lanes_pooled_next(lane);
     vmm_status status = lane == NULL ? lane_make(pool, stream, &lane) : VMM_OK;
     if (status != VMM_OK)
         return status;

@@ -130,12 +130,10 @@ bool vmm__idle_visit(struct vmm_cache *cache, const struct heap *heap, enum idle
                      idle_visit visit, void *context)
 {
     bool is_ok = true;
-    for (struct lane *lane = cache->lanes.stocked.first; lane != NULL && is_ok;
-         lane = lane->list_next) {
+    for (struct lane *lane = cache->scanned; lane != NULL && is_ok; lane = lane->scan_next) {
         struct heap *from = heap->is_small ? &lane->small : &lane->large;
         struct idle_scan scan = vmm__idle_scan(from, heap->lane, when);
-        if (from == heap || !vmm__lane_may_give(lane, heap->lane) ||
-            !vmm__lane_is_scanned(cache, lane))
+        if (from == heap)
             continue;
         vmm__lane_lend_locked(lane);
         is_ok = heap_visit(cache, &scan, visit, context);

@@ -1,4 +1,5 @@
-"""Shows a trace or a memory snapshot as one HTML page: memory over time, the memory map, stacks, fragmentation.
+"""Shows a trace, a memory snapshot or a running process as one HTML page: memory over time, the memory map, stacks,
+fragmentation.
 
 The page is self-contained and loads nothing from the network. docs/report.md describes it.
 """
@@ -10,7 +11,7 @@ import os
 import sys
 import zlib
 
-from . import _file, report_pack, report_perfetto, report_snapshot, report_trace, report_what_if
+from . import _file, report_pack, report_perfetto, report_process, report_snapshot, report_trace, report_what_if
 from .report_recording import Recording, ReportError
 
 BAD_INPUT = 2
@@ -25,7 +26,7 @@ def main(arguments=None) -> int:
     if not options.output and not options.perfetto:
         parser.error("one of -o and --perfetto is required")
     try:
-        _write(options, read(options.input, options.device))
+        _write(options, _read_input(options))
     except ReportError as error:
         return _refuse(str(error))
     except OSError as error:
@@ -35,7 +36,17 @@ def main(arguments=None) -> int:
     return 0
 
 
+def _read_input(options) -> Recording:
+    """Digits are a pid, unless a file has that name."""
+    name = options.input
+    if not (name.isascii() and name.isdigit()) or os.path.exists(name):
+        return read(name, options.device)
+    return report_process.read(int(name), options.seconds, options.vmmtop, options.device)
+
+
 def _write(options, recording: Recording) -> None:
+    if options.fragtest and recording.kind == "samples":
+        raise ReportError("--fragtest replays requests, which samples have not: start the process with VMM_TRACE=FILE")
     if options.perfetto:
         report_perfetto.write(recording, options.perfetto)
     if options.output:
@@ -92,11 +103,16 @@ def _refuse(what: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="vmmcache-report", description=__doc__)
-    parser.add_argument("input", metavar="trace|snapshot", help="a trace, text or gzip; a snapshot, pickle or JSON")
+    parser.add_argument("input", metavar="trace|snapshot|pid",
+                        help="a trace, text or gzip; a snapshot, pickle or JSON; a process that runs with VMM_TRACE or VMM_MONITOR")
     parser.add_argument("-o", "--output", metavar="PAGE.html", help="the page to write")
     parser.add_argument("--perfetto", metavar="TRACE.json",
                         help="write a trace for Perfetto and chrome://tracing; .json.gz is compressed")
-    parser.add_argument("--device", type=int, help="which device of a snapshot (default: the one with the most memory)")
+    parser.add_argument("--device", type=int,
+                        help="which device of a snapshot or of samples (default: the one with the most memory)")
+    parser.add_argument("--seconds", type=float, default=10, metavar="N",
+                        help="how long to sample a process that does not record (default: 10)")
+    parser.add_argument("--vmmtop", metavar="PATH", help="the program vmmtop, for samples (default: the one on PATH)")
     parser.add_argument("--fragtest", metavar="PATH",
                         help="the program fragtest: adds what other policies and settings would have reserved")
     return parser

@@ -41,8 +41,8 @@ export class Bar {
                 element(
                     "span.group",
                     { role: "group", "aria-label": "Move the moment" },
-                    button("\u25c0", "Previous operation", () => go(store.choices.moment - 1)),
-                    button("\u25b6", "Next operation", () => go(store.choices.moment + 1)),
+                    button("\u25c0", `Previous ${recording.stepName}`, () => go(store.choices.moment - 1)),
+                    button("\u25b6", `Next ${recording.stepName}`, () => go(store.choices.moment + 1)),
                 ),
                 button("Peak", "Go to the peak of live bytes", goToPeak),
                 button("End", "Go to the end", () => go(recording.last)),
@@ -58,7 +58,8 @@ export class Bar {
         if (document.activeElement !== this.number) this.number.value = String(state);
         const parts = [
             recording.hasTimes && secondsText(recording.secondsOf(state)),
-            `${bytesText(moment.liveBytes)} live in ${plural(moment.blocks.length, "block")}`,
+            `${bytesText(moment.liveBytes)} live` +
+                (recording.isSampled ? "" : ` in ${plural(moment.blocks.length, "block")}`),
             moment.waitingBytes && `${bytesText(moment.waitingBytes)} freed with work under way`,
             moment.reservedBytes && `${bytesText(moment.reservedBytes)} reserved`,
         ];

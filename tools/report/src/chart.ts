@@ -334,7 +334,8 @@ export class Chart {
         const where = this.legend.querySelector(".where");
         if (!where) return;
         const time = this.recording.hasTimes ? `, ${secondsText(this.recording.secondsOf(state))}` : "";
-        where.textContent = `${this.hovered >= 0 ? "Pointer" : "Moment"}: operation ${countText(state)}${time}`;
+        const name = this.hovered >= 0 ? "Pointer" : "Moment";
+        where.textContent = `${name}: ${this.recording.stepName} ${countText(state)}${time}`;
         this.legend.querySelectorAll(".value").forEach((value, i) => {
             value.textContent = bytesText(this.curves[i].curve.at(state));
         });

@@ -21,7 +21,7 @@ export interface Head {
     format: number;
     version: string;
     name: string;
-    kind: "trace" | "snapshot";
+    kind: "trace" | "snapshot" | "samples"; // samples: a block is what a stream has live in a pool; no addresses
     device: number;
     devices: number;
     operations: number;

@@ -30,7 +30,7 @@ export function header(recording: Recording, live: DenseCurve, reserved: DenseCu
 
 function kindText(recording: Recording): string {
     const { kind, device, devices } = recording.head;
-    const kindName = kind === "trace" ? "Trace" : "Snapshot";
+    const kindName = { trace: "Trace", snapshot: "Snapshot", samples: "Samples of a process" }[kind];
     const deviceText = devices > 1 || device > 0 ? `device ${device}${devices > 1 ? `, one of ${devices}` : ""}` : "";
     const time = recording.hasTimes && secondsText(recording.secondsOf(recording.last));
     return [kindName, deviceText, time].filter(Boolean).join(", ");
@@ -43,12 +43,18 @@ function figures(recording: Recording, live: DenseCurve, reserved: DenseCurve | 
     const peak = live.at(live.peak());
     const most = reserved?.range(0, last)[1] ?? 0;
     return [
-        ["Peak live", bytesText(peak), `at operation ${countText(live.peak())}`],
+        ["Peak live", bytesText(peak), `at ${recording.stepName} ${countText(live.peak())}`],
         reserved
             ? ["Peak reserved", bytesText(most), `${percentText(most - peak, peak)} more than live`]
             : ["Largest block", bytesText(largest(blocks.bytes)), ""],
-        ["Live at the end", bytesText(live.at(last)), plural(recording.blocksAt(last).length, "block")],
-        ["Operations", countText(last), plural(blocks.count, "block")],
+        [
+            "Live at the end",
+            bytesText(live.at(last)),
+            recording.isSampled ? "" : plural(recording.blocksAt(last).length, "block"),
+        ],
+        recording.isSampled
+            ? ["Samples", countText(last + 1), "without blocks"]
+            : ["Operations", countText(last), plural(blocks.count, "block")],
         ["Streams", countText(head.streams.length), head.pools.length > 1 ? `${head.pools.length} pools` : ""],
     ];
 }

@@ -45,7 +45,7 @@ class Page {
         this.store = new Store({
             from: 0,
             to: Math.max(recording.last, 1),
-            axis: "operations",
+            axis: recording.isSampled ? "time" : "operations",
             moment: this.peak,
             stream: -1,
             least: 0,
@@ -138,7 +138,7 @@ class Page {
         const controls = element(
             "div.controls",
             {},
-            this.recording.hasTimes && axis,
+            this.recording.hasTimes && !this.recording.isSampled && axis,
             element(
                 "span.group",
                 { role: "group", "aria-label": "Zoom" },
@@ -151,8 +151,11 @@ class Page {
     }
 
     private whatIf(): HTMLElement {
-        const plans = this.recording.head.what_if;
-        return section("what-if", "What if", [plans ? new WhatIf(plans).root : hint(WHAT_IF_HELP)]);
+        const { isSampled, head } = this.recording;
+        const help = isSampled
+            ? "Samples have no requests that could be replayed. A recording has them."
+            : WHAT_IF_HELP;
+        return section("what-if", "What if", [head.what_if ? new WhatIf(head.what_if).root : hint(help)]);
     }
 }
 

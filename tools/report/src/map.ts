@@ -334,7 +334,9 @@ export class MemoryMap {
     }
 }
 
-function introText({ recording: { hasAddresses, hasReserved, head } }: Moment): string {
+function introText({ recording: { hasAddresses, hasReserved, isSampled, head } }: Moment): string {
+    if (isSampled)
+        return "Samples have neither blocks nor addresses: each part is what one stream has live in one pool. A recording has them: start the program with VMM_TRACE=FILE.";
     if (!hasAddresses)
         return "This recording has no addresses: blocks lie in the order of their allocation, oldest first.";
     if (!hasReserved)

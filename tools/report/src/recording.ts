@@ -33,6 +33,7 @@ export class Recording {
     readonly hasWaiting: boolean;
     readonly hasReserved: boolean;
     readonly hasTimes: boolean;
+    readonly isSampled: boolean;
 
     private constructor(
         readonly head: Head,
@@ -48,6 +49,7 @@ export class Recording {
         this.hasWaiting = blocks.until !== blocks.end;
         this.hasReserved = spans.count > 0;
         this.hasTimes = times.length > 0;
+        this.isSampled = head.kind === "samples";
     }
 
     static async open(head: Head, base64: string): Promise<Recording> {
@@ -78,6 +80,11 @@ export class Recording {
             pool: take("span_pool"),
         };
         return new Recording(head, blocks, spans, take("times"));
+    }
+
+    /** What leads to the next state. */
+    get stepName(): string {
+        return this.isSampled ? "sample" : "operation";
     }
 
     /** Seconds since the first state. */

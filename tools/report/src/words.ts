@@ -13,7 +13,11 @@ export class Words {
 
     update(moment: Moment): void {
         this.root.replaceChildren(
-            ...(moment.reservedBytes ? told(findFragmentation(moment), moment) : withoutRanges(moment)),
+            ...(moment.recording.isSampled
+                ? [sampled(moment)]
+                : moment.reservedBytes
+                  ? told(findFragmentation(moment), moment)
+                  : withoutRanges(moment)),
         );
     }
 }
@@ -45,6 +49,16 @@ function withoutRanges({
         element("p", {}, "Each policy would have lost to fragmentation:"),
         element("ol.pins", {}, ...plans.map(planItem)),
     ];
+}
+
+function sampled({ liveBytes, reservedBytes }: Moment): HTMLElement {
+    return element(
+        "p",
+        {},
+        `${bytesText(reservedBytes)} are reserved, ${bytesText(liveBytes)} of them live (${percentText(liveBytes, reservedBytes)}). ` +
+            "Samples do not say where the free memory lies, which blocks pin it, and what a trim would return. " +
+            "A recording does: start the program with VMM_TRACE=FILE.",
+    );
 }
 
 function lossOf(plan: Plan): number {
