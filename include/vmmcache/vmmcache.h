@@ -1258,7 +1258,9 @@ typedef struct vmm_stats {
  *           are exact if one thread makes all calls. Otherwise they may be too high: if threads
  *           share a stream, by what each thread caches of it (at most 64 MiB, or one block); if
  *           threads use several streams, by 4 MiB and 1/256 of the peak per stream, or by up to 1/8
- *           if threads allocate and free megabytes every few microseconds.
+ *           if threads allocate and free megabytes every few microseconds. With VMM_DEBUG_ON, peaks may
+ *           be too high by what debug mode adds to one block, and active_bytes counts all that it
+ *           adds and blocks in quarantine.
  * Threads:  any.
  * On failure: ERR_INVALID_ARGUMENT (NULL, or a struct_size that is too small for any statistic or
  *           too large).

@@ -26,9 +26,8 @@ enum { PICTURE_ITEMS = 2048 };
 
 /* What pools have handed out beyond what the program knows of. */
 struct guarded {
-    uint64_t canary_bytes;   /* around live blocks */
-    uint64_t retained_bytes; /* of blocks in quarantine */
-    uint64_t kept;           /* so many */
+    uint64_t canary_bytes; /* around live blocks */
+    uint64_t kept;         /* so many */
 };
 
 struct picture_item {

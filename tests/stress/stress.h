@@ -179,7 +179,7 @@ void stress_stream_renew(struct stress *stress, unsigned stream);
 /* Draws zero and guard from the upper five bits of memory. */
 void stress_debug_draw(struct stress *stress, unsigned drawn);
 
-/* Whether the cache's own statistics and chunks count canaries and quarantine, too. */
+/* Whether the cache's chunks have canaries and quarantine, too. */
 static inline bool stress_is_padded(const struct stress *stress)
 {
     return stress->config.debug >= VMM_DEBUG_ON;
