@@ -281,11 +281,26 @@ static const struct reserved *reserved_at(const struct vmm_cache *cache, const s
     return vmm__reserved_around_locked(cache, vmm__arena_address(&cache->vm.arena, granule));
 }
 
+/* Visits what has no address: one range for each pool. */
+static void unmapped_visit(struct walk *walk)
+{
+    const struct vm *memory = &walk->cache->vm;
+    for (struct account *account = memory->accounts; account != NULL; account = account->next) {
+        uint64_t bytes = vmm__limbo_unmapped_bytes(memory, account);
+        walk->pool = vmm__pool_of_account(account);
+        if (bytes > 0)
+            item_visit(
+                walk,
+                (vmm_item){ .kind = VMM_ITEM_CHUNK, .state = VMM_ITEM_WAITING, .bytes = bytes });
+    }
+}
+
 static void walk_run_locked(struct walk *walk)
 {
     const struct vm *memory = &walk->cache->vm;
     const struct arena *arena = &memory->arena;
     uint64_t granule = vmm__arena_next_taken(arena, 0);
+    unmapped_visit(walk);
     while (granule < arena->granules && !walk->ended) {
         const struct chunk *chunk = vmm__vm_chunk(memory, granule);
         const struct reserved *reserved = reserved_at(walk->cache, chunk, granule);
