@@ -978,7 +978,8 @@ VMM_API VMM_NODISCARD vmm_status vmm_reserve(vmm_pool *pool, size_t bytes, size_
  * Costs:    one create and one map for each new unit, and one set access for all that are adjacent.
  * Threads:  any.
  * On failure: ERR_DEVICE_OOM as vmm_alloc_from(), after the same attempts; ERR_UNKNOWN_POINTER (not such a block),
- *           ERR_INVALID_ARGUMENT (not whole units; beyond the block; NULL cache), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
+ *           ERR_INVALID_ARGUMENT (not whole units; beyond the block; NULL cache; with vmm_config.zero, the block's stream
+ *           has ended), ERR_HOST_OOM, ERR_DRIVER, ERR_LOST.
  */
 VMM_API vmm_status vmm_commit(vmm_cache *cache, void *ptr, size_t offset, size_t bytes);
 

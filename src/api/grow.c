@@ -255,6 +255,8 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
         return status;
     uint64_t address = (uint64_t)(uintptr_t)ptr;
     struct debug_call call = { .cache = cache, .function = "vmm_resize", .caller = CALLER };
+    struct error_line line;
+    vmm__error_save(&line);
     if (vmm__reserved_has(cache, address))
         status = vmm__reserved_resize(cache, address, bytes, out);
     else if (cache->debug == NULL && cache->nvtx == NULL)
@@ -265,6 +267,8 @@ vmm_status vmm_resize(vmm_cache *cache, void *ptr, size_t bytes, void **out)
         status = resize_by_copy(&call, ptr, bytes, out);
     if (status == VMM_OK && cache->no_caching)
         (void)vmm__trim(cache, 0, NULL); /* the bytes that a shorter block gave up */
+    if (status == VMM_OK)
+        vmm__error_restore(&line); /* of what the driver refused to release */
     return status;
 }
 

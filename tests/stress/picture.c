@@ -116,7 +116,7 @@ static const char *stats_difference(const vmm_stats *before, const vmm_stats *af
     return NULL;
 }
 
-/* What is new has been counted, and so has its end, if only its canaries could not be written. */
+/* What is new has been counted, and so has its end, if only its canaries or its contents could not be written. */
 static const char *guarded_difference(const struct picture *before, const struct picture *after)
 {
     const vmm_stats *was = &before->stats;
@@ -138,11 +138,12 @@ static const char *guarded_difference(const struct picture *before, const struct
     return is->limit_bytes != was->limit_bytes ? "limit_bytes has changed" : NULL;
 }
 
-const char *picture_difference(const struct picture *before, const struct picture *after)
+const char *picture_difference(const struct picture *before, const struct picture *after,
+                               bool may_undo)
 {
     const char *difference = items_difference(before, after);
     if (difference != NULL)
         return difference;
-    return before->is_guarded ? guarded_difference(before, after)
-                              : stats_difference(&before->stats, &after->stats);
+    return before->is_guarded || may_undo ? guarded_difference(before, after)
+                                          : stats_difference(&before->stats, &after->stats);
 }

@@ -53,7 +53,9 @@ struct guarded guarded_by(const vmm_cache *cache);
 
 void picture_take(vmm_cache *cache, struct picture *picture);
 
-/* What differs, in one line; NULL: nothing that a call which failed may not have changed. */
-const char *picture_difference(const struct picture *before, const struct picture *after);
+/* What differs, in one line; NULL: nothing that a call which failed may not have changed. may_undo: the call may have
+ * allocated a block and freed it again. */
+const char *picture_difference(const struct picture *before, const struct picture *after,
+                               bool may_undo);
 
 #endif

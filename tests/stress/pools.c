@@ -210,6 +210,7 @@ void operation_pool_retain(struct stress *stress, const struct operation *operat
     stress_leave(stress);
     stress->may_stall = true; /* the last drop waits for the device */
     stress->model.was_divided = true;
+    stress->model.was_retained = true;
     tenant->uses += stress_expect(stress, "vmm_pool_retain", status, STATUS_BIT(OK), 0) ? 1 : 0;
 }
 
@@ -243,7 +244,7 @@ static void tenant_verify(struct stress *stress, struct model_tenant *tenant)
     uint64_t requested = 0;
     for (unsigned i = 0; i < stress->model.live; i++) {
         const struct model_block *block = &stress->model.blocks[stress->model.order[i]];
-        requested += block->tenant == number_of(stress, tenant) ? block->requested_bytes : 0;
+        requested += block->tenant == number_of(stress, tenant) ? model_requested_bytes(block) : 0;
     }
     vmm_stats stats = tenant_stats(stress, tenant);
     uint64_t reserved = stats.reserved_bytes.current;

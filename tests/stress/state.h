@@ -119,6 +119,8 @@ struct stress_sums {
     uint64_t ends; /* of streams */
     uint64_t passes;
     uint64_t shares;
+    uint64_t commits;
+    uint64_t resizes;
 };
 
 /*

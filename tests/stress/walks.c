@@ -197,7 +197,7 @@ static bool is_kept(const vmm_item *item)
 static void chunk_left(struct walk *walk)
 {
     uint64_t chunk_end = walk->chunk.address + walk->chunk.bytes;
-    if (stress_is_padded(walk->stress))
+    if (stress_is_padded(walk->stress) || walk->chunk.is_reserved)
         return;
     if (walk->chunk.state != VMM_ITEM_WAITING && walk->block_end + SLACK_BYTES < chunk_end)
         walk->trouble = "blocks do not cover a chunk";
@@ -260,7 +260,7 @@ static void waiting_walked(struct walk *walk, const vmm_item *item)
 static void block_walked(struct walk *walk, const vmm_item *item)
 {
     const vmm_item *chunk = &walk->chunk;
-    if (stress_is_padded(walk->stress)) {
+    if (stress_is_padded(walk->stress) || item->is_reserved) {
         if (item->state == VMM_ITEM_LIVE)
             live_walked(walk, item);
         return;
