@@ -110,7 +110,7 @@ static vmm_status step_follow(struct vmm_cache *cache, struct request *request)
 
 static vmm_status step_share(struct vmm_cache *cache, struct request *request)
 {
-    if (request->growth != NULL)
+    if (request->growth != NULL || request->is_own)
         return VMM__NOTHING;
     return ok_if(vmm__share(cache, request->lane, request->bytes, &request->shared) == VMM_OK);
 }
