@@ -174,7 +174,7 @@ struct model_block stress_block_make(const struct stress *stress, unsigned strea
         .address = (uintptr_t)address,
         .requested_bytes = bytes,
         .block_bytes = stress_block_bytes(stress, bytes, is_shareable),
-        .is_shareable = is_shareable,
+        .is_shareable = is_shareable || stress->config.shareable == VMM_ON,
         .stream = stream,
         .handle = stress->streams[stream],
         .pool = MODEL_POOLS,

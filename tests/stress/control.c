@@ -141,6 +141,13 @@ vmm_status control_resize(const struct control *control, vmm_cache *cache, void 
     return status == VMM_OK ? vmm_free(cache, ptr) : status;
 }
 
+vmm_status control_import(const struct control *control, vmm_cache *cache, vmm_share *share,
+                          size_t bytes, vmm_stream stream, void **out)
+{
+    return control->kind == CONTROL_import ? vmm_alloc(cache, bytes, stream, out)
+                                           : vmm_share_import(cache, share, stream, out);
+}
+
 vmm_status control_use(const struct control *control, vmm_cache *cache, void *ptr,
                        vmm_stream stream)
 {

@@ -24,6 +24,7 @@
     X(commit, "every third commit gives no memory")                                                \
     X(decommit, "every third decommit takes no memory")                                            \
     X(resize, "vmm_resize() loses the contents of the block")                                      \
+    X(import, "vmm_share_import() allocates a block of the cache")                                 \
     X(hang, "a free while three blocks are live never returns")                                    \
     X(query, "every event has passed whenever the cache asks")                                     \
     X(follow, "streams that the cache makes wait do not wait")                                     \
@@ -67,6 +68,8 @@ vmm_status control_decommit(struct control *control, vmm_cache *cache, void *ptr
                             size_t bytes);
 vmm_status control_resize(const struct control *control, vmm_cache *cache, void *ptr, size_t bytes,
                           vmm_stream stream, void **out);
+vmm_status control_import(const struct control *control, vmm_cache *cache, vmm_share *share,
+                          size_t bytes, vmm_stream stream, void **out);
 vmm_status control_use(const struct control *control, vmm_cache *cache, void *ptr,
                        vmm_stream stream);
 vmm_status control_stream_end(const struct control *control, vmm_cache *cache, vmm_stream stream);

@@ -24,17 +24,6 @@ static vmm_pool *handle_of(const struct stress *stress, const struct model_tenan
     return tenant == NULL ? vmm_cache_pool(stress->cache) : tenant->handle;
 }
 
-/* What the cache says of a block that has just been made. */
-static vmm_item item_find(struct stress *stress, const void *address)
-{
-    vmm_item item = VMM_ITEM_INIT;
-    stress_enter(stress);
-    vmm_status status = vmm_find(stress->cache, address, &item);
-    stress_leave(stress);
-    (void)stress_expect(stress, "vmm_find", status, STATUS_BIT(OK), 0);
-    return item;
-}
-
 static void result_verify(struct stress *stress, const char *call, bool is_ok, const void *result)
 {
     if (is_ok == (result == UNTOUCHED))
@@ -76,7 +65,7 @@ static void aligned_note(struct stress *stress, const struct operation *operatio
 {
     uint64_t bytes = operation->number;
     struct model_block block = stress_block_make(stress, stream, bytes, tenant, address);
-    block.block_bytes = item_find(stress, address).bytes;
+    block.block_bytes = stress_item_find(stress, address).bytes;
     if (!stress_is_padded(stress) &&
         block.block_bytes != aligned_bytes(stress, tenant, bytes, alignment))
         stress_trouble(stress, "vmm_alloc_aligned: a block of %" PRIu64 " bytes for %" PRIu64,
@@ -267,12 +256,12 @@ static unsigned resize_statuses(const struct stress *stress, const struct model_
     return legal | (is_stuck ? STATUS_BIT(ERR_INVALID_ARGUMENT) : 0);
 }
 
-/* The block as it is afterwards. A copy is a new block, which no other stream uses. */
+/* The block as it is afterwards. One that other streams use does not move: it is copied to a block that they do not use. */
 static struct model_block resized_make(struct stress *stress, const struct model_block *block,
-                                       uint64_t bytes, const void *address, bool is_copy)
+                                       uint64_t bytes, const void *address)
 {
     struct model_block next = *block;
-    vmm_item item = item_find(stress, address);
+    vmm_item item = stress_item_find(stress, address);
     next.address = (uintptr_t)address;
     next.requested_bytes = bytes;
     next.block_bytes = item.bytes;
@@ -283,7 +272,7 @@ static struct model_block resized_make(struct stress *stress, const struct model
     if (block->unit_bytes != 0 && item.bytes != vmm__align_up(bytes, block->unit_bytes))
         stress_trouble(stress, "vmm_resize: %" PRIu64 " bytes of addresses for %" PRIu64,
                        item.bytes, bytes);
-    if (!is_copy)
+    if (next.address == block->address || block->unit_bytes != 0)
         return next;
     next.users = 0;
     next.is_shared = false;
@@ -292,27 +281,50 @@ static struct model_block resized_make(struct stress *stress, const struct model
     return next;
 }
 
-/* What both sizes have must be what it was; then the block is filled anew. */
-static void contents_verify(struct stress *stress, struct model_block *block, uint64_t bytes_before)
+/* Whether the block's own stream takes work. */
+static bool can_work(const struct stress *stress, const struct model_block *block)
+{
+    return block->stream != MODEL_STREAMS &&
+           !stress_is_captured(stress, block->users | STREAM_BIT(block->stream));
+}
+
+static void block_fill(struct stress *stress, struct model_block *block)
+{
+    if (!can_work(stress, block)) {
+        block->word = block->unit_bytes != 0 ? block->word : 0;
+        return;
+    }
+    stress_users_follow(stress, block, block->stream);
+    stress_block_write(stress, block, block->stream);
+}
+
+/* Fills what both sizes have, because a pattern depends on the size. Units have patterns of their own. */
+static struct model_block part_fill(struct stress *stress, const struct model_block *block,
+                                    uint64_t bytes)
 {
     struct model_block part = *block;
-    bool can_work = block->stream != MODEL_STREAMS && block->graph == 0 &&
-                    !stress_is_captured(stress, block->users | STREAM_BIT(block->stream));
-    part.requested_bytes = vmm__min(block->requested_bytes, bytes_before);
-    if (can_work) {
+    part.requested_bytes = vmm__min(block->requested_bytes, bytes);
+    if (block->unit_bytes == 0)
+        block_fill(stress, &part);
+    return part;
+}
+
+/* What both sizes have must be what it was; then the block is filled anew. */
+static void contents_verify(struct stress *stress, struct model_block *block,
+                            const struct model_block *before)
+{
+    struct model_block part = *block;
+    part.requested_bytes = before->requested_bytes;
+    part.word = before->word;
+    if (can_work(stress, block))
         stress_block_read(stress, &part, block->stream);
-        stress_users_follow(stress, block, block->stream);
-        stress_block_write(stress, block, block->stream);
-    } else if (block->unit_bytes == 0 && block->requested_bytes > bytes_before) {
-        block->word = 0;
-    }
+    block_fill(stress, block);
 }
 
 static void resize_note(struct stress *stress, struct model_block *block, uint64_t bytes,
-                        const void *address, bool is_copy)
+                        const struct model_block *part, const void *address, bool is_copy)
 {
-    uint64_t bytes_before = block->requested_bytes;
-    struct model_block next = resized_make(stress, block, bytes, address, is_copy);
+    struct model_block next = resized_make(stress, block, bytes, address);
     stress_list(stress, "%#" PRIx64 ", %" PRIu64 " bytes for %" PRIu64 "%s", next.address,
                 next.block_bytes, bytes, is_copy ? ", a copy" : "");
     if (stress_is_troubled(stress))
@@ -323,7 +335,7 @@ static void resize_note(struct stress *stress, struct model_block *block, uint64
     if (model_overlap_other(&stress->model, block) != NULL)
         stress_trouble(stress, "vmm_resize: a live block has its addresses");
     else
-        contents_verify(stress, block, bytes_before);
+        contents_verify(stress, block, part);
 }
 
 /* Blocks of graphs keep their addresses; what is exported, or was imported, is not written. */
@@ -377,6 +389,8 @@ void operation_resize(struct stress *stress, const struct operation *operation)
     void *address = UNTOUCHED;
     unsigned legal = resize_statuses(stress, block, bytes);
     uint64_t copies = copies_of(stress);
+    stress->has_resized = true;
+    const struct model_block part = part_fill(stress, block, bytes);
     unsigned copier = stream_of(stress, block);
     copy_order(stress, copier, block, true);
     unsigned taking = stress->taking;
@@ -392,5 +406,7 @@ void operation_resize(struct stress *stress, const struct operation *operation)
     ooms_note(stress, status);
     result_verify(stress, "vmm_resize", is_ok, address);
     if (is_ok)
-        resize_note(stress, block, bytes, address, copies_of(stress) != copies);
+        resize_note(stress, block, bytes, &part, address, copies_of(stress) != copies);
+    else if (!stress_is_unusable(stress))
+        block_fill(stress, block);
 }

@@ -95,8 +95,9 @@ struct model {
     struct model_pool pools[MODEL_POOLS];
     unsigned begins;
     struct model_tenant tenants[MODEL_TENANTS];
-    bool was_divided;  /* see model_is_divided() */
-    bool was_retained; /* a general pool, whose addresses stay until the cache has waited for the device */
+    bool was_divided; /* see model_is_divided() */
+    bool
+        was_retained; /* a general pool, whose addresses stay until the cache has waited for the device */
 };
 
 /* Graph pools are named after the worker, so that no two have the same. */

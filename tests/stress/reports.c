@@ -45,8 +45,7 @@ static void stat_undone(const vmm_stat *figure, struct model_stat *wanted)
 static void stat_verify(struct stress *stress, const char *name, const vmm_stat *figure,
                         struct model_stat *wanted)
 {
-    bool may_undo =
-        stress->config.zero != 0 || stress_is_padded(stress) || stress->sums.resizes > 0;
+    bool may_undo = stress->config.zero != 0 || stress_is_padded(stress) || stress->has_resized;
     if (may_undo && stress->was_hurt)
         stat_undone(figure, wanted);
     if (stress_is_padded(stress) && figure->peak > wanted->peak) /* by what one block hides */
@@ -282,6 +281,16 @@ void stress_item_verify(struct stress *stress, const char *call, const vmm_item 
         stress_trouble(stress, "%s: %#" PRIx64 " is of another pool", call, item->address);
     if (!is_of_pool && (is_named || block->is_of_pool_surely))
         stress_trouble(stress, "%s: %#" PRIx64 " is of another graph pool", call, item->address);
+}
+
+vmm_item stress_item_find(struct stress *stress, const void *address)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    stress_enter(stress);
+    vmm_status status = vmm_find(stress->cache, address, &item);
+    stress_leave(stress);
+    (void)stress_expect(stress, "vmm_find", status, STATUS_BIT(OK), 0);
+    return item;
 }
 
 static void address_find(struct stress *stress, uint64_t address)

@@ -242,6 +242,9 @@ void stress_verify(struct stress *stress);
 void stress_item_verify(struct stress *stress, const char *call, const vmm_item *item,
                         const struct model_block *block);
 
+/* What vmm_find() says of a block that has just been made. */
+vmm_item stress_item_find(struct stress *stress, const void *address);
+
 /* Makes a call that writes a text, which must have `wanted` in it. */
 void stress_text_verify(struct stress *stress, const char *name,
                         vmm_status (*write)(vmm_cache *cache, FILE *out), const char *wanted);
