@@ -158,11 +158,34 @@ bool stress_may_borrow(const struct stress *stress, uint64_t bytes)
             stress->was_hurt || stress->model.ooms != 0 || stress->model.was_divided);
 }
 
-/* A block of a shareable pool has whole granules. */
-uint64_t stress_block_bytes(const struct stress *stress, uint64_t bytes, bool is_shareable)
+/* A block with chunks of its own has whole granules. */
+uint64_t stress_block_bytes(const struct stress *stress, uint64_t bytes, bool has_own_chunks)
 {
     uint64_t block_bytes = vmm_block_bytes(stress->cache, bytes);
-    return is_shareable ? vmm__align_up(block_bytes, stress->driver->granule_bytes) : block_bytes;
+    return has_own_chunks ? vmm__align_up(block_bytes, stress->driver->granule_bytes) : block_bytes;
+}
+
+/* A request that would have failed has a block of another pool, one that lends. Stores the bytes of that block. NULL: it has
+ * none. */
+static const struct model_tenant *lender_of(struct stress *stress, const struct model_tenant *asked,
+                                            const void *address, uint64_t *block_bytes)
+{
+    vmm_item item = VMM_ITEM_INIT;
+    const struct model_tenant *lender = NULL;
+    for (unsigned i = 0; i < MODEL_TENANTS; i++) {
+        const struct model_tenant *tenant = &stress->model.tenants[i];
+        if (tenant->handle == NULL || !tenant->lends || tenant == asked)
+            continue;
+        if (item.address == 0) {
+            stress_enter(stress);
+            vmm_status status = vmm_find(stress->cache, address, &item);
+            stress_leave(stress);
+            stress_expect_ok(stress, "vmm_find", status);
+        }
+        lender = item.pool == tenant->handle ? tenant : lender;
+    }
+    *block_bytes = lender == NULL ? *block_bytes : item.bytes;
+    return lender;
 }
 
 struct model_block stress_block_make(const struct stress *stress, unsigned stream, uint64_t bytes,
@@ -170,10 +193,11 @@ struct model_block stress_block_make(const struct stress *stress, unsigned strea
 {
     const struct model *model = &stress->model;
     bool is_shareable = tenant != NULL && tenant->is_shareable;
+    bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
     return (struct model_block){
         .address = (uintptr_t)address,
         .requested_bytes = bytes,
-        .block_bytes = stress_block_bytes(stress, bytes, is_shareable),
+        .block_bytes = stress_block_bytes(stress, bytes, has_own_chunks),
         .is_shareable = is_shareable || stress->config.shareable == VMM_ON,
         .stream = stream,
         .handle = stress->streams[stream],
@@ -182,6 +206,19 @@ struct model_block stress_block_make(const struct stress *stress, unsigned strea
         .is_of_pool_surely = true,
         .may_borrow = stress_may_borrow(stress, bytes),
     };
+}
+
+bool stress_block_is_lent(struct stress *stress, struct model_block *block,
+                          const struct model_tenant *asked)
+{
+    const void *address = (const void *)(uintptr_t)block->address;
+    const struct model_tenant *lender = lender_of(stress, asked, address, &block->block_bytes);
+    if (lender == NULL)
+        return false;
+    block->tenant = 1 + (unsigned)(lender - stress->model.tenants);
+    block->is_shareable = lender->is_shareable || stress->config.shareable == VMM_ON;
+    block->may_borrow = true;
+    return true;
 }
 
 void stress_block_note(struct stress *stress, unsigned slot, const struct model_block *made)
@@ -208,7 +245,7 @@ static void block_note(struct stress *stress, unsigned slot, unsigned stream, ui
 {
     const struct model *model = &stress->model;
     struct model_block block = stress_block_make(stress, stream, bytes, tenant, address);
-    if (tenant == NULL)
+    if (!stress_block_is_lent(stress, &block, tenant) && tenant == NULL)
         block.pool = model_pool_of(model, stream);
     if (block.pool != MODEL_POOLS)
         block.pool_id = model->pools[block.pool].id;

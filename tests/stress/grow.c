@@ -53,10 +53,10 @@ static uint64_t aligned_bytes(struct stress *stress, const struct model_tenant *
                               uint64_t bytes, uint64_t alignment)
 {
     enum { SLAB_BYTES = 8192, PLAIN_ALIGNMENT = 512 };
-    bool is_shareable = tenant != NULL && tenant->is_shareable;
-    if (alignment > PLAIN_ALIGNMENT && !is_shareable)
+    bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
+    if (alignment > PLAIN_ALIGNMENT && !has_own_chunks)
         bytes = vmm__max(bytes, SLAB_BYTES + 1);
-    return stress_block_bytes(stress, bytes, is_shareable);
+    return stress_block_bytes(stress, bytes, has_own_chunks);
 }
 
 static void aligned_note(struct stress *stress, const struct operation *operation,
@@ -66,7 +66,7 @@ static void aligned_note(struct stress *stress, const struct operation *operatio
     uint64_t bytes = operation->number;
     struct model_block block = stress_block_make(stress, stream, bytes, tenant, address);
     block.block_bytes = stress_item_find(stress, address).bytes;
-    if (!stress_is_padded(stress) &&
+    if (!stress_block_is_lent(stress, &block, tenant) && !stress_is_padded(stress) &&
         block.block_bytes != aligned_bytes(stress, tenant, bytes, alignment))
         stress_trouble(stress, "vmm_alloc_aligned: a block of %" PRIu64 " bytes for %" PRIu64,
                        block.block_bytes, bytes);
@@ -90,8 +90,8 @@ void operation_alloc_aligned(struct stress *stress, const struct operation *oper
         bytes >> HUGE_SHIFT != 0 || is_too_much(stress, bytes + alignment))
         return;
     unsigned legal = stress_alloc_statuses(stress, bytes + alignment);
-    bool is_shareable = tenant != NULL && tenant->is_shareable;
-    if (is_shareable && alignment > stress->driver->granule_bytes)
+    bool has_own_chunks = tenant != NULL && tenant->has_own_chunks;
+    if (has_own_chunks && alignment > stress->driver->granule_bytes)
         legal = STATUS_BIT(ERR_UNSUPPORTED);
     unsigned taking = stress->taking;
     stress->taking = operation->a;
