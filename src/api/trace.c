@@ -35,11 +35,17 @@ static bool item_is_memory(const vmm_item *item)
     return item->kind == VMM_ITEM_CHUNK && item->state != VMM_ITEM_WAITING;
 }
 
-/* A unit of a reserved block that is live. */
+/* A unit of a reserved block that is live. The walk holds the grow lock. */
 static bool item_is_unit(const struct vmm_cache *cache, const vmm_item *item)
 {
-    return item->is_reserved && item_is_memory(item) &&
-           !vmm__reserved_around_locked(cache, item->address)->is_freed;
+    const struct arena *arena = &cache->vm.arena;
+    const struct reserved *block = cache->reserves.first;
+    if (!item->is_reserved || !item_is_memory(item))
+        return false;
+    uint64_t granule = vmm__arena_granule(arena, item->address);
+    while (block != NULL && granule - block->first >= block->granules)
+        block = block->next;
+    return block != NULL && !block->is_freed;
 }
 
 static int item_record(void *context, const vmm_item *item)

@@ -208,8 +208,8 @@ struct model_block stress_block_make(const struct stress *stress, unsigned strea
     };
 }
 
-bool stress_block_is_lent(struct stress *stress, struct model_block *block,
-                          const struct model_tenant *asked)
+bool stress_block_from_lender(struct stress *stress, struct model_block *block,
+                              const struct model_tenant *asked)
 {
     const void *address = (const void *)(uintptr_t)block->address;
     const struct model_tenant *lender = lender_of(stress, asked, address, &block->block_bytes);
@@ -245,7 +245,7 @@ static void block_note(struct stress *stress, unsigned slot, unsigned stream, ui
 {
     const struct model *model = &stress->model;
     struct model_block block = stress_block_make(stress, stream, bytes, tenant, address);
-    if (!stress_block_is_lent(stress, &block, tenant) && tenant == NULL)
+    if (!stress_block_from_lender(stress, &block, tenant) && tenant == NULL)
         block.pool = model_pool_of(model, stream);
     if (block.pool != MODEL_POOLS)
         block.pool_id = model->pools[block.pool].id;

@@ -66,7 +66,7 @@ static void aligned_note(struct stress *stress, const struct operation *operatio
     uint64_t bytes = operation->number;
     struct model_block block = stress_block_make(stress, stream, bytes, tenant, address);
     block.block_bytes = stress_item_find(stress, address).bytes;
-    if (!stress_block_is_lent(stress, &block, tenant) && !stress_is_padded(stress) &&
+    if (!stress_block_from_lender(stress, &block, tenant) && !stress_is_padded(stress) &&
         block.block_bytes != aligned_bytes(stress, tenant, bytes, alignment))
         stress_trouble(stress, "vmm_alloc_aligned: a block of %" PRIu64 " bytes for %" PRIu64,
                        block.block_bytes, bytes);

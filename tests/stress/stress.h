@@ -142,8 +142,8 @@ bool stress_may_borrow(const struct stress *stress, uint64_t bytes);
 struct model_block stress_block_make(const struct stress *stress, unsigned stream, uint64_t bytes,
                                      const struct model_tenant *tenant, const void *address);
 /* Whether a block is of a pool that lends, not of the one that was asked; then notes which. */
-bool stress_block_is_lent(struct stress *stress, struct model_block *block,
-                          const struct model_tenant *asked);
+bool stress_block_from_lender(struct stress *stress, struct model_block *block,
+                              const struct model_tenant *asked);
 void stress_block_note(struct stress *stress, unsigned slot, const struct model_block *made);
 
 /* The operation `alloc` in a general pool, which is named in the call or pushed; NULL: in none. */
